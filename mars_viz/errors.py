@@ -1,0 +1,13 @@
+"""The error tree. Every message says what happened and what to do about it; it knows nothing else of the package."""
+
+
+class MarsVizError(Exception):
+    """Anything the product raises on purpose; its message is written for the person who reads it."""
+
+    exit_code = 1
+
+
+class BadInput(MarsVizError):
+    """What was asked for cannot be done as asked: a wrong argument, a missing file, an unreadable run."""
+
+    exit_code = 2

@@ -1,0 +1,48 @@
+"""Uniforms looked up by what they are for, never drawn in sequence. Knows no models and no rules.
+
+Two rules, two dial positions or two machines that ask for the same coin get the same coin. The generator is
+Philox4x64-10 (Salmon et al. 2011), whose counter is the key: nothing is consumed and no state is kept.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+
+
+class Purpose(IntEnum):
+    """What a uniform decides; part of its key."""
+
+    DRAFT = 0
+    """Which token the drafter draws."""
+    COIN = 1
+    """Whether a rejection-sampling rule keeps it."""
+    RESIDUAL = 2
+    """Which token of the residual law replaces a rejected one."""
+    SAMPLE = 3
+    """Which token of its own law the target draws at a position."""
+
+
+def round_uniforms(seed: int, start: int, purpose: Purpose, count: int, sibling: int = 0) -> np.ndarray:
+    """Uniforms of a round for depths 1, 2, … `count`.
+
+    Keyed by (seed, first position of the round, depth, sibling rank, purpose): asking for a longer block does not
+    change the shorter one's. Returns float64 [count] in [0, 1).
+    """
+    return _philox(seed, (0, start, sibling, purpose), count)
+
+
+def position_uniforms(seed: int, start: int, count: int) -> np.ndarray:
+    """Uniforms for the target's own sample at absolute positions start, start + 1, …
+
+    Keyed by (seed, absolute position) alone, so any walk that passes a position sees the same. Returns float64
+    [count] in [0, 1).
+    """
+    skipped = start % 4  # a Philox counter yields four words
+    return _philox(seed, (start // 4, 0, 0, Purpose.SAMPLE), skipped + count)[skipped:]
+
+
+def _philox(seed: int, counter: tuple[int, int, int, int], count: int) -> np.ndarray:
+    words = np.random.Philox(key=seed, counter=counter).random_raw(count)
+    return np.asarray((words >> np.uint64(11)) * 2.0**-53)

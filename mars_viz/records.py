@@ -1,0 +1,263 @@
+"""The records that everything else passes around: what was drafted, what the target thought of it, what was kept.
+
+Knows shapes and meanings; knows no models, no rules' arithmetic, no files and no browser. Arrays are NumPy, read-only
+by convention, and documented with shape and unit. N is the number of drafted tokens (nodes) of a round, K the number
+of candidates kept per row (16 unless said otherwise), V the vocabulary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+
+import numpy as np
+
+
+class Outcome(Enum):
+    """What became of a token."""
+
+    MATCHED = "matched"
+    """Kept, and the rule's strict end keeps it too."""
+    RELAXED = "relaxed"
+    """Kept only because the rule is relaxed."""
+    REJECTED = "rejected"
+    """The first drafted token that the rule rejected."""
+    DISCARDED = "discarded"
+    """Drafted after the end of the kept part, and rolled back."""
+    CORRECTED = "corrected"
+    """Emitted by the target in place of the rejected token."""
+    BONUS = "bonus"
+    """Emitted by the target after a fully kept block."""
+
+    @property
+    def emitted(self) -> bool:
+        """True if the token is part of the text."""
+        return self not in (Outcome.REJECTED, Outcome.DISCARDED)
+
+    @property
+    def drafted(self) -> bool:
+        """True if the token came from the drafter."""
+        return self not in (Outcome.CORRECTED, Outcome.BONUS)
+
+
+class Emission(IntEnum):
+    """The candidates for the token that a row emits when a walk stops there; columns of `Speculation.emissions`."""
+
+    ARGMAX = 0
+    """The target's most likely token; the lowest id among equals."""
+    SAMPLE = 1
+    """A sample of p, keyed by absolute position; the argmax at temperature 0."""
+    RESIDUAL = 2
+    """A sample of norm((p - q)+), keyed by round and depth; of p where no token was drafted at this row."""
+    LOWERED = 3
+    """A sample of p with only the drafted token's entry lowered by its q (the released MARS code's residual)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Speculation:
+    """What a drafter proposed after a prefix and what the target thought of it; the same whatever rule judges it.
+
+    Node i is a drafted token; row 0 is the target's law after the prefix and row i + 1 its law after node i, so the
+    row that judges node i is `parents[i] + 1`. A chain is the tree with parents[i] = i - 1.
+    """
+
+    start: int
+    """Absolute position of the first drafted token: the length of the prefix."""
+    tokens: np.ndarray
+    """int32 [N]; the drafted tokens."""
+    parents: np.ndarray
+    """int32 [N]; the node before, -1 for the prefix."""
+    depths: np.ndarray
+    """int32 [N]; 1 for a token right after the prefix."""
+    siblings: np.ndarray
+    """int32 [N]; order among the children of one parent, from 0."""
+    temperature: float
+    """The run's temperature, at which p, q and the emissions were made; 0 is greedy."""
+    sampled: bool
+    """True if the drafter drew its tokens from q, False if it took its most likely token."""
+    q: np.ndarray
+    """float32 [N]; probability that the drafter gave its token, after temperature, top-k and top-p (at temperature 0
+    the plain softmax, although the draft is deterministic)."""
+    q_max: np.ndarray
+    """float32 [N]; largest probability of that law."""
+    q_entropy: np.ndarray
+    """float32 [N]; entropy of that law, nats."""
+    coins: np.ndarray
+    """float64 [N]; acceptance coins in [0, 1), keyed by (seed, start, depth, sibling)."""
+    draft_ids: np.ndarray
+    """int32 [N, K]; the drafter's best tokens, best first."""
+    draft_logits: np.ndarray
+    """float32 [N, K]; their raw logits."""
+    draft_logsumexp: np.ndarray
+    """float32 [N]; of the drafter's raw logits, over the whole vocabulary."""
+    z: np.ndarray
+    """float32 [N]; the target's raw logit of the drafted token."""
+    ranks: np.ndarray
+    """int32 [N]; the target's rank of the drafted token, 1 for its best; the lower id first among equals."""
+    p: np.ndarray
+    """float32 [N]; the target's probability of the drafted token, after temperature, top-k and top-p (at temperature 0
+    the plain softmax)."""
+    total_variation: np.ndarray
+    """float32 [N]; half the L1 distance of p and q at the node's row."""
+    kl_pq: np.ndarray
+    """float32 [N]; KL(p || q), nats; inf where q lacks support."""
+    kl_qp: np.ndarray
+    """float32 [N]; KL(q || p), nats; inf where p lacks support."""
+    js: np.ndarray
+    """float32 [N]; Jensen-Shannon divergence of p and q, nats."""
+    block_mass: np.ndarray
+    """float64 [N]; block verification's mass after node i, the sum of (w p - q)+ at the row below it with
+    w = min(1, w_parent p/q); 0 where nothing was drafted below it (arXiv 2403.10444)."""
+    top_ids: np.ndarray
+    """int32 [N + 1, K]; the target's best tokens, best first, the lower id first among equals."""
+    top_logits: np.ndarray
+    """float32 [N + 1, K]; their raw logits."""
+    logsumexp: np.ndarray
+    """float32 [N + 1]; of the target's raw logits, over the whole vocabulary."""
+    logsumexp_t: np.ndarray
+    """float32 [N + 1]; the same of the logits divided by the run's temperature (temperature 0: as `logsumexp`)."""
+    entropy: np.ndarray
+    """float32 [N + 1]; of the target's plain softmax, nats."""
+    support: np.ndarray
+    """int32 [N + 1]; tokens that top-k and top-p leave to the target's law."""
+    emissions: np.ndarray
+    """int32 [N + 1, 4]; the token of each `Emission`."""
+    emission_z: np.ndarray
+    """float32 [N + 1, 4]; the target's raw logit of each."""
+    emission_p: np.ndarray
+    """float32 [N + 1, 4]; the target's probability of each, processed as `p` is."""
+    emission_ranks: np.ndarray
+    """int32 [N + 1, 4]; the target's rank of each."""
+
+    def __len__(self) -> int:
+        """Number of drafted tokens."""
+        return len(self.tokens)
+
+    @property
+    def judging_rows(self) -> np.ndarray:
+        """int32 [N]; the row whose law judges each node."""
+        return self.parents + 1
+
+    @property
+    def z1(self) -> np.ndarray:
+        """float32 [N + 1]; the target's largest raw logit."""
+        return self.top_logits[:, 0]
+
+    @property
+    def z2(self) -> np.ndarray:
+        """float32 [N + 1]; its second largest raw logit."""
+        return self.top_logits[:, 1]
+
+    @property
+    def ratio(self) -> np.ndarray:
+        """float64 [N + 1]; z2 / z1, NaN where z1 is 0."""
+        z1, z2 = self.z1.astype(np.float64), self.z2.astype(np.float64)
+        return np.divide(z2, z1, out=np.full_like(z1, np.nan), where=z1 != 0)
+
+    @property
+    def margin(self) -> np.ndarray:
+        """float64 [N + 1]; z1 - z2."""
+        return self.z1.astype(np.float64) - self.z2.astype(np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """A rule's answer for every dial value at once: where each verdict flips, and what holds on either side.
+
+    'Below' is dial < breakpoint, 'above' is dial >= breakpoint; a rule that relaxes where dial <= b says so with the
+    next float after b. Where the two sides agree the breakpoint is NaN.
+    """
+
+    breakpoints: np.ndarray
+    """float64 [N]; dial value at which the node's verdict flips."""
+    keep_below: np.ndarray
+    """bool [N]; True keeps."""
+    keep_above: np.ndarray
+    """bool [N]; True keeps."""
+    keep_strict: np.ndarray
+    """bool [N]; the verdict at the rule's strict end; a token kept against it is RELAXED."""
+    row_breakpoints: np.ndarray
+    """float64 [N + 1]; dial value at which the row's emission changes."""
+    emit_below: np.ndarray
+    """int32 [N + 1]; token emitted when the walk stops at the row."""
+    emit_above: np.ndarray
+    """int32 [N + 1]; likewise."""
+
+    def keeps(self, dial: float) -> np.ndarray:
+        """bool [N]; the verdicts at this dial value."""
+        return np.where(dial < self.breakpoints, self.keep_below, self.keep_above)
+
+    def emits(self, dial: float) -> np.ndarray:
+        """int32 [N + 1]; the emissions at this dial value."""
+        return np.where(dial < self.row_breakpoints, self.emit_below, self.emit_above)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """How a rule at one dial value settles a speculation, before the text's end cuts anything off."""
+
+    kept: tuple[int, ...]
+    """The kept nodes, in order."""
+    row: int
+    """The row at which the walk stopped."""
+    emitted: int
+    """The token emitted there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Wall-clock seconds of one round."""
+
+    draft: float = 0.0
+    """Drafter passes and draws."""
+    verify: float = 0.0
+    """The target's pass."""
+    evidence: float = 0.0
+    """Computing the evidence and bringing it to the host; on an asynchronous device it includes waiting."""
+    total: float = 0.0
+    """The whole round, judging and commit included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One draft-verify cycle of a walk."""
+
+    speculation: Speculation
+    """What was drafted and how the target saw it."""
+    verdicts: Verdicts
+    """What the rule says of each node and row, at every dial value."""
+    decision: Decision
+    """What that comes to at the walk's dial value."""
+    token_ids: tuple[int, ...]
+    """The tokens that it added to the text, truncated at the end of text or the length limit."""
+    timing: Timing = Timing()
+    """How long it took."""
+
+    @property
+    def kept(self) -> int:
+        """Drafted tokens that reached the text."""
+        return min(len(self.decision.kept), len(self.token_ids))
+
+    @property
+    def rolled_back(self) -> int:
+        """Drafted tokens that did not."""
+        return len(self.speculation) - self.kept
+
+    @property
+    def outcomes(self) -> tuple[Outcome, ...]:
+        """What became of each node."""
+        reached = self.decision.kept[: self.kept]
+        found = [Outcome.DISCARDED] * len(self.speculation)
+        for node in reached:
+            found[node] = Outcome.MATCHED if self.verdicts.keep_strict[node] else Outcome.RELAXED
+        if self.emission is Outcome.CORRECTED:
+            found[int(np.flatnonzero(self.speculation.judging_rows == self.decision.row)[0])] = Outcome.REJECTED
+        return tuple(found)
+
+    @property
+    def emission(self) -> Outcome | None:
+        """Correction or bonus; None where the text ended before it."""
+        if len(self.token_ids) <= len(self.decision.kept):
+            return None
+        judged = bool(np.any(self.speculation.judging_rows == self.decision.row))
+        return Outcome.CORRECTED if judged else Outcome.BONUS

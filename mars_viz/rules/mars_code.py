@@ -1,0 +1,51 @@
+"""MARS as its released code does it, which is not what the paper says."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mars_viz.records import Emission, Speculation, Verdicts
+from mars_viz.rules.base import Rule, emissions
+from mars_viz.rules.mars import THETA, among_best
+from mars_viz.rules.rejection_sampling import coin_keeps
+
+
+class MarsCode(Rule):
+    """The released code, which differs from the paper.
+
+    T = 0 ignores θ. T > 0 and z2/z1 > θ: keep v1 and v2, reject anything else whatever its coin says and emit a sample
+    of p. T > 0 and z2/z1 <= θ: keep iff u <= p(x)/q(x); else lower x's entry of p by q(x), renormalise and sample,
+    which is biased unless q is one-hot. Where z1 < 0 the ratio is at least 1 and the rule relaxes at every θ.
+    """
+
+    name = "mars-code"
+    title = "MARS as released"
+    summary = "What the authors' code does: θ has no effect at temperature 0, and close calls overrule the coin."
+    formula = "T = 0: x = v1. T > 0: z2/z1 > θ ? x ∈ {v1, v2} : u ≤ p(x)/q(x)"
+    source = "5SSjw/MARS, mars/model/utils.py, evaluate_posterior (read)"
+    dial = THETA
+
+    def judge(self, speculation: Speculation) -> Verdicts:
+        """Above temperature 0 every row's breakpoint is its ratio, for the verdict and for the emission."""
+        if speculation.temperature == 0:
+            keep = among_best(speculation, 1)
+            return self._verdicts(speculation, keep, np.zeros_like(keep), np.full(len(keep), np.nan), Emission.ARGMAX)
+        rows = speculation.judging_rows
+        ratio = _released_ratio(speculation)
+        close, coin = among_best(speculation, 2), coin_keeps(speculation)
+        below, above = emissions(speculation, Emission.SAMPLE), emissions(speculation, Emission.LOWERED)
+        return Verdicts(
+            breakpoints=np.where(close != coin, ratio[rows], np.nan),
+            keep_below=close,
+            keep_above=coin,
+            keep_strict=coin,
+            row_breakpoints=np.where(below != above, ratio, np.nan),
+            emit_below=below,
+            emit_above=above,
+        )
+
+
+def _released_ratio(speculation: Speculation) -> np.ndarray:
+    """float64 [N + 1]; z2 / (z1 + 1e-10), -inf where the processors leave a single token."""
+    z1, z2 = speculation.z1.astype(np.float64), speculation.z2.astype(np.float64)
+    return np.where(speculation.support > 1, z2 / (z1 + 1e-10), -np.inf)

@@ -1,0 +1,32 @@
+"""Rejection sampling, the lossless rule of speculative sampling."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mars_viz.records import Emission, Speculation, Verdicts
+from mars_viz.rules.base import Rule
+
+
+class RejectionSampling(Rule):
+    """Keep x iff u <= p(x) / q(x); else emit a sample of norm((p - q)+). At temperature 0 both laws are one-hot."""
+
+    name = "rejection-sampling"
+    title = "Rejection sampling"
+    summary = "Keeps a drafted token with probability p/q, which preserves the target's law exactly."
+    formula = "u ≤ p(x)/q(x)"
+    source = "Leviathan et al., arXiv 2211.17192; Chen et al., arXiv 2302.01318"
+    lossless = True
+
+    def judge(self, speculation: Speculation) -> Verdicts:
+        """Verdicts without breakpoints."""
+        keep = coin_keeps(speculation)
+        return self._verdicts(speculation, keep, np.zeros_like(keep), np.full(len(keep), np.nan), Emission.RESIDUAL)
+
+
+def coin_keeps(speculation: Speculation) -> np.ndarray:
+    """bool [N]; u <= p(x) / q(x), with one-hot laws at temperature 0 and q one-hot for a draft that was not drawn."""
+    if speculation.temperature == 0:
+        return speculation.tokens == speculation.top_ids[speculation.judging_rows, 0]
+    q = speculation.q if speculation.sampled else np.ones_like(speculation.q)
+    return (speculation.p > 0) & (speculation.coins * q <= speculation.p)

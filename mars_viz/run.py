@@ -1,0 +1,153 @@
+"""A recorded run: settings, where it came from, the prompt, and its rounds. The main thing the Python API hands out.
+
+Knows records; knows no models and no browser. Its way to and from disk is `runfiles`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+
+from mars_viz.errors import BadInput
+from mars_viz.records import Round
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What decides a run's tokens, besides the models and the prompt."""
+
+    rule: str = "mars"
+    """Name in the registry of rules."""
+    dial: float | None = None
+    """The rule's threshold; None takes its default."""
+    gamma: int = 6
+    """Tokens drafted per round."""
+    temperature: float = 0.0
+    """0 is greedy."""
+    top_p: float = 1.0
+    """Nucleus, 1 is off."""
+    top_k: int = 0
+    """0 is off."""
+    seed: int = 0
+    """Keys every draw."""
+    max_new_tokens: int = 128
+    """Length limit of the text after the prompt."""
+
+    def __post_init__(self) -> None:
+        """Raise BadInput for a value out of range."""
+        _require(isinstance(self.gamma, int) and 1 <= self.gamma <= 64, "gamma", self.gamma, "a whole number from 1 to 64")
+        _require(0.0 <= self.temperature <= 100.0, "temperature", self.temperature, "a number from 0 to 100")
+        _require(0.0 < self.top_p <= 1.0, "top_p", self.top_p, "a number above 0, at most 1")
+        _require(isinstance(self.top_k, int) and self.top_k >= 0, "top_k", self.top_k, "0 (off) or a whole number above")
+        _require(0 <= self.seed < 2**63, "seed", self.seed, "a whole number from 0 to 2^63 - 1")
+        _require(self.max_new_tokens >= 1, "max_new_tokens", self.max_new_tokens, "a whole number of at least 1")
+
+
+def _require(holds: bool, name: str, value: object, wanted: str) -> None:
+    if not holds:
+        raise BadInput(f"{name} is {value!r}; it must be {wanted}.")
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One vocabulary entry as bytes; text is data and is only ever escaped or joined."""
+
+    data: bytes
+    """UTF-8, possibly a part of a character."""
+    special: bool = False
+    """True for control tokens such as the end of text."""
+
+    @property
+    def text(self) -> str:
+        """For reading: a partial character is shown as its bytes, such as \\xf0."""
+        return self.data.decode("utf-8", "backslashreplace")
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Where a run comes from: everything needed to make it again, and to judge its timings."""
+
+    target: str = ""
+    """Model id or folder name."""
+    drafter: str = ""
+    """Model id or folder name."""
+    target_revision: str = ""
+    """Commit or content hash of the weights."""
+    drafter_revision: str = ""
+    """Commit or content hash of the weights."""
+    dtype: str = ""
+    """Weights and arithmetic, such as float32."""
+    device: str = ""
+    """In words: the processor's or GPU's name."""
+    eos_ids: tuple[int, ...] = ()
+    """Tokens that end the text."""
+    vocabulary_size: int = 0
+    """Entries that both models share."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """Library versions."""
+    created: str = ""
+    """UTC, ISO 8601."""
+    seconds: float = 0.0
+    """Wall-clock time of the decoding, prefill excluded."""
+    prefill_seconds: float = 0.0
+    """Wall-clock time of the first pass over the prompt."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A prompt and everything that happened after it."""
+
+    settings: Settings
+    """What decided the tokens; `dial` is filled in."""
+    provenance: Provenance
+    """Models, device, versions, time."""
+    prompt_ids: tuple[int, ...]
+    """The prompt as the models saw it."""
+    rounds: tuple[Round, ...]
+    """Every draft-verify cycle, in order."""
+    pieces: Mapping[int, Piece]
+    """Text of every token id that occurs in the records."""
+    title: str = ""
+    """A line for lists; the start of the prompt where empty."""
+    prompt: str = ""
+    """The prompt as the user gave it."""
+
+    @cached_property
+    def token_ids(self) -> tuple[int, ...]:
+        """The emitted tokens, prompt excluded."""
+        return tuple(token for round_ in self.rounds for token in round_.token_ids)
+
+    @property
+    def text(self) -> str:
+        """The emitted text, control tokens left out."""
+        return self.decode(self.token_ids)
+
+    @property
+    def tau(self) -> float:
+        """Acceptance length: emitted tokens per round; NaN for a run without rounds."""
+        return len(self.token_ids) / len(self.rounds) if self.rounds else float("nan")
+
+    def decode(self, token_ids: tuple[int, ...]) -> str:
+        """Text of these tokens, control tokens left out."""
+        pieces = (self.pieces[token] for token in token_ids)
+        return b"".join(piece.data for piece in pieces if not piece.special).decode("utf-8", "replace")
+
+    def to_frame(self) -> pd.DataFrame:
+        """A tidy table: one row a drafted position and one a correction or bonus, in order. See `frames.run_frame`."""
+        from mars_viz.frames import run_frame
+
+        return run_frame(self)
+
+    def save(self, path: str | PathLike[str]) -> Path:
+        """Write the run to a new folder. Raises BadInput where it exists already; see `runfiles.save_run`."""
+        from mars_viz.runfiles import save_run
+
+        return save_run(self, path)

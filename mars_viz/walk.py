@@ -1,0 +1,72 @@
+"""The decoding loop. There is one: live decoding, replay and comparison are this walk over different speculators.
+
+Knows speculations, rules and when a text ends; knows no models and no views.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from mars_viz.records import Round, Speculation, Timing
+from mars_viz.rules import Rule, settle
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A speculator's answer to one prefix."""
+
+    speculation: Speculation
+    """What was drafted, and the target's laws."""
+    timing: Timing = Timing()
+    """How long its parts took; `total` is filled in by the walk."""
+
+
+class Speculator(Protocol):
+    """Whatever can draft and score: local models, a recorded run, a server."""
+
+    def speculate(self, prefixes: Sequence[tuple[int, ...]]) -> list[Answer]:
+        """Draft after each prefix (token ids, the prompt included) and score the drafts."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """When a text ends."""
+
+    eos_ids: frozenset[int]
+    """Tokens that end it; they belong to it."""
+    max_new_tokens: int
+    """Tokens after the prompt at most."""
+
+    def cut(self, tokens: Sequence[int], written: int) -> tuple[int, ...]:
+        """What of `tokens` still belongs to a text of `written` tokens."""
+        tokens = tokens[: self.max_new_tokens - written]
+        ends = (i + 1 for i, token in enumerate(tokens) if token in self.eos_ids)
+        return tuple(tokens[: next(ends, len(tokens))])
+
+    def reached(self, tokens: Sequence[int], written: int) -> bool:
+        """True if a text of `written` tokens, of which `tokens` are the last, is complete."""
+        return written >= self.max_new_tokens or (bool(tokens) and tokens[-1] in self.eos_ids)
+
+
+def walk(
+    speculator: Speculator, rule: Rule, dial: float | None, prompt: tuple[int, ...], ending: Ending
+) -> Iterator[Round]:
+    """Decode after `prompt`: speculate, judge, commit the kept tokens and one more, and go on to the end."""
+    prefix = prompt
+    finished = False
+    while not finished:
+        began = time.perf_counter()
+        (answer,) = speculator.speculate([prefix])
+        speculation = answer.speculation
+        verdicts = rule.judge(speculation)
+        decision = settle(speculation, verdicts, dial)
+        block = [*(int(speculation.tokens[node]) for node in decision.kept), decision.emitted]
+        tokens = ending.cut(block, written=len(prefix) - len(prompt))
+        prefix += tokens
+        finished = ending.reached(tokens, written=len(prefix) - len(prompt))
+        timing = replace(answer.timing, total=time.perf_counter() - began)
+        yield Round(speculation, verdicts, decision, tokens, timing)

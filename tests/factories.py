@@ -1,0 +1,210 @@
+"""Speculations and runs made from plain logits with NumPy: test data, and an oracle for the torch evidence."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mars_viz import randomness
+from mars_viz.randomness import Purpose
+from mars_viz.records import Emission, Speculation
+from mars_viz.rules import rule_named
+from mars_viz.run import Piece, Provenance, Run, Settings
+from mars_viz.walk import Answer, Ending, walk
+
+K = 16
+
+
+def softmax(z: np.ndarray) -> np.ndarray:
+    """Along the last axis."""
+    e = np.exp(z - z.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True)
+
+
+def processed(z: np.ndarray, temperature: float, top_k: int = 0, top_p: float = 1.0) -> np.ndarray:
+    """The law that is sampled from, one row; the plain softmax at temperature 0."""
+    if temperature == 0:
+        return softmax(z.astype(np.float64))
+    z = z.astype(np.float64) / temperature
+    order = np.argsort(-z, kind="stable")
+    keep = z >= z[order[min(top_k or len(z), len(z)) - 1]]  # equals of the last one stay, as in transformers
+    p = softmax(np.where(keep, z, -np.inf))
+    before = np.concatenate([[0.0], np.cumsum(p[order])[:-1]])
+    keep[order[before >= top_p]] = False
+    return softmax(np.where(keep, z, -np.inf))
+
+
+def draw(p: np.ndarray, u: float) -> int:
+    """Inverse transform; `p` need not be normalised."""
+    total = np.cumsum(p.astype(np.float64))
+    return int(min(np.searchsorted(total, u * total[-1], side="right"), np.flatnonzero(p > 0)[-1]))
+
+
+def best(z: np.ndarray, k: int) -> np.ndarray:
+    """Ids of the k largest, the lower id first among equals."""
+    return np.argsort(-z, kind="stable")[:k].astype(np.int32)
+
+
+def rank(z: np.ndarray, x: int) -> int:
+    """1 for the best; the lower id first among equals."""
+    return int((z > z[x]).sum() + (z[:x] == z[x]).sum()) + 1
+
+
+def make_speculation(
+    target: np.ndarray,
+    drafter: np.ndarray,
+    tokens: list[int],
+    *,
+    start: int = 4,
+    temperature: float = 0.0,
+    seed: int = 0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    sampled: bool | None = None,
+    coins: list[float] | None = None,
+) -> Speculation:
+    """A chain from the target's raw logits [N + 1, V] and the drafter's [N, V]."""
+    n, k = len(tokens), min(K, target.shape[1])
+    target, drafter = target.astype(np.float32), drafter.astype(np.float32)
+    sampled = temperature > 0 if sampled is None else sampled
+    ps = np.array([processed(z, temperature, top_k, top_p) for z in target])
+    qs = np.array([processed(z, temperature, top_k, top_p) for z in drafter]).reshape(n, -1)
+    if not sampled and temperature > 0:
+        qs = np.eye(target.shape[1])[tokens]
+    x, i = np.array(tokens, np.int64), np.arange(n)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        log_ratio = np.where((ps[:n] > 0) | (qs > 0), np.log(ps[:n]) - np.log(qs), 0.0)
+        kl_pq = np.where(ps[:n] > 0, ps[:n] * log_ratio, 0.0).sum(1)
+        kl_qp = np.where(qs > 0, -qs * log_ratio, 0.0).sum(1)
+        m = (ps[:n] + qs) / 2
+        js = sum(np.where(a > 0, a * np.log(a / m), 0.0).sum(1) for a in (ps[:n], qs)) / 2
+        q_entropy = -np.where(qs > 0, qs * np.log(qs), 0.0).sum(1)
+        plain = softmax(target.astype(np.float64))
+        entropy = -np.where(plain > 0, plain * np.log(plain), 0.0).sum(1)
+    weights, mass = 1.0, np.zeros(n)
+    for node in range(n):
+        weights = min(1.0, weights * ps[node, x[node]] / max(qs[node, x[node]], 1e-300))
+        if node + 1 < n:
+            mass[node] = np.maximum(weights * ps[node + 1] - qs[node + 1], 0).sum()
+    plain_u = randomness.position_uniforms(seed, start, n + 1)
+    residual_u = randomness.round_uniforms(seed, start, Purpose.RESIDUAL, n + 1)
+    emissions = np.zeros((n + 1, len(Emission)), np.int32)
+    for row in range(n + 1):
+        p = ps[row]
+        emissions[row] = best(target[row], 1)[0]
+        if temperature > 0:
+            lowered, residual = p.copy(), p
+            if row < n:
+                residual = np.maximum(p - qs[row], 0)
+                lowered[x[row]] = max(0.0, p[x[row]] - qs[row, x[row]])
+            residual = residual if residual.sum() > 1e-9 else p
+            lowered = lowered if lowered.sum() > 1e-9 else p
+            emissions[row, Emission.SAMPLE] = draw(p, plain_u[row])
+            emissions[row, Emission.RESIDUAL] = draw(residual, residual_u[row])
+            emissions[row, Emission.LOWERED] = draw(lowered, residual_u[row])
+    rows = np.arange(n + 1)[:, None]
+    scale = temperature or 1.0
+    top = np.array([best(z, k) for z in target])
+    draft_top = np.array([best(z, k) for z in drafter], np.int32).reshape(n, k)
+    if coins is None:
+        coins = list(randomness.round_uniforms(seed, start, Purpose.COIN, n))
+    return Speculation(
+        start=start,
+        tokens=x.astype(np.int32),
+        parents=(i - 1).astype(np.int32),
+        depths=(i + 1).astype(np.int32),
+        siblings=np.zeros(n, np.int32),
+        temperature=temperature,
+        sampled=sampled,
+        q=qs[i, x].astype(np.float32),
+        q_max=qs.max(1).astype(np.float32),
+        q_entropy=q_entropy.astype(np.float32),
+        coins=np.array(coins, np.float64),
+        draft_ids=draft_top,
+        draft_logits=drafter[i[:, None], draft_top],
+        draft_logsumexp=_logsumexp(drafter).astype(np.float32),
+        z=target[i, x],
+        ranks=np.array([rank(target[a], b) for a, b in zip(i, x, strict=True)], np.int32),
+        p=ps[i, x].astype(np.float32),
+        total_variation=(np.abs(ps[:n] - qs).sum(1) / 2).astype(np.float32),
+        kl_pq=kl_pq.astype(np.float32),
+        kl_qp=kl_qp.astype(np.float32),
+        js=js.astype(np.float32),
+        block_mass=mass,
+        top_ids=top,
+        top_logits=target[rows, top],
+        logsumexp=_logsumexp(target).astype(np.float32),
+        logsumexp_t=_logsumexp(target / scale).astype(np.float32),
+        entropy=entropy.astype(np.float32),
+        support=(ps > 0).sum(1).astype(np.int32),
+        emissions=emissions,
+        emission_z=target[rows, emissions],
+        emission_p=ps[rows, emissions].astype(np.float32),
+        emission_ranks=np.array([[rank(z, e) for e in row] for z, row in zip(target, emissions, strict=True)], np.int32),
+    )
+
+
+def _logsumexp(z: np.ndarray) -> np.ndarray:
+    z = z.astype(np.float64)
+    if not z.size:
+        return np.zeros(len(z))
+    return np.log(np.exp(z - z.max(-1, keepdims=True)).sum(-1)) + z.max(-1)
+
+
+class ToySpeculator:
+    """Two random bigram models over a small vocabulary: real laws without real models."""
+
+    def __init__(self, settings: Settings, vocabulary: int = 32, model_seed: int = 0, closeness: float = 0.7):
+        rng = np.random.default_rng(model_seed)
+        self.target = rng.normal(12, 2.5, (vocabulary, vocabulary)).astype(np.float32)
+        noise = rng.normal(12, 2.5, (vocabulary, vocabulary))
+        self.drafter = (closeness * self.target + (1 - closeness) * noise).astype(np.float32)
+        self.settings = settings
+
+    def speculate(self, prefixes: list[tuple[int, ...]]) -> list[Answer]:
+        """Each prefix alone."""
+        return [Answer(self._speculate(prefix)) for prefix in prefixes]
+
+    def _speculate(self, prefix: tuple[int, ...]) -> Speculation:
+        s = self.settings
+        draws = randomness.round_uniforms(s.seed, len(prefix), Purpose.DRAFT, s.gamma)
+        path = [prefix[-1]]
+        for u in draws:
+            z = self.drafter[path[-1]]
+            law = processed(z, s.temperature, s.top_k, s.top_p)
+            path.append(draw(law, u) if s.temperature > 0 else int(best(z, 1)[0]))
+        return make_speculation(
+            self.target[path],
+            self.drafter[path[:-1]],
+            path[1:],
+            start=len(prefix),
+            temperature=s.temperature,
+            seed=s.seed,
+            top_k=s.top_k,
+            top_p=s.top_p,
+        )
+
+
+def toy_run(pieces: dict[int, bytes] | None = None, vocabulary: int = 32, **settings: object) -> Run:
+    """A run of the toy pair; token i reads ' w<i>' unless `pieces` says otherwise."""
+    chosen = Settings(**{"max_new_tokens": 60, **settings})  # type: ignore[arg-type]
+    rule = rule_named(chosen.rule)
+    dial = rule.checked_dial(chosen.dial)
+    ending = Ending(frozenset({0}), chosen.max_new_tokens)
+    rounds = tuple(walk(ToySpeculator(chosen, vocabulary), rule, dial, (1, 2, 3), ending))
+    texts = {i: Piece(f" w{i}".encode()) for i in range(vocabulary)} | {0: Piece(b"<end>", special=True)}
+    texts |= {i: Piece(data) for i, data in (pieces or {}).items()}
+    return Run(
+        settings=Settings(**{**_fields(chosen), "dial": dial}),
+        provenance=Provenance(
+            target="toy-target", drafter="toy-drafter", eos_ids=(0,), vocabulary_size=vocabulary, seconds=1.0
+        ),
+        prompt_ids=(1, 2, 3),
+        rounds=rounds,
+        pieces=texts,
+        title="A toy run",
+        prompt=" w1 w2 w3",
+    )
+
+
+def _fields(settings: Settings) -> dict[str, object]:
+    return {name: getattr(settings, name) for name in settings.__slots__}
