@@ -1,0 +1,163 @@
+"""From a prompt to a Run. Knows how to bring a pair, a rule and a walk together; loads the model libraries only when
+asked to decode."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from os import PathLike
+from typing import TYPE_CHECKING
+
+from mars_viz.errors import BadInput
+from mars_viz.records import Round
+from mars_viz.rules import rule_named
+from mars_viz.run import Provenance, Run, Settings
+from mars_viz.walk import Ending, walk
+
+if TYPE_CHECKING:
+    from mars_viz.speculators.loading import Pair
+
+
+def record(
+    prompt: str,
+    *,
+    target: str | PathLike[str] | None = None,
+    drafter: str | PathLike[str] | None = None,
+    rule: str = "mars",
+    dial: float | None = None,
+    gamma: int = 6,
+    temperature: float = 0.0,
+    top_p: float = 1.0,
+    top_k: int = 0,
+    seed: int = 0,
+    max_new_tokens: int = 128,
+    device: str = "auto",
+    dtype: str = "auto",
+    chat: bool = False,
+) -> Run:
+    """Decode `prompt` speculatively and return everything that happened.
+
+    `target` and `drafter` are hub ids or folders (None: the built-in pair), `rule` a name from `mars_viz.rules.RULES`,
+    `dial` its threshold (None: the rule's default), `gamma` the tokens drafted per round, `chat` whether the prompt
+    goes through the tokenizer's chat template. Raises BadInput, with the remedy, for anything that cannot be done.
+    """
+    settings = Settings(
+        rule=rule,
+        dial=dial,
+        gamma=gamma,
+        temperature=temperature,
+        top_p=top_p,
+        top_k=top_k,
+        seed=seed,
+        max_new_tokens=max_new_tokens,
+    )
+    rule_named(rule).checked_dial(dial)  # before the models are loaded
+    from mars_viz.speculators.loading import load_pair
+
+    pair = load_pair(target, drafter, device=device, dtype=dtype)
+    recording = Recording(pair, prompt, settings, chat=chat)
+    for _ in recording:
+        pass
+    return recording.run()
+
+
+class Recording:
+    """A decode in progress: iterate it for rounds as they are made, stop whenever, and take the run so far."""
+
+    def __init__(self, pair: Pair, prompt: str, settings: Settings, *, chat: bool = False, title: str = ""):
+        """Tokenise the prompt and check it against the context. Raises BadInput."""
+        rule = rule_named(settings.rule)
+        self._rule = rule
+        self._settings = replace(settings, dial=rule.checked_dial(settings.dial))
+        self._pair = pair
+        self._prompt, self._title = prompt, title
+        self.prompt_ids = _tokenised(pair, prompt, chat)
+        _check_context(len(self.prompt_ids), settings.max_new_tokens, pair.context)
+        self._rounds: list[Round] = []
+        self._prefill_seconds = 0.0
+        self._seconds = 0.0
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """What has been emitted so far."""
+        return tuple(token for round_ in self._rounds for token in round_.token_ids)
+
+    def __iter__(self) -> Iterator[Round]:
+        """Decode to the end, a round at a time. Raises BadInput when the device runs out of memory."""
+        from mars_viz.speculators.local import LocalSpeculator
+
+        speculator = LocalSpeculator(self._pair, self._settings)
+        self._prefill_seconds = speculator.prefill(self.prompt_ids)
+        ending = Ending(self._pair.eos_ids, self._settings.max_new_tokens)
+        began = time.perf_counter()
+        for round_ in walk(speculator, self._rule, self._settings.dial, self.prompt_ids, ending):
+            self._rounds.append(round_)
+            self._seconds += time.perf_counter() - began
+            yield round_
+            began = time.perf_counter()  # what the caller does with a round is not decoding
+
+    def run(self) -> Run:
+        """The rounds so far as a run."""
+        from mars_viz.speculators.pieces import pieces_of
+
+        return Run(
+            settings=self._settings,
+            provenance=self._provenance(),
+            prompt_ids=self.prompt_ids,
+            rounds=tuple(self._rounds),
+            pieces=pieces_of(self._pair.tokenizer, self._token_ids_in_records()),
+            title=self._title,
+            prompt=self._prompt,
+        )
+
+    def _token_ids_in_records(self) -> set[int]:
+        found = set(self.prompt_ids)
+        for round_ in self._rounds:
+            s = round_.speculation
+            for ids in (s.tokens, s.top_ids, s.draft_ids, s.emissions):
+                found.update(ids.ravel().tolist())
+        return found
+
+    def _provenance(self) -> Provenance:
+        pair = self._pair
+        return Provenance(
+            target=pair.target_name,
+            drafter=pair.drafter_name,
+            target_revision=pair.target_revision,
+            drafter_revision=pair.drafter_revision,
+            dtype=pair.dtype,
+            device=pair.device,
+            eos_ids=tuple(sorted(pair.eos_ids)),
+            vocabulary_size=pair.vocabulary_size,
+            versions={name: importlib.metadata.version(name) for name in ("torch", "transformers", "numpy")},
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            seconds=self._seconds,
+            prefill_seconds=self._prefill_seconds,
+        )
+
+
+def _tokenised(pair: Pair, prompt: str, chat: bool) -> tuple[int, ...]:
+    tokenizer = pair.tokenizer
+    if not prompt.strip():
+        raise BadInput("The prompt is empty; write at least one word.")
+    if chat:
+        if not tokenizer.chat_template:
+            raise BadInput(f"{pair.target_name} has no chat template; record without chat.")
+        message = [{"role": "user", "content": prompt}]
+        ids = tokenizer.apply_chat_template(message, add_generation_prompt=True, return_dict=True)["input_ids"]
+    else:
+        ids = tokenizer(prompt)["input_ids"]
+    return tuple(int(token) for token in ids)
+
+
+def _check_context(prompt: int, new: int, context: int) -> None:
+    if prompt >= context:
+        raise BadInput(f"The prompt has {prompt} tokens but the models' context is {context}; shorten the prompt.")
+    if prompt + new > context:
+        raise BadInput(
+            f"The prompt has {prompt} tokens and {new} new ones are asked for, but the models' context is {context}; "
+            f"ask for at most {context - prompt} new tokens, or shorten the prompt."
+        )

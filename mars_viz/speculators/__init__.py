@@ -1,0 +1,1 @@
+"""Where speculations come from: local models, and later recorded runs and servers."""

@@ -1,0 +1,44 @@
+"""From logits to the law that is sampled from, and from a law and a uniform to a token. Knows tensors only."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from mars_viz.run import Settings
+
+
+def law(logits: Tensor, settings: Settings) -> Tensor:
+    """Probabilities [..., V] after temperature, then top-k, then top-p, as transformers' warpers order and define them.
+
+    Temperature 0 has no law to sample from; it gives the plain softmax.
+    """
+    if settings.temperature == 0:
+        return torch.softmax(logits, -1)
+    logits = logits / settings.temperature
+    if 0 < settings.top_k < logits.shape[-1]:
+        worst = logits.topk(settings.top_k, -1).values[..., -1:]
+        logits = logits.masked_fill(logits < worst, -torch.inf)
+    if settings.top_p < 1:
+        ordered, ids = torch.sort(logits, dim=-1, descending=True, stable=True)
+        p = ordered.softmax(-1)
+        beyond = p.cumsum(-1) - p >= settings.top_p
+        beyond[..., 0] = False  # rounding must not empty the law
+        logits = logits.scatter(-1, ids, ordered.masked_fill(beyond, -torch.inf))
+    return torch.softmax(logits, -1)
+
+
+def draw(mass: Tensor, uniforms: Tensor) -> Tensor:
+    """Inverse transform: one id per row of `mass` [..., V] (not necessarily normalised) and uniform [...].
+
+    An entry without mass is never drawn.
+    """
+    cumulative = mass.to(wide(mass.device)).cumsum(-1)
+    at = uniforms.to(cumulative.dtype).unsqueeze(-1) * cumulative[..., -1:]
+    drawn: Tensor = torch.searchsorted(cumulative, at, right=True).squeeze(-1)
+    return drawn.clamp_(max=mass.shape[-1] - 1)
+
+
+def wide(device: torch.device) -> torch.dtype:
+    """float64, or float32 on a device that lacks it."""
+    return torch.float32 if device.type == "mps" else torch.float64

@@ -1,0 +1,208 @@
+"""Loading a target/drafter pair and refusing one that cannot work, each time with the remedy.
+
+Knows hubs, folders, devices and dtypes; knows no decoding. Safetensors only, and no code from a model's repository.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from transformers.utils import logging as transformers_logging
+
+from mars_viz import demo
+from mars_viz.errors import BadInput
+
+DEVICES = ("auto", "cpu", "cuda", "mps")
+DTYPES = ("auto", "float32", "bfloat16", "float16")
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A target and a drafter that speak the same tokens, on one device."""
+
+    target: PreTrainedModel
+    """The large model whose text is wanted."""
+    drafter: PreTrainedModel
+    """The small one that proposes it."""
+    tokenizer: PreTrainedTokenizerBase
+    """The target's."""
+    target_name: str
+    """Hub id, or folder name."""
+    drafter_name: str
+    """Hub id, or folder name."""
+    target_revision: str
+    """Commit on the hub, or the start of the weights' SHA-256."""
+    drafter_revision: str
+    """Likewise."""
+    vocabulary_size: int
+    """The smaller of the two output sizes; what lies beyond is padding."""
+    context: int
+    """Positions that both models can hold."""
+    eos_ids: frozenset[int]
+    """Tokens that end a text."""
+
+    @property
+    def device(self) -> str:
+        """In words: the GPU's or the processor's name."""
+        kind = self.target.device.type
+        if kind == "cuda":
+            return torch.cuda.get_device_name(self.target.device)
+        return f"{_processor()}, {torch.get_num_threads()} threads" if kind == "cpu" else f"{_processor()} ({kind})"
+
+    @property
+    def dtype(self) -> str:
+        """Of the target's weights: float32."""
+        return str(self.target.dtype).removeprefix("torch.")
+
+
+def load_pair(
+    target: str | os.PathLike[str] | None = None,
+    drafter: str | os.PathLike[str] | None = None,
+    *,
+    device: str = "auto",
+    dtype: str = "auto",
+) -> Pair:
+    """Load two models by hub id or folder; None takes the built-in ones.
+
+    `device` auto takes a GPU if there is one; `dtype` auto takes float32 on the CPU and the weights' own elsewhere.
+    Raises BadInput, with the remedy, for anything that keeps the pair from working.
+    """
+    if (target is None) != (drafter is None):
+        given, missing = ("target", "drafter") if drafter is None else ("drafter", "target")
+        raise BadInput(f"A {given} was given without a {missing}; name both, or neither for the built-in pair.")
+    names = [str(name) for name in (target or demo.TARGET, drafter or demo.DRAFTER)]
+    place = _device(device)
+    tokenizers = [_tokenizer(name) for name in names]
+    _check_tokenizers(*tokenizers, names)
+    models = [_model(name, place, _dtype(dtype, place)) for name in names]
+    sizes = [int(model.get_output_embeddings().weight.shape[0]) for model in models]
+    if min(sizes) < len(tokenizers[0]):
+        raise BadInput(
+            f"The vocabularies do not match: the tokenizer has {len(tokenizers[0])} entries, {names[0]} scores "
+            f"{sizes[0]} and {names[1]} scores {sizes[1]}. Choose a drafter made for this target's vocabulary."
+        )
+    return Pair(
+        target=models[0],
+        drafter=models[1],
+        tokenizer=tokenizers[0],
+        target_name=_short(names[0]),
+        drafter_name=_short(names[1]),
+        target_revision=_revision(names[0], models[0]),
+        drafter_revision=_revision(names[1], models[1]),
+        vocabulary_size=min(sizes),
+        context=min(_context(model) for model in models),
+        eos_ids=_eos_ids(models[0], tokenizers[0]),
+    )
+
+
+def _device(name: str) -> torch.device:
+    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if name == "auto":
+        name = next(kind for kind in ("cuda", "mps", "cpu") if available[kind])
+    if name not in available:
+        raise BadInput(f"There is no device {name!r}; choose one of {', '.join(DEVICES)}.")
+    if not available[name]:
+        raise BadInput(f"The device {name} was asked for, but PyTorch finds none here; use --device cpu or auto.")
+    return torch.device(name)
+
+
+def _dtype(name: str, device: torch.device) -> torch.dtype | str:
+    if name not in DTYPES:
+        raise BadInput(f"There is no dtype {name!r}; choose one of {', '.join(DTYPES)}.")
+    if name == "auto":
+        return torch.float32 if device.type == "cpu" else "auto"
+    return getattr(torch, name)  # type: ignore[no-any-return]
+
+
+def _tokenizer(name: str) -> PreTrainedTokenizerBase:
+    _check_folder(name)
+    try:
+        return AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+    except Exception as error:  # the tokenizers library raises the bare class for a file it cannot read
+        raise BadInput(_cannot_load(name, "tokenizer", error)) from error
+
+
+def _model(name: str, device: torch.device, dtype: torch.dtype | str) -> PreTrainedModel:
+    transformers_logging.disable_progress_bar()  # reading shards of a local file is no news
+    try:
+        model = AutoModelForCausalLM.from_pretrained(name, dtype=dtype, use_safetensors=True, trust_remote_code=False)
+        return model.to(device).eval()
+    except torch.OutOfMemoryError as error:
+        raise BadInput(
+            f"{name} does not fit on {device}. Take a smaller model or dtype, free memory, or use --device cpu."
+        ) from error
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        raise BadInput(_cannot_load(name, "model", error)) from error
+
+
+def _check_folder(name: str) -> None:
+    """A name that looks like a path must be a folder with a configuration, a tokenizer and safetensors."""
+    folder = Path(name)
+    if not folder.exists():
+        if folder.is_absolute() or name.startswith(".") or name.count("/") > 1:
+            raise BadInput(f"There is no folder {name}. Give a model's folder or its id on the hub, such as org/name.")
+        return
+    for pattern, what in (("config.json", "config.json"), ("tokenizer*.json", "tokenizer.json")):
+        if not list(folder.glob(pattern)):
+            raise BadInput(f"{name} holds no {what}; save the model there with save_pretrained, tokenizer included.")
+    if not list(folder.glob("*.safetensors")):
+        raise BadInput(f"{name} holds no *.safetensors; only that format is loaded. Save it again with save_pretrained.")
+
+
+def _cannot_load(name: str, what: str, error: Exception) -> str:
+    reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return f"The {what} of {name} cannot be loaded ({reason}). Check the id or folder, and the network for a hub id."
+
+
+def _check_tokenizers(target: PreTrainedTokenizerBase, drafter: PreTrainedTokenizerBase, names: list[str]) -> None:
+    if target.get_vocab() != drafter.get_vocab():
+        raise BadInput(
+            f"The tokenizers of {names[0]} and {names[1]} differ, so their token ids do not mean the same. "
+            "Choose a drafter from the target's family."
+        )
+
+
+def _context(model: PreTrainedModel) -> int:
+    return int(getattr(model.config, "max_position_embeddings", None) or 1 << 20)
+
+
+def _eos_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    configured = model.generation_config.eos_token_id if model.generation_config else None
+    found = configured if isinstance(configured, list) else [configured, tokenizer.eos_token_id]
+    return frozenset(int(token) for token in found if token is not None)
+
+
+def _short(name: str) -> str:
+    """Paths of one machine stay out of run files."""
+    folder = Path(name)
+    if folder in (demo.TARGET, demo.DRAFTER):
+        return f"built-in/{folder.name}"
+    return folder.resolve().name if folder.exists() else name
+
+
+def _revision(name: str, model: PreTrainedModel) -> str:
+    folder = Path(name)
+    if not folder.exists():
+        return str(getattr(model.config, "_commit_hash", None) or "")
+    digest = hashlib.sha256()
+    for file in sorted(folder.glob("*.safetensors")):
+        with file.open("rb") as weights:
+            digest.update(hashlib.file_digest(weights, "sha256").digest())
+    return digest.hexdigest()[:12]
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text(errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

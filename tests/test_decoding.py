@@ -1,0 +1,166 @@
+"""Decoding with real models: greedy equals the target's own, caches stay in step, laws are kept, bad pairs refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from factories import ToySpeculator, processed
+from scipy import stats
+
+import mars_viz
+from mars_viz.randomness import Purpose, round_uniforms
+from mars_viz.recording import Recording
+from mars_viz.rules import RULES, rule_named, settle
+from mars_viz.run import Settings
+from mars_viz.speculators.evidence import Block, gather_evidence
+from mars_viz.speculators.laws import draw, law
+from mars_viz.speculators.loading import Pair, load_pair
+from mars_viz.speculators.local import LocalSpeculator
+from mars_viz.walk import Ending, walk
+
+PROMPTS = [
+    "Once upon a time, there was a little girl",
+    "Tom and his dog went to the park.",
+    '"Look at the moon!" said',
+    "The big red ball",
+    "One day, a cat named Lily found a key",
+    "Sara was sad because",
+    "It was a cold day. Ben",
+    "The frog wanted to fly",
+    "Mom said it was time for bed, but",
+    "In the forest there lived a bear",
+    "Max had a new kite.",
+    "There was an old tree near the river",
+    "Add 58 and 67.\n",
+    "Add 904 and 378.\n",
+    "Add 4217 and 5846.\n",
+    "Sort these words: pie, goat, apple, zoo.\n",
+    "Sort these words: moon, star, sun.\n",
+    "Sort these words: jam, ice, king, hat, fox.\n",
+    "Story: Anna hid the key under the bed. Ben saw the cup in the car.\nQuestion: Where is the key?\n",
+    "Story: Leo found the coin by the lake. Amy put the doll on the shelf.\nQuestion: What did Amy put?\n",
+]
+
+
+@pytest.fixture(scope="module")
+def pair() -> Pair:
+    return load_pair(device="cpu", dtype="float32")
+
+
+def decode(pair: Pair, prompt: str, **settings: object) -> mars_viz.Run:
+    recording = Recording(pair, prompt, Settings(**{"max_new_tokens": 48, **settings}))  # type: ignore[arg-type]
+    for _ in recording:
+        pass
+    return recording.run()
+
+
+def alone(pair: Pair, prompt_ids: tuple[int, ...], new_tokens: int) -> tuple[int, ...]:
+    """The target's own greedy text."""
+    ids = torch.tensor([prompt_ids])
+    with torch.inference_mode():
+        out = pair.target.generate(
+            ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=new_tokens, pad_token_id=0
+        )
+    return tuple(out[0, ids.shape[1] :].tolist())
+
+
+@pytest.mark.parametrize("prompt", PROMPTS)
+def test_strict_greedy_is_the_targets_own_greedy_text(pair: Pair, prompt: str) -> None:
+    expected = None
+    for gamma in (1, 3, 6, 11):
+        run = decode(pair, prompt, rule="strict", gamma=gamma)
+        expected = expected or alone(pair, run.prompt_ids, 48)
+        assert run.token_ids == expected
+        assert run.tau <= gamma + 1
+
+
+@pytest.mark.parametrize("rule", sorted(RULES))
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+def test_same_seed_same_run_and_the_caches_do_not_matter(pair: Pair, rule: str, temperature: float) -> None:
+    first, again = (decode(pair, PROMPTS[0], rule=rule, temperature=temperature, seed=7) for _ in range(2))
+    assert first.token_ids == again.token_ids
+    dial = first.settings.dial
+    prefix = first.prompt_ids
+    for round_ in first.rounds[:6]:  # a fresh speculator, nothing cached, gives the same record
+        settings = Settings(rule=rule, temperature=temperature, seed=7)
+        (answer,) = LocalSpeculator(pair, settings).speculate([prefix])
+        np.testing.assert_array_equal(answer.speculation.tokens, round_.speculation.tokens)
+        np.testing.assert_allclose(answer.speculation.top_logits, round_.speculation.top_logits, atol=1e-3)
+        assert settle(answer.speculation, RULES[rule].judge(answer.speculation), dial) == round_.decision
+        prefix += round_.token_ids
+
+
+def test_another_seed_another_sample(pair: Pair) -> None:
+    texts = {decode(pair, PROMPTS[0], rule="rejection-sampling", temperature=1.0, seed=s).token_ids for s in range(4)}
+    assert len(texts) == 4
+
+
+@pytest.mark.parametrize("rule", ["mars", "mars-code", "mars-sampling"])
+def test_every_relaxed_rule_at_its_strict_end_is_strict(pair: Pair, rule: str) -> None:
+    for prompt in PROMPTS[::5]:
+        assert decode(pair, prompt, rule=rule, dial=1.0).token_ids == decode(pair, prompt, rule="strict").token_ids
+    if rule == "mars-sampling":
+        ours, theirs = (
+            decode(pair, PROMPTS[0], rule=name, dial=dial, temperature=0.9)
+            for name, dial in ((rule, 1.0), ("rejection-sampling", None))
+        )
+        assert ours.token_ids == theirs.token_ids
+
+
+def test_length_limit_and_end_of_text_cut_a_block(pair: Pair) -> None:
+    for limit in range(1, 12):
+        run = decode(pair, PROMPTS[0], rule="strict", max_new_tokens=limit)
+        assert len(run.token_ids) == limit
+    run = decode(pair, "Sort these words: moon, star, sun.\n", max_new_tokens=100)
+    assert run.token_ids[-1] in run.provenance.eos_ids
+    assert sum(token in run.provenance.eos_ids for token in run.token_ids) == 1
+
+
+@pytest.mark.parametrize("rule", ["rejection-sampling", "strict", "mars-sampling"])
+@pytest.mark.parametrize("processors", [{}, {"top_k": 5}, {"top_p": 0.7}, {"temperature": 0.6}])
+def test_lossless_rules_keep_the_targets_law(rule: str, processors: dict[str, float]) -> None:
+    """200,000 draws over twelve tokens, through the real evidence, draws and rule.
+
+    One long block whose rows all have the same law: whatever its position emits, the kept draft or the correction, is
+    a draw of its own. Chi-square against p; false-alarm probability one in a million per case.
+    """
+    total = 200_000
+    rng = np.random.default_rng(1)
+    p_logits, noise = rng.normal(5, 1.5, (2, 12)).astype(np.float32)
+    q_logits = 0.7 * p_logits + 0.3 * noise
+    settings = Settings(rule=rule, **{"temperature": 1.0, "seed": 11, **processors})  # type: ignore[arg-type]
+    drafter = torch.from_numpy(q_logits).expand(total, -1)
+    uniforms = torch.from_numpy(round_uniforms(settings.seed, 4, Purpose.DRAFT, total))
+    tokens = draw(law(drafter, settings), uniforms)
+    target = torch.from_numpy(p_logits).expand(total + 1, -1)
+    speculation = gather_evidence(Block(4, tokens, drafter, target, sampled=True), settings, full=False)
+    dial = 1.0 if rule == "mars-sampling" else None
+    verdicts = RULES[rule].judge(speculation)
+    keeps, emits = verdicts.keeps(dial or 0.0), verdicts.emits(dial or 0.0)
+    written = np.append(np.where(keeps, speculation.tokens, emits[:-1]), emits[-1])
+    expected = processed(p_logits, settings.temperature, settings.top_k, settings.top_p) * (total + 1)
+    observed = np.bincount(written, minlength=12)
+    assert observed[expected == 0].sum() == 0
+    assert 0.05 < keeps.mean() < 0.95  # both ways of emitting were exercised
+    assert stats.chisquare(observed[expected > 0], expected[expected > 0]).pvalue > 1e-6
+
+
+@pytest.mark.parametrize("rule", ["rejection-sampling", "strict"])
+def test_a_sampled_walk_has_the_targets_transitions(rule: str) -> None:
+    """12,000 tokens of a walk over bigram models: every transition as often as the target makes it.
+
+    Rounds, corrections and bonuses included. Chi-square over all rows; false-alarm probability one in a million.
+    """
+    settings = Settings(rule=rule, temperature=1.0, gamma=4, max_new_tokens=12_000, seed=3)
+    speculator = ToySpeculator(settings, vocabulary=6)
+    ending = Ending(frozenset(), settings.max_new_tokens)
+    rounds = walk(speculator, rule_named(rule), None, (1,), ending)
+    text = np.array([1, *(token for round_ in rounds for token in round_.token_ids)])
+    seen = np.zeros((6, 6))
+    np.add.at(seen, (text[:-1], text[1:]), 1)
+    laws = np.stack([processed(z, 1.0) for z in speculator.target])
+    expected = laws * seen.sum(1, keepdims=True)
+    counted = expected >= 5
+    statistic = ((seen - expected)[counted] ** 2 / expected[counted]).sum()
+    assert stats.chi2.sf(statistic, counted.sum() - 6) > 1e-6

@@ -1,0 +1,102 @@
+"""The torch evidence against the NumPy oracle of factories.py."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import numpy as np
+import pytest
+import torch
+from factories import draw, make_speculation, processed
+
+from mars_viz.randomness import Purpose, round_uniforms
+from mars_viz.records import Speculation
+from mars_viz.run import Settings
+from mars_viz.speculators.evidence import Block, gather_evidence
+
+N, V = 5, 60
+
+
+def blocks(settings: Settings, seed: int, coarse: bool) -> tuple[Speculation, Speculation]:
+    """The record of random logits, by torch and by NumPy; coarse logits are full of ties."""
+    rng = np.random.default_rng(seed)
+    target, drafter = rng.normal(10, 3, (N + 1, V)), rng.normal(10, 3, (N, V))
+    if coarse:
+        target, drafter = np.round(target), np.round(drafter)
+    target, drafter = target.astype(np.float32), (0.5 * drafter + 0.5 * target[:N]).astype(np.float32)
+    laws = [processed(z, settings.temperature, settings.top_k, settings.top_p) for z in drafter]
+    uniforms = round_uniforms(settings.seed, 4, Purpose.DRAFT, N)
+    if settings.temperature > 0:
+        tokens = [draw(law, u) for law, u in zip(laws, uniforms, strict=True)]
+    else:
+        tokens = [int(z.argmax()) for z in drafter]
+    block = Block(
+        start=4,
+        tokens=torch.tensor(tokens),
+        drafter=torch.from_numpy(drafter),
+        target=torch.from_numpy(target),
+        sampled=settings.temperature > 0,
+    )
+    oracle = make_speculation(
+        target,
+        drafter,
+        tokens,
+        temperature=settings.temperature,
+        seed=settings.seed,
+        top_k=settings.top_k,
+        top_p=settings.top_p,
+    )
+    return gather_evidence(block, settings), oracle
+
+
+@pytest.mark.parametrize("coarse", [False, True])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        Settings(),
+        Settings(temperature=1.0, seed=3),
+        Settings(temperature=0.6, top_k=9),
+        Settings(temperature=1.3, top_p=0.8, seed=2**62),
+    ],
+)
+def test_every_field_agrees_with_the_oracle(settings: Settings, coarse: bool) -> None:
+    for seed in range(20):
+        made, oracle = blocks(settings, seed, coarse)
+        for field in fields(Speculation):
+            ours, theirs = getattr(made, field.name), getattr(oracle, field.name)
+            if not isinstance(theirs, np.ndarray):
+                assert ours == theirs, field.name
+                continue
+            assert ours.dtype == theirs.dtype, field.name
+            assert ours.shape == theirs.shape, field.name
+            if coarse and field.name in ("ranks", "emission_ranks"):
+                continue  # among equals beyond the listed candidates only the count of larger logits is known
+            if coarse and field.name in ("top_ids", "draft_ids"):
+                logits = getattr(oracle, field.name.replace("ids", "logits"))
+                listed = logits > logits[:, -1:]  # which of the last one's equals are listed is left open
+                ours, theirs = np.where(listed, ours, 0), np.where(listed, theirs, 0)
+            np.testing.assert_allclose(ours, theirs, rtol=2e-4, atol=2e-5, err_msg=field.name)
+
+
+def test_one_best_token_can_tie_with_the_next_and_the_lower_id_wins() -> None:
+    target = np.zeros((2, 20), np.float32)
+    target[:, [17, 4]] = 9.0
+    block = Block(0, torch.tensor([17]), torch.zeros(1, 20), torch.from_numpy(target), sampled=False)
+    made = gather_evidence(block, Settings())
+    assert made.top_ids[0, :2].tolist() == [4, 17]
+    assert made.ranks.tolist() == [2]
+    assert made.emissions[:, 0].tolist() == [4, 4]
+
+
+def test_without_recording_the_deciding_fields_are_the_same() -> None:
+    for temperature in (0.0, 0.9):
+        settings = Settings(temperature=temperature)
+        rng = np.random.default_rng(0)
+        target, drafter = (torch.from_numpy(rng.normal(9, 3, (n, V)).astype(np.float32)) for n in (N + 1, N))
+        block = Block(4, drafter.argmax(-1), drafter, target, sampled=temperature > 0)
+        full, light = (gather_evidence(block, settings, full=kept) for kept in (True, False))
+        for name in ("tokens", "z1", "z2", "emissions", "support", "logsumexp"):
+            np.testing.assert_array_equal(getattr(full, name), getattr(light, name))
+        if temperature > 0:
+            np.testing.assert_array_equal(full.p, light.p)
+            np.testing.assert_array_equal(full.q, light.q)

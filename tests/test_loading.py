@@ -1,0 +1,187 @@
+"""Pairs that cannot work are refused with the remedy, before anything is decoded."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
+from mars_viz import demo
+from mars_viz.errors import BadInput
+from mars_viz.recording import Recording, record
+from mars_viz.run import Settings
+from mars_viz.speculators.loading import load_pair
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small random model with the built-in tokenizer, to be spoiled in copies."""
+    made = tmp_path_factory.mktemp("models") / "small"
+    _save(made, vocabulary=4096)
+    return made
+
+
+def _save(path: Path, vocabulary: int) -> None:
+    config = LlamaConfig(
+        vocab_size=vocabulary,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        max_position_embeddings=64,
+        tie_word_embeddings=True,
+    )
+    LlamaForCausalLM(config).save_pretrained(path)
+    AutoTokenizer.from_pretrained(demo.TARGET).save_pretrained(path)
+
+
+def test_any_pair_of_folders_decodes(folder: Path) -> None:
+    run = record("Once upon a time", target=folder, drafter=folder, max_new_tokens=9, device="cpu", rule="strict")
+    assert len(run.token_ids) == 9
+    assert run.tau == 9 / 2  # the drafter is the target, so every draft is kept: 7 tokens, then the limit
+    assert run.provenance.target == "small"
+    assert str(folder.parent) not in repr(run.provenance)
+
+
+def test_an_output_padded_beyond_the_tokenizer_is_cut(folder: Path, tmp_path: Path) -> None:
+    _save(tmp_path / "padded", vocabulary=4160)
+    pair = load_pair(tmp_path / "padded", folder, device="cpu")
+    assert pair.vocabulary_size == 4096
+    run = record("Once", target=tmp_path / "padded", drafter=folder, max_new_tokens=5, device="cpu")
+    assert max(run.token_ids) < 4096
+
+
+def test_a_vocabulary_smaller_than_the_tokenizer(folder: Path, tmp_path: Path) -> None:
+    _save(tmp_path / "cut", vocabulary=100)
+    with pytest.raises(BadInput, match="vocabularies do not match"):
+        load_pair(folder, tmp_path / "cut", device="cpu")
+
+
+def test_tokenizers_that_differ(folder: Path, tmp_path: Path) -> None:
+    other = shutil.copytree(folder, tmp_path / "other")
+    core = json.loads((other / "tokenizer.json").read_text())
+    entries = core["model"]["vocab"]
+    entries["Ġthe"], entries["Ġand"] = entries["Ġand"], entries["Ġthe"]
+    (other / "tokenizer.json").write_text(json.dumps(core))
+    with pytest.raises(BadInput, match="Choose a drafter from the target's family"):
+        load_pair(folder, other, device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("missing", "said"),
+    [("config.json", "holds no config.json"), ("tokenizer.json", "tokenizer"), ("model.safetensors", "safetensors")],
+)
+def test_a_missing_file_is_named(folder: Path, tmp_path: Path, missing: str, said: str) -> None:
+    broken = shutil.copytree(folder, tmp_path / "broken")
+    (broken / missing).unlink()
+    with pytest.raises(BadInput, match=said):
+        load_pair(broken, folder, device="cpu")
+
+
+def test_pickled_weights_are_not_loaded(folder: Path, tmp_path: Path) -> None:
+    pickled = shutil.copytree(folder, tmp_path / "pickled")
+    (pickled / "model.safetensors").unlink()
+    torch.save({}, pickled / "pytorch_model.bin")
+    with pytest.raises(BadInput, match="only that format is loaded"):
+        load_pair(folder, pickled, device="cpu")
+
+
+def test_a_spoiled_tokenizer(folder: Path, tmp_path: Path) -> None:
+    spoiled = shutil.copytree(folder, tmp_path / "spoiled")
+    (spoiled / "tokenizer.json").write_text("{")
+    with pytest.raises(BadInput, match="tokenizer of .* cannot be loaded"):
+        load_pair(folder, spoiled, device="cpu")
+
+
+def test_truncated_weights(folder: Path, tmp_path: Path) -> None:
+    cut = shutil.copytree(folder, tmp_path / "cut")
+    whole = (cut / "model.safetensors").read_bytes()
+    (cut / "model.safetensors").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(BadInput, match="cannot be loaded"):
+        load_pair(cut, folder, device="cpu")
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="There is no folder"):
+        load_pair(tmp_path / "nowhere", tmp_path / "nowhere", device="cpu")
+
+
+def test_a_target_alone(folder: Path) -> None:
+    with pytest.raises(BadInput, match="name both"):
+        load_pair(folder)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_cuda_asked_for_and_absent() -> None:
+    with pytest.raises(BadInput, match="finds none here"):
+        load_pair(device="cuda")
+
+
+def test_unknown_device_and_dtype(folder: Path) -> None:
+    with pytest.raises(BadInput, match="choose one of auto, cpu"):
+        load_pair(folder, folder, device="tpu")
+    with pytest.raises(BadInput, match="choose one of auto, float32"):
+        load_pair(folder, folder, device="cpu", dtype="int3")
+
+
+def test_prompts_that_do_not_fit(folder: Path) -> None:
+    pair = load_pair(folder, folder, device="cpu")
+    with pytest.raises(BadInput, match="shorten the prompt"):
+        Recording(pair, "word " * 200, Settings())
+    with pytest.raises(BadInput, match="ask for at most"):
+        Recording(pair, "Once upon a time", Settings(max_new_tokens=64))
+    for empty in ("", "  \n"):
+        with pytest.raises(BadInput, match="The prompt is empty"):
+            Recording(pair, empty, Settings())
+    with pytest.raises(BadInput, match="no chat template"):
+        Recording(pair, "Hello", Settings(), chat=True)
+
+
+def test_decoding_up_to_the_last_position_of_the_context(folder: Path) -> None:
+    pair = load_pair(folder, folder, device="cpu")
+    prompt = "Once upon a time"
+    room = pair.context - len(pair.tokenizer(prompt)["input_ids"])
+    recording = Recording(pair, prompt, Settings(rule="strict", max_new_tokens=room))
+    for _ in recording:
+        pass
+    assert len(recording.token_ids) == room
+
+
+def test_a_chat_template_is_applied(folder: Path) -> None:
+    pair = load_pair(folder, folder, device="cpu")
+    pair.tokenizer.chat_template = "{% for m in messages %}<{{ m.role }}> {{ m.content }}{% endfor %} ok:"
+    recording = Recording(pair, "Hi", Settings(max_new_tokens=4), chat=True)
+    assert pair.tokenizer.decode(recording.prompt_ids).endswith("<user> Hi ok:")
+
+
+def test_out_of_memory_says_what_to_do(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = load_pair(folder, folder, device="cpu")
+
+    def full(*args: object, **kwargs: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(pair.target, "forward", full)
+    with pytest.raises(BadInput, match="ran out of memory"):
+        list(Recording(pair, "Once upon", Settings(max_new_tokens=4)))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"gamma": 0},
+        {"gamma": 65},
+        {"temperature": -1.0},
+        {"temperature": float("nan")},
+        {"top_p": 0.0},
+        {"top_k": -1},
+        {"seed": -1},
+        {"max_new_tokens": 0},
+    ],
+)
+def test_settings_out_of_range(wrong: dict[str, float]) -> None:
+    with pytest.raises(BadInput, match="it must be"):
+        Settings(**wrong)  # type: ignore[arg-type]
