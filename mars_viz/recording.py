@@ -58,10 +58,7 @@ def record(
     from mars_viz.speculators.loading import load_pair
 
     pair = load_pair(target, drafter, device=device, dtype=dtype)
-    recording = Recording(pair, prompt, settings, chat=chat)
-    for _ in recording:
-        pass
-    return recording.run()
+    return Recording(pair, prompt, settings, chat=chat).finish()
 
 
 class Recording:
@@ -98,6 +95,12 @@ class Recording:
             self._seconds += time.perf_counter() - began
             yield round_
             began = time.perf_counter()  # what the caller does with a round is not decoding
+
+    def finish(self) -> Run:
+        """Decode to the end and return the run."""
+        for _ in self:
+            pass
+        return self.run()
 
     def run(self) -> Run:
         """The rounds so far as a run."""

@@ -49,10 +49,7 @@ def pair() -> Pair:
 
 
 def decode(pair: Pair, prompt: str, **settings: object) -> mars_viz.Run:
-    recording = Recording(pair, prompt, Settings(**{"max_new_tokens": 48, **settings}))  # type: ignore[arg-type]
-    for _ in recording:
-        pass
-    return recording.run()
+    return Recording(pair, prompt, Settings(**{"max_new_tokens": 48, **settings})).finish()  # type: ignore[arg-type]
 
 
 def alone(pair: Pair, prompt_ids: tuple[int, ...], new_tokens: int) -> tuple[int, ...]:

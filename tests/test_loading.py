@@ -145,10 +145,8 @@ def test_decoding_up_to_the_last_position_of_the_context(folder: Path) -> None:
     pair = load_pair(folder, folder, device="cpu")
     prompt = "Once upon a time"
     room = pair.context - len(pair.tokenizer(prompt)["input_ids"])
-    recording = Recording(pair, prompt, Settings(rule="strict", max_new_tokens=room))
-    for _ in recording:
-        pass
-    assert len(recording.token_ids) == room
+    run = Recording(pair, prompt, Settings(rule="strict", max_new_tokens=room)).finish()
+    assert len(run.token_ids) == room
 
 
 def test_a_chat_template_is_applied(folder: Path) -> None:
@@ -166,7 +164,7 @@ def test_out_of_memory_says_what_to_do(folder: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(pair.target, "forward", full)
     with pytest.raises(BadInput, match="ran out of memory"):
-        list(Recording(pair, "Once upon", Settings(max_new_tokens=4)))
+        Recording(pair, "Once upon", Settings(max_new_tokens=4)).finish()
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,8 @@ class Rule(ABC):
 
 def emissions(speculation: Speculation, on_rejection: Emission) -> np.ndarray:
     """int32 [N + 1]; the token of each row: `on_rejection` where a drafted token is judged, else the bonus, from p."""
-    judged = np.isin(np.arange(len(speculation) + 1), speculation.judging_rows)
+    judged = np.zeros(len(speculation) + 1, bool)
+    judged[speculation.judging_rows] = True
     table = speculation.emissions
     return np.where(judged, table[:, on_rejection], table[:, Emission.SAMPLE]).astype(np.int32)
 

@@ -1,0 +1,97 @@
+"""The decoding loop: what it commits, where it ends, and that a recorded run walks again without models."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from factories import make_speculation, toy_run
+
+from mars_viz.errors import BadInput
+from mars_viz.records import Outcome, Round
+from mars_viz.rules import RULES, rule_named, settle
+from mars_viz.run import Run
+from mars_viz.speculators.recorded import RecordedSpeculator
+from mars_viz.walk import Ending, walk
+
+
+def replay(run: Run, dial: float | None) -> list[Round]:
+    ending = Ending(frozenset(run.provenance.eos_ids), run.settings.max_new_tokens)
+    return list(walk(RecordedSpeculator(run), rule_named(run.settings.rule), dial, run.prompt_ids, ending))
+
+
+@pytest.mark.parametrize("rule", sorted(RULES))
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_a_recorded_run_walks_again(rule: str, temperature: float) -> None:
+    run = toy_run(rule=rule, temperature=temperature, seed=4)
+    again = replay(run, run.settings.dial)
+    assert [r.token_ids for r in again] == [r.token_ids for r in run.rounds]
+    assert [r.outcomes for r in again] == [r.outcomes for r in run.rounds]
+
+
+def test_a_recorded_run_walks_as_far_as_its_text_is_the_same() -> None:
+    run = toy_run(rule="mars-sampling", temperature=0.8, seed=4)
+    flips = [b for r in run.rounds for b in r.verdicts.breakpoints if not math.isnan(b)]
+    unchanged = [d for d in (0.89, 0.91) if not any(min(d, 0.9) <= b <= max(d, 0.9) for b in flips)]
+    for dial in unchanged:
+        assert [r.token_ids for r in replay(run, dial)] == [r.token_ids for r in run.rounds]
+    with pytest.raises(BadInput, match="decode the prompt anew"):
+        for dial in np.linspace(0, 1, 21):
+            replay(run, float(dial))
+
+
+def test_every_emitted_token_has_one_outcome_and_every_drafted_token_too() -> None:
+    for rule in RULES:
+        for round_ in toy_run(rule=rule, temperature=0.8, seed=2).rounds:
+            outcomes = [*round_.outcomes, *([round_.emission] if round_.emission else [])]
+            assert sum(o.emitted for o in outcomes) == len(round_.token_ids)
+            assert outcomes.count(Outcome.REJECTED) == (round_.emission is Outcome.CORRECTED)
+            assert round_.kept + round_.rolled_back == len(round_.speculation)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "written", "expected"),
+    [
+        ([5, 6, 7], 0, (5, 6, 7)),
+        ([5, 6, 7], 8, (5, 6)),
+        ([5, 6, 7], 10, ()),
+        ([5, 0, 7], 0, (5, 0)),
+        ([0, 0, 7], 0, (0,)),
+        ([5, 6, 0], 8, (5, 6)),
+        ([], 0, ()),
+    ],
+)
+def test_a_block_is_cut_at_the_first_end_of_text_and_at_the_limit(
+    tokens: list[int], written: int, expected: tuple[int, ...]
+) -> None:
+    assert Ending(frozenset({0}), 10).cut(tokens, written) == expected
+
+
+def test_a_kept_end_of_text_discards_what_was_drafted_after_it() -> None:
+    laws = np.full((4, 8), 1.0, np.float32)
+    laws[[0, 1, 2, 3], [3, 0, 5, 6]] = 9.0  # the target wants 3, then the end of text (0), then 5, then 6
+    speculation = make_speculation(laws, laws[:3], [3, 0, 5])
+    verdicts = RULES["strict"].judge(speculation)
+    decision = settle(speculation, verdicts, None)
+    assert decision.kept == (0, 1, 2)
+    tokens = Ending(frozenset({0}), 100).cut([3, 0, 5, decision.emitted], 0)
+    round_ = Round(speculation, verdicts, decision, tokens)
+    assert round_.token_ids == (3, 0)
+    assert round_.outcomes == (Outcome.MATCHED, Outcome.MATCHED, Outcome.DISCARDED)
+    assert round_.emission is None
+    assert (round_.kept, round_.rolled_back) == (2, 1)
+
+
+def test_a_tree_is_walked_by_its_parents_and_siblings_in_order() -> None:
+    """Two siblings after the prefix; the second one matches and has a child that does too."""
+    from dataclasses import replace
+
+    laws = np.full((4, 8), 1.0, np.float32)
+    laws[0, 4] = laws[2, 5] = laws[3, 6] = 9.0
+    chain = make_speculation(laws, laws[:3], [3, 4, 5])
+    tree = replace(chain, parents=np.array([-1, -1, 1], np.int32), siblings=np.array([0, 1, 0], np.int32))
+    decision = settle(tree, RULES["strict"].judge(tree), None)
+    assert decision.kept == (1, 2)
+    assert decision.row == 3
+    assert decision.emitted == 6
