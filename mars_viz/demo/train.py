@@ -1,0 +1,154 @@
+"""Trains the built-in pair again: `python -m mars_viz.demo.train --data FOLDER`. Resumable; knows the stages.
+
+Tokenizer, then target (text and tasks), then the target's own samples, then the drafter (distilled from the target
+on those samples and on the text), then the figures for the model card.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from mars_viz.demo import DRAFTER, TARGET
+from mars_viz.demo.corpus import (
+    VOCABULARY,
+    Mixture,
+    Shares,
+    Source,
+    plain_source,
+    stories,
+    text_sources,
+    train_tokenizer,
+)
+from mars_viz.demo.distil import distillation_loss, own_samples
+from mars_viz.demo.evaluation import evaluate
+from mars_viz.demo.model_card import write_model_card
+from mars_viz.demo.training import Batches, Schedule, fit, next_token_loss
+from mars_viz.errors import MarsVizError
+
+CONTEXT = 512
+
+POLISH = Shares(stories=0.35, addition=0.05, sorting=0.10, question=0.50)
+"""Who did what is the last thing that the target learns."""
+
+
+def target_config() -> LlamaConfig:
+    """7.4 M parameters."""
+    return _config(width=256, layers=8, heads=4, inner=688)
+
+
+def drafter_config() -> LlamaConfig:
+    """1.3 M parameters."""
+    return _config(width=160, layers=2, heads=5, inner=432)
+
+
+def _config(width: int, layers: int, heads: int, inner: int) -> LlamaConfig:
+    return LlamaConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=width,
+        intermediate_size=inner,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=heads,
+        max_position_embeddings=CONTEXT,
+        tie_word_embeddings=True,
+        bos_token_id=0,
+        eos_token_id=0,
+        pad_token_id=0,
+    )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the stages that are not done yet."""
+    parser = argparse.ArgumentParser(prog="python -m mars_viz.demo.train", description=__doc__.split("\n")[0])
+    parser.add_argument("--data", type=Path, required=True, help="folder with the training text")
+    parser.add_argument("--work", type=Path, default=Path("training"), help="folder for checkpoints")
+    parser.add_argument("--target-steps", type=int, default=2600, help="steps of 8,192 tokens")
+    parser.add_argument("--polish-steps", type=int, default=250, help="more of them, mostly questions")
+    parser.add_argument("--sample-batches", type=int, default=24, help="batches of 64 texts by the target")
+    parser.add_argument("--drafter-steps", type=int, default=1200, help="steps of 8,192 tokens")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    options = parser.parse_args(arguments)
+    try:
+        texts, held_out = stories(options.data)
+    except MarsVizError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    torch.manual_seed(options.seed)
+    tokenizer = remembered_tokenizer(texts, options.work / "tokenizer")
+    tokenizer.save_pretrained(TARGET)
+    tokenizer.save_pretrained(DRAFTER)
+    target = train_target(tokenizer, texts, options)
+    samples = gather_samples(target, tokenizer, texts, options)
+    own, text = plain_source(1.0, samples), text_sources(tokenizer, texts, Shares())
+    train_drafter(target, [own, *text], options)
+    write_model_card(evaluate(held_out), options)
+    return 0
+
+
+def remembered_tokenizer(texts: list[str], folder: Path) -> PreTrainedTokenizerFast:
+    """The tokenizer of the work folder; trained only if it is not there."""
+    if not folder.exists():
+        train_tokenizer(texts).save_pretrained(folder)
+    return PreTrainedTokenizerFast.from_pretrained(folder)
+
+
+def train_target(tokenizer: PreTrainedTokenizerFast, texts: list[str], options: argparse.Namespace) -> LlamaForCausalLM:
+    """Train the target on stories and tasks, then mostly on the task that lags, and write it to its folder in bf16."""
+    model = LlamaForCausalLM(target_config()).to(options.device)
+    stages = (
+        ("target", Shares(), Schedule(options.target_steps)),
+        ("polish", POLISH, Schedule(options.polish_steps, rate=2e-3, warmup=20, decay_share=0.5)),
+    )
+    for seed, (name, shares, schedule) in enumerate(stages, start=options.seed):
+        batches = as_tensors(Mixture(text_sources(tokenizer, texts, shares), seed))
+        fit(model, next_token_loss, batches, schedule, options.work / f"{name}.pt", name)
+    model.to(torch.bfloat16).save_pretrained(TARGET)
+    return model
+
+
+def gather_samples(
+    target: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, texts: list[str], options: argparse.Namespace
+) -> list[np.ndarray]:
+    """The target's own samples, kept in the work folder; made again only if they are not there."""
+    path = options.work / "samples.npz"
+    if not path.exists():
+        made = own_samples(target.eval(), tokenizer, texts, options.seed, options.sample_batches)
+        rows = [row for batch in made for row in batch]
+        partial = path.with_name("partial-samples.npz")
+        np.savez(partial, tokens=np.concatenate(rows), lengths=[len(row) for row in rows])
+        partial.replace(path)
+    with np.load(path) as saved:
+        return np.split(saved["tokens"], np.cumsum(saved["lengths"])[:-1])
+
+
+def train_drafter(target: LlamaForCausalLM, sources: list[Source], options: argparse.Namespace) -> None:
+    """Distil the drafter on text and the target's samples and write it to its folder in bf16."""
+    torch.manual_seed(options.seed + 2)
+    model = LlamaForCausalLM(drafter_config()).to(options.device)
+    schedule = Schedule(options.drafter_steps, rate=4e-3)
+    batches = as_tensors(Mixture(sources, options.seed + 2))
+    target.requires_grad_(False)
+    fit(model, distillation_loss(target), batches, schedule, options.work / "drafter.pt", "drafter")
+    model.to(torch.bfloat16).save_pretrained(DRAFTER)
+
+
+def as_tensors(mixture: Mixture) -> Batches:
+    """The mixture's batches as torch tensors."""
+
+    def batches(step: int, rows: int, length: int) -> tuple[Tensor, Tensor]:
+        batch = mixture.batch(step, rows, length)
+        return torch.from_numpy(batch.tokens), torch.from_numpy(batch.weights)
+
+    return batches
+
+
+if __name__ == "__main__":
+    sys.exit(main())
