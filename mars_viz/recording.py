@@ -150,7 +150,7 @@ def _tokenised(pair: Pair, prompt: str, chat: bool) -> tuple[int, ...]:
         if not tokenizer.chat_template:
             raise BadInput(f"{pair.target_name} has no chat template; record without chat.")
         message = [{"role": "user", "content": prompt}]
-        ids = tokenizer.apply_chat_template(message, add_generation_prompt=True, return_dict=True)["input_ids"]
+        ids = tokenizer.apply_chat_template(message, add_generation_prompt=True, return_dict=False)
     else:
         ids = tokenizer(prompt)["input_ids"]
     return tuple(int(token) for token in ids)

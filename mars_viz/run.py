@@ -12,7 +12,6 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-
 from mars_viz.errors import BadInput
 from mars_viz.records import Round
 
@@ -43,10 +42,14 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Raise BadInput for a value out of range."""
-        _require(isinstance(self.gamma, int) and 1 <= self.gamma <= 64, "gamma", self.gamma, "a whole number from 1 to 64")
+        _require(
+            isinstance(self.gamma, int) and 1 <= self.gamma <= 64, "gamma", self.gamma, "a whole number from 1 to 64"
+        )
         _require(0.0 <= self.temperature <= 100.0, "temperature", self.temperature, "a number from 0 to 100")
         _require(0.0 < self.top_p <= 1.0, "top_p", self.top_p, "a number above 0, at most 1")
-        _require(isinstance(self.top_k, int) and self.top_k >= 0, "top_k", self.top_k, "0 (off) or a whole number above")
+        _require(
+            isinstance(self.top_k, int) and self.top_k >= 0, "top_k", self.top_k, "0 (off) or a whole number above"
+        )
         _require(0 <= self.seed < 2**63, "seed", self.seed, "a whole number from 0 to 2^63 - 1")
         _require(self.max_new_tokens >= 1, "max_new_tokens", self.max_new_tokens, "a whole number of at least 1")
 

@@ -139,7 +139,9 @@ def make_speculation(
         emissions=emissions,
         emission_z=target[rows, emissions],
         emission_p=ps[rows, emissions].astype(np.float32),
-        emission_ranks=np.array([[rank(z, e) for e in row] for z, row in zip(target, emissions, strict=True)], np.int32),
+        emission_ranks=np.array(
+            [[rank(z, e) for e in row] for z, row in zip(target, emissions, strict=True)], np.int32
+        ),
     )
 
 

@@ -22,6 +22,4 @@ class MarsSampling(Rule):
         """The breakpoint of a token that its coin rejects is the ratio of its row."""
         rows = speculation.judging_rows
         relaxes = among_best(speculation, 2) & (speculation.z1[rows] > 0) & (speculation.support[rows] > 1)
-        return self._verdicts(
-            speculation, coin_keeps(speculation), relaxes, speculation.ratio[rows], Emission.RESIDUAL
-        )
+        return self._verdicts(speculation, coin_keeps(speculation), relaxes, speculation.ratio[rows], Emission.RESIDUAL)

@@ -14,7 +14,6 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
-
 from transformers.utils import logging as transformers_logging
 
 from mars_viz import demo
@@ -81,9 +80,9 @@ def load_pair(
     names = [str(name) for name in (target or demo.TARGET, drafter or demo.DRAFTER)]
     place = _device(device)
     tokenizers = [_tokenizer(name) for name in names]
-    _check_tokenizers(*tokenizers, names)
+    _check_tokenizers(tokenizers[0], tokenizers[1], names)
     models = [_model(name, place, _dtype(dtype, place)) for name in names]
-    sizes = [int(model.get_output_embeddings().weight.shape[0]) for model in models]
+    sizes = [_output_size(model) for model in models]
     if min(sizes) < len(tokenizers[0]):
         raise BadInput(
             f"The vocabularies do not match: the tokenizer has {len(tokenizers[0])} entries, {names[0]} scores "
@@ -119,7 +118,7 @@ def _dtype(name: str, device: torch.device) -> torch.dtype | str:
         raise BadInput(f"There is no dtype {name!r}; choose one of {', '.join(DTYPES)}.")
     if name == "auto":
         return torch.float32 if device.type == "cpu" else "auto"
-    return getattr(torch, name)  # type: ignore[no-any-return]
+    return getattr(torch, name)
 
 
 def _tokenizer(name: str) -> PreTrainedTokenizerBase:
@@ -131,10 +130,14 @@ def _tokenizer(name: str) -> PreTrainedTokenizerBase:
 
 
 def _model(name: str, device: torch.device, dtype: torch.dtype | str) -> PreTrainedModel:
-    transformers_logging.disable_progress_bar()  # reading shards of a local file is no news
+    transformers_logging.disable_progress_bar()  # local shards are no news
     try:
-        model = AutoModelForCausalLM.from_pretrained(name, dtype=dtype, use_safetensors=True, trust_remote_code=False)
-        return model.to(device).eval()
+        model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
+            name, dtype=dtype, use_safetensors=True, trust_remote_code=False
+        )
+        model.to(device)
+        model.requires_grad_(False)
+        return model
     except torch.OutOfMemoryError as error:
         raise BadInput(
             f"{name} does not fit on {device}. Take a smaller model or dtype, free memory, or use --device cpu."
@@ -154,7 +157,9 @@ def _check_folder(name: str) -> None:
         if not list(folder.glob(pattern)):
             raise BadInput(f"{name} holds no {what}; save the model there with save_pretrained, tokenizer included.")
     if not list(folder.glob("*.safetensors")):
-        raise BadInput(f"{name} holds no *.safetensors; only that format is loaded. Save it again with save_pretrained.")
+        raise BadInput(
+            f"{name} holds no *.safetensors; only that format is loaded. Save it again with save_pretrained."
+        )
 
 
 def _cannot_load(name: str, what: str, error: Exception) -> str:
@@ -168,6 +173,10 @@ def _check_tokenizers(target: PreTrainedTokenizerBase, drafter: PreTrainedTokeni
             f"The tokenizers of {names[0]} and {names[1]} differ, so their token ids do not mean the same. "
             "Choose a drafter from the target's family."
         )
+
+
+def _output_size(model: PreTrainedModel) -> int:
+    return int(model.get_output_embeddings().weight.shape[0])
 
 
 def _context(model: PreTrainedModel) -> int:

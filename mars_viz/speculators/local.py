@@ -9,12 +9,12 @@ from contextlib import contextmanager
 import torch
 
 from mars_viz.errors import BadInput
+from mars_viz.records import Timing
 from mars_viz.run import Settings
 from mars_viz.speculators.cached import CachedModel
 from mars_viz.speculators.drafters.model import ModelDrafter
 from mars_viz.speculators.evidence import Block, gather_evidence
 from mars_viz.speculators.loading import Pair
-from mars_viz.records import Timing
 from mars_viz.walk import Answer
 
 

@@ -19,7 +19,7 @@ def pieces_of(tokenizer: PreTrainedTokenizerBase, token_ids: Iterable[int]) -> d
     byte_level = _is_byte_level(tokenizer)
     found = {}
     for token_id in sorted(set(token_ids)):
-        token = tokenizer.convert_ids_to_tokens(token_id)
+        token: str | None = tokenizer.convert_ids_to_tokens(token_id)
         if token is None:
             found[token_id] = Piece(f"<unused {token_id}>".encode(), special=True)
         elif token_id in special:

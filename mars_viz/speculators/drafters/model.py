@@ -29,7 +29,9 @@ class ModelDrafter:
         tokens, rows = [], []
         for step in range(count):
             logits = self._model.logits(ids, rows=1)
-            ids = logits.argmax(-1) if uniforms is None else draw(law(logits, self._settings), uniforms[step : step + 1])
+            ids = (
+                logits.argmax(-1) if uniforms is None else draw(law(logits, self._settings), uniforms[step : step + 1])
+            )
             tokens.append(ids)
             rows.append(logits)
         self._model.remember(unread)

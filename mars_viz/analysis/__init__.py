@@ -1,0 +1,1 @@
+"""What a run was worth, in numbers: pure functions of records."""

@@ -1,0 +1,187 @@
+"""The numbers of a run at any dial value, judged on the prefixes that were recorded.
+
+Knows records and rules; knows no models, no figures, no browser. At the run's own dial the numbers are exact. At
+another one each block is exact given its prefix, but the prefixes are those of the recorded text: block-local.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+
+import numpy as np
+
+from mars_viz.records import Outcome, Round
+from mars_viz.rules import rule_named, settle
+from mars_viz.run import Run
+from mars_viz.walk import Ending
+
+
+class Basis(Enum):
+    """What a number stands on."""
+
+    EXACT = "exact"
+    """On the setting's own trajectory."""
+    BLOCK_LOCAL = "block-local"
+    """Judged block by block on the prefixes of the recorded trajectory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A run in numbers at one dial value."""
+
+    dial: float | None
+    """The value judged at; None for a rule without a dial."""
+    basis: Basis
+    """Exact if no recorded decision changes at this dial value, else block-local."""
+    tokens: int
+    """Emitted tokens: the sum over rounds, corrections and bonuses included, after the text's end cut them."""
+    rounds: int
+    """Draft-verify cycles: passes of the target, the one over the prompt excluded."""
+    tau: float
+    """Acceptance length: tokens / rounds. NaN without rounds."""
+    drafted: int
+    """Tokens that the drafter proposed."""
+    kept: int
+    """Drafted tokens that reached the text."""
+    acceptance_rate: float
+    """kept / drafted. NaN where nothing was drafted."""
+    relaxed: int
+    """Kept tokens that the rule's strict end rejects."""
+    rolled_back: int
+    """drafted - kept."""
+    strict_tau: float
+    """tau at the rule's strict end, on the same prefixes; tau itself for a rule without a dial."""
+    passes_saved_strict: float
+    """Target passes spared against the strict end: tokens / strict_tau - rounds."""
+    passes_saved_autoregressive: int
+    """Target passes spared against one pass a token: tokens - rounds."""
+    forced_strict: int
+    """Drafted runner-up tokens whose best logit z1 is at or below 0, where a ratio means nothing."""
+    first_difference: int | None
+    """Index of the first emitted token that differs from the recorded text; None if none does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """What the recorded decoding took: wall clock, on the run's own device, at the run's own dial."""
+
+    seconds: float
+    """The whole decoding, the pass over the prompt excluded."""
+    prefill_seconds: float
+    """The pass over the prompt."""
+    tokens_per_second: float
+    """tokens / seconds. NaN where no time was recorded."""
+    milliseconds_per_round: float
+    """1000 · seconds / rounds. NaN where no time was recorded."""
+    draft_share: float
+    """Drafting's part of the rounds' time, from 0 to 1. NaN where rounds were not timed."""
+    device: str
+    """In words."""
+
+
+def judged_rounds(run: Run, dial: float | None) -> tuple[Round, ...]:
+    """The recorded rounds, settled anew at this dial value; None takes the run's own.
+
+    Every block starts from its recorded prefix. A kept end of text cuts its block; the length limit cuts only the last
+    one, at what it allowed there. Raises BadInput for a value that the rule's dial does not have.
+    """
+    at = _dial(run, dial)
+    last = len(run.rounds) - 1
+    before_last = sum(len(round_.token_ids) for round_ in run.rounds[:-1])
+    ending = Ending(frozenset(run.provenance.eos_ids), run.settings.max_new_tokens)
+    boundless = replace(ending, max_new_tokens=2**63)
+    return tuple(
+        _settled(round_, at, *((ending, before_last) if index == last else (boundless, 0)))
+        for index, round_ in enumerate(run.rounds)
+    )
+
+
+def strict_rounds(run: Run) -> tuple[Round, ...]:
+    """The recorded rounds at the strict end of the run's rule; as recorded for a rule without a dial."""
+    dial = rule_named(run.settings.rule).dial
+    return judged_rounds(run, None if dial is None else dial.strict)
+
+
+def basis(run: Run, judged: Sequence[Round]) -> Basis:
+    """What numbers of the run's judged rounds stand on: exact if no recorded decision changed."""
+    changed = any(new.decision != old.decision for new, old in zip(judged, run.rounds, strict=True))
+    return Basis.BLOCK_LOCAL if changed else Basis.EXACT
+
+
+def summary(run: Run, dial: float | None = None) -> Summary:
+    """The run in numbers at this dial value; None takes the run's own. Raises BadInput as `judged_rounds` does."""
+    rounds = judged_rounds(run, dial)
+    tokens, drafted = _emitted(rounds), sum(len(round_.speculation) for round_ in rounds)
+    kept = sum(round_.kept for round_ in rounds)
+    outcomes = Counter(outcome for round_ in rounds for outcome in round_.outcomes)
+    strict_tau = _ratio(_emitted(strict_rounds(run)), len(rounds))
+    return Summary(
+        dial=_dial(run, dial),
+        basis=basis(run, rounds),
+        tokens=tokens,
+        rounds=len(rounds),
+        tau=_ratio(tokens, len(rounds)),
+        drafted=drafted,
+        kept=kept,
+        acceptance_rate=_ratio(kept, drafted),
+        relaxed=outcomes[Outcome.RELAXED],
+        rolled_back=drafted - kept,
+        strict_tau=strict_tau,
+        passes_saved_strict=tokens / strict_tau - len(rounds) if rounds else 0.0,
+        passes_saved_autoregressive=tokens - len(rounds),
+        forced_strict=sum(_forced_strict(round_) for round_ in rounds),
+        first_difference=_first_difference(run.rounds, rounds),
+    )
+
+
+def speed(run: Run) -> Speed:
+    """What the recorded decoding took."""
+    seconds, rounds = run.provenance.seconds, len(run.rounds)
+    timed = sum(round_.timing.total for round_ in run.rounds)
+    return Speed(
+        seconds=seconds,
+        prefill_seconds=run.provenance.prefill_seconds,
+        tokens_per_second=_ratio(len(run.token_ids), seconds),
+        milliseconds_per_round=_ratio(1000 * seconds, rounds) if seconds else math.nan,
+        draft_share=_ratio(sum(round_.timing.draft for round_ in run.rounds), timed),
+        device=run.provenance.device,
+    )
+
+
+def _dial(run: Run, dial: float | None) -> float | None:
+    return rule_named(run.settings.rule).checked_dial(run.settings.dial if dial is None else dial)
+
+
+def _settled(round_: Round, dial: float | None, ending: Ending, written: int) -> Round:
+    decision = settle(round_.speculation, round_.verdicts, dial)
+    block = [*(int(round_.speculation.tokens[node]) for node in decision.kept), decision.emitted]
+    return replace(round_, decision=decision, token_ids=ending.cut(block, written))
+
+
+def _emitted(rounds: Iterable[Round]) -> int:
+    return sum(len(round_.token_ids) for round_ in rounds)
+
+
+def _ratio(part: float, whole: float) -> float:
+    return part / whole if whole else math.nan
+
+
+def _forced_strict(round_: Round) -> int:
+    rows = round_.speculation.judging_rows
+    runner_up = round_.speculation.top_ids[rows, 1] == round_.speculation.tokens
+    return int(np.count_nonzero(runner_up & (round_.speculation.z1[rows] <= 0)))
+
+
+def _first_difference(recorded: Sequence[Round], judged: Sequence[Round]) -> int | None:
+    written = 0
+    for old, new in zip(recorded, judged, strict=True):
+        if old.token_ids != new.token_ids:
+            pairs = zip(old.token_ids, new.token_ids, strict=False)
+            same = next((i for i, (a, b) in enumerate(pairs) if a != b), None)
+            return written + (min(len(old.token_ids), len(new.token_ids)) if same is None else same)
+        written += len(old.token_ids)
+    return None

@@ -1,0 +1,154 @@
+"""The look that all figures share: colours for either theme, one height, titles that wrap, and a key in words.
+
+Knows Plotly and outcomes; knows no runs. Hues are from the Okabe-Ito family and told apart by lightness and shape too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape, unescape
+from textwrap import wrap
+
+import plotly.graph_objects as go
+
+from mars_viz.figures.words import setting
+
+HEIGHT = 340
+"""Pixels, of every figure."""
+UNBROKEN = "\u00a0=\u00a0"
+"""An equals sign that no title is broken at."""
+LEFT = 50
+"""Pixels left of the plot."""
+TITLE_WIDTH = 40
+"""Characters to a line of a title; three lines fit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Theme:
+    """Colours of the page that a figure stands on."""
+
+    ink: str
+    """Text."""
+    muted: str
+    """Axis names and ticks."""
+    grid: str
+    """Grid lines."""
+    quiet: str
+    """Marks for what needs no attention: matched tokens."""
+    relaxed: str
+    """Marks for tokens kept only because the rule is relaxed."""
+    rejected: str
+    """Marks for rejected tokens."""
+    discarded: str
+    """Marks for tokens rolled back after a rejection."""
+    dial: str
+    """The dial's value, wherever it is a line."""
+
+
+LIGHT = Theme("#1F2937", "#4B5563", "#E5E7EB", "#94A3B8", "#C77700", "#C2410C", "#CBD5E1", "#0072B2")
+DARK = Theme("#E5E7EB", "#9CA3AF", "#2B333E", "#8796AC", "#FFC04D", "#F28A5B", "#4A5568", "#56B4E9")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One mark of a key: a symbol in its colour, and what it stands for."""
+
+    symbol: str
+    """A character that looks like the mark."""
+    colour: str
+    """Of the mark."""
+    words: str
+    """What it means."""
+
+
+def blank(title: str, theme: Theme, x: str, y: str, key: Sequence[Entry] = ()) -> go.Figure:
+    """A figure without traces: title, key in words below it, named axes; transparent, so that the page shows."""
+    wrapped = wrap(title.replace(" = ", UNBROKEN), TITLE_WIDTH, break_on_hyphens=False)
+    lines = "<br>".join(escape(line) for line in wrapped)
+    figure = go.Figure()
+    figure.update_layout(
+        title={"text": f"<b>{lines}</b>", "x": 0, "xref": "container", "y": 1 - 18 / HEIGHT, "yanchor": "bottom"},
+        title_font={"size": 14, "color": theme.ink},
+        font={"family": '"Source Sans", "Source Sans 3", system-ui, sans-serif', "size": 13, "color": theme.muted},
+        height=HEIGHT,
+        margin={"l": LEFT, "r": 12, "t": 92, "b": 44},
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        showlegend=False,
+        hoverlabel={"font": {"size": 13}},
+        bargap=0.06,
+    )
+    axes = {
+        "gridcolor": theme.grid,
+        "linecolor": theme.grid,
+        "zeroline": False,
+        "title_standoff": 6,
+        "title_font_size": 12,
+    }
+    figure.update_xaxes(title_text=x, **axes)
+    figure.update_yaxes(title_text=y, **axes)
+    if key:
+        add_key(figure, key)
+    return figure
+
+
+def spoken_title(figure: go.Figure) -> str:
+    """The title as plain words, for those who cannot see the figure."""
+    text = figure.layout.title.text.removeprefix("<b>").removesuffix("</b>").replace("<br>", " ")
+    return unescape(text).replace(UNBROKEN, " = ")
+
+
+def add_key(figure: go.Figure, key: Sequence[Entry]) -> None:
+    """What the marks mean, as one line of coloured symbols and words above the plot."""
+    words = " &nbsp; ".join(
+        f'<span style="color:{entry.colour}">{entry.symbol}</span> {escape(entry.words)}' for entry in key
+    )
+    figure.add_annotation(
+        text=words,
+        x=0,
+        xref="paper",
+        xanchor="left",
+        y=1,
+        yref="paper",
+        yanchor="bottom",
+        showarrow=False,
+        font={"size": 12},
+        align="left",
+        xshift=2 - LEFT,
+        yshift=6,
+    )
+
+
+def add_dial_line(figure: go.Figure, symbol: str, value: float, theme: Theme) -> None:
+    """The dial's value as a vertical line with its name beside it, on the side where there is more room."""
+    figure.add_vline(x=value, line={"color": theme.dial, "width": 2})
+    low, high = figure.layout.xaxis.range
+    roomy_left = value > (low + high) / 2
+    figure.add_annotation(
+        text=setting(symbol, value),
+        x=value,
+        y=1,
+        yref="paper",
+        yanchor="top",
+        xanchor="right" if roomy_left else "left",
+        xshift=-4 if roomy_left else 4,
+        showarrow=False,
+        font={"color": theme.dial, "size": 12},
+    )
+
+
+def whole_ticks(figure: go.Figure, largest: float) -> None:
+    """Whole numbers on a y axis that counts, also where the counts are small."""
+    if largest <= 5:
+        figure.update_yaxes(dtick=1)
+
+
+def say_empty(figure: go.Figure, words: str, theme: Theme) -> go.Figure:
+    """The figure with a sentence in place of marks."""
+    figure.add_annotation(
+        text=escape(words), x=0.5, y=0.5, xref="paper", yref="paper", showarrow=False, font={"color": theme.muted}
+    )
+    figure.update_xaxes(showticklabels=False, range=[0, 1])
+    figure.update_yaxes(showticklabels=False, range=[0, 1])
+    return figure

@@ -1,0 +1,31 @@
+"""Numbers and counts in words, the same in every figure and sentence. Knows nothing else of the package."""
+
+from __future__ import annotations
+
+import math
+
+THIN_SPACE = "\u2009"
+"""Between thousands, and between a number and its unit."""
+
+
+def number(value: float) -> str:
+    """Three significant digits of a fraction, every digit of a whole number, thin spaces in thousands."""
+    if not math.isfinite(value):
+        return "–"
+    size = abs(value)
+    if float(value).is_integer() or size >= 999.5:
+        return f"{round(value):,}".replace(",", THIN_SPACE).replace("-", "−")
+    decimals = 0 if size >= 99.95 else 1 if size >= 9.995 else 2 if size >= 0.9995 else 3
+    return f"{value:.{decimals}f}".replace("-", "−")
+
+
+def counted(count: int, noun: str) -> str:
+    """'1 round', '3 rounds'."""
+    return f"{number(count)} {noun}" if count == 1 else f"{number(count)} {noun}s"
+
+
+def setting(symbol: str, value: float) -> str:
+    """'θ = 0.90': two decimals, more only where they are needed."""
+    text = f"{value:.4f}".rstrip("0")
+    whole, _, decimals = text.partition(".")
+    return f"{symbol} = {whole}.{decimals.ljust(2, '0')}"

@@ -1,0 +1,21 @@
+"""Runs on disk: a folder with manifest.json and four Parquet tables, as explained in `columns` and `manifest`.
+
+Knows records, rules' decisions and files; knows no models and no browser. No file is ever unpickled or executed.
+"""
+
+from mars_viz.runfiles.folders import RunEntry, check_free, list_runs, load_run, save_run
+from mars_viz.runfiles.manifest import SCHEMA, Manifest
+from mars_viz.runfiles.zips import MAX_ZIP, read_zip, write_zip
+
+__all__ = [
+    "MAX_ZIP",
+    "SCHEMA",
+    "Manifest",
+    "RunEntry",
+    "check_free",
+    "list_runs",
+    "load_run",
+    "read_zip",
+    "save_run",
+    "write_zip",
+]

@@ -1,0 +1,146 @@
+"""The columns of a run's tables: the one description from which writing, reading and checking follow.
+
+Knows names, types, shapes and the values that each column may hold; knows neither files nor what the columns mean
+together. The names are those of the records' fields (records.py), where each is explained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from enum import Enum
+
+import numpy as np
+import pyarrow as pa
+
+from mars_viz.records import Timing
+
+Check = Callable[[np.ndarray], np.ndarray]
+
+
+class Shape(Enum):
+    """How many values a column holds in each line of its table."""
+
+    ONE = "one"
+    """A number."""
+    WIDE = "wide"
+    """A list, equally long in every line."""
+    MANY = "many"
+    """A list of any length."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """What one column may hold."""
+
+    type: pa.DataType
+    """Of a single value."""
+    holds: Check
+    """True for each value that is possible."""
+    shape: Shape = Shape.ONE
+    """One value or a list of them."""
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The same type in NumPy."""
+        dtype: np.dtype = np.dtype(self.type.to_pandas_dtype())
+        return dtype
+
+
+def _anything(values: np.ndarray) -> np.ndarray:
+    return np.ones(values.shape, bool)
+
+
+def _finite(values: np.ndarray) -> np.ndarray:
+    finite: np.ndarray = np.isfinite(values)
+    return finite
+
+
+def _logit(values: np.ndarray) -> np.ndarray:
+    return values < np.inf  # -inf is a masked token; NaN fails
+
+
+def _divergence(values: np.ndarray) -> np.ndarray:
+    return values > -np.inf  # inf is missing support; NaN fails
+
+
+def _coin(values: np.ndarray) -> np.ndarray:
+    return (values >= 0) & (values < 1)
+
+
+def _probability(values: np.ndarray) -> np.ndarray:
+    return (values >= 0) & (values <= 1.001)  # rounding may pass 1
+
+
+def _not_negative(values: np.ndarray) -> np.ndarray:
+    return (values >= 0) & (values < np.inf)
+
+
+def _at_least(low: int) -> Check:
+    return lambda values: values >= low
+
+
+def _columns(names: str, type_: pa.DataType, holds: Check, shape: Shape = Shape.ONE) -> dict[str, Column]:
+    return {name: Column(type_, holds, shape) for name in names.split()}
+
+
+_BOOL, _INT, _LONG, _FLOAT, _DOUBLE = pa.bool_(), pa.int32(), pa.int64(), pa.float32(), pa.float64()
+
+NODE_FIELDS: dict[str, Column] = {
+    **_columns("tokens siblings", _INT, _at_least(0)),
+    **_columns("parents", _INT, _at_least(-1)),
+    **_columns("depths ranks", _INT, _at_least(1)),
+    **_columns("q q_max p total_variation", _FLOAT, _probability),
+    **_columns("q_entropy draft_logsumexp js", _FLOAT, _finite),
+    **_columns("kl_pq kl_qp", _FLOAT, _divergence),
+    **_columns("z", _FLOAT, _logit),
+    **_columns("coins", _DOUBLE, _coin),
+    **_columns("block_mass", _DOUBLE, _finite),
+    **_columns("draft_ids", _INT, _at_least(0), Shape.WIDE),
+    **_columns("draft_logits", _FLOAT, _logit, Shape.WIDE),
+    **_columns("breakpoints", _DOUBLE, _anything),
+    **_columns("keep_below keep_above keep_strict", _BOOL, _anything),
+}
+"""Arrays of `Speculation` and `Verdicts` with a value for each drafted token."""
+
+ROW_FIELDS: dict[str, Column] = {
+    **_columns("logsumexp logsumexp_t entropy", _FLOAT, _finite),
+    **_columns("support", _INT, _at_least(1)),
+    **_columns("row_breakpoints", _DOUBLE, _anything),
+    **_columns("emit_below emit_above", _INT, _at_least(0)),
+    **_columns("top_ids emissions", _INT, _at_least(0), Shape.WIDE),
+    **_columns("emission_ranks", _INT, _at_least(1), Shape.WIDE),
+    **_columns("top_logits emission_z", _FLOAT, _logit, Shape.WIDE),
+    **_columns("emission_p", _FLOAT, _probability, Shape.WIDE),
+}
+"""Arrays of `Speculation` and `Verdicts` with a value for each row of the target's laws."""
+
+SCALAR_FIELDS: dict[str, Column] = {
+    **_columns("start", _LONG, _at_least(0)),
+    **_columns("temperature", _DOUBLE, _not_negative),
+    **_columns("sampled", _BOOL, _anything),
+}
+"""Single values of `Speculation`."""
+
+TIMING_FIELDS: dict[str, Column] = _columns(" ".join(field.name for field in fields(Timing)), _DOUBLE, _not_negative)
+"""Seconds of a round."""
+
+_ROUND = _columns("round", _INT, _at_least(0))
+
+TABLES: dict[str, dict[str, Column]] = {
+    "nodes": _ROUND | NODE_FIELDS | _columns("kept", _BOOL, _anything),
+    "rows": _ROUND | ROW_FIELDS,
+    "rounds": {
+        **SCALAR_FIELDS,
+        **_columns("row emitted", _INT, _at_least(0)),
+        **_columns("token_ids", _INT, _at_least(0), Shape.MANY),
+        **TIMING_FIELDS,
+    },
+    "pieces": {
+        **_columns("id", _INT, _at_least(0)),
+        "bytes": Column(pa.binary(), _anything),
+        **_columns("special", _BOOL, _anything),
+    },
+}
+"""Every table with its columns: a line of `nodes` is a drafted token, of `rows` a law of the target, of `rounds` a
+draft-verify cycle, of `pieces` a vocabulary entry."""

@@ -1,0 +1,131 @@
+"""Runs in folders: saving, loading, listing. The only module that touches a run's files on disk.
+
+A run gets its name in one step, by renaming a finished folder beside it: an interruption leaves nothing behind that
+looks like a run.
+"""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+
+from mars_viz.errors import BadInput
+from mars_viz.run import Run
+from mars_viz.runfiles import manifest
+from mars_viz.runfiles.contents import MANIFEST, NAMES, decode, encode
+from mars_viz.runfiles.manifest import Manifest
+
+
+def save_run(run: Run, path: str | PathLike[str]) -> Path:
+    """Write the run to a new folder and return its path.
+
+    Raises BadInput where something of that name exists already, where the run could not be read again, or where the
+    disk refuses.
+    """
+    path = Path(path)
+    check_free(path)
+    write_folder(encode(run), path)
+    return path
+
+
+def load_run(path: str | PathLike[str]) -> Run:
+    """Read the run in a folder. Raises BadInput, naming the file and the remedy, for anything that is not a whole run.
+
+    What it returns is consistent: lengths agree, parents come first, every decision follows from its verdicts, every
+    token has its text.
+    """
+    path = Path(path)
+    with _naming(path):
+        return decode({name: _read(path, name) for name in NAMES})
+
+
+def check_free(path: str | PathLike[str]) -> None:
+    """Raise BadInput where a run of that name cannot be made because something is there."""
+    path = Path(path)
+    if path.exists() or path.is_symlink():
+        raise BadInput(f"{path} exists already. Choose another name, or remove it first.")
+
+
+@dataclass(frozen=True, slots=True)
+class RunEntry:
+    """A folder that holds a run, or should."""
+
+    path: Path
+    """The folder."""
+    title: str
+    """The run's title, or the folder's name where the run is broken."""
+    manifest: Manifest | None = None
+    """What the run is; None where it is broken."""
+    error: str | None = None
+    """What is wrong with it, and the remedy; None where nothing is."""
+
+
+def list_runs(folder: str | PathLike[str]) -> list[RunEntry]:
+    """The runs in a folder by name, broken ones with their error; none where there is no such folder.
+
+    Reads manifests only: a table that is damaged but of the right size shows when the run is loaded.
+    """
+    folder = Path(folder)
+    try:
+        paths = sorted(path for path in folder.iterdir() if not path.name.startswith(".") and path.is_dir())
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise BadInput(f"{folder} cannot be listed ({error.strerror}). Choose a folder of runs.") from error
+    return [_entry(path) for path in paths if any((path / name).exists() for name in NAMES)]
+
+
+def _entry(path: Path) -> RunEntry:
+    try:
+        with _naming(path):
+            about = manifest.from_json(_read(path, MANIFEST))
+            for name in NAMES[1:]:
+                _check_file(path, name)
+                if name not in about.files or (path / name).stat().st_size != about.files[name].bytes:
+                    raise BadInput(f"{name} is not what was written. Take a fresh copy, or record the run again.")
+    except BadInput as error:
+        return RunEntry(path, path.name, error=str(error))
+    return RunEntry(path, about.heading, about)
+
+
+def write_folder(files: Mapping[str, bytes], path: Path) -> None:
+    """Write the files to a new folder that gets its name last. Raises BadInput where the disk refuses."""
+    unfinished = path.parent / f".{path.name}.{uuid.uuid4().hex}"
+    try:
+        unfinished.mkdir(parents=True)
+        for name, data in files.items():
+            (unfinished / name).write_bytes(data)
+        unfinished.rename(path)
+    except OSError as error:
+        raise BadInput(f"{path} cannot be written ({error.strerror}). Choose another place, or make room.") from error
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _check_file(path: Path, name: str) -> None:
+    if not path.is_dir():
+        what = "is a file" if path.exists() else "does not exist"
+        raise BadInput(f"the folder {what}. Choose a folder written by MARS Viz.")
+    if not (path / name).is_file():
+        raise BadInput(f"{name} is missing. Choose a whole folder written by MARS Viz.")
+
+
+def _read(path: Path, name: str) -> bytes:
+    _check_file(path, name)
+    return (path / name).read_bytes()
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Let every error in the block say which run it is about."""
+    try:
+        yield
+    except BadInput as error:
+        raise BadInput(f"{path} cannot be opened: {error}") from error
+    except OSError as error:
+        raise BadInput(f"{path} cannot be opened ({error.strerror}). Check that it can be read.") from error

@@ -1,0 +1,127 @@
+"""A run's manifest: what it is, before any table is opened. Strict JSON to and from dataclasses.
+
+Knows the schema version and the manifest's fields; knows no tables and no folders.
+"""
+
+from __future__ import annotations
+
+import json
+import types
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from typing import Any, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from mars_viz.errors import BadInput
+from mars_viz.rules import rule_named
+from mars_viz.run import Provenance, Settings
+
+FORMAT = "mars-viz-run"
+SCHEMA = 1
+"""Raised whenever a file written before could no longer be read as it is, or the other way round."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """What a table's file looked like when it was written."""
+
+    bytes: int
+    """Its size."""
+    sha256: str
+    """Of its contents, in hexadecimal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """Everything about a run that fits on a page."""
+
+    title: str
+    """A line for lists; may be empty."""
+    prompt: str
+    """As the user gave it."""
+    prompt_ids: tuple[int, ...]
+    """As the models saw it."""
+    settings: Settings
+    """What decided the tokens."""
+    provenance: Provenance
+    """Models, device, versions, time."""
+    rounds: int
+    """How many there are."""
+    tokens: int
+    """Emitted ones."""
+    files: Mapping[str, Stamp]
+    """The tables."""
+
+    @property
+    def heading(self) -> str:
+        """The title, or the start of the prompt where there is none."""
+        line = " ".join((self.title or self.prompt).split()) or "Untitled"
+        return line if len(line) <= 60 else line[:59] + "…"
+
+
+def to_json(manifest: Manifest) -> bytes:
+    """The file. Raises BadInput where a value has no place in JSON: NaN, or half of a surrogate pair."""
+    try:
+        text = json.dumps(
+            {"format": FORMAT, "schema": SCHEMA} | asdict(manifest), allow_nan=False, ensure_ascii=False, indent=1
+        )
+        return text.encode()
+    except (ValueError, TypeError) as error:  # UnicodeEncodeError is a ValueError
+        raise BadInput(f"The run's settings or texts cannot be written as JSON ({error}). Mend that value.") from error
+
+
+def from_json(data: bytes) -> Manifest:
+    """The manifest. Raises BadInput for anything else, a newer schema included."""
+    try:
+        found = json.loads(data.decode(), parse_constant=_refused)
+        json.dumps(found, ensure_ascii=False, allow_nan=False).encode()  # fails on 1e999 and on half a surrogate pair
+    except (ValueError, RecursionError) as error:
+        raise BadInput("manifest.json is damaged or no JSON. Take a fresh copy, or record the run again.") from error
+    if not isinstance(found, dict) or found.pop("format", None) != FORMAT:
+        raise BadInput("manifest.json is not that of a run. Choose a folder written by MARS Viz.")
+    schema = found.pop("schema", None)
+    if isinstance(schema, int) and not isinstance(schema, bool) and schema > SCHEMA:
+        raise BadInput(f"It was made by a newer MARS Viz (schema {schema}, this one reads up to {SCHEMA}); update.")
+    if schema != SCHEMA or isinstance(schema, bool):
+        raise BadInput(f"manifest.json has the schema {schema!r}; this MARS Viz reads {SCHEMA}. Record the run again.")
+    manifest = _dataclass(Manifest, found, "manifest.json")
+    dial = manifest.settings.dial
+    if rule_named(manifest.settings.rule).checked_dial(dial) != dial:
+        raise BadInput("manifest.json leaves out the dial. Record the run again.")
+    if min((*manifest.prompt_ids, *manifest.provenance.eos_ids), default=0) < 0:
+        raise BadInput("manifest.json holds a negative token id. Record the run again.")
+    return manifest
+
+
+def _refused(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _dataclass(cls: type[T], value: object, where: str) -> T:
+    hints = get_type_hints(cls)
+    names = {field.name for field in fields(cls)}  # type: ignore[arg-type]
+    if not isinstance(value, dict) or set(value) != names:
+        raise BadInput(
+            f"{where} does not hold exactly {', '.join(sorted(names))}. Choose a folder written by MARS Viz."
+        )
+    return cls(**{name: _typed(hints[name], value[name], f"{where}: {name}") for name in names})
+
+
+def _typed(hint: Any, value: object, where: str) -> Any:
+    """`value`, parsed from JSON, as the annotated type; lists become tuples, whole numbers floats."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if is_dataclass(hint):
+        return _dataclass(hint, value, where)  # type: ignore[arg-type]
+    if origin in (Union, types.UnionType):
+        (inner,) = (argument for argument in arguments if argument is not type(None))
+        return None if value is None else _typed(inner, value, where)
+    if origin is tuple and isinstance(value, list):
+        return tuple(_typed(arguments[0], item, where) for item in value)
+    if origin is Mapping and isinstance(value, dict):
+        return {key: _typed(arguments[1], item, where) for key, item in value.items()}
+    if hint is float and isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**53:
+        return float(value)
+    if origin is None and type(value) is hint:
+        return value
+    raise BadInput(f"{where} is not of the expected kind. Take a fresh copy, or record the run again.")

@@ -1,0 +1,134 @@
+"""One table to and from the bytes of a Parquet file. Knows `TABLES` and pyarrow; knows no folders and no records.
+
+A file may come from a stranger: its size is read from its own directory and limited before anything is unpacked, its
+columns must be the ones described, and every failure is a BadInput that names the file.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from mars_viz.errors import BadInput
+from mars_viz.runfiles.columns import TABLES, Column, Shape
+
+Table: TypeAlias = dict[str, np.ndarray]
+"""Columns by name: [lines] or, for lists of one length, [lines, length]; other lists and bytes as objects."""
+
+MAX_VALUES = 50_000_000
+"""In one column; far above any run, far below what would fill a machine's memory."""
+MAX_BYTES = 1 << 30
+"""Of one unpacked table."""
+_PLAIN = {"PLAIN", "RLE"}
+"""Encodings, the second for lengths and truth values: no others, so that a table's size is what its file says."""
+_UNREADABLE = (pa.ArrowException, OSError, MemoryError, ValueError, TypeError, KeyError, IndexError, OverflowError)
+"""What pyarrow raises on damaged bytes, depending on where the damage lies."""
+
+
+def to_bytes(name: str, columns: Table) -> bytes:
+    """The Parquet file of the table called `name`. Raises BadInput where a column is not as described."""
+    described = TABLES[name]
+    arrays = [_to_arrow(f"{name}.{key}", column, columns[key]) for key, column in described.items()]
+    schema = pa.schema(
+        [pa.field(key, array.type, nullable=False) for key, array in zip(described, arrays, strict=True)]
+    )
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        pa.table(arrays, schema=schema), sink, compression="zstd", use_dictionary=False, write_page_checksum=True
+    )
+    return bytes(sink.getvalue())
+
+
+def from_bytes(name: str, data: bytes) -> Table:
+    """The columns of the table called `name`. Raises BadInput where `data` is not that table, whole and plausible."""
+    described, file = TABLES[name], f"{name}.parquet"
+    try:
+        source = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
+        _check_size(file, source.metadata)
+        _check_schema(file, described, source.schema_arrow)
+        table = source.read(use_threads=False)
+        table.validate(full=True)
+        columns = {key: _from_arrow(column, table.column(key)) for key, column in described.items()}
+    except _UNREADABLE as error:
+        raise BadInput(
+            f"{file} is damaged or is no Parquet file. Take a fresh copy, or record the run again."
+        ) from error
+    for key, column in described.items():
+        if not column.holds(_flat(column, columns[key])).all():
+            raise BadInput(f"{file} holds an impossible value in the column {key}. Record the run again.")
+    return columns
+
+
+def objects(values: Iterable[Any]) -> np.ndarray:
+    """object [lines]; one value a line, whatever it is."""
+    listed = list(values)
+    array = np.empty(len(listed), object)
+    array[:] = listed
+    return array
+
+
+def _flat(column: Column, values: np.ndarray) -> np.ndarray:
+    if column.shape is Shape.MANY:
+        return np.fromiter(itertools.chain.from_iterable(values), column.dtype)
+    return values
+
+
+def _to_arrow(label: str, column: Column, values: np.ndarray) -> pa.Array:
+    if column.shape is Shape.MANY:
+        return pa.array(values.tolist(), pa.list_(column.type))
+    dimensions = 2 if column.shape is Shape.WIDE else 1
+    if values.dtype != column.dtype or values.ndim != dimensions:
+        raise BadInput(
+            f"The column {label} is {values.dtype} with {values.ndim} dimensions; "
+            f"a run holds {column.dtype} with {dimensions} there."
+        )
+    flat = pa.array(values.reshape(-1), column.type)
+    return flat if dimensions == 1 else pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
+
+
+def _from_arrow(column: Column, chunks: pa.ChunkedArray) -> np.ndarray:
+    array = chunks.combine_chunks()
+    if array.null_count:
+        raise ValueError("a value is missing")
+    if column.shape is Shape.MANY or column.type == pa.binary():
+        return objects(array.to_pylist())
+    flat = array.flatten() if column.shape is Shape.WIDE else array
+    if flat.null_count:
+        raise ValueError("a value is missing")
+    values: np.ndarray = flat.to_numpy(zero_copy_only=False)
+    if column.shape is Shape.WIDE:
+        values = values.reshape(len(array), array.type.list_size)
+    values.flags.writeable = False
+    return values
+
+
+def _check_size(file: str, metadata: pq.FileMetaData) -> None:
+    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+    chunks = [group.column(i) for group in groups for i in range(group.num_columns)]
+    values = max((metadata.num_rows, *(chunk.num_values for chunk in chunks)))
+    if values > MAX_VALUES or sum(chunk.total_uncompressed_size for chunk in chunks) > MAX_BYTES:
+        raise BadInput(f"{file} is far larger than any run. Choose a folder written by MARS Viz.")
+    if any(not _PLAIN.issuperset(chunk.encodings) for chunk in chunks):
+        raise BadInput(f"{file} is encoded in another way than a run's. Choose a folder written by MARS Viz.")
+
+
+def _check_schema(file: str, described: Mapping[str, Column], schema: pa.Schema) -> None:
+    if schema.names != list(described):
+        raise BadInput(f"{file} has other columns than a run's. Choose a folder written by MARS Viz.")
+    for key, column in described.items():
+        found = schema.field(key).type
+        if not _fits(column, found):
+            wanted = {Shape.ONE: "{}", Shape.WIDE: "equally long lists of {}", Shape.MANY: "lists of {}"}[column.shape]
+            raise BadInput(f"{file} holds {found} in the column {key}; a run holds {wanted.format(column.type)} there.")
+
+
+def _fits(column: Column, found: pa.DataType) -> bool:
+    if column.shape is Shape.ONE:
+        return bool(found == column.type)
+    is_list = pa.types.is_fixed_size_list if column.shape is Shape.WIDE else pa.types.is_list
+    return bool(is_list(found) and found.value_type == column.type)

@@ -1,0 +1,44 @@
+"""What several test files share: no network, and a browser where a test asks for one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+os.environ["HF_HUB_OFFLINE"] = "1"  # read when the library is first imported; the tests need no hub
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+QUIET = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+)
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """The browser's path: $CHROMIUM, or the system's. `make test` installs one where there is none."""
+    names = (os.environ.get("CHROMIUM"), *BROWSERS)
+    found = next(filter(None, map(shutil.which, filter(None, names))), None)
+    return found or pytest.fail("There is no Chromium. Install it, or name it in the variable CHROMIUM.")
+
+
+@pytest.fixture(scope="session")
+def browser(chromium: str) -> Iterator[Browser]:
+    """Headless Chromium that stays off the network."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=chromium, args=list(QUIET))
+        yield launched
+        launched.close()

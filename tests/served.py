@@ -1,0 +1,48 @@
+"""A real Streamlit server for as long as a test or a benchmark needs one. Knows nothing of what it serves."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@contextmanager
+def served(script: Path, *, patience: float = 60.0) -> Iterator[str]:
+    """Serve a page with the project and its tests importable; yields the address once it answers."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    paths = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
+    options = ["--server.headless=true", f"--server.port={port}", "--server.fileWatcherType=none"]
+    command = [sys.executable, "-m", "streamlit", "run", str(script), *options]
+    environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
+    server = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        _wait(server, f"http://localhost:{port}/_stcore/health", patience)
+        yield f"http://localhost:{port}"
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def _wait(server: subprocess.Popen[bytes], address: str, patience: float) -> None:
+    began = time.monotonic()
+    while time.monotonic() - began < patience:
+        try:
+            urllib.request.urlopen(address, timeout=5).close()
+            return
+        except (urllib.error.URLError, OSError):
+            if server.poll() is not None:
+                raise RuntimeError(f"The server ended with code {server.returncode}.") from None
+            time.sleep(0.05)
+    raise RuntimeError(f"The server did not answer within {patience:g} s.")

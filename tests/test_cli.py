@@ -1,0 +1,222 @@
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from factories import toy_run
+
+import mars_viz
+from mars_viz import cli
+from mars_viz.errors import BadInput
+from mars_viz.rules import RULES
+from mars_viz.run import Piece, Run
+from mars_viz.runfiles import MAX_ZIP
+
+ROOT = Path(__file__).parents[1]
+
+
+def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The command as a shell would run it."""
+    return subprocess.run(
+        [sys.executable, "-m", "mars_viz", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "HF_HUB_OFFLINE": "1", **environment},
+        capture_output=True,
+        encoding="utf-8",
+        stdin=subprocess.DEVNULL,
+    )
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    return toy_run(temperature=1.0).save(tmp_path / "run")
+
+
+def test_record_show_and_the_python_api_agree(tmp_path: Path) -> None:
+    """The one test that starts the command for real, with the built-in pair."""
+    out = tmp_path / "new" / "run"
+    wanted = ["--prompt", "Once upon a time", "--max-new-tokens", "12", "--dial", "0.8", "--title", "T", "--seed", "3"]
+    done = command("record", *wanted, "--out", str(out), "--json", "--device", "cpu")
+    assert (done.returncode, done.stderr) == (0, "")
+    told = json.loads(done.stdout)
+    run = mars_viz.load_run(out)
+    assert (told["path"], told["title"], told["text"]) == (str(out), "T", run.text)
+    assert told["token_ids"] == list(run.token_ids) and len(run.token_ids) == 12
+    assert told["settings"]["dial"] == run.settings.dial == 0.8 and run.settings.seed == 3
+    assert told["summary"]["tau"] == run.tau
+    api = mars_viz.record("Once upon a time", max_new_tokens=12, dial=0.8, seed=3, device="cpu")
+    assert api.token_ids == run.token_ids and api.prompt_ids == run.prompt_ids
+    shown = command("show", str(out))
+    assert shown.returncode == 0 and "12 tokens" in shown.stdout and run.text in shown.stdout
+
+
+def test_rules_lists_every_rule(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["rules"]) == 0
+    text = capsys.readouterr().out
+    assert cli.main(["rules", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert [rule["name"] for rule in listed] == list(RULES)
+    for facts, rule in zip(listed, RULES.values(), strict=True):
+        assert all(line in text for line in (rule.name, rule.summary, rule.formula, rule.source))
+        assert (facts["source"], facts["formula"], facts["lossless"]) == (rule.source, rule.formula, rule.lossless)
+        if rule.dial is None:
+            assert facts["dial"] is None
+        else:
+            bounds = facts["dial"]["low"], facts["dial"]["high"], facts["dial"]["default"]
+            assert bounds == (rule.dial.low, rule.dial.high, rule.dial.default)
+
+
+def test_show_speaks_and_prints_strict_json(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = mars_viz.load_run(saved)
+    assert cli.main(["show", str(saved)]) == 0
+    text = capsys.readouterr().out
+    assert "MARS at θ = 0.90" in text and f"{len(run.token_ids)} tokens in {len(run.rounds)} rounds" in text
+    assert run.text in text
+    assert cli.main(["show", str(saved), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert told["summary"]["rounds"] == len(run.rounds) and told["provenance"]["target"] == "toy-target"
+
+
+def test_numbers_that_json_lacks_become_null(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    empty = replace(mars_viz.load_run(saved), rounds=())
+    assert cli.main(["show", str(empty.save(tmp_path / "empty")), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail)["summary"]["tau"] is None
+
+
+def test_text_cannot_steer_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    hostile = {i: Piece(b"\x1b[2J\x9b\xe2\x80\xae\r") for i in range(32)}
+    run: Run = toy_run(pieces={i: piece.data for i, piece in hostile.items()})
+    assert cli.main(["show", str(run.save(tmp_path / "run"))]) == 0
+    text = capsys.readouterr().out
+    assert "\\x1b[2J" in text and "\\u202e" in text
+    assert not {"\x1b", "\u202e", "\r"} & set(text)
+
+
+def error_of(capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line on stderr, nothing having been printed on stdout."""
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith("error: ") and err.count("\n") == 1
+    return err
+
+
+BAD = {
+    "no command": ([], "COMMAND"),
+    "unknown command": (["sing"], "sing"),
+    "no prompt": (["record", "--out", "{new}"], "--prompt"),
+    "two prompts": (["record", "--out", "{new}", "--prompt", "a", "--prompt-file", "b"], "--prompt-file"),
+    "no out": (["record", "--prompt", "a"], "--out"),
+    "not a number": (["record", "--prompt", "a", "--out", "{new}", "--gamma", "six"], "six"),
+    "out exists": (["record", "--prompt", "a", "--out", "{old}"], "exists already"),
+    "no prompt file": (["record", "--prompt-file", "{new}", "--out", "{new}"], "No such file"),
+    "binary prompt file": (["record", "--prompt-file", "{bytes}", "--out", "{new}"], "UTF-8"),
+    "unknown rule": (["record", "--prompt", "a", "--out", "{new}", "--rule", "luck"], "no rule 'luck'"),
+    "dial too high": (["record", "--prompt", "a", "--out", "{new}", "--dial", "2"], "between 0 and 1"),
+    "dial is no number": (["record", "--prompt", "a", "--out", "{new}", "--dial", "nan"], "between 0 and 1"),
+    "dial of a rule without": (
+        ["record", "--prompt", "a", "--out", "{new}", "--rule", "strict", "--dial", "1"],
+        "no dial",
+    ),
+    "gamma": (["record", "--prompt", "a", "--out", "{new}", "--gamma", "0"], "gamma is 0"),
+    "temperature": (["record", "--prompt", "a", "--out", "{new}", "--temperature", "-1"], "temperature is -1"),
+    "top-p": (["record", "--prompt", "a", "--out", "{new}", "--top-p", "0"], "top_p is 0"),
+    "seed": (["record", "--prompt", "a", "--out", "{new}", "--seed", "-1"], "seed is -1"),
+    "show nothing": (["show", "{new}"], "does not exist"),
+    "port": (["app", "--port", "0"], "The port is 0"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_line_and_code_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    monkeypatch.setattr(cli, "_decoded", lambda *_: pytest.fail("it began to decode"))
+    paths = {"new": tmp_path / "new", "old": tmp_path, "bytes": tmp_path / "bytes"}
+    paths["bytes"].write_bytes(b"\xff\xfe\xfa")
+    arguments, message = BAD[case]
+    assert cli.main([argument.format(**paths) for argument in arguments]) == 2
+    assert message in error_of(capsys)
+    assert not paths["new"].exists()
+
+
+def test_help_and_version_are_no_errors(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["--help"], ["record", "--help"], ["--version"]):
+        assert cli.main(arguments) == 0
+        out, err = capsys.readouterr()
+        assert out and not err
+    assert out.strip() == mars_viz.__version__
+
+
+@pytest.mark.parametrize("failure", [BadInput("No.\nReally."), RuntimeError("bro\nken"), KeyboardInterrupt()])
+def test_failures_are_one_line_and_leave_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, failure: BaseException
+) -> None:
+    def fail(*_: object) -> Run:
+        raise failure
+
+    monkeypatch.setattr(cli, "_decoded", fail)
+    monkeypatch.delenv(cli.DEBUG_VARIABLE, raising=False)
+    code = cli.main(["record", "--prompt", "a", "--out", str(tmp_path / "new")])
+    text = error_of(capsys)
+    expected = {
+        BadInput: (2, "No. Really."),
+        RuntimeError: (1, cli.DEBUG_VARIABLE),
+        KeyboardInterrupt: (130, "nothing"),
+    }
+    assert code == expected[type(failure)][0] and expected[type(failure)][1] in text
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setenv(cli.DEBUG_VARIABLE, "1")
+    assert cli.main(["record", "--prompt", "a", "--out", str(tmp_path / "new")]) == code
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_prompt_comes_from_a_file_or_from_standard_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen: list[str] = []
+
+    def decoded(prompt: str, *_: object) -> Run:
+        seen.append(prompt)
+        return toy_run()
+
+    monkeypatch.setattr(cli, "_decoded", decoded)
+    (tmp_path / "prompt.txt").write_text("füür\n", encoding="utf-8")
+    assert cli.main(["record", "--prompt-file", str(tmp_path / "prompt.txt"), "--out", str(tmp_path / "a")]) == 0
+    monkeypatch.setattr("sys.stdin", io.StringIO("füür\n"))
+    assert cli.main(["record", "--prompt-file", "-", "--out", str(tmp_path / "b")]) == 0
+    assert seen == ["füür\n"] * 2
+    assert f"Saved to {tmp_path / 'b'}" in capsys.readouterr().out
+
+
+def test_every_setting_has_an_option_with_its_default() -> None:
+    options = vars(cli._parser().parse_args(["record", "--prompt", "a", "--out", "b"]))
+    settings = mars_viz.Settings()
+    assert {name: options[name] for name in settings.__slots__} == {
+        name: getattr(settings, name) for name in settings.__slots__
+    }
+
+
+def test_app_becomes_streamlit_on_localhost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran: list[list[str]] = []
+    monkeypatch.setattr(os, "execv", lambda _, arguments: ran.append(arguments))
+    assert cli.main(["app", "--port", "8765", "--no-browser"]) == 0
+    assert ran[0][1:5] == ["-m", "streamlit", "run", str(ROOT / "app.py")]
+    assert ran[0][5:] == ["--server.port", "8765", "--server.headless", "true"]
+    monkeypatch.setattr(cli, "APP", tmp_path / "app.py")
+    assert cli.main(["app"]) == 2 and len(ran) == 1
+    assert "make app" in error_of(capsys)
+
+
+def test_what_the_app_relies_on_is_in_its_configuration() -> None:
+    config = tomllib.loads((ROOT / ".streamlit" / "config.toml").read_text(encoding="utf-8"))
+    assert config["browser"]["gatherUsageStats"] is False
+    assert config["server"]["address"] == "localhost"
+    assert config["server"]["maxUploadSize"] << 20 == MAX_ZIP

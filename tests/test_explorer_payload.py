@@ -1,0 +1,226 @@
+"""What the browser is sent, and that the script it runs decides, counts and names exactly as Python does."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mars_viz.analysis.metrics import judged_rounds, summary
+from mars_viz.components.explorer.payload import locate, run_payload
+from mars_viz.records import Outcome, Round
+from mars_viz.rules import RULES, rule_named, settle
+from mars_viz.run import Piece, Run
+from tests.factories import make_speculation, toy_run
+
+SCRIPT = Path(__file__).parent.parent / "mars_viz" / "components" / "explorer" / "explorer.js"
+OUTCOMES = [*Outcome, None]
+"""In the script's numbering."""
+HARNESS = """
+import { readFileSync } from "node:fs";
+import * as explorer from "./explorer.mjs";
+const { payload, dials } = JSON.parse(readFileSync(0, "utf8"));
+const run = explorer.readRun(payload);
+const at = (dial) => explorer.decide(run, dial, explorer.emptyDecisions(run));
+const strict = at(run.dial ? run.dial.strict : null);
+const recorded = at(run.dial ? run.dial.recorded : null);
+console.log(JSON.stringify(dials.map((dial) => {
+  const now = at(dial);
+  const fromRecorded = explorer.parting(run, now, recorded);
+  const fromStrict = explorer.parting(run, now, strict);
+  const values = explorer.numbers(run, now, strict);
+  return {
+    outcome: Array.from(now.outcome), emission: Array.from(now.emission), length: Array.from(now.length),
+    tokens: Array.from(now.tokens, (piece) => run.pieces.ids[piece]), values,
+    otherwise: explorer.decidedOtherwise(run, now, recorded), parted: fromRecorded?.index ?? null,
+    words: explorer.sentence(run, dial, values, fromStrict, fromRecorded),
+    order: Array.from({ length: run.rounds }, (_, r) => explorer.readingOrder(run, now, r)),
+    chunks: explorer.chunked(run, recorded),
+  };
+})));
+"""
+
+
+@pytest.fixture(scope="module")
+def decide(tmp_path_factory):
+    """Runs the script's own functions in node: (run, dials) -> what each dial value comes to."""
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("needs node; the same decisions are checked in the browser")
+    folder = tmp_path_factory.mktemp("script")
+    shutil.copy(SCRIPT, folder / "explorer.mjs")
+    (folder / "harness.mjs").write_text(HARNESS, encoding="utf-8")
+
+    def run_script(run: Run, dials: list[float | None]) -> list[dict]:
+        sent = json.dumps({"payload": run_payload(run), "dials": dials})
+        done = subprocess.run(
+            [node, str(folder / "harness.mjs")], input=sent, capture_output=True, text=True, check=False, timeout=120
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return run_script
+
+
+def unpacked(column: dict) -> np.ndarray:
+    return np.frombuffer(base64.b64decode(column["data"]), np.dtype(column["type"]))
+
+
+def tree_run() -> Run:
+    """One round whose draft branches twice: two first tokens, and two after the second of them."""
+    rng = np.random.default_rng(5)
+    run = toy_run(rule="mars", dial=0.9, max_new_tokens=6)
+    rounds = []
+    for _ in range(40):
+        logits = rng.normal(10, 3, (6, 8))
+        chain = make_speculation(logits, rng.normal(10, 3, (5, 8)), [0] * 5)
+        parents = np.array([-1, -1, 1, 1, 2], np.int32)
+        top = chain.top_ids[parents + 1]
+        tokens = top[np.arange(5), rng.integers(0, 3, 5)].astype(np.int32)
+        speculation = replace(chain, tokens=tokens, parents=parents, depths=np.array([1, 1, 2, 2, 3], np.int32))
+        verdicts = rule_named("mars").judge(speculation)
+        decision = settle(speculation, verdicts, 0.9)
+        block = tuple(int(tokens[node]) for node in decision.kept) + (decision.emitted,)
+        rounds.append(Round(speculation, verdicts, decision, block))
+    settings = replace(run.settings, max_new_tokens=1000)
+    return replace(run, rounds=tuple(rounds), settings=settings, provenance=replace(run.provenance, eos_ids=()))
+
+
+def some_runs() -> list[Run]:
+    chains = [
+        toy_run(rule=name, temperature=temperature, max_new_tokens=limit, seed=seed)
+        for name in RULES
+        for temperature, limit, seed in ((0.0, 40, 0), (1.0, 57, 1), (0.7, 200, 2))
+    ]
+    return [*chains, tree_run(), replace(chains[0], rounds=())]
+
+
+def dials_of(run: Run) -> list[float | None]:
+    """Both ends, the recorded value, a grid, and every breakpoint with its two neighbours."""
+    dial = rule_named(run.settings.rule).dial
+    if dial is None:
+        return [None]
+    found = np.concatenate([round_.verdicts.breakpoints for round_ in run.rounds] or [np.zeros(0)])
+    exact = [b for b in found[np.isfinite(found)] if dial.low <= b <= dial.high][:12]
+    near = [float(np.clip(c, dial.low, dial.high)) for b in exact for c in (b, np.nextafter(b, -9), np.nextafter(b, 9))]
+    return [dial.low, dial.high, run.settings.dial, *np.linspace(dial.low, dial.high, 21).tolist(), *near]
+
+
+@pytest.mark.parametrize("run", some_runs(), ids=lambda run: f"{run.settings.rule}-{run.settings.temperature:g}")
+def test_script_decides_as_python_does(decide, run):
+    dials = dials_of(run)
+    for dial, found in zip(dials, decide(run, dials), strict=True):
+        rounds = judged_rounds(run, dial)
+        first = 0
+        for index, round_ in enumerate(rounds):
+            nodes = len(round_.speculation)
+            outcomes = found["outcome"][first - index : first - index + nodes]
+            assert tuple(OUTCOMES[code] for code in outcomes) == round_.outcomes
+            assert OUTCOMES[found["emission"][index]] == round_.emission
+            length = found["length"][index]
+            assert tuple(found["tokens"][first : first + length]) == round_.token_ids
+            first += nodes + 1
+
+
+@pytest.mark.parametrize("run", some_runs()[:-1], ids=lambda run: f"{run.settings.rule}-{run.settings.temperature:g}")
+def test_script_counts_as_python_does(decide, run):
+    dials = dials_of(run)
+    names = {
+        "tokens": "tokens",
+        "rounds": "rounds",
+        "tau": "tau",
+        "drafted": "drafted",
+        "kept": "kept",
+        "relaxed": "relaxed",
+        "acceptance_rate": "acceptance",
+        "rolled_back": "rolledBack",
+        "passes_saved_strict": "savedStrict",
+        "passes_saved_autoregressive": "savedAutoregressive",
+    }
+    for dial, found in zip(dials, decide(run, dials), strict=True):
+        expected = summary(run, dial)
+        for ours, theirs in names.items():
+            assert found["values"][theirs] == pytest.approx(getattr(expected, ours)), (ours, dial)
+        assert found["otherwise"] == (expected.basis.value == "block-local")
+        assert found["parted"] == expected.first_difference
+
+
+def test_recorded_dial_gives_the_recorded_text(decide):
+    run = toy_run(rule="mars-sampling", temperature=1.0, max_new_tokens=57)
+    (found,) = decide(run, [run.settings.dial])
+    assert sum(found["length"]) == len(run.token_ids)
+    assert found["parted"] is None and not found["otherwise"]
+
+
+def test_every_slot_is_read_once_and_chunks_cover_every_round(decide):
+    for run in (tree_run(), toy_run(rule="mars", max_new_tokens=300)):
+        (found,) = decide(run, [0.7])
+        nodes = [len(round_.speculation) for round_ in run.rounds]
+        for emission, order, count in zip(found["emission"], found["order"], nodes, strict=True):
+            assert len(set(order)) == len(order) == count + (emission != 6)
+        rounds = [r for chunk in found["chunks"] for r in range(chunk["first"], chunk["last"] + 1)]
+        assert rounds == list(range(len(run.rounds)))
+
+
+def test_sentence_speaks_of_strict_and_of_what_was_recorded(decide):
+    def words(run: Run, dial: float) -> str:
+        (found,) = decide(run, [dial])
+        return "".join(part if isinstance(part, str) else "…" for part in found["words"])
+
+    loose = toy_run(rule="mars-sampling", temperature=1.0, max_new_tokens=57, dial=0.5)
+    said = words(loose, 0.5)
+    assert said.startswith("At θ = 0.50 the target ran") and "first differs from strict at token" in said
+    assert "judged on the blocks recorded at 0.50" in words(loose, 1.0)
+    assert "as the strict rule does" in words(loose, 1.0)
+
+
+def test_payload_survives_json_and_knows_equal_runs():
+    run = toy_run(rule="mars", pieces={3: b"<img src=x onerror=alert(1)>", 4: b"\x00\xff", 5: "\u202e".encode()})
+    payload = run_payload(run)
+    assert json.loads(json.dumps(payload)) == payload
+    assert run_payload(toy_run(rule="mars", pieces=None))["id"] != payload["id"]
+    assert run_payload(replace(run))["id"] == payload["id"]
+    ids = unpacked(payload["pieces"]["ids"])
+    texts = dict(zip(ids.tolist(), payload["pieces"]["text"], strict=True))
+    assert all(texts[token] == run.pieces[token].text for token in run.token_ids)
+
+
+def test_payload_carries_every_rule_and_the_evidence():
+    run = toy_run(rule="mars-sampling", temperature=1.0)
+    payload = run_payload(run)
+    assert [rule["name"] for rule in payload["rules"]] == list(RULES)
+    follows = {rule["name"]: rule["follows"] for rule in payload["rules"]}
+    assert follows == {name: rule.dial == RULES["mars-sampling"].dial for name, rule in RULES.items()}
+    for sent in payload["rules"]:
+        keeps = np.concatenate([RULES[sent["name"]].judge(round_.speculation).keep_strict for round_ in run.rounds])
+        assert np.array_equal(unpacked(sent["keep"]) & 4 > 0, keeps)
+    first = run.rounds[0].speculation
+    ids = unpacked(payload["pieces"]["ids"])
+    width = payload["rows"]["top"]
+    assert ids[unpacked(payload["rows"]["top_token"])[:width]].tolist() == first.top_ids[0, :10].tolist()
+    assert np.array_equal(unpacked(payload["nodes"]["top_logit"])[:width], first.draft_logits[0, :10])
+    chance = unpacked(payload["rows"]["p_above"])[0]
+    emitted = run.rounds[0].verdicts.emit_above[0]
+    assert chance == first.emission_p[0][first.emissions[0].tolist().index(emitted)]
+
+
+def test_locate_names_what_a_slot_stands_for():
+    run = toy_run(rule="mars")
+    nodes = len(run.rounds[0].speculation)
+    assert locate(run, 0) == (0, 0)
+    assert locate(run, nodes) == (0, None)
+    assert locate(run, nodes + 1) == (1, 0)
+    assert locate(run, -1) is None
+    assert locate(run, sum(len(round_.speculation) + 1 for round_ in run.rounds)) is None
+
+
+def test_piece_missing_from_a_run_is_not_sent_as_something_else():
+    run = toy_run(rule="mars")
+    with pytest.raises(KeyError):
+        run_payload(replace(run, pieces={0: Piece(b"only one")}))

@@ -1,0 +1,192 @@
+"""Figures: the title says what the data say, and nothing, little and very much of it can be drawn."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+
+from mars_viz import figures
+from mars_viz.analysis.metrics import Basis
+from mars_viz.analysis.positions import OUTCOMES, Positions, positions
+from mars_viz.figures.style import HEIGHT
+from mars_viz.figures.words import THIN_SPACE, counted, number, setting
+from mars_viz.records import Outcome
+from mars_viz.rules import rule_named
+from tests.factories import toy_run
+from tests.test_metrics import small_run
+
+ALL = (figures.ratio_histogram, figures.two_logits, figures.round_bars, figures.savings)
+
+
+def title(figure: go.Figure) -> str:
+    return figures.spoken_title(figure)
+
+
+def lines(figure: go.Figure) -> list[tuple[float, str]]:
+    """Vertical lines as (x, colour)."""
+    return [(shape.x0, shape.line.color) for shape in figure.layout.shapes if shape.x0 == shape.x1]
+
+
+def many(count: int) -> Positions:
+    """A million positions without a million speculations."""
+    rng = np.random.default_rng(0)
+    z1 = rng.normal(18, 3, count).astype(np.float32)
+    ratio = rng.beta(6, 2, count)
+    codes = rng.choice([OUTCOMES.index(o) for o in OUTCOMES if o.drafted], count).astype(np.int8)
+    return Positions(
+        rule=rule_named("mars"), dial=0.9, basis=Basis.EXACT, rounds=count // 6 + 1, round_index=np.arange(count) // 6,
+        z1=z1, z2=(z1 * ratio).astype(np.float32), ratio=ratio, runner_up=rng.random(count) < 0.5,
+        movable=rng.random(count) < 0.2, outcomes=codes,
+        strict_outcomes=np.where(codes == OUTCOMES.index(Outcome.RELAXED), OUTCOMES.index(Outcome.REJECTED), codes),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("make", ALL)
+@pytest.mark.parametrize("theme", [figures.LIGHT, figures.DARK])
+def test_every_figure_has_a_title_named_axes_and_the_same_height(make, theme):
+    figure = make(positions(small_run()), theme)
+    assert title(figure) and figure.layout.height == HEIGHT
+    assert figure.layout.xaxis.title.text and figure.layout.yaxis.title.text
+    assert figure.layout.title.font.color == theme.ink
+    assert not figure.layout.showlegend
+    assert all(len(line) <= 44 for line in figure.layout.title.text.split("<br>"))
+
+
+def test_titles_state_what_the_small_run_shows():
+    flat = positions(small_run())
+    assert title(figures.ratio_histogram(flat, figures.LIGHT)) == (
+        "2 of 3 strict rejections lie above θ = 0.90; in 2 the draft is the runner-up"
+    )
+    assert title(figures.two_logits(flat, figures.LIGHT)) == "At θ = 0.90 relaxing keeps 2 more drafts, of 3 it could"
+    assert title(figures.round_bars(flat, figures.LIGHT)) == (
+        "A round keeps 1.67 of 3 drafted tokens on average; 1 of 3 rounds kept all"
+    )
+    # strict keeps one draft of nine, the dial five
+    assert title(figures.savings(flat, figures.LIGHT)) == (
+        "At θ = 0.90 relaxing spares 4 drafted tokens that strict throws away"
+    )
+
+
+def test_titles_follow_the_dial():
+    strict, loose = (positions(small_run(), dial) for dial in (1.0, 0.7))
+    assert title(figures.savings(strict, figures.LIGHT)) == "At θ = 1.00 no drafted token is spared against strict"
+    assert title(figures.two_logits(strict, figures.LIGHT)).endswith("no draft is kept beyond what strict keeps")
+    assert title(figures.ratio_histogram(loose, figures.LIGHT)).startswith(
+        "3 of 3 strict rejections lie above θ = 0.70"
+    )
+
+
+def test_the_dial_is_one_line_in_one_colour():
+    for dial in (0.7, 0.9):
+        flat = positions(small_run(), dial)
+        assert lines(figures.ratio_histogram(flat, figures.DARK)) == [(dial, figures.DARK.dial)]
+        boundary = figures.two_logits(flat, figures.DARK).data[-1]
+        assert boundary.line.color == figures.DARK.dial
+        assert boundary.y[1] == pytest.approx(dial * boundary.x[1])
+
+
+@pytest.mark.parametrize("rule", ["strict", "mars-code"])  # greedy, so that θ moves nothing in the latter
+def test_no_boundary_where_the_dial_decides_nothing_and_the_title_says_so(rule):
+    flat = positions(toy_run(rule=rule))
+    figure = figures.two_logits(flat, figures.LIGHT)
+    assert all(trace.mode == "markers" for trace in figure.data)
+    assert "no line" in title(figure)
+    assert not lines(figures.ratio_histogram(flat, figures.LIGHT))
+
+
+def test_histogram_counts_what_strict_judges_and_marks_its_rejections():
+    flat = positions(small_run())
+    kept, runner_up, other = figures.ratio_histogram(flat, figures.LIGHT).data
+    assert (sum(kept.y), sum(runner_up.y), sum(other.y)) == (1, 3, 0)
+
+
+def test_scatter_puts_each_position_with_its_outcome():
+    flat = positions(small_run())
+    sizes = {trace.name: len(trace.x) for trace in figures.two_logits(flat, figures.LIGHT).data}
+    assert (sizes["relaxed"], sizes["matched"], sizes["rejected"], sizes["rolled back"]) == (2, 3, 1, 3)
+
+
+def test_round_bars_add_up_to_the_draft():
+    bars = figures.round_bars(positions(small_run()), figures.LIGHT).data
+    assert np.sum([bar.y for bar in bars], axis=0).tolist() == [3, 3, 3]
+
+
+def test_savings_end_at_the_difference_to_strict():
+    flat = positions(small_run(), 0.7)
+    (line,) = figures.savings(flat, figures.LIGHT).data
+    assert list(line.y) == [0, 2, 4, 6]
+    kept = np.count_nonzero(flat.are(Outcome.MATCHED) | flat.are(Outcome.RELAXED))
+    assert line.y[-1] == kept - np.count_nonzero(flat.strictly(Outcome.MATCHED))
+
+
+def test_a_rule_that_keeps_less_than_strict_is_said_to():
+    flat = positions(toy_run(rule="mars-code", temperature=1.0), 0.5)
+    (line,) = figures.savings(flat, figures.LIGHT).data
+    assert line.y[-1] < 0  # the released code overrules coins that would have kept
+    assert "that strict would keep" in title(figures.savings(flat, figures.LIGHT))
+
+
+@pytest.mark.parametrize("make", ALL)
+def test_nothing_to_draw_is_said_and_not_an_error(make):
+    figure = make(positions(replace(small_run(), rounds=())), figures.LIGHT)
+    assert title(figure).startswith("No ")
+    assert any("yet" in note.text for note in figure.layout.annotations)
+
+
+@pytest.mark.parametrize("make", ALL)
+def test_a_million_positions_make_a_small_figure(make):
+    figure = make(many(1_000_000), figures.LIGHT)
+    assert sum(len(trace.x) for trace in figure.data) < 60_000
+    assert THIN_SPACE in title(figure)
+
+
+def test_thousands_of_points_are_drawn_by_webgl_and_few_are_not():
+    kinds = {type(trace) for trace in figures.two_logits(many(20_000), figures.LIGHT).data if trace.mode == "markers"}
+    assert kinds == {go.Scattergl}
+    few = figures.two_logits(many(30), figures.LIGHT).data
+    assert all(isinstance(trace, go.Scatter) for trace in few)
+
+
+def test_grouped_bars_are_means_of_all_rounds():
+    flat = many(6 * 1000)
+    bars = figures.round_bars(flat, figures.LIGHT).data
+    heights = np.sum([bar.y for bar in bars], axis=0)
+    assert len(heights) <= 120
+    assert heights[:-1] == pytest.approx(6)
+    assert heights[-1] < 6  # the last round drafted nothing
+
+
+def test_logits_that_mean_nothing_are_left_out_and_counted():
+    flat = positions(small_run())
+    odd = replace(flat, ratio=np.where(np.arange(9) == 0, np.nan, flat.ratio))
+    figure = figures.ratio_histogram(odd, figures.LIGHT)
+    assert "1 outside 0 to 1" in figure.layout.xaxis.title.text
+    masked = replace(flat, z2=np.where(np.arange(9) == 0, -np.inf, flat.z2).astype(np.float32))
+    assert sum(len(trace.x) for trace in figures.two_logits(masked, figures.LIGHT).data[:4]) == 8
+
+
+def test_words():
+    assert number(1234567) == f"1{THIN_SPACE}234{THIN_SPACE}567"
+    assert [number(x) for x in (0.0, 0.1234, 2.5, 99.97, 12.34, 3.0, -1.5)] == [
+        "0", "0.123", "2.50", "100", "12.3", "3", "−1.50",
+    ]  # fmt: skip
+    assert number(float("nan")) == "–"
+    assert (counted(1, "token"), counted(2, "token")) == ("1 token", "2 tokens")
+    assert [setting("θ", x) for x in (0.9, 0.905, 1.0, 0.8875)] == ["θ = 0.90", "θ = 0.905", "θ = 1.00", "θ = 0.8875"]
+
+
+def test_a_boundary_out_of_sight_is_named_and_does_not_squash_the_points():
+    low, near = (figures.two_logits(positions(toy_run(), dial), figures.LIGHT) for dial in (0.3, 0.9))
+    assert low.layout.yaxis.range == near.layout.yaxis.range
+    assert any("z2 = 0.3 z1 (below)" in note.text for note in low.layout.annotations)
+    assert any(note.text == "z2 = 0.9 z1" for note in near.layout.annotations)
+
+
+@pytest.mark.parametrize(("dial", "side"), [(0.05, "left"), (0.99, "right")])
+def test_the_dials_name_stands_where_there_is_room(dial, side):
+    figure = figures.ratio_histogram(positions(small_run(), dial), figures.LIGHT)
+    (label,) = [note for note in figure.layout.annotations if note.text.startswith("θ = ")]
+    assert label.xanchor == side

@@ -1,0 +1,175 @@
+"""Imports point downward only, and heavy libraries stay in their rooms."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from factories import toy_run
+
+ROOT = Path(__file__).parents[1]
+
+LAYERS = (
+    ("errors",),
+    ("records", "randomness", "demo"),  # of demo only the package itself: where the built-in weights lie
+    ("run",),
+    ("rules",),
+    ("walk",),
+    ("dialmap", "runfiles", "frames"),
+    ("analysis",),
+    ("figures",),
+    ("speculators",),
+    ("recording",),
+    ("demo.*",),
+    ("components",),
+    ("ui",),
+    ("pages",),
+    ("app", "cli"),
+    ("__main__",),
+)
+"""Bottom to top. A module may import those below it and its own package."""
+
+DOORS = {("run", "runfiles"), ("run", "frames")}
+"""Upward, but only when called: a run knows how to save itself and how to become a table."""
+
+MODEL_LIBRARIES = ("torch", "transformers", "tokenizers", "safetensors", "accelerate")
+
+ROOMS = {
+    **dict.fromkeys(MODEL_LIBRARIES, ("speculators", "demo.*")),
+    "streamlit": ("components", "ui", "pages", "app"),
+}
+"""Libraries that only these may import."""
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """One imported module."""
+
+    by: str
+    """'figures.words', 'pages.explore', 'app'; without the package's name."""
+    of: str
+    """The whole dotted name."""
+    deferred: bool
+    """True inside a function, or for type checkers only."""
+
+
+def modules() -> Iterator[tuple[str, ast.Module]]:
+    for path in [*ROOT.glob("mars_viz/**/*.py"), *ROOT.glob("pages/*.py"), ROOT / "app.py"]:
+        parts = list(path.relative_to(ROOT).with_suffix("").parts)
+        if parts[0] == "mars_viz":
+            parts = parts[1:]
+        if len(parts) > 1 and parts[-1] == "__init__":
+            parts = parts[:-1]
+        yield ".".join(parts), ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
+def imports(by: str, node: ast.AST, deferred: bool = False) -> Iterator[Import]:
+    if isinstance(node, ast.Import):
+        yield from (Import(by, alias.name, deferred) for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        assert node.level == 0, f"{by} imports relatively"
+        yield from (Import(by, f"{node.module}.{alias.name}", deferred) for alias in node.names)
+    checking_only = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    inner = deferred or checking_only or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+    for child in ast.iter_child_nodes(node):
+        yield from imports(by, child, inner)
+
+
+ALL = [found for by, tree in modules() for found in imports(by, tree)]
+NAMES = {by for by, _ in modules()}
+
+
+def layer(module: str) -> int:
+    """How high the module stands; a pattern for a package's parts goes before the package."""
+    package, _, part = module.partition(".")
+    for wanted in [f"{package}.*", package] if part else [package]:
+        for height, members in enumerate(LAYERS):
+            if wanted in members:
+                return height
+    pytest.fail(f"mars_viz.{module} has no layer yet; give it one in LAYERS.")
+
+
+def home(dotted: str) -> str | None:
+    """The project's module that an import reaches, without the package's name; None for others and for the package."""
+    parts = dotted.split(".")
+    if parts[0] not in ("mars_viz", "pages", "app"):
+        return None
+    parts = parts[1:] if parts[0] == "mars_viz" else parts
+    reached = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
+    return next((name for name in reached if name in NAMES), None)
+
+
+def test_the_parser_sees_the_imports() -> None:
+    assert Import("records", "numpy", False) in ALL
+    assert Import("run", "mars_viz.runfiles.save_run", True) in ALL
+    assert {home(found.of) for found in ALL} >= {"errors", "records", "rules.base", "runfiles"}
+
+
+def test_imports_point_downward() -> None:
+    wrong = []
+    for found in ALL:
+        of = home(found.of)
+        if found.by == "__init__" or of is None or of.split(".")[0] == found.by.split(".")[0]:
+            continue
+        if layer(of) >= layer(found.by) and not (found.deferred and (found.by, of) in DOORS):
+            wrong.append(f"{found.by} imports {of}")
+    assert wrong == []
+
+
+def test_the_package_itself_imports_nothing() -> None:
+    assert {found.of for found in ALL if found.by == "__init__" and not found.deferred} <= {
+        "__future__.annotations",
+        "importlib",
+        "typing.TYPE_CHECKING",
+        "typing.Any",
+    }
+
+
+@pytest.mark.parametrize("library", ROOMS)
+def test_heavy_libraries_stay_in_their_rooms(library: str) -> None:
+    def inside(module: str) -> bool:
+        package, _, part = module.partition(".")
+        return package in ROOMS[library] or (bool(part) and f"{package}.*" in ROOMS[library])
+
+    assert [found.by for found in ALL if found.of.split(".")[0] == library and not inside(found.by)] == []
+
+
+def in_process(code: str) -> None:
+    """Run the code in a fresh interpreter that cannot import the model libraries."""
+    blocked = f"import sys; sys.modules.update(dict.fromkeys({MODEL_LIBRARIES!r}))\n"
+    done = subprocess.run([sys.executable, "-c", blocked + textwrap.dedent(code)], cwd=ROOT, capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()
+
+
+def test_a_recorded_run_opens_without_the_model_libraries_or_streamlit(tmp_path: Path) -> None:
+    saved = toy_run(temperature=1.0).save(tmp_path / "run")
+    free = ("speculators", "demo.", "components", "ui", "pages", "app", "__main__", "runfiles.__main__")
+    names = sorted(f"mars_viz.{name}" for name in NAMES - {"__init__"} if not name.startswith(free))
+    in_process(f"""
+        import importlib, mars_viz
+        run = mars_viz.load_run({str(saved)!r})
+        assert len(run.to_frame()) > len(run.token_ids) > 0
+        for name in {names!r}:
+            importlib.import_module(name)
+        from mars_viz.rules import RULES
+        for rule in RULES.values():
+            rule.judge(run.rounds[0].speculation)
+        assert "streamlit" not in sys.modules
+    """)
+
+
+def test_the_page_is_importable_without_the_model_libraries() -> None:
+    names = sorted(f"mars_viz.{name}" for name in NAMES if name.startswith(("components", "ui")))
+    assert len(names) > 2
+    in_process(f"""
+        import importlib
+        for name in {names!r}:
+            importlib.import_module(name)
+        assert sys.modules["torch"] is None
+    """)

@@ -1,0 +1,161 @@
+"""The numbers of a run: a small one worked out by hand, and agreement with what real walks recorded."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from mars_viz.analysis.metrics import Basis, judged_rounds, speed, strict_rounds, summary
+from mars_viz.analysis.positions import positions
+from mars_viz.errors import BadInput
+from mars_viz.records import Outcome, Round, Timing
+from mars_viz.rules import RULES, rule_named, settle
+from mars_viz.run import Piece, Provenance, Run, Settings
+from mars_viz.walk import Ending
+from tests.factories import make_speculation, toy_run
+
+EOS = 7
+LIMIT = 7
+
+
+def row(best: int, z1: float, second: int = 6, z2: float = 1.0) -> list[float]:
+    """Logits over eight tokens with these two on top."""
+    z = [-20.0] * 8
+    z[best], z[second] = z1, z2
+    return z
+
+
+ROUNDS = (
+    ([1, 2, 3], [row(1, 10), row(4, 10, 2, 9.5), row(3, 10), row(5, 10)]),
+    ([1, EOS, 3], [row(2, 10, 1, 8), row(EOS, 10), row(5, -1, 3, -2), row(5, 10)]),
+    ([1, 2, 3], [row(2, 10, 1, 9.2), row(2, 10), row(3, 10), row(5, 10)]),
+)
+"""Drafts and target rows. Round 1 hangs on z2/z1 = .95, round 2 on .8 and an end of text, round 3 on .92."""
+
+
+def small_run(dial: float = 0.9) -> Run:
+    """The rounds above, each on a prefix of its own, recorded at `dial` with room for seven tokens."""
+    rule, rounds, written = rule_named("mars"), [], 0
+    for drafts, rows in ROUNDS:
+        speculation = make_speculation(np.array(rows), np.zeros((3, 8)), drafts, start=4 + written)
+        verdicts = rule.judge(speculation)
+        decision = settle(speculation, verdicts, dial)
+        block = [*(int(speculation.tokens[node]) for node in decision.kept), decision.emitted]
+        tokens = Ending(frozenset({EOS}), LIMIT).cut(block, written)
+        written += len(tokens)
+        rounds.append(Round(speculation, verdicts, decision, tokens, Timing(draft=0.1, verify=0.3, total=0.5)))
+    return Run(
+        settings=Settings(rule="mars", dial=dial, gamma=3, max_new_tokens=LIMIT),
+        provenance=Provenance(eos_ids=(EOS,), seconds=2.0, prefill_seconds=0.5, device="a processor"),
+        prompt_ids=(1,),
+        rounds=tuple(rounds),
+        pieces={i: Piece(f" w{i}".encode()) for i in range(8)},
+    )
+
+
+def test_own_dial_by_hand():
+    run = small_run()
+    assert run.token_ids == (1, 2, 3, 5, 2, 1, 2)  # the limit cuts the last block at two
+    found = summary(run)
+    assert (found.dial, found.basis, found.first_difference) == (0.9, Basis.EXACT, None)
+    assert (found.tokens, found.rounds, found.drafted, found.kept, found.relaxed) == (7, 3, 9, 5, 2)
+    assert (found.rolled_back, found.forced_strict, found.passes_saved_autoregressive) == (4, 1, 4)
+    assert found.tau == pytest.approx(7 / 3)
+    assert found.acceptance_rate == pytest.approx(5 / 9)
+    assert found.strict_tau == pytest.approx(4 / 3)
+    assert found.passes_saved_strict == pytest.approx(7 / (4 / 3) - 3)
+
+
+def test_looser_dial_by_hand():
+    run = small_run()
+    judged = judged_rounds(run, 0.7)
+    assert [round_.token_ids for round_ in judged] == [(1, 2, 3, 5), (1, EOS), (1, 2)]
+    assert judged[1].outcomes == (Outcome.RELAXED, Outcome.MATCHED, Outcome.DISCARDED)
+    assert judged[1].emission is None
+    found = summary(run, 0.7)
+    assert (found.basis, found.first_difference) == (Basis.BLOCK_LOCAL, 4)
+    assert (found.tokens, found.kept, found.relaxed, found.rolled_back) == (8, 7, 3, 2)
+    assert found.strict_tau == pytest.approx(4 / 3)
+
+
+def test_strict_end_by_hand():
+    run = small_run()
+    assert [round_.token_ids for round_ in strict_rounds(run)] == [(1, 4), (2,), (2,)]
+    found = summary(run, 1.0)
+    assert (found.tokens, found.kept, found.relaxed, found.first_difference) == (4, 1, 0, 1)
+    assert found.basis is Basis.BLOCK_LOCAL
+    assert found.passes_saved_strict == pytest.approx(0)
+
+
+def test_the_limit_cuts_only_the_last_block():
+    run = small_run(dial=1.0)  # records [1 4] [2] [2], so three tokens stand before the last block
+    run = replace(run, settings=replace(run.settings, max_new_tokens=4))
+    assert [len(round_.token_ids) for round_ in judged_rounds(run, 0.5)] == [4, 2, 1]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("rule", list(RULES))
+def test_own_dial_agrees_with_what_was_recorded(rule, temperature):
+    run = toy_run(rule=rule, temperature=temperature, max_new_tokens=80)
+    judged = judged_rounds(run, None)
+    assert [(r.decision, r.token_ids) for r in judged] == [(r.decision, r.token_ids) for r in run.rounds]
+    found = summary(run)
+    assert found.basis is Basis.EXACT
+    assert (found.tokens, found.rounds, found.tau) == (len(run.token_ids), len(run.rounds), run.tau)
+    outcomes = [outcome for round_ in run.rounds for outcome in round_.outcomes]
+    assert found.kept == outcomes.count(Outcome.MATCHED) + outcomes.count(Outcome.RELAXED)
+    assert found.rolled_back == outcomes.count(Outcome.REJECTED) + outcomes.count(Outcome.DISCARDED)
+    assert found.relaxed == outcomes.count(Outcome.RELAXED)
+
+
+@pytest.mark.parametrize("rule", ["mars", "mars-sampling"])
+def test_keeping_more_as_the_dial_loosens(rule):
+    run = toy_run(rule=rule, temperature=1.0, max_new_tokens=200)
+    found = [summary(run, dial) for dial in np.linspace(1, 0, 21)]
+    assert found[0].relaxed == 0
+    assert all(a.kept <= b.kept for a, b in zip(found, found[1:], strict=False))
+    assert found[-1].kept > found[0].kept
+    assert len({number.strict_tau for number in found}) == 1
+
+
+def test_a_rule_without_a_dial_is_its_own_strict_end():
+    found = summary(toy_run(rule="strict"))
+    assert (found.dial, found.strict_tau, found.passes_saved_strict) == (None, found.tau, 0)
+    with pytest.raises(BadInput, match="no dial"):
+        summary(toy_run(rule="strict"), 0.5)
+
+
+def test_a_dial_out_of_range_is_refused():
+    with pytest.raises(BadInput, match="between 0 and 1"):
+        judged_rounds(small_run(), 1.5)
+
+
+def test_a_run_without_rounds():
+    empty = replace(small_run(), rounds=())
+    found = summary(empty)
+    assert (found.tokens, found.rounds, found.passes_saved_strict, found.first_difference) == (0, 0, 0, None)
+    assert math.isnan(found.tau) and math.isnan(found.acceptance_rate)
+    assert len(positions(empty)) == 0
+    assert math.isnan(speed(empty).draft_share)
+
+
+def test_speed_is_what_was_measured():
+    found = speed(small_run())
+    assert (found.seconds, found.prefill_seconds, found.device) == (2.0, 0.5, "a processor")
+    assert found.tokens_per_second == pytest.approx(3.5)
+    assert found.milliseconds_per_round == pytest.approx(2000 / 3)
+    assert found.draft_share == pytest.approx(0.2)
+
+
+def test_positions_lie_in_order_with_their_outcomes():
+    flat = positions(small_run())
+    assert flat.round_index.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    assert flat.are(Outcome.RELAXED).tolist() == [False, True, False, False, False, False, True, False, False]
+    assert np.flatnonzero(flat.strictly(Outcome.REJECTED)).tolist() == [1, 3, 6]
+    assert np.flatnonzero(flat.runner_up).tolist() == [1, 3, 5, 6]
+    assert np.flatnonzero(flat.movable).tolist() == [1, 3, 6]  # not the one whose best logit is below 0
+    assert flat.ratio[1] == pytest.approx(0.95)
+    assert flat.per_round(flat.are(Outcome.RELAXED)).tolist() == [1, 0, 1]

@@ -1,0 +1,333 @@
+"""The Explore page as a person meets it, without a browser and without models."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+import mars_viz.components.explorer as component
+from mars_viz.components.explorer import ExplorerState
+from mars_viz.errors import BadInput
+from mars_viz.records import Round
+from mars_viz.run import Run, Settings
+from mars_viz.runfiles import write_zip
+from mars_viz.ui import links, live
+from mars_viz.ui.links import View
+from mars_viz.ui.worker import Worker
+from tests.factories import toy_run
+
+ROOT = Path(__file__).parents[1]
+PATIENCE = 20.0  # seconds; only a hanging test waits as long
+
+
+class Script:
+    """A recorder of toy runs that can be held before its third round, or made to fail."""
+
+    held = threading.Event()
+
+    def __init__(self, prompt: str, settings: Settings) -> None:
+        fields = {name: getattr(settings, name) for name in settings.__slots__}
+        self._all, self._prompt, self.made = toy_run(**fields), prompt, 0
+
+    def __iter__(self) -> Iterator[Round]:
+        for round_ in self._all.rounds:
+            if self._prompt.startswith("hold") and self.made == 2:
+                assert self.held.wait(PATIENCE)
+            if self._prompt.startswith("fail"):
+                raise BadInput("The prompt is too long; shorten it.")
+            self.made += 1
+            yield round_
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        return self.run().token_ids
+
+    def run(self) -> Run:
+        made_by = replace(self._all.provenance, target="built-in/target", drafter="built-in/drafter")
+        return replace(
+            self._all, rounds=self._all.rounds[: self.made], prompt=self._prompt, title="", provenance=made_by
+        )
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two recorded runs, a broken one, and a worker without models."""
+    replace(toy_run(temperature=1.0), title="A story at θ = 0.90").save(tmp_path / "a-story")
+    replace(toy_run(rule="strict"), title="A strict story").save(tmp_path / "b-strict")
+    replace(toy_run(), title="Broken").save(tmp_path / "c-broken")
+    (tmp_path / "c-broken" / "nodes.parquet").unlink()
+    monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path))
+    worker: Worker[Any] = Worker(object, lambda pair, prompt, settings, title: Script(prompt, settings))
+    monkeypatch.setattr(live, "shared_worker", lambda: worker)
+    monkeypatch.setattr(Script, "held", threading.Event())
+    yield tmp_path
+    Script.held.set()
+
+
+def opened(**parameters: str) -> AppTest:
+    """A fresh tab on a link."""
+    tab = AppTest.from_file(str(ROOT / "app.py"), default_timeout=PATIENCE)
+    tab.query_params = dict(parameters)
+    return settled(tab.run())
+
+
+def settled(tab: AppTest) -> AppTest:
+    """The tab, which must not have met an exception."""
+    assert not tab.exception, [problem.message for problem in tab.exception]
+    return tab
+
+
+def notes(tab: AppTest) -> str:
+    """Every sentence that the page shows as HTML."""
+    return " ".join(html.body for html in tab.html)
+
+
+def figures(tab: AppTest) -> int:
+    return len(tab.get("plotly_chart"))
+
+
+def picker(tab: AppTest) -> Any:
+    return tab.selectbox(key="run")
+
+
+def decode(tab: AppTest, prompt: str) -> AppTest:
+    tab.text_area(key="prompt").set_value(prompt)
+    return settled(button(tab, "Decode").click().run())
+
+
+def button(tab: AppTest, label: str) -> Any:
+    return next(found for found in tab.button if found.label == label)
+
+
+def wait_for_result(tab: AppTest) -> AppTest:
+    """Rerun, as the page does by itself in a browser, until the decode has ended."""
+    end = time.monotonic() + PATIENCE
+    while any(found.label == "Cancel" for found in tab.button):
+        assert time.monotonic() < end, "it never ended"
+        time.sleep(0.02)
+        settled(tab.run())
+    return tab
+
+
+def test_opens_at_once_on_a_sample_run(folder):
+    tab = opened()
+    assert picker(tab).value == "a-story"
+    assert tab.query_params == {"run": "a-story"}
+    assert figures(tab) == 4
+    assert "mv-note" not in notes(tab).replace("<style>", "").split("</style>")[-1]
+
+
+def test_opening_a_run_imports_no_model_library(folder):
+    code = (
+        "import sys\nfrom streamlit.testing.v1 import AppTest\n"
+        f"tab = AppTest.from_file({str(ROOT / 'app.py')!r}, default_timeout=60).run()\n"
+        "assert not tab.exception and len(tab.get('plotly_chart')) == 4\n"
+        "assert not {'torch', 'transformers'} & set(sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_picking_another_run(folder):
+    tab = opened(run="a-story", dial="0.8", overlay="ratio")
+    settled(picker(tab).select("b-strict").run())
+    assert tab.query_params == {"run": "b-strict", "overlay": "ratio"}  # the dial was the other run's
+    assert any("no line" in chart.proto.alt for chart in tab.get("plotly_chart"))
+
+
+def test_a_link_opens_the_same_view(folder):
+    tab = opened(run="a-story", dial="0.8", overlay="entropy", selected="3")
+    assert tab.query_params == {"run": "a-story", "dial": "0.8", "overlay": "entropy", "selected": "3"}
+    assert any("θ = 0.80" in chart.proto.alt for chart in tab.get("plotly_chart"))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "sentence"),
+    [
+        ({"run": "live-1234abcd"}, "another browser tab"),
+        ({"run": "../../etc"}, "no run of the link"),
+        ({"dial": "lots"}, "is no number"),
+        ({"dial": "nan"}, "is no number"),
+        ({"dial": "7"}, "lies outside 0 to 1"),
+        ({"run": "b-strict", "dial": "0.9"}, "has none"),
+        ({"overlay": "<script>"}, "no overlay"),
+        ({"selected": "-1"}, "no whole number"),
+        ({"selected": "99999"}, "has only"),
+    ],
+)
+def test_a_bad_link_is_a_sentence_and_a_sample_run(folder, parameters, sentence):
+    tab = opened(**parameters)
+    assert sentence in notes(tab)
+    assert "<script>" not in notes(tab)
+    assert figures(tab) == 4
+    assert picker(tab).value == parameters.get("run", "a-story").replace("live-1234abcd", "a-story").replace(
+        "../../etc", "a-story"
+    )
+
+
+def test_a_broken_run_says_what_is_wrong_and_leaves_the_others_alone(folder):
+    tab = opened(run="c-broken")
+    assert "nodes.parquet" in notes(tab)
+    assert figures(tab) == 0
+    settled(picker(tab).select("a-story").run())
+    assert figures(tab) == 4 and "nodes.parquet" not in notes(tab)
+
+
+def test_no_runs_at_all_says_what_to_do_next(folder, monkeypatch, tmp_path_factory):
+    monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path_factory.mktemp("empty")))
+    tab = opened()
+    assert "Write a prompt above and press Decode" in notes(tab)
+    wait_for_result(decode(tab, "a fox"))
+    assert figures(tab) == 4
+
+
+def test_uploading_a_run(folder):
+    tab = opened()
+    run = replace(toy_run(rule="strict", seed=5), title="Mine <b>bold</b>")
+    tab.file_uploader(key="zip").upload("mine.zip", write_zip(run), "application/zip")
+    settled(tab.run())
+    assert picker(tab).value.startswith("upload-")
+    assert any(option == "Uploaded: Strict · Mine <b>bold</b>" for option in picker(tab).options)
+    assert figures(tab) == 4
+    settled(picker(tab).select("a-story").run())
+    assert picker(tab).value == "a-story"  # the upload that still lies there is not opened again
+
+
+def test_a_bad_upload_is_a_sentence(folder):
+    tab = opened()
+    tab.file_uploader(key="zip").upload("mine.zip", b"PK\x03\x04 nonsense", "application/zip")
+    settled(tab.run())
+    assert "The zip cannot be opened" in notes(tab)
+    assert picker(tab).value == "a-story" and figures(tab) == 4
+
+
+def test_decoding_a_prompt_opens_the_result(folder):
+    tab = wait_for_result(decode(opened(), "a fox\n"))
+    assert picker(tab).value.startswith("live-")
+    assert picker(tab).options[0].startswith("Decoded: MARS, θ = 0.90 · a fox")
+    assert figures(tab) == 4
+    mine = picker(tab).value
+    assert tab.query_params["run"] == mine
+    settled(picker(tab).select("a-story").run())
+    settled(picker(tab).select(mine).run())
+    assert tab.query_params["run"] == mine and figures(tab) == 4
+
+
+def test_the_settings_reach_the_decoder(folder):
+    tab = opened()
+    settled(tab.selectbox(key="rule").select("mars-sampling").run())
+    tab.slider(key="dial-mars-sampling").set_value(0.75)
+    tab.number_input(key="gamma").set_value(3)
+    tab.number_input(key="temperature").set_value(1.0)
+    tab.number_input(key="limit").set_value(20)
+    tab = wait_for_result(decode(tab, "a fox"))
+    settings = tab.session_state["mars_viz"].runs[picker(tab).value].settings
+    wanted = Settings(rule="mars-sampling", dial=0.75, gamma=3, temperature=1.0, max_new_tokens=20)
+    assert settings == wanted
+
+
+def test_an_empty_prompt_is_a_sentence(folder):
+    tab = decode(opened(), "  \n")
+    assert "Write a prompt first" in notes(tab)
+    assert figures(tab) == 4
+
+
+def test_cancelling_keeps_what_was_decoded(folder):
+    tab = decode(opened(), "hold the fox")
+    end = time.monotonic() + PATIENCE
+    while "Decoding" not in "".join(bar.proto.text for bar in tab.get("progress")):
+        assert time.monotonic() < end
+        settled(tab.run())
+    assert "hold the fox" in notes(tab)
+    assert button(tab, "Decode").disabled and picker(tab).disabled
+    settled(button(tab, "Cancel").click().run())
+    Script.held.set()
+    wait_for_result(tab)
+    assert "You stopped the decode after" in notes(tab)
+    assert len(tab.session_state["mars_viz"].runs[picker(tab).value].rounds) in (2, 3)
+
+
+def test_a_failed_decode_is_its_sentence_and_the_run_before_stays(folder):
+    tab = wait_for_result(decode(opened(run="b-strict"), "fail, fox"))
+    assert "The prompt is too long; shorten it." in notes(tab)
+    assert picker(tab).value == "b-strict" and figures(tab) == 4
+
+
+def test_tabs_do_not_see_each_others_runs(folder):
+    mine = wait_for_result(decode(opened(), "a secret fox"))
+    other = opened(run=picker(mine).value)
+    assert not any("secret" in option for option in picker(other).options)
+    assert "another browser tab" in notes(other)
+
+
+def press_decode_at(monkeypatch: pytest.MonkeyPatch, dial: float) -> None:
+    """Let the explorer report, once, that its button was pressed."""
+    presses = [dial]
+
+    def explorer(run: Run, *, dial: float | None, overlay: str, selected: int | None, key: str) -> ExplorerState:
+        pressed = presses.pop() if presses else None
+        return ExplorerState(run.settings.dial if dial is None else dial, overlay, selected, pressed)
+
+    monkeypatch.setattr(component, "explorer", explorer)
+
+
+def test_decoding_again_at_the_dial_keeps_prompt_and_settings(folder, monkeypatch):
+    tab = opened()
+    tab.number_input(key="limit").set_value(33)
+    tab = wait_for_result(decode(tab, "a fox"))
+    press_decode_at(monkeypatch, 0.625)
+    tab = wait_for_result(settled(tab.run()))
+    again = tab.session_state["mars_viz"].runs[picker(tab).value]
+    assert (again.prompt, again.settings.dial, again.settings.max_new_tokens) == ("a fox", 0.625, 33)
+    assert len(tab.session_state["mars_viz"].runs) == 2
+
+
+def test_decoding_again_needs_the_pair_and_says_so(folder, monkeypatch):
+    press_decode_at(monkeypatch, 0.5)
+    tab = opened()
+    assert "only the built-in pair is at hand" in notes(tab)
+    assert figures(tab) == 4 and picker(tab).value == "a-story"
+
+
+def test_figures_take_the_theme_of_the_page(folder):
+    charts = []
+    for theme in ("light", "dark"):
+        tab = AppTest.from_file(str(ROOT / "app.py"), default_timeout=PATIENCE)
+        tab.context = {"theme": theme}
+        settled(tab.run())
+        charts.append(tab.get("plotly_chart")[0].proto.spec)
+    assert charts[0] != charts[1]
+
+
+def test_at_most_one_primary_button(folder):
+    tab = opened()
+    assert [found.label for found in tab.button if found.proto.type == "primary"] == []  # the explorer has it
+
+
+@pytest.mark.parametrize(
+    "view", [View("a"), View("a", 0.9), View("x y&z=1", 0.8875, "entropy", 12), View("a", None, "outcome", 0)]
+)
+def test_a_view_survives_its_link(view):
+    assert links.from_parameters(links.to_parameters(view)) == links.Opened(view)
+
+
+def test_the_pair_is_asked_for_politely_where_torch_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "mars_viz.speculators.loading", None)
+    with pytest.raises(BadInput, match="install requirements"):
+        live._load()
+
+
+def test_only_runs_of_the_built_in_pair_can_be_decoded_again():
+    run = toy_run()
+    assert "toy-target" in live.why_not_again(run)
+    made_here = replace(run.provenance, target="built-in/target", drafter="built-in/drafter")
+    assert live.why_not_again(replace(run, provenance=made_here)) == ""

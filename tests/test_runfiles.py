@@ -1,0 +1,669 @@
+from __future__ import annotations
+
+import ast
+import inspect
+import io
+import json
+import stat
+import sys
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from factories import make_speculation, toy_run
+
+from mars_viz import records, runfiles
+from mars_viz.errors import BadInput
+from mars_viz.records import Decision, Round, Timing
+from mars_viz.rules import RULES, rule_named, settle
+from mars_viz.run import Piece, Run
+from mars_viz.runfiles import contents, manifest, parquet, zips
+from mars_viz.runfiles.columns import NODE_FIELDS, ROW_FIELDS, SCALAR_FIELDS, Column, Shape
+
+
+def difference(a: object, b: object, where: str = "run") -> str:
+    """Where two values differ in type or in any bit; empty where they do not."""
+    if type(a) is not type(b):
+        return f"{where}: {type(a)} and {type(b)}"
+    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+        same = a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+        return "" if same else where
+    if is_dataclass(a):
+        pairs = {field.name: (getattr(a, field.name), getattr(b, field.name)) for field in fields(a)}
+    elif isinstance(a, Mapping) and isinstance(b, Mapping):
+        if set(a) != set(b):
+            return f"{where}: keys"
+        pairs = {key: (a[key], b[key]) for key in a}
+    elif isinstance(a, tuple) and isinstance(b, tuple):
+        if len(a) != len(b):
+            return f"{where}: lengths"
+        pairs = {str(i): pair for i, pair in enumerate(zip(a, b, strict=True))}
+    else:
+        return "" if a == b else where
+    return next(filter(None, (difference(x, y, f"{where}.{key}") for key, (x, y) in pairs.items())), "")
+
+
+def signed(files: Mapping[str, bytes], **changes: bytes) -> dict[str, bytes]:
+    """The files with some tables changed, and checksums that say so: damage that a checksum does not catch."""
+    changed = dict(files) | {f"{table}.parquet": data for table, data in changes.items()}
+    about = json.loads(changed["manifest.json"])
+    for name in about["files"]:
+        stamp = contents.stamp(changed[name])
+        about["files"][name] = {"bytes": stamp.bytes, "sha256": stamp.sha256}
+    return changed | {"manifest.json": json.dumps(about).encode()}
+
+
+def edited(files: Mapping[str, bytes], table: str, edit: Callable[[dict[str, np.ndarray]], None]) -> dict[str, bytes]:
+    """The files with the columns of one table edited in place."""
+    columns = {name: values.copy() for name, values in parquet.from_bytes(table, files[f"{table}.parquet"]).items()}
+    edit(columns)
+    return signed(files, **{table: parquet.to_bytes(table, columns)})
+
+
+def described(files: Mapping[str, bytes], changes: Mapping[str, object]) -> dict[str, bytes]:
+    """The files with some of the manifest's values changed; 'section.name' reaches into a section."""
+    about = json.loads(files["manifest.json"])
+    for name, value in changes.items():
+        section, _, key = name.rpartition(".")
+        (about[section] if section else about)[key] = value
+    return dict(files) | {"manifest.json": json.dumps(about).encode()}
+
+
+def put(column: str, place: object, value: object) -> Callable[[dict[str, np.ndarray]], None]:
+    """An edit that writes one value."""
+
+    def edit(columns: dict[str, np.ndarray]) -> None:
+        columns[column][place] = value
+
+    return edit
+
+
+@pytest.fixture(scope="module")
+def run() -> Run:
+    return toy_run(rule="mars-code", temperature=1.0)
+
+
+@pytest.fixture(scope="module")
+def files(run: Run) -> dict[str, bytes]:
+    return contents.encode(run)
+
+
+def tree_run(run: Run) -> Run:
+    """One round of a tree with two siblings after the prefix and a child below the second, which is kept."""
+    rng = np.random.default_rng(1)
+    target = np.sort(rng.normal(12, 2, (4, 32)), axis=1)[:, ::-1].copy()
+    made = make_speculation(target, rng.normal(12, 2, (3, 32)), [5, 0, 0], start=3)
+    tree = replace(
+        made,
+        parents=np.array([-1, -1, 1], np.int32),
+        depths=np.array([1, 1, 2], np.int32),
+        siblings=np.array([0, 1, 0], np.int32),
+    )
+    verdicts = rule_named("strict").judge(tree)
+    decision = settle(tree, verdicts, None)
+    assert decision.kept == (1, 2)
+    settings = replace(run.settings, rule="strict", dial=None)
+    return replace(run, rounds=(Round(tree, verdicts, decision, (0, 0, decision.emitted)),), settings=settings)
+
+
+def odd_run(run: Run) -> Run:
+    """Values that files like to lose: NaN, infinities, the sign of zero, tiny numbers, bytes of no character."""
+    first, *others = run.rounds
+    s, v = first.speculation, first.verdicts
+    n = len(s)
+    kl = np.resize(np.array([np.inf, 1e-45, -0.0], np.float32), n)
+    mass = np.resize(np.array([5e-324, -0.0, np.nextafter(0.1, 1)]), n)
+    logits = s.top_logits.copy()
+    logits[:, -1] = -np.inf
+    nan = np.frombuffer(np.array([0x7FF8000000001234] * n, np.uint64).tobytes(), np.float64)  # a NaN with a payload
+    same = v.keep_below == v.keep_above
+    odd = replace(
+        first,
+        speculation=replace(s, kl_pq=kl, block_mass=mass, top_logits=logits),
+        verdicts=replace(v, breakpoints=np.where(same, nan, v.breakpoints)),
+        timing=Timing(0.1, 1e-9, 0.3, 12345.678901234567),
+    )
+    pieces = {**run.pieces, 7: Piece(b"\xf0\x9f"), 8: Piece("é\u202e<img src=x onerror=1>\0".encode())}
+    prompt = 'ünï "quoted"\n\U0001f600\u2028\x00'
+    return replace(run, rounds=(odd, *others), pieces=pieces, prompt=prompt, title="Ti\ttle")
+
+
+def without_drafts(run: Run) -> Run:
+    """A round in which nothing was drafted, before the others."""
+    drafted = run.rounds[0].speculation
+    arrays = {name: getattr(drafted, name)[:0] for name in NODE_FIELDS.keys() - set(records.Verdicts.__slots__)}
+    arrays |= {name: getattr(drafted, name)[:1] for name in ROW_FIELDS.keys() - set(records.Verdicts.__slots__)}
+    bare = replace(drafted, **arrays)
+    verdicts = rule_named(run.settings.rule).judge(bare)
+    decision = settle(bare, verdicts, run.settings.dial)
+    first = Round(bare, verdicts, decision, (decision.emitted,))
+    moved = (replace(r, speculation=replace(r.speculation, start=r.speculation.start + 1)) for r in run.rounds)
+    settings = replace(run.settings, max_new_tokens=run.settings.max_new_tokens + 1)
+    return replace(run, rounds=(first, *moved), settings=settings)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+def test_a_run_comes_back_bit_for_bit(tmp_path: Path, rule: str, temperature: float) -> None:
+    run = toy_run(rule=rule, temperature=temperature, top_k=9 if temperature else 0, seed=5)
+    assert run.save(tmp_path / "there" / "run") == tmp_path / "there" / "run"
+    assert not difference(run, runfiles.load_run(tmp_path / "there" / "run"))
+
+
+@pytest.mark.parametrize("odd", [odd_run, tree_run, without_drafts, lambda run: replace(run, rounds=())])
+def test_unusual_runs_come_back_bit_for_bit(run: Run, odd: Callable[[Run], Run]) -> None:
+    assert not difference(odd(run), contents.decode(contents.encode(odd(run))))
+
+
+def test_the_comparison_sees_a_single_bit(run: Run) -> None:
+    other = odd_run(run)
+    changed = np.negative(other.rounds[0].speculation.block_mass)
+    first = replace(other.rounds[0], speculation=replace(other.rounds[0].speculation, block_mass=changed))
+    assert difference(other, replace(other, rounds=(first, *other.rounds[1:]))) == "run.rounds.0.speculation.block_mass"
+
+
+def documented(cls: type) -> dict[str, str]:
+    """The beginning of the text under each array field of a record: 'float32 [N, K]'."""
+    (tree,) = ast.parse(inspect.getsource(cls)).body
+    assert isinstance(tree, ast.ClassDef)
+    found = {}
+    for field, text in zip(tree.body, tree.body[1:], strict=False):
+        if isinstance(field, ast.AnnAssign) and ast.unparse(field.annotation) == "np.ndarray":
+            assert isinstance(text, ast.Expr) and isinstance(field.target, ast.Name)
+            found[field.target.id] = ast.literal_eval(text.value).split(";")[0]
+    return found
+
+
+def test_every_array_is_stored_as_its_record_documents_it() -> None:
+    def words(column: Column, count: str) -> str:
+        return (
+            f"{'bool' if column.dtype == bool else column.dtype} [{count}{', ' if column.shape is Shape.WIDE else ']'}"
+        )
+
+    stored = {name: words(column, "N") for name, column in NODE_FIELDS.items()}
+    stored |= {name: words(column, "N + 1") for name, column in ROW_FIELDS.items()}
+    meant = documented(records.Speculation) | documented(records.Verdicts)
+    assert meant.keys() == stored.keys()
+    assert [name for name in meant if not meant[name].startswith(stored[name])] == []
+    scalars = {field.name for field in fields(records.Speculation)} - meant.keys()
+    assert scalars == SCALAR_FIELDS.keys()
+
+
+def test_an_existing_path_is_never_overwritten(tmp_path: Path, run: Run) -> None:
+    for name, make in {"folder": Path.mkdir, "file": Path.touch, "link": lambda p: p.symlink_to("nowhere")}.items():
+        make(tmp_path / name)
+        with pytest.raises(BadInput, match="exists already"):
+            run.save(tmp_path / name)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder", "link"]
+
+
+@pytest.mark.parametrize("failure", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_an_interrupted_save_leaves_nothing(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch, failure: BaseException
+) -> None:
+    write, written = Path.write_bytes, []
+
+    def fails_on_the_third(path: Path, data: bytes) -> int:
+        written.append(path)
+        if len(written) == 3:
+            raise failure
+        return write(path, data)
+
+    monkeypatch.setattr(Path, "write_bytes", fails_on_the_third)
+    with pytest.raises(BadInput if isinstance(failure, OSError) else KeyboardInterrupt):
+        run.save(tmp_path / "run")
+    assert len(written) == 3 and list(tmp_path.iterdir()) == []
+
+
+def test_the_name_appears_only_when_every_file_is_whole(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, rename = Path.write_bytes, Path.rename
+
+    def writing(path: Path, data: bytes) -> int:
+        assert not (tmp_path / "run").exists() and runfiles.list_runs(tmp_path) == []
+        return write(path, data)
+
+    def renaming(path: Path, target: Path) -> Path:
+        assert sorted(file.name for file in path.iterdir()) == sorted(contents.NAMES)
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "write_bytes", writing)
+    monkeypatch.setattr(Path, "rename", renaming)
+    run.save(tmp_path / "run")
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_what_could_not_be_read_again_is_not_written(tmp_path: Path, run: Run) -> None:
+    first = run.rounds[0]
+    wide = replace(first, speculation=replace(first.speculation, tokens=first.speculation.tokens.astype(np.int64)))
+    short = replace(first, speculation=replace(first.speculation, z=first.speculation.z[1:]))
+    for broken in (
+        replace(run, rounds=(wide, *run.rounds[1:])),
+        replace(run, rounds=(short, *run.rounds[1:])),
+        replace(run, rounds=run.rounds[1:]),
+        replace(run, pieces={0: Piece(b"")}),
+        replace(run, prompt="\ud800"),
+        replace(run, provenance=replace(run.provenance, seconds=float("nan"))),
+    ):
+        with pytest.raises(BadInput, match="cannot be saved"):
+            broken.save(tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_newer_schema_asks_for_an_update(files: dict[str, bytes]) -> None:
+    newer = runfiles.SCHEMA + 1
+    with pytest.raises(BadInput, match=rf"newer MARS Viz \(schema {newer}, this one reads up to {newer - 1}\); update"):
+        contents.decode(described(files, {"schema": newer, "unheard_of": True}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"schema": 0}, "schema 0"),
+        ({"schema": True}, "schema True"),
+        ({"schema": "1"}, "schema '1'"),
+        ({"format": "other"}, "not that of a run"),
+        ({"settings": []}, "settings does not hold"),
+        ({"settings.gamma": 6.5}, "gamma is not of the expected kind"),
+        ({"settings.gamma": True}, "gamma is not of the expected kind"),
+        ({"settings.gamma": -1}, "gamma is -1"),
+        ({"settings.rule": "wishful"}, "no rule 'wishful'"),
+        ({"settings.dial": None}, "leaves out the dial"),
+        ({"settings.dial": 7}, "between 0 and 1"),
+        ({"settings.seed": "x" * 9}, "seed is not of the expected kind"),
+        ({"settings.max_new_tokens": 1}, "allows fewer tokens"),
+        ({"provenance.eos_ids": [0.5]}, "eos_ids is not of the expected kind"),
+        ({"provenance.versions": {"torch": None}}, "versions is not of the expected kind"),
+        ({"provenance.seconds": 10**400}, "manifest.json"),
+        ({"prompt_ids": [-1, 2, 3]}, "negative token id"),
+        ({"prompt_ids": [1, 2, 999]}, "lacks the token 999"),
+        ({"prompt_ids": [1, 2]}, "does not start where"),
+        ({"prompt": "\ud800"}, "manifest.json is damaged"),
+        ({"rounds": 1}, "counts other rounds"),
+        ({"tokens": 1}, "counts other rounds or tokens"),
+        ({"files": {}}, "names other tables"),
+        ({"files": {"nodes.parquet": {"bytes": 1}}}, "does not hold exactly bytes, sha256"),
+        ({"extra": 1}, "does not hold exactly"),
+    ],
+)
+def test_a_wrong_manifest_is_refused(files: dict[str, bytes], changes: dict[str, object], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        contents.decode(described(files, changes))
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\xff\xfe", b"[]", b"null", b"{" * 10**5, b'{"schema": NaN}', b'{"schema": 1e999}', b"[" * 10**5]
+)
+def test_a_manifest_that_is_no_strict_json_is_refused(data: bytes) -> None:
+    with pytest.raises(BadInput, match="manifest.json"):
+        manifest.from_json(data)
+
+
+def first_inner(column: str, value: object) -> Callable[[dict[str, np.ndarray]], None]:
+    return put(column, (0, 0), value)
+
+
+def shifted(column: str) -> Callable[[dict[str, np.ndarray]], None]:
+    def edit(columns: dict[str, np.ndarray]) -> None:
+        columns[column] = columns[column] + np.array(1, columns[column].dtype)
+
+    return edit
+
+
+def dropped(columns: dict[str, np.ndarray]) -> None:
+    for name in columns:
+        columns[name] = columns[name][:-1]
+
+
+@pytest.mark.parametrize(
+    ("table", "edit", "message"),
+    [
+        ("nodes", put("parents", 1, 1), "parent"),
+        ("nodes", put("parents", 1, 10_000), "parent"),
+        ("nodes", put("parents", 0, -2), "column parents"),
+        ("nodes", put("parents", 2, 0), "one level below"),
+        ("nodes", put("depths", 1, 9), "one level below"),
+        ("nodes", put("round", 0, 10_000), "out of order"),
+        ("nodes", put("round", 0, -1), "column round"),
+        ("nodes", put("round", 0, 1), "out of order|one row more"),
+        ("nodes", put("p", 0, np.nan), "column p"),
+        ("nodes", put("q", 0, 1.5), "column q"),
+        ("nodes", put("z", 0, np.inf), "column z"),
+        ("nodes", put("kl_qp", 0, np.nan), "column kl_qp"),
+        ("nodes", put("coins", 0, 1.0), "column coins"),
+        ("nodes", put("ranks", 0, 0), "column ranks"),
+        ("nodes", put("tokens", 0, -1), "column tokens"),
+        ("nodes", put("tokens", 0, 31_000), "lacks the token 31000|decision|text"),
+        ("nodes", first_inner("draft_ids", 31_000), "lacks the token 31000"),
+        ("nodes", shifted("round"), "out of order"),
+        ("nodes", dropped, "one row more"),
+        ("rows", dropped, "one row more"),
+        ("rows", first_inner("top_logits", -50.0), "sorted"),
+        ("rows", first_inner("top_logits", np.nan), "column top_logits"),
+        ("rows", put("top_logits", 0, -np.inf), "finite logit"),
+        ("rows", first_inner("top_ids", 31_000), "lacks the token 31000"),
+        ("rows", put("emit_below", 0, 31_000), "not among the row's candidates"),
+        ("rows", put("logsumexp", 0, np.nan), "column logsumexp"),
+        ("rows", put("support", 0, 0), "column support"),
+        ("rounds", shifted("start"), "does not start where"),
+        ("rounds", shifted("row"), "decision"),
+        ("rounds", shifted("emitted"), "decision"),
+        ("rounds", put("token_ids", 0, [30, 30]), "does not start where|text"),
+        ("rounds", put("token_ids", -1, []), "text|counts"),
+        ("rounds", put("temperature", 0, np.nan), "column temperature"),
+        ("rounds", put("total", 0, -1.0), "column total"),
+        ("rounds", dropped, "out of order"),
+        ("pieces", put("id", 0, 1), "twice"),
+        ("pieces", dropped, "lacks the token"),
+    ],
+)
+def test_contradictions_are_refused(
+    files: dict[str, bytes], table: str, edit: Callable[[dict[str, np.ndarray]], None], message: str
+) -> None:
+    with pytest.raises(BadInput, match=message):
+        contents.decode(edited(files, table, edit))
+
+
+def test_a_kept_flag_must_follow_from_the_verdicts(files: dict[str, bytes]) -> None:
+    def flip(columns: dict[str, np.ndarray]) -> None:
+        columns["kept"] = ~columns["kept"]
+
+    with pytest.raises(BadInput, match="decision"):
+        contents.decode(edited(files, "nodes", flip))
+
+
+def rewritten(data: bytes, change: Callable[[pa.Table], pa.Table], **options: object) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(change(pq.read_table(io.BytesIO(data))), sink, **({"use_dictionary": False} | options))
+    return sink.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "message"),
+    [
+        (lambda t: t.drop_columns(["z"]), {}, "other columns"),
+        (lambda t: t.append_column("more", t["z"]), {}, "other columns"),
+        (lambda t: t.set_column(1, "tokens", t["tokens"].cast(pa.int64())), {}, "int64 in the column"),
+        (lambda t: t, {"use_dictionary": True}, "encoded in another way"),
+        (lambda t: t.slice(0, 0), {}, "one row more"),
+    ],
+)
+def test_foreign_tables_are_refused(
+    files: dict[str, bytes], change: Callable[[pa.Table], pa.Table], options: dict[str, object], message: str
+) -> None:
+    data = rewritten(files["nodes.parquet"], change, **options)
+    with pytest.raises(BadInput, match=message):
+        contents.decode(signed(files, nodes=data))
+
+
+def test_gaps_and_uneven_lists_are_refused(files: dict[str, bytes]) -> None:
+    def gap(table: pa.Table) -> pa.Table:
+        values = table["z"].to_pylist()
+        return table.set_column(table.schema.get_field_index("z"), "z", pa.array([None, *values[1:]], pa.float32()))
+
+    def uneven(table: pa.Table) -> pa.Table:
+        lists = table["draft_ids"].to_pylist()
+        at = table.schema.get_field_index("draft_ids")
+        return table.set_column(at, "draft_ids", pa.array([[1], *lists[1:]], pa.list_(pa.int32())))
+
+    for change in (gap, uneven):
+        with pytest.raises(BadInput, match="nodes.parquet"):
+            contents.decode(signed(files, nodes=rewritten(files["nodes.parquet"], change)))
+
+
+def test_a_table_too_large_for_a_run_is_not_unpacked(files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    for limit in ("MAX_VALUES", "MAX_BYTES"):
+        with monkeypatch.context() as patched:
+            patched.setattr(parquet, limit, 10)
+            patched.setattr(pq.ParquetFile, "read", lambda *_, **__: pytest.fail("it was unpacked"))
+            with pytest.raises(BadInput, match="far larger"):
+                contents.decode(files)
+
+
+def damaged(data: bytes, rng: np.random.Generator) -> bytes:
+    """The bytes with a few flipped, a stretch overwritten, cut out or doubled, or the end missing."""
+    array = bytearray(data)
+    a, b = sorted(int(x) for x in rng.integers(0, len(array) + 1, 2))
+    b = min(b, a + int(rng.integers(1, 64)))
+    match int(rng.integers(5)):
+        case 0:
+            for place in rng.integers(0, len(array), int(rng.integers(1, 5))):
+                array[place] ^= 1 << int(rng.integers(8))
+        case 1:
+            array[a:b] = rng.integers(0, 256, b - a).astype(np.uint8).tobytes()
+        case 2:
+            del array[a:b]
+        case 3:
+            array[a:a] = array[a:b]
+        case _:
+            del array[a:]
+    return bytes(array)
+
+
+def outcome(files: Mapping[str, bytes]) -> Run | None:
+    try:
+        return contents.decode(files)
+    except BadInput as error:
+        assert str(error).strip()
+        return None
+
+
+def test_random_damage_is_noticed(run: Run, files: dict[str, bytes]) -> None:
+    rng = np.random.default_rng(0)
+    for case in range(300):
+        name = contents.NAMES[case % len(contents.NAMES)]
+        changed = damaged(files[name], rng)
+        read = outcome(files | {name: changed})
+        if changed == files[name]:
+            continue
+        # A table's checksum sees everything. The manifest has none: what it says may change, but never the tokens.
+        assert read is None or (name == "manifest.json" and read.token_ids == run.token_ids), name
+
+
+def test_random_damage_with_matching_checksums_never_escapes(files: dict[str, bytes]) -> None:
+    rng = np.random.default_rng(1)
+    refused = 0
+    for case in range(300):
+        table = ("nodes", "rows", "rounds", "pieces")[case % 4]
+        read = outcome(signed(files, **{table: damaged(files[f"{table}.parquet"], rng)}))
+        refused += read is None
+        if read is not None:  # plausible again: then it must carry everything that follows
+            contents.encode(read)
+            assert len(read.to_frame()) and read.text is not None and read.tau > 0
+    assert refused > 200
+
+
+@pytest.mark.parametrize("name", contents.NAMES)
+def test_a_missing_or_truncated_file_is_named(tmp_path: Path, run: Run, name: str) -> None:
+    path = run.save(tmp_path / "run")
+    data = (path / name).read_bytes()
+    (path / name).write_bytes(data[: len(data) // 2])
+    with pytest.raises(BadInput, match=rf"run cannot be opened: .*{name}"):
+        runfiles.load_run(path)
+    (path / name).unlink()
+    with pytest.raises(BadInput, match=f"{name} is missing"):
+        runfiles.load_run(path)
+
+
+def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(BadInput, match="the folder is a file"):
+        runfiles.load_run(tmp_path / "file")
+    with pytest.raises(BadInput, match="the folder does not exist"):
+        runfiles.load_run(tmp_path / "nothing")
+
+
+def test_a_broken_run_does_not_take_the_others_down(tmp_path: Path, run: Run) -> None:
+    for name in "abcd":
+        replace(run, title="").save(tmp_path / name)
+    (tmp_path / "b" / "rows.parquet").unlink()
+    (tmp_path / "c" / "manifest.json").write_bytes(b"{")
+    (tmp_path / "d" / "nodes.parquet").write_bytes(b"short")
+    (tmp_path / "no run").mkdir()
+    (tmp_path / "README.md").touch()
+    listed = runfiles.list_runs(tmp_path)
+    assert [entry.path.name for entry in listed] == list("abcd")
+    assert [entry.title for entry in listed] == ["w1 w2 w3", "b", "c", "d"]
+    assert listed[0].error is None and listed[0].manifest is not None
+    assert listed[0].manifest.settings == run.settings and listed[0].manifest.tokens == len(run.token_ids)
+    for entry, file in zip(listed[1:], ("rows.parquet", "manifest.json", "nodes.parquet"), strict=True):
+        assert entry.manifest is None and entry.error is not None and file in entry.error
+    assert runfiles.list_runs(tmp_path / "nowhere") == []
+
+
+def zipped(entries: Mapping[str, bytes], edit: Callable[[zipfile.ZipInfo], None] = lambda _: None) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, data in entries.items():
+            info = zipfile.ZipInfo(name)
+            info.compress_type = zipfile.ZIP_DEFLATED
+            edit(info)
+            archive.writestr(info, data)
+    return buffer.getvalue()
+
+
+def in_folder(files: Mapping[str, bytes], folder: str) -> dict[str, bytes]:
+    return {f"{folder}{name}": data for name, data in files.items()}
+
+
+def test_a_run_comes_back_from_a_zip(tmp_path: Path, run: Run, files: dict[str, bytes]) -> None:
+    made = runfiles.write_zip(run)
+    assert made == runfiles.write_zip(run)
+    mac = {"run/": b"", **in_folder(files, "run/"), "__MACOSX/run/._nodes.parquet": b"?", "run/.DS_Store": b""}
+    for data in (made, zipped(files), zipped(mac)):
+        assert zips.unpacked(data) == files
+    into = tmp_path / "run"
+    assert not difference(run, runfiles.read_zip(io.BytesIO(made), into))
+    assert not difference(run, runfiles.load_run(into))
+    assert [entry.title for entry in runfiles.list_runs(tmp_path)] == [run.title]
+    with pytest.raises(BadInput, match="exists already"):
+        runfiles.read_zip(made, into)
+    (tmp_path / "empty").mkdir()
+    runfiles.read_zip(made, tmp_path / "empty")
+
+
+def link(info: zipfile.ZipInfo) -> None:
+    info.external_attr = (stat.S_IFLNK | 0o777) << 16
+
+
+def unusual(info: zipfile.ZipInfo) -> None:
+    info.compress_type = zipfile.ZIP_BZIP2
+
+
+def encrypted(data: bytes) -> bytes:
+    """The zip with the flag of a password in every header."""
+    array = bytearray(data)
+    for signature, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        at = array.find(signature)
+        while at >= 0:
+            array[at + offset] |= 1
+            at = array.find(signature, at + 1)
+    return bytes(array)
+
+
+def understated(data: bytes, real: int) -> bytes:
+    """The zip with every header claiming that what takes `real` bytes unpacks to ten."""
+    return data.replace(real.to_bytes(4, "little"), (10).to_bytes(4, "little"))
+
+
+HOSTILE: dict[str, tuple[Callable[[dict[str, bytes]], bytes], str]] = {
+    "nothing": (lambda files: b"", "no zip"),
+    "no zip": (lambda files: b"PK\x03\x04 and so on", "no zip"),
+    "cut": (lambda files: zipped(files)[:-30], "no zip"),
+    "empty": (lambda files: zipped({}), "manifest.json is missing"),
+    "part": (lambda files: zipped({"manifest.json": files["manifest.json"]}), "nodes.parquet is missing"),
+    "stranger": (lambda files: zipped(files | {"run.py": b""}), "no part of a run"),
+    "climbing": (lambda files: zipped(in_folder(files, "../")), "leads elsewhere"),
+    "climbing inside": (lambda files: zipped(in_folder(files, "a/../../")), "leads elsewhere"),
+    "absolute": (lambda files: zipped(in_folder(files, "/tmp/")), "leads elsewhere"),
+    "drive": (lambda files: zipped(in_folder(files, "C:/")), "leads elsewhere"),
+    "backslash": (lambda files: zipped(in_folder(files, "..\\")), "leads elsewhere|no part of a run"),
+    "deep": (lambda files: zipped(in_folder(files, "a/b/")), "deeper"),
+    "two folders": (lambda files: zipped(in_folder(files, "a/") | {"b/nodes.parquet": b""}), "no part of a run"),
+    "apart": (
+        lambda files: zipped({f"{name[0]}/{name}": data for name, data in files.items()}),
+        "more than one folder",
+    ),
+    "link": (lambda files: zipped(files, link), "link"),
+    "encrypted": (lambda files: encrypted(zipped(files)), "encrypted"),
+    "unusual": (lambda files: zipped(files, unusual), "unusual"),
+    "many": (lambda files: zipped(files | {f"{i}/": b"" for i in range(99)}), "too many"),
+    "bomb": (lambda files: zipped(files | {"nodes.parquet": bytes(30_000_000)}), "far more than a run"),
+    "lying bomb": (
+        lambda files: understated(zipped(files | {"nodes.parquet": bytes(30_000_000)}), 30_000_000),
+        "far more than a run|damaged|not what was written",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_hostile_zips_are_refused_and_leave_nothing(tmp_path: Path, files: dict[str, bytes], case: str) -> None:
+    make, message = HOSTILE[case]
+    data = make(files)
+    (tmp_path / "in").mkdir()
+    with pytest.raises(BadInput, match=f"^The zip cannot be opened: .*({message})"):
+        runfiles.read_zip(data, tmp_path / "in" / "run")
+    assert [path.name for path in tmp_path.rglob("*")] == ["in"]
+
+
+def test_no_more_is_read_of_a_zip_than_allowed(
+    tmp_path: Path, files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = zipped(files)
+    for limit, message in {"MAX_ZIP": "larger than", "MAX_UNPACKED": "far more"}.items():
+        with monkeypatch.context() as patched:
+            patched.setattr(zips, limit, len(data) - 1 if limit == "MAX_ZIP" else 1000)
+            source = io.BytesIO(data + bytes(1 << 20))
+            with pytest.raises(BadInput, match=message):
+                runfiles.read_zip(source if limit == "MAX_ZIP" else data, tmp_path / "run")
+            assert limit != "MAX_ZIP" or source.tell() <= len(data)
+
+
+def test_a_zip_that_kills_its_reader_is_refused(
+    tmp_path: Path, files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for code, message in {
+        "import os; os.abort()": "damaged",
+        "import time; time.sleep(9)": "more than 0.5 seconds",
+    }.items():
+        monkeypatch.setattr(zips, "VETTING", (sys.executable, "-c", code))
+        monkeypatch.setattr(zips, "TIMEOUT", 0.5 if "sleep" in code else zips.TIMEOUT)
+        with pytest.raises(BadInput, match=message):
+            runfiles.read_zip(zipped(files), tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_process_that_reads_an_upload_first_finds_what_is_wrong(files: dict[str, bytes]) -> None:
+    wrong = zipped(edited(files, "nodes", put("p", 0, np.nan)))
+    with pytest.raises(BadInput, match="column p"):
+        zips._vet(wrong)
+    zips._vet(zipped(files))
+
+
+def test_random_damage_to_a_zip_never_escapes(tmp_path: Path, run: Run) -> None:
+    rng = np.random.default_rng(2)
+    data = runfiles.write_zip(run)
+    for case in range(200):
+        into = tmp_path / str(case)
+        try:
+            read = runfiles.read_zip(damaged(data, rng), into)
+        except BadInput:
+            assert not into.exists()
+        else:
+            assert read.token_ids == run.token_ids
+
+
+def test_a_decision_is_recorded_even_where_the_end_cuts_it(tmp_path: Path) -> None:
+    run = next(
+        made
+        for made in (toy_run(temperature=1.0, seed=seed, max_new_tokens=7) for seed in range(99))
+        if made.rounds[-1].emission is None
+    )
+    last: Decision = run.rounds[-1].decision
+    assert runfiles.load_run(run.save(tmp_path / "run")).rounds[-1].decision == last

@@ -1,0 +1,191 @@
+"""The decode worker: what an asker sees of a job, how it is stopped, and that failures stay where they belong."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+
+from mars_viz.errors import BadInput
+from mars_viz.records import Round
+from mars_viz.run import Run, Settings
+from mars_viz.ui.worker import FAULT, Job, JobState, Progress, Worker
+from tests.factories import toy_run
+
+PATIENCE = 20.0  # seconds; only a hanging test waits as long
+
+
+class Script:
+    """A recorder that makes a round each time it is allowed to."""
+
+    def __init__(self, prompt: str, *, steps: int = 10_000, fail: Exception | None = None) -> None:
+        self._all = toy_run(temperature=1.0, max_new_tokens=60)
+        self._prompt, self._fail = prompt, fail
+        self._allowed = threading.Semaphore(steps)
+        self.made = 0
+
+    def allow(self, steps: int = 1) -> None:
+        self._allowed.release(steps)
+
+    def __iter__(self) -> Iterator[Round]:
+        for round_ in self._all.rounds:
+            assert self._allowed.acquire(timeout=PATIENCE)
+            if self._fail is not None and self.made == 1:
+                raise self._fail
+            self.made += 1
+            yield round_
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        return self.run().token_ids
+
+    def run(self) -> Run:
+        return replace(self._all, rounds=self._all.rounds[: self.made], prompt=self._prompt)
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Wait for something that another thread does."""
+    end = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < end, "it never happened"
+        time.sleep(0.002)
+
+
+def finished(job: Job) -> Progress:
+    until(lambda: job.progress.state.finished)
+    return job.progress
+
+
+def worker_of(*scripts: Script, load: Callable[[], object] = object) -> Worker[object]:
+    queue = list(scripts)
+    return Worker(load, lambda pair, prompt, settings, title: queue.pop(0))
+
+
+def test_a_job_runs_to_its_end():
+    script = Script("Hello")
+    progress = finished(worker_of(script).submit("Hello", Settings()))
+    assert progress.state is JobState.DONE
+    assert progress.run is not None and progress.run.prompt == "Hello"
+    assert (progress.tokens, progress.rounds) == (len(progress.run.token_ids), len(progress.run.rounds))
+    assert progress.tau == progress.run.tau
+    assert progress.text == progress.run.text
+
+
+def test_progress_is_seen_while_it_runs():
+    script = Script("Hello", steps=0)
+    job = worker_of(script).submit("Hello", Settings())
+    until(lambda: job.progress.state is JobState.DECODING)
+    assert job.progress.rounds == 0
+    script.allow(2)
+    until(lambda: job.progress.rounds == 2)
+    assert job.progress.tokens == len(script.run().token_ids) > 0
+    assert job.progress.text
+    script.allow(10_000)
+    assert finished(job).state is JobState.DONE
+
+
+def test_cancelling_stops_after_the_round_and_keeps_what_was_decoded():
+    script = Script("Hello", steps=3)
+    job = worker_of(script).submit("Hello", Settings())
+    until(lambda: job.progress.rounds == 3)
+    job.cancel()
+    assert job.stopping and not job.progress.state.finished
+    script.allow(1)
+    progress = finished(job)
+    assert progress.state is JobState.CANCELLED
+    assert script.made == 4  # the round that was being made, and none after it
+    assert progress.run is not None and len(progress.run.rounds) == 4
+
+
+def test_cancelling_in_the_queue_is_immediate_and_nothing_is_decoded():
+    first, second = Script("first", steps=0), Script("second")
+    worker = worker_of(first, second)
+    running, waiting = worker.submit("first", Settings()), worker.submit("second", Settings())
+    until(lambda: running.progress.state is JobState.DECODING)
+    assert worker.ahead(waiting) == 1
+    waiting.cancel()
+    assert waiting.progress == Progress(JobState.CANCELLED)
+    first.allow(10_000)
+    finished(running)
+    assert second.made == 0
+
+
+def test_cancelling_while_the_models_load_decodes_nothing():
+    loading, go_on = threading.Event(), threading.Event()
+
+    def load() -> object:
+        loading.set()
+        assert go_on.wait(PATIENCE)
+        return object()
+
+    script = Script("Hello")
+    job = worker_of(script, load=load).submit("Hello", Settings())
+    assert loading.wait(PATIENCE)
+    until(lambda: job.progress.state is JobState.LOADING)
+    job.cancel()
+    go_on.set()
+    progress = finished(job)
+    assert (progress.state, progress.run, script.made) == (JobState.CANCELLED, None, 0)
+
+
+def test_jobs_run_one_after_the_other_in_order_with_one_load():
+    loads: list[int] = []
+    scripts = [Script(name, steps=0) for name in "abc"]
+    worker = worker_of(*scripts, load=lambda: loads.append(1) or object())
+    jobs = [worker.submit(name, Settings()) for name in "abc"]
+    until(lambda: jobs[0].progress.state is JobState.DECODING)
+    assert [worker.ahead(job) for job in jobs] == [0, 1, 2]
+    assert jobs[1].progress.state is JobState.QUEUED
+    for script, job in zip(scripts, jobs, strict=True):
+        script.allow(10_000)
+        progress = finished(job)
+        assert progress.run is not None and progress.run.prompt == job.prompt
+    assert loads == [1]
+
+
+def test_an_error_with_a_remedy_is_shown_as_it_is_and_the_next_job_runs():
+    def load() -> object:
+        if not failures:
+            return object()
+        raise failures.pop()
+
+    failures = [BadInput("The models are not there; put them there.")]
+    worker = worker_of(Script("second"), load=load)
+    first = finished(worker.submit("first", Settings()))
+    assert (first.state, first.error) == (JobState.FAILED, "The models are not there; put them there.")
+    assert finished(worker.submit("second", Settings())).state is JobState.DONE
+
+
+def test_a_fault_is_one_sentence_for_the_asker_and_a_traceback_in_the_log(caplog):
+    worker = worker_of(Script("first", fail=ZeroDivisionError("secret detail")), Script("second"))
+    with caplog.at_level(logging.ERROR):
+        first = finished(worker.submit("first", Settings()))
+    assert (first.state, first.error, first.run) == (JobState.FAILED, FAULT, None)
+    assert "secret detail" in caplog.text and "Traceback" in caplog.text
+    assert finished(worker.submit("second", Settings())).state is JobState.DONE
+
+
+def test_the_worker_forgets_a_job_once_it_has_ended():
+    worker = worker_of(Script("first"))
+    job = worker.submit("first", Settings())
+    finished(job)
+    gone = weakref.ref(job)
+    del job
+
+    def collected() -> bool:
+        gc.collect()
+        return gone() is None
+
+    until(collected)
+
+
+@pytest.mark.parametrize("state", list(JobState))
+def test_a_snapshot_cannot_be_changed(state):
+    with pytest.raises(AttributeError):
+        Progress(state).tokens = 3  # type: ignore[misc]
