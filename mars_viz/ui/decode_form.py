@@ -1,0 +1,76 @@
+"""The widgets in which a person says what to decode, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import streamlit as st
+
+from mars_viz.rules import RULES, Rule
+from mars_viz.run import Settings
+
+EXAMPLE = "Once upon a time, there was a little fox who"
+
+
+def prompt_box(disabled: bool) -> str:
+    """The prompt; what is typed is used as it is, line breaks and all."""
+    return st.text_area(
+        "Prompt",
+        EXAMPLE,
+        key="prompt",
+        height=68,
+        label_visibility="collapsed",
+        placeholder="Write a prompt for the built-in pair to continue",
+        disabled=disabled,
+        max_chars=20_000,
+        help="The built-in pair writes on from here: short simple stories, additions, sorted lists, short answers.",
+    )
+
+
+def settings_area(disabled: bool) -> Callable[[], Settings]:
+    """The folded settings. Returns what makes `Settings` of them, which raises BadInput for a value out of range."""
+    with st.popover("Settings", disabled=disabled, width="stretch"):
+        rule = RULES[str(st.selectbox("Rule", list(RULES), list(RULES).index("mars"), format_func=_title, key="rule"))]
+        st.caption(f"{rule.summary} Keeps a draft x where {rule.formula}.")
+        dial = _dial(rule)
+        left, right = st.columns(2)
+        with left:
+            gamma = st.number_input("Draft length γ", 1, 64, 6, key="gamma", help="Tokens drafted per round")
+            temperature = st.number_input(
+                "Temperature", 0.0, 5.0, 0.0, 0.1, key="temperature", help="0 takes the most likely token every time"
+            )
+            seed = st.number_input("Seed", 0, 2**53 - 1, 0, key="seed", help="Same seed, same luck")
+        with right:
+            limit = st.number_input("At most tokens", 1, 100_000, 128, key="limit", help="Length limit of the text")
+            top_p = st.number_input("Top-p", 0.01, 1.0, 1.0, 0.05, key="top_p", help="1 is off")
+            top_k = st.number_input("Top-k", 0, 1_000_000, 0, key="top_k", help="0 is off")
+    return lambda: Settings(
+        rule=rule.name,
+        dial=dial,
+        gamma=int(gamma),
+        temperature=float(temperature),
+        top_p=float(top_p),
+        top_k=int(top_k),
+        seed=int(seed),
+        max_new_tokens=int(limit),
+    )
+
+
+def _dial(rule: Rule) -> float | None:
+    dial = rule.dial
+    if dial is None:
+        return None
+    return st.slider(
+        f"{dial.name.capitalize()} {dial.symbol}",
+        dial.low,
+        dial.high,
+        dial.default,
+        dial.step,
+        key=f"dial-{rule.name}",
+        help=f"{dial.strict:g} is strict",
+        format="%.3f",
+    )
+
+
+def _title(name: str) -> str:
+    return RULES[name].title

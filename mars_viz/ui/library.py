@@ -1,0 +1,116 @@
+"""The runs that a tab can open: recorded ones from a folder on the server, and its own, decoded or uploaded.
+
+Knows folders, zips and Streamlit's cache; knows no models.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+import streamlit as st
+
+from mars_viz.errors import BadInput
+from mars_viz.figures.words import setting
+from mars_viz.rules import rule_named
+from mars_viz.run import Run
+from mars_viz.runfiles import RunEntry, list_runs, load_run, read_zip
+from mars_viz.ui.links import View
+from mars_viz.ui.session import Session
+
+FOLDER_VARIABLE = "MARS_VIZ_RUNS"
+"""Names another folder of recorded runs."""
+NOTHING_YET = "There is no run here yet. Write a prompt above and press Decode, or open the zip of a run's folder."
+_SAMPLES = Path(__file__).parents[2] / "sample_runs"
+_KEPT = 16  # recorded runs in memory
+
+
+@dataclass(frozen=True, slots=True)
+class Shelf:
+    """What a tab can choose from at one moment."""
+
+    own: Mapping[str, Run]
+    """Decoded or uploaded in this tab, by id, oldest first."""
+    recorded: Mapping[str, RunEntry]
+    """Recorded runs on the server by id, which is the folder's name and never a path."""
+    error: str = ""
+    """Why the recorded runs cannot be listed; empty if they can."""
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """A line for each run by its id: the tab's own, the newest first, then the recorded ones."""
+        own = {run_id: own_label(run_id, run) for run_id, run in reversed(list(self.own.items()))}
+        return own | {
+            run_id: entry.title if entry.error is None else f"{entry.title} (cannot be read)"
+            for run_id, entry in self.recorded.items()
+        }
+
+    def landed(self, view: View) -> tuple[View, str]:
+        """The view, on a run that there is, and a sentence where it asked for one that there is not."""
+        if view.run in self.own or view.run in self.recorded:
+            return view, ""
+        readable = (run_id for run_id, entry in self.recorded.items() if entry.error is None)
+        first = next(readable, next(iter(self.labels), ""))
+        if not view.run:
+            return View(first, view.dial, view.overlay, view.selected), ""
+        if view.run.startswith(("live-", "upload-")):
+            lost = "The link's run was made in another browser tab and is not shared; ask for its zip and open that."
+        else:
+            lost = "There is no run of the link's name here; choose another from the list."
+        return View(first, overlay=view.overlay), lost + (" A recorded run is shown instead." if first else "")
+
+    def opened(self, run_id: str) -> Run:
+        """The run of that id. Raises BadInput where it cannot be read, or where there is none."""
+        if not self.labels:
+            raise BadInput(NOTHING_YET)
+        if run_id in self.own:
+            return self.own[run_id]
+        entry = self.recorded[run_id]
+        if entry.error is not None:
+            raise BadInput(entry.error)
+        return _loaded(entry.path, max(file.stat().st_mtime_ns for file in entry.path.iterdir()))
+
+
+def shelf(session: Session) -> Shelf:
+    """What this tab can choose from."""
+    try:
+        entries = list_runs(os.environ.get(FOLDER_VARIABLE) or _SAMPLES)
+    except BadInput as error:
+        return Shelf(session.runs, {}, str(error))
+    return Shelf(session.runs, {entry.path.name: entry for entry in entries})
+
+
+def add_upload(session: Session, data: bytes) -> bool:
+    """Open the zip of a run's folder; what is wrong with it becomes a notice. False if it is the one read last."""
+    digest = sha256(data).hexdigest()
+    if digest == session.uploaded:
+        return False
+    session.uploaded = digest
+    session.notices.clear()
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            run = read_zip(data, Path(folder) / "run")
+    except BadInput as error:
+        session.notices.append(str(error))
+    else:
+        session.open(session.keep(run, "upload"))
+    return True
+
+
+def own_label(run_id: str, run: Run) -> str:
+    """A line for a run of this tab: where it came from, its rule and dial, and how it begins."""
+    source = "Uploaded" if run_id.startswith("upload") else "Decoded"
+    rule = rule_named(run.settings.rule)
+    dial = "" if rule.dial is None else f", {setting(rule.dial.symbol, rule.dial.checked(run.settings.dial))}"
+    line = " ".join((run.title or run.prompt).split())
+    return f"{source}: {rule.title}{dial} · {line if len(line) <= 40 else line[:39] + '…'}"
+
+
+@st.cache_resource(max_entries=_KEPT, show_spinner=False)
+def _loaded(path: Path, changed: int) -> Run:
+    """A recorded run; `changed` is part of the key, so a folder written anew is read anew."""
+    return load_run(path)

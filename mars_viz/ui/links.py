@@ -1,0 +1,103 @@
+"""A view as query parameters, so that a link opens it again. Knows views and rules; knows no Streamlit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mars_viz.rules import rule_named
+from mars_viz.run import Run
+
+OVERLAYS = ("outcome", "ratio", "margin", "p", "entropy")
+"""What the tokens can be coloured by, the default first."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What is being looked at."""
+
+    run: str = ""
+    """Id of the run; empty for the first there is."""
+    dial: float | None = None
+    """The dial's value; None for the run's own."""
+    overlay: str = OVERLAYS[0]
+    """One of `OVERLAYS`."""
+    selected: int | None = None
+    """The selected token; None for none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A link, read."""
+
+    view: View
+    """What of it can be shown."""
+    complaints: tuple[str, ...] = ()
+    """A sentence for each part that cannot."""
+
+
+def to_parameters(view: View) -> dict[str, str]:
+    """The query parameters of a view; what is at its default is left out."""
+    written = {"run": view.run, "dial": "" if view.dial is None else f"{view.dial:.10g}"}
+    written["overlay"] = "" if view.overlay == OVERLAYS[0] else view.overlay
+    written["selected"] = "" if view.selected is None else str(view.selected)
+    return {name: text for name, text in written.items() if text}
+
+
+def from_parameters(parameters: Mapping[str, str]) -> Opened:
+    """The view that a link asks for; parts that cannot be read take their default, with a complaint."""
+    complaints: list[str] = []
+    dial, selected, overlay = (parameters.get(name, "") for name in ("dial", "selected", "overlay"))
+    value = _number(dial)
+    if dial and value is None:
+        complaints.append(f"The link's dial “{_short(dial)}” is no number, so it stands where the run was made.")
+    if selected and not _index(selected):
+        complaints.append(f"The link's token “{_short(selected)}” is no whole number, so no token is selected.")
+    if overlay and overlay not in OVERLAYS:
+        complaints.append(f"There is no overlay “{_short(overlay)}”; choose one of {', '.join(OVERLAYS)}.")
+        overlay = ""
+    view = View(
+        run=parameters.get("run", ""),
+        dial=value,
+        overlay=overlay or OVERLAYS[0],
+        selected=int(selected) if _index(selected) else None,
+    )
+    return Opened(view, tuple(complaints))
+
+
+def fitted(view: View, run: Run) -> Opened:
+    """The view with what this run does not have set back to the default, and a complaint for each."""
+    complaints: list[str] = []
+    dial, selected = view.dial, view.selected
+    rule = rule_named(run.settings.rule)
+    if dial is not None and rule.dial is None:
+        complaints.append(f"The link sets a dial, but the rule of this run, {rule.title}, has none.")
+        dial = None
+    elif dial is not None and rule.dial is not None and not rule.dial.low <= dial <= rule.dial.high:
+        complaints.append(
+            f"The link's {rule.dial.symbol} = {dial:g} lies outside {rule.dial.low:g} to {rule.dial.high:g}, "
+            "so the dial stands where the run was made."
+        )
+        dial = None
+    slots = sum(len(round_.speculation) + 1 for round_ in run.rounds)
+    if selected is not None and selected >= slots:
+        complaints.append(f"The link selects token {selected}, but this run has only {slots}.")
+        selected = None
+    return Opened(View(view.run, dial, view.overlay, selected), tuple(complaints))
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def _index(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 10
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 20 else text[:19] + "…"

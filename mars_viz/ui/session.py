@@ -1,0 +1,70 @@
+"""What one browser tab remembers between reruns: its own runs, its decode, what it looks at. Nobody else sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from uuid import uuid4
+
+import streamlit as st
+
+from mars_viz.run import Run
+from mars_viz.ui.links import View, fitted, from_parameters
+from mars_viz.ui.worker import Job
+
+_KEY = "mars_viz"
+
+
+@dataclass(slots=True)
+class Session:
+    """The memory of one tab."""
+
+    runs: dict[str, Run] = field(default_factory=dict)
+    """Decoded or uploaded here, by id, oldest first."""
+    job: Job | None = None
+    """The decode that this tab waits for."""
+    view: View = field(default_factory=View)
+    """What is being looked at."""
+    arrived: bool = False
+    """True once the link that opened the tab has been read."""
+    notices: list[str] = field(default_factory=list)
+    """Sentences to show until the next thing is asked for."""
+    uploaded: str = ""
+    """The last upload that was read, so that a rerun does not read it again."""
+
+    def arrive(self, parameters: Mapping[str, str]) -> None:
+        """Open what the link asks for, when the tab opens. Later the tab writes the link and never reads it.
+
+        A rerun may carry parameters from before the last ones that were written; reading them would move the dial back.
+        """
+        if self.arrived:
+            return
+        self.arrived = True
+        opened = from_parameters(parameters)
+        self.view = opened.view
+        self.notices[:] = opened.complaints
+
+    def fit(self, run: Run) -> tuple[str, ...]:
+        """Set back what of the view this run does not have, and return a complaint for each."""
+        opened = fitted(self.view, run)
+        self.view = opened.view
+        return opened.complaints
+
+    def keep(self, run: Run, kind: str) -> str:
+        """Remember a run, and return its id. Ids are random: another tab's link must not open this tab's run."""
+        run_id = f"{kind}-{uuid4().hex[:8]}"
+        self.runs[run_id] = run
+        return run_id
+
+    def open(self, run_id: str) -> None:
+        """Look at another run, from its own dial value."""
+        self.notices.clear()
+        self.view = View(run=run_id, overlay=self.view.overlay)
+
+
+def current_session() -> Session:
+    """This tab's memory."""
+    if _KEY not in st.session_state:
+        st.session_state[_KEY] = Session()
+    session: Session = st.session_state[_KEY]
+    return session

@@ -1,0 +1,54 @@
+"""The page's own look: the theme that figures take, notes as plain sentences, a small header. All text is escaped."""
+
+from __future__ import annotations
+
+from html import escape
+
+import streamlit as st
+
+from mars_viz.analysis.metrics import Basis
+from mars_viz.figures import DARK, LIGHT, Theme
+
+_STYLE = """
+.stAppHeader { background: none; }
+.stAppHeader, .stAppHeader * { pointer-events: none; }
+.stAppHeader button, .stAppHeader button * { pointer-events: auto; }
+.stMainBlockContainer { padding-top: 1.25rem; padding-bottom: 3rem; }
+@media (max-width: 1360px) { .stMainBlockContainer { padding-top: 3.5rem; } }
+.mv-head { display: flex; flex-wrap: wrap; align-items: baseline; gap: .2rem .9rem; }
+.mv-head h1 { font-size: 1.5rem; font-weight: 650; padding: 0; margin: 0; }
+.mv-head p { margin: 0; opacity: .75; }
+@media (max-width: 1000px) { .mv-head p { display: none; } }
+.mv-note { margin: 0; padding: .55rem .8rem; border-left: 3px solid #E69F00; border-radius: .25rem;
+  background: color-mix(in srgb, currentColor 6%, transparent); }
+.mv-live { white-space: pre-wrap; overflow-wrap: anywhere; line-height: 1.7; min-height: 18rem; margin: 0; }
+.mv-live .prompt { opacity: .6; }
+"""
+
+
+def figure_theme() -> Theme:
+    """Colours for figures on the page as the browser shows it; light until the browser has said."""
+    return DARK if st.context.theme.type == "dark" else LIGHT
+
+
+def title(name: str, line: str) -> None:
+    """The page's style, its title, and one line that says what it answers."""
+    st.html(f"<style>{_STYLE}</style>")
+    st.html(f'<div class="mv-head"><h1>{escape(name)}</h1><p>{escape(line)}</p></div>')
+
+
+def note(sentence: str) -> None:
+    """A sentence that a person should read."""
+    st.html(f'<p class="mv-note" role="status">{escape(sentence)}</p>')
+
+
+def live_text(prompt: str, text: str) -> None:
+    """A prompt and what has been written after it so far."""
+    st.html(f'<p class="mv-live"><span class="prompt">{escape(prompt)}</span>{escape(text)}</p>')
+
+
+def basis_words(basis: Basis) -> str:
+    """What the figures' numbers stand on, in a line."""
+    if basis is Basis.EXACT:
+        return "Exact: these are the decisions of this very text."
+    return "Block-local: each round is judged anew on the recorded text before it, not on the text that would follow."

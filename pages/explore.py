@@ -1,0 +1,141 @@
+"""Explore: what did the rule decide, and what was it worth? Layout and wiring; the work is done elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import streamlit as st
+
+from mars_viz import figures
+from mars_viz.analysis.positions import positions
+from mars_viz.components.explorer import explorer
+from mars_viz.errors import BadInput
+from mars_viz.run import Run
+from mars_viz.runfiles import MAX_ZIP, write_zip
+from mars_viz.ui import decode_form, library, links, live, theme
+from mars_viz.ui.session import Session, current_session
+
+POLL = 0.3  # seconds between looks at a decode under way; a docstring here would be shown on the page
+NARROWEST = 270  # pixels of a figure, below which fewer stand on a row
+
+
+def page() -> None:
+    """The whole page: a run of guards, then the run."""
+    session = current_session()
+    live.settle(session)
+    session.arrive(st.query_params.to_dict())
+    shelf = library.shelf(session)
+    session.view, lost = shelf.landed(session.view)
+    session.notices.extend(filter(None, [lost]))
+    run, problem = None, ""
+    try:
+        run = shelf.opened(session.view.run)
+        session.notices.extend(session.fit(run))
+    except BadInput as error:
+        problem = str(error)
+    head(session, shelf.labels, run)
+    prompt(session)
+    for sentence in filter(None, [shelf.error, *session.notices]):
+        theme.note(sentence)
+    if session.job is not None:
+        decoding(session)
+        st.stop()
+    if run is None:
+        theme.note(problem)
+        st.stop()
+    look(session, run)
+
+
+def head(session: Session, labels: Mapping[str, str], run: Run | None) -> None:
+    """The title, the picker of runs, and run folders as zip."""
+    st.session_state["run"] = session.view.run if labels else None
+    left, middle, right = st.columns([4.8, 4.8, 2.1], vertical_alignment="center")
+    with left:
+        theme.title("MARS Viz", "What did the rule decide, and what was it worth?")
+    middle.selectbox(
+        "Run",
+        list(labels),
+        key="run",
+        format_func=lambda run_id: labels.get(run_id, run_id),
+        disabled=session.job is not None or not labels,
+        on_change=lambda: session.open(st.session_state["run"]),
+        placeholder="No run yet",
+        label_visibility="collapsed",
+    )
+    with right.popover("Open or save", width="stretch"):
+        upload = st.file_uploader(
+            "Open the zip of a run's folder", type="zip", max_upload_size=MAX_ZIP >> 20, key="zip"
+        )
+        if upload is not None and library.add_upload(session, upload.getvalue()):
+            st.rerun()
+        if run is not None:
+            name = f"{session.view.run}.zip"
+            st.download_button(
+                "Save this run as a zip", lambda: write_zip(run), name, "application/zip", on_click="ignore"
+            )
+
+
+def prompt(session: Session) -> None:
+    """The prompt, its folded settings, and the button; the one primary button is the explorer's."""
+    busy = session.job is not None
+    left, middle, right = st.columns([7.8, 1.8, 2.1], vertical_alignment="center")
+    with left:
+        text = decode_form.prompt_box(busy)
+    with middle:
+        settings = decode_form.settings_area(busy)
+    if right.button("Decode", disabled=busy, width="stretch", help="Decode the prompt and open what it becomes"):
+        live.start(session, text, settings)
+        st.rerun()
+
+
+@st.fragment(run_every=POLL)
+def decoding(session: Session) -> None:
+    """A decode under way: how far it is, a way to stop it, and the text so far."""
+    job = session.job
+    if job is None or job.progress.state.finished:
+        st.rerun()
+    progress, limit = job.progress, job.settings.max_new_tokens
+    words = live.what_goes_on(progress, limit, live.shared_worker().ahead(job), job.stopping)
+    bar, button = st.columns([6, 1], vertical_alignment="center")
+    bar.progress(min(1.0, progress.tokens / limit), words)
+    button.button("Cancel", on_click=job.cancel, disabled=job.stopping, width="stretch", help="Keeps what was decoded")
+    theme.live_text(job.prompt, progress.text)
+
+
+@st.fragment
+def look(session: Session, run: Run) -> None:
+    """The run itself and the figures that follow its dial."""
+    view = session.view
+    state = explorer(run, dial=view.dial, overlay=view.overlay, selected=view.selected, key=f"explorer-{view.run}")
+    moved = None if state.dial == run.settings.dial else state.dial
+    session.view = replace(view, dial=moved, overlay=state.overlay, selected=state.selected)
+    link = links.to_parameters(session.view)
+    if st.query_params.to_dict() != link:  # else every rerun would add a step to the browser's history
+        st.query_params.from_dict(link)
+    if state.decode is not None:
+        live.start_again(session, run, state.decode)
+        st.rerun()
+    folded = st.expander("Figures", expanded=True, key="figures", on_change="rerun")
+    if folded.open:
+        with folded:
+            draw(run, state.dial)
+
+
+def draw(run: Run, dial: float | None) -> None:
+    """The four figures at this dial value, as many on a row as fit."""
+    at, colours = positions(run, dial), theme.figure_theme()
+    st.caption(theme.basis_words(at.basis))
+    with st.grid(4, min_column_width=NARROWEST, key="figure-row"):
+        for make in (figures.ratio_histogram, figures.two_logits, figures.round_bars, figures.savings):
+            figure = make(at, colours)
+            st.plotly_chart(
+                figure,
+                theme=None,
+                key=make.__name__,
+                config={"displayModeBar": False},
+                alt=figures.spoken_title(figure),
+            )
+
+
+page()
