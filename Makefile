@@ -1,0 +1,67 @@
+# `make app` and `make test` are all the set-up there is: each makes what it needs first.
+# On a machine whose python3 is older than 3.11: make app PYTHON=/path/to/python3.11
+
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --quiet --no-input --disable-pip-version-check
+PORT ?= 8501
+TESTS ?= tests
+
+.DEFAULT_GOAL := help
+.PHONY: help app test check format chromium clean
+
+help:
+	@echo 'make app     open the app at localhost:$(PORT)'
+	@echo 'make test    run every test; TESTS=tests/test_walk.py runs some'
+	@echo 'make check   look for mistakes in form and types'
+	@echo 'make format  lay the code out as make check wants it'
+	@echo 'make clean   remove what these commands made'
+
+app: $(VENV)/app.stamp
+	$(BIN)/mars-viz app --port $(PORT)
+
+test: $(VENV)/dev.stamp chromium
+	$(BIN)/python -m pytest $(TESTS)
+
+check: $(VENV)/dev.stamp
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(VENV)/dev.stamp
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+$(VENV)/made.stamp:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo 'MARS Viz needs Python 3.11 or newer. Name one: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11'; exit 1; }
+	@$(PYTHON) -m venv $(VENV) \
+	  || { echo 'The virtual environment could not be made. On Debian and Ubuntu: apt-get install python3-venv'; exit 1; }
+	@touch $@
+
+# torch comes first and alone, so that nothing else chooses its version.
+$(VENV)/app.stamp: requirements.txt pyproject.toml $(VENV)/made.stamp
+	$(PIP) install "$$(grep '^torch==' requirements.txt)"
+	$(PIP) install -r requirements.txt
+	$(PIP) install --no-deps --editable .
+	@touch $@
+
+$(VENV)/dev.stamp: requirements-dev.txt $(VENV)/app.stamp
+	$(PIP) install -r requirements-dev.txt
+	@touch $@
+
+# The browser tests need Chromium: the one named in CHROMIUM, or the system's, or else from the system's packages.
+chromium:
+	@for name in "$$CHROMIUM" chromium chromium-browser google-chrome; do \
+	  if [ -n "$$name" ] && command -v "$$name" > /dev/null; then exit 0; fi; \
+	done; \
+	root=; if [ "$$(id -u)" != 0 ]; then root='sudo -n'; fi; \
+	echo 'Installing Chromium for the browser tests.'; \
+	if command -v apt-get > /dev/null && $$root true 2> /dev/null && $$root apt-get -qq update \
+	  && $$root env DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes chromium > /dev/null; then exit 0; fi; \
+	echo 'Chromium could not be installed. Install it yourself, or name one: CHROMIUM=/path/to/chromium make test'; exit 1
+
+clean:
+	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache

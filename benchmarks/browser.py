@@ -1,0 +1,153 @@
+"""How fast the page answers: the dial under the hand, and the first token after the server starts.
+
+    python benchmarks/browser.py [--moves N] [--json FILE]
+
+A drag is measured in headless Chromium on a made-up run: from the time stamp of each pointer event to the end of the
+frame that it led to (the task after that frame's painting). The first token is measured on the real app, from starting
+the server's process to the end of the first frame that shows a token.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from measuring import json_option, write_json
+from playwright.sync_api import Browser, Page, TimeoutError, sync_playwright
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+from factories import toy_run  # noqa: E402
+from served import served  # noqa: E402
+
+from mars_viz.run import Run  # noqa: E402
+from tests.conftest import BROWSERS, QUIET  # noqa: E402
+
+SIZES = (2_000, 10_000)
+PAGE = """
+import sys
+sys.path.insert(0, {benchmarks!r})
+import streamlit as st
+from browser import long_run
+from mars_viz.components.explorer import explorer
+
+st.set_page_config(layout="wide")
+run = st.cache_resource(long_run)({tokens})
+explorer(run, dial=None, overlay="outcome", selected=None, key="explorer")
+"""
+WATCH = """
+window.delays = [];
+const channel = new MessageChannel();
+const waiting = [];
+channel.port1.onmessage = () => window.delays.push(performance.now() - waiting.shift());
+window.addEventListener("pointermove", (event) => {
+  if (!event.buttons) return;
+  requestAnimationFrame(() => { waiting.push(event.timeStamp); channel.port2.postMessage(0); });
+}, true);
+"""
+
+
+def long_run(tokens: int) -> Run:
+    """A run of about that many tokens: toy rounds under many seeds, again and again."""
+    parts = [toy_run(rule="mars-sampling", temperature=0.8, seed=seed, max_new_tokens=100) for seed in range(12)]
+    rounds = [round_ for part in parts for round_ in part.rounds[:-1]]
+    written = np.cumsum([len(round_.token_ids) for round_ in rounds])
+    again = -(-tokens // int(written[-1]))
+    chosen = tuple((rounds * again)[: int(np.searchsorted(_repeated(written, again), tokens)) + 1])
+    settings = replace(parts[0].settings, max_new_tokens=sum(len(round_.token_ids) for round_ in chosen))
+    return replace(parts[0], rounds=chosen, settings=settings)
+
+
+def _repeated(written: np.ndarray, times: int) -> np.ndarray:
+    return (written + written[-1] * np.arange(times)[:, None]).ravel()
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """The system's, headless."""
+    names = filter(None, (os.environ.get("CHROMIUM"), *BROWSERS))
+    path = next(filter(None, map(shutil.which, names)), None)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=list(QUIET))
+        yield browser
+        browser.close()
+
+
+def drag_delays(browser: Browser, tokens: int, moves: int) -> list[float]:
+    """Milliseconds from each pointer event of a drag to the end of its frame."""
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder) / "page.py"
+        script.write_text(PAGE.format(benchmarks=str(ROOT / "benchmarks"), tokens=tokens), encoding="utf-8")
+        with served(script) as address:
+            page = browser.new_page(viewport={"width": 1400, "height": 900})
+            page.goto(address)
+            page.wait_for_selector(".explorer .t", timeout=60_000)
+            page.wait_for_timeout(1000)
+            page.evaluate(WATCH)
+            _drag(page, moves)
+            delays: list[float] = page.evaluate("window.delays")
+            page.close()
+    return delays
+
+
+def _drag(page: Page, moves: int) -> None:
+    """Sweep the dial over the half where breakpoints lie, back and forth."""
+    box = page.locator(".explorer .lane").bounding_box()
+    assert box is not None
+    x = box["x"] + box["width"] * (1 - 0.25 * (1 - np.cos(np.linspace(0, 6 * np.pi, moves))))
+    y = box["y"] + box["height"] / 2
+    page.mouse.move(float(x[0]), y)
+    page.mouse.down()
+    for at in x:
+        page.mouse.move(float(at), y)
+        page.wait_for_timeout(25)
+    page.mouse.up()
+    page.wait_for_timeout(300)
+
+
+def first_token(browser: Browser) -> float | None:
+    """Seconds from starting the app's server to its first token on the screen; None if it shows no token."""
+    page = browser.new_page(viewport={"width": 1400, "height": 900})
+    began = time.perf_counter()
+    with served(ROOT / "app.py") as address:
+        page.goto(address)
+        with suppress(TimeoutError):
+            page.wait_for_selector(".explorer .t", timeout=30_000)
+        if not page.locator(".explorer .t").count():
+            return None
+        page.evaluate("() => new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
+        took = time.perf_counter() - began
+        page.close()
+    return took
+
+
+def main() -> None:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--moves", type=int, default=300, help="pointer events of each drag")
+    json_option(parser)
+    options = parser.parse_args()
+    with chromium() as browser:
+        delays = {size: drag_delays(browser, size, options.moves) for size in SIZES}
+        seconds = first_token(browser)
+    print(f"{'input event to painted frame':<34} {'median':>8} {'p95':>8} {'max':>8}   frames")
+    for size, found in delays.items():
+        middle, high, most = np.percentile(found, [50, 95, 100])
+        print(f"{size:>10,} tokens {'':<16} {middle:>5.1f} ms {high:>5.1f} ms {most:>5.1f} ms   {len(found)}")
+    print(f"server start to first token          {seconds:.2f} s" if seconds else "the app shows no token within 30 s")
+    p95 = {str(size): round(float(np.percentile(found, 95)), 2) for size, found in delays.items()}
+    write_json(options.json, {"drag_p95_ms": p95, "first_token_s": seconds and round(seconds, 2)})
+
+
+if __name__ == "__main__":
+    main()
