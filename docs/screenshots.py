@@ -21,7 +21,7 @@ SIZES = {"": (1400, 900), "-narrow": (800, 1000)}
 def main() -> None:
     """Take them all."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=ROOT / "docs")
+    parser.add_argument("--out", type=Path, default=ROOT / "docs", help="the repository keeps explore-light.png")
     parser.add_argument("--full", action="store_true", help="the whole page, not only what is in view")
     parser.add_argument("--query", default="", help="of the page's address, such as ?run=2-story-strict")
     options = parser.parse_args()
