@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from mars_viz import randomness
@@ -196,7 +198,7 @@ def toy_run(pieces: dict[int, bytes] | None = None, vocabulary: int = 32, **sett
     texts = {i: Piece(f" w{i}".encode()) for i in range(vocabulary)} | {0: Piece(b"<end>", special=True)}
     texts |= {i: Piece(data) for i, data in (pieces or {}).items()}
     return Run(
-        settings=Settings(**{**_fields(chosen), "dial": dial}),
+        settings=replace(chosen, dial=dial),
         provenance=Provenance(
             target="toy-target", drafter="toy-drafter", eos_ids=(0,), vocabulary_size=vocabulary, seconds=1.0
         ),
@@ -206,7 +208,3 @@ def toy_run(pieces: dict[int, bytes] | None = None, vocabulary: int = 32, **sett
         title="A toy run",
         prompt=" w1 w2 w3",
     )
-
-
-def _fields(settings: Settings) -> dict[str, object]:
-    return {name: getattr(settings, name) for name in settings.__slots__}

@@ -100,3 +100,15 @@ def test_without_recording_the_deciding_fields_are_the_same() -> None:
         if temperature > 0:
             np.testing.assert_array_equal(full.p, light.p)
             np.testing.assert_array_equal(full.q, light.q)
+
+
+def test_a_draft_that_was_not_drawn_has_a_one_hot_law_everywhere() -> None:
+    settings = Settings(temperature=0.9)
+    rng = np.random.default_rng(2)
+    target, drafter = (rng.normal(9, 3, (n, V)).astype(np.float32) for n in (N + 1, N))
+    tokens = drafter.argmax(-1)
+    block = Block(4, torch.from_numpy(tokens), torch.from_numpy(drafter), torch.from_numpy(target), sampled=False)
+    made = gather_evidence(block, settings)
+    oracle = make_speculation(target, drafter, tokens.tolist(), temperature=0.9, sampled=False)
+    for name in ("q", "q_max", "q_entropy", "total_variation", "js", "block_mass", "emissions"):
+        np.testing.assert_allclose(getattr(made, name), getattr(oracle, name), atol=2e-5, err_msg=name)

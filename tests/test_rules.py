@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -197,7 +198,7 @@ def test_strict_sampling_writes_what_the_target_alone_would_write() -> None:
 
 
 def _walk(settings: Settings, gamma: int) -> list:
-    settings = Settings(**{n: getattr(settings, n) for n in settings.__slots__} | {"gamma": gamma})
+    settings = replace(settings, gamma=gamma)
     ending = Ending(frozenset({0}), settings.max_new_tokens)
     return list(walk(ToySpeculator(settings), rule_named(settings.rule), settings.dial, (1, 2, 3), ending))
 

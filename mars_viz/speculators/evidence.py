@@ -45,14 +45,15 @@ def gather_evidence(block: Block, settings: Settings, *, full: bool = True) -> S
     `full=False` computes only what deciding needs (NaN elsewhere), for decoding without recording.
     """
     both = torch.cat([block.target, block.drafter])  # [2N + 1, V]
-    found = _candidates(block, both)
+    lse = both.logsumexp(-1)
+    found = _candidates(block, both, lse)
     if settings.temperature > 0:
-        laws = law(both, settings)
+        laws = _drawn_from(block, law(both, settings))
         found |= _draws(block, settings, laws)
         if full:
             found |= _divergences(laws, laws.log().clamp_(min=LOWEST), block.tokens)
     if full:
-        logs = (both - both.logsumexp(-1, keepdim=True)).clamp_(min=LOWEST)
+        logs = (both - lse.unsqueeze(-1)).clamp_(min=LOWEST)
         shares = logs.exp()
         if settings.temperature == 0:
             found |= _divergences(shares, logs, block.tokens)
@@ -61,11 +62,18 @@ def gather_evidence(block: Block, settings: Settings, *, full: bool = True) -> S
     return _record(block, settings, _to_host(found))
 
 
-def _candidates(block: Block, both: Tensor) -> dict[str, Tensor]:
+def _drawn_from(block: Block, laws: Tensor) -> Tensor:
+    """The laws [2N + 1, V], with q one-hot where the drafter did not draw."""
+    if block.sampled:
+        return laws
+    n = len(block.tokens)
+    return torch.cat([laws[: n + 1], torch.zeros_like(laws[n + 1 :]).scatter_(-1, block.tokens.unsqueeze(-1), 1.0)])
+
+
+def _candidates(block: Block, both: Tensor, lse: Tensor) -> dict[str, Tensor]:
     """The best tokens of every law, and where the drafted ones stand."""
     n = len(block.tokens)
     logits, ids = both.topk(min(CANDIDATES, both.shape[-1]), -1)
-    lse = both.logsumexp(-1)
     z = block.target[:n].gather(-1, block.tokens.unsqueeze(-1))  # [N, 1]
     return {
         "tokens": block.tokens,
@@ -84,8 +92,6 @@ def _draws(block: Block, settings: Settings, laws: Tensor) -> dict[str, Tensor]:
     """Above temperature 0: the law at the drafted tokens, and every row's candidate emissions."""
     n, x = len(block.tokens), block.tokens.unsqueeze(-1)  # [N, 1]
     ps, qs = laws[: n + 1], laws[n + 1 :]
-    if not block.sampled:
-        qs = torch.zeros_like(qs).scatter_(-1, x, 1.0)
     px, qx = ps[:n].gather(-1, x), qs.gather(-1, x)
     residual = _or_law((ps[:n] - qs).clamp_(min=0), ps)
     lowered = _or_law(ps[:n].scatter(-1, x, (px - qx).clamp_(min=0)), ps)
