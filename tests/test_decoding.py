@@ -13,7 +13,7 @@ from mars_viz.randomness import Purpose, round_uniforms
 from mars_viz.recording import Recording
 from mars_viz.rules import RULES, rule_named, settle
 from mars_viz.run import Settings
-from mars_viz.speculators.evidence import Block, gather_evidence
+from mars_viz.speculators.evidence import Blocks, gather_evidence
 from mars_viz.speculators.laws import draw, law
 from mars_viz.speculators.loading import Pair, load_pair
 from mars_viz.speculators.local import LocalSpeculator
@@ -131,7 +131,8 @@ def test_lossless_rules_keep_the_targets_law(rule: str, processors: dict[str, fl
     uniforms = torch.from_numpy(round_uniforms(settings.seed, 4, Purpose.DRAFT, total))
     tokens = draw(law(drafter, settings), uniforms)
     target = torch.from_numpy(p_logits).expand(total + 1, -1)
-    speculation = gather_evidence(Block(4, tokens, drafter, target, sampled=True), settings, full=False)
+    blocks = Blocks((4,), tokens[None], drafter[None], target[None], sampled=True)
+    (speculation,) = gather_evidence(blocks, settings, full=False)
     dial = 1.0 if rule == "mars-sampling" else None
     verdicts = RULES[rule].judge(speculation)
     keeps, emits = verdicts.keeps(dial or 0.0), verdicts.emits(dial or 0.0)

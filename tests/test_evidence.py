@@ -12,41 +12,59 @@ from factories import draw, make_speculation, processed
 from mars_viz.randomness import Purpose, round_uniforms
 from mars_viz.records import Speculation
 from mars_viz.run import Settings
-from mars_viz.speculators.evidence import Block, gather_evidence
+from mars_viz.speculators.evidence import Blocks, gather_evidence
 
 N, V = 5, 60
 
 
-def blocks(settings: Settings, seed: int, coarse: bool) -> tuple[Speculation, Speculation]:
-    """The record of random logits, by torch and by NumPy; coarse logits are full of ties."""
+def one(start: int, tokens: torch.Tensor, drafter: torch.Tensor, target: torch.Tensor, *, sampled: bool) -> Blocks:
+    return Blocks((start,), tokens[None], drafter[None], target[None], sampled)
+
+
+def batch(settings: Settings, seeds: range, coarse: bool) -> tuple[list[Speculation], list[Speculation]]:
+    """The records of random logits, by torch in one batch and by NumPy; coarse logits are full of ties."""
+    starts = tuple(4 + 3 * seed for seed in seeds)
+    drawn = [logits_and_tokens(settings, start, seed, coarse) for start, seed in zip(starts, seeds, strict=True)]
+    target, drafter, tokens = (np.stack(part) for part in zip(*drawn, strict=True))
+    blocks = Blocks(
+        starts=starts,
+        tokens=torch.from_numpy(tokens),
+        drafter=torch.from_numpy(drafter),
+        target=torch.from_numpy(target),
+        sampled=settings.temperature > 0,
+    )
+    oracles = [
+        make_speculation(
+            target[i],
+            drafter[i],
+            tokens[i].tolist(),
+            start=start,
+            temperature=settings.temperature,
+            seed=settings.seed,
+            top_k=settings.top_k,
+            top_p=settings.top_p,
+        )
+        for i, start in enumerate(starts)
+    ]
+    return gather_evidence(blocks, settings), oracles
+
+
+def logits_and_tokens(
+    settings: Settings, start: int, seed: int, coarse: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The target's and the drafter's logits and what the drafter draws from them."""
     rng = np.random.default_rng(seed)
     target, drafter = rng.normal(10, 3, (N + 1, V)), rng.normal(10, 3, (N, V))
     if coarse:
         target, drafter = np.round(target), np.round(drafter)
     target, drafter = target.astype(np.float32), (0.5 * drafter + 0.5 * target[:N]).astype(np.float32)
     laws = [processed(z, settings.temperature, settings.top_k, settings.top_p) for z in drafter]
-    uniforms = round_uniforms(settings.seed, 4, Purpose.DRAFT, N)
+    uniforms = round_uniforms(settings.seed, start, Purpose.DRAFT, N)
     if settings.temperature > 0:
         tokens = [draw(law, u) for law, u in zip(laws, uniforms, strict=True)]
     else:
         tokens = [int(z.argmax()) for z in drafter]
-    block = Block(
-        start=4,
-        tokens=torch.tensor(tokens),
-        drafter=torch.from_numpy(drafter),
-        target=torch.from_numpy(target),
-        sampled=settings.temperature > 0,
-    )
-    oracle = make_speculation(
-        target,
-        drafter,
-        tokens,
-        temperature=settings.temperature,
-        seed=settings.seed,
-        top_k=settings.top_k,
-        top_p=settings.top_p,
-    )
-    return gather_evidence(block, settings), oracle
+    return target, drafter, np.array(tokens)
 
 
 @pytest.mark.parametrize("coarse", [False, True])
@@ -60,8 +78,7 @@ def blocks(settings: Settings, seed: int, coarse: bool) -> tuple[Speculation, Sp
     ],
 )
 def test_every_field_agrees_with_the_oracle(settings: Settings, coarse: bool) -> None:
-    for seed in range(20):
-        made, oracle = blocks(settings, seed, coarse)
+    for made, oracle in zip(*batch(settings, range(20), coarse), strict=True):
         for field in fields(Speculation):
             ours, theirs = getattr(made, field.name), getattr(oracle, field.name)
             if not isinstance(theirs, np.ndarray):
@@ -81,8 +98,8 @@ def test_every_field_agrees_with_the_oracle(settings: Settings, coarse: bool) ->
 def test_one_best_token_can_tie_with_the_next_and_the_lower_id_wins() -> None:
     target = np.zeros((2, 20), np.float32)
     target[:, [17, 4]] = 9.0
-    block = Block(0, torch.tensor([17]), torch.zeros(1, 20), torch.from_numpy(target), sampled=False)
-    made = gather_evidence(block, Settings())
+    block = one(0, torch.tensor([17]), torch.zeros(1, 20), torch.from_numpy(target), sampled=False)
+    (made,) = gather_evidence(block, Settings())
     assert made.top_ids[0, :2].tolist() == [4, 17]
     assert made.ranks.tolist() == [2]
     assert made.emissions[:, 0].tolist() == [4, 4]
@@ -93,8 +110,8 @@ def test_without_recording_the_deciding_fields_are_the_same() -> None:
         settings = Settings(temperature=temperature)
         rng = np.random.default_rng(0)
         target, drafter = (torch.from_numpy(rng.normal(9, 3, (n, V)).astype(np.float32)) for n in (N + 1, N))
-        block = Block(4, drafter.argmax(-1), drafter, target, sampled=temperature > 0)
-        full, light = (gather_evidence(block, settings, full=kept) for kept in (True, False))
+        block = one(4, drafter.argmax(-1), drafter, target, sampled=temperature > 0)
+        full, light = (gather_evidence(block, settings, full=kept)[0] for kept in (True, False))
         for name in ("tokens", "z1", "z2", "emissions", "support", "logsumexp"):
             np.testing.assert_array_equal(getattr(full, name), getattr(light, name))
         if temperature > 0:
@@ -107,8 +124,8 @@ def test_a_draft_that_was_not_drawn_has_a_one_hot_law_everywhere() -> None:
     rng = np.random.default_rng(2)
     target, drafter = (rng.normal(9, 3, (n, V)).astype(np.float32) for n in (N + 1, N))
     tokens = drafter.argmax(-1)
-    block = Block(4, torch.from_numpy(tokens), torch.from_numpy(drafter), torch.from_numpy(target), sampled=False)
-    made = gather_evidence(block, settings)
+    block = one(4, torch.from_numpy(tokens), torch.from_numpy(drafter), torch.from_numpy(target), sampled=False)
+    (made,) = gather_evidence(block, settings)
     oracle = make_speculation(target, drafter, tokens.tolist(), temperature=0.9, sampled=False)
     for name in ("q", "q_max", "q_entropy", "total_variation", "js", "block_mass", "emissions"):
         np.testing.assert_allclose(getattr(made, name), getattr(oracle, name), atol=2e-5, err_msg=name)

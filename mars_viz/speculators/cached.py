@@ -1,50 +1,107 @@
-"""A causal language model that remembers what it has read. Knows transformers' caches; knows no drafting."""
+"""A causal language model that remembers what it has read. Knows prefixes and rows of a cache; knows no drafting."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from transformers import DynamicCache, PreTrainedModel
+
+from mars_viz.speculators.networks import Network
+
+Prefix = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What a row of the cache holds."""
+
+    asked: Prefix
+    """The prefix that it was last asked about."""
+    read: Prefix
+    """All that it has read: what was drafted after it, too."""
 
 
 class CachedModel:
-    """Scores the continuation of prefixes, reading again only what differs from the last one."""
+    """Scores the continuations of prefixes, reading of each only what no row of its cache has read."""
 
-    def __init__(self, model: PreTrainedModel, vocabulary_size: int):
-        self._model = model
-        self._vocabulary_size = vocabulary_size
-        self.forget()
-
-    @property
-    def device(self) -> torch.device:
+    def __init__(self, network: Network):
+        self._network = network
+        self._rows: list[Row] = []
+        self._slots: list[int] = []
+        self._ends: list[int] = []
+        self.device: torch.device = network.device
         """Where its input and output lie."""
-        return self._model.device
 
-    def forget(self) -> None:
-        """Start from an empty cache."""
-        self._cache = DynamicCache(config=self._model.config)
-        self._cache.activate_past_recording()  # some layers can be cropped only then
-        self._read: tuple[int, ...] = ()
+    def rewind(self, prefixes: Sequence[Prefix]) -> Tensor:
+        """Give each prefix a row that holds what of it was read, and return the rest, int64 [B, n], n at least 1.
 
-    def rewind(self, prefix: tuple[int, ...]) -> tuple[int, ...]:
-        """Crop the cache to what it shares with `prefix`, and return the rest: at least the last token."""
-        shared = min(len(self._read), len(prefix) - 1)
-        if self._read[:shared] != prefix[:shared]:
-            shared = next(i for i in range(shared) if self._read[i] != prefix[i])
-        if shared < len(self._read):
-            self._cache.crop(shared - len(self._read))
-        self._read = prefix[:shared]
-        return prefix[shared:]
+        Where one prefix has more left to read than another, the other's last tokens are read again.
+        """
+        shared = self._settle(prefixes)
+        together = min(2, *(len(prefix) for prefix in prefixes)) if len(prefixes) > 1 else len(prefixes[0])
+        for i, prefix in enumerate(prefixes):
+            if len(prefix) - shared[i] > together:  # new to the cache: read alone
+                ids = torch.tensor([prefix[shared[i] : -1]], device=self.device)
+                self._network.score(ids, [shared[i]], 1, slot=self._slots[i])
+                shared[i] = len(prefix) - 1
+        n = max(len(prefix) - known for prefix, known in zip(prefixes, shared, strict=True))
+        self._ends = [len(prefix) - n for prefix in prefixes]
+        return torch.tensor([prefix[-n:] for prefix in prefixes], device=self.device)
 
     def logits(self, input_ids: Tensor, rows: int) -> Tensor:
-        """Raw float32 logits [rows, V] after the last `rows` of the ids [n], which follow what is cached."""
-        output = self._model(
-            input_ids=input_ids.unsqueeze(0), past_key_values=self._cache, use_cache=True, logits_to_keep=rows
-        )
-        return output.logits[0, :, : self._vocabulary_size].float()
+        """Raw float32 logits [B, rows, V] after the last `rows` of the ids [B, n], which follow what was read."""
+        if self._slots == list(range(len(self._slots))):
+            found = self._network.score(input_ids, self._ends, rows)
+        else:
+            order = sorted(range(len(self._slots)), key=self._slots.__getitem__)
+            scored = self._network.score(input_ids[order], [self._ends[i] for i in order], rows)
+            found = scored[self._slots]
+        self._ends = [end + input_ids.shape[1] for end in self._ends]
+        return found
 
-    def remember(self, tokens: Sequence[int]) -> None:
-        """Note which tokens the ids passed to `logits` were."""
-        self._read += tuple(tokens)
+    def remember(self, drafted: Sequence[Sequence[int]]) -> None:
+        """Note which tokens were read after each of the prefixes."""
+        for slot, tokens in zip(self._slots, drafted, strict=True):
+            row = self._rows[slot]
+            self._rows[slot] = Row(row.asked, row.asked + tuple(tokens))
+
+    def _settle(self, prefixes: Sequence[Prefix]) -> list[int]:
+        """Spread the prefixes over rows 0 to B - 1, copying rows where they part; tokens of each that its row holds."""
+        found = [self._nearest(prefix) for prefix in prefixes]
+        count = len(prefixes)
+        slots: list[int | None] = [None] * count
+        for i, (source, _) in enumerate(found):
+            if source is not None and source < count and source not in slots:
+                slots[i] = source  # the first to come from a row stays in it
+        free = iter(sorted(set(range(count)).difference(slots)))
+        self._slots = [next(free) if slot is None else slot for slot in slots]
+        for (source, shared), slot in zip(found, self._slots, strict=True):
+            if source is not None and source != slot:
+                self._network.copy(source, slot, shared)
+        self._rows = [Row(prefix, prefix) for _, prefix in sorted(zip(self._slots, prefixes, strict=True))]
+        return [shared for _, shared in found]
+
+    def _nearest(self, prefix: Prefix) -> tuple[int | None, int]:
+        """The row that shares most with the prefix, and how much of it, its last token excepted."""
+        known = prefix[:-1]
+        best: tuple[int | None, int] = (None, 0)
+        for slot, row in enumerate(self._rows):
+            asked = len(row.asked) if known[: len(row.asked)] == row.asked else 0  # as it nearly always is
+            shared = asked + _common(row.read[asked:], known[asked:])
+            if shared > best[1]:
+                best = (slot, shared)
+            if shared >= len(known) - 1:
+                break
+        return best
+
+
+def _common(one: Iterable[int], other: Iterable[int]) -> int:
+    """Length of the common prefix."""
+    count = 0
+    for a, b in zip(one, other, strict=False):
+        if a != b:
+            break
+        count += 1
+    return count

@@ -24,105 +24,113 @@ LOWEST = torch.finfo(torch.float32).min
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
-    """A drafted chain and both models' logits, still on the device."""
+class Blocks:
+    """Drafted chains of one length and both models' logits, still on the device; B chains of N tokens."""
 
-    start: int
-    """Absolute position of the first drafted token."""
+    starts: tuple[int, ...]
+    """Absolute position of each chain's first drafted token."""
     tokens: Tensor
-    """int64 [N]."""
+    """int64 [B, N]."""
     drafter: Tensor
-    """float32 [N, V]; raw logits that each token was drafted from."""
+    """float32 [B, N, V]; raw logits that each token was drafted from."""
     target: Tensor
-    """float32 [N + 1, V]; raw logits after the prefix and after each token."""
+    """float32 [B, N + 1, V]; raw logits after the prefix and after each token."""
     sampled: bool
     """True if the tokens were drawn from the drafter's law."""
 
 
-def gather_evidence(block: Block, settings: Settings, *, full: bool = True) -> Speculation:
-    """Compute the record of a block and bring it to the host in one transfer.
+def gather_evidence(blocks: Blocks, settings: Settings, *, full: bool = True) -> list[Speculation]:
+    """Compute the record of every block and bring them to the host in one transfer.
 
     `full=False` computes only what deciding needs (NaN elsewhere), for decoding without recording.
     """
-    both = torch.cat([block.target, block.drafter])  # [2N + 1, V]
-    lse = both.logsumexp(-1)
-    found = _candidates(block, both, lse)
+    both = torch.cat([blocks.target, blocks.drafter], 1)  # [B, 2N + 1, V]
+    best = both.topk(min(CANDIDATES, both.shape[-1]), -1)
+    shares = (both - best.values[..., :1]).exp_()
+    total = shares.sum(-1, keepdim=True)
+    lse = best.values[..., :1] + total.log()  # [B, 2N + 1, 1]
+    found = _candidates(blocks, best.indices, best.values, lse.squeeze(-1))
     if settings.temperature > 0:
-        laws = _drawn_from(block, law(both, settings))
-        found |= _draws(block, settings, laws)
+        laws = _drawn_from(blocks, law(both, settings))
+        found |= _draws(blocks, settings, laws)
         if full:
-            found |= _divergences(laws, laws.log().clamp_(min=LOWEST), block.tokens)
+            found |= _divergences(laws, laws.log().clamp_(min=LOWEST), blocks.tokens)
     if full:
-        logs = (both - lse.unsqueeze(-1)).clamp_(min=LOWEST)
-        shares = logs.exp()
+        logs, shares = (both - lse).clamp_(min=LOWEST), shares.div_(total)
         if settings.temperature == 0:
-            found |= _divergences(shares, logs, block.tokens)
-        n = len(block.tokens)
-        found["entropy"] = -torch.linalg.vecdot(shares[: n + 1], logs[: n + 1])
-    return _record(block, settings, _to_host(found))
+            found |= _divergences(shares, logs, blocks.tokens)
+        rows = blocks.target.shape[1]
+        found["entropy"] = -torch.linalg.vecdot(shares[:, :rows], logs[:, :rows])
+    return _records(blocks, settings, _to_host(found))
 
 
-def _drawn_from(block: Block, laws: Tensor) -> Tensor:
-    """The laws [2N + 1, V], with q one-hot where the drafter did not draw."""
-    if block.sampled:
+def _drawn_from(blocks: Blocks, laws: Tensor) -> Tensor:
+    """The laws [B, 2N + 1, V], with q one-hot where the drafter did not draw."""
+    if blocks.sampled:
         return laws
-    n = len(block.tokens)
-    return torch.cat([laws[: n + 1], torch.zeros_like(laws[n + 1 :]).scatter_(-1, block.tokens.unsqueeze(-1), 1.0)])
+    rows = blocks.target.shape[1]
+    one_hot = torch.zeros_like(laws[:, rows:]).scatter_(-1, blocks.tokens.unsqueeze(-1), 1.0)
+    return torch.cat([laws[:, :rows], one_hot], 1)
 
 
-def _candidates(block: Block, both: Tensor, lse: Tensor) -> dict[str, Tensor]:
+def _candidates(blocks: Blocks, ids: Tensor, logits: Tensor, lse: Tensor) -> dict[str, Tensor]:
     """The best tokens of every law, and where the drafted ones stand."""
-    n = len(block.tokens)
-    logits, ids = both.topk(min(CANDIDATES, both.shape[-1]), -1)
-    z = block.target[:n].gather(-1, block.tokens.unsqueeze(-1))  # [N, 1]
+    n = blocks.tokens.shape[1]
+    z = blocks.target[:, :n].gather(-1, blocks.tokens.unsqueeze(-1))  # [B, N, 1]
     return {
-        "tokens": block.tokens,
-        "top_ids": ids[: n + 1],
-        "top_logits": logits[: n + 1],
-        "draft_ids": ids[n + 1 :],
-        "draft_logits": logits[n + 1 :],
-        "logsumexp": lse[: n + 1],
-        "draft_logsumexp": lse[n + 1 :],
+        "tokens": blocks.tokens,
+        "top_ids": ids[:, : n + 1],
+        "top_logits": logits[:, : n + 1],
+        "draft_ids": ids[:, n + 1 :],
+        "draft_logits": logits[:, n + 1 :],
+        "logsumexp": lse[:, : n + 1],
+        "draft_logsumexp": lse[:, n + 1 :],
         "z": z.squeeze(-1),
-        "ranks": (block.target[:n] > z).sum(-1) + 1,
+        "ranks": (blocks.target[:, :n] > z).sum(-1) + 1,
     }
 
 
-def _draws(block: Block, settings: Settings, laws: Tensor) -> dict[str, Tensor]:
+def _draws(blocks: Blocks, settings: Settings, laws: Tensor) -> dict[str, Tensor]:
     """Above temperature 0: the law at the drafted tokens, and every row's candidate emissions."""
-    n, x = len(block.tokens), block.tokens.unsqueeze(-1)  # [N, 1]
-    ps, qs = laws[: n + 1], laws[n + 1 :]
-    px, qx = ps[:n].gather(-1, x), qs.gather(-1, x)
-    residual = _or_law((ps[:n] - qs).clamp_(min=0), ps)
-    lowered = _or_law(ps[:n].scatter(-1, x, (px - qx).clamp_(min=0)), ps)
-    sample_u = position_uniforms(settings.seed, block.start, n + 1)
-    residual_u = round_uniforms(settings.seed, block.start, Purpose.RESIDUAL, n + 1)
-    uniforms = torch.from_numpy(np.stack([sample_u, residual_u, residual_u])).to(wide(ps.device)).to(ps.device)
-    drawn = draw(torch.stack([ps, residual, lowered]), uniforms)  # [3, N + 1]
-    emissions = torch.cat([block.target.argmax(-1).unsqueeze(0), drawn]).T.contiguous()  # [N + 1, 4]
-    emission_z = block.target.gather(-1, emissions)
+    n, x = blocks.tokens.shape[1], blocks.tokens.unsqueeze(-1)  # [B, N, 1]
+    ps, qs = laws[:, : n + 1], laws[:, n + 1 :]
+    px, qx = ps[:, :n].gather(-1, x), qs.gather(-1, x)
+    residual = _or_law((ps[:, :n] - qs).clamp_(min=0), ps)
+    lowered = _or_law(ps[:, :n].scatter(-1, x, (px - qx).clamp_(min=0)), ps)
+    drawn = draw(torch.stack([ps, residual, lowered], 2), _uniforms(blocks, settings))  # [B, N + 1, 3]
+    emissions = torch.cat([blocks.target.argmax(-1, keepdim=True), drawn], -1)  # [B, N + 1, 4]
+    emission_z = blocks.target.gather(-1, emissions)
     return {
         "p": px.squeeze(-1),
         "q": qx.squeeze(-1),
         "support": (ps > 0).sum(-1),
-        "logsumexp_t": (block.target / settings.temperature).logsumexp(-1),
+        "logsumexp_t": (blocks.target / settings.temperature).logsumexp(-1),
         "emissions": emissions,
         "emission_z": emission_z,
         "emission_p": ps.gather(-1, emissions),
-        "emission_ranks": torch.stack([(block.target > z.unsqueeze(-1)).sum(-1) for z in emission_z.T], -1) + 1,
+        "emission_ranks": torch.stack([(blocks.target > z.unsqueeze(-1)).sum(-1) for z in emission_z.unbind(-1)], -1)
+        + 1,
     }
 
 
+def _uniforms(blocks: Blocks, settings: Settings) -> Tensor:
+    """float64 [B, N + 1, 3] for the plain, the residual and the lowered sample; the last two share theirs."""
+    count, device = blocks.target.shape[1], blocks.target.device
+    plain = np.stack([position_uniforms(settings.seed, start, count) for start in blocks.starts])
+    residual = np.stack([round_uniforms(settings.seed, start, Purpose.RESIDUAL, count) for start in blocks.starts])
+    return torch.from_numpy(np.stack([plain, residual, residual], -1)).to(wide(device)).to(device)
+
+
 def _or_law(mass: Tensor, ps: Tensor) -> Tensor:
-    """The mass [N, V] where there is any, else p; p on the last row. [N + 1, V]"""
+    """The mass [B, N, V] where there is any, else p; p on the last row. [B, N + 1, V]"""
     usable = mass.sum(-1, keepdim=True) > 1e-9
-    return torch.cat([torch.where(usable, mass, ps[:-1]), ps[-1:]])
+    return torch.cat([torch.where(usable, mass, ps[:, :-1]), ps[:, -1:]], 1)
 
 
 def _divergences(laws: Tensor, logs: Tensor, tokens: Tensor) -> dict[str, Tensor]:
-    """How far p and q lie apart at each node, nats, from the laws [2N + 1, V] and their logarithms."""
-    n, x = len(tokens), tokens.unsqueeze(-1)
-    ps, log_p, qs, log_q = laws[:n], logs[:n], laws[n + 1 :], logs[n + 1 :]
+    """How far p and q lie apart at each node, nats, from the laws [B, 2N + 1, V] and their logarithms."""
+    n, x = tokens.shape[1], tokens.unsqueeze(-1)
+    ps, log_p, qs, log_q = laws[:, :n], logs[:, :n], laws[:, n + 1 :], logs[:, n + 1 :]
     px, qx = ps.gather(-1, x).squeeze(-1), qs.gather(-1, x).squeeze(-1)
     dot = torch.linalg.vecdot
     minus_hp, minus_hq = dot(ps, log_p), dot(qs, log_q)
@@ -142,13 +150,13 @@ def _divergences(laws: Tensor, logs: Tensor, tokens: Tensor) -> dict[str, Tensor
 
 def _block_mass(laws: Tensor, ratios: Tensor) -> Tensor:
     """Block verification's mass after each node; see `Speculation.block_mass`."""
-    n, exact = len(ratios), wide(laws.device)
-    carried = [ratios[0].to(exact).clamp(max=1.0)]
-    for ratio in ratios[1:].to(exact):
-        carried.append((carried[-1] * ratio).clamp(max=1.0))
-    weights = torch.stack(carried[:-1]).unsqueeze(-1) if n > 1 else laws.new_zeros(0, 1, dtype=exact)
-    mass = (weights * laws[1:n] - laws[n + 2 :]).clamp_(min=0).sum(-1)
-    return torch.cat([mass, mass.new_zeros(1)])
+    n, exact = ratios.shape[1], wide(laws.device)
+    carried = [ratios[:, 0].to(exact).clamp(max=1.0)]
+    for ratio in ratios[:, 1:].to(exact).unbind(1):
+        carried.append((carried[-1] * ratio).clamp_(max=1.0))
+    weights = torch.stack(carried, 1)[:, : n - 1].unsqueeze(-1)
+    mass = (weights * laws[:, 1:n] - laws[:, n + 2 :]).clamp_(min=0).sum(-1)
+    return torch.nn.functional.pad(mass, (0, 1))
 
 
 def _to_host(found: dict[str, Tensor]) -> dict[str, np.ndarray]:
@@ -165,48 +173,57 @@ def _to_host(found: dict[str, Tensor]) -> dict[str, np.ndarray]:
     return fetched
 
 
-def _record(block: Block, settings: Settings, found: dict[str, np.ndarray]) -> Speculation:
-    """The record, with equals in the order of their ids and the fields that follow from others filled in."""
+def _records(blocks: Blocks, settings: Settings, found: dict[str, np.ndarray]) -> list[Speculation]:
+    """The records, with equals in the order of their ids and the fields that follow from others filled in."""
+    b, n = found["tokens"].shape
+    found = {name: array.astype(_DTYPES.get(array.dtype, array.dtype), copy=False) for name, array in found.items()}
     found["top_ids"], found["top_logits"] = _by_logit_then_id(found["top_ids"], found["top_logits"])
     found["draft_ids"], found["draft_logits"] = _by_logit_then_id(found["draft_ids"], found["draft_logits"])
-    n = len(found["tokens"])
     if settings.temperature == 0:
-        shape = (n + 1, len(Emission))
-        z1 = found["top_logits"][:, :1]
-        p1 = np.exp(z1 - found["logsumexp"][:, None])
-        found["emissions"] = np.broadcast_to(found["top_ids"][:, :1], shape)
+        shape = (b, n + 1, len(Emission))
+        z1 = found["top_logits"][..., :1]
+        p1 = np.exp(z1 - found["logsumexp"][..., None])
+        found["emissions"] = np.broadcast_to(found["top_ids"][..., :1], shape)
         found["emission_z"], found["emission_p"] = np.broadcast_to(z1, shape), np.broadcast_to(p1, shape)
         found["emission_ranks"] = np.ones(shape, np.int32)
-        found["support"] = np.full(n + 1, block.target.shape[-1], np.int32)
+        found["support"] = np.full((b, n + 1), blocks.target.shape[-1], np.int32)
         found["logsumexp_t"] = found["logsumexp"]
-    found["ranks"] = _listed_rank(found["tokens"][:, None], found["top_ids"][:n], found["ranks"][:, None])[:, 0]
-    found["emission_ranks"] = _listed_rank(found["emissions"], found["top_ids"], found["emission_ranks"])
-    depth = np.arange(n, dtype=np.int32)
-    unknown = np.full(n, np.nan, np.float32)
-    known = {name: array.astype(_DTYPES.get(array.dtype, array.dtype)) for name, array in found.items()}
-    return Speculation(
-        start=block.start,
-        parents=depth - 1,
-        depths=depth + 1,
-        siblings=np.zeros(n, np.int32),
-        temperature=settings.temperature,
-        sampled=block.sampled,
-        coins=round_uniforms(settings.seed, block.start, Purpose.COIN, n),
-        **(dict.fromkeys(_OPTIONAL, unknown) | {"entropy": np.full(n + 1, np.nan, np.float32)} | known),
-    )
+    else:
+        found["emission_ranks"] = _listed_rank(found["emissions"], found["top_ids"], found["emission_ranks"])
+    found["ranks"] = _listed_rank(found["tokens"][..., None], found["top_ids"][:, :n], found["ranks"][..., None])[
+        ..., 0
+    ]
+    for name in _OPTIONAL:
+        found.setdefault(name, np.full((b, n + (name == "entropy")), np.nan, np.float32))
+    depths = np.arange(1, n + 1, dtype=np.int32)
+    return [
+        Speculation(
+            start=start,
+            parents=depths - 2,
+            depths=depths,
+            siblings=np.zeros(n, np.int32),
+            temperature=settings.temperature,
+            sampled=blocks.sampled,
+            coins=round_uniforms(settings.seed, start, Purpose.COIN, n),
+            **{name: array[i] for name, array in found.items()},
+        )
+        for i, start in enumerate(blocks.starts)
+    ]
 
 
-_OPTIONAL = ("p", "q", "q_max", "q_entropy", "total_variation", "kl_pq", "kl_qp", "js", "block_mass")
-"""Fields of a node that decoding without recording leaves unknown."""
+_OPTIONAL = ("p", "q", "q_max", "q_entropy", "total_variation", "kl_pq", "kl_qp", "js", "block_mass", "entropy")
+"""Fields that decoding without recording leaves unknown."""
 _DTYPES = {np.dtype(np.int64): np.int32}
 
 
 def _by_logit_then_id(ids: np.ndarray, logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    if (np.diff(logits) < 0).all():  # as nearly always: there are no equals
+        return ids, logits
     order = np.lexsort((ids, -logits), axis=-1)
     return np.take_along_axis(ids, order, -1), np.take_along_axis(logits, order, -1)
 
 
 def _listed_rank(tokens: np.ndarray, listed: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
-    """Rank of each token [R, C] by its place in the row's list [R, K], which settles ties; else as counted."""
-    places = tokens[:, :, None] == listed[:, None, :]  # [R, C, K]
-    return np.where(places.any(-1), places.argmax(-1) + 1, otherwise)
+    """Rank of each token [..., C] by its place in the row's list [..., K], which settles ties; else as counted."""
+    places = tokens[..., None] == listed[..., None, :]  # [..., C, K]
+    return np.where(places.any(-1), places.argmax(-1) + 1, otherwise).astype(np.int32)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from transformers.utils import logging as transformers_logging
 
 from mars_viz import demo
 from mars_viz.errors import BadInput
+from mars_viz.speculators.networks import Network, opener
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
@@ -47,6 +49,10 @@ class Pair:
     """Positions that both models can hold."""
     eos_ids: frozenset[int]
     """Tokens that end a text."""
+    open_target: Callable[[], Network]
+    """A forward pass of the target with an empty cache."""
+    open_drafter: Callable[[], Network]
+    """Likewise of the drafter."""
 
     @property
     def device(self) -> str:
@@ -99,6 +105,8 @@ def load_pair(
         vocabulary_size=min(sizes),
         context=min(_context(model) for model in models),
         eos_ids=_eos_ids(models[0], tokenizers[0]),
+        open_target=opener(models[0], min(sizes)),
+        open_drafter=opener(models[1], min(sizes)),
     )
 
 

@@ -13,7 +13,7 @@ from mars_viz.records import Timing
 from mars_viz.run import Settings
 from mars_viz.speculators.cached import CachedModel
 from mars_viz.speculators.drafters.model import ModelDrafter
-from mars_viz.speculators.evidence import Block, gather_evidence
+from mars_viz.speculators.evidence import Blocks, gather_evidence
 from mars_viz.speculators.loading import Pair
 from mars_viz.walk import Answer
 
@@ -22,8 +22,8 @@ class LocalSpeculator:
     """Keeps both models' caches in step with the prefixes it is asked about."""
 
     def __init__(self, pair: Pair, settings: Settings, *, full_evidence: bool = True):
-        self._target = CachedModel(pair.target, pair.vocabulary_size)
-        self._drafting = CachedModel(pair.drafter, pair.vocabulary_size)
+        self._target = CachedModel(pair.open_target())
+        self._drafting = CachedModel(pair.open_drafter())
         self._drafter = ModelDrafter(self._drafting, settings)
         self._settings = settings
         self._context = pair.context
@@ -34,43 +34,49 @@ class LocalSpeculator:
         began = time.perf_counter()
         with _on_device():
             for model in (self._target, self._drafting):
-                unread = model.rewind(prompt)[:-1]
-                if unread:
-                    model.logits(torch.tensor(unread, device=model.device), rows=1)
-                    model.remember(unread)
+                unread = model.rewind([prompt])
+                if unread.shape[1] > 1:
+                    model.logits(unread[:, :-1], rows=1)
         return time.perf_counter() - began
 
     def speculate(self, prefixes: Sequence[tuple[int, ...]]) -> list[Answer]:
-        """Draft after each prefix and score the drafts, one prefix after the other.
+        """Draft after each prefix and score the drafts, all prefixes in one batch.
 
-        Raises BadInput when the device runs out of memory.
+        Only where the context leaves some of them less room to draft are there more batches. The time of a batch is
+        shared out among its answers. Raises BadInput when the device runs out of memory.
         """
+        rooms = [min(self._settings.gamma, self._context - len(prefix)) for prefix in prefixes]
+        answers: dict[int, Answer] = {}
         with _on_device():
-            return [self._speculate(prefix) for prefix in prefixes]
+            for room in sorted(set(rooms), reverse=True):
+                batch = [i for i, own in enumerate(rooms) if own == room]
+                found = self._speculate([prefixes[i] for i in batch], room)
+                answers |= dict(zip(batch, found, strict=True))
+        return [answers[i] for i in range(len(prefixes))]
 
-    def _speculate(self, prefix: tuple[int, ...]) -> Answer:
+    def _speculate(self, prefixes: Sequence[tuple[int, ...]], count: int) -> list[Answer]:
         clock = [time.perf_counter()]
-        count = min(self._settings.gamma, self._context - len(prefix))
-        tokens, draft_logits = self._drafter.draft(prefix, count)
+        tokens, draft_logits = self._drafter.draft(prefixes, count)
         clock.append(time.perf_counter())
-        unread = self._target.rewind(prefix)
-        ids = torch.cat([torch.tensor(unread, device=self._target.device), tokens.to(self._target.device)])
+        unread = self._target.rewind(prefixes)
+        ids = torch.cat([unread, tokens.to(unread.device)], 1)
         logits = self._target.logits(ids, rows=count + 1)
         clock.append(time.perf_counter())
-        block = Block(
-            start=len(prefix),
-            tokens=ids[-count:],
+        blocks = Blocks(
+            starts=tuple(len(prefix) for prefix in prefixes),
+            tokens=ids[:, -count:],
             drafter=draft_logits.to(logits.device),
             target=logits,
             sampled=self._settings.temperature > 0,
         )
-        speculation = gather_evidence(block, self._settings, full=self._full)
-        drafted = speculation.tokens.tolist()
-        self._target.remember([*unread, *drafted])
+        speculations = gather_evidence(blocks, self._settings, full=self._full)
+        drafted = [speculation.tokens.tolist() for speculation in speculations]
+        self._target.remember(drafted)
         self._drafter.committed(drafted)
         clock.append(time.perf_counter())
-        draft, verify, evidence = (later - earlier for earlier, later in zip(clock, clock[1:], strict=False))
-        return Answer(speculation, Timing(draft=draft, verify=verify, evidence=evidence))
+        shares = ((later - earlier) / len(prefixes) for earlier, later in zip(clock, clock[1:], strict=False))
+        timing = Timing(*shares)
+        return [Answer(speculation, timing) for speculation in speculations]
 
 
 @contextmanager

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,32 +21,28 @@ class ModelDrafter:
         self._model = model
         self._settings = settings
 
-    def draft(self, prefix: tuple[int, ...], count: int) -> tuple[Tensor, Tensor]:
-        """Tokens int64 [count] and the raw logits float32 [count, V] they were drafted from, on the device.
+    def draft(self, prefixes: Sequence[tuple[int, ...]], count: int) -> tuple[Tensor, Tensor]:
+        """Tokens int64 [B, count] and the raw logits float32 [B, count, V] they were drafted from, on the device.
 
         The last token is not read, so after a fully kept block the cache lacks it and the next call reads two.
         """
-        unread = self._model.rewind(prefix)
-        ids = torch.tensor(unread, device=self._model.device)
-        uniforms = self._uniforms(len(prefix), count)
+        ids = self._model.rewind(prefixes)
+        uniforms = self._uniforms([len(prefix) for prefix in prefixes], count)
         tokens, rows = [], []
         for step in range(count):
-            logits = self._model.logits(ids, rows=1)
-            ids = (
-                logits.argmax(-1) if uniforms is None else draw(law(logits, self._settings), uniforms[step : step + 1])
-            )
+            logits = self._model.logits(ids, rows=1)  # [B, 1, V]
+            ids = logits.argmax(-1) if uniforms is None else draw(law(logits, self._settings), uniforms[:, step, None])
             tokens.append(ids)
             rows.append(logits)
-        self._model.remember(unread)
-        return torch.cat(tokens), torch.cat(rows)
+        return torch.cat(tokens, 1), torch.cat(rows, 1)
 
-    def committed(self, drafted: list[int]) -> None:
-        """Told what it drafted once that is on the host; the last token was never read."""
-        self._model.remember(drafted[:-1])
+    def committed(self, drafted: Sequence[Sequence[int]]) -> None:
+        """Told what it drafted once that is on the host; the last token of each was never read."""
+        self._model.remember([tokens[:-1] for tokens in drafted])
 
-    def _uniforms(self, start: int, count: int) -> Tensor | None:
+    def _uniforms(self, starts: Sequence[int], count: int) -> Tensor | None:
         if self._settings.temperature == 0:
             return None
         device = self._model.device
-        keyed = round_uniforms(self._settings.seed, start, Purpose.DRAFT, count)
+        keyed = np.stack([round_uniforms(self._settings.seed, start, Purpose.DRAFT, count) for start in starts])
         return torch.from_numpy(keyed).to(wide(device)).to(device)

@@ -1,0 +1,214 @@
+"""Llama's forward pass over a cache of rows, with little else in it: for models so small that the calls around the
+arithmetic cost more than the arithmetic. Knows weights and tensors; knows no text and no drafting.
+
+Every row's result is the same, bit for bit, whatever else is in the batch: a single token is computed twice (one row
+would take another kernel) and keys are padded to a multiple of `TILE`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import embedding, scaled_dot_product_attention, silu
+from transformers import LlamaForCausalLM, PreTrainedModel
+
+TILE = 64
+"""Keys are read in multiples of this."""
+LARGEST = 250_000_000
+"""Parameters beyond which arithmetic dominates, and a second copy of the weights is not worth its memory."""
+LONGEST = 8192
+"""Places beyond which a table of who sees whom is not worth its memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One layer's matrices, input by output; the norms' weights are folded in and q and k are laid out in pairs."""
+
+    qkv: Tensor
+    """float32 [E, (H + 2 G) D]."""
+    attention_out: Tensor
+    """float32 [H D, E]."""
+    gate_up: Tensor
+    """float32 [E, 2 I]."""
+    down: Tensor
+    """float32 [I, E]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """All that does not change: E wide, H heads, G key/value heads of D, I inner width, V vocabulary, P places."""
+
+    heads: int
+    """H."""
+    groups: int
+    """G."""
+    epsilon: float
+    """Of the norms."""
+    embedding: Tensor
+    """float32 [V, E]."""
+    layers: tuple[Layer, ...]
+    """From the embedding up."""
+    head: Tensor
+    """float32 [E, V]; the last norm's weight is folded in."""
+    turns: Tensor
+    """complex64 [P, 1, D / 2]; what a pair of a query or key is multiplied by at each place."""
+    causal: Tensor
+    """float32 [P, P]; 0 where a place sees another, else -inf."""
+
+
+def fits(model: PreTrainedModel) -> bool:
+    """True for a float32 Llama on the CPU with plain rotary positions, no biases and few enough parameters."""
+    return (
+        isinstance(model, LlamaForCausalLM)
+        and model.device.type == "cpu"
+        and model.dtype == torch.float32
+        and model.num_parameters() <= LARGEST
+        and model.config.max_position_embeddings <= LONGEST
+        and model.config.hidden_act == "silu"
+        and not model.config.attention_bias
+        and not model.config.mlp_bias
+        and model.model.rotary_emb.rope_type in ("default", "linear", "llama3")
+    )
+
+
+def pack(model: LlamaForCausalLM, vocabulary_size: int) -> Weights:
+    """Copy the weights into the layout that `PackedLlama` multiplies fastest."""
+    config, body = model.config, model.model
+    size = int(body.layers[0].self_attn.head_dim)
+    places = _tiles(int(config.max_position_embeddings) + 1)
+    cosine, sine = body.rotary_emb(body.embed_tokens.weight, torch.arange(places).unsqueeze(0))
+    return Weights(
+        heads=int(config.num_attention_heads),
+        groups=int(config.num_key_value_heads),
+        epsilon=float(config.rms_norm_eps),
+        embedding=body.embed_tokens.weight,
+        layers=tuple(_packed(layer, size) for layer in body.layers),
+        head=_columns(model.lm_head.weight[:vocabulary_size] * body.norm.weight),
+        turns=torch.complex(cosine[0, :, : size // 2], sine[0, :, : size // 2]).unsqueeze(1),
+        causal=torch.full((places, places), -torch.inf).triu_(1),
+    )
+
+
+def _packed(layer: nn.Module, size: int) -> Layer:
+    attention, mlp = layer.self_attn, layer.mlp
+    order = torch.arange(size).view(2, -1).T.flatten()  # entries i and i + D/2, which turn together, become neighbours
+    paired = [m.weight.view(-1, size, m.in_features)[:, order] for m in (attention.q_proj, attention.k_proj)]
+    qkv = torch.cat([*(w.flatten(0, 1) for w in paired), attention.v_proj.weight])
+    gate_up = torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight])
+    return Layer(
+        qkv=_columns(qkv * layer.input_layernorm.weight),
+        attention_out=_columns(attention.o_proj.weight),
+        gate_up=_columns(gate_up * layer.post_attention_layernorm.weight),
+        down=_columns(mlp.down_proj.weight),
+    )
+
+
+def _columns(weight: Tensor) -> Tensor:
+    """Input by output, which multiplies faster than the other way round."""
+    return weight.t().contiguous()
+
+
+def _tiles(places: int) -> int:
+    return -(-places // TILE) * TILE
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Where a batch stands: what turns its queries and keys, what they see, and where they are kept."""
+
+    turns: Tensor
+    """complex64 [B n or n or 1, 1, D / 2]."""
+    mask: Tensor
+    """float32 [B or 1, 1, n, end]; 0 or -inf."""
+    places: tuple[int, slice] | tuple[Tensor, Tensor]
+    """Rows and places of the cache."""
+
+    def write(self, cache: Tensor, fresh: Tensor) -> None:
+        """Keep the keys and values [B n, 2 G, D] of a layer; of a token that was computed twice, once."""
+        rows, places = self.places
+        if isinstance(rows, int):
+            cache[rows, places] = fresh[: places.stop - places.start]
+        else:
+            cache[rows, places] = fresh.view(len(rows), -1, *fresh.shape[1:])[:, : places.shape[1]]
+
+
+class PackedLlama:
+    """A pass over weights that others may share, with a cache of its own; B rows of n tokens."""
+
+    def __init__(self, weights: Weights):
+        self.device = weights.embedding.device
+        self._weights = weights
+        self._cache: list[Tensor] = []  # a layer: [rows, places, 2 G, D], keys then values
+
+    def score(self, tokens: Tensor, starts: Sequence[int], rows: int, slot: int = 0) -> Tensor:
+        """Raw logits [B, rows, V] after the last `rows` of the tokens [B, n].
+
+        Row b of the batch is row slot + b of the cache; its tokens are written from place starts[b] on, over what was
+        there.
+        """
+        w, (b, n) = self._weights, tokens.shape
+        at = self._window(starts, n, slot)
+        if n == 1:
+            tokens, n = tokens.expand(b, 2), 2
+        end = at.mask.shape[-1]
+        x = embedding(tokens.flatten(), w.embedding)  # [B n, E]
+        for layer, cache in zip(w.layers, self._cache, strict=True):
+            qkv = torch.mm(self._normed(x), layer.qkv).view(b * n, w.heads + 2 * w.groups, -1)
+            _pairs(qkv[:, : w.heads + w.groups]).mul_(at.turns)
+            at.write(cache, qkv[:, w.heads :])
+            past = cache[slot : slot + b, :end].transpose(1, 2)  # [B, 2 G, end, D]
+            mixed = scaled_dot_product_attention(
+                qkv[:, : w.heads].view(b, n, w.heads, -1).transpose(1, 2),
+                past[:, : w.groups],
+                past[:, w.groups :],
+                attn_mask=at.mask,
+                enable_gqa=w.groups < w.heads,
+            )
+            x = torch.addmm(x, mixed.transpose(1, 2).reshape(b * n, -1), layer.attention_out)
+            gate, up = torch.mm(self._normed(x), layer.gate_up).chunk(2, -1)
+            x = torch.addmm(x, silu(gate).mul_(up), layer.down)
+        x = x.view(b, n, -1)[:, -max(rows, 2) :]
+        logits = torch.mm(self._normed(x.flatten(0, 1)), w.head)
+        return logits.view(b, -1, logits.shape[-1])[:, -rows:]
+
+    def copy(self, source: int, slot: int, length: int) -> None:
+        """Make row `slot` of the cache what row `source` is, up to `length` places."""
+        self._reserve(slot + 1, length)
+        for cache in self._cache:
+            cache[slot, :length] = cache[source, :length]
+
+    def _window(self, starts: Sequence[int], n: int, slot: int) -> Window:
+        """Make room for n tokens from each start on, and say where that is."""
+        w, b, shown, end = self._weights, len(starts), max(n, 2), _tiles(max(starts) + n)
+        self._reserve(slot + b, end)
+        if b == 1:  # slices are cheaper than indices
+            at = slice(starts[0], starts[0] + n)
+            return Window(w.turns[at], w.causal[at, :end].expand(shown, -1)[None, None], (slot, at))
+        positions = torch.tensor(starts, device=self.device).unsqueeze(1) + torch.arange(n, device=self.device)
+        turns = w.turns[positions].expand(-1, shown, -1, -1).flatten(0, 1)
+        mask = w.causal[positions, :end].expand(-1, shown, -1).unsqueeze(1)
+        return Window(turns, mask, (torch.arange(slot, slot + b, device=self.device).unsqueeze(1), positions))
+
+    def _normed(self, x: Tensor) -> Tensor:
+        """x over its root mean square; the weight is in the matrix that follows."""
+        squares = torch.linalg.vecdot(x, x).div_(x.shape[-1]).add_(self._weights.epsilon)
+        return x * squares.rsqrt_().unsqueeze(-1)
+
+    def _reserve(self, rows: int, places: int) -> None:
+        if self._cache and rows <= self._cache[0].shape[0] and places <= self._cache[0].shape[1]:
+            return
+        have = self._cache[0].shape if self._cache else (0, 0)
+        w = self._weights
+        shape = (max(rows, have[0] + have[0] // 2), max(places, min(2 * have[1], len(w.turns))))
+        grown = [torch.zeros(*shape, 2 * w.groups, 2 * w.turns.shape[-1], device=self.device) for _ in w.layers]
+        for new, old in zip(grown, self._cache, strict=False):
+            new[: have[0], : have[1]] = old
+        self._cache = grown
+
+
+def _pairs(x: Tensor) -> Tensor:
+    """The last dimension as complex numbers."""
+    return torch.view_as_complex(x.view(*x.shape[:-1], -1, 2))

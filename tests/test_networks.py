@@ -1,0 +1,162 @@
+"""Forward passes over a cache of rows: the packed one against transformers', batches against each prefix alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from mars_viz.run import Settings
+from mars_viz.speculators.cached import CachedModel
+from mars_viz.speculators.loading import Pair, load_pair
+from mars_viz.speculators.local import LocalSpeculator
+from mars_viz.speculators.networks import Network, opener
+from mars_viz.speculators.networks.packed import PackedLlama, fits, pack
+from mars_viz.speculators.networks.plain import PlainNetwork
+
+SHAPES: dict[str, dict[str, object]] = {
+    "plain": {},
+    "grouped": {"num_key_value_heads": 2, "tie_word_embeddings": True},
+    "wide heads": {"head_dim": 32, "rms_norm_eps": 1e-3},
+    "llama 3": {
+        "rope_parameters": {
+            "rope_type": "llama3",
+            "rope_theta": 5e5,
+            "factor": 8.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 32,
+        }
+    },
+}
+
+
+def llama(**changes: object) -> LlamaForCausalLM:
+    torch.manual_seed(0)
+    shape = {
+        "vocab_size": 97,
+        "hidden_size": 64,
+        "intermediate_size": 48,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 4,
+        "max_position_embeddings": 200,
+        "initializer_range": 0.3,
+    }
+    model = LlamaForCausalLM(LlamaConfig(**(shape | changes))).eval().requires_grad_(False)
+    for name, weight in model.named_parameters():
+        if "norm" in name:
+            weight.uniform_(0.5, 1.5)
+    return model
+
+
+def networks(model: LlamaForCausalLM) -> list[Network]:
+    return [PackedLlama(pack(model, 97)), PlainNetwork(model, 97)]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_rows_of_unequal_length_score_as_transformers_scores_each(shape: str) -> None:
+    model = llama(**SHAPES[shape])
+    assert fits(model)
+    texts = torch.randint(97, (3, 150), generator=torch.Generator().manual_seed(1))
+    with torch.inference_mode():
+        expected = model(input_ids=texts).logits
+        for network in networks(model):
+            starts = [5, 60, 131]
+            for row, start in enumerate(starts):
+                network.score(texts[row : row + 1, :start], [0], 1, slot=row)
+            for n in (1, 2, 7, 1, 1):
+                ids = torch.stack([texts[row, start : start + n] for row, start in enumerate(starts)])
+                found = network.score(ids, starts, n)
+                wanted = torch.stack([expected[row, start : start + n] for row, start in enumerate(starts)])
+                torch.testing.assert_close(found, wanted, atol=2e-4, rtol=1e-4)
+                starts = [start + n for start in starts]
+
+
+def test_what_was_written_is_overwritten_and_a_copied_row_goes_its_own_way() -> None:
+    model = llama()
+    texts = torch.randint(97, (2, 60), generator=torch.Generator().manual_seed(2))
+    texts[1, :20] = texts[0, :20]  # one text up to place 20
+    with torch.inference_mode():
+        expected = model(input_ids=texts).logits
+        for network in networks(model):
+            network.score(texts[:1, :40], [0], 1)
+            network.copy(0, 1, 20)
+            network.score(texts[:, 20:50], [20, 20], 1)
+            found = network.score(texts[:, 50:], [50, 50], 10)
+            torch.testing.assert_close(found, expected[:, 50:], atol=2e-4, rtol=1e-4)
+
+
+def test_models_beyond_the_packed_pass_go_to_transformers() -> None:
+    with torch.inference_mode():
+        assert isinstance(opener(llama(), 97)(), PackedLlama)
+        assert isinstance(opener(llama().bfloat16(), 97)(), PlainNetwork)
+        for change in ({"attention_bias": True}, {"mlp_bias": True}, {"hidden_act": "gelu"}):
+            assert not fits(llama(**change))
+
+
+@pytest.fixture(scope="module")
+def pair() -> Pair:
+    return load_pair(device="cpu", dtype="float32")
+
+
+def plain(pair: Pair) -> Pair:
+    """The same pair through transformers' forward pass."""
+    return replace(
+        pair,
+        open_target=partial(PlainNetwork, pair.target, pair.vocabulary_size),
+        open_drafter=partial(PlainNetwork, pair.drafter, pair.vocabulary_size),
+    )
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("packed", [True, False])
+def test_a_batch_answers_each_prefix_as_if_it_were_alone(pair: Pair, packed: bool, temperature: float) -> None:
+    """Prefixes that fork, finish, shrink and are new, as a dial map or a set of prompts asks for them."""
+    pair = pair if packed else plain(pair)
+    settings = Settings(temperature=temperature, gamma=4, seed=5)
+    rng = np.random.default_rng(0)
+    together = LocalSpeculator(pair, settings)
+    prompt = tuple(pair.tokenizer("Once upon a time, there was a little")["input_ids"])
+    prefixes = [prompt]
+    for step in range(9):
+        answers = together.speculate(prefixes)
+        longer = []
+        for prefix, answer in zip(prefixes, answers, strict=True):
+            (alone,) = LocalSpeculator(pair, settings).speculate([prefix])
+            np.testing.assert_array_equal(answer.speculation.tokens, alone.speculation.tokens)
+            np.testing.assert_allclose(answer.speculation.top_logits, alone.speculation.top_logits, atol=1e-3)
+            np.testing.assert_allclose(answer.speculation.draft_logits, alone.speculation.draft_logits, atol=1e-3)
+            for kept in {int(rng.integers(0, 5)), int(rng.integers(0, 5))}:  # where they differ the prefix forks
+                longer.append((*prefix, *map(int, answer.speculation.tokens[:kept]), int(rng.integers(5, 4000))))
+        rng.shuffle(longer)
+        prefixes = list(dict.fromkeys(map(tuple, longer)))[: 1 + step % 5]
+        if step == 5:
+            prefixes.append((17, 23))  # shares nothing
+
+
+def test_nothing_is_read_twice(pair: Pair) -> None:
+    """Of a prefix that was asked about before, and of its fork, only the new tokens are read."""
+
+    class Counting(PackedLlama):
+        read = 0
+
+        def score(self, tokens: torch.Tensor, *rest: object, **named: object) -> torch.Tensor:
+            self.read += tokens.numel()
+            return super().score(tokens, *rest, **named)  # type: ignore[arg-type]
+
+    network = Counting(pack(pair.target, pair.vocabulary_size))
+    model = CachedModel(network)
+    with torch.inference_mode():
+        prompt = tuple(range(5, 45))
+        model.logits(model.rewind([prompt]), 1)
+        assert network.read == 40
+        forks = [(*prompt, 50 + i) for i in range(3)]
+        model.logits(model.rewind(forks), 1)
+        assert network.read == 40 + 3
+        model.logits(model.rewind([(*forks[2], 7), (*forks[0], 8, 9)]), 1)
+        assert network.read == 43 + 4
