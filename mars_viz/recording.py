@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import importlib.metadata
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from os import PathLike
 from typing import TYPE_CHECKING
 
 from mars_viz.errors import BadInput
-from mars_viz.records import Round
+from mars_viz.records import Round, Speculation
 from mars_viz.rules import rule_named
 from mars_viz.run import Provenance, Run, Settings
 from mars_viz.walk import Ending, walk
@@ -104,25 +104,25 @@ class Recording:
 
     def run(self) -> Run:
         """The rounds so far as a run."""
+        return self.framed([round_.speculation for round_ in self._rounds], tuple(self._rounds))
+
+    def framed(self, speculations: Iterable[Speculation], rounds: tuple[Round, ...] = ()) -> Run:
+        """A run of these rounds, with the text of every token that occurs in the speculations."""
         from mars_viz.speculators.pieces import pieces_of
 
+        ids = set(self.prompt_ids)
+        for s in speculations:
+            for column in (s.tokens, s.top_ids, s.draft_ids, s.emissions):
+                ids.update(column.ravel().tolist())
         return Run(
             settings=self._settings,
             provenance=self._provenance(),
             prompt_ids=self.prompt_ids,
-            rounds=tuple(self._rounds),
-            pieces=pieces_of(self._pair.tokenizer, self._token_ids_in_records()),
+            rounds=rounds,
+            pieces=pieces_of(self._pair.tokenizer, ids),
             title=self._title,
             prompt=self._prompt,
         )
-
-    def _token_ids_in_records(self) -> set[int]:
-        found = set(self.prompt_ids)
-        for round_ in self._rounds:
-            s = round_.speculation
-            for ids in (s.tokens, s.top_ids, s.draft_ids, s.emissions):
-                found.update(ids.ravel().tolist())
-        return found
 
     def _provenance(self) -> Provenance:
         pair = self._pair

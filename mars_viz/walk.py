@@ -1,6 +1,7 @@
 """The decoding loop. There is one: live decoding, replay and comparison are this walk over different speculators.
 
-Knows speculations, rules and when a text ends; knows no models and no views.
+Knows speculations, rules and when a text ends; knows no models and no views. `dialmap` takes the same steps for every
+dial value at once.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from mars_viz.records import Round, Speculation, Timing
+from mars_viz.records import Decision, Round, Speculation, Timing, Verdicts
 from mars_viz.rules import Rule, settle
 
 
@@ -61,12 +62,16 @@ def walk(
     while not finished:
         began = time.perf_counter()
         (answer,) = speculator.speculate([prefix])
-        speculation = answer.speculation
-        verdicts = rule.judge(speculation)
-        decision = settle(speculation, verdicts, dial)
-        block = [*(int(speculation.tokens[node]) for node in decision.kept), decision.emitted]
-        tokens = ending.cut(block, written=len(prefix) - len(prompt))
-        prefix += tokens
-        finished = ending.reached(tokens, written=len(prefix) - len(prompt))
-        timing = replace(answer.timing, total=time.perf_counter() - began)
-        yield Round(speculation, verdicts, decision, tokens, timing)
+        verdicts = rule.judge(answer.speculation)
+        decision = settle(answer.speculation, verdicts, dial)
+        round_ = commit(answer, verdicts, decision, ending, written=len(prefix) - len(prompt))
+        prefix += round_.token_ids
+        finished = ending.reached(round_.token_ids, written=len(prefix) - len(prompt))
+        yield replace(round_, timing=replace(round_.timing, total=time.perf_counter() - began))
+
+
+def commit(answer: Answer, verdicts: Verdicts, decision: Decision, ending: Ending, written: int) -> Round:
+    """The round that a decision comes to, after a text of `written` tokens: the kept tokens and the emitted one, cut
+    where the text ends."""
+    block = [*(int(answer.speculation.tokens[node]) for node in decision.kept), decision.emitted]
+    return Round(answer.speculation, verdicts, decision, ending.cut(block, written), answer.timing)

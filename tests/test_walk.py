@@ -9,16 +9,16 @@ import pytest
 from factories import make_speculation, toy_run
 
 from mars_viz.errors import BadInput
+from mars_viz.recorded import RecordedSpeculator, answers_of
 from mars_viz.records import Outcome, Round
 from mars_viz.rules import RULES, rule_named, settle
 from mars_viz.run import Run
-from mars_viz.speculators.recorded import RecordedSpeculator
 from mars_viz.walk import Ending, walk
 
 
 def replay(run: Run, dial: float | None) -> list[Round]:
     ending = Ending(frozenset(run.provenance.eos_ids), run.settings.max_new_tokens)
-    return list(walk(RecordedSpeculator(run), rule_named(run.settings.rule), dial, run.prompt_ids, ending))
+    return list(walk(RecordedSpeculator(answers_of(run)), rule_named(run.settings.rule), dial, run.prompt_ids, ending))
 
 
 @pytest.mark.parametrize("rule", sorted(RULES))

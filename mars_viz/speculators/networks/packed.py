@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import embedding, scaled_dot_product_attention, silu
 from transformers import LlamaForCausalLM, PreTrainedModel
+from transformers.models.llama.modeling_llama import LlamaDecoderLayer
 
 TILE = 64
 """Keys are read in multiples of this."""
@@ -92,7 +93,7 @@ def pack(model: LlamaForCausalLM, vocabulary_size: int) -> Weights:
     )
 
 
-def _packed(layer: nn.Module, size: int) -> Layer:
+def _packed(layer: LlamaDecoderLayer, size: int) -> Layer:
     attention, mlp = layer.self_attn, layer.mlp
     order = torch.arange(size).view(2, -1).T.flatten()  # entries i and i + D/2, which turn together, become neighbours
     paired = [m.weight.view(-1, size, m.in_features)[:, order] for m in (attention.q_proj, attention.k_proj)]
@@ -129,10 +130,10 @@ class Window:
     def write(self, cache: Tensor, fresh: Tensor) -> None:
         """Keep the keys and values [B n, 2 G, D] of a layer; of a token that was computed twice, once."""
         rows, places = self.places
-        if isinstance(rows, int):
+        if isinstance(places, slice):
             cache[rows, places] = fresh[: places.stop - places.start]
         else:
-            cache[rows, places] = fresh.view(len(rows), -1, *fresh.shape[1:])[:, : places.shape[1]]
+            cache[rows, places] = fresh.view(len(places), -1, *fresh.shape[1:])[:, : places.shape[1]]
 
 
 class PackedLlama:

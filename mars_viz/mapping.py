@@ -1,0 +1,116 @@
+"""From a prompt to a dial map. Knows how to bring a pair, a rule and the interval walk together."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from os import PathLike
+from typing import TYPE_CHECKING
+
+from mars_viz.dialmap import Budget, DialMap, Progress, Span, explore, span_of
+from mars_viz.errors import BadInput
+from mars_viz.recording import Recording
+from mars_viz.rules import rule_named
+from mars_viz.run import Settings
+from mars_viz.walk import Answer, Ending
+
+if TYPE_CHECKING:
+    from mars_viz.speculators.loading import Pair
+
+
+def dial_map(
+    prompt: str,
+    *,
+    target: str | PathLike[str] | None = None,
+    drafter: str | PathLike[str] | None = None,
+    rule: str = "mars",
+    low: float | None = None,
+    high: float | None = None,
+    gamma: int = 6,
+    gammas: Sequence[int] | None = None,
+    temperature: float = 0.0,
+    top_p: float = 1.0,
+    top_k: int = 0,
+    seed: int = 0,
+    max_new_tokens: int = 128,
+    device: str = "auto",
+    dtype: str = "auto",
+    chat: bool = False,
+    budget: Budget | None = None,
+) -> DialMap:
+    """Every text that the rule's dial can make of `prompt` between `low` and `high` (None: the dial's ends), exactly.
+
+    `gammas` are the block lengths to map, none above `gamma` (None: `gamma` alone); they share their speculations. The
+    other arguments are those of `record`. A map cut short by its `budget` says where it is exact. Raises BadInput, with
+    the remedy, for anything that cannot be done.
+    """
+    settings = Settings(
+        rule=rule,
+        gamma=gamma,
+        temperature=temperature,
+        top_p=top_p,
+        top_k=top_k,
+        seed=seed,
+        max_new_tokens=max_new_tokens,
+    )
+    span = span_of(rule_named(rule), low, high, gammas or (gamma,))
+    from mars_viz.speculators.loading import load_pair
+
+    pair = load_pair(target, drafter, device=device, dtype=dtype)
+    return Mapping(pair, prompt, settings, span, chat=chat, budget=budget).finish()
+
+
+class Mapping:
+    """A map in the making: iterate it for its progress, stop whenever, and take the map so far."""
+
+    def __init__(
+        self,
+        pair: Pair,
+        prompt: str,
+        settings: Settings,
+        span: Span,
+        *,
+        chat: bool = False,
+        title: str = "",
+        budget: Budget | None = None,
+    ):
+        """Tokenise the prompt and check it against the context. Raises BadInput."""
+        if max(span.gammas) > settings.gamma:
+            raise BadInput(f"γ = {max(span.gammas)} is to be mapped, but only {settings.gamma} tokens are drafted.")
+        self._recording = Recording(pair, prompt, settings, chat=chat, title=title)
+        self._pair, self._settings, self._span, self._budget = pair, settings, span, budget
+        self._answers: dict[tuple[int, ...], Answer] = {}
+        self._passes = 0
+        self._seconds = 0.0
+
+    def __iter__(self) -> Iterator[Progress]:
+        """Map to the end, a batched pass at a time. Raises BadInput when the device runs out of memory."""
+        from mars_viz.speculators.local import LocalSpeculator
+
+        speculator = LocalSpeculator(self._pair, self._settings)
+        prompt = self._recording.prompt_ids
+        ending = Ending(self._pair.eos_ids, self._settings.max_new_tokens)
+        rule = rule_named(self._settings.rule)
+        began = time.perf_counter()
+        speculator.prefill(prompt)
+        for progress in explore(speculator, rule, self._span, prompt, ending, self._answers, self._budget):
+            self._passes = progress.passes
+            self._seconds += time.perf_counter() - began
+            yield progress
+            began = time.perf_counter()
+
+    def finish(self) -> DialMap:
+        """Map to the end and return the map."""
+        for _ in self:
+            pass
+        return self.map()
+
+    def map(self) -> DialMap:
+        """The map so far."""
+        return DialMap(
+            frame=self._recording.framed(answer.speculation for answer in self._answers.values()),
+            span=self._span,
+            answers=dict(self._answers),
+            passes=self._passes,
+            seconds=self._seconds,
+        )

@@ -1,0 +1,62 @@
+"""Answers that were given before as a speculator: a recorded run or map is walked again without models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from mars_viz.errors import BadInput
+from mars_viz.records import Speculation
+from mars_viz.run import Run
+from mars_viz.walk import Answer
+
+
+class RecordedSpeculator:
+    """Answers the prefixes that were asked about once, for any γ up to the one that was drafted."""
+
+    def __init__(self, answers: Mapping[tuple[int, ...], Answer], gamma: int | None = None):
+        self._answers = answers
+        self._gamma = gamma
+
+    def speculate(self, prefixes: Sequence[tuple[int, ...]]) -> list[Answer]:
+        """The recorded answers. Raises BadInput for a prefix that was never asked about."""
+        unknown = next((prefix for prefix in prefixes if prefix not in self._answers), None)
+        if unknown is not None:
+            raise BadInput(
+                f"The run does not hold what comes after those {len(unknown)} tokens, since its text parts before "
+                "there; decode the prompt anew at this dial value."
+            )
+        found = [self._answers[prefix] for prefix in prefixes]
+        if self._gamma is None:
+            return found
+        return [replace(answer, speculation=shortened(answer.speculation, self._gamma)) for answer in found]
+
+
+def answers_of(run: Run) -> dict[tuple[int, ...], Answer]:
+    """What the run was answered at each prefix it passed through."""
+    answers: dict[tuple[int, ...], Answer] = {}
+    prefix = run.prompt_ids
+    for round_ in run.rounds:
+        answers[prefix] = Answer(round_.speculation, round_.timing)
+        prefix += round_.token_ids
+    return answers
+
+
+def shortened(speculation: Speculation, gamma: int) -> Speculation:
+    """What a drafter told to draft only `gamma` tokens would have left: a chain's first nodes and their rows.
+
+    Draws, coins and samples are keyed by place, so they are the ones that it would have seen.
+    """
+    drafted = len(speculation)
+    if gamma >= drafted:
+        return speculation
+    lengths = {drafted: gamma, drafted + 1: gamma + 1}
+    arrays = {name: getattr(speculation, name) for name in Speculation.__slots__}
+    cut: dict[str, Any] = {
+        name: array[: lengths[len(array)]] for name, array in arrays.items() if isinstance(array, np.ndarray)
+    }
+    cut["block_mass"] = np.append(cut["block_mass"][:-1], 0.0)  # nothing was drafted below the last one
+    return replace(speculation, **cut)

@@ -1,0 +1,225 @@
+"""The dial map against brute force: at any dial value it says what a walk of its own says, token for token."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields
+
+import numpy as np
+import pytest
+from factories import ToySpeculator
+
+import mars_viz
+from mars_viz.dialmap import Budget, DialMap, Span, explore, span_of
+from mars_viz.errors import BadInput
+from mars_viz.mapping import Mapping
+from mars_viz.recorded import shortened
+from mars_viz.recording import Recording
+from mars_viz.records import Speculation
+from mars_viz.rules import RULES, rule_named
+from mars_viz.run import Piece, Provenance, Run, Settings
+from mars_viz.speculators.loading import Pair, load_pair
+from mars_viz.walk import Answer, Ending, walk
+
+PROMPT = (1, 2, 3)
+MAPPED = sorted(name for name, rule in RULES.items() if rule.dial is not None)
+
+
+class Counting(ToySpeculator):
+    """Notes what it was asked, batch by batch."""
+
+    def __init__(self, settings: Settings, **model: int):
+        super().__init__(settings, **model)
+        self.batches: list[list[tuple[int, ...]]] = []
+
+    def speculate(self, prefixes: list[tuple[int, ...]]) -> list[Answer]:  # type: ignore[override]
+        self.batches.append(list(prefixes))
+        return super().speculate(prefixes)
+
+
+def toy_map(
+    settings: Settings,
+    low: float | None = None,
+    high: float | None = None,
+    gammas: tuple[int, ...] | None = None,
+    budget: Budget | None = None,
+    model_seed: int = 0,
+) -> tuple[DialMap, Counting]:
+    speculator = Counting(settings, model_seed=model_seed)
+    rule = rule_named(settings.rule)
+    span = span_of(rule, low, high, gammas or (settings.gamma,))
+    answers: dict[tuple[int, ...], Answer] = {}
+    ending = Ending(frozenset({0}), settings.max_new_tokens)
+    for _ in explore(speculator, rule, span, PROMPT, ending, answers, budget):
+        pass
+    frame = Run(
+        settings=settings,
+        provenance=Provenance(eos_ids=(0,), vocabulary_size=32),
+        prompt_ids=PROMPT,
+        rounds=(),
+        pieces={i: Piece(b" w") for i in range(32)},
+    )
+    return DialMap(frame, span, answers, len(speculator.batches), 0.0), speculator
+
+
+def alone(settings: Settings, dial: float, model_seed: int = 0) -> list[tuple[int, ...]]:
+    """Token ids of each round of an independent walk."""
+    ending = Ending(frozenset({0}), settings.max_new_tokens)
+    speculator = ToySpeculator(settings, model_seed=model_seed)
+    return [r.token_ids for r in walk(speculator, rule_named(settings.rule), dial, PROMPT, ending)]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("rule", MAPPED)
+def test_the_map_is_what_independent_walks_are(rule: str, temperature: float) -> None:
+    """200 random dial values a case, every boundary, and the floats on either side of it."""
+    for model_seed, gamma in ((0, 4), (1, 1), (2, 7)):
+        settings = Settings(rule=rule, temperature=temperature, gamma=gamma, max_new_tokens=24, seed=model_seed)
+        made, _ = toy_map(settings, model_seed=model_seed)
+        dials = np.random.default_rng(3).uniform(made.span.low, made.span.high, 200 // 3 + 1).tolist()
+        for segment in made.segments:
+            for edge in (segment.low, segment.high):
+                dials += [edge, math.nextafter(edge, -math.inf), math.nextafter(edge, math.inf)]
+        for dial in dials:
+            if made.span.low <= dial <= made.span.high:
+                expected = alone(settings, dial, model_seed)
+                found = made.segment(dial)
+                assert [r.token_ids for r in found.rounds] == expected
+                assert [r.token_ids for r in made.at(dial).rounds] == expected
+
+
+@pytest.mark.parametrize(("rule", "model_seed"), [("mars", 0), ("mars", 1), ("mars-sampling", 0), ("mars-sampling", 3)])
+def test_neighbouring_segments_differ_and_fill_the_span(rule: str, model_seed: int) -> None:
+    made, _ = toy_map(Settings(rule=rule, temperature=0.7, max_new_tokens=40), 0.4, 1.0, model_seed=model_seed)
+    segments = made.segments
+    assert len(segments) > 1
+    assert segments[0].low == 0.4
+    assert segments[-1].high == 1.0
+    for one, other in zip(segments, segments[1:], strict=False):
+        assert one.high == other.low
+        assert [(r.token_ids, r.kept) for r in one.rounds] != [(r.token_ids, r.kept) for r in other.rounds]
+    assert made.complete
+    assert made.exact_ranges() == ((0.4, 1.0),)
+
+
+def test_no_prefix_is_asked_about_twice_and_branches_advance_together() -> None:
+    made, speculator = toy_map(Settings(rule="mars", max_new_tokens=40, gamma=5))
+    asked = [prefix for batch in speculator.batches for prefix in batch]
+    assert len(asked) == len(set(asked)) == len(made.answers)
+    assert len(speculator.batches) == max(len(segment.rounds) for segment in made.segments)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("rule", ["mars", "mars-sampling", "mars-code"])
+def test_every_shorter_block_length_is_exact_too(rule: str, temperature: float) -> None:
+    settings = Settings(rule=rule, temperature=temperature, gamma=5, max_new_tokens=24, seed=1)
+    made, speculator = toy_map(settings, 0.5, 1.0, gammas=(1, 2, 3, 4, 5))
+    asked = [prefix for batch in speculator.batches for prefix in batch]
+    assert len(asked) == len(set(asked))
+    for gamma in made.span.gammas:
+        shorter = Settings(rule=rule, temperature=temperature, gamma=gamma, max_new_tokens=24, seed=1)
+        edges = [segment.low for segment in made.segments_for(gamma)]
+        for dial in [*np.random.default_rng(gamma).uniform(0.5, 1.0, 30).tolist(), *edges]:
+            expected = alone(shorter, dial)
+            assert [r.token_ids for r in made.segment(dial, gamma).rounds] == expected
+            run = made.at(dial, gamma)
+            assert [r.token_ids for r in run.rounds] == expected
+            assert run.settings.gamma == gamma
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_a_shortened_block_is_the_block_of_a_shorter_draft(temperature: float) -> None:
+    """All but what a row that judges nothing would have emitted after a rejection, which no walk asks for."""
+    long, short = (
+        ToySpeculator(Settings(temperature=temperature, gamma=gamma)).speculate([PROMPT])[0].speculation
+        for gamma in (6, 2)
+    )
+    cut = shortened(long, 2)
+    for field in fields(Speculation):
+        ours, theirs = getattr(cut, field.name), getattr(short, field.name)
+        if field.name.startswith("emission"):
+            ours, theirs = np.delete(ours.ravel(), [10, 11]), np.delete(theirs.ravel(), [10, 11])
+        np.testing.assert_array_equal(ours, theirs, err_msg=field.name)
+
+
+def test_a_map_cut_short_says_where_it_is_exact() -> None:
+    settings = Settings(rule="mars", max_new_tokens=60, gamma=3)
+    whole, _ = toy_map(settings)
+    cut, speculator = toy_map(settings, budget=Budget(branches=1, passes=40))
+    assert len(speculator.batches) == 40
+    assert all(len(batch) == 1 for batch in speculator.batches)
+    assert not cut.complete
+    ((low, high),) = cut.exact_ranges()
+    assert 0 < low < high == 1.0  # the strict end comes first
+    for dial in np.linspace(low, high, 20).tolist():
+        assert cut.at(dial).token_ids == whole.at(dial).token_ids
+    with pytest.raises(BadInput, match="cut short"):
+        cut.at(0.0)
+    so_far = cut.segment(0.0).token_ids
+    assert so_far == whole.at(0.0).token_ids[: len(so_far)]
+    nothing, _ = toy_map(settings, budget=Budget(seconds=0.0))
+    assert nothing.exact_ranges() == ()
+    assert math.isnan(nothing.segments[0].tau)
+
+
+def test_what_cannot_be_mapped_is_refused() -> None:
+    mars = rule_named("mars")
+    with pytest.raises(BadInput, match="no dial"):
+        span_of(rule_named("strict"), None, None, (6,))
+    with pytest.raises(BadInput, match="smaller value first"):
+        span_of(mars, 0.9, 0.5, (6,))
+    with pytest.raises(BadInput, match="between 0 and 1"):
+        span_of(mars, 0.5, 1.5, (6,))
+    with pytest.raises(BadInput, match="block lengths"):
+        span_of(mars, 0.5, 1.0, ())
+    made, _ = toy_map(Settings(rule="mars", max_new_tokens=8), 0.5, 0.9)
+    with pytest.raises(BadInput, match="goes from 0.5 to 0.9"):
+        made.at(0.95)
+    with pytest.raises(BadInput, match="γ = 2 is not on the map"):
+        made.segments_for(2)
+    assert Span(0.5, 0.9, (6,)) == made.span
+
+
+@pytest.fixture(scope="module")
+def pair() -> Pair:
+    return load_pair(device="cpu", dtype="float32")
+
+
+@pytest.mark.parametrize(
+    ("prompt", "settings"),
+    [
+        ("Once upon a time, there was a little girl", Settings(rule="mars", max_new_tokens=48)),
+        ("The frog wanted to", Settings(rule="mars-sampling", temperature=0.8, seed=3, max_new_tokens=48, gamma=4)),
+    ],
+)
+def test_a_map_of_real_models_is_what_separate_runs_are(pair: Pair, prompt: str, settings: Settings) -> None:
+    """Random dial values, and either side of every boundary, as near as the arithmetic of another batch may move it."""
+    span = span_of(rule_named(settings.rule), 0.5, 1.0, (2, settings.gamma))
+    made = Mapping(pair, prompt, settings, span).finish()
+    assert made.complete
+    for gamma in span.gammas:
+        dials = np.random.default_rng(0).uniform(0.5, 1.0, 25).tolist()
+        dials += [segment.low + side for segment in made.segments_for(gamma)[1:] for side in (-1e-5, 1e-5)]
+        for dial in dials:
+            if any(abs(dial - segment.low) < 5e-6 for segment in made.segments_for(gamma)[1:]):
+                continue  # another boundary lies as near
+            changed = Settings(
+                rule=settings.rule,
+                temperature=settings.temperature,
+                seed=settings.seed,
+                max_new_tokens=settings.max_new_tokens,
+                gamma=gamma,
+                dial=dial,
+            )
+            run = Recording(pair, prompt, changed).finish()
+            assert made.at(dial, gamma).token_ids == run.token_ids
+            assert len(made.segment(dial, gamma).rounds) == len(run.rounds)
+
+
+def test_the_python_api_makes_a_map() -> None:
+    made = mars_viz.dial_map("Once upon a time", low=0.8, high=1.0, max_new_tokens=16, gammas=(1, 3), gamma=3)
+    assert made.passes <= 16
+    assert made.at(1.0).token_ids == mars_viz.record("Once upon a time", rule="strict", max_new_tokens=16).token_ids
+    assert {segment.complete for segment in made.segments} == {True}
+    with pytest.raises(BadInput, match="only 3 tokens are drafted"):
+        mars_viz.dial_map("Once", gamma=3, gammas=(5,))
