@@ -1,0 +1,104 @@
+"""How many drafted tokens were accepted, step by step: all that acceptance figures are made of, logits not needed.
+
+Knows records; knows no engine's formulas and no files. A step is one verification of a draft, a round of a run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from mars_viz.errors import BadInput
+from mars_viz.run import Run
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptanceCounts:
+    """The counts of one request."""
+
+    name: str
+    """For lists."""
+    accepted: np.ndarray
+    """int64 [R]; drafted tokens that verification accepted in each step, the text's end not yet cut off."""
+    drafted: np.ndarray | None
+    """int64 [R]; drafted tokens of each step; None where only their sum is known."""
+    drafted_total: int
+    """Their sum."""
+    gamma: int
+    """Tokens drafted in a step at most."""
+    completion_tokens: int | None
+    """Tokens of the text, its end cut off; None where it is not known."""
+    ordered: bool = True
+    """False where the steps' order is lost, as in a histogram."""
+
+    def __post_init__(self) -> None:
+        """Raise BadInput for counts that contradict each other."""
+        accepted = self.accepted
+        most = np.full(len(accepted), self.gamma) if self.drafted is None else self.drafted
+        if (
+            len(most) != len(accepted)
+            or not np.all((accepted >= 0) & (accepted <= most) & (most <= self.gamma))
+            or not int(accepted.sum()) <= self.drafted_total <= int(most.sum())
+            or (self.drafted is not None and int(most.sum()) != self.drafted_total)
+            or (self.completion_tokens or 0) < 0
+        ):
+            raise BadInput(f"The acceptance counts of {self.name!r} contradict each other. Export them again.")
+
+    @property
+    def steps(self) -> int:
+        """Target passes, those without a draft included."""
+        return len(self.accepted)
+
+    @property
+    def drafts(self) -> int:
+        """Steps that had a draft to verify; where only sums are known, all of them."""
+        return self.steps if self.drafted is None else int(np.count_nonzero(self.drafted))
+
+    @property
+    def accepted_total(self) -> int:
+        """Accepted drafted tokens."""
+        return int(self.accepted.sum())
+
+
+def acceptance_counts(run: Run, name: str | None = None) -> AcceptanceCounts:
+    """The run's counts at its own dial. Drafted tokens of a tree are counted as nodes."""
+    drafted = np.array([len(round_.speculation) for round_ in run.rounds], np.int64)
+    return AcceptanceCounts(
+        name=name or run.title or " ".join(run.prompt.split())[:60] or "run",
+        accepted=np.array([len(round_.decision.kept) for round_ in run.rounds], np.int64),
+        drafted=drafted,
+        drafted_total=int(drafted.sum()),
+        gamma=max(run.settings.gamma, int(drafted.max(initial=0))),
+        completion_tokens=len(run.token_ids),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PositionRates:
+    """Acceptance by position in the block, all requests pooled; [γ], NaN where the denominator is 0."""
+
+    unconditional: np.ndarray
+    """Position i: drafts of which the first i tokens were accepted / drafts. vLLM, llama.cpp."""
+    conditional: np.ndarray
+    """Position i: drafts of which the first i tokens were accepted / those of which the first i - 1 were."""
+    joint: np.ndarray
+    """Position i: the product of the conditional rates up to i. Equals `unconditional` over the same drafts."""
+
+
+def position_rates(requests: tuple[AcceptanceCounts, ...]) -> PositionRates:
+    """The rates of these requests together."""
+    gamma = max((request.gamma for request in requests), default=0)
+    reached = np.zeros(gamma + 1, np.int64)  # [γ + 1]; drafts with at least i accepted tokens
+    for request in requests:
+        exact = np.bincount(request.accepted, minlength=gamma + 1)
+        reached += np.cumsum(exact[::-1])[::-1]
+    reached[0] = sum(request.drafts for request in requests)
+    unconditional, conditional = _shares(reached[1:], reached[:1]), _shares(reached[1:], reached[:-1])
+    dead = np.cumsum(reached[1:] == 0) > 0  # past the first 0 the conditional rates are not defined, the product is 0
+    product = np.cumprod(np.where(dead, 0.0, conditional))
+    return PositionRates(unconditional, conditional, product if reached[0] else np.full(gamma, np.nan))
+
+
+def _shares(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    return np.divide(part, whole, out=np.full(len(part), np.nan), where=np.broadcast_to(whole, part.shape) > 0)

@@ -1,0 +1,257 @@
+"""How engines and papers define acceptance: every formula, with its source.
+
+Knows counts and formulas; `engines` applies them. The formulas were read in the sources named at each
+(Evidence.READ), or are taken from the catalogue of definitions (Evidence.CATALOGUE).
+
+Two things no formula can show: an engine's completion count includes the token that its prefill emits, a run's does
+not, because here the first token comes from the first round; and engines count accepted tokens before the text is
+cut at its end, as `AcceptanceCounts.accepted` does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from mars_viz.analysis.counts import AcceptanceCounts
+
+Requests = tuple[AcceptanceCounts, ...]
+
+
+class Bonus(Enum):
+    """Whether the token that the target adds itself, correction or bonus, is counted."""
+
+    LENGTH = "in the length only"
+    LENGTH_AND_RATE = "in the length and the rate"
+    NOT = "not counted"
+    """Drafted tokens only."""
+
+
+class Pooling(Enum):
+    """How requests are put together."""
+
+    POOLED = "pooled: sums over all requests, so long ones count more"
+    MEAN = "mean of requests: each counts the same"
+
+
+class ByPosition(Enum):
+    """What is reported for each position in the block."""
+
+    UNCONDITIONAL = "unconditional"
+    """Of all drafts."""
+    CONDITIONAL_AND_JOINT = "conditional and joint"
+    """Of those accepted so far, and the products of these."""
+    NOTHING = "not reported"
+
+
+class Evidence(Enum):
+    """How a formula was learnt."""
+
+    READ = "read in the source"
+    CATALOGUE = "taken from the catalogue"
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """How one engine or paper counts acceptance."""
+
+    engine: str
+    """As people call it."""
+    bonus: Bonus
+    """Whether the target's own token is counted."""
+    pooling: Pooling
+    """How requests are put together."""
+    by_position: ByPosition
+    """What it reports for each position."""
+    length: Callable[[Requests], float] | None
+    """Acceptance length of pooled requests, or of one alone; None where it reports none."""
+    length_formula: str
+    """In words; empty where it reports none."""
+    rate: Callable[[Requests], float] | None
+    """Acceptance rate, likewise."""
+    rate_formula: str
+    """In words; empty where it reports none."""
+    source: str
+    """File and version, or paper."""
+    evidence: Evidence
+    """How well it was read."""
+    note: str = ""
+    """What else makes its number differ."""
+
+
+def _ratio(part: float, whole: float) -> float:
+    return part / whole if whole else math.nan
+
+
+def _accepted(requests: Requests) -> int:
+    return sum(request.accepted_total for request in requests)
+
+
+def _drafted(requests: Requests) -> int:
+    return sum(request.drafted_total for request in requests)
+
+
+def _steps(requests: Requests) -> int:
+    return sum(request.steps for request in requests)
+
+
+def _completion(requests: Requests) -> float:
+    """NaN where one of them is not known."""
+    known = [request.completion_tokens for request in requests]
+    return sum(math.nan if tokens is None else tokens for tokens in known)
+
+
+def _per_draft(requests: Requests) -> float:
+    return 1 + _ratio(_accepted(requests), sum(request.drafts for request in requests))
+
+
+def _per_forward(requests: Requests) -> float:
+    return _ratio(_accepted(requests) + _steps(requests), _steps(requests))
+
+
+def _of_drafted(requests: Requests) -> float:
+    return _ratio(_accepted(requests), _drafted(requests))
+
+
+def _of_root_and_drafted(requests: Requests) -> float:
+    slots = sum(request.steps * (request.gamma + 1) for request in requests)
+    return _ratio(_accepted(requests) + _steps(requests), slots)
+
+
+def _of_nominal(requests: Requests) -> float:
+    return _ratio(_accepted(requests), sum(request.steps * request.gamma for request in requests))
+
+
+def _completion_per_step(requests: Requests) -> float:
+    return _ratio(_completion(requests), _steps(requests))
+
+
+def _of_completion(requests: Requests) -> float:
+    return _ratio(_accepted(requests), _completion(requests))
+
+
+DEFINITIONS: tuple[Definition, ...] = (
+    Definition(
+        "vLLM",
+        Bonus.LENGTH,
+        Pooling.POOLED,
+        ByPosition.UNCONDITIONAL,
+        _per_draft,
+        "1 + accepted / drafts",
+        _of_drafted,
+        "accepted / drafted tokens",
+        "vllm/v1/spec_decode/metrics.py at 016a858; the per-request acceptance metrics page of its documentation",
+        Evidence.READ,
+        "A step without a drafted token is no draft.",
+    ),
+    Definition(
+        "SGLang, scheduler",
+        Bonus.LENGTH_AND_RATE,
+        Pooling.POOLED,
+        ByPosition.NOTHING,
+        _per_forward,
+        "(accepted + batch) / forwards",
+        _of_root_and_drafted,
+        "(accepted + bonus) / (forwards × draft tokens)",
+        "python/sglang/srt/observability/scheduler_metrics_mixin.py at 00eef54",
+        Evidence.READ,
+        "Its draft tokens include the root of the tree, so for a chain they are γ + 1. The log shows a window of "
+        "batches, not the whole run.",
+    ),
+    Definition(
+        "SGLang, per request",
+        Bonus.LENGTH,
+        Pooling.MEAN,
+        ByPosition.NOTHING,
+        _completion_per_step,
+        "completion tokens / verify count",
+        _of_nominal,
+        "accepted / (verify count × (draft tokens - 1))",
+        "spec_accept_length and spec_accept_rate in a response's meta_info; an excerpt of the function that makes them",
+        Evidence.READ,
+        "Newer versions divide the rate by the tokens that were really drafted.",
+    ),
+    Definition(
+        "TensorRT-LLM",
+        Bonus.LENGTH,
+        Pooling.POOLED,
+        ByPosition.NOTHING,
+        _per_draft,
+        "(accepted + requests) / requests, requests with a draft, in each iteration",
+        None,
+        "",
+        "specDecodingStats of its iteration statistics; an excerpt of the PyTorch executor that makes them",
+        Evidence.READ,
+        "Pooled over iterations it is vLLM's length. It reports accepted and drafted tokens, but no rate.",
+    ),
+    Definition(
+        "llama.cpp",
+        Bonus.LENGTH,
+        Pooling.POOLED,
+        ByPosition.UNCONDITIONAL,
+        _per_draft,
+        "1 + accepted / steps",
+        _of_drafted,
+        "accepted / generated drafted tokens",
+        "ggml-org/llama.cpp pull request 24536; an excerpt of the server's print_timings",
+        Evidence.READ,
+        "The server's log has it for each request, its statistics for all of them.",
+    ),
+    Definition(
+        "specdec_bench",
+        Bonus.LENGTH,
+        Pooling.MEAN,
+        ByPosition.CONDITIONAL_AND_JOINT,
+        _completion_per_step,
+        "mean over turns of tokens / streamed steps",
+        None,
+        "",
+        "examples/specdec_bench/specdec_bench/metrics/acceptance_rate.py of NVIDIA Model-Optimizer at a2fbac7",
+        Evidence.READ,
+        "Its rates are keyed by emitted tokens, bonus included: its key k is position k - 1 here. It counts streamed "
+        "pieces, so the prefill's token is a step of length 1, and the end of text is left out.",
+    ),
+    Definition(
+        "SpecForge",
+        Bonus.LENGTH,
+        Pooling.MEAN,
+        ByPosition.NOTHING,
+        _completion_per_step,
+        "mean over requests of completion tokens / verify count",
+        None,
+        "",
+        "specforge/benchmarks/sglang.py at a6b6b02",
+        Evidence.READ,
+        "Its older benchmarks/benchmarker/utils.py pools the requests of a run, then averages runs.",
+    ),
+    Definition(
+        "EAGLE",
+        Bonus.LENGTH,
+        Pooling.POOLED,
+        ByPosition.NOTHING,
+        _per_forward,
+        "tokens / forwards",
+        None,
+        "",
+        "τ of its papers; the counters in eagle/model/ea_model.py and eagle/model/utils.py at cb7e084 were read",
+        Evidence.CATALOGUE,
+        "Tokens after the end of text and past the limit are counted. Its logs hold the last forward's index from 0, "
+        "one less than the forwards.",
+    ),
+    Definition(
+        "LM Studio",
+        Bonus.NOT,
+        Pooling.POOLED,
+        ByPosition.NOTHING,
+        None,
+        "",
+        _of_completion,
+        "accepted drafted tokens / predicted output tokens",
+        "lmstudio.ai/docs/python/llm-prediction/speculative-decoding",
+        Evidence.READ,
+        "A share of the output, not of the draft: it stays below 1 - 1/(γ + 1) however good the drafter is.",
+    ),
+)
+"""Every definition, in the order of the table."""

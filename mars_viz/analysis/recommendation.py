@@ -1,0 +1,212 @@
+"""Which dial value to choose: the loosest whose accuracy loss is shown to be small, or how many prompts are missing.
+
+Knows right and wrong per prompt and segment of the dial; knows no rules, no runs and no figures.
+
+Segments are tried from the strict end outwards, and the first that cannot be shown to be good ends the search. Tests
+in an order fixed beforehand, stopped at the first failure, keep the chance that the chosen setting is bad at
+1 - confidence, however many there are (Bauer 1991, Statistics in Medicine 10:871-890). The strict end's own segment
+is tried as well: its looser values behave like strict on these prompts, which says little if there are few.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import Enum
+from statistics import NormalDist
+
+import numpy as np
+
+from mars_viz.analysis.intervals import prompts_needed
+from mars_viz.analysis.steps import Steps
+from mars_viz.errors import BadInput
+
+_DECIMALS = range(3, 18)
+"""Of a dial value in the sentence: three, and more only where a segment is that narrow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Graded:
+    """What became of every prompt along the dial."""
+
+    steps: Steps
+    """Values bool [P, S]: the prompt's text is right on the segment."""
+    strict: int
+    """The segment that holds the rule's strict end: the first or the last."""
+
+    def __post_init__(self) -> None:
+        """Raise BadInput where this is no table of right and wrong with a strict end."""
+        values = self.steps.values
+        if values.ndim != 2 or not len(values) or not np.isin(values, (0, 1)).all():
+            raise BadInput("A recommendation needs right or wrong for each prompt and segment. Use a graded set.")
+        if self.strict not in (0, len(self.steps) - 1):
+            raise BadInput(f"Segment {self.strict} is not an end of the dial. Name the one at the strict end.")
+
+    @property
+    def outwards(self) -> range:
+        """The segments from the strict end to the loosest."""
+        count = len(self.steps)
+        return range(count) if self.strict == 0 and count > 1 else range(count - 1, -1, -1)
+
+    def changed(self) -> list[Changed]:
+        """For each segment, in the dial's order, how its grades differ from strict."""
+        right = self.steps.values.astype(bool)  # [P, S]
+        strict = right[:, [self.strict]]
+        lost, won = np.count_nonzero(strict & ~right, axis=0), np.count_nonzero(~strict & right, axis=0)
+        return [Changed(int(b), int(c), len(right)) for b, c in zip(lost, won, strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """How the grades of two settings differ on the same prompts."""
+
+    lost: int
+    """Prompts that only the strict setting gets right."""
+    won: int
+    """Prompts that only the other setting gets right."""
+    prompts: int
+    """All of them."""
+
+    @property
+    def loss(self) -> float:
+        """Accuracy lost, as a share."""
+        return (self.lost - self.won) / self.prompts
+
+    @property
+    def discordant_share(self) -> float:
+        """Prompts that the two grade differently, as a share."""
+        return (self.lost + self.won) / self.prompts
+
+
+class Finding(Enum):
+    """What the evidence says."""
+
+    RECOMMENDED = "recommended"
+    """A setting is shown to be good enough."""
+    NOT_ENOUGH = "not enough prompts to tell"
+    """None is, not even one that changed no grade."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """An answer in one sentence, with its numbers."""
+
+    finding: Finding
+    """Which answer it is."""
+    sentence: str
+    """For people."""
+    dial: float | None
+    """The loosest good value, with few decimals; None unless recommended."""
+    segment: int | None
+    """The segment that it lies in; None unless recommended."""
+    changed: Changed | None
+    """How its grades differ from strict; None unless recommended."""
+    bound: float
+    """The accuracy loss, as a share, is at most this with the confidence asked for: at the dial, or where none is
+    recommended at a setting that changes no grade."""
+    prompts_needed: int | None
+    """About how many it takes to tell of the next looser segment; None where there is none, or where it loses more
+    than the limit on these prompts already."""
+
+
+def recommend(
+    graded: Graded, points: float, confidence: float = 0.95, *, symbol: str = "dial", seed: int = 0
+) -> Recommendation:
+    """The loosest dial value whose accuracy loss is at most `points` percentage points with this confidence.
+
+    `symbol` names the dial in the sentence. Raises BadInput for a limit or a confidence that is none.
+    """
+    if not (0 < points <= 100 and 0.5 <= confidence < 1):
+        raise BadInput("The loss is above 0 and at most 100 points, the confidence from 0.5 to below 1. Mend them.")
+    changed, order = graded.changed(), graded.outwards
+    bounds = {each: loss_bound(each, confidence, seed=seed) for each in set(changed)}
+    bad = (place for place, segment in enumerate(order) if bounds[changed[segment]] > points / 100)
+    stop = next(bad, len(order))
+    following = changed[order[stop]] if stop < len(order) else None
+    if stop == 0:
+        mildest = changed[order[min(1, len(order) - 1)]]
+        needed = prompts_needed(points, confidence, mildest.discordant_share)
+        sentence = (
+            "Not enough prompts to tell whether any setting looser than strict keeps the accuracy loss within "
+            f"{_points(points)} with {100 * confidence:.4g} % confidence: there are {mildest.prompts}, "
+            f"about {_round(needed)} are needed."
+        )
+        return Recommendation(Finding.NOT_ENOUGH, sentence, None, None, None, bounds[changed[graded.strict]], needed)
+    segment = order[stop - 1]
+    dial, best = _loosest(graded, segment), changed[segment]
+    sentence = (
+        f"{symbol} = {dial!r} is the loosest setting whose accuracy loss is at most {_points(points)} with "
+        f"{100 * confidence:.4g} % confidence: of {best.prompts} prompts it loses {best.lost} and wins {best.won} "
+        "against strict."
+    )
+    needed_next = None
+    if following is not None and following.loss < points / 100:
+        margin = min(points - 100 * following.loss, 100.0)
+        needed_next = max(best.prompts + 1, prompts_needed(margin, confidence, following.discordant_share))
+    return Recommendation(Finding.RECOMMENDED, sentence, dial, segment, best, bounds[best], needed_next)
+
+
+def loss_bound(changed: Changed, confidence: float, *, resamples: int = 10_000, seed: int = 0) -> float:
+    """One-sided upper bound of the accuracy loss, as a share: the larger of the paired bootstrap's and the score bound.
+
+    Drawing prompts with replacement draws (lost, won, same) from a multinomial law with their shares, so that is what
+    is drawn; the bound is the replicates' quantile. Where few prompts changed it is too low, and 0 where none did, and
+    the score bound takes over.
+    """
+    lost, won, prompts = changed.lost, changed.won, changed.prompts
+    shares = np.array([lost, won, prompts - lost - won]) / prompts
+    drawn = np.random.default_rng(seed).multinomial(prompts, shares, size=resamples)  # [resamples, 3]
+    bootstrap = float(np.quantile((drawn[:, 0] - drawn[:, 1]) / prompts, confidence, method="higher"))
+    return max(bootstrap, score_bound(changed, confidence))
+
+
+def score_bound(changed: Changed, confidence: float) -> float:
+    """Upper end of the score interval for a difference of paired shares.
+
+    Tango 1998, Statistics in Medicine 17:891-908: the d with
+
+        (lost - won - n d) / √(n (2 q + d (1 - d))) = -z
+
+    where q is the most likely share of won prompts given d, a root of 2n q² + (d (2n - lost + won) - lost - won) q
+    - won d (1 - d). Where nothing changed, that is z² / (n + z²).
+    """
+    z = NormalDist().inv_cdf(confidence)
+    low, high = changed.loss, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        if _score(changed, middle) > -z:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _score(changed: Changed, d: float) -> float:
+    lost, won, n = changed.lost, changed.won, changed.prompts
+    half = (d * (2 * n - lost + won) - lost - won) / 2
+    q = (math.sqrt(max(0.0, half * half + 2 * n * won * d * (1 - d))) - half) / (2 * n)
+    variance = n * (2 * q + d * (1 - d))
+    return (lost - won - n * d) / math.sqrt(variance) if variance > 0 else -math.inf
+
+
+def _loosest(graded: Graded, segment: int) -> float:
+    """The value of the segment furthest from strict, with as few decimals as keep it inside; at least three."""
+    low, high = graded.steps.edges[segment : segment + 2].tolist()
+    low_is_loose, last = graded.outwards.step < 0, segment == len(graded.steps) - 1
+    for decimals in _DECIMALS:
+        scale = 10.0**decimals
+        loose = low * scale if low_is_loose else high * scale
+        for count in (round(loose), math.ceil(loose) if low_is_loose else math.ceil(loose) - 1):
+            if low <= count / scale < high or (last and count / scale == high):
+                return count / scale
+    return low if low_is_loose else high if last else math.nextafter(high, low)
+
+
+def _points(points: float) -> str:
+    return f"{points:.4g} point" + ("" if points == 1 else "s")
+
+
+def _round(count: int) -> str:
+    """Up to two significant digits: it is an estimate."""
+    unit = 10 ** max(0, len(str(count)) - 2)
+    return f"{-(-count // unit) * unit:,}".replace(",", "\u2009")

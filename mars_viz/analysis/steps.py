@@ -1,0 +1,132 @@
+"""Step functions of a dial: a number that is constant between the settings where something changes.
+
+Knows arrays; knows no rules, no runs and no figures. A segment is half-open, [low, high), as a verdict's 'below' and
+'above' are (records.Verdicts); only the last one holds its high end too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mars_viz.errors import BadInput
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """One step function, or P of them over the same S segments."""
+
+    edges: np.ndarray
+    """float64 [S + 1]; ascending. Segment s is edges[s] <= dial < edges[s + 1]; the last one includes its high end."""
+    values: np.ndarray
+    """[S] or [P, S]; the value on each segment."""
+
+    def __post_init__(self) -> None:
+        """Raise BadInput for edges that do not ascend or do not fit the values."""
+        edges, segments = np.asarray(self.edges), np.asarray(self.values).shape[-1:]
+        if edges.ndim != 1 or len(edges) < 2 or segments != (len(edges) - 1,):
+            raise BadInput(f"{len(edges)} edges do not bound {segments} segments. Give one edge more than segments.")
+        if not (np.isfinite(edges).all() and (np.diff(edges) > 0).all()):
+            raise BadInput("The edges of a step function must be numbers that ascend. Sort them and drop doubles.")
+
+    def __len__(self) -> int:
+        """Number of segments."""
+        return len(self.edges) - 1
+
+    @property
+    def low(self) -> float:
+        """Where the first segment begins."""
+        return float(self.edges[0])
+
+    @property
+    def high(self) -> float:
+        """Where the last segment ends."""
+        return float(self.edges[-1])
+
+    def segment(self, dial: float) -> int:
+        """The segment that holds this dial value. Raises BadInput outside the range."""
+        if not self.low <= dial <= self.high:  # NaN fails too
+            raise BadInput(f"{dial:g} lies outside {self.low:g} to {self.high:g}. Choose a value in that range.")
+        return min(int(np.searchsorted(self.edges, dial, side="right")) - 1, len(self) - 1)
+
+    def at(self, dial: float) -> np.ndarray:
+        """[] or [P]; the value at this dial value. Raises BadInput outside the range."""
+        found: np.ndarray = self.values[..., self.segment(dial)]
+        return found
+
+    def on(self, edges: np.ndarray) -> np.ndarray:
+        """[..., len(edges) - 1]; the values over finer segments, whose edges hold this function's own and its ends."""
+        found: np.ndarray = self.values[..., np.searchsorted(self.edges, edges[:-1], side="right") - 1]
+        return found
+
+    def simplified(self) -> Steps:
+        """The same function without edges at which nothing changes; two NaN are no change."""
+        left, right = self.values[..., :-1], self.values[..., 1:]
+        changes = (left != right) & ~((left != left) & (right != right))
+        kept = np.concatenate([[True], changes.any(axis=tuple(range(changes.ndim - 1)))])
+        return Steps(np.append(self.edges[:-1][kept], self.edges[-1]), self.values[..., kept])
+
+    def clipped(self, low: float, high: float) -> Steps:
+        """The part from `low` to `high`. Raises BadInput where that is not inside the range."""
+        first, last = self.segment(low), self.segment(high)
+        if not low < high:
+            raise BadInput(f"{low:g} to {high:g} is no range. Give a low end below the high end.")
+        if high == self.edges[last]:
+            last -= 1  # the segment that begins there has no part in the range
+        edges = np.concatenate([[low], self.edges[first + 1 : last + 1], [high]])
+        return Steps(edges, self.values[..., first : last + 1])
+
+
+def union_edges(functions: Iterable[Steps]) -> np.ndarray:
+    """float64; every edge of any of them, once. Raises BadInput for none, and where their ranges differ."""
+    parts = [function.edges for function in functions]
+    if not parts:
+        raise BadInput("There is no step function to put together. Give at least one.")
+    if any(part[0] != parts[0][0] or part[-1] != parts[0][-1] for part in parts):
+        raise BadInput("The step functions do not cover the same range. Clip them to the range that all of them have.")
+    return np.unique(np.concatenate(parts))
+
+
+def stacked(functions: Sequence[Steps]) -> Steps:
+    """P functions of one row each over their common segments, as one with values [P, S]: P · S numbers.
+
+    Raises BadInput as `union_edges` does.
+    """
+    edges = union_edges(functions)
+    return Steps(edges, np.stack([function.on(edges) for function in functions]))
+
+
+def total(functions: Iterable[Steps]) -> Steps:
+    """The sum of functions of one row each, without ever laying them side by side.
+
+    Every function is its first value and its jumps; jumps at the same place are added up, and the sum over the dial
+    runs through them in order. Memory grows with the number of jumps, not with prompts times segments. Exact for whole
+    numbers up to 2^53. Raises BadInput for none, for values that are not finite, and where ranges differ.
+    """
+    first, places, jumps, ends = 0.0, [], [], set[tuple[float, float]]()
+    for function in functions:
+        values = np.asarray(function.values, np.float64)  # [S]
+        if values.ndim != 1 or not np.isfinite(values).all():
+            raise BadInput("Only finite step functions of one row can be added up. Leave the others out.")
+        ends.add((function.low, function.high))
+        first += float(values[0])
+        places.append(function.edges[1:-1])
+        jumps.append(np.diff(values))
+    if len(ends) != 1:
+        what = "There is no step function to add up" if not ends else "The step functions cover different ranges"
+        raise BadInput(f"{what}. Give at least one, all clipped to the same range.")
+    ((low, high),) = ends
+    inner, at = np.unique(np.concatenate(places), return_inverse=True)
+    jump = np.bincount(at, np.concatenate(jumps), minlength=len(inner))
+    return Steps(np.concatenate([[low], inner, [high]]), first + np.concatenate([[0.0], np.cumsum(jump)]))
+
+
+def combined(function: Callable[..., np.ndarray], *steps: Steps) -> Steps:
+    """`function` of the values of several step functions over their common segments, such as tokens / rounds.
+
+    Raises BadInput as `union_edges` does.
+    """
+    edges = union_edges(steps)
+    return Steps(edges, np.asarray(function(*(each.on(edges) for each in steps))))

@@ -1,0 +1,21 @@
+"""Prompt sets: what to decode, and how to tell whether the text is right.
+
+Knows texts, answers and files; knows no models, no rules and no browser.
+"""
+
+from mars_viz.prompts.builtin import builtin_prompts
+from mars_viz.prompts.graders import GRADERS, Grader, grader_named
+from mars_viz.prompts.items import PromptItem, PromptSet, SkippedLine
+from mars_viz.prompts.jsonl import load_prompts, read_prompts
+
+__all__ = [
+    "GRADERS",
+    "Grader",
+    "PromptItem",
+    "PromptSet",
+    "SkippedLine",
+    "builtin_prompts",
+    "grader_named",
+    "load_prompts",
+    "read_prompts",
+]

@@ -1,0 +1,287 @@
+"""Acceptance in every engine's words: a case by hand, real walks, vLLM's metrics both ways, synthetic settings."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from factories import toy_run
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mars_viz.analysis.counts import AcceptanceCounts, acceptance_counts, position_rates
+from mars_viz.analysis.definitions import DEFINITIONS, Bonus, ByPosition, Evidence, Pooling
+from mars_viz.analysis.engines import acceptance_table
+from mars_viz.analysis.metrics import summary
+from mars_viz.analysis.synthetic import WARNING, synthetic_settings
+from mars_viz.analysis.vllm_metrics import load_vllm_metrics, parse_vllm_metrics, vllm_metrics, vllm_metrics_json
+from mars_viz.errors import BadInput
+
+
+def counts(accepted, drafted, completion=None, gamma=3, name="a", **more) -> AcceptanceCounts:
+    total = sum(drafted)
+    return AcceptanceCounts(name, np.array(accepted, int), np.array(drafted, int), total, gamma, completion, **more)
+
+
+FIRST = counts([3, 0, 2, 1], [3, 3, 3, 0 + 2], completion=9)
+SECOND = counts([1, 0], [3, 0], completion=3, name="b")
+"""Ten emitted by the first, of which the end cut off one; the second ends with a step that drafted nothing."""
+
+BY_HAND = {  # of both, length and rate; then the lengths of each
+    "vLLM": (1 + 7 / 5, 7 / 14, 1 + 6 / 4, 1 + 1 / 1),
+    "SGLang, scheduler": ((7 + 6) / 6, (7 + 6) / (6 * 4), 10 / 4, 3 / 2),
+    "SGLang, per request": ((9 / 4 + 3 / 2) / 2, (6 / 12 + 1 / 6) / 2, 9 / 4, 3 / 2),
+    "TensorRT-LLM": ((7 + 5) / 5, math.nan, 10 / 4, 2),
+    "llama.cpp": (1 + 7 / 5, 7 / 14, 1 + 6 / 4, 2),
+    "specdec_bench": ((9 / 4 + 3 / 2) / 2, math.nan, 9 / 4, 3 / 2),
+    "SpecForge": ((9 / 4 + 3 / 2) / 2, math.nan, 9 / 4, 3 / 2),
+    "EAGLE": (13 / 6, math.nan, 10 / 4, 3 / 2),
+    "LM Studio": (math.nan, 7 / 12, math.nan, math.nan),
+}
+
+
+def test_the_table_by_hand():
+    rows = acceptance_table([FIRST, SECOND])
+    assert [row.definition.engine for row in rows] == list(BY_HAND)
+    for row in rows:
+        length, rate, *lengths = BY_HAND[row.definition.engine]
+        assert (row.length, row.rate) == pytest.approx((length, rate), nan_ok=True), row.definition.engine
+        assert row.lengths == pytest.approx(lengths, nan_ok=True), row.definition.engine
+
+
+def test_rates_by_position_by_hand():
+    rows = {row.definition.engine: row for row in acceptance_table([FIRST, SECOND])}
+    # of 5 drafts, 4 had at least one token accepted, 2 two, 1 three
+    assert rows["vLLM"].unconditional.tolist() == rows["llama.cpp"].unconditional.tolist() == [4 / 5, 2 / 5, 1 / 5]
+    assert rows["specdec_bench"].conditional.tolist() == [4 / 5, 2 / 4, 1 / 2]
+    assert rows["specdec_bench"].joint.tolist() == pytest.approx([4 / 5, 2 / 5, 1 / 5])
+    assert rows["specdec_bench"].unconditional is None and rows["vLLM"].joint is None
+    assert rows["EAGLE"].unconditional is None and rows["EAGLE"].conditional is None
+
+
+def test_positions_that_were_never_reached():
+    found = position_rates((counts([0, 1], [3, 3]),))
+    assert found.unconditional.tolist() == found.joint.tolist() == [0.5, 0, 0]
+    assert found.conditional.tolist()[:2] == [0.5, 0] and math.isnan(found.conditional[2])
+    nothing = position_rates((counts([], []),))
+    assert np.isnan([nothing.unconditional, nothing.conditional, nothing.joint]).all()
+
+
+def test_every_definition_says_what_it_is():
+    for definition in DEFINITIONS:
+        assert bool(definition.length) == bool(definition.length_formula)
+        assert bool(definition.rate) == bool(definition.rate_formula)
+        assert definition.source
+    assert {each.bonus for each in DEFINITIONS} == set(Bonus)
+    assert {each.pooling for each in DEFINITIONS} == set(Pooling)
+    assert {each.by_position for each in DEFINITIONS} == set(ByPosition)
+    assert [each.engine for each in DEFINITIONS if each.evidence is Evidence.CATALOGUE] == ["EAGLE"]
+
+
+def test_a_request_without_steps_or_completion():
+    empty = counts([], [], completion=0)
+    assert all(math.isnan(row.length) and math.isnan(row.rate) for row in acceptance_table([empty]))
+    rows = {row.definition.engine: row for row in acceptance_table([FIRST, empty])}
+    assert rows["SpecForge"].length == 9 / 4  # SGLang reports nothing for the other
+    rows = {row.definition.engine: row for row in acceptance_table([FIRST, counts([1], [3])])}
+    assert math.isnan(rows["SpecForge"].length) and math.isnan(rows["LM Studio"].rate)
+    assert rows["vLLM"].length == 1 + 7 / 5
+    with pytest.raises(BadInput, match="Choose at least one"):
+        acceptance_table([])
+
+
+@pytest.mark.parametrize("rule", ["strict", "mars", "rejection-sampling"])
+def test_of_a_real_walk(rule):
+    run = toy_run(rule=rule, temperature=0.0 if rule == "strict" else 1.0, max_new_tokens=61)
+    found, numbers = acceptance_counts(run), summary(run)
+    assert (found.steps, found.drafted_total, found.completion_tokens) == (
+        numbers.rounds,
+        numbers.drafted,
+        numbers.tokens,
+    )
+    assert found.accepted.tolist() == [len(round_.decision.kept) for round_ in run.rounds]
+    rows = {row.definition.engine: row for row in acceptance_table([found])}
+    assert rows["SGLang, per request"].length == rows["SpecForge"].length == run.tau
+    untruncated = sum(len(round_.decision.kept) + 1 for round_ in run.rounds)
+    assert rows["EAGLE"].length == untruncated / numbers.rounds >= run.tau
+    assert rows["vLLM"].length == pytest.approx(rows["EAGLE"].length)  # every round drafted something
+    assert np.sum(rows["vLLM"].unconditional) + 1 == pytest.approx(rows["vLLM"].length)
+
+
+def test_contradictory_counts_are_refused():
+    for accepted, drafted in (([4], [3]), ([-1], [3]), ([1], [4]), ([1, 1], [3])):
+        with pytest.raises(BadInput, match="contradict"):
+            counts(accepted, drafted)
+    with pytest.raises(BadInput, match="contradict"):
+        AcceptanceCounts("a", np.array([1]), None, 4, 3, None)
+    with pytest.raises(BadInput, match="contradict"):
+        counts([1], [3], completion=-1)
+
+
+# vLLM's metrics
+
+DOCUMENTED = {
+    "mean_acceptance_length": 1.2325581395348837,
+    "draft_acceptance_rate": 0.07751937984496124,
+    "acceptance_histogram": [39, 1, 0, 3],
+    "num_spec_steps": 43,
+    "num_accepted_draft_tokens": 10,
+    "num_draft_tokens": 129,
+    "num_spec_tokens": 3,
+}
+"""The example of vLLM's documentation."""
+
+
+def test_export_by_hand():
+    assert vllm_metrics(FIRST) == {
+        "mean_acceptance_length": 2.5,
+        "draft_acceptance_rate": 6 / 11,
+        "acceptance_histogram": [1, 1, 1, 1],
+        "num_spec_steps": 4,
+        "num_accepted_draft_tokens": 6,
+        "num_draft_tokens": 11,
+        "num_spec_tokens": 3,
+        "per_step_accepted": [3, 0, 2, 1],
+        "per_step_drafted": [3, 3, 3, 2],
+    }
+    assert vllm_metrics(SECOND)["per_step_accepted"] == [1]  # a step without a draft is none
+    empty = vllm_metrics(counts([], []))
+    assert (empty["num_spec_steps"], empty["mean_acceptance_length"], empty["acceptance_histogram"]) == (0, 1, [0] * 4)
+
+
+def test_the_documented_example_is_read_and_written():
+    (found,) = parse_vllm_metrics(json.dumps(DOCUMENTED))
+    assert (found.steps, found.accepted_total, found.ordered, found.completion_tokens) == (43, 10, False, None)
+    assert vllm_metrics(found) == DOCUMENTED
+    row = acceptance_table([found])[0]
+    assert (row.length, row.rate) == (DOCUMENTED["mean_acceptance_length"], DOCUMENTED["draft_acceptance_rate"])
+
+
+def test_a_whole_response_tells_more(tmp_path):
+    response = {
+        "id": "cmpl-1",
+        "usage": {"completion_tokens": 10, "prompt_tokens": 3},
+        "metrics": {"speculative_decoding": vllm_metrics(FIRST)},
+    }
+    (found,) = parse_vllm_metrics(json.dumps(response))
+    assert (found.name, found.completion_tokens, found.ordered) == ("cmpl-1", 10, True)
+    both = tmp_path / "m.jsonl"
+    both.write_text(json.dumps(response) + "\n\n" + json.dumps(DOCUMENTED))
+    assert [each.name for each in load_vllm_metrics(both)] == ["cmpl-1", "request 2"]
+    assert len(parse_vllm_metrics(json.dumps([response, DOCUMENTED]))) == 2
+
+
+@st.composite
+def any_counts(draw):
+    gamma = draw(st.integers(1, 5))
+    drafted = draw(st.lists(st.integers(0, gamma), max_size=12))
+    accepted = [draw(st.integers(0, most)) for most in drafted]
+    return counts(accepted, drafted, completion=draw(st.none() | st.integers(0, 99)), gamma=gamma)
+
+
+@given(any_counts())
+def test_written_and_read_again(found):
+    (again,) = parse_vllm_metrics(vllm_metrics_json(found))
+    drafts = found.drafted > 0
+    assert again.accepted.tolist() == found.accepted[drafts].tolist()
+    assert again.drafted.tolist() == found.drafted[drafts].tolist()
+    assert vllm_metrics(again) == vllm_metrics(found)
+
+
+@given(st.lists(any_counts(), min_size=1, max_size=4))
+def test_the_rates_add_up_to_the_length(requests):
+    rows = {row.definition.engine: row for row in acceptance_table(requests)}
+    assert np.nansum(rows["vLLM"].unconditional) + 1 == pytest.approx(rows["vLLM"].length, nan_ok=True) or not sum(
+        each.drafts for each in requests
+    )
+    assert rows["specdec_bench"].joint == pytest.approx(rows["vLLM"].unconditional, nan_ok=True)
+
+
+WRONG = [
+    ({"num_spec_steps": 42}, "does not add up to num_spec_steps"),
+    ({"num_spec_steps": -1}, "num_spec_steps is no count"),
+    ({"num_spec_steps": True}, "num_spec_steps is no count"),
+    ({"num_spec_steps": 1.5}, "num_spec_steps is no count"),
+    ({"num_spec_steps": 10**12, "acceptance_histogram": [10**12, 0, 0, 0]}, "above 10000000"),
+    ({"num_spec_tokens": 10**9}, "above 4096"),
+    ({"num_spec_tokens": None}, "num_spec_tokens is no count"),
+    ({"acceptance_histogram": [39, 1, 3]}, "num_spec_tokens . 1"),
+    ({"acceptance_histogram": None}, "num_spec_tokens . 1"),
+    ({"acceptance_histogram": [39, 1, 0, "3"]}, "no list of counts"),
+    ({"num_accepted_draft_tokens": 11}, "not what the steps accepted"),
+    ({"num_draft_tokens": 130}, "num_draft_tokens does not fit"),
+    ({"num_draft_tokens": 9}, "num_draft_tokens does not fit"),
+    ({"mean_acceptance_length": 2.0}, "mean_acceptance_length contradicts"),
+    ({"draft_acceptance_rate": "much"}, "draft_acceptance_rate contradicts"),
+    ({"per_step_accepted": [3, 3, 3]}, "num_spec_steps entries"),
+    ({"per_step_accepted": [4] * 43}, "num_spec_steps entries"),
+    ({"per_step_accepted": [0] * 43}, "no such histogram"),
+    ({"per_step_accepted": [3, 3, 3, 1] + [0] * 39, "per_step_drafted": [3] * 42}, "does not fit the steps"),
+    ({"per_step_accepted": [3, 3, 3, 1] + [0] * 39, "per_step_drafted": [2] * 43}, "does not add up"),
+    (
+        {"per_step_accepted": [3, 3, 3, 1] + [0] * 39, "per_step_drafted": [2] + [3] * 42, "num_draft_tokens": 128},
+        "more than it drafted",
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "reason"), WRONG, ids=range(len(WRONG)))
+def test_metrics_that_contradict_themselves(change, reason):
+    with pytest.raises(BadInput, match=reason) as caught:
+        parse_vllm_metrics(json.dumps([DOCUMENTED, DOCUMENTED | change]))
+    assert "request 2" in str(caught.value) and "Export it again" in str(caught.value)
+
+
+def test_what_is_no_file_of_metrics(tmp_path):
+    path = tmp_path / "m.json"
+    cases = {
+        b"{": "Line 1 is no JSON",
+        b"\xff": "not UTF-8",
+        b"[]": "no metrics in it",
+        b"": "no metrics in it",
+        b"3": "no speculative_decoding object",
+        b'{"metrics": null}': "no speculative_decoding object",
+        b"[" * 10**5: "is no JSON",
+        b'{"usage": {"completion_tokens": -1}, "metrics": {"speculative_decoding": {"num_spec_steps": 0}}}': "no count",
+    }
+    for data, reason in cases.items():
+        path.write_bytes(data)
+        with pytest.raises(BadInput, match=reason) as caught:
+            load_vllm_metrics(path)
+        assert str(path) in str(caught.value)
+    with pytest.raises(BadInput, match="cannot be read .No such file"):
+        load_vllm_metrics(tmp_path / "none")
+
+
+# Synthetic acceptance
+
+
+def test_synthetic_settings_by_hand():
+    found = synthetic_settings((FIRST, SECOND))
+    assert (found.acceptance_length, found.rates) == (2.4, (0.8, 0.4, 0.2))
+    assert json.loads(found.vllm) == {
+        "num_speculative_tokens": 3,
+        "rejection_sample_method": "synthetic",
+        "synthetic_acceptance_rates": [0.8, 0.4, 0.2],
+    }
+    assert found.sglang.splitlines()[0] == "SGLANG_SIMULATE_ACC_LEN=2.4"
+    assert found.tensorrt_llm.startswith("TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS=1.4")
+    assert found.warning == WARNING and "throughput only" in WARNING
+
+
+def test_synthetic_settings_at_the_ends():
+    whole = synthetic_settings((counts([3, 1], [3, 3]),))
+    assert whole.tensorrt_llm == "TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS=2"
+    assert "cannot" in synthetic_settings((counts([0], [3]),)).tensorrt_llm
+    with pytest.raises(BadInput, match="Nothing was drafted"):
+        synthetic_settings((counts([], []),))
+
+
+@given(any_counts())
+def test_synthetic_rates_never_rise_and_make_the_length(found):
+    if found.drafts:
+        made = synthetic_settings((found,))
+        assert all(a >= b for a, b in zip(made.rates, made.rates[1:], strict=False))
+        assert 1 + sum(made.rates) == pytest.approx(made.acceptance_length, abs=1e-3)

@@ -1,0 +1,219 @@
+"""Prompt sets: the built-in tasks, JSONL in every form, graders, and input that is no prompt."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from itertools import islice
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mars_viz.demo import tasks
+from mars_viz.errors import BadInput
+from mars_viz.prompts import GRADERS, PromptItem, SkippedLine, builtin_prompts, grader_named, load_prompts, read_prompts
+from mars_viz.prompts import jsonl as jsonl_module
+
+MT_BENCH = {"question_id": 81, "category": "writing", "turns": ["Write a post.", "Now rewrite it."]}
+
+
+def write(path: Path, *lines: object) -> Path:
+    text = "\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines)
+    path.write_text(text + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def file(tmp_path):
+    return tmp_path / "set.jsonl"
+
+
+def test_the_first_turn_is_the_prompt(file):
+    (item,) = load_prompts(write(file, MT_BENCH)).items
+    assert item == PromptItem("81", "writing", "Write a post.", None, "none")
+    assert not item.graded
+
+
+def test_gsm8k_prompt_and_own_grader(file):
+    found = load_prompts(
+        write(
+            file,
+            {"question": "1 + 1?", "answer": "One and one.\n#### 2"},
+            {"prompt": "Say a.", "answer": "a", "grader": "contains", "id": "x", "category": "b"},
+            {"prompt": "2 + 2?", "answer": 4},
+        ),
+        grader="last-number",
+    )
+    assert [(item.id, item.category, item.grader) for item in found.items] == [
+        ("line-1", "general", "last-number"),
+        ("x", "b", "contains"),
+        ("line-3", "general", "last-number"),
+    ]
+    assert (found.name, found.graded, len(found), found.items[2].answer) == ("set.jsonl", 3, 3, "4")
+
+
+def test_references_are_answers_only_when_someone_grades(file):
+    write(file, MT_BENCH | {"reference": ["It is 7.", "Eight."]}, MT_BENCH | {"question_id": 82})
+    assert load_prompts(file).graded == 0
+    graded = load_prompts(file, grader="last-number")
+    assert [item.answer for item in graded.items] == ["It is 7.", None]
+    assert [item.grader for item in graded.items] == ["last-number", "none"]
+    assert load_prompts(file, grader="none").graded == 0
+
+
+def test_blank_lines_a_byte_order_mark_and_a_missing_last_break_are_no_harm(file):
+    file.write_bytes(b'\xef\xbb\xbf{"prompt": "a"}\r\n\n   \n{"prompt": "b"}')
+    assert [item.id for item in load_prompts(file).items] == ["line-1", "line-4"]
+    assert len(load_prompts(file, limit=1)) == 1
+
+
+BAD = {
+    "{": "no JSON",
+    "[1]": "no JSON object",
+    '{"prompt": "\\ud800"}': "no JSON",
+    "{}": "none of 'turns', 'prompt' and 'question'",
+    '{"prompt": " "}': "blank",
+    '{"prompt": 3}': "'prompt' is no text",
+    '{"turns": []}': "no list of texts",
+    '{"turns": "a"}': "no list of texts",
+    '{"prompt": "a", "answer": [1]}': "neither a text nor a number",
+    '{"prompt": "a", "answer": true}': "neither a text nor a number",
+    '{"prompt": "a", "answer": "b", "grader": "clever"}': "no grader 'clever'",
+    '{"prompt": "a", "answer": "b", "grader": "last-number"}': "no text can be right",
+    '{"prompt": "a", "question_id": 1.5}': "neither a text nor a whole number",
+    '{"prompt": "a", "question_id": 1}': "is that of line 1",
+    "[" * 100_000: "no JSON",
+}
+
+
+@pytest.mark.parametrize(("line", "reason"), BAD.items(), ids=range(len(BAD)))
+def test_a_bad_line_is_named_and_skipped_only_on_request(file, line, reason):
+    write(file, {"prompt": "good", "question_id": 1}, line, {"prompt": "good too"})
+    with pytest.raises(BadInput, match="line 2") as caught:
+        load_prompts(file)
+    assert reason in str(caught.value) and str(file) in str(caught.value)
+    found = load_prompts(file, skip_bad=True)
+    assert [item.id for item in found.items] == ["1", "line-3"]
+    assert [skipped.line for skipped in found.skipped] == [2]
+    assert reason in found.skipped[0].reason
+
+
+def test_a_line_without_end_is_bad_and_the_next_one_is_read(file, monkeypatch):
+    monkeypatch.setattr(jsonl_module, "MAX_LINE", 1 << 10)
+    write(file, {"prompt": "a"}, {"prompt": "b" * 5000}, {"prompt": "c"})
+    found = load_prompts(file, skip_bad=True)
+    assert [item.prompt for item in found.items] == ["a", "c"]
+    assert [skipped.line for skipped in found.skipped] == [2]
+
+
+@pytest.mark.parametrize("data", [b'{"prompt": "caf\xe9"}', '{"prompt": "a"}'.encode("utf-16")])
+def test_not_utf_8(file, data):
+    file.write_bytes(data)
+    with pytest.raises(BadInput, match="line 1 is not UTF-8 text. Save"):
+        load_prompts(file, skip_bad=True)
+
+
+def test_nothing_to_read(file, tmp_path):
+    for path, reason in ((file, "No such file"), (tmp_path, "Is a directory")):
+        with pytest.raises(BadInput, match=f"cannot be read .{reason}"):
+            load_prompts(path)
+    with pytest.raises(BadInput, match="holds no prompt. Each line must be"):
+        load_prompts(write(file, ""))
+    with pytest.raises(BadInput, match="none of its 2 lines is one .line 1: it has none of"):
+        load_prompts(write(file, {"text": "a"}, {"text": "b"}), skip_bad=True)
+    with pytest.raises(BadInput, match="Ask for at least 1"):
+        load_prompts(file, limit=0)
+
+
+def test_graders_must_be_named_and_known(file):
+    write(file, {"prompt": "a", "answer": "b"})
+    with pytest.raises(BadInput, match="line 1 has an answer, but no grader was named"):
+        load_prompts(file, skip_bad=True)
+    with pytest.raises(BadInput, match="no grader 'clever'. Choose one of exact"):
+        load_prompts(file, grader="clever")
+    with pytest.raises(BadInput, match="no answers to grade with 'exact'"):
+        load_prompts(write(file, {"prompt": "a"}), grader="exact")
+    with pytest.raises(BadInput, match="Choose a grader"):
+        grader_named("none").grade("a", "a")
+
+
+def test_reading_holds_a_line_at_a_time(tmp_path):
+    def peak(lines: int) -> int:
+        path = write(tmp_path / f"{lines}", *({"prompt": f"{i} " + "x" * 10_000, "id": "a"} for i in range(lines)))
+        tracemalloc.start()
+        assert sum(1 for _ in read_prompts(path)) == lines
+        found = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return found
+
+    assert peak(2000) < peak(200) + 100_000  # the files are 2 and 20 MB
+
+
+def test_reading_gives_what_is_wrong_in_place(file):
+    read = list(read_prompts(write(file, {"prompt": "a"}, "{", {"prompt": "b"})))
+    assert [type(each) for each in read] == [PromptItem, SkippedLine, PromptItem]
+
+
+@pytest.mark.parametrize(
+    ("grader", "answer", "text", "right"),
+    [
+        ("exact", "a b", " a\n b ", True),
+        ("exact", "a b", "a b c", False),
+        ("final-line", "12", "Answer: 1\nAnswer: 12\nmore", True),
+        ("final-line", "12", "12", False),
+        ("last-number", "#### 1,200", "so 3 and 1200.0 dollars.", True),
+        ("last-number", "5", "10-5", True),
+        ("last-number", "-5", "x = -5", True),
+        ("last-number", "-5", "x = −5.", True),
+        ("last-number", "3", "1, 2,3", True),
+        ("last-number", "18", "**18** (or _18_)", True),
+        ("last-number", "18", "no number", False),
+        ("last-number", "0.5", "it is .5 or 0.50", True),
+        ("contains", "Paris", "It is PARIS.", True),
+        ("contains", "New York", "in new\nyork!", True),
+        ("contains", "42", "1420", False),
+        ("contains", "东京", "首都是东京。", True),
+        ("contains", "C++", "I like C++.", True),
+        ("contains", "$5", "US$5", True),
+    ],
+)
+def test_graders_by_hand(grader, answer, text, right):
+    assert grader_named(grader).usable(answer)
+    assert grader_named(grader).grade(answer, text) is right
+
+
+@given(st.integers(-(10**15), 10**15), st.text(max_size=20))
+def test_a_number_is_found_however_it_is_written(value, before):
+    last_number = GRADERS["last-number"].grade
+    assert last_number(str(value), f"{before} = {value:,}.")
+    assert not last_number(str(value + 1), f"{before} = {value:,}.")
+
+
+@given(st.text(max_size=30), st.text(max_size=30), st.text(max_size=30))
+def test_an_answer_is_contained_in_itself(answer, before, after):
+    if GRADERS["contains"].usable(answer):
+        assert GRADERS["contains"].grade(answer, f"{before} {answer} {after}")
+        assert GRADERS["exact"].grade(answer, f" {answer}\n")
+    else:
+        assert not GRADERS["contains"].grade(answer, before)
+
+
+def test_built_in_tasks_are_held_out_and_graded_as_the_tasks_grade():
+    found = builtin_prompts(40, seed=3)
+    assert len(found) == found.graded == 120
+    assert len({item.prompt for item in found.items}) == len({item.id for item in found.items}) == 120
+    for kind in tasks.Task:
+        instances = {i.prompt: i for i in islice(tasks.instances(kind, 3, held_out=True), 200)}
+        for item in (item for item in found.items if item.category == kind.value):
+            instance = instances[item.prompt]
+            assert instance.held_out
+            for text in (instance.completion, instance.completion + "x", instance.answer, "", "Answer: 1"):
+                assert grader_named(item.grader).grade(item.answer, text) == tasks.grade(instance, text)
+    assert builtin_prompts(5, seed=3).items[:5] == found.items[:5]
+    assert builtin_prompts(5, seed=4).items != builtin_prompts(5, seed=3).items
+    additions = builtin_prompts(300, kinds=[tasks.Task.ADDITION]).items  # drawn as they come, some would be twins
+    assert len({item.prompt for item in additions}) == len(additions) == 300
+    with pytest.raises(BadInput, match="Ask for at least 1"):
+        builtin_prompts(0)
