@@ -21,6 +21,8 @@ CANDIDATES = 16
 
 LOWEST = torch.finfo(torch.float32).min
 """Stands for log 0, so that nothing times it is nothing."""
+SMALLEST = torch.finfo(torch.float32).tiny
+"""Stands for 0 inside a logarithm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,22 +48,39 @@ def gather_evidence(blocks: Blocks, settings: Settings, *, full: bool = True) ->
     """
     both = torch.cat([blocks.target, blocks.drafter], 1)  # [B, 2N + 1, V]
     best = both.topk(min(CANDIDATES, both.shape[-1]), -1)
-    shares = (both - best.values[..., :1]).exp_()
+    below = (both - best.values[..., :1]).clamp_(min=LOWEST)  # log p, but for the sum
+    shares = below.exp()
     total = shares.sum(-1, keepdim=True)
-    lse = best.values[..., :1] + total.log()  # [B, 2N + 1, 1]
-    found = _candidates(blocks, best.indices, best.values, lse.squeeze(-1))
+    logs = Logs(below, total.log())
+    found = _candidates(blocks, best.indices, best.values, (best.values[..., :1] + logs.total).squeeze(-1))
     if settings.temperature > 0:
         laws = _drawn_from(blocks, law(both, settings))
         found |= _draws(blocks, settings, laws)
         if full:
-            found |= _divergences(laws, laws.log().clamp_(min=LOWEST), blocks.tokens)
-    if full:
-        logs, shares = (both - lse).clamp_(min=LOWEST), shares.div_(total)
-        if settings.temperature == 0:
-            found |= _divergences(shares, logs, blocks.tokens)
-        rows = blocks.target.shape[1]
-        found["entropy"] = -torch.linalg.vecdot(shares[:, :rows], logs[:, :rows])
+            found |= _divergences(laws, Logs.of(laws), blocks.tokens)
+            found["entropy"] = logs.entropy(shares.div_(total))[:, : blocks.target.shape[1]]
+    elif full:
+        found |= _divergences(shares.div_(total), logs, blocks.tokens)
     return _records(blocks, settings, _to_host(found))
+
+
+@dataclass(frozen=True, slots=True)
+class Logs:
+    """Logarithms of laws, but for a constant of each row, which is cheaper to take off a sum than off every entry."""
+
+    values: Tensor
+    """float32 [B, R, V]."""
+    total: Tensor
+    """float32 [B, R, 1]; to be taken off."""
+
+    @classmethod
+    def of(cls, laws: Tensor) -> Logs:
+        """Of laws [B, R, V] that are known themselves."""
+        return cls(laws.log().clamp_(min=LOWEST), laws.new_zeros(*laws.shape[:-1], 1))
+
+    def entropy(self, laws: Tensor) -> Tensor:
+        """[B, R]; of the laws whose logarithms these are, nats."""
+        return self.total.squeeze(-1) - torch.linalg.vecdot(laws, self.values)
 
 
 def _drawn_from(blocks: Blocks, laws: Tensor) -> Tensor:
@@ -127,36 +146,40 @@ def _or_law(mass: Tensor, ps: Tensor) -> Tensor:
     return torch.cat([torch.where(usable, mass, ps[:, :-1]), ps[:, -1:]], 1)
 
 
-def _divergences(laws: Tensor, logs: Tensor, tokens: Tensor) -> dict[str, Tensor]:
+def _divergences(laws: Tensor, logs: Logs, tokens: Tensor) -> dict[str, Tensor]:
     """How far p and q lie apart at each node, nats, from the laws [B, 2N + 1, V] and their logarithms."""
     n, x = tokens.shape[1], tokens.unsqueeze(-1)
-    ps, log_p, qs, log_q = laws[:, :n], logs[:, :n], laws[:, n + 1 :], logs[:, n + 1 :]
+    ps, qs = laws[:, :n], laws[:, n + 1 :]
     px, qx = ps.gather(-1, x).squeeze(-1), qs.gather(-1, x).squeeze(-1)
-    dot = torch.linalg.vecdot
-    minus_hp, minus_hq = dot(ps, log_p), dot(qs, log_q)
-    kl_pq, kl_qp = minus_hp - dot(ps, log_q), minus_hq - dot(qs, log_p)
+    entropy, totals = logs.entropy(laws), logs.total.squeeze(-1)
+    hp, hq = entropy[:, :n], entropy[:, n + 1 :]
+    kl_pq = totals[:, n + 1 :] - torch.linalg.vecdot(ps, logs.values[:, n + 1 :]) - hp
+    kl_qp = totals[:, :n] - torch.linalg.vecdot(qs, logs.values[:, :n]) - hq
+    middle = (ps + qs).mul_(0.5)
+    h_middle = -torch.linalg.vecdot(middle, middle.clamp(min=SMALLEST).log_())
     return {
         "p": px,
         "q": qx,
         "q_max": qs.amax(-1),
-        "q_entropy": -minus_hq,
-        "total_variation": torch.linalg.vector_norm(ps - qs, 1, -1) * 0.5,
-        "kl_pq": kl_pq.masked_fill(kl_pq > 1e20, torch.inf),
-        "kl_qp": kl_qp.masked_fill(kl_qp > 1e20, torch.inf),
-        "js": (minus_hp + minus_hq) * 0.5 + torch.special.entr((ps + qs).mul_(0.5)).sum(-1),
+        "q_entropy": hq,
+        "entropy": entropy[:, : n + 1],
+        "total_variation": (ps - qs).abs_().sum(-1).mul_(0.5),
+        "kl_pq": kl_pq.masked_fill_(kl_pq > 1e20, torch.inf),
+        "kl_qp": kl_qp.masked_fill_(kl_qp > 1e20, torch.inf),
+        "js": h_middle - (hp + hq).mul_(0.5),
         "block_mass": _block_mass(laws, px / qx),
     }
 
 
 def _block_mass(laws: Tensor, ratios: Tensor) -> Tensor:
-    """Block verification's mass after each node; see `Speculation.block_mass`."""
-    n, exact = ratios.shape[1], wide(laws.device)
-    carried = [ratios[:, 0].to(exact).clamp(max=1.0)]
-    for ratio in ratios[:, 1:].to(exact).unbind(1):
+    """float64 [B, N]; block verification's mass after each node; see `Speculation.block_mass`."""
+    n = ratios.shape[1]
+    carried = [ratios[:, 0].clamp(max=1.0)]
+    for ratio in ratios.unbind(1)[1 : n - 1]:
         carried.append((carried[-1] * ratio).clamp_(max=1.0))
-    weights = torch.stack(carried, 1)[:, : n - 1].unsqueeze(-1)
-    mass = (weights * laws[:, 1:n] - laws[:, n + 2 :]).clamp_(min=0).sum(-1)
-    return torch.nn.functional.pad(mass, (0, 1))
+    weights = torch.stack(carried[: n - 1], 1).unsqueeze(-1) if n > 1 else laws.new_zeros(len(laws), 0, 1)
+    mass = (weights * laws[:, 1:n]).sub_(laws[:, n + 2 :]).clamp_(min=0).sum(-1)
+    return torch.nn.functional.pad(mass, (0, 1)).to(wide(laws.device))
 
 
 def _to_host(found: dict[str, Tensor]) -> dict[str, np.ndarray]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import embedding, scaled_dot_product_attention, silu
@@ -199,15 +200,18 @@ class PackedLlama:
         return x * squares.rsqrt_().unsqueeze(-1)
 
     def _reserve(self, rows: int, places: int) -> None:
-        if self._cache and rows <= self._cache[0].shape[0] and places <= self._cache[0].shape[1]:
+        """Make the cache hold that many rows and places; it grows by doubling."""
+        have = self._cache[0].shape[:2] if self._cache else (0, 0)
+        if rows <= have[0] and places <= have[1]:
             return
-        have = self._cache[0].shape if self._cache else (0, 0)
         w = self._weights
-        shape = (max(rows, have[0] + have[0] // 2), max(places, min(2 * have[1], len(w.turns))))
-        grown = [torch.zeros(*shape, 2 * w.groups, 2 * w.turns.shape[-1], device=self.device) for _ in w.layers]
-        for new, old in zip(grown, self._cache, strict=False):
-            new[: have[0], : have[1]] = old
-        self._cache = grown
+        shape = (max(rows, 2 * have[0]), max(places, min(2 * have[1], len(w.turns)), 4 * TILE))
+        old, self._cache = self._cache, []
+        for _ in w.layers:
+            # NumPy's zeros cost nothing until they are touched; what is masked must be finite all the same
+            self._cache.append(torch.from_numpy(np.zeros((*shape, 2 * w.groups, 2 * w.turns.shape[-1]), np.float32)))
+        for new, before in zip(self._cache, old, strict=False):
+            new[: have[0], : have[1]] = before
 
 
 def _pairs(x: Tensor) -> Tensor:
