@@ -2,18 +2,37 @@
 
 from mars_viz.errors import BadInput
 from mars_viz.rules.base import Dial, Rule, settle
+from mars_viz.rules.bild import Bild
+from mars_viz.rules.cactus import CactusAcceptance
+from mars_viz.rules.cascade import CascadeOpt
+from mars_viz.rules.ears import Ears
+from mars_viz.rules.ensemble import Ensemble
+from mars_viz.rules.fly import Fly
+from mars_viz.rules.fuzzy import Fuzzy
+from mars_viz.rules.lenience import Lenience
 from mars_viz.rules.mars import Mars
 from mars_viz.rules.mars_code import MarsCode
+from mars_viz.rules.mars_invariant import MarsMargin, MarsOdds
 from mars_viz.rules.mars_sampling import MarsSampling
+from mars_viz.rules.regret_budget import RegretBudget
 from mars_viz.rules.rejection_sampling import RejectionSampling
+from mars_viz.rules.sets import MinPSet, NucleusSet, TopKSet
+from mars_viz.rules.sglang import SglangAccumulated, SglangSingle
 from mars_viz.rules.strict import Strict
+from mars_viz.rules.tensorrt_llm import TensorRtLlm
+from mars_viz.rules.typical import Typical
+from mars_viz.rules.vllm_thinking import VllmThinking
 
 __all__ = ["RULES", "Dial", "Rule", "rule_named", "settle"]
 
-RULES: dict[str, Rule] = {
-    rule.name: rule for rule in (Strict(), RejectionSampling(), Mars(), MarsCode(), MarsSampling())
-}
-"""Every rule by its name, strict ones first."""
+_LOSSLESS = (Strict(), RejectionSampling())
+_MARS = (Mars(), MarsCode(), MarsSampling(), MarsMargin(), MarsOdds())
+_OF_ENGINES = (Lenience(), Typical(), SglangAccumulated(), SglangSingle(), TensorRtLlm(), VllmThinking(), Ensemble())
+_OF_PAPERS = (Fuzzy(), CactusAcceptance(), CascadeOpt(), Bild(), Fly(), Ears(), RegretBudget())
+_OF_SAMPLERS = (TopKSet(), NucleusSet(), MinPSet())
+
+RULES: dict[str, Rule] = {rule.name: rule for rule in (*_LOSSLESS, *_MARS, *_OF_ENGINES, *_OF_PAPERS, *_OF_SAMPLERS)}
+"""Every rule by its name: those that keep the target's law first, then MARS, engines, papers, samplers' sets."""
 
 
 def rule_named(name: str) -> Rule:

@@ -66,10 +66,38 @@ class Rule(ABC):
     """True if the text keeps the target's law at every setting."""
     dial: ClassVar[Dial | None] = None
     """None for a rule without a threshold."""
+    on_rejection: ClassVar[Emission]
+    """What a row emits in place of a rejected token, at the strict end where it depends on the dial."""
+    needs: ClassVar[tuple[str, ...]] = ()
+    """Fields of `Speculation` that decoding without recording leaves unknown (NaN) and that the rule reads."""
+    monotone: ClassVar[bool] = True
+    """False if a looser dial may keep less of a block."""
+    spans_positions: ClassVar[bool] = False
+    """True if the verdict on a token looks at other tokens of the block; it then holds given that the walk, having
+    kept all tokens before it, gets there."""
+    emission_follows_dial: ClassVar[bool] = False
+    """True if what a row emits depends on the dial; `Verdicts.row_breakpoints` then say where it changes."""
+
+    def judge(self, speculation: Speculation) -> Verdicts:
+        """The verdict on every node and the emission of every row, for all dial values at once.
+
+        Raises BadInput where the rule `lacks` something: it never judges by half of the evidence.
+        """
+        if reason := self.lacks(speculation):
+            raise BadInput(reason)
+        return self._judge(speculation)
 
     @abstractmethod
-    def judge(self, speculation: Speculation) -> Verdicts:
-        """The verdict on every node and the emission of every row, for all dial values at once."""
+    def _judge(self, speculation: Speculation) -> Verdicts:
+        """`judge`, with all that the rule needs at hand."""
+
+    def lacks(self, speculation: Speculation) -> str | None:
+        """Why the rule cannot judge this speculation, as a sentence with the remedy; None where it can."""
+        unknown = [name for name in self.needs if np.isnan(getattr(speculation, name)).any()]
+        if not unknown:
+            return None
+        fields = ", ".join(name.replace("_", " ") for name in unknown)
+        return f"{self.title} needs what was not computed here ({fields}). Decode with full evidence."
 
     def checked_dial(self, value: float | None) -> float | None:
         """The dial value to use. Raises BadInput where the rule has none or the value is out of range."""
@@ -79,19 +107,23 @@ class Rule(ABC):
             raise BadInput(f"The rule {self.name} has no dial; leave it out.")
         return None
 
-    def _verdicts(
-        self,
-        speculation: Speculation,
-        keep_strict: np.ndarray,
-        relaxes: np.ndarray,
-        breakpoints: np.ndarray,
-        on_rejection: Emission,
-    ) -> Verdicts:
-        """Verdicts of a rule that keeps what its strict end keeps, and the nodes of `relaxes` up to a breakpoint."""
-        flips = relaxes & ~keep_strict
-        loose = keep_strict | flips
+    def _strictly(self, speculation: Speculation, keep: np.ndarray) -> Verdicts:
+        """Verdicts that no dial moves."""
+        return self._relaxed(speculation, keep, np.full(len(keep), np.nan))
+
+    def _relaxed(self, speculation: Speculation, keep_strict: np.ndarray, breakpoints: np.ndarray) -> Verdicts:
+        """Verdicts of a rule that keeps what its strict end keeps, and other nodes up to their breakpoints.
+
+        A node whose breakpoint is NaN or out of reach (infinite, on the strict side) is never relaxed. The strict end
+        is off: a breakpoint on it or beyond it is moved to where the strict end alone is strict.
+        """
         strict_is_high = self.dial is None or self.dial.strict_is_high
-        emits = emissions(speculation, on_rejection)
+        if self.dial is not None:
+            off = self.dial.strict
+            breakpoints = np.minimum(breakpoints, off) if strict_is_high else np.maximum(breakpoints, just_above(off))
+        flips = ~keep_strict & np.isfinite(breakpoints)
+        loose = keep_strict | flips
+        emits = emissions(speculation, self.on_rejection)
         return Verdicts(
             breakpoints=np.where(flips, breakpoints, np.nan),
             keep_below=loose if strict_is_high else keep_strict,
@@ -101,6 +133,33 @@ class Rule(ABC):
             emit_below=emits,
             emit_above=emits,
         )
+
+
+def just_above(values: np.ndarray | float) -> np.ndarray:
+    """The next floats: the breakpoints of a rule whose strict side is dial > value, or whose loose side is."""
+    return np.nextafter(np.asarray(values, np.float64), np.inf)
+
+
+def among_best(speculation: Speculation, count: int) -> np.ndarray:
+    """bool [N]; the drafted token is among the target's `count` best (at most K) that top-k and top-p leave."""
+    rows = speculation.judging_rows
+    best = speculation.top_ids[rows, :count] == speculation.tokens[:, None]  # [N, count]
+    return (best & (np.arange(best.shape[1]) < speculation.support[rows, None])).any(axis=1)
+
+
+def drafted_p(speculation: Speculation) -> np.ndarray:
+    """float64 [N]; p(x), known at temperature 0 too where nothing was recorded."""
+    if speculation.temperature > 0:
+        return speculation.p.astype(np.float64)
+    return np.exp(speculation.z.astype(np.float64) - speculation.logsumexp[speculation.judging_rows])
+
+
+def best_p(speculation: Speculation) -> np.ndarray:
+    """float64 [N]; the largest probability of the law that judges each node, p(v1)."""
+    rows = speculation.judging_rows
+    if speculation.temperature > 0:
+        return speculation.emission_p[rows, Emission.ARGMAX].astype(np.float64)
+    return np.exp(speculation.z1[rows].astype(np.float64) - speculation.logsumexp[rows])
 
 
 def emissions(speculation: Speculation, on_rejection: Emission) -> np.ndarray:

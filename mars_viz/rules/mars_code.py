@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from mars_viz.records import Emission, Speculation, Verdicts
-from mars_viz.rules.base import Rule, emissions
-from mars_viz.rules.mars import THETA, among_best
+from mars_viz.rules.base import Rule, among_best, emissions
+from mars_viz.rules.mars import THETA
 from mars_viz.rules.rejection_sampling import coin_keeps
 
 
@@ -24,16 +24,18 @@ class MarsCode(Rule):
     formula = "T = 0: x = v1. T > 0: z2/z1 > θ ? x ∈ {v1, v2} : u ≤ p(x)/q(x)"
     source = "5SSjw/MARS, mars/model/utils.py, evaluate_posterior (read)"
     dial = THETA
+    on_rejection = Emission.LOWERED
+    monotone = False  # a close call overrules the coin in both directions
+    emission_follows_dial = True
 
-    def judge(self, speculation: Speculation) -> Verdicts:
+    def _judge(self, speculation: Speculation) -> Verdicts:
         """Above temperature 0 every row's breakpoint is its ratio, for the verdict and for the emission."""
         if speculation.temperature == 0:
-            keep = among_best(speculation, 1)
-            return self._verdicts(speculation, keep, np.zeros_like(keep), np.full(len(keep), np.nan), Emission.ARGMAX)
+            return self._strictly(speculation, among_best(speculation, 1))
         rows = speculation.judging_rows
         ratio = _released_ratio(speculation)
         close, coin = among_best(speculation, 2), coin_keeps(speculation)
-        below, above = emissions(speculation, Emission.SAMPLE), emissions(speculation, Emission.LOWERED)
+        below, above = emissions(speculation, Emission.SAMPLE), emissions(speculation, self.on_rejection)
         return Verdicts(
             breakpoints=np.where(close != coin, ratio[rows], np.nan),
             keep_below=close,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from mars_viz.records import Emission, Speculation, Verdicts
-from mars_viz.rules.base import Rule
-from mars_viz.rules.mars import THETA, among_best
+from mars_viz.rules.base import Rule, among_best
+from mars_viz.rules.mars import THETA
 from mars_viz.rules.rejection_sampling import coin_keeps
 
 
@@ -17,9 +19,10 @@ class MarsSampling(Rule):
     formula = "u ≤ p(x)/q(x), or x ∈ {v1, v2} and z2/z1 > θ"
     source = "ours: the natural reading of arXiv 2601.15498 above temperature 0"
     dial = THETA
+    on_rejection = Emission.RESIDUAL
 
-    def judge(self, speculation: Speculation) -> Verdicts:
+    def _judge(self, speculation: Speculation) -> Verdicts:
         """The breakpoint of a token that its coin rejects is the ratio of its row."""
         rows = speculation.judging_rows
         relaxes = among_best(speculation, 2) & (speculation.z1[rows] > 0) & (speculation.support[rows] > 1)
-        return self._verdicts(speculation, coin_keeps(speculation), relaxes, speculation.ratio[rows], Emission.RESIDUAL)
+        return self._relaxed(speculation, coin_keeps(speculation), np.where(relaxes, speculation.ratio[rows], np.nan))

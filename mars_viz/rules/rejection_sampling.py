@@ -17,16 +17,20 @@ class RejectionSampling(Rule):
     formula = "u ≤ p(x)/q(x)"
     source = "Leviathan et al., arXiv 2211.17192; Chen et al., arXiv 2302.01318"
     lossless = True
+    on_rejection = Emission.RESIDUAL
 
-    def judge(self, speculation: Speculation) -> Verdicts:
+    def _judge(self, speculation: Speculation) -> Verdicts:
         """Verdicts without breakpoints."""
-        keep = coin_keeps(speculation)
-        return self._verdicts(speculation, keep, np.zeros_like(keep), np.full(len(keep), np.nan), Emission.RESIDUAL)
+        return self._strictly(speculation, coin_keeps(speculation))
 
 
 def coin_keeps(speculation: Speculation) -> np.ndarray:
     """bool [N]; u <= p(x) / q(x), with one-hot laws at temperature 0 and q one-hot for a draft that was not drawn."""
     if speculation.temperature == 0:
         return speculation.tokens == speculation.top_ids[speculation.judging_rows, 0]
-    q = speculation.q if speculation.sampled else np.ones_like(speculation.q)
-    return (speculation.p > 0) & (speculation.coins * q <= speculation.p)
+    return (speculation.p > 0) & (speculation.coins * drafted_q(speculation) <= speculation.p)
+
+
+def drafted_q(speculation: Speculation) -> np.ndarray:
+    """float32 [N]; q(x), 1 for a draft that was not drawn."""
+    return speculation.q if speculation.sampled else np.ones_like(speculation.q)

@@ -11,7 +11,8 @@ from mars_viz.rules.base import Rule
 class Strict(Rule):
     """Keep x iff it is the target's own token y; emit y. At temperature 0, y = v1; above, y is the keyed sample of p.
 
-    With the sample keyed by position alone the text is, token for token, that of the target decoding by itself.
+    Above temperature 0 this is sample-match, what llama.cpp does, and transformers for a drafter without q. With the
+    sample keyed by position alone the text is, token for token, that of the target decoding by itself.
     """
 
     name = "strict"
@@ -20,8 +21,13 @@ class Strict(Rule):
     formula = "x = y, with y = v1 at T = 0 and y ~ p above"
     source = "greedy: arXiv 2211.17192; sampled: sample-match, as in llama.cpp"
     lossless = True
+    on_rejection = Emission.SAMPLE
 
-    def judge(self, speculation: Speculation) -> Verdicts:
+    def _judge(self, speculation: Speculation) -> Verdicts:
         """Verdicts without breakpoints."""
-        keep = speculation.tokens == speculation.emissions[speculation.judging_rows, Emission.SAMPLE]
-        return self._verdicts(speculation, keep, np.zeros_like(keep), np.full(len(keep), np.nan), Emission.SAMPLE)
+        return self._strictly(speculation, sample_keeps(speculation))
+
+
+def sample_keeps(speculation: Speculation) -> np.ndarray:
+    """bool [N]; x is the target's own token, the keyed sample of p."""
+    return speculation.tokens == speculation.emissions[speculation.judging_rows, Emission.SAMPLE]

@@ -1,0 +1,30 @@
+"""BiLD's rollback policy: a drafted token stands unless the target finds it too unlikely."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mars_viz.records import Emission, Speculation, Verdicts
+from mars_viz.rules.base import Dial, Rule, among_best, drafted_p
+
+
+class Bild(Rule):
+    """Keep x iff x = v1 or -ln p(x) <= R; else emit v1.
+
+    BiLD would also roll back a v1 with p(v1) < exp(-R), and then write the same v1. Its other half, handing over to the
+    target where max q < 0.6, ends a draft and judges nothing.
+    """
+
+    name = "bild"
+    title = "BiLD rollback"
+    summary = "Keeps every token whose surprise to the target is at most R nats."
+    formula = "x = v1, or −ln p(x) ≤ R"
+    source = "BiLD, arXiv 2302.07863, rollback threshold 5 (catalogue note)"
+    dial = Dial(symbol="R", name="rollback threshold", low=0.0, high=20.0, step=0.1, default=5.0, strict_is_high=False)
+    on_rejection = Emission.ARGMAX
+
+    def _judge(self, speculation: Speculation) -> Verdicts:
+        """Kept from R = -ln p(x)."""
+        p = drafted_p(speculation)
+        surprise = -np.log(p, out=np.full_like(p, np.nan), where=p > 0)
+        return self._relaxed(speculation, among_best(speculation, 1), surprise)

@@ -1,0 +1,67 @@
+"""Block verification: how much of a block is kept is decided for the block as a whole."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mars_viz.records import Emission, Speculation, Verdicts
+from mars_viz.rules.base import Rule
+from mars_viz.rules.rejection_sampling import coin_keeps, drafted_q
+
+
+class BlockVerification(Rule):
+    """Keep the τ first tokens, τ = max{i : u_i <= h_i}; emit a sample of norm((w p - q)+) with w = w_τ.
+
+    w_0 = 1, w_i = min(1, w_(i-1) p(x_i)/q(x_i)); h_i = S_i / (S_i + 1 - w_i) with S_i = Σ (w_i p - q)+ at the next
+    position, and h_γ = w_γ. Not a prefix rule: a coin that fails early does not end the block. At temperature 0 it is
+    the strict rule. Of its residuals only those with w = 1 are recorded, which `lacks` says.
+    """
+
+    name = "block-verification"
+    title = "Block verification"
+    summary = "Decides for the block as a whole, and keeps at least as many tokens as rejection sampling on average."
+    formula = "some later or equal i has u_i ≤ h_i"
+    source = "arXiv 2403.10444; vLLM's kernel (catalogue note)"
+    lossless = True
+    on_rejection = Emission.RESIDUAL
+    needs = ("block_mass",)
+    spans_positions = True
+
+    def _judge(self, speculation: Speculation) -> Verdicts:
+        """Verdicts without breakpoints."""
+        if speculation.temperature == 0:
+            return self._strictly(speculation, coin_keeps(speculation))
+        return self._strictly(speculation, block_keeps(speculation))
+
+    def lacks(self, speculation: Speculation) -> str | None:
+        """Above temperature 0, trees, and the residual with w below 1."""
+        if speculation.temperature == 0:
+            return None
+        if (speculation.parents != np.arange(len(speculation)) - 1).any():
+            return f"{self.title} judges chains, and this draft is a tree. Choose a drafter of chains."
+        if len(speculation) > 1:
+            return (
+                f"Above temperature 0 {self.title.lower()} emits a sample of (w p - q)+, which is not recorded. "
+                "Choose rejection-sampling, which keeps the same law."
+            )
+        return super().lacks(speculation)
+
+
+def block_weights(speculation: Speculation) -> np.ndarray:
+    """float64 [N]; w after each node of a chain, in double precision since it is a product along the block."""
+    weights, weight = np.empty(len(speculation)), 1.0
+    ratios = speculation.p.astype(np.float64) / drafted_q(speculation)
+    for node, ratio in enumerate(ratios):
+        weights[node] = weight = min(1.0, weight * ratio)
+    return weights
+
+
+def block_keeps(speculation: Speculation) -> np.ndarray:
+    """bool [N]; the verdicts on a chain: kept up to the last node whose coin is at most its h."""
+    weights = block_weights(speculation)
+    total = speculation.block_mass + 1 - weights
+    chances = np.divide(speculation.block_mass, total, out=np.ones_like(total), where=total > 0)
+    chances[-1:] = weights[-1:]
+    passes = (weights > 0) & (speculation.coins <= chances)
+    later: np.ndarray = np.logical_or.accumulate(passes[::-1])[::-1]
+    return later

@@ -1,0 +1,362 @@
+"""What holds of every rule: its formula, its strict end, its direction, its declarations.
+
+Against thousands of random blocks: small and large logits, all negative, ties, impossible tokens, one-hot drafts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+import pytest
+from factories import best, make_speculation, processed, softmax, toy_run
+
+from mars_viz.errors import BadInput
+from mars_viz.records import Emission, Outcome, Round, Speculation
+from mars_viz.rules import RULES, Rule, settle
+from mars_viz.walk import Ending
+
+DIALLED = [name for name, rule in RULES.items() if rule.dial is not None]
+TEMPERATURES = [0.0, 0.7, 1.0]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A drafted token with everything that was known when it was judged, in full."""
+
+    z: np.ndarray
+    """The target's raw logits [V]."""
+    p: np.ndarray
+    """Its law [V]; the plain softmax at temperature 0."""
+    q: np.ndarray
+    """The drafter's [V]."""
+    x: int
+    u: float
+    y: int
+    """The target's own sample."""
+    greedy: bool
+    entropy: float
+
+    @property
+    def v1(self) -> int:
+        return int(best(self.z, 1)[0])
+
+    @property
+    def rank(self) -> int:
+        return int(np.flatnonzero(best(self.z, len(self.z)) == self.x)[0]) + 1
+
+    @property
+    def p1(self) -> float:
+        return float(self.p[self.v1])
+
+    @property
+    def second(self) -> bool:
+        """x is the runner-up, and may be written."""
+        return self.rank == 2 and self.possible
+
+    @property
+    def possible(self) -> bool:
+        return bool(self.p[self.x] > 0)
+
+    @property
+    def top(self) -> bool:
+        return self.x == self.v1
+
+    @property
+    def tossed(self) -> bool:
+        """What rejection sampling keeps."""
+        return self.top if self.greedy else self.possible and self.u * self.q[self.x] <= self.p[self.x]
+
+
+def divergence(law: np.ndarray, other: np.ndarray) -> float:
+    """Jensen-Shannon divergence, nats."""
+    middle = (law + other) / 2
+    return sum(float((a[a > 0] * np.log(a[a > 0] / middle[a > 0])).sum()) for a in (law, other)) / 2
+
+
+FORMULAS: dict[str, Callable[[Case, float], bool]] = {
+    "mars": lambda c, d: c.top or (c.second and c.z[c.v1] > 0 and c.z[c.x] / c.z[c.v1] > d),
+    "mars-margin": lambda c, d: c.top or (c.second and c.z[c.v1] - c.z[c.x] < d),
+    "mars-odds": lambda c, d: c.top or (c.second and c.p[c.x] / c.p1 > d),
+    "lenience": lambda c, d: c.possible and (c.p[c.x] >= d * c.p1 if c.greedy else d * c.u * c.q[c.x] <= c.p[c.x]),
+    "typical": lambda c, d: c.top or (c.possible and c.p[c.x] > min(d, np.sqrt(d) * np.exp(-c.entropy))),
+    "sglang-acc": lambda c, d: (
+        c.x == c.y or (not c.greedy and c.possible and c.u <= (c.p[c.x] / d - c.p[c.x]) / max(1 - c.p[c.x], 1e-12))
+    ),
+    "sglang-single": lambda c, d: c.x == c.y or (not c.greedy and c.possible and c.p[c.x] >= d),
+    "tensorrt-llm": lambda c, d: c.top or (c.possible and c.rank <= 10 and c.p[c.x] >= c.p1 - d),
+    "vllm-thinking": lambda c, d: (
+        c.top or (c.possible and c.rank <= 3 and (d == 0 or c.z[c.x] >= c.z[c.v1] + np.log(d)))
+    ),
+    "ensemble": lambda c, d: (
+        c.top or d * c.p[c.x] + (1 - d) * c.q[c.x] >= d * c.p1 + (1 - d) * c.q[c.v1]
+        if c.greedy
+        else c.u * c.q[c.x] <= (1 - d) * c.q[c.x] + d * c.p[c.x]
+    ),
+    "fuzzy": lambda c, d: c.tossed or divergence(c.p, c.q) < d,
+    "cactus-acceptance": lambda c, d: (
+        c.top
+        if c.greedy
+        else c.possible and c.u * c.q[c.x] <= min(1, c.p[c.x] + np.sqrt(2 * d * c.p[c.x] * max(0, 1 - c.p[c.x])))
+    ),
+    "cascade-opt": lambda c, d: c.tossed or c.q.max() >= c.p.max() - d * np.abs(c.p - c.q).sum() / 2,
+    "bild": lambda c, d: c.top or (c.possible and -np.log(c.p[c.x]) <= d),
+    "ears": lambda c, d: c.top if c.greedy else c.possible and max(0, c.u - d * (1 - c.p.max())) <= c.p[c.x] / c.q[c.x],
+    "regret-budget": lambda c, d: c.top or (c.possible and c.z[c.v1] - c.z[c.x] <= d),
+    "top-k-set": lambda c, d: c.top or (c.possible and c.rank <= d),
+    "nucleus-set": lambda c, d: (
+        c.top or (c.possible and c.rank <= 16 and c.p[best(c.z, len(c.z))[: c.rank - 1]].sum() < d)
+    ),
+    "min-p-set": lambda c, d: c.top or (c.possible and c.p[c.x] >= d * c.p1),
+}
+"""The catalogue's formula of every rule that judges a token by itself, from the whole laws. The released MARS code,
+MARS with rejection sampling and FLy have tests of their own."""
+
+
+def random_block(rng: np.random.Generator, temperature: float, length: int = 1) -> tuple[Speculation, list[Case]]:
+    """Laws from flat to peaked, now and then with ties, impossible tokens, negative logits and a draft not drawn."""
+    vocabulary = int(rng.integers(2, 25))
+    target = rng.normal(rng.choice([12, 0, -9]), rng.choice([0.3, 1.5, 5.0]), (length + 1, vocabulary))
+    drafter = rng.uniform(0.2, 1.0) * target[:length] + rng.normal(0, rng.choice([0.1, 2.0]), (length, vocabulary))
+    if rng.random() < 0.3:
+        target = np.round(target)  # ties
+    if rng.random() < 0.3:
+        target[:, rng.integers(vocabulary)] = -np.inf
+        target[:, 0] = 1.0
+    target, drafter = target.astype(np.float32), drafter.astype(np.float32)
+    top_k = int(rng.choice([0, 0, 3])) if temperature else 0
+    sampled = bool(rng.random() < 0.8) if temperature else False
+    laws = [processed(row, temperature, top_k) for row in drafter]
+    tokens = [int(rng.choice(vocabulary, p=law)) if temperature else int(best(law, 1)[0]) for law in laws]
+    if not sampled and temperature:
+        tokens = rng.integers(vocabulary, size=length).tolist()
+        laws = list(np.eye(vocabulary)[tokens])
+    speculation = make_speculation(
+        target, drafter, tokens, temperature=temperature, top_k=top_k, sampled=sampled, seed=int(rng.integers(2**32))
+    )
+    plain = softmax(target.astype(np.float64))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        entropy = -np.where(plain > 0, plain * np.log(plain), 0).sum(1)
+    cases = [
+        Case(
+            z=target[i],
+            p=processed(target[i], temperature, top_k),
+            q=laws[i],
+            x=tokens[i],
+            u=float(speculation.coins[i]),
+            y=int(speculation.emissions[i, Emission.SAMPLE]),
+            greedy=temperature == 0,
+            entropy=float(entropy[i]),
+        )
+        for i in range(length)
+    ]
+    return speculation, cases
+
+
+def dials(rule: Rule, rng: np.random.Generator, speculation: Speculation) -> Iterator[float]:
+    """Random values strictly inside the range, and some near each breakpoint but not within rounding of it."""
+    assert rule.dial is not None
+    low, high = rule.dial.low, rule.dial.high
+    breakpoints = rule.judge(speculation).breakpoints
+    known = breakpoints[np.isfinite(breakpoints)]
+    tries = [*rng.uniform(low, high, 4), *(known - 1e-3), *(known + 1e-3)]
+    yield from (d for d in tries if low < d < high and not (np.abs(known - d) < 1e-4).any())
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+@pytest.mark.parametrize("temperature", TEMPERATURES)
+def test_verdicts_are_the_formula(name: str, temperature: float) -> None:
+    rng = np.random.default_rng(list(name.encode()))
+    rule, compared, differs = RULES[name], 0, 0
+    for _ in range(300):
+        speculation, (case,) = random_block(rng, temperature)
+        if name == "ensemble" and not np.isin(best(case.z, 1), speculation.draft_ids[0]):
+            continue  # the drafter's probability of v1 is not recorded; has a test of its own
+        for dial in dials(rule, rng, speculation):
+            kept = bool(settle(speculation, rule.judge(speculation), dial).kept)
+            assert kept == FORMULAS[name](case, dial), (case, dial)
+            compared += 1
+            differs += kept != rule.judge(speculation).keep_strict[0]
+    assert compared > 1000
+    assert differs or (temperature == 0 and name in ("sglang-acc", "sglang-single", "cactus-acceptance", "ears"))
+
+
+STRICT = {
+    Emission.ARGMAX: ("mars", 1.0),
+    Emission.RESIDUAL: ("rejection-sampling", None),
+    Emission.SAMPLE: ("strict", None),
+}
+"""The reference at the strict end, by what a rule emits on rejection; at temperature 0 all three are the same."""
+
+
+def blocks(count: int, temperature: float, seed: int = 0) -> Iterator[Speculation]:
+    rng = np.random.default_rng(seed)
+    for _ in range(count):
+        yield random_block(rng, temperature, length=8)[0]
+
+
+@pytest.mark.parametrize("name", DIALLED)
+@pytest.mark.parametrize("temperature", TEMPERATURES)
+def test_the_strict_end_is_the_strict_reference(name: str, temperature: float) -> None:
+    rule = RULES[name]
+    reference, dial = ("rejection-sampling", None) if name == "mars-code" else STRICT[rule.on_rejection]
+    for speculation in blocks(200, temperature):
+        verdicts = rule.judge(speculation)
+        ours = settle(speculation, verdicts, rule.dial.strict)
+        theirs = settle(speculation, RULES[reference].judge(speculation), dial)
+        if name == "mars-code" and temperature > 0 and (speculation.z1 <= 0).any():
+            continue  # it relaxes a negative best logit at every dial value
+        assert ours.kept == theirs.kept
+        assert verdicts.keeps(rule.dial.strict).tolist() == verdicts.keep_strict.tolist()
+        if name != "mars-code" or temperature == 0:
+            assert ours == theirs
+
+
+@pytest.mark.parametrize("name", DIALLED)
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+def test_at_the_strict_end_a_walk_is_the_strict_walk(name: str, temperature: float) -> None:
+    rule = RULES[name]
+    if name == "mars-code" and temperature > 0:
+        return  # its residual is another
+    reference, dial = ("strict", None) if temperature == 0 else STRICT[rule.on_rejection]
+    for seed in range(3):
+        ours = toy_run(rule=name, dial=rule.dial.strict, temperature=temperature, seed=seed)
+        theirs = toy_run(rule=reference, dial=dial, temperature=temperature, seed=seed)
+        assert ours.token_ids == theirs.token_ids
+        assert [len(r.token_ids) for r in ours.rounds] == [len(r.token_ids) for r in theirs.rounds]
+        assert not any(Outcome.RELAXED in r.outcomes for r in ours.rounds)
+
+
+@pytest.mark.parametrize("name", DIALLED)
+@pytest.mark.parametrize("temperature", TEMPERATURES)
+def test_a_looser_dial_keeps_no_less_of_a_block(name: str, temperature: float) -> None:
+    rule = RULES[name]
+    low, high = rule.dial.low, rule.dial.high
+    values = np.linspace(low, high, 41) if rule.dial.strict_is_high else np.linspace(high, low, 41)
+    grew = shrank = False
+    for speculation in blocks(60, temperature, seed=1):
+        verdicts = rule.judge(speculation)
+        lengths = np.array([len(settle(speculation, verdicts, dial).kept) for dial in values])
+        grew |= lengths[0] > lengths[-1]
+        shrank |= bool((np.diff(lengths) > 0).any())
+    assert not shrank or not rule.monotone
+    inert = ("mars-code", "sglang-acc", "sglang-single", "cactus-acceptance", "ears")
+    assert grew or (temperature == 0 and name in inert) or (temperature > 0 and name == "fly")  # matches are rare there
+
+
+@pytest.mark.parametrize("name", DIALLED)
+def test_the_default_and_both_ends_are_in_range(name: str) -> None:
+    dial = RULES[name].dial
+    assert dial.low <= dial.default <= dial.high
+    assert dial.strict in (dial.low, dial.high)
+    assert np.isfinite([dial.low, dial.high, dial.default, dial.step]).all()
+    assert dial.step > 0
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_what_a_rule_emits_is_recorded_and_follows_the_dial_only_if_declared(name: str) -> None:
+    for temperature in TEMPERATURES:
+        for speculation in blocks(20, temperature, seed=2):
+            verdicts = RULES[name].judge(speculation)
+            for emitted in (verdicts.emit_below, verdicts.emit_above):
+                assert (speculation.emissions == emitted[:, None]).any(axis=1).all()
+            moves = (verdicts.emit_below != verdicts.emit_above) & ~np.isnan(verdicts.row_breakpoints)
+            assert not moves.any() or RULES[name].emission_follows_dial
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_rule_looks_at_other_positions_only_if_declared(name: str) -> None:
+    """Each node's verdict from a block of eight is that from the block of that node alone."""
+    rule, same = RULES[name], True
+    rng = np.random.default_rng(3)
+    for attempt in range(80):
+        speculation, _ = random_block(rng, float(attempt % 2), length=8)
+        verdicts = rule.judge(speculation)
+        alone = [rule.judge(node_alone(speculation, i)) for i in range(8)]
+        same &= np.array_equal(verdicts.breakpoints, [v.breakpoints[0] for v in alone], equal_nan=True)
+        same &= verdicts.keep_strict.tolist() == [bool(v.keep_strict[0]) for v in alone]
+    assert same != rule.spans_positions
+
+
+def node_alone(speculation: Speculation, node: int) -> Speculation:
+    """The same evidence as a block of one; rows of it are those of the node and the next."""
+    return sliced(speculation, slice(node, node + 1), slice(node, node + 2), parents=np.array([-1], np.int32))
+
+
+def sliced(speculation: Speculation, nodes: slice, rows: slice, **others: np.ndarray) -> Speculation:
+    n = len(speculation)
+    arrays = {f.name: getattr(speculation, f.name) for f in fields(speculation)}
+    cut = {name: a[nodes] if len(a) == n else a[rows] for name, a in arrays.items() if isinstance(a, np.ndarray)}
+    return replace(speculation, **cut | others)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_round_without_drafts_has_only_its_bonus(name: str) -> None:
+    for temperature in (0.0, 1.0):
+        speculation = sliced(next(blocks(1, temperature)), slice(0, 0), slice(0, 1))
+        rule = RULES[name]
+        decision = settle(speculation, rule.judge(speculation), rule.checked_dial(None))
+        assert decision.kept == ()
+        assert decision.emitted == speculation.emissions[0, Emission.SAMPLE]
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_without_what_it_needs_a_rule_says_so_and_does_not_judge(name: str) -> None:
+    rule, speculation = RULES[name], next(blocks(1, 1.0))
+    assert rule.lacks(speculation) is None
+    for field in rule.needs:
+        unknown = replace(speculation, **{field: np.full_like(getattr(speculation, field), np.nan)})
+        with pytest.raises(BadInput, match="full evidence"):
+            rule.judge(unknown)
+
+
+UNRECORDED = ("p", "q", "q_max", "q_entropy", "total_variation", "kl_pq", "kl_qp", "js", "block_mass", "entropy")
+
+
+@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_rule_reads_nothing_that_it_does_not_declare(name: str, temperature: float) -> None:
+    """What decoding without recording leaves unknown may hold anything; above temperature 0 p and q are known."""
+    rule = RULES[name]
+    unknown = [f for f in UNRECORDED if f not in rule.needs and not (temperature and f in ("p", "q"))]
+    for speculation in blocks(20, temperature, seed=4):
+        bare = replace(speculation, **{f: np.full_like(getattr(speculation, f), np.nan) for f in unknown})
+        full, less = rule.judge(speculation), rule.judge(bare)
+        assert np.array_equal(full.breakpoints, less.breakpoints, equal_nan=True)
+        assert full.keep_below.tolist() == less.keep_below.tolist()
+        assert full.keep_above.tolist() == less.keep_above.tolist()
+
+
+@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+def test_an_end_of_text_inside_a_block_is_kept_like_any_token_and_ends_the_text(name: str, temperature: float) -> None:
+    rule = RULES[name]
+    sure = np.full((4, 8), -30.0)
+    sure[np.arange(4), [3, 0, 5, 6]] = 0.0
+    speculation = make_speculation(sure, sure[:3], [3, 0, 5], temperature=temperature)
+    verdicts = rule.judge(speculation)
+    decision = settle(speculation, verdicts, rule.checked_dial(None))
+    assert decision.kept == (0, 1, 2)
+    assert decision.emitted == 6
+    round_ = Round(speculation, verdicts, decision, Ending(frozenset({0}), 100).cut([3, 0, 5, 6], 0))
+    assert round_.token_ids == (3, 0)
+    assert round_.outcomes == (Outcome.MATCHED, Outcome.MATCHED, Outcome.DISCARDED)
+
+
+def test_the_lossless_rules_come_first() -> None:
+    assert [rule.lossless for rule in RULES.values()] == sorted((r.lossless for r in RULES.values()), reverse=True)
+    assert list(RULES)[0] == "strict"
+    assert all(rule.name == name for name, rule in RULES.items())
+
+
+def test_a_best_token_that_the_drafter_does_not_list_counts_as_its_last_one() -> None:
+    """v1 is the drafter's twentieth of twenty; its sixteenth has q = 1/20 of the uniform law."""
+    target = np.zeros((2, 20))
+    target[:, 19] = 3.0
+    drafter = np.zeros((1, 20))
+    drafter[0, 0], drafter[0, 19] = 2.0, -5.0
+    speculation = make_speculation(target, drafter, [0])
+    p, q = softmax(target[0]), softmax(drafter[0])
+    gain, loss = q[0] - q[15], p[19] - p[0]
+    assert RULES["ensemble"].judge(speculation).breakpoints[0] == pytest.approx(gain / (gain + loss))
