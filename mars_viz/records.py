@@ -51,6 +51,9 @@ class Emission(IntEnum):
     """A sample of norm((p - q)+), keyed by round and depth; of p where no token was drafted at this row."""
     LOWERED = 3
     """A sample of p with only the drafted token's entry lowered by its q (the released MARS code's residual)."""
+    BLOCK = 4
+    """A sample of norm((w p - q)+), w block verification's weight after the node above, keyed as RESIDUAL; of p where
+    no token was drafted at this row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +124,13 @@ class Speculation:
     support: np.ndarray
     """int32 [N + 1]; tokens that top-k and top-p leave to the target's law."""
     emissions: np.ndarray
-    """int32 [N + 1, 4]; the token of each `Emission`."""
+    """int32 [N + 1, 5]; the token of each `Emission`."""
     emission_z: np.ndarray
-    """float32 [N + 1, 4]; the target's raw logit of each."""
+    """float32 [N + 1, 5]; the target's raw logit of each."""
     emission_p: np.ndarray
-    """float32 [N + 1, 4]; the target's probability of each, processed as `p` is."""
+    """float32 [N + 1, 5]; the target's probability of each, processed as `p` is."""
     emission_ranks: np.ndarray
-    """int32 [N + 1, 4]; the target's rank of each."""
+    """int32 [N + 1, 5]; the target's rank of each."""
 
     def __len__(self) -> int:
         """Number of drafted tokens."""

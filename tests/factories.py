@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from mars_viz import randomness
+from mars_viz.dialmap import Budget, DialMap, explore, span_of
 from mars_viz.randomness import Purpose
 from mars_viz.records import Emission, Speculation
 from mars_viz.rules import rule_named
@@ -14,6 +15,7 @@ from mars_viz.run import Piece, Provenance, Run, Settings
 from mars_viz.walk import Answer, Ending, walk
 
 K = 16
+PROMPT = (1, 2, 3)
 
 
 def softmax(z: np.ndarray) -> np.ndarray:
@@ -82,8 +84,9 @@ def make_speculation(
         q_entropy = -np.where(qs > 0, qs * np.log(qs), 0.0).sum(1)
         plain = softmax(target.astype(np.float64))
         entropy = -np.where(plain > 0, plain * np.log(plain), 0.0).sum(1)
-    weights, mass = 1.0, np.zeros(n)
+    weights, mass, carried = 1.0, np.zeros(n), np.ones(n)
     for node in range(n):
+        carried[node] = weights
         weights = min(1.0, weights * ps[node, x[node]] / max(qs[node, x[node]], 1e-300))
         if node + 1 < n:
             mass[node] = np.maximum(weights * ps[node + 1] - qs[node + 1], 0).sum()
@@ -94,15 +97,18 @@ def make_speculation(
         p = ps[row]
         emissions[row] = best(target[row], 1)[0]
         if temperature > 0:
-            lowered, residual = p.copy(), p
+            lowered, residual, weighted = p.copy(), p, p
             if row < n:
                 residual = np.maximum(p - qs[row], 0)
+                weighted = np.maximum(carried[row] * p - qs[row], 0)
                 lowered[x[row]] = max(0.0, p[x[row]] - qs[row, x[row]])
             residual = residual if residual.sum() > 1e-9 else p
             lowered = lowered if lowered.sum() > 1e-9 else p
+            weighted = weighted if weighted.sum() > 1e-9 else p
             emissions[row, Emission.SAMPLE] = draw(p, plain_u[row])
             emissions[row, Emission.RESIDUAL] = draw(residual, residual_u[row])
             emissions[row, Emission.LOWERED] = draw(lowered, residual_u[row])
+            emissions[row, Emission.BLOCK] = draw(weighted, residual_u[row])
     rows = np.arange(n + 1)[:, None]
     scale = temperature or 1.0
     top = np.array([best(z, k) for z in target])
@@ -194,7 +200,7 @@ def toy_run(pieces: dict[int, bytes] | None = None, vocabulary: int = 32, **sett
     rule = rule_named(chosen.rule)
     dial = rule.checked_dial(chosen.dial)
     ending = Ending(frozenset({0}), chosen.max_new_tokens)
-    rounds = tuple(walk(ToySpeculator(chosen, vocabulary), rule, dial, (1, 2, 3), ending))
+    rounds = tuple(walk(ToySpeculator(chosen, vocabulary), rule, dial, PROMPT, ending))
     texts = {i: Piece(f" w{i}".encode()) for i in range(vocabulary)} | {0: Piece(b"<end>", special=True)}
     texts |= {i: Piece(data) for i, data in (pieces or {}).items()}
     return Run(
@@ -202,9 +208,47 @@ def toy_run(pieces: dict[int, bytes] | None = None, vocabulary: int = 32, **sett
         provenance=Provenance(
             target="toy-target", drafter="toy-drafter", eos_ids=(0,), vocabulary_size=vocabulary, seconds=1.0
         ),
-        prompt_ids=(1, 2, 3),
+        prompt_ids=PROMPT,
         rounds=rounds,
         pieces=texts,
         title="A toy run",
         prompt=" w1 w2 w3",
     )
+
+
+class Counting(ToySpeculator):
+    """Notes what it was asked, batch by batch."""
+
+    def __init__(self, settings: Settings, **model: int):
+        super().__init__(settings, **model)
+        self.batches: list[list[tuple[int, ...]]] = []
+
+    def speculate(self, prefixes: list[tuple[int, ...]]) -> list[Answer]:  # type: ignore[override]
+        self.batches.append(list(prefixes))
+        return super().speculate(prefixes)
+
+
+def toy_map(
+    settings: Settings,
+    low: float | None = None,
+    high: float | None = None,
+    gammas: tuple[int, ...] | None = None,
+    budget: Budget | None = None,
+    model_seed: int = 0,
+) -> tuple[DialMap, Counting]:
+    """The map of the toy pair over a span of the rule's dial, and the speculator that noted what was asked."""
+    speculator = Counting(settings, model_seed=model_seed)
+    rule = rule_named(settings.rule)
+    span = span_of(rule, low, high, gammas or (settings.gamma,))
+    answers: dict[tuple[int, ...], Answer] = {}
+    ending = Ending(frozenset({0}), settings.max_new_tokens)
+    for _ in explore(speculator, rule, span, PROMPT, ending, answers, budget):
+        pass
+    frame = Run(
+        settings=settings,
+        provenance=Provenance(eos_ids=(0,), vocabulary_size=32),
+        prompt_ids=PROMPT,
+        rounds=(),
+        pieces={i: Piece(b" w") for i in range(32)},
+    )
+    return DialMap(frame, span, answers, len(speculator.batches), 0.0), speculator

@@ -7,59 +7,21 @@ from dataclasses import fields
 
 import numpy as np
 import pytest
-from factories import ToySpeculator
+from factories import PROMPT, ToySpeculator, toy_map
 
 import mars_viz
-from mars_viz.dialmap import Budget, DialMap, Span, explore, span_of
+from mars_viz.dialmap import Budget, Span, span_of
 from mars_viz.errors import BadInput
 from mars_viz.mapping import Mapping
 from mars_viz.recorded import shortened
 from mars_viz.recording import Recording
 from mars_viz.records import Speculation
 from mars_viz.rules import RULES, rule_named
-from mars_viz.run import Piece, Provenance, Run, Settings
+from mars_viz.run import Settings
 from mars_viz.speculators.loading import Pair, load_pair
-from mars_viz.walk import Answer, Ending, walk
+from mars_viz.walk import Ending, walk
 
-PROMPT = (1, 2, 3)
 MAPPED = sorted(name for name, rule in RULES.items() if rule.dial is not None)
-
-
-class Counting(ToySpeculator):
-    """Notes what it was asked, batch by batch."""
-
-    def __init__(self, settings: Settings, **model: int):
-        super().__init__(settings, **model)
-        self.batches: list[list[tuple[int, ...]]] = []
-
-    def speculate(self, prefixes: list[tuple[int, ...]]) -> list[Answer]:  # type: ignore[override]
-        self.batches.append(list(prefixes))
-        return super().speculate(prefixes)
-
-
-def toy_map(
-    settings: Settings,
-    low: float | None = None,
-    high: float | None = None,
-    gammas: tuple[int, ...] | None = None,
-    budget: Budget | None = None,
-    model_seed: int = 0,
-) -> tuple[DialMap, Counting]:
-    speculator = Counting(settings, model_seed=model_seed)
-    rule = rule_named(settings.rule)
-    span = span_of(rule, low, high, gammas or (settings.gamma,))
-    answers: dict[tuple[int, ...], Answer] = {}
-    ending = Ending(frozenset({0}), settings.max_new_tokens)
-    for _ in explore(speculator, rule, span, PROMPT, ending, answers, budget):
-        pass
-    frame = Run(
-        settings=settings,
-        provenance=Provenance(eos_ids=(0,), vocabulary_size=32),
-        prompt_ids=PROMPT,
-        rounds=(),
-        pieces={i: Piece(b" w") for i in range(32)},
-    )
-    return DialMap(frame, span, answers, len(speculator.batches), 0.0), speculator
 
 
 def alone(settings: Settings, dial: float, model_seed: int = 0) -> list[tuple[int, ...]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -12,6 +14,7 @@ from scipy import stats
 from mars_viz.errors import BadInput
 from mars_viz.randomness import Purpose, round_uniforms
 from mars_viz.records import Speculation
+from mars_viz.rules import settle
 from mars_viz.rules.block_verification import BlockVerification, block_keeps, block_weights
 from mars_viz.rules.rejection_sampling import coin_keeps
 from mars_viz.rules.strict import Strict
@@ -79,13 +82,15 @@ def test_at_temperature_0_it_is_the_strict_rule() -> None:
 
 
 def test_it_says_what_it_lacks() -> None:
-    with pytest.raises(BadInput, match="not recorded"):
-        BlockVerification().judge(block([0, 1], [0.5, 0.5]))
-    assert BlockVerification().lacks(block([0], [0.5])) is None  # w = 1 where a block of one stops
+    tree = replace(block([0, 1], [0.5, 0.5]), parents=np.array([-1, -1], np.int32))
+    with pytest.raises(BadInput, match="judges chains"):
+        BlockVerification().judge(tree)
+    assert BlockVerification().lacks(replace(tree, temperature=0.0)) is None
+    assert BlockVerification().lacks(block([0, 1], [0.5, 0.5])) is None
 
 
-def test_with_its_residual_it_keeps_the_targets_law_and_more_tokens() -> None:
-    """100,000 blocks of three, real evidence; the residual that the rule asks for is drawn here.
+def test_it_keeps_the_targets_law_and_more_tokens_than_rejection_sampling() -> None:
+    """100,000 blocks of three, through the real evidence and draws.
 
     Laws depend on the token before, as a bias of block verification would show in later positions. What is written,
     cut or continued by the target to four tokens, against the target's own four: chi-square over all 81 texts,
@@ -107,11 +112,10 @@ def test_with_its_residual_it_keeps_the_targets_law_and_more_tokens() -> None:
         sampled=True,
     )
     speculations = gather_evidence(blocks, Settings(temperature=1.0, seed=9))
-    lengths = np.array([block_keeps(speculation).sum() for speculation in speculations])
-    weights = np.array([[1.0, *block_weights(speculation)] for speculation in speculations])[np.arange(total), lengths]
-    before = drafts[np.arange(total), lengths]
-    residual = np.maximum(weights[:, None] * p[before] - q[before], 0)
-    corrected = pick(np.where((lengths == gamma)[:, None], p[before], residual), rng)
+    rule = BlockVerification()
+    decisions = [settle(speculation, rule.judge(speculation), None) for speculation in speculations]
+    lengths = np.array([decision.row for decision in decisions])
+    corrected = np.array([decision.emitted for decision in decisions])
     text = np.concatenate([drafts, np.zeros((total, 1), np.int64)], 1)
     text[np.arange(total), lengths + 1] = corrected
     for depth in range(1, gamma + 1):  # the target alone goes on

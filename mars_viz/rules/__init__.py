@@ -3,6 +3,7 @@
 from mars_viz.errors import BadInput
 from mars_viz.rules.base import Dial, Rule, settle
 from mars_viz.rules.bild import Bild
+from mars_viz.rules.block_verification import BlockVerification
 from mars_viz.rules.cactus import CactusAcceptance
 from mars_viz.rules.cascade import CascadeOpt
 from mars_viz.rules.ears import Ears
@@ -25,7 +26,7 @@ from mars_viz.rules.vllm_thinking import VllmThinking
 
 __all__ = ["RULES", "Dial", "Rule", "rule_named", "settle"]
 
-_LOSSLESS = (Strict(), RejectionSampling())
+_LOSSLESS = (Strict(), RejectionSampling(), BlockVerification())
 _MARS = (Mars(), MarsCode(), MarsSampling(), MarsMargin(), MarsOdds())
 _OF_ENGINES = (Lenience(), Typical(), SglangAccumulated(), SglangSingle(), TensorRtLlm(), VllmThinking(), Ensemble())
 _OF_PAPERS = (Fuzzy(), CactusAcceptance(), CascadeOpt(), Bild(), Fly(), Ears(), RegretBudget())

@@ -14,7 +14,7 @@ class BlockVerification(Rule):
 
     w_0 = 1, w_i = min(1, w_(i-1) p(x_i)/q(x_i)); h_i = S_i / (S_i + 1 - w_i) with S_i = Σ (w_i p - q)+ at the next
     position, and h_γ = w_γ. Not a prefix rule: a coin that fails early does not end the block. At temperature 0 it is
-    the strict rule. Of its residuals only those with w = 1 are recorded, which `lacks` says.
+    the strict rule.
     """
 
     name = "block-verification"
@@ -23,7 +23,7 @@ class BlockVerification(Rule):
     formula = "some later or equal i has u_i ≤ h_i"
     source = "arXiv 2403.10444; vLLM's kernel (catalogue note)"
     lossless = True
-    on_rejection = Emission.RESIDUAL
+    on_rejection = Emission.BLOCK
     needs = ("block_mass",)
     spans_positions = True
 
@@ -34,16 +34,11 @@ class BlockVerification(Rule):
         return self._strictly(speculation, block_keeps(speculation))
 
     def lacks(self, speculation: Speculation) -> str | None:
-        """Above temperature 0, trees, and the residual with w below 1."""
+        """Above temperature 0, trees."""
         if speculation.temperature == 0:
             return None
         if (speculation.parents != np.arange(len(speculation)) - 1).any():
             return f"{self.title} judges chains, and this draft is a tree. Choose a drafter of chains."
-        if len(speculation) > 1:
-            return (
-                f"Above temperature 0 {self.title.lower()} emits a sample of (w p - q)+, which is not recorded. "
-                "Choose rejection-sampling, which keeps the same law."
-            )
         return super().lacks(speculation)
 
 

@@ -116,8 +116,10 @@ def _draws(blocks: Blocks, settings: Settings, laws: Tensor) -> dict[str, Tensor
     px, qx = ps[:, :n].gather(-1, x), qs.gather(-1, x)
     residual = _or_law((ps[:, :n] - qs).clamp_(min=0), ps)
     lowered = _or_law(ps[:, :n].scatter(-1, x, (px - qx).clamp_(min=0)), ps)
-    drawn = draw(torch.stack([ps, residual, lowered], 2), _uniforms(blocks, settings))  # [B, N + 1, 3]
-    emissions = torch.cat([blocks.target.argmax(-1, keepdim=True), drawn], -1)  # [B, N + 1, 4]
+    weights = torch.nn.functional.pad(_block_weights(px / qx), (0, 0, 1, -1), value=1.0)  # [B, N, 1], w of the parent
+    weighted = _or_law((weights * ps[:, :n] - qs).clamp_(min=0), ps)
+    drawn = draw(torch.stack([ps, residual, lowered, weighted], 2), _uniforms(blocks, settings))  # [B, N + 1, 4]
+    emissions = torch.cat([blocks.target.argmax(-1, keepdim=True), drawn], -1)  # [B, N + 1, 5]
     emission_z = blocks.target.gather(-1, emissions)
     return {
         "p": px.squeeze(-1),
@@ -133,11 +135,11 @@ def _draws(blocks: Blocks, settings: Settings, laws: Tensor) -> dict[str, Tensor
 
 
 def _uniforms(blocks: Blocks, settings: Settings) -> Tensor:
-    """float64 [B, N + 1, 3] for the plain, the residual and the lowered sample; the last two share theirs."""
+    """float64 [B, N + 1, 4] for the plain, residual, lowered and block samples; the last three share theirs."""
     count, device = blocks.target.shape[1], blocks.target.device
     plain = np.stack([position_uniforms(settings.seed, start, count) for start in blocks.starts])
     residual = np.stack([round_uniforms(settings.seed, start, Purpose.RESIDUAL, count) for start in blocks.starts])
-    return torch.from_numpy(np.stack([plain, residual, residual], -1)).to(wide(device)).to(device)
+    return torch.from_numpy(np.stack([plain, residual, residual, residual], -1)).to(wide(device)).to(device)
 
 
 def _or_law(mass: Tensor, ps: Tensor) -> Tensor:
@@ -174,12 +176,17 @@ def _divergences(laws: Tensor, logs: Logs, tokens: Tensor) -> dict[str, Tensor]:
 def _block_mass(laws: Tensor, ratios: Tensor) -> Tensor:
     """float64 [B, N]; block verification's mass after each node; see `Speculation.block_mass`."""
     n = ratios.shape[1]
-    carried = [ratios[:, 0].clamp(max=1.0)]
-    for ratio in ratios.unbind(1)[1 : n - 1]:
-        carried.append((carried[-1] * ratio).clamp_(max=1.0))
-    weights = torch.stack(carried[: n - 1], 1).unsqueeze(-1) if n > 1 else laws.new_zeros(len(laws), 0, 1)
+    weights = _block_weights(ratios)[:, : n - 1].unsqueeze(-1)
     mass = (weights * laws[:, 1:n]).sub_(laws[:, n + 2 :]).clamp_(min=0).sum(-1)
     return torch.nn.functional.pad(mass, (0, 1)).to(wide(laws.device))
+
+
+def _block_weights(ratios: Tensor) -> Tensor:
+    """w = min(1, w_parent p/q) after each node of the chains [B, N]."""
+    carried = [ratios[:, 0].clamp(max=1.0)]
+    for ratio in ratios[:, 1:].unbind(1):
+        carried.append((carried[-1] * ratio).clamp_(max=1.0))
+    return torch.stack(carried, 1)
 
 
 def _to_host(found: dict[str, Tensor]) -> dict[str, np.ndarray]:

@@ -1,0 +1,63 @@
+"""A dial map as a table over (γ, dial): what every setting comes to. Exact where the map is complete.
+
+Knows dial maps; knows no figures and no clocks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mars_viz.analysis.steps import Steps, stacked
+from mars_viz.dialmap import DialMap, Segment
+
+
+@dataclass(frozen=True, slots=True)
+class MapGrid:
+    """Cells of one setting each: G block lengths by S stretches of the dial on which none of them changes."""
+
+    symbol: str
+    """The dial's."""
+    strict_is_high: bool
+    """True where the rule gets stricter as the dial rises."""
+    edges: np.ndarray
+    """float64 [S + 1]; ascending dial values."""
+    gammas: tuple[int, ...]
+    """Block lengths, ascending."""
+    tokens: np.ndarray
+    """float64 [G, S]; tokens of the text; NaN where the map was cut short."""
+    rounds: np.ndarray
+    """float64 [G, S]; target passes; NaN likewise."""
+
+    @property
+    def tau(self) -> np.ndarray:
+        """float64 [G, S]; tokens per round."""
+        return np.asarray(self.tokens / self.rounds)
+
+    def best(self, values: np.ndarray, *, least: bool = False) -> tuple[int, int] | None:
+        """Row and column of the largest (or least) value; the strictest, then the shortest block, among equals."""
+        if np.isnan(values).all():
+            return None
+        best = np.nanmin(values) if least else np.nanmax(values)
+        rows, columns = np.nonzero(np.isclose(values, best, rtol=1e-9))
+        strictness = columns if self.strict_is_high else -columns
+        choice = np.lexsort((rows, -strictness))[0]
+        return int(rows[choice]), int(columns[choice])
+
+
+def map_grid(made: DialMap) -> MapGrid:
+    """What the map says of every block length and dial value."""
+    dial = made.rule.dial
+    assert dial is not None  # a map is a map of a dial
+    tokens = stacked([along_dial(made.segments_for(gamma), lambda s: len(s.token_ids)) for gamma in made.span.gammas])
+    rounds = stacked([along_dial(made.segments_for(gamma), lambda s: len(s.rounds)) for gamma in made.span.gammas])
+    return MapGrid(dial.symbol, dial.strict_is_high, tokens.edges, made.span.gammas, tokens.values, rounds.values)
+
+
+def along_dial(segments: Sequence[Segment], read: Callable[[Segment], float]) -> Steps:
+    """A number of each segment as a step function of the dial; NaN where the map was cut short."""
+    values = [float(read(segment)) if segment.complete else math.nan for segment in segments]
+    return Steps(np.array([*(segment.low for segment in segments), segments[-1].high]), np.array(values))

@@ -1,0 +1,63 @@
+"""A dial map as a table over γ and the dial, and the heat map that shows it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from factories import toy_map
+
+from mars_viz import figures
+from mars_viz.analysis.map_grid import map_grid
+from mars_viz.dialmap import Budget
+from mars_viz.figures.heat_map import PASSES, TAU, Quantity, heat_map
+from mars_viz.run import Settings
+
+SETTINGS = Settings(rule="mars", gamma=4, max_new_tokens=30)
+
+
+def test_every_cell_is_what_its_setting_comes_to() -> None:
+    made, _ = toy_map(SETTINGS, 0.5, 1.0, gammas=(1, 2, 4), model_seed=1)
+    grid = map_grid(made)
+    assert grid.edges[0] == 0.5
+    assert grid.edges[-1] == 1.0
+    assert grid.tokens.shape == grid.rounds.shape == (3, len(grid.edges) - 1)
+    for column in range(len(grid.edges) - 1):
+        for row, gamma in enumerate(grid.gammas):
+            run = made.at((grid.edges[column] + grid.edges[column + 1]) / 2, gamma)
+            assert grid.tokens[row, column] == len(run.token_ids)
+            assert grid.rounds[row, column] == len(run.rounds)
+            assert grid.tau[row, column] == pytest.approx(run.tau)
+
+
+def test_the_best_cell_is_the_strictest_of_the_best() -> None:
+    grid = map_grid(toy_map(SETTINGS, 0.5, 1.0, gammas=(1, 2, 4), model_seed=1)[0])
+    row, column = grid.best(grid.tau)  # type: ignore[misc]
+    assert grid.tau[row, column] == grid.tau.max()
+    assert not (grid.tau[:, column + 1 :] >= grid.tau.max()).any()
+    least = grid.best(grid.rounds, least=True)
+    assert least is not None
+    assert grid.rounds[least] == grid.rounds.min()
+    assert grid.best(np.full_like(grid.tau, np.nan)) is None
+
+
+def test_cells_of_a_map_cut_short_are_empty() -> None:
+    made, _ = toy_map(SETTINGS, 0.0, 1.0, budget=Budget(branches=1, passes=12))
+    grid = map_grid(made)
+    assert np.isnan(grid.tau[:, 0]).all()
+    assert np.isfinite(grid.tau[:, -1]).all()
+    nothing, _ = toy_map(SETTINGS, 0.0, 1.0, budget=Budget(passes=0))
+    assert "No setting" in figures.spoken_title(heat_map(map_grid(nothing), TAU, figures.LIGHT))
+
+
+@pytest.mark.parametrize("quantity", [TAU, PASSES], ids=lambda q: q.name)
+def test_the_title_names_the_best_setting_and_the_star_stands_on_it(quantity: Quantity) -> None:
+    grid = map_grid(toy_map(SETTINGS, 0.5, 1.0, gammas=(1, 2, 4), model_seed=1)[0])
+    figure = heat_map(grid, quantity, figures.DARK, dial=0.9, gamma=4)
+    best = grid.best(quantity.read(grid), least=quantity.least_is_best)
+    assert best is not None
+    assert f"γ = {grid.gammas[best[0]]}" in figures.spoken_title(figure)
+    star = next(trace for trace in figure.data if trace.name == "best")
+    assert star.y[0] == grid.gammas[best[0]]
+    assert grid.edges[best[1]] < star.x[0] < grid.edges[best[1] + 1]
+    assert next(trace for trace in figure.data if trace.name == "here").x[0] == 0.9
+    assert figure.layout.xaxis.title.text == "θ"
