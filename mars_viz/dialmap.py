@@ -71,6 +71,11 @@ class Budget:
     seconds: float = math.inf
     """Wall-clock time at most, looked at between passes."""
 
+    def __post_init__(self) -> None:
+        """Raise BadInput for a budget that could never be kept."""
+        if self.branches < 1 or self.passes < 0 or not self.seconds >= 0:  # NaN fails too
+            raise BadInput("A map's budget needs at least 1 branch, and no fewer than 0 passes and 0 seconds.")
+
 
 @dataclass(frozen=True, slots=True)
 class Progress:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from mars_viz.dialmap import Budget, DialMap, Progress, Span, explore, span_of
 from mars_viz.errors import BadInput
+from mars_viz.recorded import answers_of
 from mars_viz.recording import Recording
 from mars_viz.rules import rule_named
-from mars_viz.run import Settings
+from mars_viz.run import Run, Settings
 from mars_viz.walk import Answer, Ending
 
 if TYPE_CHECKING:
@@ -73,13 +74,18 @@ class Mapping:
         chat: bool = False,
         title: str = "",
         budget: Budget | None = None,
+        run: Run | None = None,
     ):
-        """Tokenise the prompt and check it against the context. Raises BadInput."""
+        """Tokenise the prompt and check it against the context. Raises BadInput.
+
+        `run` is one with the same pair, prompt and settings (its dial may be any): what it was answered is not asked
+        again, so that the map holds the very same.
+        """
         if max(span.gammas) > settings.gamma:
             raise BadInput(f"γ = {max(span.gammas)} is to be mapped, but only {settings.gamma} tokens are drafted.")
         self._recording = Recording(pair, prompt, settings, chat=chat, title=title)
         self._pair, self._settings, self._span, self._budget = pair, settings, span, budget
-        self._answers: dict[tuple[int, ...], Answer] = {}
+        self._answers: dict[tuple[int, ...], Answer] = {} if run is None else answers_of(run)
         self._passes = 0
         self._seconds = 0.0
 

@@ -6,7 +6,7 @@ Knows records; knows no models and no browser. Its way to and from disk is `runf
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -17,6 +17,8 @@ from mars_viz.records import Round
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from mars_viz.dialmap import DialMap
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,14 @@ class Run:
     """A line for lists; the start of the prompt where empty."""
     prompt: str = ""
     """The prompt as the user gave it."""
+    dial_map: DialMap | None = None
+    """What other dial values and block lengths would have made of the prompt, where that was found out; its frame is
+    this run without rounds. `mapped.mapped` joins the two."""
+
+    @property
+    def without_rounds(self) -> Run:
+        """Settings, provenance, prompt and pieces alone: the frame of its dial map."""
+        return replace(self, rounds=(), dial_map=None)
 
     @cached_property
     def token_ids(self) -> tuple[int, ...]:

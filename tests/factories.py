@@ -194,13 +194,15 @@ class ToySpeculator:
         )
 
 
-def toy_run(pieces: dict[int, bytes] | None = None, vocabulary: int = 32, **settings: object) -> Run:
+def toy_run(
+    pieces: dict[int, bytes] | None = None, vocabulary: int = 32, model_seed: int = 0, **settings: object
+) -> Run:
     """A run of the toy pair; token i reads ' w<i>' unless `pieces` says otherwise."""
     chosen = Settings(**{"max_new_tokens": 60, **settings})  # type: ignore[arg-type]
     rule = rule_named(chosen.rule)
     dial = rule.checked_dial(chosen.dial)
     ending = Ending(frozenset({0}), chosen.max_new_tokens)
-    rounds = tuple(walk(ToySpeculator(chosen, vocabulary), rule, dial, PROMPT, ending))
+    rounds = tuple(walk(ToySpeculator(chosen, vocabulary, model_seed), rule, dial, PROMPT, ending))
     texts = {i: Piece(f" w{i}".encode()) for i in range(vocabulary)} | {0: Piece(b"<end>", special=True)}
     texts |= {i: Piece(data) for i, data in (pieces or {}).items()}
     return Run(

@@ -6,15 +6,19 @@ import os
 import subprocess
 import sys
 import tomllib
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-from factories import toy_run
+from factories import toy_map, toy_run
 
 import mars_viz
 from mars_viz import cli
+from mars_viz.commands import decoding
+from mars_viz.dialmap import DialMap, Progress
 from mars_viz.errors import BadInput
+from mars_viz.mapping import Mapping
 from mars_viz.rules import RULES
 from mars_viz.run import Piece, Run
 from mars_viz.runfiles import MAX_ZIP
@@ -55,6 +59,126 @@ def test_record_show_and_the_python_api_agree(tmp_path: Path) -> None:
     assert api.token_ids == run.token_ids and api.prompt_ids == run.prompt_ids
     shown = command("show", str(out))
     assert shown.returncode == 0 and "12 tokens" in shown.stdout and run.text in shown.stdout
+
+
+def test_map_saves_the_run_with_its_map_and_tells_both(tmp_path: Path) -> None:
+    """The other test that starts the command for real."""
+    out = tmp_path / "run"
+    wanted = ["--prompt", "Once upon a time", "--max-new-tokens", "12", "--dial", "0.8", "--low", "0.5", "--gamma", "3"]
+    done = command("map", *wanted, "--gammas", "all", "--out", str(out), "--json", "--device", "cpu")
+    assert (done.returncode, done.stderr) == (0, "")
+    told = json.loads(done.stdout)
+    run = mars_viz.load_run(out)
+    made = run.dial_map
+    assert made is not None and made.complete and told["complete"]
+    assert (told["low"], told["high"], told["gammas"]) == (0.5, 1.0, [1, 2, 3])
+    assert (told["passes"], told["seconds"]) == (made.passes, made.seconds) and made.seconds > 0
+    assert told["exact_ranges"] == [{"gamma": gamma, "low": 0.5, "high": 1.0} for gamma in (1, 2, 3)]
+    assert [(s["gamma"], s["low"], s["high"], s["tau"], s["rounds"], s["tokens"]) for s in told["segments"]] == [
+        (gamma, s.low, s.high, s.tau, len(s.rounds), len(s.token_ids))
+        for gamma in (1, 2, 3)
+        for s in made.segments_for(gamma)
+    ]
+    assert told["token_ids"] == list(run.token_ids) == list(made.at(0.8).token_ids)
+    assert run.settings.dial == 0.8 and run.provenance.seconds > 0
+    assert all(round_.timing.total > 0 for round_ in run.rounds)
+    alone = mars_viz.record("Once upon a time", max_new_tokens=12, dial=0.8, gamma=3, device="cpu")
+    assert alone.token_ids == run.token_ids
+
+
+class ToyMapping(Mapping):
+    """Maps the toy pair."""
+
+    def __init__(self, *arguments: object, **options: object):
+        self.settings, self.span, self.budget = arguments[2], arguments[3], options["budget"]
+        self.run = options["run"]
+
+    def __iter__(self) -> Iterator[Progress]:
+        yield Progress(3, 9, 2, 0.5)
+
+    def map(self) -> DialMap:
+        low, high, gammas = self.span.low, self.span.high, self.span.gammas
+        return toy_map(self.settings, low, high, gammas, self.budget)[0]
+
+
+@pytest.fixture
+def toy_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commands decode and map the toy pair."""
+    monkeypatch.setattr(decoding, "opened_pair", lambda *_: None)
+    monkeypatch.setattr(decoding, "decoded", lambda _, wish, __: toy_run(**asdict(wish.settings)))
+    monkeypatch.setattr("mars_viz.mapping.Mapping", ToyMapping)
+
+
+TOY_MAP = [
+    "map",
+    "--prompt",
+    "a",
+    "--gamma",
+    "4",
+    "--max-new-tokens",
+    "20",
+    "--temperature",
+    "1",
+    "--rule",
+    "mars-code",
+]
+
+
+def test_map_prints_a_table_of_texts_for_each_block_length(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], toy_models: None
+) -> None:
+    out = tmp_path / "run"
+    assert cli.main([*TOY_MAP, "--gammas", "4,1", "--low", "0.6", "--out", str(out)]) == 0
+    text = capsys.readouterr().out
+    made = mars_viz.load_run(out).dial_map
+    assert made is not None and made.span.gammas == (1, 4) and f"Saved to {out}." in text
+    assert "Map from θ = 0.60 to 1: " in text and "exact everywhere" in text
+    lines = text.splitlines()
+    for gamma in (1, 4):
+        segments = made.segments_for(gamma)
+        at = lines.index(f"γ = {gamma}, {len(segments)} texts") + 2
+        for line, segment in zip(lines[at : at + len(segments)], segments, strict=True):
+            low, high, tau, rounds, relaxed, *words = line.split()
+            assert (low, high, tau) == (f"{segment.low:.5f}", f"{segment.high:.5f}", f"{segment.tau:.2f}")
+            assert (int(rounds), int(relaxed)) == (len(segment.rounds), segment.relaxed)
+            differs = [a != b for a, b in zip(segment.token_ids, segments[-1].token_ids, strict=False)]
+            if any(differs):
+                first = differs.index(True)
+                assert words[:3] == ["at", "token", f"{first + 1}:"]
+                assert words[3] == made.frame.decode(segment.token_ids[first : first + 1]).strip()
+            else:
+                assert words == ["no"]
+
+
+def test_a_map_cut_short_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str], toy_models: None) -> None:
+    budget = ["--budget-passes", "4", "--budget-branches", "1", "--budget-seconds", "60"]
+    assert cli.main([*TOY_MAP, *budget, "--out", str(tmp_path / "a")]) == 0
+    text = capsys.readouterr().out
+    assert "cut short, so not exact everywhere" in text and "(cut short)" in text
+    assert cli.main([*TOY_MAP, *budget, "--out", str(tmp_path / "b"), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert not told["complete"] and False in {segment["complete"] for segment in told["segments"]}
+
+
+def test_an_interrupted_map_leaves_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, toy_models: None
+) -> None:
+    def interrupted(_: ToyMapping) -> Iterator[Progress]:
+        yield Progress(1, 1, 1, 0.0)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ToyMapping, "__iter__", interrupted)
+    assert cli.main([*TOY_MAP, "--out", str(tmp_path / "new" / "run")]) == 130
+    assert "nothing was saved" in error_of(capsys)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_map_has_every_option_of_record() -> None:
+    wanted = ["--prompt", "a", "--out", "b"]
+    ours, theirs = (vars(cli._parser().parse_args([name, *wanted])) for name in ("map", "record"))
+    assert {name: value for name, value in ours.items() if name in theirs and name != "run"} == {
+        name: value for name, value in theirs.items() if name != "run"
+    }
 
 
 def test_rules_lists_every_rule(capsys: pytest.CaptureFixture[str]) -> None:
@@ -128,6 +252,16 @@ BAD = {
     "top-p": (["record", "--prompt", "a", "--out", "{new}", "--top-p", "0"], "top_p is 0"),
     "seed": (["record", "--prompt", "a", "--out", "{new}", "--seed", "-1"], "seed is -1"),
     "show nothing": (["show", "{new}"], "does not exist"),
+    "map out exists": (["map", "--prompt", "a", "--out", "{old}"], "exists already"),
+    "map of a rule without a dial": (["map", "--prompt", "a", "--out", "{new}", "--rule", "strict"], "no dial"),
+    "map upside down": (["map", "--prompt", "a", "--out", "{new}", "--low", "1", "--high", "0.5"], "smaller value"),
+    "map too high": (["map", "--prompt", "a", "--out", "{new}", "--high", "2"], "between 0 and 1"),
+    "map of other blocks": (["map", "--prompt", "a", "--out", "{new}", "--gammas", "2,7"], "drafts only 6"),
+    "map of no blocks": (["map", "--prompt", "a", "--out", "{new}", "--gammas", "0"], "at least 1"),
+    "map of words": (["map", "--prompt", "a", "--out", "{new}", "--gammas", "1,many"], "whole numbers such as"),
+    "run off the map": (["map", "--prompt", "a", "--out", "{new}", "--low", "0.95"], "θ = 0.90 is not between"),
+    "no branches": (["map", "--prompt", "a", "--out", "{new}", "--budget-branches", "0"], "at least 1 branch"),
+    "no time": (["map", "--prompt", "a", "--out", "{new}", "--budget-seconds", "nan"], "budget"),
     "port": (["app", "--port", "0"], "The port is 0"),
 }
 
@@ -136,7 +270,7 @@ BAD = {
 def test_bad_input_is_one_line_and_code_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, case: str
 ) -> None:
-    monkeypatch.setattr(cli, "_decoded", lambda *_: pytest.fail("it began to decode"))
+    monkeypatch.setattr(decoding, "opened_pair", lambda *_: pytest.fail("it began to load the models"))
     paths = {"new": tmp_path / "new", "old": tmp_path, "bytes": tmp_path / "bytes"}
     paths["bytes"].write_bytes(b"\xff\xfe\xfa")
     arguments, message = BAD[case]
@@ -146,23 +280,28 @@ def test_bad_input_is_one_line_and_code_2(
 
 
 def test_help_and_version_are_no_errors(capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments in (["--help"], ["record", "--help"], ["--version"]):
+    for arguments in (["--help"], ["record", "--help"], ["map", "--help"], ["--version"]):
         assert cli.main(arguments) == 0
         out, err = capsys.readouterr()
         assert out and not err
     assert out.strip() == mars_viz.__version__
 
 
+@pytest.mark.parametrize("name", ["record", "map"])
 @pytest.mark.parametrize("failure", [BadInput("No.\nReally."), RuntimeError("bro\nken"), KeyboardInterrupt()])
 def test_failures_are_one_line_and_leave_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, failure: BaseException
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    failure: BaseException,
+    name: str,
 ) -> None:
     def fail(*_: object) -> Run:
         raise failure
 
-    monkeypatch.setattr(cli, "_decoded", fail)
+    monkeypatch.setattr(decoding, "opened_pair", fail)
     monkeypatch.delenv(cli.DEBUG_VARIABLE, raising=False)
-    code = cli.main(["record", "--prompt", "a", "--out", str(tmp_path / "new")])
+    code = cli.main([name, "--prompt", "a", "--out", str(tmp_path / "new")])
     text = error_of(capsys)
     expected = {
         BadInput: (2, "No. Really."),
@@ -172,7 +311,7 @@ def test_failures_are_one_line_and_leave_nothing(
     assert code == expected[type(failure)][0] and expected[type(failure)][1] in text
     assert list(tmp_path.iterdir()) == []
     monkeypatch.setenv(cli.DEBUG_VARIABLE, "1")
-    assert cli.main(["record", "--prompt", "a", "--out", str(tmp_path / "new")]) == code
+    assert cli.main([name, "--prompt", "a", "--out", str(tmp_path / "new")]) == code
     assert "Traceback" in capsys.readouterr().err
 
 
@@ -181,11 +320,12 @@ def test_a_prompt_comes_from_a_file_or_from_standard_input(
 ) -> None:
     seen: list[str] = []
 
-    def decoded(prompt: str, *_: object) -> Run:
-        seen.append(prompt)
+    def decoded(_: object, wish: decoding.Wish, __: object) -> Run:
+        seen.append(wish.prompt)
         return toy_run()
 
-    monkeypatch.setattr(cli, "_decoded", decoded)
+    monkeypatch.setattr(decoding, "opened_pair", lambda *_: None)
+    monkeypatch.setattr(decoding, "decoded", decoded)
     (tmp_path / "prompt.txt").write_text("füür\n", encoding="utf-8")
     assert cli.main(["record", "--prompt-file", str(tmp_path / "prompt.txt"), "--out", str(tmp_path / "a")]) == 0
     monkeypatch.setattr("sys.stdin", io.StringIO("füür\n"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -12,10 +12,11 @@ from factories import PROMPT, ToySpeculator, toy_map
 import mars_viz
 from mars_viz.dialmap import Budget, Span, span_of
 from mars_viz.errors import BadInput
+from mars_viz.mapped import mapped
 from mars_viz.mapping import Mapping
-from mars_viz.recorded import shortened
+from mars_viz.recorded import answers_of, shortened
 from mars_viz.recording import Recording
-from mars_viz.records import Speculation
+from mars_viz.records import Speculation, Timing
 from mars_viz.rules import RULES, rule_named
 from mars_viz.run import Settings
 from mars_viz.speculators.loading import Pair, load_pair
@@ -176,6 +177,54 @@ def test_a_map_of_real_models_is_what_separate_runs_are(pair: Pair, prompt: str,
             run = Recording(pair, prompt, changed).finish()
             assert made.at(dial, gamma).token_ids == run.token_ids
             assert len(made.segment(dial, gamma).rounds) == len(run.rounds)
+
+
+@pytest.mark.parametrize("rule", ["mars", "mars-sampling"])
+def test_a_map_that_starts_from_a_run_is_the_map(pair: Pair, rule: str) -> None:
+    """The run's answers are taken over, and those beside them are right but for the rounding of other batches."""
+    prompt = "Once upon a time, there was a little girl"
+    settings = Settings(rule=rule, temperature=0.8 * (rule != "mars"), max_new_tokens=32, gamma=4)
+    span = span_of(rule_named(rule), 0.5, 1.0, (2, 4))
+    run = Recording(pair, prompt, settings).finish()
+    alone = Mapping(pair, prompt, settings, span).finish()
+    begun = Mapping(pair, prompt, settings, span, run=run).finish()
+    assert begun.answers.keys() == alone.answers.keys() > answers_of(run).keys()
+    for prefix, answer in alone.answers.items():
+        ours, theirs = answer.speculation, begun.answers[prefix].speculation
+        np.testing.assert_array_equal(ours.tokens, theirs.tokens)
+        np.testing.assert_allclose(ours.top_logits, theirs.top_logits, atol=1e-4)
+        np.testing.assert_allclose(ours.draft_logits, theirs.draft_logits, atol=1e-4)
+    for prefix, answer in answers_of(run).items():
+        assert begun.answers[prefix].speculation is answer.speculation
+    assert begun.passes <= alone.passes
+
+
+def test_a_run_with_its_map_holds_no_more_than_walks_look_at() -> None:
+    settings = Settings(rule="mars-code", temperature=1.0, max_new_tokens=24)
+    made, _ = toy_map(settings, 0.5, 1.0, gammas=(1, 2, 6))
+    run = made.at(0.9)
+    run = replace(run, rounds=tuple(replace(r, timing=Timing(total=1.0)) for r in run.rounds), title="Of its own")
+    joined = mapped(run, made).dial_map
+    assert joined is not None and joined.frame == run.without_rounds
+    own = answers_of(run)
+    lengths = {prefix: len(answer.speculation) for prefix, answer in joined.answers.items()}
+    assert {prefix: joined.answers[prefix].timing.total for prefix in own} == dict.fromkeys(own, 1.0)
+    assert {lengths[prefix] for prefix in lengths.keys() - own.keys()} == {1, 2, 6}
+    for gamma in made.span.gammas:
+        for ours, theirs in zip(joined.segments_for(gamma), made.segments_for(gamma), strict=True):
+            assert (ours.low, ours.high, ours.complete) == (theirs.low, theirs.high, theirs.complete)
+            assert [(r.token_ids, r.outcomes) for r in ours.rounds] == [
+                (r.token_ids, r.outcomes) for r in theirs.rounds
+            ]
+    for changed in (Settings(rule="mars"), replace(settings, seed=1)):
+        with pytest.raises(BadInput, match="not one of this run"):
+            mapped(replace(run, settings=changed), made)
+
+
+def test_a_budget_that_cannot_be_kept_is_refused() -> None:
+    for wrong in ({"branches": 0}, {"passes": -1}, {"seconds": -1.0}, {"seconds": math.nan}):
+        with pytest.raises(BadInput, match="at least 1 branch"):
+            Budget(**wrong)  # type: ignore[arg-type]
 
 
 def test_the_python_api_makes_a_map() -> None:

@@ -18,11 +18,12 @@ ROOT = Path(__file__).parents[1]
 LAYERS = (
     ("errors",),
     ("records", "randomness", "demo"),  # of demo only the package itself: where the built-in weights lie
-    ("run",),
+    ("run", "costs"),
     ("rules",),
     ("walk",),
     ("recorded",),
-    ("dialmap", "runfiles", "frames"),
+    ("dialmap",),
+    ("mapped", "runfiles", "frames"),
     ("analysis",),
     ("figures",),
     ("speculators",),
@@ -30,16 +31,18 @@ LAYERS = (
     ("mapping",),
     ("demo.*",),
     ("prompts",),
+    ("sweep",),
     ("components",),
     ("ui",),
     ("pages",),
+    ("commands",),
     ("app", "cli"),
     ("__main__",),
 )
 """Bottom to top. A module may import those below it and its own package."""
 
-DOORS = {("run", "runfiles"), ("run", "frames")}
-"""Upward, but only when called: a run knows how to save itself and how to become a table."""
+DOORS = {("run", "runfiles"), ("run", "frames"), ("run", "dialmap")}
+"""Upward, but only when called or for type checkers: a run can save itself, become a table and carry its map."""
 
 MODEL_LIBRARIES = ("torch", "transformers", "tokenizers", "safetensors", "accelerate")
 

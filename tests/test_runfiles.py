@@ -15,15 +15,27 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from factories import make_speculation, toy_run
+from factories import make_speculation, toy_map, toy_run
 
 from mars_viz import records, runfiles
+from mars_viz.dialmap import Budget
 from mars_viz.errors import BadInput
+from mars_viz.mapped import mapped
 from mars_viz.records import Decision, Round, Timing
-from mars_viz.rules import RULES, rule_named, settle
+from mars_viz.rules import RULES, Rule, rule_named, settle
 from mars_viz.run import Piece, Run
-from mars_viz.runfiles import contents, manifest, parquet, zips
-from mars_viz.runfiles.columns import NODE_FIELDS, ROW_FIELDS, SCALAR_FIELDS, Column, Shape
+from mars_viz.runfiles import contents, manifest, maps, parquet, zips
+from mars_viz.runfiles.columns import (
+    MAP_TABLES,
+    NODE_FIELDS,
+    NODE_VERDICTS,
+    ROW_FIELDS,
+    ROW_VERDICTS,
+    SCALAR_FIELDS,
+    TABLES,
+    Column,
+    Shape,
+)
 
 
 def difference(a: object, b: object, where: str = "run") -> str:
@@ -93,6 +105,28 @@ def files(run: Run) -> dict[str, bytes]:
     return contents.encode(run)
 
 
+def run_with_map(
+    low: float | None = None,
+    gammas: tuple[int, ...] = (1, 3, 6),
+    budget: Budget | None = None,
+    model_seed: int = 0,
+    **settings: object,
+) -> Run:
+    """A toy run that carries its map."""
+    run = toy_run(model_seed=model_seed, **({"max_new_tokens": 20} | settings))
+    return mapped(run, toy_map(replace(run.settings, dial=None), low, None, gammas, budget, model_seed)[0])
+
+
+@pytest.fixture(scope="module")
+def charted() -> Run:
+    return run_with_map(0.6, rule="mars-code", temperature=1.0, max_new_tokens=14)
+
+
+@pytest.fixture(scope="module")
+def charted_files(charted: Run) -> dict[str, bytes]:
+    return contents.encode(charted)
+
+
 def tree_run(run: Run) -> Run:
     """One round of a tree with two siblings after the prefix and a child below the second, which is kept."""
     rng = np.random.default_rng(1)
@@ -136,8 +170,8 @@ def odd_run(run: Run) -> Run:
 def without_drafts(run: Run) -> Run:
     """A round in which nothing was drafted, before the others."""
     drafted = run.rounds[0].speculation
-    arrays = {name: getattr(drafted, name)[:0] for name in NODE_FIELDS.keys() - set(records.Verdicts.__slots__)}
-    arrays |= {name: getattr(drafted, name)[:1] for name in ROW_FIELDS.keys() - set(records.Verdicts.__slots__)}
+    arrays = {name: getattr(drafted, name)[:0] for name in NODE_FIELDS}
+    arrays |= {name: getattr(drafted, name)[:1] for name in ROW_FIELDS}
     bare = replace(drafted, **arrays)
     verdicts = rule_named(run.settings.rule).judge(bare)
     decision = settle(bare, verdicts, run.settings.dial)
@@ -158,6 +192,50 @@ def test_a_run_comes_back_bit_for_bit(tmp_path: Path, rule: str, temperature: fl
 @pytest.mark.parametrize("odd", [odd_run, tree_run, without_drafts, lambda run: replace(run, rounds=())])
 def test_unusual_runs_come_back_bit_for_bit(run: Run, odd: Callable[[Run], Run]) -> None:
     assert not difference(odd(run), contents.decode(contents.encode(odd(run))))
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+@pytest.mark.parametrize("rule", [name for name, rule in RULES.items() if rule.dial is not None])
+def test_a_map_comes_back_bit_for_bit(tmp_path: Path, rule: str, temperature: float) -> None:
+    run = run_with_map(gammas=(1, 4), rule=rule, temperature=temperature, gamma=4, seed=5)
+    read = runfiles.load_run(run.save(tmp_path / "run"))
+    assert not difference(run, read)
+    assert run.dial_map is not None and read.dial_map is not None
+    for gamma in (1, 4):
+        assert not difference(run.dial_map.segments_for(gamma), read.dial_map.segments_for(gamma))
+
+
+def test_maps_cut_short_come_back_bit_for_bit(run: Run) -> None:
+    cut = run_with_map(budget=Budget(passes=3), rule="mars")
+    nothing = replace(cut, dial_map=replace(cut.dial_map, answers={}))  # type: ignore[type-var]
+    for made in (cut, nothing):
+        read = contents.decode(contents.encode(made))
+        assert not difference(made, read)
+        assert read.dial_map is not None and not read.dial_map.complete
+    assert contents.decode(contents.encode(run)).dial_map is None
+
+
+def test_a_run_lies_on_its_map(charted: Run) -> None:
+    read = contents.decode(contents.encode(charted))
+    assert read.dial_map is not None and read.settings.dial is not None
+    found = read.dial_map.at(read.settings.dial, read.settings.gamma)
+    parts = [("speculation", "verdicts", "decision", "token_ids")]
+    for one, other in zip(found.rounds, read.rounds, strict=True):
+        assert not any(difference(getattr(one, name), getattr(other, name)) for name in parts[0])
+    assert found.settings == read.settings and read.dial_map.frame.pieces is read.pieces
+
+
+def test_opening_a_run_walks_none_of_its_map(charted_files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Rule, "judge", lambda *_: pytest.fail("a rule judged"))
+    assert contents.decode(charted_files).dial_map is not None
+
+
+def test_a_run_without_a_map_has_the_files_of_a_run(files: dict[str, bytes], charted_files: dict[str, bytes]) -> None:
+    assert tuple(files) == contents.NAMES
+    assert tuple(charted_files) == contents.NAMES + contents.MAP_NAMES
+    assert json.loads(files["manifest.json"])["dial_map"] is None
+    told = json.loads(charted_files["manifest.json"])["dial_map"]
+    assert told["span"] == {"low": 0.6, "high": 1.0, "gammas": [1, 3, 6]} and told["answers"] > 20
 
 
 def test_the_comparison_sees_a_single_bit(run: Run) -> None:
@@ -185,8 +263,10 @@ def test_every_array_is_stored_as_its_record_documents_it() -> None:
             f"{'bool' if column.dtype == bool else column.dtype} [{count}{', ' if column.shape is Shape.WIDE else ']'}"
         )
 
-    stored = {name: words(column, "N") for name, column in NODE_FIELDS.items()}
-    stored |= {name: words(column, "N + 1") for name, column in ROW_FIELDS.items()}
+    of_nodes, of_rows = NODE_FIELDS | NODE_VERDICTS, ROW_FIELDS | ROW_VERDICTS
+    stored = {name: words(column, "N") for name, column in of_nodes.items()}
+    stored |= {name: words(column, "N + 1") for name, column in of_rows.items()}
+    assert (NODE_FIELDS | ROW_FIELDS).keys() == documented(records.Speculation).keys()
     meant = documented(records.Speculation) | documented(records.Verdicts)
     assert meant.keys() == stored.keys()
     assert [name for name in meant if not meant[name].startswith(stored[name])] == []
@@ -250,6 +330,8 @@ def test_what_could_not_be_read_again_is_not_written(tmp_path: Path, run: Run) -
         replace(run, pieces={0: Piece(b"")}),
         replace(run, prompt="\ud800"),
         replace(run, provenance=replace(run.provenance, seconds=float("nan"))),
+        replace(run, dial_map=run_with_map().dial_map),
+        replace(run, dial_map=replace(run_with_map().dial_map, frame=run.without_rounds, seconds=float("nan"))),
     ):
         with pytest.raises(BadInput, match="cannot be saved"):
             broken.save(tmp_path / "run")
@@ -266,6 +348,7 @@ def test_a_newer_schema_asks_for_an_update(files: dict[str, bytes]) -> None:
     ("changes", "message"),
     [
         ({"schema": 0}, "schema 0"),
+        ({"schema": 1}, "has the schema 1; this MARS Viz reads 2. Record the run again"),
         ({"schema": True}, "schema True"),
         ({"schema": "1"}, "schema '1'"),
         ({"format": "other"}, "not that of a run"),
@@ -295,6 +378,36 @@ def test_a_newer_schema_asks_for_an_update(files: dict[str, bytes]) -> None:
 def test_a_wrong_manifest_is_refused(files: dict[str, bytes], changes: dict[str, object], message: str) -> None:
     with pytest.raises(BadInput, match=message):
         contents.decode(described(files, changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"dial_map": None}, "names other tables"),
+        ({"dial_map": []}, "dial_map does not hold exactly"),
+        ({"dial_map.answers": 3}, "as many prefixes"),
+        ({"dial_map.answers": -1}, "less than nothing"),
+        ({"dial_map.passes": -1}, "less than nothing"),
+        ({"dial_map.passes": 1.5}, "passes is not of the expected kind"),
+        ({"dial_map.seconds": -0.1}, "less than nothing"),
+        ({"dial_map.extra": 1}, "does not hold exactly"),
+        ({"dial_map.span": {"low": 0.6, "high": 1.0}}, "span does not hold exactly"),
+        ({"dial_map.span": {"low": 0.6, "high": 1.5, "gammas": [1]}}, "no possible map: .*between 0 and 1"),
+        ({"dial_map.span": {"low": 0.9, "high": 0.6, "gammas": [1]}}, "no possible map: .*smaller value first"),
+        ({"dial_map.span": {"low": 0.6, "high": 1.0, "gammas": []}}, "no possible map: .*at least 1"),
+        ({"dial_map.span": {"low": 0.6, "high": 1.0, "gammas": [0, 1]}}, "no possible map: .*at least 1"),
+        ({"dial_map.span": {"low": 0.6, "high": 1.0, "gammas": [2, 1]}}, "no possible map: .*must rise"),
+        ({"dial_map.span": {"low": 0.6, "high": 1.0, "gammas": [1, 1]}}, "no possible map: .*must rise"),
+        ({"dial_map.span": {"low": 0.6, "high": 1.0, "gammas": [1, 7]}}, "no possible map: .*none above the run's"),
+        ({"dial_map.span": {"low": 0.6, "high": 1.0, "gammas": [1.0]}}, "gammas is not of the expected kind"),
+        ({"settings.rule": "strict", "settings.dial": None}, "no possible map: The rule strict has no dial"),
+    ],
+)
+def test_a_wrong_map_in_a_manifest_is_refused(
+    charted_files: dict[str, bytes], changes: dict[str, object], message: str
+) -> None:
+    with pytest.raises(BadInput, match=message):
+        contents.decode(described(charted_files, changes))
 
 
 @pytest.mark.parametrize(
@@ -368,6 +481,83 @@ def test_contradictions_are_refused(
 ) -> None:
     with pytest.raises(BadInput, match=message):
         contents.decode(edited(files, table, edit))
+
+
+def emptied(columns: dict[str, np.ndarray]) -> None:
+    for name in columns:
+        columns[name] = columns[name][:0]
+
+
+@pytest.mark.parametrize(
+    ("table", "edit", "message"),
+    [
+        ("map_nodes", put("parents", 1, 1), "map_nodes.parquet has a token whose parent"),
+        ("map_nodes", put("depths", 1, 9), "map_nodes.parquet has a token that is not one level below"),
+        ("map_nodes", put("answer", 0, 10_000), "names answers that do not exist"),
+        ("map_nodes", put("p", 0, np.nan), "column p"),
+        ("map_nodes", shifted("tokens"), "drafts other tokens than the run did"),
+        ("map_nodes", first_inner("draft_ids", 31_000), "lacks the token 31000"),
+        ("map_nodes", put("tokens", -1, 31_000), "lacks the token 31000|other tokens than the run"),
+        ("map_nodes", dropped, "in every answer"),
+        ("map_nodes", emptied, "in every answer"),
+        ("map_rows", dropped, "in every answer"),
+        ("map_rows", put("top_logits", 0, -np.inf), "map_rows.parquet has best tokens"),
+        ("map_rows", first_inner("top_ids", 31_000), "lacks the token 31000"),
+        ("map_rows", first_inner("emissions", 31_000), "lacks the token 31000"),
+        ("map_answers", shifted("start"), "does not start where its prefix ends"),
+        ("map_answers", put("prefix", 1, []), "does not start where|twice"),
+        ("map_answers", put("prefix", -1, [-1]), "column prefix"),
+        ("map_answers", put("draft", 0, -1.0), "column draft"),
+        ("map_answers", dropped, "names answers that do not exist"),
+    ],
+)
+def test_contradictions_in_a_map_are_refused(
+    charted_files: dict[str, bytes], table: str, edit: Callable[[dict[str, np.ndarray]], None], message: str
+) -> None:
+    with pytest.raises(BadInput, match=message):
+        contents.decode(edited(charted_files, table, edit))
+
+
+def test_prefixes_must_be_distinct_known_and_begin_at_the_prompt(charted_files: dict[str, bytes]) -> None:
+    def doubled(columns: dict[str, np.ndarray]) -> None:
+        columns["prefix"][2], columns["start"][2] = columns["prefix"][1], columns["start"][1]
+
+    def unknown(columns: dict[str, np.ndarray]) -> None:
+        columns["prefix"][-1] = [31_000, *columns["prefix"][-1][1:]]
+
+    def headless(columns: dict[str, np.ndarray]) -> None:
+        columns["prefix"][0], columns["start"][0] = [30] * 30, columns["start"][0] + 30
+
+    for edit, message in ((doubled, "twice"), (unknown, "lacks the token 31000"), (headless, "begin at the prompt")):
+        with pytest.raises(BadInput, match=message):
+            contents.decode(edited(charted_files, "map_answers", edit))
+
+
+def test_the_map_of_another_run_is_refused(charted: Run, charted_files: dict[str, bytes]) -> None:
+    other = run_with_map(0.6, rule="mars-code", temperature=1.0, max_new_tokens=14, model_seed=1)
+    theirs = contents.encode(other)
+    tables = {name: theirs[f"{name}.parquet"] for name in MAP_TABLES}
+    answers = {"dial_map.answers": len(other.dial_map.answers)}  # type: ignore[union-attr]
+    with pytest.raises(BadInput, match="drafts other tokens than the run did"):
+        contents.decode(described(signed(charted_files, **tables), answers))
+    with pytest.raises(BadInput, match="map is that of another run"):
+        contents.encode(replace(charted, title="Renamed", dial_map=other.dial_map))
+
+
+def test_a_table_that_the_manifest_does_not_name_is_refused(
+    files: dict[str, bytes], charted_files: dict[str, bytes]
+) -> None:
+    name = contents.MAP_NAMES[0]
+    with pytest.raises(BadInput, match=f"{name} is there, but manifest.json does not name it"):
+        contents.decode(files | {name: charted_files[name]})
+
+
+def test_more_prefixes_than_any_memory_holds_are_not_unrolled(
+    charted_files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maps, "MAX_VALUES", 50)
+    with pytest.raises(BadInput, match="far more prefixes"):
+        contents.decode(charted_files)
 
 
 def test_a_kept_flag_must_follow_from_the_verdicts(files: dict[str, bytes]) -> None:
@@ -454,34 +644,62 @@ def outcome(files: Mapping[str, bytes]) -> Run | None:
         return None
 
 
-def test_random_damage_is_noticed(run: Run, files: dict[str, bytes]) -> None:
+def use(run: Run) -> None:
+    """Ask a run that could be read for everything that follows from it."""
+    contents.encode(run)
+    assert len(run.to_frame()) and run.text is not None and run.tau > 0
+    if run.dial_map is not None:
+        for gamma in run.dial_map.span.gammas:
+            segments = run.dial_map.segments_for(gamma)
+            assert [segment.tau for segment in segments if segment.complete and not segment.tau > 0] == []
+            assert segments[0].low == run.dial_map.span.low and segments[-1].high == run.dial_map.span.high
+
+
+def test_random_damage_is_noticed(charted: Run, charted_files: dict[str, bytes]) -> None:
     rng = np.random.default_rng(0)
-    for case in range(300):
-        name = contents.NAMES[case % len(contents.NAMES)]
-        changed = damaged(files[name], rng)
-        read = outcome(files | {name: changed})
-        if changed == files[name]:
+    for case in range(400):
+        name = list(charted_files)[case % len(charted_files)]
+        changed = damaged(charted_files[name], rng)
+        read = outcome(charted_files | {name: changed})
+        if changed == charted_files[name]:
             continue
         # A table's checksum sees everything. The manifest has none: what it says may change, but never the tokens.
-        assert read is None or (name == "manifest.json" and read.token_ids == run.token_ids), name
+        assert read is None or (name == "manifest.json" and read.token_ids == charted.token_ids), name
 
 
-def test_random_damage_with_matching_checksums_never_escapes(files: dict[str, bytes]) -> None:
+def test_random_damage_with_matching_checksums_never_escapes(charted_files: dict[str, bytes]) -> None:
     rng = np.random.default_rng(1)
     refused = 0
-    for case in range(300):
-        table = ("nodes", "rows", "rounds", "pieces")[case % 4]
-        read = outcome(signed(files, **{table: damaged(files[f"{table}.parquet"], rng)}))
+    for case in range(420):
+        table = list(TABLES)[case % len(TABLES)]
+        read = outcome(signed(charted_files, **{table: damaged(charted_files[f"{table}.parquet"], rng)}))
         refused += read is None
         if read is not None:  # plausible again: then it must carry everything that follows
-            contents.encode(read)
-            assert len(read.to_frame()) and read.text is not None and read.tau > 0
-    assert refused > 200
+            use(read)
+    assert refused > 280
 
 
-@pytest.mark.parametrize("name", contents.NAMES)
-def test_a_missing_or_truncated_file_is_named(tmp_path: Path, run: Run, name: str) -> None:
-    path = run.save(tmp_path / "run")
+@pytest.mark.parametrize("table", MAP_TABLES)
+def test_a_map_with_its_values_in_disorder_is_refused_or_can_be_used(
+    charted_files: dict[str, bytes], table: str
+) -> None:
+    rng = np.random.default_rng(2)
+    refused = 0
+    for column in MAP_TABLES[table]:
+
+        def shuffle(columns: dict[str, np.ndarray], column: str = column) -> None:
+            columns[column] = rng.permutation(columns[column])
+
+        read = outcome(edited(charted_files, table, shuffle))
+        refused += read is None
+        if read is not None:
+            use(read)
+    assert refused
+
+
+@pytest.mark.parametrize("name", (*contents.NAMES, *contents.MAP_NAMES))
+def test_a_missing_or_truncated_file_is_named(tmp_path: Path, charted: Run, name: str) -> None:
+    path = charted.save(tmp_path / "run")
     data = (path / name).read_bytes()
     (path / name).write_bytes(data[: len(data) // 2])
     with pytest.raises(BadInput, match=rf"run cannot be opened: .*{name}"):
@@ -548,6 +766,17 @@ def test_a_run_comes_back_from_a_zip(tmp_path: Path, run: Run, files: dict[str, 
     runfiles.read_zip(made, tmp_path / "empty")
 
 
+def test_a_run_with_its_map_comes_back_from_a_zip(tmp_path: Path, charted: Run) -> None:
+    into = tmp_path / "run"
+    assert not difference(charted, runfiles.read_zip(runfiles.write_zip(charted), into))
+    assert not difference(charted, runfiles.load_run(into))
+    (entry,) = runfiles.list_runs(tmp_path)
+    assert entry.manifest is not None and entry.manifest.dial_map is not None
+    (into / contents.MAP_NAMES[1]).unlink()
+    (entry,) = runfiles.list_runs(tmp_path)
+    assert entry.error is not None and contents.MAP_NAMES[1] in entry.error
+
+
 def link(info: zipfile.ZipInfo) -> None:
     info.external_attr = (stat.S_IFLNK | 0o777) << 16
 
@@ -578,6 +807,7 @@ HOSTILE: dict[str, tuple[Callable[[dict[str, bytes]], bytes], str]] = {
     "cut": (lambda files: zipped(files)[:-30], "no zip"),
     "empty": (lambda files: zipped({}), "manifest.json is missing"),
     "part": (lambda files: zipped({"manifest.json": files["manifest.json"]}), "nodes.parquet is missing"),
+    "map of nobody": (lambda files: zipped(files | {"map_rows.parquet": b""}), "does not name it"),
     "stranger": (lambda files: zipped(files | {"run.py": b""}), "no part of a run"),
     "climbing": (lambda files: zipped(in_folder(files, "../")), "leads elsewhere"),
     "climbing inside": (lambda files: zipped(in_folder(files, "a/../../")), "leads elsewhere"),
@@ -646,9 +876,9 @@ def test_the_process_that_reads_an_upload_first_finds_what_is_wrong(files: dict[
     zips._vet(zipped(files))
 
 
-def test_random_damage_to_a_zip_never_escapes(tmp_path: Path, run: Run) -> None:
+def test_random_damage_to_a_zip_never_escapes(tmp_path: Path, charted: Run) -> None:
     rng = np.random.default_rng(2)
-    data = runfiles.write_zip(run)
+    data = runfiles.write_zip(charted)
     for case in range(200):
         into = tmp_path / str(case)
         try:
@@ -656,7 +886,7 @@ def test_random_damage_to_a_zip_never_escapes(tmp_path: Path, run: Run) -> None:
         except BadInput:
             assert not into.exists()
         else:
-            assert read.token_ids == run.token_ids
+            assert not difference(charted, read)
 
 
 def test_a_decision_is_recorded_even_where_the_end_cuts_it(tmp_path: Path) -> None:

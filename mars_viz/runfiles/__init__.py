@@ -1,6 +1,8 @@
-"""Runs on disk: a folder with manifest.json and four Parquet tables, as explained in `columns` and `manifest`.
+"""Runs on disk: a folder with manifest.json and Parquet tables, as explained in `columns` and `manifest`.
 
-Knows records, rules' decisions and files; knows no models and no browser. No file is ever unpickled or executed.
+Four tables hold the run, three more its dial map where it carries one.
+
+Knows records, rules' decisions, maps and files; knows no models and no browser. No file is ever unpickled or executed.
 """
 
 from mars_viz.runfiles.folders import RunEntry, check_free, list_runs, load_run, save_run

@@ -98,22 +98,30 @@ NODE_FIELDS: dict[str, Column] = {
     **_columns("block_mass", _DOUBLE, _finite),
     **_columns("draft_ids", _INT, _at_least(0), Shape.WIDE),
     **_columns("draft_logits", _FLOAT, _logit, Shape.WIDE),
-    **_columns("breakpoints", _DOUBLE, _anything),
-    **_columns("keep_below keep_above keep_strict", _BOOL, _anything),
 }
-"""Arrays of `Speculation` and `Verdicts` with a value for each drafted token."""
+"""Arrays of `Speculation` with a value for each drafted token."""
 
 ROW_FIELDS: dict[str, Column] = {
     **_columns("logsumexp logsumexp_t entropy", _FLOAT, _finite),
     **_columns("support", _INT, _at_least(1)),
-    **_columns("row_breakpoints", _DOUBLE, _anything),
-    **_columns("emit_below emit_above", _INT, _at_least(0)),
     **_columns("top_ids emissions", _INT, _at_least(0), Shape.WIDE),
     **_columns("emission_ranks", _INT, _at_least(1), Shape.WIDE),
     **_columns("top_logits emission_z", _FLOAT, _logit, Shape.WIDE),
     **_columns("emission_p", _FLOAT, _probability, Shape.WIDE),
 }
-"""Arrays of `Speculation` and `Verdicts` with a value for each row of the target's laws."""
+"""Arrays of `Speculation` with a value for each row of the target's laws."""
+
+NODE_VERDICTS: dict[str, Column] = {
+    **_columns("breakpoints", _DOUBLE, _anything),
+    **_columns("keep_below keep_above keep_strict", _BOOL, _anything),
+}
+"""Arrays of `Verdicts` with a value for each drafted token."""
+
+ROW_VERDICTS: dict[str, Column] = {
+    **_columns("row_breakpoints", _DOUBLE, _anything),
+    **_columns("emit_below emit_above", _INT, _at_least(0)),
+}
+"""Arrays of `Verdicts` with a value for each row."""
 
 SCALAR_FIELDS: dict[str, Column] = {
     **_columns("start", _LONG, _at_least(0)),
@@ -126,10 +134,11 @@ TIMING_FIELDS: dict[str, Column] = _columns(" ".join(field.name for field in fie
 """Seconds of a round."""
 
 _ROUND = _columns("round", _INT, _at_least(0))
+_ANSWER = _columns("answer", _INT, _at_least(0))
 
-TABLES: dict[str, dict[str, Column]] = {
-    "nodes": _ROUND | NODE_FIELDS | _columns("kept", _BOOL, _anything),
-    "rows": _ROUND | ROW_FIELDS,
+RUN_TABLES: dict[str, dict[str, Column]] = {
+    "nodes": _ROUND | NODE_FIELDS | NODE_VERDICTS | _columns("kept", _BOOL, _anything),
+    "rows": _ROUND | ROW_FIELDS | ROW_VERDICTS,
     "rounds": {
         **SCALAR_FIELDS,
         **_columns("row emitted", _INT, _at_least(0)),
@@ -142,5 +151,20 @@ TABLES: dict[str, dict[str, Column]] = {
         **_columns("special", _BOOL, _anything),
     },
 }
-"""Every table with its columns: a line of `nodes` is a drafted token, of `rows` a law of the target, of `rounds` a
+"""The tables of every run: a line of `nodes` is a drafted token, of `rows` a law of the target, of `rounds` a
 draft-verify cycle, of `pieces` a vocabulary entry."""
+
+MAP_TABLES: dict[str, dict[str, Column]] = {
+    "map_nodes": _ANSWER | NODE_FIELDS,
+    "map_rows": _ANSWER | ROW_FIELDS,
+    "map_answers": {
+        **SCALAR_FIELDS,
+        **_columns("prefix", _INT, _at_least(0), Shape.MANY),
+        **TIMING_FIELDS,
+    },
+}
+"""The tables of a run's dial map, which not every run has: `map_nodes` and `map_rows` are as above, a line of
+`map_answers` is a prefix, without the prompt, that was answered."""
+
+TABLES = RUN_TABLES | MAP_TABLES
+"""Every table with its columns."""

@@ -1,4 +1,4 @@
-"""A run to and from its five files in memory, so that folders and zips hold exactly the same.
+"""A run to and from its files in memory, so that folders and zips hold exactly the same.
 
 Knows the files' names and that what is written is read back before anyone is told that it was; knows no disk.
 """
@@ -7,22 +7,30 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from mars_viz.errors import BadInput
 from mars_viz.run import Piece, Run
-from mars_viz.runfiles import manifest, parquet, rounds
-from mars_viz.runfiles.columns import TABLES
-from mars_viz.runfiles.manifest import Manifest, Stamp
+from mars_viz.runfiles import manifest, maps, parquet, rounds
+from mars_viz.runfiles.columns import MAP_TABLES, RUN_TABLES
+from mars_viz.runfiles.manifest import Manifest, MapFacts, Stamp
 from mars_viz.runfiles.parquet import Table
 
 MANIFEST = "manifest.json"
-NAMES = (MANIFEST, *(f"{table}.parquet" for table in TABLES))
-"""Every file of a run, in the order in which they are written."""
+NAMES = (MANIFEST, *(f"{table}.parquet" for table in RUN_TABLES))
+"""The files of every run, in the order in which they are written."""
+MAP_NAMES = tuple(f"{table}.parquet" for table in MAP_TABLES)
+"""More files, of a run that carries its dial map."""
 
-_TOKEN_COLUMNS = ("nodes", "tokens"), ("nodes", "draft_ids"), ("rows", "top_ids"), ("rows", "emissions")
-"""Where token ids occur; what is emitted is among the row's candidates."""
+_TOKEN_COLUMNS = {
+    "nodes": ("tokens", "draft_ids"),
+    "rows": ("top_ids", "emissions"),
+    "map_nodes": ("tokens", "draft_ids"),
+    "map_rows": ("top_ids", "emissions"),
+}
+"""Where token ids occur; what is emitted is among the row's candidates, and a prefix consists of what was emitted."""
 
 
 def encode(run: Run) -> dict[str, bytes]:
@@ -33,7 +41,7 @@ def encode(run: Run) -> dict[str, bytes]:
         "special": np.array([piece.special for piece in run.pieces.values()], bool),
     }
     try:
-        tables = rounds.to_tables(run.rounds) | {"pieces": pieces}
+        tables = rounds.to_tables(run.rounds) | {"pieces": pieces} | _map_tables(run)
         files = {f"{name}.parquet": parquet.to_bytes(name, table) for name, table in tables.items()}
         files[MANIFEST] = manifest.to_json(
             Manifest(
@@ -44,39 +52,69 @@ def encode(run: Run) -> dict[str, bytes]:
                 provenance=run.provenance,
                 rounds=len(run.rounds),
                 tokens=len(run.token_ids),
+                dial_map=_map_facts(run),
                 files={name: stamp(data) for name, data in files.items()},
             )
         )
         decode(files)
     except BadInput as error:
         raise BadInput(f"The run cannot be saved: {error}") from error
-    return {name: files[name] for name in NAMES}
+    return {name: files[name] for name in (*NAMES, *MAP_NAMES) if name in files}
+
+
+def _map_tables(run: Run) -> dict[str, Table]:
+    if run.dial_map is None:
+        return {}
+    if run.dial_map.frame != run.without_rounds:
+        raise BadInput("its map is that of another run. Join them with mars_viz.mapped.mapped(run, dial_map).")
+    return maps.to_tables(run.dial_map)
+
+
+def _map_facts(run: Run) -> MapFacts | None:
+    made = run.dial_map
+    return None if made is None else MapFacts(made.span, made.passes, made.seconds, len(made.answers))
+
+
+def tables_of(about: Manifest) -> tuple[str, ...]:
+    """The files beside a manifest. Raises BadInput where it names others."""
+    wanted = NAMES[1:] if about.dial_map is None else NAMES[1:] + MAP_NAMES
+    if set(about.files) != set(wanted):
+        raise BadInput(f"{MANIFEST} names other tables than {', '.join(wanted)}. Take a fresh copy.")
+    return wanted
 
 
 def decode(files: Mapping[str, bytes]) -> Run:
     """The run. Raises BadInput where a file is missing, damaged, newer or contradicts another."""
-    for name in NAMES:
-        if name not in files:
-            raise BadInput(f"{name} is missing. Choose a whole folder written by MARS Viz.")
+    if MANIFEST not in files:
+        raise _missing(MANIFEST)
     about = manifest.from_json(files[MANIFEST])
-    if set(about.files) != set(NAMES) - {MANIFEST}:
-        raise BadInput(f"{MANIFEST} names other tables than {', '.join(NAMES[1:])}. Take a fresh copy.")
-    for name, expected in about.files.items():
-        if stamp(files[name]) != expected:
+    wanted = tables_of(about)
+    for name in wanted:
+        if name not in files:
+            raise _missing(name)
+        if stamp(files[name]) != about.files[name]:
             raise BadInput(f"{name} is not what was written. Take a fresh copy, or record the run again.")
-    tables = {name: parquet.from_bytes(name, files[f"{name}.parquet"]) for name in TABLES}
-    pieces = _pieces(tables["pieces"])
+    if unnamed := files.keys() - {MANIFEST, *wanted}:
+        raise BadInput(f"{min(unnamed)} is there, but {MANIFEST} does not name it. Take a fresh copy.")
+    names = [name.removesuffix(".parquet") for name in wanted]
+    tables = {name: parquet.from_bytes(name, files[f"{name}.parquet"]) for name in names}
     run = Run(
         settings=about.settings,
         provenance=about.provenance,
         prompt_ids=about.prompt_ids,
         rounds=rounds.from_tables(tables, about.settings.dial, len(about.prompt_ids)),
-        pieces=pieces,
+        pieces=_pieces(tables["pieces"]),
         title=about.title,
         prompt=about.prompt,
     )
+    if about.dial_map is not None:
+        run = replace(run, dial_map=maps.from_tables(tables, run, about.dial_map))
     _check(run, about, tables)
     return run
+
+
+def _missing(name: str) -> BadInput:
+    return BadInput(f"{name} is missing. Choose a whole folder written by MARS Viz.")
 
 
 def stamp(data: bytes) -> Stamp:
@@ -98,7 +136,12 @@ def _check(run: Run, about: Manifest, tables: Mapping[str, Table]) -> None:
         raise BadInput(f"{MANIFEST} counts other rounds or tokens than the tables hold. Take a fresh copy.")
     if about.tokens > about.settings.max_new_tokens:
         raise BadInput(f"{MANIFEST} allows fewer tokens than the tables hold. Take a fresh copy.")
-    ids = [np.unique(tables[table][column]) for table, column in _TOKEN_COLUMNS]
-    lacking = {*np.unique(np.concatenate(ids)).tolist(), *run.prompt_ids} - run.pieces.keys()
+    held = {*run.prompt_ids}
+    for table, columns in _TOKEN_COLUMNS.items():
+        for column in columns:
+            held.update(np.unique(tables[table][column]).tolist() if table in tables else ())
+    if "map_answers" in tables:
+        held.update(*tables["map_answers"]["prefix"])
+    lacking = held - run.pieces.keys()
     if lacking:
         raise BadInput(f"pieces.parquet lacks the token {min(lacking)}. Take a fresh copy, or record the run again.")

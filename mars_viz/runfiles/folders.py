@@ -17,7 +17,7 @@ from pathlib import Path
 from mars_viz.errors import BadInput
 from mars_viz.run import Run
 from mars_viz.runfiles import manifest
-from mars_viz.runfiles.contents import MANIFEST, NAMES, decode, encode
+from mars_viz.runfiles.contents import MANIFEST, MAP_NAMES, NAMES, decode, encode, tables_of
 from mars_viz.runfiles.manifest import Manifest
 
 
@@ -37,11 +37,13 @@ def load_run(path: str | PathLike[str]) -> Run:
     """Read the run in a folder. Raises BadInput, naming the file and the remedy, for anything that is not a whole run.
 
     What it returns is consistent: lengths agree, parents come first, every decision follows from its verdicts, every
-    token has its text.
+    token has its text. Its dial map's segments are walked when they are first asked for.
     """
     path = Path(path)
     with _naming(path):
-        return decode({name: _read(path, name) for name in NAMES})
+        about = _read(path, MANIFEST)
+        tables = tables_of(manifest.from_json(about))
+        return decode({MANIFEST: about} | {name: _read(path, name) for name in tables})
 
 
 def check_free(path: str | PathLike[str]) -> None:
@@ -77,16 +79,16 @@ def list_runs(folder: str | PathLike[str]) -> list[RunEntry]:
         return []
     except OSError as error:
         raise BadInput(f"{folder} cannot be listed ({error.strerror}). Choose a folder of runs.") from error
-    return [_entry(path) for path in paths if any((path / name).exists() for name in NAMES)]
+    return [_entry(path) for path in paths if any((path / name).exists() for name in (*NAMES, *MAP_NAMES))]
 
 
 def _entry(path: Path) -> RunEntry:
     try:
         with _naming(path):
             about = manifest.from_json(_read(path, MANIFEST))
-            for name in NAMES[1:]:
+            for name in tables_of(about):
                 _check_file(path, name)
-                if name not in about.files or (path / name).stat().st_size != about.files[name].bytes:
+                if (path / name).stat().st_size != about.files[name].bytes:
                     raise BadInput(f"{name} is not what was written. Take a fresh copy, or record the run again.")
     except BadInput as error:
         return RunEntry(path, path.name, error=str(error))

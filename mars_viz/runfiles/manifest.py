@@ -11,12 +11,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from typing import Any, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from mars_viz.dialmap import Span, span_of
 from mars_viz.errors import BadInput
 from mars_viz.rules import rule_named
 from mars_viz.run import Provenance, Settings
 
 FORMAT = "mars-viz-run"
-SCHEMA = 1
+SCHEMA = 2
 """Raised whenever a file written before could no longer be read as it is, or the other way round."""
 
 T = TypeVar("T")
@@ -30,6 +31,20 @@ class Stamp:
     """Its size."""
     sha256: str
     """Of its contents, in hexadecimal."""
+
+
+@dataclass(frozen=True, slots=True)
+class MapFacts:
+    """What a run's dial map covers."""
+
+    span: Span
+    """The part of the dial, and the block lengths."""
+    passes: int
+    """Batched target passes it took."""
+    seconds: float
+    """Wall-clock time it took."""
+    answers: int
+    """Prefixes that were asked about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +65,8 @@ class Manifest:
     """How many there are."""
     tokens: int
     """Emitted ones."""
+    dial_map: MapFacts | None
+    """None for a run without one."""
     files: Mapping[str, Stamp]
     """The tables."""
 
@@ -91,7 +108,25 @@ def from_json(data: bytes) -> Manifest:
         raise BadInput("manifest.json leaves out the dial. Record the run again.")
     if min((*manifest.prompt_ids, *manifest.provenance.eos_ids), default=0) < 0:
         raise BadInput("manifest.json holds a negative token id. Record the run again.")
+    if manifest.dial_map is not None:
+        _check_map(manifest.dial_map, manifest.settings)
     return manifest
+
+
+def _check_map(facts: MapFacts, settings: Settings) -> None:
+    """The map covers a part of the rule's dial, and no longer blocks than were drafted."""
+    span = facts.span
+    try:
+        plausible = span_of(rule_named(settings.rule), span.low, span.high, span.gammas) == span
+    except BadInput as error:
+        raise BadInput(f"manifest.json describes no possible map: {error}") from error
+    if not plausible or max(span.gammas) > settings.gamma:
+        raise BadInput(
+            "manifest.json describes no possible map: its block lengths must rise, none above the run's own γ. "
+            "Record the run again."
+        )
+    if min(facts.passes, facts.seconds, facts.answers) < 0:
+        raise BadInput("manifest.json describes no possible map: it took less than nothing. Record the run again.")
 
 
 def _refused(constant: str) -> NoReturn:

@@ -17,7 +17,7 @@ from typing import BinaryIO
 
 from mars_viz.errors import BadInput
 from mars_viz.run import Run
-from mars_viz.runfiles.contents import NAMES, decode, encode
+from mars_viz.runfiles.contents import MAP_NAMES, NAMES, decode, encode
 from mars_viz.runfiles.folders import check_free, write_folder
 
 MAX_ZIP = 50 << 20
@@ -54,8 +54,8 @@ def write_zip(run: Run) -> bytes:
 def read_zip(data: bytes | BinaryIO, into: Path) -> Run:
     """Unpack the zip of a run's folder into the new or empty folder `into`, and return the run.
 
-    Raises BadInput, and leaves nothing behind, for anything but a run: the five known files, in one folder or none,
-    within limits that are counted and not believed.
+    Raises BadInput, and leaves nothing behind, for anything but a run: the known files, in one folder or none, within
+    limits that are counted and not believed.
     """
     is_empty = into.is_dir() and not any(into.iterdir())
     if not is_empty:
@@ -110,7 +110,7 @@ def _members(infos: list[zipfile.ZipInfo]) -> dict[str, zipfile.ZipInfo]:
         _check_entry(info, path)
         if info.is_dir():
             continue
-        if path.name not in NAMES or path.name in found:
+        if path.name not in (*NAMES, *MAP_NAMES) or path.name in found:
             raise BadInput(f"it holds {info.filename!r}, which is no part of a run. Choose the zip of a single run.")
         found[path.name] = info
     if len({PurePosixPath(info.filename).parent for info in found.values()}) > 1:

@@ -33,10 +33,8 @@ class LocalSpeculator:
         """Read all of the prompt but its last token; returns the seconds it took."""
         began = time.perf_counter()
         with _on_device():
-            for model in (self._target, self._drafting):
-                unread = model.rewind([prompt])
-                if unread.shape[1] > 1:
-                    model.logits(unread[:, :-1], rows=1)
+            for model in (self._target, self._drafting) if len(prompt) > 1 else ():
+                model.logits(model.rewind([prompt[:-1]]), rows=1)
         return time.perf_counter() - began
 
     def speculate(self, prefixes: Sequence[tuple[int, ...]]) -> list[Answer]:

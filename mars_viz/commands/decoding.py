@@ -1,0 +1,104 @@
+"""From arguments to a decoded run: what `record` and `map` have in common.
+
+Refuses what can be refused before the models are loaded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mars_viz.errors import BadInput
+from mars_viz.rules import RULES, rule_named
+from mars_viz.run import Run, Settings
+from mars_viz.runfiles import check_free
+
+if TYPE_CHECKING:
+    from mars_viz.speculators.loading import Pair
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What is to be decoded."""
+
+    prompt: str
+    """As the user gave it."""
+    settings: Settings
+    """With a dial that the rule has, or None."""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options for prompt, place, models and settings."""
+    default = Settings()
+    prompt = parser.add_mutually_exclusive_group(required=True)
+    prompt.add_argument("--prompt", metavar="TEXT", help="the prompt itself")
+    prompt.add_argument("--prompt-file", metavar="FILE", help="a file that holds it, in UTF-8; - reads standard input")
+    parser.add_argument("--out", metavar="DIR", required=True, help="the run's folder, which must not exist yet")
+    parser.add_argument("--target", metavar="MODEL", help="hub id or folder of the target (the built-in one)")
+    parser.add_argument("--drafter", metavar="MODEL", help="hub id or folder of the drafter (the built-in one)")
+    parser.add_argument("--rule", default=default.rule, help=f"one of {', '.join(RULES)} (%(default)s)")
+    parser.add_argument("--dial", type=float, help="the rule's threshold for the run (the rule's default)")
+    parser.add_argument("--gamma", type=int, default=default.gamma, help="tokens drafted per round (%(default)s)")
+    parser.add_argument("--temperature", type=float, default=default.temperature, help="0 is greedy (%(default)s)")
+    parser.add_argument("--top-p", type=float, default=default.top_p, help="nucleus; 1 is off (%(default)s)")
+    parser.add_argument("--top-k", type=int, default=default.top_k, help="0 is off (%(default)s)")
+    parser.add_argument("--seed", type=int, default=default.seed, help="keys every draw (%(default)s)")
+    parser.add_argument("--max-new-tokens", type=int, default=default.max_new_tokens, help="length limit (%(default)s)")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or mps (%(default)s)")
+    parser.add_argument("--dtype", default="auto", help="auto, float32, bfloat16 or float16 (%(default)s)")
+    parser.add_argument("--chat", action="store_true", help="put the prompt through the model's chat template")
+    parser.add_argument("--title", default="", help="a line for lists (the start of the prompt)")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+
+
+def wish(options: argparse.Namespace) -> Wish:
+    """What the options ask for. Raises BadInput for what cannot be done, and where the run's folder exists already."""
+    check_free(options.out)
+    prompt = options.prompt if options.prompt_file is None else _read_prompt(options.prompt_file)
+    settings = Settings(**{name: getattr(options, name) for name in Settings.__slots__})
+    rule_named(settings.rule).checked_dial(settings.dial)
+    return Wish(prompt, settings)
+
+
+def _read_prompt(name: str) -> str:
+    try:
+        return sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{name} is not UTF-8 text. Save it as UTF-8.") from error
+    except OSError as error:
+        raise BadInput(f"{name} cannot be read ({error.strerror}). Give a text file that holds the prompt.") from error
+
+
+def opened_pair(options: argparse.Namespace) -> Pair:
+    """The models. Raises BadInput where a library is missing or they cannot be loaded."""
+    for library in ("torch", "transformers", "tqdm"):
+        if importlib.util.find_spec(library) is None:
+            raise BadInput(f"Decoding needs {library}, which is not installed. Run: pip install -r requirements.txt")
+    from mars_viz.speculators.loading import load_pair
+
+    return load_pair(options.target, options.drafter, device=options.device, dtype=options.dtype)
+
+
+def decoded(pair: Pair, wish: Wish, options: argparse.Namespace) -> Run:
+    """The run, with a progress bar."""
+    from mars_viz.recording import Recording
+
+    recording = Recording(pair, wish.prompt, wish.settings, chat=options.chat, title=options.title)
+    with progress_bar()(desc="Decoding", total=wish.settings.max_new_tokens, unit=" tokens") as bar:
+        for round_ in recording:
+            bar.update(len(round_.token_ids))
+    return recording.run()
+
+
+def progress_bar() -> Callable[..., Any]:
+    """Makes tqdm's bars on standard error, silent where nobody watches."""
+    from functools import partial
+
+    from tqdm import tqdm
+
+    return partial(tqdm, file=sys.stderr, disable=not sys.stderr.isatty())

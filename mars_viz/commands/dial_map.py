@@ -1,0 +1,172 @@
+"""`mars-viz map`: decode a prompt, map its dial, save both as one run, and say what the dial makes of it."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from mars_viz.commands import decoding
+from mars_viz.commands.printing import facts, json_of, printable, sentence
+from mars_viz.dialmap import Budget, DialMap, Segment, Span, span_of
+from mars_viz.errors import BadInput
+from mars_viz.figures.words import counted, number, setting
+from mars_viz.mapped import mapped
+from mars_viz.rules import Dial, rule_named
+from mars_viz.run import Run, Settings
+from mars_viz.runfiles import save_run
+
+WIDTH = 48
+"""Characters of a text that a line of the table shows."""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `record`, and those for what is mapped and for how long."""
+    decoding.arguments(parser)
+    default = Budget()
+    parser.add_argument("--low", type=float, help="smallest dial value to map (the dial's)")
+    parser.add_argument("--high", type=float, help="largest dial value to map (the dial's)")
+    parser.add_argument("--gammas", help="block lengths to map, such as 1,2,6, or all up to --gamma (--gamma alone)")
+    parser.add_argument("--budget-seconds", type=float, default=default.seconds, help="stop then (never)")
+    parser.add_argument(
+        "--budget-passes", type=int, default=default.passes, help="batched target passes at most (%(default)s)"
+    )
+    parser.add_argument(
+        "--budget-branches", type=int, default=default.branches, help="texts that grow at once (%(default)s)"
+    )
+
+
+def run(options: argparse.Namespace) -> None:
+    """Refuse what can be refused before the models are loaded; then decode, map, save and tell."""
+    wish = decoding.wish(options)
+    span = span_wished(wish.settings, options)
+    budget = Budget(options.budget_branches, options.budget_passes, options.budget_seconds)
+    pair = decoding.opened_pair(options)
+    alone = decoding.decoded(pair, wish, options)
+    from mars_viz.mapping import Mapping
+
+    mapping = Mapping(
+        pair, wish.prompt, wish.settings, span, chat=options.chat, title=options.title, budget=budget, run=alone
+    )
+    with decoding.progress_bar()(desc="Mapping", unit=" passes") as bar:
+        for progress in mapping:
+            bar.update(progress.passes - bar.n)
+            bar.set_postfix_str(f"{progress.open} branches open, {progress.exact:.0%} exact")
+    made = mapped(alone, mapping.map())
+    path = save_run(made, options.out)
+    _tell(made, path, options.json)
+
+
+def span_wished(settings: Settings, options: argparse.Namespace) -> Span:
+    """What is to be mapped. Raises BadInput where that cannot be done, or where the run would not lie on the map."""
+    rule = rule_named(settings.rule)
+    span = span_of(rule, options.low, options.high, _block_lengths(options.gammas, settings.gamma))
+    if max(span.gammas) > settings.gamma:
+        raise BadInput(f"γ = {max(span.gammas)} is to be mapped, but --gamma drafts only {settings.gamma} tokens.")
+    assert rule.dial is not None  # or there would be no span
+    dial = rule.dial.checked(settings.dial)
+    if not span.low <= dial <= span.high:
+        at = setting(rule.dial.symbol, dial)
+        raise BadInput(f"The run's {at} is not between {span.low:g} and {span.high:g}; choose another --dial or range.")
+    return span
+
+
+def _block_lengths(wanted: str | None, gamma: int) -> tuple[int, ...]:
+    if wanted is None:
+        return (gamma,)
+    if wanted.strip() == "all":
+        return tuple(range(1, gamma + 1))
+    try:
+        return tuple(int(part) for part in wanted.split(","))
+    except ValueError as error:
+        raise BadInput(f"--gammas is {wanted!r}; give whole numbers such as 1,2,6, or all.") from error
+
+
+def _tell(made: Run, path: Path, as_json: bool) -> None:
+    dial_map = made.dial_map
+    dial = rule_named(made.settings.rule).dial
+    assert dial_map is not None and dial is not None
+    if as_json:
+        print(json_of(facts(made, path) | map_facts(dial_map)))
+        return
+    print(f"{sentence(made)}\n\n{_map_sentence(dial_map, dial)}")
+    for gamma in dial_map.span.gammas:
+        print("\n" + "\n".join(_table(dial_map, dial, gamma)))
+    print(f"\nSaved to {path}.")
+
+
+def map_facts(made: DialMap) -> dict[str, Any]:
+    """All that is told of a map in JSON."""
+    return {
+        "low": made.span.low,
+        "high": made.span.high,
+        "gammas": made.span.gammas,
+        "passes": made.passes,
+        "seconds": made.seconds,
+        "complete": made.complete,
+        "exact_ranges": [
+            {"gamma": gamma, "low": low, "high": high}
+            for gamma in made.span.gammas
+            for low, high in made.exact_ranges(gamma)
+        ],
+        "segments": [
+            {
+                "gamma": gamma,
+                "low": segment.low,
+                "high": segment.high,
+                "tau": segment.tau,
+                "rounds": len(segment.rounds),
+                "tokens": len(segment.token_ids),
+                "relaxed": segment.relaxed,
+                "complete": segment.complete,
+                "differs_at": differs_at(segment, strictest(made, gamma)),
+            }
+            for gamma in made.span.gammas
+            for segment in made.segments_for(gamma)
+        ],
+    }
+
+
+def strictest(made: DialMap, gamma: int) -> Segment:
+    """The segment at the map's end towards the rule's strict one."""
+    dial = made.rule.dial
+    return made.segments_for(gamma)[-1 if dial is None or dial.strict_is_high else 0]
+
+
+def differs_at(segment: Segment, other: Segment) -> int | None:
+    """The first token of the segment's text that the other has not there; None where what is known of both agrees."""
+    pairs = zip(segment.token_ids, other.token_ids, strict=False)
+    first = next((i for i, (ours, theirs) in enumerate(pairs) if ours != theirs), None)
+    if first is None and segment.complete and other.complete and segment.token_ids != other.token_ids:
+        return min(len(segment.token_ids), len(other.token_ids))
+    return first
+
+
+def _map_sentence(made: DialMap, dial: Dial) -> str:
+    span = made.span
+    ends = f"{setting(dial.symbol, span.low)} to {number(span.high)}"
+    known = "exact everywhere" if made.complete else "cut short, so not exact everywhere"
+    steps = counted(made.passes, "batched step")
+    return f"Map from {ends}: {steps} besides the run's own rounds, {number(made.seconds)} s; {known}."
+
+
+def _table(made: DialMap, dial: Dial, gamma: int) -> Iterator[str]:
+    segments, reference = made.segments_for(gamma), strictest(made, gamma)
+    yield f"γ = {gamma}, {counted(len(segments), 'text')}"
+    yield f"{dial.symbol + ' from':>9}  {'to':>9}  {'τ':>5}  rounds  relaxed  differs from the strictest"
+    for segment in segments:
+        tau = "–" if math.isnan(segment.tau) else f"{segment.tau:.2f}"
+        numbers = f"{segment.low:>9.5f}  {segment.high:>9.5f}  {tau:>5}  {len(segment.rounds):>6}  {segment.relaxed:>7}"
+        yield f"{numbers}  {_difference(made.frame, segment, reference)}"
+
+
+def _difference(frame: Run, segment: Segment, reference: Segment) -> str:
+    """Where the segment's text parts from the strictest, and its words from there."""
+    place = differs_at(segment, reference)
+    cut = "" if segment.complete else " (cut short)"
+    if place is None:
+        return f"no{cut}"
+    words = " ".join(printable(frame.decode(segment.token_ids[place : place + WIDTH])).split())
+    return f"at token {place + 1}: {words if len(words) <= WIDTH else words[: WIDTH - 1] + '…'}{cut}"

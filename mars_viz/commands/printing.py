@@ -1,0 +1,67 @@
+"""A run in words and in JSON, for a terminal. Knows runs and what is told of them; computes nothing."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from mars_viz.analysis.metrics import speed, summary
+from mars_viz.figures.words import counted, number, setting
+from mars_viz.rules import rule_named
+from mars_viz.run import Run
+
+
+def tell(run: Run, path: Path, as_json: bool) -> None:
+    """Print what the run decided, and its text."""
+    if as_json:
+        print(json_of(facts(run, path)))
+    else:
+        print(f"{sentence(run)}\n\n{printable(run.prompt)}[{printable(run.text)}]")
+
+
+def facts(run: Run, path: Path) -> dict[str, Any]:
+    """All that is told of a run in JSON."""
+    told: dict[str, Any] = {"path": str(path)}
+    told |= {name: getattr(run, name) for name in ("title", "prompt", "text", "prompt_ids", "token_ids")}
+    told |= {"settings": asdict(run.settings), "provenance": asdict(run.provenance)}
+    return told | {"summary": asdict(summary(run)), "speed": asdict(speed(run))}
+
+
+def sentence(run: Run) -> str:
+    """What the run decided, in words."""
+    numbers, pace, rule = summary(run), speed(run), rule_named(run.settings.rule)
+    at = "" if rule.dial is None or numbers.dial is None else f" at {setting(rule.dial.symbol, numbers.dial)}"
+    relaxed = f" ({number(numbers.relaxed)} of them only because it is relaxed)" if numbers.relaxed else ""
+    told = (
+        f"{rule.title}{at}, γ = {run.settings.gamma}, temperature {run.settings.temperature:g}: "
+        f"{counted(numbers.tokens, 'token')} in {counted(numbers.rounds, 'round')} (τ = {number(numbers.tau)}). "
+        f"Of {counted(numbers.drafted, 'drafted token')}, the rule kept {number(numbers.kept)}{relaxed}, "
+        f"and rolled back {number(numbers.rolled_back)}."
+    )
+    if math.isnan(pace.tokens_per_second):
+        return told
+    return f"{told} Measured: {number(pace.tokens_per_second)} tokens a second on {pace.device or 'an unknown device'}."
+
+
+def printable(text: str) -> str:
+    """Text for a terminal: control characters, which could steer it, shown as escapes."""
+    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
+
+
+def json_of(value: object) -> str:
+    """The value as strict JSON: null for NaN and infinity, which it lacks."""
+    return json.dumps(_plain(value), indent=2, allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, Enum):
+        return value.value
+    return None if isinstance(value, float) and not math.isfinite(value) else value

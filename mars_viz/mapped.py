@@ -1,0 +1,43 @@
+"""A run together with its dial map. Knows both, and that they say the same of what both hold; knows no files."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mars_viz.dialmap import DialMap, Prefix
+from mars_viz.errors import BadInput
+from mars_viz.recorded import answers_of, shortened
+from mars_viz.run import Run
+from mars_viz.walk import Answer
+
+
+def mapped(run: Run, dial_map: DialMap) -> Run:
+    """The run, carrying this map of its prompt. Raises BadInput for a map that was made with other settings.
+
+    At a prefix of the run the map gets the answer that the run was given, so that the run is what the map says of its
+    dial value; elsewhere it keeps as much of each answer as its walks look at.
+    """
+    ours, theirs = (replace(settings, dial=None) for settings in (run.settings, dial_map.frame.settings))
+    if (run.prompt_ids, ours) != (dial_map.frame.prompt_ids, theirs):
+        raise BadInput(
+            "The map is not one of this run: prompt or settings differ. Map the run's own prompt and settings."
+        )
+    run = replace(run, pieces={**dial_map.frame.pieces, **run.pieces}, dial_map=None)
+    answers = _looked_at(dial_map) | answers_of(run)
+    return replace(run, dial_map=replace(dial_map, frame=run.without_rounds, answers=answers))
+
+
+def _looked_at(dial_map: DialMap) -> dict[Prefix, Answer]:
+    """The map's answers, each as short as the longest block that a walk looks at there."""
+    lengths: dict[Prefix, int] = {}
+    for gamma in dial_map.span.gammas:
+        for segment in dial_map.segments_for(gamma):
+            prefix = dial_map.frame.prompt_ids
+            for round_ in segment.rounds:
+                lengths[prefix] = max(lengths.get(prefix, 0), gamma)
+                prefix += round_.token_ids
+    answers = dial_map.answers
+    return {
+        prefix: replace(answers[prefix], speculation=shortened(answers[prefix].speculation, length))
+        for prefix, length in lengths.items()
+    }

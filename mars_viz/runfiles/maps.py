@@ -1,0 +1,79 @@
+"""A dial map to and from columns: the answers at every prefix, and nothing that follows from them.
+
+Knows how the map's tables hang together; knows no files. Its segments are walked when they are first asked for, not
+when a run is opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+import numpy as np
+
+from mars_viz.dialmap import DialMap
+from mars_viz.recorded import answers_of
+from mars_viz.records import Timing
+from mars_viz.run import Run
+from mars_viz.runfiles.columns import TIMING_FIELDS
+from mars_viz.runfiles.manifest import MapFacts
+from mars_viz.runfiles.parquet import MAX_VALUES, Table, objects
+from mars_viz.runfiles.speculations import Place, contradiction, gathered, lines_of
+from mars_viz.runfiles.speculations import from_tables as speculations_of
+from mars_viz.runfiles.speculations import to_tables as tables_of
+from mars_viz.walk import Answer
+
+Answers: TypeAlias = dict[tuple[int, ...], Answer]
+
+ANSWERS = Place("map_nodes", "map_rows", "map_answers", "answer")
+"""Where a map's speculations are stored."""
+
+
+def to_tables(dial_map: DialMap) -> dict[str, Table]:
+    """The columns of the map's tables, the prefixes sorted. Raises BadInput where an array's length is wrong."""
+    prefixes = sorted(dial_map.answers)
+    answers = [dial_map.answers[prefix] for prefix in prefixes]
+    prompt = len(dial_map.frame.prompt_ids)
+    tables = tables_of([answer.speculation for answer in answers], ANSWERS)
+    tables["map_answers"] |= {
+        "prefix": objects(prefix[prompt:] for prefix in prefixes),
+        **gathered((answer.timing for answer in answers), TIMING_FIELDS),
+    }
+    return tables
+
+
+def from_tables(tables: Mapping[str, Table], run: Run, facts: MapFacts) -> DialMap:
+    """The map of this run. Raises BadInput where the tables contradict each other, the manifest or the run."""
+    answers = _answers(tables, run.prompt_ids)
+    if len(answers) != facts.answers:
+        raise contradiction("map_answers", "does not hold as many prefixes as manifest.json says")
+    if answers and run.prompt_ids not in answers:
+        raise contradiction("map_answers", "does not begin at the prompt")
+    for prefix, answer in answers_of(run).items():
+        if prefix in answers and not _agree(answer, answers[prefix]):
+            raise contradiction("map_nodes", "drafts other tokens than the run did at the same place")
+    return DialMap(run.without_rounds, facts.span, answers, facts.passes, facts.seconds)
+
+
+def _answers(tables: Mapping[str, Table], prompt: tuple[int, ...]) -> Answers:
+    table = tables["map_answers"]
+    lines = lines_of(tables, ANSWERS)
+    if len(prompt) * len(table["prefix"]) > MAX_VALUES:
+        raise contradiction("map_answers", "holds far more prefixes than a map of so long a prompt")
+    prefixes = [prompt + tuple(prefix) for prefix in table["prefix"]]
+    if (table["start"] != np.array([len(prefix) for prefix in prefixes], np.int64)).any():
+        raise contradiction("map_answers", "has an answer that does not start where its prefix ends")
+    if len(set(prefixes)) < len(prefixes):
+        raise contradiction("map_answers", "holds a prefix twice")
+    timings = zip(*(table[name].tolist() for name in TIMING_FIELDS), strict=True)
+    speculations = speculations_of(tables, ANSWERS, lines)
+    return {
+        prefix: Answer(speculation, Timing(*timing))
+        for prefix, speculation, timing in zip(prefixes, speculations, timings, strict=True)
+    }
+
+
+def _agree(one: Answer, other: Answer) -> bool:
+    """True if the shorter draft is the beginning of the longer one."""
+    length = min(len(one.speculation), len(other.speculation))
+    return np.array_equal(one.speculation.tokens[:length], other.speculation.tokens[:length])

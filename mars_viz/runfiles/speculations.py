@@ -1,0 +1,149 @@
+"""Speculations to and from columns, and the checks that let everyone else rely on them.
+
+Knows how the lines of two tables make a speculation; knows neither verdicts nor whose speculations they are. A table
+lists its owners one after another: owner i has the lines offsets[i] to offsets[i + 1].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mars_viz.errors import BadInput
+from mars_viz.records import Emission, Speculation
+from mars_viz.runfiles.columns import NODE_FIELDS, ROW_FIELDS, SCALAR_FIELDS, Column, Shape
+from mars_viz.runfiles.parquet import Table
+
+_EMPTY_WIDTH = len(Emission)
+"""Of the wide columns where there are no speculations."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where speculations are stored."""
+
+    nodes: str
+    """The table of their drafted tokens."""
+    rows: str
+    """The table of the target's laws."""
+    owners: str
+    """The table with a line for each of them."""
+    owner: str
+    """What each belongs to, 'round': the column of `nodes` and `rows` that says to which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Which lines of the two tables are whose."""
+
+    nodes: np.ndarray
+    """int64 [owners + 1]; where each one's drafted tokens begin, and where the last one's end."""
+    rows: np.ndarray
+    """int64 [owners + 1]; likewise for the target's laws."""
+
+    def of(self, i: int) -> tuple[slice, slice]:
+        """Those of owner i: of nodes, of rows."""
+        return slice(*self.nodes[i : i + 2].tolist()), slice(*self.rows[i : i + 2].tolist())
+
+
+def to_tables(speculations: Sequence[Speculation], place: Place) -> dict[str, Table]:
+    """Their columns in the three tables. Raises BadInput where an array's length is wrong."""
+    lengths = np.array([len(speculation) for speculation in speculations], np.int64)
+    index = np.arange(len(speculations), dtype=np.int32)
+    return {
+        place.nodes: {place.owner: np.repeat(index, lengths)} | joined(speculations, NODE_FIELDS, lengths, place),
+        place.rows: {place.owner: np.repeat(index, lengths + 1)} | joined(speculations, ROW_FIELDS, lengths + 1, place),
+        place.owners: gathered(speculations, SCALAR_FIELDS),
+    }
+
+
+def gathered(records: Iterable[Any], described: Mapping[str, Column]) -> Table:
+    """Single values of the records, a line each."""
+    listed = list(records)
+    return {
+        name: np.array([getattr(record, name) for record in listed], column.dtype) for name, column in described.items()
+    }
+
+
+def joined(records: Sequence[Any], described: Mapping[str, Column], lengths: np.ndarray, place: Place) -> Table:
+    """Arrays of the records one after another. Raises BadInput where one is not as long as `lengths` says."""
+    return {name: _joined(records, name, column, lengths, place) for name, column in described.items()}
+
+
+def _joined(records: Sequence[Any], name: str, column: Column, lengths: np.ndarray, place: Place) -> np.ndarray:
+    arrays: list[np.ndarray] = [getattr(record, name) for record in records]
+    wrong = [i for i, array in enumerate(arrays) if len(array) != lengths[i]]
+    if wrong:
+        has, needs = len(arrays[wrong[0]]), lengths[wrong[0]]
+        raise BadInput(f"{place.owner.capitalize()} {wrong[0]} has {has} values of {name}; {needs} belong there.")
+    if not arrays:
+        return np.zeros((0, _EMPTY_WIDTH) if column.shape is Shape.WIDE else 0, column.dtype)
+    if len({array.shape[1:] for array in arrays}) > 1:
+        raise BadInput(f"The {place.owner}s have differently wide lists of {name}; a run has one width.")
+    return np.concatenate(arrays)
+
+
+def lines_of(tables: Mapping[str, Table], place: Place) -> Lines:
+    """Who owns which lines. Raises BadInput where the tables contradict each other or make no speculations."""
+    count = len(tables[place.owners]["start"])
+    lines = Lines(_offsets(tables, place.nodes, place, count), _offsets(tables, place.rows, place, count))
+    if (np.diff(lines.rows) != np.diff(lines.nodes) + 1).any():
+        raise contradiction(
+            place.rows, f"does not hold one row more than there are drafted tokens in every {place.owner}"
+        )
+    _check_nodes(tables[place.nodes], lines.nodes, place)
+    _check_rows(tables[place.rows], place)
+    return lines
+
+
+def from_tables(tables: Mapping[str, Table], place: Place, lines: Lines) -> list[Speculation]:
+    """The speculations of all owners, in order."""
+    nodes, rows, owners = (tables[name] for name in (place.nodes, place.rows, place.owners))
+    scalars = {name: owners[name].tolist() for name in SCALAR_FIELDS}
+    made = []
+    for i in range(len(owners["start"])):
+        of_nodes, of_rows = lines.of(i)
+        values: dict[str, Any] = {name: column[i] for name, column in scalars.items()}
+        values |= {name: nodes[name][of_nodes] for name in NODE_FIELDS}
+        values |= {name: rows[name][of_rows] for name in ROW_FIELDS}
+        made.append(Speculation(**values))
+    return made
+
+
+def contradiction(table: str, what: str) -> BadInput:
+    """The error for a table that does not fit."""
+    return BadInput(f"{table}.parquet {what}. Take a fresh copy, or record the run again.")
+
+
+def _offsets(tables: Mapping[str, Table], table: str, place: Place, count: int) -> np.ndarray:
+    owners = tables[table][place.owner]
+    if (np.diff(owners) < 0).any() or (owners >= count).any():
+        raise contradiction(table, f"names {place.owner}s that do not exist or stand out of order")
+    return np.concatenate([[0], np.cumsum(np.bincount(owners, minlength=count))]).astype(np.int64)
+
+
+def _check_nodes(nodes: Table, offsets: np.ndarray, place: Place) -> None:
+    """Parents come before their children and are one level above them."""
+    parents, depths = nodes["parents"], nodes["depths"]
+    first = offsets[nodes[place.owner]]
+    if (parents >= np.arange(len(parents)) - first).any():
+        raise contradiction(place.nodes, "has a token whose parent is not among the tokens before it")
+    above = np.where(parents < 0, 0, depths[first + np.maximum(parents, 0)]) if len(parents) else depths
+    if (depths != above + 1).any():
+        raise contradiction(place.nodes, "has a token that is not one level below its parent")
+    if nodes["draft_ids"].shape != nodes["draft_logits"].shape:
+        raise contradiction(place.nodes, "has candidates of the drafter without a logit each")
+
+
+def _check_rows(rows: Table, place: Place) -> None:
+    """The best tokens are sorted, at least two and led by a finite logit; a row has its candidates for emission."""
+    logits = rows["top_logits"]
+    if rows["top_ids"].shape != logits.shape or logits.shape[1] < 2:
+        raise contradiction(place.rows, "lacks the ids and logits of the target's two best tokens")
+    if not (logits[:, 1:] <= logits[:, :-1]).all() or not np.isfinite(logits[:, 0]).all():
+        raise contradiction(place.rows, "has best tokens that are not sorted by a finite logit")
+    if any(rows[name].shape[1] != len(Emission) for name in ROW_FIELDS if name.startswith("emission")):
+        raise contradiction(place.rows, f"does not hold {len(Emission)} candidates for what each row emits")
