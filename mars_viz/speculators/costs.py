@@ -29,7 +29,7 @@ def measure_costs(
     *,
     settings: Settings | None = None,
     cache_length: int = 192,
-    repeats: int = 7,
+    repeats: int = 30,
     seconds: float = 2.0,
 ) -> Costs:
     """Time the target's passes, a drafter step and whole rounds in turn, up to blocks of `gamma` tokens.

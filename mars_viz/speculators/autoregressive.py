@@ -1,0 +1,57 @@
+"""The target by itself, a pass a token: what speculative decoding is compared with. Knows models; knows no rules."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from mars_viz.randomness import position_uniforms
+from mars_viz.run import Settings
+from mars_viz.speculators.laws import draw, law
+from mars_viz.speculators.loading import Pair
+from mars_viz.walk import Ending
+
+
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """A text that the target wrote by itself."""
+
+    token_ids: tuple[int, ...]
+    """The emitted tokens."""
+    seconds: float
+    """Wall-clock time, the prompt's own pass excluded."""
+
+
+def decode_alone(pair: Pair, prompt: Sequence[int], settings: Settings) -> Alone:
+    """Decode with the target alone: its best token at temperature 0, else its sample keyed by position."""
+    ending = Ending(pair.eos_ids, settings.max_new_tokens)
+    network = pair.open_target()
+    written: list[int] = []
+    with torch.inference_mode():
+        ids = torch.tensor([list(prompt)], device=network.device)
+        if ids.shape[1] > 1:
+            network.score(ids[:, :-1], [0], 1)
+        _wait(network.device)
+        ids, length = ids[:, -1:], len(prompt)
+        began = time.perf_counter()
+        while True:
+            logits = network.score(ids, [length - 1], 1)  # [1, 1, V]
+            if settings.temperature == 0:
+                ids = logits.argmax(-1)
+            else:
+                uniforms = torch.from_numpy(position_uniforms(settings.seed, length, 1)).to(network.device)
+                ids = draw(law(logits, settings), uniforms[None])
+            written.append(int(ids))
+            length += 1
+            if ending.reached(written, len(written)):
+                return Alone(tuple(written), time.perf_counter() - began)
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()

@@ -1,0 +1,30 @@
+"""Sweeps: a rule's whole dial over a set of prompts, exactly, and the evidence to choose a setting from.
+
+Knows maps, prompts and statistics; the model libraries are loaded only where a pair is swept or timed.
+"""
+
+from mars_viz.sweep.measures import Frontier, Measure, band_at, curve, frontier, measures, places, relaxed_at, value_at
+from mars_viz.sweep.plan import Plan
+from mars_viz.sweep.result import SweepResult, load_sweep
+from mars_viz.sweep.source import Source, pair_source
+from mars_viz.sweep.sweep import Sweep, SweepProgress, sweep_prompts
+
+__all__ = [
+    "Frontier",
+    "Measure",
+    "Plan",
+    "Source",
+    "Sweep",
+    "SweepProgress",
+    "SweepResult",
+    "band_at",
+    "curve",
+    "frontier",
+    "load_sweep",
+    "measures",
+    "pair_source",
+    "places",
+    "relaxed_at",
+    "sweep_prompts",
+    "value_at",
+]

@@ -1,0 +1,229 @@
+"""The command `mars-viz sweep`: a prompt set in, a folder of results, a table and a recommendation out.
+
+Knows argparse and terminals; sweeping, timing and files are done beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mars_viz.analysis.recommendation import Finding, Recommendation, recommend
+from mars_viz.dialmap import Span, span_of
+from mars_viz.errors import BadInput
+from mars_viz.figures.words import counted
+from mars_viz.prompts import GRADERS, PromptSet, builtin_prompts, load_prompts
+from mars_viz.rules import RULES, rule_named
+from mars_viz.run import Settings
+from mars_viz.sweep import store
+from mars_viz.sweep.evidence import plain
+from mars_viz.sweep.evidence_pack import write_evidence
+from mars_viz.sweep.report import summary_lines, table_of
+from mars_viz.sweep.result import SweepResult
+from mars_viz.sweep.sweep import Sweep, sweep_prompts
+from mars_viz.sweep.timing import TimingCheck
+
+if TYPE_CHECKING:
+    from mars_viz.speculators.loading import Pair
+
+ABOUT = "Map a rule's whole dial over a set of prompts, and find the loosest setting that keeps accuracy."
+_BUILTIN = "builtin"
+_DECODING = ("temperature", "top_p", "top_k", "seed", "max_new_tokens")
+
+
+def add_parser(commands: Any) -> argparse.ArgumentParser:
+    """Add `sweep` to the commands of argparse's `add_subparsers`."""
+    parser: argparse.ArgumentParser = commands.add_parser("sweep", help=ABOUT, description=ABOUT, allow_abbrev=False)
+    _arguments(parser)
+    parser.set_defaults(run=run)
+    return parser
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    default, graders = Settings(), ", ".join(GRADERS)
+    parser.add_argument("--set", metavar="SET", default=_BUILTIN, help=f"{_BUILTIN}, or a JSONL file (%(default)s)")
+    parser.add_argument("--grader", metavar="NAME", help=f"for lines that name none: {graders}")
+    parser.add_argument(
+        "--limit", type=int, metavar="N", help="take the first N prompts; built-in: N of each task (20)"
+    )
+    parser.add_argument("--skip-bad", action="store_true", help="leave out lines that are no prompts, and say which")
+    parser.add_argument(
+        "--rule", default=default.rule, help=f"one that has a dial, of {', '.join(RULES)} (%(default)s)"
+    )
+    parser.add_argument("--low", type=float, help="smallest dial value (the dial's)")
+    parser.add_argument("--high", type=float, help="largest dial value (the dial's)")
+    parser.add_argument("--gamma", type=int, default=default.gamma, help="tokens drafted per round (%(default)s)")
+    parser.add_argument("--temperature", type=float, default=default.temperature, help="0 is greedy (%(default)s)")
+    parser.add_argument("--top-p", type=float, default=default.top_p, help="nucleus; 1 is off (%(default)s)")
+    parser.add_argument("--top-k", type=int, default=default.top_k, help="0 is off (%(default)s)")
+    parser.add_argument("--seed", type=int, default=default.seed, help="keys every draw (%(default)s)")
+    parser.add_argument("--max-new-tokens", type=int, default=default.max_new_tokens, help="length limit (%(default)s)")
+    parser.add_argument("--target", metavar="MODEL", help="hub id or folder of the target (the built-in one)")
+    parser.add_argument("--drafter", metavar="MODEL", help="hub id or folder of the drafter (the built-in one)")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or mps (%(default)s)")
+    parser.add_argument("--dtype", default="auto", help="auto, float32, bfloat16 or float16 (%(default)s)")
+    parser.add_argument("--chat", action="store_true", help="put the prompts through the model's chat template")
+    parser.add_argument("--out", metavar="DIR", required=True, help="the folder of the results")
+    parser.add_argument("--resume", action="store_true", help="go on with the sweep in that folder, if there is one")
+    parser.add_argument("--evidence", metavar="DIR", help="write the evidence pack to this new folder")
+    parser.add_argument("--loss", type=float, default=1.0, help="accuracy loss to allow, points (%(default)s)")
+    parser.add_argument("--confidence", type=float, default=0.95, help="of the recommendation (%(default)s)")
+    parser.add_argument(
+        "--dial", type=float, help="setting to time and to report (the recommended one, or the default)"
+    )
+    parser.add_argument("--wall-clock", action="store_true", help="time strict and the chosen setting in turn")
+    parser.add_argument("--timed", type=int, default=5, metavar="K", help="prompts to time (%(default)s)")
+    parser.add_argument("--repetitions", type=int, default=3, metavar="R", help="of each (%(default)s)")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Refuse what can be refused before the models are loaded; then sweep, and say what came of it."""
+    settings = Settings(rule=options.rule, gamma=options.gamma, **{name: getattr(options, name) for name in _DECODING})
+    span = span_of(rule_named(options.rule), options.low, options.high, (options.gamma,))
+    _check(options, span)
+    prompts = _prompts(options)
+    for line in prompts.skipped:
+        _note(f"Line {line.line} is left out: {line.reason}.")
+    pair = _pair(options)
+    sweep = sweep_prompts(pair, prompts, settings, span, options.out, chat=options.chat, resume=options.resume)
+    for each in sweep.too_long:
+        _note(f"{each.id} will have no results: {each.reason}")
+    _swept(sweep)
+    result = sweep.result()
+    if not len(result):
+        raise BadInput(f"None of the {result.finished} prompts could be swept. {result.failures[0].reason}")
+    found = _recommended(result, options)
+    dial = _chosen(result, found, options.dial)
+    timed = _timed(pair, prompts, result, dial, options) if options.wall_clock else None
+    if options.evidence is not None:
+        write_evidence(options.evidence, result, dial=dial, recommendation=found, timing=timed)
+    _tell(result, found, dial, timed, options)
+
+
+def _check(options: argparse.Namespace, span: Span) -> None:
+    """Raise BadInput for what is known to fail."""
+    dial = rule_named(options.rule).dial
+    assert dial is not None  # span_of has refused it
+    if not (0 < options.loss <= 100 and 0.5 <= options.confidence < 1):
+        raise BadInput("The loss is above 0 and at most 100 points, the confidence from 0.5 to below 1. Mend them.")
+    if options.dial is not None and not span.low <= options.dial <= span.high:
+        raise BadInput(f"--dial {options.dial:g} is outside what is swept, {span.low:g} to {span.high:g}.")
+    if not span.low <= dial.strict <= span.high:
+        raise BadInput(f"The range must reach the strict end, {dial.symbol} = {dial.strict:g}, to compare with it.")
+    if min(options.timed, options.repetitions) < 1:
+        raise BadInput("The wall-clock check takes at least one prompt and one repetition.")
+    if not options.resume:
+        store.check_new(Path(options.out))
+    if options.evidence is not None and Path(options.evidence).exists():
+        raise BadInput(f"{options.evidence} exists already. Choose another folder for the evidence pack.")
+
+
+def _prompts(options: argparse.Namespace) -> PromptSet:
+    if options.set != _BUILTIN:
+        return load_prompts(options.set, grader=options.grader, skip_bad=options.skip_bad, limit=options.limit)
+    if options.grader not in (None, "none"):
+        raise BadInput("The built-in tasks have a grader of their own. Leave --grader out, or name a JSONL file.")
+    prompts = builtin_prompts(20 if options.limit is None else options.limit)
+    if options.grader == "none":
+        items = tuple(replace(item, answer=None, grader="none") for item in prompts.items)
+        prompts = replace(prompts, items=items)
+    return prompts
+
+
+def _pair(options: argparse.Namespace) -> Pair:
+    for library in ("torch", "transformers", "tqdm"):
+        if importlib.util.find_spec(library) is None:
+            raise BadInput(f"A sweep needs {library}, which is not installed. Run: pip install -r requirements.txt")
+    from mars_viz.speculators.loading import load_pair
+
+    return load_pair(options.target, options.drafter, device=options.device, dtype=options.dtype)
+
+
+def _swept(sweep: Sweep) -> None:
+    """Sweep to the end with a bar on standard error; an interruption says what is kept."""
+    from tqdm import tqdm
+
+    now, quiet = sweep.progress, not sys.stderr.isatty()
+    try:
+        with tqdm(desc="Sweeping", total=now.prompts, initial=now.finished, unit=" prompts", disable=quiet) as bar:
+            for progress in sweep:
+                bar.update(progress.finished - bar.n)
+                if progress.failed:
+                    bar.set_postfix(failed=progress.failed, refresh=False)
+    except KeyboardInterrupt:
+        kept = counted(sweep.progress.finished, "finished prompt")
+        _note(f"Interrupted. {kept} of {sweep.progress.prompts} kept in {sweep.folder}; go on with --resume.")
+        sys.exit(130)
+
+
+def _recommended(result: SweepResult, options: argparse.Namespace) -> Recommendation | None:
+    if not result.graded.any():
+        return None
+    return recommend(result.graded_steps(), options.loss, options.confidence, symbol=result.plan.symbol)
+
+
+def _chosen(result: SweepResult, found: Recommendation | None, asked: float | None) -> float:
+    """The setting to time and report: the one asked for, else the recommended one, else the rule's default if it is in
+    the range, else the loosest."""
+    dial = result.plan.rule.dial
+    assert dial is not None
+    if asked is not None:
+        return asked
+    if found is not None and found.finding is Finding.RECOMMENDED and found.dial is not None:
+        return found.dial
+    if result.plan.low <= dial.default <= result.plan.high:
+        return dial.default
+    return result.plan.low if dial.strict_is_high else result.plan.high
+
+
+def _timed(
+    pair: Pair, prompts: PromptSet, result: SweepResult, dial: float, options: argparse.Namespace
+) -> TimingCheck:
+    from mars_viz.sweep.wall_clock import wall_clock
+
+    known = set(result.prompts["id"].tolist())
+    texts = [item.prompt for item in prompts.items if item.id in known]
+    chosen = texts[:: max(1, len(texts) // options.timed)][: options.timed]
+    settings = replace(result.plan.settings, dial=dial)
+    return wall_clock(pair, chosen, settings, repetitions=options.repetitions, chat=options.chat, costs=result.costs)
+
+
+def _tell(
+    result: SweepResult,
+    found: Recommendation | None,
+    dial: float,
+    timed: TimingCheck | None,
+    options: argparse.Namespace,
+) -> None:
+    if options.json:
+        print(json.dumps(plain(_facts(result, found, dial, timed)), indent=2, allow_nan=False))
+        return
+    print("\n".join(summary_lines(result, dial, timed)))
+    print(f"\n{'No recommendation: no prompt of the set is graded.' if found is None else found.sentence}")
+    print(f"\nResults in {options.out}" + (f", evidence in {options.evidence}." if options.evidence else "."))
+
+
+def _facts(result: SweepResult, found: Recommendation | None, dial: float, timed: TimingCheck | None) -> dict[str, Any]:
+    return {
+        "folder": str(result.folder),
+        "plan": asdict(result.plan),
+        "costs": None if result.costs is None else asdict(result.costs),
+        "prompts": len(result),
+        "failures": [asdict(failure) for failure in result.failures],
+        "positions": result.positions,
+        "off_is_strict": int(result.prompts["off_is_strict"].sum()),
+        "dial": dial,
+        "table": table_of(result, dial),
+        "recommendation": None if found is None else asdict(found),
+        "wall_clock": None if timed is None else timed.facts(),
+    }
+
+
+def _note(text: str) -> None:
+    print(" ".join(text.split()), file=sys.stderr)

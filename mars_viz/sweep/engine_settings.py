@@ -1,0 +1,84 @@
+"""What to set in vLLM, SGLang and TensorRT-LLM for a rule at a dial value, or why that cannot be done there.
+
+Knows rules' names and engines' options; runs nothing. Read: vLLM pull request 45229, SGLang's server arguments as in
+its pull request 7702, TensorRT-LLM's `MTPDecodingConfig` (its API reference, 1.3 and 1.4).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from mars_viz.rules import rule_named
+from mars_viz.rules.tensorrt_llm import TensorRtLlm
+from mars_viz.run import Settings
+
+ENGINES = ("vLLM", "SGLang", "TensorRT-LLM")
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSetting:
+    """One engine."""
+
+    engine: str
+    """Its name."""
+    text: str
+    """What to set; empty where the rule does not exist there."""
+    note: str
+    """How it differs from what was swept, or that it does not exist there."""
+
+
+def engine_settings(settings: Settings, dial: float) -> tuple[EngineSetting, ...]:
+    """The rule at this dial value in each engine."""
+    found = _KNOWN.get(settings.rule)
+    known = None if found is None else found(dial, settings.gamma)
+    rule = rule_named(settings.rule)
+    absent = f"The rule {rule.title} does not exist there; its source: {rule.source}."
+    if rule.lossless:
+        absent = f"{rule.title} keeps the target's law, as the engine does when nothing is set."
+    return tuple(known if known and known.engine == engine else EngineSetting(engine, "", absent) for engine in ENGINES)
+
+
+def _vllm(dial: float, gamma: int) -> EngineSetting:
+    text = "--speculative-config " + json.dumps({"num_speculative_tokens": gamma, "relaxed_thinking": True})
+    note = (
+        "In no release: pull request 45229 (closed) has this one field, with r = 0.5 and the 3 best tokens fixed, and "
+        "relaxes only while the model thinks, greedily. Here the rule applied to the whole text."
+    )
+    if dial != 0.5:
+        note += f" For r = {dial:g} its constant must be changed."
+    return EngineSetting("vLLM", text, note)
+
+
+def _sglang_single(dial: float, gamma: int) -> EngineSetting:
+    return _sglang(f"--speculative-accept-threshold-single {dial:g} --speculative-accept-threshold-acc 1", gamma)
+
+
+def _sglang_acc(dial: float, gamma: int) -> EngineSetting:
+    return _sglang(f"--speculative-accept-threshold-single 1 --speculative-accept-threshold-acc {dial:g}", gamma)
+
+
+def _sglang(options: str, gamma: int) -> EngineSetting:
+    shape = f"--speculative-num-steps {gamma} --speculative-eagle-topk 1 --speculative-num-draft-tokens {gamma + 1}"
+    return EngineSetting("SGLang", f"{shape} {options}", "Without effect on greedy requests.")
+
+
+def _tensorrt_llm(dial: float, gamma: int) -> EngineSetting:
+    text = (
+        f"MTPDecodingConfig(max_draft_len={gamma}, use_relaxed_acceptance_for_thinking=True, "
+        f"relaxed_topk={TensorRtLlm.BEST}, relaxed_delta={dial:g})"
+    )
+    note = (
+        "Relaxes only while the model thinks (set begin_thinking_phase_token and end_thinking_phase_token), greedily, "
+        "and with its MTP drafter. Here the rule applied to the whole text."
+    )
+    return EngineSetting("TensorRT-LLM", text, note)
+
+
+_KNOWN: dict[str, Callable[[float, int], EngineSetting]] = {
+    "vllm-thinking": _vllm,
+    "sglang-single": _sglang_single,
+    "sglang-acc": _sglang_acc,
+    "tensorrt-llm": _tensorrt_llm,
+}

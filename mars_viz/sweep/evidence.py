@@ -1,0 +1,196 @@
+"""The evidence for a setting as plain data: what engine maintainers ask for, every number with its interval.
+
+Knows a sweep, statistics and engines' definitions; knows no files and no Markdown.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from mars_viz import __version__
+from mars_viz.analysis.engines import EngineRow, acceptance_table
+from mars_viz.analysis.intervals import DEFAULT, Band, Bootstrap, mean, wilson
+from mars_viz.analysis.recommendation import Recommendation
+from mars_viz.analysis.synthetic import synthetic_settings
+from mars_viz.sweep.columns import RANKS, RIGHT, SHARES
+from mars_viz.sweep.engine_settings import engine_settings
+from mars_viz.sweep.measures import band_at, measures, relaxed_at
+from mars_viz.sweep.report import settings_of, table_of
+from mars_viz.sweep.result import SweepResult
+from mars_viz.sweep.timing import TimingCheck
+
+FORMAT = "mars-viz-evidence"
+GRID = 21
+"""Dial values of the grid, when none are given."""
+NOT_MEASURED = "not measured: run the wall-clock check (--wall-clock)"
+
+
+def dial_grid(result: SweepResult, dial: float, count: int = GRID) -> np.ndarray:
+    """float64; evenly spaced values from end to end, with the chosen one among them, ascending."""
+    return np.unique(np.append(np.linspace(result.plan.low, result.plan.high, count).round(6), dial))
+
+
+def evidence_of(
+    result: SweepResult,
+    dial: float,
+    *,
+    grid: Sequence[float] | np.ndarray | None = None,
+    recommendation: Recommendation | None = None,
+    timing: TimingCheck | None = None,
+    how: Bootstrap = DEFAULT,
+) -> dict[str, Any]:
+    """All of it, in JSON's terms but for NaN. Raises BadInput for a dial value outside the sweep."""
+    plan = result.plan
+    values = dial_grid(result, dial) if grid is None else np.unique(np.append(np.asarray(grid, np.float64), dial))
+    requests = result.acceptance(dial)
+    return {
+        "format": FORMAT,
+        "version": __version__,
+        "models": _models(result),
+        "data_set": _data_set(result),
+        "rule": _rule(result),
+        "settings": settings_of(result, dial),
+        "accuracy": _accuracy(result, dial, how),
+        "figures": table_of(result, dial, how),
+        "tokens_per_second": NOT_MEASURED if timing is None else timing.facts()["tokens_per_second"],
+        "wall_clock": None if timing is None else timing.facts(),
+        "costs": None if result.costs is None else asdict(result.costs),
+        "off_is_strict": _off(result, timing),
+        "grid": _grid(result, values, how),
+        "relaxed_tokens": _relaxed(result, dial),
+        "engines": [_engine(row) for row in acceptance_table(requests)],
+        "engine_settings": [asdict(each) for each in engine_settings(plan.settings, dial)],
+        "synthetic_acceptance": asdict(synthetic_settings(requests)),
+        "recommendation": None if recommendation is None else asdict(recommendation),
+        "intervals": {
+            "confidence": how.confidence,
+            "method": how.method.value,
+            "resamples": how.resamples,
+            "seed": how.seed,
+            "unit": "prompts, in pairs where settings are compared; each interval by itself, not all of them together",
+        },
+    }
+
+
+def _models(result: SweepResult) -> dict[str, Any]:
+    facts = asdict(result.plan.provenance)
+    names = ("target", "target_revision", "drafter", "drafter_revision", "dtype", "device", "versions", "created")
+    settings = result.plan.settings
+    decoding = {name: getattr(settings, name) for name in ("temperature", "top_p", "top_k", "seed", "max_new_tokens")}
+    return {name: facts[name] for name in names} | decoding | {"chat": result.plan.chat}
+
+
+def _data_set(result: SweepResult) -> dict[str, Any]:
+    plan = result.plan
+    return {
+        "name": plan.prompt_set,
+        "sha256": plan.prompt_set_sha256,
+        "prompts": plan.prompts,
+        "n": len(result),
+        "graded": int(result.graded.sum()),
+        "skipped_lines": plan.skipped,
+        "not_finished": plan.prompts - result.finished,
+        "failures": [asdict(failure) for failure in result.failures],
+        "drafted_positions": result.positions,
+    }
+
+
+def _rule(result: SweepResult) -> dict[str, Any]:
+    rule, plan = result.plan.rule, result.plan
+    facts = {name: getattr(rule, name) for name in ("name", "title", "formula", "source", "lossless")}
+    fixed = {name.lower(): value for name, value in vars(type(rule)).items() if name.isupper()}
+    span = {"dial": plan.symbol, "low": plan.low, "high": plan.high, "strict": plan.strict}
+    return facts | span | {"gamma": plan.settings.gamma, "fixed": fixed}
+
+
+def _accuracy(result: SweepResult, dial: float, how: Bootstrap) -> dict[str, Any] | None:
+    """Target, strict and relaxed: bootstrap, which pairs with the change, and Wilson's, which holds for few prompts."""
+    if not result.graded.any():
+        return None
+    rows = {"target": result.prompts["target_right"][result.graded]}
+    for name, at in (("strict", result.plan.strict), ("relaxed", dial)):
+        rows[name] = result.at("right", np.array([at]), result.graded)[:, 0]
+    found = {}
+    for name, values in rows.items():
+        right = values == RIGHT
+        found[name] = {
+            "right": int(right.sum()),
+            "n": len(right),
+            "bootstrap": asdict(mean(right.astype(np.float64), how)),
+            "wilson": asdict(wilson(int(right.sum()), len(right), how.confidence)),
+        }
+    return found
+
+
+def _off(result: SweepResult, timing: TimingCheck | None) -> dict[str, Any]:
+    same = result.prompts["off_is_strict"]
+    others = result.prompts["id"][~same].tolist()
+    return {
+        "same": int(same.sum()),
+        "n": len(result),
+        "different": others[:100],
+        "what": "the text at the strict end is, token for token, the lossless rule's, from the same speculations",
+        "decoded_by_the_target_alone": None
+        if timing is None
+        else {"same": timing.same_as_target, "n": len(timing.target.tokens)},
+    }
+
+
+def _grid(result: SweepResult, values: np.ndarray, how: Bootstrap) -> list[dict[str, Any]]:
+    """A row a dial value: every figure with its interval."""
+    bands = {name: band_at(result, measure, values, how) for name, measure in measures(result).items()}
+    return [{"dial": float(value)} | _cells(bands, place) for place, value in enumerate(values)]
+
+
+def _cells(bands: dict[str, Band], place: int) -> dict[str, dict[str, float]]:
+    def number(values: np.ndarray) -> float:
+        return float(values[place if len(values) > 1 else 0])
+
+    return {
+        name: {"estimate": number(band.estimate), "low": number(band.low), "high": number(band.high)}
+        for name, band in bands.items()
+    }
+
+
+def _relaxed(result: SweepResult, dial: float) -> dict[str, Any]:
+    found = relaxed_at(result, dial)
+    ranks = [f"{low}" if low == high else f"{low}-{high}" if high else f"{low} and above" for low, high in RANKS]
+    ends = [*SHARES[1:], 1.0]
+    shares = [f"{low:g} to {high:g}" for low, high in zip(SHARES, ends, strict=True)]
+    return {
+        "by_target_rank": dict(zip(ranks, found.by_rank.tolist(), strict=True)),
+        "by_p_over_p1": dict(zip(shares, found.by_share.tolist(), strict=True)),
+    }
+
+
+def _engine(row: EngineRow) -> dict[str, Any]:
+    definition = row.definition
+    rates = {name: getattr(row, name) for name in ("unconditional", "conditional", "joint")}
+    return {
+        "engine": definition.engine,
+        "length": row.length,
+        "length_formula": definition.length_formula,
+        "rate": row.rate,
+        "rate_formula": definition.rate_formula,
+        "bonus": definition.bonus.value,
+        "pooling": definition.pooling.value,
+        "source": definition.source,
+        "note": definition.note,
+    } | {name: None if values is None else values.tolist() for name, values in rates.items()}
+
+
+def plain(value: Any) -> Any:
+    """The value in JSON's terms: null for NaN and infinity, which it lacks."""
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, Enum):
+        return value.value
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,215 @@
+"""The evidence as Markdown: tables to paste into a pull request. Knows the evidence's JSON; knows no files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from mars_viz.figures.words import number
+
+_SHARES = ("accuracy", "accuracy_change", "relaxed", "same", "acceptance")
+_GRID = ("accuracy", "accuracy_change", "tau", "acceptance", "speed_up", "speed_up_strict", "relaxed", "same", "length")
+
+
+def markdown(found: dict[str, Any]) -> str:
+    """The whole document."""
+    rule, dial = found["rule"], found["settings"]["chosen"]
+    parts = [
+        f"# {rule['title']} at {rule['dial']} = {dial:g}, against strict",
+        _recommendation(found),
+        "## What was run",
+        _pairs(_setup(found)),
+        "## Results",
+        _results(found),
+        _speed(found),
+        "## Off equals strict",
+        _off(found),
+        f"## The dial, {rule['dial']}",
+        _grid(found),
+        "## Relaxed tokens",
+        _relaxed(found),
+        "## Acceptance in every engine's words",
+        _engines(found),
+        "## Settings for engines",
+        _settings(found),
+        "## Synthetic acceptance",
+        _synthetic(found),
+        "## How to read the numbers",
+        _reading(found),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _recommendation(found: dict[str, Any]) -> str:
+    return "" if found["recommendation"] is None else _safe(found["recommendation"]["sentence"])
+
+
+def _setup(found: dict[str, Any]) -> list[tuple[str, str]]:
+    models, data, rule = found["models"], found["data_set"], found["rule"]
+    versions = ", ".join(f"{name} {version}" for name, version in models["versions"].items())
+    graded = f"{data['n']} of {data['prompts']} prompts, {data['graded']} graded"
+    return [
+        ("target", f"{models['target']}, revision {models['target_revision'] or 'unknown'}"),
+        ("drafter", f"{models['drafter']}, revision {models['drafter_revision'] or 'unknown'}"),
+        ("dtype, device", f"{models['dtype']}, {models['device']}"),
+        ("versions", f"MARS Viz {found['version']}, {versions}"),
+        ("rule", f"{rule['title']}: {rule['formula']} ({rule['source']})"),
+        ("fixed settings", ", ".join(f"{name} = {value:g}" for name, value in rule["fixed"].items()) or "none"),
+        ("γ, temperature, top-p, top-k", ", ".join(f"{value:g}" for value in _sampling(found))),
+        ("seed, new tokens", f"{models['seed']}, at most {models['max_new_tokens']}"),
+        ("chat template", "yes" if models["chat"] else "no"),
+        ("data set", f"{data['name']}: {graded}; SHA-256 {data['sha256'][:16]}"),
+        ("left out", _left_out(data)),
+    ]
+
+
+def _sampling(found: dict[str, Any]) -> list[float]:
+    models = found["models"]
+    return [found["rule"]["gamma"], models["temperature"], models["top_p"], models["top_k"]]
+
+
+def _left_out(data: dict[str, Any]) -> str:
+    counts = (
+        (data["skipped_lines"], "lines that are no prompts"),
+        (len(data["failures"]), "prompts without results"),
+        (data["not_finished"], "prompts not finished yet"),
+    )
+    return ", ".join(f"{count} {what}" for count, what in counts if count) or "nothing"
+
+
+def _results(found: dict[str, Any]) -> str:
+    columns = found["settings"]
+    heads = ["", *(f"{name}, {found['rule']['dial']} = {at:g}" for name, at in columns.items())]
+    rows = []
+    for row in found["figures"]:
+        cells = [_cell(row["figure"], row["settings"][name]) for name in columns]
+        rows.append([f"{row['title']} ({row['basis']})" if row["basis"] not in row["title"] else row["title"], *cells])
+    return _table(heads, rows) + _accuracy(found)
+
+
+def _accuracy(found: dict[str, Any]) -> str:
+    if found["accuracy"] is None:
+        return "\n\nNo prompt is graded, so there is no accuracy."
+    rows = []
+    for name, each in found["accuracy"].items():
+        label = {"target": "target alone", "strict": "strict", "relaxed": "relaxed, the chosen setting"}[name]
+        shares = [_cell("accuracy", each[kind]) for kind in ("bootstrap", "wilson")]
+        rows.append([label, f"{each['right']} of {each['n']}", *shares])
+    return "\n\n" + _table(["accuracy", "right", "bootstrap", "Wilson"], rows)
+
+
+def _speed(found: dict[str, Any]) -> str:
+    timed = found["wall_clock"]
+    if timed is None:
+        return f"Tokens per second: {found['tokens_per_second']}."
+    rows = [[name, _cell("pace", each)] for name, each in timed["tokens_per_second"].items()]
+    for other, what in (("strict", "strict"), ("target", "the target alone")):
+        modelled = timed[f"modelled_over_{other}"]
+        text = _cell("ratio", timed[f"measured_over_{other}"])
+        rows.append([f"chosen over {what}", f"{text}, modelled {_number(modelled)}"])
+    note = f"Measured on {timed['device']}: {timed['prompts']} prompts, {timed['repetitions']} repetitions, in turn."
+    return f"{note}\n\n" + _table(["tokens per second", ""], rows)
+
+
+def _off(found: dict[str, Any]) -> str:
+    off = found["off_is_strict"]
+    text = f"{off['same']} of {off['n']} prompts: {off['what']}."
+    if off["different"]:
+        text += f" Different: {', '.join(map(_safe, off['different']))}."
+    alone = off["decoded_by_the_target_alone"]
+    if alone is not None:
+        text += f" Decoded anew: {alone['same']} of {alone['n']} strict texts are those of the target by itself."
+    return text
+
+
+def _grid(found: dict[str, Any]) -> str:
+    titles = {row["figure"]: row["title"] for row in found["figures"]}
+    names = [name for name in _GRID if name in titles]
+    rows = [[f"{row['dial']:g}", *(_cell(name, row[name]) for name in names)] for row in found["grid"]]
+    return _table([found["rule"]["dial"], *(titles[name] for name in names)], rows)
+
+
+def _relaxed(found: dict[str, Any]) -> str:
+    relaxed = found["relaxed_tokens"]
+    tables = [
+        _table([what, *relaxed[key]], [["tokens", *map(str, relaxed[key].values())]])
+        for what, key in (("target's rank", "by_target_rank"), ("p(x)/p(v1)", "by_p_over_p1"))
+    ]
+    return "\n\n".join(tables)
+
+
+def _engines(found: dict[str, Any]) -> str:
+    rows = [
+        [
+            row["engine"],
+            _number(row["length"]),
+            row["length_formula"] or "not reported",
+            _number(row["rate"]),
+            row["rate_formula"] or "not reported",
+        ]
+        for row in found["engines"]
+    ]
+    rates = next(row["unconditional"] for row in found["engines"] if row["unconditional"])
+    joint = next(row for row in found["engines"] if row["conditional"])
+    positions = [
+        ["unconditional", *map(_number, rates)],
+        *([name, *map(_number, joint[name])] for name in ("conditional", "joint")),
+    ]
+    places = [str(place) for place in range(1, len(rates) + 1)]
+    heads = ["engine", "length", "formula", "rate", "formula"]
+    return _table(heads, rows) + "\n\n" + _table(["by position", *places], positions)
+
+
+def _settings(found: dict[str, Any]) -> str:
+    parts = []
+    for each in found["engine_settings"]:
+        code = f"\n\n```\n{each['text']}\n```" if each["text"] else ""
+        parts.append(f"**{each['engine']}**: {_safe(each['note'])}{code}")
+    return "\n\n".join(parts)
+
+
+def _synthetic(found: dict[str, Any]) -> str:
+    made = found["synthetic_acceptance"]
+    return (
+        f"**{made['warning']}**\n\n"
+        f"vLLM, to merge into --speculative-config:\n\n```\n{made['vllm']}\n```\n\n"
+        f"SGLang, environment:\n\n```\n{made['sglang']}\n```\n\n"
+        f"TensorRT-LLM, environment:\n\n```\n{made['tensorrt_llm']}\n```"
+    )
+
+
+def _reading(found: dict[str, Any]) -> str:
+    made = found["intervals"]
+    return (
+        f"Estimates with their {100 * made['confidence']:g} % intervals in brackets: {made['method']} bootstrap, "
+        f"{made['resamples']} resamples of {made['unit']}. *Exact* figures are of texts that the setting really "
+        "generates, from the exact dial map of every prompt. *Modelled* ones put measured costs of passes in place of "
+        "the clock. *Measured* ones are wall clock. τ is tokens per target pass, the correction or bonus included, "
+        "after the text's end; the prompt's own pass is not counted. The target's own text is that of strict matching, "
+        "which keeps a token only where the target itself would have written it."
+    )
+
+
+def _cell(name: str, found: dict[str, Any]) -> str:
+    scale, unit = (100, " %") if name in _SHARES else (1, "")
+    texts = [_number(found[key], scale) for key in ("estimate", "low", "high")]
+    return f"{texts[0]}{unit} ({texts[1]} to {texts[2]})"
+
+
+def _number(value: float | None, scale: float = 1) -> str:
+    return "–" if value is None else number(scale * value)
+
+
+def _pairs(rows: Iterable[tuple[str, str]]) -> str:
+    return _table(["", ""], [[name, text] for name, text in rows])
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join(f"| {' | '.join(_safe(text) for text in line)} |" for line in lines)
+
+
+def _safe(text: str) -> str:
+    """Text from files and models' names as text: no markup, no new cells."""
+    text = " ".join(str(text).split()).replace("\\", "\\\\").replace("|", "\\|")
+    return text.replace("<", "&lt;").replace("[", "\\[").replace("`", "\\`")

@@ -1,0 +1,203 @@
+"""The figures of a sweep, each as a function of sums over prompts: exact along the dial, and with intervals.
+
+Knows a sweep's columns, step functions and the bootstrap; draws nothing. All are exact, each on its setting's own text,
+but those called modelled, which put this device's measured costs in place of the clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from mars_viz.analysis.intervals import DEFAULT, Band, Bootstrap, Interval, band, interval
+from mars_viz.analysis.steps import Steps, combined, total
+from mars_viz.costs import Costs, round_seconds
+from mars_viz.errors import BadInput
+from mars_viz.sweep.result import SweepResult
+
+PLACES = 257
+"""Dial values at which a band is computed, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A figure of a setting."""
+
+    name: str
+    """In files and on the command line."""
+    title: str
+    """For people."""
+    columns: tuple[str, ...]
+    """Of the sweep's table; 'strict:' before a name takes it at the strict end, whatever the dial."""
+    of: Callable[..., np.ndarray]
+    """From the columns' means over prompts, each [..., S], to the figure [..., S]."""
+    graded: bool = False
+    """True if only graded prompts count."""
+    modelled: bool = False
+    """True if it stands on measured costs in place of the clock."""
+
+
+def _same(value: np.ndarray) -> np.ndarray:
+    return value
+
+
+def _less(value: np.ndarray, other: np.ndarray) -> np.ndarray:
+    return np.asarray(value - other)
+
+
+def _over(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(whole == 0, np.nan, part / whole)
+
+
+def _pace(tokens: np.ndarray, rounds: np.ndarray, other: np.ndarray, others: np.ndarray) -> np.ndarray:
+    return _over(_over(tokens, rounds), _over(other, others))
+
+
+def _times(factor: float, part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    return factor * _over(part, whole)
+
+
+_EXACT = (
+    Measure("tau", "tokens per target pass, τ", ("tokens", "rounds"), _over),
+    Measure("passes", "target passes per prompt", ("rounds",), _same),
+    Measure("tokens", "tokens per prompt", ("tokens",), _same),
+    Measure("rolled_back", "rolled-back tokens per prompt", ("rolled_back",), _same),
+    Measure("acceptance", "kept share of the drafted tokens", ("kept", "drafted"), _over),
+    Measure("relaxed", "relaxed share of the text", ("relaxed", "tokens"), _over),
+    Measure("same", "share of texts that are strict's", ("same",), _same),
+    Measure("edits", "edits from strict's text per strict token", ("edit_distance", "strict:tokens"), _over),
+    Measure("length", "output length over strict's", ("tokens", "strict:tokens"), _over),
+)
+_PACE = Measure(
+    "speed_up_strict",
+    "modelled speed-up over strict",
+    ("tokens", "rounds", "strict:tokens", "strict:rounds"),
+    _pace,
+    modelled=True,
+)
+_GRADED = (
+    Measure("accuracy", "accuracy", ("right",), _same, graded=True),
+    Measure("accuracy_change", "accuracy less strict's", ("right", "strict:right"), _less, graded=True),
+)
+
+
+def measures(result: SweepResult) -> dict[str, Measure]:
+    """Every figure that this sweep has, by name: no accuracy without graded prompts, no speed-up over the target alone
+    without costs. A round costs the same at every setting, so the speed-up over strict needs none."""
+    found = [*_EXACT, _PACE]
+    if result.costs is not None:
+        found.append(_speed_up(result.costs, result.plan.settings.gamma))
+    if result.graded.any():
+        found += _GRADED
+    return {measure.name: measure for measure in found}
+
+
+def measure_named(result: SweepResult, name: str) -> Measure:
+    """The figure. Raises BadInput where this sweep has none of that name."""
+    known = measures(result)
+    if name not in known:
+        raise BadInput(f"This sweep has no figure {name!r}. Choose one of {', '.join(known)}.")
+    return known[name]
+
+
+def _speed_up(costs: Costs, gamma: int) -> Measure:
+    factor = costs.target_pass[0].median / round_seconds(costs, gamma)
+    title = "modelled speed-up over the target alone"
+    return Measure("speed_up", title, ("tokens", "rounds"), partial(_times, factor), modelled=True)
+
+
+def curve(result: SweepResult, measure: Measure) -> Steps:
+    """The figure along the whole dial, all prompts together: exact, and NaN where it is not defined.
+
+    Raises BadInput where no prompt has results.
+    """
+    chosen = result.graded if measure.graded else None
+    sums = []
+    for column in measure.columns:
+        name, strict = _named(column)
+        pooled = total(result.each(name, chosen))
+        if strict:
+            pooled = Steps(np.array([pooled.low, pooled.high]), np.atleast_1d(pooled.at(result.plan.strict)))
+        sums.append(pooled)
+    count = len(result) if chosen is None else int(chosen.sum())
+    return combined(lambda *values: measure.of(*(value / count for value in values)), *sums).simplified()
+
+
+def places(result: SweepResult, most: int = PLACES) -> np.ndarray:
+    """float64 [D]; dial values for a band, ascending: where texts change, thinned out evenly, and both ends."""
+    inner = result.edges[:-1]
+    if len(inner) > most - 1:
+        inner = inner[np.linspace(0, len(inner) - 1, most - 1).round().astype(int)]
+    return np.unique(np.append(inner, result.plan.high))
+
+
+def band_at(result: SweepResult, measure: Measure, dials: np.ndarray, how: Bootstrap = DEFAULT) -> Band:
+    """The figure with its interval at these dial values: resampled over prompts, in pairs where it is a comparison."""
+    return band(measure.of, *_columns(result, measure, dials), how=how)
+
+
+def value_at(result: SweepResult, measure: Measure, dial: float, how: Bootstrap = DEFAULT) -> Interval:
+    """The same at one dial value."""
+    columns = (column[:, 0] for column in _columns(result, measure, np.array([dial])))
+    return interval(measure.of, *columns, how=how)
+
+
+def _columns(result: SweepResult, measure: Measure, dials: np.ndarray) -> list[np.ndarray]:
+    """float64 [P, D], or [P, 1] for what no dial moves."""
+    chosen = result.graded if measure.graded else None
+    strict = np.array([result.plan.strict])
+    named = (_named(column) for column in measure.columns)
+    return [result.at(name, strict if fixed else dials, chosen).astype(np.float64) for name, fixed in named]
+
+
+def _named(column: str) -> tuple[str, bool]:
+    """The column's own name, and whether it is taken at the strict end."""
+    name = column.removeprefix("strict:")
+    return name, name != column
+
+
+@dataclass(frozen=True, slots=True)
+class Frontier:
+    """What speed costs in accuracy: a path with the dial as its parameter, on the graded prompts."""
+
+    dials: np.ndarray
+    """float64 [D]; ascending."""
+    accuracy: Band
+    """Share of right texts at each."""
+    speed_up: Band
+    """Tokens a second over those of `over` at each, modelled."""
+    over: str
+    """'the target alone', or 'strict' where no costs were measured."""
+
+
+def frontier(result: SweepResult, how: Bootstrap = DEFAULT, most: int = PLACES) -> Frontier:
+    """The sweep's path. Raises BadInput where no prompt is graded."""
+    known, dials = measures(result), places(result, most)
+    if "accuracy" not in known:
+        raise BadInput("No prompt of the set is graded, so there is no accuracy to plot. Use a set with answers.")
+    alone = known.get("speed_up")
+    pace = alone or known["speed_up_strict"]
+    fast = Measure(pace.name, pace.title, pace.columns, pace.of, graded=True, modelled=True)
+    accuracy, speed_up = (band_at(result, measure, dials, how) for measure in (known["accuracy"], fast))
+    return Frontier(dials, accuracy, speed_up, "strict" if alone is None else "the target alone")
+
+
+@dataclass(frozen=True, slots=True)
+class RelaxedShares:
+    """What the relaxed tokens of a setting were, all prompts together."""
+
+    by_rank: np.ndarray
+    """int64 [len(RANKS)]; by the target's rank."""
+    by_share: np.ndarray
+    """int64 [len(SHARES)]; by p(x) / p(v1)."""
+
+
+def relaxed_at(result: SweepResult, dial: float) -> RelaxedShares:
+    """The counts in the bins of `columns.RANKS` and `columns.SHARES`. Raises BadInput outside the span."""
+    where = np.array([dial])
+    ranks, shares = (result.at(name, where)[:, 0].sum(axis=0) for name in ("relaxed_by_rank", "relaxed_by_share"))
+    return RelaxedShares(ranks.astype(np.int64), shares.astype(np.int64))

@@ -1,0 +1,164 @@
+"""What a sweep is: everything that decides its results, as a record that is written beside them.
+
+Knows settings and JSON; knows no models and no tables.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from mars_viz.costs import Costs, costs_from
+from mars_viz.dialmap import Span
+from mars_viz.errors import BadInput
+from mars_viz.prompts import PromptSet
+from mars_viz.rules import Rule, rule_named
+from mars_viz.run import Provenance, Settings
+
+FORMAT = "mars-viz-sweep"
+SCHEMA = 1
+"""Raised whenever a sweep written before could no longer be read as it is, or the other way round."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A rule's dial, a prompt set and two models."""
+
+    settings: Settings
+    """Rule, γ, sampling, seed and length limit; its `dial` is the strict end."""
+    low: float
+    """Smallest dial value."""
+    high: float
+    """Largest dial value."""
+    chat: bool
+    """True if prompts went through the model's chat template."""
+    prompt_set: str
+    """Its name, for people."""
+    prompt_set_sha256: str
+    """Of every prompt, answer and grader in it, in order."""
+    prompts: int
+    """How many there are."""
+    graded: int
+    """How many of them are graded."""
+    skipped: int
+    """Lines of its file that were left out."""
+    provenance: Provenance
+    """Models, revisions, dtype, device, versions; when the sweep was begun."""
+
+    @property
+    def rule(self) -> Rule:
+        """Whose dial it is."""
+        return rule_named(self.settings.rule)
+
+    @property
+    def span(self) -> Span:
+        """The part of the dial that is mapped."""
+        return Span(self.low, self.high, (self.settings.gamma,))
+
+    @property
+    def strict(self) -> float:
+        """The dial's strict end, which the span holds."""
+        assert self.rule.dial is not None  # a span is one of a dial
+        return self.rule.dial.strict
+
+    @property
+    def symbol(self) -> str:
+        """The dial's."""
+        assert self.rule.dial is not None
+        return self.rule.dial.symbol
+
+
+def plan_of(settings: Settings, span: Span, chat: bool, prompts: PromptSet, provenance: Provenance) -> Plan:
+    """The plan of a sweep. Raises BadInput where it cannot be compared with strict."""
+    dial = rule_named(settings.rule).dial
+    if dial is None or not span.low <= dial.strict <= span.high:
+        end = "" if dial is None else f", {dial.symbol} = {dial.strict:g}"
+        raise BadInput(f"A sweep compares every setting with the strict one; let the range reach the strict end{end}.")
+    if span.gammas != (settings.gamma,):
+        raise BadInput(f"A sweep looks at one block length, γ = {settings.gamma}; give the range that one alone.")
+    changed = {name: getattr(settings, name) for name in Settings.__slots__} | {"dial": dial.strict}
+    return Plan(
+        settings=Settings(**changed),
+        low=span.low,
+        high=span.high,
+        chat=chat,
+        prompt_set=prompts.name,
+        prompt_set_sha256=set_hash(prompts),
+        prompts=len(prompts),
+        graded=prompts.graded,
+        skipped=len(prompts.skipped),
+        provenance=provenance,
+    )
+
+
+def set_hash(prompts: PromptSet) -> str:
+    """SHA-256 of the set's contents, in hexadecimal; its name and what was skipped do not count."""
+    digest = hashlib.sha256()
+    for item in prompts.items:
+        digest.update(json.dumps(asdict(item), sort_keys=True).encode() + b"\n")
+    return digest.hexdigest()
+
+
+def differences(one: Plan, other: Plan) -> list[str]:
+    """What keeps results of the second plan from standing beside those of the first: 'γ was 6 and is 4'."""
+    found = []
+    before, now = _identity(one), _identity(other)
+    for name, value in before.items():
+        if now[name] != value:
+            found.append(f"{name} was {value} and is {now[name]}")
+    return found
+
+
+def _identity(plan: Plan) -> dict[str, Any]:
+    made = plan.provenance
+    settings = {name.replace("_", " "): getattr(plan.settings, name) for name in Settings.__slots__}
+    models = {name: getattr(made, name) for name in ("target", "drafter", "dtype")}
+    revisions = {"target's revision": made.target_revision, "drafter's revision": made.drafter_revision}
+    device = {"device": made.device.partition(",")[0]}  # how many threads it may use does not count
+    versions = {f"version of {name}": version for name, version in sorted(made.versions.items())}
+    span = {"low end": plan.low, "high end": plan.high, "chat template": plan.chat}
+    prompts = {"number of prompts": plan.prompts, "contents of the prompt set": plan.prompt_set_sha256[:12]}
+    known = {**settings, **span, **prompts, **models, **revisions, **device, **versions}
+    return {name: f"{value:g}" if isinstance(value, float) else str(value) for name, value in known.items()}
+
+
+def to_json(plan: Plan, costs: Costs | None) -> bytes:
+    """The file sweep.json."""
+    found = {
+        "format": FORMAT,
+        "schema": SCHEMA,
+        "plan": asdict(plan),
+        "costs": None if costs is None else asdict(costs),
+    }
+    return (json.dumps(found, ensure_ascii=False, allow_nan=False, indent=1) + "\n").encode()
+
+
+def from_json(data: bytes) -> tuple[Plan, Costs | None]:
+    """The plan and the measured costs. Raises BadInput for anything else, a newer schema included."""
+    try:
+        found = json.loads(data.decode())
+        if not isinstance(found, dict) or found.get("format") != FORMAT:
+            raise BadInput("sweep.json is not that of a sweep. Choose a folder written by `mars-viz sweep`.")
+        if found.get("schema") != SCHEMA:
+            raise BadInput(
+                f"sweep.json has the schema {found.get('schema')!r}; this MARS Viz reads {SCHEMA}. Update it."
+            )
+        return _plan(found["plan"]), None if found["costs"] is None else costs_from(found["costs"])
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise BadInput("sweep.json is damaged. Take a fresh copy, or sweep again into a new folder.") from error
+
+
+def _plan(found: Mapping[str, Any]) -> Plan:
+    provenance = dict(found["provenance"])
+    provenance["eos_ids"] = tuple(int(token) for token in provenance["eos_ids"])
+    plan = Plan(**{**found, "settings": Settings(**found["settings"]), "provenance": Provenance(**provenance)})
+    counts = (plan.prompts, plan.graded, plan.skipped)
+    if not all(type(count) is int and count >= 0 for count in counts) or plan.prompts == 0:
+        raise ValueError("impossible counts")
+    dial = plan.rule.dial
+    if dial is None or not (dial.low <= plan.low <= dial.strict <= plan.high <= dial.high):
+        raise ValueError("no span of the rule's dial")
+    return plan

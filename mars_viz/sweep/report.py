@@ -1,0 +1,103 @@
+"""A sweep in words and as rows: the figures at strict, at chosen settings and at the loosest, with their intervals.
+
+Knows figures and sentences; knows no files and no models.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from mars_viz.analysis.intervals import DEFAULT, Bootstrap, Interval
+from mars_viz.figures.words import counted, number
+from mars_viz.sweep.measures import Measure, measures, value_at
+from mars_viz.sweep.result import SweepResult
+from mars_viz.sweep.timing import TimingCheck
+
+_SHOWN = (
+    "accuracy",
+    "accuracy_change",
+    "tau",
+    "speed_up",
+    "speed_up_strict",
+    "rolled_back",
+    "relaxed",
+    "same",
+    "length",
+)
+_SHARES = ("accuracy", "accuracy_change", "relaxed", "same", "acceptance")
+
+
+def settings_of(result: SweepResult, dial: float) -> dict[str, float]:
+    """The settings that a table shows, by what they are: strict, the chosen one, and the loosest that was swept."""
+    rule_dial = result.plan.rule.dial
+    assert rule_dial is not None
+    loosest = result.plan.low if rule_dial.strict_is_high else result.plan.high
+    return {"strict": result.plan.strict, "chosen": dial, "loosest": loosest}
+
+
+def table_of(result: SweepResult, dial: float, how: Bootstrap = DEFAULT) -> list[dict[str, Any]]:
+    """A row a figure; each setting with estimate and interval."""
+    columns = settings_of(result, dial)
+    return [
+        {
+            "figure": measure.name,
+            "title": measure.title,
+            "basis": "modelled" if measure.modelled else "exact",
+            "settings": {
+                name: {"dial": at} | asdict(value_at(result, measure, at, how)) for name, at in columns.items()
+            },
+        }
+        for measure in measures(result).values()
+    ]
+
+
+def summary_lines(result: SweepResult, dial: float, timed: TimingCheck | None = None) -> list[str]:
+    """The end of a sweep, for a terminal."""
+    plan, known = result.plan, measures(result)
+    columns = settings_of(result, dial)
+    heads = [f"{name}, {plan.symbol} = {at:g}" for name, at in columns.items()]
+    lines = [
+        f"{plan.rule.title}, {plan.symbol} from {plan.low:g} to {plan.high:g}, γ = {plan.settings.gamma}, "
+        f"temperature {plan.settings.temperature:g}; {counted(len(result), 'prompt')} of {plan.prompt_set}, "
+        f"{number(int(result.graded.sum()))} graded; {counted(result.positions, 'drafted position')}.",
+        f"{plan.provenance.target} and {plan.provenance.drafter}, {plan.provenance.dtype}, {plan.provenance.device}.",
+    ]
+    if result.failures:
+        lines.append(f"{counted(len(result.failures), 'prompt')} without results:")
+        lines += [f"  {failure.id}: {failure.reason}" for failure in result.failures[:10]]
+        lines += [f"  and {len(result.failures) - 10} more"] * (len(result.failures) > 10)
+    lines += ["", f"{'':<44}" + "".join(f"{head:>26}" for head in heads)]
+    for name in _SHOWN:
+        if name in known:
+            cells = [cell(known[name], value_at(result, known[name], at)) for at in columns.values()]
+            lines.append(f"{known[name].title:<44}" + "".join(f"{text:>26}" for text in cells))
+    lines.append("Intervals: 95 %, bootstrap over prompts. 'Modelled' figures stand on measured costs of passes.")
+    off = int(result.prompts["off_is_strict"].sum())
+    lines.append(f"At the strict end {off} of {len(result)} texts are the lossless rule's, token for token.")
+    return lines if timed is None else lines + ["", *timing_lines(timed)]
+
+
+def timing_lines(timed: TimingCheck) -> list[str]:
+    """The wall-clock check in words."""
+
+    def ratio(found: Interval) -> str:
+        return f"{number(found.estimate)}× ({number(found.low)} to {number(found.high)})"
+
+    prompts, repetitions = timed.chosen.seconds.shape
+    paces = ", ".join(
+        f"{way.name} {number(timed.pace(way).estimate)}" for way in (timed.target, timed.strict, timed.chosen)
+    )
+    return [
+        f"Measured on {timed.device}, {counted(prompts, 'prompt')}, {counted(repetitions, 'repetition')}: "
+        f"{ratio(timed.over_strict)} strict (modelled {number(timed.modelled_over_strict)}×), "
+        f"{ratio(timed.over_target)} the target alone (modelled {number(timed.modelled_over_target)}×).",
+        f"Tokens a second: {paces}.",
+    ]
+
+
+def cell(measure: Measure, found: Interval) -> str:
+    """'12.3 (10.1 to 14.0)'; shares as percentages."""
+    scale, unit = (100, " %") if measure.name in _SHARES else (1, "")
+    texts = [number(scale * value) for value in (found.estimate, found.low, found.high)]
+    return f"{texts[0]}{unit} ({texts[1]} to {texts[2]})"

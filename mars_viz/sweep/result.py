@@ -1,0 +1,216 @@
+"""A sweep read back: columns of plain numbers, from which every figure is taken at any dial value.
+
+Knows the table and the sweep's plan; knows no models. Its memory is that of the numbers: about 150 bytes a line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from mars_viz.analysis.counts import AcceptanceCounts
+from mars_viz.analysis.recommendation import Graded
+from mars_viz.analysis.steps import Steps, stacked
+from mars_viz.costs import Costs
+from mars_viz.errors import BadInput
+from mars_viz.sweep.columns import COLUMNS, PER_PROMPT, PER_SEGMENT, RIGHT, UNGRADED
+from mars_viz.sweep.plan import Plan
+from mars_viz.sweep.store import Store, open_store
+
+MAX_LINES = 20_000_000
+"""Far above any sweep, far below what would fill a machine's memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A prompt without results."""
+
+    id: str
+    """Its name in the set."""
+    reason: str
+    """Why, and the remedy."""
+
+
+@dataclass(frozen=True)
+class SweepResult:
+    """P prompts with L lines in all, a line for each stretch of the dial on which a prompt's text is one and the same.
+
+    Prompts without results are in `failures` and nowhere else.
+    """
+
+    folder: Path
+    """Where it lies."""
+    plan: Plan
+    """What was swept."""
+    costs: Costs | None
+    """What passes cost on the device, measured at the start."""
+    finished: int
+    """Prompts of the set that are done, those that failed included."""
+    failures: tuple[Failure, ...]
+    """Prompts that could not be swept."""
+    prompts: Mapping[str, np.ndarray]
+    """Columns of `PER_PROMPT`, [P]; texts as objects."""
+    starts: np.ndarray
+    """int64 [P + 1]; where each prompt's lines begin."""
+    lines: Mapping[str, np.ndarray]
+    """Columns of `PER_SEGMENT`, [L] or [L, width]; `kept` and `same` besides."""
+
+    def __len__(self) -> int:
+        """Number of prompts that have results."""
+        return len(self.starts) - 1
+
+    @property
+    def complete(self) -> bool:
+        """True if every prompt of the set is done."""
+        return self.finished == self.plan.prompts
+
+    @property
+    def graded(self) -> np.ndarray:
+        """bool [P]; prompts that are right or wrong."""
+        return np.asarray(self.prompts["target_right"] != UNGRADED)
+
+    @property
+    def positions(self) -> int:
+        """Drafted positions that it all rests on, each counted once."""
+        return int(self.prompts["positions"].sum(dtype=np.int64))
+
+    @property
+    def top(self) -> float:
+        """Where the half-open interval of the whole span ends: the float after its largest dial value."""
+        return float(np.nextafter(self.plan.high, np.inf))
+
+    @cached_property
+    def edges(self) -> np.ndarray:
+        """float64; every dial value at which any prompt's text changes, the ends included."""
+        return np.append(np.unique(self.lines["low"]), self.top)
+
+    def steps(self, column: str, prompt: int) -> Steps:
+        """One prompt's figure along the dial."""
+        part = slice(*self.starts[prompt : prompt + 2])
+        return Steps(np.append(self.lines["low"][part], self.top), self.lines[column][part])
+
+    def each(self, column: str, chosen: np.ndarray | None = None) -> Iterator[Steps]:
+        """The figure of every prompt, or of those that `chosen` [P] marks."""
+        places = np.arange(len(self)) if chosen is None else np.flatnonzero(chosen)
+        return (self.steps(column, int(place)) for place in places)
+
+    def at(self, column: str, dials: np.ndarray, chosen: np.ndarray | None = None) -> np.ndarray:
+        """[P, D] or [P, D, width]; every prompt's figure at these dial values. Raises BadInput outside the span."""
+        return self.lines[column][self.rows(dials, chosen)]
+
+    def rows(self, dials: np.ndarray, chosen: np.ndarray | None = None) -> np.ndarray:
+        """int64 [P, D]; the line that holds each dial value."""
+        dials = np.asarray(dials, np.float64)
+        if not ((dials >= self.plan.low) & (dials <= self.plan.high)).all():
+            raise BadInput(
+                f"The sweep goes from {self.plan.low:g} to {self.plan.high:g}. Choose a value in that range."
+            )
+        places = np.arange(len(self)) if chosen is None else np.flatnonzero(chosen)
+        low, found = self.lines["low"], np.zeros((len(places), len(dials)), np.int64)
+        for row, place in enumerate(places):
+            start, end = self.starts[place : place + 2]
+            found[row] = start + np.searchsorted(low[start:end], dials, side="right") - 1
+        return found
+
+    def graded_steps(self) -> Graded:
+        """Right and wrong along the dial, for `recommend`. Raises BadInput where no prompt is graded."""
+        if not self.graded.any():
+            raise BadInput("No prompt of the set is graded, so accuracy is unknown. Use a set with answers.")
+        table = stacked([steps.simplified() for steps in self.each("right", self.graded)])
+        right = Steps(table.edges, table.values == RIGHT)
+        return Graded(right, strict=right.segment(self.plan.strict))
+
+    def acceptance(self, dial: float) -> tuple[AcceptanceCounts, ...]:
+        """Every prompt's acceptance counts at a dial value, for engines' figures. Raises BadInput outside the span."""
+        gamma = self.plan.settings.gamma
+        rows = self.rows(np.array([dial]))[:, 0]
+        histograms, drafted, tokens = (self.lines[name][rows] for name in ("accepted", "drafted", "tokens"))
+        found = []
+        for name, histogram, total, count in zip(self.prompts["id"], histograms, drafted, tokens, strict=True):
+            accepted = np.repeat(np.arange(gamma + 1), histogram)
+            each = np.full(len(accepted), gamma) if total == gamma * len(accepted) else None
+            found.append(AcceptanceCounts(str(name), accepted, each, int(total), gamma, int(count), ordered=False))
+        return tuple(found)
+
+
+def load_sweep(folder: str | PathLike[str]) -> SweepResult:
+    """Read a sweep, finished or not. Raises BadInput for anything that is none, or where nothing is finished yet."""
+    store = open_store(Path(folder))
+    lines: dict[str, list[np.ndarray]] = {name: [] for name in PER_SEGMENT}
+    prompts: dict[str, list[np.ndarray]] = {name: [] for name in PER_PROMPT}
+    starts, count = [np.zeros(0, np.int64)], 0
+    for table in store.tables():
+        heads = np.flatnonzero(np.diff(table.column("prompt").to_numpy(), prepend=-1))
+        starts.append(heads + count)
+        count += len(table)
+        if count > MAX_LINES:
+            raise BadInput(f"{folder} holds more than {MAX_LINES:,} lines. Choose a folder written by MARS Viz.")
+        first = table.take(pa.array(heads))
+        for name in PER_SEGMENT:
+            lines[name].append(_column(table, name))
+        for name in PER_PROMPT:
+            prompts[name].append(_column(first, name))
+    if not count:
+        raise BadInput(f"{folder} has no finished prompt yet. Go on with the sweep (--resume).")
+    finished = store.finished()
+    joined = {name: np.concatenate(lines.pop(name)) for name in PER_SEGMENT}
+    known = {name: np.concatenate(parts) for name, parts in prompts.items()}
+    begins = np.concatenate(starts)
+    _check(store.plan, known, joined, begins, folder)
+    return _result(store, finished, known, joined, begins)
+
+
+def _column(table: pa.Table, name: str) -> np.ndarray:
+    array = table.column(name).combine_chunks()
+    if COLUMNS[name].wide:
+        return np.asarray(array.flatten().to_numpy(zero_copy_only=False)).reshape(len(array), -1)
+    if COLUMNS[name].type == pa.string():
+        return np.array(array.to_pylist(), object)
+    return np.asarray(array.to_numpy(zero_copy_only=False))
+
+
+def _check(
+    plan: Plan, prompts: Mapping[str, np.ndarray], lines: Mapping[str, np.ndarray], starts: np.ndarray, folder: object
+) -> None:
+    """Raise BadInput unless every prompt's lines cover the span in order and its counts are counts."""
+    low, high = lines["low"], lines["high"]
+    first, last = starts, np.append(starts[1:], len(low)) - 1
+    inner = np.ones(len(low), bool)
+    inner[last] = False
+    counts = [values for name, values in lines.items() if name not in ("low", "high", "right", "first_divergence")]
+    sound = (
+        np.array_equal(prompts["prompt"], np.arange(len(starts)))
+        and len(starts) <= plan.prompts
+        and (low[first] == plan.low).all()
+        and (high[last] == plan.high).all()
+        and np.array_equal(high[inner], low[np.flatnonzero(inner) + 1])
+        and (low[inner] < high[inner]).all()
+        and (low[last] <= high[last]).all()
+        and all((values >= 0).all() for values in counts)
+        and np.array_equal(lines["accepted"].sum(axis=1), lines["rounds"])
+        and (lines["rolled_back"] <= lines["drafted"]).all()
+    )
+    if not sound:
+        raise BadInput(f"{folder} holds results that contradict each other. Take a fresh copy, or sweep again.")
+
+
+def _result(
+    store: Store, finished: int, prompts: dict[str, np.ndarray], lines: dict[str, np.ndarray], starts: np.ndarray
+) -> SweepResult:
+    good = prompts["error"] == ""
+    reasons = zip(prompts["id"][~good], prompts["error"][~good], strict=True)
+    failures = tuple(Failure(str(name), str(why)) for name, why in reasons)
+    if failures:
+        lengths = np.diff(starts, append=len(lines["low"]))
+        lines = {name: values[np.repeat(good, lengths)] for name, values in lines.items()}
+        prompts = {name: values[good] for name, values in prompts.items()}
+        starts = np.cumsum([0, *lengths[good]])[:-1]
+    lines |= {"kept": lines["drafted"] - lines["rolled_back"], "same": (lines["first_divergence"] < 0).astype(np.int32)}
+    ends = np.append(starts, len(lines["low"])).astype(np.int64)
+    return SweepResult(store.folder, store.plan, store.costs, finished, failures, prompts, ends, lines)

@@ -1,0 +1,75 @@
+"""What a sweep needs from two models, whatever they are. Knows walks; loads the model libraries only when asked for a
+pair's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from mars_viz.recording import Recording
+from mars_viz.run import Piece, Provenance, Settings
+from mars_viz.walk import Answer, Speculator
+
+if TYPE_CHECKING:
+    from mars_viz.speculators.loading import Pair
+
+Prefix = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where prompts become speculations, and tokens become text."""
+
+    provenance: Provenance
+    """Models, revisions, dtype, device, versions."""
+    tokenise: Callable[[str], Prefix]
+    """A prompt's tokens. Raises BadInput where it does not fit in the context."""
+    speculator: Callable[[Prefix], Speculator]
+    """A new one that has read this prompt."""
+    text: Callable[[Prefix], str]
+    """What tokens read, control tokens left out."""
+
+
+def pair_source(pair: Pair, settings: Settings, *, chat: bool = False) -> Source:
+    """A source made of local models."""
+    from mars_viz.speculators.local import LocalSpeculator
+    from mars_viz.speculators.pieces import pieces_of
+
+    pieces: dict[int, Piece] = {}
+
+    def speculator(prompt: Prefix) -> Speculator:
+        made = LocalSpeculator(pair, settings)
+        made.prefill(prompt)
+        return made
+
+    def text(token_ids: Prefix) -> str:
+        pieces.update(pieces_of(pair.tokenizer, set(token_ids).difference(pieces)))
+        kept = [piece.data for piece in map(pieces.__getitem__, token_ids) if not piece.special]
+        return b"".join(kept).decode("utf-8", "replace")
+
+    any_prompt = Recording(pair, "a", replace(settings, dial=None, max_new_tokens=1))
+    return Source(
+        provenance=any_prompt.run().provenance,
+        tokenise=lambda prompt: Recording(pair, prompt, settings, chat=chat).prompt_ids,
+        speculator=speculator,
+        text=text,
+    )
+
+
+class Remembering:
+    """Answers from what is known already, and asks the models, opened only then, about the rest."""
+
+    def __init__(self, known: Mapping[Prefix, Answer], open_: Callable[[], Speculator]):
+        self._known = known
+        self._open = open_
+        self._live: Speculator | None = None
+
+    def speculate(self, prefixes: Sequence[Prefix]) -> list[Answer]:
+        """One answer a prefix."""
+        missing = [prefix for prefix in prefixes if prefix not in self._known]
+        found: dict[Prefix, Answer] = {}
+        if missing:
+            self._live = self._live or self._open()
+            found = dict(zip(missing, self._live.speculate(missing), strict=True))
+        return [self._known[prefix] if prefix in self._known else found[prefix] for prefix in prefixes]

@@ -1,0 +1,198 @@
+"""A sweep's folder: `sweep.json` and one Parquet data set, `results/`. The only module that touches them on disk.
+
+A finished prompt is a file of its own that gets its name in one step; every `BATCH` of them are put together the same
+way. Whatever is killed, finished prompts stay, and what stays is a whole data set. Prompts finish in the set's order.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from mars_viz.costs import Costs
+from mars_viz.errors import BadInput
+from mars_viz.sweep.columns import COLUMNS, schema
+from mars_viz.sweep.plan import Plan, differences, from_json, to_json
+from mars_viz.sweep.reduction import Lines
+
+BATCH = 64
+"""Prompts in a file that holds more than one; part of the format."""
+_SHEET, _RESULTS = "sweep.json", "results"
+_NAME = re.compile(r"(prompt|batch)-(\d{6})\.parquet")
+_DAMAGED = (pa.ArrowException, OSError, ValueError, TypeError, KeyError, OverflowError)
+
+
+class Store:
+    """A folder that holds a sweep."""
+
+    def __init__(self, folder: Path, plan: Plan, costs: Costs | None):
+        self.folder = folder
+        self.plan = plan
+        self.costs = costs
+
+    @property
+    def results(self) -> Path:
+        """The Parquet data set."""
+        return self.folder / _RESULTS
+
+    def finished(self) -> int:
+        """How many prompts are finished: the first so many of the set. Raises BadInput where files are missing."""
+        batches, singles = self._parts()
+        start = len(batches) * BATCH
+        later = sorted(each for each in singles if each >= start)
+        if sorted(batches) != list(range(len(batches))) or later != list(range(start, start + len(later))):
+            raise BadInput(f"{self.results} lacks files between others. Take a fresh copy, or sweep into a new folder.")
+        return start + len(later)
+
+    def append(self, index: int, lines: Lines) -> None:
+        """Add a finished prompt, the next one. Raises BadInput where the disk refuses; nothing half-written stays."""
+        arrays = [pa.array(lines[field.name], field.type) for field in schema(self.plan.settings.gamma)]
+        table = pa.Table.from_arrays(arrays, schema=schema(self.plan.settings.gamma))
+        with _refusals(self.folder):
+            _write(self.results / f"prompt-{index:06}.parquet", _bytes(table))
+        if index % BATCH == BATCH - 1:
+            self.tidy()
+
+    def tidy(self) -> None:
+        """Put whole batches of prompts together, and remove what a kill left behind. Only the sweep itself may."""
+        with _refusals(self.folder):
+            for path in [*self.results.glob(".*"), *self.folder.glob(".*.part")]:
+                path.unlink(missing_ok=True)
+            batches, singles = self._parts()
+            for batch in {each // BATCH for each in singles}:
+                members = [batch * BATCH + place for place in range(BATCH)]
+                if batch not in batches and singles.issuperset(members):
+                    tables = [self._read(f"prompt-{member:06}.parquet") for member in members]
+                    _write(self.results / f"batch-{batch:06}.parquet", _bytes(pa.concat_tables(tables)))
+                    batches.add(batch)
+            for single in singles:
+                if single // BATCH in batches:
+                    (self.results / f"prompt-{single:06}.parquet").unlink(missing_ok=True)
+
+    def tables(self) -> Iterator[pa.Table]:
+        """The finished prompts in order, a file at a time. Raises BadInput for a file that is not as it was written."""
+        batches, singles = self._parts()
+        for batch in sorted(batches):
+            yield self._read(f"batch-{batch:06}.parquet")
+        for single in sorted(each for each in singles if each // BATCH not in batches):
+            yield self._read(f"prompt-{single:06}.parquet")
+
+    def _parts(self) -> tuple[set[int], set[int]]:
+        """The batches and the single prompts that are there."""
+        try:
+            names = [_NAME.fullmatch(path.name) for path in self.results.iterdir()]
+        except OSError as error:
+            raise BadInput(f"{self.results} cannot be listed ({error.strerror}). Choose a sweep's folder.") from error
+        kinds: dict[str, set[int]] = {"batch": set(), "prompt": set()}
+        for found in filter(None, names):
+            kinds[found[1]].add(int(found[2]))
+        return kinds["batch"], kinds["prompt"]
+
+    def _read(self, name: str) -> pa.Table:
+        wanted = schema(self.plan.settings.gamma)
+        try:
+            texts = ["id", "category", "error"]
+            source = pq.ParquetFile(self.results / name, read_dictionary=texts, page_checksum_verification=True)
+            table = source.read(columns=list(COLUMNS), use_threads=False)
+            if source.schema_arrow.names != wanted.names or any(column.null_count for column in table.columns):
+                raise ValueError("other columns")
+            return table.cast(_as_read(wanted))
+        except _DAMAGED as error:
+            raise BadInput(
+                f"{self.results / name} is damaged or is no result of this sweep. Remove it and go on with --resume, "
+                "or sweep again into a new folder."
+            ) from error
+
+
+def create(folder: Path, plan: Plan, costs: Costs | None) -> Store:
+    """A new sweep in a new folder. Raises BadInput where something is there, or the disk refuses."""
+    check_new(folder)
+    with _refusals(folder):
+        (folder / _RESULTS).mkdir(parents=True, exist_ok=True)
+        _write(folder / _SHEET, to_json(plan, costs))
+    return Store(folder, plan, costs)
+
+
+def check_new(folder: Path) -> None:
+    """Raise BadInput where no sweep can be begun: something is there, other than what a kill at the start leaves."""
+    if holds_sweep(folder):
+        raise BadInput(f"{folder} holds a sweep already. Go on with it (--resume), or choose another folder.")
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        raise BadInput(f"{folder} is no folder. Choose another name.")
+    if folder.is_dir() and any(path.name != _RESULTS and not path.name.startswith(".") for path in folder.iterdir()):
+        raise BadInput(f"{folder} is not empty. Choose another folder for the sweep.")
+
+
+def holds_sweep(folder: Path) -> bool:
+    """True if a sweep was begun there."""
+    return (folder / _SHEET).is_file()
+
+
+def open_store(folder: Path) -> Store:
+    """The sweep in a folder. Raises BadInput where there is none."""
+    try:
+        data = (folder / _SHEET).read_bytes()
+    except OSError as error:
+        raise BadInput(
+            f"{folder} holds no sweep ({_SHEET}: {error.strerror}). Choose a folder written by `mars-viz sweep`."
+        ) from error
+    try:
+        plan, costs = from_json(data)
+    except BadInput as error:
+        raise BadInput(f"{folder} cannot be opened: {error}") from error
+    return Store(folder, plan, costs)
+
+
+def resume(folder: Path, plan: Plan) -> Store:
+    """The sweep in a folder, to go on with. Raises BadInput where it was begun otherwise than `plan` says."""
+    store = open_store(folder)
+    if changed := differences(store.plan, plan):
+        raise BadInput(
+            f"{folder} holds another sweep: {'; '.join(changed)}. Resume it as it was begun, or choose a new folder."
+        )
+    store.tidy()
+    return store
+
+
+def _as_read(wanted: pa.Schema) -> pa.Schema:
+    """Texts as dictionaries: the same few over and over."""
+    texts = pa.dictionary(pa.int32(), pa.string())
+    return pa.schema([field.with_type(texts) if field.type == pa.string() else field for field in wanted])
+
+
+def _bytes(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
+    return bytes(sink.getvalue())
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Under another name first, so that a file of this name is always whole."""
+    unfinished = path.parent / f".{path.name}.part"
+    try:
+        with unfinished.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(path)
+    except OSError:
+        unfinished.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def _refusals(folder: Path) -> Iterator[None]:
+    """Let the disk's refusals say which sweep they are about, and what becomes of it."""
+    try:
+        yield
+    except OSError as error:
+        raise BadInput(
+            f"{folder} cannot be written ({error.strerror or error}). Make room or choose another place; what is "
+            "finished is kept, go on with --resume."
+        ) from error

@@ -1,0 +1,205 @@
+"""A sweep in the making: every prompt's exact dial map, reduced to its lines and written, one prompt after the other.
+
+Knows walks, maps and the sweep's folder; what the models are is its source's business. Nothing of a prompt is kept in
+memory once it is written.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mars_viz.costs import Costs
+from mars_viz.dialmap import DialMap, Span, explore
+from mars_viz.errors import BadInput
+from mars_viz.prompts import PromptItem, PromptSet
+from mars_viz.records import Emission
+from mars_viz.rules import Rule, rule_named
+from mars_viz.run import Run, Settings
+from mars_viz.sweep import store
+from mars_viz.sweep.plan import plan_of
+from mars_viz.sweep.reduction import Lines, Texts, failed_lines, lines_of
+from mars_viz.sweep.result import SweepResult, load_sweep
+from mars_viz.sweep.source import Remembering, Source, pair_source
+from mars_viz.walk import Answer, Ending, walk
+
+if TYPE_CHECKING:
+    from mars_viz.speculators.loading import Pair
+
+
+@dataclass(frozen=True, slots=True)
+class SweepProgress:
+    """How far a sweep has come."""
+
+    finished: int
+    """Prompts that are written, those of earlier sittings included."""
+    prompts: int
+    """All of them."""
+    failed: int
+    """Prompts of this sitting that have no results."""
+    share: float
+    """Of the prompt that is being mapped, the part of the dial whose text is complete; 0 between prompts."""
+
+
+@dataclass(frozen=True, slots=True)
+class TooLong:
+    """A prompt that cannot be decoded."""
+
+    id: str
+    """Its name in the set."""
+    reason: str
+    """Why not, and the remedy."""
+
+
+class Sweep:
+    """Iterate it for its progress, stop whenever, and take the result so far.
+
+    A prompt that does not fit in the context is known before anything is decoded (`too_long`); it gets a line that says
+    so, is counted, and the others go on.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        prompts: PromptSet,
+        settings: Settings,
+        span: Span,
+        out: str | PathLike[str],
+        *,
+        chat: bool = False,
+        resume: bool = False,
+        costs: Costs | None = None,
+    ):
+        """Begin in a new folder, or with `resume` go on where there is a sweep. Raises BadInput where the folder, the
+        plan or all of the prompts do not allow it."""
+        plan = plan_of(settings, span, chat, prompts, source.provenance)
+        self._source, self._prompts, self._rule = source, prompts, rule_named(settings.rule)
+        self._settings, self._span = plan.settings, span
+        self.too_long = _too_long(source, prompts)
+        """Prompts that will have no results."""
+        if len(self.too_long) == len(prompts):
+            raise BadInput(f"No prompt of the set can be decoded. The first one: {self.too_long[0].reason}")
+        folder = Path(out)
+        going_on = resume and store.holds_sweep(folder)
+        self._store = store.resume(folder, plan) if going_on else store.create(folder, plan, costs)
+        self._finished = self._store.finished()
+        self._failed = 0
+
+    @property
+    def folder(self) -> Path:
+        """Where the results are."""
+        return self._store.folder
+
+    @property
+    def progress(self) -> SweepProgress:
+        """How far it has come."""
+        return self._progress(0.0)
+
+    def __iter__(self) -> Iterator[SweepProgress]:
+        """Sweep to the end. Raises BadInput when the disk refuses, or the device runs out of memory."""
+        while self._finished < len(self._prompts):
+            item = self._prompts.items[self._finished]
+            lines = yield from self._lines(item)
+            self._store.append(self._finished, lines)
+            self._failed += bool(lines["error"][0])
+            self._finished += 1
+            yield self.progress
+
+    def finish(self) -> SweepResult:
+        """Sweep to the end and return the result."""
+        for _ in self:
+            pass
+        return self.result()
+
+    def result(self) -> SweepResult:
+        """What is finished so far."""
+        return load_sweep(self.folder)
+
+    def _progress(self, share: float) -> SweepProgress:
+        return SweepProgress(self._finished, len(self._prompts), self._failed, share)
+
+    def _lines(self, item: PromptItem) -> Generator[SweepProgress, None, Lines]:
+        too_long = next((each for each in self.too_long if each.id == item.id), None)
+        if too_long is not None:
+            return failed_lines(self._store.plan, self._finished, item, too_long.reason)
+        made = yield from self._mapped(item, self._source.tokenise(item.prompt))
+        return lines_of(made, self._finished, item, self._texts(made))
+
+    def _mapped(self, item: PromptItem, prompt: tuple[int, ...]) -> Generator[SweepProgress, None, DialMap]:
+        began, passes = time.perf_counter(), 0
+        answers: dict[tuple[int, ...], Answer] = {}
+        speculator = self._source.speculator(prompt)
+        for progress in explore(speculator, self._rule, self._span, prompt, self._ending, answers):
+            passes = progress.passes
+            yield self._progress(progress.exact)
+        frame = Run(self._settings, self._source.provenance, prompt, (), {}, item.id, item.prompt)
+        return DialMap(frame, self._span, answers, passes, time.perf_counter() - began)
+
+    def _texts(self, made: DialMap) -> Texts:
+        """The lossless texts, walked over the map's own answers; models are asked only where they leave the map."""
+        prompt = made.frame.prompt_ids
+        known = Remembering(made.answers, lambda: self._source.speculator(prompt))
+
+        def walked(rule: Rule) -> tuple[int, ...]:
+            dial = None if rule.dial is None else rule.dial.strict
+            rounds = walk(known, rule, dial, prompt, self._ending)
+            return tuple(token for round_ in rounds for token in round_.token_ids)
+
+        strict, target = strict_reference(self._rule, self._settings.temperature), rule_named("strict")
+        text = walked(strict)
+        return Texts(text, text if strict is target else walked(target), self._source.text)
+
+    @property
+    def _ending(self) -> Ending:
+        return Ending(frozenset(self._source.provenance.eos_ids), self._settings.max_new_tokens)
+
+
+def sweep_prompts(
+    pair: Pair,
+    prompts: PromptSet,
+    settings: Settings,
+    span: Span,
+    out: str | PathLike[str],
+    *,
+    chat: bool = False,
+    resume: bool = False,
+) -> Sweep:
+    """A sweep with local models, this device's costs measured first. Raises BadInput as `Sweep` does."""
+    source = pair_source(pair, settings, chat=chat)
+    plan = plan_of(settings, span, chat, prompts, source.provenance)
+    if resume and store.holds_sweep(Path(out)):
+        store.resume(Path(out), plan)
+        return Sweep(source, prompts, settings, span, out, chat=chat, resume=True)
+    store.check_new(Path(out))
+    from mars_viz.speculators.costs import measure_costs
+
+    costs = measure_costs(pair, settings.gamma, settings=settings)
+    return Sweep(source, prompts, settings, span, out, chat=chat, costs=costs)
+
+
+def strict_reference(rule: Rule, temperature: float) -> Rule:
+    """The lossless rule whose text the rule's strict end gives back, token for token.
+
+    At temperature 0 that is strict matching. Above, it follows what the rule emits on a rejection: the target's own
+    sample, a residual sample, or its best token, which is greedy decoding whatever the temperature; that one has no
+    name of its own and is the strict end of another rule.
+    """
+    if temperature == 0 or rule.on_rejection is Emission.SAMPLE:
+        return rule_named("strict")
+    if rule.on_rejection is Emission.ARGMAX:
+        return rule_named("mars-margin" if rule.name == "mars" else "mars")
+    return rule_named("rejection-sampling")
+
+
+def _too_long(source: Source, prompts: PromptSet) -> tuple[TooLong, ...]:
+    found = []
+    for item in prompts.items:
+        try:
+            source.tokenise(item.prompt)
+        except BadInput as error:
+            found.append(TooLong(item.id, str(error)))
+    return tuple(found)

@@ -1,0 +1,80 @@
+"""A toy source of speculations for sweeps, and prompt sets for it: fast, exact, without models."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import replace
+from pathlib import Path
+
+from factories import ToySpeculator
+
+from mars_viz.costs import Costs, Spread
+from mars_viz.dialmap import span_of
+from mars_viz.errors import BadInput
+from mars_viz.prompts import PromptItem, PromptSet
+from mars_viz.rules import rule_named
+from mars_viz.run import Provenance, Settings
+from mars_viz.sweep import Source, Sweep
+
+SETTINGS = Settings(rule="mars", gamma=3, max_new_tokens=16)
+SHORT = Settings(rule="mars", gamma=2, max_new_tokens=5)
+COSTS = Costs(
+    device="Toy",
+    dtype="float32",
+    target="toy-target",
+    drafter="toy-drafter",
+    cache_length=64,
+    repeats=3,
+    target_pass=tuple(Spread(s, s, s) for s in (0.010, 0.011, 0.012, 0.013)),
+    drafter_step=Spread(0.001, 0.001, 0.001),
+    rest=tuple(Spread(0.001, 0.001, 0.001) for _ in range(3)),
+)
+
+
+def toy_source(settings: Settings = SETTINGS, context: int = 10_000) -> Source:
+    """Every prompt is three tokens, chosen by its text; token i reads ' w<i>'."""
+
+    def tokenise(prompt: str) -> tuple[int, ...]:
+        if len(prompt) > context:
+            raise BadInput(f"The prompt has {len(prompt)} letters but the context is {context}; shorten the prompt.")
+        return tuple(zlib.crc32(f"{prompt}{place}".encode()) % 31 + 1 for place in range(3))
+
+    return Source(
+        provenance=Provenance(
+            target="toy-target",
+            drafter="toy-drafter",
+            dtype="float32",
+            device="Toy, 1 threads",
+            eos_ids=(0,),
+            vocabulary_size=32,
+            versions={"numpy": "2"},
+            created="2026-01-01T00:00:00+00:00",
+        ),
+        tokenise=tokenise,
+        speculator=lambda prompt: ToySpeculator(settings),
+        text=lambda tokens: "".join(f" w{token}" for token in tokens if token),
+    )
+
+
+def toy_prompts(count: int, graded: bool = True) -> PromptSet:
+    """Right is a text in which a certain word occurs: some are, some are not."""
+    items = [
+        PromptItem(f"p{i}", "even" if i % 2 == 0 else "odd", f"prompt {i}", f"w{i % 31 + 1}", "contains")
+        if graded
+        else PromptItem(f"p{i}", "general", f"prompt {i}")
+        for i in range(count)
+    ]
+    return PromptSet("toys", tuple(items))
+
+
+def toy_sweep(
+    out: Path, count: int = 6, settings: Settings = SETTINGS, *, graded: bool = True, resume: bool = False
+) -> Sweep:
+    """A sweep over the whole dial."""
+    span = span_of(rule_named(settings.rule), None, None, (settings.gamma,))
+    costs = replace(
+        COSTS, rest=COSTS.rest[:1] * settings.gamma, target_pass=COSTS.target_pass[:1] * (settings.gamma + 1)
+    )
+    costs = COSTS if settings.gamma == COSTS.gamma else costs
+    prompts = toy_prompts(count, graded)
+    return Sweep(toy_source(settings), prompts, settings, span, out, resume=resume, costs=costs)

@@ -1,0 +1,72 @@
+"""Measured costs and what is modelled from them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+from sweep_cases import COSTS
+
+from mars_viz.costs import autoregressive_seconds, costs_from, modelled_seconds, modelled_speed_up, round_seconds
+from mars_viz.errors import BadInput
+from mars_viz.run import Settings
+from mars_viz.speculators.autoregressive import decode_alone
+from mars_viz.speculators.costs import measure_costs
+from mars_viz.speculators.loading import Pair, load_pair
+
+
+def test_a_round_is_its_drafts_a_wide_pass_and_the_rest() -> None:
+    assert round_seconds(COSTS, 3) == pytest.approx(3 * 0.001 + 0.013 + 0.001)
+    assert round_seconds(COSTS, 1) == pytest.approx(0.001 + 0.011 + 0.001)
+    np.testing.assert_allclose(modelled_seconds(COSTS, np.array([2, 10]), 3), [0.034, 0.17])
+    assert autoregressive_seconds(COSTS, 40) == pytest.approx(0.4)
+    assert modelled_speed_up(COSTS, 40, 10, 3) == pytest.approx(0.4 / 0.17)
+    assert np.isnan(modelled_speed_up(COSTS, 0, 0, 3))
+    for gamma in (0, 4):
+        with pytest.raises(BadInput, match="was not measured"):
+            round_seconds(COSTS, gamma)
+
+
+def test_costs_survive_json_and_nonsense_is_refused() -> None:
+    found = json.loads(json.dumps(asdict(COSTS)))
+    assert costs_from(found) == COSTS
+    for wrong in ({}, None, found | {"rest": []}, found | {"drafter_step": {"median": "x", "low": 0, "high": 0}}):
+        with pytest.raises(BadInput, match="Measure them again"):
+            costs_from(wrong)
+    with pytest.raises(BadInput, match="contradict"):
+        costs_from(asdict(replace(COSTS, rest=COSTS.rest[:2])))
+
+
+@pytest.fixture(scope="module")
+def pair() -> Pair:
+    return load_pair(device="cpu", dtype="float32")
+
+
+@pytest.mark.parametrize("settings", [Settings(rule="strict"), Settings(rule="mars", temperature=0.8)])
+def test_the_built_in_pair_is_measured(pair: Pair, settings: Settings) -> None:
+    costs = measure_costs(pair, 2, settings=settings, seconds=0.2, repeats=4)
+    assert 3 <= costs.repeats <= 4
+    assert (len(costs.target_pass), len(costs.rest), costs.gamma) == (3, 2, 2)
+    for spread in (*costs.target_pass, costs.drafter_step, *costs.rest):
+        assert 0 < spread.low <= spread.median <= spread.high
+    assert costs.device == pair.device
+    assert round_seconds(costs, 2) > costs.target_pass[2].median
+
+
+def test_blocks_that_no_context_holds_are_refused(pair: Pair) -> None:
+    with pytest.raises(BadInput, match="do not fit"):
+        measure_costs(replace(pair, context=8), 6)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_the_target_alone_writes_what_strict_writes(pair: Pair, temperature: float) -> None:
+    """Greedily and sampled, token for token: strict's samples are keyed by position alone."""
+    from mars_viz.recording import Recording
+
+    settings = Settings(rule="strict", temperature=temperature, max_new_tokens=24, gamma=3, seed=5)
+    run = Recording(pair, "Once upon a time, there was", settings).finish()
+    alone = decode_alone(pair, run.prompt_ids, settings)
+    assert alone.token_ids == run.token_ids
+    assert alone.seconds > 0

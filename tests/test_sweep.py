@@ -1,0 +1,365 @@
+"""Sweeps: every line is what an independent walk says, whatever is killed nothing finished is lost."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from factories import ToySpeculator
+from sweep_cases import COSTS, SETTINGS, SHORT, toy_prompts, toy_source, toy_sweep
+
+from mars_viz.dialmap import Span
+from mars_viz.errors import BadInput
+from mars_viz.prompts import PromptItem, PromptSet, grader_named
+from mars_viz.records import Round
+from mars_viz.rules import rule_named
+from mars_viz.run import Settings
+from mars_viz.sweep import Sweep, SweepResult, load_sweep
+from mars_viz.sweep import store as store_module
+from mars_viz.sweep.columns import COLUMNS, SHARES, rank_bins, share_bins
+from mars_viz.sweep.reduction import edit_distance, first_divergence
+from mars_viz.sweep.sweep import strict_reference
+from mars_viz.walk import Ending, walk
+
+TESTS = Path(__file__).parent
+
+
+def alone(prompt: str, settings: Settings, dial: float | None, rule: str | None = None) -> list[Round]:
+    """An independent walk."""
+    tokens = toy_source(settings).tokenise(prompt)
+    ending = Ending(frozenset({0}), settings.max_new_tokens)
+    return list(walk(ToySpeculator(settings), rule_named(rule or settings.rule), dial, tokens, ending))
+
+
+def tokens_of(rounds: list[Round]) -> tuple[int, ...]:
+    return tuple(token for round_ in rounds for token in round_.token_ids)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        SETTINGS,
+        replace(SETTINGS, temperature=0.8, seed=3),
+        Settings(rule="mars-sampling", temperature=0.9, gamma=4, max_new_tokens=20),
+        Settings(rule="tensorrt-llm", gamma=2, max_new_tokens=20),
+    ],
+)
+def test_every_line_is_what_an_independent_walk_says(tmp_path: Path, settings: Settings) -> None:
+    result = toy_sweep(tmp_path / "sweep", 4, settings).finish()
+    rule, prompts = rule_named(settings.rule), toy_prompts(4)
+    assert rule.dial is not None
+    strict_tokens = [tokens_of(alone(item.prompt, settings, rule.dial.strict)) for item in prompts.items]
+    dials = np.concatenate([np.random.default_rng(0).uniform(rule.dial.low, rule.dial.high, 12), result.edges[:-1]])
+    rows = result.rows(dials)
+    for place, item in enumerate(prompts.items):
+        for dial, row in zip(dials.tolist(), rows[place], strict=True):
+            rounds = alone(item.prompt, settings, dial)
+            text, lines = tokens_of(rounds), {name: values[row] for name, values in result.lines.items()}
+            assert lines["tokens"] == len(text)
+            assert lines["rounds"] == len(rounds)
+            assert lines["drafted"] == sum(len(r.speculation) for r in rounds)
+            assert lines["rolled_back"] == sum(r.rolled_back for r in rounds)
+            assert lines["kept"] == sum(r.kept for r in rounds)
+            relaxed = [(r, n) for r in rounds for n in r.decision.kept[: r.kept] if not r.verdicts.keep_strict[n]]
+            assert lines["relaxed"] == len(relaxed)
+            ranks = np.array([r.speculation.ranks[n] for r, n in relaxed], int)
+            assert lines["relaxed_by_rank"].tolist() == rank_bins(ranks).tolist()
+            assert lines["relaxed_by_share"].sum() == len(relaxed)
+            accepted = [len(r.decision.kept) for r in rounds]
+            assert lines["accepted"].tolist() == [accepted.count(n) for n in range(settings.gamma + 1)]
+            assert lines["first_divergence"] == first_divergence(text, strict_tokens[place])
+            assert lines["same"] == (text == strict_tokens[place])
+            assert lines["edit_distance"] == edit_distance(text, strict_tokens[place])
+            read = "".join(f" w{token}" for token in text if token)
+            assert lines["right"] == grader_named("contains").grade(item.answer or "", read)
+    assert result.prompts["off_is_strict"].all()
+
+
+@pytest.mark.parametrize(
+    ("rule", "temperature", "reference"),
+    [
+        ("mars", 0.0, "strict"),
+        ("mars", 0.7, "mars-margin"),
+        ("typical", 0.7, "mars"),
+        ("mars-sampling", 0.7, "rejection-sampling"),
+        ("sglang-acc", 0.7, "strict"),
+    ],
+)
+def test_the_strict_end_is_compared_with_the_rule_that_it_is(rule: str, temperature: float, reference: str) -> None:
+    assert strict_reference(rule_named(rule), temperature).name == reference
+
+
+def test_a_released_rule_whose_strict_end_is_not_lossless_shows_it(tmp_path: Path) -> None:
+    """The residual of the released code differs from that of rejection sampling, so some texts must."""
+    settings = Settings(rule="mars-code", temperature=1.0, gamma=3, max_new_tokens=24)
+    result = toy_sweep(tmp_path / "sweep", 8, settings).finish()
+    assert not result.prompts["off_is_strict"].all()
+
+
+def test_the_targets_own_text_is_graded_too(tmp_path: Path) -> None:
+    settings = replace(SETTINGS, temperature=0.9)
+    result = toy_sweep(tmp_path / "sweep", 6, settings).finish()
+    for item, right in zip(toy_prompts(6).items, result.prompts["target_right"], strict=True):
+        own = tokens_of(alone(item.prompt, settings, None, rule="strict"))
+        assert right == (f" {item.answer} " in "".join(f" w{token} " for token in own if token))
+
+
+def test_progress_counts_prompts_and_the_share_of_the_one_in_hand(tmp_path: Path) -> None:
+    seen = list(toy_sweep(tmp_path / "sweep", 3))
+    assert [p.finished for p in seen] == sorted(p.finished for p in seen)
+    assert {p.finished for p in seen} == {0, 1, 2, 3}
+    assert all(0 <= p.share <= 1 and p.prompts == 3 and p.failed == 0 for p in seen)
+    assert any(p.share > 0 for p in seen)
+
+
+KILLED = """
+import os, random, signal, sys, time
+sys.path[:0] = [{tests!r}, {root!r}]
+from sweep_cases import SHORT, toy_sweep
+from pathlib import Path
+from mars_viz.sweep import store
+store.BATCH = 4
+folder, before, rng = Path({folder!r}), 0, random.Random(7)
+def slow(function):  # so that kills hit the moments that matter: before and after a file gets its name
+    def slowly(*arguments, **options):
+        time.sleep(rng.uniform(0, 0.005))
+        found = function(*arguments, **options)
+        time.sleep(rng.uniform(0, 0.005))
+        return found
+    return slowly
+Path.replace, Path.unlink, os.fsync = map(slow, (Path.replace, Path.unlink, os.fsync))
+def finished():
+    return {{path.name for path in folder.glob("results/[!.]*")}}
+for kill in range(20):
+    began, wait = finished(), kill % 4  # at once, or once a prompt is finished
+    child = os.fork()
+    if child == 0:
+        try:
+            toy_sweep(folder, 30, SHORT, resume=True).finish()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    while wait and finished() == began and os.waitpid(child, os.WNOHANG)[0] == 0:
+        time.sleep(0.0005)
+    time.sleep(rng.uniform(0, 0.03))
+    os.kill(child, signal.SIGKILL)
+    assert os.WIFSIGNALED(os.waitpid(child, 0)[1])
+    if (folder / "sweep.json").is_file():
+        now = store.open_store(folder).finished()
+        assert now >= before, (now, before)
+        before = now
+    print(before, flush=True)
+"""
+
+
+def test_a_sweep_killed_twenty_times_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed with SIGKILL at random points: what is finished stays so, and the end is that of an undisturbed sweep."""
+    killed, whole = tmp_path / "killed", tmp_path / "whole"
+    code = KILLED.format(tests=str(TESTS), root=str(TESTS.parent), folder=str(killed))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    counts = [int(line) for line in done.stdout.split()]
+    assert len(counts) == 20
+    assert len(set(counts)) > 3, counts  # it was killed in the middle of things, not before or after them
+    monkeypatch.setattr(store_module, "BATCH", 4)
+    ours = toy_sweep(killed, 30, SHORT, resume=True).finish()
+    theirs = toy_sweep(whole, 30, SHORT).finish()
+    assert ours.complete
+    assert equal(ours, theirs)
+    assert not [path for path in killed.rglob("*") if path.name.startswith(".")]
+
+
+def equal(one: SweepResult, other: SweepResult) -> bool:
+    """The same results, but for the time they took."""
+    ours, theirs = ({**r.lines, **r.prompts} for r in (one, other))
+    return all(np.array_equal(values, theirs[name]) for name, values in ours.items() if name != "seconds")
+
+
+def test_finished_prompts_end_up_in_one_plain_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "BATCH", 4)
+    sweep = toy_sweep(tmp_path / "sweep", 10)
+    result = sweep.finish()
+    names = sorted(path.name for path in (sweep.folder / "results").iterdir())
+    assert names == ["batch-000000.parquet", "batch-000001.parquet", "prompt-000008.parquet", "prompt-000009.parquet"]
+    table = pq.read_table(sweep.folder / "results").to_pandas()
+    assert list(table.columns) == list(COLUMNS)
+    assert len(table) == len(result.lines["low"])
+    assert sorted(set(table["prompt"])) == list(range(10))
+
+
+def test_a_batch_beside_its_prompts_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a kill between the renaming of a batch and the removal of its prompts leaves it."""
+    monkeypatch.setattr(store_module, "BATCH", 3)
+    sweep = toy_sweep(tmp_path / "sweep", 5)
+    parts = sweep.folder / "results"
+    unlink, kept = Path.unlink, list[str]()
+    monkeypatch.setattr(Path, "unlink", lambda path, missing_ok=False: kept.append(path.name))
+    result = sweep.finish()
+    assert len(list(parts.iterdir())) == 6
+    assert len(kept) == 3
+    assert len(result) == 5
+    assert equal(load_sweep(sweep.folder), toy_sweep(tmp_path / "other", 5).finish())
+    monkeypatch.setattr(Path, "unlink", unlink)
+    assert equal(toy_sweep(sweep.folder, 5, resume=True).finish(), result)
+    assert len(list(parts.iterdir())) == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"settings": replace(SETTINGS, gamma=2)}, "gamma was 3 and is 2"),
+        ({"settings": replace(SETTINGS, seed=1)}, "seed was 0 and is 1"),
+        ({"settings": replace(SETTINGS, rule="vllm-thinking")}, "rule was mars and is vllm-thinking"),
+        ({"count": 5}, "number of prompts was 4 and is 5"),
+        ({"graded": False}, "contents of the prompt set"),
+    ],
+)
+def test_a_resume_with_other_settings_is_refused(tmp_path: Path, change: dict[str, object], what: str) -> None:
+    toy_sweep(tmp_path / "sweep", 4).finish()
+    with pytest.raises(BadInput, match=what):
+        toy_sweep(tmp_path / "sweep", **{"count": 4, **change}, resume=True)  # type: ignore[arg-type]
+
+
+def test_other_models_versions_or_ranges_are_refused_too(tmp_path: Path) -> None:
+    toy_sweep(tmp_path / "sweep", 4).finish()
+    source, span = toy_source(), Span(0.0, 1.0, (3,))
+    for name, value, what in (
+        ("target_revision", "abc", "target's revision was  and is abc"),
+        ("dtype", "bfloat16", "dtype was float32"),
+        ("device", "Another, 1 threads", "device was Toy and is Another"),
+        ("versions", {"numpy": "3"}, "version of numpy was 2 and is 3"),
+    ):
+        other = replace(source, provenance=replace(source.provenance, **{name: value}))
+        with pytest.raises(BadInput, match=what):
+            Sweep(other, toy_prompts(4), SETTINGS, span, tmp_path / "sweep", resume=True)
+    with pytest.raises(BadInput, match="low end was 0 and is 0.5"):
+        Sweep(source, toy_prompts(4), SETTINGS, Span(0.5, 1.0, (3,)), tmp_path / "sweep", resume=True)
+    threads = replace(source, provenance=replace(source.provenance, device="Toy, 8 threads", created="later"))
+    assert Sweep(threads, toy_prompts(4), SETTINGS, span, tmp_path / "sweep", resume=True).progress.finished == 4
+
+
+def test_a_folder_with_something_in_it_is_not_swept_into(tmp_path: Path) -> None:
+    toy_sweep(tmp_path / "sweep", 1).finish()
+    with pytest.raises(BadInput, match="--resume"):
+        toy_sweep(tmp_path / "sweep", 1)
+    (tmp_path / "notes.txt").write_text("mine")
+    for taken in (tmp_path, tmp_path / "notes.txt"):
+        with pytest.raises(BadInput, match=r"not empty|no folder"):
+            toy_sweep(taken, 1)
+    assert toy_sweep(tmp_path / "new", 1, resume=True).finish().complete  # nothing to go on with: it begins
+
+
+def test_a_prompt_over_the_context_is_counted_and_the_others_go_on(tmp_path: Path) -> None:
+    items = (*toy_prompts(3).items, PromptItem("long", "odd", "x" * 50, "w1", "contains"), *toy_prompts(5).items[3:])
+    sweep = Sweep(toy_source(context=20), PromptSet("mixed", items), SETTINGS, Span(0.0, 1.0, (3,)), tmp_path / "sweep")
+    assert [each.id for each in sweep.too_long] == ["long"]
+    result = sweep.finish()
+    assert [failure.id for failure in result.failures] == ["long"]
+    assert "shorten" in result.failures[0].reason
+    assert result.complete
+    assert list(result.prompts["id"]) == ["p0", "p1", "p2", "p3", "p4"]
+    expected = toy_sweep(tmp_path / "without", 5).finish()
+    assert np.array_equal(result.lines["tokens"], expected.lines["tokens"])
+    assert np.array_equal(result.starts, expected.starts)
+    with pytest.raises(BadInput, match="No prompt of the set can be decoded"):
+        Sweep(toy_source(context=2), toy_prompts(2), SETTINGS, Span(0.0, 1.0, (3,)), tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize("at", [0, 1, 5])
+def test_a_full_disk_leaves_what_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int) -> None:
+    """The disk fills up while the n-th file is written."""
+    real, calls = os.fsync, [0]
+
+    def full(file: int) -> None:
+        calls[0] += 1
+        if calls[0] > at:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(file)
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(BadInput, match=r"No space left on device.*--resume"):
+        toy_sweep(tmp_path / "sweep", 8).finish()
+    assert not list(tmp_path.rglob(".*"))
+    monkeypatch.undo()
+    sweep = toy_sweep(tmp_path / "sweep", 8, resume=True)
+    assert sweep.progress.finished == max(0, at - 1)
+    assert equal(sweep.finish(), toy_sweep(tmp_path / "whole", 8).finish())
+
+
+def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BadInput, match="cannot be written"):
+        toy_sweep(tmp_path / "file" / "sweep", 1)
+
+
+def test_a_range_without_the_strict_end_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="reach the strict end, θ = 1"):
+        Sweep(toy_source(), toy_prompts(1), SETTINGS, Span(0.2, 0.8, (3,)), tmp_path / "sweep")
+    with pytest.raises(BadInput, match="one block length"):
+        Sweep(toy_source(), toy_prompts(1), SETTINGS, Span(0.2, 1.0, (1, 3)), tmp_path / "sweep")
+
+
+def test_a_damaged_folder_is_named_with_the_remedy(tmp_path: Path) -> None:
+    sweep = toy_sweep(tmp_path / "sweep", 3)
+    sheet, parts = sweep.folder / "sweep.json", sweep.folder / "results"
+    with pytest.raises(BadInput, match="no finished prompt yet"):
+        load_sweep(sweep.folder)
+    sweep.finish()
+    text = sheet.read_text()
+    for wrong in ("", "{}", text[:-40], text.replace('"schema": 1', '"schema": 2'), text.replace('"mars"', '"no"')):
+        sheet.write_text(wrong)
+        with pytest.raises(BadInput, match="cannot be opened"):
+            load_sweep(sweep.folder)
+    sheet.write_text(text)
+    second = parts / "prompt-000001.parquet"
+    whole = second.read_bytes()
+    for broken in (whole[:-30], b"", whole[:200] + bytes(300) + whole[500:]):
+        second.write_bytes(broken)
+        with pytest.raises(BadInput, match=r"prompt-000001.parquet is damaged|contradict each other"):
+            load_sweep(sweep.folder)
+    second.unlink()
+    with pytest.raises(BadInput, match="lacks files"):
+        load_sweep(sweep.folder)
+    other = json.loads(text)
+    other["plan"]["low"] = 0.3
+    second.write_bytes(whole)
+    sheet.write_text(json.dumps(other))
+    with pytest.raises(BadInput, match="contradict each other"):
+        load_sweep(sweep.folder)
+    with pytest.raises(BadInput, match="holds no sweep"):
+        load_sweep(tmp_path)
+
+
+def test_bins_and_distances() -> None:
+    assert rank_bins(np.array([1, 2, 2, 3, 4, 5, 8, 9, 16, 17, 900])).tolist() == [1, 2, 1, 1, 2, 2, 2]
+    shares = np.array([0.0, 0.005, 0.01, 0.15, 0.2, 0.95, 1.0, 1.0000001])
+    assert share_bins(shares).tolist() == [2, 1, 0, 1, 1, 0, 0, 0, 3]
+    assert len(share_bins(np.zeros(0))) == len(SHARES)
+    assert edit_distance((1, 2, 3), (1, 2, 3)) == 0
+    assert edit_distance((), (1, 2)) == edit_distance((1, 2), ()) == 2
+    assert edit_distance((1, 2, 3, 4), (2, 3, 5, 4)) == 2
+    assert first_divergence((1, 2), (1, 2, 3)) == 2
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        a, b = (tuple(rng.integers(0, 4, rng.integers(0, 9)).tolist()) for _ in range(2))
+        assert edit_distance(a, b) == _slow(a, b)
+
+
+def _slow(a: tuple[int, ...], b: tuple[int, ...]) -> int:
+    if not a or not b:
+        return len(a) + len(b)
+    return min(_slow(a[1:], b) + 1, _slow(a, b[1:]) + 1, _slow(a[1:], b[1:]) + (a[0] != b[0]))
+
+
+def test_costs_are_kept_with_the_results(tmp_path: Path) -> None:
+    result = toy_sweep(tmp_path / "sweep", 2).finish()
+    assert result.costs == COSTS

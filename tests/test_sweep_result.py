@@ -1,0 +1,271 @@
+"""What is read off a sweep: exact curves, paired bands, the frontier, the recommendation, the evidence, the command."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sweep_cases import COSTS, toy_sweep
+
+from mars_viz.analysis.engines import acceptance_table
+from mars_viz.analysis.intervals import difference, ratio, ratio_of_ratios
+from mars_viz.analysis.recommendation import recommend
+from mars_viz.costs import modelled_speed_up
+from mars_viz.errors import BadInput
+from mars_viz.run import Settings
+from mars_viz.sweep import SweepResult, band_at, curve, frontier, load_sweep, measures, places, relaxed_at, value_at
+from mars_viz.sweep.command import add_parser
+from mars_viz.sweep.engine_settings import ENGINES, engine_settings
+from mars_viz.sweep.evidence import NOT_MEASURED
+from mars_viz.sweep.evidence_pack import write_evidence
+from mars_viz.sweep.evidence_text import _safe, markdown
+from mars_viz.sweep.report import summary_lines, table_of
+from mars_viz.sweep.timing import TimingCheck, Way
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory: pytest.TempPathFactory) -> SweepResult:
+    return toy_sweep(tmp_path_factory.mktemp("sweeps") / "sweep", 12).finish()
+
+
+def lines_at(result: SweepResult, column: str, dial: float) -> np.ndarray:
+    """One line a prompt, found the slow way."""
+    found = []
+    for start, end in zip(result.starts, result.starts[1:], strict=False):
+        rows = [row for row in range(start, end) if result.lines["low"][row] <= dial]
+        found.append(result.lines[column][rows[-1]])
+    return np.array(found)
+
+
+def test_curves_are_the_pooled_lines_everywhere(result: SweepResult) -> None:
+    known = measures(result)
+    curves = {name: curve(result, measure) for name, measure in known.items()}
+    dials = [*np.random.default_rng(0).uniform(0, 1, 30).tolist(), *result.edges[:-1].tolist(), 1.0]
+    for dial in dials:
+        tokens, rounds, right = (lines_at(result, name, dial).sum() for name in ("tokens", "rounds", "right"))
+        assert curves["tau"].at(dial) == pytest.approx(tokens / rounds)
+        assert curves["accuracy"].at(dial) == pytest.approx(right / 12)
+        assert curves["speed_up"].at(dial) == pytest.approx(float(modelled_speed_up(COSTS, tokens, rounds, 3)))
+        strict = lines_at(result, "tokens", 1.0).sum() / lines_at(result, "rounds", 1.0).sum()
+        assert curves["speed_up_strict"].at(dial) == pytest.approx(tokens / rounds / strict)
+        assert curves["acceptance"].at(dial) == pytest.approx(
+            lines_at(result, "kept", dial).sum() / lines_at(result, "drafted", dial).sum()
+        )
+    assert curves["accuracy_change"].at(1.0) == 0
+    assert curves["same"].at(1.0) == 1
+    assert curves["edits"].at(1.0) == 0
+    assert all(len(each) <= len(result.edges) - 1 for each in curves.values())
+
+
+def test_bands_are_paired_and_agree_with_the_curves(result: SweepResult) -> None:
+    dials = places(result)
+    assert (dials[0], dials[-1]) == (0.0, 1.0)
+    assert len(places(result, 5)) == 5
+    for measure in measures(result).values():
+        band = band_at(result, measure, dials)
+        np.testing.assert_allclose(band.estimate, [curve(result, measure).at(dial) for dial in dials])
+    known, loose = measures(result), dials[0]
+    tokens, rounds, right = (lines_at(result, name, loose) for name in ("tokens", "rounds", "right"))
+    tokens1, rounds1, right1 = (lines_at(result, name, 1.0) for name in ("tokens", "rounds", "right"))
+    assert value_at(result, known["tau"], loose) == ratio(tokens, rounds)
+    assert value_at(result, known["accuracy_change"], loose) == difference(right, right1)
+    ours, theirs = (
+        value_at(result, known["speed_up_strict"], loose),
+        ratio_of_ratios((tokens, rounds), (tokens1, rounds1)),
+    )
+    np.testing.assert_allclose([ours.estimate, ours.low, ours.high], [theirs.estimate, theirs.low, theirs.high])
+
+
+def test_the_frontier_goes_through_the_curves(result: SweepResult) -> None:
+    path = frontier(result)
+    known = measures(result)
+    assert path.over == "the target alone"
+    np.testing.assert_allclose(path.accuracy.estimate, [curve(result, known["accuracy"]).at(d) for d in path.dials])
+    np.testing.assert_allclose(path.speed_up.estimate, [curve(result, known["speed_up"]).at(d) for d in path.dials])
+    assert frontier(replace(result, costs=None)).over == "strict"
+    assert "speed_up" not in measures(replace(result, costs=None))
+
+
+def test_the_recommendation_rests_on_every_prompts_grades(result: SweepResult) -> None:
+    graded = result.graded_steps()
+    assert graded.strict == len(graded.steps) - 1
+    for dial in np.linspace(0, 1, 50):
+        assert graded.steps.at(dial).tolist() == (lines_at(result, "right", dial) == 1).tolist()
+    assert recommend(graded, 40, 0.8, symbol="θ").sentence.startswith("θ = ")
+    assert "Not enough prompts" in recommend(graded, 0.1).sentence
+
+
+def test_a_rule_that_is_strict_at_its_low_end(tmp_path: Path) -> None:
+    result = toy_sweep(tmp_path / "sweep", 6, Settings(rule="tensorrt-llm", gamma=3, max_new_tokens=16)).finish()
+    assert result.graded_steps().strict == 0
+    assert curve(result, measures(result)["same"]).at(0.0) == 1
+    assert relaxed_at(result, 0.0).by_rank.sum() == 0
+    loose = relaxed_at(result, 1.0)
+    assert loose.by_rank.sum() == loose.by_share.sum() == result.at("relaxed", np.array([1.0])).sum() > 0
+
+
+def test_acceptance_counts_feed_every_engines_definition(result: SweepResult) -> None:
+    for dial in (0.3, 1.0):
+        requests = result.acceptance(dial)
+        assert [request.completion_tokens for request in requests] == lines_at(result, "tokens", dial).tolist()
+        vllm = acceptance_table(requests)[0]
+        rounds, accepted = lines_at(result, "rounds", dial), lines_at(result, "accepted", dial)
+        assert vllm.length == pytest.approx(1 + (accepted * np.arange(4)).sum() / rounds.sum())
+
+
+def test_a_set_without_grades_has_speed_and_agreement_only(tmp_path: Path) -> None:
+    result = toy_sweep(tmp_path / "sweep", 3, graded=False).finish()
+    assert not {"accuracy", "accuracy_change"} & set(measures(result))
+    for refused in (lambda: result.graded_steps(), lambda: frontier(result)):
+        with pytest.raises(BadInput, match="No prompt of the set is graded"):
+            refused()
+    text = (write_evidence(tmp_path / "evidence", result, dial=0.9) / "evidence.md").read_text()
+    assert "there is no accuracy" in text
+    with pytest.raises(BadInput, match="goes from 0 to 1"):
+        result.acceptance(1.5)
+
+
+def timing(result: SweepResult) -> TimingCheck:
+    ways = [
+        Way(name, np.array([10, 20, 30]), np.array([5, 8, 9]), factor * np.array([[1.0, 1.2], [2.0, 2.1], [3.0, 3.3]]))
+        for name, factor in (("target", 2.0), ("strict", 1.0), ("chosen", 0.5))
+    ]
+    return TimingCheck("Toy", "mars", 0.9, 3, *ways, same_as_target=3, modelled_over_strict=1.5, modelled_over_target=3)
+
+
+def test_a_wall_clock_ratio_is_that_of_tokens_a_second(result: SweepResult) -> None:
+    check = timing(result)
+    assert check.over_strict.estimate == pytest.approx(2)
+    assert check.over_target.estimate == pytest.approx(4)
+    assert check.pace(check.strict).estimate == pytest.approx(60 / (1.1 + 2.05 + 3.15))
+    assert check.facts()["repetitions"] == 2
+
+
+def test_the_evidence_says_everything_in_three_forms(result: SweepResult, tmp_path: Path) -> None:
+    found = recommend(result.graded_steps(), 40, 0.8, symbol="θ")
+    path = write_evidence(tmp_path / "pack", result, dial=0.9, recommendation=found, timing=timing(result))
+    assert sorted(file.name for file in path.iterdir()) == ["evidence.json", "evidence.md", "grid.csv", "prompts.csv"]
+    data = json.loads((path / "evidence.json").read_text())
+    assert data["models"]["target"] == "toy-target"
+    assert data["data_set"]["n"] == 12
+    assert data["off_is_strict"] == data["off_is_strict"] | {"same": 12, "n": 12, "different": []}
+    assert set(data["accuracy"]) == {"target", "strict", "relaxed"}
+    assert len(data["engines"]) == 9
+    assert {row["dial"] for row in data["grid"]} >= {0.0, 0.5, 0.9, 1.0}
+    text = (path / "evidence.md").read_text()
+    for needed in (found.sentence, "12 of 12 prompts", "tokens per second", "Wilson", "rejection_sample_method"):
+        assert needed in text
+    assert "SGLANG_SIMULATE_ACC_LEN" in text
+    assert "TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS" in text
+    assert "For throughput only" in text
+    assert text == markdown(data)
+    grid = list(csv.DictReader((path / "grid.csv").read_text().splitlines()))
+    assert float(grid[-1]["accuracy"]) == data["accuracy"]["strict"]["bootstrap"]["estimate"]
+    prompts = list(csv.DictReader((path / "prompts.csv").read_text().splitlines()))
+    assert [int(line["chosen_tokens"]) for line in prompts] == lines_at(result, "tokens", 0.9).tolist()
+    with pytest.raises(BadInput, match="exists already"):
+        write_evidence(path, result, dial=0.9)
+
+
+def test_the_evidence_admits_what_was_not_measured(result: SweepResult, tmp_path: Path) -> None:
+    path = write_evidence(tmp_path / "pack", replace(result, costs=None), dial=0.9)
+    assert json.loads((path / "evidence.json").read_text())["tokens_per_second"] == NOT_MEASURED
+    assert "not measured" in (path / "evidence.md").read_text()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BadInput, match="cannot be written"):
+        write_evidence(tmp_path / "file" / "pack", result, dial=0.9)
+
+
+def test_text_from_outside_stays_text() -> None:
+    assert _safe("a | <b>\n[c](d) `e`") == "a \\| &lt;b> \\[c](d) \\`e\\`"
+
+
+@pytest.mark.parametrize(
+    ("rule", "engine", "needed"),
+    [
+        ("tensorrt-llm", "TensorRT-LLM", "relaxed_topk=10, relaxed_delta=0.3"),
+        ("vllm-thinking", "vLLM", "relaxed_thinking"),
+        ("sglang-acc", "SGLang", "--speculative-accept-threshold-acc 0.3"),
+        ("sglang-single", "SGLang", "--speculative-accept-threshold-single 0.3"),
+        ("mars", "", ""),
+    ],
+)
+def test_engines_get_settings_where_they_have_the_rule(rule: str, engine: str, needed: str) -> None:
+    found = engine_settings(Settings(rule=rule), 0.3)
+    assert tuple(each.engine for each in found) == ENGINES
+    assert [each.engine for each in found if each.text] == ([engine] if engine else [])
+    assert all(needed in each.text for each in found if each.text)
+    assert all("does not exist there" in each.note for each in found if not each.text)
+
+
+def test_the_table_and_the_summary_show_strict_and_the_setting(result: SweepResult) -> None:
+    rows = {row["figure"]: row for row in table_of(result, 0.9)}
+    assert rows["tau"]["settings"]["chosen"]["dial"] == 0.9
+    assert rows["speed_up"]["basis"] == "modelled"
+    text = "\n".join(summary_lines(result, 0.9, timing(result)))
+    for needed in ("strict, θ = 1", "chosen, θ = 0.9", "loosest, θ = 0", "12 of 12 texts", "Tokens a second"):
+        assert needed in text
+
+
+def command(*arguments: str) -> None:
+    parser = argparse.ArgumentParser()
+    add_parser(parser.add_subparsers())
+    options = parser.parse_args(["sweep", *arguments])
+    options.run(options)
+
+
+def test_the_command_sweeps_resumes_and_writes_the_evidence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    prompts = tmp_path / "set.jsonl"
+    lines = [{"prompt": "Add 12 and 30.\n", "answer": "42"}, {"prompt": "Tom saw a dog. " * 300}, {"prompt": "Once"}]
+    prompts.write_text("\n".join(json.dumps(line) for line in lines) + "\nnonsense\n")
+    common = ["--set", str(prompts), "--grader", "last-number", "--out", str(tmp_path / "out"), "--device", "cpu"]
+    small = ["--gamma", "2", "--max-new-tokens", "6", "--low", "0.8"]
+    with pytest.raises(BadInput, match="line 4"):
+        command(*common, *small)
+    assert not (tmp_path / "out").exists()
+    timed = ["--wall-clock", "--timed", "1", "--repetitions", "1", "--evidence", str(tmp_path / "evidence")]
+    command(*common, *small, "--skip-bad", "--json", *timed)
+    out, err = capsys.readouterr()
+    found = json.loads(out)
+    assert "Line 4 is left out" in err
+    assert "line-2 will have no results" in err
+    assert found["prompts"] == 2
+    assert found["off_is_strict"] == 2
+    assert [failure["id"] for failure in found["failures"]] == ["line-2"]
+    assert found["wall_clock"]["strict_same_as_target"] == 1
+    assert found["costs"]["rest"]
+    assert (tmp_path / "evidence" / "evidence.md").is_file()
+    with pytest.raises(BadInput, match="--resume"):
+        command(*common, *small, "--skip-bad")
+    with pytest.raises(BadInput, match="gamma was 2 and is 3"):
+        command(*common, "--gamma", "3", "--max-new-tokens", "6", "--low", "0.8", "--skip-bad", "--resume")
+    command(*common, *small, "--skip-bad", "--resume")
+    out, err = capsys.readouterr()
+    assert "Not enough prompts to tell" in out
+    assert "At the strict end 2 of 2 texts" in out
+    assert load_sweep(tmp_path / "out").complete
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (["--rule", "strict"], "no dial"),
+        (["--rule", "nosuch"], "There is no rule"),
+        (["--high", "0.9"], "reach the strict end"),
+        (["--loss", "0"], "The loss"),
+        (["--dial", "0.1", "--low", "0.5"], "--dial 0.1 is outside"),
+        (["--set", "/nosuch.jsonl"], "cannot be read"),
+        (["--grader", "exact"], "grader of their own"),
+        (["--limit", "0"], "make no set"),
+        (["--wall-clock", "--timed", "0"], "at least one prompt"),
+    ],
+)
+def test_bad_options_are_refused_before_anything_is_made(arguments: list[str], what: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=what):
+        command("--out", str(tmp_path / "out"), *arguments)
+    assert not (tmp_path / "out").exists()
