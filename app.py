@@ -11,4 +11,10 @@ st.set_page_config(
     initial_sidebar_state="collapsed",
     menu_items={"About": "MARS Viz shows speculative decoding token by token: what a verification rule decided."},
 )
-st.navigation([st.Page("pages/explore.py", title="Explore", default=True)], position="hidden").run()
+st.navigation(
+    [
+        st.Page("pages/explore.py", title="Explore", default=True),
+        st.Page("pages/rules.py", title="Rules"),
+    ],
+    position="top",
+).run()

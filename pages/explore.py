@@ -44,6 +44,8 @@ def page() -> None:
     if run is None:
         theme.note(problem)
         st.stop()
+    if session.filling is not None and session.filling.run_id == session.view.run:
+        filling(session)
     look(session, run)
 
 
@@ -93,7 +95,7 @@ def prompt(session: Session) -> None:
 def decoding(session: Session) -> None:
     """A decode under way: how far it is, a way to stop it, and the text so far."""
     job = session.job
-    if job is None or job.progress.state.finished:
+    if job is None or job.progress.state.readable:
         st.rerun()
     progress, limit = job.progress, job.settings.max_new_tokens
     words = live.what_goes_on(progress, limit, live.shared_worker().ahead(job), job.stopping)
@@ -101,6 +103,17 @@ def decoding(session: Session) -> None:
     bar.progress(min(1.0, progress.tokens / limit), words)
     button.button("Cancel", on_click=job.cancel, disabled=job.stopping, width="stretch", help="Keeps what was decoded")
     theme.live_text(job.prompt, progress.text)
+
+
+@st.fragment(run_every=POLL)
+def filling(session: Session) -> None:
+    """A dial map that fills in behind the run: how far it is, and a way to stop it."""
+    if session.filling is None or session.filling.job.progress.state.finished:
+        st.rerun()
+    job = session.filling.job
+    words, button = st.columns([6, 1], vertical_alignment="center")
+    words.caption(live.what_is_mapped(job.progress, job.stopping))
+    button.button("Stop", on_click=job.cancel, disabled=job.stopping, width="stretch", help="Keeps what was mapped")
 
 
 @st.fragment

@@ -12,11 +12,13 @@ from dataclasses import replace
 
 import pytest
 
+from mars_viz.dialmap import DialMap
+from mars_viz.dialmap import Progress as Mapped
 from mars_viz.errors import BadInput
 from mars_viz.records import Round
 from mars_viz.run import Run, Settings
 from mars_viz.ui.worker import FAULT, Job, JobState, Progress, Worker
-from tests.factories import toy_run
+from tests.factories import toy_map, toy_run
 
 PATIENCE = 20.0  # seconds; only a hanging test waits as long
 
@@ -189,3 +191,82 @@ def test_the_worker_forgets_a_job_once_it_has_ended():
 def test_a_snapshot_cannot_be_changed(state):
     with pytest.raises(AttributeError):
         Progress(state).tokens = 3  # type: ignore[misc]
+
+
+class Chart:
+    """A mapper of a toy run that makes a pass each time it is allowed to."""
+
+    def __init__(self, run: Run, *, steps: int = 10_000, fail: Exception | None = None) -> None:
+        settings = replace(run.settings, dial=None)
+        self._made, self._fail = toy_map(settings, gammas=(run.settings.gamma,))[0], fail
+        self._made = replace(self._made, frame=replace(run.without_rounds, settings=self._made.frame.settings))
+        self._allowed = threading.Semaphore(steps)
+        self.passes = 0
+
+    def allow(self, steps: int = 1) -> None:
+        self._allowed.release(steps)
+
+    def __iter__(self) -> Iterator[Mapped]:
+        for self.passes in range(1, 4):
+            assert self._allowed.acquire(timeout=PATIENCE)
+            if self._fail is not None:
+                raise self._fail
+            yield Mapped(self.passes, self.passes, 1, self.passes / 3)
+
+    def map(self) -> DialMap:
+        return self._made
+
+
+def test_the_run_is_there_before_its_map_which_fills_in_behind_it():
+    charts: list[Chart] = []
+
+    def chart(pair: object, run: Run) -> Chart:
+        charts.append(Chart(run, steps=0))
+        return charts[0]
+
+    worker = Worker(object, lambda pair, prompt, settings, title: Script(prompt), chart)
+    job = worker.submit("Hello", Settings())
+    until(lambda: job.progress.state is JobState.MAPPING)
+    assert job.progress.run is not None and job.progress.run.dial_map is None
+    assert job.progress.state.readable and not job.progress.state.finished
+    charts[0].allow(2)
+    until(lambda: job.progress.exact == 2 / 3)
+    charts[0].allow(2)
+    progress = finished(job)
+    assert progress.state is JobState.DONE
+    assert progress.run is not None and progress.run.dial_map is not None
+    dial = progress.run.settings.dial
+    assert dial is not None and progress.run.dial_map.at(dial).token_ids == progress.run.token_ids
+
+
+def test_stopping_a_map_keeps_the_run_and_a_map_that_fails_says_why():
+    charts: list[Chart] = []
+
+    def chart(pair: object, run: Run) -> Chart:
+        charts.append(Chart(run, steps=1 - len(charts), fail=BadInput("No room; close something.") if charts else None))
+        return charts[-1]
+
+    worker = Worker(object, lambda pair, prompt, settings, title: Script(prompt), chart)
+    job = worker.submit("Hello", Settings())
+    until(lambda: job.progress.exact > 0)
+    job.cancel()
+    charts[0].allow(1)
+    progress = finished(job)
+    assert (progress.state, charts[0].passes) == (JobState.DONE, 2)
+    assert progress.run is not None
+    second = worker.submit("Hello", Settings())
+    until(lambda: len(charts) == 2)
+    charts[1].allow(1)
+    progress = finished(second)
+    assert (progress.state, progress.error) == (JobState.DONE, "No room; close something.")
+    assert progress.run is not None and progress.run.dial_map is None
+
+
+def test_a_decode_that_was_stopped_is_not_mapped():
+    script = Script("Hello", steps=2)
+    worker = Worker(object, lambda *asked: script, lambda pair, run: pytest.fail("there is nothing to map"))
+    job = worker.submit("Hello", Settings())
+    until(lambda: job.progress.rounds == 2)
+    job.cancel()
+    script.allow(1)
+    assert finished(job).state is JobState.CANCELLED

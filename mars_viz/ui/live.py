@@ -11,13 +11,19 @@ from typing import Any
 
 import streamlit as st
 
+from mars_viz.dialmap import Budget, span_of
 from mars_viz.errors import BadInput
 from mars_viz.figures.words import counted, number
 from mars_viz.rules import rule_named
+from mars_viz.rules.mars import THETA
 from mars_viz.run import Run, Settings
-from mars_viz.ui.session import Session
-from mars_viz.ui.worker import JobState, Progress, Recorder, Worker
+from mars_viz.ui.session import Filling, Session
+from mars_viz.ui.worker import JobState, Mapper, Progress, Recorder, Worker
 
+RATIO_FROM = 0.5
+"""Below such a ratio hardly a runner-up is worth keeping."""
+MAPPING_SECONDS = 20.0
+"""After which a map behind a live run stops where it is; others wait for the worker."""
 BUILT_IN = "built-in/"
 """How the names of the built-in models begin in a run's provenance."""
 
@@ -25,7 +31,7 @@ BUILT_IN = "built-in/"
 @st.cache_resource(show_spinner=False)
 def shared_worker() -> Worker[Any]:
     """The server's worker, which owns the built-in pair once it is loaded."""
-    return Worker(_load, _record)
+    return Worker(_load, _record, _chart)
 
 
 def _load() -> Any:
@@ -45,9 +51,24 @@ def _record(pair: Any, prompt: str, settings: Settings, title: str) -> Recorder:
     return Recording(pair, prompt, settings, title=title)
 
 
+def _chart(pair: Any, run: Run) -> Mapper | None:
+    """What maps the run's dial over its useful range, at every block length up to its own; None without a dial."""
+    from mars_viz.mapping import Mapping
+
+    rule = rule_named(run.settings.rule)
+    if rule.dial is None:
+        return None
+    low = min(rule.dial.checked(run.settings.dial), RATIO_FROM) if rule.dial == THETA else None
+    span = span_of(rule, low, None, range(1, run.settings.gamma + 1))
+    budget = Budget(branches=48, seconds=MAPPING_SECONDS)
+    return Mapping(pair, run.prompt, run.settings, span, title=run.title, budget=budget, run=run)
+
+
 def start(session: Session, prompt: str, settings: Callable[[], Settings]) -> None:
     """Ask the worker to decode for this tab; a bad setting or an empty prompt becomes a notice."""
     session.notices.clear()
+    if session.filling is not None:
+        session.filling.job.cancel()
     if not prompt.strip():
         session.notices.append("Write a prompt first; the model continues it.")
         return
@@ -82,13 +103,28 @@ def why_not_again(run: Run) -> str:
 
 
 def settle(session: Session) -> None:
-    """If this tab's job has ended, open what it made and say how it ended."""
-    if session.job is None or not session.job.progress.state.finished:
+    """If the text of this tab's job is complete, open it and say how it ended; its dial map may fill in behind it."""
+    fill_in(session)
+    if session.job is None or not session.job.progress.state.readable:
         return
-    progress, session.job = session.job.progress, None
+    job, session.job = session.job, None
+    progress = job.progress
     if progress.run is not None:
-        session.open(session.keep(progress.run, "live"))
+        run_id = session.keep(progress.run, "live")
+        session.open(run_id)
+        session.filling = None if progress.state.finished else Filling(run_id, job)
     session.notices[:] = filter(None, [how_it_ended(progress)])
+
+
+def fill_in(session: Session) -> None:
+    """If a dial map is finished, give it to its run."""
+    if session.filling is None or not session.filling.job.progress.state.finished:
+        return
+    run_id, progress = session.filling.run_id, session.filling.job.progress
+    session.filling = None
+    if progress.run is not None:
+        session.runs[run_id] = progress.run
+    session.notices.extend(filter(None, [progress.error]))
 
 
 def how_it_ended(progress: Progress) -> str:
@@ -111,3 +147,13 @@ def what_goes_on(progress: Progress, limit: int, ahead: int, stopping: bool) -> 
         return "Loading the built-in models; only the first decode waits for this …"
     tau = f", τ = {number(progress.tau)}" if progress.rounds else ""
     return f"Decoding: {number(progress.tokens)} of at most {counted(limit, 'token')}{tau}"
+
+
+def what_is_mapped(progress: Progress, stopping: bool) -> str:
+    """A sentence about a dial map that is under way."""
+    if stopping:
+        return "Stopping the map after this pass …"
+    share = (
+        f"{number(100 * progress.exact)} % of the dial is known" if progress.exact else "no other text is complete yet"
+    )
+    return f"Finding out what every other setting would have written: {share}; until then it is judged block-local."

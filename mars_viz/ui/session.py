@@ -15,6 +15,16 @@ from mars_viz.ui.worker import Job
 _KEY = "mars_viz"
 
 
+@dataclass(frozen=True, slots=True)
+class Filling:
+    """A run of this tab whose dial map is being made."""
+
+    run_id: str
+    """The run's."""
+    job: Job
+    """Of which the text is complete."""
+
+
 @dataclass(slots=True)
 class Session:
     """The memory of one tab."""
@@ -23,6 +33,8 @@ class Session:
     """Decoded or uploaded here, by id, oldest first."""
     job: Job | None = None
     """The decode that this tab waits for."""
+    filling: Filling | None = None
+    """The dial map that fills in behind a run that is open already."""
     view: View = field(default_factory=View)
     """What is being looked at."""
     arrived: bool = False

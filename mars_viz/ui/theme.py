@@ -12,9 +12,8 @@ from mars_viz.figures import DARK, LIGHT, Theme
 _STYLE = """
 .stAppHeader { background: none; }
 .stAppHeader, .stAppHeader * { pointer-events: none; }
-.stAppHeader button, .stAppHeader button * { pointer-events: auto; }
-.stMainBlockContainer { padding-top: 1.25rem; padding-bottom: 3rem; }
-@media (max-width: 1360px) { .stMainBlockContainer { padding-top: 3.5rem; } }
+.stAppHeader :is(a, button), .stAppHeader :is(a, button) * { pointer-events: auto; }
+.stMainBlockContainer { padding-top: 3.5rem; padding-bottom: 3rem; }
 .mv-head { display: flex; flex-wrap: wrap; align-items: baseline; gap: .2rem .9rem; }
 .mv-head h1 { font-size: 1.5rem; font-weight: 650; padding: 0; margin: 0; }
 .mv-head p { margin: 0; opacity: .75; }

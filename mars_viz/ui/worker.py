@@ -16,7 +16,10 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Generic, Protocol, TypeVar
 
+from mars_viz.dialmap import DialMap
+from mars_viz.dialmap import Progress as Mapped
 from mars_viz.errors import MarsVizError
+from mars_viz.mapped import mapped
 from mars_viz.records import Round
 from mars_viz.run import Run, Settings
 
@@ -37,8 +40,10 @@ class JobState(Enum):
     """The models are being loaded, once for all jobs."""
     DECODING = "decoding"
     """Rounds are being made."""
+    MAPPING = "mapping"
+    """The text is complete, and what other dial values make of the prompt is being found out."""
     DONE = "done"
-    """The text is complete."""
+    """All that was asked for is there."""
     CANCELLED = "cancelled"
     """Stopped on request; what was decoded is kept."""
     FAILED = "failed"
@@ -48,6 +53,11 @@ class JobState(Enum):
     def finished(self) -> bool:
         """True if nothing more will happen."""
         return self in (JobState.DONE, JobState.CANCELLED, JobState.FAILED)
+
+    @property
+    def readable(self) -> bool:
+        """True if the text will not grow any more."""
+        return self.finished or self is JobState.MAPPING
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +75,9 @@ class Progress:
     error: str = ""
     """A sentence for the person who asked, where it failed."""
     run: Run | None = None
-    """What was decoded, once finished; None if it came to nothing."""
+    """What was decoded, once the text is complete or was cut short; None if it came to nothing."""
+    exact: float = 0.0
+    """Share of the dial's range whose text is known."""
 
     @property
     def tau(self) -> float:
@@ -87,6 +99,18 @@ class Recorder(Protocol):
 
     def run(self) -> Run:
         """The rounds so far."""
+        ...
+
+
+class Mapper(Protocol):
+    """A dial map in the making, such as `mars_viz.mapping.Mapping`."""
+
+    def __iter__(self) -> Iterator[Mapped]:
+        """Map; each step is a batched pass."""
+        ...
+
+    def map(self) -> DialMap:
+        """The map so far."""
         ...
 
 
@@ -132,9 +156,15 @@ class Job:
 class Worker(Generic[Pair]):
     """Owns the loaded pair and the thread that uses it. One serves a whole server; it remembers no finished job."""
 
-    def __init__(self, load: Callable[[], Pair], record: Callable[[Pair, str, Settings, str], Recorder]) -> None:
-        """`load` makes the pair, at the first job; `record` a recorder of (pair, prompt, settings, title)."""
-        self._load, self._record = load, record
+    def __init__(
+        self,
+        load: Callable[[], Pair],
+        record: Callable[[Pair, str, Settings, str], Recorder],
+        chart: Callable[[Pair, Run], Mapper | None] = lambda pair, run: None,
+    ) -> None:
+        """`load` makes the pair, at the first job; `record` a recorder of (pair, prompt, settings, title); `chart` what
+        maps the dial of a finished run, or None where there is nothing to map."""
+        self._load, self._record, self._chart = load, record, chart
         self._pair: Pair | None = None
         self._waiting: deque[Job] = deque()
         self._running = False
@@ -180,7 +210,9 @@ class Worker(Generic[Pair]):
         try:
             if self._pair is None:
                 self._pair = self._load()
-            _decode(job, self._record(self._pair, job.prompt, job.settings, job.title))
+            run = _decode(job, self._record(self._pair, job.prompt, job.settings, job.title))
+            if run is not None:
+                _map(job, run, self._chart(self._pair, run))
         except MarsVizError as error:
             job._tell(state=JobState.FAILED, error=str(error))
         except Exception:
@@ -188,20 +220,37 @@ class Worker(Generic[Pair]):
             job._tell(state=JobState.FAILED, error=FAULT)
 
 
-def _decode(job: Job, recorder: Recorder) -> None:
+def _decode(job: Job, recorder: Recorder) -> Run | None:
+    """Decode to the end of the text; None where it was stopped before."""
     job._tell(state=JobState.DECODING)
-    state, rounds, render_after = JobState.DONE, 0, 0.0
-    if job.stopping:
-        job._tell(state=JobState.CANCELLED)
-        return
-    for rounds, _ in enumerate(recorder, start=1):
+    rounds, render_after = 0, 0.0
+    for rounds, _ in enumerate(() if job.stopping else recorder, start=1):
         job._tell(tokens=len(recorder.token_ids), rounds=rounds)
         if job.stopping:
-            state = JobState.CANCELLED
             break
         began = time.monotonic()
         if began >= render_after:
             job._tell(text=recorder.run().text)
             render_after = time.monotonic() + max(TEXT_EVERY, 10 * (time.monotonic() - began))
     run = recorder.run() if rounds else None
-    job._tell(state=state, run=run, text=run.text if run else "")
+    if job.stopping or run is None:
+        job._tell(state=JobState.CANCELLED if job.stopping else JobState.DONE, run=run, text=run.text if run else "")
+        return None
+    job._tell(run=run, text=run.text)
+    return run
+
+
+def _map(job: Job, run: Run, mapper: Mapper | None) -> None:
+    """Map the run's dial until it is done, stopped, or fails; the run itself is there in any case."""
+    if mapper is None:
+        job._tell(state=JobState.DONE)
+        return
+    job._tell(state=JobState.MAPPING)
+    try:
+        for progress in mapper:
+            job._tell(exact=progress.exact)
+            if job.stopping:
+                break
+        job._tell(state=JobState.DONE, run=mapped(run, mapper.map()))
+    except MarsVizError as error:
+        job._tell(state=JobState.DONE, error=str(error))

@@ -1,0 +1,75 @@
+"""Where another rule's dial must stand to keep the same positions, as nearly as it can.
+
+Knows verdicts; knows no figures and no browser. Between two breakpoints a rule keeps the same positions, so trying
+each gap between the breakpoints of a run finds the best there is; nothing is sampled. P is the number of positions.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from mars_viz.analysis.opinions import Opinion, Ruling
+from mars_viz.rules import Dial, Rule
+
+
+@dataclass(frozen=True, slots=True)
+class Equivalent:
+    """The setting of a rule that comes nearest to a set of kept positions."""
+
+    rule: Rule
+    """Whose setting."""
+    dial: float | None
+    """A short value between `low` and `high`; None for a rule without a dial, or whose dial moves no verdict here."""
+    low: float
+    """Smallest dial value with the very same verdicts on this run. NaN where there is no value."""
+    high: float
+    """From here on they are others again; at the dial's end, just above it. NaN where there is no value."""
+    differing: int
+    """Verdicts that still differ."""
+    positions: int
+    """Of so many."""
+
+
+def equivalent(opinion: Opinion, like: Ruling) -> Equivalent:
+    """The opinion's setting whose kept positions differ least from those of `like`, a ruling on the same run.
+
+    Of settings that come equally near, the one closest to the rule's strict end.
+    """
+    rule, verdicts, wanted = opinion.rule, opinion.verdicts, like.keeps
+    if rule.dial is None or np.isnan(verdicts.breakpoints).all():
+        differing = int(np.count_nonzero(verdicts.keeps(math.nan) != wanted))
+        return Equivalent(rule, None, math.nan, math.nan, differing, len(wanted))
+    moved = np.flatnonzero(~np.isnan(verdicts.breakpoints))
+    moved = moved[np.argsort(verdicts.breakpoints[moved])]
+    at = verdicts.breakpoints[moved]
+    below, above = verdicts.keep_below != wanted, verdicts.keep_above != wanted
+    change = above[moved].astype(np.int64) - below[moved].astype(np.int64)
+    differing_after = np.count_nonzero(below) + np.concatenate([[0], np.cumsum(change)])  # [moved + 1]
+    lows = np.unique(np.concatenate([[rule.dial.low], at[(at > rule.dial.low) & (at <= rule.dial.high)]]))
+    counts = differing_after[np.searchsorted(at, lows, side="right")]
+    nearest = np.flatnonzero(counts == counts.min())
+    chosen = int(nearest[-1] if rule.dial.strict_is_high else nearest[0])
+    low = float(lows[chosen])
+    high = float(lows[chosen + 1]) if chosen + 1 < len(lows) else math.nextafter(rule.dial.high, math.inf)
+    same = like.dial if like.rule.dial == rule.dial else None
+    value = short_value(rule.dial, low, high, same)
+    return Equivalent(rule, value, low, high, int(counts[chosen]), len(wanted))
+
+
+def short_value(dial: Dial, low: float, high: float, liked: float | None = None) -> float:
+    """A value from `low` up to, but not including, `high` that is short to write.
+
+    It is `liked` if that is there, else the dial's default if that is.
+    """
+    for value in (liked, dial.default):
+        if value is not None and low <= value < high:
+            return value
+    middle = (low + min(high, dial.high)) / 2
+    for decimals in range(7):
+        for near in (round(middle, decimals), math.ceil(low * 10**decimals) / 10**decimals):
+            if low <= near < high and dial.low <= near <= dial.high:
+                return near
+    return low

@@ -1,0 +1,166 @@
+"""Who keeps what: drafted positions to the right, rules downwards, a colour and a mark for each verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from html import escape
+
+import numpy as np
+import plotly.graph_objects as go
+
+from mars_viz.analysis.agreement import Agreement, Say
+from mars_viz.analysis.drafted import Drafted
+from mars_viz.analysis.opinions import Ruling
+from mars_viz.figures.style import Entry, Theme, blank, say_empty
+from mars_viz.figures.token_words import token_label
+from mars_viz.figures.words import counted, number, setting
+from mars_viz.run import Piece
+
+ROW = 19
+"""Pixels of a rule's row."""
+NAMED = 90
+"""Up to so many positions each has its token under it; above, rounds are numbered."""
+TICKS = 30
+"""Round numbers at most."""
+OPACITIES = {Say.KEEPS: (0.6, 0.2), Say.RELAXES: (1.0, 0.3), Say.REJECTS: (0.5, 0.14)}
+"""Of a verdict that its own rule comes to, and of one that it does not. What is kept by relaxing stands out."""
+
+_WORDS = {Say.KEEPS: "keeps", Say.RELAXES: "keeps, relaxed", Say.REJECTS: "rejects"}
+_MARKS = {Say.KEEPS: "", Say.RELAXES: "◆", Say.REJECTS: "×"}
+
+
+def agreement_matrix(
+    agreed: Agreement,
+    drafted: Drafted,
+    pieces: Mapping[int, Piece],
+    shown: np.ndarray,
+    theme: Theme,
+    chosen: Ruling | None = None,
+) -> go.Figure:
+    """The verdicts on the positions `shown` (int64, indices in order), the chosen rule's name in the dial's colour."""
+    says, reached = agreed.says[:, shown], agreed.reached[:, shown]
+    figure = blank("", theme, "", "", key=_key(theme))
+    height = 150 + ROW * max(6, len(agreed.rulings))
+    figure.update_layout(
+        title={"text": f"<b>{escape(_title(agreed))}</b>", "y": 1 - 18 / height},
+        height=height,
+        margin={"l": 10, "t": 64, "b": 76},
+    )
+    figure.layout.annotations[0].update(xshift=0, yshift=14)
+    if not shown.size or not agreed.rulings:
+        words = "No drafted position here. Widen the rounds, or show all positions."
+        return say_empty(figure, words, theme)
+    names = [_name(ruling, theme, chosen) for ruling in agreed.rulings]
+    figure.add_heatmap(
+        x=[f"{index}" for index in range(len(shown))],
+        y=names,
+        z=2 * says + ~reached,
+        zmin=-0.5,
+        zmax=5.5,
+        colorscale=_scale(theme),
+        showscale=False,
+        xgap=1 if len(shown) <= 2 * NAMED else 0,
+        ygap=1,
+        text=np.array([_MARKS[say] for say in Say])[says] if len(shown) <= NAMED else None,
+        texttemplate="%{text}" if len(shown) <= NAMED else None,
+        customdata=_hover(agreed, drafted, pieces, shown),
+        hovertemplate="%{customdata[0]} by <b>%{y}</b><br>%{customdata[1]}<extra></extra>",
+    )
+    _add_flips(figure, agreed.disputed[shown])
+    places, labels = _ticks(drafted, pieces, shown)
+    figure.update_xaxes(
+        type="category", tickvals=places, ticktext=labels, tickangle=-60 if len(shown) <= NAMED else 0, showgrid=False
+    )
+    figure.update_xaxes(range=[-0.5, len(shown) - 0.5])
+    figure.update_xaxes(title_text="" if len(shown) <= NAMED else "round", tickfont_size=11)
+    figure.update_layout(margin_b=70 if len(shown) <= NAMED else 44)
+    figure.update_yaxes(autorange="reversed", showgrid=False, automargin=True, tickfont_size=12, ticks="")
+    return figure
+
+
+def _add_flips(figure: go.Figure, disputed: np.ndarray) -> None:
+    """A mark above each position that rules disagree on, where they stand among others."""
+    if disputed.all():
+        return
+    figure.add_scatter(
+        x=[f"{index}" for index in np.flatnonzero(disputed)],
+        y=[1.0] * int(disputed.sum()),
+        yaxis="y2",
+        mode="markers",
+        marker={"symbol": "triangle-down", "size": 7, "color": figure.layout.title.font.color},
+        hovertemplate="rules disagree here<extra></extra>",
+        name="rules disagree",
+    )
+    figure.update_layout(yaxis={"domain": [0, 0.965]})
+    figure.update_layout(yaxis2={"domain": [0.97, 1], "visible": False, "range": [0.5, 1.5], "fixedrange": True})
+
+
+def _key(theme: Theme) -> list[Entry]:
+    return [
+        Entry("■", theme.quiet, "keeps"),
+        Entry("◆", theme.relaxed, "keeps, relaxed"),
+        Entry("×", theme.rejected, "rejects"),
+        Entry("□", theme.muted, "pale: its block ends before"),
+    ]
+
+
+def _scale(theme: Theme) -> list[tuple[float, str]]:
+    """One colour a code: twice the verdict, plus one where the rule never gets there."""
+    steps: list[tuple[float, str]] = []
+    for say, colour in zip(Say, (theme.quiet, theme.relaxed, theme.rejected), strict=True):
+        for part, opacity in enumerate(OPACITIES[say]):
+            code = 2 * say + part
+            steps += [(code / 6, _faded(colour, opacity)), ((code + 1) / 6, _faded(colour, opacity))]
+    return steps
+
+
+def _faded(colour: str, opacity: float) -> str:
+    red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{opacity})"
+
+
+def _name(ruling: Ruling, theme: Theme, chosen: Ruling | None) -> str:
+    dial = ruling.rule.dial
+    at = "" if dial is None or ruling.dial is None else f", {setting(dial.symbol, ruling.dial)}"
+    words = escape(ruling.rule.title + at)
+    return f'<span style="color:{theme.dial}"><b>{words}</b></span>' if ruling is chosen else words
+
+
+def _hover(agreed: Agreement, drafted: Drafted, pieces: Mapping[int, Piece], shown: np.ndarray) -> np.ndarray:
+    """object [R, C, 2]; each cell's verdict, and its position in words."""
+    verdicts = np.array([_WORDS[say] for say in Say], object)[agreed.says[:, shown]]
+    verdicts = np.where(agreed.reached[:, shown], verdicts, verdicts + " (not reached)")
+    position = np.array([_position(drafted, pieces, int(at), agreed) for at in shown], object)
+    return np.stack([verdicts, np.broadcast_to(position, verdicts.shape)], axis=2)
+
+
+def _position(drafted: Drafted, pieces: Mapping[int, Piece], at: int, agreed: Agreement) -> str:
+    token = token_label(pieces[int(drafted.tokens[at])].text, 40)
+    return (
+        f"“{token}”, round {drafted.round_index[at] + 1}, draft {drafted.depth[at]}<br>"
+        f"ratio {number(drafted.ratio[at])}, margin {number(drafted.margin[at])}<br>"
+        f"p(x) {drafted.p[at]:.3g}, rank {drafted.rank[at]}, p(x)/p1 {drafted.share[at]:.3g}<br>"
+        f"kept by {agreed.keepers[at]} of {counted(len(agreed.rulings), 'rule')}"
+    )
+
+
+def _ticks(drafted: Drafted, pieces: Mapping[int, Piece], shown: np.ndarray) -> tuple[list[int], list[str]]:
+    """Tokens where there is room for them, else the numbers of some rounds where they begin."""
+    if len(shown) <= NAMED:
+        return list(range(len(shown))), [token_label(pieces[int(drafted.tokens[at])].text) for at in shown]
+    rounds = drafted.round_index[shown]
+    places: list[int] = []
+    for start in np.flatnonzero(np.diff(rounds, prepend=-1)).tolist():
+        if not places or start - places[-1] >= len(shown) / TICKS:
+            places.append(start)
+    return places, [number(int(round_) + 1) for round_ in rounds[places]]
+
+
+def _title(agreed: Agreement) -> str:
+    rules, positions = counted(len(agreed.rulings), "rule"), len(agreed.disputed)
+    flips = int(np.count_nonzero(agreed.disputed))
+    if not positions:
+        return "No drafted token yet"
+    if not flips:
+        return f"The {rules} agree on all {number(positions)} drafted positions"
+    return f"The {rules} disagree on {number(flips)} of {number(positions)} drafted positions"

@@ -1,0 +1,242 @@
+"""Where rules draw the line: the target's margin against how likely the draft was, and each rule's boundary."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from html import escape
+from textwrap import wrap
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+
+from mars_viz.analysis.agreement import Say
+from mars_viz.analysis.boundaries import Boundary, Side
+from mars_viz.analysis.drafted import Drafted
+from mars_viz.analysis.opinions import Ruling
+from mars_viz.figures.style import HEIGHT, UNBROKEN, Entry, Theme, blank, say_empty
+from mars_viz.figures.two_logits import CELLS, MANY, TOO_MANY
+from mars_viz.figures.words import counted, number, setting
+
+SMALLEST = 1e-5
+"""Shares below this are left out, and counted."""
+DASHES = ("dash", "dot", "dashdot", "longdash", "longdashdot")
+"""Line styles of the rules that the chosen one is compared with."""
+FLAG = 17
+"""Pixels of a line of names above the plot."""
+CLOSE = 0.08
+"""Share of the plot's height within which names of horizontal lines take turns."""
+TITLE_WIDTH = 90
+"""Characters to a line; the figure has the page's full width."""
+
+
+class Upward(Enum):
+    """What the vertical axis shows."""
+
+    SHARE = "p(x)/p1"
+    """The drafted token's probability over the best one's."""
+    RATIO = "z2/z1"
+    """The ratio of the two best logits."""
+
+    def of(self, drafted: Drafted) -> np.ndarray:
+        """float64 [P]; the quantity at each drafted position."""
+        return drafted.share if self is Upward.SHARE else drafted.ratio
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    boundary: Boundary
+    colour: str
+    dash: str
+
+
+def decision_plane(
+    drafted: Drafted, chosen: Ruling | None, boundaries: Sequence[Boundary], upward: Upward, theme: Theme
+) -> go.Figure:
+    """z1 - z2 to the right, `upward` up; marks are the chosen rule's verdicts, lines are the rules' boundaries."""
+    groups = (
+        (Entry("●", theme.quiet, "keeps"), Say.KEEPS, "circle", 5),
+        (Entry("×", theme.quiet, "rejects at any setting"), None, "x", 5),
+        (Entry("×", theme.rejected, "rejects"), Say.REJECTS, "x", 7),
+        (Entry("◆", theme.relaxed, "keeps, relaxed"), Say.RELAXES, "diamond", 8),
+    )
+    up = upward.of(drafted)
+    drawn = np.isfinite(drafted.margin) & np.isfinite(up) & ((up >= SMALLEST) | (upward is Upward.RATIO))
+    hidden = int(np.count_nonzero(~drawn))
+    name = {Upward.SHARE: "p(x)/p1, logarithmic", Upward.RATIO: "z2/z1"}[upward]
+    name += f" ({number(hidden)} left out)" if hidden else ""
+    figure = blank("", theme, "z1 − z2, margin in logits", name, [entry for entry, *_ in groups])
+    if not drawn.any():
+        _retitle(figure, _title(chosen, boundaries, upward), flags=0)
+        return say_empty(figure, "No drafted token to show yet.", theme)
+    says, fixed = _says(chosen, len(drafted)), _fixed(chosen, len(drafted))
+    for entry, say, symbol, size in groups:
+        marker = {"color": entry.colour, "symbol": symbol, "size": size}
+        alike = (says == Say.REJECTS) & fixed if say is None else (says == say) & ~(fixed & (says == Say.REJECTS))
+        figure.add_trace(_points(drafted, up, np.flatnonzero(drawn & alike), marker, entry.words, upward.value))
+    dashes = iter(DASHES * (1 + len(boundaries)))
+    lines = [
+        _Line(one, theme.dial, "solid") if one.ruling is chosen else _Line(one, theme.ink, next(dashes))
+        for one in boundaries
+    ]
+    upright = [line for line in lines if line.boundary.side is Side.LEFT]
+    _retitle(figure, _title(chosen, boundaries, upward), flags=len(upright))
+    _set_axes(figure, drafted, up, drawn, upright, upward)
+    _add_flags(figure, upright)
+    _add_levels(figure, [line for line in lines if line.boundary.side is Side.ABOVE])
+    return figure
+
+
+def _says(chosen: Ruling | None, positions: int) -> np.ndarray:
+    """int64 [P]; the chosen rule's verdicts as `Say`; without one, all look kept."""
+    if chosen is None:
+        return np.full(positions, Say.KEEPS)
+    return np.where(chosen.keeps, np.where(chosen.relaxes, Say.RELAXES, Say.KEEPS), Say.REJECTS)
+
+
+def _fixed(chosen: Ruling | None, positions: int) -> np.ndarray:
+    """bool [P]; positions whose verdict the chosen rule's dial does not move."""
+    if chosen is None or chosen.rule.dial is None:
+        return np.zeros(positions, bool)
+    return np.isnan(chosen.opinion.verdicts.breakpoints)
+
+
+def _points(
+    drafted: Drafted, up: np.ndarray, chosen: np.ndarray, marker: dict[str, Any], name: str, quantity: str
+) -> go.Scatter | go.Scattergl:
+    kind = go.Scattergl if len(chosen) > MANY else go.Scatter
+    if len(chosen) > TOO_MANY:  # one mark a cell
+        grid = np.stack([_cells(drafted.margin[chosen]), _cells(np.log(np.abs(up[chosen]) + SMALLEST))], axis=1)
+        chosen = chosen[np.unique(grid, axis=0, return_index=True)[1]]
+    extra = np.stack([drafted.round_index + 1, drafted.depth, drafted.rank, drafted.p, drafted.ratio], axis=1)[chosen]
+    return kind(
+        x=drafted.margin[chosen],
+        y=up[chosen],
+        mode="markers",
+        marker=marker,
+        name=name,
+        customdata=extra,
+        hovertemplate=f"margin %{{x:.3f}}, {quantity} %{{y:.3g}}<br>round %{{customdata[0]}}, draft %{{customdata[1]}}"
+        f"<br>rank %{{customdata[2]}}, p(x) %{{customdata[3]:.3g}}, ratio %{{customdata[4]:.3f}}<extra>{name}</extra>",
+    )
+
+
+def _cells(values: np.ndarray) -> np.ndarray:
+    spread = float(np.ptp(values)) or 1.0
+    return np.floor((values - values.min()) / spread * CELLS).astype(np.int64)
+
+
+def _retitle(figure: go.Figure, title: str, flags: int) -> None:
+    """The title on the figure's full width, and room for the flags between the key and the plot."""
+    lines = wrap(title.replace(" = ", UNBROKEN), TITLE_WIDTH)
+    words, room = "<br>".join(escape(line) for line in lines), FLAG * (flags + len(lines) - 1)
+    top, height = 66 + room, HEIGHT + room
+    figure.update_layout(title={"text": f"<b>{words}</b>", "y": 1 - 18 / height}, height=height, margin={"t": top})
+    figure.layout.annotations[0].update(yshift=6 + FLAG * flags)
+
+
+def _set_axes(
+    figure: go.Figure,
+    drafted: Drafted,
+    up: np.ndarray,
+    drawn: np.ndarray,
+    upright: Sequence[_Line],
+    upward: Upward,
+) -> None:
+    """Ranges that hold every line and every draft that is not the target's best, which no rule would reject."""
+    margins = drafted.margin[drawn]
+    open_ones = margins[drafted.rank[drawn] > 1]
+    right = max([1.08 * value for value in (*open_ones, *(1.08 * line.boundary.value for line in upright))], default=1)
+    right = min(right, 1.03 * float(margins.max())) or 1.0
+    figure.update_xaxes(range=[-0.03 * right, right])
+    if beyond := int(np.count_nonzero(margins > right)):
+        figure.update_xaxes(title_text=f"z1 − z2, margin in logits ({counted(beyond, 'best token')} further right)")
+    seen = up[drawn & (drafted.margin <= right)]
+    low, high = float(seen.min()), float(seen.max())
+    if upward is Upward.SHARE:
+        low, high = float(np.log10(low)), 0.0
+        figure.update_yaxes(type="log", exponentformat="power", dtick=1)
+    pad = 0.06 * (high - low) or 0.1
+    figure.update_yaxes(range=[low - pad, high + pad])
+
+
+def _add_flags(figure: go.Figure, upright: Sequence[_Line]) -> None:
+    """Vertical lines, each with its name above the plot; higher where it stands farther out, so that none is crossed.
+
+    Names on the left half run to the right of their line, others to the left of it, above them all.
+    """
+    half = figure.layout.xaxis.range[1] / 2 if upright else 0.0
+    plot = figure.layout.height - figure.layout.margin.t - figure.layout.margin.b
+    left = sorted((line for line in upright if line.boundary.value <= half), key=lambda line: -line.boundary.value)
+    right = sorted((line for line in upright if line.boundary.value > half), key=lambda line: line.boundary.value)
+    for level, line in enumerate([*left, *right]):
+        x, style = line.boundary.value, {"color": line.colour, "width": 2, "dash": line.dash}
+        top = 1 + FLAG * (level + 0.8) / plot
+        figure.add_shape(type="line", x0=x, x1=x, y0=0, y1=top, yref="paper", line=style)
+        figure.add_annotation(
+            text=escape(boundary_name(line.boundary)),
+            x=x,
+            y=1,
+            yref="paper",
+            yshift=FLAG * level,
+            yanchor="bottom",
+            xanchor="left" if x <= half else "right",
+            xshift=3 if x <= half else -3,
+            showarrow=False,
+            font={"color": line.colour, "size": 12},
+        )
+
+
+def _add_levels(figure: go.Figure, level: Sequence[_Line]) -> None:
+    """Horizontal lines, each with its name on it; the names take turns, so that neighbours stay apart."""
+    log = figure.layout.yaxis.type == "log"
+    low, high = figure.layout.yaxis.range
+    turn, above = 0, np.inf
+    for line in sorted(level, key=lambda line: -line.boundary.value):
+        y = line.boundary.value
+        height = float(np.log10(y)) if log else y
+        turn = turn + 1 if above - height < CLOSE * (high - low) else 0
+        above = height
+        figure.add_hline(y=y, line={"color": line.colour, "width": 2, "dash": line.dash})
+        figure.add_annotation(
+            text=escape(boundary_name(line.boundary)),
+            x=(0.995, 0.62, 0.3)[turn % 3],
+            xref="paper",
+            xanchor="right",
+            y=height,
+            yanchor="bottom",
+            yshift=-1,
+            showarrow=False,
+            font={"color": line.colour, "size": 12},
+        )
+
+
+def boundary_name(line: Boundary) -> str:
+    """'MARS, θ = 0.90 · 3 of 57 off': the rule, its setting and how many positions it puts on the other side."""
+    rule, dial = line.ruling.rule, line.ruling.dial
+    at = "" if rule.dial is None or dial is None else f", {setting(rule.dial.symbol, dial)}"
+    off = f" · {number(line.exceptions)} of {number(line.positions)} off" if line.exceptions else ""
+    return f"{rule.title}{at}{off}"
+
+
+def _title(chosen: Ruling | None, boundaries: Sequence[Boundary], upward: Upward) -> str:
+    if chosen is None:
+        return "The chosen rule cannot judge this run"
+    rule = chosen.rule
+    if not len(chosen.keeps):
+        return "No drafted token yet"
+    if rule.dial is None or chosen.dial is None:
+        return f"{rule.title} has no dial, so it draws no line here"
+    at = setting(rule.dial.symbol, chosen.dial)
+    own = next((line for line in boundaries if line.ruling is chosen), None)
+    decides = int(np.count_nonzero(~np.isnan(chosen.opinion.verdicts.breakpoints)))
+    if own is None:
+        kept = int(np.count_nonzero(chosen.relaxes))
+        which = "none" if not kept else "all" if kept == decides else number(kept)
+        return f"At {at} {rule.title} keeps {which} of the {counted(decides, 'draft')} that {rule.dial.symbol} decides"
+    edge = "up to a margin" if own.side is Side.LEFT else f"from {upward.value}"
+    of = f"of the {counted(own.positions, 'draft')} that {rule.dial.symbol} decides"
+    but = f", but for {number(own.exceptions)}" if own.exceptions else ""
+    return f"At {at} {rule.title} keeps, {of}, those {edge} of about {number(own.value)}{but}"

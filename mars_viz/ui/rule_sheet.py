@@ -1,0 +1,148 @@
+"""How the rules page shows a rule and the table of all rules. All text is escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from html import escape
+
+import pandas as pd
+import streamlit as st
+
+from mars_viz.analysis.equivalents import Equivalent
+from mars_viz.analysis.metrics import Basis
+from mars_viz.analysis.panel import Panel
+from mars_viz.analysis.shift import Shifted
+from mars_viz.figures import Theme
+from mars_viz.figures.words import setting
+from mars_viz.rules import RULES, Rule
+from mars_viz.ui.rule_words import declarations
+from mars_viz.ui.theme import basis_words
+
+_STYLE = """
+.mv-lead { margin: 0; font-size: 1.08rem; line-height: 1.55; }
+.mv-lead small { opacity: .8; }
+.mv-tag { font-size: .78rem; padding: .05rem .45rem; border-radius: 1rem; border: 1px solid currentColor; opacity: .75;
+  white-space: nowrap; cursor: help; vertical-align: .1em; }
+.mv-rule { margin: 0; line-height: 1.6; }
+.mv-rule code { font-size: .95em; }
+.mv-rule .source { opacity: .75; font-size: .9em; }
+"""
+ROW_HEIGHT = 30
+"""Pixels."""
+_HELP = {
+    "dial": "The chosen rule at the dial above, the run's own rule where it was recorded, others as chosen above",
+    "τ": "Acceptance length: tokens emitted per round, correction or bonus included",
+    "rolled back": "Drafted tokens that are not kept",
+    "relaxed": "Kept tokens that the rule's own strict end rejects",
+    "first differs": "Token of the recorded text, from 1, at which the rule first writes other than its own strict end "
+    "on the same prefix",
+    "lowest rank": "The target's rank of the least likely drafted token that was kept; 1 is its best",
+    "lowest p(x)/p1": "The smallest probability that was kept, relative to the best token's",
+    "alike at": "The dial value whose verdicts differ least from those of the chosen rule",
+    "still differ": "Verdicts that differ from the chosen rule's even there",
+    "shift changes": "Verdicts that change when the constant below is added to every logit",
+    "stands on": "Exact: the rule would have written this very text. Block-local: each round is judged anew on the "
+    "recorded text before it",
+    "why not": "What the run lacks for the rule",
+}
+
+
+def style() -> None:
+    """The page's own style, beside that of `theme.title`."""
+    st.html(f"<style>{_STYLE}</style>")
+
+
+def lead(sentence: str, basis: Basis, more: str) -> None:
+    """The finding, what it stands on, and a second sentence."""
+    tag = f'<span class="mv-tag" title="{escape(basis_words(basis))}">{basis.value}</span>'
+    st.html(f'<p class="mv-lead">{escape(sentence)} {tag}<br><small>{escape(more)}</small></p>')
+
+
+def sentence(words: str) -> None:
+    """A sentence as it is."""
+    st.html(f'<p class="mv-rule">{escape(words)}</p>')
+
+
+def card(rule: Rule) -> None:
+    """A rule in words: formula, summary, what it declares, source."""
+    said = " ".join(escape(sentence) for sentence in declarations(rule))
+    st.html(
+        f'<p class="mv-rule"><b>{escape(rule.title)}</b> keeps a drafted token x where '
+        f"<code>{escape(rule.formula)}</code>. {escape(rule.summary)} {said} "
+        f'<span class="source">Source: {escape(rule.source)}.</span></p>'
+    )
+
+
+def rule_frame(
+    panel: Panel,
+    dials: Mapping[str, float | None],
+    alike: Mapping[str, Equivalent],
+    shifted: Mapping[str, Shifted],
+) -> pd.DataFrame:
+    """A row a rule, in the registry's order; empty where the rule cannot judge the run, with the reason."""
+    table = pd.DataFrame([_line(panel, name, dials, alike, shifted) for name in RULES], index=list(RULES))
+    return table if table["why not"].any() else table.drop(columns="why not")
+
+
+def _line(
+    panel: Panel,
+    name: str,
+    dials: Mapping[str, float | None],
+    alike: Mapping[str, Equivalent],
+    shifted: Mapping[str, Shifted],
+) -> dict[str, object]:
+    rule = RULES[name]
+    if lacks := panel.opinions[name].lacks:
+        return {"rule": rule.title, "dial": "cannot judge", "why not": lacks}
+    row, near = panel.row(name, dials[name]), alike.get(name)
+    return {
+        "rule": rule.title,
+        "dial": _setting(rule, row.dial),
+        "why not": "",
+        "τ": row.tau,
+        "rolled back": row.rolled_back,
+        "relaxed": row.relaxed,
+        "first differs": None if row.first_difference is None else row.first_difference + 1,
+        "lowest rank": row.lowest_rank,
+        "lowest p(x)/p1": row.lowest_share,
+        "alike at": "" if near is None else _setting(rule, near.dial),
+        "still differ": None if near is None else near.differing,
+        "shift changes": shifted[name].count,
+        "stands on": row.basis.value,
+    }
+
+
+def table(frame: pd.DataFrame, chosen: str, colours: Theme) -> None:
+    """The frame with the chosen rule marked, and those that cannot judge greyed out."""
+    unable = set(frame.index[frame["why not"] != ""]) if "why not" in frame else set()
+
+    def look(line: pd.Series) -> list[str]:
+        mark = f"; background-color: {colours.dial}33; font-weight: 600" if line.name == chosen else ""
+        return [f"color: {colours.quiet if line.name in unable else colours.ink}{mark}"] * len(line)
+
+    whole = {name: st.column_config.NumberColumn(help=_HELP[name], format="%d") for name in _WHOLE}
+    words = {name: st.column_config.TextColumn(help=_HELP[name]) for name in ("dial", "alike at", "stands on")}
+    st.dataframe(
+        frame.style.apply(look, axis=1),
+        hide_index=True,
+        height="content",
+        row_height=ROW_HEIGHT,
+        key="rules",
+        placeholder="",
+        alt="Every rule on this run: acceptance length, rolled back, relaxed, and what it let through",
+        column_config={
+            "rule": st.column_config.TextColumn(pinned=True),
+            **words,
+            **whole,
+            "τ": st.column_config.NumberColumn(help=_HELP["τ"], format="%.2f"),
+            "lowest p(x)/p1": st.column_config.NumberColumn(help=_HELP["lowest p(x)/p1"], format="%.3g"),
+            "why not": st.column_config.TextColumn(help=_HELP["why not"], width="large"),
+        },
+    )
+
+
+_WHOLE = ("rolled back", "relaxed", "first differs", "lowest rank", "still differ", "shift changes")
+
+
+def _setting(rule: Rule, dial: float | None) -> str:
+    return "" if rule.dial is None or dial is None else setting(rule.dial.symbol, dial)

@@ -1,0 +1,83 @@
+"""Which rule is looked at, as query parameters, so that a link opens it again. Knows rules; knows no Streamlit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mars_viz.analysis.opinions import own_dial
+from mars_viz.rules import RULES, Rule
+from mars_viz.run import Run
+
+
+@dataclass(frozen=True, slots=True)
+class RuleView:
+    """What the rules page looks at, besides the run."""
+
+    rule: str = ""
+    """Name of the chosen rule; empty for the run's own."""
+    dial: float | None = None
+    """Its dial's value; None for where it stands by itself."""
+
+    def rule_on(self, run: Run) -> Rule:
+        """The chosen rule."""
+        return RULES[self.rule or run.settings.rule]
+
+    def dial_on(self, run: Run) -> float | None:
+        """The value of its dial; None for a rule without one."""
+        return own_dial(run, self.rule_on(run)) if self.dial is None else self.dial
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedRule:
+    """A link, read."""
+
+    view: RuleView
+    """What of it can be shown."""
+    complaints: tuple[str, ...] = ()
+    """A sentence for each part that cannot."""
+
+
+def to_parameters(run_id: str, view: RuleView) -> dict[str, str]:
+    """The query parameters of a view of a run; what is at its default is left out."""
+    written = {"run": run_id, "rule": view.rule, "dial": "" if view.dial is None else f"{view.dial:.10g}"}
+    return {name: text for name, text in written.items() if text}
+
+
+def from_parameters(parameters: Mapping[str, str]) -> OpenedRule:
+    """The view that a link asks for; parts that cannot be read take their default, with a complaint."""
+    complaints: list[str] = []
+    name, dial = parameters.get("rule", ""), parameters.get("dial", "")
+    value = _number(dial)
+    if name and name not in RULES:
+        complaints.append(f"There is no rule “{_short(name)}”; the run's own is shown. Choose another from the list.")
+        return OpenedRule(RuleView(), tuple(complaints))
+    if dial and value is None:
+        complaints.append(f"The link's dial “{_short(dial)}” is no number, so it stands at its default.")
+    return OpenedRule(RuleView(name, value), tuple(complaints))
+
+
+def fitted(view: RuleView, run: Run) -> OpenedRule:
+    """The view with a dial value that its rule does not have set back to the default, and a complaint about it."""
+    rule, value = view.rule_on(run), view.dial
+    if value is None:
+        return OpenedRule(view)
+    if rule.dial is None:
+        return OpenedRule(RuleView(view.rule), (f"The link sets a dial, but the rule {rule.title} has none.",))
+    if not rule.dial.low <= value <= rule.dial.high:
+        said = f"The link's {rule.dial.symbol} = {value:g} lies outside {rule.dial.low:g} to {rule.dial.high:g}, "
+        return OpenedRule(RuleView(view.rule), (said + "so the dial stands at its default.",))
+    return OpenedRule(view)
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 20 else text[:19] + "…"

@@ -1,0 +1,116 @@
+"""Rules, and what they come to on a run, in sentences. Plain text: whoever shows it escapes it. Knows no Streamlit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from mars_viz.analysis.boundaries import Boundary
+from mars_viz.analysis.equivalents import Equivalent
+from mars_viz.analysis.opinions import Ruling
+from mars_viz.analysis.rule_table import RuleRow
+from mars_viz.analysis.shift import Shifted
+from mars_viz.figures.words import counted, number, setting
+from mars_viz.records import Emission
+from mars_viz.rules import Rule
+
+_EMITTED = {
+    Emission.ARGMAX: "the target's most likely token",
+    Emission.SAMPLE: "a sample of the target's law p (its most likely token at temperature 0)",
+    Emission.RESIDUAL: "a sample of norm((p − q)₊), what the target gives more than the drafter",
+    Emission.LOWERED: "a sample of p with the drafted token's probability lowered by its q",
+    Emission.BLOCK: "a sample of norm((w·p − q)₊), with w the block's weight so far",
+}
+NEAREST = 3
+"""Equivalents that a sentence names."""
+
+
+def standing(rule: Rule, dial: float | None) -> str:
+    """'MARS at θ = 0.90'."""
+    return rule.title if rule.dial is None or dial is None else f"{rule.title} at {setting(rule.dial.symbol, dial)}"
+
+
+def declarations(rule: Rule) -> tuple[str, ...]:
+    """What a rule says of itself, a plain sentence each."""
+    said = [f"On rejection it writes {_EMITTED[rule.on_rejection]}."]
+    if rule.lossless:
+        said.append("Lossless: the text keeps the target's law.")
+    if rule.dial is None:
+        said.append("It has no dial.")
+    else:
+        said.append(f"{setting(rule.dial.symbol, rule.dial.strict)} is its strict end.")
+    if rule.spans_positions:
+        said.append("Its verdict on a token looks at other tokens of the block, and holds where all before are kept.")
+    if rule.emission_follows_dial:
+        said.append("What it writes on rejection changes with the dial.")
+    if not rule.monotone:
+        said.append("Not monotone: a looser dial may keep less.")
+    return tuple(said)
+
+
+def lead(row: RuleRow, strict: RuleRow) -> str:
+    """What the chosen rule comes to, against its own strict end on the same prefixes."""
+    at = standing(row.rule, row.dial)
+    if row.rule.dial is None:
+        return (
+            f"{at} keeps {number(row.kept)} of {counted(row.kept + row.rolled_back, 'drafted token')}: "
+            f"{number(row.tau)} tokens per round."
+        )
+    more = row.kept - strict.kept
+    if not more and row.relaxed == 0:
+        return f"{at} keeps what its strict end keeps, {counted(row.kept, 'drafted token')}: τ {number(row.tau)}."
+    compared = "as many drafted tokens as" if not more else f"{counted(abs(more), 'drafted token')} "
+    compared += "" if not more else "more than" if more > 0 else "fewer than"
+    return (
+        f"{at} keeps {compared} its strict end: {number(row.tau)} tokens per round instead of {number(strict.tau)}, "
+        f"{number(row.rolled_back)} rolled back instead of {number(strict.rolled_back)}."
+    )
+
+
+def alike(rule: Rule, dial: float | None, found: Mapping[str, Equivalent]) -> str:
+    """The settings of other rules that keep nearly the same positions, the nearest first."""
+    dialled = [one for one in found.values() if one.dial is not None]
+    nearest = sorted(dialled, key=lambda one: one.differing)[:NEAREST]
+    if not nearest:
+        return ""
+    parts = [f"{standing(one.rule, one.dial)} ({_apart(one)})" for one in nearest]
+    return f"On this run {standing(rule, dial)} behaves like {_listed(parts)}."
+
+
+def shift_words(c: float, found: Iterable[Shifted]) -> str:
+    """What adding `c` to every logit does to the rules' verdicts."""
+    changed = sorted((one for one in found if one.count), key=lambda one: -one.count)
+    amount = f"{number(abs(c))} {'to' if c >= 0 else 'from'}"
+    begin = f"{'Adding' if c >= 0 else 'Taking'} {amount} every logit leaves every probability as it is, "
+    if not changed:
+        return begin + "and here no rule changes a verdict."
+    parts = [f"{counted(one.count, 'verdict')} of {standing(one.ruling.rule, one.ruling.dial)}" for one in changed]
+    return begin + f"yet it changes {_listed(parts)}. All other rules stay as they are."
+
+
+def undrawn(rulings: Sequence[Ruling], lines: Sequence[Boundary | None]) -> str:
+    """How the lines of the plane are to be read, and which rules have none."""
+    without = [ruling for ruling, line in zip(rulings, lines, strict=True) if line is None]
+    said = "A line is where a rule's verdicts part best; “off” counts what lies on its wrong side."
+    if without:
+        said += f" No line for {_listed([_undivided(ruling) for ruling in without])}."
+    return said
+
+
+def _undivided(ruling: Ruling) -> str:
+    decided = ~np.isnan(ruling.opinion.verdicts.breakpoints)
+    if not decided.any():
+        return f"{ruling.rule.title} (no verdict hangs on a dial)"
+    which = "all" if (ruling.keeps & decided).any() else "none"
+    return f"{standing(ruling.rule, ruling.dial)} (keeps {which} of the {number(int(decided.sum()))} its dial decides)"
+
+
+def _apart(one: Equivalent) -> str:
+    if not one.differing:
+        return "the same verdicts"
+    return f"{number(one.differing)} of {counted(one.positions, 'verdict')} differ"
+
+
+def _listed(parts: list[str]) -> str:
+    return parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + " and " + parts[-1]

@@ -1,0 +1,163 @@
+"""The figures of the rules page: what they say, that they stay usable, and that texts are escaped."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+
+from mars_viz import figures
+from mars_viz.analysis.agreement import agreement
+from mars_viz.analysis.boundaries import Side, boundary
+from mars_viz.analysis.panel import Panel
+from mars_viz.figures.agreement_matrix import NAMED, agreement_matrix
+from mars_viz.figures.decision_plane import Upward, boundary_name, decision_plane
+from mars_viz.figures.token_words import token_label
+from mars_viz.run import Piece, Run
+from tests.factories import toy_run
+from tests.test_metrics import small_run
+
+THEMES = pytest.mark.parametrize("theme", [figures.LIGHT, figures.DARK])
+LONG = toy_run(temperature=1.0, max_new_tokens=170, vocabulary=64, seed=4)
+
+
+def matrix(run: Run, *names: str, theme: figures.Theme = figures.LIGHT, every: bool = True) -> go.Figure:
+    """The matrix of these rules at their defaults, or of all; the first is the chosen one."""
+    panel = Panel(run)
+    rulings = [panel.ruling(name, None) for name in names or panel.able]
+    agreed = agreement(rulings, len(panel.drafted))
+    shown = np.flatnonzero(np.ones(len(panel.drafted), bool) if every else agreed.disputed)
+    return agreement_matrix(agreed, panel.drafted, run.pieces, shown, theme, rulings[0])
+
+
+def plane(run: Run, *settings: tuple[str, float], upward: Upward = Upward.SHARE, theme=figures.LIGHT) -> go.Figure:
+    """The plane of these rules and dial values; the first is the chosen one."""
+    panel = Panel(run)
+    rulings = [panel.ruling(*setting) for setting in settings]
+    lines = [boundary(ruling, panel.drafted.margin, upward.of(panel.drafted)) for ruling in rulings]
+    return decision_plane(panel.drafted, rulings[0], [line for line in lines if line], upward, theme)
+
+
+def labels(figure: go.Figure) -> list[str]:
+    return [note.text for note in figure.layout.annotations]
+
+
+@THEMES
+def test_both_have_a_title_and_take_the_theme(theme):
+    for figure in (matrix(small_run(), theme=theme), plane(small_run(), ("mars", 0.9), theme=theme)):
+        assert figures.spoken_title(figure) and figure.layout.title.font.color == theme.ink
+        assert figure.layout.paper_bgcolor == "rgba(0,0,0,0)" and not figure.layout.showlegend
+
+
+def test_the_matrix_by_hand():
+    figure = matrix(small_run(), "strict", "mars")
+    heat, flips = figure.data
+    # twice the verdict (keeps, relaxes, rejects), and one more where the rule never gets there
+    assert heat.z.tolist() == [[0, 4, 1, 4, 1, 5, 4, 1, 1], [0, 2, 0, 4, 1, 5, 2, 0, 0]]
+    assert list(flips.x) == ["1", "6"]
+    assert figures.spoken_title(figure) == "The 2 rules disagree on 2 of 9 drafted positions"
+    assert list(figure.layout.xaxis.ticktext) == ["·w1", "·w2", "·w3", "·w1", "·w7", "·w3", "·w1", "·w2", "·w3"]
+
+
+def test_only_the_disputed_need_no_mark_above():
+    figure = matrix(small_run(), "strict", "mars", every=False)
+    (heat,) = figure.data
+    assert heat.z.tolist() == [[4, 4], [2, 2]]
+
+
+def test_hovering_a_cell_says_all_there_is():
+    verdict, position = matrix(small_run(), "strict", "mars").data[0].customdata[1][1]
+    assert verdict == "keeps, relaxed"
+    for words in ("“·w2”, round 1, draft 2", "ratio 0.950, margin 0.500", "rank 2", "p(x)/p1 0.607", "1 of 2 rules"):
+        assert words in position
+    assert matrix(small_run(), "strict", "mars").data[0].customdata[0][8][0] == "keeps (not reached)"
+
+
+def test_the_chosen_rule_stands_out_and_names_its_dial():
+    names = list(matrix(small_run(), "mars", "strict").data[0].y)
+    assert figures.LIGHT.dial in names[0] and "MARS, θ = 0.90" in names[0]
+    assert names[1] == "Strict"
+
+
+def test_very_many_positions_are_numbered_by_round_and_stay_small():
+    figure = matrix(LONG)
+    heat = figure.data[0]
+    assert heat.z.shape[0] == 25 and heat.z.shape[1] > 700
+    assert len(figure.layout.xaxis.ticktext) <= 31 and figure.layout.xaxis.title.text == "round"
+    assert heat.texttemplate is None
+    assert len(figure.to_json()) < 6_000_000
+    assert matrix(small_run()).data[0].texttemplate and len(small_run().rounds) * 3 <= NAMED
+
+
+def test_tokens_are_escaped_in_labels_and_in_hovers():
+    run = replace(small_run(), pieces={**small_run().pieces, 1: Piece(b"<img src=x>")})
+    figure = matrix(run)
+    assert "<img" not in figure.to_json() and "\\u003cimg" not in figure.to_json()
+    assert token_label("<b>&") == "&lt;b&gt;&amp;"
+    assert token_label(" a\nb\t\x00") == "·a⏎b⇥U+0000"
+    assert token_label("x" * 99) == "x" * 13 + "…" and token_label("") == "(empty)"
+
+
+def test_nothing_to_show_is_said():
+    empty = replace(small_run(), rounds=())
+    assert any("No drafted position" in text for text in labels(matrix(empty)))
+    assert figures.spoken_title(matrix(empty)) == "No drafted token yet"
+    assert any("No drafted token" in text for text in labels(plane(empty, ("mars", 0.9))))
+
+
+def test_the_plane_marks_the_chosen_rules_verdicts():
+    sizes = {trace.name: len(trace.x) for trace in plane(small_run(), ("mars", 0.9)).data}
+    # the draft where z1 is below 0 is rejected wherever the dial stands
+    assert sizes == {"keeps": 5, "rejects at any setting": 1, "rejects": 1, "keeps, relaxed": 2}
+
+
+def test_a_line_stands_where_its_rule_divides():
+    figure = plane(small_run(), ("mars-margin", 0.9), ("min-p-set", 0.5))
+    upright, level = figure.layout.shapes
+    assert (upright.x0, upright.x1) == (pytest.approx(0.9), pytest.approx(0.9))
+    assert (level.y0, level.y1) == (pytest.approx(0.5), pytest.approx(0.5))
+    assert upright.line.color == figures.LIGHT.dial and upright.line.dash == "solid"
+    assert level.line.color == figures.LIGHT.ink and level.line.dash != "solid"
+    assert {"MARS by margin, m = 0.90", "Min-p set, m = 0.50"} <= set(labels(figure))
+    assert figures.spoken_title(figure) == (
+        "At m = 0.90 MARS by margin keeps, of the 4 drafts that m decides, those up to a margin of about 0.900"
+    )
+
+
+def test_in_the_plane_of_ratios_mars_divides_at_its_dial():
+    figure = plane(LONG, ("mars", 0.9), upward=Upward.RATIO)
+    (level,) = figure.layout.shapes
+    assert level.y0 == level.y1 == pytest.approx(0.9)
+    assert figure.layout.yaxis.type != "log"
+
+
+def test_names_of_upright_lines_stand_at_heights_of_their_own():
+    settings = [("mars", 0.88), ("mars-margin", 1.2), ("mars-margin", 1.3), ("mars-margin", 2.0)]
+    figure = plane(LONG, *settings)
+    shifts = [note.yshift for note in figure.layout.annotations if "θ = " in note.text or "m = " in note.text]
+    assert len(shifts) == 4 and len(set(shifts)) == 4
+    tops = {shape.x0: shape.y1 for shape in figure.layout.shapes}
+    assert len(set(tops.values())) == 4
+
+
+def test_rules_without_a_line_are_said_to_have_none():
+    title = figures.spoken_title
+    assert title(plane(small_run(), ("mars", 1.0))) == "At θ = 1.00 MARS keeps none of the 3 drafts that θ decides"
+    assert title(plane(small_run(), ("mars", 0.1))) == "At θ = 0.10 MARS keeps all of the 3 drafts that θ decides"
+    assert "has no dial" in title(plane(small_run(), ("strict", None)))
+    panel = Panel(small_run())
+    assert "cannot judge" in title(decision_plane(panel.drafted, None, [], Upward.SHARE, figures.LIGHT))
+
+
+def test_a_lines_name_counts_its_exceptions():
+    panel = Panel(LONG)
+    line = boundary(panel.ruling("tensorrt-llm", 0.3), panel.drafted.margin, panel.drafted.share)
+    assert line.side in Side and line.exceptions > 0
+    assert boundary_name(line) == f"TensorRT-LLM relaxed, δ = 0.30 · {line.exceptions} of {line.positions} off"
+
+
+def test_best_tokens_far_to_the_right_are_counted_and_do_not_squash_the_rest():
+    figure = plane(small_run(), ("mars", 0.9))
+    assert figure.layout.xaxis.range[1] < 3 and "5 best tokens further right" in figure.layout.xaxis.title.text

@@ -1,0 +1,261 @@
+"""The Rules page as a person meets it, without a browser and without models."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from streamlit.runtime.pages_manager import PagesManager
+from streamlit.testing.v1 import AppTest
+
+from mars_viz.analysis.opinions import opinion, ruling
+from mars_viz.analysis.shift import compared
+from mars_viz.records import Emission
+from mars_viz.rules import RULES
+from mars_viz.ui import library, rule_words
+from mars_viz.ui.rule_view import OpenedRule, RuleView, fitted, from_parameters, to_parameters
+from tests.factories import toy_run
+from tests.test_metrics import small_run
+from tests.test_opinions import without
+
+ROOT = Path(__file__).parents[1]
+PATIENCE = 60.0  # seconds; only a hanging test waits as long
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two recorded runs and a broken one."""
+    story = toy_run(temperature=1.0, pieces={i: b"<script>" for i in range(5, 15)})
+    replace(story, title="A story at θ = 0.90").save(tmp_path / "a-story")
+    replace(toy_run(rule="strict"), title="A strict story").save(tmp_path / "b-strict")
+    replace(toy_run(), title="Broken").save(tmp_path / "c-broken")
+    (tmp_path / "c-broken" / "nodes.parquet").unlink()
+    monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path))
+    return tmp_path
+
+
+def opened(theme: str | None = None, **parameters: str) -> AppTest:
+    """A fresh tab on a link to the page."""
+    tab = AppTest.from_file(str(ROOT / "app.py"), default_timeout=PATIENCE)
+    tab.query_params = dict(parameters)
+    if theme:
+        tab.context = {"theme": theme}
+    return settled(tab.switch_page("pages/rules.py").run())
+
+
+def settled(tab: AppTest) -> AppTest:
+    """The tab, which must not have met an exception."""
+    assert not tab.exception, [problem.message for problem in tab.exception]
+    return tab
+
+
+def said(tab: AppTest) -> str:
+    """Every sentence that the page shows as HTML, and its captions."""
+    return " ".join([*(html.body for html in tab.html), *(caption.value for caption in tab.caption)])
+
+
+def titles(tab: AppTest) -> list[str]:
+    return [chart.proto.alt for chart in tab.get("plotly_chart")]
+
+
+def table(tab: AppTest) -> Any:
+    return tab.dataframe[0].value
+
+
+def test_opens_on_the_runs_own_rule_with_every_rule_in_the_table(folder):
+    tab = opened()
+    assert tab.selectbox(key="run").value == "a-story" and tab.selectbox(key="lab-rule").value == "mars"
+    assert tab.query_params == {"run": "a-story"}
+    assert list(table(tab).index) == list(RULES)
+    assert table(tab).loc["mars", "stands on"] == "exact"
+    assert "MARS at θ = 0.90 keeps" in said(tab) and "On this run MARS at θ = 0.90 behaves like" in said(tab)
+    assert len(titles(tab)) == 2 and titles(tab)[0].startswith("The 25 rules disagree on")
+
+
+def test_a_link_goes_through_the_app_also_in_a_fresh_server(folder):
+    PagesManager.uses_pages_directory = None
+    tab = opened(run="a-story")
+    assert PagesManager.uses_pages_directory is False
+    assert len(titles(tab)) == 2
+
+
+def test_block_local_numbers_are_labelled(folder):
+    tab = opened()
+    assert said(tab).count("Block-local") >= 4
+    assert set(table(tab)["stands on"]) == {"exact", "block-local"}
+
+
+def test_opening_the_page_imports_no_model_library(folder):
+    code = (
+        "import sys\nfrom streamlit.testing.v1 import AppTest\n"
+        f"tab = AppTest.from_file({str(ROOT / 'app.py')!r}, default_timeout=90).switch_page('pages/rules.py').run()\n"
+        "assert not tab.exception and len(tab.get('plotly_chart')) == 2\n"
+        "assert not {'torch', 'transformers'} & set(sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=180)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_another_rule_and_its_dial(folder):
+    tab = opened()
+    settled(tab.selectbox(key="lab-rule").select("min-p-set").run())
+    assert tab.query_params == {"run": "a-story", "rule": "min-p-set"}
+    settled(tab.slider(key="lab-dial-min-p-set").set_value(0.4).run())
+    assert tab.query_params == {"run": "a-story", "rule": "min-p-set", "dial": "0.4"}
+    assert table(tab).loc["min-p-set", "dial"] == "m = 0.40" and table(tab).loc["mars", "dial"] == "θ = 0.90"
+    assert titles(tab)[1].startswith("At m = 0.40 Min-p set")
+    settled(tab.selectbox(key="lab-rule").select("strict").run())
+    assert "Strict keeps" in said(tab) and "has no dial" in titles(tab)[1]
+
+
+def test_a_link_opens_the_same_view(folder):
+    tab = opened(run="b-strict", rule="mars", dial="0.8")
+    assert tab.query_params == {"run": "b-strict", "rule": "mars", "dial": "0.8"}
+    assert tab.slider(key="lab-dial-mars").value == 0.8
+    assert "MARS at θ = 0.80" in said(tab)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "sentence"),
+    [
+        ({"run": "live-1234abcd"}, "another browser tab"),
+        ({"run": "../../etc"}, "no run of the link"),
+        ({"rule": "<script>"}, "There is no rule"),
+        ({"dial": "lots"}, "is no number"),
+        ({"rule": "mars", "dial": "7"}, "lies outside 0 to 1"),
+        ({"rule": "strict", "dial": "0.9"}, "has none"),
+    ],
+)
+def test_a_bad_link_is_a_sentence_and_the_page(folder, parameters, sentence):
+    tab = opened(**parameters)
+    assert sentence in said(tab) and "<script>" not in said(tab)
+    assert len(titles(tab)) == 2
+    settled(tab.selectbox(key="run").select("b-strict").run())
+    assert sentence not in said(tab)
+
+
+def test_texts_are_escaped(folder):
+    tab = opened()
+    tab.segmented_control(key="lab-positions").set_value("all")
+    settled(tab.run())
+    assert all("<script>" not in chart.proto.spec for chart in tab.get("plotly_chart"))
+    assert "&lt;script&gt;" in tab.get("plotly_chart")[0].proto.spec
+
+
+def test_a_broken_run_and_no_runs_say_what_to_do(folder, monkeypatch, tmp_path_factory):
+    tab = opened(run="c-broken")
+    assert "nodes.parquet" in said(tab) and not titles(tab)
+    settled(tab.selectbox(key="run").select("a-story").run())
+    assert len(titles(tab)) == 2
+    monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path_factory.mktemp("empty")))
+    assert "Decode a prompt on Explore first" in said(opened())
+
+
+def test_a_run_without_drafts_says_so(folder, monkeypatch):
+    monkeypatch.setattr(library.Shelf, "opened", lambda shelf, run_id: replace(toy_run(), rounds=()))
+    assert "nothing to judge" in said(opened())
+
+
+def test_a_rule_that_the_run_cannot_feed_is_greyed_out_with_the_reason(folder, monkeypatch):
+    run = without(toy_run(temperature=1.0), "js")
+    monkeypatch.setattr(library.Shelf, "opened", lambda shelf, run_id: run)
+    tab = opened(rule="fuzzy")
+    assert table(tab).loc["fuzzy", "dial"] == "cannot judge"
+    assert "Decode with full evidence" in table(tab).loc["fuzzy", "why not"]
+    assert np.isnan(table(tab).loc["fuzzy", "τ"]) and not table(tab).loc["mars", "why not"]
+    assert "Decode with full evidence" in said(tab) and "cannot judge this run" in titles(tab)[1]
+    assert "Fuzzy speculative decoding (cannot judge)" in tab.selectbox(key="lab-rule").options
+    assert titles(tab)[0].startswith("The 24 rules")
+
+
+def test_other_rules_can_be_set_alike(folder):
+    tab = opened()
+    assert table(tab).loc["mars-margin", "dial"] == "m = 2.00"
+    settled(tab.slider(key="lab-dial-mars").set_value(0.8).run())
+    alike = table(tab)["alike at"]
+    tab.segmented_control(key="lab-others").set_value("alike")
+    settled(tab.run())
+    assert table(tab).loc["mars-margin", "dial"] == alike["mars-margin"] != "m = 2.00"
+
+
+def test_the_shift_test_names_who_can_tell(folder):
+    tab = opened()
+    tab.number_input(key="lab-shift").set_value(100.0)
+    settled(tab.run())
+    changed = table(tab)["shift changes"]
+    assert changed["mars"] > 0 and changed["mars-margin"] == changed["mars-odds"] == 0
+    assert "Adding 100 to every logit" in said(tab) and "All other rules stay as they are" in said(tab)
+    tab.number_input(key="lab-shift").set_value(0.0)
+    settled(tab.run())
+    assert "no rule changes a verdict" in said(tab)
+
+
+def test_the_plane_can_show_ratios_and_other_rules(folder):
+    tab = opened()
+    before = tab.get("plotly_chart")[1].proto.spec
+    assert "Min-p set" not in before
+    tab.multiselect(key="lab-compared-a-story").set_value(["min-p-set"])
+    settled(tab.run())
+    assert "Min-p set, m = 0.10" in tab.get("plotly_chart")[1].proto.spec
+
+
+def test_fewer_rounds_and_all_positions(folder):
+    tab = opened()
+    disputed = tab.get("plotly_chart")[0].proto.spec
+    tab.segmented_control(key="lab-positions").set_value("all")
+    settled(tab.run())
+    every = tab.get("plotly_chart")[0].proto.spec
+    assert len(every) > len(disputed)
+    settled(tab.slider(key="lab-rounds-a-story").set_value((1, 2)).run())
+    assert len(tab.get("plotly_chart")[0].proto.spec) < len(every)
+
+
+def test_both_themes(folder):
+    light, dark = (opened(theme).get("plotly_chart")[0].proto.spec for theme in ("light", "dark"))
+    assert light != dark
+
+
+def test_no_primary_button(folder):
+    assert [found.label for found in opened().button if found.proto.type == "primary"] == []
+
+
+def test_the_run_stays_on_the_way_to_explore_and_back(folder):
+    tab = opened(run="b-strict", rule="mars")
+    settled(tab.switch_page("pages/explore.py").run())
+    assert tab.selectbox(key="run").value == "b-strict"
+    settled(tab.switch_page("pages/rules.py").run())
+    assert tab.selectbox(key="run").value == "b-strict" and tab.selectbox(key="lab-rule").value == "mars"
+
+
+@pytest.mark.parametrize("view", [RuleView(), RuleView("mars"), RuleView("mars", 0.8875), RuleView("", 0.5)])
+def test_a_view_survives_its_link(view):
+    assert from_parameters(to_parameters("x y&z=1", view)) == OpenedRule(view)
+    assert fitted(view, toy_run()) == OpenedRule(view)
+
+
+@pytest.mark.parametrize("rule", RULES.values(), ids=list(RULES))
+def test_every_rule_declares_itself_in_words(rule):
+    words = " ".join(rule_words.declarations(rule))
+    assert words.startswith("On rejection it writes ") and words.count("strict end") == (rule.dial is not None)
+    assert ("other tokens of the block" in words) == rule.spans_positions
+    assert ("changes with the dial" in words) == rule.emission_follows_dial
+    assert ("Not monotone" in words) == (not rule.monotone) and ("Lossless" in words) == rule.lossless
+    assert rule.on_rejection in Emission
+
+
+def test_sentences_by_hand():
+    panel_run = small_run()
+    mars = ruling(opinion(RULES["mars"], panel_run), 0.9)
+    one = compared(mars, 20.0)
+    assert rule_words.shift_words(20.0, [one]) == (
+        "Adding 20 to every logit leaves every probability as it is, yet it changes 2 verdicts of MARS at θ = 0.90. "
+        "All other rules stay as they are."
+    )
+    assert rule_words.shift_words(-3.0, []).startswith("Taking 3 from every logit")
+    assert rule_words.undrawn([mars], [None]).endswith("No line for MARS at θ = 0.90 (keeps all of the 3 its dial "
+                                                       "decides).")  # fmt: skip
