@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 
 from mars_viz.analysis.metrics import summary
+from mars_viz.rules import RULES
 from mars_viz.run import Run
 from tests.factories import toy_run
 from tests.served import served
@@ -264,9 +265,24 @@ def test_arrow_keys_select_and_the_inspector_follows(opened):
     assert target.count() >= 10
     best = run.pieces[int(first.top_ids[0, 0])].text
     assert target.first.locator(".token").inner_text() == f"“{best}”"
-    assert page.locator(".verdicts tr").count() == 5
+    assert page.locator(".verdicts tr").count() == len(RULES)
     active = page.locator(".stream").get_attribute("aria-activedescendant")
     assert page.locator(f"#{active}").get_attribute("aria-selected") == "true"
+
+
+def test_inspector_shows_the_same_however_it_is_reached(opened):
+    page, run = opened("sampled"), recorded("sampled")
+    emitted = len(run.rounds[0].speculation)
+    seen = {}
+    for slot in (0, emitted, 1):
+        page.locator(f"#slot-{slot}").click()
+        for value in (0.3, 0.99, 0.6):
+            drag(page, value)
+        seen[slot] = page.locator(".inspector").inner_text()
+    for slot in (1, 0, emitted):
+        page.locator(f"#slot-{slot}").click()
+        assert page.locator(".inspector").inner_text() == seen[slot]
+    assert len(set(seen.values())) == 3
 
 
 def test_click_selects_and_overlays_colour(opened):
@@ -357,6 +373,16 @@ def test_page_can_set_the_dial_and_change_the_run(opened):
     expect(page.locator("[data-number=tokens]")).not_to_have_text("")
     expect(page.locator("[data-number=rounds]")).to_have_text(str(len(recorded("greedy").rounds)))
     compare(page, recorded("greedy"))
+
+
+@pytest.mark.parametrize("width", [1400, 700, 400])
+def test_sentence_fits_its_place(opened, width):
+    page = opened("sampled")
+    page.set_viewport_size({"width": width, "height": 900})
+    for value in (0.9, 0.5, 0.99):
+        drag(page, value)
+        box, words = (page.locator(place).bounding_box() for place in (".sentence", ".sentence > div"))
+        assert words["height"] <= box["height"] + 1
 
 
 def test_numbers_do_not_shift_the_layout(opened):

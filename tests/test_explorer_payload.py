@@ -7,19 +7,18 @@ import json
 import shutil
 import subprocess
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from mars_viz.analysis.metrics import judged_rounds, summary
 from mars_viz.components.explorer.payload import locate, run_payload
+from mars_viz.components.explorer.script import script
 from mars_viz.records import Outcome, Round
 from mars_viz.rules import RULES, rule_named, settle
 from mars_viz.run import Piece, Run
 from tests.factories import make_speculation, toy_run
 
-SCRIPT = Path(__file__).parent.parent / "mars_viz" / "components" / "explorer" / "explorer.js"
 OUTCOMES = [*Outcome, None]
 """In the script's numbering."""
 HARNESS = """
@@ -27,21 +26,17 @@ import { readFileSync } from "node:fs";
 import * as explorer from "./explorer.mjs";
 const { payload, dials } = JSON.parse(readFileSync(0, "utf8"));
 const run = explorer.readRun(payload);
-const at = (dial) => explorer.decide(run, dial, explorer.emptyDecisions(run));
-const strict = at(run.dial ? run.dial.strict : null);
-const recorded = at(run.dial ? run.dial.recorded : null);
+const reading = new explorer.Reading(run);
 console.log(JSON.stringify(dials.map((dial) => {
-  const now = at(dial);
-  const fromRecorded = explorer.parting(run, now, recorded);
-  const fromStrict = explorer.parting(run, now, strict);
-  const values = explorer.numbers(run, now, strict);
+  reading.turn(dial);
+  const { now, values, fromStrict, parted, local } = reading;
   return {
     outcome: Array.from(now.outcome), emission: Array.from(now.emission), length: Array.from(now.length),
     tokens: Array.from(now.tokens, (piece) => run.pieces.ids[piece]), values,
-    otherwise: explorer.decidedOtherwise(run, now, recorded), parted: fromRecorded?.index ?? null,
-    words: explorer.sentence(run, dial, values, fromStrict, fromRecorded),
+    otherwise: local, parted: parted?.index ?? null,
+    words: explorer.sentence(run, dial, values, fromStrict, parted),
     order: Array.from({ length: run.rounds }, (_, r) => explorer.readingOrder(run, now, r)),
-    chunks: explorer.chunked(run, recorded),
+    chunks: explorer.chunked(run, reading.recorded),
   };
 })));
 """
@@ -54,7 +49,7 @@ def decide(tmp_path_factory):
     if node is None:
         pytest.skip("needs node; the same decisions are checked in the browser")
     folder = tmp_path_factory.mktemp("script")
-    shutil.copy(SCRIPT, folder / "explorer.mjs")
+    (folder / "explorer.mjs").write_text(script(), encoding="utf-8")
     (folder / "harness.mjs").write_text(HARNESS, encoding="utf-8")
 
     def run_script(run: Run, dials: list[float | None]) -> list[dict]:

@@ -1,8 +1,8 @@
 """The explorer: sentence, dial, numbers, token stream and inspector of one run, as one element in the browser.
 
-Knows runs and Streamlit's components; what is sent is made by `payload`, what is shown by `explorer.js`. The run is
-sent once. Where dial, overlay and selection stand is the browser's to know: it reports them when the hand rests, and
-Python sends new ones only where the page asks for something else than was reported.
+Knows runs and Streamlit's components; what is sent is made by `payload`, what is shown by the JavaScript that `script`
+joins. The run is sent once. Where dial, overlay and selection stand is the browser's to know: it reports them when the
+hand rests, and Python sends new ones only where the page asks for something else than was reported.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 import streamlit as st
 
 from mars_viz.components.explorer.payload import Payload, locate, run_payload
+from mars_viz.components.explorer.script import script
 from mars_viz.run import Run
 
 __all__ = ["ExplorerState", "explorer", "locate"]
@@ -124,9 +125,8 @@ def _reported(state: Any, revision: str) -> _Position | None:
 
 @cache
 def _component() -> Any:
-    folder = files(__package__)
-    script, style = ((folder / f"explorer.{kind}").read_text("utf-8") for kind in ("js", "css"))
-    return st.components.v2.component("mars_viz_explorer", js=script, css=style)
+    style = (files(__package__) / "explorer.css").read_text("utf-8")
+    return st.components.v2.component("mars_viz_explorer", js=script(), css=style)
 
 
 def _nothing() -> None:

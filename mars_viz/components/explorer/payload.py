@@ -2,8 +2,11 @@
 
 Knows records and rules; knows no Streamlit and no HTML. The browser gets verdicts as breakpoints and never a rule: it
 compares the dial with the breakpoints, walks down the kept nodes as `rules.settle` does, cuts each block as
-`analysis.metrics.judged_rounds` does (a kept end of text cuts its own block, the length limit only the last recorded
-one), and names outcomes as `records.Round.outcomes` does.
+`analysis.metrics.judged_rounds` does (a kept end of text cuts its own block, the length limit the rounds of a map and the
+last recorded one), and names outcomes as `records.Round.outcomes` does.
+
+The payload holds a pool of rounds and, as indices into it, paths: the recorded one, and where the run carries a dial
+map one for each of its segments. The recorded path's rounds come first, in order.
 
 Nodes and rows of all rounds stand one after the other; `rounds.nodes` says how many nodes each round has, and a round
 of N nodes has N + 1 rows. Tokens are indices into `pieces`, parents are local to their round. A *slot* numbers
@@ -17,10 +20,13 @@ import base64
 import hashlib
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from mars_viz.dialmap import Segment
+from mars_viz.errors import BadInput
 from mars_viz.records import Round, Speculation, Verdicts
 from mars_viz.rules import RULES, Rule, rule_named
 from mars_viz.rules.mars import THETA
@@ -33,25 +39,101 @@ Payload = dict[str, Any]
 """JSON-able; `id` is a digest of all the rest."""
 
 
-def run_payload(run: Run) -> Payload:
-    """Everything that the explorer shows of a run. Two runs with equal contents have equal payloads."""
+def run_payload(run: Run, gamma: int | None = None) -> Payload:
+    """Everything that the explorer shows of a run, at another block length of its dial map where `gamma` says so.
+
+    Two runs with equal contents have equal payloads.
+    """
     rule = rule_named(run.settings.rule)
-    vocabulary = _vocabulary(run)
+    pool = pool_of(run, gamma)
+    rounds = pool.rounds
+    vocabulary = _vocabulary(rounds)
     payload: Payload = {
         "rule": {"name": rule.name, "title": rule.title, "summary": rule.summary, "formula": rule.formula},
         "dial": _dial(rule, run),
-        "run": _about(run),
+        "run": _about(run, gamma),
         "pieces": _pieces(run, vocabulary),
         "rounds": {
-            "nodes": _packed(np.array([len(round_.speculation) for round_ in run.rounds]), np.int32),
-            "last_limit": run.settings.max_new_tokens - sum(len(round_.token_ids) for round_ in run.rounds[:-1]),
+            "nodes": _packed(np.array([len(round_.speculation) for round_ in rounds]), np.int32),
+            "limit": _packed(np.array(pool.limits), np.int32),
         },
-        "nodes": _nodes(run.rounds, vocabulary),
-        "rows": _rows(run.rounds, vocabulary),
-        "rules": [_judged(other, rule, run.rounds) for other in RULES.values()],
+        "recorded": _packed(np.array(pool.recorded), np.int32),
+        "map": _map(pool),
+        "nodes": _nodes(rounds, vocabulary),
+        "rows": _rows(rounds, vocabulary),
+        "rules": [_judged(other, rule, rounds) for other in RULES.values() if _can_judge(other, rounds)],
     }
     text = json.dumps(payload, sort_keys=True)
     return {"id": hashlib.blake2b(text.encode(), digest_size=12).hexdigest(), **payload}
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Distinct rounds, and the paths through them."""
+
+    rounds: tuple[Round, ...]
+    """Each once; those of the recorded path first, in order."""
+    limits: tuple[int, ...]
+    """Tokens that each may add before the length limit; `ENDLESS` where it does not apply."""
+    recorded: tuple[int, ...]
+    """The recorded path, as indices."""
+    segments: tuple[Segment, ...]
+    """Of the dial map; none without one."""
+    paths: tuple[tuple[int, ...], ...]
+    """The path of each segment, as indices."""
+
+
+ENDLESS = 2**31 - 1
+"""More tokens than any text has."""
+
+
+def pool_of(run: Run, gamma: int | None = None) -> Pool:
+    """The rounds that the explorer may show of a run. Raises BadInput for a block length that its map does not hold."""
+    gamma = gamma or run.settings.gamma
+    made, dial = run.dial_map, run.settings.dial
+    segments = made.segments_for(gamma) if made is not None and gamma in made.span.gammas else ()
+    own = run.rounds
+    if gamma != run.settings.gamma:
+        if made is None or dial is None:
+            raise BadInput(f"This run carries no dial map, so what γ = {gamma} would have written is not known.")
+        own = made.segment(dial, gamma).rounds
+    end = run.settings.max_new_tokens + len(run.prompt_ids)
+    places = {round_.speculation.start: place for place, round_ in enumerate(own)}
+    rounds = list(own)
+    indices: dict[int, int] = {}
+    paths = []
+    for segment in segments:
+        path, on_own = [], True
+        for round_ in segment.rounds:
+            place = places.get(round_.speculation.start) if on_own else None
+            if place is not None and place == len(path):
+                index = place
+                on_own = round_.token_ids == own[place].token_ids
+            elif (index := indices.get(id(round_.speculation), -1)) < 0:
+                index = indices[id(round_.speculation)] = len(rounds)
+                rounds.append(round_)
+            path.append(index)
+        paths.append(tuple(path))
+    limits = [end - round_.speculation.start for round_ in rounds]
+    if not segments:  # a judgement of recorded blocks alone: where another text would end is not known
+        limits[:-1] = [ENDLESS] * (len(limits) - 1)
+    return Pool(tuple(rounds), tuple(limits), tuple(range(len(own))), segments, tuple(paths))
+
+
+def _map(pool: Pool) -> Payload | None:
+    if not pool.segments:
+        return None
+    return {
+        "low": _packed(np.array([segment.low for segment in pool.segments]), np.float64),
+        "high": _packed(np.array([segment.high for segment in pool.segments]), np.float64),
+        "complete": _packed(np.array([segment.complete for segment in pool.segments]), np.uint8),
+        "lengths": _packed(np.array([len(path) for path in pool.paths]), np.int32),
+        "rounds": _packed(_joined(np.array(path, np.int32) for path in pool.paths), np.int32),
+    }
+
+
+def _can_judge(rule: Rule, rounds: Sequence[Round]) -> bool:
+    return all(rule.lacks(round_.speculation) is None for round_ in rounds)
 
 
 def locate(run: Run, slot: int) -> tuple[int, int | None] | None:
@@ -68,13 +150,13 @@ def locate(run: Run, slot: int) -> tuple[int, int | None] | None:
     return None
 
 
-def _about(run: Run) -> Payload:
+def _about(run: Run, gamma: int | None) -> Payload:
     settings, provenance = run.settings, run.provenance
     return {
         "title": run.title,
         "prompt": run.prompt,
         "temperature": settings.temperature,
-        "gamma": settings.gamma,
+        "gamma": gamma or settings.gamma,
         "seconds": provenance.seconds,
         "device": provenance.device,
         "dtype": provenance.dtype,
@@ -92,10 +174,10 @@ def _dial(rule: Rule, run: Run) -> Payload | None:
     return {name: getattr(rule.dial, name) for name in names} | {"recorded": recorded, "of_ratio": of_ratio}
 
 
-def _vocabulary(run: Run) -> np.ndarray:
+def _vocabulary(rounds: Sequence[Round]) -> np.ndarray:
     """int64 [P]; every token id that the payload mentions, ascending."""
     mentioned = [np.zeros(0, np.int64)]
-    for round_ in run.rounds:
+    for round_ in rounds:
         speculation, verdicts = round_.speculation, round_.verdicts
         tables = (speculation.top_ids[:, :TOP], speculation.draft_ids[:, :TOP])
         mentioned += [speculation.tokens, verdicts.emit_below, verdicts.emit_above, *map(np.ravel, tables)]
@@ -161,7 +243,7 @@ def _rows(rounds: Sequence[Round], vocabulary: np.ndarray) -> Payload:
 
 def _chance(speculation: Speculation, emitted: np.ndarray) -> np.ndarray:
     """float32 [N + 1]; the target's probability of each row's emitted token; NaN if it is none of the candidates."""
-    hits = speculation.emissions == emitted[:, None]  # [N + 1, 4]
+    hits = speculation.emissions == emitted[:, None]  # [N + 1, 5]
     found = speculation.emission_p[np.arange(len(emitted)), hits.argmax(axis=1)]
     return np.where(hits.any(axis=1), found, np.nan)
 

@@ -1,0 +1,60 @@
+// The run in numbers, and how numbers are written. Touches no document.
+
+/** The run in numbers, as `analysis.metrics.summary` defines them; `strict` may stand on rounds of its own. */
+export function numbers(run, decisions, strict, strictRun = run) {
+  const { tokens, counts } = decisions.totals;
+  const drafted = run.judge.length;
+  const kept = counts[MATCHED] + counts[RELAXED];
+  const strictTau = strict.totals.tokens / strictRun.rounds;
+  const strictRolledBack = strictRun.judge.length - strict.totals.counts[MATCHED] - strict.totals.counts[RELAXED];
+  return {
+    tokens,
+    rounds: run.rounds,
+    tau: tokens / run.rounds,
+    drafted,
+    kept,
+    relaxed: counts[RELAXED],
+    acceptance: kept / drafted,
+    rolledBack: drafted - kept,
+    strictRounds: tokens / strictTau,
+    savedStrict: run.rounds ? tokens / strictTau - run.rounds : 0,
+    savedAutoregressive: tokens - run.rounds,
+    /** What strict would have rolled back on the way to as many tokens, less what was. */
+    sparedDrafts: (strictRolledBack * tokens) / strict.totals.tokens - (drafted - kept),
+  };
+}
+
+const THIN = "\u2009";
+
+export function whole(value) {
+  if (!Number.isFinite(value)) return "–";
+  const digits = String(Math.round(Math.abs(value)));
+  return (Math.round(value) < 0 ? "−" : "") + digits.replace(/\B(?=(\d{3})+$)/g, THIN);
+}
+
+/** Three significant digits. */
+export function short(value) {
+  if (!Number.isFinite(value)) return value === Infinity ? "∞" : value === -Infinity ? "−∞" : "–";
+  const size = Math.abs(value);
+  if (size >= 999.5) return whole(value);
+  if (size < 0.0005) return size === 0 ? "0" : value.toExponential(1).replace("-", "−");
+  return value.toFixed(size >= 99.95 ? 0 : size >= 9.995 ? 1 : size >= 0.9995 ? 2 : 3).replace("-", "−");
+}
+
+/** A dial value with two to four decimals, as many as it needs. */
+export function dialText(value) {
+  const [units, decimals] = value.toFixed(4).split(".");
+  return `${units}.${decimals.replace(/0{1,2}$/, "")}`;
+}
+
+function percent(value) {
+  return Number.isFinite(value) ? `${short(100 * value)}${THIN}%` : "–";
+}
+
+function times(count) {
+  return whole(count) === "1" ? "once" : `${whole(count)} times`;
+}
+
+function plural(count, noun) {
+  return `${whole(count)} ${noun}${whole(count) === "1" ? "" : "s"}`;
+}

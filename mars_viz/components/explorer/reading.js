@@ -1,0 +1,92 @@
+// A reading: a run's rounds as they stand at one dial value. It is the one piece of state that all views show; whoever
+// swaps it shows other rounds. Touches no document.
+
+export class Reading {
+  /**
+   * Of recorded rounds, judged block by block wherever the dial stands; or, with `exact`, of rounds that are walked at
+   * the dial value `at` and its neighbours, beside those of the strict end (null if this is they).
+   */
+  constructor(run, exact = null) {
+    const decided = (dial) => decide(run, dial, emptyDecisions(run));
+    this.run = run;
+    this.exact = exact !== null;
+    this.recorded = decided(exact ? exact.at : run.dial ? run.dial.recorded : null);
+    this.strictRun = exact?.strict?.run ?? run;
+    this.strict = exact ? exact.strict?.recorded ?? this.recorded : decided(run.dial ? run.dial.strict : null);
+    this.now = emptyDecisions(run);
+    this.starts = new Int32Array(run.rounds + 1); // where each round begins in the text shown
+  }
+
+  /** Decide all at a dial value, and work out what the views say of it. */
+  turn(dial) {
+    const { run, now } = this;
+    this.dial = dial;
+    decide(run, dial, now);
+    this.parted = run.dial && !this.exact ? parting(run, now, this.recorded) : null;
+    this.local = run.dial && !this.exact ? decidedOtherwise(run, now, this.recorded) : false;
+    this.fromStrict = !run.dial ? null : this.exact ? textsPart(run, now, this.strictRun, this.strict) : parting(run, now, this.strict);
+    this.values = numbers(run, now, this.strict, this.strictRun);
+    this.counted = false;
+    this.differs = this.fromStrict && this.fromStrict.left >= 0 ? this.slotOf(this.fromStrict) : null;
+  }
+
+  /** The slot that wrote the token at an index of the text, which lies in this round. */
+  slotOf({ round, index }) {
+    this.count();
+    const { run, now } = this;
+    const wrote = (slot) => this.textIndex(slot) !== null;
+    return readingOrder(run, now, round).filter(wrote)[index - this.starts[round]] ?? null;
+  }
+
+  /** The dial value nearest to the one asked for; null for a rule without a dial. */
+  within(dial) {
+    const range = this.run.dial;
+    return range ? clamp(dial ?? range.recorded, range.low, range.high) : null;
+  }
+
+  /** The slot that a newcomer should look at first: a token that is only there because the rule is relaxed. */
+  remarkable() {
+    const { run, now } = this;
+    const first = (outcome) => now.outcome.indexOf(outcome);
+    const node = first(RELAXED) >= 0 ? first(RELAXED) : first(REJECTED);
+    if (node < 0) return run.rounds ? 0 : null;
+    let r = 0;
+    while (run.nodeAt[r + 1] <= node) r++;
+    return node + r;
+  }
+
+  count() {
+    if (this.counted) return;
+    for (let r = 0; r < this.run.rounds; r++) this.starts[r + 1] = this.starts[r] + this.now.length[r];
+    this.counted = true;
+  }
+
+  /** The index in the text shown of what a slot wrote, or null. */
+  textIndex(slot) {
+    this.count();
+    const { run, now } = this;
+    const r = roundOf(run, slot);
+    const node = nodeOf(run, slot);
+    if (node < 0) return now.emission[r] === NOTHING ? null : this.starts[r] + now.length[r] - 1;
+    if (now.outcome[node] !== MATCHED && now.outcome[node] !== RELAXED) return null;
+    return this.starts[r] + run.nodes.depth[node] - 1;
+  }
+
+  /** A slot in words, for who cannot see its looks. */
+  label(slot) {
+    const { run, now } = this;
+    const node = nodeOf(run, slot);
+    const r = roundOf(run, slot);
+    const index = this.textIndex(slot);
+    const row = node < 0 ? now.stop[r] : run.judge[node];
+    const outcome = NAMES[node < 0 ? now.emission[r] : now.outcome[node]];
+    const name = index === null ? "draft" : `token ${index + 1}`;
+    return `${name}, “${spoken(run.pieces.text[tokenOf(run, now, slot)])}”, ${outcome}, ratio ${short(run.rows.ratio[row])}`;
+  }
+
+  /** The target's probability of what a row emits. */
+  chance(row) {
+    const { rows } = this.run;
+    return this.dial !== null && this.dial < rows.breakpoint[row] ? rows.p_below[row] : rows.p_above[row];
+  }
+}

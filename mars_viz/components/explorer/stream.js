@@ -1,0 +1,254 @@
+// The text: tokens in rounds, each with the looks of its outcome. It shows one reading, which may be swapped.
+
+/** The tokens in rounds. Chunks are built when they come near, and touched only while they are near. */
+class Stream {
+  constructor({ pick, shade }) {
+    Object.assign(this, { pick, shade });
+    this.element = h("div", {
+      class: "stream", role: "listbox", tabindex: "0", "aria-label": "Tokens of the run; arrow keys move, up and down by rounds",
+      onclick: (e) => this.click(e),
+      onkeydown: (e) => this.key(e),
+      onscroll: () => this.reading?.parted && this.point(),
+    });
+    this.divider = h("span", { class: "divider", role: "presentation" }, "block-local from here: at this setting the text would go on otherwise");
+    this.jump = h("button", { class: "jump", type: "button", hidden: true, onclick: () => this.showParting() });
+    this.frame = h("div", { class: "frame" }, this.element, this.jump);
+    this.chunks = [];
+    this.observer = null;
+  }
+
+  /** Take on a reading, of another run or of another trajectory. */
+  show(reading) {
+    const { run } = reading;
+    Object.assign(this, { run, reading, shown: new Int32Array(2 * run.rounds).fill(-1), words: new Map(), selected: null, flagged: reading.differs });
+    this.element.classList.toggle("tall", reading.recorded.totals.tokens > 4 * ONE_CHUNK);
+    this.element.classList.toggle("code", looksLikeCode(run, reading.recorded));
+    this.roundElements = new Array(run.rounds);
+    this.slotElements = new Array(run.slots);
+    this.observer?.disconnect();
+    this.observer = new IntersectionObserver((entries) => this.seen(entries), { root: this.element, rootMargin: "120px 0px" });
+    this.chunks = chunked(run, reading.recorded).map((range) => this.emptyChunk(range));
+    const prompt = run.about.prompt;
+    this.prompt = prompt ? h("span", { class: "prompt", role: "presentation" }, prompt.length > 1200 ? `…${prompt.slice(-1200)}` : prompt) : null;
+    this.element.replaceChildren(...this.chunks.map((chunk) => chunk.element));
+    if (!run.rounds) this.element.replaceChildren(h("p", { class: "empty" }, "This run has no tokens. Choose another, or decode a prompt."));
+    this.element.scrollTop = 0;
+    this.chunks.slice(0, 4).forEach((chunk) => this.bring(chunk));
+    this.chunks.forEach((chunk) => this.observer.observe(chunk.element));
+  }
+
+  /** The text of another dial value, where the hand is: nothing scrolls. */
+  swap(reading, selected) {
+    const { scrollTop } = this.element;
+    this.show(reading);
+    this.element.scrollTop = scrollTop;
+    if (selected !== null) this.select(selected, false);
+  }
+
+  emptyChunk({ first, last }) {
+    const slots = this.run.slotAt[last + 1] - this.run.slotAt[first];
+    const element = h("div", { class: "chunk", role: "presentation" });
+    element.style.setProperty("--tall", `${Math.ceil(slots / 16) * 34 + 20}px`);
+    const chunk = { first, last, element, built: false, near: false, parted: undefined };
+    element.chunk = chunk;
+    return chunk;
+  }
+
+  seen(entries) {
+    for (const { target, isIntersecting } of entries) {
+      target.chunk.near = isIntersecting;
+      if (isIntersecting) this.bring(target.chunk);
+    }
+    this.name();
+  }
+
+  /** Make a chunk show where the reading stands. */
+  bring(chunk) {
+    if (!chunk.built) this.build(chunk);
+    chunk.near = true;
+    this.refresh(chunk);
+  }
+
+  build(chunk) {
+    chunk.built = true;
+    chunk.element.classList.add("built");
+    const built = document.createDocumentFragment();
+    if (chunk.first === 0 && this.prompt) built.append(this.prompt);
+    for (let r = chunk.first; r <= chunk.last; r++) {
+      const round = (this.roundElements[r] = h("span", { class: "r", role: "presentation", "data-round": `round ${r + 1}` }));
+      for (let slot = this.run.slotAt[r]; slot < this.run.slotAt[r + 1]; slot++) {
+        const token = (this.slotElements[slot] = h("span", { class: "t", role: "option", id: `slot-${slot}` }));
+        token.slot = slot;
+        if (slot < this.run.slotAt[r + 1] - 1) fill(token, this.run.pieces.text[this.run.nodes.token[slot - r]]);
+        round.append(token);
+      }
+      built.append(round);
+    }
+    chunk.element.append(built);
+    if (this.selected !== null) this.outline(this.selected, true);
+  }
+
+  /** After the dial moved: only what is near, and of that only rounds that are decided otherwise. */
+  update() {
+    for (const chunk of this.chunks) if (chunk.near && chunk.built) this.refresh(chunk);
+    if (!this.reading.parted) this.divider.remove();
+    this.flag();
+  }
+
+  /** Mark the first token that the strict rule would have written otherwise. */
+  flag() {
+    const { differs } = this.reading;
+    if (differs === this.flagged) return;
+    this.slotElements[this.flagged]?.classList.remove("differs");
+    this.slotElements[differs]?.classList.add("differs");
+    this.flagged = differs;
+  }
+
+  /** Where the shown text leaves the recorded one, into view. */
+  showParting() {
+    const { round } = this.reading.parted;
+    this.bring(this.chunks.find(({ last }) => last >= round));
+    const at = this.divider.getBoundingClientRect().top - this.element.getBoundingClientRect().top;
+    this.element.scrollTop += at - this.element.clientHeight / 2;
+  }
+
+  /** Offer the way to the parting while it is out of view. */
+  point() {
+    const { parted } = this.reading;
+    if (parted) say(this.jump, `parts from the recorded text at token ${whole(parted.index + 1)}`);
+    const box = this.element.getBoundingClientRect();
+    const at = this.divider.getBoundingClientRect();
+    const seen = this.divider.isConnected && at.top >= box.top && at.bottom <= box.bottom;
+    this.jump.hidden = !parted || seen;
+  }
+
+  refresh(chunk) {
+    const { run, shown, reading } = this;
+    for (let r = chunk.first; r <= chunk.last; r++) {
+      if (shown[2 * r] === reading.now.stop[r] && shown[2 * r + 1] === reading.now.emitted[r]) continue;
+      shown[2 * r] = reading.now.stop[r];
+      shown[2 * r + 1] = reading.now.emitted[r];
+      this.dress(r);
+    }
+    const parted = reading.parted ? reading.parted.round : run.rounds;
+    if (chunk.parted !== parted) this.fade(chunk, parted);
+  }
+
+  /** Everything after the round that parted is faded; the divider stands right after that round. */
+  fade(chunk, parted) {
+    chunk.element.classList.toggle("faded", chunk.first > parted);
+    const before = chunk.parted ?? this.run.rounds;
+    const inside = (r) => r >= chunk.first && r <= chunk.last;
+    if (inside(parted) || inside(before)) {
+      for (let r = chunk.first; r <= chunk.last; r++) {
+        this.roundElements[r].classList.toggle("faded", r > parted && inside(parted));
+      }
+    }
+    if (inside(parted)) {
+      this.roundElements[parted].after(this.divider);
+    } else if (this.divider.parentNode === chunk.element) this.divider.remove();
+    chunk.parted = parted;
+  }
+
+  /** Give the tokens of a round the looks of their outcomes, in reading order. */
+  dress(r) {
+    const { run, reading, slotElements } = this;
+    const last = run.slotAt[r + 1] - 1;
+    for (let slot = run.slotAt[r]; slot < last; slot++) {
+      this.look(slotElements[slot], slot, reading.now.outcome[slot - r]);
+    }
+    const token = slotElements[last];
+    if (token.piece !== reading.now.emitted[r]) {
+      token.piece = reading.now.emitted[r];
+      fill(token, run.pieces.text[token.piece]);
+    }
+    this.look(token, last, reading.now.emission[r]);
+    if (run.branched[r]) this.roundElements[r].append(...readingOrder(run, reading.now, r).map((slot) => slotElements[slot]));
+  }
+
+  look(token, slot, outcome) {
+    const special = this.run.pieces.special[tokenOf(this.run, this.reading.now, slot)] ? " special" : "";
+    const shade = this.shade(this.reading, slot);
+    const name = `t ${NAMES[outcome]}${token.kind}${special}${shade}${slot === this.selected ? " selected" : ""}${slot === this.flagged ? " differs" : ""}`;
+    if (token.className !== name) token.className = name;
+    token.hidden = outcome === NOTHING;
+  }
+
+  /** Another overlay: every built token looks otherwise. */
+  repaint() {
+    this.shown.fill(-1);
+    for (const chunk of this.chunks) if (chunk.near && chunk.built) this.refresh(chunk);
+  }
+
+  /** Accessible names, when the hand rests: they count tokens, so one change renames all that follow. */
+  name() {
+    for (const chunk of this.chunks) {
+      if (!chunk.near || !chunk.built) continue;
+      for (let r = chunk.first; r <= chunk.last; r++) {
+        for (let slot = this.run.slotAt[r]; slot < this.run.slotAt[r + 1]; slot++) {
+          const label = this.reading.label(slot);
+          if (this.words.get(slot) === label) continue;
+          this.words.set(slot, label);
+          this.slotElements[slot].setAttribute("aria-label", label);
+        }
+      }
+    }
+  }
+
+  select(slot, reveal) {
+    if (this.selected !== null) this.outline(this.selected, false);
+    this.selected = slot;
+    if (slot === null) return;
+    const chunk = this.chunks.find(({ last }) => slot < this.run.slotAt[last + 1]);
+    if (!chunk) return;
+    if (reveal) this.bring(chunk);
+    this.outline(slot, true);
+    if (reveal) this.reveal(this.slotElements[slot]);
+  }
+
+  outline(slot, on) {
+    const token = this.slotElements[slot];
+    if (!token) return;
+    token.classList.toggle("selected", on);
+    token.setAttribute("aria-selected", on);
+    if (on) this.element.setAttribute("aria-activedescendant", token.id);
+  }
+
+  /** Scroll the stream, never the page, as little as needed. */
+  reveal(token) {
+    const box = this.element.getBoundingClientRect();
+    const at = token.getBoundingClientRect();
+    if (at.top < box.top + 8) this.element.scrollTop += at.top - box.top - 40;
+    else if (at.bottom > box.bottom - 8) this.element.scrollTop += at.bottom - box.bottom + 40;
+  }
+
+  click(event) {
+    const token = event.target.closest(".t");
+    if (token && this.element.getRootNode().getSelection?.()?.type !== "Range") this.pick(token.slot, false);
+  }
+
+  key(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const next = this.neighbour(event.key);
+    if (next === undefined) return;
+    event.preventDefault();
+    this.pick(next, true);
+  }
+
+  neighbour(key) {
+    const { run, reading, selected } = this;
+    if (!run.rounds) return undefined;
+    const order = (r) => readingOrder(run, reading.now, r);
+    if (key === "Home") return order(0)[0];
+    if (key === "End") return order(run.rounds - 1).at(-1);
+    if (!["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown"].includes(key)) return undefined;
+    if (selected === null) return order(0)[0];
+    const r = roundOf(run, selected);
+    const here = order(r);
+    const at = here.indexOf(selected);
+    if (key === "ArrowRight") return at + 1 < here.length ? here[at + 1] : order(Math.min(r + 1, run.rounds - 1)).at(r + 1 < run.rounds ? 0 : -1);
+    if (key === "ArrowLeft") return at > 0 ? here[at - 1] : r > 0 ? order(r - 1).at(-1) : here[0];
+    const other = order(clamp(r + (key === "ArrowDown" ? 1 : -1), 0, run.rounds - 1));
+    return other[Math.min(Math.max(at, 0), other.length - 1)];
+  }
+}

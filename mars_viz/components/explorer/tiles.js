@@ -1,0 +1,64 @@
+// The numbers under the dial, and the tags that say what kind of number each group is.
+
+const TAGS = {
+  exact: "Exact: on the text that this very setting generates.",
+  "block-local": "Block-local: each block is judged on the prefix recorded at the run's own setting. From the first changed decision on, this setting would have reached other prefixes.",
+  measured: "Measured: wall clock of the recorded decoding, on this device.",
+};
+
+const TILES = [
+  { group: "run", name: "tokens", label: "tokens", tip: "Tokens that the blocks emit: kept drafts, corrections and bonuses, cut at the end of text or the length limit.", read: (n) => whole(n.tokens) },
+  { group: "run", name: "rounds", label: "rounds", tip: "Draft-verify cycles: one target pass each; the pass over the prompt is not counted.", read: (n) => whole(n.rounds) },
+  { group: "run", name: "tau", label: "τ", tip: "Acceptance length: τ = tokens / rounds.", read: (n) => short(n.tau) },
+  { group: "run", name: "acceptance", label: "acceptance", tip: "Acceptance rate: kept drafted tokens / drafted tokens.", read: (n) => percent(n.acceptance) },
+  { group: "run", name: "rolled_back", label: "rolled back", tip: "Drafted tokens that did not reach the text: drafted − kept.", read: (n) => whole(n.rolledBack) },
+  { group: "run", name: "saved_autoregressive", label: "passes saved vs autoregressive", tip: "Target passes saved against decoding one token a pass: tokens − rounds.", read: (n) => whole(n.savedAutoregressive) },
+  { group: "strict", name: "saved_strict", label: "passes saved vs strict", tip: "Target passes saved against the rule's strict end: tokens / τ(strict) − rounds; τ(strict) is that of the strict end's own text where the dial map is exact, else of the same blocks.", read: (n) => Math.abs(n.savedStrict) < 0.05 ? "0.0" : n.savedStrict.toFixed(1).replace("-", "−") },
+  { group: "clock", name: "speed", label: "tokens / s", tip: "Tokens of the recorded text / seconds of its decoding, prefill excluded." },
+  { group: "clock", name: "device", label: "device", tip: "Where the run was decoded." },
+];
+
+/** A tag; `mark` gives it its name. */
+function tag() {
+  return h("span", { class: "tag", tabindex: "0" });
+}
+
+function mark(element, name) {
+  if (element.dataset.tag === name) return;
+  element.dataset.tag = name;
+  element.dataset.tip = TAGS[name];
+  say(element, name);
+}
+
+class Tiles {
+  constructor() {
+    this.cells = {};
+    this.groups = {};
+    const groups = ["run", "strict", "clock"].map((group) => {
+      this.groups[group] = tag();
+      const tiles = TILES.filter((tile) => tile.group === group).map(({ name, label, tip }) => {
+        this.cells[name] = h("dd", { "data-number": name });
+        return h("div", { class: `tile ${name}`, "data-tip": tip, tabindex: "0" }, h("dt", {}, label), this.cells[name]);
+      });
+      return h("div", { class: "group" }, this.groups[group], h("dl", {}, ...tiles));
+    });
+    this.element = h("div", { class: "numbers" }, ...groups);
+  }
+
+  /** What was measured while the run was decoded, and stays whatever the dial says. */
+  open({ run, recorded }) {
+    const { seconds, device, dtype, target, drafter } = run.about;
+    say(this.cells.speed, seconds > 0 ? short(recorded.totals.tokens / seconds) : "–");
+    say(this.cells.device, device || "unknown");
+    const models = target && drafter ? `: target ${target}, drafter ${drafter}` : "";
+    this.cells.device.parentElement.dataset.tip = `Decoded on ${[device || "an unknown device", dtype].filter(Boolean).join(", ")}${models}.`;
+  }
+
+  /** What follows from the dial. */
+  show({ values, local, exact }) {
+    mark(this.groups.run, local ? "block-local" : "exact");
+    mark(this.groups.strict, exact ? "exact" : "block-local");
+    mark(this.groups.clock, "measured");
+    for (const { name, read: text } of TILES) if (text) say(this.cells[name], text(values));
+  }
+}

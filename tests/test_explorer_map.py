@@ -1,0 +1,148 @@
+"""A run with its dial map in the browser: wherever the dial stands, the text is the one that it really generates."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import subprocess
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from mars_viz.components.explorer.payload import pool_of, run_payload
+from mars_viz.components.explorer.script import script
+from mars_viz.dialmap import Budget
+from mars_viz.errors import BadInput
+from mars_viz.mapped import mapped
+from mars_viz.run import Run
+from tests.factories import toy_map, toy_run
+
+HARNESS = """
+import { readFileSync } from "node:fs";
+import * as explorer from "./explorer.mjs";
+const { payload, dials } = JSON.parse(readFileSync(0, "utf8"));
+const trajectories = new explorer.Trajectories(explorer.readRun(payload));
+console.log(JSON.stringify({
+  strip: trajectories.strip(),
+  at: dials.map((dial) => {
+    const reading = trajectories.at(dial);
+    reading.turn(dial);
+    const { run, now } = reading;
+    const text = [];
+    for (let r = 0; r < run.rounds; r++) {
+      for (let i = 0; i < now.length[r]; i++) text.push(run.pieces.ids[now.tokens[run.slotAt[r] + i]]);
+    }
+    const inPool = reading.differs === null ? null : explorer.carried(reading.differs, run, trajectories.pool);
+    return {
+      text, rounds: run.rounds, exact: reading.exact, values: reading.values, fromStrict: reading.fromStrict,
+      differs: reading.differs === null ? null : reading.textIndex(reading.differs),
+      back: inPool === null ? null : explorer.carried(inPool, trajectories.pool, run) === reading.differs,
+      outcome: Array.from(now.outcome),
+    };
+  }),
+}));
+"""
+
+
+def mapped_run(
+    rule: str = "mars",
+    temperature: float = 0.0,
+    gamma: int = 4,
+    seed: int = 1,
+    budget: Budget | None = None,
+    **more: float,
+) -> Run:
+    run = toy_run(rule=rule, temperature=temperature, gamma=gamma, seed=seed, **more)
+    made, _ = toy_map(replace(run.settings, dial=None), 0.3, 1.0, tuple(range(1, gamma + 1)), budget)
+    return mapped(run, made)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    """Runs the script in node: (run, γ, dials) -> the strip, and what each dial value shows."""
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("needs node; the page's own test drags the dial in Chromium")
+    folder = tmp_path_factory.mktemp("script")
+    (folder / "explorer.mjs").write_text(script(), encoding="utf-8")
+    (folder / "harness.mjs").write_text(HARNESS, encoding="utf-8")
+
+    def run_script(run: Run, gamma: int | None, dials: list[float]) -> dict:
+        sent = json.dumps({"payload": run_payload(run, gamma), "dials": dials})
+        done = subprocess.run(
+            [node, str(folder / "harness.mjs")], input=sent, capture_output=True, text=True, check=False, timeout=120
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return run_script
+
+
+@pytest.mark.parametrize("gamma", [4, 1, 3])
+@pytest.mark.parametrize(("rule", "temperature"), [("mars", 0.0), ("mars-sampling", 0.8), ("mars-code", 0.8)])
+def test_every_dial_value_shows_the_text_it_generates(browser, rule, temperature, gamma):
+    run = mapped_run(rule, temperature)
+    made = run.dial_map
+    edges = [segment.low for segment in made.segments_for(gamma)]
+    dials = [*np.linspace(0.3, 1.0, 15).tolist(), *edges, *(math.nextafter(edge, 2) for edge in edges)]
+    found = browser(run, gamma, dials)
+    strict = made.at(1.0, gamma)
+    for dial, shown in zip(dials, found["at"], strict=True):
+        expected = made.at(dial, gamma)
+        assert shown["exact"]
+        assert tuple(shown["text"]) == expected.token_ids
+        assert shown["rounds"] == len(expected.rounds)
+        assert shown["values"]["rolledBack"] == sum(round_.rolled_back for round_ in expected.rounds)
+        pairs = zip(expected.token_ids, strict.token_ids, strict=False)
+        first = next((i for i, (ours, theirs) in enumerate(pairs) if ours != theirs), None)
+        if first is not None:
+            assert shown["fromStrict"]["index"] == shown["differs"] == first
+            assert shown["back"]
+        saved = len(expected.token_ids) / strict.tau - len(expected.rounds)
+        assert shown["values"]["savedStrict"] == pytest.approx(saved)
+    segments = made.segments_for(gamma)
+    assert [(part["low"], part["high"], part["rounds"]) for part in found["strip"]] == [
+        (segment.low, segment.high, len(segment.rounds)) for segment in segments
+    ]
+    assert [part["tau"] for part in found["strip"]] == pytest.approx([segment.tau for segment in segments])
+
+
+def test_outside_the_map_the_recorded_text_is_judged_block_by_block(browser):
+    run = mapped_run(dial=0.9)
+    plain = replace(run, dial_map=None)
+    dials = [0.0, 0.1, 0.29]
+    for ours, theirs in zip(browser(run, None, dials)["at"], browser(plain, None, dials)["at"], strict=True):
+        assert not ours["exact"]
+        assert ours["rounds"] == theirs["rounds"] == len(run.rounds)
+        assert ours["outcome"] == theirs["outcome"]
+
+
+def test_a_map_cut_short_is_exact_where_it_is_complete(browser):
+    run = mapped_run(gamma=2, budget=Budget(branches=2, passes=24), max_new_tokens=40)
+    made = run.dial_map
+    complete = made.exact_ranges(2)
+    assert complete and not made.complete
+    dials = np.linspace(0.3, 1.0, 40).tolist()
+    for dial, shown in zip(dials, browser(run, 2, dials)["at"], strict=True):
+        assert shown["exact"] == made.segment(dial, 2).complete
+        if shown["exact"]:
+            assert tuple(shown["text"]) == made.at(dial, 2).token_ids
+
+
+def test_the_recorded_rounds_come_first_so_that_links_to_tokens_hold():
+    run = mapped_run("mars-sampling", 0.8)
+    pool = pool_of(run)
+    assert pool.rounds[: len(run.rounds)] == run.rounds
+    assert pool.recorded == tuple(range(len(run.rounds)))
+    assert len({id(round_.speculation) for round_ in pool.rounds}) == len(pool.rounds)
+    own = next(path for path, s in zip(pool.paths, pool.segments, strict=True) if s.low <= run.settings.dial < s.high)
+    assert own == pool.recorded
+
+
+def test_a_block_length_that_nobody_mapped_is_refused():
+    with pytest.raises(BadInput, match="no dial map"):
+        run_payload(toy_run(rule="mars"), 2)
+    with pytest.raises(BadInput, match="γ = 9 is not on the map"):
+        run_payload(mapped_run(), 9)
