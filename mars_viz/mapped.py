@@ -27,6 +27,16 @@ def mapped(run: Run, dial_map: DialMap) -> Run:
     return replace(run, dial_map=replace(dial_map, frame=run.without_rounds, answers=answers))
 
 
+def shown(run: Run, dial: float | None, gamma: int) -> tuple[Run, float | None]:
+    """The run that this setting really makes, where the map knows it to its end, else the recorded one to be judged."""
+    made = run.dial_map
+    if made is None or dial is None or not made.span.low <= dial <= made.span.high or gamma not in made.span.gammas:
+        return run, dial
+    if not made.segment(dial, gamma).complete:
+        return run, dial
+    return made.at(dial, gamma), dial
+
+
 def _looked_at(dial_map: DialMap) -> dict[Prefix, Answer]:
     """The map's answers, each as short as the longest block that a walk looks at there."""
     lengths: dict[Prefix, int] = {}

@@ -8,9 +8,12 @@ from dataclasses import replace
 import streamlit as st
 
 from mars_viz import figures
+from mars_viz.analysis.map_grid import map_grid
 from mars_viz.analysis.positions import positions
 from mars_viz.components.explorer import explorer
 from mars_viz.errors import BadInput
+from mars_viz.figures.heat_map import QUANTITIES, heat_map
+from mars_viz.mapped import shown
 from mars_viz.run import Run
 from mars_viz.runfiles import MAX_ZIP, write_zip
 from mars_viz.ui import decode_form, library, links, live, theme
@@ -119,8 +122,11 @@ def filling(session: Session) -> None:
 @st.fragment
 def look(session: Session, run: Run) -> None:
     """The run itself and the figures that follow its dial."""
+    gamma = block_length(session, run)
     view = session.view
-    state = explorer(run, dial=view.dial, overlay=view.overlay, selected=view.selected, key=f"explorer-{view.run}")
+    state = explorer(
+        run, dial=view.dial, overlay=view.overlay, selected=view.selected, key=f"explorer-{view.run}", gamma=gamma
+    )
     moved = None if state.dial == run.settings.dial else state.dial
     session.view = replace(view, dial=moved, overlay=state.overlay, selected=state.selected)
     link = links.to_parameters(session.view)
@@ -132,12 +138,30 @@ def look(session: Session, run: Run) -> None:
     folded = st.expander("Figures", expanded=True, key="figures", on_change="rerun")
     if folded.open:
         with folded:
-            draw(run, state.dial)
+            draw(run, state.dial, gamma or run.settings.gamma)
 
 
-def draw(run: Run, dial: float | None) -> None:
-    """The four figures at this dial value, as many on a row as fit."""
-    at, colours = positions(run, dial), theme.figure_theme()
+def block_length(session: Session, run: Run) -> int | None:
+    """The second dial: γ, where the run carries a map of several. None for the run's own."""
+    own, made = run.settings.gamma, run.dial_map
+    if made is None or len(made.span.gammas) < 2:
+        return None
+    st.session_state["gamma-dial"] = session.view.gamma or own
+    chosen = st.segmented_control(
+        "γ, tokens drafted per block",
+        made.span.gammas,
+        key="gamma-dial",
+        required=True,
+        help=f"The run was decoded with γ = {own}; the others are exact too, from the same speculations.",
+    )
+    gamma = None if chosen in (None, own) else int(chosen)
+    session.view = replace(session.view, gamma=gamma)
+    return gamma
+
+
+def draw(run: Run, dial: float | None, gamma: int) -> None:
+    """The figures at this dial value, as many on a row as fit, and the map of all settings."""
+    at, colours = positions(*shown(run, dial, gamma)), theme.figure_theme()
     st.caption(theme.basis_words(at.basis))
     with st.grid(4, min_column_width=NARROWEST, key="figure-row"):
         for make in (figures.ratio_histogram, figures.two_logits, figures.round_bars, figures.savings):
@@ -149,6 +173,20 @@ def draw(run: Run, dial: float | None) -> None:
                 config={"displayModeBar": False},
                 alt=figures.spoken_title(figure),
             )
+
+    if run.dial_map is not None:
+        quantity = st.segmented_control(
+            "All settings by",
+            QUANTITIES,
+            default=QUANTITIES[0],
+            format_func=lambda q: q.label,
+            key="quantity",
+            required=True,
+        )
+        figure = heat_map(map_grid(run.dial_map), run, quantity or QUANTITIES[0], colours, dial=dial, gamma=gamma)
+        st.plotly_chart(
+            figure, theme=None, key="heat-map", config={"displayModeBar": False}, alt=figures.spoken_title(figure)
+        )
 
 
 page()

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from factories import toy_map
 
 from mars_viz import figures
-from mars_viz.analysis.map_grid import map_grid
+from mars_viz.analysis.map_grid import map_grid, modelled_speed_up
 from mars_viz.dialmap import Budget
-from mars_viz.figures.heat_map import PASSES, TAU, Quantity, heat_map
-from mars_viz.run import Settings
+from mars_viz.figures.heat_map import QUANTITIES, Quantity, heat_map
+from mars_viz.records import Timing
+from mars_viz.run import Run, Settings
 
 SETTINGS = Settings(rule="mars", gamma=4, max_new_tokens=30)
 
@@ -19,7 +22,7 @@ def test_every_cell_is_what_its_setting_comes_to() -> None:
     made, _ = toy_map(SETTINGS, 0.5, 1.0, gammas=(1, 2, 4), model_seed=1)
     grid = map_grid(made)
     assert grid.edges[0] == 0.5
-    assert grid.edges[-1] == 1.0
+    assert grid.edges[-1] == pytest.approx(1.0)
     assert grid.tokens.shape == grid.rounds.shape == (3, len(grid.edges) - 1)
     for column in range(len(grid.edges) - 1):
         for row, gamma in enumerate(grid.gammas):
@@ -40,20 +43,40 @@ def test_the_best_cell_is_the_strictest_of_the_best() -> None:
     assert grid.best(np.full_like(grid.tau, np.nan)) is None
 
 
+def timed(run: Run) -> Run:
+    """Every round takes 1 s of drafting a token and 4 s beside that."""
+    rounds = (replace(r, timing=Timing(draft=len(r.speculation), total=len(r.speculation) + 4.0)) for r in run.rounds)
+    return replace(run, rounds=tuple(rounds))
+
+
+def test_the_modelled_speed_up_follows_from_the_costs_of_a_round() -> None:
+    made = toy_map(SETTINGS, 0.5, 1.0, gammas=(1, 2, 4), model_seed=1)[0]
+    grid, run = map_grid(made), timed(made.at(0.9))
+    found = modelled_speed_up(grid, run)
+    assert found[2, -1] == 1.0
+    loose, strict = made.at(0.5, 1), made.at(1.0, 4)
+    ours, theirs = len(loose.token_ids) / (len(loose.rounds) * 5), len(strict.token_ids) / (len(strict.rounds) * 8)
+    assert found[0, 0] == pytest.approx(ours / theirs)
+    assert np.isnan(modelled_speed_up(grid, made.at(0.9))).all()  # nothing was timed
+
+
 def test_cells_of_a_map_cut_short_are_empty() -> None:
     made, _ = toy_map(SETTINGS, 0.0, 1.0, budget=Budget(branches=1, passes=12))
     grid = map_grid(made)
     assert np.isnan(grid.tau[:, 0]).all()
     assert np.isfinite(grid.tau[:, -1]).all()
     nothing, _ = toy_map(SETTINGS, 0.0, 1.0, budget=Budget(passes=0))
-    assert "No setting" in figures.spoken_title(heat_map(map_grid(nothing), TAU, figures.LIGHT))
+    assert "No setting" in figures.spoken_title(
+        heat_map(map_grid(nothing), nothing.frame, QUANTITIES[0], figures.LIGHT)
+    )
 
 
-@pytest.mark.parametrize("quantity", [TAU, PASSES], ids=lambda q: q.name)
+@pytest.mark.parametrize("quantity", QUANTITIES, ids=lambda q: q.name)
 def test_the_title_names_the_best_setting_and_the_star_stands_on_it(quantity: Quantity) -> None:
-    grid = map_grid(toy_map(SETTINGS, 0.5, 1.0, gammas=(1, 2, 4), model_seed=1)[0])
-    figure = heat_map(grid, quantity, figures.DARK, dial=0.9, gamma=4)
-    best = grid.best(quantity.read(grid), least=quantity.least_is_best)
+    made = toy_map(SETTINGS, 0.5, 1.0, gammas=(1, 2, 4), model_seed=1)[0]
+    grid, run = map_grid(made), timed(made.at(0.9))
+    figure = heat_map(grid, run, quantity, figures.DARK, dial=0.9, gamma=4)
+    best = grid.best(quantity.read(grid, run), least=quantity.least_is_best)
     assert best is not None
     assert f"γ = {grid.gammas[best[0]]}" in figures.spoken_title(figure)
     star = next(trace for trace in figure.data if trace.name == "best")

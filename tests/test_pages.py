@@ -314,7 +314,14 @@ def test_at_most_one_primary_button(folder):
 
 
 @pytest.mark.parametrize(
-    "view", [View("a"), View("a", 0.9), View("x y&z=1", 0.8875, "entropy", 12), View("a", None, "outcome", 0)]
+    "view",
+    [
+        View("a"),
+        View("a", 0.9),
+        View("x y&z=1", 0.8875, "entropy", 12),
+        View("a", None, "outcome", 0),
+        View("a", gamma=3),
+    ],
 )
 def test_a_view_survives_its_link(view):
     assert links.from_parameters(links.to_parameters(view)) == links.Opened(view)

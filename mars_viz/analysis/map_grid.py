@@ -13,6 +13,7 @@ import numpy as np
 
 from mars_viz.analysis.steps import Steps, stacked
 from mars_viz.dialmap import DialMap, Segment
+from mars_viz.run import Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,23 @@ class MapGrid:
         return int(rows[choice]), int(columns[choice])
 
 
+def modelled_speed_up(grid: MapGrid, run: Run) -> np.ndarray:
+    """float64 [G, S]; tokens per second over those of the strict end at the run's own γ, modelled from its timings.
+
+    A round of γ tokens takes γ times the median drafting time of a token, and once what the median round spends beside
+    drafting. NaN without timings, and where the map does not hold the strict end at that γ.
+    """
+    rounds = [round_ for round_ in run.rounds if round_.timing.total > 0]
+    if not rounds or run.settings.gamma not in grid.gammas:
+        return np.full_like(grid.tokens, np.nan)
+    drafting = float(np.median([round_.timing.draft / len(round_.speculation) for round_ in rounds]))
+    beside = float(np.median([round_.timing.total - round_.timing.draft for round_ in rounds]))
+    seconds = grid.rounds * (np.array(grid.gammas)[:, None] * drafting + beside)
+    speed = grid.tokens / seconds
+    strict = speed[grid.gammas.index(run.settings.gamma), -1 if grid.strict_is_high else 0]
+    return np.asarray(speed / strict)
+
+
 def map_grid(made: DialMap) -> MapGrid:
     """What the map says of every block length and dial value."""
     dial = made.rule.dial
@@ -60,4 +78,5 @@ def map_grid(made: DialMap) -> MapGrid:
 def along_dial(segments: Sequence[Segment], read: Callable[[Segment], float]) -> Steps:
     """A number of each segment as a step function of the dial; NaN where the map was cut short."""
     values = [float(read(segment)) if segment.complete else math.nan for segment in segments]
-    return Steps(np.array([*(segment.low for segment in segments), segments[-1].high]), np.array(values))
+    end = math.nextafter(segments[-1].high, math.inf)  # the last segment may be the strict end alone
+    return Steps(np.array([*(segment.low for segment in segments), end]), np.array(values))

@@ -8,18 +8,21 @@ from dataclasses import dataclass
 import numpy as np
 import plotly.graph_objects as go
 
-from mars_viz.analysis.map_grid import MapGrid
+from mars_viz.analysis.map_grid import MapGrid, modelled_speed_up
 from mars_viz.figures.style import Theme, add_dial_line, blank, say_empty
 from mars_viz.figures.words import number, setting
+from mars_viz.run import Run
 
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
     """Something to compare settings by."""
 
+    label: str
+    """On the control that chooses it."""
     name: str
-    """In words, with its unit: 'tokens per round (τ)'."""
-    read: Callable[[MapGrid], np.ndarray]
+    """In words, as in 'Most tokens per round (τ)'."""
+    read: Callable[[MapGrid, Run], np.ndarray]
     """float64 [G, S]; its value in every cell."""
     least_is_best: bool
     """True where less is better."""
@@ -27,15 +30,18 @@ class Quantity:
     """'exact' or 'modelled'."""
 
 
-TAU = Quantity("tokens per round (τ)", lambda grid: grid.tau, least_is_best=False, basis="exact")
-PASSES = Quantity("target passes", lambda grid: grid.rounds, least_is_best=True, basis="exact")
+QUANTITIES = (
+    Quantity("τ", "tokens per round (τ)", lambda grid, run: grid.tau, least_is_best=False, basis="exact"),
+    Quantity("target passes", "target passes", lambda grid, run: grid.rounds, least_is_best=True, basis="exact"),
+    Quantity("speed-up", "speed-up over strict", modelled_speed_up, least_is_best=False, basis="modelled"),
+)
 
 
 def heat_map(
-    grid: MapGrid, quantity: Quantity, theme: Theme, *, dial: float | None = None, gamma: int | None = None
+    grid: MapGrid, run: Run, quantity: Quantity, theme: Theme, *, dial: float | None = None, gamma: int | None = None
 ) -> go.Figure:
     """γ upwards, the dial to the right, the quantity as colour; the page's own setting as a line and a ring."""
-    values = quantity.read(grid)  # [G, S]
+    values = quantity.read(grid, run)  # [G, S]
     best = grid.best(values, least=quantity.least_is_best)
     figure = blank(_title(grid, quantity, values, best), theme, f"{grid.symbol}", "γ, tokens per block")
     if best is None:
@@ -83,6 +89,6 @@ def _title(grid: MapGrid, quantity: Quantity, values: np.ndarray, best: tuple[in
     if best is None:
         return "No setting is known to the end of its text yet"
     low, high = grid.edges[best[1]], grid.edges[best[1] + 1]
-    at = f"γ = {grid.gammas[best[0]]} and {setting(grid.symbol, float(low))} to {high:.2f}"
+    at = f"γ = {grid.gammas[best[0]]} and {setting(grid.symbol, float(low))} to {high:.3f}"
     words = "Fewest" if quantity.least_is_best else "Most"
     return f"{words} {quantity.name} at {at}: {number(values[best])} ({quantity.basis})"

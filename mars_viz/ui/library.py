@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -56,7 +56,7 @@ class Shelf:
         readable = (run_id for run_id, entry in self.recorded.items() if entry.error is None)
         first = next(readable, next(iter(self.labels), ""))
         if not view.run:
-            return View(first, view.dial, view.overlay, view.selected), ""
+            return replace(view, run=first), ""
         if view.run.startswith(("live-", "upload-")):
             lost = "The link's run was made in another browser tab and is not shared; ask for its zip and open that."
         else:

@@ -25,6 +25,8 @@ class View:
     """One of `OVERLAYS`."""
     selected: int | None = None
     """The selected token; None for none."""
+    gamma: int | None = None
+    """Tokens per block, on a run with a dial map; None for the run's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,7 @@ def to_parameters(view: View) -> dict[str, str]:
     written = {"run": view.run, "dial": "" if view.dial is None else f"{view.dial:.10g}"}
     written["overlay"] = "" if view.overlay == OVERLAYS[0] else view.overlay
     written["selected"] = "" if view.selected is None else str(view.selected)
+    written["gamma"] = "" if view.gamma is None else str(view.gamma)
     return {name: text for name, text in written.items() if text}
 
 
@@ -57,7 +60,11 @@ def from_parameters(parameters: Mapping[str, str]) -> Opened:
     if overlay and overlay not in OVERLAYS:
         complaints.append(f"There is no overlay “{_short(overlay)}”; choose one of {', '.join(OVERLAYS)}.")
         overlay = ""
+    gamma = parameters.get("gamma", "")
+    if gamma and not _index(gamma):
+        complaints.append(f"The link's γ “{_short(gamma)}” is no whole number, so the run's own is shown.")
     view = View(
+        gamma=int(gamma) if _index(gamma) else None,
         run=parameters.get("run", ""),
         dial=value,
         overlay=overlay or OVERLAYS[0],
@@ -80,11 +87,15 @@ def fitted(view: View, run: Run) -> Opened:
             "so the dial stands where the run was made."
         )
         dial = None
+    gamma = view.gamma if view.gamma != run.settings.gamma else None
+    if gamma is not None and (run.dial_map is None or gamma not in run.dial_map.span.gammas):
+        complaints.append(f"The link asks for γ = {gamma}, which nobody has mapped for this run; its own is shown.")
+        gamma = None
     slots = sum(len(round_.speculation) + 1 for round_ in run.rounds)
-    if selected is not None and selected >= slots:
+    if selected is not None and selected >= slots and run.dial_map is None:
         complaints.append(f"The link selects token {selected}, but this run has only {slots}.")
         selected = None
-    return Opened(View(view.run, dial, view.overlay, selected), tuple(complaints))
+    return Opened(View(view.run, dial, view.overlay, selected, gamma), tuple(complaints))
 
 
 def _number(text: str) -> float | None:

@@ -48,6 +48,7 @@ class _Memory:
     """What one element was last sent, and where it last stood."""
 
     run: Run
+    gamma: int | None
     payload: Payload
     asked: _Position
     """What the page last asked for."""
@@ -67,15 +68,17 @@ class _Memory:
         self.turn += 1
 
 
-def explorer(run: Run, *, dial: float | None, overlay: str, selected: int | None, key: str) -> ExplorerState:
-    """Show the run and return what the reader has set; `dial` None stands for the run's own.
+def explorer(
+    run: Run, *, dial: float | None, overlay: str, selected: int | None, key: str, gamma: int | None = None
+) -> ExplorerState:
+    """Show the run and return what the reader has set; `dial` and `gamma` None stand for the run's own.
 
     The arguments are where things stand at first, and again whenever they change from one call to the next; in between
     the reader's hand decides. Feed the returned state back, or leave the arguments as they are.
     """
     dial = run.settings.dial if dial is None else dial
     asked = _Position(dial, overlay, selected)
-    memory = _remembered(run, asked, key)
+    memory = _remembered(run, gamma, asked, key)
     reported = _reported(st.session_state.get(key), memory.revision)
     if asked not in (memory.asked, memory.stands, reported):  # the page may be one report behind
         memory.tell(asked)
@@ -96,16 +99,16 @@ def explorer(run: Run, *, dial: float | None, overlay: str, selected: int | None
     return ExplorerState(stands.dial, stands.overlay, stands.selected, decode)
 
 
-def _remembered(run: Run, asked: _Position, key: str) -> _Memory:
+def _remembered(run: Run, gamma: int | None, asked: _Position, key: str) -> _Memory:
     name = f"{key}.memory"
     memory: _Memory | None = st.session_state.get(name)
-    if memory is None or memory.run is not run:
-        payload = run_payload(run)
+    if memory is None or memory.run is not run or memory.gamma != gamma:
+        payload = run_payload(run, gamma)
         if memory is not None and memory.payload["id"] == payload["id"]:
-            memory.run = run
+            memory.run, memory.gamma = run, gamma
         else:
             turn = 0 if memory is None else memory.turn + 1
-            memory = _Memory(run, payload, asked, asked, asked, turn)
+            memory = _Memory(run, gamma, payload, asked, asked, asked, turn)
         st.session_state[name] = memory
     return memory
 

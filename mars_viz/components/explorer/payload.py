@@ -2,8 +2,8 @@
 
 Knows records and rules; knows no Streamlit and no HTML. The browser gets verdicts as breakpoints and never a rule: it
 compares the dial with the breakpoints, walks down the kept nodes as `rules.settle` does, cuts each block as
-`analysis.metrics.judged_rounds` does (a kept end of text cuts its own block, the length limit the rounds of a map and the
-last recorded one), and names outcomes as `records.Round.outcomes` does.
+`analysis.metrics.judged_rounds` does (a kept end of text cuts its own block, the length limit the rounds of a map and
+the last recorded one), and names outcomes as `records.Round.outcomes` does.
 
 The payload holds a pool of rounds and, as indices into it, paths: the recorded one, and where the run carries a dial
 map one for each of its segments. The recorded path's rounds come first, in order.
@@ -103,7 +103,8 @@ def pool_of(run: Run, gamma: int | None = None) -> Pool:
     indices: dict[int, int] = {}
     paths = []
     for segment in segments:
-        path, on_own = [], True
+        path: list[int] = []
+        on_own = True
         for round_ in segment.rounds:
             place = places.get(round_.speculation.start) if on_own else None
             if place is not None and place == len(path):
