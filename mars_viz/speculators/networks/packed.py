@@ -7,6 +7,7 @@ would take another kernel) and keys are padded to a multiple of `TILE`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -48,7 +49,7 @@ class Weights:
     groups: int
     """G."""
     epsilon: float
-    """Of the norms."""
+    """Of the norms, times E."""
     embedding: Tensor
     """float32 [V, E]."""
     layers: tuple[Layer, ...]
@@ -79,16 +80,17 @@ def fits(model: PreTrainedModel) -> bool:
 def pack(model: LlamaForCausalLM, vocabulary_size: int) -> Weights:
     """Copy the weights into the layout that `PackedLlama` multiplies fastest."""
     config, body = model.config, model.model
+    width = int(config.hidden_size)
     size = int(body.layers[0].self_attn.head_dim)
     places = _tiles(int(config.max_position_embeddings) + 1)
     cosine, sine = body.rotary_emb(body.embed_tokens.weight, torch.arange(places).unsqueeze(0))
     return Weights(
         heads=int(config.num_attention_heads),
         groups=int(config.num_key_value_heads),
-        epsilon=float(config.rms_norm_eps),
+        epsilon=float(config.rms_norm_eps) * width,
         embedding=body.embed_tokens.weight,
         layers=tuple(_packed(layer, size) for layer in body.layers),
-        head=_columns(model.lm_head.weight[:vocabulary_size] * body.norm.weight),
+        head=_columns(model.lm_head.weight[:vocabulary_size] * body.norm.weight * math.sqrt(width)),
         turns=torch.complex(cosine[0, :, : size // 2], sine[0, :, : size // 2]).unsqueeze(1),
         causal=torch.full((places, places), -torch.inf).triu_(1),
     )
@@ -98,12 +100,13 @@ def _packed(layer: LlamaDecoderLayer, size: int) -> Layer:
     attention, mlp = layer.self_attn, layer.mlp
     order = torch.arange(size).view(2, -1).T.flatten()  # entries i and i + D/2, which turn together, become neighbours
     paired = [m.weight.view(-1, size, m.in_features)[:, order] for m in (attention.q_proj, attention.k_proj)]
+    scale = math.sqrt(attention.q_proj.in_features)
     qkv = torch.cat([*(w.flatten(0, 1) for w in paired), attention.v_proj.weight])
     gate_up = torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight])
     return Layer(
-        qkv=_columns(qkv * layer.input_layernorm.weight),
+        qkv=_columns(qkv * layer.input_layernorm.weight * scale),
         attention_out=_columns(attention.o_proj.weight),
-        gate_up=_columns(gate_up * layer.post_attention_layernorm.weight),
+        gate_up=_columns(gate_up * layer.post_attention_layernorm.weight * scale),
         down=_columns(mlp.down_proj.weight),
     )
 
@@ -195,9 +198,8 @@ class PackedLlama:
         return Window(turns, mask, (torch.arange(slot, slot + b, device=self.device).unsqueeze(1), positions))
 
     def _normed(self, x: Tensor) -> Tensor:
-        """x over its root mean square; the weight is in the matrix that follows."""
-        squares = torch.linalg.vecdot(x, x).div_(x.shape[-1]).add_(self._weights.epsilon)
-        return x * squares.rsqrt_().unsqueeze(-1)
+        """x over its length; √E and the norm's weight are in the matrix that follows."""
+        return x * torch.linalg.vecdot(x, x).add_(self._weights.epsilon).rsqrt_().unsqueeze(-1)
 
     def _reserve(self, rows: int, places: int) -> None:
         """Make the cache hold that many rows and places; it grows by doubling."""
