@@ -175,15 +175,11 @@ def draw(run: Run, dial: float | None, gamma: int) -> None:
             )
 
     if run.dial_map is not None:
-        quantity = st.segmented_control(
-            "All settings by",
-            QUANTITIES,
-            default=QUANTITIES[0],
-            format_func=lambda q: q.label,
-            key="quantity",
-            required=True,
+        choices = {quantity.label: quantity for quantity in QUANTITIES}
+        chosen = st.segmented_control(
+            "All settings by", list(choices), default=next(iter(choices)), key="quantity", required=True
         )
-        figure = heat_map(map_grid(run.dial_map), run, quantity or QUANTITIES[0], colours, dial=dial, gamma=gamma)
+        figure = heat_map(map_grid(run.dial_map), run, choices[chosen], colours, dial=dial, gamma=gamma)
         st.plotly_chart(
             figure, theme=None, key="heat-map", config={"displayModeBar": False}, alt=figures.spoken_title(figure)
         )

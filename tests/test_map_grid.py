@@ -45,7 +45,7 @@ def test_the_best_cell_is_the_strictest_of_the_best() -> None:
 
 def timed(run: Run) -> Run:
     """Every round takes 1 s of drafting a token and 4 s beside that."""
-    rounds = (replace(r, timing=Timing(draft=len(r.speculation), total=len(r.speculation) + 4.0)) for r in run.rounds)
+    rounds = (replace(r, timing=Timing(draft=len(r.speculation), verify=3.0, evidence=1.0)) for r in run.rounds)
     return replace(run, rounds=tuple(rounds))
 
 

@@ -52,14 +52,14 @@ class MapGrid:
 def modelled_speed_up(grid: MapGrid, run: Run) -> np.ndarray:
     """float64 [G, S]; tokens per second over those of the strict end at the run's own γ, modelled from its timings.
 
-    A round of γ tokens takes γ times the median drafting time of a token, and once what the median round spends beside
-    drafting. NaN without timings, and where the map does not hold the strict end at that γ.
+    A round of γ tokens takes γ times the median drafting time of a token, and once the median round's verification and
+    evidence. NaN without timings, and where the map does not hold the strict end at that γ.
     """
-    rounds = [round_ for round_ in run.rounds if round_.timing.total > 0]
+    rounds = [round_ for round_ in run.rounds if round_.timing.draft > 0]
     if not rounds or run.settings.gamma not in grid.gammas:
         return np.full_like(grid.tokens, np.nan)
     drafting = float(np.median([round_.timing.draft / len(round_.speculation) for round_ in rounds]))
-    beside = float(np.median([round_.timing.total - round_.timing.draft for round_ in rounds]))
+    beside = float(np.median([round_.timing.verify + round_.timing.evidence for round_ in rounds]))
     seconds = grid.rounds * (np.array(grid.gammas)[:, None] * drafting + beside)
     speed = grid.tokens / seconds
     strict = speed[grid.gammas.index(run.settings.gamma), -1 if grid.strict_is_high else 0]
