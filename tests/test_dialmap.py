@@ -36,10 +36,10 @@ def alone(settings: Settings, dial: float, model_seed: int = 0) -> list[tuple[in
 @pytest.mark.parametrize("rule", MAPPED)
 def test_the_map_is_what_independent_walks_are(rule: str, temperature: float) -> None:
     """200 random dial values a case, every boundary, and the floats on either side of it."""
-    for model_seed, gamma in ((0, 4), (1, 1), (2, 7)):
+    for model_seed, gamma in ((0, 4), (1, 1), (2, 7)) if rule.startswith("mars") else ((2, 5),):
         settings = Settings(rule=rule, temperature=temperature, gamma=gamma, max_new_tokens=24, seed=model_seed)
         made, _ = toy_map(settings, model_seed=model_seed)
-        dials = np.random.default_rng(3).uniform(made.span.low, made.span.high, 200 // 3 + 1).tolist()
+        dials = np.random.default_rng(3).uniform(made.span.low, made.span.high, 200).tolist()
         for segment in made.segments:
             for edge in (segment.low, segment.high):
                 dials += [edge, math.nextafter(edge, -math.inf), math.nextafter(edge, math.inf)]

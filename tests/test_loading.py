@@ -15,6 +15,7 @@ from mars_viz.errors import BadInput
 from mars_viz.recording import Recording, record
 from mars_viz.run import Settings
 from mars_viz.speculators.loading import load_pair
+from mars_viz.speculators.networks.packed import PackedLlama
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +163,7 @@ def test_out_of_memory_says_what_to_do(folder: Path, monkeypatch: pytest.MonkeyP
     def full(*args: object, **kwargs: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(pair.target, "forward", full)
+    monkeypatch.setattr(PackedLlama, "score", full)
     with pytest.raises(BadInput, match="ran out of memory"):
         Recording(pair, "Once upon", Settings(max_new_tokens=4)).finish()
 

@@ -273,7 +273,7 @@ def press_decode_at(monkeypatch: pytest.MonkeyPatch, dial: float) -> None:
     """Let the explorer report, once, that its button was pressed."""
     presses = [dial]
 
-    def explorer(run: Run, *, dial: float | None, overlay: str, selected: int | None, key: str) -> ExplorerState:
+    def explorer(run: Run, *, dial: float | None, overlay: str, selected: int | None, **_: object) -> ExplorerState:
         pressed = presses.pop() if presses else None
         return ExplorerState(run.settings.dial if dial is None else dial, overlay, selected, pressed)
 
