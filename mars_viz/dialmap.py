@@ -17,7 +17,7 @@ import numpy as np
 
 from mars_viz.errors import BadInput
 from mars_viz.recorded import RecordedSpeculator, shortened
-from mars_viz.records import Decision, Round, Speculation, Verdicts
+from mars_viz.records import Decision, Round, Speculation, Verdicts, emitted
 from mars_viz.rules import Rule, rule_named, settle
 from mars_viz.run import Run
 from mars_viz.walk import Answer, Ending, Speculator, commit, walk
@@ -103,48 +103,57 @@ def explore(
     """Ask about every prefix that a dial value of the span leads to, a batch of them at a time, into `answers`."""
     budget = budget or Budget()
     began, passes = time.perf_counter(), 0
-    known = Judged(rule, answers)
-    branches = [Branch(span.low, span.top, gamma, prompt) for gamma in span.gammas]
-    strict_is_high = rule.dial is None or rule.dial.strict_is_high
+    known = Judged(rule, answers, prompt, ending)
+    branches = known.roots(span)
     while going := [branch for branch in branches if not branch.finished]:
-        going.sort(key=lambda branch: -branch.high if strict_is_high else branch.low)
+        going.sort(key=lambda branch: -branch.high if rule.strict_is_high else branch.low)
         wanted = list(dict.fromkeys(branch.prefix for branch in going[: budget.branches]))
         if missing := [prefix for prefix in wanted if prefix not in answers]:
             if passes >= budget.passes or time.perf_counter() - began >= budget.seconds:
                 return
             answers.update(zip(missing, speculator.speculate(missing), strict=True))
             passes += 1
-        branches = [child for branch in branches for child in (known.grown(branch, prompt, ending))]
+        branches = known.advanced(branches)
         exact = sum(branch.high - branch.low for branch in branches if branch.finished)
         share = exact / (len(span.gammas) * (span.top - span.low))
         yield Progress(passes, len(answers), sum(not branch.finished for branch in branches), share)
 
 
 class Judged:
-    """Answers with a rule's verdicts on them, each judged once."""
+    """The answers after a prompt with a rule's verdicts on them, each judged once, and how branches grow by them."""
 
-    def __init__(self, rule: Rule, answers: Mapping[Prefix, Answer]):
+    def __init__(self, rule: Rule, answers: Mapping[Prefix, Answer], prompt: Prefix, ending: Ending):
         self._rule = rule
         self._answers = answers
+        self._prompt = prompt
+        self._ending = ending
         self._judged: dict[tuple[Prefix, int], tuple[Answer, Verdicts]] = {}
 
-    def grown(self, branch: Branch, prompt: Prefix, ending: Ending) -> Iterator[Branch]:
+    def roots(self, span: Span) -> list[Branch]:
+        """A branch for each block length, which stands for the whole range of the dial."""
+        return [Branch(span.low, span.top, gamma, self._prompt) for gamma in span.gammas]
+
+    def advanced(self, branches: Iterable[Branch]) -> list[Branch]:
+        """All of them after one more round, in their order."""
+        return [child for branch in branches for child in self._grown(branch)]
+
+    def _grown(self, branch: Branch) -> Iterator[Branch]:
         """The branch after one more round, in as many pieces as the round cuts it into; itself where it cannot go
         on, since it is finished or nobody has answered."""
         if branch.finished or branch.prefix not in self._answers:
             yield branch
             return
         answer, verdicts = self._at(branch)
-        written = len(branch.prefix) - len(prompt)
+        written = len(branch.prefix) - len(self._prompt)
         piece: Branch | None = None
         for low, high, decision in stretches(answer.speculation, verdicts, branch.low, branch.high):
-            round_ = commit(answer, verdicts, decision, ending, written)
+            round_ = commit(answer, verdicts, decision, self._ending, written)
             if piece is not None and _alike(piece.rounds[-1], round_):
                 piece = replace(piece, high=high)
                 continue
             if piece is not None:
                 yield piece
-            finished = ending.reached(round_.token_ids, written + len(round_.token_ids))
+            finished = self._ending.reached(round_.token_ids, written + len(round_.token_ids))
             grown = branch.prefix + round_.token_ids
             piece = Branch(low, high, branch.gamma, grown, (*branch.rounds, round_), finished)
         assert piece is not None  # an interval is never empty
@@ -197,7 +206,7 @@ class Segment:
     @cached_property
     def token_ids(self) -> tuple[int, ...]:
         """The emitted tokens, prompt excluded."""
-        return tuple(token for round_ in self.rounds for token in round_.token_ids)
+        return emitted(self.rounds)
 
     @property
     def tau(self) -> float:
@@ -284,10 +293,10 @@ class DialMap:
     @cached_property
     def _segments(self) -> dict[int, tuple[Segment, ...]]:
         """By block length; the interval walk again, without models."""
-        known, prompt = Judged(self.rule, self.answers), self.frame.prompt_ids
-        branches = [Branch(self.span.low, self.span.top, gamma, prompt) for gamma in self.span.gammas]
+        known = Judged(self.rule, self.answers, self.frame.prompt_ids, self._ending)
+        branches = known.roots(self.span)
         while any(not branch.finished and branch.prefix in self.answers for branch in branches):
-            branches = [child for branch in branches for child in known.grown(branch, prompt, self._ending)]
+            branches = known.advanced(branches)
         return {
             gamma: tuple(
                 Segment(branch.low, min(branch.high, self.span.high), branch.rounds, branch.finished)

@@ -12,7 +12,7 @@ from os import PathLike
 from typing import TYPE_CHECKING
 
 from mars_viz.errors import BadInput
-from mars_viz.records import Round, Speculation
+from mars_viz.records import Round, Speculation, emitted
 from mars_viz.rules import rule_named
 from mars_viz.run import Provenance, Run, Settings
 from mars_viz.walk import Ending, walk
@@ -80,7 +80,7 @@ class Recording:
     @property
     def token_ids(self) -> tuple[int, ...]:
         """What has been emitted so far."""
-        return tuple(token for round_ in self._rounds for token in round_.token_ids)
+        return emitted(self._rounds)
 
     def __iter__(self) -> Iterator[Round]:
         """Decode to the end, a round at a time. Raises BadInput when the device runs out of memory."""

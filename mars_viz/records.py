@@ -7,6 +7,7 @@ of candidates kept per row (16 unless said otherwise), V the vocabulary.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 
@@ -264,3 +265,8 @@ class Round:
             return None
         judged = bool(np.any(self.speculation.judging_rows == self.decision.row))
         return Outcome.CORRECTED if judged else Outcome.BONUS
+
+
+def emitted(rounds: Iterable[Round]) -> tuple[int, ...]:
+    """The text of these rounds: what each added, in order."""
+    return tuple(token for round_ in rounds for token in round_.token_ids)

@@ -5,7 +5,7 @@ Knows records; knows no models and no browser. Its way to and from disk is `runf
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mars_viz.errors import BadInput
-from mars_viz.records import Round
+from mars_viz.records import Round, emitted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -76,6 +76,11 @@ class Piece:
         return self.data.decode("utf-8", "backslashreplace")
 
 
+def joined(pieces: Iterable[Piece]) -> str:
+    """What pieces read one after the other, control tokens left out."""
+    return b"".join(piece.data for piece in pieces if not piece.special).decode("utf-8", "replace")
+
+
 @dataclass(frozen=True, slots=True)
 class Provenance:
     """Where a run comes from: everything needed to make it again, and to judge its timings."""
@@ -136,7 +141,7 @@ class Run:
     @cached_property
     def token_ids(self) -> tuple[int, ...]:
         """The emitted tokens, prompt excluded."""
-        return tuple(token for round_ in self.rounds for token in round_.token_ids)
+        return emitted(self.rounds)
 
     @property
     def text(self) -> str:
@@ -150,8 +155,7 @@ class Run:
 
     def decode(self, token_ids: tuple[int, ...]) -> str:
         """Text of these tokens, control tokens left out."""
-        pieces = (self.pieces[token] for token in token_ids)
-        return b"".join(piece.data for piece in pieces if not piece.special).decode("utf-8", "replace")
+        return joined(self.pieces[token] for token in token_ids)
 
     def to_frame(self) -> pd.DataFrame:
         """A tidy table: one row a drafted position and one a correction or bonus, in order. See `frames.run_frame`."""

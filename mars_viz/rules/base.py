@@ -78,6 +78,11 @@ class Rule(ABC):
     emission_follows_dial: ClassVar[bool] = False
     """True if what a row emits depends on the dial; `Verdicts.row_breakpoints` then say where it changes."""
 
+    @property
+    def strict_is_high(self) -> bool:
+        """True where a rising dial makes the rule stricter, and for a rule that has none."""
+        return self.dial is None or self.dial.strict_is_high
+
     def judge(self, speculation: Speculation) -> Verdicts:
         """The verdict on every node and the emission of every row, for all dial values at once.
 
@@ -117,17 +122,18 @@ class Rule(ABC):
         A node whose breakpoint is NaN or out of reach (infinite, on the strict side) is never relaxed. The strict end
         is off: a breakpoint on it or beyond it is moved to where the strict end alone is strict.
         """
-        strict_is_high = self.dial is None or self.dial.strict_is_high
         if self.dial is not None:
             off = self.dial.strict
-            breakpoints = np.minimum(breakpoints, off) if strict_is_high else np.maximum(breakpoints, just_above(off))
+            breakpoints = (
+                np.minimum(breakpoints, off) if self.strict_is_high else np.maximum(breakpoints, just_above(off))
+            )
         flips = ~keep_strict & np.isfinite(breakpoints)
         loose = keep_strict | flips
         emits = emissions(speculation, self.on_rejection)
         return Verdicts(
             breakpoints=np.where(flips, breakpoints, np.nan),
-            keep_below=loose if strict_is_high else keep_strict,
-            keep_above=keep_strict if strict_is_high else loose,
+            keep_below=loose if self.strict_is_high else keep_strict,
+            keep_above=keep_strict if self.strict_is_high else loose,
             keep_strict=keep_strict,
             row_breakpoints=np.full(len(emits), np.nan),
             emit_below=emits,

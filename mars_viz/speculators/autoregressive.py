@@ -10,7 +10,7 @@ import torch
 
 from mars_viz.randomness import position_uniforms
 from mars_viz.run import Settings
-from mars_viz.speculators.laws import draw, law
+from mars_viz.speculators.laws import draw, law, on_device, wait_for
 from mars_viz.speculators.loading import Pair
 from mars_viz.walk import Ending
 
@@ -34,7 +34,7 @@ def decode_alone(pair: Pair, prompt: Sequence[int], settings: Settings) -> Alone
         ids = torch.tensor([list(prompt)], device=network.device)
         if ids.shape[1] > 1:
             network.score(ids[:, :-1], [0], 1)
-        _wait(network.device)
+        wait_for(network.device)
         ids, length = ids[:, -1:], len(prompt)
         began = time.perf_counter()
         while True:
@@ -42,16 +42,9 @@ def decode_alone(pair: Pair, prompt: Sequence[int], settings: Settings) -> Alone
             if settings.temperature == 0:
                 ids = logits.argmax(-1)
             else:
-                uniforms = torch.from_numpy(position_uniforms(settings.seed, length, 1)).to(network.device)
+                uniforms = on_device(position_uniforms(settings.seed, length, 1), network.device)
                 ids = draw(law(logits, settings), uniforms[None])
             written.append(int(ids))
             length += 1
             if ending.reached(written, len(written)):
                 return Alone(tuple(written), time.perf_counter() - began)
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    elif device.type == "mps":
-        torch.mps.synchronize()

@@ -14,6 +14,7 @@ from mars_viz.errors import BadInput
 from mars_viz.records import Timing
 from mars_viz.rules import Rule, rule_named, settle
 from mars_viz.run import Settings
+from mars_viz.speculators.laws import wait_for
 from mars_viz.speculators.loading import Pair
 from mars_viz.speculators.local import LocalSpeculator
 from mars_viz.speculators.networks import Network
@@ -136,18 +137,11 @@ def _decided(speculator: LocalSpeculator, rule: Rule, prefix: tuple[int, ...], e
 
 def _timed(task: Callable[[], Timing | None], device: torch.device) -> tuple[float, Timing | None]:
     """Seconds until the device has done it, and what it says of its parts."""
-    _wait(device)
+    wait_for(device)
     began = time.perf_counter()
     parts = task()
-    _wait(device)
+    wait_for(device)
     return time.perf_counter() - began, parts
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    elif device.type == "mps":
-        torch.mps.synchronize()
 
 
 def _between(first: Spread, last: Spread, count: int) -> tuple[Spread, ...]:

@@ -14,7 +14,7 @@ from torch import Tensor
 from mars_viz.randomness import Purpose, position_uniforms, round_uniforms
 from mars_viz.records import Emission, Speculation
 from mars_viz.run import Settings
-from mars_viz.speculators.laws import draw, law, wide
+from mars_viz.speculators.laws import draw, law, on_device, wide
 
 CANDIDATES = 16
 """K, the target's and the drafter's best tokens kept per row."""
@@ -139,7 +139,7 @@ def _uniforms(blocks: Blocks, settings: Settings) -> Tensor:
     count, device = blocks.target.shape[1], blocks.target.device
     plain = np.stack([position_uniforms(settings.seed, start, count) for start in blocks.starts])
     residual = np.stack([round_uniforms(settings.seed, start, Purpose.RESIDUAL, count) for start in blocks.starts])
-    return torch.from_numpy(np.stack([plain, residual, residual, residual], -1)).to(wide(device)).to(device)
+    return on_device(np.stack([plain, residual, residual, residual], -1), device)
 
 
 def _or_law(mass: Tensor, ps: Tensor) -> Tensor:

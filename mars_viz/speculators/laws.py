@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -42,3 +43,16 @@ def draw(mass: Tensor, uniforms: Tensor) -> Tensor:
 def wide(device: torch.device) -> torch.dtype:
     """float64, or float32 on a device that lacks it."""
     return torch.float32 if device.type == "mps" else torch.float64
+
+
+def on_device(uniforms: np.ndarray, device: torch.device) -> Tensor:
+    """Keyed uniforms, float64, as a tensor there."""
+    return torch.from_numpy(uniforms).to(wide(device)).to(device)
+
+
+def wait_for(device: torch.device) -> None:
+    """Until an asynchronous device has done what it was told."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()

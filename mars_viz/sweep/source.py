@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mars_viz.recording import Recording
-from mars_viz.run import Piece, Provenance, Settings
+from mars_viz.run import Piece, Provenance, Settings, joined
 from mars_viz.walk import Answer, Speculator
 
 if TYPE_CHECKING:
@@ -45,8 +45,7 @@ def pair_source(pair: Pair, settings: Settings, *, chat: bool = False) -> Source
 
     def text(token_ids: Prefix) -> str:
         pieces.update(pieces_of(pair.tokenizer, set(token_ids).difference(pieces)))
-        kept = [piece.data for piece in map(pieces.__getitem__, token_ids) if not piece.special]
-        return b"".join(kept).decode("utf-8", "replace")
+        return joined(map(pieces.__getitem__, token_ids))
 
     any_prompt = Recording(pair, "a", replace(settings, dial=None, max_new_tokens=1))
     return Source(

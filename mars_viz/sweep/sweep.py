@@ -17,7 +17,7 @@ from mars_viz.costs import Costs
 from mars_viz.dialmap import DialMap, Span, explore
 from mars_viz.errors import BadInput
 from mars_viz.prompts import PromptItem, PromptSet
-from mars_viz.records import Emission
+from mars_viz.records import Emission, emitted
 from mars_viz.rules import Rule, rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.sweep import store
@@ -146,8 +146,7 @@ class Sweep:
 
         def walked(rule: Rule) -> tuple[int, ...]:
             dial = None if rule.dial is None else rule.dial.strict
-            rounds = walk(known, rule, dial, prompt, self._ending)
-            return tuple(token for round_ in rounds for token in round_.token_ids)
+            return emitted(walk(known, rule, dial, prompt, self._ending))
 
         strict, target = strict_reference(self._rule, self._settings.temperature), rule_named("strict")
         text = walked(strict)

@@ -16,6 +16,7 @@ import numpy as np
 from mars_viz.costs import Costs, modelled_speed_up
 from mars_viz.errors import BadInput
 from mars_viz.recording import Recording
+from mars_viz.records import emitted
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.sweep.timing import TimingCheck, Way
@@ -107,7 +108,7 @@ def _walked(pair: Pair, prompt: Prefix, settings: Settings) -> Decoded:
     began = time.perf_counter()
     rounds = list(walk(speculator, rule, settings.dial, prompt, ending))
     seconds = time.perf_counter() - began
-    return Decoded(tuple(token for round_ in rounds for token in round_.token_ids), len(rounds), seconds)
+    return Decoded(emitted(rounds), len(rounds), seconds)
 
 
 def _way(name: str, decodes: list[list[Decoded]]) -> Way:

@@ -52,17 +52,17 @@ def from_parameters(parameters: Mapping[str, str]) -> Opened:
     """The view that a link asks for; parts that cannot be read take their default, with a complaint."""
     complaints: list[str] = []
     dial, selected, overlay = (parameters.get(name, "") for name in ("dial", "selected", "overlay"))
-    value = _number(dial)
+    value = number_in(dial)
     if dial and value is None:
-        complaints.append(f"The link's dial “{_short(dial)}” is no number, so it stands where the run was made.")
+        complaints.append(f"The link's dial “{clipped(dial)}” is no number, so it stands where the run was made.")
     if selected and not _index(selected):
-        complaints.append(f"The link's token “{_short(selected)}” is no whole number, so no token is selected.")
+        complaints.append(f"The link's token “{clipped(selected)}” is no whole number, so no token is selected.")
     if overlay and overlay not in OVERLAYS:
-        complaints.append(f"There is no overlay “{_short(overlay)}”; choose one of {', '.join(OVERLAYS)}.")
+        complaints.append(f"There is no overlay “{clipped(overlay)}”; choose one of {', '.join(OVERLAYS)}.")
         overlay = ""
     gamma = parameters.get("gamma", "")
     if gamma and not _index(gamma):
-        complaints.append(f"The link's γ “{_short(gamma)}” is no whole number, so the run's own is shown.")
+        complaints.append(f"The link's γ “{clipped(gamma)}” is no whole number, so the run's own is shown.")
     view = View(
         gamma=int(gamma) if _index(gamma) else None,
         run=parameters.get("run", ""),
@@ -98,7 +98,8 @@ def fitted(view: View, run: Run) -> Opened:
     return Opened(View(view.run, dial, view.overlay, selected, gamma), tuple(complaints))
 
 
-def _number(text: str) -> float | None:
+def number_in(text: str) -> float | None:
+    """The finite number that a parameter says, or None."""
     try:
         value = float(text)
     except ValueError:
@@ -110,5 +111,6 @@ def _index(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < 10
 
 
-def _short(text: str) -> str:
+def clipped(text: str) -> str:
+    """A parameter, short enough to be quoted."""
     return text if len(text) <= 20 else text[:19] + "…"

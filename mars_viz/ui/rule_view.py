@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mars_viz.analysis.opinions import own_dial
 from mars_viz.rules import RULES, Rule
 from mars_viz.run import Run
+from mars_viz.ui.links import clipped, number_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +49,12 @@ def from_parameters(parameters: Mapping[str, str]) -> OpenedRule:
     """The view that a link asks for; parts that cannot be read take their default, with a complaint."""
     complaints: list[str] = []
     name, dial = parameters.get("rule", ""), parameters.get("dial", "")
-    value = _number(dial)
+    value = number_in(dial)
     if name and name not in RULES:
-        complaints.append(f"There is no rule “{_short(name)}”; the run's own is shown. Choose another from the list.")
+        complaints.append(f"There is no rule “{clipped(name)}”; the run's own is shown. Choose another from the list.")
         return OpenedRule(RuleView(), tuple(complaints))
     if dial and value is None:
-        complaints.append(f"The link's dial “{_short(dial)}” is no number, so it stands at its default.")
+        complaints.append(f"The link's dial “{clipped(dial)}” is no number, so it stands at its default.")
     return OpenedRule(RuleView(name, value), tuple(complaints))
 
 
@@ -69,15 +69,3 @@ def fitted(view: RuleView, run: Run) -> OpenedRule:
         said = f"The link's {rule.dial.symbol} = {value:g} lies outside {rule.dial.low:g} to {rule.dial.high:g}, "
         return OpenedRule(RuleView(view.rule), (said + "so the dial stands at its default.",))
     return OpenedRule(view)
-
-
-def _number(text: str) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if math.isfinite(value) else None
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 20 else text[:19] + "…"

@@ -11,7 +11,7 @@ from torch import Tensor
 from mars_viz.randomness import Purpose, round_uniforms
 from mars_viz.run import Settings
 from mars_viz.speculators.cached import CachedModel
-from mars_viz.speculators.laws import draw, law, wide
+from mars_viz.speculators.laws import draw, law, on_device
 
 
 class ModelDrafter:
@@ -45,4 +45,4 @@ class ModelDrafter:
             return None
         device = self._model.device
         keyed = np.stack([round_uniforms(self._settings.seed, start, Purpose.DRAFT, count) for start in starts])
-        return torch.from_numpy(keyed).to(wide(device)).to(device)
+        return on_device(keyed, device)
