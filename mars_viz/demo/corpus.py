@@ -130,10 +130,10 @@ def task_source(share: float, task: tasks.Task, tokenizer: PreTrainedTokenizerFa
 class Shares:
     """Parts of all tokens."""
 
-    stories: float = 0.60
+    stories: float = 0.44
     addition: float = 0.08
-    sorting: float = 0.14
-    question: float = 0.18
+    sorting: float = 0.15
+    question: float = 0.33
 
 
 def text_sources(tokenizer: PreTrainedTokenizerFast, texts: list[str], shares: Shares) -> list[Source]:

@@ -87,7 +87,10 @@ def _sorting(rng: random.Random) -> Instance:
 
 
 def _question(rng: random.Random) -> Instance:
-    """Who did it is asked of a sentence in the passive twice out of three times: in the active it is far harder."""
+    """Who did it is asked of a sentence in the passive twice out of three times: in the active it is far harder.
+
+    Where a thing is, is answered with the sentence that says so: a small model copies far better than it looks up.
+    """
     who, what, where = rng.sample(NAMES, 2), rng.sample(THINGS, 2), rng.sample(PLACES, 2)
     verbs = rng.sample(VERBS, 2)
     asked, kind = rng.randrange(2), rng.choice(("where", "who", "what"))
@@ -95,22 +98,18 @@ def _question(rng: random.Random) -> Instance:
     if kind != "where":
         passive[asked] = kind == "who" and rng.random() < 2 / 3
     told = [
-        f"The {what[i]} was {verb.participle} by {who[i]} {where[i]}."
-        if passive[i]
-        else f"{who[i]} {verb.past} the {what[i]} {where[i]}."
+        f"The {what[i]} was {verb.participle} by {who[i]}" if passive[i] else f"{who[i]} {verb.past} the {what[i]}"
         for i, verb in enumerate(verbs)
     ]
     name, verb, thing = who[asked], verbs[asked], what[asked]
-    active_answer = f"{name} {verb.past} the {thing}."
-    question, answer = {
-        "where": (f"Where is the {thing}?", f"The {thing} is {where[asked]}."),
-        "who": (
-            f"Who {verb.past} the {thing}?",
-            f"The {thing} was {verb.participle} by {name}." if passive[asked] else active_answer,
-        ),
-        "what": (f"What did {name} {verb.plain}?", active_answer),
+    question = {
+        "where": f"Where is the {thing}?",
+        "who": f"Who {verb.past} the {thing}?",
+        "what": f"What did {name} {verb.plain}?",
     }[kind]
-    return Instance(Task.QUESTION, f"Story: {' '.join(told)}\nQuestion: {question}\n", f"Answer: {answer}")
+    answer = f"{told[asked]} {where[asked]}." if kind == "where" else f"{told[asked]}."
+    story = " ".join(f"{clause} {place}." for clause, place in zip(told, where, strict=True))
+    return Instance(Task.QUESTION, f"Story: {story}\nQuestion: {question}\n", f"Answer: {answer}")
 
 
 _MAKERS: dict[Task, Callable[[random.Random], Instance]] = {

@@ -16,6 +16,9 @@ Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]
 Batches = Callable[[int, int, int], tuple[Tensor, Tensor]]
 """(step, rows, length) -> (tokens [B, S + 1], weights [B, S]) on the CPU."""
 
+WEIGHT_DECAY = 0.3
+"""Of the layers' matrices; high, since the stories are read several times."""
+
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
@@ -27,7 +30,7 @@ class Schedule:
     """Peak learning rate, of AdamW and (matched in root mean square) of Muon."""
     warmup: int = 100
     """Steps over which the rate rises."""
-    decay_share: float = 0.3
+    decay_share: float = 0.4
     """Share of the steps, the last ones, over which the rate falls to zero."""
     tokens_per_step: int = 8192
     short: int = 256
@@ -101,7 +104,7 @@ def _optimizers(model: nn.Module, rate: float) -> list[torch.optim.Optimizer]:
     matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name and "head" not in name]
     rest = [p for p in model.parameters() if all(p is not m for m in matrices)]
     return [
-        torch.optim.Muon(matrices, lr=rate, weight_decay=0.05, adjust_lr_fn="match_rms_adamw"),
+        torch.optim.Muon(matrices, lr=rate, weight_decay=WEIGHT_DECAY, adjust_lr_fn="match_rms_adamw"),
         torch.optim.AdamW(rest, lr=rate, betas=(0.9, 0.98), weight_decay=0.0, fused=True),
     ]
 
