@@ -1,0 +1,11 @@
+"""Every text that a dial can reach, exactly: one walk that carries the interval of dial values it stands for.
+
+Knows walks, rules and intervals; knows no models.
+"""
+
+from mars_viz.dialmap.branches import Branch, Prefix, stretches
+from mars_viz.dialmap.exploration import Budget, Progress, explore
+from mars_viz.dialmap.record import DialMap, Segment
+from mars_viz.dialmap.spans import Span, span_of
+
+__all__ = ["Branch", "Budget", "DialMap", "Prefix", "Progress", "Segment", "Span", "explore", "span_of", "stretches"]

@@ -1,0 +1,110 @@
+"""A walk that carries the interval of dial values it stands for, and how a round splits it.
+
+A breakpoint inside a branch's interval, at a node or row that the branch reaches, splits it. A block drafted for γ
+tokens answers for every shorter one too, so the walks for several γ share their speculations. Knows walks, rules and
+intervals; asks nobody for a speculation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from mars_viz.dialmap.spans import Span
+from mars_viz.recorded import shortened
+from mars_viz.records import Decision, Round, Speculation, Verdicts
+from mars_viz.rules import Rule, settle
+from mars_viz.walk import Answer, Ending, commit
+
+Prefix = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A walk for all dial values from `low` up to, but not including, `high`."""
+
+    low: float
+    """Its smallest dial value."""
+    high: float
+    """Where the next one begins."""
+    gamma: int
+    """Tokens of a block that it looks at."""
+    prefix: Prefix
+    """The prompt and the text so far."""
+    rounds: tuple[Round, ...] = ()
+    """How it got there."""
+    finished: bool = False
+    """True if its text is complete."""
+
+
+class Judged:
+    """The answers after a prompt with a rule's verdicts on them, each judged once, and how branches grow by them."""
+
+    def __init__(self, rule: Rule, answers: Mapping[Prefix, Answer], prompt: Prefix, ending: Ending):
+        self._rule = rule
+        self._answers = answers
+        self._prompt = prompt
+        self._ending = ending
+        self._judged: dict[tuple[Prefix, int], tuple[Answer, Verdicts]] = {}
+
+    def roots(self, span: Span) -> list[Branch]:
+        """A branch for each block length, which stands for the whole range of the dial."""
+        return [Branch(span.low, span.top, gamma, self._prompt) for gamma in span.gammas]
+
+    def advanced(self, branches: Iterable[Branch]) -> list[Branch]:
+        """All of them after one more round, in their order."""
+        return [child for branch in branches for child in self._grown(branch)]
+
+    def _grown(self, branch: Branch) -> Iterator[Branch]:
+        """The branch after one more round, in as many pieces as the round cuts it into; itself where it cannot go
+        on, since it is finished or nobody has answered."""
+        if branch.finished or branch.prefix not in self._answers:
+            yield branch
+            return
+        answer, verdicts = self._at(branch)
+        written = len(branch.prefix) - len(self._prompt)
+        piece: Branch | None = None
+        for low, high, decision in stretches(answer.speculation, verdicts, branch.low, branch.high):
+            round_ = commit(answer, verdicts, decision, self._ending, written)
+            if piece is not None and _alike(piece.rounds[-1], round_):
+                piece = replace(piece, high=high)
+                continue
+            if piece is not None:
+                yield piece
+            finished = self._ending.reached(round_.token_ids, written + len(round_.token_ids))
+            grown = branch.prefix + round_.token_ids
+            piece = Branch(low, high, branch.gamma, grown, (*branch.rounds, round_), finished)
+        assert piece is not None  # an interval is never empty
+        yield piece
+
+    def _at(self, branch: Branch) -> tuple[Answer, Verdicts]:
+        key = (branch.prefix, branch.gamma)
+        if key not in self._judged:
+            answer = self._answers[branch.prefix]
+            answer = replace(answer, speculation=shortened(answer.speculation, branch.gamma))
+            self._judged[key] = answer, self._rule.judge(answer.speculation)
+        return self._judged[key]
+
+
+def _alike(one: Round, other: Round) -> bool:
+    """True for rounds of one speculation that differ in nothing that reached the text."""
+    return one.token_ids == other.token_ids and one.kept == other.kept
+
+
+def stretches(
+    speculation: Speculation, verdicts: Verdicts, low: float, high: float
+) -> Iterator[tuple[float, float, Decision]]:
+    """Cut [low, high) where the decision may change: the ends of each piece and what is decided on it.
+
+    Only breakpoints at nodes and rows that the walk reaches count.
+    """
+    while low < high:
+        decision = settle(speculation, verdicts, low)
+        visited = np.array([0, *(node + 1 for node in decision.kept)])
+        judged = verdicts.breakpoints[np.isin(speculation.judging_rows, visited)]
+        flips = np.append(judged, verdicts.row_breakpoints[decision.row])
+        end = float(min(flips[flips > low], default=high))
+        yield low, min(end, high), decision
+        low = end

@@ -1,0 +1,137 @@
+"""The dial map: every text of a dial, exactly, from the answers at the prefixes that it leads to.
+
+Knows branches, recorded answers and runs; knows no models and no files.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from mars_viz.dialmap.branches import Judged, Prefix
+from mars_viz.dialmap.spans import Span
+from mars_viz.errors import BadInput
+from mars_viz.recorded import RecordedSpeculator
+from mars_viz.records import Round, emitted
+from mars_viz.rules import Rule, rule_named
+from mars_viz.run import Run
+from mars_viz.walk import Answer, Ending, walk
+
+
+@dataclass(frozen=True)
+class Segment:
+    """An interval of the dial on which the text is one and the same: low <= dial < high, and the map's top included."""
+
+    low: float
+    """Its smallest dial value."""
+    high: float
+    """Where the next segment begins; the map's largest dial value for the last one."""
+    rounds: tuple[Round, ...]
+    """Every draft-verify cycle, in order."""
+    complete: bool
+    """False where the map was cut short before the text ended; the tokens so far are exact all the same."""
+
+    @cached_property
+    def token_ids(self) -> tuple[int, ...]:
+        """The emitted tokens, prompt excluded."""
+        return emitted(self.rounds)
+
+    @property
+    def tau(self) -> float:
+        """Tokens per round; NaN without rounds."""
+        return len(self.token_ids) / len(self.rounds) if self.rounds else math.nan
+
+    @property
+    def relaxed(self) -> int:
+        """Tokens kept only because the rule is relaxed."""
+        return sum(not r.verdicts.keep_strict[node] for r in self.rounds for node in r.decision.kept[: r.kept])
+
+
+@dataclass(frozen=True)
+class DialMap:
+    """All that a rule's dial can make of a prompt: the answers at every prefix it leads to, and what they come to."""
+
+    frame: Run
+    """A run without rounds: settings, provenance, prompt, pieces. Its γ is the longest block of the map."""
+    span: Span
+    """What was mapped."""
+    answers: Mapping[Prefix, Answer]
+    """By prefix, the prompt included."""
+    passes: int
+    """Batched target passes it took."""
+    seconds: float
+    """Wall-clock time it took."""
+
+    @property
+    def rule(self) -> Rule:
+        """Whose dial it is."""
+        return rule_named(self.frame.settings.rule)
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """Every distinct trajectory at the longest block, by rising dial."""
+        return self.segments_for(max(self.span.gammas))
+
+    def segments_for(self, gamma: int) -> tuple[Segment, ...]:
+        """Every distinct trajectory at this block length. Raises BadInput for one that was not mapped."""
+        if gamma not in self._segments:
+            raise BadInput(f"γ = {gamma} is not on the map, which holds {', '.join(map(str, self.span.gammas))}.")
+        return self._segments[gamma]
+
+    @property
+    def complete(self) -> bool:
+        """True if the text is known at every dial value and block length of the span."""
+        return all(segment.complete for found in self._segments.values() for segment in found)
+
+    def exact_ranges(self, gamma: int | None = None) -> tuple[tuple[float, float], ...]:
+        """Where the text is known to its end: the smallest and largest dial of each range, neighbours joined."""
+        ranges: list[tuple[float, float]] = []
+        for segment in self.segments_for(gamma or max(self.span.gammas)):
+            if not segment.complete:
+                continue
+            if ranges and ranges[-1][1] == segment.low:
+                ranges[-1] = ranges[-1][0], segment.high
+            else:
+                ranges.append((segment.low, segment.high))
+        return tuple(ranges)
+
+    def segment(self, dial: float, gamma: int | None = None) -> Segment:
+        """The one that holds this dial value. Raises BadInput outside the map."""
+        if not self.span.low <= dial <= self.span.high:
+            raise BadInput(f"{dial:g} is not on the map, which goes from {self.span.low:g} to {self.span.high:g}.")
+        found = self.segments_for(gamma or max(self.span.gammas))
+        return next(segment for segment in reversed(found) if segment.low <= dial)
+
+    def at(self, dial: float, gamma: int | None = None) -> Run:
+        """The run that decoding at this dial value would have made, walked over the map's answers.
+
+        Raises BadInput outside the map, and where it was cut short.
+        """
+        gamma = gamma or max(self.span.gammas)
+        if not self.segment(dial, gamma).complete:
+            raise BadInput(f"The map was cut short before the text at {dial:g} ended; decode it, or map it again.")
+        answers = RecordedSpeculator(self.answers, gamma)
+        rounds = walk(answers, self.rule, dial, self.frame.prompt_ids, self._ending)
+        return replace(self.frame, settings=replace(self.frame.settings, dial=dial, gamma=gamma), rounds=tuple(rounds))
+
+    @property
+    def _ending(self) -> Ending:
+        return Ending(frozenset(self.frame.provenance.eos_ids), self.frame.settings.max_new_tokens)
+
+    @cached_property
+    def _segments(self) -> dict[int, tuple[Segment, ...]]:
+        """By block length; the interval walk again, without models."""
+        known = Judged(self.rule, self.answers, self.frame.prompt_ids, self._ending)
+        branches = known.roots(self.span)
+        while any(not branch.finished and branch.prefix in self.answers for branch in branches):
+            branches = known.advanced(branches)
+        return {
+            gamma: tuple(
+                Segment(branch.low, min(branch.high, self.span.high), branch.rounds, branch.finished)
+                for branch in branches
+                if branch.gamma == gamma
+            )
+            for gamma in self.span.gammas
+        }

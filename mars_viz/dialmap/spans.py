@@ -1,0 +1,41 @@
+"""The part of a rule's dial to map, and its block lengths. Knows rules' dials; knows no speculations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from mars_viz.errors import BadInput
+from mars_viz.rules import Rule
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A closed range of a rule's dial, and the block lengths to look at."""
+
+    low: float
+    """Smallest dial value."""
+    high: float
+    """Largest dial value."""
+    gammas: tuple[int, ...]
+    """Block lengths, each with its own trajectories."""
+
+    @property
+    def top(self) -> float:
+        """Where the half-open interval of the whole span ends."""
+        return math.nextafter(self.high, math.inf)
+
+
+def span_of(rule: Rule, low: float | None, high: float | None, gammas: Iterable[int]) -> Span:
+    """The part of a rule's dial to map; None takes its end. Raises BadInput where there is no dial or no such part."""
+    if rule.dial is None:
+        raise BadInput(f"The rule {rule.name} has no dial, so there is nothing to map; choose one that has.")
+    low = rule.dial.checked(rule.dial.low if low is None else low)
+    high = rule.dial.checked(rule.dial.high if high is None else high)
+    found = tuple(sorted(set(gammas)))
+    if low > high:
+        raise BadInput(f"The dial's range goes from {low:g} to {high:g}; give the smaller value first.")
+    if not found or found[0] < 1:
+        raise BadInput("A map needs block lengths of at least 1.")
+    return Span(low, high, found)
