@@ -32,7 +32,7 @@ def model_card(figures: PairFigures, options: argparse.Namespace) -> str:
         z1=_spread(figures.z1_quantiles, 1),
         ratio=_spread(figures.ratio_quantiles, 2),
         o=options,
-        target_tokens=options.target_steps * 8192 / 1e6,
+        target_tokens=(options.target_steps + options.polish_steps) * 8192 / 1e6,
         drafter_tokens=options.drafter_steps * 8192 / 1e6,
     )
 
@@ -75,9 +75,9 @@ Greedy, γ = 6, float32 on the CPU; {exercises} held-out exercises per task, {st
 The text itself is not shipped; the weights are under this project's MIT licence. One story in fifty and a tenth of all
 possible exercises were held out.
 
-The target saw {target_tokens:.0f} M tokens ({o.target_steps} steps); the drafter {drafter_tokens:.0f} M
-({o.drafter_steps} steps), half of them written by the target itself (half greedy, half sampled), learning
-KL(target || drafter). Seed {o.seed}. To train them again:
+The target saw {target_tokens:.0f} M tokens ({o.target_steps} steps, then {o.polish_steps} in which half is questions);
+the drafter {drafter_tokens:.0f} M ({o.drafter_steps} steps), half of them written by the target itself (half greedy,
+half sampled), learning KL(target || drafter). Seed {o.seed}. To train them again:
 
     python -m mars_viz.demo.train --data FOLDER_WITH_THE_TEXT
 

@@ -34,6 +34,9 @@ from mars_viz.errors import MarsVizError
 
 CONTEXT = 512
 
+POLISH = Shares(stories=0.38, addition=0.04, sorting=0.08, question=0.50)
+"""Who did what to a thing is the last that the target learns, so it gets a stage of its own."""
+
 
 def target_config() -> LlamaConfig:
     """7.4 M parameters."""
@@ -67,6 +70,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, required=True, help="folder with the training text")
     parser.add_argument("--work", type=Path, default=Path("training"), help="folder for checkpoints")
     parser.add_argument("--target-steps", type=int, default=1700, help="steps of 8,192 tokens")
+    parser.add_argument("--polish-steps", type=int, default=300, help="more of them, half of them questions")
     parser.add_argument("--sample-batches", type=int, default=24, help="batches of 64 texts by the target")
     parser.add_argument("--drafter-steps", type=int, default=1000, help="steps of 8,192 tokens")
     parser.add_argument("--seed", type=int, default=0)
@@ -97,10 +101,15 @@ def remembered_tokenizer(texts: list[str], folder: Path) -> PreTrainedTokenizerF
 
 
 def train_target(tokenizer: PreTrainedTokenizerFast, texts: list[str], options: argparse.Namespace) -> LlamaForCausalLM:
-    """Train the target on stories and tasks, and write it to its folder in bf16."""
+    """Train the target on stories and tasks, then on more of the task that lags, and write it to its folder in bf16."""
     model = LlamaForCausalLM(target_config()).to(options.device)
-    batches = as_tensors(Mixture(text_sources(tokenizer, texts, Shares()), options.seed))
-    fit(model, next_token_loss, batches, Schedule(options.target_steps), options.work / "target.pt", "target")
+    stages = (
+        ("target", Shares(), Schedule(options.target_steps)),
+        ("polish", POLISH, Schedule(options.polish_steps, rate=2e-3, warmup=20, decay_share=0.6)),
+    )
+    for seed, (name, shares, schedule) in enumerate(stages, start=options.seed):
+        batches = as_tensors(Mixture(text_sources(tokenizer, texts, shares), seed))
+        fit(model, next_token_loss, batches, schedule, options.work / f"{name}.pt", name)
     model.to(torch.bfloat16).save_pretrained(TARGET)
     return model
 
