@@ -21,6 +21,9 @@ from mars_viz.sweep.result import SweepResult
 PLACES = 257
 """Dial values at which a band is computed, at most."""
 
+PERCENT = frozenset(("accuracy", "accuracy_change", "relaxed", "same", "agreed", "acceptance"))
+"""Figures that are shares, and are told as percentages."""
+
 
 @dataclass(frozen=True, slots=True)
 class Measure:
@@ -69,6 +72,7 @@ _EXACT = (
     Measure("acceptance", "kept share of the drafted tokens", ("kept", "drafted"), _over),
     Measure("relaxed", "relaxed share of the text", ("relaxed", "tokens"), _over),
     Measure("same", "share of texts that are strict's", ("same",), _same),
+    Measure("agreed", "part of strict's text before the first difference", ("agreed", "strict:tokens"), _over),
     Measure("edits", "edits from strict's text per strict token", ("edit_distance", "strict:tokens"), _over),
     Measure("length", "output length over strict's", ("tokens", "strict:tokens"), _over),
 )
@@ -167,23 +171,43 @@ class Frontier:
     dials: np.ndarray
     """float64 [D]; ascending."""
     accuracy: Band
-    """Share of right texts at each."""
+    """Share of right texts at each; where `paired`, less strict's."""
     speed_up: Band
     """Tokens a second over those of `over` at each, modelled."""
     over: str
-    """'the target alone', or 'strict' where no costs were measured."""
+    """'the target alone', or 'strict' where no costs were measured or the path is paired."""
+    paired: bool
+    """True if every place is compared with strict on the same prompts, which is far surer than either by itself."""
+
+    def near(self, dial: float) -> int:
+        """The place next to this dial value, at or below it."""
+        return max(0, int(np.searchsorted(self.dials, dial, side="right")) - 1)
 
 
-def frontier(result: SweepResult, how: Bootstrap = DEFAULT, most: int = PLACES) -> Frontier:
-    """The sweep's path. Raises BadInput where no prompt is graded."""
+def frontier(
+    result: SweepResult, how: Bootstrap = DEFAULT, most: int = PLACES, *, paired: bool = False, at: float | None = None
+) -> Frontier:
+    """The sweep's path, with the dial value `at` among its places. Raises BadInput where no prompt is graded."""
     known, dials = measures(result), places(result, most)
+    if at is not None:
+        dials = np.unique(np.append(dials, at))
     if "accuracy" not in known:
         raise BadInput("No prompt of the set is graded, so there is no accuracy to plot. Use a set with answers.")
-    alone = known.get("speed_up")
+    alone = None if paired else known.get("speed_up")
     pace = alone or known["speed_up_strict"]
     fast = Measure(pace.name, pace.title, pace.columns, pace.of, graded=True, modelled=True)
-    accuracy, speed_up = (band_at(result, measure, dials, how) for measure in (known["accuracy"], fast))
-    return Frontier(dials, accuracy, speed_up, "strict" if alone is None else "the target alone")
+    right = known["accuracy_change" if paired else "accuracy"]
+    accuracy, speed_up = (band_at(result, measure, dials, how) for measure in (right, fast))
+    return Frontier(dials, accuracy, speed_up, "strict" if alone is None else "the target alone", paired)
+
+
+def best_within(path: Frontier, strict: float, points: float) -> int:
+    """The place of a path that is fastest among those that lose at most so many points of accuracy on these prompts."""
+    change = (
+        path.accuracy.estimate if path.paired else path.accuracy.estimate - path.accuracy.estimate[path.near(strict)]
+    )
+    allowed = change >= -points / 100 - 1e-12
+    return int(np.argmax(np.where(allowed, path.speed_up.estimate, -np.inf)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +218,24 @@ class RelaxedShares:
     """int64 [len(RANKS)]; by the target's rank."""
     by_share: np.ndarray
     """int64 [len(SHARES)]; by p(x) / p(v1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class RelaxedBands:
+    """The same as shares of the relaxed tokens, with intervals; NaN where none is relaxed."""
+
+    by_rank: Band
+    """[len(RANKS)]"""
+    by_share: Band
+    """[len(SHARES)]"""
+
+
+def relaxed_bands(result: SweepResult, dial: float, how: Bootstrap = DEFAULT) -> RelaxedBands:
+    """Resampled over prompts. Raises BadInput outside the span."""
+    where = np.array([dial])
+    whole = result.at("relaxed", where).astype(np.float64)  # [P, 1]
+    parts = (result.at(f"relaxed_by_{what}", where)[:, 0].astype(np.float64) for what in ("rank", "share"))
+    return RelaxedBands(*(band(_over, part, whole, how=how) for part in parts))
 
 
 def relaxed_at(result: SweepResult, dial: float) -> RelaxedShares:
