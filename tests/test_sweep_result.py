@@ -10,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from mars_viz.sweep.command import add_parser
 from sweep_cases import COSTS, toy_sweep
 
 from mars_viz.analysis.engines import acceptance_table
 from mars_viz.analysis.intervals import difference, ratio, ratio_of_ratios
 from mars_viz.analysis.recommendation import recommend
+from mars_viz.commands.sweep import add_parser
 from mars_viz.costs import modelled_speed_up
 from mars_viz.errors import BadInput
 from mars_viz.run import Settings

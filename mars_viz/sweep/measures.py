@@ -12,6 +12,7 @@ from functools import partial
 
 import numpy as np
 
+from mars_viz.analysis.frontier import Frontier
 from mars_viz.analysis.intervals import DEFAULT, Band, Bootstrap, Interval, band, interval
 from mars_viz.analysis.steps import Steps, combined, total
 from mars_viz.costs import Costs, round_seconds
@@ -164,26 +165,6 @@ def _named(column: str) -> tuple[str, bool]:
     return name, name != column
 
 
-@dataclass(frozen=True, slots=True)
-class Frontier:
-    """What speed costs in accuracy: a path with the dial as its parameter, on the graded prompts."""
-
-    dials: np.ndarray
-    """float64 [D]; ascending."""
-    accuracy: Band
-    """Share of right texts at each; where `paired`, less strict's."""
-    speed_up: Band
-    """Tokens a second over those of `over` at each, modelled."""
-    over: str
-    """'the target alone', or 'strict' where no costs were measured or the path is paired."""
-    paired: bool
-    """True if every place is compared with strict on the same prompts, which is far surer than either by itself."""
-
-    def near(self, dial: float) -> int:
-        """The place next to this dial value, at or below it."""
-        return max(0, int(np.searchsorted(self.dials, dial, side="right")) - 1)
-
-
 def frontier(
     result: SweepResult, how: Bootstrap = DEFAULT, most: int = PLACES, *, paired: bool = False, at: float | None = None
 ) -> Frontier:
@@ -199,15 +180,6 @@ def frontier(
     right = known["accuracy_change" if paired else "accuracy"]
     accuracy, speed_up = (band_at(result, measure, dials, how) for measure in (right, fast))
     return Frontier(dials, accuracy, speed_up, "strict" if alone is None else "the target alone", paired)
-
-
-def best_within(path: Frontier, strict: float, points: float) -> int:
-    """The place of a path that is fastest among those that lose at most so many points of accuracy on these prompts."""
-    change = (
-        path.accuracy.estimate if path.paired else path.accuracy.estimate - path.accuracy.estimate[path.near(strict)]
-    )
-    allowed = change >= -points / 100 - 1e-12
-    return int(np.argmax(np.where(allowed, path.speed_up.estimate, -np.inf)))
 
 
 @dataclass(frozen=True, slots=True)

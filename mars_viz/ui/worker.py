@@ -22,7 +22,6 @@ from mars_viz.errors import MarsVizError
 from mars_viz.mapped import mapped
 from mars_viz.records import Round
 from mars_viz.run import Run, Settings
-from mars_viz.ui.tasks import Task
 
 Pair = TypeVar("Pair")
 FAULT = "Decoding stopped because of a fault in the program; try again, and see the server's log if it comes back."
@@ -167,7 +166,7 @@ class Worker(Generic[Pair]):
         maps the dial of a finished run, or None where there is nothing to map."""
         self._load, self._record, self._chart = load, record, chart
         self._pair: Pair | None = None
-        self._waiting: deque[Job | Task[Pair]] = deque()
+        self._waiting: deque[Job] = deque()
         self._running = False
         self._news = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -175,22 +174,15 @@ class Worker(Generic[Pair]):
     def submit(self, prompt: str, settings: Settings, title: str = "") -> Job:
         """Put a prompt in the queue and return at once."""
         job = Job(prompt, settings, title)
-        self._enqueue(job)
-        return job
-
-    def undertake(self, task: Task[Pair]) -> None:
-        """Put a long task in the queue and return at once; between its steps, whoever waits goes first."""
-        self._enqueue(task)
-
-    def _enqueue(self, job: Job | Task[Pair]) -> None:
         with self._news:
             self._waiting.append(job)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._serve, name="decode-worker", daemon=True)
                 self._thread.start()
             self._news.notify()
+        return job
 
-    def ahead(self, job: Job | Task[Pair]) -> int:
+    def ahead(self, job: Job) -> int:
         """How many other jobs come before this one; 0 if it is no longer waiting."""
         with self._news:
             if job not in self._waiting:
@@ -205,10 +197,7 @@ class Worker(Generic[Pair]):
                 job = self._waiting.popleft()
                 self._running = True
             try:
-                if isinstance(job, Task):
-                    self._advance(job)
-                else:
-                    self._finish(job)
+                self._finish(job)
             finally:
                 del job  # a finished job belongs to its asker alone
                 with self._news:
@@ -229,24 +218,6 @@ class Worker(Generic[Pair]):
         except Exception:
             _log.exception("A decode failed.")
             job._tell(state=JobState.FAILED, error=FAULT)
-
-    def _advance(self, task: Task[Pair]) -> None:
-        """Take a task's steps until it has come to its end or somebody waits; then it queues again, behind them."""
-        if not task.begin():
-            return
-        try:
-            if self._pair is None:
-                self._pair = self._load()
-            while task.step(self._pair):
-                with self._news:
-                    if self._waiting:
-                        self._waiting.append(task)
-                        return
-        except MarsVizError as error:
-            task.fail(str(error))
-        except Exception:
-            _log.exception("A task failed.")
-            task.fail(FAULT)
 
 
 def _decode(job: Job, recorder: Recorder) -> Run | None:
