@@ -165,13 +165,9 @@ def _named(column: str) -> tuple[str, bool]:
     return name, name != column
 
 
-def frontier(
-    result: SweepResult, how: Bootstrap = DEFAULT, most: int = PLACES, *, paired: bool = False, at: float | None = None
-) -> Frontier:
-    """The sweep's path, with the dial value `at` among its places. Raises BadInput where no prompt is graded."""
+def frontier(result: SweepResult, how: Bootstrap = DEFAULT, most: int = PLACES, *, paired: bool = False) -> Frontier:
+    """The sweep's path. Raises BadInput where no prompt is graded."""
     known, dials = measures(result), places(result, most)
-    if at is not None:
-        dials = np.unique(np.append(dials, at))
     if "accuracy" not in known:
         raise BadInput("No prompt of the set is graded, so there is no accuracy to plot. Use a set with answers.")
     alone = None if paired else known.get("speed_up")

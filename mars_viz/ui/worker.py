@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from mars_viz.errors import MarsVizError
 from mars_viz.ui.models import Models
@@ -66,6 +66,9 @@ P = TypeVar("P", bound=Progress)
 
 class Job(Generic[P]):
     """One thing to do for one asker. A kind of job says in `work` what; `Worker.submit` takes it."""
+
+    long: ClassVar[bool] = False
+    """True if it may return from `work` unfinished, to be asked again once the short jobs that wait are done."""
 
     def __init__(self, progress: P) -> None:
         """A job that waits; `progress` is its first snapshot."""
@@ -155,7 +158,15 @@ class Worker:
                 self._running = True
             try:
                 job.run(self.models)
+                if not job.progress.state.finished:
+                    self._put_back(job)
             finally:
                 del job  # a finished job belongs to its asker alone
                 with self._news:
                     self._running = False
+
+    def _put_back(self, job: Job[Any]) -> None:
+        """A long job that has taken a step: short ones go first, other long ones wait until it has ended."""
+        with self._news:
+            short = [other for other in self._waiting if not other.long]
+            self._waiting = deque([*short, job, *(other for other in self._waiting if other.long)])
