@@ -62,7 +62,7 @@ def frontier_figure(paths: Sequence[RulePath], theme: Theme, limit: float | None
         Entry("▒", theme.muted, "95 % interval of each setting by itself"),
     ]
     add_key(figure, key)
-    set_wide_title(figure, _title(paths), TALL)
+    set_wide_title(figure, _title(paths, limit), TALL)
     return figure
 
 
@@ -197,22 +197,24 @@ def _set_ranges(figure: go.Figure, paths: Sequence[RulePath], limit: float | Non
         axis(range=[low - 0.08 * spread, high + after * spread])
 
 
-def _title(paths: Sequence[RulePath]) -> str:
+def _title(paths: Sequence[RulePath], limit: float | None) -> str:
     first = paths[0]
     place = first.path.near(first.marked)
-    speed = first.path.speed_up.estimate[place]
-    at = f"{first.name} at {setting(first.symbol, first.marked)}"
-    lost = float(first.path.lost(first.strict)[place])
-    if len(paths) > 1:
-        best = max(paths, key=lambda each: each.path.speed_up.estimate[each.path.near(each.marked)])
-        mark = best.path.near(best.marked)
+    if len(paths) > 1 and limit is not None:
+        places = [each.path.best_within(each.strict, limit) for each in paths]
+        speeds = [float(each.path.speed_up.estimate[at]) for each, at in zip(paths, places, strict=True)]
+        best = int(np.argmax(speeds))
+        at = setting(paths[best].symbol, float(paths[best].path.dials[places[best]]))
         return (
-            f"{best.name} buys most: {number(best.path.speed_up.estimate[mark])}× {best.path.over} at "
-            f"{setting(best.symbol, best.marked)}"
+            f"For at most {_points(limit)} lost on these prompts, {paths[best].name} buys most: "
+            f"{number(speeds[best])}× {first.path.over}, at {at}"
         )
+    lost = float(first.path.lost(first.strict)[place])
+    at, speed = setting(first.symbol, first.marked), number(first.path.speed_up.estimate[place])
     price = f"loses {_points(lost)}" if lost > 0.005 else f"wins {_points(-lost)}" if lost < -0.005 else "loses nothing"
-    return f"{at} is {number(speed)}× as fast as {first.path.over} and {price} of accuracy on these prompts"
+    return f"{first.name} at {at} is {speed}× as fast as {first.path.over} and {price} of accuracy on these prompts"
 
 
 def _points(points: float) -> str:
-    return f"{number(round(points, 2))} points"
+    text = number(round(points, 2))
+    return f"{text} point" if text == "1" else f"{text} points"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 
 import streamlit as st
@@ -66,17 +67,18 @@ def frontier(view: TuneView, study: Study, dial: float, others: Mapping[str, Stu
         help="Against strict on the same prompts the intervals are far narrower.",
     )
     paired = shown == PAIRED
-    paths = [_path(study, dial, paired)]
+    several = len({each.plan.settings.gamma for each in (study, *others.values())}) > 1
+    paths = [_path(study, dial, paired, several)]
     for other in others.values():
-        whole = _path(other, other.plan.strict, paired)
+        whole = _path(other, other.plan.strict, paired, several)
         best = float(whole.path.dials[whole.path.best_within(whole.strict, view.points)])
-        paths.append(_path(other, best, paired))
+        paths.append(replace(whole, marked=best))
     return paths
 
 
-def _path(study: Study, marked: float, paired: bool) -> RulePath:
+def _path(study: Study, marked: float, paired: bool, with_gamma: bool) -> RulePath:
     plan = study.plan
-    name = f"{plan.rule.title}, γ = {plan.settings.gamma}"
+    name = plan.rule.title + (f", γ = {plan.settings.gamma}" if with_gamma else "")
     path = study.path(marked, paired=paired)
     return RulePath(name, plan.symbol, path, plan.strict, plan.loosest, marked)
 

@@ -37,7 +37,7 @@ def lead(study: Study, dial: float) -> tuple[Part, ...]:
         )
     speed, passes, before = study.value("speed_up_strict", dial), *_passes(study, dial)
     parts = [
-        Part(f"{at} decodes {_spread(speed, 1, '×')} as fast as strict", "modelled"),
+        Part(f"{at} is {_spread(speed, 1, '×')} as fast as strict", "modelled"),
         Part(f": the target runs {number(passes)} times a prompt instead of {number(before)}", "exact"),
     ]
     if not study.graded:
@@ -48,7 +48,7 @@ def lead(study: Study, dial: float) -> tuple[Part, ...]:
     if change.estimate == change.low == change.high == 0:
         moved = f"; accuracy is {number(100 * accuracy.estimate)} %, and no prompt's grade changes."
     else:
-        moved = f"; accuracy is {number(100 * accuracy.estimate)} %, {_spread(change, 100, ' points', signed=True)}."
+        moved = f"; accuracy is {number(100 * accuracy.estimate)} %, {_spread(change, 100, ' points', signed=True)} against strict."
     return (*parts, Part(moved, "exact"))
 
 
@@ -87,7 +87,7 @@ def coverage(study: Study) -> str:
 def trade(paths: Sequence[RulePath], points: float) -> str:
     """Which rule buys most speed for the accuracy that may be lost."""
     ranked = sorted(paths, key=lambda each: -_best(each, points).speed)
-    parts = [f"{each.name} {number(_best(each, points).speed)}× ({_best(each, points).at})" for each in ranked]
+    parts = [f"{each.name} {number(_best(each, points).speed)}× at {_best(each, points).at}" for each in ranked]
     allowed = f"{number(points)} {'point' if points == 1 else 'points'}"
     return (
         f"Of the settings that lose at most {allowed} on these prompts, the fastest of each rule, over "
