@@ -31,7 +31,7 @@ def page() -> None:
     study, problem = opened(bench, found)
     head(bench, found)
     job = found.jobs.get(bench.view.sweep)
-    ending = words.ended(job.progress) if job is not None else ""
+    ending = "" if job is None else job.progress.error
     for sentence in filter(None, [found.error, *bench.notices, ending, problem]):
         theme.note(sentence)
     if not found.labels:

@@ -28,7 +28,7 @@ from mars_viz.ui.live import shared_worker
 from mars_viz.ui.tune import sheet, wishes, words
 from mars_viz.ui.tune.jobs import ClockJob
 from mars_viz.ui.tune.shelf import shared_board
-from mars_viz.ui.tune.study import Study
+from mars_viz.ui.tune.study import KEY, Study
 from mars_viz.ui.tune.view import TuneView
 
 POLL = 0.3
@@ -49,7 +49,7 @@ def hero(view: TuneView, study: Study, dial: float, others: Mapping[str, Study])
             paths = frontier(view, study, dial, others)
             chart(frontier_figure(paths, theme.figure_theme(), view.points), "frontier")
     with right:
-        sheet.table(sheet.figures(study, dial, sheet.KEY), "key-figures", "Key figures at strict and at this setting")
+        sheet.table(sheet.figures(study, dial, KEY), "key-figures", "Key figures at strict and at this setting")
         sheet.small("Estimates with 95 % intervals: paired bootstrap over prompts.")
     if study.graded and others:
         sheet.line(words.trade(paths, view.points), "modelled")

@@ -30,8 +30,6 @@ _TAGS = {
     "modelled": "Modelled: counted target passes times what a pass costs on this device, not the clock.",
     "measured": "Measured: wall clock, on this device, in turn.",
 }
-KEY = ("accuracy", "accuracy_change", "speed_up", "speed_up_strict", "tau", "rolled_back", "same")
-"""Figures beside the frontier."""
 ROW = 32
 """Pixels of a row."""
 

@@ -61,7 +61,11 @@ class Shelf:
     @property
     def labels(self) -> dict[str, str]:
         """A line for each sweep by its id, those that are just beginning first."""
-        fresh = {name: f"{job.label} (beginning)" for name, job in self.jobs.items() if name in self._beginning}
+        fresh = {
+            name: f"{job.label} ({'failed' if job.progress.error else 'beginning'})"
+            for name, job in self.jobs.items()
+            if name in self._beginning
+        }
         return fresh | {name: self._label(entry) for name, entry in self.entries.items()}
 
     @property

@@ -22,6 +22,8 @@ from mars_viz.sweep.measures import PERCENT, Measure, RelaxedBands, relaxed_band
 T = TypeVar("T")
 BANDS = 129
 """Dial values at which the frontier's and a curve's intervals are computed, at most."""
+KEY = ("accuracy", "accuracy_change", "speed_up", "speed_up_strict", "tau", "rolled_back", "same")
+"""Figures beside the frontier."""
 _MOST_KEPT = 2_000
 
 

@@ -48,7 +48,8 @@ def lead(study: Study, dial: float) -> tuple[Part, ...]:
     if change.estimate == change.low == change.high == 0:
         moved = f"; accuracy is {number(100 * accuracy.estimate)} %, and no prompt's grade changes."
     else:
-        moved = f"; accuracy is {number(100 * accuracy.estimate)} %, {_spread(change, 100, ' points', signed=True)} against strict."
+        points = _spread(change, 100, " points", signed=True)
+        moved = f"; accuracy is {number(100 * accuracy.estimate)} %, {points} against strict."
     return (*parts, Part(moved, "exact"))
 
 
@@ -118,15 +119,6 @@ def going(now: Sweeping, ahead: int, stopping: bool) -> str:
     if now.failed:
         words += f", {number(now.failed)} of them without results"
     return words + ("" if math.isnan(now.left) else f"; about {duration(now.left)} to go")
-
-
-def ended(now: Sweeping) -> str:
-    """A sentence about a sweep that has ended; empty where the result speaks for itself."""
-    if now.state is JobState.FAILED:
-        return now.error
-    if now.state is JobState.CANCELLED:
-        return f"You stopped the sweep. {counted(now.finished, 'finished prompt')} of {number(now.prompts)} are kept."
-    return ""
 
 
 def timing(now: Clocking, ahead: int, stopping: bool) -> str:
