@@ -4,7 +4,8 @@
 
 Two shapes: as sweeps are (prompts with a dozen stretches of the dial each), and the worst case, in which every drafted
 position is a line of its own. Opening is what the Tune page does before it shows anything: reading everything, the
-recommendation, the frontier with its bands, and the key figures at strict and at the chosen setting. The processor's seconds are given beside the clock's: a busy machine stretches only the clock's.
+recommendation, the frontier with its bands, and the key figures at strict and at the chosen setting. The processor's
+seconds are given beside the clock's: a busy machine stretches only the clock's.
 """
 
 from __future__ import annotations
@@ -171,8 +172,8 @@ def main() -> None:
         }
         print(
             f"{name}: {positions:,.0f} positions, {prompts:,.0f} prompts, {count:,.0f} lines; seconds (of the "
-            f"processor): read {read:.2f} ({read_cpu:.2f}), with the frontier {drawn:.2f} ({drawn_cpu:.2f}), with the key "
-            f"figures {whole:.2f} ({whole_cpu:.2f}); peak {memory:.0f} MiB"
+            f"processor): read {read:.2f} ({read_cpu:.2f}), with the frontier {drawn:.2f} ({drawn_cpu:.2f}), with the "
+            f"key figures {whole:.2f} ({whole_cpu:.2f}); peak {memory:.0f} MiB"
         )
     write_json(options.json, figures)
 
