@@ -51,6 +51,7 @@ def frontier_figure(paths: Sequence[RulePath], theme: Theme, limit: float | None
         colour = colours[place % len(colours)]
         _add_band(figure, each, colour)
         _add_path(figure, each, colour, DASHES[place % len(DASHES)])
+        _add_name(figure, each, colour, level=place)
     for place, each in enumerate(paths):
         _add_mark(figure, each, theme.dial if place == 0 else colours[place % len(colours)], chosen=place == 0)
     if limit is not None and first.paired:
@@ -133,16 +134,21 @@ def _add_path(figure: go.Figure, each: RulePath, colour: str, dash: str) -> None
         "<br>%{y:.3g}× (%{customdata[3]:.3g} to %{customdata[4]:.3g}), modelled<extra></extra>",
         name=each.name,
     )
+
+
+def _add_name(figure: go.Figure, each: RulePath, colour: str, level: int) -> None:
+    """Beside the path's loose end; each on a line of its own, for paths may end at the same place."""
+    path = each.path
     last = path.near(each.loosest)
     figure.add_annotation(
-        x=100 * a.estimate[last],
-        y=s.estimate[last],
+        x=100 * path.accuracy.estimate[last],
+        y=path.speed_up.estimate[last],
         text=escape(f"{each.name}, {setting(each.symbol, each.loosest)}"),
         showarrow=False,
         xanchor="left",
         yanchor="bottom",
-        xshift=5,
-        yshift=2,
+        xshift=8,
+        yshift=2 + 15 * level,
         font={"color": colour, "size": 12},
     )
 

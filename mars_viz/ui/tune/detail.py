@@ -41,7 +41,7 @@ COUNTS_ONLY = (
 
 def hero(view: TuneView, study: Study, dial: float, others: Mapping[str, Study]) -> None:
     """The frontier with the key figures beside it; without grades, the speed-up along the dial."""
-    left, right = st.columns([7.6, 4.1], gap="medium")
+    left, right = st.columns([6.4, 5.3], gap="medium")
     with left:
         if not study.graded:
             chart(dial_curve(study.curve(study.pace), dial, theme.figure_theme()), "pace")
@@ -50,7 +50,9 @@ def hero(view: TuneView, study: Study, dial: float, others: Mapping[str, Study])
             chart(frontier_figure(paths, theme.figure_theme(), view.points), "frontier")
     with right:
         sheet.table(sheet.figures(study, dial, KEY), "key-figures", "Key figures at strict and at this setting")
-        sheet.small("Estimates with 95 % intervals: paired bootstrap over prompts.")
+        sheet.small(
+            "Exact, but for those called modelled. Estimates with 95 % intervals: paired bootstrap over prompts."
+        )
     if study.graded and others:
         sheet.line(words.trade(paths, view.points), "modelled")
 

@@ -65,14 +65,14 @@ def figures(study: Study, dial: float, names: Sequence[str] | None = None) -> pd
     known = [name for name in names or study.measures if name in study.measures]
     columns = settings_of(study.result, dial)
     if names is not None:
-        columns.pop("loosest")
+        columns.pop("loosest")  # a few stand beside the frontier, where there is little room
     rows = []
     for name in known:
         measure = study.measures[name]
         row = {"figure": measure.title}
         for label, at in columns.items():
             row[_head(study, label, at)] = cell(measure, study.value(name, at))
-        rows.append(row | {"is": "modelled" if measure.modelled else "exact"})
+        rows.append(row | ({} if names else {"is": "modelled" if measure.modelled else "exact"}))
     return pd.DataFrame(rows)
 
 

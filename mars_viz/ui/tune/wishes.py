@@ -28,8 +28,8 @@ FIRST_PER_TASK = 100
 """Prompts of each built-in task in a first sweep: enough to tell of a loss of one point, done in under a minute."""
 PER_TASK_MOST = 2_000
 _SECONDS = {True: 0.06, False: 2.5}
-"""A prompt of the built-in tasks, and one whose text goes to 128 tokens, with the built-in pair on two processor cores;
-measured."""
+"""A prompt of the built-in tasks, measured with the built-in pair on two processor cores, and one of another set, whose
+texts are longer: a guess on the high side. A sweep under way tells its own pace."""
 
 
 @dataclass(frozen=True, slots=True)
