@@ -15,6 +15,8 @@ from mars_viz.figures.words import number, setting
 
 TALL = 430
 """Pixels; it is what the page is for."""
+TITLE_WIDTH = 62
+"""Characters to a line of the title."""
 COLOURS_ON_LIGHT = ("#007A5A", "#A03C78", "#B34700", "#5B55C0", "#8A6A00")
 """Of paths, in order; of the Okabe-Ito family, dark enough for words."""
 COLOURS_ON_DARK = ("#2FC79B", "#E39CC3", "#F28A5B", "#A7A2F2", "#F0D35A")
@@ -63,7 +65,7 @@ def frontier_figure(paths: Sequence[RulePath], theme: Theme, limit: float | None
         Entry("▒", theme.muted, "95 % interval of each setting by itself"),
     ]
     add_key(figure, key)
-    set_wide_title(figure, _title(paths, limit), TALL)
+    set_wide_title(figure, _title(paths, limit), TALL, TITLE_WIDTH)
     return figure
 
 

@@ -32,6 +32,9 @@ from mars_viz.ui.tune.study import KEY, Study
 from mars_viz.ui.tune.view import TuneView
 
 POLL = 0.3
+"""Seconds between looks at a check under way."""
+NARROWEST = 460
+"""Pixels of the frontier, below which the key figures stand under it."""
 PAIRED, ALONE = "against strict", "by themselves"
 COUNTS_ONLY = (
     "These metrics hold counts only, so this table is all they can say. Margins, ratios and what another threshold "
@@ -41,19 +44,20 @@ COUNTS_ONLY = (
 
 def hero(view: TuneView, study: Study, dial: float, others: Mapping[str, Study]) -> None:
     """The frontier with the key figures beside it; without grades, the speed-up along the dial."""
-    left, right = st.columns([6.4, 5.3], gap="medium")
-    with left:
-        if not study.graded:
-            chart(dial_curve(study.curve(study.pace), dial, theme.figure_theme()), "pace")
-        else:
-            paths = frontier(view, study, dial, others)
-            chart(frontier_figure(paths, theme.figure_theme(), view.points), "frontier")
-    with right:
-        sheet.table(sheet.figures(study, dial, KEY), "key-figures", "Key figures at strict and at this setting")
-        sheet.small(
-            "Exact, but for those called modelled. Estimates with 95 % intervals: paired bootstrap over prompts."
-        )
-    if study.graded and others:
+    paths: list[RulePath] = []
+    with st.grid(2, min_column_width=NARROWEST, key="tune-hero"):
+        with st.container():
+            if study.graded:
+                paths = frontier(view, study, dial, others)
+                chart(frontier_figure(paths, theme.figure_theme(), view.points), "frontier")
+            else:
+                chart(dial_curve(study.curve(study.pace), dial, theme.figure_theme()), "pace")
+        with st.container():
+            sheet.table(sheet.figures(study, dial, KEY), "key-figures", "Key figures at strict and at this setting")
+            sheet.small(
+                "Exact, but for those called modelled. Estimates with 95 % intervals: paired bootstrap over prompts."
+            )
+    if len(paths) > 1:
         sheet.line(words.trade(paths, view.points), "modelled")
 
 
@@ -153,7 +157,7 @@ def clock(study: Study, dial: float) -> None:
         except BadInput as error:
             theme.note(str(error))
         else:
-            st.rerun(scope="fragment")
+            st.rerun()
 
 
 @st.fragment(run_every=POLL)
