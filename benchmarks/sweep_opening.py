@@ -3,8 +3,9 @@
     python benchmarks/sweep_opening.py [--positions 1000000] [--json FILE]
 
 Two shapes: as sweeps are (prompts with a dozen stretches of the dial each), and the worst case, in which every drafted
-position is a line of its own. Opening is reading everything, the curve of τ, the frontier with its bands, and the
-recommendation. The processor's seconds are given beside the clock's: a busy machine stretches only the clock's.
+position is a line of its own. Opening is what the Tune page does before it shows anything: reading everything, the
+recommendation, the frontier with its bands, and the key figures at strict and at the chosen setting. The processor's
+seconds are given beside the clock's: a busy machine stretches only the clock's.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ import numpy as np
 import pyarrow as pa
 from measuring import json_option, write_json
 
-from mars_viz.analysis.recommendation import recommend
 from mars_viz.prompts import PromptItem, PromptSet
 from mars_viz.run import Provenance, Settings
-from mars_viz.sweep import curve, frontier, load_sweep, measures
+from mars_viz.sweep import load_sweep
 from mars_viz.sweep.columns import RANKS, SHARES, schema
 from mars_viz.sweep.plan import plan_of
 from mars_viz.sweep.store import BATCH, create
+from mars_viz.ui.tune.study import KEY, Study
+from mars_viz.ui.tune.view import CONFIDENCE, POINTS
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 
@@ -122,12 +124,15 @@ def child(folder: Path) -> None:
     def tick() -> None:
         clock.append((time.perf_counter(), time.process_time()))
 
-    result = load_sweep(folder)
+    study = Study(load_sweep(folder))
+    result = study.result
     tick()
-    curve(result, measures(result)["tau"])
+    dial = study.dial(None, POINTS, CONFIDENCE)
+    study.path(dial, paired=True)
     tick()
-    frontier(result)
-    recommend(result.graded_steps(), 2.0)
+    for name in KEY:
+        for at in (dial, result.plan.strict):
+            study.value(name, at)
     tick()
     print(
         *(value - start for now in clock[1:] for value, start in zip(now, clock[0], strict=True)),
@@ -161,14 +166,14 @@ def main() -> None:
             "prompts": prompts,
             "lines": count,
             "read": {"seconds": read, "processor_seconds": read_cpu},
-            "with_curve": {"seconds": drawn, "processor_seconds": drawn_cpu},
-            "with_bands": {"seconds": whole, "processor_seconds": whole_cpu},
+            "with_frontier": {"seconds": drawn, "processor_seconds": drawn_cpu},
+            "with_figures": {"seconds": whole, "processor_seconds": whole_cpu},
             "peak_mib": memory,
         }
         print(
             f"{name}: {positions:,.0f} positions, {prompts:,.0f} prompts, {count:,.0f} lines; seconds (of the "
-            f"processor): read {read:.2f} ({read_cpu:.2f}), with a curve {drawn:.2f} ({drawn_cpu:.2f}), with bands and "
-            f"recommendation {whole:.2f} ({whole_cpu:.2f}); peak {memory:.0f} MiB"
+            f"processor): read {read:.2f} ({read_cpu:.2f}), with the frontier {drawn:.2f} ({drawn_cpu:.2f}), with the "
+            f"key figures {whole:.2f} ({whole_cpu:.2f}); peak {memory:.0f} MiB"
         )
     write_json(options.json, figures)
 

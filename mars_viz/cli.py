@@ -17,12 +17,11 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from mars_viz import __version__
-from mars_viz.commands import decoding, dial_map
+from mars_viz.commands import decoding, dial_map, sweep
 from mars_viz.commands.printing import json_of, tell
 from mars_viz.errors import BadInput, MarsVizError
 from mars_viz.rules import RULES, Rule
 from mars_viz.runfiles import load_run, save_run
-from mars_viz.sweep import command as sweep
 
 DEBUG_VARIABLE = "MARS_VIZ_DEBUG"
 """Set to anything to see tracebacks."""

@@ -15,11 +15,11 @@ from sweep_cases import COSTS, toy_sweep
 from mars_viz.analysis.engines import acceptance_table
 from mars_viz.analysis.intervals import difference, ratio, ratio_of_ratios
 from mars_viz.analysis.recommendation import recommend
+from mars_viz.commands.sweep import add_parser
 from mars_viz.costs import modelled_speed_up
 from mars_viz.errors import BadInput
 from mars_viz.run import Settings
 from mars_viz.sweep import SweepResult, band_at, curve, frontier, load_sweep, measures, places, relaxed_at, value_at
-from mars_viz.sweep.command import add_parser
 from mars_viz.sweep.engine_settings import ENGINES, engine_settings
 from mars_viz.sweep.evidence import NOT_MEASURED
 from mars_viz.sweep.evidence_pack import write_evidence

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from statistics import NormalDist
 
 import numpy as np
@@ -213,12 +214,26 @@ def _block(statistic: Statistic, columns: list[np.ndarray], how: Bootstrap) -> t
 
 def _weights(prompts: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
     """float64 [some, P] until `resamples` rows: how often each prompt was drawn, with replacement."""
+    if prompts * resamples <= _CHUNK:
+        yield _all_weights(prompts, resamples, seed)
+        return
     rng = np.random.default_rng(seed)
     rows = max(1, _CHUNK // prompts)
     for done in range(0, resamples, rows):
-        count = min(rows, resamples - done)
-        drawn = rng.integers(prompts, size=(count, prompts)) + prompts * np.arange(count)[:, None]
-        yield np.bincount(drawn.ravel(), minlength=count * prompts).reshape(count, prompts).astype(np.float64)
+        yield _drawn(rng, prompts, min(rows, resamples - done))
+
+
+@lru_cache(maxsize=2)
+def _all_weights(prompts: int, resamples: int, seed: int) -> np.ndarray:
+    """The same in one; kept, because every number of a sweep asks for the same draws."""
+    weights = _drawn(np.random.default_rng(seed), prompts, resamples)
+    weights.flags.writeable = False
+    return weights
+
+
+def _drawn(rng: np.random.Generator, prompts: int, count: int) -> np.ndarray:
+    drawn = rng.integers(prompts, size=(count, prompts)) + prompts * np.arange(count)[:, None]
+    return np.bincount(drawn.ravel(), minlength=count * prompts).reshape(count, prompts).astype(np.float64)
 
 
 def _left_out(statistic: Statistic, columns: list[np.ndarray]) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""From arguments to a decoded run: what `record` and `map` have in common.
+"""From arguments to a decoded run: what `record`, `map` and, but for the prompt, `sweep` have in common.
 
 Refuses what can be refused before the models are loaded.
 """
@@ -39,28 +39,45 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     prompt.add_argument("--prompt", metavar="TEXT", help="the prompt itself")
     prompt.add_argument("--prompt-file", metavar="FILE", help="a file that holds it, in UTF-8; - reads standard input")
     parser.add_argument("--out", metavar="DIR", required=True, help="the run's folder, which must not exist yet")
-    parser.add_argument("--target", metavar="MODEL", help="hub id or folder of the target (the built-in one)")
-    parser.add_argument("--drafter", metavar="MODEL", help="hub id or folder of the drafter (the built-in one)")
     parser.add_argument("--rule", default=default.rule, help=f"one of {', '.join(RULES)} (%(default)s)")
     parser.add_argument("--dial", type=float, help="the rule's threshold for the run (the rule's default)")
+    sampling_arguments(parser)
+    model_arguments(parser)
+    parser.add_argument("--title", default="", help="a line for lists (the start of the prompt)")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+
+
+def sampling_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `Settings` besides the rule and its dial."""
+    default = Settings()
     parser.add_argument("--gamma", type=int, default=default.gamma, help="tokens drafted per round (%(default)s)")
     parser.add_argument("--temperature", type=float, default=default.temperature, help="0 is greedy (%(default)s)")
     parser.add_argument("--top-p", type=float, default=default.top_p, help="nucleus; 1 is off (%(default)s)")
     parser.add_argument("--top-k", type=int, default=default.top_k, help="0 is off (%(default)s)")
     parser.add_argument("--seed", type=int, default=default.seed, help="keys every draw (%(default)s)")
     parser.add_argument("--max-new-tokens", type=int, default=default.max_new_tokens, help="length limit (%(default)s)")
+
+
+def model_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options for the models, as `opened_pair` reads them, and for their chat template."""
+    parser.add_argument("--target", metavar="MODEL", help="hub id or folder of the target (the built-in one)")
+    parser.add_argument("--drafter", metavar="MODEL", help="hub id or folder of the drafter (the built-in one)")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or mps (%(default)s)")
     parser.add_argument("--dtype", default="auto", help="auto, float32, bfloat16 or float16 (%(default)s)")
-    parser.add_argument("--chat", action="store_true", help="put the prompt through the model's chat template")
-    parser.add_argument("--title", default="", help="a line for lists (the start of the prompt)")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    parser.add_argument("--chat", action="store_true", help="put prompts through the model's chat template")
+
+
+def settings_of(options: argparse.Namespace, **others: Any) -> Settings:
+    """The settings that the options say; what they lack is in `others`, or at its default. Raises BadInput."""
+    known = {name: getattr(options, name) for name in Settings.__slots__ if hasattr(options, name)}
+    return Settings(**known | others)
 
 
 def wish(options: argparse.Namespace) -> Wish:
     """What the options ask for. Raises BadInput for what cannot be done, and where the run's folder exists already."""
     check_free(options.out)
     prompt = options.prompt if options.prompt_file is None else _read_prompt(options.prompt_file)
-    settings = Settings(**{name: getattr(options, name) for name in Settings.__slots__})
+    settings = settings_of(options)
     rule_named(settings.rule).checked_dial(settings.dial)
     return Wish(prompt, settings)
 

@@ -93,6 +93,14 @@ def blank(title: str, theme: Theme, x: str, y: str, key: Sequence[Entry] = ()) -
     return figure
 
 
+def set_wide_title(figure: go.Figure, title: str, height: int, width: int = 100) -> None:
+    """The title on the page's full width, `width` characters to a line, above a figure of this height in pixels."""
+    lines = wrap(title.replace(" = ", UNBROKEN), width, break_on_hyphens=False)
+    words = "<br>".join(escape(line) for line in lines)
+    top = 58 + 17 * (len(lines) - 1)
+    figure.update_layout(title={"text": f"<b>{words}</b>", "y": 1 - 18 / height}, height=height, margin={"t": top})
+
+
 def spoken_title(figure: go.Figure) -> str:
     """The title as plain words, for those who cannot see the figure."""
     text = figure.layout.title.text.removeprefix("<b>").removesuffix("</b>").replace("<br>", " ")

@@ -84,6 +84,15 @@ def load_prompts(
     return PromptSet(Path(path).name, tuple(items), tuple(skipped))
 
 
+def to_jsonl(prompts: PromptSet) -> bytes:
+    """The set as a file that `load_prompts` reads back, prompt for prompt."""
+    lines = []
+    for item in prompts.items:
+        found = {"question_id": item.id, "category": item.category, "prompt": item.prompt, "grader": item.grader}
+        lines.append(json.dumps(found | ({} if item.answer is None else {"answer": item.answer})))
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
 _WANTED = "Each line must be a JSON object with 'prompt', 'question' or 'turns'."
 
 

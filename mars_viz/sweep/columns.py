@@ -14,6 +14,12 @@ RANKS: tuple[tuple[int, int | None], ...] = ((1, 1), (2, 2), (3, 3), (4, 4), (5,
 """Bins of the target's rank of a relaxed token, first and last."""
 SHARES: tuple[float, ...] = (0.0, 0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
 """Where the bins of p(x) / p(v1) of a relaxed token begin; the last one ends at 1."""
+RANK_WORDS = tuple(
+    str(first) if first == last else f"{first}-{last}" if last else f"{first} and above" for first, last in RANKS
+)
+"""The bins of ranks, for people."""
+SHARE_WORDS = tuple(f"{low:g} to {high:g}" for low, high in zip(SHARES, (*SHARES[1:], 1.0), strict=True))
+"""The bins of p(x) / p(v1), for people."""
 _RANK_ENDS = np.array([last for _, last in RANKS if last is not None])
 
 UNGRADED, WRONG, RIGHT = -1, 0, 1

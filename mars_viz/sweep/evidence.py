@@ -18,7 +18,7 @@ from mars_viz.analysis.engines import EngineRow, acceptance_table
 from mars_viz.analysis.intervals import DEFAULT, Band, Bootstrap, mean, wilson
 from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.analysis.synthetic import synthetic_settings
-from mars_viz.sweep.columns import RANKS, RIGHT, SHARES
+from mars_viz.sweep.columns import RANK_WORDS, RIGHT, SHARE_WORDS
 from mars_viz.sweep.engine_settings import engine_settings
 from mars_viz.sweep.measures import band_at, measures, relaxed_at
 from mars_viz.sweep.report import settings_of, table_of
@@ -160,12 +160,9 @@ def _cells(bands: dict[str, Band], place: int) -> dict[str, dict[str, float]]:
 
 def _relaxed(result: SweepResult, dial: float) -> dict[str, Any]:
     found = relaxed_at(result, dial)
-    ranks = [f"{low}" if low == high else f"{low}-{high}" if high else f"{low} and above" for low, high in RANKS]
-    ends = [*SHARES[1:], 1.0]
-    shares = [f"{low:g} to {high:g}" for low, high in zip(SHARES, ends, strict=True)]
     return {
-        "by_target_rank": dict(zip(ranks, found.by_rank.tolist(), strict=True)),
-        "by_p_over_p1": dict(zip(shares, found.by_share.tolist(), strict=True)),
+        "by_target_rank": dict(zip(RANK_WORDS, found.by_rank.tolist(), strict=True)),
+        "by_p_over_p1": dict(zip(SHARE_WORDS, found.by_share.tolist(), strict=True)),
     }
 
 

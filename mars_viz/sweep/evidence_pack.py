@@ -1,14 +1,17 @@
-"""The evidence pack on disk: a folder with the same evidence as Markdown, CSV and JSON, written whole or not at all.
+"""The evidence pack: the same evidence as Markdown, CSV and JSON, in a folder, written whole or not at all, or a zip.
 
 Knows folders and JSON; the evidence is gathered and put into words beside it.
 """
 
 from __future__ import annotations
 
+import io
 import json
+import zipfile
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -22,8 +25,7 @@ from mars_viz.sweep.result import SweepResult
 from mars_viz.sweep.timing import TimingCheck
 
 
-def write_evidence(
-    folder: str | PathLike[str],
+def evidence_files(
     result: SweepResult,
     *,
     dial: float,
@@ -31,15 +33,13 @@ def write_evidence(
     recommendation: Recommendation | None = None,
     timing: TimingCheck | None = None,
     how: Bootstrap = DEFAULT,
-) -> Path:
-    """Write the evidence for `dial` to a new folder and return its path: evidence.md, evidence.json, grid.csv (a line a
-    dial value) and prompts.csv (a line a prompt).
+) -> dict[str, bytes]:
+    """The evidence for `dial`, a file each: evidence.md, evidence.json, grid.csv (a line a dial value) and prompts.csv
+    (a line a prompt).
 
-    `grid` are the dial values of the table (None: evenly spaced ones). Raises BadInput where something of that name
-    exists, for a dial value outside the sweep, and where the disk refuses.
+    `grid` are the dial values of the table (None: evenly spaced ones). Raises BadInput for a dial value outside the
+    sweep.
     """
-    path = Path(folder)
-    check_free(path)
     found = plain(evidence_of(result, dial, grid=grid, recommendation=recommendation, timing=timing, how=how))
     files = {
         "evidence.md": markdown(found),
@@ -47,5 +47,25 @@ def write_evidence(
         "grid.csv": grid_csv(found["grid"]),
         "prompts.csv": prompts_csv(result, dial),
     }
-    write_folder({name: text.encode() for name, text in files.items()}, path)
+    return {name: text.encode() for name, text in files.items()}
+
+
+def write_evidence(folder: str | PathLike[str], result: SweepResult, *, dial: float, **options: Any) -> Path:
+    """Write the files to a new folder and return its path.
+
+    Takes the options of `evidence_files`. Raises BadInput as it does, where something of that name exists, and where
+    the disk refuses.
+    """
+    path = Path(folder)
+    check_free(path)
+    write_folder(evidence_files(result, dial=dial, **options), path)
     return path
+
+
+def evidence_zip(result: SweepResult, *, dial: float, **options: Any) -> bytes:
+    """The same as a zip that holds one folder: the same bytes for the same evidence."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in evidence_files(result, dial=dial, **options).items():
+            archive.writestr(zipfile.ZipInfo(f"evidence/{name}"), data, zipfile.ZIP_DEFLATED)
+    return buffer.getvalue()

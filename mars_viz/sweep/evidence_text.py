@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from mars_viz.figures.words import number
+from mars_viz.sweep.measures import PERCENT
 
-_SHARES = ("accuracy", "accuracy_change", "relaxed", "same", "acceptance")
 _GRID = ("accuracy", "accuracy_change", "tau", "acceptance", "speed_up", "speed_up_strict", "relaxed", "same", "length")
 
 
@@ -191,7 +191,7 @@ def _reading(found: dict[str, Any]) -> str:
 
 
 def _cell(name: str, found: dict[str, Any]) -> str:
-    scale, unit = (100, " %") if name in _SHARES else (1, "")
+    scale, unit = (100, " %") if name in PERCENT else (1, "")
     texts = [_number(found[key], scale) for key in ("estimate", "low", "high")]
     return f"{texts[0]}{unit} ({texts[1]} to {texts[2]})"
 

@@ -12,6 +12,7 @@ from functools import partial
 
 import numpy as np
 
+from mars_viz.analysis.frontier import Frontier
 from mars_viz.analysis.intervals import DEFAULT, Band, Bootstrap, Interval, band, interval
 from mars_viz.analysis.steps import Steps, combined, total
 from mars_viz.costs import Costs, round_seconds
@@ -20,6 +21,9 @@ from mars_viz.sweep.result import SweepResult
 
 PLACES = 257
 """Dial values at which a band is computed, at most."""
+
+PERCENT = frozenset(("accuracy", "accuracy_change", "relaxed", "same", "agreed", "acceptance"))
+"""Figures that are shares, and are told as percentages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,7 @@ _EXACT = (
     Measure("acceptance", "kept share of the drafted tokens", ("kept", "drafted"), _over),
     Measure("relaxed", "relaxed share of the text", ("relaxed", "tokens"), _over),
     Measure("same", "share of texts that are strict's", ("same",), _same),
+    Measure("agreed", "part of strict's text before the first difference", ("agreed", "strict:tokens"), _over),
     Measure("edits", "edits from strict's text per strict token", ("edit_distance", "strict:tokens"), _over),
     Measure("length", "output length over strict's", ("tokens", "strict:tokens"), _over),
 )
@@ -160,30 +165,17 @@ def _named(column: str) -> tuple[str, bool]:
     return name, name != column
 
 
-@dataclass(frozen=True, slots=True)
-class Frontier:
-    """What speed costs in accuracy: a path with the dial as its parameter, on the graded prompts."""
-
-    dials: np.ndarray
-    """float64 [D]; ascending."""
-    accuracy: Band
-    """Share of right texts at each."""
-    speed_up: Band
-    """Tokens a second over those of `over` at each, modelled."""
-    over: str
-    """'the target alone', or 'strict' where no costs were measured."""
-
-
-def frontier(result: SweepResult, how: Bootstrap = DEFAULT, most: int = PLACES) -> Frontier:
+def frontier(result: SweepResult, how: Bootstrap = DEFAULT, most: int = PLACES, *, paired: bool = False) -> Frontier:
     """The sweep's path. Raises BadInput where no prompt is graded."""
     known, dials = measures(result), places(result, most)
     if "accuracy" not in known:
         raise BadInput("No prompt of the set is graded, so there is no accuracy to plot. Use a set with answers.")
-    alone = known.get("speed_up")
+    alone = None if paired else known.get("speed_up")
     pace = alone or known["speed_up_strict"]
     fast = Measure(pace.name, pace.title, pace.columns, pace.of, graded=True, modelled=True)
-    accuracy, speed_up = (band_at(result, measure, dials, how) for measure in (known["accuracy"], fast))
-    return Frontier(dials, accuracy, speed_up, "strict" if alone is None else "the target alone")
+    right = known["accuracy_change" if paired else "accuracy"]
+    accuracy, speed_up = (band_at(result, measure, dials, how) for measure in (right, fast))
+    return Frontier(dials, accuracy, speed_up, "strict" if alone is None else "the target alone", paired)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +186,24 @@ class RelaxedShares:
     """int64 [len(RANKS)]; by the target's rank."""
     by_share: np.ndarray
     """int64 [len(SHARES)]; by p(x) / p(v1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class RelaxedBands:
+    """The same as shares of the relaxed tokens, with intervals; NaN where none is relaxed."""
+
+    by_rank: Band
+    """[len(RANKS)]"""
+    by_share: Band
+    """[len(SHARES)]"""
+
+
+def relaxed_bands(result: SweepResult, dial: float, how: Bootstrap = DEFAULT) -> RelaxedBands:
+    """Resampled over prompts. Raises BadInput outside the span."""
+    where = np.array([dial])
+    whole = result.at("relaxed", where).astype(np.float64)  # [P, 1]
+    parts = (result.at(f"relaxed_by_{what}", where)[:, 0].astype(np.float64) for what in ("rank", "share"))
+    return RelaxedBands(*(band(_over, part, whole, how=how) for part in parts))
 
 
 def relaxed_at(result: SweepResult, dial: float) -> RelaxedShares:

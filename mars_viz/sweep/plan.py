@@ -65,6 +65,11 @@ class Plan:
         return self.rule.dial.strict
 
     @property
+    def loosest(self) -> float:
+        """The end of the span that is farthest from strict."""
+        return self.low if self.rule.strict_is_high else self.high
+
+    @property
     def symbol(self) -> str:
         """The dial's."""
         assert self.rule.dial is not None
@@ -110,6 +115,15 @@ def differences(one: Plan, other: Plan) -> list[str]:
         if now[name] != value:
             found.append(f"{name} was {value} and is {now[name]}")
     return found
+
+
+_OF_THE_RULE = ("rule", "dial", "gamma", "low end", "high end")
+
+
+def comparable(one: Plan, other: Plan) -> bool:
+    """True if the two differ at most in rule, dial and block length: same prompts, models, sampling, length, device."""
+    before, now = _identity(one), _identity(other)
+    return all(now[name] == value for name, value in before.items() if name not in _OF_THE_RULE)
 
 
 def _identity(plan: Plan) -> dict[str, Any]:

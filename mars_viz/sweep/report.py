@@ -10,7 +10,7 @@ from typing import Any
 
 from mars_viz.analysis.intervals import DEFAULT, Bootstrap, Interval
 from mars_viz.figures.words import counted, number
-from mars_viz.sweep.measures import Measure, measures, value_at
+from mars_viz.sweep.measures import PERCENT, Measure, measures, value_at
 from mars_viz.sweep.result import SweepResult
 from mars_viz.sweep.timing import TimingCheck
 
@@ -25,15 +25,11 @@ _SHOWN = (
     "same",
     "length",
 )
-_SHARES = ("accuracy", "accuracy_change", "relaxed", "same", "acceptance")
 
 
 def settings_of(result: SweepResult, dial: float) -> dict[str, float]:
     """The settings that a table shows, by what they are: strict, the chosen one, and the loosest that was swept."""
-    rule_dial = result.plan.rule.dial
-    assert rule_dial is not None
-    loosest = result.plan.low if rule_dial.strict_is_high else result.plan.high
-    return {"strict": result.plan.strict, "chosen": dial, "loosest": loosest}
+    return {"strict": result.plan.strict, "chosen": dial, "loosest": result.plan.loosest}
 
 
 def table_of(result: SweepResult, dial: float, how: Bootstrap = DEFAULT) -> list[dict[str, Any]]:
@@ -98,6 +94,6 @@ def timing_lines(timed: TimingCheck) -> list[str]:
 
 def cell(measure: Measure, found: Interval) -> str:
     """'12.3 (10.1 to 14.0)'; shares as percentages."""
-    scale, unit = (100, " %") if measure.name in _SHARES else (1, "")
+    scale, unit = (100, " %") if measure.name in PERCENT else (1, "")
     texts = [number(scale * value) for value in (found.estimate, found.low, found.high)]
     return f"{texts[0]}{unit} ({texts[1]} to {texts[2]})"

@@ -59,7 +59,8 @@ class SweepResult:
     starts: np.ndarray
     """int64 [P + 1]; where each prompt's lines begin."""
     lines: Mapping[str, np.ndarray]
-    """Columns of `PER_SEGMENT`, [L] or [L, width]; `kept` and `same` besides."""
+    """Columns of `PER_SEGMENT`, [L] or [L, width]. Besides: `kept`, `same`, and `agreed`, the tokens before the first
+    that differs from strict's."""
 
     def __len__(self) -> int:
         """Number of prompts that have results."""
@@ -211,6 +212,11 @@ def _result(
         lines = {name: values[np.repeat(good, lengths)] for name, values in lines.items()}
         prompts = {name: values[good] for name, values in prompts.items()}
         starts = np.cumsum([0, *lengths[good]])[:-1]
-    lines |= {"kept": lines["drafted"] - lines["rolled_back"], "same": (lines["first_divergence"] < 0).astype(np.int32)}
+    divergence = lines["first_divergence"]
+    lines |= {
+        "kept": lines["drafted"] - lines["rolled_back"],
+        "same": (divergence < 0).astype(np.int32),
+        "agreed": np.where(divergence < 0, lines["tokens"], divergence),
+    }
     ends = np.append(starts, len(lines["low"])).astype(np.int64)
     return SweepResult(store.folder, store.plan, store.costs, finished, failures, prompts, ends, lines)

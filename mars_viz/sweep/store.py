@@ -1,4 +1,4 @@
-"""A sweep's folder: `sweep.json` and one Parquet data set, `results/`. The only module that touches them on disk.
+"""A sweep's folder: `sweep.json`, one Parquet data set, `results/`, and the prompts. The only module that touches them.
 
 A finished prompt is a file of its own that gets its name in one step; every `BATCH` of them are put together the same
 way. Whatever is killed, finished prompts stay, and what stays is a whole data set. Prompts finish in the set's order.
@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,13 +18,14 @@ import pyarrow.parquet as pq
 
 from mars_viz.costs import Costs
 from mars_viz.errors import BadInput
+from mars_viz.prompts import PromptSet, load_prompts, to_jsonl
 from mars_viz.sweep.columns import COLUMNS, schema
-from mars_viz.sweep.plan import Plan, differences, from_json, to_json
+from mars_viz.sweep.plan import Plan, differences, from_json, set_hash, to_json
 from mars_viz.sweep.reduction import Lines
 
 BATCH = 64
 """Prompts in a file that holds more than one; part of the format."""
-_SHEET, _RESULTS = "sweep.json", "results"
+_SHEET, _RESULTS, _PROMPTS = "sweep.json", "results", "prompts.jsonl"
 _NAME = re.compile(r"(prompt|batch)-(\d{6})\.parquet")
 _DAMAGED = (pa.ArrowException, OSError, ValueError, TypeError, KeyError, OverflowError)
 
@@ -83,6 +85,17 @@ class Store:
         for single in sorted(each for each in singles if each // BATCH not in batches):
             yield self._read(f"prompt-{single:06}.parquet")
 
+    def prompts(self) -> PromptSet:
+        """What was swept, to go on with. Raises BadInput where the folder does not hold it, or holds another set."""
+        path = self.folder / _PROMPTS
+        again = "Go on with `mars-viz sweep --resume` and the file that it was begun with, or sweep anew."
+        if not path.is_file():
+            raise BadInput(f"{self.folder} does not hold the prompts of its sweep. {again}")
+        found = replace(load_prompts(path), name=self.plan.prompt_set)
+        if set_hash(found) != self.plan.prompt_set_sha256:
+            raise BadInput(f"{path} is not what was swept. {again}")
+        return found
+
     def _parts(self) -> tuple[set[int], set[int]]:
         """The batches and the single prompts that are there."""
         try:
@@ -110,11 +123,14 @@ class Store:
             ) from error
 
 
-def create(folder: Path, plan: Plan, costs: Costs | None) -> Store:
-    """A new sweep in a new folder. Raises BadInput where something is there, or the disk refuses."""
+def create(folder: Path, plan: Plan, costs: Costs | None, prompts: PromptSet | None = None) -> Store:
+    """A new sweep in a new folder, with its prompts if given. Raises BadInput where something is there, or the disk
+    refuses."""
     check_new(folder)
     with _refusals(folder):
         (folder / _RESULTS).mkdir(parents=True, exist_ok=True)
+        if prompts is not None:
+            _write(folder / _PROMPTS, to_jsonl(prompts))
         _write(folder / _SHEET, to_json(plan, costs))
     return Store(folder, plan, costs)
 
@@ -125,7 +141,8 @@ def check_new(folder: Path) -> None:
         raise BadInput(f"{folder} holds a sweep already. Go on with it (--resume), or choose another folder.")
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise BadInput(f"{folder} is no folder. Choose another name.")
-    if folder.is_dir() and any(path.name != _RESULTS and not path.name.startswith(".") for path in folder.iterdir()):
+    left = {_RESULTS, _PROMPTS} if (folder / _RESULTS).is_dir() else set()
+    if folder.is_dir() and any(path.name not in left and not path.name.startswith(".") for path in folder.iterdir()):
         raise BadInput(f"{folder} is not empty. Choose another folder for the sweep.")
 
 
@@ -147,6 +164,48 @@ def open_store(folder: Path) -> Store:
     except BadInput as error:
         raise BadInput(f"{folder} cannot be opened: {error}") from error
     return Store(folder, plan, costs)
+
+
+@dataclass(frozen=True, slots=True)
+class SweepEntry:
+    """A folder that holds a sweep, for lists."""
+
+    path: Path
+    """The folder."""
+    plan: Plan | None
+    """What is swept; None where it cannot be read."""
+    finished: int = 0
+    """Prompts that are done."""
+    error: str = ""
+    """What is wrong with it, and the remedy; empty where nothing is."""
+
+    @property
+    def complete(self) -> bool:
+        """True if every prompt of the set is done."""
+        return self.plan is not None and self.finished == self.plan.prompts
+
+
+def list_sweeps(folder: Path) -> list[SweepEntry]:
+    """The sweeps in a folder, the newest first, those that cannot be read last; none where there is no such folder.
+
+    Reads no results. Raises BadInput for a folder that cannot be listed.
+    """
+    try:
+        paths = [path for path in folder.iterdir() if holds_sweep(path)]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise BadInput(f"{folder} cannot be listed ({error.strerror}). Choose another folder for results.") from error
+    entries = sorted(map(_entry, paths), key=lambda entry: entry.path.name)
+    return sorted(entries, key=lambda entry: "" if entry.plan is None else entry.plan.provenance.created, reverse=True)
+
+
+def _entry(path: Path) -> SweepEntry:
+    try:
+        store = open_store(path)
+        return SweepEntry(path, store.plan, store.finished())
+    except BadInput as error:
+        return SweepEntry(path, None, error=str(error))
 
 
 def resume(folder: Path, plan: Plan) -> Store:

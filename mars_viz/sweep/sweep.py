@@ -85,7 +85,7 @@ class Sweep:
             raise BadInput(f"No prompt of the set can be decoded. The first one: {self.too_long[0].reason}")
         folder = Path(out)
         going_on = resume and store.holds_sweep(folder)
-        self._store = store.resume(folder, plan) if going_on else store.create(folder, plan, costs)
+        self._store = store.resume(folder, plan) if going_on else store.create(folder, plan, costs, prompts)
         self._finished = self._store.finished()
         self._failed = 0
 

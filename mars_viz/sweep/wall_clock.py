@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from mars_viz.speculators.loading import Pair
 
 Prefix = tuple[int, ...]
+WAYS = ("target", "strict", "chosen")
+"""How every prompt is decoded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,55 +42,98 @@ class Decoded:
     """Wall clock, the prompt's own pass excluded."""
 
 
-def wall_clock(
-    pair: Pair,
-    prompts: Sequence[str],
-    settings: Settings,
-    *,
-    repetitions: int = 3,
-    chat: bool = False,
-    costs: Costs | None = None,
-) -> TimingCheck:
-    """Decode each prompt `repetitions` times in every way, in an order that rotates so that a noisy machine hits all.
+@dataclass(frozen=True, slots=True)
+class ClockProgress:
+    """How far a wall-clock check has come."""
 
-    `settings` are the setting to check; strict is its rule's strict end. Nothing is recorded, unless the rule needs the
-    evidence. Raises BadInput without a prompt, for a rule without a dial, and where a prompt does not fit.
+    done: int
+    """Decodes so far, those that warm up left out."""
+    decodes: int
+    """All of them."""
+
+
+class WallClock:
+    """Iterate it for its progress, stop whenever; when it has come to its end, take what it found.
+
+    Each prompt is decoded `repetitions` times in every way, in an order that rotates so that a noisy machine hits all.
     """
-    rule = rule_named(settings.rule)
-    if not prompts or repetitions < 1 or rule.dial is None:
-        raise BadInput("A wall-clock check takes at least one prompt and repetition, and a rule with a dial.")
-    dial = rule.dial.checked(settings.dial)
-    read = [Recording(pair, prompt, settings, chat=chat).prompt_ids for prompt in prompts]
-    ways: dict[str, Callable[[Prefix], Decoded]] = {
-        "target": lambda prompt: _alone(pair, prompt, settings),
-        "strict": lambda prompt: _walked(pair, prompt, replace(settings, dial=rule.dial.strict if rule.dial else None)),
-        "chosen": lambda prompt: _walked(pair, prompt, replace(settings, dial=dial)),
-    }
-    for decode in ways.values():
-        decode(read[0])  # warm up
-    found: dict[str, list[list[Decoded]]] = {name: [[] for _ in read] for name in ways}
-    names, turn = list(ways), 0
-    for _ in range(repetitions):
-        for place, prompt in enumerate(read):
-            for name in names[turn % 3 :] + names[: turn % 3]:
-                found[name][place].append(ways[name](prompt))
-            turn += 1
-    made = {name: _way(name, decodes) for name, decodes in found.items()}
-    same = sum(
-        ours[0].token_ids == alone[0].token_ids for ours, alone in zip(found["strict"], found["target"], strict=True)
-    )
-    return TimingCheck(
-        device=pair.device,
-        rule=rule.name,
-        dial=dial,
-        gamma=settings.gamma,
-        target=made["target"],
-        strict=made["strict"],
-        chosen=made["chosen"],
-        same_as_target=same,
-        modelled_over_strict=_tau(made["chosen"]) / _tau(made["strict"]),
-        modelled_over_target=_modelled(made["chosen"], costs, settings.gamma),
-    )
+
+    def __init__(
+        self,
+        pair: Pair,
+        prompts: Sequence[str],
+        settings: Settings,
+        *,
+        repetitions: int = 3,
+        chat: bool = False,
+        costs: Costs | None = None,
+    ):
+        """`settings` are the setting to check; strict is its rule's strict end. Nothing is recorded, unless the rule
+        needs the evidence. Raises BadInput without a prompt, for a rule without a dial, and where a prompt does not
+        fit."""
+        rule = rule_named(settings.rule)
+        if not prompts or repetitions < 1 or rule.dial is None:
+            raise BadInput("A wall-clock check takes at least one prompt and repetition, and a rule with a dial.")
+        self._pair, self._costs, self._repetitions = pair, costs, repetitions
+        self._settings = replace(settings, dial=rule.dial.checked(settings.dial))
+        self._strict = replace(settings, dial=rule.dial.strict)
+        self._prompts = [Recording(pair, prompt, settings, chat=chat).prompt_ids for prompt in prompts]
+        self._found: dict[str, list[list[Decoded]]] = {name: [[] for _ in prompts] for name in WAYS}
+
+    @property
+    def progress(self) -> ClockProgress:
+        """How far it has come."""
+        done = sum(len(each) for way in self._found.values() for each in way)
+        return ClockProgress(done, len(WAYS) * len(self._prompts) * self._repetitions)
+
+    def __iter__(self) -> Iterator[ClockProgress]:
+        """Decode to the end."""
+        for name in WAYS:
+            self._decode(name, self._prompts[0])  # warm up
+        turn = 0
+        for _ in range(self._repetitions):
+            for place, prompt in enumerate(self._prompts):
+                for name in WAYS[turn % len(WAYS) :] + WAYS[: turn % len(WAYS)]:
+                    self._found[name][place].append(self._decode(name, prompt))
+                    yield self.progress
+                turn += 1
+
+    def check(self) -> TimingCheck:
+        """What it found, once it has come to its end."""
+        found, settings = self._found, self._settings
+        made = {name: _way(name, decodes) for name, decodes in found.items()}
+        pairs = zip(found["strict"], found["target"], strict=True)
+        assert settings.dial is not None
+        return TimingCheck(
+            device=self._pair.device,
+            rule=settings.rule,
+            dial=settings.dial,
+            gamma=settings.gamma,
+            target=made["target"],
+            strict=made["strict"],
+            chosen=made["chosen"],
+            same_as_target=sum(ours[0].token_ids == alone[0].token_ids for ours, alone in pairs),
+            modelled_over_strict=_tau(made["chosen"]) / _tau(made["strict"]),
+            modelled_over_target=_modelled(made["chosen"], self._costs, settings.gamma),
+        )
+
+    def _decode(self, name: str, prompt: Prefix) -> Decoded:
+        if name == "target":
+            return _alone(self._pair, prompt, self._settings)
+        return _walked(self._pair, prompt, self._strict if name == "strict" else self._settings)
+
+
+def wall_clock(pair: Pair, prompts: Sequence[str], settings: Settings, **options: Any) -> TimingCheck:
+    """The whole check at once; takes the options of `WallClock` and raises what it does."""
+    clock = WallClock(pair, prompts, settings, **options)
+    for _ in clock:
+        pass
+    return clock.check()
+
+
+def spread_over(texts: Sequence[str], count: int) -> list[str]:
+    """At most `count` of them, evenly spaced."""
+    return list(texts[:: max(1, len(texts) // count)][:count])
 
 
 def _alone(pair: Pair, prompt: Prefix, settings: Settings) -> Decoded:

@@ -1,4 +1,4 @@
-"""The command `mars-viz sweep`: a prompt set in, a folder of results, a table and a recommendation out.
+"""`mars-viz sweep`: a prompt set in, a folder of results, a table and a recommendation out.
 
 Knows argparse and terminals; sweeping, timing and files are done beside it.
 """
@@ -6,14 +6,14 @@ Knows argparse and terminals; sweeping, timing and files are done beside it.
 from __future__ import annotations
 
 import argparse
-import importlib.util
-import json
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mars_viz.analysis.recommendation import Finding, Recommendation, recommend
+from mars_viz.analysis.recommendation import Recommendation
+from mars_viz.commands import decoding
+from mars_viz.commands.printing import json_of
 from mars_viz.dialmap import Span, span_of
 from mars_viz.errors import BadInput
 from mars_viz.figures.words import counted
@@ -21,7 +21,7 @@ from mars_viz.prompts import GRADERS, PromptSet, builtin_prompts, load_prompts
 from mars_viz.rules import RULES, rule_named
 from mars_viz.run import Settings
 from mars_viz.sweep import store
-from mars_viz.sweep.evidence import plain
+from mars_viz.sweep.choice import chosen_dial, recommended
 from mars_viz.sweep.evidence_pack import write_evidence
 from mars_viz.sweep.report import summary_lines, table_of
 from mars_viz.sweep.result import SweepResult
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 ABOUT = "Map a rule's whole dial over a set of prompts, and find the loosest setting that keeps accuracy."
 _BUILTIN = "builtin"
-_DECODING = ("temperature", "top_p", "top_k", "seed", "max_new_tokens")
 
 
 def add_parser(commands: Any) -> argparse.ArgumentParser:
@@ -57,17 +56,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--low", type=float, help="smallest dial value (the dial's)")
     parser.add_argument("--high", type=float, help="largest dial value (the dial's)")
-    parser.add_argument("--gamma", type=int, default=default.gamma, help="tokens drafted per round (%(default)s)")
-    parser.add_argument("--temperature", type=float, default=default.temperature, help="0 is greedy (%(default)s)")
-    parser.add_argument("--top-p", type=float, default=default.top_p, help="nucleus; 1 is off (%(default)s)")
-    parser.add_argument("--top-k", type=int, default=default.top_k, help="0 is off (%(default)s)")
-    parser.add_argument("--seed", type=int, default=default.seed, help="keys every draw (%(default)s)")
-    parser.add_argument("--max-new-tokens", type=int, default=default.max_new_tokens, help="length limit (%(default)s)")
-    parser.add_argument("--target", metavar="MODEL", help="hub id or folder of the target (the built-in one)")
-    parser.add_argument("--drafter", metavar="MODEL", help="hub id or folder of the drafter (the built-in one)")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or mps (%(default)s)")
-    parser.add_argument("--dtype", default="auto", help="auto, float32, bfloat16 or float16 (%(default)s)")
-    parser.add_argument("--chat", action="store_true", help="put the prompts through the model's chat template")
+    decoding.sampling_arguments(parser)
+    decoding.model_arguments(parser)
     parser.add_argument("--out", metavar="DIR", required=True, help="the folder of the results")
     parser.add_argument("--resume", action="store_true", help="go on with the sweep in that folder, if there is one")
     parser.add_argument("--evidence", metavar="DIR", help="write the evidence pack to this new folder")
@@ -84,13 +74,13 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Refuse what can be refused before the models are loaded; then sweep, and say what came of it."""
-    settings = Settings(rule=options.rule, gamma=options.gamma, **{name: getattr(options, name) for name in _DECODING})
+    settings = decoding.settings_of(options, dial=None)
     span = span_of(rule_named(options.rule), options.low, options.high, (options.gamma,))
     _check(options, span)
     prompts = _prompts(options)
     for line in prompts.skipped:
         _note(f"Line {line.line} is left out: {line.reason}.")
-    pair = _pair(options)
+    pair = decoding.opened_pair(options)
     sweep = sweep_prompts(pair, prompts, settings, span, options.out, chat=options.chat, resume=options.resume)
     for each in sweep.too_long:
         _note(f"{each.id} will have no results: {each.reason}")
@@ -98,8 +88,8 @@ def run(options: argparse.Namespace) -> None:
     result = sweep.result()
     if not len(result):
         raise BadInput(f"None of the {result.finished} prompts could be swept. {result.failures[0].reason}")
-    found = _recommended(result, options)
-    dial = _chosen(result, found, options.dial)
+    found = recommended(result, options.loss, options.confidence)
+    dial = chosen_dial(result, found) if options.dial is None else options.dial
     timed = _timed(pair, prompts, result, dial, options) if options.wall_clock else None
     if options.evidence is not None:
         write_evidence(options.evidence, result, dial=dial, recommendation=found, timing=timed)
@@ -136,22 +126,11 @@ def _prompts(options: argparse.Namespace) -> PromptSet:
     return prompts
 
 
-def _pair(options: argparse.Namespace) -> Pair:
-    for library in ("torch", "transformers", "tqdm"):
-        if importlib.util.find_spec(library) is None:
-            raise BadInput(f"A sweep needs {library}, which is not installed. Run: pip install -r requirements.txt")
-    from mars_viz.speculators.loading import load_pair
-
-    return load_pair(options.target, options.drafter, device=options.device, dtype=options.dtype)
-
-
 def _swept(sweep: Sweep) -> None:
     """Sweep to the end with a bar on standard error; an interruption says what is kept."""
-    from tqdm import tqdm
-
-    now, quiet = sweep.progress, not sys.stderr.isatty()
+    now, bars = sweep.progress, decoding.progress_bar()
     try:
-        with tqdm(desc="Sweeping", total=now.prompts, initial=now.finished, unit=" prompts", disable=quiet) as bar:
+        with bars(desc="Sweeping", total=now.prompts, initial=now.finished, unit=" prompts") as bar:
             for progress in sweep:
                 bar.update(progress.finished - bar.n)
                 if progress.failed:
@@ -162,36 +141,22 @@ def _swept(sweep: Sweep) -> None:
         sys.exit(130)
 
 
-def _recommended(result: SweepResult, options: argparse.Namespace) -> Recommendation | None:
-    if not result.graded.any():
-        return None
-    return recommend(result.graded_steps(), options.loss, options.confidence, symbol=result.plan.symbol)
-
-
-def _chosen(result: SweepResult, found: Recommendation | None, asked: float | None) -> float:
-    """The setting to time and report: the one asked for, else the recommended one, else the rule's default if it is in
-    the range, else the loosest."""
-    dial = result.plan.rule.dial
-    assert dial is not None
-    if asked is not None:
-        return asked
-    if found is not None and found.finding is Finding.RECOMMENDED and found.dial is not None:
-        return found.dial
-    if result.plan.low <= dial.default <= result.plan.high:
-        return dial.default
-    return result.plan.low if dial.strict_is_high else result.plan.high
-
-
 def _timed(
     pair: Pair, prompts: PromptSet, result: SweepResult, dial: float, options: argparse.Namespace
 ) -> TimingCheck:
-    from mars_viz.sweep.wall_clock import wall_clock
+    from mars_viz.sweep.wall_clock import spread_over, wall_clock
 
     known = set(result.prompts["id"].tolist())
     texts = [item.prompt for item in prompts.items if item.id in known]
-    chosen = texts[:: max(1, len(texts) // options.timed)][: options.timed]
     settings = replace(result.plan.settings, dial=dial)
-    return wall_clock(pair, chosen, settings, repetitions=options.repetitions, chat=options.chat, costs=result.costs)
+    return wall_clock(
+        pair,
+        spread_over(texts, options.timed),
+        settings,
+        repetitions=options.repetitions,
+        chat=options.chat,
+        costs=result.costs,
+    )
 
 
 def _tell(
@@ -202,7 +167,7 @@ def _tell(
     options: argparse.Namespace,
 ) -> None:
     if options.json:
-        print(json.dumps(plain(_facts(result, found, dial, timed)), indent=2, allow_nan=False))
+        print(json_of(_facts(result, found, dial, timed)))
         return
     print("\n".join(summary_lines(result, dial, timed)))
     print(f"\n{'No recommendation: no prompt of the set is graded.' if found is None else found.sentence}")

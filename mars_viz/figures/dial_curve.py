@@ -1,0 +1,93 @@
+"""One figure of a sweep along the whole dial: the exact steps, and the interval as a band."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from html import escape
+
+import numpy as np
+import plotly.graph_objects as go
+
+from mars_viz.analysis.intervals import Band
+from mars_viz.analysis.steps import Steps
+from mars_viz.figures.style import Entry, Theme, add_dial_line, blank
+from mars_viz.figures.words import number, setting
+
+MOST = 2_000
+"""Steps that are drawn; of more, so many evenly chosen ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class DialCurve:
+    """A figure of all settings."""
+
+    title: str
+    """What it is, with its unit."""
+    symbol: str
+    """The dial's."""
+    steps: Steps
+    """One row; exact."""
+    dials: np.ndarray
+    """float64 [D]; where the interval was computed."""
+    band: Band
+    """[D], or [1] where no dial moves it."""
+    strict: float
+    """The strict end's dial value."""
+    percent: bool = False
+    """True for a share, which is shown in per cent."""
+
+    @property
+    def scale(self) -> float:
+        """What the numbers are multiplied with."""
+        return 100.0 if self.percent else 1.0
+
+    def words(self, value: float) -> str:
+        """A value in words."""
+        return number(self.scale * value) + (" %" if self.percent else "")
+
+
+def dial_curve(curve: DialCurve, dial: float, theme: Theme) -> go.Figure:
+    """Steps and band over the dial, with the chosen setting as a line."""
+    key = [Entry("━", theme.ink, "exact"), Entry("▒", theme.muted, f"{100 * curve.band.confidence:g} % interval")]
+    axis = curve.title + (", %" if curve.percent else "")
+    figure = blank(_title(curve, dial), theme, f"{curve.symbol}, the dial", axis, key)
+    _add_band(figure, curve, theme)
+    low, high = curve.steps.low, float(curve.dials[-1])
+    places = curve.steps.edges[:-1]
+    if len(places) > MOST:
+        places = places[np.linspace(0, len(places) - 1, MOST).round().astype(int)]
+    values = curve.scale * curve.steps.values[np.searchsorted(curve.steps.edges, places, side="right") - 1]
+    figure.add_scatter(
+        x=np.append(places, high),
+        y=np.append(values, values[-1]),
+        mode="lines",
+        line={"shape": "hv", "color": theme.ink, "width": 2},
+        hovertemplate=f"{escape(curve.symbol)} from %{{x:.4g}}: %{{y:.4g}}<extra></extra>",
+        name="exact",
+    )
+    pad = 0.01 * (high - low)
+    figure.update_xaxes(range=[low - pad, high + pad])
+    add_dial_line(figure, curve.symbol, dial, theme)
+    return figure
+
+
+def _add_band(figure: go.Figure, curve: DialCurve, theme: Theme) -> None:
+    ends = [np.broadcast_to(curve.scale * end, curve.dials.shape) for end in (curve.band.low, curve.band.high)]
+    known = np.isfinite(ends[0]) & np.isfinite(ends[1])
+    for end, fill in zip(ends, (None, "tonexty"), strict=True):
+        figure.add_scatter(
+            x=curve.dials[known],
+            y=end[known],
+            mode="lines",
+            line={"shape": "hv", "width": 0},
+            fill=fill,
+            fillcolor=f"{theme.quiet}33",
+            hoverinfo="skip",
+            name="interval",
+        )
+
+
+def _title(curve: DialCurve, dial: float) -> str:
+    here, strict = (float(curve.steps.at(value)) for value in (dial, curve.strict))
+    at = f"At {setting(curve.symbol, dial)}: {curve.words(here)}"
+    return f"{at}, as at the strict end" if here == strict else f"{at}, {curve.words(strict)} at the strict end"

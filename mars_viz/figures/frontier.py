@@ -1,0 +1,228 @@
+"""Speed against accuracy, the dial as the path's parameter: one path a rule, its intervals as a band along it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+
+import numpy as np
+import plotly.graph_objects as go
+
+from mars_viz.analysis.frontier import Frontier
+from mars_viz.figures.style import DARK, Entry, Theme, add_key, blank, say_empty, set_wide_title
+from mars_viz.figures.words import number, setting
+
+TALL = 430
+"""Pixels; it is what the page is for."""
+TITLE_WIDTH = 62
+"""Characters to a line of the title."""
+COLOURS_ON_LIGHT = ("#007A5A", "#A03C78", "#B34700", "#5B55C0", "#8A6A00")
+"""Of paths, in order; of the Okabe-Ito family, dark enough for words."""
+COLOURS_ON_DARK = ("#2FC79B", "#E39CC3", "#F28A5B", "#A7A2F2", "#F0D35A")
+DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
+
+
+@dataclass(frozen=True, slots=True)
+class RulePath:
+    """One rule's path."""
+
+    name: str
+    """For people: the rule's title, and what tells two sweeps of one rule apart."""
+    symbol: str
+    """The dial's."""
+    path: Frontier
+    """Where it leads."""
+    strict: float
+    """The dial value of its strict end."""
+    loosest: float
+    """That of its other end."""
+    marked: float
+    """The dial value to mark: the chosen setting, or the best one within the loss that is allowed."""
+
+
+def frontier_figure(paths: Sequence[RulePath], theme: Theme, limit: float | None = None) -> go.Figure:
+    """The first path is the chosen rule's, and its mark the chosen setting; `limit` is the loss allowed, in points."""
+    if not paths:
+        return say_empty(blank("No sweep to show yet", theme, "accuracy", "speed"), "Sweep a set with answers.", theme)
+    first = paths[0].path
+    across = "accuracy less strict's, points" if first.paired else "accuracy, %"
+    figure = blank("", theme, across, f"modelled speed-up over {first.over}")
+    colours = COLOURS_ON_DARK if theme == DARK else COLOURS_ON_LIGHT
+    for place, each in reversed(list(enumerate(paths))):
+        colour = colours[place % len(colours)]
+        _add_band(figure, each, colour)
+        _add_path(figure, each, colour, DASHES[place % len(DASHES)])
+        _add_name(figure, each, colour, level=place)
+    for place, each in enumerate(paths):
+        _add_mark(figure, each, theme.dial if place == 0 else colours[place % len(colours)], chosen=place == 0)
+    if limit is not None and first.paired:
+        _add_limit(figure, limit, theme)
+    _set_ranges(figure, paths, limit)
+    key = [
+        Entry("◆", theme.dial, "the chosen setting"),
+        *([Entry("◇", theme.muted, "fastest within the loss allowed")] if len(paths) > 1 else []),
+        Entry("▒", theme.muted, "95 % interval of each setting by itself"),
+    ]
+    add_key(figure, key)
+    set_wide_title(figure, _title(paths, limit), TALL, TITLE_WIDTH)
+    return figure
+
+
+def _add_band(figure: go.Figure, each: RulePath, colour: str) -> None:
+    """The path's intervals swept along it: hulls of neighbours' boxes, all turning one way, so that they unite."""
+    xs: list[float | None] = []
+    ys: list[float | None] = []
+    for ring in _rings(each.path):
+        xs += [*ring[:, 0].tolist(), ring[0, 0], None]
+        ys += [*ring[:, 1].tolist(), ring[0, 1], None]
+    if xs:
+        tint = f"rgba({int(colour[1:3], 16)},{int(colour[3:5], 16)},{int(colour[5:7], 16)},0.13)"
+        figure.add_scatter(
+            x=xs, y=ys, mode="lines", line={"width": 0}, fill="toself", fillcolor=tint, hoverinfo="skip", name="band"
+        )
+
+
+def _rings(path: Frontier) -> Iterator[np.ndarray]:
+    """float64 [corners, 2] each, anticlockwise."""
+    a, s = path.accuracy, path.speed_up
+    boxes = np.stack([100 * a.low, 100 * a.high, s.low, s.high], axis=1)  # [D, 4]
+    changes = np.append(True, np.any(np.diff(boxes, axis=0) != 0, axis=1))
+    known = boxes[changes & np.isfinite(boxes).all(axis=1)]
+    corners = known[:, [[0, 2], [1, 2], [1, 3], [0, 3]]]  # [D, 4, 2]
+    if len(corners) == 1:
+        yield corners[0]
+    for one, other in zip(corners[:-1], corners[1:], strict=True):
+        yield _hull(np.concatenate([one, other]))
+
+
+def _hull(points: np.ndarray) -> np.ndarray:
+    """The convex hull, anticlockwise (Andrew 1979, Information Processing Letters 9:216-219)."""
+
+    def chain(ordered: list[tuple[float, float]]) -> list[tuple[float, float]]:
+        kept: list[tuple[float, float]] = []
+        for x, y in ordered:
+            while len(kept) > 1 and _turn(kept[-2], kept[-1], (x, y)) <= 0:
+                kept.pop()
+            kept.append((x, y))
+        return kept[:-1]
+
+    ordered = sorted({(float(x), float(y)) for x, y in points})
+    if len(ordered) < 3:
+        return np.array(ordered)
+    return np.array(chain(ordered) + chain(ordered[::-1]))
+
+
+def _turn(a: tuple[float, float], b: tuple[float, float], c: tuple[float, float]) -> float:
+    """Above 0 where a, b, c turn left."""
+    return (b[0] - a[0]) * (c[1] - a[1]) - (b[1] - a[1]) * (c[0] - a[0])
+
+
+def _add_path(figure: go.Figure, each: RulePath, colour: str, dash: str) -> None:
+    path = each.path
+    order = slice(None, None, -1 if each.strict > each.loosest else 1)  # from strict outwards
+    a, s = path.accuracy, path.speed_up
+    columns = (path.dials, 100 * a.low, 100 * a.high, s.low, s.high)
+    unit = " points" if path.paired else " %"
+    figure.add_scatter(
+        x=(100 * a.estimate)[order],
+        y=s.estimate[order],
+        mode="lines+markers",
+        line={"color": colour, "width": 2, "dash": dash},
+        marker={"size": 4, "color": colour},
+        customdata=np.stack(columns, axis=1)[order],
+        hovertemplate=f"<b>{escape(each.name)}, {escape(each.symbol)} = %{{customdata[0]:.4g}}</b>"
+        f"<br>%{{x:.3g}}{unit} (%{{customdata[1]:.3g}} to %{{customdata[2]:.3g}})"
+        "<br>%{y:.3g}× (%{customdata[3]:.3g} to %{customdata[4]:.3g}), modelled<extra></extra>",
+        name=each.name,
+    )
+
+
+def _add_name(figure: go.Figure, each: RulePath, colour: str, level: int) -> None:
+    """Beside the path's loose end; each on a line of its own, for paths may end at the same place."""
+    path = each.path
+    last = path.near(each.loosest)
+    figure.add_annotation(
+        x=100 * path.accuracy.estimate[last],
+        y=path.speed_up.estimate[last],
+        text=escape(f"{each.name}, {setting(each.symbol, each.loosest)}"),
+        showarrow=False,
+        xanchor="left",
+        yanchor="bottom",
+        xshift=8,
+        yshift=2 + 15 * level,
+        font={"color": colour, "size": 12},
+    )
+
+
+def _add_mark(figure: go.Figure, each: RulePath, colour: str, *, chosen: bool) -> None:
+    path, place = each.path, each.path.near(each.marked)
+    x, y = 100 * path.accuracy.estimate[place], path.speed_up.estimate[place]
+    symbol = "diamond" if chosen else "diamond-open"
+    figure.add_scatter(
+        x=[x], y=[y], mode="markers", marker={"symbol": symbol, "size": 13, "color": colour}, hoverinfo="skip"
+    )
+    if chosen:
+        words = escape(setting(each.symbol, each.marked))
+        figure.add_annotation(
+            text=f"<b>{words}</b>",
+            x=x,
+            y=y,
+            xanchor="right",
+            yanchor="bottom",
+            xshift=-7,
+            yshift=5,
+            showarrow=False,
+            font={"color": colour, "size": 13},
+        )
+
+
+def _add_limit(figure: go.Figure, limit: float, theme: Theme) -> None:
+    figure.add_vline(x=-limit, line={"color": theme.rejected, "width": 1, "dash": "dot"})
+    figure.add_annotation(
+        text=f"{number(limit)} lost",
+        x=-limit,
+        y=0,
+        yref="paper",
+        yanchor="bottom",
+        xanchor="right",
+        xshift=-3,
+        showarrow=False,
+        font={"color": theme.rejected, "size": 12},
+    )
+
+
+def _set_ranges(figure: go.Figure, paths: Sequence[RulePath], limit: float | None) -> None:
+    """All intervals in view, strict and the limit too, and room on the right for the paths' names."""
+    ends = ("estimate", "low", "high")
+    xs = np.concatenate([100 * getattr(each.path.accuracy, end) for each in paths for end in ends])
+    ys = np.concatenate([getattr(each.path.speed_up, end) for each in paths for end in ends])
+    paired = [0.0, *([] if limit is None else [-1.3 * limit])] if paths[0].path.paired else []
+    xs, ys = np.append(xs[np.isfinite(xs)], paired), ys[np.isfinite(ys)]
+    for axis, values, after in ((figure.update_xaxes, xs, 0.16), (figure.update_yaxes, ys, 0.12)):
+        low, high = (float(values.min()), float(values.max())) if len(values) else (0.0, 1.0)
+        spread = max(high - low, 0.02 * max(abs(high), 1.0))
+        axis(range=[low - 0.08 * spread, high + after * spread])
+
+
+def _title(paths: Sequence[RulePath], limit: float | None) -> str:
+    first = paths[0]
+    place = first.path.near(first.marked)
+    if len(paths) > 1 and limit is not None:
+        places = [each.path.best_within(each.strict, limit) for each in paths]
+        speeds = [float(each.path.speed_up.estimate[at]) for each, at in zip(paths, places, strict=True)]
+        best = int(np.argmax(speeds))
+        at = setting(paths[best].symbol, float(paths[best].path.dials[places[best]]))
+        return (
+            f"For at most {_points(limit)} lost on these prompts, {paths[best].name} buys most: "
+            f"{number(speeds[best])}× {first.path.over}, at {at}"
+        )
+    lost = float(first.path.lost(first.strict)[place])
+    at, speed = setting(first.symbol, first.marked), number(first.path.speed_up.estimate[place])
+    price = f"loses {_points(lost)}" if lost > 0.005 else f"wins {_points(-lost)}" if lost < -0.005 else "loses nothing"
+    return f"{first.name} at {at} is {speed}× as fast as {first.path.over} and {price} of accuracy on these prompts"
+
+
+def _points(points: float) -> str:
+    text = number(round(points, 2))
+    return f"{text} point" if text == "1" else f"{text} points"

@@ -1,0 +1,42 @@
+"""A job of many steps that may take hours: between two of them whoever waits for a decode goes first.
+
+Knows jobs; knows no models and no Streamlit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+from mars_viz.ui.models import Models
+from mars_viz.ui.worker import Job, JobState, P
+
+
+class LongJob(Job[P]):
+    """A kind of job says in `steps` what it does."""
+
+    long: ClassVar[bool] = True
+
+    def __init__(self, progress: P) -> None:
+        """A job that waits; `progress` is its first snapshot."""
+        super().__init__(progress)
+        self._left: Iterator[None] | None = None
+
+    def steps(self, models: Models[Any]) -> Iterator[None]:
+        """Do it; each time it yields, others may come in between. Raises what is wrong."""
+        raise NotImplementedError
+
+    def work(self, models: Models[Any]) -> None:
+        """Take a step, or end."""
+        if self._left is None:
+            self._left = self.steps(models)
+        if self.stopping:
+            self._end(JobState.CANCELLED)
+        elif next(self._left, True):
+            self._end(JobState.DONE)
+
+    def _end(self, state: JobState) -> None:
+        left, self._left = self._left, None  # and with it all that its steps held
+        if left is not None and hasattr(left, "close"):
+            left.close()
+        self.tell(state=state)

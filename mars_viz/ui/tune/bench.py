@@ -1,0 +1,63 @@
+"""What the Tune page remembers of one browser tab. Sweeps themselves are on disk and on the server's board."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import streamlit as st
+
+from mars_viz.sweep import Plan
+from mars_viz.ui.session import Session
+from mars_viz.ui.tune.shelf import default_folder
+from mars_viz.ui.tune.view import TuneView, fitted, from_parameters
+
+_KEY = "mars_viz_tune"
+
+
+@dataclass(slots=True)
+class TuneBench:
+    """The memory of one tab's Tune page."""
+
+    view: TuneView = field(default_factory=TuneView)
+    """The sweep, the setting, what it is compared with."""
+    notices: list[str] = field(default_factory=list)
+    """Sentences to show until the next thing is asked for."""
+    folder: Path = field(default_factory=default_folder)
+    """Where results are."""
+    told: set[str] = field(default_factory=set)
+    """Sweeps whose end this tab has been told of."""
+
+    def arrive(self, session: Session, parameters: Mapping[str, str]) -> None:
+        """Open what the link asks for, when it is this page that opens the tab; see `Session.arrive`."""
+        if session.arrived:
+            return
+        session.arrived = True
+        opened = from_parameters(parameters)
+        self.view = opened.view
+        self.notices[:] = opened.complaints
+
+    def fit(self, plan: Plan) -> None:
+        """Set back what of the view this sweep does not have, and note it."""
+        opened = fitted(self.view, plan)
+        self.view = opened.view
+        self.notices.extend(opened.complaints)
+
+    def open(self, sweep: str) -> None:
+        """Look at another sweep, at the setting that it speaks for."""
+        self.notices.clear()
+        self.view = replace(self.view, sweep=sweep, dial=None, others=())
+
+    def turn(self, dial: float) -> None:
+        """Choose another setting."""
+        self.notices.clear()
+        self.view = replace(self.view, dial=dial)
+
+
+def current_tuning() -> TuneBench:
+    """This tab's memory of the page."""
+    if _KEY not in st.session_state:
+        st.session_state[_KEY] = TuneBench()
+    bench: TuneBench = st.session_state[_KEY]
+    return bench

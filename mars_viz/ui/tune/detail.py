@@ -1,0 +1,260 @@
+"""What the Tune page shows of a sweep: the frontier, and everything that is folded until it is asked for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+
+import streamlit as st
+from plotly.graph_objects import Figure
+
+from mars_viz import figures
+from mars_viz.analysis.engines import acceptance_table
+from mars_viz.analysis.recommendation import Recommendation
+from mars_viz.analysis.synthetic import synthetic_settings
+from mars_viz.analysis.vllm_metrics import MAX_FILE, parse_vllm_metrics, vllm_metrics
+from mars_viz.errors import BadInput
+from mars_viz.figures.dial_curve import dial_curve
+from mars_viz.figures.frontier import RulePath, frontier_figure
+from mars_viz.figures.share_bars import share_bars
+from mars_viz.sweep import relaxed_at
+from mars_viz.sweep.columns import RANK_WORDS, SHARE_WORDS
+from mars_viz.sweep.engine_settings import engine_settings
+from mars_viz.sweep.evidence_pack import evidence_zip
+from mars_viz.ui import theme
+from mars_viz.ui.live import shared_worker
+from mars_viz.ui.tune import sheet, wishes, words
+from mars_viz.ui.tune.jobs import ClockJob
+from mars_viz.ui.tune.shelf import shared_board
+from mars_viz.ui.tune.study import KEY, Study
+from mars_viz.ui.tune.view import TuneView
+
+POLL = 0.3
+"""Seconds between looks at a check under way."""
+NARROWEST = 460
+"""Pixels of the frontier, below which the key figures stand under it."""
+PAIRED, ALONE = "against strict", "by themselves"
+COUNTS_ONLY = (
+    "These metrics hold counts only, so this table is all they can say. Margins, ratios and what another threshold "
+    "would have kept need the logits: sweep the prompts here, or record them on Explore."
+)
+
+
+def hero(view: TuneView, study: Study, dial: float, others: Mapping[str, Study]) -> None:
+    """The frontier with the key figures beside it; without grades, the speed-up along the dial."""
+    paths: list[RulePath] = []
+    with st.grid(2, min_column_width=NARROWEST, key="tune-hero"):
+        with st.container():
+            if study.graded:
+                paths = frontier(view, study, dial, others)
+                chart(frontier_figure(paths, theme.figure_theme(), view.points), "frontier")
+            else:
+                chart(dial_curve(study.curve(study.pace), dial, theme.figure_theme()), "pace")
+        with st.container():
+            sheet.table(sheet.figures(study, dial, KEY), "key-figures", "Key figures at strict and at this setting")
+            sheet.small(
+                "Exact, but for those called modelled. Estimates with 95 % intervals: paired bootstrap over prompts."
+            )
+    if len(paths) > 1:
+        sheet.line(words.trade(paths, view.points), "modelled")
+
+
+def frontier(view: TuneView, study: Study, dial: float, others: Mapping[str, Study]) -> list[RulePath]:
+    """A path a sweep, the chosen one's first."""
+    shown = st.segmented_control(
+        "Speed and accuracy",
+        [PAIRED, ALONE],
+        default=PAIRED,
+        required=True,
+        key="paired",
+        label_visibility="collapsed",
+        help="Against strict on the same prompts the intervals are far narrower.",
+    )
+    paired = shown == PAIRED
+    several = len({each.plan.settings.gamma for each in (study, *others.values())}) > 1
+    paths = [_path(study, dial, paired, several)]
+    for other in others.values():
+        whole = _path(other, other.plan.strict, paired, several)
+        best = float(whole.path.dials[whole.path.best_within(whole.strict, view.points)])
+        paths.append(replace(whole, marked=best))
+    return paths
+
+
+def _path(study: Study, marked: float, paired: bool, with_gamma: bool) -> RulePath:
+    plan = study.plan
+    name = plan.rule.title + (f", γ = {plan.settings.gamma}" if with_gamma else "")
+    path = study.path(marked, paired=paired)
+    return RulePath(name, plan.symbol, path, plan.strict, plan.loosest, marked)
+
+
+def folded(study: Study, dial: float, found: Recommendation | None) -> None:
+    """Everything else; what is closed computes nothing."""
+    sections: dict[str, Callable[[], None]] = {
+        "Every figure, along the whole dial": partial(every_figure, study, dial),
+        "What the relaxed tokens are": partial(relaxed, study, dial),
+        "Prompt by prompt": partial(by_prompt, study, dial),
+        "On the clock: strict and this setting in turn": partial(clock, study, dial),
+        "Acceptance in every engine's own words": partial(engines, study, dial),
+        "Evidence pack and engine settings": partial(evidence, study, dial, found),
+    }
+    for place, (title, show) in enumerate(sections.items()):
+        section = st.expander(title, key=f"tune-section-{place}", on_change="rerun")
+        if section.open:
+            with section:
+                show()
+
+
+def every_figure(study: Study, dial: float) -> None:
+    """A curve of choice, and the table of all."""
+    names = list(study.measures)
+    first = names.index("tau")
+    name = st.selectbox("Figure", names, first, key="tune-figure", format_func=lambda name: study.measures[name].title)
+    chart(dial_curve(study.curve(name), dial, theme.figure_theme()), "curve")
+    sheet.table(sheet.figures(study, dial), "all-figures", "All figures at strict, at this setting and at the loosest")
+
+
+def relaxed(study: Study, dial: float) -> None:
+    """Relaxed tokens by the target's rank and by p(x)/p1."""
+    counts, bands, colours = relaxed_at(study.result, dial), study.relaxed(dial), theme.figure_theme()
+    left, right = st.columns(2)
+    make = partial(share_bars, theme=colours, noun="relaxed token")
+    with left:
+        chart(make(RANK_WORDS, counts.by_rank, bands.by_rank, axis="the target's rank"), "ranks")
+    with right:
+        chart(make(SHARE_WORDS, counts.by_share, bands.by_share, axis="p(x)/p1"), "shares")
+    sheet.line("Shares of all relaxed tokens at this setting, with 95 % intervals over prompts.", "exact")
+
+
+def by_prompt(study: Study, dial: float) -> None:
+    """A row a prompt."""
+    frame = sheet.prompts(study.result, dial)
+    sheet.line("Which prompts change, where, and by how much.", "exact")
+    sheet.table(frame, "prompts", "Every prompt at strict and at this setting", height=min(420, 38 + 32 * len(frame)))
+    for failure in study.result.failures[:10]:
+        sheet.small(f"{failure.id} has no results: {failure.reason}")
+
+
+def clock(study: Study, dial: float) -> None:
+    """The wall-clock check of this setting."""
+    job = shared_board().clocked(study.result.folder, dial)
+    if job is not None and not job.progress.state.finished:
+        timing(job)
+        return
+    if job is not None and job.progress.check is not None:
+        first, second = words.timed(job.progress.check)
+        sheet.line(first, "measured")
+        sheet.small(second)
+    elif job is not None:
+        theme.note(job.progress.error or "You stopped the check; it has no result.")
+    left, middle, right = st.columns([3, 3, 5], vertical_alignment="bottom")
+    count = left.number_input("Prompts", 1, 1000, 5, key="clock-prompts", help="Evenly spread over the set")
+    repetitions = middle.number_input("Repetitions", 1, 100, 3, key="clock-repetitions", help="Of each prompt")
+    if right.button("Measure strict and this setting", key="clock-begin"):
+        try:
+            wishes.check_clock(study.result, dial, int(count), int(repetitions))
+        except BadInput as error:
+            theme.note(str(error))
+        else:
+            st.rerun()
+
+
+@st.fragment(run_every=POLL)
+def timing(job: ClockJob) -> None:
+    """A check under way: how far it is, and a way to stop it."""
+    now = job.progress
+    if now.state.finished:
+        st.rerun()
+    bar, button = st.columns([6, 1], vertical_alignment="center")
+    share = now.done / now.decodes if now.decodes else 0.0
+    bar.progress(share, words.timing(now, shared_worker().ahead(job), job.stopping))
+    button.button("Cancel", key="clock-stop", on_click=job.cancel, disabled=job.stopping, width="stretch")
+
+
+def engines(study: Study, dial: float) -> None:
+    """The table of definitions, and vLLM's metrics to take away."""
+    rows = study.engines(dial)
+    sheet.line("The same texts, counted as each engine counts. All of these numbers are right.", "exact")
+    sheet.table(sheet.engines(rows), "engines", "Acceptance length and rate under every engine's definition")
+    sheet.table(sheet.by_position(rows), "positions", "Acceptance by position in the block")
+    st.download_button(
+        "Save as vLLM's per-request metrics",
+        lambda: exported(study, dial),
+        f"{study.result.folder.name}-vllm-metrics.json",
+        "application/json",
+        key="vllm-export",
+        on_click="ignore",
+    )
+
+
+def exported(study: Study, dial: float) -> str:
+    """Every prompt's counts as a response of vLLM holds them."""
+    found = [
+        {
+            "id": each.name,
+            "usage": {"completion_tokens": each.completion_tokens},
+            "metrics": {"speculative_decoding": vllm_metrics(each)},
+        }
+        for each in study.result.acceptance(dial)
+    ]
+    return json.dumps(found, ensure_ascii=False, allow_nan=False, indent=1)
+
+
+def evidence(study: Study, dial: float, found: Recommendation | None) -> None:
+    """The pack to download, and what to set in engines."""
+    job = shared_board().clocked(study.result.folder, dial)
+    check = None if job is None else job.progress.check
+    st.download_button(
+        "Download the evidence pack",
+        lambda: evidence_zip(study.result, dial=dial, recommendation=found, timing=check),
+        f"{study.result.folder.name}-evidence.zip",
+        "application/zip",
+        key="evidence-pack",
+        on_click="ignore",
+    )
+    measured = (
+        "with the wall-clock check" if check else "without a wall-clock check, which this setting has not had yet"
+    )
+    sheet.small(f"A zip of Markdown, CSV and JSON for this setting, {measured}.")
+    for each in engine_settings(study.plan.settings, dial):
+        sheet.line(f"{each.engine}. {each.note}")
+        if each.text:
+            st.code(each.text, language=None, wrap_lines=True)
+    made = synthetic_settings(study.result.acceptance(dial))
+    theme.note(f"Synthetic acceptance. {made.warning}")
+    for engine, text in (("vLLM", made.vllm), ("SGLang", made.sglang), ("TensorRT-LLM", made.tensorrt_llm)):
+        sheet.line(engine)
+        st.code(text, language=None, wrap_lines=True)
+
+
+def imported() -> None:
+    """Acceptance counts of another engine, from a file."""
+    section = st.expander("Read vLLM's per-request metrics", key="tune-import", on_change="rerun")
+    if not section.open:
+        return
+    with section:
+        upload = st.file_uploader(
+            "JSON or JSONL of responses, or of their speculative_decoding objects",
+            key="vllm-import",
+            max_upload_size=min(50, MAX_FILE >> 20),
+        )
+        if upload is None:
+            return
+        try:
+            requests = parse_vllm_metrics(upload.getvalue().decode("utf-8-sig"))
+            rows = acceptance_table(requests)
+        except UnicodeDecodeError:
+            theme.note("The file is not UTF-8 text. Save it as UTF-8.")
+        except BadInput as error:
+            theme.note(str(error))
+        else:
+            theme.note(COUNTS_ONLY)
+            sheet.line(f"{len(requests)} requests.", "measured")
+            sheet.table(sheet.engines(rows), "imported", "Acceptance of the file under every engine's definition")
+            sheet.table(sheet.by_position(rows), "imported-positions", "Acceptance by position in the block")
+
+
+def chart(figure: Figure, key: str) -> None:
+    """A figure in the page's theme."""
+    st.plotly_chart(figure, theme=None, key=key, config={"displayModeBar": False}, alt=figures.spoken_title(figure))

@@ -1,0 +1,142 @@
+"""The widgets in which a person says what to sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import streamlit as st
+
+from mars_viz.errors import BadInput
+from mars_viz.figures.words import counted
+from mars_viz.prompts import GRADERS, PromptSet, builtin_prompts
+from mars_viz.rules import RULES
+from mars_viz.run import Settings
+from mars_viz.ui.models import Choice
+from mars_viz.ui.tune.wishes import (
+    DIALLED,
+    FIRST_PER_TASK,
+    PER_TASK_MOST,
+    Upload,
+    Wish,
+    estimate,
+    uploaded_prompts,
+)
+from mars_viz.ui.tune.words import duration
+
+BUILTIN, FILE = "Built-in tasks", "My own file"
+BY_LINE = "as each line says"
+TASKS = 3
+
+
+def form(results: Path) -> tuple[Callable[[], Wish], Callable[[], str]]:
+    """All of it. Returns what makes a wish of it, which raises BadInput, and what reads the folder for results."""
+    prompts = _prompts()
+    rules = st.multiselect(
+        "Rules",
+        DIALLED,
+        ["mars"],
+        key="sweep-rules",
+        format_func=lambda name: RULES[name].title,
+        placeholder="Choose rules",
+        help="One sweep each, so that they can be laid over one another. Each covers the rule's whole dial.",
+    )
+    with st.expander("Settings, models and folder"):
+        settings = _settings()
+        models = _models()
+        folder = st.text_input(
+            "Folder for results",
+            str(results),
+            key="sweep-folder",
+            help="Each sweep makes a folder of its own in it: sweep.json, the prompts, and one Parquet data set.",
+        )
+
+    def wish() -> Wish:
+        choice, chat = models
+        return Wish(prompts(), tuple(rules), settings(), choice, chat)
+
+    return wish, lambda: folder
+
+
+def _prompts() -> Callable[[], PromptSet]:
+    source = st.segmented_control(
+        "Prompts", [BUILTIN, FILE], default=BUILTIN, required=True, key="sweep-source", label_visibility="collapsed"
+    )
+    if source == BUILTIN:
+        count = int(
+            st.number_input(
+                "Prompts of each task",
+                1,
+                PER_TASK_MOST,
+                FIRST_PER_TASK,
+                key="sweep-count",
+                help="Additions, sorted lists and questions about a story, all graded; the models never saw them.",
+            )
+        )
+        st.caption(_told(TASKS * count, builtin=True))
+        return lambda: builtin_prompts(count)
+    return _file()
+
+
+def _file() -> Callable[[], PromptSet]:
+    upload = st.file_uploader(
+        "JSONL: MT-Bench or Spec-Bench (question_id, category, turns), or prompt and answer on each line",
+        key="sweep-file",
+        max_upload_size=50,
+    )
+    left, right = st.columns(2)
+    grader = left.selectbox(
+        "Grader",
+        [BY_LINE, *GRADERS],
+        key="sweep-grader",
+        format_func=lambda name: name if name == BY_LINE else f"{name}: {GRADERS[name].summary}",
+        help="For lines that have an answer and name no grader",
+    )
+    limit = right.number_input("At most prompts", 0, 1_000_000, 0, key="sweep-limit", help="0 takes all of them")
+    skip = st.checkbox("Leave out lines that are no prompts, and say which", key="sweep-skip")
+    if upload is None:
+        return _no_file
+    data = Upload(upload.name, upload.getvalue())
+    lines = sum(bool(line.strip()) for line in data.data.splitlines())
+    st.caption(_told(min(lines, int(limit)) if limit else lines, builtin=False))
+    return lambda: uploaded_prompts(data, None if grader == BY_LINE else grader, skip, int(limit) or None)
+
+
+def _no_file() -> PromptSet:
+    raise BadInput("Choose a JSONL file of prompts first, or sweep the built-in tasks.")
+
+
+def _told(prompts: int, *, builtin: bool) -> str:
+    """How long it will take."""
+    rules = max(1, len(st.session_state.get("sweep-rules", ["mars"])))
+    seconds = estimate(prompts, builtin, rules)
+    most = "" if builtin else "at most "
+    return (
+        f"{counted(prompts, 'prompt')}: {most}about {duration(seconds)} with the built-in pair on two processor cores."
+    )
+
+
+def _settings() -> Callable[[], Settings]:
+    left, middle, right = st.columns(3)
+    gamma = left.number_input("Draft length γ", 1, 64, 6, key="sweep-gamma", help="Tokens drafted per round")
+    limit = middle.number_input("At most tokens", 1, 100_000, 64, key="sweep-tokens", help="Length limit of a text")
+    temperature = right.number_input("Temperature", 0.0, 5.0, 0.0, 0.1, key="sweep-temperature", help="0 is greedy")
+    top_p = left.number_input("Top-p", 0.01, 1.0, 1.0, 0.05, key="sweep-top-p", help="1 is off")
+    top_k = middle.number_input("Top-k", 0, 1_000_000, 0, key="sweep-top-k", help="0 is off")
+    seed = right.number_input("Seed", 0, 2**53 - 1, 0, key="sweep-seed", help="Same seed, same luck")
+    return lambda: Settings(
+        gamma=int(gamma),
+        max_new_tokens=int(limit),
+        temperature=float(temperature),
+        top_p=float(top_p),
+        top_k=int(top_k),
+        seed=int(seed),
+    )
+
+
+def _models() -> tuple[Choice, bool]:
+    left, right = st.columns(2)
+    target = left.text_input("Target", key="sweep-target", placeholder="the built-in one", help="Hub id or folder")
+    drafter = right.text_input("Drafter", key="sweep-drafter", placeholder="the built-in one", help="Hub id or folder")
+    chat = st.checkbox("Put prompts through the model's chat template", key="sweep-chat")
+    return Choice(target.strip(), drafter.strip()), chat

@@ -1,0 +1,145 @@
+"""Sweeps and wall-clock checks as jobs for the worker, and the board on which every tab finds those under way.
+
+Knows sweeps as something to iterate; how to make one from a pair is an argument. Knows no models and no Streamlit.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mars_viz.sweep import Sweep
+from mars_viz.sweep.timing import TimingCheck
+from mars_viz.sweep.wall_clock import WallClock
+from mars_viz.ui.long_job import LongJob
+from mars_viz.ui.models import BUILT_IN, Choice, Models
+from mars_viz.ui.worker import Job, JobState, Progress, Worker
+
+
+@dataclass(frozen=True, slots=True)
+class Sweeping(Progress):
+    """What is known of a sweep under way."""
+
+    finished: int = 0
+    """Prompts that are written, those of earlier sittings included."""
+    before: int = 0
+    """How many of them are of earlier sittings."""
+    prompts: int = 0
+    """All of them; 0 until the models are there."""
+    failed: int = 0
+    """Prompts of this sitting that have no results."""
+    share: float = 0.0
+    """Of the prompt that is being mapped, the part of the dial whose text is complete."""
+    seconds: float = 0.0
+    """That this sitting has spent on its prompts; what others did in between does not count."""
+    too_long: tuple[str, ...] = ()
+    """A sentence for each prompt that will have no results."""
+
+    @property
+    def part(self) -> float:
+        """How much is done, 0 to 1."""
+        return 0.0 if not self.prompts else min(1.0, (self.finished + self.share) / self.prompts)
+
+    @property
+    def left(self) -> float:
+        """Seconds to go at the pace so far; NaN before the first prompt of this sitting is done."""
+        done = self.finished - self.before
+        return math.nan if done < 1 else (self.prompts - self.finished) * self.seconds / done
+
+
+class SweepJob(LongJob[Sweeping]):
+    """A sweep to its end; what is finished is on disk whatever happens."""
+
+    def __init__(self, folder: Path, make: Callable[[Any], Sweep], label: str, choice: Choice = BUILT_IN) -> None:
+        """`folder` is where the results are, or will be; `make` begins or continues the sweep with a pair."""
+        super().__init__(Sweeping(JobState.QUEUED))
+        self.folder, self.label, self.choice = folder, label, choice
+        self._make = make
+
+    def steps(self, models: Models[Any]) -> Iterator[None]:
+        """A batched pass of the models each."""
+        sweep = self._make(models.pair(self.choice))
+        now = sweep.progress
+        too_long = tuple(f"{each.id}: {each.reason}" for each in sweep.too_long)
+        known = {"finished": now.finished, "before": now.finished, "prompts": now.prompts}
+        self.tell(state=JobState.DECODING, too_long=too_long, **known)
+        spent, began = 0.0, time.perf_counter()
+        for now in sweep:
+            spent += time.perf_counter() - began
+            self.tell(finished=now.finished, failed=now.failed, share=now.share, seconds=spent)
+            yield
+            began = time.perf_counter()
+
+
+@dataclass(frozen=True, slots=True)
+class Clocking(Progress):
+    """What is known of a wall-clock check."""
+
+    done: int = 0
+    """Decodes so far."""
+    decodes: int = 0
+    """All of them; 0 until the models are there."""
+    check: TimingCheck | None = None
+    """What it found, at its end."""
+
+
+class ClockJob(Job[Clocking]):
+    """A wall-clock check, without anything in between that would spoil it."""
+
+    def __init__(self, make: Callable[[Any], WallClock], choice: Choice = BUILT_IN) -> None:
+        """`make` prepares the check with a pair."""
+        super().__init__(Clocking(JobState.QUEUED))
+        self._make, self._choice = make, choice
+
+    def work(self, models: Models[Any]) -> None:
+        """Decode to the end."""
+        clock = self._make(models.pair(self._choice))
+        self.tell(state=JobState.DECODING, decodes=clock.progress.decodes)
+        for now in clock:
+            self.tell(done=now.done)
+            if self.stopping:
+                self.tell(state=JobState.CANCELLED)
+                return
+        self.tell(state=JobState.DONE, check=clock.check())
+
+
+class Board:
+    """The sweeps and checks of a server, so that a tab that was closed and opened again finds them. For all threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._sweeps: dict[Path, SweepJob] = {}
+        self._clocks: dict[tuple[Path, float], ClockJob] = {}
+
+    def sweep(self, job: SweepJob, worker: Worker) -> SweepJob:
+        """Begin it, unless one on its folder is under way already; the one that is."""
+        with self._lock:
+            known = self._sweeps.get(job.folder)
+            if known is not None and not known.progress.state.finished:
+                return known
+            self._sweeps[job.folder] = job
+        worker.submit(job)
+        return job
+
+    def clock(self, folder: Path, dial: float, job: ClockJob, worker: Worker) -> None:
+        """Begin a check of this sweep's setting, unless one is under way already."""
+        known = self.clocked(folder, dial)
+        if known is None or known.progress.state.finished:
+            with self._lock:
+                self._clocks[folder, dial] = job
+            worker.submit(job)
+
+    def sweeps(self, folder: Path) -> dict[str, SweepJob]:
+        """Jobs on sweeps in this folder of results, by the sweep's name, the newest last."""
+        with self._lock:
+            return {path.name: job for path, job in self._sweeps.items() if path.parent == folder}
+
+    def clocked(self, folder: Path, dial: float) -> ClockJob | None:
+        """The check of this sweep's setting, if there is or was one."""
+        with self._lock:
+            return self._clocks.get((folder, dial))

@@ -1,0 +1,141 @@
+"""How the Tune page shows sentences and tables. All text is escaped, or stands in a table, where it is text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+import numpy as np
+import pandas as pd
+import streamlit as st
+
+from mars_viz.analysis.engines import EngineRow
+from mars_viz.figures.words import number, setting
+from mars_viz.sweep import SweepResult
+from mars_viz.sweep.columns import RIGHT, UNGRADED
+from mars_viz.sweep.report import cell, settings_of
+from mars_viz.ui.tune.study import Study
+from mars_viz.ui.tune.words import Part
+
+_STYLE = """
+.mv-lead { margin: 0; font-size: 1.08rem; line-height: 1.6; }
+.mv-lead small { opacity: .85; font-size: .95rem; }
+.mv-tag { font-size: .78rem; padding: .05rem .45rem; border-radius: 1rem; border: 1px solid currentColor; opacity: .75;
+  white-space: nowrap; cursor: help; vertical-align: .1em; }
+.mv-line { margin: 0; line-height: 1.55; overflow-wrap: anywhere; }
+.mv-small { margin: 0; font-size: .85rem; opacity: .8; overflow-wrap: anywhere; }
+"""
+_TAGS = {
+    "exact": "Exact: of texts that this setting really writes, from the exact dial map of every prompt.",
+    "modelled": "Modelled: counted target passes times what a pass costs on this device, not the clock.",
+    "measured": "Measured: wall clock, on this device, in turn.",
+}
+ROW = 32
+"""Pixels of a row."""
+
+
+def style() -> None:
+    """The page's own style, beside that of `theme.title`."""
+    st.html(f"<style>{_STYLE}</style>")
+
+
+def tag(kind: str) -> str:
+    """What a number is, as HTML."""
+    return f'<span class="mv-tag" title="{escape(_TAGS[kind])}">{escape(kind)}</span>'
+
+
+def lead(parts: Iterable[Part], more: str) -> None:
+    """The finding with its tags, and the recommendation under it."""
+    said = "".join(escape(part.words) + (f" {tag(part.tag)}" if part.tag else "") for part in parts)
+    st.html(f'<p class="mv-lead">{said}<br><small>{escape(more)}</small></p>')
+
+
+def line(words: str, kind: str = "") -> None:
+    """A sentence as it is, and what its numbers are."""
+    st.html(f'<p class="mv-line">{escape(words)} {tag(kind) if kind else ""}</p>')
+
+
+def small(words: str) -> None:
+    """A sentence in small type."""
+    st.html(f'<p class="mv-small">{escape(words)}</p>')
+
+
+def figures(study: Study, dial: float, names: Sequence[str] | None = None) -> pd.DataFrame:
+    """A row a figure, at strict, at the chosen setting and, with all of them, at the loosest."""
+    known = [name for name in names or study.measures if name in study.measures]
+    columns = settings_of(study.result, dial)
+    if names is not None:
+        columns.pop("loosest")  # a few stand beside the frontier, where there is little room
+    rows = []
+    for name in known:
+        measure = study.measures[name]
+        row = {"figure": measure.title}
+        for label, at in columns.items():
+            row[_head(study, label, at)] = cell(measure, study.value(name, at))
+        rows.append(row | ({} if names else {"is": "modelled" if measure.modelled else "exact"}))
+    return pd.DataFrame(rows)
+
+
+def _head(study: Study, label: str, at: float) -> str:
+    return f"{label}, {setting(study.plan.symbol, at)}"
+
+
+def prompts(result: SweepResult, dial: float) -> pd.DataFrame:
+    """A row a prompt, at this setting and at strict."""
+    now, strict = (result.rows(np.array([at]))[:, 0] for at in (dial, result.plan.strict))
+    lines = result.lines
+    first = lines["first_divergence"][now]
+    return pd.DataFrame(
+        {
+            "prompt": result.prompts["id"].astype(str),
+            "category": result.prompts["category"].astype(str),
+            "strict": [_GRADES[int(grade)] for grade in lines["right"][strict]],
+            "chosen": [_GRADES[int(grade)] for grade in lines["right"][now]],
+            "first differs": pd.array(np.where(first < 0, -1, first + 1), "Int64"),
+            "edits": lines["edit_distance"][now],
+            "tokens": lines["tokens"][now],
+            "passes": lines["rounds"][now],
+            "passes strict": lines["rounds"][strict],
+            "rolled back": lines["rolled_back"][now],
+            "relaxed": lines["relaxed"][now],
+        }
+    ).replace({"first differs": {-1: pd.NA}})
+
+
+_GRADES = {RIGHT: "right", UNGRADED: "–", 0: "wrong"}
+
+
+def engines(rows: Sequence[EngineRow]) -> pd.DataFrame:
+    """A row a definition."""
+    return pd.DataFrame(
+        [
+            {
+                "engine": row.definition.engine,
+                "length": number(row.length),
+                "length is": row.definition.length_formula or "not reported",
+                "rate": number(row.rate),
+                "rate is": row.definition.rate_formula or "not reported",
+                "bonus": row.definition.bonus.value,
+                "requests": row.definition.pooling.value,
+                "note": row.definition.note,
+                "source": row.definition.source,
+            }
+            for row in rows
+        ]
+    )
+
+
+def by_position(rows: Sequence[EngineRow]) -> pd.DataFrame:
+    """Acceptance at each place of the block."""
+    plain = next(row.unconditional for row in rows if row.unconditional is not None)
+    both = next(row for row in rows if row.conditional is not None and row.joint is not None)
+    assert both.conditional is not None and both.joint is not None
+    table = {"unconditional": plain, "conditional": both.conditional, "joint": both.joint}
+    heads = [str(place) for place in range(1, len(plain) + 1)]
+    cells = [[name, *map(number, values.tolist())] for name, values in table.items()]
+    return pd.DataFrame(cells, columns=["acceptance at position", *heads])
+
+
+def table(frame: pd.DataFrame, key: str, alt: str, height: int | str = "content") -> None:
+    """A frame as it is."""
+    st.dataframe(frame, hide_index=True, height=height, row_height=ROW, key=key, placeholder="", alt=alt)  # type: ignore[arg-type]

@@ -1,0 +1,145 @@
+"""The sweeps that a tab can open: those in the folder of results, and those that are just beginning.
+
+Knows folders, jobs and Streamlit's cache; knows no models.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import streamlit as st
+
+from mars_viz.errors import BadInput
+from mars_viz.figures.words import number
+from mars_viz.sweep import Plan, load_sweep
+from mars_viz.sweep.plan import comparable
+from mars_viz.sweep.store import SweepEntry, list_sweeps
+from mars_viz.ui.tune.jobs import Board, SweepJob
+from mars_viz.ui.tune.study import Study
+from mars_viz.ui.tune.view import TuneView
+
+FOLDER_VARIABLE = "MARS_VIZ_SWEEPS"
+"""Names another folder for results."""
+_KEPT = 6  # sweeps in memory
+
+
+@st.cache_resource(show_spinner=False)
+def shared_board() -> Board:
+    """The server's sweeps and checks."""
+    return Board()
+
+
+def default_folder() -> Path:
+    """Where results go: what the environment says, or a folder of the user's own."""
+    return Path(os.environ.get(FOLDER_VARIABLE) or Path.home() / "mars-viz" / "sweeps").absolute()
+
+
+def new_folder(results: Path, rule: str, now: datetime | None = None) -> Path:
+    """A folder for a new sweep, named by when and what; nothing is there yet, and no job is on it."""
+    now = now or datetime.now(UTC)
+    name = f"{now:%Y%m%d-%H%M%S}-{rule}"
+    taken = shared_board().sweeps(results)
+    names = (name if count == 1 else f"{name}-{count}" for count in range(1, 10_000))
+    return next(results / each for each in names if each not in taken and not (results / each).exists())
+
+
+@dataclass(frozen=True, slots=True)
+class Shelf:
+    """What a tab can choose from at one moment."""
+
+    entries: Mapping[str, SweepEntry]
+    """Sweeps on disk by id, which is the folder's name and never a path; the newest first."""
+    jobs: Mapping[str, SweepJob]
+    """Jobs by the same ids: under way, or ended since the server started."""
+    error: str = ""
+    """Why the folder cannot be listed; empty if it can."""
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """A line for each sweep by its id, those that are just beginning first."""
+        fresh = {
+            name: f"{job.label} ({'failed' if job.progress.error else 'beginning'})"
+            for name, job in self.jobs.items()
+            if name in self._beginning
+        }
+        return fresh | {name: self._label(entry) for name, entry in self.entries.items()}
+
+    @property
+    def _beginning(self) -> set[str]:
+        """Jobs that have no folder yet. One that failed stays, with its reason; one that was cancelled is gone."""
+        gone = {name for name, job in self.jobs.items() if job.progress.state.finished and not job.progress.error}
+        return set(self.jobs) - set(self.entries) - gone
+
+    def running(self, name: str) -> SweepJob | None:
+        """The job on this sweep, if it is under way."""
+        job = self.jobs.get(name)
+        return None if job is None or job.progress.state.finished else job
+
+    def landed(self, view: TuneView) -> tuple[TuneView, str]:
+        """The view, on a sweep that there is, and a sentence where it asked for one that there is not."""
+        labels = self.labels
+        if view.sweep in labels:
+            return replace(view, others=tuple(each for each in view.others if each in self.entries)), ""
+        first = next(iter(labels), "")
+        lost = "" if not view.sweep else "There is no sweep of the link's name in this folder of results."
+        return replace(TuneView(sweep=first), points=view.points, confidence=view.confidence), lost
+
+    def opened(self, name: str) -> Study | None:
+        """The sweep's figures; None where nothing of it is finished yet. Raises BadInput where it cannot be read."""
+        entry = self.entries.get(name)
+        if entry is None or (not entry.error and not entry.finished):
+            return None
+        if entry.error:
+            raise BadInput(entry.error)
+        return _study(entry.path, entry.finished, (entry.path / "sweep.json").stat().st_mtime_ns)
+
+    def beside(self, name: str) -> dict[str, str]:
+        """Finished sweeps that can be compared with this one, with their labels."""
+        own = self.entries[name].plan
+        return {
+            other: self._label(entry)
+            for other, entry in self.entries.items()
+            if other != name and entry.complete and own and entry.plan and comparable(own, entry.plan)
+        }
+
+    def _label(self, entry: SweepEntry) -> str:
+        if entry.plan is None:
+            return f"{entry.path.name} (cannot be read)"
+        share = "" if entry.complete else f", {number(entry.finished)} of {number(entry.plan.prompts)} done"
+        return f"{sweep_label(entry.plan)} · {_when(entry.plan)}{share}"
+
+
+def shelf(results: Path) -> Shelf:
+    """What is in this folder of results now."""
+    jobs = shared_board().sweeps(results)
+    try:
+        entries = list_sweeps(results)
+    except BadInput as error:
+        return Shelf({}, jobs, str(error))
+    return Shelf({entry.path.name: entry for entry in entries}, jobs)
+
+
+def sweep_label(plan: Plan) -> str:
+    """'MARS · built-in tasks, 300 prompts'."""
+    return f"{plan.rule.title} · {_short(plan.prompt_set)}, {number(plan.prompts)} prompts"
+
+
+def _when(plan: Plan) -> str:
+    try:
+        return f"{datetime.fromisoformat(plan.provenance.created):%d %b %H:%M}"
+    except ValueError:
+        return "some time"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 40 else text[:39] + "…"
+
+
+@st.cache_resource(max_entries=_KEPT, show_spinner=False)
+def _study(path: Path, finished: int, changed: int) -> Study:
+    """A sweep read; what was read of it before it went on is another."""
+    return Study(load_sweep(path))

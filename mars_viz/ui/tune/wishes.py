@@ -1,0 +1,139 @@
+"""What a person asks to be swept, checked, and put before the worker. The model libraries are the worker's to load."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from mars_viz.dialmap import Span, span_of
+from mars_viz.errors import BadInput
+from mars_viz.prompts import PromptSet, builtin_prompts, load_prompts
+from mars_viz.rules import RULES, rule_named
+from mars_viz.run import Settings
+from mars_viz.sweep import Plan, Sweep, SweepResult, sweep_prompts
+from mars_viz.sweep.store import SweepEntry, open_store
+from mars_viz.sweep.wall_clock import WallClock, spread_over
+from mars_viz.ui.live import BUILT_IN, shared_worker
+from mars_viz.ui.models import Choice
+from mars_viz.ui.tune.jobs import ClockJob, SweepJob
+from mars_viz.ui.tune.shelf import new_folder, shared_board, sweep_label
+
+DIALLED = tuple(name for name, rule in RULES.items() if rule.dial is not None)
+"""Rules that can be swept."""
+FIRST_PER_TASK = 100
+"""Prompts of each built-in task in a first sweep: enough to tell of a loss of one point, done in under a minute."""
+PER_TASK_MOST = 2_000
+_SECONDS = {True: 0.06, False: 2.5}
+"""A prompt of the built-in tasks, measured with the built-in pair on two processor cores, and one of another set, whose
+texts are longer: a guess on the high side. A sweep under way tells its own pace."""
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """A file from the browser."""
+
+    name: str
+    """As the browser says; a stranger chose it."""
+    data: bytes
+    """Its contents."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """Sweeps to begin, one a rule."""
+
+    prompts: PromptSet
+    """What is decoded."""
+    rules: tuple[str, ...]
+    """Names of rules that have a dial."""
+    settings: Settings
+    """But for the rule."""
+    choice: Choice = Choice()
+    """With which models."""
+    chat: bool = False
+    """True if prompts go through the model's chat template."""
+
+
+def first_wish() -> Wish:
+    """A small sweep of the built-in tasks."""
+    return Wish(builtin_prompts(FIRST_PER_TASK), ("mars",), Settings(max_new_tokens=64))
+
+
+def uploaded_prompts(upload: Upload, grader: str | None, skip_bad: bool, limit: int | None) -> PromptSet:
+    """The file as a set. Raises BadInput as `load_prompts` does, in the name that the file has for its owner."""
+    name = Path(upload.name.replace("\\", "/")).name.lstrip(".")[-100:] or "prompts.jsonl"
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / name
+        path.write_bytes(upload.data)
+        try:
+            return load_prompts(path, grader=grader, skip_bad=skip_bad, limit=limit)
+        except BadInput as error:
+            raise BadInput(str(error).replace(f"{path}", name)) from error
+
+
+def estimate(prompts: int, builtin: bool, rules: int) -> float:
+    """Seconds that sweeps will take with the built-in pair, roughly."""
+    return 8 + prompts * rules * _SECONDS[builtin]
+
+
+def checked_folder(text: str) -> Path:
+    """The folder of results that a person names. Raises BadInput where it cannot be one."""
+    path = Path(text.strip()).expanduser()
+    if not text.strip() or not path.is_absolute():
+        raise BadInput("Name the folder for results by its whole path, such as /home/me/sweeps.")
+    if path.exists() and not path.is_dir():
+        raise BadInput(f"{path} is a file. Choose another folder for results.")
+    return path
+
+
+def begin(wish: Wish, results: Path) -> list[str]:
+    """Put the sweeps before the worker; the names of their folders. Raises BadInput for what cannot be swept."""
+    if not wish.rules:
+        raise BadInput("Choose at least one rule to sweep.")
+    spans = {name: span_of(rule_named(name), None, None, (wish.settings.gamma,)) for name in wish.rules}
+    return [_begin(wish, name, span, new_folder(results, name)) for name, span in spans.items()]
+
+
+def _begin(wish: Wish, rule: str, span: Span, folder: Path) -> str:
+    settings = replace(wish.settings, rule=rule, dial=None)
+    make = partial(_sweep, wish.prompts, settings, span, folder, wish.chat)
+    label = f"{rule_named(rule).title} · {wish.prompts.name}, {len(wish.prompts)} prompts"
+    shared_board().sweep(SweepJob(folder, make, label, wish.choice), shared_worker())
+    return folder.name
+
+
+def go_on(entry: SweepEntry) -> None:
+    """Continue a sweep. Raises BadInput where the folder no longer says what was swept."""
+    plan, prompts = entry.plan, open_store(entry.path).prompts()
+    assert plan is not None  # or the store had raised
+    make = partial(_sweep, prompts, plan.settings, plan.span, entry.path, plan.chat)
+    shared_board().sweep(SweepJob(entry.path, make, sweep_label(plan), choice_of(plan)), shared_worker())
+
+
+def check_clock(result: SweepResult, dial: float, count: int, repetitions: int) -> None:
+    """Time strict and this setting. Raises BadInput where the folder no longer holds its prompts."""
+    known = set(result.prompts["id"].tolist())
+    texts = [item.prompt for item in open_store(result.folder).prompts().items if item.id in known]
+    plan = result.plan
+    make = partial(_clock, spread_over(texts, count), replace(plan.settings, dial=dial), repetitions, result)
+    shared_board().clock(result.folder, dial, ClockJob(make, choice_of(plan)), shared_worker())
+
+
+def choice_of(plan: Plan) -> Choice:
+    """The models of a sweep, to have them again."""
+    made = plan.provenance
+    if made.target.startswith(BUILT_IN) and made.drafter.startswith(BUILT_IN):
+        return Choice()
+    return Choice(made.target, made.drafter, dtype=made.dtype)
+
+
+def _sweep(prompts: PromptSet, settings: Settings, span: Span, folder: Path, chat: bool, pair: Any) -> Sweep:
+    return sweep_prompts(pair, prompts, settings, span, folder, chat=chat, resume=True)
+
+
+def _clock(texts: Sequence[str], settings: Settings, repetitions: int, result: SweepResult, pair: Any) -> WallClock:
+    return WallClock(pair, texts, settings, repetitions=repetitions, chat=result.plan.chat, costs=result.costs)

@@ -1,0 +1,163 @@
+"""A sweep in sentences. Plain text: whoever shows it escapes it. Knows no Streamlit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mars_viz.analysis.intervals import Interval
+from mars_viz.analysis.recommendation import Recommendation
+from mars_viz.figures.frontier import RulePath
+from mars_viz.figures.words import counted, number, setting
+from mars_viz.sweep.timing import TimingCheck
+from mars_viz.ui.tune.jobs import Clocking, Sweeping
+from mars_viz.ui.tune.study import Study
+from mars_viz.ui.worker import JobState
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A piece of a sentence, and what its numbers are."""
+
+    words: str
+    """Text."""
+    tag: str = ""
+    """'exact', 'modelled' or 'measured'; empty where nothing needs to be said."""
+
+
+def lead(study: Study, dial: float) -> tuple[Part, ...]:
+    """What the chosen setting comes to, against strict."""
+    plan = study.plan
+    at = f"{plan.rule.title} at {setting(plan.symbol, dial)}"
+    if dial == plan.strict:
+        tau = study.value("tau", dial)
+        return (
+            Part(f"{at} is strict: {number(tau.estimate)} tokens per target pass. Move the dial to relax.", "exact"),
+        )
+    speed, passes, before = study.value("speed_up_strict", dial), *_passes(study, dial)
+    parts = [
+        Part(f"{at} is {_spread(speed, 1, '×')} as fast as strict", "modelled"),
+        Part(f": the target runs {number(passes)} times a prompt instead of {number(before)}", "exact"),
+    ]
+    if not study.graded:
+        same = study.value("same", dial)
+        return (*parts, Part(f", and {_spread(same, 100, ' %')} of the texts stay strict's.", "exact"))
+    change = study.value("accuracy_change", dial)
+    accuracy = study.value("accuracy", dial)
+    if change.estimate == change.low == change.high == 0:
+        moved = f"; accuracy is {number(100 * accuracy.estimate)} %, and no prompt's grade changes."
+    else:
+        points = _spread(change, 100, " points", signed=True)
+        moved = f"; accuracy is {number(100 * accuracy.estimate)} %, {points} against strict."
+    return (*parts, Part(moved, "exact"))
+
+
+def _passes(study: Study, dial: float) -> tuple[float, float]:
+    return study.value("passes", dial).estimate, study.value("passes", study.plan.strict).estimate
+
+
+def advice(study: Study, found: Recommendation | None) -> str:
+    """The recommendation, and what would tell more."""
+    if found is None:
+        return "No prompt of this set is graded, so nothing can be recommended. Sweep a set with answers and a grader."
+    if found.dial is not None and found.prompts_needed is not None:
+        return (
+            f"{found.sentence} To tell of the next looser setting takes about {number(found.prompts_needed)} prompts."
+        )
+    return found.sentence
+
+
+def coverage(study: Study) -> str:
+    """What it all rests on."""
+    result, plan = study.result, study.plan
+    left = f", {counted(len(result.failures), 'prompt')} without results" if result.failures else ""
+    if not result.complete:
+        left += f", {number(plan.prompts - result.finished)} not done yet"
+    off = int(result.prompts["off_is_strict"].sum())
+    strict = "every" if off == len(result) else f"{number(off)} of {number(len(result))}"
+    return (
+        f"{counted(len(result), 'prompt')} of {plan.prompt_set}, {number(int(result.graded.sum()))} graded{left}; "
+        f"{counted(result.positions, 'drafted position')}; γ = {plan.settings.gamma}, temperature "
+        f"{plan.settings.temperature:g}, at most {number(plan.settings.max_new_tokens)} tokens; "
+        f"{plan.provenance.target} with {plan.provenance.drafter} on {plan.provenance.device}. "
+        f"At the strict end {strict} text is the lossless rule's, token for token."
+    )
+
+
+def trade(paths: Sequence[RulePath], points: float) -> str:
+    """Which rule buys most speed for the accuracy that may be lost."""
+    ranked = sorted(paths, key=lambda each: -_best(each, points).speed)
+    parts = [f"{each.name} {number(_best(each, points).speed)}× at {_best(each, points).at}" for each in ranked]
+    allowed = f"{number(points)} {'point' if points == 1 else 'points'}"
+    return (
+        f"Of the settings that lose at most {allowed} on these prompts, the fastest of each rule, over "
+        f"{paths[0].path.over}: {', '.join(parts)}. Modelled; on these prompts, not a promise for others."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Best:
+    speed: float
+    at: str
+
+
+def _best(each: RulePath, points: float) -> _Best:
+    place = each.path.best_within(each.strict, points)
+    return _Best(float(each.path.speed_up.estimate[place]), setting(each.symbol, float(each.path.dials[place])))
+
+
+def going(now: Sweeping, ahead: int, stopping: bool) -> str:
+    """A sentence about a sweep that is under way."""
+    if stopping:
+        return "Stopping after this pass; finished prompts are kept …"
+    if now.state is JobState.QUEUED:
+        return f"Waiting for {counted(ahead, 'other job')} on this server …"
+    if not now.prompts:
+        return "Loading the models and measuring what their passes cost on this device …"
+    words = f"{number(now.finished)} of {counted(now.prompts, 'prompt')} done"
+    if now.failed:
+        words += f", {number(now.failed)} of them without results"
+    return words + ("" if math.isnan(now.left) else f"; about {duration(now.left)} to go")
+
+
+def timing(now: Clocking, ahead: int, stopping: bool) -> str:
+    """A sentence about a wall-clock check that is under way."""
+    if stopping:
+        return "Stopping after this decode …"
+    if now.state is JobState.QUEUED:
+        return f"Waiting for {counted(ahead, 'other job')} on this server …"
+    return f"Decoding in turn: {number(now.done)} of {number(now.decodes)}" if now.decodes else "Loading the models …"
+
+
+def timed(check: TimingCheck) -> tuple[str, ...]:
+    """What a wall-clock check found, measured beside modelled."""
+    prompts, repetitions = check.chosen.seconds.shape
+    modelled = "" if math.isnan(check.modelled_over_target) else f" (modelled {number(check.modelled_over_target)}×)"
+    paces = ", ".join(
+        f"{label} {_spread(check.pace(way), 1, '')}"
+        for label, way in (("the target alone", check.target), ("strict", check.strict), ("this setting", check.chosen))
+    )
+    return (
+        f"Measured {_spread(check.over_strict, 1, '×')} as fast as strict (modelled "
+        f"{number(check.modelled_over_strict)}×), and {_spread(check.over_target, 1, '×')} as fast as the target "
+        f"alone{modelled}.",
+        f"Tokens a second: {paces}. {counted(prompts, 'prompt')}, {counted(repetitions, 'repetition')} in turn, on "
+        f"{check.device}.",
+    )
+
+
+def duration(seconds: float) -> str:
+    """'40 seconds', '6 minutes', '2.5 hours'."""
+    if seconds < 90:
+        return counted(max(1, round(seconds)), "second")
+    if seconds < 5400:
+        return counted(round(seconds / 60), "minute")
+    return f"{number(round(seconds / 3600, 1))} hours"
+
+
+def _spread(found: Interval, scale: float, unit: str, *, signed: bool = False) -> str:
+    """'1.20× (1.11 to 1.30)'."""
+    texts = [number(scale * value) for value in (found.estimate, found.low, found.high)]
+    plus = "+" if signed and found.estimate > 0 else ""
+    return f"{plus}{texts[0]}{unit} ({texts[1]} to {texts[2]})"

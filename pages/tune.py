@@ -1,0 +1,223 @@
+"""Tune: which setting is safe, and what does it buy? Layout and wiring; the work is done elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import streamlit as st
+
+from mars_viz.errors import BadInput
+from mars_viz.ui import navigation, theme
+from mars_viz.ui.live import shared_worker
+from mars_viz.ui.session import current_session
+from mars_viz.ui.tune import detail, form, sheet, wishes, words
+from mars_viz.ui.tune.bench import TuneBench, current_tuning
+from mars_viz.ui.tune.jobs import SweepJob
+from mars_viz.ui.tune.shelf import Shelf, shelf
+from mars_viz.ui.tune.study import Study
+from mars_viz.ui.tune.view import MOST_COMPARED, to_parameters
+
+POLL = 0.5  # seconds between looks at a sweep under way; a docstring here would be shown on the page
+
+
+def page() -> None:
+    """The whole page: a run of guards, then the sweep."""
+    navigation.through_app()
+    bench = current_tuning()
+    bench.arrive(current_session(), st.query_params.to_dict())
+    found = shelf(bench.folder)
+    bench.view, lost = found.landed(bench.view)
+    bench.notices.extend(filter(None, [lost]))
+    study, problem = opened(bench, found)
+    head(bench, found)
+    job = found.jobs.get(bench.view.sweep)
+    ending = "" if job is None else job.progress.error
+    for sentence in filter(None, [found.error, *bench.notices, ending, problem]):
+        theme.note(sentence)
+    if not found.labels:
+        first_visit(bench)
+    if (running := found.running(bench.view.sweep)) is not None:
+        under_way(running)
+    elif bench.view.sweep in found.entries:
+        unfinished(bench, found)
+    link = to_parameters(bench.view)
+    if st.query_params.to_dict() != link:  # else every rerun would add a step to the browser's history
+        st.query_params.from_dict(link)
+    if study is not None:
+        look(bench, found, study)
+    detail.imported()
+
+
+def opened(bench: TuneBench, found: Shelf) -> tuple[Study | None, str]:
+    """The sweep in view and, where it cannot be read, why."""
+    try:
+        with st.spinner("Reading the sweep"):
+            study = found.opened(bench.view.sweep)
+    except BadInput as error:
+        return None, str(error)
+    if study is not None and not len(study.result):
+        return None, f"No prompt of this sweep has results. The first one: {study.result.failures[0].reason}"
+    if study is not None:
+        bench.fit(study.plan)
+    return study, ""
+
+
+def head(bench: TuneBench, found: Shelf) -> None:
+    """The title, the picker of sweeps, and the form for a new one."""
+    labels = found.labels
+    st.session_state["sweep"] = bench.view.sweep if labels else None
+    left, middle, right = st.columns([4.8, 4.8, 2.1], vertical_alignment="center")
+    with left:
+        theme.title("Tune", "Which setting is safe, and what does it buy?")
+        sheet.style()
+    middle.selectbox(
+        "Sweep",
+        list(labels),
+        key="sweep",
+        format_func=lambda name: labels.get(name, name),
+        disabled=not labels,
+        on_change=lambda: bench.open(st.session_state["sweep"]),
+        placeholder="No sweep yet",
+        label_visibility="collapsed",
+    )
+    with right.popover("New sweep", width="stretch"):
+        new_sweep(bench)
+
+
+def new_sweep(bench: TuneBench) -> None:
+    """The form, and what is wrong with it."""
+    wish, folder = form.form(bench.folder)
+    if not st.button("Sweep", key="sweep-begin", width="stretch", help="Runs on the server, also when this tab closes"):
+        return
+    try:
+        asked, bench.folder = wish(), wishes.checked_folder(folder())
+        bench.open(wishes.begin(asked, bench.folder)[0])
+    except BadInput as error:
+        theme.note(str(error))
+        return
+    bench.notices.extend(f"Line {line.line} is left out: {line.reason}." for line in asked.prompts.skipped[:10])
+    bench.notices.extend(
+        [f"{len(asked.prompts.skipped) - 10} more lines are left out."][: len(asked.prompts.skipped) > 10]
+    )
+    st.rerun()
+
+
+def first_visit(bench: TuneBench) -> None:
+    """One button; everything else can wait."""
+    wish = wishes.first_wish()
+    seconds = wishes.estimate(len(wish.prompts), builtin=True, rules=1)
+    sheet.line(
+        "A sweep decodes a set of prompts and finds, for every value of a rule's dial, the text that it would have "
+        "written: exactly, not on a grid. From that this page says how far a rule can be relaxed before answers get "
+        "worse, and what that buys. Nothing has been swept here yet."
+    )
+    if st.button(f"Sweep {len(wish.prompts)} built-in exercises with MARS", key="sweep-first", type="primary"):
+        bench.open(wishes.begin(wish, bench.folder)[0])
+        st.rerun()
+    sheet.small(
+        f"About {words.duration(seconds)} on two processor cores. It goes on when this tab is closed, can be stopped, "
+        f"and keeps its results in {bench.folder}."
+    )
+
+
+@st.fragment(run_every=POLL)
+def under_way(job: SweepJob) -> None:
+    """A sweep under way: how far it is, and a way to stop it."""
+    now = job.progress
+    if now.state.finished:
+        st.rerun()
+    bar, button = st.columns([6, 1], vertical_alignment="center")
+    bar.progress(now.part, words.going(now, shared_worker().ahead(job), job.stopping))
+    button.button("Stop", on_click=job.cancel, disabled=job.stopping, width="stretch", help="Keeps finished prompts")
+    for sentence in now.too_long[:5]:
+        sheet.small(sentence)
+
+
+def unfinished(bench: TuneBench, found: Shelf) -> None:
+    """A sweep that nobody works on and that is not at its end."""
+    entry = found.entries[bench.view.sweep]
+    if entry.plan is None or entry.complete:
+        return
+    left, right = st.columns([6, 1], vertical_alignment="center")
+    with left:
+        theme.note(f"This sweep is not finished: {entry.finished} of {entry.plan.prompts} prompts are done.")
+    if right.button("Continue", key="sweep-continue", width="stretch", help="Finished prompts are not decoded again"):
+        try:
+            wishes.go_on(entry)
+        except BadInput as error:
+            bench.notices[:] = [str(error)]
+        st.rerun()
+
+
+@st.fragment
+def look(bench: TuneBench, found: Shelf, study: Study) -> None:
+    """The sweep itself: what follows the chosen setting."""
+    view = bench.view
+    dial = study.dial(view.dial, view.points, view.confidence)
+    sheet.lead(words.lead(study, dial), words.advice(study, study.recommendation(view.points, view.confidence)))
+    knobs(bench, found, study, dial)
+    link = to_parameters(bench.view)
+    if st.query_params.to_dict() != link:
+        st.query_params.from_dict(link)
+    others = {name: other for name in view.others if (other := found.opened(name)) is not None}
+    detail.hero(bench.view, study, dial, others)
+    sheet.small(words.coverage(study))
+    detail.folded(study, dial, study.recommendation(view.points, view.confidence))
+
+
+def knobs(bench: TuneBench, found: Shelf, study: Study, dial: float) -> None:
+    """The dial, what may be lost, and what the sweep is compared with."""
+    plan, view = study.plan, bench.view
+    rule_dial = plan.rule.dial
+    assert rule_dial is not None
+    left, right = st.columns([8.6, 3.1], vertical_alignment="bottom", gap="medium")
+    key = f"tune-dial-{view.sweep}"
+    st.session_state[key] = dial
+    ends = ("looser", "strict") if rule_dial.strict_is_high else ("strict", "looser")
+    left.slider(
+        f"{ends[0]} ← {rule_dial.name} {plan.symbol} → {ends[1]}",
+        plan.low,
+        plan.high,
+        step=rule_dial.step,
+        key=key,
+        format="%.0f" if rule_dial.step >= 1 else "%.3f",
+        help=f"{plan.strict:g} is strict, {rule_dial.default:g} the rule's default",
+        on_change=lambda: bench.turn(float(st.session_state[key])),
+    )
+    with right.popover("Limits and comparison", width="stretch"):
+        limits(bench, found, study)
+
+
+def limits(bench: TuneBench, found: Shelf, study: Study) -> None:
+    """The recommendation's limit, and other sweeps to lay over this one."""
+    view = bench.view
+    st.session_state["tune-points"], st.session_state["tune-confidence"] = view.points, 100 * view.confidence
+
+    def change() -> None:
+        kept = st.session_state
+        bench.view = replace(bench.view, points=kept["tune-points"], confidence=kept["tune-confidence"] / 100)
+
+    left, right = st.columns(2)
+    left.number_input("Accuracy loss at most, points", 0.1, 100.0, step=0.5, key="tune-points", on_change=change)
+    right.number_input("Confidence, %", 50.0, 99.9, step=1.0, key="tune-confidence", on_change=change)
+    if view.dial is not None:
+        st.button("Go to the recommended setting", on_click=lambda: bench.open(view.sweep))
+    beside = found.beside(view.sweep) if study.graded else {}
+    st.session_state["tune-others"] = [name for name in view.others if name in beside]
+
+    def compare() -> None:
+        bench.view = replace(bench.view, others=tuple(st.session_state["tune-others"]))
+
+    st.multiselect(
+        "Lay over it",
+        list(beside),
+        key="tune-others",
+        format_func=lambda name: beside.get(name, name),
+        max_selections=MOST_COMPARED,
+        on_change=compare,
+        disabled=not beside,
+        placeholder="Other rules' sweeps" if beside else "No other finished sweep of these prompts and models",
+    )
+
+
+page()

@@ -1,0 +1,357 @@
+"""The Tune page as a person meets it: without a browser, once with the built-in pair, and once in Chromium."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+import time
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from playwright.sync_api import expect
+from streamlit.testing.v1 import AppTest
+from sweep_cases import toy_sweep
+
+from mars_viz.analysis.vllm_metrics import parse_vllm_metrics
+from mars_viz.errors import BadInput
+from mars_viz.prompts import GRADERS
+from mars_viz.run import Settings
+from mars_viz.sweep import load_sweep
+from mars_viz.sweep.evidence_pack import evidence_zip
+from mars_viz.ui import navigation
+from mars_viz.ui.tune import detail, wishes
+from mars_viz.ui.tune.shelf import FOLDER_VARIABLE, shared_board
+from mars_viz.ui.tune.study import Study
+from mars_viz.ui.tune.view import OpenedTune, TuneView, from_parameters, to_parameters
+from tests.served import served
+
+ROOT = Path(__file__).parents[1]
+PATIENCE = 400.0  # seconds; only a hanging test waits as long
+MARGIN = Settings(rule="mars-margin", gamma=3, max_new_tokens=16)
+SECTIONS = 6
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two finished sweeps that can be compared, an ungraded one, one that is not finished, and a broken one."""
+    folder = tmp_path_factory.mktemp("sweeps")
+    toy_sweep(folder / "a-mars", 8).finish()
+    toy_sweep(folder / "b-margin", 8, MARGIN).finish()
+    toy_sweep(folder / "c-ungraded", 3, graded=False).finish()
+    half = toy_sweep(folder / "d-half", 5)
+    for progress in half:
+        if progress.finished == 2:
+            break
+    (folder / "e-broken").mkdir()
+    (folder / "e-broken" / "sweep.json").write_text("{}")
+    return folder
+
+
+@pytest.fixture
+def folder(swept: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(FOLDER_VARIABLE, str(swept))
+    return swept
+
+
+@pytest.fixture
+def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "results"))
+    return tmp_path / "results"
+
+
+def opened(**parameters: str) -> AppTest:
+    """A fresh tab on a link to the page."""
+    tab = AppTest.from_file(str(ROOT / "app.py"), default_timeout=PATIENCE)
+    tab.query_params = dict(parameters)
+    return settled(tab.switch_page("pages/tune.py").run())
+
+
+def settled(tab: AppTest) -> AppTest:
+    """The tab, which must not have met an exception."""
+    assert not tab.exception, [problem.message for problem in tab.exception]
+    return tab
+
+
+def said(tab: AppTest) -> str:
+    """Every sentence that the page shows as HTML."""
+    return " ".join(html.body for html in tab.html)
+
+
+def titles(tab: AppTest) -> list[str]:
+    return [chart.proto.alt for chart in tab.get("plotly_chart")]
+
+
+def clicked(tab: AppTest, key: str) -> AppTest:
+    """The tab with a button pressed. Here every rerun goes through app.py once more, where the press would be lost; a
+    real server knows from its first page on that app.py leads to all of them."""
+    with patch.object(navigation, "through_app"):
+        return settled(tab.button(key=key).click().run())
+
+
+def section(tab: AppTest, place: int) -> AppTest:
+    """The tab with one of the folded parts open."""
+    tab.session_state[f"tune-section-{place}"] = True
+    return settled(tab.run())
+
+
+def uploaded(tab: AppTest, lines: str, **choices: Any) -> AppTest:
+    """The form with a file of prompts, and Sweep pressed."""
+    tab.segmented_control(key="sweep-source").set_value("My own file")
+    settled(tab.run())
+    tab.file_uploader(key="sweep-file").set_value(("prompts.jsonl", lines.encode(), "application/json"))
+    if "grader" in choices:
+        tab.selectbox(key="sweep-grader").select(choices["grader"])
+    if choices.get("skip"):
+        tab.checkbox(key="sweep-skip").check()
+    return clicked(tab, "sweep-begin")
+
+
+def test_the_first_visit_is_one_button_with_an_estimate(empty):
+    tab = opened()
+    assert [button.label for button in tab.button if button.key == "sweep-first"] == [
+        "Sweep 300 built-in exercises with MARS"
+    ]
+    assert "seconds on two processor cores" in said(tab) and str(empty) in said(tab)
+    assert not titles(tab) and not empty.exists()
+
+
+def test_opens_the_sweep_at_the_setting_that_it_speaks_for(folder):
+    tab = opened(sweep="a-mars")
+    study = Study(load_sweep(folder / "a-mars"))
+    found = study.recommendation(1.0, 0.95)
+    assert found is not None and found.sentence in said(tab)
+    assert tab.slider(key="tune-dial-a-mars").value == study.dial(None, 1.0, 0.95) == 0.9
+    assert "MARS at θ = 0.90 is" in said(tab) and "as fast as strict" in said(tab)
+    assert len(titles(tab)) == 1 and "MARS" in titles(tab)[0]
+    assert tab.query_params == {"sweep": "a-mars"}
+    assert list(tab.dataframe[0].value["figure"])[:2] == ["accuracy", "accuracy less strict's"]
+    assert set(section(tab, 0).dataframe[1].value["is"]) == {"exact", "modelled"}
+
+
+def test_the_dial_moves_everything_and_the_link(folder):
+    tab = opened(sweep="a-mars")
+    before = said(tab)
+    settled(tab.slider(key="tune-dial-a-mars").set_value(0.3).run())
+    assert "MARS at θ = 0.30" in said(tab) and said(tab) != before
+    assert tab.query_params == {"sweep": "a-mars", "dial": "0.3"}
+    assert "chosen, θ = 0.30" in tab.dataframe[0].value
+    settled(tab.slider(key="tune-dial-a-mars").set_value(1.0).run())
+    assert "is strict" in said(tab)
+
+
+def test_the_limits_change_the_recommendation(folder):
+    tab = opened(sweep="a-mars")
+    tab.number_input(key="tune-points").set_value(60.0)
+    settled(tab.number_input(key="tune-confidence").set_value(60.0).run())
+    found = Study(load_sweep(folder / "a-mars")).recommendation(60.0, 0.6)
+    assert found is not None and found.dial is not None and found.sentence in said(tab)
+    assert tab.query_params == {"sweep": "a-mars", "loss": "60", "confidence": "0.6"}
+    assert tab.slider(key="tune-dial-a-mars").value == found.dial
+
+
+def test_rules_are_laid_over_one_another_where_they_can_be_compared(folder):
+    tab = opened(sweep="a-mars")
+    assert len(tab.multiselect(key="tune-others").options) == 1  # not the ungraded one, whose prompts are others
+    settled(tab.multiselect(key="tune-others").select("b-margin").run())
+    assert tab.query_params == {"sweep": "a-mars", "with": "b-margin"}
+    assert "buys most" in titles(tab)[0] and "the fastest of each rule" in said(tab)
+    assert "buys most" in titles(opened(sweep="a-mars", **{"with": "b-margin"}))[0]
+
+
+def test_an_ungraded_sweep_shows_speed_and_says_why_nothing_is_recommended(folder):
+    tab = opened(sweep="c-ungraded")
+    assert "No prompt of this set is graded" in said(tab) and len(titles(tab)) == 1
+    assert tab.multiselect(key="tune-others").disabled
+
+
+@pytest.mark.parametrize("place", range(SECTIONS))
+def test_every_folded_part_opens(folder, place):
+    tab = section(opened(sweep="a-mars"), place)
+    charts, tables = [(2, 2), (3, 1), (1, 2), (1, 1), (1, 3), (1, 1)][place]
+    assert (len(titles(tab)), len(tab.dataframe)) == (charts, tables)
+    if place == 4:
+        engines = tab.dataframe[1].value
+        assert list(engines["engine"])[:3] == ["vLLM", "SGLang, scheduler", "SGLang, per request"]
+        assert len(engines) == 9 and "accepted / (verify count × (draft tokens - 1))" in set(engines["rate is"])
+    if place == 5:
+        assert "For throughput only" in said(tab) and "does not exist there" in said(tab)
+        assert any("synthetic_acceptance_rates" in code.value for code in tab.code)
+
+
+def test_the_pack_and_the_metrics_hold_what_the_page_shows(folder):
+    study = Study(load_sweep(folder / "a-mars"))
+    data = evidence_zip(study.result, dial=0.9, recommendation=study.recommendation(1.0, 0.95))
+    assert data == evidence_zip(study.result, dial=0.9, recommendation=study.recommendation(1.0, 0.95))
+    with zipfile.ZipFile(io.BytesIO(data)) as pack:
+        names = ["evidence.md", "evidence.json", "grid.csv", "prompts.csv"]
+        assert pack.namelist() == [f"evidence/{name}" for name in names]
+        assert json.loads(pack.read("evidence/evidence.json"))["settings"]["chosen"] == 0.9
+    requests = parse_vllm_metrics(detail.exported(study, 0.9))
+    assert [request.name for request in requests] == [f"p{i}" for i in range(8)]
+    for ours, theirs in zip(study.result.acceptance(0.9), requests, strict=True):
+        assert sorted(ours.accepted) == sorted(theirs.accepted)
+        assert ours.completion_tokens == theirs.completion_tokens
+
+
+def test_metrics_of_another_engine_are_read_and_said_to_be_counts(folder):
+    tab = opened(sweep="a-mars")
+    tab.session_state["tune-import"] = True
+    settled(tab.run())
+    text = detail.exported(Study(load_sweep(folder / "a-mars")), 0.9)
+    tab.file_uploader(key="vllm-import").set_value(("metrics.json", text.encode(), "application/json"))
+    settled(tab.run())
+    assert "counts only" in said(tab) and "need the logits" in said(tab)
+    assert len(tab.dataframe[1].value) == 9
+    tab.file_uploader(key="vllm-import").set_value(("metrics.json", b'{"num_spec_steps": 3}', "application/json"))
+    settled(tab.run())
+    assert "cannot be used" in said(tab) and "Export it again" in said(tab)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "sentence"),
+    [
+        ({"sweep": "../../etc"}, "no sweep of the link"),
+        ({"sweep": "a-mars", "dial": "<b>lots</b>"}, "is no number"),
+        ({"sweep": "a-mars", "dial": "7"}, "outside what was swept"),
+        ({"sweep": "a-mars", "loss": "-3"}, "must be above 0"),
+        ({"sweep": "a-mars", "confidence": "2"}, "from 0.5 to below 1"),
+    ],
+)
+def test_a_bad_link_is_a_sentence_and_the_page(folder, parameters, sentence):
+    tab = opened(**parameters)
+    assert sentence in said(tab) and "<b>lots" not in said(tab)
+    assert len(titles(tab)) == 1
+
+
+def test_a_broken_sweep_says_what_to_do(folder):
+    tab = opened(sweep="e-broken")
+    assert "cannot be opened" in said(tab) and not titles(tab)
+
+
+def test_an_unfinished_sweep_is_shown_as_far_as_it_is_and_can_be_continued(folder, monkeypatch):
+    tab = opened(sweep="d-half")
+    assert "2 of 5 prompts are done" in said(tab) and len(titles(tab)) == 1
+    asked = []
+    monkeypatch.setattr(wishes, "go_on", lambda entry: asked.append(entry.path.name))
+    clicked(tab, "sweep-continue")
+    assert asked == ["d-half"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "choices", "sentence"),
+    [
+        ('{"prompt": "a", "answer": "1", "grader": "exact"}\nnonsense\n', {}, "prompts.jsonl, line 2: it is no JSON"),
+        ("\n\n", {}, "holds no prompt"),
+        ('{"prompt": "a", "answer": "1"}', {}, "no grader was named"),
+        ('{"prompt": "a", "answer": "1", "grader": "vibes"}', {}, "There is no grader"),
+        ('{"question_id": 1, "category": "x", "turns": []}', {}, "is no list of texts"),
+        ('{"question_id": 1, "category": "x", "turns": ["Hi"]}', {"grader": "contains"}, "holds no answers to grade"),
+    ],
+)
+def test_bad_input_is_a_sentence_on_the_page_and_nothing_is_begun(empty, lines, choices, sentence):
+    tab = uploaded(opened(), lines, **choices)
+    assert sentence in said(tab).replace("&#x27;", "'") and "/tmp" not in said(tab).replace(str(empty), "")
+    assert not shared_board().sweeps(empty) and not empty.exists()
+
+
+def test_the_form_says_what_is_missing(empty):
+    tab = opened()
+    settled(tab.multiselect(key="sweep-rules").set_value([]).run())
+    clicked(tab, "sweep-begin")
+    assert "Choose at least one rule" in said(tab)
+    tab.segmented_control(key="sweep-source").set_value("My own file")
+    settled(tab.run())
+    clicked(tab, "sweep-begin")
+    assert "Choose a JSONL file of prompts first" in said(tab)
+    for folder in ("results", "", str(ROOT / "app.py")):
+        with pytest.raises(BadInput):
+            wishes.checked_folder(folder)
+
+
+def finished(results: Path) -> Any:
+    """The one job on this folder of results, at its end."""
+    (job,) = shared_board().sweeps(results).values()
+    end = time.monotonic() + PATIENCE
+    while not job.progress.state.finished:
+        assert time.monotonic() < end, job.progress
+        time.sleep(0.05)
+    return job.progress
+
+
+def test_a_sweep_with_the_built_in_pair_from_the_form_to_the_clock(empty):
+    """The one test that runs models: bad lines left out, a prompt over the context, a sweep, the wall-clock check."""
+    tab = opened()
+    tab.number_input(key="sweep-tokens").set_value(6)
+    tab.number_input(key="sweep-gamma").set_value(2)
+    long = json.dumps({"prompt": "word " * 2000})
+    lines = ['{"prompt": "Add 1 and 2.", "answer": "3", "id": "<img src=x>"}', "nonsense", long, '{"prompt": "Hi"}']
+    tab = uploaded(tab, "\n".join(lines), grader="last-number", skip=True)
+    assert "Line 2 is left out" in said(tab)
+    progress = finished(empty)
+    assert (progress.error, progress.finished, progress.failed) == ("", 3, 1)
+    (path,) = empty.iterdir()
+    again = opened(sweep=path.name)
+    assert "1 prompt without results" in said(again) and "<img" not in said(again)
+    again = section(again, 3)
+    again.number_input(key="clock-prompts").set_value(1)
+    again.number_input(key="clock-repetitions").set_value(2)
+    settled(again.run())
+    clicked(again, "clock-begin")
+    result = load_sweep(path)
+    dial = Study(result).dial(None, 1.0, 0.95)
+    end = time.monotonic() + PATIENCE
+    while (job := shared_board().clocked(path, dial)) is None or not job.progress.state.finished:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    assert job.progress.error == "" and job.progress.done == job.progress.decodes == 6
+    assert "Measured" in said(settled(again.run()))
+
+
+def test_links_round_trip():
+    views = [
+        TuneView(),
+        TuneView("a", 0.25, ("b", "c"), 2.0, 0.9),
+        replace(TuneView("x"), points=0.5),
+    ]
+    for view in views:
+        assert from_parameters(to_parameters(view)) == OpenedTune(view)
+
+
+def test_every_grader_can_be_chosen(empty):
+    tab = opened()
+    tab.segmented_control(key="sweep-source").set_value("My own file")
+    options = settled(tab.run()).selectbox(key="sweep-grader").options
+    assert all(any(option.startswith(f"{name}:") for option in options) for name in GRADERS)
+
+
+def test_opening_the_page_imports_no_model_library(folder):
+    code = (
+        "import sys\nfrom streamlit.testing.v1 import AppTest\n"
+        f"tab = AppTest.from_file({str(ROOT / 'app.py')!r}, default_timeout=90).switch_page('pages/tune.py').run()\n"
+        "assert not tab.exception and tab.get('plotly_chart')\n"
+        "assert not {'torch', 'transformers'} & set(sys.modules)\n"
+    )
+    environment = {**os.environ, FOLDER_VARIABLE: str(folder)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=180
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_in_a_browser_the_dial_moves_and_the_sentence_follows(folder, browser):
+    """The one test with Chromium: it opens a finished sweep, moves the dial, and reads the sentence."""
+    with served(ROOT / "app.py") as address, browser.new_page() as page:
+        page.goto(f"{address}/tune?sweep=a-mars&dial=0.9", wait_until="commit", timeout=PATIENCE * 1000)
+        sentence = page.locator(".mv-lead")
+        expect(sentence).to_contain_text("MARS at θ = 0.90", timeout=PATIENCE * 1000)
+        expect(page.locator(".js-plotly-plot")).to_have_count(1, timeout=PATIENCE * 1000)
+        page.get_by_role("slider").first.press("ArrowLeft", timeout=PATIENCE * 1000)
+        expect(sentence).to_contain_text("MARS at θ = 0.895", timeout=PATIENCE * 1000)
+        expect(page).to_have_url(f"{address}/tune?sweep=a-mars&dial=0.895", timeout=PATIENCE * 1000)
