@@ -14,6 +14,7 @@ from enum import Enum
 
 import numpy as np
 
+from mars_viz.recorded import ending_of
 from mars_viz.records import Outcome, Round
 from mars_viz.rules import rule_named, settle
 from mars_viz.run import Run
@@ -92,7 +93,7 @@ def judged_rounds(run: Run, dial: float | None) -> tuple[Round, ...]:
     at = _dial(run, dial)
     last = len(run.rounds) - 1
     before_last = sum(len(round_.token_ids) for round_ in run.rounds[:-1])
-    ending = Ending(frozenset(run.provenance.eos_ids), run.settings.max_new_tokens)
+    ending = ending_of(run)
     boundless = replace(ending, max_new_tokens=2**63)
     return tuple(
         _settled(round_, at, *((ending, before_last) if index == last else (boundless, 0)))
