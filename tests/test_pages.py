@@ -21,7 +21,9 @@ from mars_viz.records import Round
 from mars_viz.run import Run, Settings
 from mars_viz.runfiles import write_zip
 from mars_viz.ui import links, live
+from mars_viz.ui.decode_job import Ways
 from mars_viz.ui.links import View
+from mars_viz.ui.models import Choice, Models
 from mars_viz.ui.worker import Worker
 from tests.factories import toy_run
 
@@ -66,8 +68,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     replace(toy_run(), title="Broken").save(tmp_path / "c-broken")
     (tmp_path / "c-broken" / "nodes.parquet").unlink()
     monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path))
-    worker: Worker[Any] = Worker(object, lambda pair, prompt, settings, title: Script(prompt, settings))
+    worker = Worker(Models(lambda choice: object()))
     monkeypatch.setattr(live, "shared_worker", lambda: worker)
+    monkeypatch.setattr(live, "explored", lambda: Ways(lambda pair, prompt, settings: Script(prompt, settings)))
     monkeypatch.setattr(Script, "held", threading.Event())
     yield tmp_path
     Script.held.set()
@@ -330,7 +333,7 @@ def test_a_view_survives_its_link(view):
 def test_the_pair_is_asked_for_politely_where_torch_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "mars_viz.speculators.loading", None)
     with pytest.raises(BadInput, match="install requirements"):
-        live._load()
+        live._load(Choice())
 
 
 def test_only_runs_of_the_built_in_pair_can_be_decoded_again():

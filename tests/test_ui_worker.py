@@ -17,6 +17,8 @@ from mars_viz.dialmap import Progress as Mapped
 from mars_viz.errors import BadInput
 from mars_viz.records import Round
 from mars_viz.run import Run, Settings
+from mars_viz.ui.decode_job import Decoded, DecodeJob, Ways
+from mars_viz.ui.models import Choice, Models
 from mars_viz.ui.worker import FAULT, Job, JobState, Progress, Worker
 from tests.factories import toy_map, toy_run
 
@@ -59,19 +61,34 @@ def until(holds: Callable[[], bool]) -> None:
         time.sleep(0.002)
 
 
-def finished(job: Job) -> Progress:
+def finished(job: DecodeJob) -> Decoded:
     until(lambda: job.progress.state.finished)
     return job.progress
 
 
-def worker_of(*scripts: Script, load: Callable[[], object] = object) -> Worker[object]:
+class Asked:
+    """A worker and the ways that its jobs decode."""
+
+    def __init__(self, ways: Ways, load: Callable[[], object] = object) -> None:
+        self.worker, self._ways = Worker(Models(lambda choice: load())), ways
+
+    def submit(self, prompt: str) -> DecodeJob:
+        job = DecodeJob(prompt, Settings(), self._ways)
+        self.worker.submit(job)
+        return job
+
+    def ahead(self, job: DecodeJob) -> int:
+        return self.worker.ahead(job)
+
+
+def worker_of(*scripts: Script, load: Callable[[], object] = object) -> Asked:
     queue = list(scripts)
-    return Worker(load, lambda pair, prompt, settings, title: queue.pop(0))
+    return Asked(Ways(lambda pair, prompt, settings: queue.pop(0)), load)
 
 
 def test_a_job_runs_to_its_end():
     script = Script("Hello")
-    progress = finished(worker_of(script).submit("Hello", Settings()))
+    progress = finished(worker_of(script).submit("Hello"))
     assert progress.state is JobState.DONE
     assert progress.run is not None and progress.run.prompt == "Hello"
     assert (progress.tokens, progress.rounds) == (len(progress.run.token_ids), len(progress.run.rounds))
@@ -81,7 +98,7 @@ def test_a_job_runs_to_its_end():
 
 def test_progress_is_seen_while_it_runs():
     script = Script("Hello", steps=0)
-    job = worker_of(script).submit("Hello", Settings())
+    job = worker_of(script).submit("Hello")
     until(lambda: job.progress.state is JobState.DECODING)
     assert job.progress.rounds == 0
     script.allow(2)
@@ -94,7 +111,7 @@ def test_progress_is_seen_while_it_runs():
 
 def test_cancelling_stops_after_the_round_and_keeps_what_was_decoded():
     script = Script("Hello", steps=3)
-    job = worker_of(script).submit("Hello", Settings())
+    job = worker_of(script).submit("Hello")
     until(lambda: job.progress.rounds == 3)
     job.cancel()
     assert job.stopping and not job.progress.state.finished
@@ -108,11 +125,11 @@ def test_cancelling_stops_after_the_round_and_keeps_what_was_decoded():
 def test_cancelling_in_the_queue_is_immediate_and_nothing_is_decoded():
     first, second = Script("first", steps=0), Script("second")
     worker = worker_of(first, second)
-    running, waiting = worker.submit("first", Settings()), worker.submit("second", Settings())
+    running, waiting = worker.submit("first"), worker.submit("second")
     until(lambda: running.progress.state is JobState.DECODING)
     assert worker.ahead(waiting) == 1
     waiting.cancel()
-    assert waiting.progress == Progress(JobState.CANCELLED)
+    assert waiting.progress == Decoded(JobState.CANCELLED)
     first.allow(10_000)
     finished(running)
     assert second.made == 0
@@ -127,7 +144,7 @@ def test_cancelling_while_the_models_load_decodes_nothing():
         return object()
 
     script = Script("Hello")
-    job = worker_of(script, load=load).submit("Hello", Settings())
+    job = worker_of(script, load=load).submit("Hello")
     assert loading.wait(PATIENCE)
     until(lambda: job.progress.state is JobState.LOADING)
     job.cancel()
@@ -140,7 +157,7 @@ def test_jobs_run_one_after_the_other_in_order_with_one_load():
     loads: list[int] = []
     scripts = [Script(name, steps=0) for name in "abc"]
     worker = worker_of(*scripts, load=lambda: loads.append(1) or object())
-    jobs = [worker.submit(name, Settings()) for name in "abc"]
+    jobs = [worker.submit(name) for name in "abc"]
     until(lambda: jobs[0].progress.state is JobState.DECODING)
     assert [worker.ahead(job) for job in jobs] == [0, 1, 2]
     assert jobs[1].progress.state is JobState.QUEUED
@@ -159,23 +176,23 @@ def test_an_error_with_a_remedy_is_shown_as_it_is_and_the_next_job_runs():
 
     failures = [BadInput("The models are not there; put them there.")]
     worker = worker_of(Script("second"), load=load)
-    first = finished(worker.submit("first", Settings()))
+    first = finished(worker.submit("first"))
     assert (first.state, first.error) == (JobState.FAILED, "The models are not there; put them there.")
-    assert finished(worker.submit("second", Settings())).state is JobState.DONE
+    assert finished(worker.submit("second")).state is JobState.DONE
 
 
 def test_a_fault_is_one_sentence_for_the_asker_and_a_traceback_in_the_log(caplog):
     worker = worker_of(Script("first", fail=ZeroDivisionError("secret detail")), Script("second"))
     with caplog.at_level(logging.ERROR):
-        first = finished(worker.submit("first", Settings()))
+        first = finished(worker.submit("first"))
     assert (first.state, first.error, first.run) == (JobState.FAILED, FAULT, None)
     assert "secret detail" in caplog.text and "Traceback" in caplog.text
-    assert finished(worker.submit("second", Settings())).state is JobState.DONE
+    assert finished(worker.submit("second")).state is JobState.DONE
 
 
 def test_the_worker_forgets_a_job_once_it_has_ended():
     worker = worker_of(Script("first"))
-    job = worker.submit("first", Settings())
+    job = worker.submit("first")
     finished(job)
     gone = weakref.ref(job)
     del job
@@ -190,7 +207,7 @@ def test_the_worker_forgets_a_job_once_it_has_ended():
 @pytest.mark.parametrize("state", list(JobState))
 def test_a_snapshot_cannot_be_changed(state):
     with pytest.raises(AttributeError):
-        Progress(state).tokens = 3  # type: ignore[misc]
+        Decoded(state).tokens = 3  # type: ignore[misc]
 
 
 class Chart:
@@ -224,8 +241,8 @@ def test_the_run_is_there_before_its_map_which_fills_in_behind_it():
         charts.append(Chart(run, steps=0))
         return charts[0]
 
-    worker = Worker(object, lambda pair, prompt, settings, title: Script(prompt), chart)
-    job = worker.submit("Hello", Settings())
+    worker = Asked(Ways(lambda pair, prompt, settings: Script(prompt), chart))
+    job = worker.submit("Hello")
     until(lambda: job.progress.state is JobState.MAPPING)
     assert job.progress.run is not None and job.progress.run.dial_map is None
     assert job.progress.state.readable and not job.progress.state.finished
@@ -246,15 +263,15 @@ def test_stopping_a_map_keeps_the_run_and_a_map_that_fails_says_why():
         charts.append(Chart(run, steps=1 - len(charts), fail=BadInput("No room; close something.") if charts else None))
         return charts[-1]
 
-    worker = Worker(object, lambda pair, prompt, settings, title: Script(prompt), chart)
-    job = worker.submit("Hello", Settings())
+    worker = Asked(Ways(lambda pair, prompt, settings: Script(prompt), chart))
+    job = worker.submit("Hello")
     until(lambda: job.progress.exact > 0)
     job.cancel()
     charts[0].allow(1)
     progress = finished(job)
     assert (progress.state, charts[0].passes) == (JobState.DONE, 2)
     assert progress.run is not None
-    second = worker.submit("Hello", Settings())
+    second = worker.submit("Hello")
     until(lambda: len(charts) == 2)
     charts[1].allow(1)
     progress = finished(second)
@@ -264,9 +281,49 @@ def test_stopping_a_map_keeps_the_run_and_a_map_that_fails_says_why():
 
 def test_a_decode_that_was_stopped_is_not_mapped():
     script = Script("Hello", steps=2)
-    worker = Worker(object, lambda *asked: script, lambda pair, run: pytest.fail("there is nothing to map"))
-    job = worker.submit("Hello", Settings())
+    worker = Asked(Ways(lambda *asked: script, lambda pair, run: pytest.fail("there is nothing to map")))
+    job = worker.submit("Hello")
     until(lambda: job.progress.rounds == 2)
     job.cancel()
     script.allow(1)
     assert finished(job).state is JobState.CANCELLED
+
+
+class Count(Job[Progress]):
+    """Another kind of job, which needs no models."""
+
+    def __init__(self) -> None:
+        super().__init__(Progress(JobState.QUEUED))
+        self.done = 0
+
+    def work(self, models: Models[object]) -> None:
+        self.done += 1
+        self.tell(state=JobState.DONE)
+
+
+def test_other_kinds_of_jobs_take_their_turn_in_the_same_queue():
+    script, count = Script("Hello", steps=0), Count()
+    asked = worker_of(script)
+    job = asked.submit("Hello")
+    until(lambda: job.progress.state is JobState.DECODING)
+    asked.worker.submit(count)
+    assert (asked.worker.ahead(count), count.progress.state) == (1, JobState.QUEUED)
+    script.allow(10_000)
+    finished(job)
+    until(lambda: count.progress.state is JobState.DONE)
+    assert count.done == 1
+
+
+def test_a_pair_is_loaded_once_and_another_only_when_asked_for():
+    loaded: list[Choice] = []
+    models = Models(lambda choice: loaded.append(choice) or object())
+    assert models.choice is None
+    first = models.pair()
+    assert models.pair() is first
+    assert models.pair(Choice("org/target", "org/drafter")) is not first
+    assert models.choice == Choice("org/target", "org/drafter")
+    models.pair()
+    models.drop()
+    assert models.choice is None
+    models.pair()
+    assert loaded == [Choice(), Choice("org/target", "org/drafter"), Choice(), Choice()]

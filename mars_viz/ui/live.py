@@ -17,8 +17,10 @@ from mars_viz.figures.words import counted, number
 from mars_viz.rules import rule_named
 from mars_viz.rules.mars import THETA
 from mars_viz.run import Run, Settings
+from mars_viz.ui.decode_job import Decoded, DecodeJob, Mapper, Recorder, Ways
+from mars_viz.ui.models import Choice, Models
 from mars_viz.ui.session import Filling, Session
-from mars_viz.ui.worker import JobState, Mapper, Progress, Recorder, Worker
+from mars_viz.ui.worker import JobState, Worker
 
 RATIO_FROM = 0.5
 """Below such a ratio hardly a runner-up is worth keeping."""
@@ -29,12 +31,17 @@ BUILT_IN = "built-in/"
 
 
 @st.cache_resource(show_spinner=False)
-def shared_worker() -> Worker[Any]:
-    """The server's worker, which owns the built-in pair once it is loaded."""
-    return Worker(_load, _record, _chart)
+def shared_worker() -> Worker:
+    """The server's worker, which owns the models once they are loaded."""
+    return Worker(Models(_load))
 
 
-def _load() -> Any:
+def explored() -> Ways:
+    """How Explore decodes: with the map of the dial behind it."""
+    return Ways(_record, _chart)
+
+
+def _load(choice: Choice) -> Any:
     try:
         from mars_viz.speculators.loading import load_pair
     except ImportError as error:
@@ -42,13 +49,13 @@ def _load() -> Any:
             f"Decoding needs PyTorch and transformers, and {error.name} is missing; install requirements.txt. "
             "Recorded runs open without them."
         ) from error
-    return load_pair()
+    return load_pair(choice.target or None, choice.drafter or None, device=choice.device, dtype=choice.dtype)
 
 
-def _record(pair: Any, prompt: str, settings: Settings, title: str) -> Recorder:
+def _record(pair: Any, prompt: str, settings: Settings) -> Recorder:
     from mars_viz.recording import Recording
 
-    return Recording(pair, prompt, settings, title=title)
+    return Recording(pair, prompt, settings)
 
 
 def _chart(pair: Any, run: Run) -> Mapper | None:
@@ -78,7 +85,8 @@ def start(session: Session, prompt: str, settings: Callable[[], Settings]) -> No
     except BadInput as error:
         session.notices.append(str(error))
         return
-    session.job = shared_worker().submit(prompt, chosen)
+    session.job = DecodeJob(prompt, chosen, explored())
+    shared_worker().submit(session.job)
 
 
 def start_again(session: Session, run: Run, dial: float | None) -> None:
@@ -127,7 +135,7 @@ def fill_in(session: Session) -> None:
     session.notices.extend(filter(None, [progress.error]))
 
 
-def how_it_ended(progress: Progress) -> str:
+def how_it_ended(progress: Decoded) -> str:
     """A sentence about a finished job; empty where the result speaks for itself."""
     if progress.state is JobState.FAILED:
         return progress.error
@@ -137,7 +145,7 @@ def how_it_ended(progress: Progress) -> str:
     return ""
 
 
-def what_goes_on(progress: Progress, limit: int, ahead: int, stopping: bool) -> str:
+def what_goes_on(progress: Decoded, limit: int, ahead: int, stopping: bool) -> str:
     """A sentence about a job that is under way."""
     if stopping:
         return "Stopping after this round …"
@@ -149,7 +157,7 @@ def what_goes_on(progress: Progress, limit: int, ahead: int, stopping: bool) -> 
     return f"Decoding: {number(progress.tokens)} of at most {counted(limit, 'token')}{tau}"
 
 
-def what_is_mapped(progress: Progress, stopping: bool) -> str:
+def what_is_mapped(progress: Decoded, stopping: bool) -> str:
     """A sentence about a dial map that is under way."""
     if stopping:
         return "Stopping the map after this pass …"

@@ -9,8 +9,8 @@ from uuid import uuid4
 import streamlit as st
 
 from mars_viz.run import Run
+from mars_viz.ui.decode_job import DecodeJob
 from mars_viz.ui.links import View, fitted, from_parameters
-from mars_viz.ui.worker import Job
 
 _KEY = "mars_viz"
 
@@ -21,7 +21,7 @@ class Filling:
 
     run_id: str
     """The run's."""
-    job: Job
+    job: DecodeJob
     """Of which the text is complete."""
 
 
@@ -31,7 +31,7 @@ class Session:
 
     runs: dict[str, Run] = field(default_factory=dict)
     """Decoded or uploaded here, by id, oldest first."""
-    job: Job | None = None
+    job: DecodeJob | None = None
     """The decode that this tab waits for."""
     filling: Filling | None = None
     """The dial map that fills in behind a run that is open already."""

@@ -1,32 +1,23 @@
-"""One background thread that decodes for everybody, one prompt at a time, and tells each asker only of its own.
+"""One background thread that does every job in which models take part, one at a time, in the order of asking.
 
-Knows threads, settings and recordings as something to iterate; knows no models and no Streamlit: how to load a pair and
-how to record are arguments. A job's progress is a frozen snapshot, replaced as a whole, so a page may read it any time.
+Knows threads and jobs; knows no models and no Streamlit, and not what a job does: each kind of job is a small class of
+its own, `decode_job` the first. A job's progress is a frozen snapshot, replaced as a whole, so a page may read it any
+time.
 """
 
 from __future__ import annotations
 
 import logging
-import math
 import threading
-import time
 from collections import deque
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
-from mars_viz.dialmap import DialMap
-from mars_viz.dialmap import Progress as Mapped
 from mars_viz.errors import MarsVizError
-from mars_viz.mapped import mapped
-from mars_viz.records import Round
-from mars_viz.run import Run, Settings
+from mars_viz.ui.models import Models
 
-Pair = TypeVar("Pair")
-FAULT = "Decoding stopped because of a fault in the program; try again, and see the server's log if it comes back."
-TEXT_EVERY = 0.25
-"""Seconds between two renderings of the text so far, at the least."""
+FAULT = "It stopped because of a fault in the program; try again, and see the server's log if it comes back."
 
 _log = logging.getLogger(__name__)
 
@@ -37,15 +28,15 @@ class JobState(Enum):
     QUEUED = "queued"
     """Waiting for others' jobs."""
     LOADING = "loading"
-    """The models are being loaded, once for all jobs."""
+    """The models are being loaded, once for all jobs that want the same."""
     DECODING = "decoding"
-    """Rounds are being made."""
+    """What was asked for is being made."""
     MAPPING = "mapping"
     """The text is complete, and what other dial values make of the prompt is being found out."""
     DONE = "done"
     """All that was asked for is there."""
     CANCELLED = "cancelled"
-    """Stopped on request; what was decoded is kept."""
+    """Stopped on request; what was made is kept."""
     FAILED = "failed"
     """Stopped by an error; `error` says which."""
 
@@ -62,70 +53,36 @@ class JobState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What is known of a job at one moment."""
+    """What is known of a job at one moment; each kind of job adds its own."""
 
     state: JobState
     """How far it is."""
-    tokens: int = 0
-    """Emitted so far."""
-    rounds: int = 0
-    """Draft-verify cycles so far."""
-    text: str = ""
-    """The text so far; it may lag behind `tokens` by a moment."""
     error: str = ""
     """A sentence for the person who asked, where it failed."""
-    run: Run | None = None
-    """What was decoded, once the text is complete or was cut short; None if it came to nothing."""
-    exact: float = 0.0
-    """Share of the dial's range whose text is known."""
-
-    @property
-    def tau(self) -> float:
-        """Tokens per round so far; NaN before the first."""
-        return self.tokens / self.rounds if self.rounds else math.nan
 
 
-class Recorder(Protocol):
-    """A decode in progress, such as `mars_viz.recording.Recording`."""
-
-    @property
-    def token_ids(self) -> tuple[int, ...]:
-        """What has been emitted so far."""
-        ...
-
-    def __iter__(self) -> Iterator[Round]:
-        """Decode; each step makes one round."""
-        ...
-
-    def run(self) -> Run:
-        """The rounds so far."""
-        ...
+P = TypeVar("P", bound=Progress)
 
 
-class Mapper(Protocol):
-    """A dial map in the making, such as `mars_viz.mapping.Mapping`."""
+class Job(Generic[P]):
+    """One thing to do for one asker. A kind of job says in `work` what; `Worker.submit` takes it."""
 
-    def __iter__(self) -> Iterator[Mapped]:
-        """Map; each step is a batched pass."""
-        ...
-
-    def map(self) -> DialMap:
-        """The map so far."""
-        ...
-
-
-class Job:
-    """One prompt to decode, for one asker."""
-
-    def __init__(self, prompt: str, settings: Settings, title: str = "") -> None:
-        """A job that waits; `Worker.submit` makes them."""
-        self.prompt, self.settings, self.title = prompt, settings, title
+    def __init__(self, progress: P) -> None:
+        """A job that waits; `progress` is its first snapshot."""
         self._stop = threading.Event()
         self._lock = threading.Lock()
-        self._progress = Progress(JobState.QUEUED)
+        self._progress = progress
+
+    def work(self, models: Models[Any]) -> None:
+        """Do it, and end in a finished state; on the worker's thread, in the state LOADING.
+
+        Ask `models` for a pair, `stopping` between any two steps whether to go on, and `tell` what is new. What it
+        raises ends the job as FAILED: a MarsVizError in its own words.
+        """
+        raise NotImplementedError
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> P:
         """The latest snapshot."""
         return self._progress
 
@@ -135,54 +92,54 @@ class Job:
         return self._stop.is_set()
 
     def cancel(self) -> None:
-        """Stop it: at once where it still waits, else after the round that is being made."""
+        """Stop it: at once where it still waits, else after the step that is being made."""
         self._stop.set()
         with self._lock:
             if self._progress.state is JobState.QUEUED:
-                self._progress = Progress(JobState.CANCELLED)
+                self._progress = replace(self._progress, state=JobState.CANCELLED)
 
-    def _begin(self) -> bool:
-        """Leave the queue; False if it was cancelled there."""
-        with self._lock:
-            if self._progress.state is JobState.QUEUED:
-                self._progress = Progress(JobState.LOADING)
-            return not self._progress.state.finished
-
-    def _tell(self, **news: object) -> None:
+    def tell(self, **news: object) -> None:
+        """Replace fields of the snapshot."""
         with self._lock:
             self._progress = replace(self._progress, **news)  # type: ignore[arg-type]
 
+    def run(self, models: Models[Any]) -> None:
+        """Work, unless it was cancelled in the queue; nothing escapes, for the thread serves others too."""
+        with self._lock:
+            if self._progress.state is JobState.QUEUED:
+                self._progress = replace(self._progress, state=JobState.LOADING)
+        if self._progress.state.finished:
+            return
+        try:
+            self.work(models)
+        except MarsVizError as error:
+            self.tell(state=JobState.FAILED, error=str(error))
+        except Exception:
+            _log.exception("A job failed.")
+            self.tell(state=JobState.FAILED, error=FAULT)
 
-class Worker(Generic[Pair]):
-    """Owns the loaded pair and the thread that uses it. One serves a whole server; it remembers no finished job."""
 
-    def __init__(
-        self,
-        load: Callable[[], Pair],
-        record: Callable[[Pair, str, Settings, str], Recorder],
-        chart: Callable[[Pair, Run], Mapper | None] = lambda pair, run: None,
-    ) -> None:
-        """`load` makes the pair, at the first job; `record` a recorder of (pair, prompt, settings, title); `chart` what
-        maps the dial of a finished run, or None where there is nothing to map."""
-        self._load, self._record, self._chart = load, record, chart
-        self._pair: Pair | None = None
-        self._waiting: deque[Job] = deque()
+class Worker:
+    """Owns the models and the thread that uses them. One serves a whole server; it remembers no finished job."""
+
+    def __init__(self, models: Models[Any]) -> None:
+        """A worker that waits for jobs."""
+        self.models = models
+        self._waiting: deque[Job[Any]] = deque()
         self._running = False
         self._news = threading.Condition()
         self._thread: threading.Thread | None = None
 
-    def submit(self, prompt: str, settings: Settings, title: str = "") -> Job:
-        """Put a prompt in the queue and return at once."""
-        job = Job(prompt, settings, title)
+    def submit(self, job: Job[Any]) -> None:
+        """Put a job in the queue and return at once."""
         with self._news:
             self._waiting.append(job)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._serve, name="decode-worker", daemon=True)
+                self._thread = threading.Thread(target=self._serve, name="model-worker", daemon=True)
                 self._thread.start()
             self._news.notify()
-        return job
 
-    def ahead(self, job: Job) -> int:
+    def ahead(self, job: Job[Any]) -> int:
         """How many other jobs come before this one; 0 if it is no longer waiting."""
         with self._news:
             if job not in self._waiting:
@@ -197,60 +154,8 @@ class Worker(Generic[Pair]):
                 job = self._waiting.popleft()
                 self._running = True
             try:
-                self._finish(job)
+                job.run(self.models)
             finally:
                 del job  # a finished job belongs to its asker alone
                 with self._news:
                     self._running = False
-
-    def _finish(self, job: Job) -> None:
-        """Run a job to its end, whatever that is; nothing escapes, for the thread serves others too."""
-        if not job._begin():
-            return
-        try:
-            if self._pair is None:
-                self._pair = self._load()
-            run = _decode(job, self._record(self._pair, job.prompt, job.settings, job.title))
-            if run is not None:
-                _map(job, run, self._chart(self._pair, run))
-        except MarsVizError as error:
-            job._tell(state=JobState.FAILED, error=str(error))
-        except Exception:
-            _log.exception("A decode failed.")
-            job._tell(state=JobState.FAILED, error=FAULT)
-
-
-def _decode(job: Job, recorder: Recorder) -> Run | None:
-    """Decode to the end of the text; None where it was stopped before."""
-    job._tell(state=JobState.DECODING)
-    rounds, render_after = 0, 0.0
-    for rounds, _ in enumerate(() if job.stopping else recorder, start=1):
-        job._tell(tokens=len(recorder.token_ids), rounds=rounds)
-        if job.stopping:
-            break
-        began = time.monotonic()
-        if began >= render_after:
-            job._tell(text=recorder.run().text)
-            render_after = time.monotonic() + max(TEXT_EVERY, 10 * (time.monotonic() - began))
-    run = recorder.run() if rounds else None
-    if job.stopping or run is None:
-        job._tell(state=JobState.CANCELLED if job.stopping else JobState.DONE, run=run, text=run.text if run else "")
-        return None
-    job._tell(run=run, text=run.text)
-    return run
-
-
-def _map(job: Job, run: Run, mapper: Mapper | None) -> None:
-    """Map the run's dial until it is done, stopped, or fails; the run itself is there in any case."""
-    if mapper is None:
-        job._tell(state=JobState.DONE)
-        return
-    job._tell(state=JobState.MAPPING)
-    try:
-        for progress in mapper:
-            job._tell(exact=progress.exact)
-            if job.stopping:
-                break
-        job._tell(state=JobState.DONE, run=mapped(run, mapper.map()))
-    except MarsVizError as error:
-        job._tell(state=JobState.DONE, error=str(error))
