@@ -15,7 +15,7 @@ from enum import Enum
 import numpy as np
 
 from mars_viz.recorded import ending_of
-from mars_viz.records import Outcome, Round
+from mars_viz.records import Outcome, Round, parting
 from mars_viz.rules import rule_named, settle
 from mars_viz.run import Run
 from mars_viz.walk import Ending
@@ -180,9 +180,7 @@ def _forced_strict(round_: Round) -> int:
 def _first_difference(recorded: Sequence[Round], judged: Sequence[Round]) -> int | None:
     written = 0
     for old, new in zip(recorded, judged, strict=True):
-        if old.token_ids != new.token_ids:
-            pairs = zip(old.token_ids, new.token_ids, strict=False)
-            same = next((i for i, (a, b) in enumerate(pairs) if a != b), None)
-            return written + (min(len(old.token_ids), len(new.token_ids)) if same is None else same)
+        if (place := parting(old.token_ids, new.token_ids)) is not None:
+            return written + place
         written += len(old.token_ids)
     return None
