@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from mars_viz.dialmap import DialMap, Prefix
 from mars_viz.errors import BadInput
-from mars_viz.recorded import answers_of, shortened
+from mars_viz.recorded import answers_of, answers_through, shortened
 from mars_viz.run import Run
 from mars_viz.walk import Answer
 
@@ -35,6 +35,19 @@ def shown(run: Run, dial: float | None, gamma: int) -> tuple[Run, float | None]:
     if not made.segment(dial, gamma).complete:
         return run, dial
     return made.at(dial, gamma), dial
+
+
+def known_answers(run: Run) -> dict[Prefix, Answer]:
+    """What is known of the prefixes that the run and its map lead to, where blocks as long as the run's were drafted.
+
+    A map of shorter blocks too holds shorter answers elsewhere; a walk of the run's settings must not go by those.
+    """
+    known = answers_of(run)
+    made, gamma = run.dial_map, run.settings.gamma
+    if made is not None and gamma in made.span.gammas:
+        for segment in made.segments_for(gamma):
+            known |= answers_through(run.prompt_ids, segment.rounds)
+    return known
 
 
 def _looked_at(dial_map: DialMap) -> dict[Prefix, Answer]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from mars_viz.errors import BadInput
-from mars_viz.records import Speculation
+from mars_viz.records import Round, Speculation
 from mars_viz.run import Run
-from mars_viz.walk import Answer
+from mars_viz.walk import Answer, Ending
 
 
 class RecordedSpeculator:
@@ -37,12 +37,22 @@ class RecordedSpeculator:
 
 def answers_of(run: Run) -> dict[tuple[int, ...], Answer]:
     """What the run was answered at each prefix it passed through."""
+    return answers_through(run.prompt_ids, run.rounds)
+
+
+def answers_through(prompt: tuple[int, ...], rounds: Iterable[Round]) -> dict[tuple[int, ...], Answer]:
+    """What a walk of these rounds was answered at each prefix it passed through."""
     answers: dict[tuple[int, ...], Answer] = {}
-    prefix = run.prompt_ids
-    for round_ in run.rounds:
+    prefix = prompt
+    for round_ in rounds:
         answers[prefix] = Answer(round_.speculation, round_.timing)
         prefix += round_.token_ids
     return answers
+
+
+def ending_of(run: Run) -> Ending:
+    """When the run's text ends, and that of every other walk from its prompt."""
+    return Ending(frozenset(run.provenance.eos_ids), run.settings.max_new_tokens)
 
 
 def shortened(speculation: Speculation, gamma: int) -> Speculation:

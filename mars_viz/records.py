@@ -7,7 +7,7 @@ of candidates kept per row (16 unless said otherwise), V the vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 
@@ -270,3 +270,12 @@ class Round:
 def emitted(rounds: Iterable[Round]) -> tuple[int, ...]:
     """The text of these rounds: what each added, in order."""
     return tuple(token for round_ in rounds for token in round_.token_ids)
+
+
+def parting(ours: Sequence[int], theirs: Sequence[int]) -> int | None:
+    """Index of the first token that two texts do not share; None where they are the same.
+
+    Where one only goes on longer, it is the other's length.
+    """
+    different = (i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b)
+    return next(different, None if len(ours) == len(theirs) else min(len(ours), len(theirs)))

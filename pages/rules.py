@@ -19,13 +19,13 @@ from mars_viz.errors import BadInput
 from mars_viz.figures.agreement_matrix import agreement_matrix
 from mars_viz.figures.decision_plane import Upward, decision_plane
 from mars_viz.rules import RULES, Rule
-from mars_viz.ui import library, navigation, rule_sheet, rule_view, rule_words, theme
+from mars_viz.ui import every_rule, library, live, navigation, rule_sheet, rule_view, rule_words, theme
 from mars_viz.ui.bench import Bench, current_bench
 from mars_viz.ui.session import Session, current_session
 
 COMPARED = ("mars", "mars-margin", "tensorrt-llm", "vllm-thinking")  # whose boundaries are drawn at first
 MOST = 5  # boundaries besides the chosen rule's
-BLOCK_LOCAL = "Block-local: every rule is judged round by round on the recorded text before it."
+POLL = 0.3  # seconds between looks at walks under way
 DEFAULT, ALIKE = "defaults", "alike"
 DISPUTED, EVERY = "disputed", "all"
 
@@ -34,6 +34,8 @@ def page() -> None:
     """The whole page: a run of guards, then the run."""
     navigation.through_app()
     session, bench = current_session(), current_bench()
+    live.fill_in(session)
+    every_rule.settle(bench)
     bench.arrive(session, st.query_params.to_dict())
     shelf = library.shelf(session)
     session.view, lost = shelf.landed(session.view)
@@ -50,7 +52,7 @@ def page() -> None:
     if run is None:
         st.stop()
     with st.spinner("Asking every rule about every drafted position"):
-        panel = bench.panel_of(run)
+        panel = bench.panel_of(session.view.run, run)
     if not len(panel.drafted):
         theme.note("No token was drafted in this run, so there is nothing to judge. Choose another run.")
         st.stop()
@@ -95,9 +97,10 @@ def look(session: Session, bench: Bench, panel: Panel) -> None:
     finding(panel, rule, dial, alike)
     rule_sheet.card(rule)
     rulings = {name: panel.ruling(name, dials[name]) for name in panel.able}
-    table(panel, rule, dials, alike)
+    table(session, bench, panel, rule, dials)
     matrix(session, panel, agreement(list(rulings.values()), len(panel.drafted)), chosen)
     plane(session, panel, rulings, chosen)
+    likeness(panel, rule, dials, alike)
 
 
 def standing(panel: Panel, rule: Rule, dial: float | None, alike: Mapping[str, Equivalent]) -> dict[str, float | None]:
@@ -151,25 +154,68 @@ def finding(panel: Panel, rule: Rule, dial: float | None, alike: Mapping[str, Eq
     if lacks := panel.opinions[rule.name].lacks:
         theme.note(lacks)
         return
-    row = panel.row(rule.name, dial)
-    strict = row if rule.dial is None else panel.row(rule.name, rule.dial.strict)
-    basis = row.basis if rule.dial is None else Basis.BLOCK_LOCAL  # a comparison with another setting
-    rule_sheet.lead(rule_words.lead(row, strict), basis, rule_words.alike(rule, dial, alike))
+    found = panel.against_strict(rule.name, dial)
+    rows = {found.row.basis, found.strict.basis}
+    basis = Basis.EXACT if rows == {Basis.EXACT} else Basis.BLOCK_LOCAL
+    rule_sheet.lead(rule_words.lead(found), basis, rule_words.alike(rule, dial, alike))
 
 
-def table(panel: Panel, rule: Rule, dials: Mapping[str, float | None], alike: Mapping[str, Equivalent]) -> None:
-    """All rules in numbers, and the shift test."""
-    left, right = st.columns([2.2, 9.8], vertical_alignment="bottom", gap="medium")
+def table(session: Session, bench: Bench, panel: Panel, rule: Rule, dials: Mapping[str, float | None]) -> None:
+    """All rules in numbers, and the way to exact ones."""
+    theme.section("What each rule writes, and what it lets through")
+    waiting = bench.walking is not None and bench.walking.run_id == session.view.run
+    if waiting:
+        walking(bench)
+    else:
+        said, button = st.columns([8.6, 3.4], vertical_alignment="center", gap="medium")
+        rows = [panel.row(name, dials[name]) for name in panel.able]
+        missing = any(row.basis is not Basis.EXACT for row in rows)
+        reason = live.why_not_again(panel.run) if missing else ""
+        with said:
+            rule_sheet.sentence(" ".join(filter(None, [every_rule.what_is_exact(rows), reason])))
+        if missing and button.button(
+            "Decode every rule on this prompt",
+            disabled=bool(reason),
+            width="stretch",
+            help="Each rule writes its own text after this prompt, with the same seed and settings; then every row is "
+            "exact",
+        ):
+            every_rule.start(bench, session.view.run, panel.run, panel.stands(dials))
+            st.rerun()
+    spoken = "Every rule: acceptance length, rolled back, relaxed, and what it let through"
+    rule_sheet.table(rule_sheet.rule_frame(panel, dials), rule.name, theme.figure_theme(), "rules", spoken)
+
+
+@st.fragment(run_every=POLL)
+def walking(bench: Bench) -> None:
+    """Walks under way: how far they are, and a way to stop them."""
+    if bench.walking is None or bench.walking.job.progress.state.finished:
+        st.rerun()
+    job = bench.walking.job
+    words = every_rule.what_goes_on(job.progress, live.shared_worker().ahead(job), job.stopping)
+    bar, button = st.columns([6, 1], vertical_alignment="center")
+    bar.progress(every_rule.share(job.progress), words)
+    button.button(
+        "Cancel", on_click=job.cancel, disabled=job.stopping, width="stretch", help="Keeps the rules that are done"
+    )
+
+
+def likeness(panel: Panel, rule: Rule, dials: Mapping[str, float | None], alike: Mapping[str, Equivalent]) -> None:
+    """Which settings come to the same, and the shift test."""
+    theme.section("Which settings come to the same?")
+    left, right = st.columns([3.2, 8.8], vertical_alignment="bottom", gap="medium")
     c = left.number_input("Shift test: add to every logit", -1000.0, 1000.0, 10.0, 1.0, key="lab-shift", format="%g")
     shifted = {name: panel.shifted(name, dials[name], float(c)) for name in panel.able}
     with right:
         rule_sheet.sentence(rule_words.shift_words(float(c), shifted.values()))
-    rule_sheet.table(rule_sheet.rule_frame(panel, dials, alike, shifted), rule.name, theme.figure_theme())
-    st.caption(BLOCK_LOCAL + " A row that says exact changes no recorded decision: the rule would have written this.")
+    frame, spoken = rule_sheet.likeness_frame(dials, alike, shifted), "Which settings of the rules come to the same"
+    rule_sheet.table(frame, rule.name, theme.figure_theme(), "likeness", spoken)
+    st.caption("Block-local: verdicts on the positions of the recorded text, each rule at the dial value of its row.")
 
 
 def matrix(session: Session, panel: Panel, agreed: Agreement, chosen: Ruling | None) -> None:
     """Who keeps what."""
+    theme.section("Who keeps what?")
     rounds = int(panel.drafted.round_index.max()) + 1
     left, right = st.columns([3.2, 8.8], vertical_alignment="bottom", gap="medium")
     which = left.segmented_control(
@@ -186,11 +232,16 @@ def matrix(session: Session, panel: Panel, agreed: Agreement, chosen: Ruling | N
     inside = (panel.drafted.round_index >= first - 1) & (panel.drafted.round_index <= last - 1)
     shown = np.flatnonzero(inside & (agreed.disputed if which == DISPUTED else True))
     chart(agreement_matrix(agreed, panel.drafted, panel.run.pieces, shown, theme.figure_theme(), chosen), "matrix")
-    st.caption("Block-local, as above. Drag over the figure to look closer, double-click to see it all.")
+    st.caption(
+        "Block-local: every rule is judged on the recorded text before each block, so that all are asked about the "
+        f"same tokens. {rule_words.in_the_light_of_others()} "
+        "Drag over the figure to look closer, double-click to see it all."
+    )
 
 
 def plane(session: Session, panel: Panel, rulings: Mapping[str, Ruling], chosen: Ruling | None) -> None:
     """Where rules draw the line."""
+    theme.section("Where does each draw its line?")
     dialled = [name for name in rulings if RULES[name].dial is not None]
     left, right = st.columns([3.2, 8.8], vertical_alignment="bottom", gap="medium")
     upward = left.segmented_control(
@@ -210,7 +261,7 @@ def plane(session: Session, panel: Panel, rulings: Mapping[str, Ruling], chosen:
     lines = [boundary(ruling, panel.drafted.margin, upward.of(panel.drafted)) for ruling in wanted]
     figure = decision_plane(panel.drafted, chosen, [line for line in lines if line], upward, theme.figure_theme())
     chart(figure, "plane")
-    st.caption("Block-local, as above. " + rule_words.undrawn(wanted, lines))
+    st.caption("Block-local: the drafted tokens of the recorded text. " + rule_words.undrawn(wanted, lines))
 
 
 def chart(figure: Figure, key: str) -> None:

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import math
-import shutil
-import subprocess
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from mars_viz.components.explorer.payload import pool_of, run_payload
-from mars_viz.components.explorer.script import script
 from mars_viz.dialmap import Budget
 from mars_viz.errors import BadInput
 from mars_viz.mapped import mapped
 from mars_viz.run import Run
 from tests.factories import toy_map, toy_run
+from tests.in_node import in_node
 
 HARNESS = """
-import { readFileSync } from "node:fs";
-import * as explorer from "./explorer.mjs";
-const { payload, dials } = JSON.parse(readFileSync(0, "utf8"));
 const trajectories = new explorer.Trajectories(explorer.readRun(payload));
 console.log(JSON.stringify({
   strip: trajectories.strip(),
@@ -61,23 +55,8 @@ def mapped_run(
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
-    """Runs the script in node: (run, γ, dials) -> the strip, and what each dial value shows."""
-    node = shutil.which("node")
-    if node is None:
-        pytest.skip("needs node; the page's own test drags the dial in Chromium")
-    folder = tmp_path_factory.mktemp("script")
-    (folder / "explorer.mjs").write_text(script(), encoding="utf-8")
-    (folder / "harness.mjs").write_text(HARNESS, encoding="utf-8")
-
-    def run_script(run: Run, gamma: int | None, dials: list[float]) -> dict:
-        sent = json.dumps({"payload": run_payload(run, gamma), "dials": dials})
-        done = subprocess.run(
-            [node, str(folder / "harness.mjs")], input=sent, capture_output=True, text=True, check=False, timeout=120
-        )
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
-
-    return run_script
+    """Asks the script: (run, dials, γ) -> the strip, and what each dial value shows."""
+    return in_node(tmp_path_factory.mktemp("script"), HARNESS)
 
 
 @pytest.mark.parametrize("gamma", [4, 1, 3])
@@ -87,7 +66,7 @@ def test_every_dial_value_shows_the_text_it_generates(browser, rule, temperature
     made = run.dial_map
     edges = [segment.low for segment in made.segments_for(gamma)]
     dials = [*np.linspace(0.3, 1.0, 15).tolist(), *edges, *(math.nextafter(edge, 2) for edge in edges)]
-    found = browser(run, gamma, dials)
+    found = browser(run, dials, gamma)
     strict = made.at(1.0, gamma)
     for dial, shown in zip(dials, found["at"], strict=True):
         expected = made.at(dial, gamma)
@@ -113,7 +92,7 @@ def test_outside_the_map_the_recorded_text_is_judged_block_by_block(browser):
     run = mapped_run(dial=0.9)
     plain = replace(run, dial_map=None)
     dials = [0.0, 0.1, 0.29]
-    for ours, theirs in zip(browser(run, None, dials)["at"], browser(plain, None, dials)["at"], strict=True):
+    for ours, theirs in zip(browser(run, dials)["at"], browser(plain, dials)["at"], strict=True):
         assert not ours["exact"]
         assert ours["rounds"] == theirs["rounds"] == len(run.rounds)
         assert ours["outcome"] == theirs["outcome"]
@@ -125,7 +104,7 @@ def test_a_map_cut_short_is_exact_where_it_is_complete(browser):
     complete = made.exact_ranges(2)
     assert complete and not made.complete
     dials = np.linspace(0.3, 1.0, 40).tolist()
-    for dial, shown in zip(dials, browser(run, 2, dials)["at"], strict=True):
+    for dial, shown in zip(dials, browser(run, dials, 2)["at"], strict=True):
         assert shown["exact"] == made.segment(dial, 2).complete
         if shown["exact"]:
             assert tuple(shown["text"]) == made.at(dial, 2).token_ids

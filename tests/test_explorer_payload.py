@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import shutil
-import subprocess
 from dataclasses import replace
 
 import numpy as np
@@ -13,18 +11,15 @@ import pytest
 
 from mars_viz.analysis.metrics import judged_rounds, summary
 from mars_viz.components.explorer.payload import locate, run_payload
-from mars_viz.components.explorer.script import script
 from mars_viz.records import Outcome, Round
 from mars_viz.rules import RULES, rule_named, settle
 from mars_viz.run import Piece, Run
 from tests.factories import make_speculation, toy_run
+from tests.in_node import in_node
 
 OUTCOMES = [*Outcome, None]
 """In the script's numbering."""
 HARNESS = """
-import { readFileSync } from "node:fs";
-import * as explorer from "./explorer.mjs";
-const { payload, dials } = JSON.parse(readFileSync(0, "utf8"));
 const run = explorer.readRun(payload);
 const reading = new explorer.Reading(run);
 console.log(JSON.stringify(dials.map((dial) => {
@@ -44,23 +39,8 @@ console.log(JSON.stringify(dials.map((dial) => {
 
 @pytest.fixture(scope="module")
 def decide(tmp_path_factory):
-    """Runs the script's own functions in node: (run, dials) -> what each dial value comes to."""
-    node = shutil.which("node")
-    if node is None:
-        pytest.skip("needs node; the same decisions are checked in the browser")
-    folder = tmp_path_factory.mktemp("script")
-    (folder / "explorer.mjs").write_text(script(), encoding="utf-8")
-    (folder / "harness.mjs").write_text(HARNESS, encoding="utf-8")
-
-    def run_script(run: Run, dials: list[float | None]) -> list[dict]:
-        sent = json.dumps({"payload": run_payload(run), "dials": dials})
-        done = subprocess.run(
-            [node, str(folder / "harness.mjs")], input=sent, capture_output=True, text=True, check=False, timeout=120
-        )
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
-
-    return run_script
+    """Asks the script's own functions: (run, dials) -> what each dial value comes to."""
+    return in_node(tmp_path_factory.mktemp("script"), HARNESS)
 
 
 def unpacked(column: dict) -> np.ndarray:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,6 @@ from streamlit.testing.v1 import AppTest
 import mars_viz.components.explorer as component
 from mars_viz.components.explorer import ExplorerState
 from mars_viz.errors import BadInput
-from mars_viz.records import Round
 from mars_viz.run import Run, Settings
 from mars_viz.runfiles import write_zip
 from mars_viz.ui import links, live
@@ -25,39 +22,27 @@ from mars_viz.ui.decode_job import Ways
 from mars_viz.ui.links import View
 from mars_viz.ui.models import Choice, Models
 from mars_viz.ui.worker import Worker
+from tests import tabs
 from tests.factories import toy_run
+from tests.recorders import ToyRecorder
+from tests.tabs import PATIENCE, opened, settled
 
-ROOT = Path(__file__).parents[1]
-PATIENCE = 20.0  # seconds; only a hanging test waits as long
 
-
-class Script:
-    """A recorder of toy runs that can be held before its third round, or made to fail."""
+class Script(ToyRecorder):
+    """A recorder of toy runs by the built-in pair that can be held before its third round, or made to fail."""
 
     held = threading.Event()
 
     def __init__(self, prompt: str, settings: Settings) -> None:
-        fields = {name: getattr(settings, name) for name in settings.__slots__}
-        self._all, self._prompt, self.made = toy_run(**fields), prompt, 0
+        made = toy_run(**{name: getattr(settings, name) for name in settings.__slots__})
+        built_in = replace(made.provenance, target="built-in/target", drafter="built-in/drafter")
+        super().__init__(replace(made, provenance=built_in, title=""), prompt)
 
-    def __iter__(self) -> Iterator[Round]:
-        for round_ in self._all.rounds:
-            if self._prompt.startswith("hold") and self.made == 2:
-                assert self.held.wait(PATIENCE)
-            if self._prompt.startswith("fail"):
-                raise BadInput("The prompt is too long; shorten it.")
-            self.made += 1
-            yield round_
-
-    @property
-    def token_ids(self) -> tuple[int, ...]:
-        return self.run().token_ids
-
-    def run(self) -> Run:
-        made_by = replace(self._all.provenance, target="built-in/target", drafter="built-in/drafter")
-        return replace(
-            self._all, rounds=self._all.rounds[: self.made], prompt=self._prompt, title="", provenance=made_by
-        )
+    def before(self) -> None:
+        if self._prompt.startswith("hold") and self.made == 2:
+            assert self.held.wait(PATIENCE)
+        if self._prompt.startswith("fail"):
+            raise BadInput("The prompt is too long; shorten it.")
 
 
 @pytest.fixture
@@ -74,19 +59,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(Script, "held", threading.Event())
     yield tmp_path
     Script.held.set()
-
-
-def opened(**parameters: str) -> AppTest:
-    """A fresh tab on a link."""
-    tab = AppTest.from_file(str(ROOT / "app.py"), default_timeout=PATIENCE)
-    tab.query_params = dict(parameters)
-    return settled(tab.run())
-
-
-def settled(tab: AppTest) -> AppTest:
-    """The tab, which must not have met an exception."""
-    assert not tab.exception, [problem.message for problem in tab.exception]
-    return tab
 
 
 def notes(tab: AppTest) -> str:
@@ -130,14 +102,7 @@ def test_opens_at_once_on_a_sample_run(folder):
 
 
 def test_opening_a_run_imports_no_model_library(folder):
-    code = (
-        "import sys\nfrom streamlit.testing.v1 import AppTest\n"
-        f"tab = AppTest.from_file({str(ROOT / 'app.py')!r}, default_timeout=60).run()\n"
-        "assert not tab.exception and len(tab.get('plotly_chart')) == 4\n"
-        "assert not {'torch', 'transformers'} & set(sys.modules)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr[-2000:]
+    tabs.opens_without_model_libraries("", charts=4)
 
 
 def test_picking_another_run(folder):
@@ -304,9 +269,7 @@ def test_decoding_again_needs_the_pair_and_says_so(folder, monkeypatch):
 def test_figures_take_the_theme_of_the_page(folder):
     charts = []
     for theme in ("light", "dark"):
-        tab = AppTest.from_file(str(ROOT / "app.py"), default_timeout=PATIENCE)
-        tab.context = {"theme": theme}
-        settled(tab.run())
+        tab = opened(theme=theme)
         charts.append(tab.get("plotly_chart")[0].proto.spec)
     assert charts[0] != charts[1]
 

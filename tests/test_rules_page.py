@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,12 +17,11 @@ from mars_viz.records import Emission
 from mars_viz.rules import RULES
 from mars_viz.ui import library, rule_words
 from mars_viz.ui.rule_view import OpenedRule, RuleView, fitted, from_parameters, to_parameters
+from tests import tabs
 from tests.factories import toy_run
+from tests.tabs import settled
 from tests.test_metrics import small_run
 from tests.test_opinions import without
-
-ROOT = Path(__file__).parents[1]
-PATIENCE = 60.0  # seconds; only a hanging test waits as long
 
 
 @pytest.fixture
@@ -41,17 +38,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def opened(theme: str | None = None, **parameters: str) -> AppTest:
     """A fresh tab on a link to the page."""
-    tab = AppTest.from_file(str(ROOT / "app.py"), default_timeout=PATIENCE)
-    tab.query_params = dict(parameters)
-    if theme:
-        tab.context = {"theme": theme}
-    return settled(tab.switch_page("pages/rules.py").run())
-
-
-def settled(tab: AppTest) -> AppTest:
-    """The tab, which must not have met an exception."""
-    assert not tab.exception, [problem.message for problem in tab.exception]
-    return tab
+    return tabs.opened("pages/rules.py", theme, **parameters)
 
 
 def said(tab: AppTest) -> str:
@@ -91,14 +78,7 @@ def test_block_local_numbers_are_labelled(folder):
 
 
 def test_opening_the_page_imports_no_model_library(folder):
-    code = (
-        "import sys\nfrom streamlit.testing.v1 import AppTest\n"
-        f"tab = AppTest.from_file({str(ROOT / 'app.py')!r}, default_timeout=90).switch_page('pages/rules.py').run()\n"
-        "assert not tab.exception and len(tab.get('plotly_chart')) == 2\n"
-        "assert not {'torch', 'transformers'} & set(sys.modules)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=180)
-    assert done.returncode == 0, done.stderr[-2000:]
+    tabs.opens_without_model_libraries("pages/rules.py", charts=2)
 
 
 def test_another_rule_and_its_dial(folder):

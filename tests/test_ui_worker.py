@@ -15,42 +15,31 @@ import pytest
 from mars_viz.dialmap import DialMap
 from mars_viz.dialmap import Progress as Mapped
 from mars_viz.errors import BadInput
-from mars_viz.records import Round
 from mars_viz.run import Run, Settings
 from mars_viz.ui.decode_job import Decoded, DecodeJob, Ways
 from mars_viz.ui.models import Choice, Models
 from mars_viz.ui.worker import FAULT, Job, JobState, Progress, Worker
 from tests.factories import toy_map, toy_run
+from tests.recorders import ToyRecorder
 
 PATIENCE = 20.0  # seconds; only a hanging test waits as long
 
 
-class Script:
+class Script(ToyRecorder):
     """A recorder that makes a round each time it is allowed to."""
 
     def __init__(self, prompt: str, *, steps: int = 10_000, fail: Exception | None = None) -> None:
-        self._all = toy_run(temperature=1.0, max_new_tokens=60)
-        self._prompt, self._fail = prompt, fail
+        super().__init__(toy_run(temperature=1.0, max_new_tokens=60), prompt)
+        self._fail = fail
         self._allowed = threading.Semaphore(steps)
-        self.made = 0
 
     def allow(self, steps: int = 1) -> None:
         self._allowed.release(steps)
 
-    def __iter__(self) -> Iterator[Round]:
-        for round_ in self._all.rounds:
-            assert self._allowed.acquire(timeout=PATIENCE)
-            if self._fail is not None and self.made == 1:
-                raise self._fail
-            self.made += 1
-            yield round_
-
-    @property
-    def token_ids(self) -> tuple[int, ...]:
-        return self.run().token_ids
-
-    def run(self) -> Run:
-        return replace(self._all, rounds=self._all.rounds[: self.made], prompt=self._prompt)
+    def before(self) -> None:
+        assert self._allowed.acquire(timeout=PATIENCE)
+        if self._fail is not None and self.made == 1:
+            raise self._fail
 
 
 def until(holds: Callable[[], bool]) -> None:

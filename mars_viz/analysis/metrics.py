@@ -14,7 +14,8 @@ from enum import Enum
 
 import numpy as np
 
-from mars_viz.records import Outcome, Round
+from mars_viz.recorded import ending_of
+from mars_viz.records import Outcome, Round, parting
 from mars_viz.rules import rule_named, settle
 from mars_viz.run import Run
 from mars_viz.walk import Ending
@@ -92,7 +93,7 @@ def judged_rounds(run: Run, dial: float | None) -> tuple[Round, ...]:
     at = _dial(run, dial)
     last = len(run.rounds) - 1
     before_last = sum(len(round_.token_ids) for round_ in run.rounds[:-1])
-    ending = Ending(frozenset(run.provenance.eos_ids), run.settings.max_new_tokens)
+    ending = ending_of(run)
     boundless = replace(ending, max_new_tokens=2**63)
     return tuple(
         _settled(round_, at, *((ending, before_last) if index == last else (boundless, 0)))
@@ -179,9 +180,7 @@ def _forced_strict(round_: Round) -> int:
 def _first_difference(recorded: Sequence[Round], judged: Sequence[Round]) -> int | None:
     written = 0
     for old, new in zip(recorded, judged, strict=True):
-        if old.token_ids != new.token_ids:
-            pairs = zip(old.token_ids, new.token_ids, strict=False)
-            same = next((i for i, (a, b) in enumerate(pairs) if a != b), None)
-            return written + (min(len(old.token_ids), len(new.token_ids)) if same is None else same)
+        if (place := parting(old.token_ids, new.token_ids)) is not None:
+            return written + place
         written += len(old.token_ids)
     return None

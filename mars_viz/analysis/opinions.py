@@ -85,7 +85,7 @@ def ruling(opinion: Opinion, dial: float | None = None) -> Ruling:
         basis=basis(run, rounds),
         keeps=opinion.verdicts.keeps(np.nan if at is None else at),
         reached=_flags([_reached(round_) for round_ in rounds]),
-        kept=_flags([_kept(round_) for round_ in rounds]),
+        kept=kept_nodes(rounds),
     )
 
 
@@ -109,6 +109,11 @@ def end_to_end(parts: Sequence[Verdicts]) -> Verdicts:
         emit_below=joined("emit_below", np.int32),
         emit_above=joined("emit_above", np.int32),
     )
+
+
+def kept_nodes(rounds: Sequence[Round]) -> np.ndarray:
+    """bool [P]; the drafted tokens that reach the text."""
+    return _flags([_kept(round_) for round_ in rounds])
 
 
 def _reached(round_: Round) -> np.ndarray:

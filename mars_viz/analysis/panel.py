@@ -1,33 +1,54 @@
 """All rules before one run: each is asked once, and settled once for a dial value.
 
-Knows rules and rulings; knows no figures and no browser. It remembers what it was asked, since a page asks again and
-again while one dial of many moves.
+Knows rules, rulings and walks; knows no figures and no browser. It remembers what it was asked, since a page asks again
+and again while one dial of many moves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 
 from mars_viz.analysis.drafted import drafted
 from mars_viz.analysis.equivalents import Equivalent, equivalent
 from mars_viz.analysis.opinions import Opinion, Ruling, opinion, ruling
-from mars_viz.analysis.rule_table import RuleRow, rule_row
+from mars_viz.analysis.rule_table import RuleRow, rule_row, walked_row
 from mars_viz.analysis.shift import Shifted, compared
+from mars_viz.mapped import known_answers
+from mars_viz.recorded import ending_of
 from mars_viz.rules import RULES
 from mars_viz.run import Run
+from mars_viz.together import Prefix, RuleWalk, Stand, ahead
+from mars_viz.walk import Answer
 
 _REMEMBERED = 256
+
+
+@dataclass(frozen=True, slots=True)
+class AgainstStrict:
+    """A rule's row beside that of its own strict end, both exact or both on the recorded prefixes."""
+
+    row: RuleRow
+    """At the dial value asked for."""
+    strict: RuleRow
+    """At the strict end; the same row for a rule without a dial."""
+    walked: bool
+    """True if both are of the rule's own walks."""
 
 
 class Panel:
     """Every rule of the registry, and what each says of a run."""
 
-    def __init__(self, run: Run):
+    def __init__(self, run: Run, answers: Mapping[Prefix, Answer] | None = None):
+        """`answers` are known besides those of the run and its map, from the same models and settings."""
         self.run = run
         self.drafted = drafted(run)
         self.opinions: Mapping[str, Opinion] = {name: opinion(rule, run) for name, rule in RULES.items()}
+        self._answers = {**(answers or {}), **known_answers(run)}
         self.ruling = lru_cache(_REMEMBERED)(self._ruling)
+        self.local_row = lru_cache(_REMEMBERED)(self._local_row)
+        self.walk = lru_cache(_REMEMBERED)(self._walk)
         self.row = lru_cache(_REMEMBERED)(self._row)
         self.shifted = lru_cache(_REMEMBERED)(self._shifted)
 
@@ -41,11 +62,41 @@ class Panel:
         like = self.ruling(name, dial)
         return {other: equivalent(self.opinions[other], like) for other in self.able if other != name}
 
+    def stands(self, dials: Mapping[str, float | None]) -> tuple[Stand, ...]:
+        """Every rule at its dial value, and at its strict end: what must be walked for rows that are all exact."""
+        own = [Stand(RULES[name], dial) for name, dial in dials.items()]
+        ends = [Stand(stand.rule, self._strict(stand.rule.name)) for stand in own]
+        return tuple(dict.fromkeys([*own, *ends]))
+
+    def against_strict(self, name: str, dial: float | None) -> AgainstStrict:
+        """The rule's row and that of its strict end, both standing on the same."""
+        end = self._strict(name)
+        walked = self.walk(name, dial) is not None and self.walk(name, end) is not None
+        row = self.row if walked else self.local_row
+        return AgainstStrict(row(name, dial), row(name, end), walked)
+
+    def _strict(self, name: str) -> float | None:
+        dial = RULES[name].dial
+        return None if dial is None else dial.strict
+
+    def _walk(self, name: str, dial: float | None) -> RuleWalk | None:
+        """The rule's own walk at this dial value, where the answers lead to its end."""
+        start = RuleWalk(Stand(RULES[name], dial), self.run.prompt_ids)
+        found = ahead(start, self._answers, len(self.run.prompt_ids), ending_of(self.run))
+        return found if found.finished else None
+
     def _ruling(self, name: str, dial: float | None) -> Ruling:
         return ruling(self.opinions[name], dial)
 
-    def _row(self, name: str, dial: float | None) -> RuleRow:
+    def _local_row(self, name: str, dial: float | None) -> RuleRow:
         return rule_row(self.ruling(name, dial), self.drafted)
+
+    def _row(self, name: str, dial: float | None) -> RuleRow:
+        """Exact where the rule's walk and that of its strict end are known, else on the recorded prefixes."""
+        walk, strict = self.walk(name, dial), self.walk(name, self._strict(name))
+        if walk is None or strict is None:
+            return self.local_row(name, dial)
+        return walked_row(self.run, walk, strict)
 
     def _shifted(self, name: str, dial: float | None, c: float) -> Shifted:
         return compared(self.ruling(name, dial), c)

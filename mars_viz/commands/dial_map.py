@@ -14,6 +14,7 @@ from mars_viz.dialmap import Budget, DialMap, Segment, Span, span_of
 from mars_viz.errors import BadInput
 from mars_viz.figures.words import counted, number, setting
 from mars_viz.mapped import mapped
+from mars_viz.records import parting
 from mars_viz.rules import Dial, rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.runfiles import save_run
@@ -131,17 +132,14 @@ def map_facts(made: DialMap) -> dict[str, Any]:
 
 def strictest(made: DialMap, gamma: int) -> Segment:
     """The segment at the map's end towards the rule's strict one."""
-    dial = made.rule.dial
-    return made.segments_for(gamma)[-1 if dial is None or dial.strict_is_high else 0]
+    return made.segments_for(gamma)[-1 if made.rule.strict_is_high else 0]
 
 
 def differs_at(segment: Segment, other: Segment) -> int | None:
     """The first token of the segment's text that the other has not there; None where what is known of both agrees."""
-    pairs = zip(segment.token_ids, other.token_ids, strict=False)
-    first = next((i for i, (ours, theirs) in enumerate(pairs) if ours != theirs), None)
-    if first is None and segment.complete and other.complete and segment.token_ids != other.token_ids:
-        return min(len(segment.token_ids), len(other.token_ids))
-    return first
+    first, shorter = parting(segment.token_ids, other.token_ids), min(len(segment.token_ids), len(other.token_ids))
+    known = segment.complete and other.complete
+    return first if known or first is None or first < shorter else None
 
 
 def _map_sentence(made: DialMap, dial: Dial) -> str:

@@ -16,12 +16,11 @@ from pathlib import Path
 
 from mars_viz.demo import tasks
 from mars_viz.demo.prompts import STORIES
-from mars_viz.dialmap import span_of
+from mars_viz.dialmap import useful_span
 from mars_viz.errors import BadInput, MarsVizError
 from mars_viz.mapped import mapped
 from mars_viz.mapping import Mapping
 from mars_viz.recording import Recording
-from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.runfiles import check_free, save_run
 from mars_viz.speculators.loading import Pair, load_pair
@@ -30,8 +29,6 @@ SEED = 2
 """Of the exercises; another than the evaluation's."""
 STORY = STORIES[0]
 DAMAGING_THETAS = (0.9, 0.8, 0.7, 0.6, 0.5)
-MAPPED_FROM = 0.5
-"""Smallest θ of the maps; below it nearly any runner-up is kept. They end at 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +93,7 @@ def recorded(pair: Pair, sample: Sample) -> Run:
     """The sample, decoded by itself for its timings, with its map over θ and every block length."""
     settings = sample.settings
     run = Recording(pair, sample.prompt, settings, title=sample.title).finish()
-    span = span_of(rule_named(settings.rule), MAPPED_FROM, None, range(1, settings.gamma + 1))
-    mapping = Mapping(pair, sample.prompt, settings, span, title=sample.title, run=run)
+    mapping = Mapping(pair, sample.prompt, settings, useful_span(settings), title=sample.title, run=run)
     return mapped(run, mapping.finish())
 
 

@@ -6,6 +6,18 @@ Knows walks, rules and intervals; knows no models.
 from mars_viz.dialmap.branches import Branch, Prefix, stretches
 from mars_viz.dialmap.exploration import Budget, Progress, explore
 from mars_viz.dialmap.record import DialMap, Segment
-from mars_viz.dialmap.spans import Span, span_of
+from mars_viz.dialmap.spans import Span, span_of, useful_span
 
-__all__ = ["Branch", "Budget", "DialMap", "Prefix", "Progress", "Segment", "Span", "explore", "span_of", "stretches"]
+__all__ = [
+    "Branch",
+    "Budget",
+    "DialMap",
+    "Prefix",
+    "Progress",
+    "Segment",
+    "Span",
+    "explore",
+    "span_of",
+    "stretches",
+    "useful_span",
+]

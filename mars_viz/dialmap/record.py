@@ -13,7 +13,7 @@ from functools import cached_property
 from mars_viz.dialmap.branches import Judged, Prefix
 from mars_viz.dialmap.spans import Span
 from mars_viz.errors import BadInput
-from mars_viz.recorded import RecordedSpeculator
+from mars_viz.recorded import RecordedSpeculator, ending_of
 from mars_viz.records import Round, emitted
 from mars_viz.rules import Rule, rule_named
 from mars_viz.run import Run
@@ -118,7 +118,7 @@ class DialMap:
 
     @property
     def _ending(self) -> Ending:
-        return Ending(frozenset(self.frame.provenance.eos_ids), self.frame.settings.max_new_tokens)
+        return ending_of(self.frame)
 
     @cached_property
     def _segments(self) -> dict[int, tuple[Segment, ...]]:

@@ -7,7 +7,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mars_viz.errors import BadInput
-from mars_viz.rules import Rule
+from mars_viz.rules import Rule, rule_named
+from mars_viz.rules.mars import THETA
+from mars_viz.run import Settings
+
+RATIO_FROM = 0.5
+"""Below such a θ hardly a runner-up is rejected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,3 +44,11 @@ def span_of(rule: Rule, low: float | None, high: float | None, gammas: Iterable[
     if not found or found[0] < 1:
         raise BadInput("A map needs block lengths of at least 1.")
     return Span(low, high, found)
+
+
+def useful_span(settings: Settings) -> Span:
+    """What is worth mapping around a run of these settings: every block length up to its own, and the whole dial, of a
+    ratio only from `RATIO_FROM` or the run's own value. Raises BadInput for a rule without a dial."""
+    rule = rule_named(settings.rule)
+    low = min(rule.dial.checked(settings.dial), RATIO_FROM) if rule.dial == THETA else None
+    return span_of(rule, low, None, range(1, settings.gamma + 1))

@@ -1,19 +1,46 @@
-"""What the rules page remembers of one browser tab: the chosen rule, and what all rules said of the run in view."""
+"""What the rules page remembers of one browser tab: the chosen rule, what all rules said of the run, their walks."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import streamlit as st
 
 from mars_viz.analysis.panel import Panel
 from mars_viz.run import Run
+from mars_viz.together import Prefix
 from mars_viz.ui.links import View
 from mars_viz.ui.rule_view import RuleView, fitted, from_parameters
 from mars_viz.ui.session import Session
+from mars_viz.ui.walk_job import WalkJob
+from mars_viz.walk import Answer
 
 _KEY = "mars_viz_rules"
+
+
+@dataclass(frozen=True, slots=True)
+class Walking:
+    """Walks that this tab waits for."""
+
+    run_id: str
+    """From whose prompt."""
+    job: WalkJob
+    """Their job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What walks from a run's prompt were answered."""
+
+    run: Run
+    """The run they were walked for."""
+    answers: Mapping[Prefix, Answer]
+    """By prefix."""
+
+    def fits(self, run: Run) -> bool:
+        """True if the same models, prompt and settings would give this run the same answers."""
+        return _asked(self.run) == _asked(run)
 
 
 @dataclass(slots=True)
@@ -26,6 +53,10 @@ class Bench:
     """Sentences about the link, to show until another rule or run is chosen."""
     panel: Panel | None = None
     """All rules before the run that was looked at last; asking them again for every move of a dial would take long."""
+    walking: Walking | None = None
+    """The walks that this tab waits for."""
+    known: dict[str, Known] = field(default_factory=dict)
+    """What finished walks were answered, by the run's id."""
 
     def arrive(self, session: Session, parameters: Mapping[str, str]) -> None:
         """Open what the link asks for, when it is this page that opens the tab; see `Session.arrive`."""
@@ -53,11 +84,26 @@ class Bench:
         self.notices.clear()
         self.view = RuleView(self.view.rule, dial)
 
-    def panel_of(self, run: Run) -> Panel:
+    def panel_of(self, run_id: str, run: Run) -> Panel:
         """All rules before this run."""
         if self.panel is None or self.panel.run is not run:
-            self.panel = Panel(run)
+            known = self.known.get(run_id)
+            self.panel = Panel(run, known.answers if known is not None and known.fits(run) else None)
         return self.panel
+
+    def learn(self, run_id: str, run: Run, answers: Mapping[Prefix, Answer]) -> None:
+        """Keep what walks from the run's prompt were answered, beside what earlier ones were."""
+        before = self.known.get(run_id)
+        old = before.answers if before is not None and before.fits(run) else {}
+        self.known[run_id] = Known(run, {**answers, **old})
+        self.panel = None
+
+
+def _asked(run: Run) -> object:
+    """All that decides what a speculator answers at a prefix of the run."""
+    made_with = run.provenance
+    weights = made_with.target_revision, made_with.drafter_revision
+    return weights, run.prompt_ids, replace(run.settings, rule="", dial=None)
 
 
 def current_bench() -> Bench:

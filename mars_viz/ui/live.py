@@ -11,19 +11,16 @@ from typing import Any
 
 import streamlit as st
 
-from mars_viz.dialmap import Budget, span_of
+from mars_viz.dialmap import Budget, useful_span
 from mars_viz.errors import BadInput
 from mars_viz.figures.words import counted, number
 from mars_viz.rules import rule_named
-from mars_viz.rules.mars import THETA
 from mars_viz.run import Run, Settings
 from mars_viz.ui.decode_job import Decoded, DecodeJob, Mapper, Recorder, Ways
 from mars_viz.ui.models import Choice, Models
 from mars_viz.ui.session import Filling, Session
 from mars_viz.ui.worker import JobState, Worker
 
-RATIO_FROM = 0.5
-"""Below such a ratio hardly a runner-up is worth keeping."""
 MAPPING_SECONDS = 20.0
 """After which a map behind a live run stops where it is; others wait for the worker."""
 BUILT_IN = "built-in/"
@@ -62,13 +59,10 @@ def _chart(pair: Any, run: Run) -> Mapper | None:
     """What maps the run's dial over its useful range, at every block length up to its own; None without a dial."""
     from mars_viz.mapping import Mapping
 
-    rule = rule_named(run.settings.rule)
-    if rule.dial is None:
+    if rule_named(run.settings.rule).dial is None:
         return None
-    low = min(rule.dial.checked(run.settings.dial), RATIO_FROM) if rule.dial == THETA else None
-    span = span_of(rule, low, None, range(1, run.settings.gamma + 1))
     budget = Budget(branches=48, seconds=MAPPING_SECONDS)
-    return Mapping(pair, run.prompt, run.settings, span, title=run.title, budget=budget, run=run)
+    return Mapping(pair, run.prompt, run.settings, useful_span(run.settings), title=run.title, budget=budget, run=run)
 
 
 def start(session: Session, prompt: str, settings: Callable[[], Settings]) -> None:

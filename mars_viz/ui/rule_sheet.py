@@ -31,18 +31,18 @@ ROW_HEIGHT = 30
 """Pixels."""
 _HELP = {
     "dial": "The chosen rule at the dial above, the run's own rule where it was recorded, others as chosen above",
+    "stands on": "Exact: counted on the text that the rule itself writes after this prompt. Block-local: each round is "
+    "judged anew on the recorded text before it",
     "τ": "Acceptance length: tokens emitted per round, correction or bonus included",
     "rolled back": "Drafted tokens that are not kept",
     "relaxed": "Kept tokens that the rule's own strict end rejects",
-    "first differs": "Token of the recorded text, from 1, at which the rule first writes other than its own strict end "
-    "on the same prefix",
+    "first differs": "Exact: the first token, from 1, that is not that of the text at the rule's strict end. "
+    "Block-local: the first that the strict end, on the same recorded prefix, would write otherwise",
     "lowest rank": "The target's rank of the least likely drafted token that was kept; 1 is its best",
     "lowest p(x)/p1": "The smallest probability that was kept, relative to the best token's",
     "alike at": "The dial value whose verdicts differ least from those of the chosen rule",
     "still differ": "Verdicts that differ from the chosen rule's even there",
-    "shift changes": "Verdicts that change when the constant below is added to every logit",
-    "stands on": "Exact: the rule would have written this very text. Block-local: each round is judged anew on the "
-    "recorded text before it",
+    "shift changes": "Verdicts that change when the constant above is added to every logit",
     "why not": "What the run lacks for the rule",
 }
 
@@ -73,31 +73,21 @@ def card(rule: Rule) -> None:
     )
 
 
-def rule_frame(
-    panel: Panel,
-    dials: Mapping[str, float | None],
-    alike: Mapping[str, Equivalent],
-    shifted: Mapping[str, Shifted],
-) -> pd.DataFrame:
+def rule_frame(panel: Panel, dials: Mapping[str, float | None]) -> pd.DataFrame:
     """A row a rule, in the registry's order; empty where the rule cannot judge the run, with the reason."""
-    table = pd.DataFrame([_line(panel, name, dials, alike, shifted) for name in RULES], index=list(RULES))
+    table = pd.DataFrame([_line(panel, name, dials) for name in RULES], index=list(RULES))
     return table if table["why not"].any() else table.drop(columns="why not")
 
 
-def _line(
-    panel: Panel,
-    name: str,
-    dials: Mapping[str, float | None],
-    alike: Mapping[str, Equivalent],
-    shifted: Mapping[str, Shifted],
-) -> dict[str, object]:
+def _line(panel: Panel, name: str, dials: Mapping[str, float | None]) -> dict[str, object]:
     rule = RULES[name]
     if lacks := panel.opinions[name].lacks:
         return {"rule": rule.title, "dial": "cannot judge", "why not": lacks}
-    row, near = panel.row(name, dials[name]), alike.get(name)
+    row = panel.row(name, dials[name])
     return {
         "rule": rule.title,
         "dial": _setting(rule, row.dial),
+        "stands on": row.basis.value,
         "why not": "",
         "τ": row.tau,
         "rolled back": row.rolled_back,
@@ -105,43 +95,55 @@ def _line(
         "first differs": None if row.first_difference is None else row.first_difference + 1,
         "lowest rank": row.lowest_rank,
         "lowest p(x)/p1": row.lowest_share,
-        "alike at": "" if near is None else _setting(rule, near.dial),
-        "still differ": None if near is None else near.differing,
-        "shift changes": shifted[name].count,
-        "stands on": row.basis.value,
     }
 
 
-def table(frame: pd.DataFrame, chosen: str, colours: Theme) -> None:
-    """The frame with the chosen rule marked, and those that cannot judge greyed out."""
-    unable = set(frame.index[frame["why not"] != ""]) if "why not" in frame else set()
+def likeness_frame(
+    dials: Mapping[str, float | None], alike: Mapping[str, Equivalent], shifted: Mapping[str, Shifted]
+) -> pd.DataFrame:
+    """How the rules' verdicts on the recorded positions compare: a row for each rule that can judge them."""
+    lines = [
+        {
+            "rule": RULES[name].title,
+            "dial": _setting(RULES[name], dials[name]),
+            "alike at": _setting(RULES[name], alike[name].dial) if name in alike else "",
+            "still differ": alike[name].differing if name in alike else None,
+            "shift changes": changed.count,
+        }
+        for name, changed in shifted.items()
+    ]
+    return pd.DataFrame(lines, index=list(shifted))
+
+
+def table(frame: pd.DataFrame, chosen: str, colours: Theme, key: str, alt: str) -> None:
+    """A frame with the chosen rule marked; rows that are not exact, or cannot judge, are grey."""
+    pale = set(frame.index[frame["stands on"] != Basis.EXACT.value]) if "stands on" in frame else set()
 
     def look(line: pd.Series) -> list[str]:
         mark = f"; background-color: {colours.dial}33; font-weight: 600" if line.name == chosen else ""
-        return [f"color: {colours.quiet if line.name in unable else colours.ink}{mark}"] * len(line)
+        return [f"color: {colours.muted if line.name in pale else colours.ink}{mark}"] * len(line)
 
-    whole = {name: st.column_config.NumberColumn(help=_HELP[name], format="%d") for name in _WHOLE}
+    kinds = {name: st.column_config.NumberColumn(help=_HELP[name], format=_FORMATS[name]) for name in _FORMATS}
     words = {name: st.column_config.TextColumn(help=_HELP[name]) for name in ("dial", "alike at", "stands on")}
+    reasons = st.column_config.TextColumn(help=_HELP["why not"], width="large")
+    columns = {"rule": st.column_config.TextColumn(pinned=True), **words, **kinds, "why not": reasons}
     st.dataframe(
         frame.style.apply(look, axis=1),
         hide_index=True,
         height="content",
         row_height=ROW_HEIGHT,
-        key="rules",
+        key=key,
         placeholder="",
-        alt="Every rule on this run: acceptance length, rolled back, relaxed, and what it let through",
-        column_config={
-            "rule": st.column_config.TextColumn(pinned=True),
-            **words,
-            **whole,
-            "τ": st.column_config.NumberColumn(help=_HELP["τ"], format="%.2f"),
-            "lowest p(x)/p1": st.column_config.NumberColumn(help=_HELP["lowest p(x)/p1"], format="%.3g"),
-            "why not": st.column_config.TextColumn(help=_HELP["why not"], width="large"),
-        },
+        alt=alt,
+        column_config={name: column for name, column in columns.items() if name in frame},
     )
 
 
-_WHOLE = ("rolled back", "relaxed", "first differs", "lowest rank", "still differ", "shift changes")
+_FORMATS = {
+    **dict.fromkeys(("rolled back", "relaxed", "first differs", "lowest rank", "still differ", "shift changes"), "%d"),
+    "τ": "%.2f",
+    "lowest p(x)/p1": "%.3g",
+}
 
 
 def _setting(rule: Rule, dial: float | None) -> str:

@@ -9,11 +9,12 @@ import numpy as np
 from mars_viz.analysis.boundaries import Boundary
 from mars_viz.analysis.equivalents import Equivalent
 from mars_viz.analysis.opinions import Ruling
+from mars_viz.analysis.panel import AgainstStrict
 from mars_viz.analysis.rule_table import RuleRow
 from mars_viz.analysis.shift import Shifted
 from mars_viz.figures.words import counted, number, setting
 from mars_viz.records import Emission
-from mars_viz.rules import Rule
+from mars_viz.rules import RULES, Rule
 
 _EMITTED = {
     Emission.ARGMAX: "the target's most likely token",
@@ -49,22 +50,52 @@ def declarations(rule: Rule) -> tuple[str, ...]:
     return tuple(said)
 
 
-def lead(row: RuleRow, strict: RuleRow) -> str:
-    """What the chosen rule comes to, against its own strict end on the same prefixes."""
+def lead(found: AgainstStrict) -> str:
+    """What the chosen rule comes to, against its own strict end: on its own text, or on the same prefixes."""
+    row, strict = found.row, found.strict
     at = standing(row.rule, row.dial)
+    kept = f"{number(row.kept)} of {counted(row.kept + row.rolled_back, 'drafted token')}"
+    per_round = f"{number(row.tau)} tokens per round (τ)"
     if row.rule.dial is None:
-        return (
-            f"{at} keeps {number(row.kept)} of {counted(row.kept + row.rolled_back, 'drafted token')}: "
-            f"{number(row.tau)} tokens per round."
-        )
+        return f"{at} keeps {kept}: {per_round}."
+    if row.dial == row.rule.dial.strict:
+        return f"{at} is at its strict end. It keeps {kept}: {per_round}."
+    if found.walked:
+        return f"{at} {_against_strict_text(row, strict)}"
     more = row.kept - strict.kept
     if not more and row.relaxed == 0:
-        return f"{at} keeps what its strict end keeps, {counted(row.kept, 'drafted token')}: τ {number(row.tau)}."
+        return f"{at} keeps what its strict end keeps, {kept}: {per_round}."
     compared = "as many drafted tokens as" if not more else f"{counted(abs(more), 'drafted token')} "
     compared += "" if not more else "more than" if more > 0 else "fewer than"
     return (
-        f"{at} keeps {compared} its strict end: {number(row.tau)} tokens per round instead of {number(strict.tau)}, "
-        f"{number(row.rolled_back)} rolled back instead of {number(strict.rolled_back)}."
+        f"On the recorded text {at} keeps {compared} its strict end: {per_round} instead of "
+        f"{number(strict.tau)}, {number(row.rolled_back)} rolled back instead of {number(strict.rolled_back)}."
+    )
+
+
+def _against_strict_text(row: RuleRow, strict: RuleRow) -> str:
+    """'runs the target 28 times where its strict end runs it 37 times …', of two whole texts."""
+    per_round = f"{number(row.tau)} tokens per round (τ)"
+    if row.first_difference is None:
+        same = (
+            "in as many rounds" if row.rounds == strict.rounds else f"in {row.rounds} rounds instead of {strict.rounds}"
+        )
+        return f"writes the same text as its strict end {same}: {per_round}."
+    times = "as its strict end does" if row.rounds == strict.rounds else f"instead of {number(strict.rounds)}"
+    return (
+        f"runs the target {counted(row.rounds, 'time')} {times}: {per_round} instead of {number(strict.tau)}. "
+        f"It rolls back {counted(row.rolled_back, 'drafted token')} instead of {number(strict.rolled_back)}, and its "
+        f"text first differs from the strict one at token {number(row.first_difference + 1)}."
+    )
+
+
+def in_the_light_of_others() -> str:
+    """How the verdicts of rules that look further than one token are to be read, wherever verdicts are compared."""
+    across = _listed([rule.title for rule in RULES.values() if rule.spans_positions])
+    writing = _listed([rule.title for rule in RULES.values() if rule.emission_follows_dial])
+    return (
+        f"{across} judge a token in the light of others in its block: what they say of one holds where all before it "
+        f"are kept. What {writing} writes on rejection depends on its dial, which no verdict shows."
     )
 
 

@@ -20,6 +20,7 @@ _STYLE = """
 @media (max-width: 1000px) { .mv-head p { display: none; } }
 .mv-note { margin: 0; padding: .55rem .8rem; border-left: 3px solid #E69F00; border-radius: .25rem;
   background: color-mix(in srgb, currentColor 6%, transparent); }
+.mv-section { font-size: 1.1rem; font-weight: 650; padding: 0; margin: 1.1rem 0 0; }
 .mv-live { white-space: pre-wrap; overflow-wrap: anywhere; line-height: 1.7; min-height: 18rem; margin: 0; }
 .mv-live .prompt { opacity: .6; }
 """
@@ -34,6 +35,11 @@ def title(name: str, line: str) -> None:
     """The page's style, its title, and one line that says what it answers."""
     st.html(f"<style>{_STYLE}</style>")
     st.html(f'<div class="mv-head"><h1>{escape(name)}</h1><p>{escape(line)}</p></div>')
+
+
+def section(question: str) -> None:
+    """A heading of a part of the page, in plain words."""
+    st.html(f'<h2 class="mv-section">{escape(question)}</h2>')
 
 
 def note(sentence: str) -> None:

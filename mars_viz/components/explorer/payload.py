@@ -19,13 +19,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from mars_viz.dialmap import Segment
+from mars_viz.dialmap import Prefix, Segment
 from mars_viz.errors import BadInput
 from mars_viz.records import Round, Speculation, Verdicts
 from mars_viz.rules import RULES, Rule, rule_named
@@ -98,27 +98,29 @@ def pool_of(run: Run, gamma: int | None = None) -> Pool:
             raise BadInput(f"This run carries no dial map, so what γ = {gamma} would have written is not known.")
         own = made.segment(dial, gamma).rounds
     end = run.settings.max_new_tokens + len(run.prompt_ids)
-    places = {round_.speculation.start: place for place, round_ in enumerate(own)}
     rounds = list(own)
-    indices: dict[int, int] = {}
+    indices = {prefix: index for index, prefix in enumerate(_prefixes(run, own))}
     paths = []
     for segment in segments:
         path: list[int] = []
-        on_own = True
-        for round_ in segment.rounds:
-            place = places.get(round_.speculation.start) if on_own else None
-            if place is not None and place == len(path):
-                index = place
-                on_own = round_.token_ids == own[place].token_ids
-            elif (index := indices.get(id(round_.speculation), -1)) < 0:
-                index = indices[id(round_.speculation)] = len(rounds)
+        for prefix, round_ in zip(_prefixes(run, segment.rounds), segment.rounds, strict=True):
+            if prefix not in indices:
+                indices[prefix] = len(rounds)
                 rounds.append(round_)
-            path.append(index)
+            path.append(indices[prefix])
         paths.append(tuple(path))
     limits = [end - round_.speculation.start for round_ in rounds]
     if not segments:  # a judgement of recorded blocks alone: where another text would end is not known
         limits[:-1] = [ENDLESS] * (len(limits) - 1)
     return Pool(tuple(rounds), tuple(limits), tuple(range(len(own))), segments, tuple(paths))
+
+
+def _prefixes(run: Run, rounds: Sequence[Round]) -> Iterator[Prefix]:
+    """What stood before each round of a path: there is one speculation after a prefix, and so one round of the pool."""
+    prefix = run.prompt_ids
+    for round_ in rounds:
+        yield prefix
+        prefix += round_.token_ids
 
 
 def _map(pool: Pool) -> Payload | None:
@@ -128,6 +130,7 @@ def _map(pool: Pool) -> Payload | None:
         "low": _packed(np.array([segment.low for segment in pool.segments]), np.float64),
         "high": _packed(np.array([segment.high for segment in pool.segments]), np.float64),
         "complete": _packed(np.array([segment.complete for segment in pool.segments]), np.uint8),
+        "tau": _packed(np.array([segment.tau for segment in pool.segments]), np.float64),
         "lengths": _packed(np.array([len(path) for path in pool.paths]), np.int32),
         "rounds": _packed(_joined(np.array(path, np.int32) for path in pool.paths), np.int32),
     }

@@ -84,7 +84,7 @@ export class Trajectories {
       high: map.high[s],
       complete: Boolean(map.complete[s]),
       rounds: path.length,
-      tau: map.complete[s] && path.length ? this.exact(s).recorded.totals.tokens / path.length : NaN,
+      tau: map.complete[s] ? map.tau[s] : NaN,
     }));
   }
 }

@@ -1,0 +1,94 @@
+"""Decoding every rule on one prompt for this tab: the job, what it says on the way, and what becomes of it.
+
+The model libraries are imported by the worker's thread, and never by a page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from mars_viz.analysis.metrics import Basis
+from mars_viz.analysis.rule_table import RuleRow
+from mars_viz.figures.words import counted, number
+from mars_viz.run import Run
+from mars_viz.together import Stand, Together, answers_along
+from mars_viz.ui import live
+from mars_viz.ui.bench import Bench, Walking
+from mars_viz.ui.walk_job import Walked, WalkJob
+from mars_viz.ui.worker import JobState
+
+
+def walks(pair: Any, run: Run, stands: Sequence[Stand]) -> Iterable[Together]:
+    """What walks the rules from the run's prompt."""
+    from mars_viz.walking import Walking as Walks
+
+    return Walks(pair, run, stands)
+
+
+def start(bench: Bench, run_id: str, run: Run, stands: Sequence[Stand]) -> None:
+    """Ask the worker to walk these rules for this tab, instead of what it may be walking for it."""
+    if bench.walking is not None:
+        bench.walking.job.cancel()
+    bench.notices.clear()
+    job = WalkJob(run, stands, walks)
+    bench.walking = Walking(run_id, job)
+    live.shared_worker().submit(job)
+
+
+def settle(bench: Bench) -> None:
+    """If this tab's walks have ended, keep what they were answered, and say how they ended."""
+    if bench.walking is None or not bench.walking.job.progress.state.finished:
+        return
+    run_id, job = bench.walking.run_id, bench.walking.job
+    bench.walking = None
+    progress = job.progress
+    if progress.together is not None:
+        bench.learn(run_id, job.asked, answers_along(progress.together.walks, job.asked.prompt_ids))
+    bench.notices[:] = filter(None, [how_it_ended(progress)])
+
+
+def how_it_ended(progress: Walked) -> str:
+    """A sentence about finished walks; empty where the table speaks for itself."""
+    if progress.state is JobState.FAILED:
+        return progress.error
+    if progress.state is JobState.CANCELLED:
+        return "You stopped the walks; the rows of the rules that had come to the end of their text are exact."
+    return ""
+
+
+def share(progress: Walked) -> float:
+    """How much of it is done, from 0 to 1: the walks that have come to their end."""
+    found = progress.together
+    return found.finished / len(found.walks) if found is not None and found.walks else 0.0
+
+
+def what_goes_on(progress: Walked, ahead: int, stopping: bool) -> str:
+    """A sentence about walks that are under way."""
+    if stopping:
+        return "Stopping after this pass …"
+    if progress.state is JobState.QUEUED:
+        return f"Waiting for {counted(ahead, 'other job')} on this server …"
+    if progress.together is None:
+        return "Loading the built-in models; only the first decode waits for this …"
+    found = progress.together
+    return (
+        f"Decoding every rule, and the strict end of each: {number(found.finished)} of "
+        f"{counted(len(found.walks), 'text')} complete after {counted(found.passes, 'batched step')}"
+    )
+
+
+def what_is_exact(rows: Iterable[RuleRow]) -> str:
+    """What the rows of the table stand on, in a sentence."""
+    found = list(rows)
+    exact = sum(row.basis is Basis.EXACT for row in found)
+    local = "judged round by round on the recorded text (block-local, in grey)"
+    if exact == len(found):
+        return "Every row is exact: it counts what the rule itself writes after this prompt."
+    if not exact:
+        return f"Every row is {local}, not on the text that the rule itself would write."
+    rows_are = "row is exact: it counts" if exact == 1 else "rows are exact: they count"
+    return (
+        f"{number(exact)} of {number(len(found))} {rows_are} what the rule itself writes after this prompt. "
+        f"The others are {local}."
+    )

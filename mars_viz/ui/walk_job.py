@@ -1,0 +1,43 @@
+"""Several rules walked from one run's prompt, as a job. Knows runs, and walks to iterate; knows no models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mars_viz.run import Run
+from mars_viz.together import Stand, Together
+from mars_viz.ui.models import Models
+from mars_viz.ui.worker import Job, JobState, Progress
+
+Walk = Callable[[Any, Run, Sequence[Stand]], Iterable[Together]]
+"""Walks rules from a run's prompt with a pair; each step is a batched pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class Walked(Progress):
+    """What is known of the walks at one moment."""
+
+    together: Together | None = None
+    """How far they have come; None before the first pass."""
+
+
+class WalkJob(Job[Walked]):
+    """The walks that one asker wants of a run."""
+
+    def __init__(self, run: Run, stands: Sequence[Stand], walk: Walk) -> None:
+        """A job that waits; `walk` makes the walks."""
+        super().__init__(Walked(JobState.QUEUED))
+        self.asked, self.stands = run, stands
+        self._walk = walk
+
+    def work(self, models: Models[Any]) -> None:
+        """Walk to the end, or until it is stopped; what was walked is kept."""
+        pair = models.pair()
+        self.tell(state=JobState.DECODING)
+        for together in () if self.stopping else self._walk(pair, self.asked, self.stands):
+            self.tell(together=together)
+            if self.stopping:
+                break
+        self.tell(state=JobState.CANCELLED if self.stopping else JobState.DONE)

@@ -1,0 +1,42 @@
+"""The app in Streamlit's own test tab: opening a page, and what has to hold of every one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from streamlit.testing.v1 import AppTest
+
+ROOT = Path(__file__).resolve().parent.parent
+APP = str(ROOT / "app.py")
+PATIENCE = 60.0
+"""Seconds; only a hanging test waits as long."""
+
+
+def opened(page: str = "", theme: str | None = None, **parameters: str) -> AppTest:
+    """A fresh tab on a link to a page, such as 'pages/rules.py'; the app's first where none is named."""
+    tab = AppTest.from_file(APP, default_timeout=PATIENCE)
+    tab.query_params = dict(parameters)
+    if theme:
+        tab.context = {"theme": theme}
+    return settled((tab.switch_page(page) if page else tab).run())
+
+
+def settled(tab: AppTest) -> AppTest:
+    """The tab, which must not have met an exception."""
+    assert not tab.exception, [problem.message for problem in tab.exception]
+    return tab
+
+
+def opens_without_model_libraries(page: str, charts: int) -> None:
+    """The page opens in a fresh interpreter with so many figures, and imports neither torch nor transformers."""
+    switched = f".switch_page({page!r})" if page else ""
+    code = (
+        "import sys\nfrom streamlit.testing.v1 import AppTest\n"
+        f"tab = AppTest.from_file({APP!r}, default_timeout=90){switched}.run()\n"
+        f"assert not tab.exception and len(tab.get('plotly_chart')) == {charts}\n"
+        "assert not {'torch', 'transformers'} & set(sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=180)
+    assert done.returncode == 0, done.stderr[-2000:]
