@@ -5,17 +5,23 @@ Knows logits and the fields of a Speculation; knows no models, no caches and no 
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from mars_viz.errors import BadInput
 from mars_viz.randomness import Purpose, position_uniforms, round_uniforms
 from mars_viz.records import Emission, Speculation
 from mars_viz.run import Settings
+from mars_viz.speculators.largest import Largest, count_above, largest
 from mars_viz.speculators.laws import draw, law, on_device, wide
 
+CACHED = 1 << 18
+"""Logits that are worked on at once on a processor."""
 CANDIDATES = 16
 """K, the target's and the drafter's best tokens kept per row."""
 
@@ -40,28 +46,55 @@ class Blocks:
     sampled: bool
     """True if the tokens were drawn from the drafter's law."""
 
+    def parts(self) -> Iterator[Blocks]:
+        """The same chains, on a processor a few at a time, so that what is computed of them stays in its cache."""
+        rows, vocabulary = self.target.shape[1] + self.drafter.shape[1], self.target.shape[-1]
+        step = max(1, CACHED // (rows * vocabulary)) if self.target.device.type == "cpu" else len(self.starts)
+        for at in range(0, len(self.starts), step):
+            some = slice(at, at + step)
+            yield Blocks(
+                self.starts[some], self.tokens[some], self.drafter[some], self.target[some], sampled=self.sampled
+            )
+
 
 def gather_evidence(blocks: Blocks, settings: Settings, *, full: bool = True) -> list[Speculation]:
     """Compute the record of every block and bring them to the host in one transfer.
 
-    `full=False` computes only what deciding needs (NaN elsewhere), for decoding without recording.
+    `full=False` computes only what deciding needs (NaN elsewhere), for decoding without recording. Raises
+    BadInput where a model's logits are no numbers.
     """
+    return [record for part in blocks.parts() for record in _gathered(part, settings, full)]
+
+
+def _gathered(blocks: Blocks, settings: Settings, full: bool) -> list[Speculation]:
     both = torch.cat([blocks.target, blocks.drafter], 1)  # [B, 2N + 1, V]
-    best = both.topk(min(CANDIDATES, both.shape[-1]), -1)
-    below = (both - best.values[..., :1]).clamp_(min=LOWEST)  # log p, but for the sum
+    best = largest(both, CANDIDATES)
+    below = both.sub_(best.values[..., :1]).clamp_(min=LOWEST)  # log p, but for the sum
     shares = below.exp()
     total = shares.sum(-1, keepdim=True)
     logs = Logs(below, total.log())
-    found = _candidates(blocks, best.indices, best.values, (best.values[..., :1] + logs.total).squeeze(-1))
+    found = _candidates(blocks, best, (best.values[..., :1] + logs.total).squeeze(-1))
     if settings.temperature > 0:
-        laws = _drawn_from(blocks, law(both, settings))
+        laws = _drawn_from(blocks, law(torch.cat([blocks.target, blocks.drafter], 1), settings))
         found |= _draws(blocks, settings, laws)
         if full:
             found |= _divergences(laws, Logs.of(laws), blocks.tokens)
             found["entropy"] = logs.entropy(shares.div_(total))[:, : blocks.target.shape[1]]
     elif full:
         found |= _divergences(shares.div_(total), logs, blocks.tokens)
-    return _records(blocks, settings, _to_host(found))
+    fetched = _to_host(found)
+    _check(fetched)
+    return _records(blocks, settings, fetched)
+
+
+def _check(found: dict[str, np.ndarray]) -> None:
+    """A NaN is the largest entry of its row, and an infinity makes the row's sum one."""
+    for whose, name in (("target", "logsumexp"), ("drafter", "draft_logsumexp")):
+        if not np.isfinite(found[name]).all():
+            raise BadInput(
+                f"The {whose}'s logits hold NaN or infinity. Decode in float32 (--dtype float32); if that does not "
+                "help, its weights are damaged: take a fresh copy."
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +125,9 @@ def _drawn_from(blocks: Blocks, laws: Tensor) -> Tensor:
     return torch.cat([laws[:, :rows], one_hot], 1)
 
 
-def _candidates(blocks: Blocks, ids: Tensor, logits: Tensor, lse: Tensor) -> dict[str, Tensor]:
+def _candidates(blocks: Blocks, best: Largest, lse: Tensor) -> dict[str, Tensor]:
     """The best tokens of every law, and where the drafted ones stand."""
-    n = blocks.tokens.shape[1]
+    n, ids, logits = blocks.tokens.shape[1], best.ids, best.values
     z = blocks.target[:, :n].gather(-1, blocks.tokens.unsqueeze(-1))  # [B, N, 1]
     return {
         "tokens": blocks.tokens,
@@ -105,7 +138,7 @@ def _candidates(blocks: Blocks, ids: Tensor, logits: Tensor, lse: Tensor) -> dic
         "logsumexp": lse[:, : n + 1],
         "draft_logsumexp": lse[:, n + 1 :],
         "z": z.squeeze(-1),
-        "ranks": (blocks.target[:, :n] > z).sum(-1) + 1,
+        "ranks": count_above(blocks.target[:, :n], z) + 1,
     }
 
 
@@ -129,8 +162,7 @@ def _draws(blocks: Blocks, settings: Settings, laws: Tensor) -> dict[str, Tensor
         "emissions": emissions,
         "emission_z": emission_z,
         "emission_p": ps.gather(-1, emissions),
-        "emission_ranks": torch.stack([(blocks.target > z.unsqueeze(-1)).sum(-1) for z in emission_z.unbind(-1)], -1)
-        + 1,
+        "emission_ranks": torch.stack([count_above(blocks.target, z) for z in emission_z.split(1, -1)], -1) + 1,
     }
 
 
@@ -157,8 +189,8 @@ def _divergences(laws: Tensor, logs: Logs, tokens: Tensor) -> dict[str, Tensor]:
     hp, hq = entropy[:, :n], entropy[:, n + 1 :]
     kl_pq = totals[:, n + 1 :] - torch.linalg.vecdot(ps, logs.values[:, n + 1 :]) - hp
     kl_qp = totals[:, :n] - torch.linalg.vecdot(qs, logs.values[:, :n]) - hq
-    middle = (ps + qs).mul_(0.5)
-    h_middle = -torch.linalg.vecdot(middle, middle.clamp(min=SMALLEST).log_())
+    middle = ps + qs  # twice the law in the middle
+    h_middle = math.log(2) - torch.linalg.vecdot(middle, middle.clamp(min=SMALLEST).log_()).mul_(0.5)
     return {
         "p": px,
         "q": qx,
