@@ -50,6 +50,9 @@ class Blocks:
         """The same chains, on a processor a few at a time, so that what is computed of them stays in its cache."""
         rows, vocabulary = self.target.shape[1] + self.drafter.shape[1], self.target.shape[-1]
         step = max(1, CACHED // (rows * vocabulary)) if self.target.device.type == "cpu" else len(self.starts)
+        if step >= len(self.starts):
+            yield self
+            return
         for at in range(0, len(self.starts), step):
             some = slice(at, at + step)
             yield Blocks(
@@ -149,10 +152,10 @@ def _draws(blocks: Blocks, settings: Settings, laws: Tensor) -> dict[str, Tensor
     px, qx = ps[:, :n].gather(-1, x), qs.gather(-1, x)
     residual = _or_law((ps[:, :n] - qs).clamp_(min=0), ps)
     lowered = _or_law(ps[:, :n].scatter(-1, x, (px - qx).clamp_(min=0)), ps)
-    weights = torch.nn.functional.pad(_block_weights(px / qx), (0, 0, 1, -1), value=1.0)  # [B, N, 1], w of the parent
+    weights = _parent_weights(px.squeeze(-1) / qx.squeeze(-1)).unsqueeze(-1)  # [B, N, 1]
     weighted = _or_law((weights * ps[:, :n] - qs).clamp_(min=0), ps)
     drawn = draw(torch.stack([ps, residual, lowered, weighted], 2), _uniforms(blocks, settings))  # [B, N + 1, 4]
-    emissions = torch.cat([blocks.target.argmax(-1, keepdim=True), drawn], -1)  # [B, N + 1, 5]
+    emissions = torch.cat([blocks.target.max(-1, keepdim=True).indices, drawn], -1)  # [B, N + 1, 5]
     emission_z = blocks.target.gather(-1, emissions)
     return {
         "p": px.squeeze(-1),
@@ -208,15 +211,15 @@ def _divergences(laws: Tensor, logs: Logs, tokens: Tensor) -> dict[str, Tensor]:
 def _block_mass(laws: Tensor, ratios: Tensor) -> Tensor:
     """float64 [B, N]; block verification's mass after each node; see `Speculation.block_mass`."""
     n = ratios.shape[1]
-    weights = _block_weights(ratios)[:, : n - 1].unsqueeze(-1)
+    weights = _parent_weights(ratios)[:, 1:].unsqueeze(-1)  # [B, N - 1, 1], of what is drafted below each node
     mass = (weights * laws[:, 1:n]).sub_(laws[:, n + 2 :]).clamp_(min=0).sum(-1)
     return torch.nn.functional.pad(mass, (0, 1)).to(wide(laws.device))
 
 
-def _block_weights(ratios: Tensor) -> Tensor:
-    """w = min(1, w_parent p/q) after each node of the chains [B, N]."""
-    carried = [ratios[:, 0].clamp(max=1.0)]
-    for ratio in ratios[:, 1:].unbind(1):
+def _parent_weights(ratios: Tensor) -> Tensor:
+    """Block verification's weight above each node of the chains [B, N]: 1, then w = min(1, w_parent p/q)."""
+    carried = [torch.ones_like(ratios[:, 0])]
+    for ratio in ratios[:, :-1].unbind(1):
         carried.append((carried[-1] * ratio).clamp_(max=1.0))
     return torch.stack(carried, 1)
 
@@ -238,7 +241,7 @@ def _to_host(found: dict[str, Tensor]) -> dict[str, np.ndarray]:
 def _records(blocks: Blocks, settings: Settings, found: dict[str, np.ndarray]) -> list[Speculation]:
     """The records, with equals in the order of their ids and the fields that follow from others filled in."""
     b, n = found["tokens"].shape
-    found = {name: array.astype(_DTYPES.get(array.dtype, array.dtype), copy=False) for name, array in found.items()}
+    found = {name: array.astype(np.int32) if array.dtype == np.int64 else array for name, array in found.items()}
     found["top_ids"], found["top_logits"] = _by_logit_then_id(found["top_ids"], found["top_logits"])
     found["draft_ids"], found["draft_logits"] = _by_logit_then_id(found["draft_ids"], found["draft_logits"])
     if settings.temperature == 0:
@@ -256,7 +259,8 @@ def _records(blocks: Blocks, settings: Settings, found: dict[str, np.ndarray]) -
         ..., 0
     ]
     for name in _OPTIONAL:
-        found.setdefault(name, np.full((b, n + (name == "entropy")), np.nan, np.float32))
+        if name not in found:
+            found[name] = np.full((b, n + (name == "entropy")), np.nan, np.float32)
     depths = np.arange(1, n + 1, dtype=np.int32)
     return [
         Speculation(
@@ -275,11 +279,10 @@ def _records(blocks: Blocks, settings: Settings, found: dict[str, np.ndarray]) -
 
 _OPTIONAL = ("p", "q", "q_max", "q_entropy", "total_variation", "kl_pq", "kl_qp", "js", "block_mass", "entropy")
 """Fields that decoding without recording leaves unknown."""
-_DTYPES = {np.dtype(np.int64): np.int32}
 
 
 def _by_logit_then_id(ids: np.ndarray, logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    if (np.diff(logits) < 0).all():  # as nearly always: there are no equals
+    if (logits[..., 1:] < logits[..., :-1]).all():  # as nearly always: there are no equals
         return ids, logits
     order = np.lexsort((ids, -logits), axis=-1)
     return np.take_along_axis(ids, order, -1), np.take_along_axis(logits, order, -1)
