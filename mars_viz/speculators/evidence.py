@@ -165,7 +165,8 @@ def _draws(blocks: Blocks, settings: Settings, laws: Tensor) -> dict[str, Tensor
         "emissions": emissions,
         "emission_z": emission_z,
         "emission_p": ps.gather(-1, emissions),
-        "emission_ranks": torch.stack([count_above(blocks.target, z) for z in emission_z.split(1, -1)], -1) + 1,
+        "emission_ranks": torch.stack([count_above(blocks.target, z.unsqueeze(-1)) for z in emission_z.unbind(-1)], -1)
+        + 1,
     }
 
 

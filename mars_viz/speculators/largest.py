@@ -31,7 +31,7 @@ def largest(rows: Tensor, count: int) -> Largest:
     if size % COLUMN or size // COLUMN < count:
         values, ids = rows.topk(min(count, size), -1)
         return Largest(values, ids)
-    columns = rows.unflatten(-1, (COLUMN, -1))  # [..., 16, V / 16]; a column is what is one below the other
+    columns = rows.reshape(*rows.shape[:-1], COLUMN, -1)  # [..., 16, V / 16]; a column is what is one below the other
     places = columns.amax(-2).topk(count, -1, sorted=False).indices  # [..., k]
     picked = columns.gather(-1, places.unsqueeze(-2).expand(*places.shape[:-1], COLUMN, count))
     values, at = picked.flatten(-2).topk(count, -1)
