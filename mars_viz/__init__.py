@@ -11,17 +11,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mars_viz.dialmap import DialMap
     from mars_viz.mapping import dial_map
-    from mars_viz.recording import record
+    from mars_viz.recording import record, record_all
     from mars_viz.run import Run, Settings
     from mars_viz.runfiles import load_run
 
 __version__ = "0.1.0"
-__all__ = ["DialMap", "Run", "Settings", "dial_map", "load_run", "record"]
+__all__ = ["DialMap", "Run", "Settings", "dial_map", "load_run", "record", "record_all"]
 
 _HOMES = {
     "DialMap": "mars_viz.dialmap",
     "dial_map": "mars_viz.mapping",
     "record": "mars_viz.recording",
+    "record_all": "mars_viz.recording",
     "load_run": "mars_viz.runfiles",
     "Run": "mars_viz.run",
     "Settings": "mars_viz.run",

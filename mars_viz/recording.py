@@ -4,10 +4,10 @@ asked to decode."""
 from __future__ import annotations
 
 import importlib.metadata
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import islice
 from os import PathLike
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from mars_viz.errors import BadInput
 from mars_viz.records import Round, Speculation, emitted
 from mars_viz.rules import rule_named
 from mars_viz.run import Provenance, Run, Settings
-from mars_viz.walk import Ending, walk
+from mars_viz.walk import Ending, Step, walk_all
 
 if TYPE_CHECKING:
     from mars_viz.speculators.loading import Pair
@@ -61,6 +61,23 @@ def record(
     return Recording(pair, prompt, settings, chat=chat).finish()
 
 
+def record_all(
+    pair: Pair, prompts: Iterable[str], settings: Settings, *, chat: bool = False, batch: int = 8
+) -> Iterator[Run]:
+    """Decode all of the prompts, `batch` of them at a time together, and return their runs, in order.
+
+    Each is the run that `Recording` makes of the prompt alone; the seconds of a batch are shared out among its runs.
+    Raises BadInput as it does, once it is that prompt's turn.
+    """
+    if batch < 1:
+        raise BadInput(f"A batch of {batch} prompts is none; take at least 1.")
+    waiting = iter(prompts)
+    while together := [Recording(pair, prompt, settings, chat=chat) for prompt in islice(waiting, batch)]:
+        for _ in _decoded(together):
+            pass
+        yield from (recording.run() for recording in together)
+
+
 class Recording:
     """A decode in progress: iterate it for rounds as they are made, stop whenever, and take the run so far."""
 
@@ -84,17 +101,7 @@ class Recording:
 
     def __iter__(self) -> Iterator[Round]:
         """Decode to the end, a round at a time. Raises BadInput when the device runs out of memory."""
-        from mars_viz.speculators.local import LocalSpeculator
-
-        speculator = LocalSpeculator(self._pair, self._settings)
-        self._prefill_seconds = speculator.prefill(self.prompt_ids)
-        ending = Ending(self._pair.eos_ids, self._settings.max_new_tokens)
-        began = time.perf_counter()
-        for round_ in walk(speculator, self._rule, self._settings.dial, self.prompt_ids, ending):
-            self._rounds.append(round_)
-            self._seconds += time.perf_counter() - began
-            yield round_
-            began = time.perf_counter()  # what the caller does with a round is not decoding
+        return (step.round for step in _decoded([self]))
 
     def finish(self) -> Run:
         """Decode to the end and return the run."""
@@ -142,6 +149,26 @@ class Recording:
         )
 
 
+def _decoded(recordings: Sequence[Recording]) -> Iterator[Step]:
+    """Decode recordings of one pair with the same settings to their ends, all together.
+
+    A caller's time between two rounds is not counted.
+    """
+    from mars_viz.speculators.local import LocalSpeculator
+
+    first = recordings[0]
+    speculator = LocalSpeculator(first._pair, first._settings)
+    prompts = [recording.prompt_ids for recording in recordings]
+    seconds = speculator.prefill(*prompts)
+    for recording in recordings:
+        recording._prefill_seconds = seconds / len(recordings)
+    ending = Ending(first._pair.eos_ids, first._settings.max_new_tokens)
+    for step in walk_all(speculator, first._rule, first._settings.dial, prompts, ending):
+        recordings[step.index]._rounds.append(step.round)
+        recordings[step.index]._seconds += step.round.timing.total
+        yield step
+
+
 def _tokenised(pair: Pair, prompt: str, chat: bool) -> tuple[int, ...]:
     tokenizer = pair.tokenizer
     if not prompt.strip():
@@ -153,6 +180,8 @@ def _tokenised(pair: Pair, prompt: str, chat: bool) -> tuple[int, ...]:
         ids = tokenizer.apply_chat_template(message, add_generation_prompt=True, return_dict=False)
     else:
         ids = tokenizer(prompt)["input_ids"]
+    if not ids:
+        raise BadInput("The prompt comes to no token at all; write at least one word.")
     return tuple(int(token) for token in ids)
 
 

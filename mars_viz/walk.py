@@ -1,4 +1,5 @@
-"""The decoding loop. There is one: live decoding, replay and comparison are this walk over different speculators.
+"""The decoding loop. There is one: live decoding, replay and comparison are this walk over different speculators, and
+one text is the batch of one.
 
 Knows speculations, rules and when a text ends; knows no models and no views. `dialmap` takes the same steps for every
 dial value at once.
@@ -57,17 +58,38 @@ def walk(
     speculator: Speculator, rule: Rule, dial: float | None, prompt: tuple[int, ...], ending: Ending
 ) -> Iterator[Round]:
     """Decode after `prompt`: speculate, judge, commit the kept tokens and one more, and go on to the end."""
-    prefix = prompt
-    finished = False
-    while not finished:
+    return (step.round for step in walk_all(speculator, rule, dial, [prompt], ending))
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A round of one of several texts."""
+
+    index: int
+    """Which prompt's."""
+    round: Round
+    """The round."""
+
+
+def walk_all(
+    speculator: Speculator, rule: Rule, dial: float | None, prompts: Sequence[tuple[int, ...]], ending: Ending
+) -> Iterator[Step]:
+    """Decode after each of the prompts; all that go on ask for their next speculations as one batch."""
+    prefixes = dict(enumerate(prompts))
+    while prefixes:
         began = time.perf_counter()
-        (answer,) = speculator.speculate([prefix])
-        verdicts = rule.judge(answer.speculation)
-        decision = settle(answer.speculation, verdicts, dial)
-        round_ = commit(answer, verdicts, decision, ending, written=len(prefix) - len(prompt))
-        prefix += round_.token_ids
-        finished = ending.reached(round_.token_ids, written=len(prefix) - len(prompt))
-        yield replace(round_, timing=replace(round_.timing, total=time.perf_counter() - began))
+        answers = speculator.speculate(list(prefixes.values()))
+        share = (time.perf_counter() - began) / len(answers)
+        for (index, prefix), answer in zip(list(prefixes.items()), answers, strict=True):
+            began = time.perf_counter() - share
+            verdicts = rule.judge(answer.speculation)
+            decision = settle(answer.speculation, verdicts, dial)
+            round_ = commit(answer, verdicts, decision, ending, written=len(prefix) - len(prompts[index]))
+            prefixes[index] = prefix + round_.token_ids
+            if ending.reached(round_.token_ids, written=len(prefixes[index]) - len(prompts[index])):
+                del prefixes[index]
+            timing = replace(round_.timing, total=time.perf_counter() - began)
+            yield Step(index, replace(round_, timing=timing))
 
 
 def commit(answer: Answer, verdicts: Verdicts, decision: Decision, ending: Ending, written: int) -> Round:

@@ -51,7 +51,7 @@ def toy_source(settings: Settings = SETTINGS, context: int = 10_000) -> Source:
             created="2026-01-01T00:00:00+00:00",
         ),
         tokenise=tokenise,
-        speculator=lambda prompt: ToySpeculator(settings),
+        speculator=lambda: ToySpeculator(settings),
         text=lambda tokens: "".join(f" w{token}" for token in tokens if token),
     )
 

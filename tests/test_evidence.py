@@ -9,10 +9,13 @@ import pytest
 import torch
 from factories import draw, make_speculation, processed
 
+from mars_viz.errors import BadInput
 from mars_viz.randomness import Purpose, round_uniforms
 from mars_viz.records import Speculation
 from mars_viz.run import Settings
+from mars_viz.speculators import evidence
 from mars_viz.speculators.evidence import Blocks, gather_evidence
+from mars_viz.speculators.largest import count_above, largest
 
 N, V = 5, 60
 
@@ -129,3 +132,45 @@ def test_a_draft_that_was_not_drawn_has_a_one_hot_law_everywhere() -> None:
     oracle = make_speculation(target, drafter, tokens.tolist(), temperature=0.9, sampled=False)
     for name in ("q", "q_max", "q_entropy", "total_variation", "js", "block_mass", "emissions"):
         np.testing.assert_allclose(getattr(made, name), getattr(oracle, name), atol=2e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("size", [16, 256, 255, 4096])
+def test_the_largest_entries_are_those_of_a_whole_sort(size: int) -> None:
+    rows = torch.from_numpy(np.random.default_rng(size).normal(0, 3, (3, 7, size)).astype(np.float32))
+    for count in (1, 5, 16):
+        found, (values, ids) = largest(rows, count), rows.sort(-1, descending=True)
+        assert torch.equal(found.values, values[..., :count])
+        assert torch.equal(found.ids, ids[..., :count])
+    bounds = rows[..., 3:4]
+    assert torch.equal(count_above(rows, bounds), (rows > bounds).sum(-1))
+
+
+def test_chains_that_do_not_fit_in_the_cache_together_give_the_same_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = Settings(temperature=0.8)
+    together, _ = batch(settings, range(7), coarse=False)
+    monkeypatch.setattr(evidence, "CACHED", 2 * (2 * N + 1) * V)  # two chains at a time, and one is left over
+    for one, other in zip(together, batch(settings, range(7), coarse=False)[0], strict=True):
+        for field in fields(Speculation):
+            np.testing.assert_array_equal(getattr(one, field.name), getattr(other, field.name), err_msg=field.name)
+
+
+@pytest.mark.parametrize("whose", ["target", "drafter"])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_logits_that_are_no_numbers_are_an_error_with_the_remedy(whose: str, value: float) -> None:
+    logits = {"target": torch.zeros(N + 1, V), "drafter": torch.zeros(N, V)}
+    logits[whose][2, 31] = value
+    block = one(4, torch.zeros(N, dtype=torch.int64), logits["drafter"], logits["target"], sampled=False)
+    for temperature in (0.0, 0.9):
+        with pytest.raises(BadInput, match=f"The {whose}'s logits hold NaN.*--dtype float32"):
+            gather_evidence(block, Settings(temperature=temperature))
+
+
+def test_tokens_that_a_model_rules_out_are_no_error() -> None:
+    """Some models score what may not be said with minus infinity."""
+    target, drafter = torch.zeros(N + 1, V), torch.zeros(N, V)
+    target[:, 40:] = drafter[:, 50:] = -torch.inf
+    block = one(4, torch.zeros(N, dtype=torch.int64), drafter, target, sampled=False)
+    (made,) = gather_evidence(block, Settings())
+    np.testing.assert_allclose(made.entropy, np.log(40), rtol=1e-5)
+    assert np.isinf(made.kl_qp).all()
+    assert np.isfinite(made.kl_pq).all()

@@ -68,7 +68,7 @@ def test_rows_of_unequal_length_score_as_transformers_scores_each(shape: str) ->
         for network in networks(model):
             starts = [5, 60, 131]
             for row, start in enumerate(starts):
-                network.score(texts[row : row + 1, :start], [0], 1, slot=row)
+                network.score(texts[row : row + 1, :start], [0], 1, [row])
             for n in (1, 2, 7, 1, 1):
                 ids = torch.stack([texts[row, start : start + n] for row, start in enumerate(starts)])
                 found = network.score(ids, starts, n)

@@ -60,6 +60,9 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     decoding.model_arguments(parser)
     parser.add_argument("--out", metavar="DIR", required=True, help="the folder of the results")
     parser.add_argument("--resume", action="store_true", help="go on with the sweep in that folder, if there is one")
+    parser.add_argument(
+        "--batch", type=int, metavar="N", help="prompts to map at once (8 where that is faster, else 1)"
+    )
     parser.add_argument("--evidence", metavar="DIR", help="write the evidence pack to this new folder")
     parser.add_argument("--loss", type=float, default=1.0, help="accuracy loss to allow, points (%(default)s)")
     parser.add_argument("--confidence", type=float, default=0.95, help="of the recommendation (%(default)s)")
@@ -81,7 +84,8 @@ def run(options: argparse.Namespace) -> None:
     for line in prompts.skipped:
         _note(f"Line {line.line} is left out: {line.reason}.")
     pair = decoding.opened_pair(options)
-    sweep = sweep_prompts(pair, prompts, settings, span, options.out, chat=options.chat, resume=options.resume)
+    how = {"chat": options.chat, "resume": options.resume, "batch": options.batch}
+    sweep = sweep_prompts(pair, prompts, settings, span, options.out, **how)
     for each in sweep.too_long:
         _note(f"{each.id} will have no results: {each.reason}")
     _swept(sweep)
@@ -106,6 +110,8 @@ def _check(options: argparse.Namespace, span: Span) -> None:
         raise BadInput(f"--dial {options.dial:g} is outside what is swept, {span.low:g} to {span.high:g}.")
     if not span.low <= dial.strict <= span.high:
         raise BadInput(f"The range must reach the strict end, {dial.symbol} = {dial.strict:g}, to compare with it.")
+    if options.batch is not None and options.batch < 1:
+        raise BadInput(f"--batch {options.batch} is no number of prompts; take at least 1.")
     if min(options.timed, options.repetitions) < 1:
         raise BadInput("The wall-clock check takes at least one prompt and one repetition.")
     if not options.resume:

@@ -4,7 +4,7 @@ Knows walks, rules and intervals; knows no models.
 """
 
 from mars_viz.dialmap.branches import Branch, Prefix, stretches
-from mars_viz.dialmap.exploration import Budget, Progress, explore
+from mars_viz.dialmap.exploration import Budget, Exploration, Progress, explore, step
 from mars_viz.dialmap.record import DialMap, Segment
 from mars_viz.dialmap.spans import Span, span_of, useful_span
 
@@ -12,12 +12,14 @@ __all__ = [
     "Branch",
     "Budget",
     "DialMap",
+    "Exploration",
     "Prefix",
     "Progress",
     "Segment",
     "Span",
     "explore",
     "span_of",
+    "step",
     "stretches",
     "useful_span",
 ]

@@ -102,8 +102,9 @@ def stretches(
     """
     while low < high:
         decision = settle(speculation, verdicts, low)
-        visited = np.array([0, *(node + 1 for node in decision.kept)])
-        judged = verdicts.breakpoints[np.isin(speculation.judging_rows, visited)]
+        reached = np.zeros(len(speculation) + 1, bool)
+        reached[[0, *(node + 1 for node in decision.kept)]] = True
+        judged = verdicts.breakpoints[reached[speculation.judging_rows]]
         flips = np.append(judged, verdicts.row_breakpoints[decision.row])
         end = float(min(flips[flips > low], default=high))
         yield low, min(end, high), decision

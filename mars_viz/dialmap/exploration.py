@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from mars_viz.dialmap.branches import Judged, Prefix
+from mars_viz.dialmap.branches import Branch, Judged, Prefix
 from mars_viz.dialmap.spans import Span
 from mars_viz.errors import BadInput
 from mars_viz.rules import Rule
@@ -48,6 +48,56 @@ class Progress:
     """Share of the span, all block lengths together, whose text is complete."""
 
 
+class Exploration:
+    """The walk of one prompt for every dial value of a span: what it asks next, and how far the answers have led."""
+
+    def __init__(
+        self,
+        rule: Rule,
+        span: Span,
+        prompt: Prefix,
+        ending: Ending,
+        answers: dict[Prefix, Answer],
+        budget: Budget | None = None,
+    ):
+        """Begin at the prompt; `answers` holds what is known already, and gets what is found out."""
+        self._rule, self._span, self._budget = rule, span, budget or Budget()
+        self.answers = answers
+        """By prefix, all that is known."""
+        self._known = Judged(rule, answers, prompt, ending)
+        self._began = time.perf_counter()
+        self.passes = 0
+        """Batched target passes that it took part in."""
+        self._advance(self._known.roots(span))
+
+    @property
+    def missing(self) -> tuple[Prefix, ...]:
+        """The prefixes to be answered before it goes on; none where all that it looks at next is known."""
+        return self._missing
+
+    @property
+    def going(self) -> bool:
+        """True unless every text is complete, or the budget is spent."""
+        within = self.passes < self._budget.passes and time.perf_counter() - self._began < self._budget.seconds
+        return bool(self._open) and (within or not self._missing)
+
+    def grow(self, found: Mapping[Prefix, Answer]) -> Progress:
+        """One round further for every branch, by the answers to what is missing."""
+        self.answers.update((prefix, found[prefix]) for prefix in self._missing)
+        self.passes += bool(self._missing)
+        self._advance(self._known.advanced(self._branches))
+        exact = sum(branch.high - branch.low for branch in self._branches if branch.finished)
+        share = exact / (len(self._span.gammas) * (self._span.top - self._span.low))
+        return Progress(self.passes, len(self.answers), self._open, share)
+
+    def _advance(self, branches: list[Branch]) -> None:
+        going = [branch for branch in branches if not branch.finished]
+        going.sort(key=lambda branch: -branch.high if self._rule.strict_is_high else branch.low)
+        wanted = dict.fromkeys(branch.prefix for branch in going[: self._budget.branches])
+        self._branches, self._open = branches, len(going)
+        self._missing = tuple(prefix for prefix in wanted if prefix not in self.answers)
+
+
 def explore(
     speculator: Speculator,
     rule: Rule,
@@ -58,19 +108,14 @@ def explore(
     budget: Budget | None = None,
 ) -> Iterator[Progress]:
     """Ask about every prefix that a dial value of the span leads to, a batch of them at a time, into `answers`."""
-    budget = budget or Budget()
-    began, passes = time.perf_counter(), 0
-    known = Judged(rule, answers, prompt, ending)
-    branches = known.roots(span)
-    while going := [branch for branch in branches if not branch.finished]:
-        going.sort(key=lambda branch: -branch.high if rule.strict_is_high else branch.low)
-        wanted = list(dict.fromkeys(branch.prefix for branch in going[: budget.branches]))
-        if missing := [prefix for prefix in wanted if prefix not in answers]:
-            if passes >= budget.passes or time.perf_counter() - began >= budget.seconds:
-                return
-            answers.update(zip(missing, speculator.speculate(missing), strict=True))
-            passes += 1
-        branches = known.advanced(branches)
-        exact = sum(branch.high - branch.low for branch in branches if branch.finished)
-        share = exact / (len(span.gammas) * (span.top - span.low))
-        yield Progress(passes, len(answers), sum(not branch.finished for branch in branches), share)
+    one = Exploration(rule, span, prompt, ending, answers, budget)
+    while one.going:
+        (progress,) = step(speculator, [one])
+        yield progress
+
+
+def step(speculator: Speculator, explorations: Sequence[Exploration]) -> list[Progress]:
+    """One round further for each of them: what they miss is asked as one batch, and no prefix twice."""
+    missing = list(dict.fromkeys(prefix for one in explorations for prefix in one.missing))
+    found = dict(zip(missing, speculator.speculate(missing), strict=True)) if missing else {}
+    return [one.grow(found) for one in explorations]

@@ -34,6 +34,11 @@ class CachedModel:
         self.device: torch.device = network.device
         """Where its input and output lie."""
 
+    def read(self, prefixes: Sequence[Prefix]) -> None:
+        """Read each prefix by itself, in one go."""
+        for prefix, known, slot in zip(prefixes, self._settle(prefixes), self._slots, strict=True):
+            self._network.score(torch.tensor([prefix[known:]], device=self.device), [known], 1, [slot])
+
     def rewind(self, prefixes: Sequence[Prefix]) -> Tensor:
         """Give each prefix a row that holds what of it was read, and return the rest, int64 [B, n], n at least 1.
 
@@ -44,7 +49,7 @@ class CachedModel:
         for i, prefix in enumerate(prefixes):
             if len(prefix) - shared[i] > together:  # new to the cache: read alone
                 ids = torch.tensor([prefix[shared[i] : -1]], device=self.device)
-                self._network.score(ids, [shared[i]], 1, slot=self._slots[i])
+                self._network.score(ids, [shared[i]], 1, [self._slots[i]])
                 shared[i] = len(prefix) - 1
         n = max(len(prefix) - known for prefix, known in zip(prefixes, shared, strict=True))
         self._ends = [len(prefix) - n for prefix in prefixes]
@@ -52,12 +57,7 @@ class CachedModel:
 
     def logits(self, input_ids: Tensor, rows: int) -> Tensor:
         """Raw float32 logits [B, rows, V] after the last `rows` of the ids [B, n], which follow what was read."""
-        if self._slots == list(range(len(self._slots))):
-            found = self._network.score(input_ids, self._ends, rows)
-        else:
-            order = sorted(range(len(self._slots)), key=self._slots.__getitem__)
-            scored = self._network.score(input_ids[order], [self._ends[i] for i in order], rows)
-            found = scored[self._slots]
+        found = self._network.score(input_ids, self._ends, rows, self._slots)
         self._ends = [end + input_ids.shape[1] for end in self._ends]
         return found
 

@@ -5,17 +5,23 @@ Knows logits and the fields of a Speculation; knows no models, no caches and no 
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from mars_viz.errors import BadInput
 from mars_viz.randomness import Purpose, position_uniforms, round_uniforms
 from mars_viz.records import Emission, Speculation
 from mars_viz.run import Settings
+from mars_viz.speculators.largest import Largest, count_above, largest
 from mars_viz.speculators.laws import draw, law, on_device, wide
 
+CACHED = 1 << 18
+"""Logits that are worked on at once on a processor."""
 CANDIDATES = 16
 """K, the target's and the drafter's best tokens kept per row."""
 
@@ -40,28 +46,58 @@ class Blocks:
     sampled: bool
     """True if the tokens were drawn from the drafter's law."""
 
+    def parts(self) -> Iterator[Blocks]:
+        """The same chains, on a processor a few at a time, so that what is computed of them stays in its cache."""
+        rows, vocabulary = self.target.shape[1] + self.drafter.shape[1], self.target.shape[-1]
+        step = max(1, CACHED // (rows * vocabulary)) if self.target.device.type == "cpu" else len(self.starts)
+        if step >= len(self.starts):
+            yield self
+            return
+        for at in range(0, len(self.starts), step):
+            some = slice(at, at + step)
+            yield Blocks(
+                self.starts[some], self.tokens[some], self.drafter[some], self.target[some], sampled=self.sampled
+            )
+
 
 def gather_evidence(blocks: Blocks, settings: Settings, *, full: bool = True) -> list[Speculation]:
     """Compute the record of every block and bring them to the host in one transfer.
 
-    `full=False` computes only what deciding needs (NaN elsewhere), for decoding without recording.
+    `full=False` computes only what deciding needs (NaN elsewhere), for decoding without recording. Raises
+    BadInput where a model's logits are no numbers.
     """
+    return [record for part in blocks.parts() for record in _gathered(part, settings, full)]
+
+
+def _gathered(blocks: Blocks, settings: Settings, full: bool) -> list[Speculation]:
     both = torch.cat([blocks.target, blocks.drafter], 1)  # [B, 2N + 1, V]
-    best = both.topk(min(CANDIDATES, both.shape[-1]), -1)
-    below = (both - best.values[..., :1]).clamp_(min=LOWEST)  # log p, but for the sum
+    best = largest(both, CANDIDATES)
+    below = both.sub_(best.values[..., :1]).clamp_(min=LOWEST)  # log p, but for the sum
     shares = below.exp()
     total = shares.sum(-1, keepdim=True)
     logs = Logs(below, total.log())
-    found = _candidates(blocks, best.indices, best.values, (best.values[..., :1] + logs.total).squeeze(-1))
+    found = _candidates(blocks, best, (best.values[..., :1] + logs.total).squeeze(-1))
     if settings.temperature > 0:
-        laws = _drawn_from(blocks, law(both, settings))
+        laws = _drawn_from(blocks, law(torch.cat([blocks.target, blocks.drafter], 1), settings))
         found |= _draws(blocks, settings, laws)
         if full:
             found |= _divergences(laws, Logs.of(laws), blocks.tokens)
             found["entropy"] = logs.entropy(shares.div_(total))[:, : blocks.target.shape[1]]
     elif full:
         found |= _divergences(shares.div_(total), logs, blocks.tokens)
-    return _records(blocks, settings, _to_host(found))
+    fetched = _to_host(found)
+    _check(fetched)
+    return _records(blocks, settings, fetched)
+
+
+def _check(found: dict[str, np.ndarray]) -> None:
+    """A NaN is the largest entry of its row, and an infinity makes the row's sum one."""
+    for whose, name in (("target", "logsumexp"), ("drafter", "draft_logsumexp")):
+        if not np.isfinite(found[name]).all():
+            raise BadInput(
+                f"The {whose}'s logits hold NaN or infinity. Decode in float32 (--dtype float32); if that does not "
+                "help, its weights are damaged: take a fresh copy."
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +128,9 @@ def _drawn_from(blocks: Blocks, laws: Tensor) -> Tensor:
     return torch.cat([laws[:, :rows], one_hot], 1)
 
 
-def _candidates(blocks: Blocks, ids: Tensor, logits: Tensor, lse: Tensor) -> dict[str, Tensor]:
+def _candidates(blocks: Blocks, best: Largest, lse: Tensor) -> dict[str, Tensor]:
     """The best tokens of every law, and where the drafted ones stand."""
-    n = blocks.tokens.shape[1]
+    n, ids, logits = blocks.tokens.shape[1], best.ids, best.values
     z = blocks.target[:, :n].gather(-1, blocks.tokens.unsqueeze(-1))  # [B, N, 1]
     return {
         "tokens": blocks.tokens,
@@ -105,7 +141,7 @@ def _candidates(blocks: Blocks, ids: Tensor, logits: Tensor, lse: Tensor) -> dic
         "logsumexp": lse[:, : n + 1],
         "draft_logsumexp": lse[:, n + 1 :],
         "z": z.squeeze(-1),
-        "ranks": (blocks.target[:, :n] > z).sum(-1) + 1,
+        "ranks": count_above(blocks.target[:, :n], z) + 1,
     }
 
 
@@ -116,10 +152,10 @@ def _draws(blocks: Blocks, settings: Settings, laws: Tensor) -> dict[str, Tensor
     px, qx = ps[:, :n].gather(-1, x), qs.gather(-1, x)
     residual = _or_law((ps[:, :n] - qs).clamp_(min=0), ps)
     lowered = _or_law(ps[:, :n].scatter(-1, x, (px - qx).clamp_(min=0)), ps)
-    weights = torch.nn.functional.pad(_block_weights(px / qx), (0, 0, 1, -1), value=1.0)  # [B, N, 1], w of the parent
+    weights = _parent_weights(px.squeeze(-1) / qx.squeeze(-1)).unsqueeze(-1)  # [B, N, 1]
     weighted = _or_law((weights * ps[:, :n] - qs).clamp_(min=0), ps)
     drawn = draw(torch.stack([ps, residual, lowered, weighted], 2), _uniforms(blocks, settings))  # [B, N + 1, 4]
-    emissions = torch.cat([blocks.target.argmax(-1, keepdim=True), drawn], -1)  # [B, N + 1, 5]
+    emissions = torch.cat([blocks.target.max(-1, keepdim=True).indices, drawn], -1)  # [B, N + 1, 5]
     emission_z = blocks.target.gather(-1, emissions)
     return {
         "p": px.squeeze(-1),
@@ -129,7 +165,7 @@ def _draws(blocks: Blocks, settings: Settings, laws: Tensor) -> dict[str, Tensor
         "emissions": emissions,
         "emission_z": emission_z,
         "emission_p": ps.gather(-1, emissions),
-        "emission_ranks": torch.stack([(blocks.target > z.unsqueeze(-1)).sum(-1) for z in emission_z.unbind(-1)], -1)
+        "emission_ranks": torch.stack([count_above(blocks.target, z.unsqueeze(-1)) for z in emission_z.unbind(-1)], -1)
         + 1,
     }
 
@@ -157,8 +193,8 @@ def _divergences(laws: Tensor, logs: Logs, tokens: Tensor) -> dict[str, Tensor]:
     hp, hq = entropy[:, :n], entropy[:, n + 1 :]
     kl_pq = totals[:, n + 1 :] - torch.linalg.vecdot(ps, logs.values[:, n + 1 :]) - hp
     kl_qp = totals[:, :n] - torch.linalg.vecdot(qs, logs.values[:, :n]) - hq
-    middle = (ps + qs).mul_(0.5)
-    h_middle = -torch.linalg.vecdot(middle, middle.clamp(min=SMALLEST).log_())
+    middle = ps + qs  # twice the law in the middle
+    h_middle = math.log(2) - torch.linalg.vecdot(middle, middle.clamp(min=SMALLEST).log_()).mul_(0.5)
     return {
         "p": px,
         "q": qx,
@@ -176,15 +212,15 @@ def _divergences(laws: Tensor, logs: Logs, tokens: Tensor) -> dict[str, Tensor]:
 def _block_mass(laws: Tensor, ratios: Tensor) -> Tensor:
     """float64 [B, N]; block verification's mass after each node; see `Speculation.block_mass`."""
     n = ratios.shape[1]
-    weights = _block_weights(ratios)[:, : n - 1].unsqueeze(-1)
+    weights = _parent_weights(ratios)[:, 1:].unsqueeze(-1)  # [B, N - 1, 1], of what is drafted below each node
     mass = (weights * laws[:, 1:n]).sub_(laws[:, n + 2 :]).clamp_(min=0).sum(-1)
     return torch.nn.functional.pad(mass, (0, 1)).to(wide(laws.device))
 
 
-def _block_weights(ratios: Tensor) -> Tensor:
-    """w = min(1, w_parent p/q) after each node of the chains [B, N]."""
-    carried = [ratios[:, 0].clamp(max=1.0)]
-    for ratio in ratios[:, 1:].unbind(1):
+def _parent_weights(ratios: Tensor) -> Tensor:
+    """Block verification's weight above each node of the chains [B, N]: 1, then w = min(1, w_parent p/q)."""
+    carried = [torch.ones_like(ratios[:, 0])]
+    for ratio in ratios[:, :-1].unbind(1):
         carried.append((carried[-1] * ratio).clamp_(max=1.0))
     return torch.stack(carried, 1)
 
@@ -206,7 +242,7 @@ def _to_host(found: dict[str, Tensor]) -> dict[str, np.ndarray]:
 def _records(blocks: Blocks, settings: Settings, found: dict[str, np.ndarray]) -> list[Speculation]:
     """The records, with equals in the order of their ids and the fields that follow from others filled in."""
     b, n = found["tokens"].shape
-    found = {name: array.astype(_DTYPES.get(array.dtype, array.dtype), copy=False) for name, array in found.items()}
+    found = {name: array.astype(np.int32) if array.dtype == np.int64 else array for name, array in found.items()}
     found["top_ids"], found["top_logits"] = _by_logit_then_id(found["top_ids"], found["top_logits"])
     found["draft_ids"], found["draft_logits"] = _by_logit_then_id(found["draft_ids"], found["draft_logits"])
     if settings.temperature == 0:
@@ -224,7 +260,8 @@ def _records(blocks: Blocks, settings: Settings, found: dict[str, np.ndarray]) -
         ..., 0
     ]
     for name in _OPTIONAL:
-        found.setdefault(name, np.full((b, n + (name == "entropy")), np.nan, np.float32))
+        if name not in found:
+            found[name] = np.full((b, n + (name == "entropy")), np.nan, np.float32)
     depths = np.arange(1, n + 1, dtype=np.int32)
     return [
         Speculation(
@@ -243,11 +280,10 @@ def _records(blocks: Blocks, settings: Settings, found: dict[str, np.ndarray]) -
 
 _OPTIONAL = ("p", "q", "q_max", "q_entropy", "total_variation", "kl_pq", "kl_qp", "js", "block_mass", "entropy")
 """Fields that decoding without recording leaves unknown."""
-_DTYPES = {np.dtype(np.int64): np.int32}
 
 
 def _by_logit_then_id(ids: np.ndarray, logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    if (np.diff(logits) < 0).all():  # as nearly always: there are no equals
+    if (logits[..., 1:] < logits[..., :-1]).all():  # as nearly always: there are no equals
         return ids, logits
     order = np.lexsort((ids, -logits), axis=-1)
     return np.take_along_axis(ids, order, -1), np.take_along_axis(logits, order, -1)

@@ -26,23 +26,27 @@ class LocalSpeculator:
         self._drafting = CachedModel(pair.open_drafter())
         self._drafter = ModelDrafter(self._drafting, settings)
         self._settings = settings
-        self._context = pair.context
+        self._context, self._vocabulary_size = pair.context, pair.vocabulary_size
         self._full = full_evidence
 
-    def prefill(self, prompt: tuple[int, ...]) -> float:
-        """Read all of the prompt but its last token; returns the seconds it took."""
+    def prefill(self, *prompts: tuple[int, ...]) -> float:
+        """Read all of each prompt but its last token; returns the seconds it took."""
         began = time.perf_counter()
+        unread = [prompt[:-1] for prompt in prompts if len(prompt) > 1]
         with _on_device():
-            for model in (self._target, self._drafting) if len(prompt) > 1 else ():
-                model.logits(model.rewind([prompt[:-1]]), rows=1)
+            for model in (self._target, self._drafting):
+                model.read(unread)
         return time.perf_counter() - began
 
     def speculate(self, prefixes: Sequence[tuple[int, ...]]) -> list[Answer]:
         """Draft after each prefix and score the drafts, all prefixes in one batch.
 
         Only where the context leaves some of them less room to draft are there more batches. The time of a batch is
-        shared out among its answers. Raises BadInput when the device runs out of memory.
+        shared out among its answers. Raises BadInput for a prefix that the models cannot read or that fills their
+        context, for logits that are no numbers, and when the device runs out of memory.
         """
+        for prefix in prefixes:
+            _check(prefix, self._vocabulary_size, self._context)
         rooms = [min(self._settings.gamma, self._context - len(prefix)) for prefix in prefixes]
         answers: dict[int, Answer] = {}
         with _on_device():
@@ -77,13 +81,36 @@ class LocalSpeculator:
         return [Answer(speculation, timing) for speculation in speculations]
 
 
+def _check(prefix: tuple[int, ...], vocabulary_size: int, context: int) -> None:
+    if not prefix:
+        raise BadInput("There is nothing to go on from; write a prompt of at least one token.")
+    if min(prefix) < 0 or max(prefix) >= vocabulary_size:
+        foreign = next(token for token in prefix if not 0 <= token < vocabulary_size)
+        raise BadInput(
+            f"The token {foreign} is outside the models' vocabulary of {vocabulary_size}; "
+            "take the pair that the text was made with."
+        )
+    if len(prefix) >= context:
+        raise BadInput(
+            f"The text has {len(prefix)} tokens, which fills the models' context of {context}; "
+            "ask for fewer new tokens, or shorten the prompt."
+        )
+
+
 @contextmanager
 def _on_device() -> Iterator[None]:
     try:
         with torch.inference_mode():
             yield
-    except torch.OutOfMemoryError as error:
+    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and not _lacks_memory(error):
+            raise
         raise BadInput(
-            "The device ran out of memory while decoding. Shorten the prompt, ask for fewer tokens, take a smaller "
-            "dtype, or decode on the CPU (--device cpu)."
+            "The device ran out of memory while decoding. Shorten the prompt, ask for fewer tokens or fewer prompts at "
+            "once, take a smaller dtype, or decode on the CPU (--device cpu)."
         ) from error
+
+
+def _lacks_memory(error: RuntimeError) -> bool:
+    """True for what PyTorch raises; on the CPU it has no class of its own."""
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from mars_viz.speculators.loading import Pair
 
 Prefix = tuple[int, ...]
+TOGETHER = 8
+"""Prompts that are mapped at once where a batch costs less than its parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,23 +27,21 @@ class Source:
     """Models, revisions, dtype, device, versions."""
     tokenise: Callable[[str], Prefix]
     """A prompt's tokens. Raises BadInput where it does not fit in the context."""
-    speculator: Callable[[Prefix], Speculator]
-    """A new one that has read this prompt."""
+    speculator: Callable[[], Speculator]
+    """A new one."""
     text: Callable[[Prefix], str]
     """What tokens read, control tokens left out."""
+    batch: int = TOGETHER
+    """Prompts to map at once."""
 
 
 def pair_source(pair: Pair, settings: Settings, *, chat: bool = False) -> Source:
     """A source made of local models."""
     from mars_viz.speculators.local import LocalSpeculator
+    from mars_viz.speculators.networks.packed import fits
     from mars_viz.speculators.pieces import pieces_of
 
     pieces: dict[int, Piece] = {}
-
-    def speculator(prompt: Prefix) -> Speculator:
-        made = LocalSpeculator(pair, settings)
-        made.prefill(prompt)
-        return made
 
     def text(token_ids: Prefix) -> str:
         pieces.update(pieces_of(pair.tokenizer, set(token_ids).difference(pieces)))
@@ -51,8 +51,9 @@ def pair_source(pair: Pair, settings: Settings, *, chat: bool = False) -> Source
     return Source(
         provenance=any_prompt.run().provenance,
         tokenise=lambda prompt: Recording(pair, prompt, settings, chat=chat).prompt_ids,
-        speculator=speculator,
+        speculator=lambda: LocalSpeculator(pair, settings),
         text=text,
+        batch=TOGETHER if fits(pair.target) else 1,  # others go row by row
     )
 
 

@@ -1,31 +1,33 @@
-"""A sweep in the making: every prompt's exact dial map, reduced to its lines and written, one prompt after the other.
+"""A sweep in the making: every prompt's exact dial map, reduced to its lines and written.
 
-Knows walks, maps and the sweep's folder; what the models are is its source's business. Nothing of a prompt is kept in
-memory once it is written.
+A few neighbouring prompts are in hand at once, and what their maps ask goes out as one batch; they are written in the
+set's order. Knows walks, maps and the sweep's folder; what the models are is its source's business. Nothing of a
+prompt is kept in memory once it is written.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mars_viz.costs import Costs
-from mars_viz.dialmap import DialMap, Span, explore
+from mars_viz.dialmap import DialMap, Exploration, Span
 from mars_viz.errors import BadInput
 from mars_viz.prompts import PromptItem, PromptSet
 from mars_viz.records import Emission, emitted
 from mars_viz.rules import Rule, rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.sweep import store
+from mars_viz.sweep.in_hand import InHand, advance
 from mars_viz.sweep.plan import plan_of
 from mars_viz.sweep.reduction import Lines, Texts, failed_lines, lines_of
 from mars_viz.sweep.result import SweepResult, load_sweep
 from mars_viz.sweep.source import Remembering, Source, pair_source
-from mars_viz.walk import Answer, Ending, walk
+from mars_viz.walk import Ending, Speculator, walk
 
 if TYPE_CHECKING:
     from mars_viz.speculators.loading import Pair
@@ -42,7 +44,7 @@ class SweepProgress:
     failed: int
     """Prompts of this sitting that have no results."""
     share: float
-    """Of the prompt that is being mapped, the part of the dial whose text is complete; 0 between prompts."""
+    """Of the next prompt to be written, the part of the dial whose text is complete; 0 between prompts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +75,14 @@ class Sweep:
         chat: bool = False,
         resume: bool = False,
         costs: Costs | None = None,
+        batch: int | None = None,
     ):
-        """Begin in a new folder, or with `resume` go on where there is a sweep. Raises BadInput where the folder, the
-        plan or all of the prompts do not allow it."""
+        """Begin in a new folder, or with `resume` go on where there is a sweep. `batch` prompts are mapped at once
+        (None: as many as the source says). Raises BadInput where the folder, the plan or all of the prompts do not
+        allow it."""
+        self._batch = source.batch if batch is None else batch
+        if self._batch < 1:
+            raise BadInput(f"{batch} prompts at once are none; take at least 1.")
         plan = plan_of(settings, span, chat, prompts, source.provenance)
         self._source, self._prompts, self._rule = source, prompts, rule_named(settings.rule)
         self._settings, self._span = plan.settings, span
@@ -101,9 +108,15 @@ class Sweep:
 
     def __iter__(self) -> Iterator[SweepProgress]:
         """Sweep to the end. Raises BadInput when the disk refuses, or the device runs out of memory."""
+        hand: dict[int, InHand] = {}
         while self._finished < len(self._prompts):
-            item = self._prompts.items[self._finished]
-            lines = yield from self._lines(item)
+            hand |= self._joining(hand)
+            first = hand.get(self._finished)
+            if first is not None and first.exploration.going:
+                advance(self._speculator, [one for one in hand.values() if one.exploration.going])
+                yield self._progress(first.share)
+                continue
+            lines = self._lines(hand.pop(self._finished, None))
             self._store.append(self._finished, lines)
             self._failed += bool(lines["error"][0])
             self._finished += 1
@@ -122,27 +135,32 @@ class Sweep:
     def _progress(self, share: float) -> SweepProgress:
         return SweepProgress(self._finished, len(self._prompts), self._failed, share)
 
-    def _lines(self, item: PromptItem) -> Generator[SweepProgress, None, Lines]:
-        too_long = next((each for each in self.too_long if each.id == item.id), None)
-        if too_long is not None:
-            return failed_lines(self._store.plan, self._finished, item, too_long.reason)
-        made = yield from self._mapped(item, self._source.tokenise(item.prompt))
-        return lines_of(made, self._finished, item, self._texts(made))
+    def _joining(self, hand: Mapping[int, InHand]) -> dict[int, InHand]:
+        """The prompts that come next, as many as may be in hand with the first that is not written."""
+        unfit = {each.id for each in self.too_long}
+        last = min(self._finished + self._batch, len(self._prompts))
+        items = {index: self._prompts.items[index] for index in range(self._finished, last) if index not in hand}
+        return {index: self._begun(item) for index, item in items.items() if item.id not in unfit}
 
-    def _mapped(self, item: PromptItem, prompt: tuple[int, ...]) -> Generator[SweepProgress, None, DialMap]:
-        began, passes = time.perf_counter(), 0
-        answers: dict[tuple[int, ...], Answer] = {}
-        speculator = self._source.speculator(prompt)
-        for progress in explore(speculator, self._rule, self._span, prompt, self._ending, answers):
-            passes = progress.passes
-            yield self._progress(progress.exact)
-        frame = Run(self._settings, self._source.provenance, prompt, (), {}, item.id, item.prompt)
-        return DialMap(frame, self._span, answers, passes, time.perf_counter() - began)
+    def _begun(self, item: PromptItem) -> InHand:
+        prompt = self._source.tokenise(item.prompt)
+        return InHand(item, prompt, Exploration(self._rule, self._span, prompt, self._ending, {}))
+
+    def _lines(self, mapped: InHand | None) -> Lines:
+        """Of the next prompt to write; None for one that cannot be decoded."""
+        if mapped is None:
+            item = self._prompts.items[self._finished]
+            reason = next(each.reason for each in self.too_long if each.id == item.id)
+            return failed_lines(self._store.plan, self._finished, item, reason)
+        item, exploration = mapped.item, mapped.exploration
+        frame = Run(self._settings, self._source.provenance, mapped.prompt, (), {}, item.id, item.prompt)
+        made = DialMap(frame, self._span, exploration.answers, exploration.passes, mapped.seconds)
+        return lines_of(made, self._finished, item, self._texts(made))
 
     def _texts(self, made: DialMap) -> Texts:
         """The lossless texts, walked over the map's own answers; models are asked only where they leave the map."""
         prompt = made.frame.prompt_ids
-        known = Remembering(made.answers, lambda: self._source.speculator(prompt))
+        known = Remembering(made.answers, lambda: self._beside)
 
         def walked(rule: Rule) -> tuple[int, ...]:
             dial = None if rule.dial is None else rule.dial.strict
@@ -151,6 +169,15 @@ class Sweep:
         strict, target = strict_reference(self._rule, self._settings.temperature), rule_named("strict")
         text = walked(strict)
         return Texts(text, text if strict is target else walked(target), self._source.text)
+
+    @cached_property
+    def _speculator(self) -> Speculator:
+        return self._source.speculator()
+
+    @cached_property
+    def _beside(self) -> Speculator:
+        """Another one, so that the batch's caches stay as they are."""
+        return self._source.speculator()
 
     @property
     def _ending(self) -> Ending:
@@ -166,18 +193,19 @@ def sweep_prompts(
     *,
     chat: bool = False,
     resume: bool = False,
+    batch: int | None = None,
 ) -> Sweep:
     """A sweep with local models, this device's costs measured first. Raises BadInput as `Sweep` does."""
     source = pair_source(pair, settings, chat=chat)
     plan = plan_of(settings, span, chat, prompts, source.provenance)
     if resume and store.holds_sweep(Path(out)):
         store.resume(Path(out), plan)
-        return Sweep(source, prompts, settings, span, out, chat=chat, resume=True)
+        return Sweep(source, prompts, settings, span, out, chat=chat, resume=True, batch=batch)
     store.check_new(Path(out))
     from mars_viz.speculators.costs import measure_costs
 
     costs = measure_costs(pair, settings.gamma, settings=settings)
-    return Sweep(source, prompts, settings, span, out, chat=chat, costs=costs)
+    return Sweep(source, prompts, settings, span, out, chat=chat, costs=costs, batch=batch)
 
 
 def strict_reference(rule: Rule, temperature: float) -> Rule:

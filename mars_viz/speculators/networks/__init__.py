@@ -22,11 +22,11 @@ class Network(Protocol):
     device: torch.device
     """Where tokens and logits lie."""
 
-    def score(self, tokens: Tensor, starts: Sequence[int], rows: int, slot: int = 0) -> Tensor:
+    def score(self, tokens: Tensor, starts: Sequence[int], rows: int, slots: Sequence[int] | None = None) -> Tensor:
         """Raw float32 logits [B, rows, V] after the last `rows` of the tokens [B, n].
 
-        Row b of the batch is row slot + b of the cache; its tokens are written from place starts[b] on, over what was
-        there.
+        Row b of the batch is row slots[b] of the cache; its tokens are written from place starts[b] on, over what was
+        there. The slots are neighbours in any order; None stands for 0, 1, … B - 1.
         """
         ...
 

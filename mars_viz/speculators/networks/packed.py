@@ -1,8 +1,8 @@
 """Llama's forward pass over a cache of rows, with little else in it: for models so small that the calls around the
 arithmetic cost more than the arithmetic. Knows weights and tensors; knows no text and no drafting.
 
-Every row's result is the same, bit for bit, whatever else is in the batch: a single token is computed twice (one row
-would take another kernel) and keys are padded to a multiple of `TILE`.
+Every row's result is the same, bit for bit, whatever else is in the batch: a token that is all there is is computed
+twice and a single query asked twice (one row would take another kernel), and keys are padded to a multiple of `TILE`.
 """
 
 from __future__ import annotations
@@ -125,9 +125,9 @@ class Window:
     """Where a batch stands: what turns its queries and keys, what they see, and where they are kept."""
 
     turns: Tensor
-    """complex64 [B n or n or 1, 1, D / 2]."""
+    """complex64 [B n, 1, D / 2]."""
     mask: Tensor
-    """float32 [B or 1, 1, n, end]; 0 or -inf."""
+    """float32 [B, 1, n, end], n at least 2; 0 or -inf."""
     places: tuple[int, slice] | tuple[Tensor, Tensor]
     """Rows and places of the cache."""
 
@@ -137,7 +137,7 @@ class Window:
         if isinstance(places, slice):
             cache[rows, places] = fresh[: places.stop - places.start]
         else:
-            cache[rows, places] = fresh.view(len(places), -1, *fresh.shape[1:])[:, : places.shape[1]]
+            cache[rows, places] = fresh.view(*places.shape, *fresh.shape[1:])
 
 
 class PackedLlama:
@@ -147,35 +147,33 @@ class PackedLlama:
         self.device = weights.embedding.device
         self._weights = weights
         self._cache: list[Tensor] = []  # a layer: [rows, places, 2 G, D], keys then values
+        self._written = 0  # places of any row that were ever written
 
-    def score(self, tokens: Tensor, starts: Sequence[int], rows: int, slot: int = 0) -> Tensor:
-        """Raw logits [B, rows, V] after the last `rows` of the tokens [B, n].
-
-        Row b of the batch is row slot + b of the cache; its tokens are written from place starts[b] on, over what was
-        there.
-        """
+    def score(self, tokens: Tensor, starts: Sequence[int], rows: int, slots: Sequence[int] | None = None) -> Tensor:
+        """Raw logits [B, rows, V] after the last `rows` of the tokens [B, n]; see `Network.score`."""
         w, (b, n) = self._weights, tokens.shape
-        at = self._window(starts, n, slot)
-        if n == 1:
-            tokens, n = tokens.expand(b, 2), 2
-        end = at.mask.shape[-1]
-        x = embedding(tokens.flatten(), w.embedding)  # [B n, E]
+        slots = slots or range(b)
+        first, order = min(slots), sorted(range(b), key=slots.__getitem__)
+        at = self._window([starts[i] for i in order], n, first)
+        end, m = at.mask.shape[-1], max(n, 2) if b == 1 else n
+        x = embedding(_reordered(tokens, order).expand(b, m).flatten(), w.embedding)  # [B m, E]
         for layer, cache in zip(w.layers, self._cache, strict=True):
-            qkv = torch.mm(self._normed(x), layer.qkv).view(b * n, w.heads + 2 * w.groups, -1)
+            qkv = torch.mm(self._normed(x), layer.qkv).view(b * m, w.heads + 2 * w.groups, -1)
             _pairs(qkv[:, : w.heads + w.groups]).mul_(at.turns)
             at.write(cache, qkv[:, w.heads :])
-            past = cache[slot : slot + b, :end].transpose(1, 2)  # [B, 2 G, end, D]
+            past = cache[first : first + b, :end].transpose(1, 2)  # [B, 2 G, end, D]
+            asked = qkv[:, : w.heads].view(b, m, w.heads, -1).transpose(1, 2)  # [B, H, m, D]
             mixed = scaled_dot_product_attention(
-                qkv[:, : w.heads].view(b, n, w.heads, -1).transpose(1, 2),
+                asked if m > 1 else asked.repeat(1, 1, 2, 1),
                 past[:, : w.groups],
                 past[:, w.groups :],
                 attn_mask=at.mask,
                 enable_gqa=w.groups < w.heads,
-            )
-            x = torch.addmm(x, mixed.transpose(1, 2).reshape(b * n, -1), layer.attention_out)
+            )[:, :, :m]
+            x = torch.addmm(x, mixed.transpose(1, 2).reshape(b * m, -1), layer.attention_out)
             gate, up = torch.mm(self._normed(x), layer.gate_up).chunk(2, -1)
             x = torch.addmm(x, silu(gate).mul_(up), layer.down)
-        x = x.view(b, n, -1)[:, -max(rows, 2) :]
+        x = _reordered(x.view(b, m, -1), [slot - first for slot in slots])[:, -rows if b > 1 else -max(rows, 2) :]
         logits = torch.mm(self._normed(x.flatten(0, 1)), w.head)
         return logits.view(b, -1, logits.shape[-1])[:, -rows:]
 
@@ -189,11 +187,12 @@ class PackedLlama:
         """Make room for n tokens from each start on, and say where that is."""
         w, b, shown, end = self._weights, len(starts), max(n, 2), _tiles(max(starts) + n)
         self._reserve(slot + b, end)
+        self._written = max(self._written, max(starts) + n)
         if b == 1:  # slices are cheaper than indices
             at = slice(starts[0], starts[0] + n)
             return Window(w.turns[at], w.causal[at, :end].expand(shown, -1)[None, None], (slot, at))
         positions = torch.tensor(starts, device=self.device).unsqueeze(1) + torch.arange(n, device=self.device)
-        turns = w.turns[positions].expand(-1, shown, -1, -1).flatten(0, 1)
+        turns = w.turns[positions].flatten(0, 1)
         mask = w.causal[positions, :end].expand(-1, shown, -1).unsqueeze(1)
         return Window(turns, mask, (torch.arange(slot, slot + b, device=self.device).unsqueeze(1), positions))
 
@@ -213,7 +212,12 @@ class PackedLlama:
             # NumPy's zeros cost nothing until they are touched; what is masked must be finite all the same
             self._cache.append(torch.from_numpy(np.zeros((*shape, 2 * w.groups, 2 * w.turns.shape[-1]), np.float32)))
         for new, before in zip(self._cache, old, strict=False):
-            new[: have[0], : have[1]] = before
+            new[: have[0], : self._written] = before[:, : self._written]
+
+
+def _reordered(x: Tensor, order: Sequence[int]) -> Tensor:
+    """The rows of x [B, …] in that order; x itself where they stand so already."""
+    return x if list(order) == list(range(len(order))) else x[order]
 
 
 def _pairs(x: Tensor) -> Tensor:

@@ -19,10 +19,10 @@ class PlainNetwork:
         self._vocabulary_size = vocabulary_size
         self._caches: dict[int, DynamicCache] = {}
 
-    def score(self, tokens: Tensor, starts: Sequence[int], rows: int, slot: int = 0) -> Tensor:
+    def score(self, tokens: Tensor, starts: Sequence[int], rows: int, slots: Sequence[int] | None = None) -> Tensor:
         """Raw float32 logits [B, rows, V] after the last `rows` of the tokens [B, n]; see `Network.score`."""
-        pairs = enumerate(zip(tokens, starts, strict=True), start=slot)
-        return torch.stack([self._score(row, ids, start, rows) for row, (ids, start) in pairs])
+        batch = zip(slots or range(len(starts)), tokens, starts, strict=True)
+        return torch.stack([self._score(row, ids, start, rows) for row, ids, start in batch])
 
     def _score(self, row: int, ids: Tensor, start: int, rows: int) -> Tensor:
         cache = self._caches.get(row)

@@ -1,0 +1,97 @@
+"""Tokens per second of many prompts decoded together, side by side in one run: batches of 1, 2, 4, 8 and 12.
+
+    python benchmarks/batch.py [--sizes 1 8] [--target FOLDER --drafter FOLDER] [--json FILE]
+
+Same pair, same settings, recording throughout, same text checked against each prompt alone. In every turn all prompts
+are decoded once at each size, in an order that rotates, so that a noisy machine hits all of them; the ratios are taken
+within a turn. Times include reading the prompts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections import defaultdict
+
+from measuring import json_option, show, spread, write_json
+from tqdm import tqdm
+
+from mars_viz.demo.prompts import STORIES
+from mars_viz.rules import rule_named
+from mars_viz.run import Settings
+from mars_viz.speculators.loading import Pair, load_pair
+from mars_viz.speculators.local import LocalSpeculator
+from mars_viz.walk import Ending, walk_all
+
+Prefix = tuple[int, ...]
+
+
+def decoded(pair: Pair, prompts: list[Prefix], settings: Settings, size: int) -> list[Prefix]:
+    """The texts after the prompts, `size` of them at a time."""
+    rule, ending = rule_named(settings.rule), Ending(pair.eos_ids, settings.max_new_tokens)
+    texts: list[Prefix] = []
+    for at in range(0, len(prompts), size):
+        batch = prompts[at : at + size]
+        speculator = LocalSpeculator(pair, settings)
+        speculator.prefill(*batch)
+        made: dict[int, Prefix] = dict.fromkeys(range(len(batch)), ())
+        for step in walk_all(speculator, rule, rule.checked_dial(None), batch, ending):
+            made[step.index] += step.round.token_ids
+        texts += made.values()
+    return texts
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--target")
+    parser.add_argument("--drafter")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--dtype", default="auto")
+    parser.add_argument("--rule", default="mars")
+    parser.add_argument("--gamma", type=int, default=4)
+    parser.add_argument("--new-tokens", type=int, default=64)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[1, 2, 4, 8, 12], help="the first one is compared with")
+    parser.add_argument("--repeats", type=int, default=5)
+    json_option(parser)
+    options = parser.parse_args()
+    pair = load_pair(options.target, options.drafter, device=options.device, dtype=options.dtype)
+    settings = Settings(rule=options.rule, gamma=options.gamma, max_new_tokens=options.new_tokens)
+    prompts = [tuple(pair.tokenizer(text)["input_ids"]) for text in STORIES]
+    sizes: list[int] = options.sizes
+    expected = {size: decoded(pair, prompts, settings, size) for size in sizes}  # warm up
+    same = all(texts == expected[sizes[0]] for texts in expected.values())
+    tokens = sum(map(len, expected[sizes[0]]))
+    seconds: dict[int, list[float]] = defaultdict(list)
+    for turn in tqdm(range(options.repeats), leave=False):
+        for size in sizes[turn % len(sizes) :] + sizes[: turn % len(sizes)]:
+            began = time.perf_counter()
+            same &= decoded(pair, prompts, settings, size) == expected[sizes[0]]
+            seconds[size].append(time.perf_counter() - began)
+    speed = {size: spread([tokens / taken for taken in seconds[size]]) for size in sizes}
+    ratios = {
+        size: spread([a / b for a, b in zip(seconds[sizes[0]], seconds[size], strict=True)]) for size in sizes[1:]
+    }
+    print(f"{pair.target_name} and {pair.drafter_name}, {pair.dtype}, {pair.device}")
+    print(
+        f"{options.rule}, γ = {options.gamma}, {len(prompts)} prompts of {options.new_tokens} new tokens, "
+        f"{options.repeats} turns; median (min to max)"
+    )
+    for size in sizes:
+        show(f"batch {size}", speed[size], "tokens/s", 0)
+    for size, values in ratios.items():
+        show(f"batch {size} over batch {sizes[0]}", values, "×")
+    print(f"same text at every size: {'yes' if same else 'NO'}")
+    figures = {
+        "device": pair.device,
+        "dtype": pair.dtype,
+        "gamma": options.gamma,
+        "tokens_per_s": {str(size): values for size, values in speed.items()},
+        f"ratio_vs_batch_{sizes[0]}": {str(size): values for size, values in ratios.items()},
+        "same_output": same,
+    }
+    write_json(options.json, figures)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,188 @@
+"""What a round takes over the bare model passes that it cannot avoid, side by side in one run, with recording on.
+
+    python benchmarks/overhead.py [--gamma 4] [--target FOLDER --drafter FOLDER] [--json FILE]
+
+Unavoidable are γ passes of the drafter over one position and one of the target over γ + 1. While a text is decoded,
+every round is followed by these passes, at the same cache length, on networks of their own; the ratio is that of a
+text's rounds to its bare passes. They go the faster of two ways, packed or transformers' own, which is found out first.
+Afterwards the parts of a round are timed one by one, waiting for the device between them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from measuring import json_option, show, spread, write_json
+from tqdm import tqdm
+
+from mars_viz import walk as walking
+from mars_viz.demo.prompts import STORIES
+from mars_viz.rules import rule_named
+from mars_viz.run import Settings
+from mars_viz.speculators import evidence, local
+from mars_viz.speculators.cached import CachedModel
+from mars_viz.speculators.drafters.model import ModelDrafter
+from mars_viz.speculators.laws import wait_for
+from mars_viz.speculators.loading import Pair, load_pair
+from mars_viz.speculators.networks import Network
+from mars_viz.speculators.networks.plain import PlainNetwork
+from mars_viz.walk import Ending, walk
+
+Prefix = tuple[int, ...]
+
+
+class Bare:
+    """The passes of a round and nothing else."""
+
+    def __init__(self, target: Network, drafter: Network, gamma: int, vocabulary: int):
+        self._target, self._drafter = target, drafter
+        ids = torch.arange(gamma + 1, device=target.device) * 7919 % vocabulary
+        self._block = ids.unsqueeze(0)  # [1, γ + 1]
+        self._tokens = list(self._block.split(1, 1))[:gamma]
+
+    def read(self, prompt: Prefix) -> None:
+        """Fill both caches."""
+        ids = torch.tensor([prompt], device=self._block.device)
+        with torch.inference_mode():
+            for network in (self._target, self._drafter):
+                network.score(ids, [0], 1)
+
+    def seconds(self, length: int) -> float:
+        """How long they take after a prefix of `length` tokens whose last one is unread."""
+        began = self._now()
+        with torch.inference_mode():
+            for step, token in enumerate(self._tokens):
+                self._drafter.score(token, [length - 1 + step], 1)
+            self._target.score(self._block, [length - 1], len(self._tokens) + 1)
+        return self._now() - began
+
+    def _now(self) -> float:
+        wait_for(self._block.device)
+        return time.perf_counter()
+
+
+def fastest_passes(pair: Pair, gamma: int, prompt: Prefix) -> Bare:
+    """The faster of the ways this device has to run them, tried in turn."""
+    size = pair.vocabulary_size
+    ways = [Bare(pair.open_target(), pair.open_drafter(), gamma, size)]
+    if not isinstance(pair.open_target(), PlainNetwork):
+        ways.append(Bare(PlainNetwork(pair.target, size), PlainNetwork(pair.drafter, size), gamma, size))
+    for way in ways:
+        way.read(prompt)
+    seconds = [[way.seconds(len(prompt)) for way in ways] for _ in range(20)]
+    best = min(range(len(ways)), key=lambda index: min(turn[index] for turn in seconds))
+    return ways[best]
+
+
+def rounds_over_passes(pair: Pair, prompt: Prefix, settings: Settings, bare: Bare) -> float:
+    """The time of a text's rounds over that of as many bare passes."""
+    rule, ending = rule_named(settings.rule), Ending(pair.eos_ids, settings.max_new_tokens)
+    speculator = local.LocalSpeculator(pair, settings)
+    speculator.prefill(prompt)
+    bare.read(prompt)
+    length, rounds, passes = len(prompt), 0.0, 0.0
+    for round_ in walk(speculator, rule, rule.checked_dial(None), prompt, ending):
+        if len(round_.speculation) == settings.gamma:  # the context's end shortens the last ones
+            rounds += round_.timing.total
+            passes += bare.seconds(length)
+        length += len(round_.token_ids)
+    return rounds / passes
+
+
+class Stopwatch:
+    """Adds up the time within functions, what they call under another name left out."""
+
+    def __init__(self, device: torch.device):
+        self.seconds: dict[str, float] = defaultdict(float)
+        self._device = device
+        self._inner: list[float] = []
+
+    def wrap(self, owner: Any, name: str, part: str) -> None:
+        """Let calls of this function count for that part."""
+        function: Callable[..., Any] = getattr(owner, name)
+
+        def timed(*args: Any, **named: Any) -> Any:
+            wait_for(self._device)
+            began = time.perf_counter()
+            self._inner.append(0.0)
+            try:
+                return function(*args, **named)
+            finally:
+                wait_for(self._device)
+                taken = time.perf_counter() - began
+                self.seconds[part] += taken - self._inner.pop()
+                if self._inner:
+                    self._inner[-1] += taken
+
+        setattr(owner, name, timed)
+
+
+def breakdown(pair: Pair, prompts: list[Prefix], settings: Settings) -> dict[str, float]:
+    """Milliseconds of a round by part, averaged over whole texts."""
+    rule, ending = rule_named(settings.rule), Ending(pair.eos_ids, settings.max_new_tokens)
+    watch = Stopwatch(pair.target.device)
+    watch.wrap(ModelDrafter, "draft", "drafting")
+    watch.wrap(local, "gather_evidence", "evidence")
+    watch.wrap(evidence, "_to_host", "transfers")
+    for owner, name in ((CachedModel, "rewind"), (CachedModel, "remember"), (walking, "commit")):
+        watch.wrap(owner, name, "commit and rollback")
+    watch.wrap(walking, "settle", "judging")
+    watch.wrap(type(rule), "judge", "judging")
+    rounds, whole = 0, 0.0
+    for prompt in prompts:
+        speculator = local.LocalSpeculator(pair, settings)
+        speculator.prefill(prompt)
+        watch.wrap(speculator._target, "logits", "verification")
+        for round_ in walk(speculator, rule, rule.checked_dial(None), prompt, ending):
+            rounds += 1
+            whole += round_.timing.total
+    parts = {part: 1000 * taken / rounds for part, taken in watch.seconds.items()}
+    parts["other"] = 1000 * whole / rounds - sum(parts.values())
+    return parts
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--target")
+    parser.add_argument("--drafter")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--dtype", default="auto")
+    parser.add_argument("--rule", default="mars")
+    parser.add_argument("--gamma", type=int, default=4)
+    parser.add_argument("--new-tokens", type=int, default=128)
+    parser.add_argument("--repeats", type=int, default=3)
+    json_option(parser)
+    options = parser.parse_args()
+    pair = load_pair(options.target, options.drafter, device=options.device, dtype=options.dtype)
+    settings = Settings(rule=options.rule, gamma=options.gamma, max_new_tokens=options.new_tokens)
+    prompts = [tuple(pair.tokenizer(text)["input_ids"]) for text in STORIES]
+    bare = fastest_passes(pair, options.gamma, prompts[0])
+    rounds_over_passes(pair, prompts[0], settings, bare)  # warm up
+    ratios = [
+        rounds_over_passes(pair, prompt, settings, bare) for prompt in tqdm(prompts * options.repeats, leave=False)
+    ]
+    parts = breakdown(pair, prompts, settings)
+    figures: dict[str, object] = {
+        "device": pair.device,
+        "dtype": pair.dtype,
+        "gamma": options.gamma,
+        "rule": options.rule,
+        "overhead": spread(ratios),
+        "breakdown_ms": parts,
+    }
+    print(f"{pair.target_name} and {pair.drafter_name}, {pair.dtype}, {pair.device}")
+    print(f"{options.rule}, γ = {options.gamma}, {len(ratios)} texts of {options.new_tokens} new tokens, recording")
+    show("a round over its bare passes", figures["overhead"], "×", 3)  # type: ignore[arg-type]
+    for part, taken in parts.items():
+        print(f"  {part:<42} {taken:9.3f} ms a round")
+    write_json(options.json, figures)
+
+
+if __name__ == "__main__":
+    main()
