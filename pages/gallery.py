@@ -12,8 +12,9 @@ STYLE = """
 .mv-card { display: flex; flex-direction: column; gap: .25rem; }
 .mv-card .bars { height: 44px; }
 .mv-card .bars svg { display: block; width: 100%; height: 44px; }
-.mv-card h3 { font-size: 1.05rem; font-weight: 600; padding: .3rem 0 0; margin: 0; line-height: 1.3; overflow-wrap: anywhere; }
-.mv-card p { margin: 0; font-size: .9rem; min-height: 3.9em; overflow-wrap: anywhere; }
+.mv-card h3 { font-size: 1.05rem; font-weight: 600; padding: .3rem 0 0; margin: 0; line-height: 1.3; }
+.mv-card h3, .mv-card p { overflow-wrap: anywhere; }
+.mv-card p { margin: 0; font-size: .9rem; min-height: 3.9em; }
 .mv-card .tau { font-variant-numeric: tabular-nums; opacity: .75; font-size: .9rem; }
 """
 

@@ -39,8 +39,13 @@ HOSTILE = {
 UNPACK = """
 import { readFileSync } from "node:fs";
 const value = await unparcel(readFileSync(0, "utf8"));
-const plain = (_, item) => ArrayBuffer.isView(item) ? Array.from(item, (x) => typeof x === "bigint" ? Number(x) : Number.isFinite(x) ? x : String(x)) : item;
+const number = (x) => typeof x === "bigint" ? Number(x) : Number.isFinite(x) ? x : String(x);
+const plain = (_, item) => ArrayBuffer.isView(item) ? Array.from(item, number) : item;
 console.log(JSON.stringify(value, plain));
+"""
+SHORT = """
+const pairs = JSON.parse(require("fs").readFileSync(0));
+console.log(JSON.stringify(pairs.map((pair) => pair.map((x) => short(Number(x))))));
 """
 
 
@@ -116,13 +121,13 @@ def test_rounded_numbers_have_the_digits_that_are_shown(unpack) -> None:
     values = np.concatenate([rng.normal(0, 10.0**power, 60) for power in range(-8, 6)]).astype(np.float32)
     values = np.concatenate([values, np.array([np.nan, np.inf, -np.inf, 0, 0.9996, 9.996, 99.96, 0.0005], np.float32)])
     script = (files("mars_viz.components.explorer") / "numbers.js").read_text("utf-8").replace("export ", "")
-    node = subprocess.run(
-        [shutil.which("node") or "node", "-e", script + "console.log(JSON.stringify(JSON.parse(require('fs').readFileSync(0))"
-         ".map((pair) => pair.map((x) => short(Number(x))))))"],
-        input=json.dumps([[str(a), str(b)] for a, b in zip(values.tolist(), unpack(parcel([as_shown(values)]))[0], strict=True)]),
-        capture_output=True, text=True, timeout=300, check=True,
-    )  # fmt: skip
-    pairs = json.loads(node.stdout.replace("Infinity", "Infinity"))
+    rounded = unpack(parcel([as_shown(values)]))[0]
+    sent = json.dumps([[str(a), str(b)] for a, b in zip(values.tolist(), rounded, strict=True)]).replace(
+        "inf", "Infinity"
+    )
+    command = [shutil.which("node") or "node", "-e", script + SHORT]
+    done = subprocess.run(command, input=sent, capture_output=True, text=True, timeout=300, check=True)
+    pairs = json.loads(done.stdout)
     assert [pair for pair in pairs if pair[0] != pair[1]] == []
     assert unpack(parcel([to_decimals(np.array([16.20449]), 3)]))[0] == pytest.approx([16.204])
 
