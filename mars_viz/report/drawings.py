@@ -22,9 +22,12 @@ from mars_viz.dialmap import DialMap, Segment
 from mars_viz.figures.heat_map import QUANTITIES, heat_map
 from mars_viz.figures.style import DIAL_MARK
 from mars_viz.mapped import shown
+from mars_viz.report.parcel import to_decimals
 from mars_viz.rules import Dial, rule_named
 from mars_viz.run import Run
 
+CLOUD, MARK_DECIMALS = 8, 3
+"""Numbers from which on a trace of marks is a cloud, and the decimals of its places."""
 MOST_STEPS = 100
 """Steps of the dial that are drawn, besides the segments; every so manieth where there are more."""
 
@@ -121,11 +124,21 @@ class _Shelf:
         if key not in self._known:
             self._known[key] = len(self.specs)
             self.template = spec["layout"].pop("template", self.template)
-            for trace in spec["data"]:
-                if trace["type"] == "scattergl":  # which the small bundle does not draw
-                    trace["type"] = "scatter"
-            self.specs.append({"data": _compact(spec["data"]), "layout": _compact(spec["layout"])})
+            traces = [_trace(_compact(trace)) for trace in spec["data"]]
+            self.specs.append({"data": traces, "layout": _compact(spec["layout"])})
         return self._known[key]
+
+
+def _trace(trace: dict[str, Any]) -> dict[str, Any]:
+    """A trace that the small bundle of Plotly draws; clouds of marks with the decimals that hovering shows."""
+    if trace["type"] == "scattergl":
+        trace["type"] = "scatter"
+    if trace["type"] == "scatter" and trace.get("mode") == "markers":
+        for name in ("x", "y", "customdata"):
+            column = trace.get(name)
+            if isinstance(column, np.ndarray) and column.size > CLOUD:
+                trace[name] = to_decimals(column, MARK_DECIMALS)
+    return trace
 
 
 def _listed(value: Any) -> Any:

@@ -34,7 +34,10 @@ async function unparcel(text) {
 function filled(value, read) {
   if (value === null || typeof value !== "object") return value;
   if (Array.isArray(value)) return value.map((item) => filled(item, read));
-  if ("$decimals" in value) return decimals(...value.$decimals.map((index) => read[index]));
+  if ("$decimals" in value) {
+    const found = decimals(...value.$decimals.map((index) => read[index]));
+    return value.shape ? rowsOf(found, value.shape) : found;
+  }
   if ("$array" in value) return value.shape ? rowsOf(read[value.$array], value.shape) : read[value.$array];
   return Object.fromEntries(Object.entries(value).map(([name, item]) => [name, filled(item, read)]));
 }

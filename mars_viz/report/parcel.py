@@ -26,13 +26,16 @@ class Decimals:
     """Numbers as mantissa times a power of ten: few digits, few bytes."""
 
     mantissas: np.ndarray
-    """int16 [n]."""
+    """int16 [n] or [n, m]."""
     exponents: np.ndarray
-    """int8 [n]."""
+    """int8, likewise."""
 
 
 def as_shown(values: np.ndarray) -> Decimals:
-    """The values with exactly the digits that the explorer writes: three significant ones, at most three decimals."""
+    """The values with exactly the digits that the explorer writes: three significant ones, at most three decimals.
+
+    From 32 768 on, where logits and probabilities never are, only four digits are kept.
+    """
     size = np.abs(np.where(np.isfinite(values), values, 0).astype(np.float64))
     exponents = np.select(
         [size >= 99.95, size >= 9.995, size >= 0.9995, size >= 0.0005, size > 0], [0, -1, -2, -3, -99]
@@ -90,7 +93,9 @@ class _Packer:
             shape = {} if value.ndim < 2 else {"shape": list(value.shape)}
             return {"$array": self._index(value.ravel())} | shape
         if isinstance(value, Decimals):
-            return {"$decimals": [self._index(value.mantissas), self._index(value.exponents)]}
+            shape = {} if value.mantissas.ndim < 2 else {"shape": list(value.mantissas.shape)}
+            parts = (value.mantissas, value.exponents)
+            return {"$decimals": [self._index(part.ravel()) for part in parts]} | shape
         return value.item() if isinstance(value, np.generic) else value
 
     def _index(self, array: np.ndarray) -> int:
