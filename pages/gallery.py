@@ -11,10 +11,11 @@ NARROWEST = 300  # pixels of a card, below which fewer stand on a row
 STYLE = """
 .mv-card { display: flex; flex-direction: column; gap: .25rem; }
 .mv-card .bars { height: 44px; }
-.mv-card .bars svg { display: block; width: 100%; height: 44px; }
-.mv-card h3 { font-size: 1.05rem; font-weight: 600; padding: .3rem 0 0; margin: 0; line-height: 1.3; }
+.mv-card .bars img { display: block; width: 100%; height: 44px; }
+.mv-card h3 { font-size: 1.05rem; font-weight: 600; padding: .3rem 0 0; margin: 0; line-height: 1.3;
+  min-height: 2.9em; }
 .mv-card h3, .mv-card p { overflow-wrap: anywhere; }
-.mv-card p { margin: 0; font-size: .9rem; min-height: 3.9em; }
+.mv-card p { margin: 0; font-size: .9rem; min-height: 3em; }
 .mv-card .tau { font-variant-numeric: tabular-nums; opacity: .75; font-size: .9rem; }
 """
 
@@ -33,7 +34,7 @@ def page() -> None:
     with st.grid(3, min_column_width=NARROWEST, key="cards"):
         for card in gallery.cards(shelf):
             show(session, card)
-    st.subheader("Elsewhere", divider="gray")
+    st.markdown("##### Elsewhere")
     for other in gallery.ELSEWHERE:
         left, right = st.columns([1.5, 8.5], vertical_alignment="center")
         left.page_link(other.page, label=other.name)

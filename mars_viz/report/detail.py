@@ -37,16 +37,18 @@ class Detail:
     @property
     def words(self) -> str:
         """What is left out, in a sentence; empty where nothing is."""
-        left = []
-        if self.drafter < TOP:
-            left.append(
-                f"{self.target or 'none'} of the target's and {self.drafter or 'none'} of the drafter's candidates"
-            )
+        if self == Detail(rounded=True):
+            return "Away from the recorded text numbers are rounded to the digits shown."
+        kept = [f"the {whose} {count} best candidates" for count, whose in self._candidates if 0 < count < TOP]
+        gone = [f"the {whose} candidates" for count, whose in self._candidates if not count]
         if not self.rules:
-            left.append("the run's own rule alone")
-        if not left:
-            return "Off the recorded text numbers are rounded to the digits shown." if self.rounded else ""
-        return f"To stay small, the inspector has only {' and '.join(left)} where the text is not the recorded one."
+            gone.append("the other rules' verdicts")
+        parts = [f"has only {' and '.join(kept)}"] * bool(kept) + [f"leaves out {', '.join(gone)}"] * bool(gone)
+        return f"To stay small, away from the recorded text this report {' and '.join(parts)}." if parts else ""
+
+    @property
+    def _candidates(self) -> tuple[tuple[int, str], ...]:
+        return (self.target, "target's"), (self.drafter, "drafter's")
 
 
 LEVELS = (

@@ -5,6 +5,7 @@ Knows runs and Streamlit's cache; the layout is the page's.
 
 from __future__ import annotations
 
+import base64
 from dataclasses import dataclass
 from html import escape
 
@@ -59,11 +60,19 @@ class Card:
     """Its first tokens as an inline SVG; empty likewise."""
 
     @property
+    def picture(self) -> str:
+        """The bars as an image, since Streamlit lets no SVG into its HTML."""
+        if not self.bars:
+            return ""
+        data = base64.b64encode(self.bars.encode()).decode("ascii")
+        return f'<img alt="" src="data:image/svg+xml;base64,{data}">'
+
+    @property
     def html(self) -> str:
         """The card without its button; everything in it is escaped."""
         tau = f'<span class="tau" title="tokens per round, exact">{escape(self.tau)}</span>' if self.tau else ""
         return (
-            f'<article class="mv-card"><div class="bars">{self.bars}</div>'
+            f'<article class="mv-card"><div class="bars">{self.picture}</div>'
             f"<h3><bdi>{escape(self.title)}</bdi></h3><p>{escape(self.line)}</p>{tau}</article>"
         )
 
