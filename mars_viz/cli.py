@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from mars_viz import __version__
-from mars_viz.commands import decoding, dial_map, sweep
+from mars_viz.commands import decoding, dial_map, report, sweep
 from mars_viz.commands.printing import json_of, tell
 from mars_viz.errors import BadInput, MarsVizError
 from mars_viz.rules import RULES, Rule
@@ -85,6 +85,7 @@ def _parser() -> argparse.ArgumentParser:
     rules = command("rules", _rules, "List the verification rules with their dials and sources.")
     show = command("show", _show, "Say in words what a recorded run decided, and print its text.")
     show.add_argument("path", metavar="RUN", help="folder of a run")
+    report.arguments(command("report", report.run, "Write a run as one HTML file that opens without a network."))
     for each in (rules, show):
         each.add_argument("--json", action="store_true", help="print JSON instead of text")
     app = command("app", _app, "Open the app in the browser, served from this machine alone.")

@@ -17,6 +17,7 @@ from mars_viz.records import Round, emitted
 
 if TYPE_CHECKING:
     import pandas as pd
+    import plotly.graph_objects as go
 
     from mars_viz.dialmap import DialMap
 
@@ -168,3 +169,43 @@ class Run:
         from mars_viz.runfiles import save_run
 
         return save_run(self, path)
+
+    def plot_ratios(self, dial: float | None = None, *, gamma: int | None = None, dark: bool = False) -> go.Figure:
+        """Where the target hesitates: positions by z2/z1, and where strict rejections fall. None is the run's own."""
+        from mars_viz.figures.of_run import plotted
+        from mars_viz.figures.ratio_histogram import ratio_histogram
+
+        return plotted(self, ratio_histogram, dial, gamma, dark)
+
+    def plot_margins(self, dial: float | None = None, *, gamma: int | None = None, dark: bool = False) -> go.Figure:
+        """The target's two best logits at every drafted position, and the rule's boundary between them."""
+        from mars_viz.figures.of_run import plotted
+        from mars_viz.figures.two_logits import two_logits
+
+        return plotted(self, two_logits, dial, gamma, dark)
+
+    def plot_rounds(self, dial: float | None = None, *, gamma: int | None = None, dark: bool = False) -> go.Figure:
+        """What each round did with its drafted tokens."""
+        from mars_viz.figures.of_run import plotted
+        from mars_viz.figures.round_bars import round_bars
+
+        return plotted(self, round_bars, dial, gamma, dark)
+
+    def plot_savings(self, dial: float | None = None, *, gamma: int | None = None, dark: bool = False) -> go.Figure:
+        """How much drafted work relaxing has spared, round by round (block-local)."""
+        from mars_viz.figures.of_run import plotted
+        from mars_viz.figures.savings import savings
+
+        return plotted(self, savings, dial, gamma, dark)
+
+    def plot_map(self, quantity: str = "τ", *, dark: bool = False) -> go.Figure:
+        """What every setting of γ and the dial comes to: 'τ', 'target passes' or 'speed-up'. Needs a dial map."""
+        from mars_viz.figures.of_run import plotted_map
+
+        return plotted_map(self, quantity, dark)
+
+    def _repr_html_(self) -> str:
+        """How a notebook shows the run: its report, live dial and all."""
+        from mars_viz.report.notebook import framed
+
+        return framed(self)

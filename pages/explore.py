@@ -16,7 +16,7 @@ from mars_viz.figures.heat_map import QUANTITIES, heat_map
 from mars_viz.mapped import shown
 from mars_viz.run import Run
 from mars_viz.runfiles import MAX_ZIP, write_zip
-from mars_viz.ui import decode_form, library, links, live, theme
+from mars_viz.ui import decode_form, library, links, live, share, theme
 from mars_viz.ui.session import Session, current_session
 
 POLL = 0.3  # seconds between looks at a decode under way; a docstring here would be shown on the page
@@ -135,6 +135,7 @@ def look(session: Session, run: Run) -> None:
     if state.decode is not None:
         live.start_again(session, run, state.decode)
         st.rerun()
+    share.offer(run, state.dial, gamma, state.overlay)
     folded = st.expander("Figures", expanded=True, key="figures", on_change="rerun")
     if folded.open:
         with folded:
@@ -164,13 +165,13 @@ def draw(run: Run, dial: float | None, gamma: int) -> None:
     at, colours = positions(*shown(run, dial, gamma)), theme.figure_theme()
     st.caption(theme.basis_words(at.basis))
     with st.grid(4, min_column_width=NARROWEST, key="figure-row"):
-        for make in (figures.ratio_histogram, figures.two_logits, figures.round_bars, figures.savings):
+        for make in figures.ALONG_THE_DIAL:
             figure = make(at, colours)
             st.plotly_chart(
                 figure,
                 theme=None,
                 key=make.__name__,
-                config={"displayModeBar": False},
+                config=share.camera(run, make.__name__),
                 alt=figures.spoken_title(figure),
             )
 
@@ -181,7 +182,7 @@ def draw(run: Run, dial: float | None, gamma: int) -> None:
         )
         figure = heat_map(map_grid(run.dial_map), run, choices[chosen], colours, dial=dial, gamma=gamma)
         st.plotly_chart(
-            figure, theme=None, key="heat-map", config={"displayModeBar": False}, alt=figures.spoken_title(figure)
+            figure, theme=None, key="heat-map", config=share.camera(run, "heat-map"), alt=figures.spoken_title(figure)
         )
 
 

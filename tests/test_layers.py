@@ -33,6 +33,7 @@ LAYERS = (
     ("prompts",),
     ("sweep",),
     ("components",),
+    ("report",),
     ("ui",),
     ("pages",),
     ("commands",),
@@ -41,8 +42,11 @@ LAYERS = (
 )
 """Bottom to top. A module may import those below it and its own package."""
 
-DOORS = {("run", "runfiles"), ("run", "frames"), ("run", "dialmap")}
-"""Upward, but only when called or for type checkers: a run can save itself, become a table and carry its map."""
+DOORS = {
+    *(("run", above) for above in ("runfiles", "frames", "dialmap", "report.notebook", "figures.of_run")),
+    *(("run", f"figures.{name}") for name in ("ratio_histogram", "two_logits", "round_bars", "savings")),
+}
+"""Upward, but only when called or for type checkers: a run can save, plot and show itself and carry its map."""
 
 MODEL_LIBRARIES = ("torch", "transformers", "tokenizers", "safetensors", "accelerate")
 

@@ -12,6 +12,7 @@ from mars_viz import figures
 from mars_viz.analysis.map_grid import map_grid, modelled_speed_up
 from mars_viz.dialmap import Budget
 from mars_viz.figures.heat_map import QUANTITIES, Quantity, heat_map
+from mars_viz.figures.style import DIAL_MARK
 from mars_viz.records import Timing
 from mars_viz.run import Run, Settings
 
@@ -82,5 +83,5 @@ def test_the_title_names_the_best_setting_and_the_star_stands_on_it(quantity: Qu
     star = next(trace for trace in figure.data if trace.name == "best")
     assert star.y[0] == grid.gammas[best[0]]
     assert grid.edges[best[1]] < star.x[0] < grid.edges[best[1] + 1]
-    assert next(trace for trace in figure.data if trace.name == "here").x[0] == 0.9
+    assert next(trace for trace in figure.data if trace.name == DIAL_MARK).x[0] == 0.9
     assert figure.layout.xaxis.title.text == "θ"

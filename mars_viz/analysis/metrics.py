@@ -29,6 +29,15 @@ class Basis(Enum):
     BLOCK_LOCAL = "block-local"
     """Judged block by block on the prefixes of the recorded trajectory."""
 
+    @property
+    def words(self) -> str:
+        """In a line, for figures."""
+        if self is Basis.EXACT:
+            return "Exact: these are the decisions of this very text."
+        return (
+            "Block-local: each round is judged anew on the recorded text before it, not on the text that would follow."
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Summary:

@@ -9,7 +9,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from mars_viz.analysis.map_grid import MapGrid, modelled_speed_up
-from mars_viz.figures.style import Theme, add_dial_line, blank, say_empty
+from mars_viz.figures.style import DIAL_MARK, Theme, add_dial_line, blank, say_empty
 from mars_viz.figures.words import number, setting
 from mars_viz.run import Run
 
@@ -30,6 +30,9 @@ class Quantity:
     """'exact' or 'modelled'."""
 
 
+CELL = 0.94
+"""Height of a cell; rows of γ lie 1 apart."""
+
 QUANTITIES = (
     Quantity("τ", "tokens per round (τ)", lambda grid, run: grid.tau, least_is_best=False, basis="exact"),
     Quantity("target passes", "target passes", lambda grid, run: grid.rounds, least_is_best=True, basis="exact"),
@@ -46,22 +49,10 @@ def heat_map(
     figure = blank(_title(grid, quantity, values, best), theme, f"{grid.symbol}", "γ, tokens per block")
     if best is None:
         return say_empty(figure, "The map holds no finished text yet.", theme)
-    rows = [gamma - 0.5 for gamma in grid.gammas] + [grid.gammas[-1] + 0.5]
-    figure.add_heatmap(
-        x=grid.edges,
-        y=rows,
-        z=values,
-        customdata=np.broadcast_to(np.array(grid.gammas)[:, None], values.shape),
-        colorscale="Cividis",
-        reversescale=quantity.least_is_best,
-        colorbar={"title": {"text": quantity.name, "side": "right"}, "thickness": 10, "outlinewidth": 0},
-        hovertemplate=f"{grid.symbol} about %{{x:.3f}}, γ = %{{customdata}}: %{{z:.3~f}}<extra></extra>",
-        hoverongaps=False,
-        xgap=0,
-        ygap=2,
-    )
+    figure.add_trace(_cells(grid, quantity, values))
+    figure.update_layout(barmode="overlay", bargap=0)
     figure.update_xaxes(range=[float(grid.edges[0]), float(grid.edges[-1])], showgrid=False)
-    figure.update_yaxes(tickvals=list(grid.gammas), showgrid=False)
+    figure.update_yaxes(tickvals=list(grid.gammas), range=[grid.gammas[0] - 0.5, grid.gammas[-1] + 0.5], showgrid=False)
     row, column = best
     figure.add_scatter(
         x=[(grid.edges[column] + grid.edges[column + 1]) / 2],
@@ -80,9 +71,40 @@ def heat_map(
                 mode="markers",
                 marker={"symbol": "circle-open", "size": 13, "color": theme.dial, "line": {"width": 3}},
                 hovertemplate="where the dials stand<extra></extra>",
-                name="here",
+                name=DIAL_MARK,
             )
     return figure
+
+
+def _cells(grid: MapGrid, quantity: Quantity, values: np.ndarray) -> go.Bar:
+    """A coloured bar for each stretch of a row on which the quantity stays the same; none where it is unknown."""
+    rows, firsts, ends = [], [], []
+    for row, line in enumerate(values):
+        changes = np.flatnonzero(np.r_[True, (line[1:] != line[:-1]) & ~(np.isnan(line[1:]) & np.isnan(line[:-1]))])
+        known = [i for i, first in enumerate(changes) if np.isfinite(line[first])]
+        rows += [row] * len(known)
+        firsts += [int(changes[i]) for i in known]
+        ends += [int(changes[i + 1]) if i + 1 < len(changes) else len(line) for i in known]
+    low, high = grid.edges[firsts], grid.edges[ends]
+    gammas, shown = np.array(grid.gammas)[rows], values[rows, firsts]
+    return go.Bar(
+        x=(low + high) / 2,
+        width=high - low,
+        base=gammas - CELL / 2,
+        y=np.full(len(rows), CELL),
+        customdata=np.stack([gammas, low, high, shown], axis=1),
+        marker={
+            "color": shown,
+            "colorscale": "Cividis",
+            "reversescale": quantity.least_is_best,
+            "colorbar": {"title": {"text": quantity.name, "side": "right"}, "thickness": 10, "outlinewidth": 0},
+            "line": {"width": 0},
+        },
+        hovertemplate=f"γ = %{{customdata[0]}}, {grid.symbol} from %{{customdata[1]:.4~f}} to %{{customdata[2]:.4~f}}:"
+        " %{customdata[3]:.3~f}<extra></extra>",
+        textposition="none",
+        name="settings",
+    )
 
 
 def _title(grid: MapGrid, quantity: Quantity, values: np.ndarray, best: tuple[int, int] | None) -> str:

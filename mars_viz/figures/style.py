@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape, unescape
 from textwrap import wrap
+from typing import Any
 
 import plotly.graph_objects as go
 
@@ -20,6 +21,8 @@ UNBROKEN = "\u00a0=\u00a0"
 """An equals sign that no title is broken at."""
 LEFT = 50
 """Pixels left of the plot."""
+DIAL_MARK = "dial"
+"""Name of every mark that stands at the dial's value, whatever else the figure shows."""
 TITLE_WIDTH = 40
 """Characters to a line of a title; three lines fit."""
 
@@ -66,28 +69,27 @@ def blank(title: str, theme: Theme, x: str, y: str, key: Sequence[Entry] = ()) -
     """A figure without traces: title, key in words below it, named axes; transparent, so that the page shows."""
     wrapped = wrap(title.replace(" = ", UNBROKEN), TITLE_WIDTH, break_on_hyphens=False)
     lines = "<br>".join(escape(line) for line in wrapped)
-    figure = go.Figure()
-    figure.update_layout(
-        title={"text": f"<b>{lines}</b>", "x": 0, "xref": "container", "y": 1 - 18 / HEIGHT, "yanchor": "bottom"},
-        title_font={"size": 14, "color": theme.ink},
-        font={"family": '"Source Sans", "Source Sans 3", system-ui, sans-serif', "size": 13, "color": theme.muted},
-        height=HEIGHT,
-        margin={"l": LEFT, "r": 12, "t": 92, "b": 44},
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-        showlegend=False,
-        hoverlabel={"font": {"size": 13}},
-        bargap=0.06,
-    )
-    axes = {
-        "gridcolor": theme.grid,
-        "linecolor": theme.grid,
-        "zeroline": False,
-        "title_standoff": 6,
-        "title_font_size": 12,
+    layout = {
+        "title": {
+            "text": f"<b>{lines}</b>",
+            "x": 0,
+            "xref": "container",
+            "y": 1 - 18 / HEIGHT,
+            "yanchor": "bottom",
+            "font": {"size": 14, "color": theme.ink},
+        },
+        "font": {"family": '"Source Sans", "Source Sans 3", system-ui, sans-serif', "size": 13, "color": theme.muted},
+        "height": HEIGHT,
+        "margin": {"l": LEFT, "r": 12, "t": 92, "b": 44},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "showlegend": False,
+        "hoverlabel": {"font": {"size": 13}},
+        "bargap": 0.06,
+        "xaxis": _axis(x, theme),
+        "yaxis": _axis(y, theme),
     }
-    figure.update_xaxes(title_text=x, **axes)
-    figure.update_yaxes(title_text=y, **axes)
+    figure = go.Figure(layout=layout)  # at once: each later update costs as much as all of this
     if key:
         add_key(figure, key)
     return figure
@@ -99,6 +101,15 @@ def set_wide_title(figure: go.Figure, title: str, height: int, width: int = 100)
     words = "<br>".join(escape(line) for line in lines)
     top = 58 + 17 * (len(lines) - 1)
     figure.update_layout(title={"text": f"<b>{words}</b>", "y": 1 - 18 / height}, height=height, margin={"t": top})
+
+
+def _axis(name: str, theme: Theme) -> dict[str, Any]:
+    return {
+        "title": {"text": name, "standoff": 6, "font": {"size": 12}},
+        "gridcolor": theme.grid,
+        "linecolor": theme.grid,
+        "zeroline": False,
+    }
 
 
 def spoken_title(figure: go.Figure) -> str:
@@ -130,7 +141,7 @@ def add_key(figure: go.Figure, key: Sequence[Entry]) -> None:
 
 def add_dial_line(figure: go.Figure, symbol: str, value: float, theme: Theme) -> None:
     """The dial's value as a vertical line with its name beside it, on the side where there is more room."""
-    figure.add_vline(x=value, line={"color": theme.dial, "width": 2})
+    figure.add_vline(x=value, line={"color": theme.dial, "width": 2}, name=DIAL_MARK)
     low, high = figure.layout.xaxis.range
     roomy_left = value > (low + high) / 2
     figure.add_annotation(
@@ -143,6 +154,7 @@ def add_dial_line(figure: go.Figure, symbol: str, value: float, theme: Theme) ->
         xshift=-4 if roomy_left else 4,
         showarrow=False,
         font={"color": theme.dial, "size": 12},
+        name=DIAL_MARK,
     )
 
 

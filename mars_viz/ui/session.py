@@ -73,6 +73,11 @@ class Session:
         self.notices.clear()
         self.view = View(run=run_id, overlay=self.view.overlay)
 
+    def land(self, run_id: str) -> None:
+        """Open a run from another page, on Explore, which the tab may not have seen yet."""
+        self.arrived = True
+        self.open(run_id)
+
 
 def current_session() -> Session:
     """This tab's memory."""

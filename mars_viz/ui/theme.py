@@ -54,6 +54,4 @@ def live_text(prompt: str, text: str) -> None:
 
 def basis_words(basis: Basis) -> str:
     """What the figures' numbers stand on, in a line."""
-    if basis is Basis.EXACT:
-        return "Exact: these are the decisions of this very text."
-    return "Block-local: each round is judged anew on the recorded text before it, not on the text that would follow."
+    return basis.words

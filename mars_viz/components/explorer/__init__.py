@@ -1,136 +1,23 @@
-"""The explorer: sentence, dial, numbers, token stream and inspector of one run, as one element in the browser.
+"""The explorer: one run's sentence, dial, numbers, token stream and inspector, the same code wherever it is shown.
 
-Knows runs and Streamlit's components; what is sent is made by `payload`, what is shown by the JavaScript that `script`
-joins. The run is sent once. Where dial, overlay and selection stand is the browser's to know: it reports them when the
-hand rests, and Python sends new ones only where the page asks for something else than was reported.
+`element` shows it on a Streamlit page; a report shows it without a server, from `payload`, `script` and the style.
+Streamlit is loaded with the first name that needs it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from functools import cache
-from importlib.resources import files
-from typing import Any
+import importlib
+from typing import TYPE_CHECKING, Any
 
-import streamlit as st
+from mars_viz.components.explorer.payload import locate
 
-from mars_viz.components.explorer.payload import Payload, locate, run_payload
-from mars_viz.components.explorer.script import script
-from mars_viz.run import Run
+if TYPE_CHECKING:
+    from mars_viz.components.explorer.element import ExplorerState, explorer
 
 __all__ = ["ExplorerState", "explorer", "locate"]
 
 
-@dataclass(frozen=True, slots=True)
-class ExplorerState:
-    """What the reader has set."""
-
-    dial: float | None
-    """Where the dial rests; None for a rule without one."""
-    overlay: str
-    """What colours the tokens: outcome, ratio, margin, p or entropy."""
-    selected: int | None
-    """The selected token's slot; see `locate`."""
-    decode: float | None = None
-    """The dial value at which to decode anew, in the one rerun after the button was pressed."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Position:
-    dial: float | None
-    overlay: str
-    selected: int | None
-
-
-@dataclass(slots=True)
-class _Memory:
-    """What one element was last sent, and where it last stood."""
-
-    run: Run
-    gamma: int | None
-    payload: Payload
-    asked: _Position
-    """What the page last asked for."""
-    sent: _Position
-    """What the browser was last told."""
-    stands: _Position
-    """Where the browser stands, as far as it has reported."""
-    turn: int = 0
-    """Counts the times that the browser was told; a report from an earlier turn is out of date."""
-
-    @property
-    def revision(self) -> str:
-        return f"{self.payload['id']}-{self.turn}"
-
-    def tell(self, position: _Position) -> None:
-        self.sent = self.stands = position
-        self.turn += 1
-
-
-def explorer(
-    run: Run, *, dial: float | None, overlay: str, selected: int | None, key: str, gamma: int | None = None
-) -> ExplorerState:
-    """Show the run and return what the reader has set; `dial` and `gamma` None stand for the run's own.
-
-    The arguments are where things stand at first, and again whenever they change from one call to the next; in between
-    the reader's hand decides. Feed the returned state back, or leave the arguments as they are.
-    """
-    dial = run.settings.dial if dial is None else dial
-    asked = _Position(dial, overlay, selected)
-    memory = _remembered(run, gamma, asked, key)
-    reported = _reported(st.session_state.get(key), memory.revision)
-    if asked not in (memory.asked, memory.stands, reported):  # the page may be one report behind
-        memory.tell(asked)
-    elif reported is not None:
-        memory.stands = reported
-    elif memory.stands != memory.sent:
-        memory.tell(memory.stands)  # the element was away: it starts again from what it is sent
-    memory.asked = asked
-    result = _component()(
-        key=key,
-        data={"key": key, "revision": memory.revision, "position": asdict(memory.sent), "payload": memory.payload},
-        on_position_change=_nothing,
-        on_decode_change=_nothing,
-    )
-    pressed = result.get("decode")
-    decode = pressed["dial"] if isinstance(pressed, Mapping) and pressed.get("revision") == memory.revision else None
-    stands = memory.stands
-    return ExplorerState(stands.dial, stands.overlay, stands.selected, decode)
-
-
-def _remembered(run: Run, gamma: int | None, asked: _Position, key: str) -> _Memory:
-    name = f"{key}.memory"
-    memory: _Memory | None = st.session_state.get(name)
-    if memory is None or memory.run is not run or memory.gamma != gamma:
-        payload = run_payload(run, gamma)
-        if memory is not None and memory.payload["id"] == payload["id"]:
-            memory.run, memory.gamma = run, gamma
-        else:
-            turn = 0 if memory is None else memory.turn + 1
-            memory = _Memory(run, gamma, payload, asked, asked, asked, turn)
-        st.session_state[name] = memory
-    return memory
-
-
-def _reported(state: Any, revision: str) -> _Position | None:
-    """Where the browser says it stands, if it speaks of what it was last sent."""
-    position = state.get("position") if isinstance(state, Mapping) else None
-    if not isinstance(position, Mapping) or position.get("revision") != revision:
-        return None
-    dial, selected = position.get("dial"), position.get("selected")
-    return _Position(
-        dial=None if dial is None else float(dial),
-        overlay=str(position.get("overlay")),
-        selected=None if selected is None else int(selected),
-    )
-
-
-@cache
-def _component() -> Any:
-    style = (files(__package__) / "explorer.css").read_text("utf-8")
-    return st.components.v2.component("mars_viz_explorer", js=script(), css=style)
-
-
-def _nothing() -> None:
-    """Named so that the element's values exist before the first report."""
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module("mars_viz.components.explorer.element"), name)

@@ -1,4 +1,5 @@
 // The dial: what the hand turns. It tells of every value, and knows nothing of what that changes.
+// Without `decode` there is no button to decode anew.
 
 /** The slider, its number box, its marks and the button beside it. Tells of every value by `moved`, of a rest by `rested`. */
 class Dial {
@@ -33,7 +34,7 @@ class Dial {
     this.element = h("div", { class: "control" },
       h("div", { class: "dial" }, h("div", { class: "marks" }, this.mark), this.track, this.strip.element, this.rug,
         h("div", { class: "ends" }, this.left, this.name, this.right)),
-      h("div", { class: "beside" }, h("label", { class: "box" }, this.symbol, h("span", { class: "field" }, this.input)), this.button));
+      h("div", { class: "beside" }, h("label", { class: "box" }, this.symbol, h("span", { class: "field" }, this.input)), decode ? this.button : null));
     this.absent = h("p", { class: "nodial" });
     this.resized = new ResizeObserver(() => this.paintRug());
     this.resized.observe(this.rug);

@@ -12,8 +12,10 @@ function trajectoriesOf(payload) {
 }
 
 class Explorer {
-  constructor(parent) {
-    this.dial = new Dial({ moved: (v) => this.move(v), rested: () => this.rest(), decode: (v) => this.decode(v) });
+  /** `decodes` is false where nobody can decode anew. */
+  constructor(parent, decodes) {
+    const decode = decodes ? (v) => this.decode(v) : null;
+    this.dial = new Dial({ moved: (v) => this.move(v), rested: () => this.rest(), decode });
     this.overlays = new Overlays({ chosen: (name) => this.choose(name) });
     this.stream = new Stream({ pick: (slot, reveal) => this.pick(slot, reveal), shade: (reading, slot) => this.overlays.shade(reading, slot) });
     this.inspector = new Inspector();
@@ -175,7 +177,7 @@ class Explorer {
 const views = new WeakMap();
 
 export default function explorer({ data, parentElement, setStateValue, setTriggerValue }) {
-  const view = views.get(parentElement) ?? new Explorer(parentElement);
+  const view = views.get(parentElement) ?? new Explorer(parentElement, Boolean(setTriggerValue));
   views.set(parentElement, view);
   view.state = setStateValue;
   view.trigger = setTriggerValue;

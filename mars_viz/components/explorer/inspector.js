@@ -100,8 +100,9 @@ class Inspector {
       const dial = rule.follows ? reading.dial : rule.default ?? NaN;
       const keeps = dial < rule.breakpoint[node] ? rule.keep[node] & 1 : rule.keep[node] & 2;
       say(at, rule.symbol === null ? "" : `${rule.symbol} ${dialText(dial)}${rule.follows ? "" : " (default)"}`);
-      say(verdict, keeps ? "✓ keeps" : "× rejects");
-      verdict.className = keeps ? "keeps" : "rejects";
+      const unsaid = rule.keep[node] & 8; // a report may leave it out
+      say(verdict, unsaid ? "–" : keeps ? "✓ keeps" : "× rejects");
+      verdict.className = unsaid ? "" : keeps ? "keeps" : "rejects";
     }
   }
 }

@@ -14,6 +14,7 @@ class Law {
   }
 
   blank() {
+    say(this.none, "no draft here");
     this.shown = null;
     this.table.hidden = true;
     this.none.hidden = false;
@@ -24,11 +25,15 @@ class Law {
     const asked = [at, marked, node, written].join();
     if (asked === this.shown) return; // as in most frames of a drag
     this.shown = asked;
-    this.table.hidden = false;
-    this.none.hidden = true;
     const width = law.top;
+    const known = (i) => !Number.isNaN(law.top_logit[at * width + i]); // a report may leave candidates out
+    this.table.hidden = !known(0);
+    this.none.hidden = known(0);
+    say(this.none, "not in this report");
     let found = false;
     for (let i = 0; i < width; i++) {
+      this.rows[i].hidden = !known(i);
+      if (!known(i)) continue;
       const piece = law.top_token[at * width + i];
       found ||= piece === marked;
       this.line(i, run, piece, law.top_logit[at * width + i], law.logsumexp[at], piece === marked ? "chosen" : piece === written ? "written" : "");

@@ -3,7 +3,9 @@
 
 const ARRAYS = { uint8: Uint8Array, int16: Int16Array, uint16: Uint16Array, int32: Int32Array, float32: Float32Array, float64: Float64Array };
 
+/** An array of the payload; its bytes come as base64, or as they are where whoever sends them can. */
 function unpack({ type, data }) {
+  if (typeof data !== "string") return new ARRAYS[type](data.buffer.slice(data.byteOffset, data.byteOffset + data.byteLength));
   const binary = atob(data);
   const bytes = new Uint8Array(binary.length);
   for (let i = 0; i < binary.length; i++) bytes[i] = binary.charCodeAt(i);

@@ -78,7 +78,7 @@ class Stream {
       const round = (this.roundElements[r] = h("span", { class: "r", role: "presentation", "data-round": `round ${r + 1}` }));
       for (let slot = this.run.slotAt[r]; slot < this.run.slotAt[r + 1]; slot++) {
         const token = (this.slotElements[slot] = h("span", { class: "t", role: "option", id: `slot-${slot}` }));
-        token.slot = slot;
+        token.mine = slot; // not `slot`, which is an element's own and turns into text
         if (slot < this.run.slotAt[r + 1] - 1) fill(token, this.run.pieces.text[this.run.nodes.token[slot - r]]);
         round.append(token);
       }
@@ -224,7 +224,7 @@ class Stream {
 
   click(event) {
     const token = event.target.closest(".t");
-    if (token && this.element.getRootNode().getSelection?.()?.type !== "Range") this.pick(token.slot, false);
+    if (token && this.element.getRootNode().getSelection?.()?.type !== "Range") this.pick(token.mine, false);
   }
 
   key(event) {

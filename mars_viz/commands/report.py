@@ -1,0 +1,26 @@
+"""`mars-viz report`: a recorded run as one HTML file that opens anywhere."""
+
+from __future__ import annotations
+
+import argparse
+
+from mars_viz.figures.words import number
+from mars_viz.report import check_place, report_html, write_report
+from mars_viz.runfiles import load_run
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the run, the place, and where the dials stand."""
+    parser.add_argument("path", metavar="RUN", help="folder of a run")
+    parser.add_argument("-o", "--out", metavar="FILE", default="report.html", help="the report (%(default)s)")
+    parser.add_argument("--dial", type=float, help="dial value at which it opens (the run's)")
+    parser.add_argument("--gamma", type=int, help="block length whose texts it shows (the run's)")
+    parser.add_argument("--force", action="store_true", help="replace a file that is no report")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Refuse what can be refused before the work; then read, write and tell."""
+    check_place(options.out, force=options.force)
+    html = report_html(load_run(options.path), dial=options.dial, gamma=options.gamma)
+    path = write_report(html, options.out, force=options.force)
+    print(f"Wrote {path}, {number(len(html.encode()) / 1e3)} kB. It opens in any browser, without a network.")

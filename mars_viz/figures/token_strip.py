@@ -1,0 +1,150 @@
+"""A run's tokens as a picture in SVG: bars for a glance, or the text with its outcomes for a paper.
+
+Knows runs and colours; knows no Plotly and no browser. Pure text in, text out: token text is escaped, and what SVG may
+not hold is spelled out. Colours are those of the page, and no outcome is told by colour alone: bars of what was rolled
+back hang below the line, tokens in the text carry the page's marks.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from html import escape, unescape
+
+from mars_viz.analysis.metrics import judged_rounds
+from mars_viz.figures.token_words import token_label
+from mars_viz.figures.words import setting
+from mars_viz.mapped import shown
+from mars_viz.records import Outcome, Round
+from mars_viz.rules import rule_named
+from mars_viz.run import Run
+
+FONT = "ui-monospace, 'Source Code Pro', 'DejaVu Sans Mono', monospace"
+WIDTH = 720
+"""Of the text, in SVG's units: pixels on a screen."""
+CELL, SIZE, LINE = 7.8, 13, 26
+"""Width of a character, size of the letters, distance of two lines."""
+LONGEST = 24
+"""Characters of one token that are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    ink: str
+    ground: str | None
+    mark: str
+    line: str
+    """SVG's text-decoration."""
+    bar: str
+    height: float
+    """Of a bar, of the room above the line; below it where negative."""
+
+
+LOOKS = {
+    Outcome.MATCHED: _Look("#1F2937", None, "", "none", "#94A3B8", 0.55),
+    Outcome.RELAXED: _Look("#5C3B00", "#FFE3A3", "◆", "underline", "#E69F00", 1.0),
+    Outcome.REJECTED: _Look("#8A1C00", "#FFE0D6", "×", "line-through", "#D55E00", -1.0),
+    Outcome.DISCARDED: _Look("#6B7280", None, "", "line-through", "#CBD5E1", -0.5),
+    Outcome.CORRECTED: _Look("#0B4A78", "#D6ECFA", "↺", "underline", "#0072B2", 0.8),
+    Outcome.BONUS: _Look("#0A5A45", "#D3F1E7", "+", "underline", "#009E73", 0.8),
+}
+"""How each outcome looks: on paper, which is white, and as a bar on either ground."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    text: str
+    outcome: Outcome
+    first: bool
+    """True at the beginning of a round."""
+
+
+def token_bars(run: Run, *, width: int = 320, height: int = 44, most: int = 96) -> str:
+    """The first `most` tokens of the recorded text as bars, rolled back ones below the line; an inline SVG."""
+    tokens = [token for round_ in run.rounds for token in _tokens(run, round_)][:most]
+    step, middle = width / max(len(tokens), 1), height * 0.62
+    bars = []
+    for index, token in enumerate(tokens):
+        look = LOOKS[token.outcome]
+        tall = look.height * (middle if look.height > 0 else height - middle)
+        top = middle - max(tall, 0)
+        bars.append(
+            f'<rect x="{index * step:.2f}" y="{top:.2f}" width="{0.8 * step:.2f}" height="{abs(tall):.2f}" '
+            f'fill="{look.bar}"/>'
+        )
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="100%" role="img" '
+        f'preserveAspectRatio="none" aria-label="{escape(_counted(tokens))}">{"".join(bars)}</svg>'
+    )
+
+
+def token_strip(run: Run, dial: float | None = None, gamma: int | None = None) -> str:
+    """The text that a setting makes, every token with its outcome, as a stand-alone SVG on white.
+
+    None takes the run's own dial and block length. Where the dial map does not hold the setting, the recorded blocks
+    are judged anew, and the caption says so. Raises BadInput for a dial value that the rule does not have.
+    """
+    rule = rule_named(run.settings.rule)
+    gamma = gamma or run.settings.gamma
+    at = rule.checked_dial(run.settings.dial if dial is None else dial)
+    there, _ = shown(run, at, gamma)
+    tokens = [token for round_ in judged_rounds(there, at) for token in _tokens(run, round_)]
+    body, height = _laid_out(tokens)
+    name = rule.title if rule.dial is None or at is None else f"{rule.title}, {setting(rule.dial.symbol, at)}"
+    exact = there is not run or at == rule.checked_dial(run.settings.dial)
+    caption = f"{name}, γ = {gamma if exact else run.settings.gamma}{'' if exact else ' (block-local)'}"
+    legend = "".join(
+        f'<tspan dx="14" fill="{look.ink}" text-decoration="{look.line}">{look.mark} {outcome.value}</tspan>'
+        for outcome, look in LOOKS.items()
+    )
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height + 30}" '
+        f'viewBox="0 0 {WIDTH} {height + 30}" font-family="{FONT}" font-size="{SIZE}">\n'
+        f"<title>{escape(caption)}</title>\n"
+        f'<rect width="100%" height="100%" fill="#FFFFFF"/>\n{body}'
+        f'<text x="6" y="{height + 18}" font-size="11" fill="#4B5563">{escape(caption)}{legend}</text>\n</svg>\n'
+    )
+
+
+def _tokens(run: Run, round_: Round) -> Iterator[_Token]:
+    """A round's tokens in reading order: the drafted ones, then the target's own."""
+    for node, outcome in enumerate(round_.outcomes):
+        yield _Token(run.pieces[int(round_.speculation.tokens[node])].text, outcome, node == 0)
+    if round_.emission is not None:
+        yield _Token(run.pieces[round_.decision.emitted].text, round_.emission, not len(round_.speculation))
+
+
+def _counted(tokens: Sequence[_Token]) -> str:
+    counts = {outcome: sum(token.outcome is outcome for token in tokens) for outcome in LOOKS}
+    return "The first tokens: " + ", ".join(f"{count} {outcome.value}" for outcome, count in counts.items() if count)
+
+
+def _laid_out(tokens: Sequence[_Token]) -> tuple[str, int]:
+    """The tokens on lines of WIDTH, and how high that is."""
+    parts, x, y = [], 6.0, LINE
+    for token in tokens:
+        look = LOOKS[token.outcome]
+        label = token_label(token.text, LONGEST)
+        wide = CELL * (_cells(token.text) + len(look.mark))
+        if x + wide > WIDTH - 6 and x > 6:
+            x, y = 6.0, y + LINE
+        if look.ground:
+            parts.append(
+                f'<rect x="{x:.1f}" y="{y - 14}" width="{wide:.1f}" height="19" rx="3" fill="{look.ground}"/>\n'
+            )
+        if token.first:
+            parts.append(f'<path d="M{x - 1:.1f} {y + 9}v-4" stroke="#94A3B8"/>\n')
+        parts.append(
+            f'<text x="{x:.1f}" y="{y}" fill="{look.ink}" text-decoration="{look.line}" textLength="{wide:.1f}" '
+            f'lengthAdjust="spacingAndGlyphs" unicode-bidi="isolate" '
+            f'xml:space="preserve">{label}{look.mark}</text>\n'
+        )
+        x += wide + 2
+    return "".join(parts), y + 14
+
+
+def _cells(text: str) -> int:
+    """Columns that a token's label takes in a monospaced font."""
+    shown_text = unescape(token_label(text, LONGEST))
+    return sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in shown_text)

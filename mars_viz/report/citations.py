@@ -1,0 +1,107 @@
+"""What to cite for a run, as BibTeX: MARS, what its rule stands on, and MARS Viz. Knows rules and papers.
+
+A rule's `source` names papers by their arXiv numbers; of papers that are not known here the entry has the number alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from mars_viz import __version__
+from mars_viz.rules import rule_named
+
+
+@dataclass(frozen=True, slots=True)
+class Paper:
+    """A paper on arXiv."""
+
+    key: str
+    """Its BibTeX key."""
+    title: str
+    """As published."""
+    authors: str
+    """As BibTeX wants them."""
+
+
+MARS = "2601.15498"
+PAPERS = {
+    MARS: Paper(
+        "song2026mars",
+        "{MARS}: Unleashing the Power of Speculative Decoding via Margin-Aware Verification",
+        "Song, Jingwei and Wang, Xinyu and Wang, Hanbin and Lei, Xiaoxuan and Shi, Bill and Han, Shixin and Yang, Eric"
+        " and Chang, Xiao-Wen and Ai, Lynn",
+    ),
+    "2211.17192": Paper(
+        "leviathan2022fast",
+        "Fast Inference from Transformers via Speculative Decoding",
+        "Leviathan, Yaniv and Kalman, Matan and Matias, Yossi",
+    ),
+    "2302.01318": Paper(
+        "chen2023accelerating",
+        "Accelerating Large Language Model Decoding with Speculative Sampling",
+        "Chen, Charlie and Borgeaud, Sebastian and Irving, Geoffrey and Lespiau, Jean-Baptiste and Sifre, Laurent and"
+        " Jumper, John",
+    ),
+    "2403.10444": Paper(
+        "sun2024block",
+        "Block Verification Accelerates Speculative Decoding",
+        "Sun, Ziteng and Mendlovic, Uri and Leviathan, Yaniv and Aharoni, Asaf and Ro, Jae Hun and Beirami, Ahmad and"
+        " Suresh, Ananda Theertha",
+    ),
+    "2401.10774": Paper(
+        "cai2024medusa",
+        "Medusa: Simple {LLM} Inference Acceleration Framework with Multiple Decoding Heads",
+        "Cai, Tianle and Li, Yuhong and Geng, Zhengyang and Peng, Hongwu and Lee, Jason D. and Chen, Deming and"
+        " Dao, Tri",
+    ),
+    "2302.07863": Paper(
+        "kim2023bild",
+        "Speculative Decoding with Big Little Decoder",
+        "Kim, Sehoon and Mangalam, Karttikeya and Moon, Suhong and Malik, Jitendra and Mahoney, Michael W. and"
+        " Gholami, Amir and Keutzer, Kurt",
+    ),
+    "1904.09751": Paper(
+        "holtzman2019curious",
+        "The Curious Case of Neural Text Degeneration",
+        "Holtzman, Ari and Buys, Jan and Du, Li and Forbes, Maxwell and Choi, Yejin",
+    ),
+}
+"""By arXiv number."""
+
+_NUMBER = re.compile(r"(?<!\d)\d{4}\.\d{5}(?!\d)")
+
+
+def bibtex(rule_name: str) -> str:
+    """BibTeX for what a run by this rule shows: MARS, the rule's own sources, MARS Viz."""
+    rule = rule_named(rule_name)
+    numbers = dict.fromkeys([MARS, *_NUMBER.findall(rule.source)])
+    return "\n\n".join([*(_entry(one, rule.source) for one in numbers), _software()]) + "\n"
+
+
+def _entry(number: str, source: str) -> str:
+    paper = PAPERS.get(number)
+    fields = {"eprint": number, "archivePrefix": "arXiv", "year": f"20{number[:2]}"}
+    if paper is None:
+        return _written(f"arxiv{number.replace('.', '')}", fields | {"note": _plain(source)})
+    return _written(paper.key, {"title": paper.title, "author": paper.authors} | fields)
+
+
+def _software() -> str:
+    note = "Speculative decoding, shown token by token"
+    fields = {"title": "{MARS Viz}", "author": "{The MARS Viz authors}", "version": __version__, "note": note}
+    return _written("marsviz", fields, kind="software")
+
+
+def _written(key: str, fields: dict[str, str], kind: str = "misc") -> str:
+    return f"@{kind}{{{key},\n" + "\n".join(_lines(fields)) + "\n}"
+
+
+def _lines(fields: dict[str, str]) -> Iterator[str]:
+    return (f"  {name} = {{{text}}}," for name, text in fields.items())
+
+
+def _plain(text: str) -> str:
+    """Free text in a field: braces and backslashes would end or steer it."""
+    return re.sub(r"([_&%#$])", r"\\\1", re.sub(r"[{}\\]", "", text))

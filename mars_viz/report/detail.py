@@ -1,0 +1,122 @@
+"""How much a report says of the texts beside its first one, and what it says so.
+
+Knows the columns of the explorer's payload; knows no HTML. The first text, which the run was recorded with, is always
+whole: every number exact, every candidate, every rule. What the other texts of the dial map say can be made leaner.
+"""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mars_viz.components.explorer.payload import TOP, Payload
+from mars_viz.report.parcel import as_shown, to_decimals
+
+UNSAID = 8
+"""Bit of a rule's `keep` at a node of which the report does not say what the rule makes of it."""
+LOGIT_DECIMALS = 3
+"""Of rounded logits, so that a probability made from them has three digits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Detail:
+    """What is kept of the texts beside the first."""
+
+    rounded: bool = False
+    """True: numbers have the digits that are shown, no more."""
+    target: int = TOP
+    """Candidates of the target at each place."""
+    drafter: int = TOP
+    """Candidates of the drafter at each place."""
+    rules: bool = True
+    """True: what every rule says of each drafted token; False: the run's own rule only."""
+
+    @property
+    def words(self) -> str:
+        """What is left out, in a sentence; empty where nothing is."""
+        if self == Detail(rounded=True):
+            return "Away from the recorded text numbers are rounded to the digits shown."
+        kept = [f"the {whose} {count} best candidates" for count, whose in self._candidates if 0 < count < TOP]
+        gone = [f"the {whose} candidates" for count, whose in self._candidates if not count]
+        if not self.rules:
+            gone.append("the other rules' verdicts")
+        parts = [f"has only {' and '.join(kept)}"] * bool(kept) + [f"leaves out {', '.join(gone)}"] * bool(gone)
+        return f"To stay small, away from the recorded text this report {' and '.join(parts)}." if parts else ""
+
+    @property
+    def _candidates(self) -> tuple[tuple[int, str], ...]:
+        return (self.target, "target's"), (self.drafter, "drafter's")
+
+
+LEVELS = (
+    Detail(),
+    Detail(rounded=True),
+    Detail(rounded=True, target=5, drafter=5),
+    Detail(rounded=True, target=5, drafter=5, rules=False),
+    Detail(rounded=True, target=3, drafter=2, rules=False),
+    Detail(rounded=True, target=3, drafter=0, rules=False),
+    Detail(rounded=True, target=2, drafter=0, rules=False),
+    Detail(rounded=True, target=0, drafter=0, rules=False),
+)
+"""From everything to the least that every view can be drawn from."""
+
+
+def detailed(payload: Payload, detail: Detail) -> dict[str, Any]:
+    """The payload with arrays in place of base64, and no more of the texts beside the first than `detail` says."""
+    whole: dict[str, Any] = _arrays(payload)
+    counts = whole["rounds"]["nodes"]["data"]
+    first = len(whole["recorded"]["data"])
+    nodes = int(counts[:first].sum())
+    if detail == Detail() or first == len(counts):
+        return whole
+    laws = {"nodes": detail.drafter, "rows": detail.target}
+    for name, beginning in (("nodes", nodes), ("rows", nodes + first)):
+        _lean(whole[name], beginning, laws[name])
+    for rule in whole["rules"]:
+        if not detail.rules:
+            _unsaid(rule, nodes)
+    return whole
+
+
+def _lean(columns: dict[str, Any], first: int, candidates: int) -> None:
+    """Round what follows the first text, and cut its lists of candidates."""
+    width = columns["top"]
+    for name, column in columns.items():
+        if not isinstance(column, dict) or column["type"] not in ("float32", "uint16", "int32"):
+            continue
+        values = column["data"]
+        lists = name.startswith("top_")
+        start = first * width if lists else first
+        whole, rest = values[:start], values[start:]
+        if lists:
+            rest = rest.reshape(-1, width).copy()
+            rest[:, candidates:] = np.nan if name == "top_logit" else 0
+            rest = rest.ravel()
+        if name in ("z", "logsumexp") and not candidates:
+            rest = np.full_like(rest, np.nan)  # only needed beside candidates
+        if column["type"] == "float32":
+            fine = name in ("top_logit", "z", "logsumexp")
+            rest = to_decimals(rest, LOGIT_DECIMALS) if fine else as_shown(rest)
+        columns[name] = {"type": column["type"], "parts": [whole, rest]}
+
+
+def _unsaid(rule: dict[str, Any], first: int) -> None:
+    for name, blank in (("breakpoint", np.nan), ("keep", UNSAID)):
+        if rule[name] is not None:
+            values = rule[name]["data"].copy()
+            values[first:] = blank
+            rule[name] = {"type": rule[name]["type"], "data": values}
+
+
+def _arrays(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_arrays(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if value.keys() == {"type", "data"}:
+        data = np.frombuffer(base64.b64decode(value["data"]), np.dtype(value["type"]).newbyteorder("<"))
+        return {"type": value["type"], "data": data}
+    return {name: _arrays(item) for name, item in value.items()}

@@ -1,0 +1,160 @@
+"""A run as one HTML file that needs nothing else: the explorer and the figures of the app, and what made the run.
+
+Knows the parts and how they are put together. All that a model wrote travels compressed and becomes text nodes in the
+page; what stands in the HTML itself is escaped. A content security policy lets the page run the scripts that were put
+into it here, known by their digests, and load nothing at all.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+from collections.abc import Iterator
+from functools import cache
+from hashlib import sha256
+from html import escape
+from importlib.resources import files
+
+from mars_viz import __version__
+from mars_viz.components.explorer.payload import run_payload
+from mars_viz.components.explorer.script import script
+from mars_viz.components.explorer.style import style
+from mars_viz.errors import BadInput
+from mars_viz.figures.words import counted, number, setting
+from mars_viz.report.citations import bibtex
+from mars_viz.report.detail import LEVELS, Detail, detailed
+from mars_viz.report.drawings import MOST_STEPS, drawings
+from mars_viz.report.parcel import parcel
+from mars_viz.rules import rule_named
+from mars_viz.run import Run
+
+MAX_BYTES = 1_500_000
+"""Of a report; where a run says more, the texts beside the recorded one are told in less detail."""
+MARK = '<meta name="generator" content="MARS Viz'
+"""By which a file is known to be a report."""
+
+
+def report_html(
+    run: Run,
+    *,
+    dial: float | None = None,
+    gamma: int | None = None,
+    overlay: str = "outcome",
+    most_steps: int = MOST_STEPS,
+) -> str:
+    """The run as HTML that opens from disk without a network.
+
+    It begins at `dial` and shows the texts of block length `gamma`; None takes the run's own. `most_steps` figures are
+    drawn for steps of the dial, besides those for every segment of its map. Raises BadInput for a dial value that the
+    rule does not have, and for a block length that the run's map does not hold.
+    """
+    gamma, made = gamma or run.settings.gamma, run.dial_map
+    if gamma != run.settings.gamma and (made is None or gamma not in made.span.gammas):
+        raise BadInput(f"γ = {gamma} is not on the run's map; leave it out, or map the run with --gammas.")
+    at = rule_named(run.settings.rule).checked_dial(run.settings.dial if dial is None else dial)
+    drawn = parcel(drawings(run, gamma, most_steps))
+    sent = {
+        "payload": {},
+        "position": {"dial": at, "overlay": overlay, "selected": None},
+        "name": file_name(run),
+    }
+    payload = run_payload(run, gamma)
+
+    def page(detail: Detail) -> str:
+        packed = parcel({**sent, "payload": detailed(payload, detail)})
+        return "".join(_page(run, gamma, detail, packed, drawn))
+
+    low, high = 0, len(LEVELS) - 1
+    made_at: dict[int, str] = {}
+    while low < high:  # the first level that is small enough; the last one has to do
+        middle = (low + high) // 2
+        made_at[middle] = page(LEVELS[middle])
+        low, high = (low, middle) if len(made_at[middle].encode()) <= MAX_BYTES else (middle + 1, high)
+    return made_at[low] if low in made_at else page(LEVELS[low])
+
+
+def file_name(run: Run) -> str:
+    """A plain name for files made from a run: letters, digits and hyphens."""
+    words = "".join(char if char.isascii() and char.isalnum() else " " for char in (run.title or run.prompt).lower())
+    return "-".join(words.split()[:8])[:60] or "run"
+
+
+def _page(run: Run, gamma: int, detail: Detail, packed: str, drawn: str) -> Iterator[str]:
+    title = escape(" ".join((run.title or run.prompt or "A run").split())[:200])
+    code = _code()
+    policy = (
+        f"default-src 'none'; script-src {_digest(code)} {_digest(_plotly())}; style-src 'unsafe-inline'; "
+        "img-src data: blob:; font-src data:; base-uri 'none'; form-action 'none'"
+    )
+    yield f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n{MARK} {escape(__version__)}">\n'
+    yield f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+    yield '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+    yield f"<title>{title} · MARS Viz</title>\n<style>{_text('report.css')}</style>\n"
+    yield f'<style id="explorer-style" media="not all">{style()}</style>\n</head>\n<body>\n'
+    yield f"<header><h1><bdi>{title}</bdi></h1>\n{_facts(run, gamma)}</header>\n"
+    yield '<main>\n<p class="note" id="failed" role="alert" hidden></p>\n'
+    yield '<noscript><p class="note">This report draws itself: allow scripts for this file to see it.</p></noscript>\n'
+    yield '<p class="quiet" id="waiting">Unpacking the run …</p>\n<div id="explorer"></div>\n'
+    yield f'<p class="quiet">{escape(detail.words)}</p>\n' if detail.words else ""
+    yield '<h2>Figures</h2>\n<p class="quiet" id="basis"></p>\n<div id="figures"></div>\n'
+    yield '<section id="maps" hidden><h2>All settings by <span id="quantities"></span></h2>'
+    yield '<div class="figure" id="heat_map"></div></section>\n'
+    yield f"<h2>To cite</h2>\n<pre>{escape(bibtex(run.settings.rule))}</pre>\n</main>\n"
+    yield f"<footer>Made by MARS Viz {escape(__version__)}. Figures follow the dial when it comes to rest.</footer>\n"
+    for name, data in (("run", packed), ("drawn", drawn), ("plotly", _vendored())):
+        yield f'<script type="application/octet-stream" id="{name}">{data}</script>\n'
+    yield f'<script type="module">{code}</script>\n</body>\n</html>\n'
+
+
+def _facts(run: Run, gamma: int) -> str:
+    """What decided the run's tokens and what made them, as a list."""
+    asked, made = run.settings, run.provenance
+    rule = rule_named(asked.rule)
+    dial = "none" if rule.dial is None else setting(rule.dial.symbol, rule.dial.checked(asked.dial))
+    sampling = f"{asked.temperature:g}" if asked.temperature else "0, greedy"
+    if asked.top_p < 1 or asked.top_k:
+        sampling += f", top-p {asked.top_p:g}, top-k {asked.top_k or 'off'}"
+    facts = {
+        "Target": _model(made.target, made.target_revision),
+        "Drafter": _model(made.drafter, made.drafter_revision),
+        "Rule": rule.title,
+        "Recorded at": dial,
+        "γ": str(gamma) if gamma == asked.gamma else f"{gamma} (recorded with {asked.gamma})",
+        "Temperature": sampling,
+        "Seed": str(asked.seed),
+        "Recorded text": f"{counted(len(run.token_ids), 'token')} in {counted(len(run.rounds), 'round')},"
+        f" τ = {number(run.tau)}",
+        "Device": ", ".join(filter(None, [made.device, made.dtype])),
+        "Versions": ", ".join(f"{name} {version}" for name, version in made.versions.items()),
+        "Date": made.created,
+    }
+    lines = (f"<div><dt>{name}</dt><dd><bdi>{escape(text)}</bdi></dd></div>" for name, text in facts.items() if text)
+    return f'<dl class="facts">{"".join(lines)}</dl>\n'
+
+
+def _model(name: str, revision: str) -> str:
+    return f"{name} @ {revision[:12]}" if name and revision else name
+
+
+def _digest(code: str) -> str:
+    return f"'sha256-{base64.b64encode(sha256(code.encode()).digest()).decode()}'"
+
+
+@cache
+def _code() -> str:
+    """The explorer's script and the page around it, as one module."""
+    return "\n".join([script(), _text("parcel.js"), _text("host.js")])
+
+
+def _text(name: str) -> str:
+    return (files(__package__) / name).read_text("utf-8")
+
+
+@cache
+def _vendored() -> str:
+    return base64.b64encode((files(__package__) / "vendor" / "plotly-basic.min.js.gz").read_bytes()).decode("ascii")
+
+
+@cache
+def _plotly() -> str:
+    return gzip.decompress(base64.b64decode(_vendored())).decode("utf-8")

@@ -1,0 +1,172 @@
+"""What can be taken away: tables, pictures in SVG, citations, and a run that shows itself in a notebook."""
+
+from __future__ import annotations
+
+import io
+import re
+from dataclasses import replace
+from html import unescape
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pandas as pd
+import plotly.graph_objects as go
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from mars_viz import load_run
+from mars_viz.errors import BadInput
+from mars_viz.figures import spoken_title
+from mars_viz.figures.token_strip import token_bars, token_strip
+from mars_viz.records import Outcome
+from mars_viz.report import bibtex
+from mars_viz.report.tables import csv_table, parquet_table
+from mars_viz.rules import RULES
+from tests.factories import toy_run
+from tests.test_report import HOSTILE, mapped_toy
+
+ROOT = Path(__file__).parents[1]
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def test_tables_hold_the_frame() -> None:
+    run = toy_run(temperature=1.0, rule="mars-sampling", pieces={5: b'a,"b"\n', 6: b"\x00"})
+    frame = run.to_frame()
+    pd.testing.assert_frame_equal(pd.read_parquet(io.BytesIO(parquet_table(run))), frame)
+    read = pd.read_csv(io.BytesIO(csv_table(run)), keep_default_na=False)
+    assert list(read.columns) == list(frame.columns) and len(read) == len(frame)
+    assert read["token_id"].tolist() == frame["token_id"].tolist()
+    assert read["text"].tolist() == frame["text"].tolist()
+
+
+def texts(svg: str) -> list[str]:
+    """Every piece of text in an SVG, which must be well-formed."""
+    root = ElementTree.fromstring(svg)
+    assert root.tag == f"{SVG}svg"
+    return ["".join(found.itertext()) for found in root.iter(f"{SVG}text")]
+
+
+def test_the_strip_has_every_token_in_order_with_its_mark() -> None:
+    run = toy_run(rule="mars", dial=0.8)
+    found = texts(token_strip(run))
+    drafted = sum(len(round_.speculation) for round_ in run.rounds)
+    emitted = sum(round_.emission is not None for round_ in run.rounds)
+    assert len(found) == drafted + emitted + 1  # and the caption
+    outcomes = [outcome for round_ in run.rounds for outcome in round_.outcomes]
+    assert sum(text.endswith("◆") for text in found[:-1]) == outcomes.count(Outcome.RELAXED) > 0
+    assert sum(text.endswith("×") for text in found[:-1]) == outcomes.count(Outcome.REJECTED) > 0
+    assert found[-1].startswith("MARS, θ = 0.80, γ = 6") and "block-local" not in found[-1]
+
+
+def test_the_strip_follows_dial_and_block_length_and_says_what_it_stands_on() -> None:
+    run = mapped_toy()
+    there = token_strip(run, 0.6, 2)
+    assert there.replace("θ = 0.60", "θ = 0.60") == token_strip(run.dial_map.at(0.6, 2))
+    assert "block-local" not in there and "γ = 2" in there
+    assert "block-local" in token_strip(run, 0.1)
+    assert "block-local" in token_strip(toy_run(dial=0.9), 0.5)
+    with pytest.raises(BadInput):
+        token_strip(run, 7.0)
+
+
+def test_pictures_escape_what_a_model_wrote() -> None:
+    run = toy_run(
+        rule="mars", pieces=HOSTILE | {i: "\ud7ff\ufffe</text><script>x</script>".encode() for i in range(10, 25)}
+    )
+    for svg in (token_strip(run), token_bars(run)):
+        root = ElementTree.fromstring(svg)
+        tags = {element.tag.removeprefix(SVG) for element in root.iter()}
+        assert tags <= {"svg", "title", "rect", "text", "tspan", "path"}
+        assert "<script" not in svg and "\u202e" not in svg
+
+
+def test_bars_are_one_for_each_token() -> None:
+    run = toy_run(rule="mars", dial=0.8)
+    root = ElementTree.fromstring(token_bars(run, most=50))
+    assert len(list(root.iter(f"{SVG}rect"))) == 50
+    few = toy_run(rule="strict", max_new_tokens=3)
+    tokens = sum(len(r.speculation) + (r.emission is not None) for r in few.rounds)
+    assert len(list(ElementTree.fromstring(token_bars(few)).iter(f"{SVG}rect"))) == tokens
+    assert ElementTree.fromstring(token_bars(replace(few, rounds=()))).tag == f"{SVG}svg"
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_citations_name_mars_the_rule_s_sources_and_the_tool(name: str) -> None:
+    text = bibtex(name)
+    assert {"2601.15498", *re.findall(r"\d{4}\.\d{5}", RULES[name].source)} == set(
+        re.findall(r"eprint = \{([\d.]+)\}", text)
+    )
+    assert text.count("{") == text.count("}")
+    keys = re.findall(r"^@\w+\{(\w+),$", text, re.MULTILINE)
+    assert len(keys) == len(set(keys)) == text.count("@") and "marsviz" in keys
+
+
+PLOTS = ("plot_ratios", "plot_margins", "plot_rounds", "plot_savings", "plot_map")
+
+
+def test_every_figure_of_explore_is_a_method_of_a_run() -> None:
+    run = mapped_toy()
+    for name in PLOTS:
+        light, dark = getattr(run, name)(), getattr(run, name)(dark=True)
+        assert isinstance(light, go.Figure) and light.to_json() != dark.to_json()
+    assert "θ = 0.60" in spoken_title(run.plot_savings(0.6))
+    assert run.plot_rounds(0.6, gamma=2).to_json() == run.dial_map.at(0.6, 2).plot_rounds().to_json()
+    assert spoken_title(run.plot_map("target passes")).startswith("Fewest")
+
+
+def test_a_plot_that_cannot_be_made_says_why() -> None:
+    with pytest.raises(BadInput, match="no dial map"):
+        toy_run().plot_map()
+    with pytest.raises(BadInput, match="no map by"):
+        mapped_toy().plot_map("luck")
+    with pytest.raises(BadInput):
+        toy_run().plot_margins(3.0)
+
+
+def test_a_notebook_shows_the_report_in_a_frame(tmp_path: Path) -> None:
+    run = load_run(toy_run(rule="strict").save(tmp_path / "run"))
+    html = run._repr_html_()
+    source = re.fullmatch(r'<iframe srcdoc="([^"]*)" sandbox="([^"]*)"[^<>]*></iframe>', html, re.DOTALL)
+    assert source is not None and "<" not in source[1]
+    assert "allow-same-origin" not in source[2]
+    assert unescape(source[1]).startswith("<!DOCTYPE html>")
+
+
+# ---- on the page
+
+
+@pytest.fixture
+def tab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AppTest:
+    replace(toy_run(rule="mars"), title="A story").save(tmp_path / "story")
+    monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path))
+    found = AppTest.from_file(str(ROOT / "app.py"), default_timeout=120).run()
+    assert not found.exception
+    return found
+
+
+def test_explore_offers_everything_to_take_away(tab: AppTest) -> None:
+    labels = {found.proto.label for found in tab.get("download_button")}
+    assert {"Report, one HTML file", "The text with its outcomes, SVG", "Table of tokens, CSV"} <= labels
+    assert {"Table of tokens, Parquet", "Save this run as a zip"} <= labels
+    assert any("song2026mars" in code.value for code in tab.code)
+
+
+def test_the_camera_saves_what_was_chosen(tab: AppTest) -> None:
+    def formats() -> set[str]:
+        return set(re.findall(r'"format": ?"(\w+)"', " ".join(chart.proto.config for chart in tab.get("plotly_chart"))))
+
+    assert formats() == {"svg"}
+    tab.session_state["figure-format"] = "PNG"
+    tab.run()
+    assert not tab.exception and formats() == {"png"}
+
+
+def test_what_is_offered_shows_the_run_as_it_is_looked_at() -> None:
+    from mars_viz.ui.share import _downloads
+
+    run = mapped_toy()
+    made: dict[str, object] = {
+        one.ending: one.make() for one in _downloads(run, 0.6, 2, "ratio") if one.ending != "html"
+    }
+    assert made["svg"] == token_strip(run, 0.6, 2)
+    assert made["csv"] == csv_table(run) and made["parquet"] == parquet_table(run)

@@ -1,0 +1,448 @@
+"""A run as one HTML file: what is packed comes out again, it works offline, and a model's text stays text."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from mars_viz import cli
+from mars_viz.analysis.metrics import summary
+from mars_viz.components.explorer.payload import run_payload
+from mars_viz.errors import BadInput
+from mars_viz.mapped import mapped
+from mars_viz.report import MAX_BYTES, check_place, file_name, page, report_html, write_report
+from mars_viz.report.detail import LEVELS, UNSAID, Detail, detailed
+from mars_viz.report.drawings import settings
+from mars_viz.report.parcel import as_shown, parcel, to_decimals
+from mars_viz.run import Piece, Run
+from tests.factories import toy_map, toy_run
+
+PATIENCE = 60_000  # ms; a busy machine is no reason to fail
+HOSTILE = {
+    5: b"<img src=x onerror=window.hacked=1>",
+    6: "\u202eevil".encode(),
+    7: b"</script><script>window.hacked=1</script>",
+    8: b"<!--<script>",
+    9: b"\x00\x1b",
+}
+UNPACK = """
+import { readFileSync } from "node:fs";
+const value = await unparcel(readFileSync(0, "utf8"));
+const number = (x) => typeof x === "bigint" ? Number(x) : Number.isFinite(x) ? x : String(x);
+const plain = (_, item) => ArrayBuffer.isView(item) ? Array.from(item, number) : item;
+console.log(JSON.stringify(value, plain));
+"""
+SHORT = """
+const pairs = JSON.parse(require("fs").readFileSync(0));
+console.log(JSON.stringify(pairs.map((pair) => pair.map((x) => short(Number(x))))));
+"""
+
+
+@pytest.fixture(scope="module")
+def unpack(tmp_path_factory) -> Callable[[str], object]:
+    """Reads a parcel with the page's own script, in node."""
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("needs node; the browser tests read parcels too")
+    script = tmp_path_factory.mktemp("parcel") / "read.mjs"
+    script.write_text((files("mars_viz.report") / "parcel.js").read_text("utf-8") + UNPACK, encoding="utf-8")
+
+    def read(text: str) -> object:
+        done = subprocess.run([node, str(script)], input=text, capture_output=True, text=True, timeout=300, check=False)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return read
+
+
+def mapped_toy(**asked: object) -> Run:
+    run = toy_run(rule="mars", dial=0.9, gamma=4, **asked)
+    made, _ = toy_map(run.settings, 0.5, 1.0, gammas=(1, 2, 4))
+    return mapped(run, replace(made, frame=run.without_rounds))
+
+
+def long_toy() -> Run:
+    """As much as a report must hold: 500 tokens, and all texts of the dial."""
+    run = toy_run(rule="mars", dial=0.9, gamma=6, max_new_tokens=500, vocabulary=32, model_seed=5)
+    made, _ = toy_map(run.settings, 0.0, 1.0, model_seed=5)
+    return mapped(run, replace(made, frame=run.without_rounds))
+
+
+# ---- what is packed
+
+
+def test_a_parcel_comes_out_as_it_went_in(unpack) -> None:
+    rng = np.random.default_rng(1)
+    noise = rng.normal(size=40).astype(np.float32)
+    value = {
+        "text": "a\u2009b </script> \u202e",
+        "list": [1, None, 2.5, {"x": noise, "again": noise}],
+        "near": np.where(np.arange(40) == 3, np.float32(7), noise),
+        "kinds": [np.arange(-3, 300, 50, dtype=kind) for kind in (np.int16, np.int32, np.int64)],
+        "bytes": np.arange(5, dtype=np.uint8),
+        "odd": np.array([np.nan, np.inf, -np.inf, 0.1]),
+        "rows": np.arange(6, dtype=np.float32).reshape(3, 2),
+        "none": np.zeros(0, np.float64),
+        "one": np.float64(0.5),
+    }
+    read = unpack(parcel(value))
+    assert read["text"] == value["text"] and read["one"] == 0.5 and read["none"] == []
+    assert read["list"][:3] == [1, None, 2.5]
+    assert read["list"][3]["x"] == read["list"][3]["again"] == noise.tolist()
+    assert read["near"] == value["near"].tolist()
+    assert read["kinds"] == [kind.tolist() for kind in value["kinds"]]
+    assert read["bytes"] == [0, 1, 2, 3, 4]
+    assert read["odd"] == ["NaN", "Infinity", "-Infinity", 0.1]
+    assert read["rows"] == [[0, 1], [2, 3], [4, 5]]
+    assert unpack(parcel([to_decimals(value["rows"], 1)]))[0] == [[0, 1], [2, 3], [4, 5]]
+
+
+def test_equal_arrays_are_sent_once() -> None:
+    noise = np.random.default_rng(2).normal(size=5000)
+    once = len(parcel([noise]))
+    assert once < len(parcel([noise, noise.copy()])) < 1.01 * once
+    assert (
+        len(parcel([noise, np.where(np.arange(5000) == 9, 1.0, noise)])) < 1.05 * once
+    )  # nearly equal: the difference
+
+
+def test_rounded_numbers_have_the_digits_that_are_shown(unpack) -> None:
+    rng = np.random.default_rng(3)
+    values = np.concatenate([rng.normal(0, 10.0**power, 60) for power in range(-8, 4)]).astype(np.float32)
+    values = np.concatenate([values, np.array([np.nan, np.inf, -np.inf, 0, 0.9996, 9.996, 99.96, 0.0005], np.float32)])
+    script = (files("mars_viz.components.explorer") / "numbers.js").read_text("utf-8").replace("export ", "")
+    rounded = unpack(parcel([as_shown(values)]))[0]
+    sent = json.dumps([[str(a), str(b)] for a, b in zip(values.tolist(), rounded, strict=True)]).replace(
+        "inf", "Infinity"
+    )
+    command = [shutil.which("node") or "node", "-e", script + SHORT]
+    done = subprocess.run(command, input=sent, capture_output=True, text=True, timeout=300, check=True)
+    pairs = json.loads(done.stdout)
+    assert [pair for pair in pairs if pair[0] != pair[1]] == []
+    assert unpack(parcel([to_decimals(np.array([16.20449]), 3)]))[0] == pytest.approx([16.204])
+
+
+def test_the_payload_of_a_small_run_is_whole(unpack) -> None:
+    payload = run_payload(mapped_toy())
+    read = unpack(parcel(detailed(payload, Detail())))
+
+    def same(sent: object, got: object) -> None:
+        if isinstance(sent, dict) and sent.keys() == {"type", "data"}:
+            wanted = np.frombuffer(base64.b64decode(sent["data"]), sent["type"])
+            np.testing.assert_array_equal(wanted.astype(float), np.array(got["data"], float))
+        elif isinstance(sent, dict):
+            assert sent.keys() == got.keys()
+            for name in sent:
+                same(sent[name], got[name])
+        elif isinstance(sent, list):
+            for one, other in zip(sent, got, strict=True):
+                same(one, other)
+        else:
+            assert sent == got
+
+    same(payload, read)
+
+
+@pytest.mark.parametrize("level", range(1, len(LEVELS)))
+def test_less_detail_leaves_the_recorded_text_and_every_decision_whole(level: int) -> None:
+    run = mapped_toy()
+    whole, lean = (detailed(run_payload(run), detail) for detail in (Detail(), LEVELS[level]))
+    rounds = len(run.rounds)
+    nodes = int(whole["rounds"]["nodes"]["data"][:rounds].sum())
+    for name in ("breakpoint", "keep"):
+        np.testing.assert_array_equal(lean["nodes"][name]["data"], whole["nodes"][name]["data"])
+    for part, first in (("nodes", nodes), ("rows", nodes + rounds)):
+        width = whole[part]["top"]
+        for name in ("top_logit", "logsumexp"):
+            many = first * (width if name == "top_logit" else 1)
+            np.testing.assert_array_equal(lean[part][name]["parts"][0], whole[part][name]["data"][:many])
+    for rule, full in zip(lean["rules"], whole["rules"], strict=True):
+        np.testing.assert_array_equal(rule["keep"]["data"][:nodes], full["keep"]["data"][:nodes])
+        assert LEVELS[level].rules or set(rule["keep"]["data"][nodes:]) == {UNSAID}
+    assert LEVELS[level].words
+
+
+def test_levels_get_smaller() -> None:
+    payload = run_payload(mapped_toy(max_new_tokens=100))
+    sizes = [len(parcel(detailed(payload, detail))) for detail in LEVELS]
+    assert sizes == sorted(sizes, reverse=True)
+
+
+def test_a_report_of_500_tokens_with_its_map_keeps_to_its_size() -> None:
+    run = long_toy()
+    assert len(run.token_ids) > 450 and run.dial_map is not None
+    assert len(report_html(run).encode()) <= MAX_BYTES
+
+
+def test_too_large_a_run_is_told_in_less_detail(monkeypatch) -> None:
+    run = mapped_toy(max_new_tokens=200)
+
+    def made(most: int) -> bytes:
+        monkeypatch.setattr(page, "MAX_BYTES", most)
+        return report_html(run, most_steps=0).encode()
+
+    whole, least = made(10**9), made(1)
+    between = made((len(whole) + len(least)) // 2)
+    assert len(least) <= len(between) <= (len(whole) + len(least)) // 2
+    assert b"To stay small" in least and b"To stay small" not in whole
+    assert b"rounded to the digits shown" in between or b"To stay small" in between
+
+
+def test_figures_stand_for_the_segment_they_are_drawn_in() -> None:
+    run = mapped_toy()
+    made = run.dial_map
+    drawn = settings(run, 4)
+    assert [one.dial for one in drawn] == sorted({one.dial for one in drawn})
+    assert {segment.low for segment in made.segments_for(4)} | {0.9} <= {one.dial for one in drawn}
+    for one in drawn:
+        if one.dial >= made.span.low:
+            segment = made.segment(one.dial, 4)
+            assert one.low == segment.low <= one.dial < one.high
+        else:
+            assert np.isinf(one.low)
+    assert [one.dial for one in settings(toy_run(rule="strict"), 6)] == [None]
+
+
+# ---- what stands in the HTML
+
+
+def test_nothing_is_fetched_and_only_known_scripts_run() -> None:
+    html = report_html(mapped_toy(), most_steps=0)
+    policy = re.search(r'Content-Security-Policy" content="([^"]+)"', html)[1]
+    assert "default-src 'none'" in policy and "unsafe-eval" not in policy
+    assert "unsafe-inline" not in policy.split("script-src")[1].split(";")[0]
+    markup = re.sub(r"<script[^>]*>.*?</script>", "", html, flags=re.DOTALL)
+    assert not re.search(r"(src|href)\s*=|url\(|@import", markup)
+    assert html.count("<script") == html.count("</script>") == 4
+
+
+def test_a_model_s_text_is_nowhere_in_the_html() -> None:
+    run = toy_run(pieces={i: b"</script><b>zebra</b>" for i in range(32)})
+    html = report_html(replace(run, title="<script>alert(1)</script> zebra", prompt="zebra"), most_steps=0)
+    assert html.count("zebra") == 2  # both the title, escaped
+    assert html.count("&lt;script&gt;alert(1)&lt;/script&gt; zebra") == 2
+
+
+def test_facts_and_citations_are_there() -> None:
+    run = mapped_toy(seed=3)
+    made_by = replace(run.provenance, target="a/b<i>", target_revision="0123456789abcdef", versions={"torch": "9.9"})
+    html = report_html(replace(run, provenance=made_by), gamma=2, most_steps=0)
+    for fact in (
+        "a/b&lt;i&gt; @ 0123456789ab",
+        "torch 9.9",
+        "θ = 0.90",
+        "2 (recorded with 4)",
+        "song2026mars",
+        "marsviz",
+    ):
+        assert fact in html
+
+
+def test_file_names_are_plain() -> None:
+    assert file_name(replace(toy_run(), title="../../A <b>Störy</b> at θ = 0.90!")) == "a-b-st-ry-b-at-0-90"
+    assert file_name(replace(toy_run(), title="θθ", prompt="")) == "run"
+
+
+# ---- on disk
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    return toy_run(rule="strict").save(tmp_path / "run")
+
+
+def test_the_command_writes_a_report_and_replaces_its_own(saved, tmp_path, capsys) -> None:
+    out = tmp_path / "r.html"
+    for _ in range(2):
+        assert cli.main(["report", str(saved), "-o", str(out)]) == 0
+        assert "Wrote" in capsys.readouterr().out
+    assert out.read_text("utf-8").startswith("<!DOCTYPE html>")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["r.html", "run"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["nowhere", "-o", "r.html"], "does not exist"),
+        (["run", "-o", "."], "is a folder"),
+        (["run", "-o", "away/r.html"], "does not exist"),
+        (["run", "-o", "mine.txt"], "--force"),
+        (["run", "-o", "r.html", "--gamma", "3"], "not on the run's map"),
+        (["run", "-o", "r.html", "--dial", "0.5"], "dial"),
+    ],
+)
+def test_bad_input_is_a_sentence_and_leaves_everything_alone(
+    saved, tmp_path, monkeypatch, capsys, arguments, sentence
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.txt").write_text("mine")
+    assert cli.main(["report", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert sentence in error and error.count("\n") == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine.txt", "run"]
+    assert (tmp_path / "mine.txt").read_text() == "mine"
+
+
+def test_a_damaged_run_is_refused(saved, tmp_path, capsys) -> None:
+    (saved / "nodes.parquet").write_bytes(b"PAR1 nonsense")
+    assert cli.main(["report", str(saved), "-o", str(tmp_path / "r.html")]) == 2
+    assert "nodes.parquet" in capsys.readouterr().err
+    assert not (tmp_path / "r.html").exists()
+
+
+def test_an_interrupted_write_leaves_the_old_report(tmp_path, monkeypatch) -> None:
+    old = write_report(f"<!DOCTYPE html>{page.MARK}old", tmp_path / "r.html")
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(BadInput, match="No space left"):
+        write_report("new", old)
+    assert old.read_text().endswith("old") and len(list(tmp_path.iterdir())) == 1
+
+
+def test_only_force_replaces_what_is_no_report(tmp_path) -> None:
+    path = tmp_path / "notes.html"
+    path.write_text("<p>mine</p>")
+    with pytest.raises(BadInput, match="--force"):
+        check_place(path)
+    assert write_report("new", path, force=True).read_text() == "new"
+
+
+# ---- in a browser that has no network
+
+
+@pytest.fixture
+def opened(browser: Browser, tmp_path: Path) -> Iterator[Callable[..., Page]]:
+    """Opens a report from disk; an error, or a wish to fetch anything, fails the test."""
+    expect.set_options(timeout=PATIENCE)
+    problems: list[str] = []
+    with browser.new_context(viewport={"width": 1400, "height": 1000}, offline=True) as context:
+        context.set_default_timeout(PATIENCE)
+
+        def open_report(run: Run, scheme: str = "light", **asked: object) -> Page:
+            path = write_report(report_html(run, **asked), tmp_path / "report.html")
+            tab = context.new_page()
+            tab.emulate_media(color_scheme=scheme)
+            tab.on("pageerror", lambda error: problems.append(str(error)))
+            tab.on("console", lambda said: problems.append(said.text) if said.type == "error" else None)
+            tab.on(
+                "request",
+                lambda asked: None if asked.url.startswith(("file:", "data:", "blob:")) else problems.append(asked.url),
+            )
+            tab.goto(path.as_uri())
+            tab.wait_for_selector("#savings .main-svg")
+            return tab
+
+        yield open_report
+    assert problems == []
+
+
+def turn(tab: Page, value: float) -> None:
+    tab.locator(".box input").fill(str(value))
+    tab.locator(".box input").press("Enter")
+    expect(tab.locator(".thumb")).to_have_attribute("aria-valuenow", f"{value:g}")
+
+
+def shown(tab: Page, name: str) -> float:
+    return float(re.sub(r"[\u2009%]", "", tab.locator(f"[data-number={name}]").inner_text()).replace("−", "-"))
+
+
+def test_dial_text_inspector_and_figures_work_offline(opened) -> None:
+    run = mapped_toy().dial_map.at(0.99)
+    run = mapped(run, toy_map(run.settings, 0.5, 1.0, gammas=(1, 2, 4))[0])
+    tab = opened(run, most_steps=20)
+    assert tab.locator(".part").count() == len(run.dial_map.segments_for(4))
+    assert tab.locator(".decode").count() == 0
+    for value in (0.9, 0.55, 1.0):
+        turn(tab, value)
+        expected = summary(run.dial_map.at(value))
+        assert (shown(tab, "tokens"), shown(tab, "rounds")) == (expected.tokens, expected.rounds)
+        assert shown(tab, "rolled_back") == expected.rolled_back
+        expect(tab.locator("#savings .g-gtitle")).to_contain_text(f"{value:.2f}")
+        lines = tab.locator("#heat_map").evaluate("e => [e.layout.shapes[0].x0, e.data.at(-1).x[0]]")
+        assert lines == [value, value]
+    expect(tab.locator("#basis")).to_contain_text("Exact")
+    turn(tab, 0.2)
+    expect(tab.locator("#basis")).to_contain_text("Block-local")
+    tab.get_by_role("button", name="target passes").click()
+    expect(tab.locator("#heat_map .g-gtitle")).to_contain_text("Fewest target passes")
+    tab.get_by_role("radio", name="Entropy").click()
+    assert tab.locator(".t[class*=' c']").count() > 20
+    written = tab.locator(".stream .corrected:visible, .stream .bonus:visible").last
+    written.click()
+    expect(tab.locator(".inspector .what")).to_contain_text(written.inner_text().strip())
+    expect(tab.locator(".inspector .law").first).to_contain_text("prob.")
+    assert tab.locator(".verdicts tr").count() > 10
+
+
+def test_text_of_a_model_stays_text(opened) -> None:
+    run = toy_run(
+        rule="mars", pieces=HOSTILE | {i: b"</script><script>window.hacked=1</script>" for i in range(10, 20)}
+    )
+    title = "<img src=x onerror=window.hacked=1></script><script>window.hacked=1</script>"
+    tab = opened(
+        replace(run, title=title, prompt=title, pieces=run.pieces | {0: Piece(b"<b>", special=True)}), most_steps=0
+    )
+    for token in tab.locator(".stream .t:visible").all()[:12]:
+        token.click()
+    assert tab.evaluate("window.hacked") is None
+    assert tab.locator("img").count() == 0
+    expect(tab.locator("h1")).to_have_text(title)
+    expect(tab.locator(".stream")).to_contain_text("</script><script>window.hacked=1</script>")
+
+
+def test_the_leanest_report_still_shows_every_text(opened, monkeypatch) -> None:
+    run = mapped_toy()
+    monkeypatch.setattr(page, "LEVELS", LEVELS[-1:])
+    tab = opened(run, most_steps=0)
+    for value in (0.55, 1.0):
+        turn(tab, value)
+        assert shown(tab, "tokens") == summary(run.dial_map.at(value)).tokens
+        for token in tab.locator(".stream .t:visible").all()[-6:]:
+            token.click()
+    expect(tab.locator(".inspector")).to_contain_text("not in this report")
+    expect(tab.locator("main")).to_contain_text("To stay small")
+
+
+def test_the_theme_is_the_reader_s(opened) -> None:
+    tab = opened(mapped_toy(), "dark", most_steps=0)
+    expect(tab.locator(".explorer")).to_have_attribute("data-theme", "dark")
+    ink = "e => e.layout.title.font.color"
+    assert tab.locator("#savings").evaluate(ink) == "#E5E7EB"
+    tab.emulate_media(color_scheme="light")
+    expect(tab.locator(".explorer")).to_have_attribute("data-theme", "light")
+    assert tab.locator("#savings").evaluate(ink) == "#1F2937"
+
+
+def test_figures_are_saved_as_svg_and_png(opened) -> None:
+    tab = opened(mapped_toy(), most_steps=0)
+    for kind, head in (("SVG", b"<svg"), ("PNG", b"\x89PNG")):
+        tab.locator("#savings").hover()
+        with tab.expect_download() as found:
+            tab.locator(f"#savings [data-title='Save as {kind}']").click()
+        assert found.value.suggested_filename == f"a-toy-run-savings.{kind.lower()}"
+        assert Path(found.value.path()).read_bytes().startswith(head)
+
+
+def test_a_damaged_report_says_so(browser: Browser, tmp_path: Path) -> None:
+    html = report_html(toy_run(rule="strict"), most_steps=0)
+    start = html.index('id="run">') + 200
+    path = tmp_path / "r.html"
+    path.write_text(html[:start] + "AAAA" + html[start + 40 :], encoding="utf-8")
+    with browser.new_context(offline=True) as context:
+        tab = context.new_page()
+        tab.goto(path.as_uri())
+        expect(tab.locator("#failed")).to_contain_text("could not be shown", timeout=PATIENCE)
