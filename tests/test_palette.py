@@ -44,8 +44,8 @@ DICHROMATS = {
         [0.004733, 0.691367, 0.303900],
     ],
 }
-"""On linear RGB, severity 1: Machado, Oliveira, Fernandes, 'A physiologically-based model for simulation of color vision
-deficiency', IEEE TVCG 15 (2009)."""
+"""On linear RGB, severity 1: Machado, Oliveira, Fernandes, 'A physiologically-based model for simulation of color
+vision deficiency', IEEE TVCG 15 (2009)."""
 VISIONS = {"no deficiency": np.eye(3).tolist(), **DICHROMATS}
 
 FOLDER = files("mars_viz.components.explorer")
