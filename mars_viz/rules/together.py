@@ -6,8 +6,9 @@ Knows speculations and rules; knows no runs. What comes out is what `Rule.judge`
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -81,12 +82,11 @@ class Together:
             return None
         starts = np.cumsum([0, *(self._counts[:-1] + 1)])  # [R]; the first row of each
         parents = [one.parents + start for one, start in zip(self._all, starts.tolist(), strict=True)]
-        columns = {name: np.concatenate([getattr(one, name) for one in self._all]) for name in _PER_ROW}
+        columns: dict[str, Any] = {name: np.concatenate([getattr(one, name) for one in self._all]) for name in _PER_ROW}
         columns |= {name: self._spread(name) for name in _PER_NODE}
         whole = np.full(len(self._nodes), -1, np.int32)
         whole[self._nodes] = np.concatenate(parents)
-        same = {name: getattr(first, name) for name in ("start", "temperature", "sampled")}
-        return Speculation(parents=whole, **same, **columns)
+        return replace(first, parents=whole, **columns)
 
     def _spread(self, name: str) -> np.ndarray:
         """A column of the nodes with room for those between."""
