@@ -1,11 +1,13 @@
 """How fast the page answers: the dial under the hand, and the first token after the server starts.
 
-    python benchmarks/browser.py [--moves N] [--json FILE]
+    python benchmarks/browser.py [--moves N] [--sizes N …] [--json FILE]
 
 A drag is measured in headless Chromium on a made-up run: from the time stamp of each pointer event to the end of the
 frame that it led to (the task after that frame's painting). That is the wait until Chromium starts a frame, up to one
-period of the screen (16.7 ms) whatever the page does, and from there on the page's own work; both are shown. The first
-token is measured on the real app, from starting the server's process to the end of the first frame that shows a token.
+period of the screen (16.7 ms) whatever the page does, and from there on the page's own work; both are shown. Of the
+same page: how long it takes to open when the server already knows the run (a reload), the frames while its text scrolls
+from end to end, and the memory of its tab (the renderer's resident set). The first token is measured on the real app,
+from starting the server's process to the end of the first frame that shows a token.
 """
 
 from __future__ import annotations
@@ -63,6 +65,26 @@ window.addEventListener("pointermove", (event) => {
   requestAnimationFrame(() => { waiting.push(times); channel.port2.postMessage(0); });
 }, true);
 """
+PAINTED = "() => new Promise((done) => requestAnimationFrame(() => setTimeout(done)))"
+SCROLL = """(steps) => new Promise((done) => {
+  const stream = document.querySelector("[data-testid=stBidiComponentIsolated]")?.shadowRoot?.querySelector(".stream")
+    ?? document.querySelector(".stream");
+  const times = [];
+  let before = performance.now(), step = 0;
+  stream.scrollTop = 0;
+  const next = (now) => {
+    times.push(now - before);
+    before = now;
+    stream.scrollTop = (++step / steps) * (stream.scrollHeight - stream.clientHeight);
+    if (step < steps) requestAnimationFrame(next);
+    else requestAnimationFrame((end) => done([...times.slice(1), end - before]));
+  };
+  requestAnimationFrame(next);
+})"""
+SCROLLS = 240
+"""Frames in which the text scrolls from end to end."""
+PATIENCE = 600_000
+"""Milliseconds, for the server and the page."""
 
 
 def long_run(tokens: int) -> Run:
@@ -92,30 +114,63 @@ def chromium() -> Iterator[Browser]:
 
 
 @dataclass(frozen=True, slots=True)
-class Drag:
-    """What the frames of one drag took, in milliseconds."""
+class Answer:
+    """How the page of one run answers; times in milliseconds."""
 
+    opening: float
+    """From asking for the page to the end of the first frame that shows a token, the server knowing the run."""
     delays: list[float]
-    """From each pointer event's time stamp to the end of its frame."""
+    """Of a drag: from each pointer event's time stamp to the end of its frame."""
     works: list[float]
     """The page's part of it: from the event's delivery to the end of its frame."""
+    scrolling: list[float]
+    """From frame to frame while the text scrolls by a window at a time, from its beginning to its end."""
+    memory: float
+    """The tab's largest resident set meanwhile, MB."""
 
 
-def drag(browser: Browser, tokens: int, moves: int) -> Drag:
-    """Drag the dial over a run of about that many tokens."""
+def answer(browser: Browser, tokens: int, moves: int) -> Answer:
+    """Open a run of about that many tokens, drag its dial, scroll its text."""
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "page.py"
         script.write_text(PAGE.format(benchmarks=str(ROOT / "benchmarks"), tokens=tokens), encoding="utf-8")
-        with served(script) as address:
+        with served(script, patience=PATIENCE / 1000) as address:
             page = browser.new_page(viewport={"width": 1400, "height": 900})
             page.goto(address)
-            page.wait_for_selector(".explorer .t", timeout=60_000)
+            page.wait_for_selector(".explorer .t", timeout=PATIENCE)
+            began = time.perf_counter()
+            page.goto(address)
+            page.wait_for_selector(".explorer .t", timeout=PATIENCE)
+            page.evaluate(PAINTED)
+            opening = 1000 * (time.perf_counter() - began)
             page.wait_for_timeout(1000)
+            memory = [_memory()]
             page.evaluate(WATCH)
             _drag(page, moves)
-            found = Drag(page.evaluate("window.delays"), page.evaluate("window.works"))
+            delays, works = page.evaluate("window.delays"), page.evaluate("window.works")
+            memory.append(_memory())
+            scrolling = page.evaluate(SCROLL, SCROLLS)
+            memory.append(_memory())
             page.close()
-    return found
+    return Answer(opening, delays, works, scrolling, max(memory))
+
+
+def _memory() -> float:
+    """The largest resident set among the renderers that this process started, MB; NaN where /proc does not say."""
+    children: dict[int, list[int]] = {}
+    sizes: dict[int, float] = {}
+    for found in Path("/proc").glob("[0-9]*/status"):
+        with suppress(OSError):
+            status = dict(line.split(":", 1) for line in found.read_text().splitlines() if ":" in line)
+            pid = int(status["Pid"])
+            children.setdefault(int(status["PPid"]), []).append(pid)
+            if b"--type=renderer" in found.with_name("cmdline").read_bytes():
+                sizes[pid] = int(status.get("VmRSS", "0 kB").split()[0]) / 1024
+    waiting, own = [os.getpid()], []
+    while waiting:
+        own.append(waiting.pop())
+        waiting += children.get(own[-1], [])
+    return max((sizes[pid] for pid in own if pid in sizes), default=float("nan"))
 
 
 def _drag(page: Page, moves: int) -> None:
@@ -143,7 +198,7 @@ def first_token(browser: Browser) -> float | None:
             page.wait_for_selector(".explorer .t", timeout=30_000)
         if not page.locator(".explorer .t").count():
             return None
-        page.evaluate("() => new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
+        page.evaluate(PAINTED)
         took = time.perf_counter() - began
         page.close()
     return took
@@ -153,19 +208,25 @@ def main() -> None:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--moves", type=int, default=300, help="pointer events of each drag")
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="tokens of the made-up runs")
     json_option(parser)
     options = parser.parse_args()
     with chromium() as browser:
-        drags = {size: drag(browser, size, options.moves) for size in SIZES}
+        answers = {size: answer(browser, size, options.moves) for size in options.sizes}
         seconds = first_token(browser)
     print(f"{'':<38} {'median':>8} {'p95':>8} {'max':>8}   frames")
-    for size, found in drags.items():
+    for size, found in answers.items():
         _line(f"{size:,} tokens: event to painted frame", found.delays)
         _line("  of it the page's work", found.works)
+        _line("  scrolling, from frame to frame", found.scrolling)
+        print(f"{'  opening, and memory of the tab':<38} {found.opening / 1000:>5.2f} s {found.memory:>6.0f} MB")
     print(f"server start to first token          {seconds:.2f} s" if seconds else "the app shows no token within 30 s")
     figures = {
-        "drag_p95_ms": {str(size): _p95(found.delays) for size, found in drags.items()},
-        "drag_work_p95_ms": {str(size): _p95(found.works) for size, found in drags.items()},
+        "drag_p95_ms": {str(size): _p95(found.delays) for size, found in answers.items()},
+        "drag_work_p95_ms": {str(size): _p95(found.works) for size, found in answers.items()},
+        "scroll_p95_ms": {str(size): _p95(found.scrolling) for size, found in answers.items()},
+        "opening_s": {str(size): round(found.opening / 1000, 2) for size, found in answers.items()},
+        "memory_mb": {str(size): round(found.memory) for size, found in answers.items()},
         "first_token_s": seconds and round(seconds, 2),
     }
     write_json(options.json, figures)

@@ -88,8 +88,11 @@ def _parser() -> argparse.ArgumentParser:
     report.arguments(command("report", report.run, "Write a run as one HTML file that opens without a network."))
     for each in (rules, show):
         each.add_argument("--json", action="store_true", help="print JSON instead of text")
-    app = command("app", _app, "Open the app in the browser, served from this machine alone.")
-    app.add_argument("--port", type=int, default=8501, help="port on localhost (%(default)s)")
+    app = command("app", _app, "Open the app in the browser, served to this machine alone.")
+    app.add_argument("--port", type=int, default=8501, help="port to serve at (%(default)s)")
+    app.add_argument(
+        "--address", default="localhost", help="0.0.0.0 serves everybody who reaches the machine; there is no login"
+    )
     app.add_argument("--no-browser", action="store_true", help="serve only; open the address yourself")
     return parser
 
@@ -140,6 +143,7 @@ def _app(options: argparse.Namespace) -> None:
     if importlib.util.find_spec("streamlit") is None:
         raise BadInput("The app needs streamlit, which is not installed. Run: pip install -r requirements.txt")
     command = [sys.executable, "-m", "streamlit", "run", str(APP), "--server.port", str(options.port)]
+    command += ["--server.address", options.address]
     if options.no_browser:
         command += ["--server.headless", "true"]
     os.execv(sys.executable, command)  # its signals and its exit code are then ours

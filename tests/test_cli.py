@@ -349,14 +349,16 @@ def test_app_becomes_streamlit_on_localhost(
     monkeypatch.setattr(os, "execv", lambda _, arguments: ran.append(arguments))
     assert cli.main(["app", "--port", "8765", "--no-browser"]) == 0
     assert ran[0][1:5] == ["-m", "streamlit", "run", str(ROOT / "app.py")]
-    assert ran[0][5:] == ["--server.port", "8765", "--server.headless", "true"]
+    assert ran[0][5:] == ["--server.port", "8765", "--server.address", "localhost", "--server.headless", "true"]
+    assert cli.main(["app", "--address", "0.0.0.0"]) == 0
+    assert ran[1][5:] == ["--server.port", "8501", "--server.address", "0.0.0.0"]
     monkeypatch.setattr(cli, "APP", tmp_path / "app.py")
-    assert cli.main(["app"]) == 2 and len(ran) == 1
+    assert cli.main(["app"]) == 2 and len(ran) == 2
     assert "make app" in error_of(capsys)
 
 
 def test_what_the_app_relies_on_is_in_its_configuration() -> None:
     config = tomllib.loads((ROOT / ".streamlit" / "config.toml").read_text(encoding="utf-8"))
     assert config["browser"]["gatherUsageStats"] is False
-    assert config["server"]["address"] == "localhost"
+    assert not {"address", "port"} & set(config["server"]), "each host sets its own, see docs/deploy.md"
     assert config["server"]["maxUploadSize"] << 20 == MAX_ZIP

@@ -15,6 +15,7 @@ from mars_viz.analysis.panel import Panel
 from mars_viz.figures.agreement_matrix import NAMED, agreement_matrix
 from mars_viz.figures.decision_plane import Upward, boundary_name, decision_plane
 from mars_viz.figures.token_words import token_label
+from mars_viz.rules import RULES
 from mars_viz.run import Piece, Run
 from tests.factories import toy_run
 from tests.test_metrics import small_run
@@ -84,7 +85,7 @@ def test_the_chosen_rule_stands_out_and_names_its_dial():
 def test_very_many_positions_are_numbered_by_round_and_stay_small():
     figure = matrix(LONG)
     heat = figure.data[0]
-    assert heat.z.shape[0] == 25 and heat.z.shape[1] > 700
+    assert heat.z.shape[0] == len(RULES) and heat.z.shape[1] > 700
     assert len(figure.layout.xaxis.ticktext) <= 31 and figure.layout.xaxis.title.text == "round"
     assert heat.texttemplate is None
     assert len(figure.to_json()) < 6_000_000

@@ -61,7 +61,7 @@ def test_opens_on_the_runs_own_rule_with_every_rule_in_the_table(folder):
     assert list(table(tab).index) == list(RULES)
     assert table(tab).loc["mars", "stands on"] == "exact"
     assert "MARS at θ = 0.90 keeps" in said(tab) and "On this run MARS at θ = 0.90 behaves like" in said(tab)
-    assert len(titles(tab)) == 2 and titles(tab)[0].startswith("The 25 rules disagree on")
+    assert len(titles(tab)) == 2 and titles(tab)[0].startswith(f"The {len(RULES)} rules disagree on")
 
 
 def test_a_link_goes_through_the_app_also_in_a_fresh_server(folder):

@@ -14,16 +14,21 @@ _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 
 
 def pieces_of(tokenizer: PreTrainedTokenizerBase, token_ids: Iterable[int]) -> dict[int, Piece]:
-    """The piece of each id; an id that the tokenizer does not know (padding of the vocabulary) is shown as such."""
-    special = set(tokenizer.all_special_ids)
+    """The piece of each id; an id that the tokenizer does not know (padding of the vocabulary) is shown as such.
+
+    Added tokens stand in the vocabulary as they read, whatever alphabet the others are written in, and some control
+    tokens (a chat template's <|eot_id|>) are named as special only among them.
+    """
+    added = tokenizer.added_tokens_decoder
+    special = {*tokenizer.all_special_ids, *(token_id for token_id, token in added.items() if token.special)}
     byte_level = _is_byte_level(tokenizer)
     found = {}
     for token_id in sorted(set(token_ids)):
         token: str | None = tokenizer.convert_ids_to_tokens(token_id)
         if token is None:
             found[token_id] = Piece(f"<unused {token_id}>".encode(), special=True)
-        elif token_id in special:
-            found[token_id] = Piece(token.encode(), special=True)
+        elif token_id in special or (token_id in added and not _BYTE.fullmatch(token)):
+            found[token_id] = Piece(token.encode(), special=token_id in special)
         else:
             found[token_id] = Piece(_bytes(token, byte_level))
     return found

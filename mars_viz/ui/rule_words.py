@@ -16,13 +16,14 @@ from mars_viz.figures.words import counted, number, setting
 from mars_viz.records import Emission
 from mars_viz.rules import RULES, Rule
 
-_EMITTED = {
+EMITTED = {
     Emission.ARGMAX: "the target's most likely token",
     Emission.SAMPLE: "a sample of the target's law p (its most likely token at temperature 0)",
     Emission.RESIDUAL: "a sample of norm((p − q)₊), what the target gives more than the drafter",
     Emission.LOWERED: "a sample of p with the drafted token's probability lowered by its q",
     Emission.BLOCK: "a sample of norm((w·p − q)₊), with w the block's weight so far",
 }
+"""What a row emits, in words."""
 NEAREST = 3
 """Equivalents that a sentence names."""
 
@@ -34,7 +35,7 @@ def standing(rule: Rule, dial: float | None) -> str:
 
 def declarations(rule: Rule) -> tuple[str, ...]:
     """What a rule says of itself, a plain sentence each."""
-    said = [f"On rejection it writes {_EMITTED[rule.on_rejection]}."]
+    said = [f"On rejection it writes {EMITTED[rule.on_rejection]}."]
     if rule.lossless:
         said.append("Lossless: the text keeps the target's law.")
     if rule.dial is None:

@@ -49,7 +49,7 @@ def note(sentence: str) -> None:
 
 def live_text(prompt: str, text: str) -> None:
     """A prompt and what has been written after it so far."""
-    st.html(f'<p class="mv-live"><span class="prompt">{escape(prompt)}</span>{escape(text)}</p>')
+    st.html(f'<p class="mv-live" dir="auto"><bdi class="prompt">{escape(prompt)}</bdi>{escape(text)}</p>')
 
 
 def basis_words(basis: Basis) -> str:

@@ -25,7 +25,7 @@ export function chunked(run, recorded) {
 function endingOf(run, recorded, r) {
   if (!recorded.length[r]) return 0;
   const text = run.pieces.text[recorded.tokens[run.slotAt[r] + recorded.length[r] - 1]];
-  return /\n\s*$/.test(text) ? 2 : /[.!?;}"”]$/.test(text) ? 1 : 0;
+  return /\n\s*$/.test(text) ? 2 : /[.!?;}"”。！？；…」』»؟۔।]$/.test(text) ? 1 : 0;
 }
 
 function looksLikeCode(run, recorded) {

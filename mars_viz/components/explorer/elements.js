@@ -21,15 +21,22 @@ function clamp(value, low, high) {
   return Math.min(high, Math.max(low, value));
 }
 
-const DIRECTED = /[\u0590-\u08ff\u200e\u200f\u202a-\u202e\u2066-\u2069\ufb1d-\ufdff\ufe70-\ufeff\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u;
-const ORDINARY = /^ ?[^\s\p{C}\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]+$/u;
+// Marks that turn the direction of what follows: a token with one is isolated. Letters that read from right to left are
+// not, or words of several tokens would fall apart and a line of them would run backwards.
+const TURNING = /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/u;
+const ORDINARY = /^ ?[^\s\p{C}\u0590-\u08ff\ufb1d-\ufdff\u115f\u3164\ufe0f\ufe70-\ufeff\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]+$/u;
 const UNSEEN = /^[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\u115f\u3164\ufe0f]*$/u;
 const CONTROL = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]/u;
+const BLANK = /\p{Zs}/u;
+const JOINS = /^[\u200d\ufe0f]|\u200d$/u; // part of an emoji, that would melt into the token beside it
+const MODIFIES = /^[\u{1f3fb}-\u{1f3ff}]/u; // likewise: the colour of a skin
 
 /** Fill an element with a token's text as it is; marks for what cannot be seen come from CSS and are not copied. */
 function fill(element, text) {
   const ordinary = ORDINARY.test(text);
-  element.kind = [ordinary && text[0] === " " && " lead", text.includes("\n") && " broken", DIRECTED.test(text) && " bidi"].filter(Boolean).join("");
+  element.kind = [
+    ordinary && text[0] === " " && " lead", text.includes("\n") && " broken", TURNING.test(text) && " bidi", MODIFIES.test(text) && " apart",
+  ].filter(Boolean).join("");
   if (ordinary) element.textContent = text;
   else element.replaceChildren(...spelled(text));
   return element;
@@ -39,14 +46,24 @@ function spelled(text) {
   if (text === "") return [h("i", { class: "w u", "data-u": "empty" })];
   const parts = [];
   const all = UNSEEN.test(text);
-  for (const char of text) {
-    const mark = char === " " ? "s" : char === "\n" ? "n" : char === "\t" ? "tab" : CONTROL.test(char) || all ? "u" : "";
+  const chars = Array.from(text);
+  chars.forEach((char, i) => {
+    const edge = i === 0 || i === chars.length - 1;
+    const mark = markOf(char, all || (edge && JOINS.test(i === 0 ? char : `.${char}`)));
     if (mark === "u") parts.push(h("i", { class: "w u", "data-u": codepoint(char) }, char));
     else if (mark) parts.push(h("i", { class: `w ${mark}` }, char));
     else if (typeof parts.at(-1) === "string") parts[parts.length - 1] += char;
     else parts.push(char);
-  }
+  });
   return parts;
+}
+
+/** How a character that cannot be seen is made visible: a class of `w`, or nothing. `spell` asks for its code point. */
+function markOf(char, spell) {
+  if (char === "\n") return "n";
+  if (char === "\t") return "tab";
+  if (BLANK.test(char)) return "s";
+  return spell || CONTROL.test(char) ? "u" : "";
 }
 
 function codepoint(char) {
@@ -55,8 +72,7 @@ function codepoint(char) {
 
 /** A token's text for an accessible name: what cannot be seen is spelled out, and it is never very long. */
 function spoken(text) {
-  const shown = text.length > 80 ? `${text.slice(0, 80)}…` : text;
-  return Array.from(shown, (char) => (char === "\n" ? "⏎" : CONTROL.test(char) ? codepoint(char) : char)).join("");
+  return Array.from(cut(text, 80), (char) => (char === "\n" ? "⏎" : CONTROL.test(char) ? codepoint(char) : char)).join("");
 }
 
 /** A token in quotation marks, isolated from what stands around it. */
@@ -72,11 +88,17 @@ function quote() {
       if (said === shown) return;
       shown = said;
       fill(token, said);
-      token.className = `quoted${token.kind}`;
+      token.className = `quoted${token.kind}${/^\p{M}/u.test(said) ? " orphan" : ""}`;
     },
   };
 }
 
 function clipped(text) {
-  return text.length > 60 ? `${text.slice(0, 60)}…` : text;
+  return cut(text, 60);
+}
+
+/** At most so many characters, whole ones. */
+function cut(text, most) {
+  const chars = text.length > most ? Array.from(text) : [];
+  return chars.length > most ? `${chars.slice(0, most).join("")}…` : text;
 }

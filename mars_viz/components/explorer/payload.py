@@ -20,7 +20,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ from mars_viz.errors import BadInput
 from mars_viz.records import Round, Speculation, Verdicts
 from mars_viz.rules import RULES, Rule, rule_named
 from mars_viz.rules.mars import THETA
+from mars_viz.rules.together import Together
 from mars_viz.run import Run
 
 TOP = 10
@@ -48,6 +49,7 @@ def run_payload(run: Run, gamma: int | None = None) -> Payload:
     pool = pool_of(run, gamma)
     rounds = pool.rounds
     vocabulary = _vocabulary(rounds)
+    together = Together([round_.speculation for round_ in rounds])
     payload: Payload = {
         "rule": {"name": rule.name, "title": rule.title, "summary": rule.summary, "formula": rule.formula},
         "dial": _dial(rule, run),
@@ -61,7 +63,7 @@ def run_payload(run: Run, gamma: int | None = None) -> Payload:
         "map": _map(pool),
         "nodes": _nodes(rounds, vocabulary),
         "rows": _rows(rounds, vocabulary),
-        "rules": [_judged(other, rule, rounds) for other in RULES.values() if _can_judge(other, rounds)],
+        "rules": [_judged(other, rule, rounds, together) for other in RULES.values() if _can_judge(other, rounds)],
     }
     text = json.dumps(payload, sort_keys=True)
     return {"id": hashlib.blake2b(text.encode(), digest_size=12).hexdigest(), **payload}
@@ -252,18 +254,28 @@ def _chance(speculation: Speculation, emitted: np.ndarray) -> np.ndarray:
     return np.where(hits.any(axis=1), found, np.nan)
 
 
-def _judged(rule: Rule, of_run: Rule, rounds: Sequence[Round]) -> Payload:
+def _judged(rule: Rule, of_run: Rule, rounds: Sequence[Round], together: Together) -> Payload:
     """A rule's verdicts on every node. It follows the hand if its dial is the run's, else it stands at its default."""
     dial = rule.dial
-    verdicts = [round_.verdicts if rule is of_run else rule.judge(round_.speculation) for round_ in rounds]
+    follows = dial is not None and dial == of_run.dial
+    verdicts = [round_.verdicts for round_ in rounds] if rule is of_run else [together.judge(rule)]
+    if dial is not None and not follows:
+        verdicts = [_standing(found, dial.default) for found in verdicts]
     return {
         "name": rule.name,
         "title": rule.title,
         "formula": rule.formula,
         "symbol": dial.symbol if dial else None,
         "default": dial.default if dial else None,
-        "follows": dial is not None and dial == of_run.dial,
+        "follows": follows,
     } | _verdict_columns(verdicts)
+
+
+def _standing(verdicts: Verdicts, dial: float) -> Verdicts:
+    """What they say at this one value, on either side of nothing: a ninth of what there is to send."""
+    keeps = verdicts.keeps(dial)
+    none = np.full(len(keeps), np.nan)
+    return replace(verdicts, breakpoints=none, keep_below=keeps, keep_above=keeps)
 
 
 def _verdict_columns(verdicts: Sequence[Verdicts]) -> Payload:

@@ -20,8 +20,16 @@ function unpackAll(columns) {
 /** Columns with breakpoints; those of a rule that never flips are left out of the payload. */
 function verdicts(columns) {
   const unpacked = unpackAll(columns);
-  unpacked.breakpoint ??= new Float64Array(unpacked.keep.length).fill(NaN);
+  unpacked.breakpoint ??= nowhere(unpacked.keep.length);
   return unpacked;
+}
+
+let none = new Float64Array(0);
+
+/** No breakpoints; most rules have none to show, so they share them. */
+function nowhere(length) {
+  if (none.length !== length) none = new Float64Array(length).fill(NaN);
+  return none;
 }
 
 /** The payload with its arrays unpacked, and with the offsets and the children of every row worked out. */

@@ -21,8 +21,8 @@ function shadeSheet() {
   const rules = Array.from({ length: SHADES }, (_, i) => {
     const rgb = cividis(i / (SHADES - 1));
     const ink = luminance(rgb) > 0.18 ? "#111" : "#fff";
-    const faded = (color) => `color-mix(in srgb,${color} 50%,var(--ground))`;
-    return `.t.c${i}{background-color:rgb(${rgb});color:${ink};--mark:${ink}}.faded .t.c${i}{background-color:${faded(`rgb(${rgb})`)}}`;
+    const faded = `color-mix(in srgb,rgb(${rgb}) 35%,var(--ground))`; // of which the theme's ink is legible at either end
+    return `.t.c${i}{background-color:rgb(${rgb});color:${ink};--mark:${ink}}.faded .t.c${i}{background-color:${faded};color:var(--ink);--mark:var(--ink)}`;
   });
   return h("style", {}, rules.join(""));
 }

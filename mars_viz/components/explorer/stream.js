@@ -29,7 +29,7 @@ class Stream {
     this.observer = new IntersectionObserver((entries) => this.seen(entries), { root: this.element, rootMargin: "120px 0px" });
     this.chunks = chunked(run, reading.recorded).map((range) => this.emptyChunk(range));
     const prompt = run.about.prompt;
-    this.prompt = prompt ? h("span", { class: "prompt", role: "presentation" }, prompt.length > 1200 ? `…${prompt.slice(-1200)}` : prompt) : null;
+    this.prompt = prompt ? h("span", { class: "prompt", role: "presentation" }, prompt.length > 1200 ? `…${prompt.slice(-1200).replace(/^[\udc00-\udfff]/, "")}` : prompt) : null;
     this.element.replaceChildren(...this.chunks.map((chunk) => chunk.element));
     if (!run.rounds) this.element.replaceChildren(h("p", { class: "empty" }, "This run has no tokens. Choose another, or decode a prompt."));
     this.element.scrollTop = 0;

@@ -6,7 +6,7 @@ const REACH = 7; // pixels from an edge within which a click means it
 class Strip {
   constructor({ chosen }) {
     this.chosen = chosen;
-    this.lane = h("div", { class: "segments", onclick: (e) => this.click(e), onpointermove: (e) => this.hover(e) });
+    this.lane = h("div", { class: "segments", role: "img", onclick: (e) => this.click(e), onpointermove: (e) => this.hover(e) });
     this.said = h("p", { class: "segment" });
     this.element = h("div", { class: "strip" }, this.lane, this.said);
   }

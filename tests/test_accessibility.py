@@ -1,0 +1,112 @@
+"""Every page under axe-core, in both themes: nothing that it calls serious or critical."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+from tests.served import served
+
+ROOT = Path(__file__).parents[1]
+PATIENCE = 300_000  # ms; a busy machine is no reason to fail
+GRAVE = ("serious", "critical")
+COLOURS = ("color-contrast", "link-in-text-block")
+STREAMLITS_OWN: dict[str, str] = {}
+"""Selectors of what Streamlit draws and the app cannot mend, each with the rule that it breaks and why."""
+
+
+def pages_of_the_app() -> list[str]:
+    """The address of every page that app.py registers, so that a new page is looked at without a word here."""
+    found = []
+    for node in ast.walk(ast.parse((ROOT / "app.py").read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "Page":
+            named = {keyword.arg: ast.literal_eval(keyword.value) for keyword in node.keywords}
+            address = named.get("url_path") or Path(ast.literal_eval(node.args[0])).stem
+            found.append("" if named.get("default") else str(address))
+    return found
+
+
+def calls(name: str) -> Iterator[tuple[str, ast.Call]]:
+    """Every call of a Streamlit function of that name, with the file it stands in."""
+    for path in [ROOT / "app.py", *ROOT.glob("pages/*.py"), *ROOT.glob("mars_viz/**/*.py")]:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == name:
+                yield str(path.relative_to(ROOT)), node
+
+
+@pytest.mark.parametrize("drawn", ["plotly_chart", "dataframe"])
+def test_every_figure_and_table_has_a_sentence_for_those_who_cannot_see_it(drawn: str) -> None:
+    found = list(calls(drawn))
+    assert found
+    silent = [f"{path}:{call.lineno}" for path, call in found if "alt" not in {word.arg for word in call.keywords}]
+    assert silent == []
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with served(ROOT / "app.py", patience=PATIENCE / 1000) as found:
+        yield found
+
+
+def settled(browser: Browser, address: str, scheme: str) -> Page:
+    """The page once Streamlit has run it and nothing is a placeholder any more."""
+    page = browser.new_page(viewport={"width": 1400, "height": 900}, color_scheme=scheme)
+    page.set_default_timeout(PATIENCE)
+    page.goto(address)
+    page.wait_for_selector("[data-testid=stApp][data-test-script-state=notRunning] [data-testid=stMainBlockContainer]")
+    page.wait_for_function("() => !document.querySelector('[data-testid=stSkeleton], [data-testid=stSpinner]')")
+    page.wait_for_timeout(1500)  # figures draw themselves after the script has ended
+    return page
+
+
+def violations(page: Page, *rules: str) -> list[dict[str, Any]]:
+    """What axe finds grave, by all rules that it has switched on or by these."""
+    page.evaluate((files("axe_playwright_python") / "axe.min.js").read_text("utf-8"))
+    found = page.evaluate(
+        """([exclude, rules]) => axe.run({ exclude: exclude.map((selector) => [selector]) }, {
+          resultTypes: ["violations"], ...(rules.length && { runOnly: { type: "rule", values: rules } }),
+        })""",
+        [list(STREAMLITS_OWN), list(rules)],
+    )
+    return [violation for violation in found["violations"] if violation["impact"] in GRAVE]
+
+
+def in_words(found: list[dict[str, Any]]) -> str:
+    return "\n".join(
+        f"{one['impact']} {one['id']}: {one['help']}\n"
+        + "\n".join(
+            f"    {node['target']} {node['html'][:160]}\n       {node['failureSummary']}" for node in one["nodes"][:8]
+        )
+        for one in found
+    )
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("path", pages_of_the_app())
+def test_no_page_has_a_serious_or_critical_violation(browser: Browser, address: str, path: str, scheme: str) -> None:
+    page = settled(browser, f"{address}/{path}", scheme)
+    found = violations(page, *(COLOURS if scheme == "dark" else ()))  # a theme changes colours and nothing else
+    page.close()
+    assert not found, in_words(found)
+
+
+def test_explore_off_the_recorded_value_and_under_an_overlay(browser: Browser, address: str) -> None:
+    """Faded text, the divider and the shades are seen only there."""
+    page = settled(browser, f"{address}/?run=1-story-mars&dial=0.2&overlay=ratio", "light")
+    assert page.locator(".explorer .faded").count() and page.locator(".explorer .t[class*=' c']").count()
+    found = violations(page, *COLOURS, "aria-prohibited-attr", "aria-required-attr")
+    page.close()
+    assert not found, in_words(found)
+
+
+def test_axe_is_at_work(browser: Browser) -> None:
+    page = browser.new_page()
+    page.set_content("<main><img src=x><p style='color:#ccc;background:#fff'>faint</p></main>")
+    assert {one["id"] for one in violations(page)} >= {"image-alt", "color-contrast"}
+    page.close()

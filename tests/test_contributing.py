@@ -1,0 +1,110 @@
+"""CONTRIBUTING.md tells the truth: its list is what is there, and its way to a new rule works."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+GUIDE = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+SHORT = 60
+"""Lines of reading for each way."""
+WAYS = ("Add a rule", "Add a drafter", "Add a figure", "Add a page")
+
+
+def part(title: str) -> str:
+    return GUIDE.split(f"\n## {title}\n", 1)[1].split("\n## ", 1)[0]
+
+
+def listed() -> dict[str, str]:
+    """The paths in the list, with what is said of each."""
+    found: dict[str, str] = {}
+    above: list[str] = []
+    tree = GUIDE.split("<!-- tree -->\n```\n")[1].split("\n```")[0]
+    for line in tree.splitlines():
+        indent, name, words = re.fullmatch(r"( *)(\S+)\s+(.+)", line).groups()  # type: ignore[union-attr]
+        above[len(indent) // 2 :] = [name]
+        found["".join(above)] = words
+    return found
+
+
+def there() -> set[str]:
+    """What must be listed: folders of the top, modules of the package's top, and every folder of modules."""
+    package = ROOT / "mars_viz"
+    folders = [found.parent for found in package.rglob("__init__.py")]
+    top = [ROOT / name for name in ("pages", "docs", "sample_runs", "benchmarks", "tests")]
+    return {
+        "app.py",
+        *(f"{folder.relative_to(ROOT)}/" for folder in [*top, *folders]),
+        *(str(module.relative_to(ROOT)) for module in package.glob("*.py")),
+    }
+
+
+def test_the_list_is_what_is_there() -> None:
+    assert set(listed()) == there()
+    assert all(len(words) > 8 for words in listed().values())
+
+
+def test_paths_that_are_named_exist() -> None:
+    named = set(re.findall(r"`((?:mars_viz|tests|docs|pages|speculators|figures|ui|sweep|rules)/[\w/]+\.py)`", GUIDE))
+    assert len(named) > 10
+    missing = [path for path in named if not (ROOT / path).exists() and not (ROOT / "mars_viz" / path).exists()]
+    assert missing == ["mars_viz/rules/mars_three.py"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_each_way_is_short(way: str) -> None:
+    prose = re.sub(r"```.*?```", "", part(way), flags=re.DOTALL)
+    assert len(prose.split()) > 80
+    assert len(prose.splitlines()) <= SHORT
+
+
+def patched(text: str, lines: list[str]) -> str:
+    """The text after a diff without line numbers, whose lines of context and removed lines occur once each."""
+    at = 0
+    for line in lines:
+        sign, rest = line[:1], line[1:] + "\n"
+        if sign == "+":
+            text = text[:at] + rest + text[at:]
+            at += len(rest)
+            continue
+        assert text.count(rest) == 1, rest
+        at = text.index(rest)
+        text = text[:at] + text[at + len(rest) :] if sign == "-" else text
+        at += 0 if sign == "-" else len(rest)
+    return text
+
+
+def test_the_way_to_a_rule_works(tmp_path: Path) -> None:
+    for folder in ("mars_viz", "tests", "docs"):
+        ignore = shutil.ignore_patterns("__pycache__", "pair", "*.png")
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=ignore)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    steps = re.findall(
+        r"`((?:mars_viz|tests)/[\w/]+\.py)`[^`]*```(python|diff)\n(.*?)```", part("Add a rule"), re.DOTALL
+    )
+    assert [kind for _, kind, _ in steps] == ["python", "diff", "diff"]
+    for path, kind, code in steps:
+        file = tmp_path / path
+        file.write_text(code if kind == "python" else patched(file.read_text("utf-8"), code.splitlines()), "utf-8")
+
+    def run(*command: str) -> str:
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path), "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(
+            [sys.executable, *command], cwd=tmp_path, env=environment, capture_output=True, text=True, encoding="utf-8"
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    assert "mars-three" in run("-m", "mars_viz", "rules")
+    assert "docs/rules/mars-three.md written" in run("docs/rule_pages.py")
+    page = (tmp_path / "docs/rules/mars-three.md").read_text("utf-8")
+    assert re.search(r"“ forest” \| 3 \|.* reject \| θ = 0.899 \|", page), "below that it keeps the third best, too"
+    tested = run("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_rule_lab.py", "-k", "mars-three")
+    assert int(re.search(r"(\d+) passed", tested)[1]) >= 20, tested  # type: ignore[index]

@@ -1,0 +1,83 @@
+"""The container's recipe, as far as it can be checked without Docker: it fits the repository, and it serves."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from fnmatch import fnmatch
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+RECIPE = re.sub(r"\\\n\s*", "", (ROOT / "Dockerfile").read_text("utf-8"))
+PATIENCE = 300.0  # seconds; a busy machine is no reason to fail
+
+
+def orders(name: str) -> list[str]:
+    """What follows each order of that name, continued lines joined."""
+    return re.findall(rf"^{name} (.*)$", RECIPE, re.MULTILINE)
+
+
+def listed(order: str) -> list[str]:
+    """The words of an order in JSON's form."""
+    return [str(word) for word in json.loads(order[order.index("[") :])]
+
+
+def test_it_never_serves_as_root() -> None:
+    assert orders("USER") == ["reader"]
+    assert "--uid 1000" in RECIPE, "Spaces run the container as that user"
+    assert RECIPE.index("\nUSER ") < RECIPE.index("\nCOPY ") < RECIPE.index("\nCMD ")
+    assert all("--chown=reader" in copied for copied in orders("COPY"))
+
+
+def test_it_installs_the_pinned_torch_for_cpus_first() -> None:
+    torch = [line for line in (ROOT / "requirements.txt").read_text("utf-8").splitlines() if line.startswith("torch==")]
+    assert len(torch) == 1, "the recipe and the Makefile look for one such line"
+    install = next(order for order in orders("RUN") if "pip" in order)
+    assert install.index("whl/cpu \"$(grep '^torch==' requirements.txt)\"") < install.index("-r requirements.txt")
+
+
+def test_what_the_app_reads_is_not_left_out() -> None:
+    left_out = [line for line in (ROOT / ".dockerignore").read_text("utf-8").splitlines() if not line.startswith("#")]
+    for needed in ("app.py", "pages", "mars_viz", "sample_runs", ".streamlit", "requirements.txt"):
+        assert (ROOT / needed).exists()
+        assert not any(fnmatch(needed, pattern) for pattern in left_out), needed
+
+
+def test_port_is_the_same_everywhere_and_the_python_is_new_enough() -> None:
+    assert orders("EXPOSE") == ["8501"]
+    assert "--server.port=8501" in listed(orders("CMD")[0])
+    assert "localhost:8501/_stcore/health" in orders("HEALTHCHECK")[0]
+    assert orders("FROM") == ["python:3.11-slim"]
+    assert 'requires-python = ">=3.11"' in (ROOT / "pyproject.toml").read_text("utf-8")
+
+
+def test_its_command_serves_and_its_health_check_passes() -> None:
+    with socket.socket() as free:
+        free.bind(("", 0))
+        port = str(free.getsockname()[1])
+    serve, check = (
+        [sys.executable, *(word.replace("8501", port) for word in listed(orders(name)[0])[1:])]
+        for name in ("CMD", "HEALTHCHECK")
+    )
+    environment = os.environ | dict(pair.split("=", 1) for order in orders("ENV") for pair in order.split())
+    environment |= {"PATH": os.environ["PATH"], "OMP_NUM_THREADS": "1"}
+    server = subprocess.Popen(serve, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    try:
+        end = time.monotonic() + PATIENCE
+        while subprocess.run(check, capture_output=True).returncode and time.monotonic() < end:
+            assert server.poll() is None, server.stdout.read()  # type: ignore[union-attr]
+            time.sleep(0.2)
+        subprocess.run(check, check=True)
+        own = socket.gethostbyname(socket.gethostname())
+        with urllib.request.urlopen(f"http://{own}:{port}/_stcore/health", timeout=10) as answer:
+            assert answer.read() == b"ok", "it must answer from outside the container, too"
+    finally:
+        server.terminate()
+        server.wait()
+        server.stdout.close()  # type: ignore[union-attr]

@@ -1,0 +1,176 @@
+"""The outcomes' colours by arithmetic: legible in both themes, and told apart by every kind of colour vision.
+
+The threshold for telling two outcomes apart by colour is a distance of 6 in CIELAB (ΔE*ab; about 2.3 is just
+noticeable) between their grounds or between their inks, under each of the three kinds of dichromacy; and since that is
+little, no two outcomes share their glyph and their line.
+"""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from mars_viz.figures import DARK, LIGHT
+
+APART = 6.0
+"""ΔE*ab between two outcomes of the text, by ground or by ink."""
+MARKS_APART = 12.0
+"""ΔE*ab between two marks of a figure, which have no glyph."""
+LEGIBLE = 4.5
+"""WCAG 2 AA, text."""
+VISIBLE = 3.0
+"""WCAG 2 AA, graphical objects."""
+OUTCOMES = ("matched", "relaxed", "rejected", "discarded", "corrected", "bonus")
+PAGES = {"light": "#FFFFFF", "dark": "#12161C"}
+
+DICHROMATS = {
+    "protanopia": [
+        [0.152286, 1.052583, -0.204868],
+        [0.114503, 0.786281, 0.099216],
+        [-0.003882, -0.048116, 1.051998],
+    ],
+    "deuteranopia": [
+        [0.367322, 0.860646, -0.227968],
+        [0.280085, 0.672501, 0.047413],
+        [-0.011820, 0.042940, 0.968881],
+    ],
+    "tritanopia": [
+        [1.255528, -0.076749, -0.178779],
+        [-0.078411, 0.930809, 0.147602],
+        [0.004733, 0.691367, 0.303900],
+    ],
+}
+"""On linear RGB, severity 1: Machado, Oliveira, Fernandes, 'A physiologically-based model for simulation of color
+vision deficiency', IEEE TVCG 15 (2009)."""
+VISIONS = {"no deficiency": np.eye(3).tolist(), **DICHROMATS}
+
+FOLDER = files("mars_viz.components.explorer")
+CSS = (FOLDER / "explorer.css").read_text("utf-8")
+
+
+def linear(colour: str) -> np.ndarray:
+    """float64 [3]; linear RGB of '#rrggbb'."""
+    channels = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255
+    return np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+
+
+def lab(rgb: np.ndarray) -> np.ndarray:
+    """float64 [3]; CIELAB of linear RGB, D65."""
+    to_xyz = [[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.0721750], [0.0193339, 0.1191920, 0.9503041]]
+    t = np.array(to_xyz) @ rgb / [0.95047, 1.0, 1.08883]
+    f = np.where(t > 216 / 24389, np.cbrt(t), (24389 / 27 * t + 16) / 116)
+    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
+
+
+def distance(one: str, other: str, vision: str) -> float:
+    """ΔE*ab as that vision has it."""
+    seen = [lab(np.clip(np.array(VISIONS[vision]) @ linear(colour), 0, 1)) for colour in (one, other)]
+    return float(np.linalg.norm(seen[0] - seen[1]))
+
+
+def contrast(one: str, other: str) -> float:
+    low, high = sorted(float(linear(colour) @ [0.2126, 0.7152, 0.0722]) for colour in (one, other))
+    return (high + 0.05) / (low + 0.05)
+
+
+def mixed(colour: str, percent: int, ground: str) -> str:
+    """CSS's color-mix in sRGB."""
+    parts = [
+        round((int(colour[i : i + 2], 16) * percent + int(ground[i : i + 2], 16) * (100 - percent)) / 100)
+        for i in (1, 3, 5)
+    ]
+    return "#" + "".join(f"{part:02x}" for part in parts)
+
+
+def palette(theme: str) -> dict[str, str]:
+    """The custom properties of a theme that are plain colours, by name."""
+    selector = ".explorer {" if theme == "light" else '.explorer[data-theme="dark"] {'
+    block = CSS.split(selector, 1)[1].split("}", 1)[0]
+    return {name: value.lower() for name, value in re.findall(r"--([\w-]+): (#[0-9a-fA-F]{6});", block)}
+
+
+def ink(theme: str, outcome: str) -> str:
+    return palette(theme)[{"matched": "ink", "discarded": "quiet"}.get(outcome, outcome)]
+
+
+def ground(theme: str, outcome: str) -> str:
+    return palette(theme).get(f"{outcome}-ground", PAGES[theme])
+
+
+def percents(rule: str) -> list[int]:
+    """The shares of the color-mix calls in one line of the style sheet."""
+    line = next(line for line in CSS.splitlines() if line.startswith(rule))
+    return [int(share) for share in re.findall(r"\) (\d+)%", line)]
+
+
+def test_arithmetic_agrees_with_published_values() -> None:
+    assert contrast("#ffffff", "#000000") == pytest.approx(21)
+    assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
+    assert lab(linear("#ff0000")) == pytest.approx([53.24, 80.09, 67.20], abs=0.02)
+    assert distance("#ff0000", "#00ff00", "no deficiency") > 150
+    for rows in DICHROMATS.values():
+        assert np.sum(rows, axis=1) == pytest.approx([1, 1, 1], abs=1e-5), "grey stays grey"
+
+
+@pytest.mark.parametrize("theme", PAGES)
+@pytest.mark.parametrize("outcome", OUTCOMES)
+def test_text_of_every_outcome_is_legible_also_where_it_is_faded(theme: str, outcome: str) -> None:
+    page, own, under = PAGES[theme], ink(theme, outcome), ground(theme, outcome)
+    assert contrast(own, under) >= LEGIBLE
+    if outcome == "matched":
+        assert contrast(mixed(own, *percents(".faded .t {"), page), page) >= LEGIBLE
+    elif outcome == "discarded":
+        assert percents(".faded .discarded") == []
+    else:
+        of_ink, of_ground = percents(f".faded .{outcome} ")
+        assert contrast(mixed(own, of_ink, page), mixed(under, of_ground, page)) >= LEGIBLE
+
+
+@pytest.mark.parametrize("theme", PAGES)
+def test_text_on_every_shade_of_an_overlay_is_legible(theme: str) -> None:
+    script = (FOLDER / "shades.js").read_text("utf-8")
+    share = int(re.search(r"\}\) (\d+)%,var\(--ground\)", script)[1])  # type: ignore[index]
+    for shade in re.findall(r'"(#[0-9a-f]{6})"', script):
+        light = float(linear(shade) @ [0.2126, 0.7152, 0.0722]) > 0.18
+        assert contrast("#111111" if light else "#ffffff", shade) >= LEGIBLE
+        assert contrast(ink(theme, "matched"), mixed(shade, share, PAGES[theme])) >= LEGIBLE
+
+
+@pytest.mark.parametrize("vision", VISIONS)
+@pytest.mark.parametrize("theme", PAGES)
+def test_outcomes_are_told_apart_by_every_kind_of_colour_vision(theme: str, vision: str) -> None:
+    for one, other in combinations(OUTCOMES, 2):
+        by_ground = distance(ground(theme, one), ground(theme, other), vision)
+        by_ink = distance(ink(theme, one), ink(theme, other), vision)
+        assert max(by_ground, by_ink) >= APART, (one, other, by_ground, by_ink)
+
+
+@pytest.mark.parametrize("vision", VISIONS)
+@pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
+def test_marks_of_figures_are_told_apart_by_every_kind_of_colour_vision(theme, vision: str) -> None:
+    marks = ("quiet", "relaxed", "rejected", "discarded", "dial")
+    for one, other in combinations(marks, 2):
+        assert distance(getattr(theme, one), getattr(theme, other), vision) >= MARKS_APART, (one, other)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_marks_and_words_of_figures_stand_out_from_the_page(theme: str) -> None:
+    colours = LIGHT if theme == "light" else DARK
+    for words in (colours.ink, colours.muted):
+        assert contrast(words, PAGES[theme]) >= LEGIBLE
+    for mark in (colours.relaxed, colours.rejected, colours.dial):
+        assert contrast(mark, PAGES[theme]) >= VISIBLE
+
+
+def test_colour_is_never_the_only_cue() -> None:
+    cues = []
+    for outcome in OUTCOMES:
+        rule = next((line for line in CSS.splitlines() if line.startswith(f".{outcome} {{")), "")
+        glyph = re.search(r'--glyph: "(.)"', rule)
+        line = re.search(r"text-decoration: ([\w -]+)", rule)
+        cues.append((glyph and glyph[1], line and line[1]))
+    assert len(set(cues)) == len(OUTCOMES), cues

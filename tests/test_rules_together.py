@@ -1,0 +1,62 @@
+"""Judging many speculations at once says what judging each by itself says, to the last bit."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+
+from mars_viz.records import Speculation, Verdicts
+from mars_viz.rules import RULES
+from mars_viz.rules.together import Together
+from tests.factories import toy_run
+from tests.test_explorer_payload import tree_run
+
+
+def of_run(**settings: object) -> list[Speculation]:
+    return [round_.speculation for round_ in toy_run(max_new_tokens=80, **settings).rounds]
+
+
+CASES = {
+    "greedy": of_run(rule="mars", gamma=8),
+    "sampled": of_run(rule="mars-sampling", temperature=1.0, seed=3, gamma=7),
+    "top-k": of_run(rule="mars-sampling", temperature=0.7, top_k=3, seed=1),
+    "trees": [round_.speculation for round_ in tree_run().rounds],
+    "one": of_run(temperature=1.0)[:1],
+}
+
+
+def empty(speculation: Speculation) -> Speculation:
+    """The same with nothing drafted."""
+    cut = {
+        field.name: getattr(speculation, field.name)[: max(0, len(getattr(speculation, field.name)) - len(speculation))]
+        for field in fields(speculation)
+        if isinstance(getattr(speculation, field.name), np.ndarray)
+    }
+    return replace(speculation, **cut)
+
+
+CASES["with empty ones"] = [*CASES["greedy"][:2], empty(CASES["greedy"][0]), *CASES["greedy"][2:4]]
+CASES["an empty one first"] = CASES["with empty ones"][2:]
+CASES["of two kinds"] = [*CASES["greedy"][:2], *CASES["sampled"][:2]]
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("name", RULES)
+def test_together_as_one_by_one(name: str, case: str) -> None:
+    rule, speculations = RULES[name], CASES[case]
+    if any(rule.lacks(speculation) for speculation in speculations):
+        assert (name, case) == ("block-verification", "trees") or "kinds" in case, "else this would test nothing"
+        return
+    found = Together(speculations).judge(rule)
+    single = [rule.judge(speculation) for speculation in speculations]
+    for field in fields(Verdicts):
+        wanted = np.concatenate([getattr(verdicts, field.name) for verdicts in single])
+        got = getattr(found, field.name)
+        assert got.dtype == wanted.dtype
+        np.testing.assert_array_equal(got, wanted, field.name)
+
+
+def test_nothing_at_all() -> None:
+    assert len(Together([]).judge(RULES["mars"]).keep_strict) == 0

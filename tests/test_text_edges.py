@@ -1,0 +1,177 @@
+"""Text that is easily shown wrongly: right to left, CJK, emoji in parts, bytes of a character, marks without a letter.
+
+The drawing is the explorer's own script and style on a bare page, without a server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.resources import files
+from itertools import pairwise
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+from mars_viz.components.explorer.payload import run_payload
+from mars_viz.figures.token_words import token_label
+from mars_viz.run import Piece, joined
+from tests.factories import toy_run
+
+FOLDER = files("mars_viz.components.explorer")
+DRAW = """([texts, prompt]) => {
+  const round = h("span", { class: "r" }, ...texts.map((text) => {
+    const token = fill(h("span", {}), text);
+    token.className = `t matched${token.kind}`;
+    return token;
+  }));
+  const before = prompt === null ? null : h("span", { class: "prompt" }, prompt);
+  const chunk = h("div", { class: "chunk built" }, before, round);
+  document.body.replaceChildren(h("div", { class: "explorer" }, h("div", { class: "stream" }, chunk)));
+  return [...document.querySelectorAll(".t")].map((token) => {
+    const { left, right, top, width } = token.getBoundingClientRect();
+    return {
+      text: token.textContent, left, right, top, width, kinds: token.className,
+      spelled: [...token.querySelectorAll("[data-u]")].map((found) => found.dataset.u),
+      blanks: token.querySelectorAll(".w.s").length + (token.classList.contains("lead") ? 1 : 0),
+    };
+  });
+}"""
+WOMAN, LAPTOP, JOINER = "👩", "💻", "\u200d"
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A token as it stands on the page."""
+
+    text: str
+    left: float
+    right: float
+    top: float
+    width: float
+    kinds: str
+    spelled: list[str]
+    blanks: int
+
+
+@pytest.fixture(scope="module")
+def page(browser: Browser) -> Iterator[Page]:
+    opened = browser.new_page(viewport={"width": 700, "height": 500})
+    opened.set_default_timeout(300_000)
+    style = (FOLDER / "explorer.css").read_text("utf-8")
+    opened.set_content(f"<!doctype html><meta charset=utf-8><style>{style}</style><body></body>")
+    script = (FOLDER / "elements.js").read_text("utf-8")
+    opened.add_script_tag(content=f"{script}\nObject.assign(window, {{ h, fill, spoken, clipped, quote }});")
+    yield opened
+    opened.close()
+
+
+def drawn(page: Page, *texts: str, prompt: str | None = None) -> list[Drawn]:
+    found = [Drawn(**token) for token in page.evaluate(DRAW, [list(texts), prompt])]
+    assert [token.text for token in found] == list(texts), "what is copied is the text and nothing else"
+    return found
+
+
+def runs_leftward(tokens: list[Drawn]) -> bool:
+    return all(one.left >= other.right - 1 and one.top == other.top for one, other in pairwise(tokens))
+
+
+def runs_rightward(tokens: list[Drawn]) -> bool:
+    return runs_leftward(tokens[::-1])
+
+
+def test_text_from_left_to_right_stands_so(page: Page) -> None:
+    assert runs_rightward(drawn(page, "once", " upon", " a", " time"))
+
+
+@pytest.mark.parametrize("words", [(" שלום", " עולם", " טוב"), (" مرحبا", " بكم", " جميعا")])
+def test_words_from_right_to_left_stand_so_and_fill_from_the_right(page: Page, words: tuple[str, ...]) -> None:
+    tokens = drawn(page, *words)
+    assert runs_leftward(tokens)
+    assert tokens[0].right > 500, "a paragraph of them begins at the right edge"
+
+
+def test_a_word_of_several_tokens_keeps_its_letters_in_order(page: Page) -> None:
+    whole = drawn(page, "שלום")[0]
+    parts = drawn(page, "של", "ום")
+    assert runs_leftward(parts)
+    assert parts[0].right - parts[1].left == pytest.approx(whole.width, abs=2), "and without a gap"
+
+
+def test_a_few_words_from_right_to_left_in_other_text_turn_only_among_themselves(page: Page) -> None:
+    tokens = drawn(page, "he", " said ", "שלום", " עולם", " and", " left")
+    assert runs_rightward(tokens[:2]) and runs_rightward(tokens[4:])
+    assert runs_leftward(tokens[2:4])
+    assert tokens[1].right <= tokens[3].left + 1 and tokens[2].right <= tokens[4].left + 1
+
+
+@pytest.mark.parametrize("mark", ["\u202e", "\u2067", "\u200f"])
+def test_marks_that_turn_the_direction_turn_nothing_else(page: Page, mark: str) -> None:
+    for tokens in (
+        drawn(page, "one", f"{mark}evil", " two", " three"),
+        drawn(page, "one", " and", " two", " three", prompt=f"before {mark}"),
+    ):
+        assert runs_rightward([tokens[0], *tokens[2:]])
+    assert drawn(page, f"{mark}evil")[0].spelled == [f"U+{ord(mark):04X}"]
+
+
+def test_characters_without_blanks_wrap_and_are_as_wide_as_they_are(page: Page) -> None:
+    tokens = drawn(page, *("春眠不覺曉處處聞啼鳥夜來風雨聲花落知多少" * 12))
+    assert len({token.top for token in tokens}) > 1
+    assert max(token.right for token in tokens) <= 700
+    assert min(token.width for token in tokens) > 3
+
+
+def test_blanks_of_other_scripts_can_be_seen(page: Page) -> None:
+    assert [token.blanks for token in drawn(page, "\u3000\u3000", "\u00a0", " a", "字\u3000字")] == [2, 1, 1, 1]
+
+
+def test_bytes_of_a_character_are_shown_as_bytes(page: Page) -> None:
+    emoji = "😀".encode()
+    pieces = [Piece(emoji[:1]), Piece(emoji[1:3]), Piece(emoji[3:]), Piece("é".encode()[:1]), Piece(b"a\xcc")]
+    texts = [piece.text for piece in pieces]
+    assert texts == ["\\xf0", "\\x9f\\x98", "\\x80", "\\xc3", "a\\xcc"]
+    assert runs_rightward(drawn(page, *texts))
+    assert joined(pieces[:3]) == "😀", "joined they are the character"
+    assert [token_label(text) for text in texts[:2]] == ["\\xf0", "\\x9f\\x98"]
+
+
+def test_the_explorer_gets_bytes_of_a_character_as_bytes() -> None:
+    run = toy_run(pieces={i: "😀".encode()[:2] for i in range(1, 32)})
+    assert set(run_payload(run)["pieces"]["text"]) <= {"\\xf0\\x9f", "<end>"}
+
+
+def test_an_emoji_in_one_token_is_whole(page: Page) -> None:
+    for emoji in (f"{WOMAN}{JOINER}{LAPTOP}", "❤\ufe0f", "👍🏽"):
+        assert drawn(page, emoji)[0].spelled == []
+
+
+def test_parts_of_an_emoji_do_not_melt_into_each_other(page: Page) -> None:
+    first, second = drawn(page, WOMAN, f"{JOINER}{LAPTOP}")
+    assert second.spelled == ["U+200D"] and second.width > 10 and runs_rightward([first, second])
+    first, second = drawn(page, f"{WOMAN}{JOINER}", LAPTOP)
+    assert first.spelled == ["U+200D"] and second.width > 10
+    hand, colour = drawn(page, "👍", "🏽")
+    assert colour.width > 3 and colour.left >= hand.right - 1
+    assert drawn(page, JOINER)[0].spelled == ["U+200D"] and drawn(page, "\ufe0f")[0].spelled == ["U+FE0F"]
+
+
+def test_a_mark_without_its_letter_stands_on_a_circle_where_it_is_quoted(page: Page) -> None:
+    said = """(text) => {
+      const shown = quote();
+      shown.show({ pieces: { text: [text] } }, 0);
+      document.body.replaceChildren(h("div", { class: "explorer" }, shown.element));
+      const token = shown.element.querySelector("bdi");
+      return [token.textContent, getComputedStyle(token, "::before").content];
+    }"""
+    text, before = page.evaluate(said, "\u0301")
+    assert text == "\u0301" and "◌" in before
+    text, before = page.evaluate(said, "e\u0301")
+    assert text == "e\u0301" and before == "none"
+
+
+def test_long_text_is_never_cut_inside_a_character(page: Page) -> None:
+    for cut, most in (("clipped", 60), ("spoken", 80)):
+        assert page.evaluate(f"(text) => {cut}(text)", "😀" * 100) == "😀" * most + "…"
+        assert page.evaluate(f"(text) => {cut}(text)", "😀" * most) == "😀" * most
+    assert page.evaluate("(text) => spoken(text)", "a\u202eb\n") == "aU+202Eb⏎"
