@@ -24,6 +24,7 @@ LAYERS = (
     ("recorded",),
     ("dialmap",),
     ("mapped", "runfiles", "frames"),
+    ("runstore",),
     ("analysis",),
     ("figures",),
     ("speculators",),
