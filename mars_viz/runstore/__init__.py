@@ -4,7 +4,16 @@ Knows runs, their files and the disk; knows no models and no browser.
 """
 
 from mars_viz.runstore.journal import Journal
-from mars_viz.runstore.store import FOLDER_VARIABLE, Kept, RunStore, Standing, checked_name, default_folder, read
+from mars_viz.runstore.store import (
+    FOLDER_VARIABLE,
+    Kept,
+    RunStore,
+    Standing,
+    checked_name,
+    default_folder,
+    read,
+    started,
+)
 
 __all__ = [
     "FOLDER_VARIABLE",
@@ -15,4 +24,5 @@ __all__ = [
     "checked_name",
     "default_folder",
     "read",
+    "started",
 ]

@@ -31,7 +31,8 @@ FOLDER_VARIABLE = "MARS_VIZ_RUNS"
 LONGEST_NAME = 80
 
 _NAME = re.compile(r"\w[\w .,+=()-]*")
-_RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
+_RESERVED = re.compile(r"races|(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
+"""What Windows takes for devices, and the folder of races beside the runs."""
 _LEFT = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{32}(?P<what>\.next|\.old|\.gone|)")
 _STALE = 3600.0  # seconds after which a step that nobody finished is removed
 
@@ -95,6 +96,11 @@ def read(path: Path) -> Run:
     return recovered(path) if path.name.endswith(SUFFIX) else load_run(path)
 
 
+def started(folder: Path) -> list[Kept]:
+    """What of a folder's runs is under way or was cut short."""
+    return [_started(path) for path in sorted(folder.glob(f".*{SUFFIX}"))]
+
+
 class RunStore:
     """Keeps runs in one folder; several processes may share it."""
 
@@ -112,8 +118,7 @@ class RunStore:
             for entry in list_runs(self.folder)
         ]
         names = {kept.name for kept in whole}
-        started = [_started(path) for path in self.folder.glob(f".*{SUFFIX}")]
-        return sorted([*whole, *(kept for kept in started if kept.name not in names)], key=_age, reverse=True)
+        return sorted([*whole, *(kept for kept in started(self.folder) if kept.name not in names)], key=_age)[::-1]
 
     def find(self, name: str) -> Kept:
         """The entry of that name. Raises BadInput where there is none."""

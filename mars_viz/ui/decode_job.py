@@ -109,7 +109,7 @@ class DecodeJob(Job[Decoded]):
 
     def work(self, models: Models[Any]) -> None:
         """Decode, then map."""
-        pair = models.pair(self.choice)
+        pair = models.pair(self.choice, lambda: self.stopping)
         recorder = self._ways.record(pair, self.prompt, self.settings)
         keeping = Keeping(self._ways.store)
         try:
