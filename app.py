@@ -14,6 +14,7 @@ st.set_page_config(
 st.navigation(
     [
         st.Page("pages/explore.py", title="Explore", default=True),
+        st.Page("pages/live.py", title="Live"),
         st.Page("pages/rules.py", title="Rules"),
     ],
     position="top",
