@@ -130,7 +130,7 @@ def test_a_decode_streams_and_is_cancelled_on_the_real_page(
         page.set_default_timeout(PATIENCE)
         page.goto(f"{address}/live")
         page.get_by_role("button", name="Settings").click()
-        page.get_by_label("At most tokens").fill("400")
+        page.get_by_role("spinbutton", name="At most tokens").fill("400")
         page.keyboard.press("Tab")
         page.keyboard.press("Escape")
         page.get_by_role("button", name="Decode", exact=True).click()

@@ -23,7 +23,7 @@ from mars_viz.ui.models import BUILT_IN, Choice, Models
 from mars_viz.ui.worker import Job, JobState, Progress
 
 LOOK_EVERY = 0.25
-"""Seconds between two looks at the run so far, at the least."""
+"""Seconds between two looks at the run so far, or two of its writings, at the least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,17 +122,17 @@ class DecodeJob(Job[Decoded]):
     def _decode(self, recorder: Recorder, keeping: Keeping) -> Run | None:
         """Decode to the end of the text; None where it was stopped before."""
         self.tell(state=JobState.DECODING)
-        rounds, look_after = 0, 0.0
+        rounds, looks, writes = 0, Sparing(), Sparing()
         for rounds, _ in enumerate(() if self.stopping else recorder, start=1):
             self.tell(tokens=len(recorder.token_ids), rounds=rounds)
             if self.stopping:
                 break
-            began = time.monotonic()
-            if began >= look_after:
-                so_far = recorder.run()
-                self.tell(so_far=so_far)
-                keeping.write(so_far)
-                look_after = time.monotonic() + max(LOOK_EVERY, 10 * (time.monotonic() - began))
+            if looks.due:
+                with looks:
+                    self.tell(so_far=recorder.run())
+            if writes.due and self.progress.so_far is not None:
+                with writes:
+                    keeping.write(self.progress.so_far)
         run = recorder.run() if rounds else None
         if run is not None:
             keeping.finish(run)
@@ -159,6 +159,26 @@ class DecodeJob(Job[Decoded]):
             self.tell(state=JobState.DONE, run=charted)
         except MarsVizError as error:
             self.tell(state=JobState.DONE, error=str(error))
+
+
+class Sparing:
+    """Something done between rounds: not too often, and never for more than a tenth of the time."""
+
+    def __init__(self) -> None:
+        """Due at once."""
+        self._after = self._began = 0.0
+
+    @property
+    def due(self) -> bool:
+        """True if it is time again."""
+        return time.monotonic() >= self._after
+
+    def __enter__(self) -> None:
+        self._began = time.monotonic()
+
+    def __exit__(self, *problem: object) -> None:
+        now = time.monotonic()
+        self._after = now + max(LOOK_EVERY, 10 * (now - self._began))
 
 
 class Keeping:

@@ -94,6 +94,7 @@ def races_folder() -> Path:
 
 
 def _load(choice: Choice, tell: Tell) -> Any:
+    tell("Starting PyTorch and transformers", 0.0)
     try:
         from mars_viz.speculators.loading import load_pair
     except ImportError as error:
