@@ -39,8 +39,8 @@ _STYLE = """
 .mv-live .prompt { opacity: .6; }
 .mv-line { margin: 0; overflow-wrap: anywhere; }
 .mv-line small { display: block; opacity: .7; }
-.mv-numbers { display: flex; flex-wrap: wrap; gap: .2rem 2rem; margin: 0; font-variant-numeric: tabular-nums; }
-.mv-numbers > div { min-width: 5.5rem; cursor: help; }
+.mv-numbers { display: flex; flex-wrap: wrap; gap: .2rem 0; margin: 0; font-variant-numeric: tabular-nums; }
+.mv-numbers > div { min-width: 5.5rem; margin-right: 2rem; cursor: help; }
 .mv-numbers dt { font-size: .8rem; opacity: .7; font-weight: 400; }
 .mv-numbers dd { margin: 0; font-size: 1.25rem; font-weight: 600; white-space: nowrap; }
 """
