@@ -203,3 +203,10 @@ def test_a_real_race_is_decoded_three_times_and_strict_writes_what_the_target_wr
 def test_a_rule_without_a_dial_cannot_race():
     with pytest.raises(BadInput, match="no dial"):
         Racing(None, "Once", Settings(rule="strict"))
+
+
+def test_the_race_that_is_shipped_opens_and_is_small():
+    path = Path(__file__).parents[1] / "sample_races" / "1-story"
+    race = load_race(path)
+    assert race.token_ids[Lane.STRICT] == race.token_ids[Lane.ALONE]
+    assert sum(file.stat().st_size for file in path.rglob("*") if file.is_file()) < 300_000
