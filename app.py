@@ -15,6 +15,7 @@ st.navigation(
     [
         st.Page("pages/explore.py", title="Explore", default=True),
         st.Page("pages/gallery.py", title="Gallery"),
+        st.Page("pages/live.py", title="Live"),
         st.Page("pages/rules.py", title="Rules"),
         st.Page("pages/tune.py", title="Tune"),
     ],

@@ -11,3 +11,12 @@ class BadInput(MarsVizError):
     """What was asked for cannot be done as asked: a wrong argument, a missing file, an unreadable run."""
 
     exit_code = 2
+
+
+class TooLarge(BadInput):
+    """What was asked for needs more memory than there is."""
+
+    def __init__(self, message: str, need: int, free: int) -> None:
+        """`need` and `free` in bytes."""
+        super().__init__(message)
+        self.need, self.free = need, free

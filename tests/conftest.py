@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when the library is first imported; the tests need no hub
+os.environ["XDG_DATA_HOME"] = tempfile.mkdtemp(prefix="mars-viz-tests-")  # no test keeps runs in the user's home
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 QUIET = (

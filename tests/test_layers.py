@@ -24,11 +24,13 @@ LAYERS = (
     ("recorded",),
     ("dialmap", "together"),
     ("mapped", "runfiles", "frames"),
+    ("runstore",),
     ("analysis",),
     ("figures",),
     ("speculators",),
     ("recording",),
     ("mapping", "walking"),
+    ("race",),
     ("demo.*",),
     ("prompts",),
     ("sweep",),
@@ -159,7 +161,17 @@ def in_process(code: str) -> None:
 
 def test_a_recorded_run_opens_without_the_model_libraries_or_streamlit(tmp_path: Path) -> None:
     saved = toy_run(temperature=1.0).save(tmp_path / "run")
-    free = ("speculators", "demo.", "components", "ui", "pages", "app", "__main__", "runfiles.__main__")
+    free = (
+        "speculators",
+        "demo.",
+        "components",
+        "ui",
+        "pages",
+        "app",
+        "__main__",
+        "runfiles.__main__",
+        "race.__main__",
+    )
     names = sorted(f"mars_viz.{name}" for name in NAMES - {"__init__"} if not name.startswith(free))
     in_process(f"""
         import importlib, mars_viz

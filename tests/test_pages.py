@@ -53,7 +53,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     replace(toy_run(), title="Broken").save(tmp_path / "c-broken")
     (tmp_path / "c-broken" / "nodes.parquet").unlink()
     monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path))
-    worker = Worker(Models(lambda choice: object()))
+    worker = Worker(Models(lambda choice, tell: object()))
     monkeypatch.setattr(live, "shared_worker", lambda: worker)
     monkeypatch.setattr(live, "explored", lambda: Ways(lambda pair, prompt, settings: Script(prompt, settings)))
     monkeypatch.setattr(Script, "held", threading.Event())
@@ -296,7 +296,7 @@ def test_a_view_survives_its_link(view):
 def test_the_pair_is_asked_for_politely_where_torch_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "mars_viz.speculators.loading", None)
     with pytest.raises(BadInput, match="install requirements"):
-        live._load(Choice())
+        live._load(Choice(), lambda doing, share: None)
 
 
 def test_only_runs_of_the_built_in_pair_can_be_decoded_again():

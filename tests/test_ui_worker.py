@@ -16,6 +16,7 @@ from mars_viz.dialmap import DialMap
 from mars_viz.dialmap import Progress as Mapped
 from mars_viz.errors import BadInput
 from mars_viz.run import Run, Settings
+from mars_viz.runstore import RunStore, Standing, read
 from mars_viz.ui.decode_job import Decoded, DecodeJob, Ways
 from mars_viz.ui.models import Choice, Models
 from mars_viz.ui.worker import FAULT, Job, JobState, Progress, Worker
@@ -59,7 +60,7 @@ class Asked:
     """A worker and the ways that its jobs decode."""
 
     def __init__(self, ways: Ways, load: Callable[[], object] = object) -> None:
-        self.worker, self._ways = Worker(Models(lambda choice: load())), ways
+        self.worker, self._ways = Worker(Models(lambda choice, tell: load())), ways
 
     def submit(self, prompt: str) -> DecodeJob:
         job = DecodeJob(prompt, Settings(), self._ways)
@@ -305,14 +306,46 @@ def test_other_kinds_of_jobs_take_their_turn_in_the_same_queue():
 
 def test_a_pair_is_loaded_once_and_another_only_when_asked_for():
     loaded: list[Choice] = []
-    models = Models(lambda choice: loaded.append(choice) or object())
-    assert models.choice is None
+    models = Models(lambda choice, tell: loaded.append(choice) or object())
+    assert models.status.choice is None
     first = models.pair()
     assert models.pair() is first
     assert models.pair(Choice("org/target", "org/drafter")) is not first
-    assert models.choice == Choice("org/target", "org/drafter")
+    assert models.status.choice == Choice("org/target", "org/drafter")
     models.pair()
     models.drop()
-    assert models.choice is None
+    assert models.status.choice is None
     models.pair()
     assert loaded == [Choice(), Choice("org/target", "org/drafter"), Choice(), Choice()]
+
+
+def test_a_run_goes_to_the_store_while_it_is_made_and_stays_there(tmp_path):
+    store, script = RunStore(tmp_path), Script("Hello", steps=0)
+    asked = Asked(Ways(lambda pair, prompt, settings: script, store=store))
+    job = asked.submit("Hello")
+    script.allow(1)
+    until(lambda: job.progress.so_far is not None and bool(store.list()))
+    assert store.list()[0].standing is Standing.GROWING
+    script.allow(10_000)
+    progress = finished(job)
+    (entry,) = store.list()
+    assert (entry.name, entry.standing) == (progress.saved, Standing.WHOLE)
+    assert progress.run is not None and read(entry.path).token_ids == progress.run.token_ids
+
+
+def test_a_decode_that_fails_leaves_its_rounds_as_an_interrupted_run(tmp_path):
+    store = RunStore(tmp_path)
+    script = Script("Hello", fail=BadInput("No room; close something."))
+    job = Asked(Ways(lambda pair, prompt, settings: script, store=store)).submit("Hello")
+    assert finished(job).state is JobState.FAILED
+    (entry,) = store.list()
+    assert entry.standing is Standing.INTERRUPTED
+    assert len(read(entry.path).rounds) == 1
+
+
+def test_a_disk_that_refuses_ends_the_keeping_and_not_the_decode(tmp_path):
+    (tmp_path / "runs").write_text("in the way")
+    asked = Asked(Ways(lambda pair, prompt, settings: Script(prompt), store=RunStore(tmp_path / "runs")))
+    progress = finished(asked.submit("Hello"))
+    assert progress.state is JobState.DONE and progress.run is not None
+    assert not progress.saved and "cannot be written" in progress.unsaved

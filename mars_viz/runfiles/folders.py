@@ -96,11 +96,13 @@ def _entry(path: Path) -> RunEntry:
 
 
 def write_folder(files: Mapping[str, bytes], path: Path) -> None:
-    """Write the files to a new folder that gets its name last. Raises BadInput where the disk refuses."""
+    """Write the files, `folder/file` included, to a new folder that gets its name last. Raises BadInput where the disk
+    refuses."""
     unfinished = path.parent / f".{path.name}.{uuid.uuid4().hex}"
     try:
         unfinished.mkdir(parents=True)
         for name, data in files.items():
+            (unfinished / name).parent.mkdir(exist_ok=True)
             (unfinished / name).write_bytes(data)
         unfinished.rename(path)
     except OSError as error:

@@ -90,11 +90,7 @@ def to_json(manifest: Manifest) -> bytes:
 
 def from_json(data: bytes) -> Manifest:
     """The manifest. Raises BadInput for anything else, a newer schema included."""
-    try:
-        found = json.loads(data.decode(), parse_constant=_refused)
-        json.dumps(found, ensure_ascii=False, allow_nan=False).encode()  # fails on 1e999 and on half a surrogate pair
-    except (ValueError, RecursionError) as error:
-        raise BadInput("manifest.json is damaged or no JSON. Take a fresh copy, or record the run again.") from error
+    found = strict_json(data, "manifest.json")
     if not isinstance(found, dict) or found.pop("format", None) != FORMAT:
         raise BadInput("manifest.json is not that of a run. Choose a folder written by MARS Viz.")
     schema = found.pop("schema", None)
@@ -102,7 +98,7 @@ def from_json(data: bytes) -> Manifest:
         raise BadInput(f"It was made by a newer MARS Viz (schema {schema}, this one reads up to {SCHEMA}); update.")
     if schema != SCHEMA or isinstance(schema, bool):
         raise BadInput(f"manifest.json has the schema {schema!r}; this MARS Viz reads {SCHEMA}. Record the run again.")
-    manifest = _dataclass(Manifest, found, "manifest.json")
+    manifest = parsed(Manifest, found, "manifest.json")
     dial = manifest.settings.dial
     if rule_named(manifest.settings.rule).checked_dial(dial) != dial:
         raise BadInput("manifest.json leaves out the dial. Record the run again.")
@@ -133,7 +129,18 @@ def _refused(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")
 
 
-def _dataclass(cls: type[T], value: object, where: str) -> T:
+def strict_json(data: bytes, name: str) -> Any:
+    """What the JSON says. Raises BadInput where it is none, or holds what has no place in it."""
+    try:
+        found = json.loads(data.decode(), parse_constant=_refused)
+        json.dumps(found, ensure_ascii=False, allow_nan=False).encode()  # fails on 1e999 and on half a surrogate pair
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{name} is damaged or no JSON. Take a fresh copy, or record the run again.") from error
+    return found
+
+
+def parsed(cls: type[T], value: object, where: str) -> T:
+    """A dataclass from what JSON says. Raises BadInput where fields are missing, unknown or of another kind."""
     hints = get_type_hints(cls)
     names = {field.name for field in fields(cls)}  # type: ignore[arg-type]
     if not isinstance(value, dict) or set(value) != names:
@@ -147,7 +154,7 @@ def _typed(hint: Any, value: object, where: str) -> Any:
     """`value`, parsed from JSON, as the annotated type; lists become tuples, whole numbers floats."""
     origin, arguments = get_origin(hint), get_args(hint)
     if is_dataclass(hint):
-        return _dataclass(hint, value, where)  # type: ignore[arg-type]
+        return parsed(hint, value, where)  # type: ignore[arg-type]
     if origin in (Union, types.UnionType):
         (inner,) = (argument for argument in arguments if argument is not type(None))
         return None if value is None else _typed(inner, value, where)

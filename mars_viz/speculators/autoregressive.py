@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -13,6 +13,16 @@ from mars_viz.run import Settings
 from mars_viz.speculators.laws import draw, law, on_device, wait_for
 from mars_viz.speculators.loading import Pair
 from mars_viz.walk import Ending
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """One token that the target wrote by itself."""
+
+    token: int
+    """Its id."""
+    seconds: float
+    """Wall-clock time from the start until it was there, the prompt's own pass excluded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,24 +37,32 @@ class Alone:
 
 def decode_alone(pair: Pair, prompt: Sequence[int], settings: Settings) -> Alone:
     """Decode with the target alone: its best token at temperature 0, else its sample keyed by position."""
+    written = list(writing_alone(pair, prompt, settings))
+    return Alone(tuple(each.token for each in written), written[-1].seconds)
+
+
+def writing_alone(pair: Pair, prompt: Sequence[int], settings: Settings) -> Iterator[Written]:
+    """The same, a token at a time; the clock stands still while the caller has one."""
     ending = Ending(pair.eos_ids, settings.max_new_tokens)
     network = pair.open_target()
-    written: list[int] = []
-    with torch.inference_mode():
-        ids = torch.tensor([list(prompt)], device=network.device)
-        if ids.shape[1] > 1:
+    ids = torch.tensor([list(prompt)], device=network.device)
+    if ids.shape[1] > 1:
+        with torch.inference_mode():
             network.score(ids[:, :-1], [0], 1)
-        wait_for(network.device)
-        ids, length = ids[:, -1:], len(prompt)
+    wait_for(network.device)
+    ids, length, seconds = ids[:, -1:], len(prompt), 0.0
+    while True:
         began = time.perf_counter()
-        while True:
+        with torch.inference_mode():  # never across a yield: it would be the caller's mode too
             logits = network.score(ids, [length - 1], 1)  # [1, 1, V]
             if settings.temperature == 0:
                 ids = logits.argmax(-1)
             else:
                 uniforms = on_device(position_uniforms(settings.seed, length, 1), network.device)
                 ids = draw(law(logits, settings), uniforms[None])
-            written.append(int(ids))
-            length += 1
-            if ending.reached(written, len(written)):
-                return Alone(tuple(written), time.perf_counter() - began)
+            token = int(ids)
+        length += 1
+        seconds += time.perf_counter() - began
+        yield Written(token, seconds)
+        if ending.reached((token,), length - len(prompt)):
+            return

@@ -19,6 +19,7 @@ from transformers.utils import logging as transformers_logging
 
 from mars_viz import demo
 from mars_viz.errors import BadInput
+from mars_viz.speculators.memory import check_fit
 from mars_viz.speculators.networks import Network, opener
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
@@ -74,20 +75,27 @@ def load_pair(
     *,
     device: str = "auto",
     dtype: str = "auto",
+    tell: Callable[[str, float], None] = lambda doing, share: None,
 ) -> Pair:
     """Load two models by hub id or folder; None takes the built-in ones.
 
     `device` auto takes a GPU if there is one; `dtype` auto takes float32 on the CPU and the weights' own elsewhere.
-    Raises BadInput, with the remedy, for anything that keeps the pair from working.
+    `tell` hears what is being done and how far it is, from 0 to 1; what it raises ends the loading. Raises BadInput,
+    with the remedy, for anything that keeps the pair from working, TooLarge for what does not fit.
     """
     if (target is None) != (drafter is None):
         given, missing = ("target", "drafter") if drafter is None else ("drafter", "target")
         raise BadInput(f"A {given} was given without a {missing}; name both, or neither for the built-in pair.")
     names = [str(name) for name in (target or demo.TARGET, drafter or demo.DRAFTER)]
     place = _device(device)
+    tell("Reading the tokenizers", 0.0)
     tokenizers = [_tokenizer(name) for name in names]
     _check_tokenizers(tokenizers[0], tokenizers[1], names)
-    models = [_model(name, place, _dtype(dtype, place)) for name in names]
+    check_fit(names, place, _dtype(dtype, place))
+    models = []
+    for name, share in zip(names, (0.1, 0.7), strict=True):
+        tell(f"Fetching and reading {_short(name)}", share)
+        models.append(_model(name, place, _dtype(dtype, place)))
     sizes = [_output_size(model) for model in models]
     if min(sizes) < len(tokenizers[0]):
         raise BadInput(

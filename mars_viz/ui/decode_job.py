@@ -8,20 +8,22 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from mars_viz.dialmap import DialMap
 from mars_viz.dialmap import Progress as Mapped
-from mars_viz.errors import MarsVizError
+from mars_viz.errors import BadInput, MarsVizError
 from mars_viz.mapped import mapped
 from mars_viz.records import Round
 from mars_viz.run import Run, Settings
+from mars_viz.runstore import Journal, RunStore
 from mars_viz.ui.models import BUILT_IN, Choice, Models
 from mars_viz.ui.worker import Job, JobState, Progress
 
-TEXT_EVERY = 0.25
-"""Seconds between two renderings of the text so far, at the least."""
+LOOK_EVERY = 0.25
+"""Seconds between two looks at the run so far, or two of its writings, at the least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +34,14 @@ class Decoded(Progress):
     """Emitted so far."""
     rounds: int = 0
     """Draft-verify cycles so far."""
-    text: str = ""
-    """The text so far; it may lag behind `tokens` by a moment."""
+    so_far: Run | None = None
+    """The rounds so far; it may lag behind `rounds` by a moment."""
     run: Run | None = None
     """What was decoded, once the text is complete or was cut short; None if it came to nothing."""
+    saved: str = ""
+    """The run's name in the store, once it is there."""
+    unsaved: str = ""
+    """Why it could not be saved, in a sentence; empty where nothing went wrong."""
     exact: float = 0.0
     """Share of the dial's range whose text is known."""
 
@@ -43,6 +49,12 @@ class Decoded(Progress):
     def tau(self) -> float:
         """Tokens per round so far; NaN before the first."""
         return self.tokens / self.rounds if self.rounds else math.nan
+
+    @property
+    def text(self) -> str:
+        """The text so far; it may lag behind `tokens` by a moment."""
+        shown = self.run or self.so_far
+        return "" if shown is None else shown.text
 
 
 class Recorder(Protocol):
@@ -82,6 +94,8 @@ class Ways:
     """Makes a recorder of pair, prompt and settings."""
     chart: Callable[[Any, Run], Mapper | None] = lambda pair, run: None
     """Makes what maps the dial of a finished run, or None where there is nothing to map."""
+    store: RunStore | None = None
+    """Keeps the run, from its first round on; None where nobody wants it kept."""
 
 
 class DecodeJob(Job[Decoded]):
@@ -95,29 +109,37 @@ class DecodeJob(Job[Decoded]):
 
     def work(self, models: Models[Any]) -> None:
         """Decode, then map."""
-        pair = models.pair(self.choice)
-        run = self._decode(self._ways.record(pair, self.prompt, self.settings))
+        pair = models.pair(self.choice, lambda: self.stopping)
+        recorder = self._ways.record(pair, self.prompt, self.settings)
+        keeping = Keeping(self._ways.store)
+        try:
+            run = self._decode(recorder, keeping)
+        finally:
+            keeping.leave()
         if run is not None:
             self._map(run, self._ways.chart(pair, run))
 
-    def _decode(self, recorder: Recorder) -> Run | None:
+    def _decode(self, recorder: Recorder, keeping: Keeping) -> Run | None:
         """Decode to the end of the text; None where it was stopped before."""
         self.tell(state=JobState.DECODING)
-        rounds, render_after = 0, 0.0
+        rounds, looks, writes = 0, Sparing(), Sparing()
         for rounds, _ in enumerate(() if self.stopping else recorder, start=1):
             self.tell(tokens=len(recorder.token_ids), rounds=rounds)
             if self.stopping:
                 break
-            began = time.monotonic()
-            if began >= render_after:
-                self.tell(text=recorder.run().text)
-                render_after = time.monotonic() + max(TEXT_EVERY, 10 * (time.monotonic() - began))
+            if looks.due:
+                with looks:
+                    self.tell(so_far=recorder.run())
+            if writes.due and self.progress.so_far is not None:
+                with writes:
+                    keeping.write(self.progress.so_far)
         run = recorder.run() if rounds else None
+        if run is not None:
+            keeping.finish(run)
+        self.tell(run=run, so_far=run, saved=keeping.name, unsaved=keeping.error)
         if self.stopping or run is None:
-            state = JobState.CANCELLED if self.stopping else JobState.DONE
-            self.tell(state=state, run=run, text=run.text if run else "")
+            self.tell(state=JobState.CANCELLED if self.stopping else JobState.DONE)
             return None
-        self.tell(run=run, text=run.text)
         return run
 
     def _map(self, run: Run, mapper: Mapper | None) -> None:
@@ -131,6 +153,69 @@ class DecodeJob(Job[Decoded]):
                 self.tell(exact=progress.exact)
                 if self.stopping:
                     break
-            self.tell(state=JobState.DONE, run=mapped(run, mapper.map()))
+            charted = mapped(run, mapper.map())
+            if self._ways.store is not None and self.progress.saved:
+                self._ways.store.replace(self.progress.saved, charted)
+            self.tell(state=JobState.DONE, run=charted)
         except MarsVizError as error:
             self.tell(state=JobState.DONE, error=str(error))
+
+
+class Sparing:
+    """Something done between rounds: not too often, and never for more than a tenth of the time."""
+
+    def __init__(self) -> None:
+        """Due at once."""
+        self._after = self._began = 0.0
+
+    @property
+    def due(self) -> bool:
+        """True if it is time again."""
+        return time.monotonic() >= self._after
+
+    def __enter__(self) -> None:
+        self._began = time.monotonic()
+
+    def __exit__(self, *problem: object) -> None:
+        now = time.monotonic()
+        self._after = now + max(LOOK_EVERY, 10 * (now - self._began))
+
+
+class Keeping:
+    """A run on its way into a store. A disk that refuses ends the keeping and not the decode."""
+
+    def __init__(self, store: RunStore | None) -> None:
+        """Begin a journal, where there is a store."""
+        self.name = ""
+        """In the store, once the run is there."""
+        self.error = ""
+        """Why it is not kept."""
+        self._store = store
+        self._journal: Journal | None = None
+        if store is not None:
+            with self._noting():
+                self._journal = store.begin()
+
+    def write(self, run: Run) -> None:
+        """Keep the rounds so far."""
+        if self._journal is not None and not self.error:
+            with self._noting():
+                self._journal.write(run)
+
+    def finish(self, run: Run) -> None:
+        """Keep the whole run."""
+        if self._store is not None and self._journal is not None:
+            with self._noting():
+                self.name = self._store.finish(self._journal, run)
+
+    def leave(self) -> None:
+        """Let go: what is not finished by now stays as an interrupted run, unless there is nothing of it."""
+        if self._journal is not None and not self.name:
+            self._journal.leave()
+
+    @contextmanager
+    def _noting(self) -> Iterator[None]:
+        try:
+            yield
+        except BadInput as error:
+            self.error = f"The run is not saved: {error}"

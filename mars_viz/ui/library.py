@@ -18,12 +18,11 @@ from mars_viz.errors import BadInput
 from mars_viz.figures.words import setting
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
-from mars_viz.runfiles import RunEntry, list_runs, load_run, read_zip
+from mars_viz.runfiles import RunEntry, list_runs, read_zip
+from mars_viz.runstore import FOLDER_VARIABLE, Standing, default_folder, read, started
 from mars_viz.ui.links import View
 from mars_viz.ui.session import Session
 
-FOLDER_VARIABLE = "MARS_VIZ_RUNS"
-"""Names another folder of recorded runs."""
 NOTHING_YET = "There is no run here yet. Write a prompt above and press Decode, or open the zip of a run's folder."
 _SAMPLES = Path(__file__).parents[2] / "sample_runs"
 _KEPT = 16  # recorded runs in memory
@@ -36,7 +35,8 @@ class Shelf:
     own: Mapping[str, Run]
     """Decoded or uploaded in this tab, by id, oldest first."""
     recorded: Mapping[str, RunEntry]
-    """Recorded runs on the server by id, which is the folder's name and never a path."""
+    """Recorded runs on the server by id, which is a name and never a path: those that Live kept, then the samples,
+    unless a folder is named to take their place."""
     error: str = ""
     """Why the recorded runs cannot be listed; empty if they can."""
 
@@ -72,16 +72,30 @@ class Shelf:
         entry = self.recorded[run_id]
         if entry.error is not None:
             raise BadInput(entry.error)
-        return _loaded(entry.path, max(file.stat().st_mtime_ns for file in entry.path.iterdir()))
+        return _loaded(entry.path, max((file.stat().st_mtime_ns for file in entry.path.iterdir()), default=0))
 
 
 def shelf(session: Session) -> Shelf:
     """What this tab can choose from."""
+    folder = default_folder()
     try:
-        entries = list_runs(os.environ.get(FOLDER_VARIABLE) or _SAMPLES)
+        if os.environ.get(FOLDER_VARIABLE):
+            recorded = {entry.path.name: entry for entry in list_runs(folder)} | interrupted(folder)
+        else:
+            kept = {entry.path.name: entry for entry in reversed(list_runs(folder))} | interrupted(folder)
+            recorded = kept | {entry.path.name: entry for entry in list_runs(_SAMPLES)}
     except BadInput as error:
         return Shelf(session.runs, {}, str(error))
-    return Shelf(session.runs, {entry.path.name: entry for entry in entries})
+    return Shelf(session.runs, recorded)
+
+
+def interrupted(folder: Path) -> dict[str, RunEntry]:
+    """The runs in a store that were cut short by the end of their process, as far as they got."""
+    return {
+        kept.name: RunEntry(kept.path, f"{kept.title} (interrupted)", kept.manifest)
+        for kept in started(folder)
+        if kept.standing is Standing.INTERRUPTED and not kept.error and not (folder / kept.name).exists()
+    }
 
 
 def add_upload(session: Session, data: bytes) -> bool:
@@ -113,4 +127,4 @@ def own_label(run_id: str, run: Run) -> str:
 @st.cache_resource(max_entries=_KEPT, show_spinner=False)
 def _loaded(path: Path, changed: int) -> Run:
     """A recorded run; `changed` is part of the key, so a folder written anew is read anew."""
-    return load_run(path)
+    return read(path)

@@ -7,17 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import streamlit as st
 
+from mars_viz.costs import Costs
 from mars_viz.dialmap import Budget, useful_span
 from mars_viz.errors import BadInput
 from mars_viz.figures.words import counted, number
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
+from mars_viz.runstore import RunStore, default_folder
 from mars_viz.ui.decode_job import Decoded, DecodeJob, Mapper, Recorder, Ways
-from mars_viz.ui.models import Choice, Models
+from mars_viz.ui.models import Choice, Device, Models, Tell
+from mars_viz.ui.race_job import Racer
 from mars_viz.ui.session import Filling, Session
 from mars_viz.ui.worker import JobState, Worker
 
@@ -30,7 +34,7 @@ BUILT_IN = "built-in/"
 @st.cache_resource(show_spinner=False)
 def shared_worker() -> Worker:
     """The server's worker, which owns the models once they are loaded."""
-    return Worker(Models(_load))
+    return Worker(Models(_load, _look, _release))
 
 
 def explored() -> Ways:
@@ -38,7 +42,56 @@ def explored() -> Ways:
     return Ways(_record, _chart)
 
 
-def _load(choice: Choice) -> Any:
+def streamed(chat: bool) -> Ways:
+    """How Live decodes: every run is kept, and nothing is mapped, for others wait; `chat` for the chat template."""
+
+    def record(pair: Any, prompt: str, settings: Settings) -> Recorder:
+        from mars_viz.recording import Recording
+
+        return Recording(pair, prompt, settings, chat=chat)
+
+    return Ways(record, store=run_store())
+
+
+def racing(prompt: str, settings: Settings, chat: bool) -> Callable[[Any], Racer]:
+    """How Live races."""
+
+    def make(pair: Any) -> Racer:
+        from mars_viz.race.making import Racing
+
+        return Racing(pair, prompt, settings, chat=chat)
+
+    return make
+
+
+def measuring(settings: Settings) -> Callable[[Any], Costs]:
+    """How Live measures what a pass costs."""
+
+    def measure(pair: Any) -> Costs:
+        from mars_viz.speculators.costs import measure_costs
+
+        return measure_costs(pair, settings.gamma, settings=settings)
+
+    return measure
+
+
+def run_store() -> RunStore:
+    """The server's store of live runs."""
+    return _store(default_folder())
+
+
+@st.cache_resource(show_spinner=False)
+def _store(folder: Path) -> RunStore:
+    return RunStore(folder)
+
+
+def races_folder() -> Path:
+    """Where races are kept, beside the runs."""
+    return default_folder() / "races"
+
+
+def _load(choice: Choice, tell: Tell) -> Any:
+    tell("Starting PyTorch and transformers", 0.0)
     try:
         from mars_viz.speculators.loading import load_pair
     except ImportError as error:
@@ -46,7 +99,20 @@ def _load(choice: Choice) -> Any:
             f"Decoding needs PyTorch and transformers, and {error.name} is missing; install requirements.txt. "
             "Recorded runs open without them."
         ) from error
-    return load_pair(choice.target or None, choice.drafter or None, device=choice.device, dtype=choice.dtype)
+    return load_pair(choice.target or None, choice.drafter or None, device=choice.device, dtype=choice.dtype, tell=tell)
+
+
+def _look(pair: Any) -> Device:
+    from mars_viz.speculators.memory import bytes_free, bytes_used
+
+    device = pair.target.device
+    return Device(pair.device, pair.dtype, bytes_used(device), bytes_free(device))
+
+
+def _release() -> None:
+    from mars_viz.speculators.memory import give_back
+
+    give_back()
 
 
 def _record(pair: Any, prompt: str, settings: Settings) -> Recorder:

@@ -1,15 +1,24 @@
 """The one pair of models that a server holds, and which it is. Knows no torch: how to load a pair is an argument.
 
-Only the worker's thread asks for a pair or drops it; anyone may read what is held.
+Only the worker's thread asks for a pair or drops it; anyone may read what is held and what is being loaded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
+from mars_viz.costs import Costs
+from mars_viz.errors import MarsVizError, TooLarge
+
 Pair = TypeVar("Pair")
+Tell = Callable[[str, float], None]
+"""Hears what is being done, and how far it is from 0 to 1."""
+
+
+class Interrupted(MarsVizError):
+    """Nobody wants the models any more that are being loaded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,28 +37,104 @@ class Choice:
 
 BUILT_IN = Choice()
 """The pair that comes with the product."""
+RECENT = 6
+"""Choices that are remembered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """What the pair that is held runs on."""
+
+    name: str
+    """In words."""
+    dtype: str
+    """Weights and arithmetic."""
+    used: int | None = None
+    """Bytes that this process holds there; None where nobody says."""
+    free: int | None = None
+    """Bytes that can still be had."""
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What is held and what is going on, at one moment."""
+
+    choice: Choice | None = None
+    """The pair that is held; None where none is."""
+    device: Device | None = None
+    """Where it runs; None where that is not known."""
+    doing: str = ""
+    """What of a loading is under way; empty where nothing is loaded."""
+    share: float = 0.0
+    """How far that is, from 0 to 1."""
+    costs: Costs | None = None
+    """What a pass costs with this pair, once it was measured."""
 
 
 class Models(Generic[Pair]):
-    """Loads a pair when one is asked for, and keeps it until another is."""
+    """Loads a pair when one is asked for, and keeps it until another is, or nobody needs it."""
 
-    def __init__(self, load: Callable[[Choice], Pair]) -> None:
-        """`load` makes the pair. It raises BadInput, with the remedy, where that cannot be."""
-        self._load = load
-        self._held: tuple[Choice, Pair] | None = None
+    def __init__(
+        self,
+        load: Callable[[Choice, Tell], Pair],
+        look: Callable[[Pair], Device | None] = lambda pair: None,
+        release: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`load` makes the pair, and raises BadInput with the remedy where that cannot be; `look` says what it runs on;
+        `release` gives memory back after a pair was dropped."""
+        self._load, self._look, self._release = load, look, release
+        self._pair: Pair | None = None
+        self._status = Status()
+        self.recent: tuple[Choice, ...] = ()
+        """What was loaded, the latest first; a few."""
 
     @property
-    def choice(self) -> Choice | None:
-        """What is held; None where nothing is."""
-        held = self._held
-        return None if held is None else held[0]
+    def status(self) -> Status:
+        """The latest snapshot."""
+        return self._status
 
-    def pair(self, choice: Choice = BUILT_IN) -> Pair:
-        """The pair, loaded if it is not the one that is held."""
-        if self._held is None or self._held[0] != choice:
-            self._held = (choice, self._load(choice))
-        return self._held[1]
+    def pair(self, choice: Choice = BUILT_IN, stopping: Callable[[], bool] = lambda: False) -> Pair:
+        """The pair, loaded if it is not the one that is held.
+
+        Where both do not fit, the old one goes first, but only if the new one fits then; else it stays, as after any
+        other failure. Raises what loading raises, and Interrupted where `stopping` says so.
+        """
+        if self._pair is not None and self._status.choice == choice:
+            return self._pair
+
+        def tell(doing: str, share: float) -> None:
+            if stopping():
+                raise Interrupted("The loading was stopped.")
+            self._status = replace(self._status, doing=doing, share=share)
+
+        try:
+            try:
+                made = self._load(choice, tell)
+            except TooLarge as error:
+                used = (self._status.device.used or 0) if self._status.device else 0
+                if self._pair is None or error.need > error.free + used:
+                    raise
+                self.drop()
+                made = self._load(choice, tell)
+            self._pair = made
+            self._status = Status(choice, self._look(made))
+            self.recent = (choice, *(other for other in self.recent if other != choice))[:RECENT]
+        finally:
+            self._status = replace(self._status, doing="", share=0.0)
+        self._release()
+        return made
+
+    def look(self) -> None:
+        """See anew how much memory is in use."""
+        if self._pair is not None:
+            self._status = replace(self._status, device=self._look(self._pair))
+
+    def measured(self, costs: Costs) -> None:
+        """Remember what a pass of the pair costs, for as long as it is held."""
+        self._status = replace(self._status, costs=costs)
 
     def drop(self) -> None:
         """Hold nothing."""
-        self._held = None
+        self._pair = None
+        self._status = Status(doing=self._status.doing, share=self._status.share)
+        self._release()

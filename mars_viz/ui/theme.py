@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from html import escape
 
 import streamlit as st
 
 from mars_viz.analysis.metrics import Basis
 from mars_viz.figures import DARK, LIGHT, Theme
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """One number."""
+
+    name: str
+    """What it is of."""
+    value: str
+    """With its unit."""
+    help: str
+    """What it stands on, in a sentence."""
+
 
 _STYLE = """
 .stAppHeader { background: none; }
@@ -23,6 +38,12 @@ _STYLE = """
 .mv-section { font-size: 1.1rem; font-weight: 650; padding: 0; margin: 1.1rem 0 0; }
 .mv-live { white-space: pre-wrap; overflow-wrap: anywhere; line-height: 1.7; min-height: 18rem; margin: 0; }
 .mv-live .prompt { opacity: .6; }
+.mv-line { margin: 0; overflow-wrap: anywhere; }
+.mv-line small { display: block; opacity: .7; }
+.mv-numbers { display: flex; flex-wrap: wrap; gap: .2rem 0; margin: 0; font-variant-numeric: tabular-nums; }
+.mv-numbers > div { min-width: 5.5rem; margin-right: 2rem; cursor: help; }
+.mv-numbers dt { font-size: .8rem; opacity: .7; font-weight: 400; }
+.mv-numbers dd { margin: 0; font-size: 1.25rem; font-weight: 600; white-space: nowrap; }
 """
 
 
@@ -50,6 +71,20 @@ def note(sentence: str) -> None:
 def live_text(prompt: str, text: str) -> None:
     """A prompt and what has been written after it so far."""
     st.html(f'<p class="mv-live" dir="auto"><bdi class="prompt">{escape(prompt)}</bdi>{escape(text)}</p>')
+
+
+def numbers(tiles: Iterable[Tile]) -> None:
+    """A few numbers in a row, each with its name and what it stands on."""
+    cells = (
+        f'<div title="{escape(tile.help)}"><dt>{escape(tile.name)}</dt><dd>{escape(tile.value)}</dd></div>'
+        for tile in tiles
+    )
+    st.html(f'<dl class="mv-numbers">{"".join(cells)}</dl>')
+
+
+def line(heading: str, facts: str) -> None:
+    """A line of a list: what it is, and small facts below."""
+    st.html(f'<p class="mv-line">{escape(heading)}<small>{escape(facts)}</small></p>')
 
 
 def basis_words(basis: Basis) -> str:

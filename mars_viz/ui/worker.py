@@ -15,9 +15,12 @@ from enum import Enum
 from typing import Any, ClassVar, Generic, TypeVar
 
 from mars_viz.errors import MarsVizError
-from mars_viz.ui.models import Models
+from mars_viz.ui.models import Interrupted, Models
 
 FAULT = "It stopped because of a fault in the program; try again, and see the server's log if it comes back."
+
+IDLE = 900.0
+"""Seconds without a job after which the models are let go."""
 
 _log = logging.getLogger(__name__)
 
@@ -115,6 +118,8 @@ class Job(Generic[P]):
             return
         try:
             self.work(models)
+        except Interrupted:
+            self.tell(state=JobState.CANCELLED)
         except MarsVizError as error:
             self.tell(state=JobState.FAILED, error=str(error))
         except Exception:
@@ -122,12 +127,26 @@ class Job(Generic[P]):
             self.tell(state=JobState.FAILED, error=FAULT)
 
 
+class UnloadJob(Job[Progress]):
+    """Lets the models go, once the jobs before it are done."""
+
+    def __init__(self) -> None:
+        """Waits like any other."""
+        super().__init__(Progress(JobState.QUEUED))
+
+    def work(self, models: Models[Any]) -> None:
+        """Drop them."""
+        models.drop()
+        self.tell(state=JobState.DONE)
+
+
 class Worker:
     """Owns the models and the thread that uses them. One serves a whole server; it remembers no finished job."""
 
-    def __init__(self, models: Models[Any]) -> None:
-        """A worker that waits for jobs."""
+    def __init__(self, models: Models[Any], idle: float = IDLE) -> None:
+        """A worker that waits for jobs, and lets the models go after `idle` seconds without one."""
         self.models = models
+        self._idle = idle
         self._waiting: deque[Job[Any]] = deque()
         self._running = False
         self._news = threading.Condition()
@@ -153,13 +172,19 @@ class Worker:
     def _serve(self) -> None:
         while True:
             with self._news:
-                self._news.wait_for(lambda: bool(self._waiting))
+                if not self._news.wait_for(lambda: bool(self._waiting), self._idle):
+                    if self.models.status.choice is not None:
+                        self.models.drop()
+                    continue
                 job = self._waiting.popleft()
                 self._running = True
             try:
                 job.run(self.models)
                 if not job.progress.state.finished:
                     self._put_back(job)
+                self.models.look()
+            except Exception:  # a device that cannot even be asked; the thread serves others too
+                _log.exception("The device could not be looked at.")
             finally:
                 del job  # a finished job belongs to its asker alone
                 with self._news:

@@ -1,0 +1,56 @@
+"""Records a race: `python -m mars_viz.demo.race --out sample_races/1-story` makes the one that is shipped, again.
+
+Knows the command's options; racing and saving are done elsewhere.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from mars_viz.demo.prompts import STORIES
+from mars_viz.errors import MarsVizError
+from mars_viz.race import save_race
+from mars_viz.race.making import Racing
+from mars_viz.run import Settings
+from mars_viz.runfiles import check_free
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Race, save, and say what came of it."""
+    parser = argparse.ArgumentParser(prog="python -m mars_viz.demo.race", description=__doc__.split("\n")[0])
+    parser.add_argument("--out", type=Path, required=True, help="a new folder")
+    parser.add_argument("--prompt", default=STORIES[0])
+    parser.add_argument("--title", default="A story, told by three ways to decode")
+    parser.add_argument("--target")
+    parser.add_argument("--drafter")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--dtype", default="auto")
+    parser.add_argument("--rule", default="mars")
+    parser.add_argument("--dial", type=float)
+    parser.add_argument("--gamma", type=int, default=4)
+    parser.add_argument("--temperature", type=float, default=0.0)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--max-new-tokens", type=int, default=128)
+    parser.add_argument("--chat", action="store_true")
+    options = parser.parse_args(arguments)
+    try:
+        check_free(options.out)
+        settings = Settings(**{name: getattr(options, name) for name in Settings.__slots__ if name in options})
+        from mars_viz.speculators.loading import load_pair
+
+        pair = load_pair(options.target, options.drafter, device=options.device, dtype=options.dtype)
+        race = Racing(pair, options.prompt, settings, chat=options.chat, title=options.title).finish()
+        save_race(race, options.out)
+    except MarsVizError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    size = sum(file.stat().st_size for file in options.out.rglob("*") if file.is_file())
+    lanes = ", ".join(f"{lane.value} {seconds:.2f} s" for lane, seconds in race.seconds.items())
+    print(f"{options.out}: {lanes}; {size / 1e3:.0f} kB")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,135 @@
+"""Races on disk: a folder with race.json and the run folders `strict` and `relaxed`, each a run that opens by itself.
+
+Knows files; the runs' own are `runfiles`' to read. A race gets its name in one step, when it is whole.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from os import PathLike
+from pathlib import Path
+
+from mars_viz.errors import BadInput
+from mars_viz.race.records import Lane, Race, Solo
+from mars_viz.run import Run
+from mars_viz.runfiles import check_free, load_run
+from mars_viz.runfiles.contents import MANIFEST, encode, stamp
+from mars_viz.runfiles.folders import write_folder
+from mars_viz.runfiles.manifest import Stamp, parsed, strict_json
+
+ABOUT = "race.json"
+FORMAT = "mars-viz-race"
+SCHEMA = 1
+LARGEST = 4 << 20
+"""Bytes of race.json."""
+
+_RUNS = (Lane.STRICT.value, Lane.RELAXED.value)
+
+
+@dataclass(frozen=True, slots=True)
+class RaceManifest:
+    """What race.json holds."""
+
+    title: str
+    """A line for lists."""
+    target: str
+    """Of both runs, for lists."""
+    device: str
+    """Likewise, in words."""
+    seconds: Mapping[str, float]
+    """Measured wall clock by lane, likewise."""
+    alone: Solo
+    """The autoregressive lane."""
+    manifests: Mapping[str, Stamp]
+    """The manifest of each run's folder, which in turn vouches for its tables."""
+
+
+@dataclass(frozen=True, slots=True)
+class RaceEntry:
+    """A folder that holds a race, or should."""
+
+    path: Path
+    """The folder."""
+    title: str
+    """The race's title, or the folder's name where it is broken."""
+    manifest: RaceManifest | None = None
+    """None where it is broken."""
+    error: str = ""
+    """What is wrong with it, and the remedy."""
+
+
+def save_race(race: Race, path: str | PathLike[str]) -> Path:
+    """Write the race to a new folder and return its path. Raises BadInput where that cannot be."""
+    path = Path(path)
+    check_free(path)
+    runs = {Lane.STRICT.value: encode(race.strict), Lane.RELAXED.value: encode(race.relaxed)}
+    about = RaceManifest(
+        title=race.title,
+        target=race.strict.provenance.target,
+        device=race.strict.provenance.device,
+        seconds={lane.value: seconds for lane, seconds in race.seconds.items()},
+        alone=race.alone,
+        manifests={name: stamp(files[MANIFEST]) for name, files in runs.items()},
+    )
+    text = json.dumps({"format": FORMAT, "schema": SCHEMA} | asdict(about), allow_nan=False, ensure_ascii=False)
+    files = {f"{name}/{file}": data for name, run in runs.items() for file, data in run.items()}
+    write_folder({ABOUT: text.encode()} | files, path)
+    return path
+
+
+def load_race(path: str | PathLike[str]) -> Race:
+    """Read the race in a folder. Raises BadInput, with the remedy, for anything that is not a whole race."""
+    path = Path(path)
+    about = _about(path)
+    strict, relaxed = (_run(path / name, about.manifests[name]) for name in _RUNS)
+    try:
+        return Race(about.title, about.alone, strict, relaxed)
+    except BadInput as error:
+        raise BadInput(f"{path} cannot be opened: {error}") from error
+
+
+def list_races(folder: str | PathLike[str]) -> list[RaceEntry]:
+    """The races in a folder by name, broken ones with their error; none where there is no such folder."""
+    try:
+        paths = sorted(path for path in Path(folder).iterdir() if not path.name.startswith(".") and path.is_dir())
+    except OSError:
+        return []
+    return [_entry(path) for path in paths if (path / ABOUT).exists()]
+
+
+def _entry(path: Path) -> RaceEntry:
+    try:
+        about = _about(path)
+    except BadInput as error:
+        return RaceEntry(path, path.name, error=str(error))
+    return RaceEntry(path, about.title or path.name, about)
+
+
+def _about(path: Path) -> RaceManifest:
+    try:
+        file = path / ABOUT
+        if file.stat().st_size > LARGEST:
+            raise BadInput(f"{ABOUT} is far too large. Take a fresh copy.")
+        found = strict_json(file.read_bytes(), ABOUT)
+        if not isinstance(found, dict) or found.pop("format", None) != FORMAT:
+            raise BadInput(f"{ABOUT} is not that of a race. Choose a folder written by MARS Viz.")
+        schema = found.pop("schema", None)
+        if schema != SCHEMA or isinstance(schema, bool):
+            raise BadInput(f"It has the schema {schema!r}; this MARS Viz reads {SCHEMA}. Update, or record it again.")
+        about = parsed(RaceManifest, found, ABOUT)
+        if set(about.manifests) != set(_RUNS) or set(about.seconds) != {lane.value for lane in Lane}:
+            raise BadInput(f"{ABOUT} does not name the lanes of a race. Take a fresh copy.")
+        return about
+    except BadInput as error:
+        raise BadInput(f"{path} cannot be opened: {error}") from error
+    except OSError as error:
+        raise BadInput(f"{path} cannot be opened ({error.strerror}). Choose a folder that holds a race.") from error
+
+
+def _run(path: Path, expected: Stamp) -> Run:
+    run = load_run(path)  # checks every table against the manifest
+    if stamp((path / MANIFEST).read_bytes()) != expected:
+        raise BadInput(f"{path} is not the run that the race was recorded with. Take a fresh copy.")
+    return run

@@ -1,0 +1,94 @@
+"""What a race was: three texts after one prompt, and when each token was there. Knows runs; knows no models."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+from mars_viz.errors import BadInput
+from mars_viz.run import Run
+
+
+class Lane(Enum):
+    """The three ways to decode."""
+
+    ALONE = "alone"
+    """The target by itself, one token a pass."""
+    STRICT = "strict"
+    """Speculative, keeping only what the target itself would have written."""
+    RELAXED = "relaxed"
+    """Speculative, by the chosen rule."""
+
+
+@dataclass(frozen=True, slots=True)
+class Solo:
+    """What the target wrote by itself."""
+
+    token_ids: tuple[int, ...]
+    """The emitted tokens."""
+    clock: tuple[float, ...]
+    """Seconds after the start at which each was there, the prompt's own pass excluded."""
+
+    def __post_init__(self) -> None:
+        """Raise BadInput for a clock that goes backwards or does not fit the text."""
+        times = np.array([0.0, *self.clock])
+        if not self.token_ids or len(self.token_ids) != len(self.clock):
+            raise BadInput("The autoregressive lane needs a time for each token. Record the race again.")
+        if not np.isfinite(times).all() or (np.diff(times) <= 0).any():
+            raise BadInput("The autoregressive lane's clock does not go forward. Record the race again.")
+
+
+@dataclass(frozen=True, slots=True)
+class Race:
+    """Three decodes of one prompt on one device. The rounds' timings are the clock of the two speculative lanes:
+    measured while nothing but what the rule needs was computed."""
+
+    title: str
+    """A line for lists."""
+    alone: Solo
+    """The autoregressive lane; the text of its tokens is among the strict run's pieces."""
+    strict: Run
+    """The strict lane."""
+    relaxed: Run
+    """The relaxed lane."""
+
+    def __post_init__(self) -> None:
+        """Raise BadInput where the lanes do not belong together."""
+        one, other = self.strict, self.relaxed
+        same_models = all(
+            getattr(one.provenance, name) == getattr(other.provenance, name)
+            for name in ("target", "drafter", "device", "dtype", "eos_ids")
+        )
+        if one.prompt_ids != other.prompt_ids or not same_models:
+            raise BadInput("The lanes of a race have one prompt, one pair and one device. Record the race again.")
+        for run in (one, other):
+            clock = round_clock(run)
+            if not len(clock) or not np.isfinite(clock).all() or (np.diff(clock, prepend=0.0) <= 0).any():
+                raise BadInput("A lane of the race has rounds that took no time. Record the race again.")
+        if not set(self.alone.token_ids) <= one.pieces.keys():
+            raise BadInput("The autoregressive lane has a token without a text. Record the race again.")
+
+    @property
+    def seconds(self) -> dict[Lane, float]:
+        """Measured wall clock of each lane, the prompt's own pass excluded."""
+        return {
+            Lane.ALONE: self.alone.clock[-1],
+            Lane.STRICT: float(round_clock(self.strict)[-1]),
+            Lane.RELAXED: float(round_clock(self.relaxed)[-1]),
+        }
+
+    @property
+    def token_ids(self) -> dict[Lane, tuple[int, ...]]:
+        """The text of each lane."""
+        return {
+            Lane.ALONE: self.alone.token_ids,
+            Lane.STRICT: self.strict.token_ids,
+            Lane.RELAXED: self.relaxed.token_ids,
+        }
+
+
+def round_clock(run: Run) -> np.ndarray:
+    """float64 [R]; seconds after the start at which each round was settled."""
+    return np.cumsum([round_.timing.total for round_ in run.rounds], dtype=np.float64)

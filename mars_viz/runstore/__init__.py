@@ -1,0 +1,28 @@
+"""A folder that keeps live runs: whole ones under their names, and what an interrupted decode had made.
+
+Knows runs, their files and the disk; knows no models and no browser.
+"""
+
+from mars_viz.runstore.journal import Journal
+from mars_viz.runstore.store import (
+    FOLDER_VARIABLE,
+    Kept,
+    RunStore,
+    Standing,
+    checked_name,
+    default_folder,
+    read,
+    started,
+)
+
+__all__ = [
+    "FOLDER_VARIABLE",
+    "Journal",
+    "Kept",
+    "RunStore",
+    "Standing",
+    "checked_name",
+    "default_folder",
+    "read",
+    "started",
+]

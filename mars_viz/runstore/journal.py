@@ -1,0 +1,153 @@
+"""A run while it is being made: its rounds go to disk a few at a time, so that a process that dies leaves what it had.
+
+Each segment is a small run of its own, in one zip: the text before it is its prompt. It gets its name in one step, so a
+segment is there whole or not at all. Knows runs and their files; knows no models.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import IO
+
+from mars_viz.errors import BadInput
+from mars_viz.run import Run
+from mars_viz.runfiles import write_zip
+from mars_viz.runfiles.contents import MANIFEST, decode
+from mars_viz.runfiles.manifest import Manifest, from_json
+from mars_viz.runfiles.zips import unpacked
+
+SUFFIX = ".journal"
+_LOCK = "lock"
+
+
+class Journal:
+    """Writes a growing run to a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        """Make the folder, and hold it for as long as this process lives. Raises BadInput where the disk refuses."""
+        self.folder = folder
+        self._segments = 0
+        self._rounds = 0
+        with _refusals(folder):
+            folder.mkdir(parents=True)
+            self._held: IO[bytes] = (folder / _LOCK).open("wb")
+        _lock(self._held)
+
+    def write(self, run: Run) -> None:
+        """Keep what this run has beyond the one that was written last. Raises BadInput where the disk refuses."""
+        if len(run.rounds) <= self._rounds:
+            return
+        data = write_zip(segment(run, self._rounds))
+        path = self.folder / f"{self._segments:06}.zip"
+        with _refusals(self.folder):
+            unnamed = path.with_suffix(".part")
+            unnamed.write_bytes(data)
+            unnamed.replace(path)
+        self._segments += 1
+        self._rounds = len(run.rounds)
+
+    def leave(self) -> None:
+        """Let go of the folder, and leave it behind as that of an interrupted run, unless nothing was written."""
+        self._held.close()
+        if not self._segments:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def remove(self) -> None:
+        """Let go of the folder and remove it: the run is kept elsewhere, or nothing of it is wanted."""
+        self._held.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def segment(run: Run, first: int) -> Run:
+    """The rounds from `first` on as a run whose prompt is all that stands before them."""
+    before = tuple(token for round_ in run.rounds[:first] for token in round_.token_ids)
+    prompt, rounds = run.prompt_ids + before, run.rounds[first:]
+    ids = set(prompt)
+    for round_ in rounds:
+        s = round_.speculation
+        for column in (s.tokens, s.top_ids, s.draft_ids, s.emissions):
+            ids.update(column.ravel().tolist())
+    pieces = {token: piece for token, piece in run.pieces.items() if token in ids}
+    return replace(run, prompt_ids=prompt, rounds=rounds, pieces=pieces, dial_map=None)
+
+
+def is_held(folder: Path) -> bool:
+    """True while a living process writes to this journal."""
+    try:
+        import fcntl
+
+        with (folder / _LOCK).open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except (ImportError, OSError):
+        return False
+    return False
+
+
+def about(folder: Path) -> tuple[Manifest, int]:
+    """The manifest of the first segment, and how many tokens there are in all. Raises BadInput where there is none."""
+    paths = _paths(folder)
+    first = _manifest(paths[0])
+    last = _manifest(paths[-1])
+    return first, len(last.prompt_ids) + last.tokens - len(first.prompt_ids)
+
+
+def recovered(folder: Path) -> Run:
+    """The rounds that were written, as one run. Raises BadInput where there are none.
+
+    A damaged segment ends the run before it.
+    """
+    made: Run | None = None
+    for path in _paths(folder):
+        try:
+            part = decode(unpacked(path.read_bytes()))
+        except (BadInput, OSError):
+            if made is None:
+                raise
+            break
+        if made is None:
+            made = part
+        elif part.prompt_ids == made.prompt_ids + made.token_ids:
+            pieces = {**made.pieces, **part.pieces}
+            made = replace(made, rounds=made.rounds + part.rounds, pieces=pieces, provenance=part.provenance)
+        else:
+            break
+    assert made is not None
+    return made
+
+
+def _paths(folder: Path) -> list[Path]:
+    paths = sorted(folder.glob("*.zip"))
+    if not paths:
+        raise BadInput("The decode was interrupted before its first round was kept. Delete it, and decode again.")
+    return paths
+
+
+def _manifest(path: Path) -> Manifest:
+    try:
+        return from_json(unpacked(path.read_bytes())[MANIFEST])
+    except (OSError, KeyError) as error:
+        raise BadInput(f"{path} cannot be read. Delete the interrupted run.") from error
+
+
+def _lock(file: IO[bytes]) -> None:
+    """Where the system has no such locks, a journal counts as held by nobody."""
+    with suppress(ImportError, OSError):
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+@contextmanager
+def _refusals(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or os.strerror(error.errno or 0)
+        raise BadInput(f"{folder} cannot be written ({reason}). Choose another place, or make room.") from error

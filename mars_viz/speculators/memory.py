@@ -1,0 +1,96 @@
+"""What models need and what a device has, in bytes. Knows weights' files and devices; loads no weights.
+
+A need is that of the weights alone, read from the safetensors' own headers: caches and the passes' work come on top.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import math
+import os
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+from huggingface_hub import get_safetensors_metadata, snapshot_download
+
+from mars_viz.errors import TooLarge
+
+_SIZES = {"F64": 8, "I64": 8, "F32": 4, "I32": 4, "F16": 2, "BF16": 2, "I16": 2}
+_LARGEST_HEADER = 100 << 20
+
+
+def check_fit(names: Sequence[str], device: torch.device, dtype: torch.dtype | str) -> None:
+    """Raise TooLarge where the models' weights need more than the device has free; what is unknown is let through."""
+    needs = [bytes_needed(name, dtype) for name in names]
+    need, free = sum(filter(None, needs)), bytes_free(device)
+    if free is None or need <= free:
+        return
+    each = " and ".join(f"{name} {in_words(part)}" for name, part in zip(names, needs, strict=True) if part)
+    raise TooLarge(
+        f"The weights need {in_words(need)} ({each}), and {in_words(free)} are free on {device}. "
+        "Take smaller models or a smaller dtype, or free memory there.",
+        need,
+        free,
+    )
+
+
+def bytes_needed(name: str, dtype: torch.dtype | str) -> int | None:
+    """Of the weights in this dtype ('auto': their own), for a folder or a hub id; None where that cannot be known."""
+    size = None if isinstance(dtype, str) else dtype.itemsize
+    folder = Path(name)
+    if not folder.exists():
+        with suppress(Exception):  # the hub's library has many, and an unknown need is no reason to refuse
+            folder = Path(snapshot_download(name, local_files_only=True, allow_patterns="*.safetensors"))
+    files = sorted(folder.glob("*.safetensors")) if folder.is_dir() else []
+    if files:
+        return sum(count * (size or own) for file in files for count, own in _tensors(file))
+    with suppress(Exception):
+        counts = get_safetensors_metadata(name).parameter_count
+        return sum(count * (size or _SIZES.get(kind, 1)) for kind, count in counts.items())
+    return None
+
+
+def _tensors(file: Path) -> Iterator[tuple[int, int]]:
+    """Values of each tensor and bytes of each value, from the file's header."""
+    with file.open("rb") as weights:
+        (length,) = struct.unpack("<Q", weights.read(8))
+        header = json.loads(weights.read(min(length, _LARGEST_HEADER)))
+    for name, tensor in header.items():
+        if name != "__metadata__":
+            yield math.prod(tensor["shape"]), _SIZES.get(tensor["dtype"], 1)
+
+
+def bytes_free(device: torch.device) -> int | None:
+    """What can still be had on the device; None where nobody says."""
+    if device.type == "cuda":
+        held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0] + held)
+    with suppress(OSError, ValueError, StopIteration):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return int(next(line for line in lines if line.startswith("MemAvailable:")).split()[1]) * 1024
+    return None
+
+
+def bytes_used(device: torch.device) -> int | None:
+    """What this process holds there: on the CPU all of its memory, the libraries' included."""
+    if device.type == "cuda":
+        return int(torch.cuda.memory_allocated(device))
+    with suppress(OSError, ValueError, IndexError):
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return None
+
+
+def give_back() -> None:
+    """Return what nobody holds any more to the device."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def in_words(count: int) -> str:
+    """'1.4 GB', '37 MB'."""
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"

@@ -1,0 +1,58 @@
+"""The widgets in which a person chooses the pair of models, the device and the chat template."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import PurePath
+
+import streamlit as st
+
+from mars_viz.errors import BadInput
+from mars_viz.ui.models import BUILT_IN, Choice
+
+DEVICES = ("auto", "cpu", "cuda", "mps")
+DTYPES = ("auto", "float32", "bfloat16", "float16")
+OTHER = "Another pair …"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the form says."""
+
+    choice: Choice
+    """The models."""
+    chat: bool
+    """True if the prompt goes through the target's chat template."""
+
+
+def pair_area(recent: tuple[Choice, ...], disabled: bool) -> Callable[[], Wanted]:
+    """The folded form. Returns what makes of it what is wanted, which raises BadInput where one name is missing."""
+    with st.popover("Models", disabled=disabled, width="stretch"):
+        known = {in_words(choice): choice for choice in (BUILT_IN, *recent)}
+        named = str(st.selectbox("Pair", [*known, OTHER], key="pair"))
+        target = drafter = ""
+        if named == OTHER:
+            target = st.text_input("Target", key="target", placeholder="org/name on the hub, or a folder here")
+            drafter = st.text_input("Drafter", key="drafter", placeholder="of the target's family")
+            st.caption("Safetensors only; no code of a model's repository is run.")
+        else:
+            target, drafter = known[named].target, known[named].drafter
+        left, right = st.columns(2)
+        device = str(left.selectbox("Device", DEVICES, key="device", help="auto takes a GPU if there is one"))
+        dtype = str(right.selectbox("Dtype", DTYPES, key="dtype", help="auto: float32 on the CPU, else the weights'"))
+        chat = st.toggle("Chat template", key="chat", help="Puts the prompt through the target's chat template")
+    return lambda: Wanted(_checked(Choice(target.strip(), drafter.strip(), device, dtype), named), chat)
+
+
+def in_words(choice: Choice) -> str:
+    """A line for a choice."""
+    if not choice.target:
+        return "Built-in pair"
+    return f"{PurePath(choice.target).name} with {PurePath(choice.drafter).name}"
+
+
+def _checked(choice: Choice, named: str) -> Choice:
+    if named == OTHER and not (choice.target and choice.drafter):
+        raise BadInput("Name both models, the target and the drafter, or choose the built-in pair.")
+    return choice

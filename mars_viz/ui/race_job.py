@@ -1,0 +1,81 @@
+"""A race as a job: three lanes decoded one after the other, and the race kept in a folder where one is wanted.
+
+Knows races in the making as something to iterate; how to make one is an argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol
+from uuid import uuid4
+
+from mars_viz.errors import BadInput
+from mars_viz.race import Race, save_race
+from mars_viz.race.making import Step
+from mars_viz.ui.models import BUILT_IN, Choice, Models
+from mars_viz.ui.worker import Job, JobState, Progress
+
+
+@dataclass(frozen=True, slots=True)
+class Raced(Progress):
+    """What is known of a race at one moment."""
+
+    step: Step | None = None
+    """The latest one."""
+    race: Race | None = None
+    """The race, once it is over."""
+    saved: str = ""
+    """Its folder's name, once it is there."""
+    unsaved: str = ""
+    """Why it could not be saved, in a sentence."""
+
+
+class Racer(Protocol):
+    """A race in the making, such as `mars_viz.race.making.Racing`."""
+
+    def __iter__(self) -> Iterator[Step]:
+        """Race; each step is a token or a round."""
+        ...
+
+    def race(self) -> Race:
+        """The race."""
+        ...
+
+
+class RaceJob(Job[Raced]):
+    """One race, for one asker."""
+
+    def __init__(self, make: Callable[[Any], Racer], choice: Choice = BUILT_IN, folder: Path | None = None) -> None:
+        """`make` makes the racer of a pair; `folder` keeps races, None where nobody wants it kept."""
+        super().__init__(Raced(JobState.QUEUED))
+        self.choice = choice
+        self._make, self._folder = make, folder
+
+    def work(self, models: Models[Any]) -> None:
+        """Race to the end, unless it is stopped: half a race is none."""
+        pair = models.pair(self.choice, lambda: self.stopping)
+        racer = self._make(pair)
+        self.tell(state=JobState.DECODING)
+        for step in () if self.stopping else racer:
+            self.tell(step=step)
+            if self.stopping:
+                break
+        if self.stopping:
+            self.tell(state=JobState.CANCELLED)
+            return
+        race = racer.race()
+        saved, unsaved = "", ""
+        if self._folder is not None:
+            try:
+                saved = save_race(race, self._folder / new_name()).name
+            except BadInput as error:
+                unsaved = f"The race is not saved: {error}"
+        self.tell(state=JobState.DONE, race=race, saved=saved, unsaved=unsaved)
+
+
+def new_name() -> str:
+    """A name that no race has yet."""
+    return f"race-{datetime.now(UTC):%Y%m%d-%H%M%S}-{uuid4().hex[:6]}"

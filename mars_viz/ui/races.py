@@ -1,0 +1,64 @@
+"""The races that a tab can replay: those that this server ran, and the recorded ones that come with the product."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import streamlit as st
+
+from mars_viz.errors import BadInput
+from mars_viz.race import Race, RaceEntry, list_races, load_race
+from mars_viz.race.files import ABOUT
+from mars_viz.ui import live
+
+_SAMPLES = Path(__file__).parents[2] / "sample_races"
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """What can be replayed at one moment."""
+
+    entries: dict[str, RaceEntry]
+    """By name: the server's own, the newest first, then the recorded ones."""
+
+    def label(self, name: str) -> str:
+        """A line for a list."""
+        entry = self.entries[name]
+        if entry.manifest is None:
+            return f"{entry.title} (cannot be read)"
+        return f"{entry.title} · {entry.manifest.target} on {entry.manifest.device}"
+
+    def landed(self, name: str) -> str:
+        """That name, or the first there is; empty where there is none."""
+        return name if name in self.entries else next(iter(self.entries), "")
+
+    def opened(self, name: str) -> Race:
+        """The race. Raises BadInput where it cannot be read."""
+        entry = self.entries[name]
+        if entry.manifest is None:
+            raise BadInput(entry.error)
+        return _loaded(entry.path, (entry.path / ABOUT).stat().st_mtime_ns)
+
+    def zipped(self, name: str) -> bytes:
+        """The race's folder as a zip; unpacked into another server's folder of races it is replayed there."""
+        path, buffer = self.entries[name].path, io.BytesIO()
+        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+            for file in sorted(path.rglob("*")):
+                if file.is_file():
+                    archive.write(file, Path(path.name) / file.relative_to(path))
+        return buffer.getvalue()
+
+
+def course() -> Course:
+    """What can be replayed now."""
+    own = reversed(list_races(live.races_folder()))
+    return Course({entry.path.name: entry for entry in (*own, *list_races(_SAMPLES))})
+
+
+@st.cache_resource(max_entries=8, show_spinner=False)
+def _loaded(path: Path, changed: int) -> Race:
+    """`changed` is part of the key, so a folder written anew is read anew."""
+    return load_race(path)

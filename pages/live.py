@@ -1,0 +1,230 @@
+"""Live: decode now, watch every round, race three ways to decode, keep the runs. Layout and wiring only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import streamlit as st
+
+from mars_viz.components.race import growing, replay
+from mars_viz.errors import BadInput
+from mars_viz.run import Run, Settings
+from mars_viz.runstore import Kept, Standing
+from mars_viz.ui import decode_form, live, live_words, navigation, races, theme
+from mars_viz.ui.desk import Desk, current_desk
+from mars_viz.ui.pair_form import Wanted, in_words, pair_area
+from mars_viz.ui.session import current_session
+from mars_viz.ui.worker import JobState, UnloadJob
+
+POLL = 0.3  # seconds between looks at a job under way
+LISTED = 30  # saved runs on the page
+DECODE, RACE, SAVED = "Decode", "Race", "Saved runs"
+
+
+def page() -> None:
+    """The whole page."""
+    navigation.through_app()
+    desk = current_desk()
+    desk.settle()
+    theme.title("Live", "What does the rule decide, while it decides it?")
+    settings, wanted = ask(desk)
+    for sentence in desk.notices:
+        theme.note(sentence)
+    st.session_state.setdefault("live-view", DECODE)
+    shown = st.segmented_control(
+        "Show", [DECODE, RACE, SAVED], key="live-view", required=True, label_visibility="collapsed"
+    )
+    if shown == DECODE:
+        busy = desk.job is not None and not desk.job.progress.state.finished
+        st.fragment(stream, run_every=POLL if busy else None)(desk)
+    elif shown == RACE:
+        race(desk)
+    else:
+        saved(desk)
+    device(desk, settings, wanted)
+
+
+def ask(desk: Desk) -> tuple[Callable[[], Settings], Callable[[], Wanted]]:
+    """The prompt, its folded settings, and the two buttons."""
+    busy = desk.waits_for is not None
+    left, middle, right = st.columns([6.6, 1.8, 2.0], vertical_alignment="center")
+    with left:
+        text = decode_form.prompt_box(busy)
+    with middle:
+        wanted = pair_area(live.shared_worker().models.recent, busy)
+        settings = decode_form.settings_area(busy)
+    with right:
+        if st.button("Decode", type="primary", disabled=busy, width="stretch", help="Shows every round as it is made"):
+            desk.decode(text, settings, wanted)
+            st.session_state["live-next"] = DECODE
+            st.rerun()
+        if st.button("Race", disabled=busy, width="stretch", help="Autoregressive, strict and relaxed, by the clock"):
+            desk.run_race(text, settings, wanted)
+            st.session_state["live-next"] = RACE
+            st.rerun()
+    following = st.session_state.pop("live-next", None)
+    if following is not None:
+        st.session_state["live-view"] = following
+    return settings, wanted
+
+
+def stream(desk: Desk) -> None:
+    """The decode: its numbers, its text, and a way to stop it."""
+    job = desk.job
+    if job is None:
+        theme.note("Write a prompt and press Decode: each round appears here as it is made.")
+        return
+    progress = job.progress
+    state = progress.state
+    words, button = st.columns([6, 1], vertical_alignment="center")
+    if state in (JobState.QUEUED, JobState.LOADING):
+        worker = live.shared_worker()
+        sentence = live_words.waiting(progress, worker.models.status, worker.ahead(job))
+        words.progress(worker.models.status.share if state is JobState.LOADING else 0.0, sentence)
+    else:
+        sentence = live_words.decoding(progress, job.settings.max_new_tokens, job.stopping)
+        words.progress(min(1.0, progress.tokens / job.settings.max_new_tokens), sentence)
+    if not state.finished:
+        button.button("Cancel", on_click=job.cancel, disabled=job.stopping, width="stretch", help="Keeps what there is")
+    elif progress.run is not None and button.button("Explore", width="stretch", help="Open this run in Explore"):
+        explore(progress.saved, progress.run)
+    for problem in filter(None, [progress.error, progress.unsaved]):
+        theme.note(problem)
+    run = progress.run or progress.so_far
+    theme.numbers(live_words.tiles(run))
+    growing(run, job.prompt, job=desk.number, key="live-stream")
+    if state.finished and st.session_state.get("live-settled") != desk.number:
+        st.session_state["live-settled"] = desk.number
+        st.rerun(scope="app")  # the form is open again, and nothing polls any more
+
+
+def explore(name: str, run: Run) -> None:
+    """Go to Explore with a run: the kept one of that name, or else this one."""
+    session = current_session()
+    session.arrived = True  # the link that opened the tab was this page's
+    session.open(name or session.keep(run, "live"))
+    st.switch_page("pages/explore.py")
+
+
+def race(desk: Desk) -> None:
+    """A race under way, or a recorded one."""
+    if desk.race is not None:
+        st.fragment(racing, run_every=POLL)(desk)
+        return
+    course = races.course()
+    name = course.landed(desk.shown)
+    if not name:
+        theme.note("No race was run here yet. Choose a relaxed rule in Settings and press Race.")
+        return
+    st.session_state["race"] = name
+    left, middle, right = st.columns([6, 1.4, 1.4], vertical_alignment="center")
+    left.selectbox(
+        "Race", list(course.entries), key="race", format_func=course.label, label_visibility="collapsed",
+        on_change=lambda: setattr(desk, "shown", st.session_state["race"]),
+    )  # fmt: skip
+    try:
+        opened = course.opened(name)
+    except BadInput as error:
+        theme.note(str(error))
+        return
+    middle.download_button(
+        "Download", lambda: course.zipped(name), f"{name}.zip", "application/zip", on_click="ignore", width="stretch"
+    )
+    if right.button("Explore", width="stretch", help="Open the relaxed lane in Explore"):
+        explore("", opened.relaxed)
+    replay(opened, key="race-replay")
+
+
+def racing(desk: Desk) -> None:
+    """How far a race is, and a way to stop it."""
+    job = desk.race
+    if job is None or job.progress.state.finished:
+        st.rerun(scope="app")
+    progress, worker = job.progress, live.shared_worker()
+    words, button = st.columns([6, 1], vertical_alignment="center")
+    if progress.state is JobState.DECODING:
+        words.progress(0.0, live_words.racing(progress, job.stopping))
+    else:
+        sentence = live_words.waiting(progress, worker.models.status, worker.ahead(job))
+        words.progress(worker.models.status.share, sentence)
+    button.button("Cancel", on_click=job.cancel, disabled=job.stopping, width="stretch", key="cancel-race")
+
+
+def saved(desk: Desk) -> None:
+    """The runs that were kept, each with what can be done with it."""
+    store = live.run_store()
+    try:
+        kept = store.list()
+    except BadInput as error:
+        theme.note(str(error))
+        return
+    st.caption(f"In {store.folder}, for everyone who can open this page; MARS_VIZ_RUNS names another folder.")
+    if not kept:
+        theme.note("No run is kept yet. Press Decode: what it makes is kept here.")
+    for entry in kept[:LISTED]:
+        one_saved(desk, entry)
+    if len(kept) > LISTED:
+        st.caption(f"And {len(kept) - LISTED} older ones in the folder.")
+
+
+def one_saved(desk: Desk, entry: Kept) -> None:
+    """A line of the list."""
+    words, first, second, third = st.columns([6, 1.2, 1.2, 1.2], vertical_alignment="center")
+    whole = entry.standing in (Standing.WHOLE, Standing.INTERRUPTED) and not entry.error
+    with words:
+        standing = "" if entry.standing is Standing.WHOLE else f", {entry.standing.value}"
+        theme.line(entry.title, entry.error or f"{entry.name}, {entry.tokens} tokens{standing}")
+    if first.button("Explore", key=f"open-{entry.name}", disabled=not whole, width="stretch"):
+        session = current_session()
+        session.arrived = True
+        session.open(entry.name)
+        st.switch_page("pages/explore.py")
+    second.download_button(
+        "Download", lambda: live.run_store().zipped(entry.name), f"{entry.name}.zip", "application/zip",
+        on_click="ignore", key=f"zip-{entry.name}", disabled=not whole, width="stretch",
+    )  # fmt: skip
+    with third.popover("Change", width="stretch", disabled=entry.standing is Standing.GROWING):
+        st.text_input("Name", entry.name, key=f"name-{entry.name}", max_chars=80)
+        st.button("Rename", key=f"rename-{entry.name}", on_click=rename, args=(desk, entry.name))
+        st.button("Delete for good", key=f"delete-{entry.name}", on_click=delete, args=(desk, entry.name))
+
+
+def rename(desk: Desk, name: str) -> None:
+    """Give a kept run the name that is written beside it; what is wrong becomes a notice."""
+    desk.attempt(lambda: live.run_store().rename(name, str(st.session_state[f"name-{name}"])))
+
+
+def delete(desk: Desk, name: str) -> None:
+    """Delete a kept run; what is wrong becomes a notice."""
+    desk.attempt(lambda: live.run_store().delete(name))
+
+
+def device(desk: Desk, settings: Callable[[], Settings], wanted: Callable[[], Wanted]) -> None:
+    """What is loaded, where it runs, what it takes."""
+    status, busy = live.shared_worker().models.status, desk.waits_for is not None
+    with st.expander("Models and device", expanded=status.device is not None):
+        if status.choice is None or status.device is None:
+            st.caption("No models are loaded; the first decode loads them.")
+        else:
+            st.caption(in_words(status.choice))
+            theme.numbers(live_words.device_tiles(status.device))
+        if status.costs is not None:
+            theme.numbers(live_words.cost_tiles(status.costs, status.costs.gamma))
+        with st.container(horizontal=True):
+            if st.button("Measure passes", disabled=busy, help="A few seconds: what a pass costs with this pair here"):
+                desk.measure(settings, wanted)
+                st.rerun()
+            if st.button("Unload models", disabled=busy or status.choice is None, help="Gives their memory back"):
+                live.shared_worker().submit(UnloadJob())
+        if desk.measuring is not None:
+            st.fragment(measuring, run_every=POLL)(desk)
+
+
+def measuring(desk: Desk) -> None:
+    """Waits for a measurement."""
+    if desk.measuring is None or desk.measuring.progress.state.finished:
+        st.rerun(scope="app")
+    st.caption("Measuring what a pass costs …")
+
+
+page()

@@ -1,0 +1,144 @@
+"""The Live page and a race's replay in a real browser on a real Streamlit server."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.served import served
+
+PATIENCE = 240_000  # ms; a busy machine is no reason to fail
+PAGE = """
+import time
+from dataclasses import replace
+
+import streamlit as st
+from factories import toy_run
+from test_race import toy_race
+
+from mars_viz.components.race import growing, replay
+
+HOSTILE = {
+    5: b"<img src=x onerror=window.hacked=1>",
+    6: "\\u202eevil".encode(),
+    7: b"</span><script>window.hacked=1</script>",
+}
+run = st.cache_resource(lambda: toy_run(temperature=1.0, max_new_tokens=60, pieces=HOSTILE), show_spinner=False)()
+kind = st.query_params.get("kind", "race")
+if kind == "race":
+    replay(st.cache_resource(toy_race, show_spinner=False)(), key="race")
+else:
+    made = st.session_state.get("made", 2)
+    growing(replace(run, rounds=run.rounds[:made]), "Once", job="a", key="stream")
+    if st.button("more"):
+        st.session_state["made"] = made + 3
+        st.rerun()
+    st.caption(f"{made} rounds")
+"""
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    script = tmp_path_factory.mktemp("toy") / "page.py"
+    script.write_text(PAGE)
+    with served(script, patience=300.0) as address:
+        yield address
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    opened = browser.new_page(viewport={"width": 1400, "height": 900})
+    opened.set_default_timeout(PATIENCE)
+    expect.set_options(timeout=PATIENCE)
+    yield opened
+    opened.close()
+
+
+def test_a_race_is_played_by_keys_and_ends_with_its_board(toy: str, page: Page) -> None:
+    page.goto(toy)
+    lanes = page.locator(".track-lane")
+    expect(lanes).to_have_count(3)
+    expect(page.get_by_role("button", name="Play")).to_be_visible()
+    assert page.locator(".r:not([data-state=ahead])").count() == 0
+    expect(page.locator(".race-sentence")).to_be_hidden()
+    page.get_by_role("button", name="Play").focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    first = [lane.locator(".r:not([data-state=ahead])").count() for lane in lanes.all()]
+    assert sum(first) > 0
+    page.keyboard.press("End")
+    expect(page.locator(".race-sentence")).to_be_visible()
+    assert page.locator(".r[data-state=ahead]").count() == 0
+    expect(lanes.nth(1).locator(".track-count")).to_contain_text(re.compile("done · 40 tokens"))
+    page.keyboard.press("Home")
+    assert page.locator(".r:not([data-state=ahead])").count() == 0
+    page.get_by_role("radio", name="true speed").click()
+    page.get_by_role("button", name="Play").click()
+    expect(page.locator(".race-sentence")).to_be_visible()
+    expect(page.get_by_role("button", name="Play")).to_be_visible()
+
+
+def test_rolled_back_tokens_are_seen_when_their_round_is_settled_and_go_later(toy: str, page: Page) -> None:
+    page.goto(toy)
+    strict = page.locator(".track-lane").nth(1)
+    expect(strict).to_be_visible()
+    page.get_by_role("button", name="Play").focus()
+    page.keyboard.press("Home")
+    seen = set()
+    for _ in range(50):
+        page.keyboard.press("ArrowRight")
+        for state in ("drafted", "settled", "past"):
+            lost = strict.locator(f".r[data-state={state}] :is(.rejected, .discarded)")
+            if lost.count():
+                seen.add((state, lost.first.is_visible()))
+    assert {("settled", True), ("past", False)} <= seen
+
+
+def test_those_who_want_no_motion_see_how_it_ended(toy: str, browser: Browser) -> None:
+    context = browser.new_context(reduced_motion="reduce")
+    page = context.new_page()
+    page.set_default_timeout(PATIENCE)
+    page.goto(toy)
+    expect(page.locator(".race-sentence")).to_be_visible(timeout=PATIENCE)
+    assert page.locator(".r[data-state=ahead]").count() == 0
+    context.close()
+
+
+def test_a_growing_text_adds_rounds_and_keeps_hostile_tokens_text(toy: str, page: Page) -> None:
+    page.goto(f"{toy}?kind=live")
+    rounds = page.locator(".r")
+    expect(rounds).to_have_count(2)
+    rounds.first.evaluate("element => { element.mine = true }")
+    page.get_by_role("button", name="more").click()
+    expect(rounds).to_have_count(5)
+    assert rounds.first.evaluate("element => element.mine")  # what was there was not built anew
+    assert page.evaluate("window.hacked") is None
+    assert page.locator(".track-text img, .track-text script").count() == 0
+
+
+def test_a_decode_streams_and_is_cancelled_on_the_real_page(
+    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path))
+    root = Path(__file__).parents[1]
+    with served(root / "app.py", patience=300.0) as address:
+        page = browser.new_page(viewport={"width": 1400, "height": 900})
+        page.set_default_timeout(PATIENCE)
+        page.goto(f"{address}/live")
+        page.get_by_role("button", name="Settings").click()
+        page.get_by_role("spinbutton", name="At most tokens").fill("400")
+        page.keyboard.press("Tab")
+        page.keyboard.press("Escape")
+        page.get_by_role("button", name="Decode", exact=True).click()
+        expect(page.locator(".track-text .r").nth(2)).to_be_visible(timeout=PATIENCE)
+        page.get_by_role("button", name="Cancel").click()
+        expect(page.get_by_text("You stopped it after")).to_be_visible(timeout=PATIENCE)
+        assert page.locator(".track-text .r").count() >= 3
+        page.get_by_role("button", name="Explore", exact=True).click()
+        expect(page.locator(".stream .r").first).to_be_visible(timeout=PATIENCE)
+        page.close()
+    assert len([path for path in tmp_path.iterdir() if path.name.startswith("live-")]) == 1

@@ -1,0 +1,268 @@
+"""The Live page as a person meets it, without a browser and without models: stream, cancel, race, keep, switch."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from mars_viz.errors import BadInput, TooLarge
+from mars_viz.race import Race, save_race
+from mars_viz.race.making import Step
+from mars_viz.race.records import Lane
+from mars_viz.runstore import RunStore, Standing
+from mars_viz.ui import live, live_words, navigation
+from mars_viz.ui.decode_job import DecodeJob, Ways
+from mars_viz.ui.models import Choice, Device, Models, Status
+from mars_viz.ui.race_job import Raced, RaceJob
+from mars_viz.ui.worker import JobState, Worker
+from tests.factories import toy_run
+from tests.test_pages import ROOT, Script, button, notes, settled
+from tests.test_race import toy_race
+from tests.test_ui_worker import until
+
+PATIENCE = 120.0
+
+
+class ToyRacer:
+    """Races a recorded race, held after the first step where the test says so."""
+
+    held = threading.Event()
+
+    def __iter__(self) -> Iterator[Step]:
+        yield Step(Lane.ALONE, 1, True)
+        assert self.held.wait(PATIENCE)
+        yield Step(Lane.RELAXED, 9, False)
+
+    def race(self) -> Race:
+        return toy_race()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty store and a worker without models."""
+    monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path))
+    models = Models(lambda choice, tell: object(), lambda pair: Device("A toy device", "float32", 5_000_000, None))
+    worker = Worker(models)
+    monkeypatch.setattr(live, "shared_worker", lambda: worker)
+    ways = Ways(lambda pair, prompt, settings: Script(prompt, settings), store=RunStore(tmp_path))
+    monkeypatch.setattr(live, "streamed", lambda chat: ways)
+    monkeypatch.setattr(live, "racing", lambda *asked: lambda pair: ToyRacer())
+    # AppTest forgets before every run that app.py was run; going through it would lose the click (see navigation).
+    monkeypatch.setattr(navigation, "through_app", lambda: None)
+    for held in (Script, ToyRacer):
+        monkeypatch.setattr(held, "held", threading.Event())
+    yield tmp_path
+    Script.held.set()
+    ToyRacer.held.set()
+
+
+def opened() -> AppTest:
+    tab = AppTest.from_file(str(ROOT / "app.py"), default_timeout=PATIENCE)
+    return settled(tab.switch_page("pages/live.py").run())
+
+
+def press(tab: AppTest, label: str) -> AppTest:
+    return settled(button(tab, label).click().run())
+
+
+def labels(tab: AppTest) -> list[str]:
+    return [found.label for found in tab.button]
+
+
+def wait(tab: AppTest, gone: str = "Cancel") -> AppTest:
+    end = time.monotonic() + PATIENCE
+    while gone in labels(tab):
+        assert time.monotonic() < end, "it never ended"
+        time.sleep(0.02)
+        settled(tab.run())
+    return tab
+
+
+def show(tab: AppTest, view: str) -> AppTest:
+    tab.session_state["live-view"] = view
+    return settled(tab.run())
+
+
+def test_a_decode_streams_and_is_kept_and_opens_in_explore(folder):
+    tab = opened()
+    assert "press Decode" in notes(tab)
+    assert [found.label for found in tab.button if found.proto.type == "primary"] == ["Decode"]
+    tab.text_area(key="prompt").set_value("hold <b>this</b>")
+    press(tab, "Decode")
+    job = tab.session_state["mars_viz_live"].job
+    until(lambda: job.progress.rounds == 2)
+    settled(tab.run())
+    assert "Cancel" in labels(tab) and button(tab, "Decode").disabled
+    assert "<b>this" not in notes(tab)
+    Script.held.set()
+    wait(tab)
+    assert "Rolled back" in notes(tab) and "A toy device" in notes(tab)
+    (entry,) = RunStore(folder).list()
+    assert (entry.standing, entry.title) == (Standing.WHOLE, "hold <b>this</b>")
+    press(tab, "Explore")
+    assert tab.selectbox(key="run").value == entry.name
+
+
+def test_cancel_works_within_a_round_and_keeps_what_there_is(folder):
+    tab = opened()
+    tab.text_area(key="prompt").set_value("hold it")
+    press(tab, "Decode")
+    job = tab.session_state["mars_viz_live"].job
+    until(lambda: job.progress.rounds == 2)
+    settled(tab.run())
+    press(tab, "Cancel")
+    Script.held.set()
+    until(lambda: job.progress.state.finished)
+    assert (job.progress.state, job.progress.rounds) == (JobState.CANCELLED, 3)
+    (entry,) = RunStore(folder).list()
+    assert entry.tokens == job.progress.tokens
+    wait(tab)
+    assert "Decode" in labels(tab)
+
+
+def test_a_failure_is_a_sentence(folder):
+    tab = opened()
+    tab.text_area(key="prompt").set_value("fail")
+    press(tab, "Decode")
+    wait(tab)
+    assert "shorten it" in notes(tab)
+    assert RunStore(folder).list() == []
+
+
+def test_saved_runs_are_renamed_and_deleted(folder):
+    store = RunStore(folder)
+    first = store.finish(store.begin(), replace(toy_run(), title="<img src=x onerror=alert(1)>"))
+    tab = show(opened(), "Saved runs")
+    assert "<img" not in notes(tab) and "&lt;img" in notes(tab)
+    tab.text_input(key=f"name-{first}").set_value("../out")
+    settled(tab.button(key=f"rename-{first}").click().run())
+    assert "begins with a letter" in notes(tab)
+    assert [entry.name for entry in store.list()] == [first]
+    tab.text_input(key=f"name-{first}").set_value("My fox")
+    settled(tab.button(key=f"rename-{first}").click().run())
+    assert [entry.name for entry in store.list()] == ["My fox"]
+    settled(tab.button(key="delete-My fox").click().run())
+    assert store.list() == []
+    assert "No run is kept yet" in notes(tab)
+
+
+def test_an_interrupted_run_is_listed_and_opens(folder):
+    store = RunStore(folder)
+    journal = store.begin()
+    journal.write(replace(toy_run(), rounds=toy_run().rounds[:2], title="Cut short"))
+    journal.leave()
+    name = store.list()[0].name
+    tab = show(opened(), "Saved runs")
+    assert "interrupted" in notes(tab)
+    settled(tab.button(key=f"open-{name}").click().run())
+    assert tab.selectbox(key="run").value == name
+
+
+def test_a_race_is_run_kept_and_replayed(folder):
+    tab = opened()
+    tab.text_area(key="prompt").set_value("Once")
+    press(tab, "Race")
+    job = tab.session_state["mars_viz_live"].race
+    until(lambda: job.progress.step is not None)
+    settled(tab.run())
+    assert "Cancel" in labels(tab)
+    ToyRacer.held.set()
+    wait(tab)
+    assert [path.name[:5] for path in (folder / "races").iterdir()] == ["race-"]
+    assert tab.selectbox(key="race").value == next((folder / "races").iterdir()).name
+    assert button(tab, "Explore")
+
+
+def test_a_stopped_race_is_not_kept(folder):
+    tab = opened()
+    press(tab, "Race")
+    job = tab.session_state["mars_viz_live"].race
+    until(lambda: job.progress.step is not None)
+    settled(tab.run())
+    press(tab, "Cancel")
+    ToyRacer.held.set()
+    until(lambda: job.progress.state.finished)
+    wait(tab)
+    assert "half a race is not kept" in notes(tab)
+    assert not (folder / "races").exists()
+
+
+def test_a_broken_race_says_what_is_wrong(folder):
+    path = save_race(toy_race(), folder / "races" / "zz")
+    (path / "relaxed" / "rows.parquet").unlink()
+    tab = opened()
+    tab.session_state["mars_viz_live"].shown = "zz"
+    show(tab, "Race")
+    assert "rows.parquet" in notes(tab)
+
+
+def test_the_models_are_unloaded_on_demand_and_after_an_idle_time(folder):
+    worker = Worker(Models(lambda choice, tell: object()), idle=0.05)
+    job = DecodeJob("Once", toy_run().settings, Ways(lambda pair, prompt, settings: Script(prompt, settings)))
+    worker.submit(job)
+    until(lambda: job.progress.state.finished)
+    until(lambda: worker.models.status.choice is None)
+    tab = opened()
+    tab.text_area(key="prompt").set_value("Once")
+    press(tab, "Decode")
+    wait(tab)
+    assert live.shared_worker().models.status.choice == Choice()
+    press(tab, "Unload models")
+    until(lambda: live.shared_worker().models.status.choice is None)
+
+
+def fitting(free: int, sizes: dict[str, int]) -> Callable[[Choice, Any], object]:
+    """Loads by size on a device with so many bytes."""
+    held: dict[str, int] = {}
+
+    def load(choice: Choice, tell: Any) -> object:
+        tell("Reading", 0.5)
+        left = free - sum(held.values())
+        if sizes[choice.target] > left:
+            raise TooLarge("It does not fit.", sizes[choice.target], left)
+        if choice.target == "broken":
+            raise BadInput("It is broken.")
+        held[choice.target] = sizes[choice.target]
+        return choice.target
+
+    load.held = held  # type: ignore[attr-defined]
+    return load
+
+
+def test_what_does_not_fit_leaves_the_models_that_are_there():
+    sizes = {"": 6, "large": 11, "other": 5, "broken": 1}
+    load = fitting(10, sizes)
+    models = Models(load, lambda pair: Device("toy", "", sizes[pair]), lambda: load.held.clear())
+    assert models.pair() == ""
+    load.held[""] = 6
+    for target, message in (("large", "not fit"), ("broken", "broken")):
+        with pytest.raises(BadInput, match=message):
+            models.pair(Choice(target, "x"))
+        assert models.status == Status(Choice(), Device("toy", "", 6))
+        assert models.pair() == ""
+    assert models.pair(Choice("other", "x")) == "other"  # the old one goes first, since both do not fit
+    assert models.recent == (Choice("other", "x"), Choice())
+
+
+def test_a_loading_that_nobody_waits_for_is_stopped():
+    models = Models(lambda choice, tell: [tell("Reading", share) for share in (0.1, 0.2)])
+    job = RaceJob(lambda pair: pytest.fail("there is no pair"))
+    job._progress = Raced(JobState.LOADING)
+    job._stop.set()
+    job.run(models)
+    assert (job.progress.state, models.status) == (JobState.CANCELLED, Status())
+
+
+def test_words_for_jobs_that_wait_and_go_on():
+    status = Status(doing="Reading org/name", share=0.5)
+    assert "Reading org/name" in live_words.waiting(Raced(JobState.LOADING), status, 0)
+    assert "2 other jobs" in live_words.waiting(Raced(JobState.QUEUED), status, 2)
+    step = Raced(JobState.DECODING, step=Step(Lane.STRICT, 4, True))
+    assert live_words.racing(step, False) == "Decoding strict by the clock: 4 tokens"

@@ -1,0 +1,251 @@
+"""The folder of live runs: names, journals, replacing, and what a process that is killed leaves behind."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from mars_viz.errors import BadInput
+from mars_viz.run import Run
+from mars_viz.runfiles import read_zip
+from mars_viz.runstore import RunStore, Standing, checked_name, default_folder, read
+from mars_viz.runstore.journal import segment
+from tests.factories import toy_run
+
+ROOT = Path(__file__).parents[1]
+KILLS = int(os.environ.get("MARS_VIZ_KILLS", "4"))
+"""Processes to kill; 30 before a release."""
+
+
+@pytest.fixture(scope="module")
+def run() -> Run:
+    return replace(toy_run(temperature=1.0, max_new_tokens=60), title="A toy")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> RunStore:
+    return RunStore(tmp_path / "runs")
+
+
+def cut(run: Run, rounds: int) -> Run:
+    return replace(run, rounds=run.rounds[:rounds])
+
+
+def kept(store: RunStore, run: Run) -> str:
+    return store.finish(store.begin(), run)
+
+
+def saved_as(store: RunStore, run: Run, name: str) -> str:
+    return store.rename(kept(store, run), name)
+
+
+def same(one: Run, other: Run) -> bool:
+    """The same tokens from the same drafts; arrays in records do not compare as a whole."""
+    drafts = [[round_.speculation.tokens.tolist() for round_ in each.rounds] for each in (one, other)]
+    return one.token_ids == other.token_ids and one.prompt_ids == other.prompt_ids and drafts[0] == drafts[1]
+
+
+def test_an_empty_store_makes_no_folder(store):
+    assert store.list() == []
+    assert not store.folder.exists()
+
+
+def test_a_run_is_seen_growing_and_then_whole(store, run):
+    journal = store.begin()
+    journal.write(cut(run, 1))
+    journal.write(cut(run, 4))
+    (entry,) = store.list()
+    assert (entry.standing, entry.title) == (Standing.GROWING, "A toy")
+    assert entry.tokens == len(cut(run, 4).token_ids)
+    assert same(read(entry.path), cut(run, 4))
+    name = store.finish(journal, run)
+    (entry,) = store.list()
+    assert (entry.name, entry.standing, entry.tokens) == (name, Standing.WHOLE, len(run.token_ids))
+    assert same(read(entry.path), run)
+    assert [path.name for path in store.folder.iterdir()] == [name]
+
+
+def test_an_abandoned_journal_is_an_interrupted_run_that_can_be_kept(store, run):
+    journal = store.begin()
+    for rounds in (1, 2, 5):
+        journal.write(cut(run, rounds))
+    journal.leave()
+    (entry,) = store.list()
+    assert entry.standing is Standing.INTERRUPTED
+    assert same(read(entry.path), cut(run, 5))
+    assert read(entry.path).pieces.keys() <= run.pieces.keys()
+    store.keep_interrupted(entry.name)
+    (entry,) = store.list()
+    assert entry.standing is Standing.WHOLE
+    assert same(read(entry.path), cut(run, 5))
+
+
+def test_a_damaged_segment_ends_the_run_before_it(store, run):
+    journal = store.begin()
+    for rounds in (2, 4, 6):
+        journal.write(cut(run, rounds))
+    journal.leave()
+    path = store.list()[0].path
+    (path / "000001.zip").write_bytes(b"PK no more")
+    assert same(read(path), cut(run, 2))
+
+
+def test_a_segment_is_a_run_of_its_own_that_goes_on_where_the_text_stands(run):
+    part = segment(run, 3)
+    assert part.prompt_ids == run.prompt_ids + cut(run, 3).token_ids
+    assert part.token_ids == run.token_ids[len(cut(run, 3).token_ids) :]
+
+
+def test_a_decode_that_made_nothing_leaves_nothing(store):
+    store.begin().leave()
+    assert store.list() == []
+    assert list(store.folder.iterdir()) == []
+
+
+def test_rename_delete_and_zip(store, run, tmp_path):
+    name = kept(store, run)
+    assert store.rename(name, "  Fox, take 2 ") == "Fox, take 2"
+    assert [entry.name for entry in store.list()] == ["Fox, take 2"]
+    assert same(read_zip(store.zipped("Fox, take 2"), tmp_path / "unzipped"), run)
+    other = kept(store, run)
+    with pytest.raises(BadInput, match="exists already"):
+        store.rename(other, "Fox, take 2")
+    store.delete("Fox, take 2")
+    assert [entry.name for entry in store.list()] == [other]
+    with pytest.raises(BadInput, match="no run of that name"):
+        store.delete("Fox, take 2")
+
+
+def test_a_run_under_way_can_be_neither_renamed_nor_deleted(store, run):
+    journal = store.begin()
+    journal.write(run)
+    name = store.list()[0].name
+    for forbidden in (lambda: store.rename(name, "b"), lambda: store.delete(name)):
+        with pytest.raises(BadInput, match="being decoded"):
+            forbidden()
+    store.finish(journal, run)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", " ", "..", ".", "../out", "a/b", "a\\b", "/etc", ".hidden", "a\0b", "a\nb", "con", "LPT1.txt", "x" * 81]
+    + ["a:b", "é" * 41, "-rf", "name.", "~", "a\u202eb"],
+)
+def test_names_cannot_leave_the_folder(store, run, name):
+    outside = store.folder.parent / "out"
+    mine = kept(store, run)
+    with pytest.raises(BadInput):
+        checked_name(name)
+    with pytest.raises(BadInput):
+        store.rename(mine, name)
+    for ask in (store.delete, store.zipped, lambda name: store.replace(name, run)):
+        with pytest.raises(BadInput):
+            ask(name)
+    assert [entry.name for entry in store.list()] == [mine]
+    assert not outside.exists()
+
+
+def test_a_replaced_run_has_its_new_contents_and_a_crash_in_between_brings_the_old_one_back(store, run):
+    name = kept(store, cut(run, 2))
+    store.replace(name, run)
+    assert same(read(store.find(name).path), run)
+    assert [path.name for path in store.folder.iterdir()] == [name]
+    (store.folder / name).rename(store.folder / f".{name}.{'0' * 32}.old")  # killed between the two renamings
+    assert store.list() == []
+    again = RunStore(store.folder)
+    assert same(read(again.find(name).path), run)
+
+
+def test_leftovers_of_a_crash_are_removed_and_other_hidden_files_are_not(store, run):
+    name = kept(store, run)
+    (store.folder / f".{name}.{'a' * 32}.gone").mkdir()
+    fresh = store.folder / f".{name}.{'b' * 32}"
+    fresh.mkdir()  # somebody may be writing it
+    stale = store.folder / f".{name}.{'c' * 32}"
+    stale.mkdir()
+    os.utime(stale, (0, 0))
+    (store.folder / f".{name}.journal").mkdir()  # killed after the run was whole
+    (store.folder / ".mine").mkdir()
+    RunStore(store.folder)
+    assert sorted(path.name for path in store.folder.iterdir()) == sorted([".mine", fresh.name, name])
+
+
+def test_a_broken_run_is_listed_with_what_is_wrong_and_can_be_deleted(store, run):
+    name = kept(store, run)
+    (store.folder / name / "nodes.parquet").unlink()
+    (entry,) = store.list()
+    assert (entry.standing, "nodes.parquet" in entry.error) == (Standing.BROKEN, True)
+    store.delete(name)
+    assert store.list() == []
+
+
+def test_a_disk_that_refuses_is_a_sentence(tmp_path, run):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(BadInput, match="cannot be written"):
+        RunStore(tmp_path / "file").begin()
+
+
+def test_the_folder_is_the_variable_s_or_in_the_user_s_data(monkeypatch, tmp_path):
+    monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path / "mine"))
+    assert default_folder() == tmp_path / "mine"
+    monkeypatch.delenv("MARS_VIZ_RUNS")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    assert default_folder() == tmp_path / "mars-viz" / "runs"
+
+
+SAVING = """
+import sys
+from dataclasses import replace
+from mars_viz.runstore import RunStore
+from tests.factories import toy_run
+
+store, run = RunStore(sys.argv[1]), toy_run(temperature=1.0, max_new_tokens=60)
+print("ready", flush=True)
+while True:
+    journal = store.begin()
+    for rounds in range(1, len(run.rounds) + 1, 3):
+        journal.write(replace(run, rounds=run.rounds[:rounds]))
+        print("wrote", journal.folder.name[1:-8], rounds, flush=True)
+    print("kept", store.finish(journal, run), flush=True)
+"""
+
+
+def test_killed_at_any_moment_every_finished_run_is_whole_and_the_others_have_their_rounds(tmp_path):
+    """A process that saves runs without end is killed KILLS times; what it had said it kept must be there."""
+    whole = toy_run(temperature=1.0, max_new_tokens=60)
+    lines_of_a_run = len(range(1, len(whole.rounds) + 1, 3)) + 1
+    luck, promised, written = random.Random(7), set(), {}
+    for _ in range(KILLS):
+        command = [sys.executable, "-c", SAVING, str(tmp_path / "runs")]
+        paths = {**os.environ, "PYTHONPATH": str(ROOT)}
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=paths, cwd=ROOT) as saving:
+            assert saving.stdout is not None and saving.stdout.readline() == "ready\n"
+            lines = [saving.stdout.readline() for _ in range(luck.randrange(lines_of_a_run + 2, 3 * lines_of_a_run))]
+            time.sleep(luck.uniform(0, 0.02))
+            saving.send_signal(signal.SIGKILL)
+            for line in [*lines, *saving.stdout.read().splitlines()]:
+                what, name, *rounds = line.split() + [""]
+                if what == "kept":
+                    promised.add(name)
+                elif what == "wrote" and rounds[0]:
+                    written[name] = int(rounds[0])
+        listed = {entry.name: entry for entry in RunStore(tmp_path / "runs").list()}
+        assert promised <= {name for name, entry in listed.items() if entry.standing is Standing.WHOLE}
+        for name, entry in listed.items():
+            assert entry.standing in (Standing.WHOLE, Standing.INTERRUPTED)
+            if entry.standing is Standing.INTERRUPTED and entry.error:
+                assert name not in written  # killed before its first round
+                continue
+            found = read(entry.path)
+            rounds = len(whole.rounds) if entry.standing is Standing.WHOLE else max(written.get(name, 0), 1)
+            assert len(found.rounds) >= rounds and same(found, cut(whole, len(found.rounds)))
+        assert written.keys() <= listed.keys()
+    assert len(promised) >= KILLS
