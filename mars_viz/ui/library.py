@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -82,6 +82,25 @@ def shelf(session: Session) -> Shelf:
     except BadInput as error:
         return Shelf(session.runs, {}, str(error))
     return Shelf(session.runs, {entry.path.name: entry for entry in entries})
+
+
+def readable(on: Shelf) -> tuple[Run, ...]:
+    """Every recorded run that can be read, in order."""
+    return tuple(on.opened(run_id) for run_id, entry in on.recorded.items() if entry.error is None)
+
+
+def suited(on: Shelf, view: View, lacks: Callable[[Run], str]) -> View:
+    """The view if its run lacks nothing, else one of the first readable run that does; the view where none does."""
+    able = (run_id for run_id in (view.run, *on.own, *on.recorded) if _able(on, run_id, lacks))
+    found = next(able, view.run)
+    return view if found == view.run else View(found, overlay=view.overlay)
+
+
+def _able(on: Shelf, run_id: str, lacks: Callable[[Run], str]) -> bool:
+    try:
+        return not lacks(on.opened(run_id))
+    except BadInput:
+        return False
 
 
 def add_upload(session: Session, data: bytes) -> bool:

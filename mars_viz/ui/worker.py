@@ -22,6 +22,7 @@ from mars_viz.errors import MarsVizError
 from mars_viz.mapped import mapped
 from mars_viz.records import Round
 from mars_viz.run import Run, Settings
+from mars_viz.ui.errands import Errand
 
 Pair = TypeVar("Pair")
 FAULT = "Decoding stopped because of a fault in the program; try again, and see the server's log if it comes back."
@@ -166,7 +167,7 @@ class Worker(Generic[Pair]):
         maps the dial of a finished run, or None where there is nothing to map."""
         self._load, self._record, self._chart = load, record, chart
         self._pair: Pair | None = None
-        self._waiting: deque[Job] = deque()
+        self._waiting: deque[Job | Errand] = deque()
         self._running = False
         self._news = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -174,15 +175,23 @@ class Worker(Generic[Pair]):
     def submit(self, prompt: str, settings: Settings, title: str = "") -> Job:
         """Put a prompt in the queue and return at once."""
         job = Job(prompt, settings, title)
+        self._queue(job)
+        return job
+
+    def send(self, errand: Errand) -> Errand:
+        """Put an errand in the queue and return at once."""
+        self._queue(errand)
+        return errand
+
+    def _queue(self, job: Job | Errand) -> None:
         with self._news:
             self._waiting.append(job)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._serve, name="decode-worker", daemon=True)
                 self._thread.start()
             self._news.notify()
-        return job
 
-    def ahead(self, job: Job) -> int:
+    def ahead(self, job: Job | Errand) -> int:
         """How many other jobs come before this one; 0 if it is no longer waiting."""
         with self._news:
             if job not in self._waiting:
@@ -197,22 +206,29 @@ class Worker(Generic[Pair]):
                 job = self._waiting.popleft()
                 self._running = True
             try:
-                self._finish(job)
+                if isinstance(job, Errand):
+                    job.serve(self._loaded)
+                else:
+                    self._finish(job)
             finally:
                 del job  # a finished job belongs to its asker alone
                 with self._news:
                     self._running = False
+
+    def _loaded(self) -> Pair:
+        if self._pair is None:
+            self._pair = self._load()
+        return self._pair
 
     def _finish(self, job: Job) -> None:
         """Run a job to its end, whatever that is; nothing escapes, for the thread serves others too."""
         if not job._begin():
             return
         try:
-            if self._pair is None:
-                self._pair = self._load()
-            run = _decode(job, self._record(self._pair, job.prompt, job.settings, job.title))
+            pair = self._loaded()
+            run = _decode(job, self._record(pair, job.prompt, job.settings, job.title))
             if run is not None:
-                _map(job, run, self._chart(self._pair, run))
+                _map(job, run, self._chart(pair, run))
         except MarsVizError as error:
             job._tell(state=JobState.FAILED, error=str(error))
         except Exception:

@@ -1,0 +1,54 @@
+"""What a lesson is: words, what it needs of a run, and how it is shown. Knows Streamlit only through who shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from mars_viz.figures import Theme
+from mars_viz.run import Run
+from mars_viz.ui.desk import Desk
+from mars_viz.ui.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Where a lesson is given: the run in view and who looks at it."""
+
+    run: Run
+    """The recorded run that the lesson is about."""
+    session: Session
+    """The tab."""
+    desk: Desk
+    """The tab's memory of the teaching page."""
+    theme: Theme
+    """Colours of figures."""
+    others: Callable[[], tuple[Run, ...]]
+    """All recorded runs that can be read, this one among them; read when asked for."""
+
+    @property
+    def large(self) -> bool:
+        """True for type that the back row can read."""
+        return self.desk.view.teach
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """One screen."""
+
+    title: str
+    """A few words."""
+    point: str
+    """What to take home, in a sentence."""
+    text: tuple[str, ...]
+    """What to know beside the picture, a paragraph each. Markdown, ours alone."""
+    question: str
+    """One to think about."""
+    answer: str
+    """Its answer. Markdown, ours alone."""
+    lacks: Callable[[Run], str]
+    """Why this run cannot serve, as a sentence; empty where it can."""
+    show: Callable[[Room], None]
+    """The picture and the one thing to move."""
+    watches: bool = False
+    """True if `show` has the stepper in it; else it is folded below the lesson."""

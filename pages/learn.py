@@ -1,0 +1,145 @@
+"""Learn: speculative decoding for the back row, step by step and in six lessons. Layout and wiring only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import streamlit as st
+
+from mars_viz.errors import BadInput
+from mars_viz.ui import classroom, library, navigation, theme
+from mars_viz.ui.desk import Desk, current_desk, write_address
+from mars_viz.ui.lesson_view import to_parameters
+from mars_viz.ui.lessons import LESSONS, Lesson, Room, watch
+from mars_viz.ui.library import Shelf
+from mars_viz.ui.session import Session, current_session
+
+WATCH = "Watch a run"
+
+
+def page() -> None:
+    """The whole page: a run of guards, then the lesson."""
+    navigation.through_app()
+    session, desk = current_session(), current_desk()
+    desk.arrive(session, st.query_params.to_dict(), len(LESSONS))
+    shelf = library.shelf(session)
+    lesson = LESSONS[desk.view.lesson - 1] if desk.view.lesson else None
+    named = session.view.run
+    session.view, lost = shelf.landed(session.view)
+    if lesson is not None and not named:
+        session.view = library.suited(shelf, session.view, lesson.lacks)
+    desk.notices.extend(filter(None, [lost]))
+    run, problem = None, ""
+    try:
+        run = shelf.opened(session.view.run)
+        desk.fit(run)
+    except BadInput as error:
+        problem = str(error) if shelf.labels else "There is no run here yet. Decode a prompt on Explore first."
+    head(session, desk, shelf.labels)
+    for sentence in filter(None, [shelf.error, *desk.notices, problem]):
+        theme.note(sentence)
+    if run is None:
+        st.stop()
+    room = Room(run, session, desk, theme.figure_theme(), lambda: library.readable(shelf))
+    look(room, lesson, shelf)
+
+
+def head(session: Session, desk: Desk, labels: Mapping[str, str]) -> None:
+    """The title, the choice of lesson and run; in teacher mode only the way on."""
+    classroom_dark = st.context.theme.type == "dark"
+    if desk.view.teach:
+        theme.title("", "")
+        classroom.style(large=True, dark=classroom_dark)
+        teacher_bar(desk)
+        return
+    left, middle, right = st.columns([4.4, 5.2, 2.1], vertical_alignment="center")
+    with left:
+        theme.title("Learn", "Speculative decoding, for everybody")
+        classroom.style(large=False, dark=classroom_dark)
+    st.session_state["run"] = session.view.run if labels else None
+
+    def open_run() -> None:
+        desk.notices.clear()
+        desk.change(frame=None, dial=None)
+        session.open(st.session_state["run"])
+
+    middle.selectbox(
+        "Run",
+        list(labels),
+        key="run",
+        format_func=lambda run_id: labels.get(run_id, run_id),
+        disabled=not labels,
+        on_change=open_run,
+        placeholder="No run yet",
+        label_visibility="collapsed",
+    )
+    with right.popover("Teach", width="stretch"):
+        teaching(session, desk)
+    names = [WATCH, *(f"{number} · {lesson.title}" for number, lesson in enumerate(LESSONS, 1))]
+    st.session_state["learn-lesson"] = desk.view.lesson
+    st.segmented_control(
+        "Lesson",
+        range(len(names)),
+        key="learn-lesson",
+        format_func=lambda number: names[number],
+        required=True,
+        on_change=lambda: desk.turn_to(st.session_state["learn-lesson"]),
+        label_visibility="collapsed",
+    )
+
+
+def teaching(session: Session, desk: Desk) -> None:
+    """What a teacher needs: large type, and a link to what is shown."""
+    st.button("Large type, no controls", on_click=lambda: desk.change(teach=True), width="stretch")
+    st.caption("A link that opens this very screen, step and settings included, for the class:")
+    bound = st.query_params.to_dict() | to_parameters(session.view.run, desk.view) | {"teach": "1"}
+    st.code(classroom.link(st.context.url, bound), language=None, wrap_lines=True)
+
+
+def teacher_bar(desk: Desk) -> None:
+    """From lesson to lesson, and out."""
+    before, words, after, leave = st.columns([1, 6, 1, 2], vertical_alignment="center")
+    now, last = desk.view.lesson, len(LESSONS)
+    before.button("‹", help="Lesson before", disabled=now == 0, on_click=lambda: desk.turn_to(now - 1), width="stretch")
+    name = WATCH if not now else f"{now} · {LESSONS[now - 1].title}"
+    with words:
+        classroom.finding(name)
+    after.button("›", help="Next lesson", disabled=now == last, on_click=lambda: desk.turn_to(now + 1), width="stretch")
+    leave.button("Leave", help="Show the controls again", on_click=lambda: desk.change(teach=False), width="stretch")
+
+
+@st.fragment
+def look(room: Room, lesson: Lesson | None, shelf: Shelf) -> None:
+    """The lesson on the run."""
+    write_address(room.session, room.desk)
+    if lesson is None:
+        watch.show(room)
+        return
+    number = room.desk.view.lesson
+    classroom.heading(number, lesson)
+    if lacks := lesson.lacks(room.run):
+        theme.note(lacks)
+        other = library.suited(shelf, room.session.view, lesson.lacks)
+        if other.run != room.session.view.run:
+            st.button(f"Open “{shelf.labels[other.run]}”", on_click=lambda: room.session.open(other.run))
+        return
+    picture, words = st.columns([7.6, 4.4], gap="large")
+    with picture:
+        lesson.show(room)
+    with words:
+        if not room.large:
+            for paragraph in lesson.text:
+                st.markdown(paragraph)
+        classroom.question(lesson, f"answer-{number}")
+    if not lesson.watches:
+        with st.expander(
+            "Watch this run step by step",
+            expanded=room.desk.view.frame is not None,
+            key=f"watch-{number}",
+            on_change="rerun",
+        ) as folded:
+            if folded.open:
+                watch.show(room)
+
+
+page()
