@@ -24,10 +24,10 @@ def page() -> None:
     desk.arrive(session, st.query_params.to_dict(), len(LESSONS))
     shelf = library.shelf(session)
     lesson = LESSONS[desk.view.lesson - 1] if desk.view.lesson else None
-    named = session.view.run
     session.view, lost = shelf.landed(session.view)
-    if lesson is not None and not named:
-        session.view = library.suited(shelf, session.view, lesson.lacks)
+    if lesson is not None and desk.choosing:
+        session.view = library.suited(shelf, session.view, *lesson.wishes)
+    desk.choosing = False
     desk.notices.extend(filter(None, [lost]))
     run, problem = None, ""
     try:
@@ -119,11 +119,14 @@ def look(room: Room, lesson: Lesson | None, shelf: Shelf) -> None:
     classroom.heading(number, lesson)
     if lacks := lesson.lacks(room.run):
         theme.note(lacks)
-        other = library.suited(shelf, room.session.view, lesson.lacks)
+        other = library.suited(shelf, room.session.view, *lesson.wishes)
         if other.run != room.session.view.run:
             st.button(f"Open “{shelf.labels[other.run]}”", on_click=lambda: room.session.open(other.run))
         return
-    picture, words = st.columns([7.6, 4.4], gap="large")
+    if lesson.whole_width:
+        picture, words = st.container(), st.container()
+    else:
+        picture, words = st.columns([7.8, 4.2], gap="large")
     with picture:
         lesson.show(room)
     with words:
@@ -132,14 +135,17 @@ def look(room: Room, lesson: Lesson | None, shelf: Shelf) -> None:
                 st.markdown(paragraph)
         classroom.question(lesson, f"answer-{number}")
     if not lesson.watches:
-        with st.expander(
-            "Watch this run step by step",
-            expanded=room.desk.view.frame is not None,
-            key=f"watch-{number}",
-            on_change="rerun",
-        ) as folded:
-            if folded.open:
-                watch.show(room)
+        step_by_step(room)
+
+
+def step_by_step(room: Room) -> None:
+    """The run itself, folded below the lesson; open where the link asks for a step of it."""
+    asked_for = room.desk.view.frame is not None
+    key = f"watch-{room.desk.view.lesson}"
+    folded = st.expander("Watch this run step by step", expanded=asked_for, key=key, on_change="rerun")
+    if folded.open:
+        with folded:
+            watch.show(room)
 
 
 page()

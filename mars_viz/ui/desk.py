@@ -24,6 +24,8 @@ class Desk:
     """What is shown, besides the run."""
     notices: list[str] = field(default_factory=list)
     """Sentences about the link, to show until something else is chosen."""
+    choosing: bool = False
+    """True where the page may choose a run that serves the lesson best: nobody asked for another."""
     errands: dict[str, Errand] = field(default_factory=dict)
     """What this tab has asked the worker to find out, by name."""
 
@@ -35,6 +37,7 @@ class Desk:
         session.view = View(run=parameters.get("run", ""))
         opened = from_parameters(parameters, lessons)
         self.view = opened.view
+        self.choosing = not session.view.run
         self.notices[:] = opened.complaints
 
     def fit(self, run: Run) -> None:
@@ -47,6 +50,7 @@ class Desk:
         """Look at another lesson, from its beginning."""
         self.notices.clear()
         self.view = LessonView(lesson, teach=self.view.teach)
+        self.choosing = True
 
     def change(self, **parts: object) -> None:
         """Look at something else of the same lesson."""

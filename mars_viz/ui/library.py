@@ -89,16 +89,19 @@ def readable(on: Shelf) -> tuple[Run, ...]:
     return tuple(on.opened(run_id) for run_id, entry in on.recorded.items() if entry.error is None)
 
 
-def suited(on: Shelf, view: View, lacks: Callable[[Run], str]) -> View:
-    """The view if its run lacks nothing, else one of the first readable run that does; the view where none does."""
-    able = (run_id for run_id in (view.run, *on.own, *on.recorded) if _able(on, run_id, lacks))
-    found = next(able, view.run)
-    return view if found == view.run else View(found, overlay=view.overlay)
+def suited(on: Shelf, view: View, *wishes: Callable[[Run], str]) -> View:
+    """The view if its run fulfils the first wish, else one of the first run that does; then by the next wish, and so
+    on. A wish says what a run lacks, and is fulfilled by an empty string. The view itself where nothing helps."""
+    for lacks in wishes:
+        able = (run_id for run_id in (view.run, *on.own, *on.recorded) if _able(on, run_id, lacks))
+        if found := next(able, ""):
+            return view if found == view.run else View(found, overlay=view.overlay)
+    return view
 
 
 def _able(on: Shelf, run_id: str, lacks: Callable[[Run], str]) -> bool:
     try:
-        return not lacks(on.opened(run_id))
+        return run_id in on.labels and not lacks(on.opened(run_id))
     except BadInput:
         return False
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from mars_viz.figures import Theme
 from mars_viz.run import Run
@@ -32,6 +33,10 @@ class Room:
         return self.desk.view.teach
 
 
+Wish: TypeAlias = Callable[[Run], str]
+"""What a run lacks for something, as a sentence; empty where it lacks nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Lesson:
     """One screen."""
@@ -46,9 +51,18 @@ class Lesson:
     """One to think about."""
     answer: str
     """Its answer. Markdown, ours alone."""
-    lacks: Callable[[Run], str]
+    lacks: Wish
     """Why this run cannot serve, as a sentence; empty where it can."""
     show: Callable[[Room], None]
     """The picture and the one thing to move."""
     watches: bool = False
     """True if `show` has the stepper in it; else it is folded below the lesson."""
+    whole_width: bool = False
+    """True if the picture needs the page's width; the words then stand below it."""
+    prefers: Wish | None = None
+    """As `lacks`, of a run that serves best; None where any that serves will do."""
+
+    @property
+    def wishes(self) -> tuple[Wish, ...]:
+        """What to look for in a run, the best first."""
+        return (self.lacks,) if self.prefers is None else (self.prefers, self.lacks)

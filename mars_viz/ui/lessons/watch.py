@@ -23,7 +23,7 @@ def watch(room: Room, run: Run, key: str) -> None:
 
 
 def at_dial(room: Room) -> tuple[Run, str]:
-    """The run as the page's dial makes it, and a sentence where that text is not known and the recorded one is shown."""
+    """The run as the page's dial makes it; where that text is not known the recorded one, and a sentence about it."""
     run, dial = room.run, room.desk.view.dial
     if dial is None or dial == run.settings.dial:
         return run, ""
@@ -47,8 +47,8 @@ def show(room: Room) -> None:
     if not room.large:
         st.caption(
             f"{rule.title}{at}, blocks of {settings.gamma} tokens, temperature {settings.temperature:g}. Exact: these "
-            "are the decisions of this very text. Keys: ← → one step, ↑ ↓ a round, space plays, x next rejection, r next "
-            "relaxed keep, p next parting."
+            "are the decisions of this very text. Keys: ← → one step, ↑ ↓ a round, space plays, x next rejection, r "
+            "next relaxed keep, p next parting."
         )
     watch(room, run, f"{room.session.view.run}")
 
