@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from html import escape
 
 import numpy as np
 import plotly.graph_objects as go
@@ -66,12 +67,12 @@ def changed_verdicts(changed: Mapping[str, int], c: float, theme: Theme) -> go.F
     )
     figure = blank(title, theme, "", "verdicts changed (exact)")
     figure.add_bar(
-        x=list(changed),
+        x=[escape(name).replace(" at ", "<br>at ") for name in changed],
         y=list(changed.values()),
         marker={"color": [theme.rejected if count else theme.quiet for count in changed.values()]},
         text=[number(count) for count in changed.values()],
         textposition="outside",
-        hovertemplate=f"%{{x}}: %{{y}} verdicts change with c = {number(c)}<extra></extra>",
+        hovertemplate=f"%{{y}} verdicts change with c = {number(c)}<extra></extra>",
         cliponaxis=False,
     )
     figure.update_yaxes(range=[0, max(5.0, 1.2 * most)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import streamlit as st
 
-from mars_viz.analysis.close_calls import close_calls
+from mars_viz.analysis.close_calls import CloseCalls, close_calls
 from mars_viz.analysis.opinions import opinion, own_dial, ruling
 from mars_viz.analysis.shift import compared
 from mars_viz.figures.lesson_shift import REACH, changed_verdicts, ratio_curves
@@ -30,7 +30,7 @@ def lacks(run: Run) -> str:
 
 def show(room: Room) -> None:
     """The constant to move, the ratios under it, and whose verdicts change."""
-    c = st.slider("c, added to every logit", -REACH, REACH, 10.0, 1.0, key="shift", bind="query-params")
+    c = st.slider("c, added to every logit", -REACH, REACH, -8.0, 1.0, key="shift", bind="query-params")
     theta = own_dial(room.run, RULES["mars"]) or THETA.default
     calls = close_calls(room.run)
     changed = {}
@@ -38,7 +38,7 @@ def show(room: Room) -> None:
         rule = RULES[name]
         dial = own_dial(room.run, rule)
         assert rule.dial is not None and dial is not None
-        changed[f"{rule.title}<br>{setting(rule.dial.symbol, dial)}"] = compared(
+        changed[f"{rule.title} at {setting(rule.dial.symbol, dial)}"] = compared(
             ruling(opinion(rule, room.run), dial), c
         ).count
     left, right = st.columns([1.35, 1])
@@ -46,14 +46,20 @@ def show(room: Room) -> None:
         draw(room, ratio_curves(calls, theta, c, room.theme), "ratio-curves")
     with right:
         draw(room, changed_verdicts(changed, c, room.theme), "ratio-changed")
-    z1, z2 = calls.z1[0], calls.z2[0]
-    ratio = float(calls.ratio(c)[0])
+    place = _nearest_to(theta, calls)
+    z1, z2 = calls.z1[place], calls.z2[place]
+    ratio = float(calls.ratio(c)[place])
     after = f"{number(ratio)}" if np.isfinite(ratio) else "no longer a ratio (z1 is not above 0)"
     classroom.finding(
-        f"The closest call of this run: z1 = {number(z1)}, z2 = {number(z2)}, so z2/z1 = {number(z2 / z1)}. With c = "
+        f"One runner-up of this run: z1 = {number(z1)}, z2 = {number(z2)}, so z2/z1 = {number(z2 / z1)}. With c = "
         f"{number(c)} it is {after}. The margin z1 − z2 stays {number(z1 - z2)}, and p2/p1 stays "
-        f"{number(float(calls.odds[0]))}."
+        f"{number(float(calls.odds[place]))}."
     )
+
+
+def _nearest_to(theta: float, calls: CloseCalls) -> int:
+    """The runner-up that θ decides most narrowly."""
+    return int(np.nanargmin(np.abs(np.nan_to_num(calls.ratio(0.0), nan=np.inf) - theta)))
 
 
 LESSON = Lesson(
