@@ -48,11 +48,11 @@ def head(session: Session, desk: Desk, labels: Mapping[str, str]) -> None:
     """The title, the choice of lesson and run; in teacher mode only the way on."""
     classroom_dark = st.context.theme.type == "dark"
     if desk.view.teach:
-        theme.title("", "")
+        theme.title("Learn", "")
         classroom.style(large=True, dark=classroom_dark)
         teacher_bar(desk)
         return
-    left, middle, right = st.columns([4.4, 5.2, 2.1], vertical_alignment="center")
+    left, right = st.columns([6.9, 4.8], vertical_alignment="center")
     with left:
         theme.title("Learn", "Speculative decoding, for everybody")
         classroom.style(large=False, dark=classroom_dark)
@@ -63,7 +63,7 @@ def head(session: Session, desk: Desk, labels: Mapping[str, str]) -> None:
         desk.change(frame=None, dial=None)
         session.open(st.session_state["run"])
 
-    middle.selectbox(
+    right.selectbox(
         "Run",
         list(labels),
         key="run",
@@ -73,8 +73,6 @@ def head(session: Session, desk: Desk, labels: Mapping[str, str]) -> None:
         placeholder="No run yet",
         label_visibility="collapsed",
     )
-    with right.popover("Teach", width="stretch"):
-        teaching(session, desk)
     names = [WATCH, *(f"{number} · {lesson.title}" for number, lesson in enumerate(LESSONS, 1))]
     st.session_state["learn-lesson"] = desk.view.lesson
     st.segmented_control(
@@ -90,7 +88,9 @@ def head(session: Session, desk: Desk, labels: Mapping[str, str]) -> None:
 
 def teaching(session: Session, desk: Desk) -> None:
     """What a teacher needs: large type, and a link to what is shown."""
-    st.button("Large type, no controls", on_click=lambda: desk.change(teach=True), width="stretch")
+    if st.button("Large type, no controls", width="stretch"):
+        desk.change(teach=True)
+        st.rerun()  # all of the page, not this part alone
     st.caption("A link that opens this very screen, step and settings included, for the class:")
     bound = st.query_params.to_dict() | to_parameters(session.view.run, desk.view) | {"teach": "1"}
     st.code(classroom.link(st.context.url, bound), language=None, wrap_lines=True)
@@ -112,16 +112,30 @@ def teacher_bar(desk: Desk) -> None:
 def look(room: Room, lesson: Lesson | None, shelf: Shelf) -> None:
     """The lesson on the run."""
     write_address(room.session, room.desk)
+    left, corner = st.columns([9.6, 2.1], vertical_alignment="top")
+    with left:
+        if lesson is None:
+            watch.caption(room)
+        else:
+            classroom.heading(room.desk.view.lesson, lesson)
     if lesson is None:
         watch.show(room)
-        return
+    else:
+        give(room, lesson, shelf)
+    if not room.large:  # last, so that the link says what the lesson's knobs say
+        with corner.popover("Teach", width="stretch"):
+            teaching(room.session, room.desk)
+
+
+def give(room: Room, lesson: Lesson, shelf: Shelf) -> None:
+    """The lesson's picture, words and question; or why this run cannot serve, and one that can."""
     number = room.desk.view.lesson
-    classroom.heading(number, lesson)
     if lacks := lesson.lacks(room.run):
         theme.note(lacks)
         other = library.suited(shelf, room.session.view, *lesson.wishes)
-        if other.run != room.session.view.run:
-            st.button(f"Open “{shelf.labels[other.run]}”", on_click=lambda: room.session.open(other.run))
+        if other.run != room.session.view.run and st.button(f"Open “{shelf.labels[other.run]}”"):
+            room.session.open(other.run)
+            st.rerun()  # all of the page, not this part alone
         return
     if lesson.whole_width:
         picture, words = st.container(), st.container()

@@ -26,6 +26,7 @@ _TEACHER = """
 :root { font-size: 21px; }
 .stAppHeader { display: none; }
 .stMainBlockContainer { padding-top: 1.2rem; }
+.mv-head { position: absolute; clip-path: inset(50%); }
 """
 
 

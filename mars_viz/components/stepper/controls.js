@@ -1,7 +1,7 @@
 // What steers the playback: buttons, a scrubber, a speed, and keys.
 
 const SPEEDS = [0.5, 1, 2, 4];
-const JUMPS = [["rejection", "Next rejection", "x"], ["relaxed", "Next relaxed keep", "r"], ["parting", "Next parting", "p"]];
+const JUMPS = [["rejection", "Next rejection", "x"], ["relaxed", "Next relaxed keep", "k"], ["parting", "Next parting from strict", "p"]];
 const PARTING = "Where strict verification would have decided otherwise on the same text";
 
 /** Tells of a frame by `go`, and of playing by `play`. */
@@ -44,9 +44,10 @@ class Controls {
     }
   }
 
-  /** True if the key meant something. */
-  key(event) {
+  /** True if the key meant something. Keys that scroll a page mean something only where the stepper is in focus. */
+  key(event, focused) {
     if (event.ctrlKey || event.metaKey || event.altKey) return false;
+    if (!focused && ["ArrowUp", "ArrowDown", "Home", "End", " "].includes(event.key)) return false;
     const kind = JUMPS.find(([, , key]) => key === event.key.toLowerCase())?.[0];
     if (event.key === "ArrowRight") this.step(1);
     else if (event.key === "ArrowLeft") this.step(-1);

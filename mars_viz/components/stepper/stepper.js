@@ -53,7 +53,7 @@ class Stepper {
     if (!ours && at !== document.body && at !== document.documentElement) return;
     if (ours && (at.tagName === "SELECT" || (at.tagName === "INPUT" && event.key !== " "))) return;
     if (ours && at.tagName === "BUTTON" && event.key === " ") return;
-    if (event.defaultPrevented || !this.controls.key(event)) return;
+    if (event.defaultPrevented || !this.controls.key(event, ours)) return;
     event.preventDefault();
   }
 

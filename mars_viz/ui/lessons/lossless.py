@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from html import unescape
 
 import streamlit as st
 
@@ -61,7 +62,7 @@ def simulation(room: Room, laws: Overlap) -> None:
 
 def _label(room: Room, place: Place) -> str:
     token = int(room.run.rounds[place.round].speculation.tokens[place.node])
-    return f"round {place.round + 1}, {place.node + 1}: {token_label(room.run.pieces[token].text)}"
+    return f"round {place.round + 1}, {place.node + 1}: {unescape(token_label(room.run.pieces[token].text))}"
 
 
 def _contrast(laws: Overlap) -> float:

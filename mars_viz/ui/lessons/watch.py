@@ -37,20 +37,25 @@ def at_dial(room: Room) -> tuple[Run, str]:
     return made, ""
 
 
-def show(room: Room) -> None:
-    """The whole screen: what the run is, and the stepper."""
-    run, complaint = cached(room)
+def caption(room: Room) -> None:
+    """What run it is, and which keys do what."""
+    run, _ = cached(room)
     rule, settings = rule_named(run.settings.rule), run.settings
     at = "" if rule.dial is None or settings.dial is None else f" at {setting(rule.dial.symbol, settings.dial)}"
-    if complaint:
-        theme.note(complaint)
     if not room.large:
         st.caption(
             f"{rule.title}{at}, blocks of {settings.gamma} tokens, temperature {settings.temperature:g}. Exact: these "
-            "are the decisions of this very text. Keys: ← → one step, ↑ ↓ a round, space plays, x next rejection, r "
-            "next relaxed keep, p next parting."
+            "are the decisions of this very text. Keys: ← → one step, ↑ ↓ a round, space plays, x next rejection, k "
+            "next relaxed keep, p next parting from strict."
         )
-    watch(room, run, f"{room.session.view.run}")
+
+
+def show(room: Room) -> None:
+    """The stepper on the run as the page's dial makes it."""
+    run, complaint = cached(room)
+    if complaint:
+        theme.note(complaint)
+    watch(room, run, room.session.view.run)
 
 
 def cached(room: Room) -> tuple[Run, str]:
