@@ -40,7 +40,17 @@ def page() -> None:
         theme.note(sentence)
     if run is None:
         st.stop()
-    room = Room(run, session, desk, theme.figure_theme(), lambda: library.readable(shelf))
+    teach = desk.view.teach
+    room = Room(
+        run=run,
+        run_id=session.view.run,
+        large=teach,
+        steps_first=teach and desk.view.frame is not None,
+        session=session,
+        desk=desk,
+        theme=theme.figure_theme(),
+        others=lambda: library.readable(shelf),
+    )
     look(room, lesson, shelf)
 
 
@@ -73,7 +83,7 @@ def head(session: Session, desk: Desk, labels: Mapping[str, str]) -> None:
         placeholder="No run yet",
         label_visibility="collapsed",
     )
-    names = [WATCH, *(f"{number} · {lesson.title}" for number, lesson in enumerate(LESSONS, 1))]
+    names = [WATCH, *(f"{number} · {lesson.name}" for number, lesson in enumerate(LESSONS, 1))]
     st.session_state["learn-lesson"] = desk.view.lesson
     st.segmented_control(
         "Lesson",
@@ -88,9 +98,7 @@ def head(session: Session, desk: Desk, labels: Mapping[str, str]) -> None:
 
 def teaching(session: Session, desk: Desk) -> None:
     """What a teacher needs: large type, and a link to what is shown."""
-    if st.button("Large type, no controls", width="stretch"):
-        desk.change(teach=True)
-        st.rerun()  # all of the page, not this part alone
+    st.button("Large type, no controls", key="learn-teach", on_click=lambda: desk.change(teach=True), width="stretch")
     st.caption("A link that opens this very screen, step and settings included, for the class:")
     bound = st.query_params.to_dict() | to_parameters(session.view.run, desk.view) | {"teach": "1"}
     st.code(classroom.link(st.context.url, bound), language=None, wrap_lines=True)
@@ -101,9 +109,8 @@ def teacher_bar(desk: Desk) -> None:
     before, words, after, leave = st.columns([1, 6, 1, 2], vertical_alignment="center")
     now, last = desk.view.lesson, len(LESSONS)
     before.button("‹", help="Lesson before", disabled=now == 0, on_click=lambda: desk.turn_to(now - 1), width="stretch")
-    name = WATCH if not now else f"{now} · {LESSONS[now - 1].title}"
     with words:
-        classroom.finding(name)
+        classroom.finding("" if now else WATCH)
     after.button("›", help="Next lesson", disabled=now == last, on_click=lambda: desk.turn_to(now + 1), width="stretch")
     leave.button("Leave", help="Show the controls again", on_click=lambda: desk.change(teach=False), width="stretch")
 
@@ -111,6 +118,8 @@ def teacher_bar(desk: Desk) -> None:
 @st.fragment
 def look(room: Room, lesson: Lesson | None, shelf: Shelf) -> None:
     """The lesson on the run."""
+    if room.outdated:
+        st.rerun()  # all of the page, not this part alone
     write_address(room.session, room.desk)
     left, corner = st.columns([9.6, 2.1], vertical_alignment="top")
     with left:
@@ -133,23 +142,30 @@ def give(room: Room, lesson: Lesson, shelf: Shelf) -> None:
     if lacks := lesson.lacks(room.run):
         theme.note(lacks)
         other = library.suited(shelf, room.session.view, *lesson.wishes)
-        if other.run != room.session.view.run and st.button(f"Open “{shelf.labels[other.run]}”"):
-            room.session.open(other.run)
-            st.rerun()  # all of the page, not this part alone
+        if other.run != room.session.view.run:
+            words = f"Open “{shelf.labels[other.run]}”"
+            st.button(words, key="learn-open", on_click=lambda: room.session.open(other.run))
         return
+    steps = lesson.below or step_by_step
+    if room.steps_first:
+        steps(room)
     if lesson.whole_width:
-        picture, words = st.container(), st.container()
+        words, picture = st.container(), st.container()
+        beside = st.container()
     else:
         picture, words = st.columns([7.8, 4.2], gap="large")
+        beside = words
     with picture:
         lesson.show(room)
     with words:
-        if not room.large:
-            for paragraph in lesson.text:
-                st.markdown(paragraph)
+        for paragraph in () if room.large else lesson.text:
+            st.markdown(paragraph)
+    with beside:
         classroom.question(lesson, f"answer-{number}")
-    if not lesson.watches:
-        step_by_step(room)
+        if lesson.beside is not None:
+            lesson.beside(room)
+    if not room.steps_first:
+        steps(room)
 
 
 def step_by_step(room: Room) -> None:

@@ -103,3 +103,14 @@ def test_a_teachers_link_opens_that_very_step_in_large_type(page: Page, address:
     page.keyboard.press("ArrowRight")
     at(page, rejection + 1)
     page.wait_for_function(f"new URLSearchParams(location.search).get('frame') === '{rejection + 1}'")
+
+
+def test_a_lessons_knob_goes_into_the_address(page: Page, address: str) -> None:
+    page.goto(f"{address}/learn?run=hostile&lesson=5", wait_until="commit")
+    thumb = page.get_by_role("slider", name="c, added to every logit")
+    expect(thumb).to_have_attribute("aria-valuenow", "-8")
+    thumb.focus()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("Number(new URLSearchParams(location.search).get('shift')) === -7")
+    expect(page.locator(".js-plotly-plot").first).to_contain_text("With −7 added")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 375

@@ -28,8 +28,8 @@ PATIENCE = 120.0  # seconds; only a hanging test waits as long
 EVERY = range(1, len(LESSONS) + 1)
 
 
-def with_map(**settings: object) -> Run:
-    run = toy_run(**{"dial": 0.9, "max_new_tokens": 30, **settings})
+def with_map(title: str, **settings: object) -> Run:
+    run = replace(toy_run(**{"dial": 0.9, "max_new_tokens": 30, **settings}), title=title)
     return mapped(run, toy_map(replace(run.settings, dial=None), 0.5, None, (2, 6))[0])
 
 
@@ -38,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A mapped greedy run, a sampled one, and one that lacks nearly everything."""
     path = tmp_path_factory.mktemp("runs")
     hostile = {i: b"<script>x" for i in range(5, 15)}
-    replace(with_map(pieces=hostile), title="Greedy").save(path / "a-greedy")
+    with_map("Greedy", pieces=hostile).save(path / "a-greedy")
     sampled = toy_run(rule="rejection-sampling", temperature=1.0, max_new_tokens=30, pieces=hostile)
     replace(sampled, title="Sampled").save(path / "b-sampled")
     bare = toy_run(rule="strict", max_new_tokens=12)
@@ -116,9 +116,9 @@ def test_the_page_opens_on_the_stepper_and_walks_through_the_lessons():
     tab = opened()
     assert query(tab) == {"run": "a-greedy"} and "Keys:" in said(tab)
     for number in EVERY:
-        tab = settled(tab.button_group(key="learn-lesson").set_value([number]).run())
+        tab = settled(tab.button_group(key="learn-lesson").set_value(number).run())
         assert query(tab)["lesson"] == str(number)
-    assert settled(tab.button_group(key="learn-lesson").set_value([3]).run()).selectbox(key="run").value == "b-sampled"
+    assert settled(tab.button_group(key="learn-lesson").set_value(3).run()).selectbox(key="run").value == "b-sampled"
 
 
 def test_a_link_opens_the_same_lesson_step_dial_and_knobs_in_a_fresh_tab():
@@ -133,17 +133,19 @@ def test_a_link_opens_the_same_lesson_step_dial_and_knobs_in_a_fresh_tab():
     assert titles(tab)[0].startswith("With α = 0.40, γ = 3 and c = 0.20")
 
 
-def test_knobs_write_the_address_which_opens_the_same():
-    tab = opened(lesson="5", run="a-greedy")
-    settled(tab.slider(key="shift").set_value(-7.0).run())
-    assert float(query(tab)["shift"]) == -7
-    again = opened(**query(tab))
-    assert again.slider(key="shift").value == -7 and titles(again) == titles(tab)
-    settled(again.button_group(key="learn-lesson").set_value([2]).run())
-    assert "shift" not in query(again) and query(again)["lesson"] == "2"
-    settled(again.select_slider(key="drafted").set_value(2).run())
-    assert query(again)["drafted"] == "2" and "At γ = 2" in titles(again)[0]
-    assert titles(opened(**query(again))) == titles(again)
+def test_a_lessons_knob_is_opened_from_the_address_and_leaves_it_with_the_lesson():
+    tab = opened(lesson="5", run="a-greedy", shift="-7")
+    assert tab.slider(key="shift").value == -7 and titles(tab)[0].startswith("With −7 added")
+    settled(tab.button_group(key="learn-lesson").set_value(2).run())
+    assert "shift" not in query(tab) and query(tab)["lesson"] == "2"
+    tab = opened(lesson="2", run="a-greedy", drafted="2")
+    assert tab.select_slider(key="drafted").value == 2 and "At γ = 2" in titles(tab)[0]
+
+
+def test_a_knob_that_the_lesson_does_not_have_stands_at_its_default():
+    tab = opened(lesson="2", run="a-greedy", drafted="77")
+    assert tab.select_slider(key="drafted").value == 6
+    assert opened(lesson="5", run="a-greedy", shift="lots").slider(key="shift").value == -8
 
 
 def test_the_dial_of_the_last_lesson_goes_into_the_address():

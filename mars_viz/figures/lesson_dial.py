@@ -17,7 +17,7 @@ def along_the_dial(tau: Steps, symbol: str, dial: float, right: Steps | None, th
     key = [Entry("━", theme.relaxed, "tokens per pass, τ")]
     if right is not None:
         key.append(Entry("■", theme.rejected, "wrong answer"))
-    figure = blank(title, theme, symbol, "τ", key)
+    figure = blank(title, theme, symbol, "tokens per pass, τ", key)
     if right is not None:
         wrong = right.simplified()
         for low, high, value in zip(wrong.edges, wrong.edges[1:], wrong.values, strict=False):

@@ -39,7 +39,7 @@ def law_areas(laws: Overlap, pieces: Mapping[int, Piece], theme: Theme) -> go.Fi
             hovertemplate=f"{name} = %{{y:.3f}}; p = %{{customdata[0]:.3f}}, q = %{{customdata[1]:.3f}}<extra></extra>",
         )
     figure.update_layout(barmode="stack")
-    figure.update_xaxes(tickvals=places, ticktext=labels)
+    figure.update_xaxes(tickvals=places, ticktext=labels, ticklabeloverflow="allow", tickangle=-35)
     return figure
 
 
@@ -77,13 +77,13 @@ def simulated(laws: Overlap, counts: np.ndarray, pieces: Mapping[int, Piece], th
             marker={"color": colour, "symbol": symbol, "size": 11, "line": {"width": 2}},
             hovertemplate=f"{name} = %{{y:.4f}}<extra></extra>",
         )
-    figure.update_xaxes(tickvals=places, ticktext=labels)
+    figure.update_xaxes(tickvals=places, ticktext=labels, ticklabeloverflow="allow", tickangle=-35)
     figure.update_yaxes(range=[0, 1.1 * max(float(laws.p.max()), float(laws.q.max()))])
     return figure
 
 
 def _labels(laws: Overlap, pieces: Mapping[int, Piece]) -> list[str]:
-    return ["all others" if token == OTHERS else token_label(pieces[token].text, 10) for token in laws.tokens]
+    return ["others" if token == OTHERS else token_label(pieces[token].text, 10) for token in laws.tokens]
 
 
 def _percent(share: float) -> str:

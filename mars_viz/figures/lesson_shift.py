@@ -67,7 +67,7 @@ def changed_verdicts(changed: Mapping[str, int], c: float, theme: Theme) -> go.F
     )
     figure = blank(title, theme, "", "verdicts changed (exact)")
     figure.add_bar(
-        x=[escape(name).replace(" at ", "<br>at ") for name in changed],
+        x=[escape(name).replace(" by ", "<br>by ").replace(" at ", "<br>at ") for name in changed],
         y=list(changed.values()),
         marker={"color": [theme.rejected if count else theme.quiet for count in changed.values()]},
         text=[number(count) for count in changed.values()],
@@ -75,6 +75,8 @@ def changed_verdicts(changed: Mapping[str, int], c: float, theme: Theme) -> go.F
         hovertemplate=f"%{{y}} verdicts change with c = {number(c)}<extra></extra>",
         cliponaxis=False,
     )
+    figure.update_xaxes(tickangle=0)
+    figure.update_layout(margin_b=62)
     figure.update_yaxes(range=[0, max(5.0, 1.2 * most)])
     whole_ticks(figure, most)
     return figure

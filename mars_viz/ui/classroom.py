@@ -42,7 +42,7 @@ def heading(number: int, lesson: Lesson) -> None:
 
 def finding(sentence: str) -> None:
     """A sentence with numbers, large enough to be read aloud."""
-    st.html(f'<p class="mv-big" role="status">{escape(sentence)}</p>')
+    st.html(f'<p class="mv-big" role="status">{escape(sentence) or "&nbsp;"}</p>')
 
 
 def question(lesson: Lesson, key: str) -> None:

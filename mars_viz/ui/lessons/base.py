@@ -18,6 +18,12 @@ class Room:
 
     run: Run
     """The recorded run that the lesson is about."""
+    run_id: str
+    """The run's id."""
+    large: bool
+    """True for type that the back row can read."""
+    steps_first: bool
+    """True where the stepper comes before the picture: a link asked for a step of it, in front of a class."""
     session: Session
     """The tab."""
     desk: Desk
@@ -28,9 +34,9 @@ class Room:
     """All recorded runs that can be read, this one among them; read when asked for."""
 
     @property
-    def large(self) -> bool:
-        """True for type that the back row can read."""
-        return self.desk.view.teach
+    def outdated(self) -> bool:
+        """True once the tab looks at another run, or in another size."""
+        return (self.session.view.run, self.desk.view.teach) != (self.run_id, self.large)
 
 
 Wish: TypeAlias = Callable[[Run], str]
@@ -41,6 +47,8 @@ Wish: TypeAlias = Callable[[Run], str]
 class Lesson:
     """One screen."""
 
+    name: str
+    """A word or two, for the choice of lessons."""
     title: str
     """A few words."""
     point: str
@@ -55,10 +63,12 @@ class Lesson:
     """Why this run cannot serve, as a sentence; empty where it can."""
     show: Callable[[Room], None]
     """The picture and the one thing to move."""
-    watches: bool = False
-    """True if `show` has the stepper in it; else it is folded below the lesson."""
+    beside: Callable[[Room], None] | None = None
+    """What more stands below the words."""
+    below: Callable[[Room], None] | None = None
+    """What more stands below all, in the page's width; None for the run's stepper, folded."""
     whole_width: bool = False
-    """True if the picture needs the page's width; the words then stand below it."""
+    """True if the picture needs the page's width; the words then stand above it."""
     prefers: Wish | None = None
     """As `lacks`, of a run that serves best; None where any that serves will do."""
 

@@ -31,11 +31,7 @@ def show(room: Room) -> None:
     chosen = st.selectbox("Drafted token", labels, best, key="place", bind="query-params")
     place = found[labels.index(chosen)]
     laws = overlap(room.run, place)
-    left, right = st.columns(2)
-    with left:
-        draw(room, law_areas(laws, room.run.pieces, room.theme), "laws")
-    with right:
-        simulation(room, laws)
+    simulation(room, laws)
     apart = 1 - laws.acceptance
     classroom.finding(
         f"A draft is kept with chance {number(laws.acceptance)}, the grey area. The two coloured areas are equally "
@@ -45,13 +41,16 @@ def show(room: Room) -> None:
 
 @st.fragment
 def simulation(room: Room, laws: Overlap) -> None:
-    """Trials of rejection sampling on these laws: more and more of them while it runs."""
+    """The laws, and trials of rejection sampling on them: more and more while it runs."""
     st.session_state.setdefault("learn-running", False)
-    draws = int(st.select_slider("Trials", DRAWS, 1000, key="draws", bind="query-params"))
-    st.button(
-        "Run it from the start", on_click=lambda: st.session_state.update({"learn-running": True}), key="simulate"
-    )
-    picture = st.empty()
+    slider, button = st.columns([3, 1.4], vertical_alignment="bottom")
+    draws = int(slider.select_slider("Trials", DRAWS, 1000, key="draws", bind="query-params"))
+    start = {"learn-running": True}
+    button.button("Run from 10 on", on_click=lambda: st.session_state.update(start), key="simulate", width="stretch")
+    left, right = st.columns(2)
+    with left:
+        draw(room, law_areas(laws, room.run.pieces, room.theme), "laws")
+    picture = right.empty()
     steps = [step for step in DRAWS if step < draws] if st.session_state.pop("learn-running") else []
     for step in [*steps, draws]:
         with picture.container():
@@ -62,7 +61,7 @@ def simulation(room: Room, laws: Overlap) -> None:
 
 def _label(room: Room, place: Place) -> str:
     token = int(room.run.rounds[place.round].speculation.tokens[place.node])
-    return f"round {place.round + 1}, {place.node + 1}: {unescape(token_label(room.run.pieces[token].text))}"
+    return f"round {place.round + 1}, draft {place.node + 1}: {unescape(token_label(room.run.pieces[token].text))}"
 
 
 def _contrast(laws: Overlap) -> float:
@@ -72,6 +71,7 @@ def _contrast(laws: Overlap) -> float:
 
 
 LESSON = Lesson(
+    name="Lossless",
     title="Why rejection sampling loses nothing",
     point="Keep a draft with chance min(1, p/q), else write from what p has and q lacks: the text follows p exactly.",
     text=(

@@ -31,6 +31,7 @@ def show(room: Room) -> None:
 
 
 LESSON = Lesson(
+    name="Close calls",
     title="Close calls, and the MARS rule",
     point="Where the target hardly prefers its best token, insisting buys little. MARS keeps the runner-up there.",
     text=(

@@ -43,7 +43,7 @@ def show(room: Room) -> None:
         ).count
     left, right = st.columns([1.35, 1])
     with left:
-        draw(room, ratio_curves(calls, theta, c, room.theme), "ratio-curves")
+        draw(room, ratio_curves(calls, theta, c, room.theme), "ratio-curves", wide=True)
     with right:
         draw(room, changed_verdicts(changed, c, room.theme), "ratio-changed")
     place = _nearest_to(theta, calls)
@@ -63,6 +63,7 @@ def _nearest_to(theta: float, calls: CloseCalls) -> int:
 
 
 LESSON = Lesson(
+    name="The ratio",
     title="Where the ratio misleads",
     point="Adding a constant to every logit changes no probability, yet it changes z2/z1, and with it what MARS keeps.",
     text=(

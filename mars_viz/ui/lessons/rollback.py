@@ -29,7 +29,7 @@ def lacks(run: Run) -> str:
 
 
 def show(room: Room) -> None:
-    """The block length to move, its price, and the strict text step by step."""
+    """The block length to move, and its price."""
     known = _prices(room.run)
     if not known:
         theme.note(UNKNOWN)
@@ -41,9 +41,17 @@ def show(room: Room) -> None:
         forget("drafted", gammas)
         gamma = st.select_slider("γ, tokens drafted per block", gammas, gamma, key="drafted", bind="query-params")
     price = next(price for price in known if price.gamma == gamma)
-    draw(room, rollback_bars(known, gamma, room.theme), "rollback-bars")
+    draw(room, rollback_bars(known, gamma, room.theme), "rollback-bars", wide=True)
     classroom.finding(words(price, room.run))
-    watch(room, _strict(room, gamma), f"strict-{room.session.view.run}-{gamma}")
+
+
+def strict_steps(room: Room) -> None:
+    """The strict text step by step, at the block length that was chosen."""
+    gammas = [price.gamma for price in _prices(room.run)]
+    gamma = st.session_state.get("drafted", room.run.settings.gamma)
+    if gammas:
+        gamma = gamma if gamma in gammas else gammas[-1]
+        watch(room, _strict(room, gamma), f"strict-{room.session.view.run}-{gamma}")
 
 
 def words(price: Price, run: Run) -> str:
@@ -72,6 +80,7 @@ def _strict(room: Room, gamma: int) -> Run:
 
 
 LESSON = Lesson(
+    name="Rollback",
     title="What a rollback costs",
     point="A draft is kept only where it is the target's own choice. One wrong guess, and all after it go.",
     text=(
@@ -88,5 +97,5 @@ LESSON = Lesson(
     ),
     lacks=lacks,
     show=show,
-    watches=True,
+    below=strict_steps,
 )

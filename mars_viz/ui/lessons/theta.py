@@ -14,6 +14,7 @@ from mars_viz.analysis.steps import Steps, total
 from mars_viz.demo.tasks import final_answer
 from mars_viz.dialmap import DialMap, Segment, span_of
 from mars_viz.figures.lesson_dial import accuracy_curve, along_the_dial
+from mars_viz.prompts import PromptItem
 from mars_viz.prompts.builtin import builtin_prompts
 from mars_viz.prompts.exercises import expected_answer
 from mars_viz.prompts.graders import grader_named
@@ -62,35 +63,45 @@ def lacks_an_answer(run: Run) -> str:
 
 
 def show(room: Room) -> None:
-    """The dial to move, what it buys, what it writes, and on request what it costs in right answers."""
+    """The dial to move, what it buys, and what it writes."""
     run, made = room.run, room.run.dial_map
     assert made is not None and made.rule.dial is not None  # `lacks` saw to it
     dial, at = made.rule.dial, _dial(room, made)
     segments = made.segments_for(_gamma(made, run))
     tau, right = along_dial(segments, lambda segment: segment.tau), _right(run, made)
-    draw(room, along_the_dial(tau, dial.symbol, at, right, room.theme, _strict(made)), "theta-tau")
+    draw(room, along_the_dial(tau, dial.symbol, at, right, room.theme, _strict(made)), "theta-tau", wide=True)
     written(room, made, made.segment(at, _gamma(made, run)), right is not None)
-    graded = asked(
-        room,
-        "graded",
-        f"Grade {3 * PER_TASK} exercises at every θ",
-        "The built-in pair works through exercises that it never saw …",
-        _grade,
-    )
-    if isinstance(graded, Graded) and dial == THETA and graded.right.low <= at <= graded.right.high:
+
+
+def accuracy(room: Room) -> None:
+    """What the dial costs in right answers, found out on request."""
+    made = room.run.dial_map
+    assert made is not None and made.rule.dial is not None
+    words = f"Grade {3 * PER_TASK} exercises at every θ"
+    graded = asked(room, "graded", words, "The built-in pair works through exercises that it never saw …", _grade)
+    at = _standing(room, made)
+    if isinstance(graded, Graded) and made.rule.dial == THETA and graded.right.low <= at <= graded.right.high:
         sure = wilson(int(graded.right.at(at)), graded.exercises)
-        figure = accuracy_curve(graded.right, graded.exercises, sure.low, sure.high, dial.symbol, at, room.theme)
+        figure = accuracy_curve(
+            graded.right, graded.exercises, sure.low, sure.high, made.rule.dial.symbol, at, room.theme
+        )
         draw(room, figure, "theta-accuracy")
 
 
-def _dial(room: Room, made: DialMap) -> float:
-    """θ, inside the map."""
+def _standing(room: Room, made: DialMap) -> float:
+    """Where the dial stands, inside the map."""
     dial, own = made.rule.dial, room.desk.view.dial
     assert dial is not None
-    known = room.run.settings.dial if own is None else own
-    value = min(max(dial.checked(known), made.span.low), made.span.high)
+    value = dial.checked(room.run.settings.dial if own is None else own)
+    return min(max(value, made.span.low), made.span.high)
+
+
+def _dial(room: Room, made: DialMap) -> float:
+    """The dial to move."""
+    dial = made.rule.dial
+    assert dial is not None
     key = f"learn-dial-{room.session.view.run}"
-    st.session_state[key] = value
+    st.session_state[key] = _standing(room, made)
     chosen = st.slider(
         f"{dial.name.capitalize()} {dial.symbol}; {dial.strict:g} is strict",
         made.span.low,
@@ -115,7 +126,7 @@ def written(room: Room, made: DialMap, segment: Segment, graded: bool) -> None:
     if graded and segment.complete:
         answer = expected_answer(run.prompt) or ""
         is_right = final_answer(run.decode(tokens)) == answer.strip()
-        verdict = " The answer is right." if is_right else f" The answer is wrong; right is “{answer}”."
+        verdict = " The answer is right." if is_right else f" The answer is wrong. Right would be: {answer}"
     rest = run.decode(tokens[same:])
     parts = "It is the strict text." if tokens == strict else f"It leaves the strict text at token {same + 1}, marked."
     classroom.finding(f"{parts}{verdict}" if segment.complete else "The map was cut short here.")
@@ -148,20 +159,29 @@ def _grade(pair: Any) -> Iterator[Finding]:
 
     settings = Settings(rule="mars", max_new_tokens=96)
     span = span_of(rule_named("mars"), LOW, None, (settings.gamma,))
-    prompts = builtin_prompts(PER_TASK).items
-    so_far: list[Steps] = []
-    for done, item in enumerate(sorted(prompts, key=lambda item: int(item.id.rsplit("-", 1)[1])), start=1):
+    items = sorted(builtin_prompts(PER_TASK).items, key=lambda item: int(item.id.rsplit("-", 1)[1]))  # kinds in turn
+    found: list[Steps] = []
+    for done, item in enumerate(items, start=1):
         made = Mapping(pair, item.prompt, settings, span).finish()
-        grade, frame = grader_named(item.grader).grade, made.frame
         if made.complete:
-            steps = along_dial(made.segments, lambda s, i=item, g=grade, f=frame: g(i.answer, f.decode(s.token_ids)))
-            so_far.append(steps)
-        yield Finding(done / len(prompts), Graded(len(so_far), total(so_far)) if so_far else None)
+            found.append(graded_along(made, item))
+        yield Finding(done / len(items), Graded(len(found), total(found)) if found else None)
+
+
+def graded_along(made: DialMap, item: PromptItem) -> Steps:
+    """1 where the text answers the exercise rightly, else 0, along the dial."""
+    grader = grader_named(item.grader)
+
+    def right(segment: Segment) -> float:
+        return grader.grade(item.answer or "", made.frame.decode(segment.token_ids))
+
+    return along_dial(made.segments, right)
 
 
 LESSON = Lesson(
+    name="Choosing θ",
     title="How to choose θ",
-    point="Looser is faster until it is wrong. Look for the loosest setting that your own graded task does not notice.",
+    point="Looser is mostly faster, and somewhere wrong. Find the loosest that your graded task does not notice.",
     text=(
         "The steps are **exact**: the run carries a map of every text that θ can make of its prompt. Move θ and read "
         "what it writes; the marked part is what strict verification would not have written.",
@@ -176,5 +196,6 @@ LESSON = Lesson(
     ),
     lacks=lacks,
     show=show,
+    beside=accuracy,
     prefers=lacks_an_answer,
 )

@@ -35,20 +35,24 @@ def show(room: Room) -> None:
     found = gain(room.run)
     alpha, gamma, c = dials(found)
     measured = {run.title or run.prompt[:40]: gain(run) for run in room.others()} or {"this run": found}
-    draw(room, speed_up_curve(alpha, gamma, c, measured, room.theme), "why-curve")
+    draw(room, speed_up_curve(alpha, gamma, c, measured, room.theme), "why-curve", wide=True)
     classroom.finding(
         f"Expected at these dials: {number(float(expected_tokens(alpha, gamma)))} tokens per target pass (modelled). "
         f"This run counted {number(found.tau)} with α = {number(found.alpha)} and γ = {found.gamma} (exact)."
     )
+
+
+def passes(room: Room) -> None:
+    """What a pass costs: by the run's own clock, or measured here and now."""
+    found = gain(room.run)
     costs = asked(room, "costs", "Measure the passes on this device", "Timing passes of both models …", _measure)
-    draw(
-        room, pass_costs(costs, room.theme) if isinstance(costs, Costs) else run_times(found, room.theme), "why-passes"
-    )
     if isinstance(costs, Costs):
-        st.caption(
-            f"Measured on {costs.device}, {costs.dtype}, {costs.repeats} repeats, caches of {costs.cache_length}."
-        )
-    elif found.timed:
+        draw(room, pass_costs(costs, room.theme), "why-passes")
+        where = f"Measured on {costs.device}, {costs.dtype}, {costs.repeats} repeats"
+        st.caption(f"{where}, caches of {costs.cache_length} positions.")
+        return
+    draw(room, run_times(found, room.theme), "why-passes")
+    if found.timed:
         st.caption(f"Measured when the run was made, on {room.run.provenance.device or 'a device it does not name'}.")
 
 
@@ -73,6 +77,7 @@ def _measure(pair: Any) -> Iterator[Finding]:
 
 
 LESSON = Lesson(
+    name="Drafting",
     title="Why drafting pays",
     point="A large model reads seven tokens at once in nearly the time of one. So let a small one guess.",
     text=(
@@ -90,4 +95,5 @@ LESSON = Lesson(
     ),
     lacks=lacks,
     show=show,
+    beside=passes,
 )
