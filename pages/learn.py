@@ -106,13 +106,13 @@ def teaching(session: Session, desk: Desk) -> None:
 
 def teacher_bar(desk: Desk) -> None:
     """From lesson to lesson, and out."""
-    before, words, after, leave = st.columns([1, 6, 1, 2], vertical_alignment="center")
     now, last = desk.view.lesson, len(LESSONS)
-    before.button("‹", help="Lesson before", disabled=now == 0, on_click=lambda: desk.turn_to(now - 1), width="stretch")
-    with words:
-        classroom.finding("" if now else WATCH)
-    after.button("›", help="Next lesson", disabled=now == last, on_click=lambda: desk.turn_to(now + 1), width="stretch")
-    leave.button("Leave", help="Show the controls again", on_click=lambda: desk.change(teach=False), width="stretch")
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.button("‹", help="Lesson before", disabled=now == 0, on_click=lambda: desk.turn_to(now - 1))
+        st.button("›", help="Next lesson", disabled=now == last, on_click=lambda: desk.turn_to(now + 1))
+        st.button("Leave", help="Show the controls again", on_click=lambda: desk.change(teach=False))
+        if not now:
+            classroom.finding(WATCH)
 
 
 @st.fragment

@@ -23,7 +23,7 @@ _STYLE = """
 """
 _DARK = ".mv-right { color: #7FDCC0; } .mv-wrong { color: #FFB59E; }"
 _TEACHER = """
-:root { font-size: 21px; }
+@media (min-width: 800px) { :root { font-size: 21px; } }
 .stAppHeader { display: none; }
 .stMainBlockContainer { padding-top: 1.2rem; }
 .mv-head { position: absolute; clip-path: inset(50%); }
@@ -42,7 +42,7 @@ def heading(number: int, lesson: Lesson) -> None:
 
 def finding(sentence: str) -> None:
     """A sentence with numbers, large enough to be read aloud."""
-    st.html(f'<p class="mv-big" role="status">{escape(sentence) or "&nbsp;"}</p>')
+    st.html(f'<p class="mv-big" role="status">{escape(sentence)}</p>')
 
 
 def question(lesson: Lesson, key: str) -> None:

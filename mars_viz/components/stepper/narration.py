@@ -115,7 +115,9 @@ def roll_back(round_: Round) -> Words:
             f"{'is' if lost == 1 else 'are'} thrown away, and the caches shrink.",
         )
     node = round_.outcomes.index(Outcome.REJECTED)
-    rest = f" and the {number(after)} drafted after it were in vain" if after else " was in vain"
+    rest = (
+        f" and the {'one' if after == 1 else number(after)} drafted after it were in vain" if after else " was in vain"
+    )
     tail = "Whatever the models had read from there on is struck from both caches."
     return ("Roll back: ", Quoted(int(round_.speculation.tokens[node])), f"{rest}. {tail}")
 
