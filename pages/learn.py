@@ -56,16 +56,15 @@ def page() -> None:
 
 def head(session: Session, desk: Desk, labels: Mapping[str, str]) -> None:
     """The title, the choice of lesson and run; in teacher mode only the way on."""
-    classroom_dark = st.context.theme.type == "dark"
     if desk.view.teach:
         theme.title("Learn", "")
-        classroom.style(large=True, dark=classroom_dark)
+        classroom.style(large=True)
         teacher_bar(desk)
         return
     left, right = st.columns([6.9, 4.8], vertical_alignment="center")
     with left:
         theme.title("Learn", "Speculative decoding, for everybody")
-        classroom.style(large=False, dark=classroom_dark)
+        classroom.style(large=False)
     st.session_state["run"] = session.view.run if labels else None
 
     def open_run() -> None:

@@ -65,7 +65,7 @@ def changed_verdicts(changed: Mapping[str, int], c: float, theme: Theme) -> go.F
         if most
         else "No rule changes a verdict, as it should be"
     )
-    figure = blank(title, theme, "", "verdicts changed (exact)")
+    figure = blank(title, theme, "", "verdicts changed (block-local)")
     figure.add_bar(
         x=[escape(name).replace(" by ", "<br>by ").replace(" at ", "<br>at ") for name in changed],
         y=list(changed.values()),

@@ -19,9 +19,7 @@ _STYLE = """
   border-radius: .4rem; border: 1px solid color-mix(in srgb, currentColor 22%, transparent); }
 .mv-text .prompt { opacity: .6; }
 .mv-text mark { background: color-mix(in srgb, #E69F00 38%, transparent); color: inherit; border-radius: .2rem; }
-.mv-right { color: #0A5A45; } .mv-wrong { color: #8A1C00; }
 """
-_DARK = ".mv-right { color: #7FDCC0; } .mv-wrong { color: #FFB59E; }"
 _TEACHER = """
 @media (min-width: 800px) { :root { font-size: 21px; } }
 .stAppHeader { display: none; }
@@ -30,9 +28,9 @@ _TEACHER = """
 """
 
 
-def style(*, large: bool, dark: bool) -> None:
+def style(*, large: bool) -> None:
     """The page's own style, beside that of `theme.title`."""
-    st.html(f"<style>{_STYLE}{_DARK if dark else ''}{_TEACHER if large else ''}</style>")
+    st.html(f"<style>{_STYLE}{_TEACHER if large else ''}</style>")
 
 
 def heading(number: int, lesson: Lesson) -> None:
