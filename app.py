@@ -18,6 +18,7 @@ st.navigation(
         st.Page("pages/live.py", title="Live"),
         st.Page("pages/rules.py", title="Rules"),
         st.Page("pages/tune.py", title="Tune"),
+        st.Page("pages/learn.py", title="Learn"),
     ],
     position="top",
 ).run()

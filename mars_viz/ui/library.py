@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -96,6 +96,28 @@ def interrupted(folder: Path) -> dict[str, RunEntry]:
         for kept in started(folder)
         if kept.standing is Standing.INTERRUPTED and not kept.error and not (folder / kept.name).exists()
     }
+
+
+def readable(on: Shelf) -> tuple[Run, ...]:
+    """Every recorded run that can be read, in order."""
+    return tuple(on.opened(run_id) for run_id, entry in on.recorded.items() if entry.error is None)
+
+
+def suited(on: Shelf, view: View, *wishes: Callable[[Run], str]) -> View:
+    """The view if its run fulfils the first wish, else one of the first run that does; then by the next wish, and so
+    on. A wish says what a run lacks, and is fulfilled by an empty string. The view itself where nothing helps."""
+    for lacks in wishes:
+        able = (run_id for run_id in (view.run, *on.own, *on.recorded) if _able(on, run_id, lacks))
+        if found := next(able, ""):
+            return view if found == view.run else View(found, overlay=view.overlay)
+    return view
+
+
+def _able(on: Shelf, run_id: str, lacks: Callable[[Run], str]) -> bool:
+    try:
+        return run_id in on.labels and not lacks(on.opened(run_id))
+    except BadInput:
+        return False
 
 
 def add_upload(session: Session, data: bytes) -> bool:

@@ -1,12 +1,11 @@
 """The explorer's script: plain files, one noun each, that share one scope and are joined as they stand.
 
-Knows the files and their order, and nothing of what is in them. Streamlit takes a component's script as one string, so
-the files do not import each other: each may use what stands above it, and in its functions also what stands below.
+Knows the files and their order, and nothing of what is in them; `components.scripts` joins them.
 """
 
 from __future__ import annotations
 
-from importlib.resources import files
+from mars_viz.components.scripts import joined
 
 MODULES = (
     "elements",
@@ -33,5 +32,4 @@ MODULES = (
 
 def script() -> str:
     """All modules as one JavaScript module."""
-    folder = files(__package__)
-    return "\n".join((folder / f"{name}.js").read_text("utf-8") for name in MODULES)
+    return joined(f"explorer/{name}" for name in MODULES)

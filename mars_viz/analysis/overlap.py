@@ -1,0 +1,137 @@
+"""Target's and drafter's laws at one drafted position, laid over each other; and rejection sampling tried out on them.
+
+Knows records; knows no figures. A record holds the best tokens of both laws and their exact distance, so a few tokens
+are shown by themselves and all others as one. What is drawn is exact: the others' common area is what the recorded
+total variation leaves to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from mars_viz.records import Speculation
+from mars_viz.run import Run
+
+OTHERS = -1
+"""In place of a token id: all tokens that are not shown by themselves."""
+SHOWN = 7
+"""Tokens shown by themselves, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A drafted position of a run."""
+
+    round: int
+    """Index of the round."""
+    node: int
+    """Index of the drafted token in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """Both laws over M groups: tokens by themselves, the likeliest first, and all others as the last one."""
+
+    tokens: tuple[int, ...]
+    """Token ids; the last is `OTHERS`."""
+    p: np.ndarray
+    """float64 [M]; the target's law. Sums to 1."""
+    q: np.ndarray
+    """float64 [M]; the drafter's law. Sums to 1."""
+    shared: np.ndarray
+    """float64 [M]; the sum of min(p, q) over the tokens of each group: drafted and kept."""
+
+    @property
+    def acceptance(self) -> float:
+        """Chance that a drafted token is kept: the area that both laws share."""
+        return float(self.shared.sum())
+
+    @property
+    def residual(self) -> np.ndarray:
+        """float64 [M]; (p - q)+ summed over each group: what is written after a rejection, before normalising."""
+        return np.maximum(self.p - self.shared, 0.0)
+
+
+def places(run: Run) -> tuple[Place, ...]:
+    """Positions whose laws the records tell: a drafted token among those recorded for the drafter, in order."""
+    return tuple(
+        Place(index, int(node))
+        for index, round_ in enumerate(run.rounds)
+        for node in np.flatnonzero(_known(round_.speculation))
+    )
+
+
+def lacks(run: Run) -> str:
+    """Why the laws of this run cannot be drawn, as a sentence; empty where they can."""
+    settings = run.settings
+    if settings.temperature == 0:
+        return "This run is greedy: nothing was drawn, so there are no two laws to compare. Choose a sampled run."
+    if settings.top_p < 1 or settings.top_k:
+        return "This run cut its laws by top-k or top-p, and the records do not hold what was left. Choose another."
+    if not any(True for _ in _each_known(run)):
+        return "No drafted position of this run recorded both laws. Choose another sampled run."
+    return ""
+
+
+def overlap(run: Run, place: Place) -> Overlap:
+    """Both laws at a position that `places` names."""
+    spec, node = run.rounds[place.round].speculation, place.node
+    row, temperature = int(spec.judging_rows[node]), spec.temperature
+    target_logits = spec.top_logits[row].astype(np.float64)
+    p_of = dict(
+        zip(spec.top_ids[row].tolist(), np.exp(target_logits / temperature - spec.logsumexp_t[row]), strict=True)
+    )
+    logits = spec.draft_logits[node].astype(np.float64) / temperature
+    at = int(np.flatnonzero(spec.draft_ids[node] == spec.tokens[node])[0])
+    normaliser = logits[at] - np.log(float(spec.q[node]))  # of which only q(x) was recorded at this temperature
+    q_of = dict(zip(spec.draft_ids[node].tolist(), np.exp(logits - normaliser), strict=True))
+    both = sorted(p_of.keys() & q_of.keys(), key=lambda token: -max(p_of[token], q_of[token]))[:SHOWN]
+    p, q = (np.array([float(law[token]) for token in both]) for law in (p_of, q_of))
+    others = [max(0.0, 1 - float(law.sum())) for law in (p, q)]
+    apart = float(spec.total_variation[node])
+    common = min(max(0.0, 1 - apart - float(np.minimum(p, q).sum())), *others)
+    return Overlap(
+        (*both, OTHERS), np.append(p, others[0]), np.append(q, others[1]), np.append(np.minimum(p, q), common)
+    )
+
+
+def simulate(laws: Overlap, draws: int, seed: int = 0) -> np.ndarray:
+    """int64 [M]; how often each group was written in so many trials of rejection sampling.
+
+    A token is drawn from q and kept with chance min(1, p/q); else one is drawn from norm((p - q)+). The first trials
+    are the same whatever `draws` is.
+    """
+    coins = np.random.default_rng(seed).random((draws, 3))
+    groups = len(laws.p)
+    drafted = _drawn(laws.q, coins[:, 0])
+    keeps = coins[:, 1] * laws.q[drafted] <= laws.shared[drafted]
+    if laws.residual.sum() <= 0:
+        return np.bincount(drafted, minlength=groups)
+    instead = _drawn(laws.residual, coins[:, 2])
+    return np.bincount(np.where(keeps, drafted, instead), minlength=groups)
+
+
+def distance(counts: np.ndarray, law: np.ndarray) -> float:
+    """Total variation between frequencies and a law: the share of the text that would have to change."""
+    return float(np.abs(counts / counts.sum() - law).sum() / 2)
+
+
+def _drawn(mass: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
+    cumulative = np.cumsum(mass)
+    found = np.searchsorted(cumulative, uniforms * cumulative[-1], side="right")
+    return np.minimum(found, np.flatnonzero(mass > 0)[-1])
+
+
+def _known(spec: Speculation) -> np.ndarray:
+    """bool [N]"""
+    if not spec.sampled or not len(spec):
+        return np.zeros(len(spec), bool)
+    found = (spec.draft_ids == spec.tokens[:, None]).any(1) & (spec.q > 0) & np.isfinite(spec.total_variation)
+    return np.asarray(found)
+
+
+def _each_known(run: Run) -> Iterator[Place]:
+    return (Place(i, 0) for i, round_ in enumerate(run.rounds) if _known(round_.speculation).any())

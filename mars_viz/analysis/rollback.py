@@ -1,0 +1,61 @@
+"""What strict verification throws away, for every block length that a run's map knows. Exact; knows records alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from mars_viz.errors import BadInput
+from mars_viz.rules import rule_named
+from mars_viz.run import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """The whole text at the rule's strict end, at one block length."""
+
+    gamma: int
+    """Tokens drafted per block."""
+    tokens: int
+    """Tokens of the text."""
+    passes: int
+    """Target passes."""
+    kept: int
+    """Drafted tokens that reached the text."""
+    rolled_back: int
+    """Drafted tokens that did not."""
+
+    @property
+    def wasted(self) -> float:
+        """Share of the drafted tokens that was rolled back. NaN where none was drafted."""
+        drafted = self.kept + self.rolled_back
+        return self.rolled_back / drafted if drafted else float("nan")
+
+
+def strict_run(run: Run, gamma: int | None = None) -> Run:
+    """The run as its rule's strict end makes it, at this block length (None: its own).
+
+    Raises BadInput where neither the run nor its map knows that text.
+    """
+    gamma, dial = gamma or run.settings.gamma, rule_named(run.settings.rule).dial
+    strict = None if dial is None else dial.strict
+    if gamma == run.settings.gamma and run.settings.dial == strict:
+        return run
+    if strict is None or run.dial_map is None:
+        raise BadInput("This run carries no dial map with the strict text. Choose another, or map it: mars-viz map.")
+    return run.dial_map.at(strict, gamma)
+
+
+def prices(run: Run) -> tuple[Price, ...]:
+    """One for each block length at which the strict text is known, ascending; none where it is not."""
+    gammas = {run.settings.gamma, *(run.dial_map.span.gammas if run.dial_map is not None else ())}
+    found = []
+    for gamma in sorted(gammas):
+        try:
+            strict = strict_run(run, gamma)
+        except BadInput:
+            continue
+        kept, lost = (int(np.sum([getattr(r, name) for r in strict.rounds])) for name in ("kept", "rolled_back"))
+        found.append(Price(gamma, len(strict.token_ids), len(strict.rounds), kept, lost))
+    return tuple(found)

@@ -1,0 +1,225 @@
+"""A run as a sequence of frames: what was drafted, read, judged and thrown away, step by step, each in a sentence.
+
+Knows records and rules; knows no browser. A frame is complete by itself: whoever shows frame i needs no other, and
+whoever compares it with the one before sees what moved. n is the number of tokens that are certain when a round
+begins, the prompt included.
+
+What the caches hold is what `speculators.cached` can use: a model that has been fed a token holds its position. The
+last certain token has not been fed yet, so n - 1 positions are held when a round begins. The drafter is never fed the
+last token of a branch that it drafted, so after a fully kept block it is one position behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import Enum, IntEnum
+
+import numpy as np
+
+from mars_viz.components.stepper import narration
+from mars_viz.components.stepper.narration import Words
+from mars_viz.records import Decision, Outcome, Round
+from mars_viz.rules import Rule, rule_named, settle
+from mars_viz.run import Run
+
+MOST_ROUNDS = 400
+"""Rounds that a playback shows; a class will not watch more, and each makes up to γ + 4 frames."""
+
+
+class Stage(Enum):
+    """What happens in a frame."""
+
+    START = "start"
+    """The prompt has been read."""
+    DRAFT = "draft"
+    """The drafter proposes a block."""
+    VERIFY = "verify"
+    """The target reads the block in one pass."""
+    JUDGE = "judge"
+    """The rule decides on one drafted token."""
+    ROLL_BACK = "roll back"
+    """What was drafted in vain is thrown away, and the caches shrink."""
+    COMMIT = "commit"
+    """What was kept, and one token of the target's own, join the text."""
+    END = "end"
+    """The text is complete."""
+
+
+class Mark(IntEnum):
+    """How a drafted token stands in a frame."""
+
+    DRAFTED = 0
+    """Proposed; the target has not seen it."""
+    READ = 1
+    """The target has read it; nothing is decided."""
+    MATCHED = 2
+    """Kept, as the strict end of the rule would."""
+    RELAXED = 3
+    """Kept only because the rule is relaxed."""
+    REJECTED = 4
+    """Rejected."""
+    DISCARDED = 5
+    """Thrown away unjudged."""
+
+
+class Jump(Enum):
+    """Places to jump to."""
+
+    REJECTION = "rejection"
+    """Frames in which a token is rejected."""
+    RELAXED = "relaxed"
+    """Frames in which a token is kept only because the rule is relaxed."""
+    PARTING = "parting"
+    """Frames in which the rule's strict end would have decided otherwise for the first time in the round."""
+    ROUND = "round"
+    """Frames in which a round begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One step."""
+
+    stage: Stage
+    """What happens."""
+    round: int
+    """Index of the round; that of the first in the start frame, of the last in the end frame."""
+    words: Words
+    """The step in a sentence or two."""
+    certain: int
+    """n, tokens that were certain when the round began."""
+    written: int
+    """Tokens of the text, prompt excluded, that are certain by the end of this frame."""
+    target_cache: int
+    """Positions that the target's cache holds."""
+    drafter_cache: int
+    """Positions that the drafter's cache holds."""
+    marks: tuple[Mark, ...] = ()
+    """How each drafted token of the round stands; none before the draft."""
+    judged: int | None = None
+    """The node that is decided on, in a judging frame."""
+    emission: Outcome | None = None
+    """Correction or bonus, in the frame that commits it."""
+    parts: bool = False
+    """True where the strict end decides otherwise, for the first time in the round."""
+
+
+@dataclass(frozen=True, slots=True)
+class Playback:
+    """All frames of a run."""
+
+    run: Run
+    """What is played."""
+    frames: tuple[Frame, ...]
+    """From the prompt to the end."""
+    rounds: int
+    """Rounds shown; fewer than the run has where it is very long."""
+
+    @property
+    def whole(self) -> bool:
+        """True if every round is shown."""
+        return self.rounds == len(self.run.rounds)
+
+    def places(self, jump: Jump) -> tuple[int, ...]:
+        """Indices of the frames that a jump of this kind can lead to, ascending."""
+        return tuple(i for i, frame in enumerate(self.frames) if _is_place(frame, jump))
+
+    def next_place(self, frame: int, jump: Jump) -> int | None:
+        """The first such frame after this one; None where there is no other."""
+        return next((place for place in self.places(jump) if place > frame), None)
+
+
+def playback(run: Run) -> Playback:
+    """The run, frame by frame, as its own rule and dial decided it."""
+    shown = min(len(run.rounds), MOST_ROUNDS)
+    return Playback(run, tuple(_frames(run, shown)), shown)
+
+
+def _is_place(frame: Frame, jump: Jump) -> bool:
+    if jump is Jump.ROUND:
+        return frame.stage is Stage.DRAFT or (frame.stage is Stage.VERIFY and not frame.marks)
+    if jump is Jump.PARTING:
+        return frame.parts
+    wanted = Mark.REJECTED if jump is Jump.REJECTION else Mark.RELAXED
+    return frame.judged is not None and frame.marks[frame.judged] is wanted
+
+
+def _frames(run: Run, shown: int) -> Iterator[Frame]:
+    rule = rule_named(run.settings.rule)
+    certain = len(run.prompt_ids)
+    held = max(0, certain - 1)
+    frame = Frame(Stage.START, 0, narration.start(run), certain, 0, held, held)
+    yield frame
+    for index, round_ in enumerate(run.rounds[:shown]):
+        certain = len(run.prompt_ids) + frame.written
+        begins = replace(frame, round=index, certain=certain, marks=(), emission=None)
+        for step in _round_frames(run, rule, round_, begins):
+            frame = step
+            yield frame
+    words = narration.end(run, shown, frame.written)
+    yield replace(frame, stage=Stage.END, words=words, marks=(), emission=None)
+
+
+def _round_frames(run: Run, rule: Rule, round_: Round, frame: Frame) -> Iterator[Frame]:
+    """The frames of a round that begins from `frame`."""
+    n, drafted = frame.certain, len(round_.speculation)
+    fed = np.unique(round_.speculation.parents)  # the last certain token, and nodes that something was drafted after
+    if drafted:
+        words, marks = narration.draft(frame.round, drafted), (Mark.DRAFTED,) * drafted
+        frame = replace(frame, stage=Stage.DRAFT, words=words, marks=marks, drafter_cache=n - 1 + len(fed))
+        yield frame
+    words, marks = narration.verify(frame.round, drafted), (Mark.READ,) * drafted
+    frame = replace(frame, stage=Stage.VERIFY, words=words, marks=marks, target_cache=n + drafted)
+    yield frame
+    for judged in _judging(run, rule, round_, frame):
+        frame = judged
+        yield frame
+    kept = round_.decision.kept[: round_.kept]
+    frame = replace(
+        frame,
+        judged=None,
+        parts=False,
+        target_cache=n + len(kept),
+        drafter_cache=n - 1 + (drafted > 0) + int(np.isin(fed, np.array(kept, np.int64)).sum()),
+    )
+    if len(kept) < drafted:
+        marks = tuple(Mark.DISCARDED if mark is Mark.READ else mark for mark in frame.marks)
+        frame = replace(frame, stage=Stage.ROLL_BACK, words=narration.roll_back(round_), marks=marks)
+        yield frame
+    written = frame.written + len(round_.token_ids)
+    words = narration.commit(round_)
+    yield replace(frame, stage=Stage.COMMIT, words=words, written=written, emission=round_.emission)
+
+
+def _judging(run: Run, rule: Rule, round_: Round, frame: Frame) -> Iterator[Frame]:
+    """A frame for each drafted token that the rule looks at, in its order, up to where the walk or the text ends."""
+    spec = round_.speculation
+    strict = settle(spec, round_.verdicts, None if rule.dial is None else rule.dial.strict)
+    marks, parted, row = list(frame.marks), False, 0
+    ahead: list[int | None] = [*round_.decision.kept[: round_.kept]]
+    if round_.emission is not None:
+        ahead.append(None)  # at the last row nothing is kept
+    for wanted in ahead:
+        children = [int(node) for node in np.flatnonzero(spec.judging_rows == row)]
+        judged = children if wanted is None else children[: children.index(wanted) + 1]
+        for node in judged:
+            keeps = node == wanted
+            marks[node] = _mark(round_, node, keeps)
+            parts = not parted and _decides_otherwise(strict, round_.decision, node, keeps)
+            parted = parted or parts
+            words = narration.judge(run, rule, round_, node, keeps, strict if parts else None)
+            yield replace(frame, stage=Stage.JUDGE, words=words, marks=tuple(marks), judged=node, parts=parts)
+            row = node + 1 if keeps else row
+
+
+def _mark(round_: Round, node: int, keeps: bool) -> Mark:
+    if not keeps:
+        return Mark.REJECTED
+    return Mark.MATCHED if round_.verdicts.keep_strict[node] else Mark.RELAXED
+
+
+def _decides_otherwise(strict: Decision, ours: Decision, node: int, keeps: bool) -> bool:
+    """True where the strict end, which agreed so far, keeps the node and we do not, or the other way round; and where
+    both stop here but write different tokens."""
+    stops_too = strict.row == ours.row and strict.emitted != ours.emitted and not keeps
+    return keeps != (node in strict.kept) or stops_too

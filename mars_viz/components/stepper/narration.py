@@ -1,0 +1,157 @@
+"""The steps of a run in plain sentences. Knows records and rules; knows no frames and no browser.
+
+A token is data and never part of a sentence's text: it stands beside it as `Quoted`, and whoever shows the sentence
+puts it in quotation marks and escapes it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from mars_viz.figures.words import counted, number, setting
+from mars_viz.records import Decision, Outcome, Round, Speculation
+from mars_viz.rules import Rule
+from mars_viz.rules.mars import THETA
+from mars_viz.run import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Quoted:
+    """A token in a sentence."""
+
+    token: int
+    """Its id."""
+
+
+Words: TypeAlias = tuple[str | Quoted, ...]
+"""A sentence in its parts, in order."""
+
+
+def start(run: Run) -> Words:
+    """Before the first round."""
+    prompt = counted(len(run.prompt_ids), "token")
+    return (
+        f"The prompt is {prompt} long. Both models have read all but the last one: that is what their caches hold. "
+        "Press the right arrow key to go on.",
+    )
+
+
+def draft(index: int, drafted: int) -> Words:
+    """The drafter's turn."""
+    how = "one after the other" if drafted > 1 else "a single one"
+    return (
+        f"Round {number(index + 1)}: the small drafter guesses {counted(drafted, 'token')}, {how}. Guessing is cheap.",
+    )
+
+
+def verify(index: int, drafted: int) -> Words:
+    """The target's turn."""
+    if not drafted:
+        return (f"Round {number(index + 1)}: there is no room for a draft, so the target reads the last token alone.",)
+    return (
+        f"The large target reads all {number(drafted)} in one pass. Now it knows what it would have written at each of "
+        f"{number(drafted + 1)} places.",
+    )
+
+
+def judge(run: Run, rule: Rule, round_: Round, node: int, kept: bool, strict: Decision | None) -> Words:
+    """The rule's decision on a node; `strict` is what the strict end decides, where it is something else."""
+    spec, token = round_.speculation, Quoted(int(round_.speculation.tokens[node]))
+    row = int(spec.judging_rows[node])
+    relaxed = kept and not round_.verdicts.keep_strict[node]
+    why = _why_relaxed(run, rule, spec, row) if relaxed else _why(run, spec, node, kept)
+    return (token, *why, *_instead(spec, row, kept, strict))
+
+
+def _why(run: Run, spec: Speculation, node: int, kept: bool) -> Words:
+    row, rank = int(spec.judging_rows[node]), int(spec.ranks[node])
+    best = Quoted(int(spec.top_ids[row, 0]))
+    if run.settings.temperature == 0:
+        if rank == 1:
+            return (" is what the target would write here too" + (": kept." if kept else ", yet it is rejected."),)
+        place = f" is only the target's {_ordinal(rank)} choice, after "
+        return (place, best, ": kept." if kept else ": rejected.")
+    p, q = float(spec.p[node]), float(spec.q[node])
+    chances = f": the target gives it p = {number(p)}"
+    if spec.sampled:
+        chances += (
+            f", the drafter gave it q = {number(q)}; p/q = {number(p / q)}, the coin fell on {number(spec.coins[node])}"
+        )
+    return (f"{chances}. " + ("Kept." if kept else "Rejected."),)
+
+
+def _why_relaxed(run: Run, rule: Rule, spec: Speculation, row: int) -> Words:
+    best = Quoted(int(spec.top_ids[row, 0]))
+    assert rule.dial is not None and run.settings.dial is not None  # nothing is relaxed without one
+    at = setting(rule.dial.symbol, run.settings.dial)
+    if rule.dial == THETA:
+        ratio = number(float(spec.ratio[row]))
+        return (
+            f" is not what strict verification would keep, but the call is close: z2/z1 = {ratio} is above {at}. Kept.",
+        )
+    relaxed = f"), but {rule.title} at {at} is relaxed. Kept."
+    return (" is not what strict verification would keep (the target's best is ", best, relaxed)
+
+
+def _instead(spec: Speculation, row: int, kept: bool, strict: Decision | None) -> Words:
+    """Where strict and relaxed part."""
+    if strict is None:
+        return ()
+    if not kept and strict.row != row:
+        return (" Here they part: strict would have kept it.",)
+    if strict.row != row:
+        return (" Here they part: strict would have kept another draft.",)
+    return (" Here they part: strict would have stopped and written ", Quoted(strict.emitted), ".")
+
+
+def roll_back(round_: Round) -> Words:
+    """What is thrown away."""
+    lost, rejected = round_.rolled_back, Outcome.REJECTED in round_.outcomes
+    after = lost - rejected
+    if not rejected:
+        return (
+            f"The text ends inside the block: {counted(lost, 'drafted token')} after it "
+            f"{'is' if lost == 1 else 'are'} thrown away, and the caches shrink.",
+        )
+    node = round_.outcomes.index(Outcome.REJECTED)
+    rest = (
+        f" and the {'one' if after == 1 else number(after)} drafted after it were in vain" if after else " was in vain"
+    )
+    tail = "Whatever the models had read from there on is struck from both caches."
+    return ("Roll back: ", Quoted(int(round_.speculation.tokens[node])), f"{rest}. {tail}")
+
+
+def commit(round_: Round) -> Words:
+    """What joins the text."""
+    kept, total = counted(round_.kept, "drafted token"), counted(len(round_.token_ids), "token")
+    passes = f"{total} for one pass of the target."
+    if round_.emission is None:
+        return (f"{kept} {'joins' if round_.kept == 1 else 'join'} the text, which ends here: {passes}",)
+    own = Quoted(round_.token_ids[-1])
+    if round_.emission is Outcome.CORRECTED:
+        first = f"{kept} and the target's own " if round_.kept else "Only the target's own "
+        return (first, own, f" {'join' if round_.kept else 'joins'} the text: {passes}")
+    if not len(round_.speculation):
+        return ("The target writes ", own, f": {passes}")
+    return (f"All {number(round_.kept)} are kept, and the target's pass yields one more, ", own, f": {passes}")
+
+
+def end(run: Run, shown: int, written: int) -> Words:
+    """After the last round shown."""
+    passes = f"{number(shown)} {'pass' if shown == 1 else 'passes'}"
+    if shown < len(run.rounds):
+        return (f"The run goes on; this is where the playback stops, after {counted(written, 'token')} in {passes}.",)
+    if not shown:
+        return ("This run has no rounds: nothing was decoded.",)
+    return (
+        f"The text is complete: {counted(written, 'token')} in {passes} of the target, τ = {number(run.tau)} tokens "
+        "per pass.",
+    )
+
+
+def _ordinal(rank: int) -> str:
+    """'second', 'third', '4th'."""
+    words = {1: "first", 2: "second", 3: "third"}
+    ending = "th" if 10 <= rank % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(rank % 10, "th")
+    return words.get(rank, f"{number(rank)}{ending}")

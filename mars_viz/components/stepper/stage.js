@@ -1,0 +1,97 @@
+// The text so far and the block that is worked on: drafted tokens fly in, are judged, struck out or join the text.
+
+const MARKS = ["drafted", "read", "matched", "relaxed", "rejected", "discarded"];
+const STEPS = ["draft", "verify", "judge", "roll back", "commit"];
+
+class Stage {
+  constructor() {
+    this.steps = new Map(STEPS.map((name) => [name, h("li", {}, name)]));
+    this.round = h("span", { class: "round" });
+    this.text = h("div", { class: "text", role: "group", "aria-label": "The text so far", tabindex: "0" });
+    this.block = h("div", { class: "block", role: "group", "aria-label": "The drafted block" });
+    this.title = h("div", { class: "lane-name" });
+    this.element = h("div", { class: "stage" },
+      h("div", { class: "rail" }, h("ol", { class: "steps", "aria-label": "What happens in a round" }, ...this.steps.values()), this.round),
+      this.text, h("div", { class: "drafts" }, this.title, this.block));
+  }
+
+  open(play) {
+    this.play = play;
+    this.drawn = null;
+    const prompt = h("span", { class: "prompt" }, play.prompt);
+    this.spans = []; // of the text, in order, with where each begins
+    play.rounds.forEach(({ text, outcomes }, round) => text.forEach((piece, i) => {
+      const span = fill(h("span"), play.pieces[piece]);
+      span.className = `t ${outcomes[i]}${span.kind}`;
+      this.spans.push({ span, round });
+    }));
+    this.text.replaceChildren(prompt, ...this.spans.map(({ span }) => span));
+  }
+
+  show(index) {
+    const { play } = this;
+    const frame = play.frames[index];
+    for (const [name, step] of this.steps) {
+      step.classList.toggle("now", name === frame.stage);
+      if (name === frame.stage) step.setAttribute("aria-current", "step");
+      else step.removeAttribute("aria-current");
+    }
+    say(this.round, play.rounds.length ? `round ${whole(frame.round + 1)} of ${whole(play.rounds.length)}` : "no rounds");
+    this.write(frame);
+    this.draft(frame);
+  }
+
+  /** The text as far as it is certain; what this round added stands out. */
+  write(frame) {
+    this.spans.forEach(({ span, round }, i) => {
+      span.hidden = i >= frame.written;
+      span.classList.toggle("fresh", round === frame.round && frame.stage === "commit");
+      span.classList.toggle("old", round !== frame.round || frame.stage === "end");
+    });
+    this.text.scrollTop = this.text.scrollHeight;
+  }
+
+  draft(frame) {
+    const { drafted } = this.play.rounds[frame.round] ?? { drafted: [] };
+    const shown = frame.marks.length ? frame.round : -1;
+    if (shown !== this.drawn) {
+      this.drawn = shown;
+      this.chips = (shown < 0 ? [] : drafted).map((piece, i) => this.chip(this.play.pieces[piece], i));
+      this.own = this.chip("", drafted.length);
+      this.block.replaceChildren(...this.chips, this.own);
+    }
+    say(this.title, shown < 0 ? "Nothing is drafted at the moment." : NAMED[frame.stage] ?? "");
+    this.chips.forEach((chip, i) => this.dress(chip, MARKS[frame.marks[i]], frame.judged === i));
+    this.own.hidden = frame.emission === null;
+    if (frame.emission !== null) {
+      const piece = this.play.rounds[frame.round].text.at(-1);
+      fill(this.own.token, this.play.pieces[piece]);
+      this.dress(this.own, frame.emission, false);
+    }
+    this.block.classList.toggle("flying", frame.stage === "draft");
+    this.block.classList.toggle("reading", frame.stage === "verify");
+    this.block.classList.toggle("falling", frame.stage === "roll back");
+  }
+
+  chip(text, i) {
+    const token = fill(h("bdi"), text);
+    const element = h("span", { class: "chip" }, token);
+    element.token = token;
+    element.style.setProperty("--i", i);
+    return element;
+  }
+
+  dress(chip, mark, judged) {
+    chip.className = `chip t ${mark}${chip.token.kind ?? ""}${judged ? " judged" : ""}`;
+    chip.setAttribute("aria-label", `“${spoken(chip.token.textContent)}”, ${mark}`);
+    chip.setAttribute("role", "img");
+  }
+}
+
+const NAMED = {
+  draft: "The drafter proposes",
+  verify: "The target reads all of them at once",
+  judge: "The rule decides, from left to right",
+  "roll back": "Struck out and thrown away",
+  commit: "What joins the text",
+};

@@ -1,0 +1,60 @@
+"""How the teaching page looks: its style, a lesson's words, and teacher mode. All text that is not ours is escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from html import escape
+from urllib.parse import urlencode
+
+import streamlit as st
+
+from mars_viz.ui.lessons.base import Lesson
+
+_STYLE = """
+.mv-lesson h2 { font-size: 1.35rem; font-weight: 650; padding: 0; margin: 0 0 .2rem; }
+.mv-lesson p { font-size: 1.12rem; line-height: 1.5; margin: 0; max-width: 62rem; }
+.mv-big { font-size: 1.12rem; line-height: 1.5; margin: 0; font-variant-numeric: tabular-nums; }
+.mv-text { white-space: pre-wrap; overflow-wrap: anywhere; line-height: 1.7; margin: 0; max-height: 16rem;
+  overflow-y: auto; padding: .5rem .8rem;
+  border-radius: .4rem; border: 1px solid color-mix(in srgb, currentColor 22%, transparent); }
+.mv-text .prompt { opacity: .6; }
+.mv-text mark { background: color-mix(in srgb, #E69F00 38%, transparent); color: inherit; border-radius: .2rem; }
+"""
+_TEACHER = """
+@media (min-width: 800px) { :root { font-size: 21px; } }
+.stAppHeader { display: none; }
+.stMainBlockContainer { padding-top: 1.2rem; }
+.mv-head { position: absolute; clip-path: inset(50%); }
+"""
+
+
+def style(*, large: bool) -> None:
+    """The page's own style, beside that of `theme.title`."""
+    st.html(f"<style>{_STYLE}{_TEACHER if large else ''}</style>")
+
+
+def heading(number: int, lesson: Lesson) -> None:
+    """A lesson's title and its point."""
+    st.html(f'<div class="mv-lesson"><h2>{number} · {escape(lesson.title)}</h2><p>{escape(lesson.point)}</p></div>')
+
+
+def finding(sentence: str) -> None:
+    """A sentence with numbers, large enough to be read aloud."""
+    st.html(f'<p class="mv-big" role="status">{escape(sentence)}</p>')
+
+
+def question(lesson: Lesson, key: str) -> None:
+    """The question, with its answer folded."""
+    with st.expander(f"**{lesson.question}**", key=key):
+        st.markdown(lesson.answer)
+
+
+def link(address: str | None, parameters: Mapping[str, str]) -> str:
+    """The page's address with these parameters."""
+    return f"{(address or '').split('?')[0]}?{urlencode(parameters)}"
+
+
+def passage(prompt: str, same: str, other: str, rest: str) -> None:
+    """A text with one part of it marked."""
+    marked = f"<mark>{escape(other)}</mark>" if other else ""
+    st.html(f'<p class="mv-text"><span class="prompt">{escape(prompt)}</span>{escape(same)}{marked}{escape(rest)}</p>')

@@ -1,0 +1,75 @@
+"""What the teaching page remembers of one browser tab, and how it writes its address. Knows views; knows no lessons."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import streamlit as st
+
+from mars_viz.run import Run
+from mars_viz.ui.errands import Errand
+from mars_viz.ui.lesson_view import OWN, LessonView, fitted, from_parameters, to_parameters
+from mars_viz.ui.links import View
+from mars_viz.ui.session import Session
+
+_KEY = "mars_viz_lessons"
+
+
+@dataclass(slots=True)
+class Desk:
+    """The memory of one tab's teaching page."""
+
+    view: LessonView = field(default_factory=LessonView)
+    """What is shown, besides the run."""
+    notices: list[str] = field(default_factory=list)
+    """Sentences about the link, to show until something else is chosen."""
+    choosing: bool = False
+    """True where the page may choose a run that serves the lesson best: nobody asked for another."""
+    errands: dict[str, Errand] = field(default_factory=dict)
+    """What this tab has asked the worker to find out, by name."""
+
+    def arrive(self, session: Session, parameters: Mapping[str, str], lessons: int) -> None:
+        """Open what the link asks for, when it is this page that opens the tab; see `Session.arrive`."""
+        if session.arrived:
+            return
+        session.arrived = True
+        session.view = View(run=parameters.get("run", ""))
+        opened = from_parameters(parameters, lessons)
+        self.view = opened.view
+        self.choosing = not session.view.run
+        self.notices[:] = opened.complaints
+
+    def fit(self, run: Run) -> None:
+        """Set back what of the view this run does not have, and note it."""
+        opened = fitted(self.view, run)
+        self.view = opened.view
+        self.notices.extend(opened.complaints)
+
+    def turn_to(self, lesson: int) -> None:
+        """Look at another lesson, from its beginning."""
+        self.notices.clear()
+        self.view = LessonView(lesson, teach=self.view.teach)
+        self.choosing = True
+
+    def change(self, **parts: object) -> None:
+        """Look at something else of the same lesson."""
+        self.view = replace(self.view, **parts)  # type: ignore[arg-type]
+
+
+def current_desk() -> Desk:
+    """This tab's memory of the page."""
+    if _KEY not in st.session_state:
+        st.session_state[_KEY] = Desk()
+    desk: Desk = st.session_state[_KEY]
+    return desk
+
+
+def write_address(session: Session, desk: Desk) -> None:
+    """The page's own parameters, where they changed; those that a lesson's knobs are bound to are left alone."""
+    wanted = to_parameters(session.view.run, desk.view)
+    for name in OWN:
+        if name in wanted and st.query_params.get(name) != wanted[name]:
+            st.query_params[name] = wanted[name]
+        elif name not in wanted and name in st.query_params:
+            del st.query_params[name]

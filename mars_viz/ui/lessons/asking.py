@@ -1,0 +1,56 @@
+"""Asking the server's worker for something a lesson needs: a button, how far it is, and a way to stop it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import streamlit as st
+
+from mars_viz.ui import live, theme
+from mars_viz.ui.errands import Errand, Finding
+from mars_viz.ui.lesson_desk import Desk
+from mars_viz.ui.lessons.base import Room
+from mars_viz.ui.worker import JobState
+
+POLL = 0.5
+"""Seconds between looks at an errand under way."""
+
+
+def asked(room: Room, name: str, words: str, doing: str, find: Callable[[Any], Iterator[Finding]]) -> Any:
+    """The result of the tab's errand of that name, None before there is one; with the button that asks for it.
+
+    `words` are on the button, `doing` says what goes on meanwhile.
+    """
+    errand = room.desk.errands.get(name)
+    if errand is not None and not errand.progress.state.finished:
+        _waiting(room.desk, name, doing)
+        return errand.progress.result
+    report = None if errand is None else errand.progress
+
+    def start() -> None:
+        room.desk.errands[name] = Errand(find)
+        live.shared_worker().submit(room.desk.errands[name])
+
+    st.button(words if report is None or report.result is None else f"{words} again", on_click=start, key=f"ask-{name}")
+    if report is not None and report.state is JobState.FAILED:
+        theme.note(report.error)
+    return None if report is None else report.result
+
+
+@st.fragment(run_every=POLL)
+def _waiting(desk: Desk, name: str, doing: str) -> None:
+    errand = desk.errands[name]
+    report = errand.progress
+    if report.state.finished:
+        st.rerun()
+    ahead = live.shared_worker().ahead(errand)
+    if errand.stopping:
+        words = "Stopping after this step …"
+    elif report.state is JobState.QUEUED and ahead:
+        words = f"Waiting for {ahead} other jobs on this server …"
+    else:
+        words = doing
+    bar, button = st.columns([4, 1], vertical_alignment="center")
+    bar.progress(min(1.0, report.share), words)
+    button.button("Stop", key=f"stop-{name}", on_click=errand.cancel, disabled=errand.stopping, width="stretch")

@@ -1,0 +1,78 @@
+"""What a lesson is: words, what it needs of a run, and how it is shown. Knows Streamlit only through who shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from mars_viz.figures import Theme
+from mars_viz.run import Run
+from mars_viz.ui.lesson_desk import Desk
+from mars_viz.ui.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Where a lesson is given: the run in view and who looks at it."""
+
+    run: Run
+    """The recorded run that the lesson is about."""
+    run_id: str
+    """The run's id."""
+    large: bool
+    """True for type that the back row can read."""
+    steps_first: bool
+    """True where the stepper comes before the picture: a link asked for a step of it, in front of a class."""
+    session: Session
+    """The tab."""
+    desk: Desk
+    """The tab's memory of the teaching page."""
+    theme: Theme
+    """Colours of figures."""
+    others: Callable[[], tuple[Run, ...]]
+    """All recorded runs that can be read, this one among them; read when asked for."""
+
+    @property
+    def outdated(self) -> bool:
+        """True once the tab looks at another run, or in another size."""
+        return (self.session.view.run, self.desk.view.teach) != (self.run_id, self.large)
+
+
+Wish: TypeAlias = Callable[[Run], str]
+"""What a run lacks for something, as a sentence; empty where it lacks nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """One screen."""
+
+    name: str
+    """A word or two, for the choice of lessons."""
+    title: str
+    """A few words."""
+    point: str
+    """What to take home, in a sentence."""
+    text: tuple[str, ...]
+    """What to know beside the picture, a paragraph each. Markdown, ours alone."""
+    question: str
+    """One to think about."""
+    answer: str
+    """Its answer. Markdown, ours alone."""
+    lacks: Wish
+    """Why this run cannot serve, as a sentence; empty where it can."""
+    show: Callable[[Room], None]
+    """The picture and the one thing to move."""
+    beside: Callable[[Room], None] | None = None
+    """What more stands below the words."""
+    below: Callable[[Room], None] | None = None
+    """What more stands below all, in the page's width; None for the run's stepper, folded."""
+    whole_width: bool = False
+    """True if the picture needs the page's width; the words then stand above it."""
+    prefers: Wish | None = None
+    """As `lacks`, of a run that serves best; None where any that serves will do."""
+
+    @property
+    def wishes(self) -> tuple[Wish, ...]:
+        """What to look for in a run, the best first."""
+        return (self.lacks,) if self.prefers is None else (self.prefers, self.lacks)

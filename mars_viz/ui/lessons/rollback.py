@@ -1,0 +1,101 @@
+"""Lesson 2: strict verification, and the price of a rollback."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from mars_viz.analysis.gain import gain
+from mars_viz.analysis.rollback import Price, prices, strict_run
+from mars_viz.figures.lesson_rollback import rollback_bars
+from mars_viz.figures.words import counted, number
+from mars_viz.rules import rule_named
+from mars_viz.run import Run
+from mars_viz.ui import classroom, theme
+from mars_viz.ui.lessons.base import Lesson, Room
+from mars_viz.ui.lessons.drawing import draw, forget
+from mars_viz.ui.lessons.watch import watch
+
+UNKNOWN = "This run does not say what strict verification would have written. Choose one with a dial map."
+
+
+def lacks(run: Run) -> str:
+    """The strict text must be known."""
+    if not run.rounds:
+        return "This run has no rounds, so nothing was drafted and nothing rolled back. Choose another run."
+    dial = rule_named(run.settings.rule).dial
+    if dial is None or run.settings.dial == dial.strict or run.dial_map is not None:
+        return ""
+    return UNKNOWN
+
+
+def show(room: Room) -> None:
+    """The block length to move, and its price."""
+    known = _prices(room.run)
+    if not known:
+        theme.note(UNKNOWN)
+        return
+    gammas = [price.gamma for price in known]
+    own = room.run.settings.gamma
+    gamma = own if own in gammas else gammas[-1]
+    if len(gammas) > 1:
+        forget("drafted", gammas)
+        gamma = st.select_slider("γ, tokens drafted per block", gammas, gamma, key="drafted", bind="query-params")
+    price = next(price for price in known if price.gamma == gamma)
+    draw(room, rollback_bars(known, gamma, room.theme), "rollback-bars", wide=True)
+    classroom.finding(words(price, room.run))
+
+
+def strict_steps(room: Room) -> None:
+    """The strict text step by step, at the block length that was chosen."""
+    gammas = [price.gamma for price in _prices(room.run)]
+    gamma = st.session_state.get("drafted", room.run.settings.gamma)
+    if gammas:
+        gamma = gamma if gamma in gammas else gammas[-1]
+        watch(room, _strict(room, gamma), f"strict-{room.session.view.run}-{gamma}")
+
+
+def words(price: Price, run: Run) -> str:
+    """The price in a sentence."""
+    found, time = gain(run), ""
+    if found.timed:
+        time = f", {number(1000 * price.rolled_back * found.draft_step)} ms of drafting (measured step)"
+    return (
+        f"For {counted(price.tokens, 'token')} strict verification throws {counted(price.rolled_back, 'draft')} away"
+        f"{time}. What a rollback really costs is the pass: {number(price.tokens / price.passes)} tokens come of "
+        f"each, of {number(price.gamma + 1)} that could have."
+    )
+
+
+def _prices(run: Run) -> tuple[Price, ...]:
+    return st.session_state.setdefault("learn-prices", {}).setdefault(id(run), (run, prices(run)))[1]
+
+
+def _strict(room: Room, gamma: int) -> Run:
+    """The strict text, one and the same object as long as nothing changes: what is played would be made again."""
+    known = st.session_state.setdefault("learn-strict", {})
+    key = (id(room.run), gamma)
+    if key not in known:
+        known[key] = (room.run, strict_run(room.run, gamma))
+    return known[key][1]
+
+
+LESSON = Lesson(
+    name="Rollback",
+    title="What a rollback costs",
+    point="A draft is kept only where it is the target's own choice. One wrong guess, and all after it go.",
+    text=(
+        "The target judges from left to right. At the **first** token that it would not have written it puts its own "
+        "in place, and everything drafted after that is void: it was guessed after a token that is not there.",
+        "Both models had already read those tokens, so their **caches** shrink as well. Move γ and see how much of the "
+        "drafting is in vain; step through the text below.",
+    ),
+    question="After a rejection at the first place, was the target's pass wasted?",
+    answer=(
+        "No. The pass also says what the target writes **instead**, so every round yields at least one token that the "
+        "target alone would have needed a pass for. In the worst case speculative decoding runs as many target passes "
+        "as plain decoding, and loses only the drafting."
+    ),
+    lacks=lacks,
+    show=show,
+    below=strict_steps,
+)

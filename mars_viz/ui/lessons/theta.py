@@ -1,0 +1,201 @@
+"""Lesson 6: how to choose θ, and what too loose looks like."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import streamlit as st
+
+from mars_viz.analysis.intervals import wilson
+from mars_viz.analysis.map_grid import along_dial
+from mars_viz.analysis.steps import Steps, total
+from mars_viz.demo.tasks import final_answer
+from mars_viz.dialmap import DialMap, Segment, span_of
+from mars_viz.figures.lesson_dial import accuracy_curve, along_the_dial
+from mars_viz.prompts import PromptItem
+from mars_viz.prompts.builtin import builtin_prompts
+from mars_viz.prompts.exercises import expected_answer
+from mars_viz.prompts.graders import grader_named
+from mars_viz.rules import rule_named
+from mars_viz.rules.mars import THETA
+from mars_viz.run import Run, Settings
+from mars_viz.ui import classroom
+from mars_viz.ui.errands import Finding
+from mars_viz.ui.lesson_desk import write_address
+from mars_viz.ui.lessons.asking import asked
+from mars_viz.ui.lessons.base import Lesson, Room
+from mars_viz.ui.lessons.drawing import draw
+
+PER_TASK = 20
+"""Exercises of each of the three built-in kinds that are graded on request."""
+LOW = 0.5
+"""Smallest θ of those maps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Graded:
+    """So many exercises, graded at every θ."""
+
+    exercises: int
+    """How many."""
+    right: Steps
+    """How many of them are right, along θ."""
+
+
+def lacks(run: Run) -> str:
+    """A map with more than one text is needed."""
+    made = run.dial_map
+    if made is None:
+        return (
+            "This run carries no dial map, so what other settings would have written is not known. Choose another run."
+        )
+    if len(made.segments_for(_gamma(made, run))) < 2:
+        return "Every setting of the dial writes the same text here: there is nothing to choose. Choose another run."
+    return ""
+
+
+def lacks_an_answer(run: Run) -> str:
+    """Better still is an exercise that some settings get wrong."""
+    right = None if run.dial_map is None else _right(run, run.dial_map)
+    return "" if right is not None and (right.values == 0).any() and (right.values == 1).any() else "no wrong answer"
+
+
+def show(room: Room) -> None:
+    """The dial to move, what it buys, and what it writes."""
+    run, made = room.run, room.run.dial_map
+    assert made is not None and made.rule.dial is not None  # `lacks` saw to it
+    dial, at = made.rule.dial, _dial(room, made)
+    segments = made.segments_for(_gamma(made, run))
+    tau, right = along_dial(segments, lambda segment: segment.tau), _right(run, made)
+    draw(room, along_the_dial(tau, dial.symbol, at, right, room.theme, _strict(made)), "theta-tau", wide=True)
+    written(room, made, made.segment(at, _gamma(made, run)), right is not None)
+
+
+def accuracy(room: Room) -> None:
+    """What the dial costs in right answers, found out on request."""
+    made = room.run.dial_map
+    assert made is not None and made.rule.dial is not None
+    words = f"Grade {3 * PER_TASK} exercises at every θ"
+    graded = asked(room, "graded", words, "The built-in pair works through exercises that it never saw …", _grade)
+    at = _standing(room, made)
+    if isinstance(graded, Graded) and made.rule.dial == THETA and graded.right.low <= at <= graded.right.high:
+        sure = wilson(int(graded.right.at(at)), graded.exercises)
+        figure = accuracy_curve(
+            graded.right, graded.exercises, sure.low, sure.high, made.rule.dial.symbol, at, room.theme
+        )
+        draw(room, figure, "theta-accuracy")
+
+
+def _standing(room: Room, made: DialMap) -> float:
+    """Where the dial stands, inside the map."""
+    dial, own = made.rule.dial, room.desk.view.dial
+    assert dial is not None
+    value = dial.checked(room.run.settings.dial if own is None else own)
+    return min(max(value, made.span.low), made.span.high)
+
+
+def _dial(room: Room, made: DialMap) -> float:
+    """The dial to move."""
+    dial = made.rule.dial
+    assert dial is not None
+    key = f"learn-dial-{room.session.view.run}"
+    st.session_state[key] = _standing(room, made)
+    chosen = st.slider(
+        f"{dial.name.capitalize()} {dial.symbol}; {dial.strict:g} is strict",
+        made.span.low,
+        made.span.high,
+        step=dial.step,
+        key=key,
+        format="%.3f",
+        on_change=lambda: room.desk.change(dial=st.session_state[key], frame=None),
+    )
+    write_address(room.session, room.desk)
+    return float(chosen)
+
+
+def written(room: Room, made: DialMap, segment: Segment, graded: bool) -> None:
+    """The text at the dial, marked from where it leaves the strict one, and whether its answer is right."""
+    run = room.run
+    strict = made.segment(_strict(made), _gamma(made, run)).token_ids
+    tokens = segment.token_ids
+    pairs = zip(tokens, strict, strict=False)
+    same = next((i for i, (one, other) in enumerate(pairs) if one != other), min(len(tokens), len(strict)))
+    verdict = ""
+    if graded and segment.complete:
+        answer = expected_answer(run.prompt) or ""
+        is_right = final_answer(run.decode(tokens)) == answer.strip()
+        verdict = " The answer is right." if is_right else f" The answer is wrong. Right would be: {answer}"
+    rest = run.decode(tokens[same:])
+    parts = "It is the strict text." if tokens == strict else f"It leaves the strict text at token {same + 1}, marked."
+    classroom.finding(f"{parts}{verdict}" if segment.complete else "The map was cut short here.")
+    classroom.passage(
+        run.prompt, run.decode(tokens[:same]), "" if tokens == strict else rest, "" if tokens != strict else rest
+    )
+
+
+def _right(run: Run, made: DialMap) -> Steps | None:
+    """1 where the text's answer is right, along the dial; None for a prompt that is no built-in exercise."""
+    answer = expected_answer(run.prompt)
+    if answer is None:
+        return None
+    segments = made.segments_for(_gamma(made, run))
+    return along_dial(segments, lambda segment: final_answer(run.decode(segment.token_ids)) == answer.strip())
+
+
+def _gamma(made: DialMap, run: Run) -> int:
+    return run.settings.gamma if run.settings.gamma in made.span.gammas else max(made.span.gammas)
+
+
+def _strict(made: DialMap) -> float:
+    """The strictest value of the map."""
+    return made.span.high if made.rule.strict_is_high else made.span.low
+
+
+def _grade(pair: Any) -> Iterator[Finding]:
+    """Exact maps of the built-in exercises, one after the other, and how many are right at every θ."""
+    from mars_viz.mapping import Mapping
+
+    settings = Settings(rule="mars", max_new_tokens=96)
+    span = span_of(rule_named("mars"), LOW, None, (settings.gamma,))
+    items = sorted(builtin_prompts(PER_TASK).items, key=lambda item: int(item.id.rsplit("-", 1)[1]))  # kinds in turn
+    found: list[Steps] = []
+    for done, item in enumerate(items, start=1):
+        made = Mapping(pair, item.prompt, settings, span).finish()
+        if made.complete:
+            found.append(graded_along(made, item))
+        yield Finding(done / len(items), Graded(len(found), total(found)) if found else None)
+
+
+def graded_along(made: DialMap, item: PromptItem) -> Steps:
+    """1 where the text answers the exercise rightly, else 0, along the dial."""
+    grader = grader_named(item.grader)
+
+    def right(segment: Segment) -> float:
+        return grader.grade(item.answer or "", made.frame.decode(segment.token_ids))
+
+    return along_dial(made.segments, right)
+
+
+LESSON = Lesson(
+    name="Choosing θ",
+    title="How to choose θ",
+    point="Looser is mostly faster, and somewhere wrong. Find the loosest that your graded task does not notice.",
+    text=(
+        "The steps are **exact**: the run carries a map of every text that θ can make of its prompt. Move θ and read "
+        "what it writes; the marked part is what strict verification would not have written.",
+        "Speed alone says nothing of damage, and neither does the share of kept drafts. Grade a task: take prompts "
+        "like your own, and let every θ answer them all.",
+    ),
+    question="θ = 0.9 is right on 60 of 60 exercises. Is it safe?",
+    answer=(
+        "Not proven. With 60 of 60 right, the 95 % interval of the accuracy still reaches down to 94 %: one answer in "
+        "seventeen may be wrong. And it was measured on *these* exercises. Grade more prompts, of your own kind, and "
+        "compare with strict on the same ones (`mars-viz sweep`)."
+    ),
+    lacks=lacks,
+    show=show,
+    beside=accuracy,
+    prefers=lacks_an_answer,
+)

@@ -1,0 +1,99 @@
+"""Lesson 1: why drafting pays."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import streamlit as st
+
+from mars_viz.analysis.gain import Gain, expected_tokens, gain
+from mars_viz.costs import Costs
+from mars_viz.figures.lesson_gain import pass_costs, run_times, speed_up_curve
+from mars_viz.figures.words import number
+from mars_viz.run import Run
+from mars_viz.ui import classroom
+from mars_viz.ui.errands import Finding
+from mars_viz.ui.lessons.asking import asked
+from mars_viz.ui.lessons.base import Lesson, Room
+from mars_viz.ui.lessons.drawing import draw
+
+LONGEST = 16
+"""γ of the dial."""
+
+
+def lacks(run: Run) -> str:
+    """A run must have judged something."""
+    if math.isnan(gain(run).alpha):
+        return "No drafted token was judged in this run, so it says nothing of α. Choose another run."
+    return ""
+
+
+def show(room: Room) -> None:
+    """The formula with three dials, and what a pass costs."""
+    found = gain(room.run)
+    alpha, gamma, c = dials(found)
+    measured = {run.title or run.prompt[:40]: gain(run) for run in room.others()} or {"this run": found}
+    draw(room, speed_up_curve(alpha, gamma, c, measured, room.theme), "why-curve", wide=True)
+    classroom.finding(
+        f"Expected at these dials: {number(float(expected_tokens(alpha, gamma)))} tokens per target pass (modelled). "
+        f"This run counted {number(found.tau)} with α = {number(found.alpha)} and γ = {found.gamma} (exact)."
+    )
+
+
+def passes(room: Room) -> None:
+    """What a pass costs: by the run's own clock, or measured here and now."""
+    found = gain(room.run)
+    costs = asked(room, "costs", "Measure the passes on this device", "Timing passes of both models …", _measure)
+    if isinstance(costs, Costs):
+        draw(room, pass_costs(costs, room.theme), "why-passes")
+        where = f"Measured on {costs.device}, {costs.dtype}, {costs.repeats} repeats"
+        st.caption(f"{where}, caches of {costs.cache_length} positions.")
+        return
+    draw(room, run_times(found, room.theme), "why-passes")
+    if found.timed:
+        st.caption(f"Measured when the run was made, on {room.run.provenance.device or 'a device it does not name'}.")
+
+
+def dials(found: Gain) -> tuple[float, int, float]:
+    """α, γ and c; they begin where this run measured them."""
+    columns = st.columns(3)
+    alpha = columns[0].slider(
+        "α, chance to keep", 0.0, 1.0, round(found.alpha, 2), 0.01, key="alpha", bind="query-params"
+    )
+    gamma = columns[1].slider(
+        "γ, tokens per block", 1, LONGEST, min(found.gamma, LONGEST), 1, key="block", bind="query-params"
+    )
+    known = min(1.0, round(found.c, 2)) if found.timed else 0.1
+    c = columns[2].slider("c, cost of a draft step", 0.0, 1.0, known, 0.01, key="cost", bind="query-params")
+    return alpha, gamma, c
+
+
+def _measure(pair: Any) -> Iterator[Finding]:
+    from mars_viz.speculators.costs import measure_costs
+
+    yield Finding(1.0, measure_costs(pair, 8))
+
+
+LESSON = Lesson(
+    name="Drafting",
+    title="Why drafting pays",
+    point="A large model reads seven tokens at once in nearly the time of one. So let a small one guess.",
+    text=(
+        "The **drafter** guesses γ tokens one by one; a step of it costs *c* target passes. The **target** then reads "
+        "all of them in one pass and keeps those that it agrees with, each with chance α.",
+        "The speed-up is then (1 − α^(γ+1)) / ((1 − α)(γc + 1)) "
+        "([Leviathan et al.](https://arxiv.org/abs/2211.17192)). Move the dials; the diamonds are what the recorded "
+        "runs measured by their own clocks, drafting and reading alone.",
+    ),
+    question="With a very good drafter, why not draft a hundred tokens at once?",
+    answer=(
+        "Each further token is of use only if **all** before it are kept, which has chance α^γ and soon is next to "
+        "nothing, while its price c stays. With α = 0.8 at most 1 / (1 − α) = 5 tokens per pass can be had, however "
+        "long the block. Move γ to the right and watch the curve fall everywhere but near α = 1."
+    ),
+    lacks=lacks,
+    show=show,
+    beside=passes,
+)

@@ -1,0 +1,180 @@
+"""Learn: speculative decoding for the back row, step by step and in six lessons. Layout and wiring only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import streamlit as st
+
+from mars_viz.errors import BadInput
+from mars_viz.ui import classroom, library, navigation, theme
+from mars_viz.ui.lesson_desk import Desk, current_desk, write_address
+from mars_viz.ui.lesson_view import to_parameters
+from mars_viz.ui.lessons import LESSONS, Lesson, Room, watch
+from mars_viz.ui.library import Shelf
+from mars_viz.ui.session import Session, current_session
+
+WATCH = "Watch a run"
+
+
+def page() -> None:
+    """The whole page: a run of guards, then the lesson."""
+    navigation.through_app()
+    session, desk = current_session(), current_desk()
+    desk.arrive(session, st.query_params.to_dict(), len(LESSONS))
+    shelf = library.shelf(session)
+    lesson = LESSONS[desk.view.lesson - 1] if desk.view.lesson else None
+    session.view, lost = shelf.landed(session.view)
+    if lesson is not None and desk.choosing:
+        session.view = library.suited(shelf, session.view, *lesson.wishes)
+    desk.choosing = False
+    desk.notices.extend(filter(None, [lost]))
+    run, problem = None, ""
+    try:
+        run = shelf.opened(session.view.run)
+        desk.fit(run)
+    except BadInput as error:
+        problem = str(error) if shelf.labels else "There is no run here yet. Decode a prompt on Explore first."
+    head(session, desk, shelf.labels)
+    for sentence in filter(None, [shelf.error, *desk.notices, problem]):
+        theme.note(sentence)
+    if run is None:
+        st.stop()
+    teach = desk.view.teach
+    room = Room(
+        run=run,
+        run_id=session.view.run,
+        large=teach,
+        steps_first=teach and desk.view.frame is not None,
+        session=session,
+        desk=desk,
+        theme=theme.figure_theme(),
+        others=lambda: library.readable(shelf),
+    )
+    look(room, lesson, shelf)
+
+
+def head(session: Session, desk: Desk, labels: Mapping[str, str]) -> None:
+    """The title, the choice of lesson and run; in teacher mode only the way on."""
+    if desk.view.teach:
+        theme.title("Learn", "")
+        classroom.style(large=True)
+        teacher_bar(desk)
+        return
+    left, right = st.columns([6.9, 4.8], vertical_alignment="center")
+    with left:
+        theme.title("Learn", "Speculative decoding, for everybody")
+        classroom.style(large=False)
+    st.session_state["run"] = session.view.run if labels else None
+
+    def open_run() -> None:
+        desk.notices.clear()
+        desk.change(frame=None, dial=None)
+        session.open(st.session_state["run"])
+
+    right.selectbox(
+        "Run",
+        list(labels),
+        key="run",
+        format_func=lambda run_id: labels.get(run_id, run_id),
+        disabled=not labels,
+        on_change=open_run,
+        placeholder="No run yet",
+        label_visibility="collapsed",
+    )
+    names = [WATCH, *(f"{number} · {lesson.name}" for number, lesson in enumerate(LESSONS, 1))]
+    st.session_state["learn-lesson"] = desk.view.lesson
+    st.segmented_control(
+        "Lesson",
+        range(len(names)),
+        key="learn-lesson",
+        format_func=lambda number: names[number],
+        required=True,
+        on_change=lambda: desk.turn_to(st.session_state["learn-lesson"]),
+        label_visibility="collapsed",
+    )
+
+
+def teaching(session: Session, desk: Desk) -> None:
+    """What a teacher needs: large type, and a link to what is shown."""
+    st.button("Large type, no controls", key="learn-teach", on_click=lambda: desk.change(teach=True), width="stretch")
+    st.caption("A link that opens this very screen, step and settings included, for the class:")
+    bound = st.query_params.to_dict() | to_parameters(session.view.run, desk.view) | {"teach": "1"}
+    st.code(classroom.link(st.context.url, bound), language=None, wrap_lines=True)
+
+
+def teacher_bar(desk: Desk) -> None:
+    """From lesson to lesson, and out."""
+    now, last = desk.view.lesson, len(LESSONS)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.button("‹", help="Lesson before", disabled=now == 0, on_click=lambda: desk.turn_to(now - 1))
+        st.button("›", help="Next lesson", disabled=now == last, on_click=lambda: desk.turn_to(now + 1))
+        st.button("Leave", help="Show the controls again", on_click=lambda: desk.change(teach=False))
+        if not now:
+            classroom.finding(WATCH)
+
+
+@st.fragment
+def look(room: Room, lesson: Lesson | None, shelf: Shelf) -> None:
+    """The lesson on the run."""
+    if room.outdated:
+        st.rerun()  # all of the page, not this part alone
+    write_address(room.session, room.desk)
+    left, corner = st.columns([9.6, 2.1], vertical_alignment="top")
+    with left:
+        if lesson is None:
+            watch.caption(room)
+        else:
+            classroom.heading(room.desk.view.lesson, lesson)
+    if lesson is None:
+        watch.show(room)
+    else:
+        give(room, lesson, shelf)
+    if not room.large:  # last, so that the link says what the lesson's knobs say
+        with corner.popover("Teach", width="stretch"):
+            teaching(room.session, room.desk)
+
+
+def give(room: Room, lesson: Lesson, shelf: Shelf) -> None:
+    """The lesson's picture, words and question; or why this run cannot serve, and one that can."""
+    number = room.desk.view.lesson
+    if lacks := lesson.lacks(room.run):
+        theme.note(lacks)
+        other = library.suited(shelf, room.session.view, *lesson.wishes)
+        if other.run != room.session.view.run:
+            words = f"Open “{shelf.labels[other.run]}”"
+            st.button(words, key="learn-open", on_click=lambda: room.session.open(other.run))
+        return
+    steps = lesson.below or step_by_step
+    if room.steps_first:
+        steps(room)
+    if lesson.whole_width:
+        words, picture = st.container(), st.container()
+        beside = st.container()
+    else:
+        picture, words = st.columns([7.8, 4.2], gap="large")
+        beside = words
+    with picture:
+        lesson.show(room)
+    with words:
+        for paragraph in () if room.large else lesson.text:
+            st.markdown(paragraph)
+    with beside:
+        classroom.question(lesson, f"answer-{number}")
+        if lesson.beside is not None:
+            lesson.beside(room)
+    if not room.steps_first:
+        steps(room)
+
+
+def step_by_step(room: Room) -> None:
+    """The run itself, folded below the lesson; open where the link asks for a step of it."""
+    asked_for = room.desk.view.frame is not None
+    key = f"watch-{room.desk.view.lesson}"
+    folded = st.expander("Watch this run step by step", expanded=asked_for, key=key, on_change="rerun")
+    if folded.open:
+        with folded:
+            watch.show(room)
+
+
+page()

@@ -1,0 +1,116 @@
+"""The stepper in a real browser on a real server: keys, play, jumps, the address, teacher mode, hostile text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from mars_viz.components.stepper.frames import Jump, Playback, playback
+from mars_viz.run import Run
+from tests.factories import toy_run
+from tests.served import ROOT, served
+from tests.test_browser_component import HOSTILE
+
+PATIENCE = 90_000  # ms; a busy machine is no reason to fail
+
+
+def run() -> Run:
+    return toy_run(rule="mars-sampling", temperature=1.0, max_new_tokens=40, dial=0.9, seed=4, pieces=HOSTILE)
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("runs")
+    replace(run(), title="Hostile").save(folder / "hostile")
+    patch = pytest.MonkeyPatch()
+    patch.setenv("MARS_VIZ_RUNS", str(folder))
+    with served(ROOT / "app.py", patience=PATIENCE / 1000) as found:
+        yield found
+    patch.undo()
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Playback:
+    return playback(run())
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """Where the reader asked for no motion; a script error in the browser fails the test."""
+    errors: list[str] = []
+    expect.set_options(timeout=PATIENCE)
+    with browser.new_context(viewport={"width": 375, "height": 812}, reduced_motion="reduce") as context:
+        context.set_default_timeout(PATIENCE)
+        page = context.new_page()
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        yield page
+    assert not errors
+
+
+def at(page: Page, frame: int) -> None:
+    expect(page.locator(".stepper")).to_have_attribute("data-frame", str(frame))
+
+
+def test_keys_play_jumps_and_a_link_for_the_class(page: Page, address: str, played: Playback, tmp_path: Path) -> None:
+    page.goto(f"{address}/learn", wait_until="commit")
+    at(page, 0)
+    for press, frame in (("ArrowRight", 1), ("ArrowRight", 2), ("ArrowLeft", 1)):
+        page.keyboard.press(press)
+        at(page, frame)
+    assert page.locator(".cache .length").first.inner_text() == str(played.frames[1].target_cache)
+    still = page.locator(".flying .chip").first.evaluate("chip => getComputedStyle(chip).animationName")
+    assert still == "none", "the reader asked for no motion"
+    assert page.locator(".cell.new").count() == len(played.run.rounds[0].speculation)
+    rejection = played.next_place(1, Jump.REJECTION)
+    page.keyboard.press("x")
+    at(page, rejection)
+    assert "rejected" in (page.locator(".chip.judged").get_attribute("class") or "")
+    page.keyboard.press("ArrowRight")  # and what is thrown away leaves the caches
+    assert page.locator(".cell.lost").count() > 0
+    assert (
+        page.evaluate("getComputedStyle(document.querySelector('.stepper') ?? document.body).animationName") == "none"
+    )
+    page.wait_for_function("new URLSearchParams(location.search).has('frame')")
+    assert parse_qs(urlsplit(page.url).query)["frame"] == [str(rejection + 1)]
+    page.locator(".stepper").focus()
+    page.keyboard.press("End")
+    at(page, len(played.frames) - 1)
+    shown = page.locator(".stepper .text .t:visible").count()
+    assert shown >= played.frames[-1].written - 2, "tokens without a visible mark may have no box"
+    page.keyboard.press("Home")
+    page.get_by_role("combobox", name="Speed").select_option("4")
+    page.get_by_role("button", name="Play or pause (space)").click()
+    at(page, 3)
+    page.get_by_role("button", name="Play or pause (space)").click()
+    stands = page.locator(".stepper").get_attribute("data-frame")
+    page.wait_for_timeout(1200)
+    at(page, int(stands or -1))
+    assert page.evaluate("window.hacked") is None and page.locator(".stepper img, .stepper script").count() == 0
+    assert page.evaluate("document.documentElement.scrollWidth") <= 375
+
+
+def test_a_teachers_link_opens_that_very_step_in_large_type(page: Page, address: str, played: Playback) -> None:
+    rejection = played.next_place(0, Jump.REJECTION)
+    page.goto(f"{address}/learn?run=hostile&frame={rejection}&teach=1", wait_until="commit")
+    at(page, rejection)
+    expect(page.locator(".stepper")).to_have_class("explorer stepper large")
+    assert page.get_by_test_id("stSelectbox").count() == 0
+    page.keyboard.press("ArrowRight")
+    at(page, rejection + 1)
+    page.wait_for_function(f"new URLSearchParams(location.search).get('frame') === '{rejection + 1}'")
+
+
+def test_a_lessons_knob_goes_into_the_address(page: Page, address: str) -> None:
+    page.goto(f"{address}/learn?run=hostile&lesson=5", wait_until="commit")
+    thumb = page.get_by_role("slider", name="c, added to every logit")
+    expect(thumb).to_have_value("-8")
+    thumb.focus()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("Number(new URLSearchParams(location.search).get('shift')) === -7")
+    expect(page.locator(".js-plotly-plot").first).to_contain_text("With −7 added")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 375

@@ -1,0 +1,261 @@
+"""The Learn page as a person meets it, without a browser and without models."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from mars_viz.costs import Costs, Spread
+from mars_viz.errors import BadInput
+from mars_viz.mapped import mapped
+from mars_viz.run import Run
+from mars_viz.ui import lesson_view, live
+from mars_viz.ui.errands import Errand, Finding
+from mars_viz.ui.lesson_view import LessonView, fitted, from_parameters, to_parameters
+from mars_viz.ui.lessons import LESSONS, why
+from mars_viz.ui.models import Models
+from mars_viz.ui.worker import JobState, Worker
+from tests.factories import toy_map, toy_run
+
+ROOT = Path(__file__).parents[1]
+PATIENCE = 120.0  # seconds; only a hanging test waits as long
+EVERY = range(1, len(LESSONS) + 1)
+
+
+def with_map(title: str, **settings: object) -> Run:
+    run = replace(toy_run(**{"dial": 0.9, "max_new_tokens": 30, **settings}), title=title)
+    return mapped(run, toy_map(replace(run.settings, dial=None), 0.5, None, (2, 6))[0])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A mapped greedy run, a sampled one, and one that lacks nearly everything."""
+    path = tmp_path_factory.mktemp("runs")
+    hostile = {i: b"<script>x" for i in range(5, 15)}
+    with_map("Greedy", pieces=hostile).save(path / "a-greedy")
+    sampled = toy_run(rule="rejection-sampling", temperature=1.0, max_new_tokens=30, pieces=hostile)
+    replace(sampled, title="Sampled").save(path / "b-sampled")
+    bare = toy_run(rule="strict", max_new_tokens=12)
+    replace(bare, title="Bare", rounds=()).save(path / "c-bare")
+    return path
+
+
+MODELS: Models[Any] = Models(lambda choice, tell: object())
+"""There is nothing in them."""
+
+
+@pytest.fixture(autouse=True)
+def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page with these runs, and a worker without models."""
+    monkeypatch.setenv("MARS_VIZ_RUNS", str(folder))
+    worker = Worker(MODELS)
+    monkeypatch.setattr(live, "shared_worker", lambda: worker)
+
+
+def opened(**parameters: str) -> AppTest:
+    """A fresh tab on a link to the page."""
+    tab = AppTest.from_file(str(ROOT / "app.py"), default_timeout=PATIENCE)
+    tab.query_params = dict(parameters)
+    return settled(tab.switch_page("pages/learn.py").run())
+
+
+def settled(tab: AppTest) -> AppTest:
+    """The tab, which must not have met an exception."""
+    assert not tab.exception, [problem.message for problem in tab.exception]
+    return tab
+
+
+def said(tab: AppTest) -> str:
+    """Every sentence that the page shows as HTML or Markdown, and its captions."""
+    shown = [*(html.body for html in tab.html), *(part.value for part in tab.markdown)]
+    return " ".join([*shown, *(caption.value for caption in tab.caption)])
+
+
+def titles(tab: AppTest) -> list[str]:
+    return [chart.proto.alt for chart in tab.get("plotly_chart")]
+
+
+def button(tab: AppTest, label: str) -> Any:
+    return next(found for found in tab.button if found.label.startswith(label))
+
+
+def asks(tab: AppTest) -> list[str]:
+    return [folded.label for folded in tab.expander]
+
+
+def query(tab: AppTest) -> dict[str, str]:
+    return {name: value[0] if isinstance(value, list) else value for name, value in tab.query_params.items()}
+
+
+@pytest.mark.parametrize("number", EVERY)
+def test_every_lesson_opens_on_a_run_that_serves_it(number):
+    tab, lesson = opened(lesson=str(number)), LESSONS[number - 1]
+    assert f"{number} · {lesson.title}" in said(tab) and lesson.point.split("'")[0] in said(tab)
+    assert any(lesson.question in label for label in asks(tab))
+    assert all(paragraph in said(tab) for paragraph in lesson.text) and lesson.answer in said(tab)
+    assert query(tab)["lesson"] == str(number)
+    figures = titles(tab)
+    assert all(figures) and len(figures) == (0 if lesson.whole_width else len(figures)) and "<script>" not in said(tab)
+    assert lesson.whole_width or figures, "there is something to look at"
+
+
+@pytest.mark.parametrize("number", EVERY)
+def test_a_run_that_lacks_what_a_lesson_needs_is_a_sentence_and_a_way_on(number):
+    tab, lesson = opened(lesson=str(number), run="c-bare"), LESSONS[number - 1]
+    assert titles(tab) == [] and "Choose" in said(tab)
+    assert f"{number} · {lesson.title}" in said(tab)
+    settled(button(tab, "Open “").click().run())
+    assert query(tab)["run"] != "c-bare" and "mv-note" not in "".join(
+        html.body for html in tab.html if "<style" not in html.body
+    )
+
+
+def test_the_page_opens_on_the_stepper_and_walks_through_the_lessons():
+    tab = opened()
+    assert query(tab) == {"run": "a-greedy"} and "Keys:" in said(tab)
+    for number in EVERY:
+        tab = settled(tab.button_group(key="learn-lesson").set_value(number).run())
+        assert query(tab)["lesson"] == str(number)
+    assert settled(tab.button_group(key="learn-lesson").set_value(3).run()).selectbox(key="run").value == "b-sampled"
+
+
+def test_a_link_opens_the_same_lesson_step_dial_and_knobs_in_a_fresh_tab():
+    link = {"run": "a-greedy", "lesson": "6", "dial": "0.7", "frame": "5", "teach": "1"}
+    tab = opened(**link)
+    assert query(tab) == link
+    assert tab.slider(key="learn-dial-a-greedy").value == 0.7
+    assert "θ = 0.70" in titles(tab)[0]
+    knobs = {"run": "a-greedy", "lesson": "1", "alpha": "0.4", "block": "3", "cost": "0.2"}
+    tab = opened(**knobs)
+    assert query(tab) == knobs
+    assert titles(tab)[0].startswith("With α = 0.40, γ = 3 and c = 0.20")
+
+
+def test_a_lessons_knob_is_opened_from_the_address_and_leaves_it_with_the_lesson():
+    tab = opened(lesson="5", run="a-greedy", shift="-7")
+    assert tab.slider(key="shift").value == -7 and titles(tab)[0].startswith("With −7 added")
+    settled(tab.button_group(key="learn-lesson").set_value(2).run())
+    assert "shift" not in query(tab) and query(tab)["lesson"] == "2"
+    tab = opened(lesson="2", run="a-greedy", drafted="2")
+    assert tab.select_slider(key="drafted").value == 2 and "At γ = 2" in titles(tab)[0]
+
+
+def test_a_knob_that_the_lesson_does_not_have_stands_at_its_default():
+    tab = opened(lesson="2", run="a-greedy", drafted="77")
+    assert tab.select_slider(key="drafted").value == 6
+    assert opened(lesson="5", run="a-greedy", shift="lots").slider(key="shift").value == -8
+
+
+def test_the_dial_of_the_last_lesson_goes_into_the_address():
+    tab = opened(lesson="6", run="a-greedy")
+    settled(tab.slider(key="learn-dial-a-greedy").set_value(0.5).run())
+    assert query(tab)["dial"] == "0.5" and "θ = 0.50" in titles(tab)[0]
+
+
+def test_teacher_mode_hides_the_controls_and_leaves_the_lesson():
+    tab = opened(lesson="2", run="a-greedy", teach="1")
+    assert not tab.selectbox and LESSONS[1].text[0] not in said(tab)
+    assert any("font-size: 21px" in html.body for html in tab.html)
+    settled(button(tab, "›").click().run())
+    assert query(tab)["lesson"] == "3" and query(tab)["teach"] == "1"
+    settled(button(tab, "Leave").click().run())
+    assert "teach" not in query(tab) and tab.selectbox(key="run").value == "b-sampled"
+    assert any("teach=1" in code.value and "lesson=3" in code.value for code in tab.code)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "sentence"),
+    [
+        ({"lesson": "9"}, "There is no lesson"),
+        ({"lesson": "<script>"}, "There is no lesson"),
+        ({"frame": "-3"}, "is no whole number"),
+        ({"dial": "lots"}, "is no number"),
+        ({"dial": "7"}, "lies outside 0 to 1"),
+        ({"run": "b-sampled", "dial": "0.9"}, "has none"),
+        ({"run": "../../etc"}, "no run of the link"),
+        ({"run": "live-12345678"}, "another browser tab"),
+    ],
+)
+def test_a_bad_link_is_a_sentence_and_the_page(parameters, sentence):
+    tab = opened(**parameters)
+    assert sentence in said(tab) and "<script>" not in said(tab) and "Keys:" in said(tab)
+
+
+def test_a_step_beyond_the_end_is_the_last_one():
+    assert int(query(opened(run="a-greedy", frame="99999"))["frame"]) < 500
+
+
+def test_views_as_parameters_and_back():
+    for view in (LessonView(), LessonView(3, 7, 0.925, True), LessonView(0, 0, None, False)):
+        assert from_parameters(to_parameters("x", view), len(LESSONS)).view == view
+    assert set(to_parameters("x", LessonView(1, 1, 0.5, True))) == set(lesson_view.OWN)
+    assert fitted(LessonView(2, 4, 0.3), toy_run()).view == LessonView(2, 4, 0.3)
+
+
+SPREAD = Spread(0.002, 0.001, 0.003)
+COSTS = Costs("a device", "float32", "t", "d", 64, 5, (SPREAD,) * 9, Spread(0.0005, 0.0004, 0.0006), (SPREAD,) * 8)
+
+
+def finished(tab: AppTest) -> AppTest:
+    """Rerun, as the page does by itself in a browser, until the worker is done."""
+    for _ in range(200):
+        if not any(found.label == "Stop" for found in tab.button):
+            return tab
+        settled(tab.run())
+    raise AssertionError("it never ended")
+
+
+def test_costs_are_measured_on_request_and_drawn(monkeypatch):
+    def measure(pair: Any) -> Iterator[Finding]:
+        yield Finding(1.0, COSTS)
+
+    monkeypatch.setattr(why, "_measure", measure)
+    tab = opened(lesson="1", run="a-greedy")
+    tab = finished(settled(button(tab, "Measure").click().run()))
+    assert "Reading 9 positions at once costs 1 times as much as reading one (measured)" in titles(tab)
+    assert "Measured on a device" in said(tab)
+
+
+def test_an_errand_that_fails_is_a_sentence_with_the_remedy(monkeypatch):
+    def fail(pair: Any) -> Iterator[Finding]:
+        raise BadInput("The models are missing; install them.")
+        yield
+
+    monkeypatch.setattr(why, "_measure", fail)
+    tab = finished(settled(button(opened(lesson="1", run="a-greedy"), "Measure").click().run()))
+    assert "The models are missing; install them." in said(tab) and len(titles(tab)) == 2
+
+
+def test_errands_stop_and_survive_their_faults():
+    def count(pair: Any) -> Iterator[Finding]:
+        for step in range(5):
+            yield Finding(step / 5, step)
+            if step == 2:
+                errand.cancel()
+
+    errand = Errand(count)
+    errand.run(MODELS)
+    assert errand.progress.state is JobState.CANCELLED and errand.progress.result == 3
+    broken = Errand(lambda pair: iter([Finding(0.5, 1 / 0)]))
+    broken.run(MODELS)
+    assert broken.progress.state is JobState.FAILED and "fault in the program" in broken.progress.error
+
+
+def test_opening_the_page_imports_no_model_library():
+    code = (
+        "import sys\nfrom streamlit.testing.v1 import AppTest\n"
+        f"tab = AppTest.from_file({str(ROOT / 'app.py')!r}, default_timeout=90)\n"
+        "tab.query_params = {'lesson': '1'}\n"
+        "tab.switch_page('pages/learn.py').run()\n"
+        "assert not tab.exception and len(tab.get('plotly_chart')) == 2\n"
+        "assert not {'torch', 'transformers'} & set(sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
