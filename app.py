@@ -15,6 +15,7 @@ st.navigation(
     [
         st.Page("pages/explore.py", title="Explore", default=True),
         st.Page("pages/rules.py", title="Rules"),
+        st.Page("pages/compare.py", title="Compare"),
     ],
     position="top",
 ).run()

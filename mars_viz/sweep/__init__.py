@@ -3,7 +3,18 @@
 Knows maps, prompts and statistics; the model libraries are loaded only where a pair is swept or timed.
 """
 
-from mars_viz.sweep.measures import Frontier, Measure, band_at, curve, frontier, measures, places, relaxed_at, value_at
+from mars_viz.sweep.measures import (
+    Frontier,
+    Measure,
+    band_at,
+    curve,
+    difference_at,
+    frontier,
+    measures,
+    places,
+    relaxed_at,
+    value_at,
+)
 from mars_viz.sweep.plan import Plan
 from mars_viz.sweep.result import SweepResult, load_sweep
 from mars_viz.sweep.source import Source, pair_source
@@ -19,6 +30,7 @@ __all__ = [
     "SweepResult",
     "band_at",
     "curve",
+    "difference_at",
     "frontier",
     "load_sweep",
     "measures",

@@ -150,16 +150,7 @@ class Explorer {
   }
 
   theme() {
-    const color = getComputedStyle(this.root).getPropertyValue("--st-background-color").trim();
-    const probe = h("span");
-    probe.style.color = color || "#fff";
-    this.root.append(probe);
-    const rgb = getComputedStyle(probe).color.match(/\d+(\.\d+)?/g).slice(0, 3).map(Number);
-    probe.remove();
-    const name = luminance(rgb) < 0.2 ? "dark" : "light";
-    if (this.root.dataset.theme === name) return;
-    this.root.dataset.theme = name;
-    this.dial.paintRug();
+    if (takeTheme(this.root)) this.dial.paintRug();
   }
 
   close() {

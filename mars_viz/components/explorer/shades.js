@@ -26,3 +26,17 @@ function shadeSheet() {
   });
   return h("style", {}, rules.join(""));
 }
+
+/** Give an element the name of the page's theme, by its ground. True if it had another. */
+function takeTheme(root) {
+  const color = getComputedStyle(root).getPropertyValue("--st-background-color").trim();
+  const probe = h("span");
+  probe.style.color = color || "#fff";
+  root.append(probe);
+  const rgb = getComputedStyle(probe).color.match(/\d+(\.\d+)?/g).slice(0, 3).map(Number);
+  probe.remove();
+  const name = luminance(rgb) < 0.2 ? "dark" : "light";
+  if (root.dataset.theme === name) return false;
+  root.dataset.theme = name;
+  return true;
+}

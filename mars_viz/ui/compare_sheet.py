@@ -1,0 +1,68 @@
+"""How the compare page shows its finding and its table. All text is escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+import streamlit as st
+
+from mars_viz.analysis.differences import Difference, Stands
+from mars_viz.ui.compare_words import Names, change, written
+
+_STYLE = """
+.mv-lead { margin: 0; font-size: 1.12rem; line-height: 1.55; unicode-bidi: plaintext; overflow-wrap: anywhere; }
+.mv-tag { font-size: .78rem; padding: .05rem .45rem; border-radius: 1rem; border: 1px solid currentColor; opacity: .75;
+  white-space: nowrap; cursor: help; vertical-align: .1em; }
+.mv-scroll { overflow-x: auto; }
+.mv-table { width: 100%; border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .93rem; }
+.mv-table :is(th, td) { padding: .28rem .7rem; text-align: right; font-weight: 400; border: 0;
+  border-bottom: 1px solid color-mix(in srgb, currentColor 14%, transparent); }
+.mv-table :is(th, td):first-child { text-align: left; padding-left: 0; }
+.mv-table thead th { opacity: .75; font-size: .85rem; vertical-align: bottom; overflow-wrap: anywhere; }
+.mv-table tbody th { cursor: help; white-space: nowrap; }
+.mv-table .change { font-weight: 600; white-space: nowrap; }
+"""
+_MEANING = {
+    "exact": "Exact: every number stands on the text that its own setting generates.",
+    "measured": "Measured: wall clock of the recorded decoding, on its own device.",
+    "modelled": "Modelled: from the passes' measured costs on one device, not from the clock.",
+}
+
+
+def style() -> None:
+    """The page's own style, beside that of `theme.title`."""
+    st.html(f"<style>{_STYLE}</style>")
+
+
+def tag(stands: str) -> str:
+    """What a number stands on, as HTML."""
+    return f'<span class="mv-tag" title="{escape(_MEANING[stands])}">{escape(stands)}</span>'
+
+
+def lead(sentence: str, stands: str = "exact") -> None:
+    """The finding, and what it stands on."""
+    st.html(f'<p class="mv-lead" role="status">{escape(sentence)} {tag(stands)}</p>')
+
+
+def table(rows: Sequence[Difference], names: Names) -> None:
+    """Both texts in numbers."""
+    lines = [
+        [row.name, row.meaning, written(row.left, row.scale), written(row.right, row.scale), change(row), row.stands]
+        for row in rows
+    ]
+    body = "".join(
+        f'<tr><th scope="row" title="{escape(str(meaning))}">{escape(str(name))}</th><td>{escape(str(left))}</td>'
+        f'<td>{escape(str(right))}</td><td class="change">{escape(str(less))}</td><td>{_stands(stands)}</td></tr>'
+        for name, meaning, left, right, less, stands in lines
+    )
+    heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in (names.left, names.right))
+    st.html(
+        '<div class="mv-scroll"><table class="mv-table" aria-label="Both texts in numbers"><thead><tr>'
+        f'<th scope="col">number</th>{heads}<th scope="col">difference</th><th scope="col">stands on</th></tr></thead>'
+        f"<tbody>{body}</tbody></table></div>"
+    )
+
+
+def _stands(stands: object) -> str:
+    return tag(stands.value if isinstance(stands, Stands) else str(stands))
