@@ -11,7 +11,7 @@ from mars_viz.components.compare import compare
 from mars_viz.errors import BadInput
 from mars_viz.run import Run
 from mars_viz.ui import compare_sheet, compare_view, compare_words, comparison, library, navigation, theme
-from mars_viz.ui.compare_view import Across, Choice
+from mars_viz.ui.compare_view import Across
 from mars_viz.ui.comparison import Comparison, current_comparison, line_up
 from mars_viz.ui.library import Shelf
 from mars_viz.ui.session import Session, current_session
@@ -31,6 +31,7 @@ def page() -> None:
     shelf = library.shelf(session)
     session.view, lost = shelf.landed(session.view)
     memory.notices.extend(filter(None, [lost]))
+    memory.follow(session.view.run)
     run, problem = None, ""
     try:
         run = shelf.opened(session.view.run)
@@ -53,17 +54,13 @@ def head(session: Session, memory: Comparison, labels: Mapping[str, str]) -> Non
         theme.title("Compare", "Where do two texts part, and what is that worth?")
         compare_sheet.style()
 
-    def open_run() -> None:
-        session.open(st.session_state["run"])
-        memory.look(reference=None, shown=None, gamma=None)
-
     right.selectbox(
         "Run",
         list(labels),
         key="run",
         format_func=lambda run_id: labels.get(run_id, run_id),
         disabled=not labels,
-        on_change=open_run,
+        on_change=lambda: session.open(st.session_state["run"]),
         placeholder="No run yet",
         label_visibility="collapsed",
     )

@@ -1,4 +1,4 @@
-"""What the compare page remembers of one browser tab: the pinned text, the one beside it, and runs already looked up."""
+"""What the compare page remembers of one browser tab: the pinned text, the one beside it, and what it looked up."""
 
 from __future__ import annotations
 
@@ -31,6 +31,8 @@ class Comparison:
 
     view: CompareView = field(default_factory=CompareView)
     """What is compared."""
+    run: str = ""
+    """Id of the run that the view was chosen for; empty before the first."""
     notices: list[str] = field(default_factory=list)
     """Sentences to show until another thing is asked for."""
     known: dict[Choice, Contender] = field(default_factory=dict)
@@ -49,6 +51,12 @@ class Comparison:
         opened = from_parameters(parameters)
         self.view = opened.view
         self.notices[:] = opened.complaints
+
+    def follow(self, run_id: str) -> None:
+        """Start anew where the tab looks at another run by now, on whichever page it chose that."""
+        if self.run and self.run != run_id:
+            self.look(reference=None, shown=None, gamma=None)
+        self.run = run_id
 
     def look(self, **changes: object) -> None:
         """Compare something else."""
