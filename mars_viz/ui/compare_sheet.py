@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from html import escape
 
 import streamlit as st
 
-from mars_viz.analysis.differences import Difference, Stands
+from mars_viz.analysis.differences import Difference
 from mars_viz.ui.compare_words import Names, change, written
+from mars_viz.ui.sweep_pair import SweepRow, words
 
 _STYLE = """
 .mv-lead { margin: 0; font-size: 1.12rem; line-height: 1.55; unicode-bidi: plaintext; overflow-wrap: anywhere; }
@@ -47,22 +49,63 @@ def lead(sentence: str, stands: str = "exact") -> None:
 
 def table(rows: Sequence[Difference], names: Names) -> None:
     """Both texts in numbers."""
-    lines = [
-        [row.name, row.meaning, written(row.left, row.scale), written(row.right, row.scale), change(row), row.stands]
-        for row in rows
-    ]
+    _table(
+        "Both texts in numbers",
+        names,
+        [
+            _Line(
+                row.name,
+                row.meaning,
+                written(row.left, row.scale),
+                written(row.right, row.scale),
+                change(row),
+                row.stands.value,
+            )
+            for row in rows
+        ],
+    )
+
+
+def sweep_table(rows: Sequence[SweepRow], names: Names) -> None:
+    """Both dial values in numbers, with intervals."""
+    _table(
+        "Both dial values over all prompts",
+        names,
+        [
+            _Line(
+                row.title,
+                "",
+                words(row.reference),
+                words(row.other),
+                words(row.change),
+                "modelled" if row.modelled else "exact",
+            )
+            for row in rows
+        ],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A line of a table, written out."""
+
+    name: str
+    meaning: str
+    left: str
+    right: str
+    change: str
+    stands: str
+
+
+def _table(label: str, names: Names, lines: Sequence[_Line]) -> None:
     body = "".join(
-        f'<tr><th scope="row" title="{escape(str(meaning))}">{escape(str(name))}</th><td>{escape(str(left))}</td>'
-        f'<td>{escape(str(right))}</td><td class="change">{escape(str(less))}</td><td>{_stands(stands)}</td></tr>'
-        for name, meaning, left, right, less, stands in lines
+        f'<tr><th scope="row" title="{escape(line.meaning)}">{escape(line.name)}</th><td>{escape(line.left)}</td>'
+        f'<td>{escape(line.right)}</td><td class="change">{escape(line.change)}</td><td>{tag(line.stands)}</td></tr>'
+        for line in lines
     )
     heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in (names.left, names.right))
     st.html(
-        '<div class="mv-scroll"><table class="mv-table" aria-label="Both texts in numbers"><thead><tr>'
+        f'<div class="mv-scroll"><table class="mv-table" aria-label="{escape(label)}"><thead><tr>'
         f'<th scope="col">number</th>{heads}<th scope="col">difference</th><th scope="col">stands on</th></tr></thead>'
         f"<tbody>{body}</tbody></table></div>"
     )
-
-
-def _stands(stands: object) -> str:
-    return tag(stands.value if isinstance(stands, Stands) else str(stands))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import unescape
 
@@ -15,6 +16,8 @@ from mars_viz.ui.lineup import Contender
 
 QUOTED = 24
 """Characters of a token in a sentence."""
+MOST_IDS = 12
+"""Prompts named in a line."""
 _ISOLATE, _POP = "\u2068", "\u2069"
 
 
@@ -30,6 +33,8 @@ class Names:
 
 def named(left: Contender, right: Contender) -> Names:
     """As short as tells them apart: by dial, by rule, by models, by the line of their runs."""
+    if left.choice == right.choice:
+        return Names(_by_rule(left), _by_rule(left))
     for name in (_by_dial, _by_rule, _by_models, _by_line):
         if name is _by_dial and not _alike(left.run, right.run):
             continue
@@ -39,7 +44,7 @@ def named(left: Contender, right: Contender) -> Names:
         if names.left != names.right:
             return names
     same = _by_line(left)
-    return Names(same, same if left.choice == right.choice else f"{same} ({right.choice.run})")
+    return Names(same, f"{same} ({_isolated(right.choice.key)})")
 
 
 def _alike(one: Run, other: Run) -> bool:
@@ -83,7 +88,10 @@ def _by_line(one: Contender) -> str:
 def finding(left: Contender, right: Contender, found: Alignment, names: Names) -> str:
     """The sentence first: what both write, where they part, and what that is worth."""
     if left.choice == right.choice:
-        return f"This is {names.left} beside itself; choose another text below, or pin another reference."
+        return (
+            f"There is nothing else here to compare {names.left} with. Choose another run, or decode the prompt with "
+            "another rule."
+        )
     parts = [_parting(left, right, found, names)]
     if left.run.prompt_ids != right.run.prompt_ids and left.run.prompt != right.run.prompt:
         parts.insert(0, "They continue different prompts.")
@@ -166,3 +174,16 @@ def footnote(left: Contender, right: Contender) -> str:
     if not (left.recorded and right.recorded):
         clock = " Speeds are left out: at least one of these settings was found on the dial map, not decoded by itself."
     return f"Exact: each text is the one that its own setting generates.{clock} One prompt says nothing of others."
+
+
+def sweep_footnote(confidence: float, worse: Sequence[str], better: Sequence[str]) -> str:
+    """What the intervals are, and which prompts turned."""
+    said = (
+        "Exact on every prompt's own text, but for what is called modelled. In brackets intervals that hold "
+        f"{number(100 * confidence)} of 100 times: prompts drawn again with replacement, both settings in pairs."
+    )
+    for ids, turn in ((worse, "wrong"), (better, "right")):
+        if ids:
+            more = f" and {number(len(ids) - MOST_IDS)} more" if len(ids) > MOST_IDS else ""
+            said += f" Turned {turn}: {', '.join(ids[:MOST_IDS])}{more}."
+    return said

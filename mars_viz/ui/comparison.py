@@ -12,7 +12,7 @@ from mars_viz.components.compare import Ask, Asked
 from mars_viz.components.compare.payload import Lane, Pane, Payload, lane_payload, pair_payload, run_pane, whole_payload
 from mars_viz.errors import BadInput
 from mars_viz.run import Run
-from mars_viz.ui import compare_words, lineup
+from mars_viz.ui import compare_words, lineup, live
 from mars_viz.ui.compare_view import Across, Choice, Colour, CompareView, from_parameters
 from mars_viz.ui.library import Shelf
 from mars_viz.ui.lineup import Contender
@@ -215,6 +215,17 @@ def payload(memory: Comparison, shown: Lineup) -> Payload:
     ]
     order = [choice.key for choice in shown.order]
     return whole_payload(pair, lanes, order, left.choice.key, right.choice.key, memory.view.colour.value)
+
+
+def settle_decode(session: Session, memory: Comparison) -> None:
+    """If this tab's decode is finished, put its text beside the reference; the run in view stays."""
+    before, waiting = session.view, session.job
+    live.settle(session)
+    memory.notices.extend(session.notices)
+    session.notices.clear()
+    if waiting is not None and session.job is None and session.view.run != before.run:
+        memory.look(shown=Choice(session.view.run))
+        session.view = before
 
 
 def current_comparison() -> Comparison:

@@ -6,7 +6,7 @@ const KINDS = ["matched", "relaxed", "corrected", "bonus"]; // as Python numbers
 class Lanes {
   constructor({ chosen }) {
     this.chosen = chosen;
-    this.head = h("div", { class: "lane head", "aria-hidden": "true" }, ...["", "tokens, by outcome; below, what the reference has too", "τ", "tokens", ""].map((words) => h("span", {}, words)));
+    this.head = h("div", { class: "text head", "aria-hidden": "true" }, ...["", "tokens, by outcome; below, what the reference has too", "τ", "tokens", ""].map((words) => h("span", {}, words)));
     this.list = h("div", { class: "list", role: "listbox", tabindex: "0", "aria-label": "Texts beside the reference; left and right leaf through them" });
     this.element = h("div", { class: "lanes" }, this.head, this.list);
   }
@@ -28,7 +28,7 @@ class Lanes {
   }
 
   row({ key, name, tau, tokens, right, outcomes, common, parts }, place, longest, pinned) {
-    const bar = h("span", { class: "bar" });
+    const bar = h("span", { class: "whole" });
     const inner = h("span", { class: "inner" }, h("i", { class: "outcomes" }), h("i", { class: "shared" }));
     inner.style.width = `${(100 * tokens) / longest}%`;
     inner.children[0].style.background = striped(outcomes, tokens, (kind) => `var(--bar-${KINDS[kind]})`);
@@ -42,7 +42,7 @@ class Lanes {
     const answer = right === null ? "" : right ? "answer right" : "answer wrong";
     const differs = pinned ? "the reference" : parts === null ? "differs nowhere" : `differs from token ${whole(parts + 1)}`;
     return h("div", {
-      class: `lane${pinned ? " pinned" : ""}`, role: "option", id: `lane-${place}`,
+      class: `text${pinned ? " pinned" : ""}`, role: "option", id: `lane-${place}`,
       "aria-label": [spoken(name), differs, `τ ${short(tau ?? NaN)}`, plural(tokens, "token"), answer].filter(Boolean).join(", "),
       "aria-disabled": pinned, onclick: () => !pinned && this.chosen(key),
     },
