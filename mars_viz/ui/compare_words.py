@@ -107,6 +107,7 @@ def _parting(left: Contender, right: Contender, found: Alignment, names: Names) 
         return f"{_capital(names.right)} and {names.left} write the same text, all of its {shared}."
     says, other = (_said(each.run, side.parts) for each, side in ((right, found.right), (left, found.left)))
     begin = f"Both write the same {shared}; then " if found.prefix else "They differ from the first token on: "
+    begin = begin.replace("same 1 ", "same first ")
     if says is None:
         return f"{begin}{names.right} ends, and {names.left} goes on with {other}."
     if other is None:

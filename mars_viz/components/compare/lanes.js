@@ -6,7 +6,9 @@ const KINDS = ["matched", "relaxed", "corrected", "bonus"]; // as Python numbers
 class Lanes {
   constructor({ chosen }) {
     this.chosen = chosen;
-    this.head = h("div", { class: "text head", "aria-hidden": "true" }, ...["", "tokens, by outcome; below, what the reference has too", "τ", "tokens", ""].map((words) => h("span", {}, words)));
+    const keys = KINDS.slice(1).map((kind) => h("span", { class: `mark ${kind}` }, kind));
+    this.head = h("div", { class: "text head", "aria-hidden": "true" },
+      h("span"), h("span", { class: "marks" }, ...keys, h("span", { class: "mark other" }, "differs")), h("span", {}, "τ"), h("span", {}, "tokens"), h("span"));
     this.list = h("div", { class: "list", role: "listbox", tabindex: "0", "aria-label": "Texts beside the reference; left and right leaf through them" });
     this.element = h("div", { class: "lanes" }, this.head, this.list);
   }
@@ -32,7 +34,7 @@ class Lanes {
     const inner = h("span", { class: "inner" }, h("i", { class: "outcomes" }), h("i", { class: "shared" }));
     inner.style.width = `${(100 * tokens) / longest}%`;
     inner.children[0].style.background = striped(outcomes, tokens, (kind) => `var(--bar-${KINDS[kind]})`);
-    inner.children[1].style.background = striped(common, tokens, (kind) => (kind ? "var(--bar-matched)" : "var(--apart)"));
+    inner.children[1].style.background = striped(common, tokens, (kind) => (kind ? "var(--bar-matched)" : "var(--bar-other)"));
     if (parts !== null && !pinned) {
       const mark = h("i", { class: "parting" });
       mark.style.left = `${(100 * parts) / tokens}%`;
