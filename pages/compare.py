@@ -107,13 +107,15 @@ def head(session: Session, memory: Comparison, labels: Mapping[str, str]) -> Non
 @st.fragment
 def look(session: Session, memory: Comparison, run: Run, shelf: Shelf) -> None:
     """The texts side by side, and what follows from them."""
+    if session.job is not None:
+        st.rerun()  # a decode was asked for: the whole page waits for it
     controls(session, memory, run)
     try:
         shown = line_up(memory, session.view.run, run, shelf)
     except BadInput as error:
         theme.note(str(error))
         return
-    for sentence in (*memory.notices, *shown.unread):
+    for sentence in (*memory.notices, *session.notices, *shown.unread):
         theme.note(sentence)
     left, right = shown.left, shown.right
     memory.view = memory.pinned(left.choice, right.choice)
@@ -171,14 +173,13 @@ def another_rule(session: Session, run: Run) -> None:
     ]
     with middle:
         dial = decode_form.dial_slider(rule, f"compare-dial-{rule.name}", disabled=bool(reason))
-    if right.button(
+    right.button(
         "Decode with it",
         disabled=bool(reason),
         width="stretch",
         help=reason or "The same prompt and settings otherwise",
-    ):
-        live.start(session, run.prompt, lambda: replace(run.settings, rule=rule.name, dial=dial))
-        st.rerun()
+        on_click=lambda: live.start(session, run.prompt, lambda: replace(run.settings, rule=rule.name, dial=dial)),
+    )
 
 
 @st.fragment
