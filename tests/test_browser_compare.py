@@ -102,5 +102,7 @@ def test_a_small_screen_stacks_the_texts_and_nothing_sticks_out(page):
     assert right["y"] >= left["y"] + left["height"] and abs(left["x"] - right["x"]) < 1
     widths = page.locator(".compare").evaluate("root => [root.scrollWidth, root.clientWidth]")
     assert widths[0] <= widths[1] + 1
+    table = page.locator(".mv-scroll").evaluate("box => [box.scrollWidth, box.clientWidth]")
+    assert table[0] <= table[1] + 1
     wide = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
     assert wide[0] <= wide[1]

@@ -23,7 +23,19 @@ _STYLE = """
 .mv-table :is(th, td):first-child { text-align: left; padding-left: 0; }
 .mv-table thead th { opacity: .75; font-size: .85rem; vertical-align: bottom; overflow-wrap: anywhere; }
 .mv-table tbody th { cursor: help; white-space: nowrap; }
-.mv-table .change { font-weight: 600; white-space: nowrap; }
+.mv-table td { white-space: nowrap; }
+.mv-table .change { font-weight: 600; }
+@media (max-width: 700px) {
+  .mv-table, .mv-table tbody { display: block; }
+  .mv-table thead { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
+  .mv-table tr { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 0 1rem; padding: .35rem 0;
+    border-bottom: 1px solid color-mix(in srgb, currentColor 14%, transparent); }
+  .mv-table tbody :is(th, td) { border: 0; padding: .05rem 0; text-align: left; white-space: normal; }
+  .mv-table tbody th { font-weight: 600; }
+  .mv-table tbody td:last-child { grid-row: 1; grid-column: 2; text-align: right; }
+  .mv-table tbody .change { grid-column: 1 / -1; }
+  .mv-table td[data-name]::before { content: attr(data-name) ": "; opacity: .75; font-weight: 400; }
+}
 """
 _MEANING = {
     "exact": "Exact: every number stands on the text that its own setting generates.",
@@ -77,7 +89,7 @@ def sweep_table(rows: Sequence[SweepRow], names: Names) -> None:
                 "",
                 words(row.reference),
                 words(row.other),
-                words(row.change),
+                words(row.change, signed=True),
                 "modelled" if row.modelled else "exact",
             )
             for row in rows
@@ -99,8 +111,10 @@ class _Line:
 
 def _table(label: str, names: Names, lines: Sequence[_Line]) -> None:
     body = "".join(
-        f'<tr><th scope="row" title="{escape(line.meaning)}">{escape(line.name)}</th><td>{escape(line.left)}</td>'
-        f'<td>{escape(line.right)}</td><td class="change">{escape(line.change)}</td><td>{tag(line.stands)}</td></tr>'
+        f'<tr><th scope="row" title="{escape(line.meaning)}">{escape(line.name)}</th>'
+        f'<td data-name="{escape(names.left)}">{escape(line.left)}</td>'
+        f'<td data-name="{escape(names.right)}">{escape(line.right)}</td>'
+        f'<td class="change" data-name="difference">{escape(line.change)}</td><td>{tag(line.stands)}</td></tr>'
         for line in lines
     )
     heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in (names.left, names.right))

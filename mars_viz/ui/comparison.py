@@ -167,7 +167,6 @@ def _settled(memory: Comparison, wanted: Choice | None, default: Choice, shelf: 
         except BadInput as error:
             said = {"reference": "The reference of the link", "shown": "The text of the link"}[name]
             memory.notices.append(f"{said} cannot be shown: {error} Another one is shown instead.")
-            memory.view = replace(memory.view, **{name: None})
     return memory.contender(default, shelf)
 
 

@@ -114,11 +114,15 @@ def name_of(result: SweepResult, dial: float) -> str:
     return "strict" if dial == own.strict else setting(own.symbol, dial)
 
 
-def words(interval: Interval) -> str:
-    """'a (b to c)'; the number alone where nothing can be said of its range."""
+def words(interval: Interval, *, signed: bool = False) -> str:
+    """'a (b to c)'; the number alone where nothing can be said of its range. `signed` marks what is above 0."""
+
+    def said(value: float) -> str:
+        return ("+" if signed and value > 0 else "") + number(value)
+
     if np.isnan([interval.low, interval.high]).any():
-        return number(interval.estimate)
-    return f"{number(interval.estimate)} ({number(interval.low)} to {number(interval.high)})"
+        return said(interval.estimate)
+    return f"{said(interval.estimate)} ({said(interval.low)} to {said(interval.high)})"
 
 
 def finding(result: SweepResult, table: tuple[SweepRow, ...], found: Turned, reference: float, dial: float) -> str:
@@ -126,7 +130,7 @@ def finding(result: SweepResult, table: tuple[SweepRow, ...], found: Turned, ref
     tau, (here, there) = table[0], (name_of(result, dial), name_of(result, reference))
     said = (
         f"Over {counted(len(result), 'prompt')}, {here} writes {number(tau.other.estimate)} tokens per target pass, "
-        f"{there} {number(tau.reference.estimate)}: a difference of {words(tau.change)}."
+        f"{there} {number(tau.reference.estimate)}: a difference of {words(tau.change, signed=True)}."
     )
     if not found.graded:
         return said

@@ -48,7 +48,7 @@ class Lanes {
       "aria-label": [spoken(name), differs, `τ ${short(tau ?? NaN)}`, plural(tokens, "token"), answer].filter(Boolean).join(", "),
       "aria-disabled": pinned, onclick: () => !pinned && this.chosen(key),
     },
-    h("span", { class: "name" }, h("bdi", {}, name), pinned ? h("span", { class: "tag" }, "reference") : null),
+    h("span", { class: "name" }, h("bdi", { title: name }, name), pinned ? h("span", { class: "tag" }, "reference") : null),
     bar, h("span", { class: "number" }, short(tau ?? NaN)), h("span", { class: "number" }, whole(tokens)),
     h("span", { class: right === null ? "answer" : right ? "answer keeps" : "answer rejects", title: answer || null }, right === null ? "" : right ? "✓" : "✗"));
   }
