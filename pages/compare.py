@@ -205,7 +205,7 @@ def over_a_sweep(memory: Comparison) -> None:
     if st.query_params.to_dict() != link:
         st.query_params.from_dict(link)
     with st.spinner("Drawing prompts again and again for the intervals"):
-        rows = sweep_pair.rows(result, f"{path}@{result.finished}", reference, dial)
+        rows = sweep_pair.rows(result, f"{path}@{result.plan.provenance.created}@{result.finished}", reference, dial)
     turned = sweep_pair.turned(result, reference, dial)
     compare_sheet.lead(sweep_pair.finding(result, rows, turned, reference, dial))
     names = compare_words.Names(sweep_pair.name_of(result, reference), sweep_pair.name_of(result, dial))
