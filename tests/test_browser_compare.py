@@ -83,6 +83,14 @@ def test_a_link_opens_both_texts_which_scroll_together_and_are_leafed_through(pa
     page.keyboard.press("ArrowLeft")
     expect(page.locator(".pane bdi.name").nth(1)).to_have_text("θ = 0.90")
 
+    # a token is told of in both texts, and the address holds it
+    page.locator(".left .t:visible").nth(1).click()
+    expect(page.locator(".said")).to_contain_text("strict: token")
+    page.wait_for_url(lambda url: "token=left-" in url)
+    told = page.locator(".said").inner_text()
+    page.reload()
+    expect(page.locator(".said")).to_have_text(told)
+
     # pinning swaps, and focus is seen
     page.locator(".pin", has_text="Pin as reference").click()
     expect(page.locator(".pane bdi.name").first).to_have_text("θ = 0.90")

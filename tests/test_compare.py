@@ -37,7 +37,7 @@ from mars_viz.ui.library import Shelf
 from tests.factories import toy_map, toy_run
 from tests.sweep_cases import toy_sweep
 
-PARAMETERS = ["across", "run", "gamma", "reference", "shown", "colour", "sweep", "from", "to"]
+PARAMETERS = ["across", "run", "gamma", "token", "reference", "shown", "colour", "sweep", "from", "to"]
 DIALS = st.none() | st.floats(0, 1).map(lambda value: float(f"{value:.10g}"))
 CHOICES = st.builds(Choice, st.text(min_size=1, max_size=12), DIALS, st.none() | st.integers(1, 64))
 
@@ -77,6 +77,7 @@ def test_what_is_no_key_is_none(key):
     [
         CompareView(),
         CompareView(Across.RULES, None, Choice("x y&z=1"), Choice("b", 0.9, 3), Colour.OUTCOME),
+        CompareView(token="left-12", shown=Choice("a", 1.0)),
         CompareView(gamma=3, reference=Choice("a", 1.0), shown=Choice("a", None, 3)),
         CompareView(Across.SWEEP, sweep="tuesday", from_dial=1.0, to_dial=0.8875),
     ],
@@ -93,9 +94,9 @@ def test_a_view_survives_its_link(view):
 )
 def test_no_link_is_fatal_and_every_part_that_cannot_be_read_is_named(parameters):
     opened = from_parameters(parameters)
-    for name in ("gamma", "colour", "reference", "shown"):
+    for name in ("gamma", "colour", "reference", "shown", "token"):
         value = getattr(opened.view, name)
-        lost = parameters.get(name) and value in (None, Colour.DIFFERENCE) and parameters[name] != "difference"
+        lost = parameters.get(name) and value in (None, "", Colour.DIFFERENCE) and parameters[name] != "difference"
         assert bool(lost) == any(f"link's {name} " in said for said in opened.complaints)
 
 
@@ -181,7 +182,7 @@ def test_what_a_link_asks_for_in_vain_becomes_a_sentence(run):
 
 def test_what_the_browser_asks_for_is_not_trusted(run):
     memory = Comparison()
-    for asked in (Asked(Ask.COLOUR, "<img>"), Asked(Ask.SHOW, "~"), Asked(Ask.PIN, "")):
+    for asked in (Asked(Ask.TOKEN, "left-"), Asked(Ask.COLOUR, "<img>"), Asked(Ask.SHOW, "~"), Asked(Ask.PIN, "")):
         memory.answer(asked, Choice("a"), Choice("a", 1.0))
     assert memory.view == CompareView()
 

@@ -78,9 +78,14 @@ def test_opening_the_link_in_a_fresh_tab_shows_the_same(folder, monkeypatch):
     settled(tab.run())
     shown = tab.session_state["mars_viz_compare"].view.shown
     tab = ask(monkeypatch, tab, Ask.PIN, shown.key)
+    tab = ask(monkeypatch, tab, Ask.TOKEN, "right-3")
     tab = ask(monkeypatch, tab, Ask.COLOUR, "outcome")
     found = link(tab)
-    assert found["reference"] == shown.key and found["gamma"] == "2" and found["colour"] == "outcome"
+    assert (
+        found["reference"] == shown.key
+        and found["gamma"] == "2"
+        and (found["colour"], found["token"]) == ("outcome", "right-3")
+    )
     fresh = opened(**found)
     assert link(fresh) == found and said(fresh) == said(tab)
     assert fresh.session_state["mars_viz_compare"].view == tab.session_state["mars_viz_compare"].view

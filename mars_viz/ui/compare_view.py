@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -77,6 +78,8 @@ class CompareView:
     """The one beside it; likewise."""
     colour: Colour = Colour.DIFFERENCE
     """What the tokens are coloured by."""
+    token: str = ""
+    """The selected token: 'left-' or 'right-' and its slot, as the explorer numbers them; empty for none."""
     sweep: str = ""
     """Id of the sweep; empty for the first there is."""
     from_dial: float | None = None
@@ -107,8 +110,14 @@ def to_parameters(run_id: str, view: CompareView) -> dict[str, str]:
         written["gamma"] = "" if view.gamma is None else str(view.gamma)
         written["reference"] = "" if view.reference is None else view.reference.key
         written["shown"] = "" if view.shown is None else view.shown.key
+        written["token"] = view.token
         written["colour"] = "" if view.colour is Colour.DIFFERENCE else view.colour.value
     return {name: text for name, text in written.items() if text}
+
+
+def is_token(text: str) -> bool:
+    """True for what `CompareView.token` may say."""
+    return re.fullmatch("(left|right)-[0-9]{1,7}", text) is not None
 
 
 def from_parameters(parameters: Mapping[str, str]) -> OpenedCompare:
@@ -140,7 +149,12 @@ def from_parameters(parameters: Mapping[str, str]) -> OpenedCompare:
     if gamma and not (gamma.isascii() and gamma.isdigit() and len(gamma) < 4):
         complain("gamma", "the run's own is shown")
         gamma = ""
+    token = parameters.get("token", "")
+    if token and not is_token(token):
+        complain("token", "none is selected")
+        token = ""
     view = CompareView(
+        token=token,
         across=Across(across or Across.SETTINGS.value),
         gamma=int(gamma) if gamma else None,
         reference=choice("reference"),

@@ -13,7 +13,7 @@ from mars_viz.components.compare.payload import Lane, Pane, Payload, lane_payloa
 from mars_viz.errors import BadInput
 from mars_viz.run import Run
 from mars_viz.ui import compare_words, lineup, live
-from mars_viz.ui.compare_view import Across, Choice, Colour, CompareView, from_parameters
+from mars_viz.ui.compare_view import Across, Choice, Colour, CompareView, from_parameters, is_token
 from mars_viz.ui.library import Shelf
 from mars_viz.ui.lineup import Contender
 from mars_viz.ui.links import View
@@ -59,9 +59,9 @@ class Comparison:
         self.run = run_id
 
     def look(self, **changes: object) -> None:
-        """Compare something else."""
+        """Compare something else; a token that was selected belongs to what was shown before."""
         self.notices.clear()
-        self.view = replace(self.view, **changes)  # type: ignore[arg-type]
+        self.view = replace(self.view, **{"token": "", **changes})  # type: ignore[arg-type]
 
     def contender(self, choice: Choice, shelf: Shelf) -> Contender:
         """The exact run of a choice. Raises BadInput as `lineup.contender` does."""
@@ -99,10 +99,14 @@ class Comparison:
         return replace(self.view, reference=reference, shown=shown)
 
     def answer(self, asked: Asked, reference: Choice, shown: Choice) -> None:
-        """Do what the reader asked for; what is no choice or colour is not heeded."""
+        """Do what the reader asked for; what is no choice, colour or token is not heeded."""
         if asked.what is Ask.COLOUR:
             if asked.value in {each.value for each in Colour}:
-                self.look(colour=Colour(asked.value))
+                self.look(colour=Colour(asked.value), token=self.view.token)
+            return
+        if asked.what is Ask.TOKEN:
+            if is_token(asked.value):
+                self.view = replace(self.view, token=asked.value)
             return
         choice = Choice.read(asked.value)
         if choice is None:
@@ -213,7 +217,9 @@ def payload(memory: Comparison, shown: Lineup) -> Payload:
         for one in shown.lanes
     ]
     order = [choice.key for choice in shown.order]
-    return whole_payload(pair, lanes, order, left.choice.key, right.choice.key, memory.view.colour.value)
+    return whole_payload(
+        pair, lanes, order, left.choice.key, right.choice.key, memory.view.colour.value, memory.view.token
+    )
 
 
 def settle_decode(session: Session, memory: Comparison) -> None:

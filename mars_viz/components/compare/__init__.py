@@ -27,6 +27,8 @@ class Ask(Enum):
     """Put a text beside the reference."""
     PIN = "pin"
     """Make a text the reference."""
+    TOKEN = "token"
+    """Select a token."""
     COLOUR = "colour"
     """Colour the tokens by something else."""
 

@@ -7,7 +7,10 @@ const COLOURS = {
 
 class Compare {
   constructor(parent) {
-    const picked = (side, slot) => this.pick(side, slot);
+    const picked = (side, slot) => {
+      this.pick(side, slot);
+      this.ask("token", `${side.prefix}${slot}`);
+    };
     this.sides = ["left", "right"].map((name) => new Side({ name, picked }));
     this.heads = this.sides.map(() => ({ name: h("bdi", { class: "name" }), detail: h("span", { class: "detail" }) }));
     this.linked = new Linked(...this.sides);
@@ -60,6 +63,7 @@ class Compare {
     this.lanes.show(data);
     this.tally();
     say(this.said, "Choose a token to read what became of it in both texts.");
+    this.choose(data.token);
     this.root.classList.remove("turning");
   }
 
@@ -119,6 +123,13 @@ class Compare {
       radio.tabIndex = on ? 0 : -1;
     }
     this.legend.replaceChildren(...COLOURS[name].keys.map(([kind, words]) => h("span", { class: "key" }, h("span", { class: `t ${kind}` }, words))));
+  }
+
+  /** Select the token of a link, such as 'left-12', where there is one. */
+  choose(token) {
+    const [name, slot] = token.split("-");
+    const side = this.sides.find(({ prefix }) => prefix === `${name}-`);
+    if (side && Number(slot) < side.run.slots) this.pick(side, Number(slot));
   }
 
   /** A token, and what stands at the same place of the other text. */

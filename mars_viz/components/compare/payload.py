@@ -111,9 +111,12 @@ def outcomes(run: Run) -> tuple[Outcome, ...]:
 
 
 def whole_payload(
-    pair: Payload, lanes: Sequence[Payload], order: Sequence[str], reference: str, shown: str, colour: str
+    pair: Payload, lanes: Sequence[Payload], order: Sequence[str], reference: str, shown: str, colour: str, token: str
 ) -> Payload:
-    """All that is sent: the pair, the lanes in view, and the keys of everything that can be leafed through."""
+    """All that is sent: the pair, the lanes in view, and the keys of everything that can be leafed through.
+
+    `token` is the one selected at first; where it is later is the browser's to know, so it is no part of `id`.
+    """
     payload = {
         "pair": pair,
         "lanes": list(lanes),
@@ -123,7 +126,7 @@ def whole_payload(
         "colour": colour,
     }
     digest = hashlib.blake2b(json.dumps(payload, sort_keys=True).encode(), digest_size=12).hexdigest()
-    return {"id": digest, **payload}
+    return {"id": digest, "token": token, **payload}
 
 
 def _rows(kinds: Iterable[int]) -> list[list[int]]:
