@@ -19,6 +19,7 @@ st.navigation(
         st.Page("pages/rules.py", title="Rules"),
         st.Page("pages/tune.py", title="Tune"),
         st.Page("pages/learn.py", title="Learn"),
+        st.Page("pages/compare.py", title="Compare"),
     ],
     position="top",
 ).run()

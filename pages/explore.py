@@ -16,10 +16,9 @@ from mars_viz.figures.heat_map import QUANTITIES, heat_map
 from mars_viz.mapped import shown
 from mars_viz.run import Run
 from mars_viz.runfiles import MAX_ZIP, write_zip
-from mars_viz.ui import decode_form, library, links, live, share, theme
+from mars_viz.ui import decode_form, library, links, live, share, theme, under_way
 from mars_viz.ui.session import Session, current_session
 
-POLL = 0.3  # seconds between looks at a decode under way; a docstring here would be shown on the page
 NARROWEST = 270  # pixels of a figure, below which fewer stand on a row
 
 
@@ -42,7 +41,7 @@ def page() -> None:
     for sentence in filter(None, [shelf.error, *session.notices]):
         theme.note(sentence)
     if session.job is not None:
-        decoding(session)
+        under_way.decoding(session)
         st.stop()
     if run is None:
         theme.note(problem)
@@ -94,21 +93,7 @@ def prompt(session: Session) -> None:
         st.rerun()
 
 
-@st.fragment(run_every=POLL)
-def decoding(session: Session) -> None:
-    """A decode under way: how far it is, a way to stop it, and the text so far."""
-    job = session.job
-    if job is None or job.progress.state.readable:
-        st.rerun()
-    progress, limit = job.progress, job.settings.max_new_tokens
-    words = live.what_goes_on(progress, limit, live.shared_worker().ahead(job), job.stopping)
-    bar, button = st.columns([6, 1], vertical_alignment="center")
-    bar.progress(min(1.0, progress.tokens / limit), words)
-    button.button("Cancel", on_click=job.cancel, disabled=job.stopping, width="stretch", help="Keeps what was decoded")
-    theme.live_text(job.prompt, progress.text)
-
-
-@st.fragment(run_every=POLL)
+@st.fragment(run_every=under_way.POLL)
 def filling(session: Session) -> None:
     """A dial map that fills in behind the run: how far it is, and a way to stop it."""
     if session.filling is None or session.filling.job.progress.state.finished:

@@ -237,9 +237,10 @@ def toy_map(
     gammas: tuple[int, ...] | None = None,
     budget: Budget | None = None,
     model_seed: int = 0,
+    vocabulary: int = 32,
 ) -> tuple[DialMap, Counting]:
     """The map of the toy pair over a span of the rule's dial, and the speculator that noted what was asked."""
-    speculator = Counting(settings, model_seed=model_seed)
+    speculator = Counting(settings, vocabulary=vocabulary, model_seed=model_seed)
     rule = rule_named(settings.rule)
     span = span_of(rule, low, high, gammas or (settings.gamma,))
     answers: dict[tuple[int, ...], Answer] = {}
@@ -248,9 +249,9 @@ def toy_map(
         pass
     frame = Run(
         settings=settings,
-        provenance=Provenance(eos_ids=(0,), vocabulary_size=32),
+        provenance=Provenance(eos_ids=(0,), vocabulary_size=vocabulary),
         prompt_ids=PROMPT,
         rounds=(),
-        pieces={i: Piece(b" w") for i in range(32)},
+        pieces={i: Piece(b" w") for i in range(vocabulary)},
     )
     return DialMap(frame, span, answers, len(speculator.batches), 0.0), speculator

@@ -11,13 +11,10 @@ from mars_viz.analysis.close_calls import close_calls
 from mars_viz.analysis.gain import expected_speed_up, expected_tokens, gain
 from mars_viz.analysis.overlap import OTHERS, Overlap, Place, distance, lacks, overlap, places, simulate
 from mars_viz.analysis.rollback import prices, strict_run
-from mars_viz.demo import tasks
-from mars_viz.demo.tasks import Task
 from mars_viz.errors import BadInput
 from mars_viz.figures import LIGHT
 from mars_viz.figures.lesson_laws import law_areas, simulated
 from mars_viz.mapped import mapped
-from mars_viz.prompts.exercises import expected_answer
 from mars_viz.records import Timing
 from mars_viz.rules import rule_named
 from mars_viz.run import Piece
@@ -160,11 +157,3 @@ def test_close_calls_and_their_ratios_by_hand():
     assert calls.odds == pytest.approx([np.exp(-0.1), np.exp(-3)])
     low = calls.ratio(np.array([-3.0, -25.0]))
     assert np.isnan(low[0, 0]) and low[0, 1] == pytest.approx(14 / 17) and np.isnan(low[1]).all()
-
-
-@pytest.mark.parametrize("kind", Task)
-def test_built_in_exercises_are_found_again_and_other_prompts_are_not(kind):
-    exercise = next(tasks.instances(kind, 2, held_out=True))
-    assert expected_answer(exercise.prompt) == exercise.answer
-    assert expected_answer("Once upon a time") is None
-    assert expected_answer("Add 1 and a half.\n") is None

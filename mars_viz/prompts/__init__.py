@@ -7,6 +7,7 @@ from mars_viz.prompts.builtin import builtin_prompts
 from mars_viz.prompts.graders import GRADERS, Grader, grader_named
 from mars_viz.prompts.items import PromptItem, PromptSet, SkippedLine
 from mars_viz.prompts.jsonl import load_prompts, read_prompts, to_jsonl
+from mars_viz.prompts.recognised import recognised
 
 __all__ = [
     "GRADERS",
@@ -18,5 +19,6 @@ __all__ = [
     "grader_named",
     "load_prompts",
     "read_prompts",
+    "recognised",
     "to_jsonl",
 ]

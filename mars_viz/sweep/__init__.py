@@ -4,7 +4,17 @@ Knows maps, prompts and statistics; the model libraries are loaded only where a 
 """
 
 from mars_viz.analysis.frontier import Frontier
-from mars_viz.sweep.measures import Measure, band_at, curve, frontier, measures, places, relaxed_at, value_at
+from mars_viz.sweep.measures import (
+    Measure,
+    band_at,
+    curve,
+    difference_at,
+    frontier,
+    measures,
+    places,
+    relaxed_at,
+    value_at,
+)
 from mars_viz.sweep.plan import Plan
 from mars_viz.sweep.result import SweepResult, load_sweep
 from mars_viz.sweep.source import Source, pair_source
@@ -20,6 +30,7 @@ __all__ = [
     "SweepResult",
     "band_at",
     "curve",
+    "difference_at",
     "frontier",
     "load_sweep",
     "measures",

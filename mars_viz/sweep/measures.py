@@ -151,6 +151,15 @@ def value_at(result: SweepResult, measure: Measure, dial: float, how: Bootstrap 
     return interval(measure.of, *columns, how=how)
 
 
+def difference_at(
+    result: SweepResult, measure: Measure, dial: float, reference: float, how: Bootstrap = DEFAULT
+) -> Interval:
+    """The figure at one dial value less that at another: paired, both on the same resampled prompts."""
+    ours, theirs = ([column[:, 0] for column in _columns(result, measure, np.array([at]))] for at in (dial, reference))
+    count = len(ours)
+    return interval(lambda *means: measure.of(*means[:count]) - measure.of(*means[count:]), *ours, *theirs, how=how)
+
+
 def _columns(result: SweepResult, measure: Measure, dials: np.ndarray) -> list[np.ndarray]:
     """float64 [P, D], or [P, 1] for what no dial moves."""
     chosen = result.graded if measure.graded else None

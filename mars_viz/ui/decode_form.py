@@ -32,7 +32,7 @@ def settings_area(disabled: bool) -> Callable[[], Settings]:
     with st.popover("Settings", disabled=disabled, width="stretch"):
         rule = RULES[str(st.selectbox("Rule", list(RULES), list(RULES).index("mars"), format_func=_title, key="rule"))]
         st.caption(f"{rule.summary} Keeps a draft x where {rule.formula}.")
-        dial = _dial(rule)
+        dial = dial_slider(rule, f"dial-{rule.name}")
         left, right = st.columns(2)
         with left:
             gamma = st.number_input("Draft length γ", 1, 64, 6, key="gamma", help="Tokens drafted per round")
@@ -56,7 +56,8 @@ def settings_area(disabled: bool) -> Callable[[], Settings]:
     )
 
 
-def _dial(rule: Rule) -> float | None:
+def dial_slider(rule: Rule, key: str, disabled: bool = False) -> float | None:
+    """The rule's dial, at its default at first; None for a rule without one."""
     dial = rule.dial
     if dial is None:
         return None
@@ -66,9 +67,10 @@ def _dial(rule: Rule) -> float | None:
         dial.high,
         dial.default,
         dial.step,
-        key=f"dial-{rule.name}",
+        key=key,
         help=f"{dial.strict:g} is strict",
         format="%.3f",
+        disabled=disabled,
     )
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -40,16 +40,18 @@ Payload = dict[str, Any]
 """JSON-able; `id` is a digest of all the rest."""
 
 
-def run_payload(run: Run, gamma: int | None = None) -> Payload:
+def run_payload(run: Run, gamma: int | None = None, judges: Collection[Rule] | None = None) -> Payload:
     """Everything that the explorer shows of a run, at another block length of its dial map where `gamma` says so.
 
-    Two runs with equal contents have equal payloads.
+    `judges` are the rules whose verdicts stand beside the run's own; None for all. Two runs with equal contents have
+    equal payloads.
     """
     rule = rule_named(run.settings.rule)
     pool = pool_of(run, gamma)
     rounds = pool.rounds
     vocabulary = _vocabulary(rounds)
     together = Together([round_.speculation for round_ in rounds])
+    beside = RULES.values() if judges is None else judges
     payload: Payload = {
         "rule": {"name": rule.name, "title": rule.title, "summary": rule.summary, "formula": rule.formula},
         "dial": _dial(rule, run),
@@ -63,7 +65,7 @@ def run_payload(run: Run, gamma: int | None = None) -> Payload:
         "map": _map(pool),
         "nodes": _nodes(rounds, vocabulary),
         "rows": _rows(rounds, vocabulary),
-        "rules": [_judged(other, rule, rounds, together) for other in RULES.values() if _can_judge(other, rounds)],
+        "rules": [_judged(other, rule, rounds, together) for other in beside if _can_judge(other, rounds)],
     }
     text = json.dumps(payload, sort_keys=True)
     return {"id": hashlib.blake2b(text.encode(), digest_size=12).hexdigest(), **payload}

@@ -2,8 +2,9 @@
 
 /** The tokens in rounds. Chunks are built when they come near, and touched only while they are near. */
 class Stream {
-  constructor({ pick, shade }) {
-    Object.assign(this, { pick, shade });
+  /** `prefix` keeps the names of tokens apart where there are several streams. */
+  constructor({ pick, shade, prefix = "" }) {
+    Object.assign(this, { pick, shade, prefix });
     this.element = h("div", {
       class: "stream", role: "listbox", tabindex: "0", "aria-label": "Tokens of the run; arrow keys move, up and down by rounds",
       onclick: (e) => this.click(e),
@@ -77,7 +78,7 @@ class Stream {
     for (let r = chunk.first; r <= chunk.last; r++) {
       const round = (this.roundElements[r] = h("span", { class: "r", role: "presentation", "data-round": `round ${r + 1}` }));
       for (let slot = this.run.slotAt[r]; slot < this.run.slotAt[r + 1]; slot++) {
-        const token = (this.slotElements[slot] = h("span", { class: "t", role: "option", id: `slot-${slot}` }));
+        const token = (this.slotElements[slot] = h("span", { class: "t", role: "option", id: `${this.prefix}slot-${slot}` }));
         token.mine = slot; // not `slot`, which is an element's own and turns into text
         if (slot < this.run.slotAt[r + 1] - 1) fill(token, this.run.pieces.text[this.run.nodes.token[slot - r]]);
         round.append(token);

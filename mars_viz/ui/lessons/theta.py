@@ -14,9 +14,8 @@ from mars_viz.analysis.steps import Steps, total
 from mars_viz.demo.tasks import final_answer
 from mars_viz.dialmap import DialMap, Segment, span_of
 from mars_viz.figures.lesson_dial import accuracy_curve, along_the_dial
-from mars_viz.prompts import PromptItem
+from mars_viz.prompts import PromptItem, recognised
 from mars_viz.prompts.builtin import builtin_prompts
-from mars_viz.prompts.exercises import expected_answer
 from mars_viz.prompts.graders import grader_named
 from mars_viz.rules import rule_named
 from mars_viz.rules.mars import THETA
@@ -124,8 +123,9 @@ def written(room: Room, made: DialMap, segment: Segment, graded: bool) -> None:
     same = next((i for i, (one, other) in enumerate(pairs) if one != other), min(len(tokens), len(strict)))
     verdict = ""
     if graded and segment.complete:
-        answer = expected_answer(run.prompt) or ""
-        is_right = final_answer(run.decode(tokens)) == answer.strip()
+        exercise = recognised(run.prompt)
+        answer = exercise.answer if exercise else ""
+        is_right = final_answer(run.decode(tokens)) == answer
         verdict = " The answer is right." if is_right else f" The answer is wrong. Right would be: {answer}"
     rest = run.decode(tokens[same:])
     parts = "It is the strict text." if tokens == strict else f"It leaves the strict text at token {same + 1}, marked."
@@ -137,11 +137,11 @@ def written(room: Room, made: DialMap, segment: Segment, graded: bool) -> None:
 
 def _right(run: Run, made: DialMap) -> Steps | None:
     """1 where the text's answer is right, along the dial; None for a prompt that is no built-in exercise."""
-    answer = expected_answer(run.prompt)
-    if answer is None:
+    exercise = recognised(run.prompt)
+    if exercise is None:
         return None
     segments = made.segments_for(_gamma(made, run))
-    return along_dial(segments, lambda segment: final_answer(run.decode(segment.token_ids)) == answer.strip())
+    return along_dial(segments, lambda segment: final_answer(run.decode(segment.token_ids)) == exercise.answer)
 
 
 def _gamma(made: DialMap, run: Run) -> int:

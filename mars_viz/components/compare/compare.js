@@ -1,0 +1,169 @@
+// Two texts side by side, the way through the others, and the traffic with Python.
+
+const COLOURS = {
+  difference: { label: "Difference", keys: [["same", "same so far"], ["apart", "differs"], ["again", "same again"]] },
+  outcome: { label: "Outcome", keys: NAMES.slice(0, 6).map((name) => [name, name]) },
+};
+
+class Compare {
+  constructor(parent) {
+    const picked = (side, slot) => {
+      this.pick(side, slot);
+      this.ask("token", `${side.prefix}${slot}`);
+    };
+    this.sides = ["left", "right"].map((name) => new Side({ name, picked }));
+    this.heads = this.sides.map(() => ({ name: h("bdi", { class: "name" }), detail: h("span", { class: "detail" }) }));
+    this.linked = new Linked(...this.sides);
+    this.lanes = new Lanes({ chosen: (key) => this.show(key) });
+    this.count = h("span", { class: "count", "aria-live": "polite" });
+    this.arrows = [[-1, "‹", "The text before"], [1, "›", "The next text"]].map(([step, sign, words]) =>
+      h("button", { type: "button", class: "arrow", "aria-label": words, title: `${words} (${step < 0 ? "left" : "right"} arrow key)`, onclick: () => this.leaf(step) }, sign));
+    this.pin = h("button", { type: "button", class: "pin", onclick: () => this.ask("pin", this.shown), title: "Compare the others with this text" }, "Pin as reference");
+    this.jump = h("button", { type: "button", class: "pin", onclick: () => this.linked.showParting() }, "Show the first difference");
+    this.radios = Object.entries(COLOURS).map(([name, { label }]) =>
+      h("button", { type: "button", role: "radio", "data-colour": name, onclick: () => this.colour(name) }, label));
+    this.choice = h("div", { class: "overlays", role: "radiogroup", "aria-label": "Colour the tokens by", onkeydown: (e) => this.turn(e) }, ...this.radios);
+    this.legend = h("div", { class: "legend" });
+    this.said = h("p", { class: "said" });
+    this.root = h("div", { class: "explorer compare" },
+      h("div", { class: "reading" }, this.choice, this.legend, this.jump),
+      h("div", { class: "pair" },
+        this.pane(0, h("span", { class: "tag" }, "reference")),
+        this.pane(1, h("span", { class: "leafing" }, this.arrows[0], this.count, this.arrows[1]), this.pin)),
+      this.said, this.lanes.element);
+    this.root.addEventListener("keydown", (event) => this.key(event), { capture: true });
+    this.anywhere = (event) => event.target === document.body && this.key(event);
+    document.addEventListener("keydown", this.anywhere);
+    parent.append(this.root);
+  }
+
+  pane(index, ...beside) {
+    const { name, detail } = this.heads[index];
+    return h("section", { class: `pane ${index ? "right" : "left"}` }, h("header", {}, name, ...beside, detail), this.sides[index].frame);
+  }
+
+  // ---- what comes from Python
+
+  receive(data) {
+    themed(this.root);
+    if (data.id === this.id) return;
+    const { id, pair, order, shown, colour } = data;
+    Object.assign(this, { id, order, shown, positions: pair.positions });
+    this.paint(colour);
+    [pair.left, pair.right].forEach((pane, index) => {
+      say(this.heads[index].name, pane.name);
+      say(this.heads[index].detail, pane.detail);
+      this.sides[index].open(pane);
+    });
+    this.linked.measure();
+    this.linked.led = null;
+    this.linked.follow(this.sides[0]); // the reference stays where it was read
+    for (const side of this.sides) side.name();
+    this.jump.hidden = pair.left.parts === null && pair.right.parts === null;
+    this.lanes.show(data);
+    this.tally();
+    say(this.said, "Choose a token to read what became of it in both texts.");
+    this.choose(data.token);
+    this.root.classList.remove("turning");
+  }
+
+  // ---- what the hand does
+
+  show(key) {
+    if (key === this.shown) return;
+    this.shown = key;
+    this.lanes.press(key);
+    this.tally();
+    this.root.classList.add("turning");
+    this.ask("show", key);
+  }
+
+  leaf(step) {
+    const { order } = this;
+    if (!order.length) return;
+    const at = order.indexOf(this.shown);
+    this.show(order[at < 0 ? (step > 0 ? 0 : order.length - 1) : (at + step + order.length) % order.length]);
+  }
+
+  tally() {
+    const at = this.order.indexOf(this.shown);
+    say(this.count, at < 0 ? `– of ${whole(this.order.length)}` : `${whole(at + 1)} of ${whole(this.order.length)}`);
+    for (const arrow of this.arrows) arrow.disabled = this.order.length < (at < 0 ? 1 : 2);
+    this.pin.disabled = at < 0;
+  }
+
+  key(event) {
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (!step || event.ctrlKey || event.metaKey || event.altKey || event.shiftKey || event.target.closest("[role=radiogroup]")) return;
+    event.preventDefault();
+    event.stopPropagation();
+    this.leaf(step);
+  }
+
+  turn(event) {
+    if (!["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown"].includes(event.key)) return;
+    event.preventDefault();
+    const other = this.radios.find((radio) => radio.getAttribute("aria-checked") !== "true");
+    other.focus();
+    this.colour(other.dataset.colour);
+  }
+
+  colour(name) {
+    if (name === this.root.dataset.by) return;
+    this.paint(name);
+    this.linked.measure(); // drafts come or go
+    this.ask("colour", name);
+  }
+
+  paint(name) {
+    this.root.dataset.by = name;
+    for (const radio of this.radios) {
+      const on = radio.dataset.colour === name;
+      radio.setAttribute("aria-checked", on);
+      radio.tabIndex = on ? 0 : -1;
+    }
+    this.legend.replaceChildren(...COLOURS[name].keys.map(([kind, words]) => h("span", { class: "key" }, h("span", { class: `t ${kind}` }, words))));
+  }
+
+  /** Select the token of a link, such as 'left-12', where there is one. */
+  choose(token) {
+    const [name, slot] = token.split("-");
+    const side = this.sides.find(({ prefix }) => prefix === `${name}-`);
+    if (side && Number(slot) < side.run.slots) this.pick(side, Number(slot));
+  }
+
+  /** A token, and what stands at the same place of the other text. */
+  pick(side, slot) {
+    const index = side.reading.textIndex(slot);
+    const words = this.sides.map((each) => {
+      const at = each === side ? slot : this.positions ? each.slotAt(index) : null;
+      each.select(at, each === side);
+      return at === null ? null : `${each.pane.name}: ${each.reading.label(at)}`;
+    });
+    say(this.said, words.filter(Boolean).join(" · "));
+  }
+
+  ask(what, value) {
+    this.trigger("asked", { what, value });
+  }
+
+  close() {
+    document.removeEventListener("keydown", this.anywhere);
+    this.linked.close();
+    for (const side of this.sides) side.observer?.disconnect();
+    this.root.remove();
+  }
+}
+
+const views = new WeakMap();
+
+export default function compare({ data, parentElement, setTriggerValue }) {
+  const view = views.get(parentElement) ?? new Compare(parentElement);
+  views.set(parentElement, view);
+  view.trigger = setTriggerValue;
+  view.receive(data);
+  return () => {
+    view.close();
+    views.delete(parentElement);
+  };
+}

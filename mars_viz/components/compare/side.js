@@ -1,0 +1,74 @@
+// One of two texts: a stream whose tokens and rounds also say what the other text has at the same place.
+
+/** Tells of a token that was chosen by `picked`. */
+class Side extends Stream {
+  constructor({ name, picked }) {
+    super({ pick: (slot) => picked(this, slot), shade: (reading, slot) => this.mark(reading, slot), prefix: `${name}-` });
+  }
+
+  /** Take on a text; where it is the one shown before, nothing scrolls. */
+  open(pane) {
+    const { scrollTop } = this.element;
+    const again = this.pane?.run.id === pane.run.id;
+    this.pane = pane;
+    this.common = spread(pane.common);
+    this.show(readingOf(pane.run));
+    this.chunks.forEach((chunk) => this.bring(chunk)); // all of them: places are measured
+    this.element.setAttribute("aria-label", `Text of ${pane.name}; up and down move by rounds`);
+    if (again) this.element.scrollTop = scrollTop;
+  }
+
+  /** What the other text has of a token, as classes. */
+  mark(reading, slot) {
+    const index = reading.textIndex(slot);
+    if (index === null) return " away"; // a draft that did not reach the text
+    const { parts } = this.pane;
+    if (!this.common[index]) return index === parts ? " apart parts" : " apart";
+    return parts === null || index < parts ? " same" : " again";
+  }
+
+  build(chunk) {
+    super.build(chunk);
+    for (let r = chunk.first; r <= chunk.last; r++) {
+      const partner = this.pane.partners[r];
+      const words = partner === null ? ": no round of the other text starts here" : partner === r ? "" : `, where round ${partner + 1} of the other starts`;
+      this.roundElements[r].dataset.round += words;
+      this.roundElements[r].classList.toggle("alone", partner === null);
+    }
+  }
+
+  /** The slot that wrote the token at an index of the text, or null. */
+  slotAt(index) {
+    const { reading, run } = this;
+    if (index === null || index >= reading.recorded.totals.tokens) return null;
+    let round = 0;
+    for (let written = 0; round < run.rounds && written + reading.now.length[round] <= index; round++) written += reading.now.length[round];
+    return reading.slotOf({ round, index });
+  }
+
+  /** Where a round begins in the text, pixels from its top. */
+  top(round) {
+    return this.offset(this.roundElements[round]);
+  }
+
+  offset(element) {
+    return element.getBoundingClientRect().top - this.element.getBoundingClientRect().top + this.element.scrollTop;
+  }
+}
+
+const readings = new Map(); // by run, the last few: leafing comes back to them
+
+function readingOf(payload) {
+  if (!readings.has(payload.id)) {
+    if (readings.size >= 24) readings.delete(readings.keys().next().value);
+    const reading = new Trajectories(readRun(payload)).own;
+    reading.turn(reading.within(null));
+    readings.set(payload.id, reading);
+  }
+  return readings.get(payload.id);
+}
+
+/** [[kind, length], …] as one kind for each token. */
+function spread(rows) {
+  return rows.flatMap(([kind, length]) => new Array(length).fill(kind));
+}

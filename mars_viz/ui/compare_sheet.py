@@ -1,0 +1,125 @@
+"""How the compare page shows its finding and its table. All text is escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+import streamlit as st
+
+from mars_viz.analysis.differences import Difference
+from mars_viz.ui.compare_words import Names, change, written
+from mars_viz.ui.sweep_pair import SweepRow, words
+
+_STYLE = """
+.mv-lead { margin: 0; font-size: 1.12rem; line-height: 1.55; unicode-bidi: plaintext; overflow-wrap: anywhere; }
+.mv-tag { font-size: .78rem; padding: .05rem .45rem; border-radius: 1rem; border: 1px solid currentColor; opacity: .75;
+  white-space: nowrap; cursor: help; vertical-align: .1em; }
+.mv-scroll { overflow-x: auto; }
+.mv-table { width: 100%; border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .93rem; }
+.mv-table :is(th, td) { padding: .28rem .7rem; text-align: right; font-weight: 400; border: 0;
+  border-bottom: 1px solid color-mix(in srgb, currentColor 14%, transparent); }
+.mv-table :is(th, td):first-child { text-align: left; padding-left: 0; }
+.mv-table thead th { opacity: .75; font-size: .85rem; vertical-align: bottom; overflow-wrap: anywhere; }
+.mv-table tbody th { cursor: help; white-space: nowrap; }
+.mv-table td { white-space: nowrap; }
+.mv-table .change { font-weight: 600; }
+@media (max-width: 700px) {
+  .mv-table, .mv-table tbody { display: block; }
+  .mv-table thead { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
+  .mv-table tr { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 0 1rem; padding: .35rem 0;
+    border-bottom: 1px solid color-mix(in srgb, currentColor 14%, transparent); }
+  .mv-table tbody :is(th, td) { border: 0; padding: .05rem 0; text-align: left; white-space: normal; }
+  .mv-table tbody th { font-weight: 600; }
+  .mv-table tbody td:last-child { grid-row: 1; grid-column: 2; text-align: right; }
+  .mv-table tbody .change { grid-column: 1 / -1; }
+  .mv-table td[data-name]::before { content: attr(data-name) ": "; opacity: .75; font-weight: 400; }
+}
+"""
+_MEANING = {
+    "exact": "Exact: every number stands on the text that its own setting generates.",
+    "measured": "Measured: wall clock of the recorded decoding, on its own device.",
+    "modelled": "Modelled: from the passes' measured costs on one device, not from the clock.",
+}
+
+
+def style() -> None:
+    """The page's own style, beside that of `theme.title`."""
+    st.html(f"<style>{_STYLE}</style>")
+
+
+def tag(stands: str) -> str:
+    """What a number stands on, as HTML."""
+    return f'<span class="mv-tag" title="{escape(_MEANING[stands])}">{escape(stands)}</span>'
+
+
+def lead(sentence: str, stands: str = "exact") -> None:
+    """The finding, and what it stands on."""
+    st.html(f'<p class="mv-lead" role="status">{escape(sentence)} {tag(stands)}</p>')
+
+
+def table(rows: Sequence[Difference], names: Names) -> None:
+    """Both texts in numbers."""
+    _table(
+        "Both texts in numbers",
+        names,
+        [
+            _Line(
+                row.name,
+                row.meaning,
+                written(row.left, row.scale),
+                written(row.right, row.scale),
+                change(row),
+                row.stands.value,
+            )
+            for row in rows
+        ],
+    )
+
+
+def sweep_table(rows: Sequence[SweepRow], names: Names) -> None:
+    """Both dial values in numbers, with intervals."""
+    _table(
+        "Both dial values over all prompts",
+        names,
+        [
+            _Line(
+                row.title,
+                "",
+                words(row.reference),
+                words(row.other),
+                words(row.change, signed=True),
+                "modelled" if row.modelled else "exact",
+            )
+            for row in rows
+        ],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A line of a table, written out."""
+
+    name: str
+    meaning: str
+    left: str
+    right: str
+    change: str
+    stands: str
+
+
+def _table(label: str, names: Names, lines: Sequence[_Line]) -> None:
+    body = "".join(
+        f'<tr><th scope="row" title="{escape(line.meaning)}">{escape(line.name)}</th>'
+        f'<td data-name="{escape(names.left)}">{escape(line.left)}</td>'
+        f'<td data-name="{escape(names.right)}">{escape(line.right)}</td>'
+        f'<td class="change" data-name="difference">{escape(line.change)}</td><td>{tag(line.stands)}</td></tr>'
+        for line in lines
+    )
+    heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in (names.left, names.right))
+    st.html(
+        f'<div class="mv-scroll"><table class="mv-table" aria-label="{escape(label)}"><thead><tr>'
+        f'<th scope="col">number</th>{heads}<th scope="col">difference</th><th scope="col">stands on</th></tr></thead>'
+        f"<tbody>{body}</tbody></table></div>"
+    )

@@ -1,0 +1,167 @@
+"""What is being compared, as query parameters, so that a link opens it again. Knows no Streamlit and no runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from mars_viz.ui.links import clipped, number_in
+
+
+class Across(Enum):
+    """What the texts to compare differ in."""
+
+    SETTINGS = "settings"
+    """Dial values and block lengths of one run's dial map."""
+    RULES = "rules"
+    """Whatever was decoded after one prompt."""
+    RUNS = "runs"
+    """All runs there are, whatever their models."""
+    SWEEP = "sweep"
+    """Two dial values over the prompts of a saved sweep."""
+
+
+class Colour(Enum):
+    """What the tokens are coloured by."""
+
+    DIFFERENCE = "difference"
+    """Whether the other text says the same."""
+    OUTCOME = "outcome"
+    """What became of each in its own run; rolled-back drafts are shown too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One text: a run, at its own setting or at another one of its dial map."""
+
+    run: str
+    """Its id."""
+    dial: float | None = None
+    """The dial's value; None for the run's own."""
+    gamma: int | None = None
+    """Tokens per block; None for the run's own."""
+
+    @property
+    def key(self) -> str:
+        """In a link: the id, and where one of them is set the dial and γ, each after a tilde."""
+        if self.dial is None and self.gamma is None and "~" not in self.run:
+            return self.run
+        dial = "" if self.dial is None else f"{self.dial:.10g}"
+        return f"{self.run}~{dial}~{'' if self.gamma is None else self.gamma}"
+
+    @classmethod
+    def read(cls, key: str) -> Choice | None:
+        """What a key says; None where it is none."""
+        run, *rest = key.rsplit("~", 2)
+        if not rest:
+            return cls(run) if run else None
+        dial, gamma = (*rest, "")[:2]
+        value = number_in(dial)
+        if not run or (dial and value is None) or not (not gamma or (gamma.isascii() and gamma.isdigit())):
+            return None
+        return cls(run, value, int(gamma[:3]) if gamma else None)
+
+
+@dataclass(frozen=True, slots=True)
+class CompareView:
+    """What the page shows."""
+
+    across: Across = Across.SETTINGS
+    """What the texts differ in."""
+    gamma: int | None = None
+    """Block length of the settings to leaf through; None for the run's own."""
+    reference: Choice | None = None
+    """The pinned text; None for the page's default."""
+    shown: Choice | None = None
+    """The one beside it; likewise."""
+    colour: Colour = Colour.DIFFERENCE
+    """What the tokens are coloured by."""
+    token: str = ""
+    """The selected token: 'left-' or 'right-' and its slot, as the explorer numbers them; empty for none."""
+    sweep: str = ""
+    """Id of the sweep; empty for the first there is."""
+    from_dial: float | None = None
+    """The sweep's reference; None for its strict end."""
+    to_dial: float | None = None
+    """The dial value beside it; None for the default."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedCompare:
+    """A link, read."""
+
+    view: CompareView
+    """What of it can be shown."""
+    complaints: tuple[str, ...] = ()
+    """A sentence for each part that cannot."""
+
+
+def to_parameters(run_id: str, view: CompareView) -> dict[str, str]:
+    """The query parameters of a view; what is at its default is left out."""
+    written = {"across": "" if view.across is Across.SETTINGS else view.across.value}
+    if view.across is Across.SWEEP:
+        written["sweep"] = view.sweep
+        written["from"] = "" if view.from_dial is None else f"{view.from_dial:.10g}"
+        written["to"] = "" if view.to_dial is None else f"{view.to_dial:.10g}"
+    else:
+        written["run"] = run_id
+        written["gamma"] = "" if view.gamma is None else str(view.gamma)
+        written["reference"] = "" if view.reference is None else view.reference.key
+        written["shown"] = "" if view.shown is None else view.shown.key
+        written["token"] = view.token
+        written["colour"] = "" if view.colour is Colour.DIFFERENCE else view.colour.value
+    return {name: text for name, text in written.items() if text}
+
+
+def is_token(text: str) -> bool:
+    """True for what `CompareView.token` may say."""
+    return re.fullmatch("(left|right)-[0-9]{1,7}", text) is not None
+
+
+def from_parameters(parameters: Mapping[str, str]) -> OpenedCompare:
+    """The view that a link asks for; parts that cannot be read take their default, with a complaint."""
+    complaints: list[str] = []
+
+    def complain(name: str, instead: str) -> None:
+        complaints.append(f"The link's {name} “{clipped(parameters[name])}” cannot be read, so {instead}.")
+
+    def choice(name: str) -> Choice | None:
+        found = Choice.read(parameters.get(name, ""))
+        if found is None and parameters.get(name):
+            complain(name, "the page chose one itself")
+        return found
+
+    def number(name: str) -> float | None:
+        found = number_in(parameters.get(name, ""))
+        if found is None and parameters.get(name):
+            complain(name, "it stands at its default")
+        return found
+
+    across, colour, gamma = (parameters.get(name, "") for name in ("across", "colour", "gamma"))
+    if across and across not in {each.value for each in Across}:
+        complain("across", "settings of one run are compared")
+        across = ""
+    if colour and colour not in {each.value for each in Colour}:
+        complain("colour", "tokens are coloured by their difference")
+        colour = ""
+    if gamma and not (gamma.isascii() and gamma.isdigit() and len(gamma) < 4):
+        complain("gamma", "the run's own is shown")
+        gamma = ""
+    token = parameters.get("token", "")
+    if token and not is_token(token):
+        complain("token", "none is selected")
+        token = ""
+    view = CompareView(
+        token=token,
+        across=Across(across or Across.SETTINGS.value),
+        gamma=int(gamma) if gamma else None,
+        reference=choice("reference"),
+        shown=choice("shown"),
+        colour=Colour(colour or Colour.DIFFERENCE.value),
+        sweep=parameters.get("sweep", ""),
+        from_dial=number("from"),
+        to_dial=number("to"),
+    )
+    return OpenedCompare(view, tuple(complaints))

@@ -1,0 +1,190 @@
+"""What a comparison comes to, in sentences. Plain text: whoever shows it escapes it. Knows no Streamlit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import unescape
+
+from mars_viz.analysis.alignment import Alignment, Unit
+from mars_viz.analysis.differences import Difference, Scale
+from mars_viz.figures.token_words import token_label
+from mars_viz.figures.words import THIN_SPACE, counted, number, setting
+from mars_viz.run import Piece, Run
+from mars_viz.ui.lineup import Contender
+
+QUOTED = 24
+"""Characters of a token in a sentence."""
+MOST_IDS = 12
+"""Prompts named in a line."""
+_ISOLATE, _POP = "\u2068", "\u2069"
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What two contenders are called beside each other."""
+
+    left: str
+    """The reference."""
+    right: str
+    """The other."""
+
+
+def named(left: Contender, right: Contender) -> Names:
+    """As short as tells them apart: by dial, by rule, by models, by the line of their runs."""
+    if left.choice == right.choice:
+        return Names(_by_rule(left), _by_rule(left))
+    for name in (_by_dial, _by_rule, _by_models, _by_line):
+        if name is _by_dial and not _alike(left.run, right.run):
+            continue
+        if name is not _by_line and left.run.prompt_ids != right.run.prompt_ids:
+            continue
+        names = Names(name(left), name(right))
+        if names.left != names.right:
+            return names
+    same = _by_line(left)
+    return Names(same, f"{same} ({_isolated(right.choice.key)})")
+
+
+def _alike(one: Run, other: Run) -> bool:
+    """True if nothing but dial and γ tells their settings apart."""
+    ours, theirs = one.settings, other.settings
+    fields = ("rule", "temperature", "top_p", "top_k", "seed", "max_new_tokens")
+    models = (one.provenance.target, one.provenance.drafter) == (other.provenance.target, other.provenance.drafter)
+    return models and all(getattr(ours, name) == getattr(theirs, name) for name in fields)
+
+
+def _by_dial(one: Contender) -> str:
+    """'strict', 'θ = 0.90'; with γ where that is not its source's own."""
+    gamma = one.run.settings.gamma
+    block = "" if gamma == one.source.settings.gamma else f", γ = {gamma}"
+    return setting_words(one) + block
+
+
+def setting_words(one: Contender) -> str:
+    """Where its dial stands."""
+    dial = one.rule.dial
+    if dial is None or one.dial is None:
+        return one.rule.title
+    return "strict" if one.dial == dial.strict else setting(dial.symbol, one.dial)
+
+
+def _by_rule(one: Contender) -> str:
+    dial = one.rule.dial
+    at = "" if dial is None or one.dial is None else f" at {setting(dial.symbol, one.dial)}"
+    return f"{one.rule.title}{at}"
+
+
+def _by_models(one: Contender) -> str:
+    made = one.run.provenance
+    return f"{_by_rule(one)} with {made.target or 'an unnamed target'} and {made.drafter or 'an unnamed drafter'}"
+
+
+def _by_line(one: Contender) -> str:
+    return _by_rule(one) if not one.label else f"“{_isolated(one.label)}” at {setting_words(one)}"
+
+
+def finding(left: Contender, right: Contender, found: Alignment, names: Names) -> str:
+    """The sentence first: what both write, where they part, and what that is worth."""
+    if left.choice == right.choice:
+        return (
+            f"There is nothing else here to compare {names.left} with. Choose another run, or decode the prompt with "
+            "another rule."
+        )
+    parts = [_parting(left, right, found, names)]
+    if left.run.prompt_ids != right.run.prompt_ids and left.run.prompt != right.run.prompt:
+        parts.insert(0, "They continue different prompts.")
+    if found.unit is Unit.CHARACTERS:
+        parts.append("Their tokenizers differ, so they are compared by characters.")
+    parts.append(f"τ {number(right.run.tau)} against {number(left.run.tau)}.")
+    return " ".join([*parts, *graded(left, right, names)])
+
+
+def _parting(left: Contender, right: Contender, found: Alignment, names: Names) -> str:
+    shared = counted(found.prefix, found.unit.value)
+    if found.identical:
+        return f"{_capital(names.right)} and {names.left} write the same text, all of its {shared}."
+    says, other = (_said(each.run, side.parts) for each, side in ((right, found.right), (left, found.left)))
+    begin = f"Both write the same {shared}; then " if found.prefix else "They differ from the first token on: "
+    begin = begin.replace("same 1 ", "same first ")
+    if says is None:
+        return f"{begin}{names.right} ends, and {names.left} goes on with {other}."
+    if other is None:
+        return f"{begin}{names.left} ends, and {names.right} goes on with {says}."
+    return f"{begin}{names.right} says {says}, {names.left} says {other}."
+
+
+def _said(run: Run, index: int | None) -> str | None:
+    """The token at an index of the text, in quotation marks; None where the text is over."""
+    if index is None or index >= len(run.token_ids):
+        return None
+    piece = run.pieces[run.token_ids[index]]
+    return "the end of the text" if piece.special else f"“{quoted(piece)}”"
+
+
+def quoted(piece: Piece) -> str:
+    """A token for a sentence: without the blanks around a word, what cannot be seen spelled out, isolated from what
+    stands around it."""
+    return _isolated(piece.text.strip() or piece.text)
+
+
+def _isolated(text: str) -> str:
+    shown = unescape(token_label(text, QUOTED if len(text.split()) == 1 else 60))
+    return f"{_ISOLATE}{shown.replace('·', ' ') if text.strip() else shown}{_POP}"
+
+
+def graded(left: Contender, right: Contender, names: Names) -> list[str]:
+    """Which of them has the answer right, where that is known of both."""
+    if left.right is None or right.right is None:
+        return []
+    if left.right == right.right:
+        return [f"Both get the answer {'right' if left.right else 'wrong'}."]
+    good, bad = (names.left, names.right) if left.right else (names.right, names.left)
+    return [f"{_capital(good)} gets the answer right, {bad} wrong."]
+
+
+def _capital(name: str) -> str:
+    return name[:1].upper() + name[1:] if name == "strict" else name
+
+
+def written(value: float, scale: Scale) -> str:
+    """A number of the table."""
+    return f"{number(100 * value)}{THIN_SPACE}%" if scale is Scale.SHARE and math.isfinite(value) else number(value)
+
+
+def change(row: Difference) -> str:
+    """Its difference, with a sign; shares in percentage points."""
+    if not math.isfinite(row.change):
+        return "–"
+    value = 100 * row.change if row.scale is Scale.SHARE else row.change
+    unit = f"{THIN_SPACE}points" if row.scale is Scale.SHARE else ""
+    return ("+" if value > 0 else "") + number(value) + unit
+
+
+def detail(one: Contender) -> str:
+    """What a contender came to, in a line."""
+    run = one.run
+    mark = {True: ", answer right", False: ", answer wrong", None: ""}[one.right]
+    return f"τ {number(run.tau)}, {counted(len(run.token_ids), 'token')}, {counted(len(run.rounds), 'round')}{mark}"
+
+
+def footnote(left: Contender, right: Contender) -> str:
+    """What the table's numbers stand on, and what they cannot say."""
+    clock = ""
+    if not (left.recorded and right.recorded):
+        clock = " Speeds are left out: at least one of these settings was found on the dial map, not decoded by itself."
+    return f"Exact: each text is the one that its own setting generates.{clock} One prompt says nothing of others."
+
+
+def sweep_footnote(confidence: float, worse: Sequence[str], better: Sequence[str]) -> str:
+    """What the intervals are, and which prompts turned."""
+    said = (
+        "Exact on every prompt's own text, but for what is called modelled. In brackets intervals that hold "
+        f"{number(100 * confidence)} of 100 times: prompts drawn again with replacement, both settings in pairs."
+    )
+    for ids, turn in ((worse, "wrong"), (better, "right")):
+        if ids:
+            more = f" and {number(len(ids) - MOST_IDS)} more" if len(ids) > MOST_IDS else ""
+            said += f" Turned {turn}: {', '.join(ids[:MOST_IDS])}{more}."
+    return said

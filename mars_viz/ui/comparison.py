@@ -1,0 +1,241 @@
+"""What the compare page remembers of one browser tab: the pinned text, the one beside it, and what it looked up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import streamlit as st
+
+from mars_viz.analysis.alignment import Alignment, align_runs
+from mars_viz.components.compare import Ask, Asked
+from mars_viz.components.compare.payload import Lane, Pane, Payload, lane_payload, pair_payload, run_pane, whole_payload
+from mars_viz.errors import BadInput
+from mars_viz.run import Run
+from mars_viz.ui import compare_words, lineup, live
+from mars_viz.ui.compare_view import Across, Choice, Colour, CompareView, from_parameters, is_token
+from mars_viz.ui.library import Shelf
+from mars_viz.ui.lineup import Contender
+from mars_viz.ui.links import View
+from mars_viz.ui.session import Session
+
+MOST_LANES = 24
+"""Texts of the strip at once; more are leafed through in parts."""
+_KEPT = 200  # contenders, alignments and payloads of one tab
+_KEY = "mars_viz_compare"
+
+
+@dataclass(slots=True)
+class Comparison:
+    """The memory of one tab's compare page."""
+
+    view: CompareView = field(default_factory=CompareView)
+    """What is compared."""
+    run: str = ""
+    """Id of the run that the view was chosen for; empty before the first."""
+    notices: list[str] = field(default_factory=list)
+    """Sentences to show until another thing is asked for."""
+    known: dict[Choice, Contender] = field(default_factory=dict)
+    """Looked up before."""
+    alignments: dict[tuple[Choice, Choice], Alignment] = field(default_factory=dict)
+    """Of pairs looked at before."""
+    payloads: dict[Choice, Payload] = field(default_factory=dict)
+    """Of runs shown before."""
+
+    def arrive(self, session: Session, parameters: Mapping[str, str]) -> None:
+        """Open what the link asks for, when it is this page that opens the tab; see `Session.arrive`."""
+        if session.arrived:
+            return
+        session.arrived = True
+        session.view = View(run=parameters.get("run", ""))
+        opened = from_parameters(parameters)
+        self.view = opened.view
+        self.notices[:] = opened.complaints
+
+    def follow(self, run_id: str) -> None:
+        """Start anew where the tab looks at another run by now, on whichever page it chose that."""
+        if self.run and self.run != run_id:
+            self.look(reference=None, shown=None, gamma=None)
+        self.run = run_id
+
+    def look(self, **changes: object) -> None:
+        """Compare something else; a token that was selected belongs to what was shown before."""
+        self.notices.clear()
+        self.view = replace(self.view, **{"token": "", **changes})  # type: ignore[arg-type]
+
+    def contender(self, choice: Choice, shelf: Shelf) -> Contender:
+        """The exact run of a choice. Raises BadInput as `lineup.contender` does."""
+        found = self.known.get(choice)
+        if found is None or found.source is not shelf.opened(choice.run):
+            self.forget(choice)
+            _make_room(self.known)
+            found = self.known[choice] = lineup.contender(choice, shelf)
+        return found
+
+    def forget(self, choice: Choice) -> None:
+        """Drop what was remembered of a choice, since its run is another one now."""
+        self.known.pop(choice, None)
+        self.payloads.pop(choice, None)
+        for pair in [pair for pair in self.alignments if choice in pair]:
+            del self.alignments[pair]
+
+    def alignment(self, left: Contender, right: Contender) -> Alignment:
+        """The two texts side by side."""
+        pair = left.choice, right.choice
+        if pair not in self.alignments:
+            _make_room(self.alignments)
+            self.alignments[pair] = align_runs(left.run, right.run)
+        return self.alignments[pair]
+
+    def payload(self, one: Contender) -> Payload:
+        """Its run for the browser."""
+        if one.choice not in self.payloads:
+            _make_room(self.payloads)
+            self.payloads[one.choice] = run_pane(one.run)
+        return self.payloads[one.choice]
+
+    def pinned(self, reference: Choice, shown: Choice) -> CompareView:
+        """The view with both texts named, so that its link shows the same whatever the defaults are by then."""
+        return replace(self.view, reference=reference, shown=shown)
+
+    def answer(self, asked: Asked, reference: Choice, shown: Choice) -> None:
+        """Do what the reader asked for; what is no choice, colour or token is not heeded."""
+        if asked.what is Ask.COLOUR:
+            if asked.value in {each.value for each in Colour}:
+                self.look(colour=Colour(asked.value), token=self.view.token)
+            return
+        if asked.what is Ask.TOKEN:
+            if is_token(asked.value):
+                self.view = replace(self.view, token=asked.value)
+            return
+        choice = Choice.read(asked.value)
+        if choice is None:
+            return
+        if asked.what is Ask.PIN:
+            self.look(reference=choice, shown=reference if choice == shown else shown)
+        else:
+            self.look(reference=reference, shown=choice)
+
+
+def _make_room(kept: dict) -> None:  # type: ignore[type-arg]
+    if len(kept) >= _KEPT:
+        del kept[next(iter(kept))]
+
+
+@dataclass(frozen=True, slots=True)
+class Lineup:
+    """What the page shows at one moment."""
+
+    left: Contender
+    """The pinned reference."""
+    right: Contender
+    """The text beside it."""
+    order: tuple[Choice, ...]
+    """What can be leafed through: all choices but the reference."""
+    lanes: tuple[Contender, ...]
+    """Those of them that the strip shows, the reference first."""
+    unread: tuple[str, ...]
+    """Why some are not in the strip, a sentence each."""
+
+
+def line_up(memory: Comparison, run_id: str, run: Run, shelf: Shelf) -> Lineup:
+    """Settle what stands side by side. Raises BadInput where not even the defaults can be shown."""
+    view = memory.view
+    choices = lineup.field(view.across, run_id, run, view.gamma, shelf)
+    reference, shown = _defaults(view, run_id, run, choices)
+    left = _settled(memory, view.reference, reference, shelf, "reference")
+    right = _settled(memory, view.shown, shown if shown != left.choice else reference, shelf, "shown")
+    order = _without(memory, left, right, choices, view.across)
+    at = order.index(right.choice) if right.choice in order else 0
+    lanes, unread = [left], []
+    for place in lineup.window(order, at, MOST_LANES):
+        try:
+            lanes.append(memory.contender(order[place], shelf))
+        except BadInput as error:
+            unread.append(str(error))
+    return Lineup(left, right, order, tuple(lanes), tuple(dict.fromkeys(unread)))
+
+
+def _defaults(view: CompareView, run_id: str, run: Run, choices: Sequence[Choice]) -> tuple[Choice, Choice]:
+    if view.across is Across.SETTINGS:
+        return lineup.first_pair(run_id, run)
+    reference = Choice(run_id)
+    return reference, next((choice for choice in choices if choice != reference), reference)
+
+
+def _settled(memory: Comparison, wanted: Choice | None, default: Choice, shelf: Shelf, name: str) -> Contender:
+    """The contender asked for; the default with a notice where it is not to be had."""
+    if wanted is not None:
+        try:
+            return memory.contender(wanted, shelf)
+        except BadInput as error:
+            said = {"reference": "The reference of the link", "shown": "The text of the link"}[name]
+            memory.notices.append(f"{said} cannot be shown: {error} Another one is shown instead.")
+    return memory.contender(default, shelf)
+
+
+def _without(
+    memory: Comparison, left: Contender, right: Contender, choices: Sequence[Choice], across: Across
+) -> tuple[Choice, ...]:
+    """What is leafed through: not the reference, and of settings with one text the one that is asked for."""
+    order = list(choices)
+    for one in (left, right):
+        if across is not Across.SETTINGS or one.choice in order or one.source.dial_map is None:
+            continue
+        made, gamma = one.source.dial_map, one.run.settings.gamma
+        for place, choice in enumerate(order):
+            theirs = choice.gamma or one.source.settings.gamma
+            if choice.run != one.choice.run or theirs != gamma or one.dial is None:
+                continue
+            dial = lineup.dial_of(choice, one.source)
+            if dial is not None and made.segment(dial, gamma) is made.segment(one.dial, gamma):
+                order[place] = one.choice
+    if right.choice not in order:
+        order.insert(0, right.choice)
+    return tuple(choice for choice in order if choice != left.choice)
+
+
+def payload(memory: Comparison, shown: Lineup) -> Payload:
+    """All that the browser needs."""
+    left, right = shown.left, shown.right
+    names = compare_words.named(left, right)
+    panes = (
+        Pane(left.choice.key, names.left, compare_words.detail(left), left.run),
+        Pane(right.choice.key, names.right, compare_words.detail(right), right.run),
+    )
+    pair = pair_payload(*panes, memory.alignment(left, right), (memory.payload(left), memory.payload(right)))
+    lanes = [
+        lane_payload(
+            Lane(
+                one.choice.key,
+                names.left if one is left else compare_words.named(left, one).right,
+                one.run,
+                memory.alignment(left, one).right,
+                one.right,
+            )
+        )
+        for one in shown.lanes
+    ]
+    order = [choice.key for choice in shown.order]
+    return whole_payload(
+        pair, lanes, order, left.choice.key, right.choice.key, memory.view.colour.value, memory.view.token
+    )
+
+
+def settle_decode(session: Session, memory: Comparison) -> None:
+    """If this tab's decode is finished, put its text beside the reference; the run in view stays."""
+    before, waiting = session.view, session.job
+    live.settle(session)
+    memory.notices.extend(session.notices)
+    session.notices.clear()
+    if waiting is not None and session.job is None and session.view.run != before.run:
+        memory.look(shown=Choice(session.view.run))
+        session.view = before
+
+
+def current_comparison() -> Comparison:
+    """This tab's memory of the page."""
+    if _KEY not in st.session_state:
+        st.session_state[_KEY] = Comparison()
+    memory: Comparison = st.session_state[_KEY]
+    return memory

@@ -1,0 +1,137 @@
+"""Two dial values over the prompts of a saved sweep: every figure of both, and their paired difference with intervals.
+
+Knows sweeps and Streamlit's cache; knows no models and no page.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import streamlit as st
+
+from mars_viz.analysis.intervals import Interval
+from mars_viz.errors import BadInput
+from mars_viz.figures.words import counted, number, setting
+from mars_viz.sweep import SweepResult, difference_at, load_sweep, measures, value_at
+from mars_viz.sweep.columns import RIGHT, WRONG
+from mars_viz.sweep.store import holds_sweep
+from mars_viz.ui.tune.shelf import default_folder
+
+COMPARED = ("tau", "accuracy", "speed_up", "acceptance", "relaxed", "rolled_back", "passes", "tokens", "same")
+"""Figures of the table, those that a sweep has of them, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class SweepRow:
+    """One figure at two dial values."""
+
+    title: str
+    """For people."""
+    reference: Interval
+    """At the first."""
+    other: Interval
+    """At the second."""
+    change: Interval
+    """Second less first, paired over prompts."""
+    modelled: bool
+    """True if it stands on measured costs in place of the clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turned:
+    """What the second dial value made of answers."""
+
+    graded: int
+    """Prompts that are right or wrong."""
+    worse: tuple[str, ...]
+    """Ids of those that the first has right and the second wrong."""
+    better: tuple[str, ...]
+    """The other way round."""
+
+
+def sweeps() -> dict[str, Path]:
+    """The sweeps on this server by their folders' names, which is all that a link holds."""
+    try:
+        return {path.name: path for path in sorted(default_folder().iterdir()) if holds_sweep(path)}
+    except OSError:
+        return {}
+
+
+def opened(path: Path) -> SweepResult:
+    """The sweep in a folder, read again where it has grown. Raises BadInput where it cannot be read."""
+    try:
+        parts = [path, *path.rglob("*")]
+        changed = max(part.stat().st_mtime_ns for part in parts)
+    except OSError as error:
+        raise BadInput(f"The sweep {path.name} cannot be read ({error.strerror}). Choose another.") from error
+    return _loaded(path, changed)
+
+
+@st.cache_resource(max_entries=4, show_spinner=False)
+def _loaded(path: Path, changed: int) -> SweepResult:
+    return load_sweep(path)
+
+
+@st.cache_resource(max_entries=64, show_spinner=False)
+def rows(_result: SweepResult, place: str, reference: float, dial: float) -> tuple[SweepRow, ...]:
+    """Every figure at both dial values; `place` tells sweeps and their states apart."""
+    known = measures(_result)
+    found = []
+    for name in COMPARED:
+        if name not in known:
+            continue
+        measure = known[name]
+        found.append(
+            SweepRow(
+                measure.title,
+                value_at(_result, measure, reference),
+                value_at(_result, measure, dial),
+                difference_at(_result, measure, dial, reference),
+                measure.modelled,
+            )
+        )
+    return tuple(found)
+
+
+def turned(result: SweepResult, reference: float, dial: float) -> Turned:
+    """Which graded prompts turn."""
+    right = result.at("right", np.array([reference, dial]))  # [P, 2]
+    ids = result.prompts["id"]
+    worse = (right[:, 0] == RIGHT) & (right[:, 1] == WRONG)
+    better = (right[:, 0] == WRONG) & (right[:, 1] == RIGHT)
+    return Turned(int(result.graded.sum()), tuple(map(str, ids[worse])), tuple(map(str, ids[better])))
+
+
+def name_of(result: SweepResult, dial: float) -> str:
+    """'strict', or 'θ = 0.90'."""
+    own = result.plan.rule.dial
+    assert own is not None  # a sweep is a sweep of a dial
+    return "strict" if dial == own.strict else setting(own.symbol, dial)
+
+
+def words(interval: Interval, *, signed: bool = False) -> str:
+    """'a (b to c)'; the number alone where nothing can be said of its range. `signed` marks what is above 0."""
+
+    def said(value: float) -> str:
+        return ("+" if signed and value > 0 else "") + number(value)
+
+    if np.isnan([interval.low, interval.high]).any():
+        return said(interval.estimate)
+    return f"{said(interval.estimate)} ({said(interval.low)} to {said(interval.high)})"
+
+
+def finding(result: SweepResult, table: tuple[SweepRow, ...], found: Turned, reference: float, dial: float) -> str:
+    """The sentence first."""
+    tau, (here, there) = table[0], (name_of(result, dial), name_of(result, reference))
+    said = (
+        f"Over {counted(len(result), 'prompt')}, {here} writes {number(tau.other.estimate)} tokens per target pass, "
+        f"{there} {number(tau.reference.estimate)}: a difference of {words(tau.change, signed=True)}."
+    )
+    if not found.graded:
+        return said
+    return (
+        f"{said} Of {counted(found.graded, 'graded answer')} {number(len(found.worse))} "
+        f"{'turns' if len(found.worse) == 1 else 'turn'} wrong and {number(len(found.better))} right."
+    )

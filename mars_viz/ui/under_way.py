@@ -1,0 +1,25 @@
+"""Work that goes on behind a page: how far it is, and a way to stop it. Knows sessions and jobs' progress."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from mars_viz.ui import live, theme
+from mars_viz.ui.session import Session
+
+POLL = 0.3
+"""Seconds between looks at a job under way."""
+
+
+@st.fragment(run_every=POLL)
+def decoding(session: Session) -> None:
+    """A decode under way: how far it is, a way to stop it, and the text so far."""
+    job = session.job
+    if job is None or job.progress.state.readable:
+        st.rerun()
+    progress, limit = job.progress, job.settings.max_new_tokens
+    words = live.what_goes_on(progress, limit, live.shared_worker().ahead(job), job.stopping)
+    bar, button = st.columns([6, 1], vertical_alignment="center")
+    bar.progress(min(1.0, progress.tokens / limit), words)
+    button.button("Cancel", on_click=job.cancel, disabled=job.stopping, width="stretch", help="Keeps what was decoded")
+    theme.live_text(job.prompt, progress.text)

@@ -1,0 +1,258 @@
+"""Compare: where do two texts part, and what is that worth? Layout and wiring; the work is done elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import streamlit as st
+
+from mars_viz.analysis.differences import differences
+from mars_viz.components.compare import compare
+from mars_viz.errors import BadInput
+from mars_viz.rules import RULES
+from mars_viz.run import Run
+from mars_viz.sweep import SweepResult
+from mars_viz.ui import (
+    compare_sheet,
+    compare_view,
+    compare_words,
+    comparison,
+    decode_form,
+    library,
+    live,
+    navigation,
+    sweep_pair,
+    theme,
+    under_way,
+)
+from mars_viz.ui.compare_view import Across
+from mars_viz.ui.comparison import Comparison, current_comparison, line_up
+from mars_viz.ui.library import Shelf
+from mars_viz.ui.session import Session, current_session
+
+LABELS = {
+    Across.SETTINGS: "Settings of one run",
+    Across.RULES: "Rules on one prompt",
+    Across.RUNS: "All runs",
+    Across.SWEEP: "A saved sweep",
+}
+
+
+def page() -> None:
+    """The whole page: a run of guards, then the comparison."""
+    navigation.through_app()
+    session, memory = current_session(), current_comparison()
+    memory.arrive(session, st.query_params.to_dict())
+    comparison.settle_decode(session, memory)
+    shelf = library.shelf(session)
+    session.view, lost = shelf.landed(session.view)
+    memory.notices.extend(filter(None, [lost]))
+    memory.follow(session.view.run)
+    run, problem = None, ""
+    try:
+        run = shelf.opened(session.view.run)
+    except BadInput as error:
+        problem = str(error) if shelf.labels else "There is no run here yet. Decode a prompt on Explore first."
+    head(session, memory, shelf.labels)
+    if memory.view.across is Across.SWEEP:
+        over_a_sweep(memory)
+        st.stop()
+    for sentence in filter(None, [shelf.error, problem]):
+        theme.note(sentence)
+    if session.job is not None:
+        under_way.decoding(session)
+        st.stop()
+    if run is None:
+        st.stop()
+    look(session, memory, run, shelf)
+
+
+def head(session: Session, memory: Comparison, labels: Mapping[str, str]) -> None:
+    """The title, the run that the texts come from, and what they differ in."""
+    st.session_state["run"] = session.view.run if labels else None
+    left, right = st.columns([6.4, 5.3], vertical_alignment="center")
+    with left:
+        theme.title("Compare", "Where do two texts part, and what is that worth?")
+        compare_sheet.style()
+
+    right.selectbox(
+        "Run",
+        list(labels),
+        key="run",
+        format_func=lambda run_id: labels.get(run_id, run_id),
+        disabled=not labels or session.job is not None or memory.view.across is Across.SWEEP,
+        on_change=lambda: session.open(st.session_state["run"]),
+        placeholder="No run yet",
+        label_visibility="collapsed",
+    )
+    st.session_state["across"] = memory.view.across
+
+    def across() -> None:
+        memory.look(across=st.session_state["across"], reference=None, shown=None)
+
+    st.segmented_control(
+        "Compare",
+        list(LABELS),
+        format_func=lambda each: LABELS[each],
+        key="across",
+        required=True,
+        on_change=across,
+        label_visibility="collapsed",
+        help="Settings: every text that the run's dial can make. Rules: all runs of the same prompt.",
+    )
+
+
+@st.fragment
+def look(session: Session, memory: Comparison, run: Run, shelf: Shelf) -> None:
+    """The texts side by side, and what follows from them."""
+    if session.job is not None:
+        st.rerun()  # a decode was asked for: the whole page waits for it
+    controls(session, memory, run)
+    try:
+        shown = line_up(memory, session.view.run, run, shelf)
+    except BadInput as error:
+        theme.note(str(error))
+        return
+    for sentence in (*memory.notices, *session.notices, *shown.unread):
+        theme.note(sentence)
+    left, right = shown.left, shown.right
+    memory.view = memory.pinned(left.choice, right.choice)
+    link = compare_view.to_parameters(session.view.run, memory.view)
+    if st.query_params.to_dict() != link:  # else every rerun would add a step to the browser's history
+        st.query_params.from_dict(link)
+    names = compare_words.named(left, right)
+    compare_sheet.lead(compare_words.finding(left, right, memory.alignment(left, right), names))
+    compare(
+        comparison.payload(memory, shown),
+        key="compare",
+        on_ask=lambda asked: memory.answer(asked, left.choice, right.choice),
+    )
+    compare_sheet.table(differences(left.run, right.run, timed=left.recorded and right.recorded), names)
+    st.caption(compare_words.footnote(left, right))
+
+
+def controls(session: Session, memory: Comparison, run: Run) -> None:
+    """The block length of the settings to leaf through; another rule for the same prompt."""
+    made, own = run.dial_map, run.settings.gamma
+    if memory.view.across is Across.RULES:
+        another_rule(session, run)
+    if memory.view.across is not Across.SETTINGS or made is None or len(made.span.gammas) < 2:
+        return
+    st.session_state["compare-gamma"] = memory.view.gamma or own
+
+    def turn() -> None:
+        chosen = st.session_state["compare-gamma"]
+        memory.look(gamma=None if chosen == own else chosen, shown=None)
+
+    st.segmented_control(
+        "γ of the settings to leaf through",
+        made.span.gammas,
+        key="compare-gamma",
+        required=True,
+        on_change=turn,
+        help="Tokens drafted per block. The reference keeps its own.",
+    )
+
+
+def another_rule(session: Session, run: Run) -> None:
+    """Decode the prompt with a rule of which there is no run yet."""
+    reason = live.why_not_again(run)
+    left, middle, right = st.columns([3.6, 5.8, 2.6], vertical_alignment="bottom", gap="medium")
+    rule = RULES[
+        str(
+            left.selectbox(
+                "Another rule",
+                list(RULES),
+                key="compare-rule",
+                format_func=lambda name: RULES[name].title,
+                disabled=bool(reason),
+            )
+        )
+    ]
+    with middle:
+        dial = decode_form.dial_slider(rule, f"compare-dial-{rule.name}", disabled=bool(reason))
+    right.button(
+        "Decode with it",
+        disabled=bool(reason),
+        width="stretch",
+        help=reason or "The same prompt and settings otherwise",
+        on_click=lambda: live.start(session, run.prompt, lambda: replace(run.settings, rule=rule.name, dial=dial)),
+    )
+
+
+@st.fragment
+def over_a_sweep(memory: Comparison) -> None:
+    """Two dial values over many prompts."""
+    found = sweep_pair.sweeps()
+    for sentence in memory.notices:
+        theme.note(sentence)
+    if not found:
+        theme.note(
+            "There is no saved sweep here yet. Make one with `mars-viz sweep`, and name the folder that holds it in "
+            f"the variable {sweep_pair.FOLDER_VARIABLE}."
+        )
+        return
+    try:
+        path, result = chosen_sweep(memory, found)
+    except BadInput as error:
+        theme.note(str(error))
+        return
+    reference, dial = sweep_dials(memory, result)
+    memory.view = replace(memory.view, sweep=path.name, from_dial=reference, to_dial=dial)
+    link = compare_view.to_parameters("", memory.view)
+    if st.query_params.to_dict() != link:
+        st.query_params.from_dict(link)
+    with st.spinner("Drawing prompts again and again for the intervals"):
+        rows = sweep_pair.rows(result, f"{path}@{result.plan.provenance.created}@{result.finished}", reference, dial)
+    turned = sweep_pair.turned(result, reference, dial)
+    compare_sheet.lead(sweep_pair.finding(result, rows, turned, reference, dial))
+    names = compare_words.Names(sweep_pair.name_of(result, reference), sweep_pair.name_of(result, dial))
+    compare_sheet.sweep_table(rows, names)
+    st.caption(compare_words.sweep_footnote(rows[0].change.confidence, turned.worse, turned.better))
+
+
+def chosen_sweep(memory: Comparison, found: Mapping[str, Path]) -> tuple[Path, SweepResult]:
+    """The picker of sweeps, and the one that it stands on. Raises BadInput where it cannot be read."""
+    if memory.view.sweep and memory.view.sweep not in found:
+        theme.note("There is no sweep of the link's name here; another one is shown instead.")
+    name = memory.view.sweep if memory.view.sweep in found else next(iter(found))
+    st.session_state["compare-sweep"] = name
+
+    def choose() -> None:
+        memory.look(sweep=st.session_state["compare-sweep"], from_dial=None, to_dial=None)
+
+    st.selectbox("Sweep", list(found), key="compare-sweep", on_change=choose)
+    return found[name], sweep_pair.opened(found[name])
+
+
+def sweep_dials(memory: Comparison, result: SweepResult) -> tuple[float, float]:
+    """Both dial values, within what was swept."""
+    dial, plan = result.plan.rule.dial, result.plan
+    assert dial is not None  # a sweep is a sweep of a dial
+    wanted = (
+        ("reference", "from_dial", memory.view.from_dial, plan.strict),
+        ("beside it", "to_dial", memory.view.to_dial, dial.default),
+    )
+    found = []
+    for column, (words, name, value, default) in zip(st.columns(2, gap="medium"), wanted, strict=True):
+        key = f"compare-{name}"
+        at = min(max(default if value is None else value, plan.low), plan.high)
+        st.session_state[key] = at
+        with column:
+            found.append(
+                st.number_input(
+                    f"{dial.symbol}, {words}",
+                    plan.low,
+                    plan.high,
+                    step=dial.step,
+                    key=key,
+                    format="%g",
+                    on_change=lambda name=name, key=key: memory.look(**{name: st.session_state[key]}),
+                )
+            )
+    return float(found[0]), float(found[1])
+
+
+page()

@@ -1,0 +1,208 @@
+"""Alignment of two texts: properties on arbitrary ones, and what it says of real runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mars_viz.analysis import alignment
+from mars_viz.analysis.alignment import Alignment, Unit, Written, align, align_runs, common_prefix, written
+from mars_viz.run import Piece, Settings
+from tests.factories import toy_map, toy_run
+
+PIECES = [b"a", b"b", b" a", b" b", b" c", b"\n", "é".encode(), b"\xf0\x9f", b"\x98\x80", b"", b"the cat sat on it "]
+END = Piece(b"<end>", special=True)
+UNITS = st.sampled_from(list(Unit))
+
+
+@st.composite
+def texts(draw: st.DrawFn) -> Written:
+    """Tokens in rounds of one to four, with an end of text now and then."""
+    tokens = tuple(draw(st.lists(st.integers(0, len(PIECES)), max_size=40)))
+    starts, at = [], 0
+    while at < len(tokens):
+        starts.append(at)
+        at += draw(st.integers(1, 4))
+    return Written(tokens, tuple(END if i == len(PIECES) else Piece(PIECES[i]) for i in tokens), tuple(starts))
+
+
+@st.composite
+def relatives(draw: st.DrawFn) -> tuple[Written, Written]:
+    """Two texts, often with a common beginning, and often meeting again."""
+    left, right, head, tail = (draw(texts()) for _ in range(4))
+    return joined(head, left, tail), joined(head, right, tail)
+
+
+def joined(*parts: Written) -> Written:
+    tokens, pieces, starts = (), (), ()
+    for part in parts:
+        starts += tuple(len(tokens) + start for start in part.starts)
+        tokens, pieces = tokens + part.tokens, pieces + part.pieces
+    return Written(tokens, pieces, starts)
+
+
+def content(text: Written, unit: Unit) -> tuple[object, ...]:
+    return tuple(text.tokens) if unit is Unit.TOKENS else tuple(text.text)
+
+
+@given(relatives(), UNITS)
+def test_stretches_one_after_the_other_are_both_texts(pair, unit):
+    found = align(*pair, unit)
+    ours, theirs = (content(text, unit) for text in pair)
+    assert sum((ours[s.left.start : s.left.stop] for s in found.stretches), ()) == ours
+    assert sum((theirs[s.right.start : s.right.stop] for s in found.stretches), ()) == theirs
+    for one in found.stretches:
+        if one.same:
+            assert ours[one.left.start : one.left.stop] == theirs[one.right.start : one.right.stop] != ()
+    assert all(a.same != b.same for a, b in zip(found.stretches, found.stretches[1:], strict=False) if not b.same)
+    assert found.identical == (ours == theirs)
+    assert found.common <= min(len(ours), len(theirs))
+
+
+@given(relatives(), UNITS)
+def test_the_common_prefix_is_the_longest(pair, unit):
+    found = align(*pair, unit)
+    ours, theirs = (content(text, unit) for text in pair)
+    assert ours[: found.prefix] == theirs[: found.prefix]
+    assert found.prefix in (len(ours), len(theirs)) or ours[found.prefix] != theirs[found.prefix]
+    assert not found.prefix or found.stretches[0].same and len(found.stretches[0].left) == found.prefix
+
+
+@given(relatives(), UNITS)
+def test_every_round_is_there_once_and_pairs_start_at_one_place(pair, unit):
+    found = align(*pair, unit)
+    assert [p.left for p in found.rounds if p.left is not None] == list(range(len(pair[0].starts)))
+    assert [p.right for p in found.rounds if p.right is not None] == list(range(len(pair[1].starts)))
+    assert [p.place for p in found.rounds] == sorted(p.place for p in found.rounds)
+    for one in found.rounds:
+        for text, index in zip(pair, (one.left, one.right), strict=True):
+            if index is not None:
+                before = text.starts[index]
+                head = Written(text.tokens[:before], text.pieces[:before], ())
+                if unit is Unit.TOKENS:
+                    assert before == one.place
+                elif not set(text.pieces) & {Piece(b"\xf0\x9f"), Piece(b"\x98\x80")}:
+                    assert len(head.text) == one.place
+        if not one.aligned and unit is Unit.TOKENS:
+            other = pair[1] if one.right is None else pair[0]
+            assert one.place not in other.starts
+
+
+@given(relatives(), UNITS)
+def test_sides_mark_tokens_as_the_stretches_say(pair, unit):
+    found = align(*pair, unit)
+    for text, side, name in zip(pair, (found.left, found.right), ("left", "right"), strict=True):
+        assert len(side.common) == len(text.tokens)
+        until = len(text.tokens) if side.parts is None else side.parts
+        if unit is Unit.TOKENS:
+            marked = np.zeros(len(text.tokens), bool)
+            for stretch in found.stretches:
+                marked[list(getattr(stretch, name))] = stretch.same
+            assert side.common.tolist() == marked.tolist()
+            assert until == found.prefix
+        assert side.common[:until].all(), "before the parting all is common"
+        assert side.parts is None or found.prefix < len(content(text, unit))
+
+
+@given(texts(), UNITS)
+def test_a_text_beside_itself_is_identical(text, unit):
+    found = align(text, text, unit)
+    assert found.identical and found.left.common.all() and found.left.parts is None
+    assert unit is Unit.CHARACTERS or all(pair.aligned for pair in found.rounds)
+
+
+def flat(found: Alignment) -> list[tuple[bool, int, int]]:
+    return [(s.same, len(s.left), len(s.right)) for s in found.stretches]
+
+
+def spelled(*words: str) -> Written:
+    ids = {word: i for i, word in enumerate(sorted({"a", "b", "c", "d", "e", "x", "y", "z"}))}
+    return Written(tuple(ids[w] for w in words), tuple(Piece(f" {w}".encode()) for w in words), (0,))
+
+
+def test_texts_that_meet_again_share_a_later_stretch():
+    found = align(spelled(*"abxcde"), spelled(*"abyycde"), Unit.TOKENS)
+    assert flat(found) == [(True, 2, 2), (False, 1, 2), (True, 3, 3)]
+    assert (found.prefix, found.common, found.left.parts, found.right.parts) == (2, 5, 2, 2)
+
+
+def test_a_meeting_that_is_too_short_to_mean_anything_does_not_count():
+    found = align(spelled(*"abxcd"), spelled(*"abycd"), Unit.TOKENS)
+    assert flat(found) == [(True, 2, 2), (False, 3, 3)]
+
+
+def test_a_text_that_is_a_beginning_of_the_other_never_parts():
+    found = align(spelled(*"abc"), spelled(*"abcde"), Unit.TOKENS)
+    assert (found.left.parts, found.right.parts, found.identical) == (None, 3, False)
+
+
+def test_long_texts_are_not_searched_after_they_part(monkeypatch):
+    monkeypatch.setattr(alignment, "LONGEST", 5)
+    found = align(spelled(*"abxcde"), spelled(*"abyycde"), Unit.TOKENS)
+    assert flat(found)[-1] == (True, 3, 3), "five tokens after the parting are still searched"
+    monkeypatch.setattr(alignment, "LONGEST", 4)
+    assert flat(align(spelled(*"abxcde"), spelled(*"abyycde"), Unit.TOKENS)) == [(True, 2, 2), (False, 4, 5)]
+
+
+def test_other_vocabularies_are_compared_by_characters():
+    run = toy_run()
+    wider = replace(
+        run,
+        pieces={**run.pieces, **{t: Piece(p.data + b"!") for t, p in run.pieces.items() if t == run.token_ids[-1]}},
+    )
+    assert align_runs(run, run).unit is Unit.TOKENS
+    found = align_runs(run, wider)
+    assert found.unit is Unit.CHARACTERS
+    assert found.prefix == common_prefix(written(run).text, written(wider).text)
+
+
+def test_the_same_words_in_other_tokens_are_the_same_text():
+    whole = Written((1, 2), (Piece(b" one"), Piece(b" two")), (0,))
+    parts = Written((7, 8, 9, 10), tuple(map(Piece, (b" o", b"ne", b" t", b"wo"))), (0, 2))
+    found = align(whole, parts, Unit.CHARACTERS)
+    assert found.identical and found.prefix == 8
+    assert [(p.left, p.right, p.place) for p in found.rounds] == [(0, 0, 0), (None, 1, 4)]
+    other = align(whole, replace(parts, pieces=(*parts.pieces[:3], Piece(b"en"))), Unit.CHARACTERS)
+    assert (other.prefix, other.left.parts, other.right.parts) == (6, 1, 3)
+    assert other.left.common.tolist() == [True, False] and other.right.common.tolist() == [True, True, True, False]
+
+
+def test_a_byte_of_a_character_is_told_apart():
+    smile = Written((1, 2), (Piece(b"\xf0\x9f\x98"), Piece(b"\x80")), (0,))
+    frown = Written((1, 3), (Piece(b"\xf0\x9f\x98"), Piece(b"\x81")), (0,))
+    assert align(smile, frown, Unit.CHARACTERS).prefix == 0
+    assert align(smile, frown, Unit.TOKENS).prefix == 1
+
+
+@settings(deadline=None, max_examples=10)
+@given(st.floats(0.5, 1.0), st.floats(0.5, 1.0))
+def test_aligned_rounds_of_a_maps_settings_start_at_one_absolute_position(one, other):
+    left, right = (MAP.at(dial) for dial in (one, other))
+    found = align_runs(left, right)
+    for pair in found.rounds:
+        if pair.aligned:
+            places = left.rounds[pair.left].speculation.start, right.rounds[pair.right].speculation.start
+            assert places[0] == places[1] == len(left.prompt_ids) + pair.place
+    common = found.prefix
+    assert left.token_ids[:common] == right.token_ids[:common]
+    assert found.identical == (left.token_ids == right.token_ids)
+
+
+MAP = toy_map(Settings(rule="mars", max_new_tokens=60), low=0.5)[0]
+
+
+def test_a_run_without_rounds_lies_beside_any_other():
+    run = toy_run()
+    found = align_runs(replace(run, rounds=()), run)
+    assert flat(found) == [(False, 0, len(run.token_ids))]
+    assert found.left.parts is None and found.right.parts == 0
+    assert align_runs(replace(run, rounds=()), replace(run, rounds=())).stretches == ()
+
+
+def test_text_of_a_run_is_its_own():
+    run = toy_run()
+    assert written(run).text == run.text
+    assert written(run).starts == tuple(r.speculation.start - len(run.prompt_ids) for r in run.rounds)

@@ -1,0 +1,116 @@
+"""The Compare page in a real browser: a link, texts that scroll together, leafing by keys, and a small screen."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.served import ROOT, served
+from tests.test_compare import charted
+
+PATIENCE = 120_000  # ms; a busy machine is no reason to fail
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder: Path = tmp_path_factory.mktemp("runs")
+    charted().save(folder / "mapped")
+    before = os.environ.get("MARS_VIZ_RUNS")
+    os.environ["MARS_VIZ_RUNS"] = str(folder)  # the server inherits it
+    try:
+        with served(ROOT / "app.py", patience=PATIENCE / 1000) as found:
+            yield found
+    finally:
+        os.environ.pop("MARS_VIZ_RUNS") if before is None else os.environ.update(MARS_VIZ_RUNS=before)
+
+
+@pytest.fixture
+def page(browser: Browser, address: str) -> Iterator[Page]:
+    expect.set_options(timeout=PATIENCE)
+    errors: list[str] = []
+    with browser.new_context(viewport={"width": 1200, "height": 900}) as context:
+        found = context.new_page()
+        found.set_default_timeout(PATIENCE)
+        found.on("pageerror", lambda error: errors.append(str(error)))
+        found.goto(f"{address}/compare?run=mapped&reference=mapped~1~&shown=mapped")
+        found.wait_for_selector(".compare .stream .t")
+        yield found
+    assert not errors
+
+
+def names(page: Page) -> list[str]:
+    return page.locator(".pane bdi.name").all_inner_texts()
+
+
+def test_a_link_opens_both_texts_which_scroll_together_and_are_leafed_through(page):
+    assert names(page) == ["strict", "θ = 0.90"]
+    expect(page.locator(".compare .t.parts")).to_have_count(2)
+    rows = page.locator(".text:not(.head)")
+    run = charted()
+    assert rows.count() == len(run.dial_map.segments)
+
+    # a text much taller than its frame: both sides come to the same round
+    page.locator(".compare").evaluate("""(root) => {
+      const low = { minHeight: "60px", maxHeight: "70px" };
+      for (const stream of root.querySelectorAll(".stream")) Object.assign(stream.style, low);
+    }""")
+    page.wait_for_timeout(500)
+    left, right = page.locator(".left .stream"), page.locator(".right .stream")
+    aligned = page.locator(".left .r:not(.alone)")
+    assert aligned.count() > 1
+    place = aligned.last.evaluate("round => round.offsetTop - round.closest('.stream').offsetTop")
+    left.evaluate("(stream, to) => { stream.scrollTop = to; }", max(place, 40))
+    page.wait_for_timeout(500)
+    assert right.evaluate("stream => stream.scrollTop") > 0
+    right.evaluate("stream => { stream.scrollTop = 0; }")
+    page.wait_for_timeout(500)
+    assert left.evaluate("stream => stream.scrollTop") == 0
+
+    # the arrow keys leaf, the reference stays, and the address says so
+    shown = page.locator(".count").inner_text()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".count")).not_to_have_text(shown)
+    expect(page.locator(".pane bdi.name").nth(1)).not_to_have_text("θ = 0.90")
+    assert names(page)[0] == "strict"
+    expect(page.locator(".compare")).not_to_have_class("explorer compare turning")
+    page.wait_for_url(lambda url: "shown=mapped~" in url)
+    selected = page.locator(".text[aria-selected=true] .name bdi")
+    expect(selected).to_have_text(names(page)[1])
+    page.keyboard.press("ArrowLeft")
+    expect(page.locator(".pane bdi.name").nth(1)).to_have_text("θ = 0.90")
+
+    # a token is told of in both texts, and the address holds it
+    page.locator(".left .t:visible").nth(1).click()
+    expect(page.locator(".said")).to_contain_text("strict: token")
+    page.wait_for_url(lambda url: "token=left-" in url)
+    chosen = page.locator(".left .t.selected").get_attribute("id")
+    page.reload()
+    expect(page.locator(".left .t.selected")).to_have_attribute("id", chosen)
+
+    # pinning swaps, and focus is seen
+    page.locator(".pin", has_text="Pin as reference").click()
+    expect(page.locator(".pane bdi.name").first).to_have_text("θ = 0.90")
+    page.locator(".list").focus()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Shift+Tab")
+    assert page.locator(".list").evaluate("list => getComputedStyle(list).outlineStyle") == "solid"
+    page.get_by_role("radio", name="Outcome").click()
+    page.wait_for_url(lambda url: "colour=outcome" in url)
+    expect(page.locator(".compare .t.away").first).to_be_visible()
+
+
+def test_a_small_screen_stacks_the_texts_and_nothing_sticks_out(page):
+    page.set_viewport_size({"width": 375, "height": 800})
+    page.wait_for_timeout(500)
+    left, right = (page.locator(f".pane.{side}").bounding_box() for side in ("left", "right"))
+    assert right["y"] >= left["y"] + left["height"] and abs(left["x"] - right["x"]) < 1
+    widths = page.locator(".compare").evaluate("root => [root.scrollWidth, root.clientWidth]")
+    assert widths[0] <= widths[1] + 1
+    table = page.locator(".mv-scroll").evaluate("box => [box.scrollWidth, box.clientWidth]")
+    assert table[0] <= table[1] + 1
+    wide = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+    assert wide[0] <= wide[1]

@@ -1,0 +1,362 @@
+"""What the compare page is made of: choices and links, the texts to leaf through, numbers, sentences, payloads."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mars_viz.analysis.alignment import align_runs
+from mars_viz.analysis.differences import Scale, Stands, differences
+from mars_viz.analysis.metrics import summary
+from mars_viz.components.compare import Ask, Asked
+from mars_viz.components.compare import payload as compare_payload
+from mars_viz.components.compare.payload import Lane, Pane, lane_payload, outcomes, pair_payload, run_pane
+from mars_viz.components.compare.script import MODULES, script
+from mars_viz.components.explorer.payload import run_payload
+from mars_viz.demo import tasks
+from mars_viz.errors import BadInput
+from mars_viz.mapped import mapped
+from mars_viz.prompts import recognised
+from mars_viz.prompts.graders import final_line
+from mars_viz.records import Outcome
+from mars_viz.run import Piece, Run
+from mars_viz.sweep import difference_at, load_sweep, measures, value_at
+from mars_viz.ui import compare_words, lineup
+from mars_viz.ui.compare_view import Across, Choice, Colour, CompareView, from_parameters, to_parameters
+from mars_viz.ui.comparison import Comparison, line_up
+from mars_viz.ui.library import Shelf
+from tests.factories import toy_map, toy_run
+from tests.sweep_cases import toy_sweep
+
+PARAMETERS = ["across", "run", "gamma", "token", "reference", "shown", "colour", "sweep", "from", "to"]
+DIALS = st.none() | st.floats(0, 1).map(lambda value: float(f"{value:.10g}"))
+CHOICES = st.builds(Choice, st.text(min_size=1, max_size=12), DIALS, st.none() | st.integers(1, 64))
+
+
+def charted(**settings: object) -> Run:
+    """A toy run that carries its map over θ from 0.5 at γ 2 and its own, which holds several texts."""
+    run = toy_run(vocabulary=300, model_seed=2, max_new_tokens=40, **settings)
+    own = run.settings.gamma
+    made = toy_map(run.settings, low=0.5, gammas=(2, own), model_seed=2, vocabulary=300)[0]
+    return mapped(run, replace(made, frame=run.without_rounds))
+
+
+@pytest.fixture(scope="module")
+def run() -> Run:
+    return charted()
+
+
+def shelf_of(**runs: Run) -> Shelf:
+    return Shelf(runs, {})
+
+
+# ---- choices and links
+
+
+@given(CHOICES)
+def test_a_choice_survives_its_key(choice):
+    assert Choice.read(choice.key) == choice
+
+
+@pytest.mark.parametrize("key", ["", "~0.9~", "a~much~", "a~0.9~six", "a~nan~", "a~~²"])
+def test_what_is_no_key_is_none(key):
+    assert Choice.read(key) is None
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        CompareView(),
+        CompareView(Across.RULES, None, Choice("x y&z=1"), Choice("b", 0.9, 3), Colour.OUTCOME),
+        CompareView(token="left-12", shown=Choice("a", 1.0)),
+        CompareView(gamma=3, reference=Choice("a", 1.0), shown=Choice("a", None, 3)),
+        CompareView(Across.SWEEP, sweep="tuesday", from_dial=1.0, to_dial=0.8875),
+    ],
+)
+def test_a_view_survives_its_link(view):
+    opened = from_parameters(to_parameters("a", view))
+    assert (opened.view, opened.complaints) == (view, ())
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["across", "run", "gamma", "reference", "shown", "colour", "sweep", "from", "to"]), st.text()
+    )
+)
+def test_no_link_is_fatal_and_every_part_that_cannot_be_read_is_named(parameters):
+    opened = from_parameters(parameters)
+    for name in ("gamma", "colour", "reference", "shown", "token"):
+        value = getattr(opened.view, name)
+        lost = parameters.get(name) and value in (None, "", Colour.DIFFERENCE) and parameters[name] != "difference"
+        assert bool(lost) == any(f"link's {name} " in said for said in opened.complaints)
+
+
+# ---- the texts to leaf through
+
+
+def test_every_text_of_a_map_is_there_once(run):
+    choices = lineup.settings_of("a", run)
+    texts = [lineup.contender(choice, shelf_of(a=run)).run.token_ids for choice in choices]
+    assert texts == [segment.token_ids for segment in run.dial_map.segments]
+    assert len(set(choices)) == len(choices) > 2
+    shorter = lineup.settings_of("a", run, 2)
+    assert {lineup.contender(choice, shelf_of(a=run)).run.settings.gamma for choice in shorter} == {2}
+    assert [s.token_ids for s in run.dial_map.segments_for(2)] == [
+        lineup.contender(choice, shelf_of(a=run)).run.token_ids for choice in shorter
+    ]
+
+
+def test_a_setting_is_the_exact_run_and_only_a_recorded_one_has_a_clock(run):
+    shelf = shelf_of(a=run)
+    own, strict = (lineup.contender(Choice("a", dial), shelf) for dial in (None, 1.0))
+    assert own.recorded and not strict.recorded
+    assert lineup.contender(Choice("a", 0.9, run.settings.gamma), shelf).recorded, "its own setting, in full"
+    assert strict.run.token_ids == run.dial_map.at(1.0).token_ids and strict.run.dial_map is None
+
+
+@pytest.mark.parametrize("choice", [Choice("b"), Choice("a", 0.2), Choice("a", 3.0), Choice("a", 0.9, 5)])
+def test_what_nobody_mapped_is_refused(run, choice):
+    with pytest.raises(BadInput):
+        lineup.contender(choice, shelf_of(a=run))
+
+
+@given(st.floats(0, 1), st.floats(0, 1))
+def test_a_round_value_lies_in_its_stretch(low, high):
+    value = lineup.roundest(low, high)
+    assert value == low if low >= high else low <= value < high
+    assert lineup.roundest(0.8731, 0.8912) == 0.88 and lineup.roundest(0.5, 0.6) == 0.5
+
+
+def test_a_first_visit_sees_strict_beside_the_runs_own_setting(run):
+    assert lineup.first_pair("a", run) == (Choice("a", 1.0), Choice("a"))
+    strict = charted(dial=1.0)
+    assert lineup.first_pair("a", strict) == (Choice("a"), Choice("a", 0.9))
+    alone = toy_run(rule="strict")
+    assert lineup.first_pair("a", alone) == (Choice("a"), Choice("a"))
+
+
+def test_one_prompt_gathers_its_runs_whatever_their_rule():
+    runs = {"a": toy_run(), "b": toy_run(rule="strict"), "c": replace(toy_run(), prompt="another")}
+    assert lineup.field(Across.RULES, "a", runs["a"], None, shelf_of(**runs)) == (Choice("b"), Choice("a"))
+    assert len(lineup.field(Across.RUNS, "a", runs["a"], None, shelf_of(**runs))) == 3
+
+
+def test_the_reference_is_left_out_and_pinning_swaps(run):
+    memory, shelf = Comparison(), shelf_of(a=run)
+    first = line_up(memory, "a", run, shelf)
+    assert first.left.choice not in first.order and first.right.choice in first.order
+    assert first.lanes[0] is first.left and len(first.lanes) == len(first.order) + 1
+    memory.answer(Asked(Ask.PIN, first.right.choice.key), first.left.choice, first.right.choice)
+    second = line_up(memory, "a", run, shelf)
+    assert (second.left.choice, second.right.choice) == (first.right.choice, first.left.choice)
+    other = second.order[-1]
+    memory.answer(Asked(Ask.SHOW, other.key), second.left.choice, second.right.choice)
+    third = line_up(memory, "a", run, shelf)
+    assert (third.left.choice, third.right.choice) == (second.left.choice, other)
+
+
+def test_a_dial_value_inside_a_stretch_takes_the_place_of_its_round_one(run):
+    low, high = next((s.low, s.high) for s in run.dial_map.segments[1:] if s.high - s.low > 1e-3)
+    odd = Choice("a", low + 0.3717171 * (high - low))
+    memory = Comparison(view=CompareView(shown=odd))
+    shown = line_up(memory, "a", run, shelf_of(a=run))
+    assert shown.right.choice == odd and shown.order.count(odd) == 1
+    assert len(shown.order) == len(run.dial_map.segments) - 1
+
+
+def test_what_a_link_asks_for_in_vain_becomes_a_sentence(run):
+    memory = Comparison(view=CompareView(reference=Choice("gone"), shown=Choice("a", 0.1)))
+    shown = line_up(memory, "a", run, shelf_of(a=run))
+    assert shown.left.choice == Choice("a", 1.0)
+    assert len(memory.notices) == 2 and all("instead" in said for said in memory.notices)
+
+
+def test_what_the_browser_asks_for_is_not_trusted(run):
+    memory = Comparison()
+    for asked in (Asked(Ask.TOKEN, "left-"), Asked(Ask.COLOUR, "<img>"), Asked(Ask.SHOW, "~"), Asked(Ask.PIN, "")):
+        memory.answer(asked, Choice("a"), Choice("a", 1.0))
+    assert memory.view == CompareView()
+
+
+def test_a_run_whose_map_came_later_is_looked_up_again(run):
+    memory = Comparison()
+    bare = replace(run, dial_map=None)
+    assert memory.contender(Choice("a"), shelf_of(a=bare)).source is bare
+    assert memory.contender(Choice("a"), shelf_of(a=run)).source is run
+
+
+@given(st.integers(1, 60), st.data())
+def test_a_window_holds_the_place_it_is_around(count, data):
+    at = data.draw(st.integers(0, count - 1))
+    seen = lineup.window([Choice("a")] * count, at, 24)
+    assert at in seen and len(seen) == min(count, 24) and seen[0] >= 0 and seen[-1] < count
+
+
+# ---- numbers
+
+
+def test_differences_are_both_summaries(run):
+    strict = run.dial_map.at(1.0)
+    rows = {row.name: row for row in differences(strict, run, timed=False)}
+    for name, field in (("τ", "tau"), ("rounds", "rounds"), ("rolled back", "rolled_back")):
+        assert (rows[name].left, rows[name].right) == (getattr(summary(strict), field), getattr(summary(run), field))
+    assert {row.stands for row in rows.values()} == {Stands.EXACT}
+    assert rows["rounds"].change == len(run.rounds) - len(strict.rounds)
+    timed = differences(run, run, timed=True)
+    assert {row.stands for row in timed} == {Stands.EXACT, Stands.MEASURED}
+    assert compare_words.change(replace(rows["τ"], left=3.4, right=4.2)) == "+0.800"
+    assert compare_words.change(replace(rows["τ"], left=0.3, right=0.2, scale=Scale.SHARE)) == "−10.0\u2009points"
+
+
+@pytest.mark.parametrize("task", tasks.Task)
+@pytest.mark.parametrize("held_out", [True, False])
+def test_every_exercise_is_recognised_with_its_answer(task, held_out):
+    for exercise in islice(tasks.instances(task, 7, held_out=held_out), 150):
+        found = recognised(exercise.prompt)
+        assert found is not None and (found.answer, found.category) == (exercise.answer, task.value)
+        assert recognised(exercise.prompt.rstrip()).answer == exercise.answer
+        assert final_line(found.answer, exercise.completion)
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    ["", "Once upon a time", "Add 2 and.\n", "Sort these words: .\n", "Story: A fox.\nQuestion: Who saw the cat?\n"],
+)
+def test_other_prompts_are_not_graded(prompt):
+    assert recognised(prompt) is None
+
+
+def test_a_right_and_a_wrong_answer_are_told_apart():
+    pieces = {i: b" 5" for i in range(1, 32)} | {1: b"Answer: 5\n"}
+    run = replace(toy_run(pieces=pieces), prompt="Add 2 and 3.\n")
+    texts = {"a": run, "b": replace(run, prompt="Add 2 and 4.\n"), "c": replace(run, prompt="A story")}
+    right = {name: lineup.contender(Choice(name), shelf_of(**texts)).right for name in texts}
+    assert right["c"] is None and right["b"] is False
+    assert right["a"] == final_line("5", run.text)
+
+
+def test_the_difference_of_two_dials_is_paired(tmp_path: Path):
+    sweep = toy_sweep(tmp_path / "a", 8)
+    for _ in sweep:
+        pass
+    result = load_sweep(tmp_path / "a")
+    measure = measures(result)["tau"]
+    found = difference_at(result, measure, 0.9, 1.0)
+    assert found.estimate == pytest.approx(
+        value_at(result, measure, 0.9).estimate - value_at(result, measure, 1.0).estimate
+    )
+    assert found.low <= found.estimate <= found.high
+    same = difference_at(result, measure, 0.9, 0.9)
+    assert (same.estimate, same.low, same.high) == (0, 0, 0), "in pairs nothing differs from itself"
+
+
+# ---- sentences
+
+
+def sentence(left: lineup.Contender, right: lineup.Contender) -> str:
+    names = compare_words.named(left, right)
+    return compare_words.finding(left, right, align_runs(left.run, right.run), names)
+
+
+def test_the_sentence_says_where_they_part_and_what_it_is_worth(run):
+    shelf = shelf_of(a=run)
+    strict, own = (lineup.contender(Choice("a", dial), shelf) for dial in (1.0, None))
+    found = align_runs(strict.run, own.run)
+    words = [compare_words.quoted(one.run.pieces[one.run.token_ids[found.prefix]]) for one in (own, strict)]
+    shared = "first token" if found.prefix == 1 else f"{found.prefix} tokens"
+    begin = f"Both write the same {shared}; then θ = 0.90 says “{words[0]}”, strict says “{words[1]}”. τ "
+    assert sentence(strict, own).startswith(begin)
+    blocks = lineup.contender(Choice("a", 1.0, 2), shelf)
+    assert compare_words.named(strict, blocks).right == "strict, γ = 2"
+    assert "write the same text" in sentence(strict, blocks), "strict writes one text, whatever γ is"
+
+
+def test_runs_without_a_common_dial_are_called_by_rule_by_models_or_by_their_line():
+    one, other = toy_run(), toy_run(rule="strict")
+    elsewhere = replace(one, provenance=replace(one.provenance, target="bigger"))
+    runs = {"a": one, "b": other, "c": elsewhere, "d": replace(one, prompt_ids=(4, 5), prompt="more", title="Else")}
+    named = {
+        name: compare_words.named(*(lineup.contender(Choice(each), shelf_of(**runs)) for each in ("a", name))).right
+        for name in "bcd"
+    }
+    assert named["b"] == "Strict" or "trict" in named["b"]
+    assert "bigger" in named["c"] and "Else" in named["d"]
+    clones = shelf_of(a=one, e=one)
+    names = compare_words.named(*(lineup.contender(Choice(each), clones) for each in ("a", "e")))
+    assert names.left != names.right
+
+
+def test_tokens_in_a_sentence_cannot_turn_it_round():
+    said = compare_words.quoted(Piece("\u202eevil\u2069".encode()))
+    assert "\u202e" not in said and said.count("\u2069") == 1 and "U+202E" in said
+    assert compare_words.quoted(Piece(b"\n")).strip("\u2068\u2069") == "⏎"
+    assert len(compare_words.quoted(Piece(b"x" * 900))) < 40
+
+
+def test_other_tokenizers_are_compared_by_characters_and_that_is_said(run):
+    other = replace(toy_run(), pieces={i: Piece(f" w{i} ".encode()) for i in range(32)})
+    shelf = shelf_of(a=run, b=other)
+    said = sentence(*(lineup.contender(Choice(each), shelf) for each in "ab"))
+    assert "compared by characters" in said
+
+
+# ---- what is sent
+
+
+def test_bars_are_the_whole_text(run):
+    strict = run.dial_map.at(1.0)
+    found = align_runs(strict, run)
+    lane = lane_payload(Lane("a", "θ", run, found.right, None))
+    for rows in (lane["outcomes"], lane["common"]):
+        assert sum(length for _, length in rows) == len(run.token_ids) == lane["tokens"]
+    counted = Counter(outcomes(run))
+    of_rounds = Counter(outcome for round_ in run.rounds for outcome in (*round_.outcomes, round_.emission))
+    kinds = (Outcome.MATCHED, Outcome.RELAXED, Outcome.CORRECTED, Outcome.BONUS)
+    assert {kind: counted[kind] for kind in kinds} == {kind: of_rounds[kind] for kind in kinds}
+    assert lane["parts"] == found.prefix
+
+
+def test_panes_are_json_and_partners_point_both_ways(run):
+    strict = replace(run.dial_map.at(1.0), dial_map=None)
+    own = replace(run, dial_map=None)
+    found = align_runs(strict, own)
+    panes = (Pane("a", "strict", "", strict), Pane("b", "θ", "", own))
+    sent = pair_payload(*panes, found, tuple(run_pane(pane.run) for pane in panes))
+    assert json.loads(json.dumps(sent)) == sent
+    left, right = sent["left"]["partners"], sent["right"]["partners"]
+    assert len(left) == len(strict.rounds) and len(right) == len(own.rounds)
+    for here, there in enumerate(left):
+        assert there is None or right[there] == here
+    assert np.sum([there is not None for there in left]) == np.sum([there is not None for there in right]) > 0
+
+
+def test_a_pane_is_the_explorers_run_without_the_other_rules(run):
+    own = replace(run, dial_map=None)
+    alone, whole = run_pane(own), run_payload(own)
+    assert alone["rules"] == [] and len(whole["rules"]) > 20
+    assert {k: v for k, v in alone.items() if k not in ("id", "rules")} == {
+        k: v for k, v in whole.items() if k not in ("id", "rules")
+    }
+
+
+def test_the_script_has_every_name_once_and_one_way_in():
+    joined = script()
+    declared = Counter(
+        re.findall(r"^(?:export )?(?:default )?(?:function|class|const|let) (\w+)", joined, re.MULTILINE)
+    )
+    assert {"Stream", "Side", "Linked", "Lanes", "Compare"} <= declared.keys()
+    assert [name for name, times in declared.items() if times > 1] == []
+    assert joined.count("export default") == 1
+    folder = Path(compare_payload.__file__).parent
+    assert sorted(path.stem for path in folder.glob("*.js")) == sorted(MODULES)
+    for path in folder.glob("*.js"):
+        assert path.read_text("utf-8").startswith("// ") and len(path.read_text("utf-8").splitlines()) <= 280

@@ -1,0 +1,184 @@
+"""The Compare page as a person meets it, without a browser and without models."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from streamlit.runtime.pages_manager import PagesManager
+from streamlit.testing.v1 import AppTest
+
+from mars_viz.components import compare as component
+from mars_viz.components.compare import Ask, Asked
+from mars_viz.run import Piece
+from mars_viz.ui.compare_view import Choice
+from tests import test_pages
+from tests.sweep_cases import toy_sweep
+from tests.test_compare import charted
+from tests.test_pages import settled
+from tests.test_rules_page import said
+
+ROOT = Path(__file__).parents[1]
+PATIENCE = 60.0  # seconds; only a hanging test waits as long
+HOSTILE = Piece("\u202e<img src=x onerror=window.hacked=1>".encode())
+recorded = test_pages.folder  # two runs, a broken one, and a worker without models
+
+
+@pytest.fixture
+def folder(recorded: Path) -> Path:
+    """A run with its map, of the built-in pair and hostile in every word, before the others."""
+    run = charted()
+    made_here = replace(run.provenance, target="built-in/target", drafter="built-in/drafter")
+    pieces = {token: piece if piece.special else HOSTILE for token, piece in run.pieces.items()}
+    frame = replace(run.dial_map.frame, provenance=made_here, pieces=pieces, title="0 mapped")
+    made = replace(run.dial_map, frame=frame)
+    replace(run, provenance=made_here, pieces=pieces, title="0 mapped", dial_map=made).save(recorded / "0-mapped")
+    return recorded
+
+
+def opened(**parameters: str) -> AppTest:
+    """A fresh tab on a link to the page."""
+    tab = AppTest.from_file(str(ROOT / "app.py"), default_timeout=PATIENCE)
+    tab.query_params = dict(parameters)
+    return settled(tab.switch_page("pages/compare.py").run())
+
+
+def link(tab: AppTest) -> dict[str, str]:
+    return {name: value[0] if isinstance(value, list) else value for name, value in tab.query_params.items()}
+
+
+def ask(monkeypatch: pytest.MonkeyPatch, tab: AppTest, what: Ask, choice: str) -> AppTest:
+    """Let the browser ask, once, as its callback does before a rerun."""
+    wishes = [Asked(what, choice)]
+
+    def compare(payload: object, *, key: str, on_ask) -> None:
+        while wishes:
+            on_ask(wishes.pop())
+
+    with monkeypatch.context() as patched:
+        patched.setattr(component, "compare", compare)
+        settled(tab.run())
+    return settled(tab.run())
+
+
+def test_a_first_visit_shows_strict_beside_the_runs_own_setting(folder):
+    tab = opened()
+    assert link(tab) == {"run": "0-mapped", "reference": "0-mapped~1~", "shown": "0-mapped"}
+    assert "Both write the same" in said(tab) or "differ from the first" in said(tab)
+    assert "θ = 0.90 says" in said(tab) and "strict says" in said(tab) and "τ " in said(tab)
+    assert 'class="mv-tag"' in said(tab) and "rolled back" in said(tab)
+
+
+def test_opening_the_link_in_a_fresh_tab_shows_the_same(folder, monkeypatch):
+    tab = opened()
+    tab.segmented_control(key="compare-gamma").set_value(2)
+    settled(tab.run())
+    shown = tab.session_state["mars_viz_compare"].view.shown
+    tab = ask(monkeypatch, tab, Ask.PIN, shown.key)
+    tab = ask(monkeypatch, tab, Ask.TOKEN, "right-3")
+    tab = ask(monkeypatch, tab, Ask.COLOUR, "outcome")
+    found = link(tab)
+    assert (
+        found["reference"] == shown.key
+        and found["gamma"] == "2"
+        and (found["colour"], found["token"]) == ("outcome", "right-3")
+    )
+    fresh = opened(**found)
+    assert link(fresh) == found and said(fresh) == said(tab)
+    assert fresh.session_state["mars_viz_compare"].view == tab.session_state["mars_viz_compare"].view
+
+
+def test_leafing_shows_another_text_and_keeps_the_reference(folder, monkeypatch):
+    tab = opened()
+    before, sentence = link(tab), said(tab)
+    tab = ask(monkeypatch, tab, Ask.SHOW, "0-mapped~1~2")
+    assert link(tab)["reference"] == before["reference"] and link(tab)["shown"] == "0-mapped~1~2"
+    assert said(tab) != sentence and "strict, γ = 2" in said(tab)
+
+
+def test_a_link_goes_through_the_app_also_in_a_fresh_server(folder):
+    PagesManager.uses_pages_directory = None
+    tab = opened(run="b-strict")
+    assert PagesManager.uses_pages_directory is False
+    assert tab.selectbox(key="run").value == "b-strict"
+
+
+def test_hostile_tokens_stay_text(folder):
+    tab = opened()
+    assert "<img" not in said(tab) and "\u202e" not in said(tab)
+    assert "&lt;img" in said(tab) and "U+202E" in said(tab)
+
+
+def test_links_that_ask_in_vain_say_so_and_show_something(folder):
+    tab = opened(run="0-mapped", reference="gone", shown="0-mapped~0.1~", across="sideways", colour="red")
+    assert "no run of that name" in said(tab) and "is not on the map" in said(tab)
+    assert "sideways" in said(tab) and "red" in said(tab)
+    assert link(tab) == {"run": "0-mapped", "reference": "0-mapped~1~", "shown": "0-mapped"}
+
+
+def test_a_run_without_a_map_stands_alone_with_a_way_on(folder):
+    tab = opened(run="b-strict")
+    assert "nothing else here to compare" in said(tab)
+
+
+def test_runs_are_compared_whatever_they_are_and_a_broken_one_is_left_out(folder):
+    tab = opened(across="runs", run="a-story")
+    assert link(tab)["reference"] == "a-story" and link(tab)["shown"] == "0-mapped"
+    assert "compared by characters" in said(tab), "the words of their vocabularies differ"
+    memory = tab.session_state["mars_viz_compare"]
+    assert {choice.run for choice in memory.known} == {"a-story", "0-mapped", "b-strict"}
+
+
+def test_another_rule_is_decoded_on_the_spot(folder):
+    tab = opened(across="rules", run="0-mapped")
+    settled(tab.selectbox(key="compare-rule").select("strict").run())
+    button = next(found for found in tab.button if found.label == "Decode with it")
+    tab = test_pages.wait_for_result(settled(button.click().run()))
+    assert link(tab)["run"] == link(tab)["reference"] == "0-mapped" and link(tab)["shown"].startswith("live-")
+    assert tab.session_state["mars_viz"].runs[link(tab)["shown"]].settings.rule == "strict"
+
+
+def test_a_rule_cannot_be_decoded_with_models_that_are_not_here(folder):
+    tab = opened(across="rules", run="a-story")
+    button = next(found for found in tab.button if found.label == "Decode with it")
+    assert button.disabled and "built-in pair" in button.help
+
+
+def test_two_settings_over_a_sweep(folder, tmp_path, monkeypatch):
+    sweeps = tmp_path / "sweeps"
+    for _ in toy_sweep(sweeps / "tuesday", 5):
+        pass
+    monkeypatch.setenv("MARS_VIZ_SWEEPS", str(sweeps))
+    tab = opened(across="sweep")
+    assert link(tab) == {"across": "sweep", "sweep": "tuesday", "from": "1", "to": "0.9"}
+    assert "Over 5 prompts, θ = 0.90 writes" in said(tab) and " to " in said(tab)
+    assert "modelled" in said(tab) and "strict" in said(tab)
+    settled(tab.number_input(key="compare-to_dial").set_value(0.5).run())
+    fresh = opened(**link(tab))
+    assert link(fresh)["to"] == "0.5" and said(fresh) == said(tab)
+
+
+def test_no_sweep_says_how_to_make_one(folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("MARS_VIZ_SWEEPS", str(tmp_path / "none"))
+    assert "mars-viz sweep" in said(opened(across="sweep"))
+
+
+def test_another_run_chosen_elsewhere_starts_anew(folder):
+    tab = opened()
+    settled(tab.selectbox(key="run").select("b-strict").run())
+    assert link(tab) == {"run": "b-strict", "reference": "b-strict", "shown": "b-strict"}
+    assert tab.session_state["mars_viz_compare"].view.reference == Choice("b-strict")
+
+
+def test_opening_the_page_imports_no_model_library(folder):
+    code = (
+        "import sys\nfrom streamlit.testing.v1 import AppTest\n"
+        f"tab = AppTest.from_file({str(ROOT / 'app.py')!r}, default_timeout=90).switch_page('pages/compare.py').run()\n"
+        "assert not tab.exception and len(tab.html) > 3\n"
+        "assert not {'torch', 'transformers'} & set(sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=180)
+    assert done.returncode == 0, done.stderr[-2000:]
