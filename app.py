@@ -14,12 +14,12 @@ st.set_page_config(
 st.navigation(
     [
         st.Page("pages/explore.py", title="Explore", default=True),
-        st.Page("pages/gallery.py", title="Gallery"),
         st.Page("pages/live.py", title="Live"),
+        st.Page("pages/compare.py", title="Compare"),
         st.Page("pages/rules.py", title="Rules"),
         st.Page("pages/tune.py", title="Tune"),
         st.Page("pages/learn.py", title="Learn"),
-        st.Page("pages/compare.py", title="Compare"),
+        st.Page("pages/gallery.py", title="Gallery"),
     ],
     position="top",
 ).run()

@@ -167,21 +167,22 @@ def table(session: Session, bench: Bench, panel: Panel, rule: Rule, dials: Mappi
     if waiting:
         walking(bench)
     else:
-        said, button = st.columns([8.6, 3.4], vertical_alignment="center", gap="medium")
+        said, button = st.columns([7.0, 5.0], vertical_alignment="center", gap="medium")
         rows = [panel.row(name, dials[name]) for name in panel.able]
         missing = any(row.basis is not Basis.EXACT for row in rows)
         reason = live.why_not_again(panel.run) if missing else ""
         with said:
             rule_sheet.sentence(" ".join(filter(None, [every_rule.what_is_exact(rows), reason])))
-        if missing and button.button(
-            "Decode every rule on this prompt",
-            disabled=bool(reason),
-            width="stretch",
-            help="Each rule writes its own text after this prompt, with the same seed and settings; then every row is "
-            "exact",
-        ):
-            every_rule.start(bench, session.view.run, panel.run, panel.stands(dials))
-            st.rerun()
+        if missing:
+            button.button(
+                "Decode every rule on this prompt",
+                key="lab-every-rule",
+                disabled=bool(reason),
+                width="stretch",
+                on_click=lambda: every_rule.start(bench, session.view.run, panel.run, panel.stands(dials)),
+                help="Each rule writes its own text after this prompt, with the same seed and settings, which its row "
+                "then counts",
+            )
     spoken = "Every rule: acceptance length, rolled back, relaxed, and what it let through"
     rule_sheet.table(rule_sheet.rule_frame(panel, dials), rule.name, theme.figure_theme(), "rules", spoken)
 
@@ -196,7 +197,12 @@ def walking(bench: Bench) -> None:
     bar, button = st.columns([6, 1], vertical_alignment="center")
     bar.progress(every_rule.share(job.progress), words)
     button.button(
-        "Cancel", on_click=job.cancel, disabled=job.stopping, width="stretch", help="Keeps the rules that are done"
+        "Cancel",
+        key="lab-cancel",
+        on_click=job.cancel,
+        disabled=job.stopping,
+        width="stretch",
+        help="Keeps the rules that are done",
     )
 
 
@@ -208,9 +214,10 @@ def likeness(panel: Panel, rule: Rule, dials: Mapping[str, float | None], alike:
     shifted = {name: panel.shifted(name, dials[name], float(c)) for name in panel.able}
     with right:
         rule_sheet.sentence(rule_words.shift_words(float(c), shifted.values()))
-    frame, spoken = rule_sheet.likeness_frame(dials, alike, shifted), "Which settings of the rules come to the same"
-    rule_sheet.table(frame, rule.name, theme.figure_theme(), "likeness", spoken)
-    st.caption("Block-local: verdicts on the positions of the recorded text, each rule at the dial value of its row.")
+    with st.expander("Rule by rule", key="lab-likeness"):
+        frame, spoken = rule_sheet.likeness_frame(dials, alike, shifted), "Which settings of the rules come to the same"
+        rule_sheet.table(frame, rule.name, theme.figure_theme(), "likeness", spoken)
+    st.caption("Block-local: verdicts on the positions of the recorded text, each rule where it stands in the tables.")
 
 
 def matrix(session: Session, panel: Panel, agreed: Agreement, chosen: Ruling | None) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,15 +16,24 @@ from streamlit.testing.v1 import AppTest
 
 from mars_viz.analysis.opinions import opinion, ruling
 from mars_viz.analysis.shift import compared
-from mars_viz.records import Emission
+from mars_viz.errors import BadInput
+from mars_viz.mapped import known_answers, mapped
+from mars_viz.recorded import ending_of
+from mars_viz.records import Emission, Outcome, parting
 from mars_viz.rules import RULES
-from mars_viz.ui import library, rule_words
+from mars_viz.run import Run
+from mars_viz.together import Stand, Together, walk_together
+from mars_viz.ui import every_rule, library, live, rule_words
+from mars_viz.ui.models import Models
 from mars_viz.ui.rule_view import OpenedRule, RuleView, fitted, from_parameters, to_parameters
+from mars_viz.ui.worker import Worker
 from tests import tabs
-from tests.factories import toy_run
+from tests.factories import ToySpeculator, toy_map, toy_run
 from tests.tabs import settled
 from tests.test_metrics import small_run
 from tests.test_opinions import without
+
+EVERY_RULE = "Decode every rule on this prompt"
 
 
 @pytest.fixture
@@ -54,13 +66,19 @@ def table(tab: AppTest) -> Any:
     return tab.dataframe[0].value
 
 
+def likeness(tab: AppTest) -> Any:
+    return tab.dataframe[1].value
+
+
 def test_opens_on_the_runs_own_rule_with_every_rule_in_the_table(folder):
     tab = opened()
     assert tab.selectbox(key="run").value == "a-story" and tab.selectbox(key="lab-rule").value == "mars"
     assert tab.query_params == {"run": "a-story"}
     assert list(table(tab).index) == list(RULES)
     assert table(tab).loc["mars", "stands on"] == "exact"
-    assert "MARS at θ = 0.90 keeps" in said(tab) and "On this run MARS at θ = 0.90 behaves like" in said(tab)
+    assert "On the recorded text MARS at θ = 0.90 keeps" in said(
+        tab
+    ) and "(block-local), MARS at θ = 0.90 behaves like" in said(tab)
     assert len(titles(tab)) == 2 and titles(tab)[0].startswith(f"The {len(RULES)} rules disagree on")
 
 
@@ -75,6 +93,127 @@ def test_block_local_numbers_are_labelled(folder):
     tab = opened()
     assert said(tab).count("Block-local") >= 4
     assert set(table(tab)["stands on"]) == {"exact", "block-local"}
+
+
+@pytest.fixture
+def own(folder, monkeypatch) -> Iterator[threading.Event]:
+    """A run that says it is the built-in pair's, and a worker that walks the toy pair; it waits for the event."""
+    made = toy_run(temperature=0.7, seed=4, max_new_tokens=40)
+    built_in = replace(made.provenance, target="built-in/target", drafter="built-in/drafter")
+    replace(made, provenance=built_in, title="Mine").save(folder / "d-mine")
+    go = threading.Event()
+
+    def walks(pair: object, run: Run, stands: Sequence[Stand]) -> Iterator[Together]:
+        speculator = ToySpeculator(run.settings)
+        for state in walk_together(speculator, stands, run.prompt_ids, ending_of(run), known_answers(run)):
+            assert state.passes < 3 or go.wait(tabs.PATIENCE)
+            yield state
+
+    worker = Worker(Models(lambda choice: object()))
+    monkeypatch.setattr(live, "shared_worker", lambda: worker)
+    monkeypatch.setattr(every_rule, "walks", walks)
+    yield go
+    go.set()
+
+
+def press(tab: AppTest, label: str) -> AppTest:
+    return settled(next(found for found in tab.button if found.label == label).click().run())
+
+
+def until(tab: AppTest, holds: Callable[[AppTest], bool]) -> AppTest:
+    """Rerun, as the page does by itself in a browser."""
+    end = time.monotonic() + tabs.PATIENCE
+    while not holds(tab):
+        assert time.monotonic() < end, "it never happened"
+        time.sleep(0.05)
+        settled(tab.run())
+    return tab
+
+
+def labels(tab: AppTest) -> list[str]:
+    return [found.label for found in tab.button]
+
+
+def test_decoding_every_rule_makes_every_row_exact(own):
+    tab = opened(run="d-mine")
+    before = table(tab)
+    assert set(before["stands on"]) == {"exact", "block-local"} and "The others are judged round by round" in said(tab)
+    press(tab, EVERY_RULE)
+    until(tab, lambda tab: "complete after" in "".join(bar.proto.text for bar in tab.get("progress")))
+    assert EVERY_RULE not in labels(tab) and "Cancel" in labels(tab)
+    own.set()
+    until(tab, lambda tab: "Cancel" not in labels(tab))
+    assert "Every row is exact" in said(tab) and EVERY_RULE not in labels(tab)
+    after = table(tab)
+    assert set(after["stands on"]) == {"exact"} and (after["τ"] != before["τ"]).any()
+    for name, rule in RULES.items():
+        alone = toy_run(rule=name, temperature=0.7, seed=4, max_new_tokens=40)
+        assert after.loc[name, "τ"] == pytest.approx(alone.tau)
+        assert after.loc[name, "rolled back"] == sum(round_.rolled_back for round_ in alone.rounds)
+        assert after.loc[name, "relaxed"] == sum(round_.outcomes.count(Outcome.RELAXED) for round_ in alone.rounds)
+        if rule.dial is not None:
+            strict = toy_run(rule=name, dial=rule.dial.strict, temperature=0.7, seed=4, max_new_tokens=40)
+            place = parting(alone.token_ids, strict.token_ids)
+            assert np.isnan(after.loc[name, "first differs"]) if place is None else (
+                after.loc[name, "first differs"] == place + 1
+            )  # fmt: skip
+    settled(tab.selectbox(key="lab-rule").select("nucleus-set").run())
+    seen = set()
+    for dial in (0.3, 0.5, 0.7, 0.8, 0.85, 0.95):
+        settled(tab.slider(key="lab-dial-nucleus-set").set_value(dial).run())
+        row = table(tab).loc["nucleus-set"]
+        seen.add(row["stands on"])
+        if row["stands on"] == "exact":  # another setting's answers led to its end
+            alone = toy_run(rule="nucleus-set", dial=dial, temperature=0.7, seed=4, max_new_tokens=40)
+            assert row["τ"] == pytest.approx(alone.tau)
+        else:
+            assert "24 of 25 rows are exact" in said(tab)
+    assert "block-local" in seen  # texts that nobody has decoded
+    settled(tab.selectbox(key="run").select("a-story").run())
+    settled(tab.selectbox(key="run").select("d-mine").run())
+    assert "Every row is exact" in said(tab)  # kept for the session
+
+
+def test_cancelling_keeps_the_rules_that_are_done(own):
+    tab = press(opened(run="d-mine"), EVERY_RULE)
+    until(tab, lambda tab: "complete after" in "".join(bar.proto.text for bar in tab.get("progress")))
+    press(tab, "Cancel")
+    own.set()
+    until(tab, lambda tab: "Cancel" not in labels(tab))
+    assert "You stopped the walks" in said(tab) and EVERY_RULE in labels(tab)
+    assert "exact" in set(table(tab)["stands on"])
+
+
+def test_walks_that_fail_say_why(own, monkeypatch):
+    def refuse(*asked: object) -> None:
+        raise BadInput("This run was made with other weights; decode it again.")
+
+    monkeypatch.setattr(every_rule, "walks", refuse)
+    tab = press(opened(run="d-mine"), EVERY_RULE)
+    until(tab, lambda tab: "Cancel" not in labels(tab))
+    assert "made with other weights" in said(tab) and len(titles(tab)) == 2
+
+
+def test_a_run_of_other_models_says_why_it_cannot_be_walked_here(folder):
+    tab = opened()
+    assert next(found for found in tab.button if found.label == EVERY_RULE).disabled
+    assert "only the built-in pair is at hand" in said(tab)
+
+
+def test_a_mapped_run_is_exact_at_once_for_its_own_rule_wherever_the_dial_stands(folder, monkeypatch):
+    run = toy_run(rule="mars-sampling", temperature=0.8, gamma=4, seed=1, model_seed=1)
+    made, _ = toy_map(replace(run.settings, dial=None), 0.85, 1.0, (2, 4), model_seed=1)
+    run = mapped(run, made)
+    monkeypatch.setattr(library.Shelf, "opened", lambda shelf, run_id: run)
+    tab = opened()
+    for dial in (0.9, 0.85, 0.95, 1.0):
+        settled(tab.slider(key="lab-dial-mars-sampling").set_value(dial).run())
+        exact = run.dial_map.at(dial)
+        row = table(tab).loc["mars-sampling"]
+        assert (row["stands on"], row["τ"]) == ("exact", pytest.approx(exact.tau))
+        assert row["relaxed"] == run.dial_map.segment(dial).relaxed
+    settled(tab.slider(key="lab-dial-mars-sampling").set_value(0.5).run())  # beyond the map, where the text is another
+    assert table(tab).loc["mars-sampling", "stands on"] == "block-local"
 
 
 def test_opening_the_page_imports_no_model_library(folder):
@@ -157,7 +296,7 @@ def test_other_rules_can_be_set_alike(folder):
     tab = opened()
     assert table(tab).loc["mars-margin", "dial"] == "m = 2.00"
     settled(tab.slider(key="lab-dial-mars").set_value(0.8).run())
-    alike = table(tab)["alike at"]
+    alike = likeness(tab)["alike at"]
     tab.segmented_control(key="lab-others").set_value("alike")
     settled(tab.run())
     assert table(tab).loc["mars-margin", "dial"] == alike["mars-margin"] != "m = 2.00"
@@ -167,7 +306,7 @@ def test_the_shift_test_names_who_can_tell(folder):
     tab = opened()
     tab.number_input(key="lab-shift").set_value(100.0)
     settled(tab.run())
-    changed = table(tab)["shift changes"]
+    changed = likeness(tab)["shift changes"]
     assert changed["mars"] > 0 and changed["mars-margin"] == changed["mars-odds"] == 0
     assert "Adding 100 to every logit" in said(tab) and "All other rules stay as they are" in said(tab)
     tab.number_input(key="lab-shift").set_value(0.0)

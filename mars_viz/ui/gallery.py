@@ -37,9 +37,15 @@ class Elsewhere:
 
 ELSEWHERE = (
     Elsewhere("pages/explore.py", "Explore", "One run, token by token: turn the dial, or decode a prompt of your own."),
+    Elsewhere("pages/live.py", "Live", "Decode while you watch, and race strict and relaxed against the target alone."),
+    Elsewhere("pages/compare.py", "Compare", "Two texts side by side: what they share, where they part, what differs."),
     Elsewhere(
         "pages/rules.py", "Rules", "Every verification rule on one run: who keeps what, and where each draws its line."
     ),
+    Elsewhere(
+        "pages/tune.py", "Tune", "A whole prompt set at every dial value: how loose is loose enough, with evidence."
+    ),
+    Elsewhere("pages/learn.py", "Learn", "Step through a run frame by frame, and six lessons to teach with."),
 )
 """In the order of the navigation."""
 

@@ -123,10 +123,21 @@ def table(frame: pd.DataFrame, chosen: str, colours: Theme, key: str, alt: str) 
         mark = f"; background-color: {colours.dial}33; font-weight: 600" if line.name == chosen else ""
         return [f"color: {colours.muted if line.name in pale else colours.ink}{mark}"] * len(line)
 
-    kinds = {name: st.column_config.NumberColumn(help=_HELP[name], format=_FORMATS[name]) for name in _FORMATS}
-    words = {name: st.column_config.TextColumn(help=_HELP[name]) for name in ("dial", "alike at", "stands on")}
+    kinds = {
+        name: st.column_config.NumberColumn(help=_HELP[name], format=form, width=_WIDTHS.get(name))
+        for name, form in _FORMATS.items()
+    }
+    words = {
+        name: st.column_config.TextColumn(help=_HELP[name], width=_WIDTHS.get(name))
+        for name in ("dial", "alike at", "stands on")
+    }
     reasons = st.column_config.TextColumn(help=_HELP["why not"], width="large")
-    columns = {"rule": st.column_config.TextColumn(pinned=True), **words, **kinds, "why not": reasons}
+    columns = {
+        "rule": st.column_config.TextColumn(pinned=True, width=_WIDTHS["rule"]),
+        **words,
+        **kinds,
+        "why not": reasons,
+    }
     st.dataframe(
         frame.style.apply(look, axis=1),
         hide_index=True,
@@ -144,6 +155,20 @@ _FORMATS = {
     "τ": "%.2f",
     "lowest p(x)/p1": "%.3g",
 }
+
+
+_WIDTHS = {
+    "rule": 205,
+    "dial": 84,
+    "stands on": 90,
+    "τ": 56,
+    "rolled back": 86,
+    "relaxed": 70,
+    "first differs": 86,
+    "lowest rank": 88,
+    "lowest p(x)/p1": 104,
+}
+"""Pixels, so that no title or number is cut; a wide page shares out what is left."""
 
 
 def _setting(rule: Rule, dial: float | None) -> str:

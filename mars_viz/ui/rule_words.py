@@ -82,9 +82,10 @@ def _against_strict_text(row: RuleRow, strict: RuleRow) -> str:
             "in as many rounds" if row.rounds == strict.rounds else f"in {row.rounds} rounds instead of {strict.rounds}"
         )
         return f"writes the same text as its strict end {same}: {per_round}."
-    times = "as its strict end does" if row.rounds == strict.rounds else f"instead of {number(strict.rounds)}"
+    as_often = row.rounds == strict.rounds
+    times = ", as often as its strict end" if as_often else f" instead of {number(strict.rounds)}"
     return (
-        f"runs the target {counted(row.rounds, 'time')} {times}: {per_round} instead of {number(strict.tau)}. "
+        f"runs the target {counted(row.rounds, 'time')}{times}: {per_round} instead of {number(strict.tau)}. "
         f"It rolls back {counted(row.rolled_back, 'drafted token')} instead of {number(strict.rolled_back)}, and its "
         f"text first differs from the strict one at token {number(row.first_difference + 1)}."
     )
@@ -107,7 +108,7 @@ def alike(rule: Rule, dial: float | None, found: Mapping[str, Equivalent]) -> st
     if not nearest:
         return ""
     parts = [f"{standing(one.rule, one.dial)} ({_apart(one)})" for one in nearest]
-    return f"On this run {standing(rule, dial)} behaves like {_listed(parts)}."
+    return f"Judged on the recorded text (block-local), {standing(rule, dial)} behaves like {_listed(parts)}."
 
 
 def shift_words(c: float, found: Iterable[Shifted]) -> str:
