@@ -26,7 +26,7 @@ from mars_viz.records import Decision, Speculation, Verdicts  # noqa: E402
 from mars_viz.rules import RULES, Dial, Rule, settle  # noqa: E402
 from mars_viz.run import Settings  # noqa: E402
 from mars_viz.sweep.engine_settings import engine_settings  # noqa: E402
-from mars_viz.ui.rule_words import EMITTED, standing  # noqa: E402
+from mars_viz.ui.rule_lab.rule_words import EMITTED, standing  # noqa: E402
 
 FOLDER = ROOT / "docs" / "rules"
 INDEX = "README.md"

@@ -14,21 +14,10 @@ from mars_viz.errors import BadInput
 from mars_viz.rules import RULES
 from mars_viz.run import Run
 from mars_viz.sweep import SweepResult
-from mars_viz.ui import (
-    compare_sheet,
-    compare_view,
-    compare_words,
-    comparison,
-    decode_form,
-    library,
-    live,
-    navigation,
-    sweep_pair,
-    theme,
-    under_way,
-)
-from mars_viz.ui.compare_view import Across
-from mars_viz.ui.comparison import Comparison, current_comparison, line_up
+from mars_viz.ui import decode_form, library, live, navigation, theme, under_way
+from mars_viz.ui.compare import compare_sheet, compare_view, compare_words, comparison, sweep_pair
+from mars_viz.ui.compare.compare_view import Across
+from mars_viz.ui.compare.comparison import Comparison, current_comparison, line_up
 from mars_viz.ui.library import Shelf
 from mars_viz.ui.session import Session, current_session
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import streamlit as st
 
 from mars_viz.errors import BadInput
-from mars_viz.ui import classroom, library, navigation, theme
-from mars_viz.ui.lesson_desk import Desk, current_desk, write_address
-from mars_viz.ui.lesson_view import to_parameters
-from mars_viz.ui.lessons import LESSONS, Lesson, Room, watch
+from mars_viz.ui import library, navigation, theme
+from mars_viz.ui.lessons import LESSONS, Lesson, Room, classroom, watch
+from mars_viz.ui.lessons.lesson_desk import Desk, current_desk, write_address
+from mars_viz.ui.lessons.lesson_view import to_parameters
 from mars_viz.ui.library import Shelf
 from mars_viz.ui.session import Session, current_session
 

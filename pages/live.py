@@ -10,11 +10,12 @@ from mars_viz.components.race import growing, replay
 from mars_viz.errors import BadInput
 from mars_viz.run import Run, Settings
 from mars_viz.runstore import Kept, Standing
-from mars_viz.ui import decode_form, live, live_words, navigation, races, theme
-from mars_viz.ui.desk import Desk, current_desk
-from mars_viz.ui.pair_form import Wanted, in_words, pair_area
+from mars_viz.ui import decode_form, live, navigation, theme
+from mars_viz.ui.jobs.worker import JobState, UnloadJob
 from mars_viz.ui.session import current_session
-from mars_viz.ui.worker import JobState, UnloadJob
+from mars_viz.ui.watching import live_words, races
+from mars_viz.ui.watching.desk import Desk, current_desk
+from mars_viz.ui.watching.pair_form import Wanted, in_words, pair_area
 
 POLL = 0.3  # seconds between looks at a job under way
 LISTED = 30  # saved runs on the page

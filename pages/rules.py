@@ -19,8 +19,9 @@ from mars_viz.errors import BadInput
 from mars_viz.figures.agreement_matrix import agreement_matrix
 from mars_viz.figures.decision_plane import Upward, decision_plane
 from mars_viz.rules import RULES, Rule
-from mars_viz.ui import every_rule, library, live, navigation, rule_sheet, rule_view, rule_words, theme
+from mars_viz.ui import library, live, navigation, theme
 from mars_viz.ui.bench import Bench, current_bench
+from mars_viz.ui.rule_lab import every_rule, rule_sheet, rule_view, rule_words
 from mars_viz.ui.session import Session, current_session
 
 COMPARED = ("mars", "mars-margin", "tensorrt-llm", "vllm-thinking")  # whose boundaries are drawn at first

@@ -30,9 +30,9 @@ from mars_viz.prompts.graders import final_line
 from mars_viz.records import Outcome
 from mars_viz.run import Piece, Run
 from mars_viz.sweep import difference_at, load_sweep, measures, value_at
-from mars_viz.ui import compare_words, lineup
-from mars_viz.ui.compare_view import Across, Choice, Colour, CompareView, from_parameters, to_parameters
-from mars_viz.ui.comparison import Comparison, line_up
+from mars_viz.ui.compare import compare_words, lineup
+from mars_viz.ui.compare.compare_view import Across, Choice, Colour, CompareView, from_parameters, to_parameters
+from mars_viz.ui.compare.comparison import Comparison, line_up
 from mars_viz.ui.library import Shelf
 from tests.factories import toy_map, toy_run
 from tests.sweep_cases import toy_sweep

@@ -14,7 +14,7 @@ from streamlit.testing.v1 import AppTest
 from mars_viz.components import compare as component
 from mars_viz.components.compare import Ask, Asked
 from mars_viz.run import Piece
-from mars_viz.ui.compare_view import Choice
+from mars_viz.ui.compare.compare_view import Choice
 from tests import test_pages
 from tests.sweep_cases import toy_sweep
 from tests.test_compare import charted

@@ -16,12 +16,12 @@ from mars_viz.costs import Costs, Spread
 from mars_viz.errors import BadInput
 from mars_viz.mapped import mapped
 from mars_viz.run import Run
-from mars_viz.ui import lesson_view, live
-from mars_viz.ui.errands import Errand, Finding
-from mars_viz.ui.lesson_view import LessonView, fitted, from_parameters, to_parameters
-from mars_viz.ui.lessons import LESSONS, why
-from mars_viz.ui.models import Models
-from mars_viz.ui.worker import JobState, Worker
+from mars_viz.ui import live
+from mars_viz.ui.jobs.errands import Errand, Finding
+from mars_viz.ui.jobs.models import Models
+from mars_viz.ui.jobs.worker import JobState, Worker
+from mars_viz.ui.lessons import LESSONS, lesson_view, why
+from mars_viz.ui.lessons.lesson_view import LessonView, fitted, from_parameters, to_parameters
 from tests.factories import toy_map, toy_run
 
 ROOT = Path(__file__).parents[1]

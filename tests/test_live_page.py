@@ -17,11 +17,12 @@ from mars_viz.race import Race, save_race
 from mars_viz.race.making import Step
 from mars_viz.race.records import Lane
 from mars_viz.runstore import RunStore, Standing
-from mars_viz.ui import live, live_words, navigation
-from mars_viz.ui.decode_job import DecodeJob, Ways
-from mars_viz.ui.models import Choice, Device, Models, Status
-from mars_viz.ui.race_job import Raced, RaceJob
-from mars_viz.ui.worker import JobState, Worker
+from mars_viz.ui import live, navigation
+from mars_viz.ui.jobs.decode_job import DecodeJob, Ways
+from mars_viz.ui.jobs.models import Choice, Device, Models, Status
+from mars_viz.ui.jobs.race_job import Raced, RaceJob
+from mars_viz.ui.jobs.worker import JobState, Worker
+from mars_viz.ui.watching import live_words
 from tests.factories import toy_run
 from tests.test_pages import ROOT, Script, button, notes, settled
 from tests.test_race import toy_race

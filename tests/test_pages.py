@@ -18,10 +18,10 @@ from mars_viz.errors import BadInput
 from mars_viz.run import Run, Settings
 from mars_viz.runfiles import write_zip
 from mars_viz.ui import links, live
-from mars_viz.ui.decode_job import Ways
+from mars_viz.ui.jobs.decode_job import Ways
+from mars_viz.ui.jobs.models import Choice, Models
+from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.links import View
-from mars_viz.ui.models import Choice, Models
-from mars_viz.ui.worker import Worker
 from tests import tabs
 from tests.factories import toy_run
 from tests.recorders import ToyRecorder

@@ -23,10 +23,11 @@ from mars_viz.records import Emission, Outcome, parting
 from mars_viz.rules import RULES
 from mars_viz.run import Run
 from mars_viz.together import Stand, Together, walk_together
-from mars_viz.ui import every_rule, library, live, rule_words
-from mars_viz.ui.models import Models
-from mars_viz.ui.rule_view import OpenedRule, RuleView, fitted, from_parameters, to_parameters
-from mars_viz.ui.worker import Worker
+from mars_viz.ui import library, live
+from mars_viz.ui.jobs.models import Models
+from mars_viz.ui.jobs.worker import Worker
+from mars_viz.ui.rule_lab import every_rule, rule_words
+from mars_viz.ui.rule_lab.rule_view import OpenedRule, RuleView, fitted, from_parameters, to_parameters
 from tests import tabs
 from tests.factories import ToySpeculator, toy_map, toy_run
 from tests.tabs import settled

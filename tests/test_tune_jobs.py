@@ -16,10 +16,10 @@ from mars_viz.errors import BadInput
 from mars_viz.sweep import load_sweep
 from mars_viz.sweep.plan import comparable
 from mars_viz.sweep.store import list_sweeps, open_store
-from mars_viz.ui.long_job import LongJob
-from mars_viz.ui.models import Models
+from mars_viz.ui.jobs.long_job import LongJob
+from mars_viz.ui.jobs.models import Models
+from mars_viz.ui.jobs.worker import FAULT, Job, JobState, Progress, Worker
 from mars_viz.ui.tune.jobs import Board, Sweeping, SweepJob
-from mars_viz.ui.worker import FAULT, Job, JobState, Progress, Worker
 
 PATIENCE = 60.0  # seconds; only a hanging test waits as long
 

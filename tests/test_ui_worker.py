@@ -17,9 +17,9 @@ from mars_viz.dialmap import Progress as Mapped
 from mars_viz.errors import BadInput
 from mars_viz.run import Run, Settings
 from mars_viz.runstore import RunStore, Standing, read
-from mars_viz.ui.decode_job import Decoded, DecodeJob, Ways
-from mars_viz.ui.models import Choice, Models
-from mars_viz.ui.worker import FAULT, Job, JobState, Progress, Worker
+from mars_viz.ui.jobs.decode_job import Decoded, DecodeJob, Ways
+from mars_viz.ui.jobs.models import Choice, Models
+from mars_viz.ui.jobs.worker import FAULT, Job, JobState, Progress, Worker
 from tests.factories import toy_map, toy_run
 from tests.recorders import ToyRecorder
 

@@ -10,10 +10,10 @@ import streamlit as st
 from mars_viz.analysis.panel import Panel
 from mars_viz.run import Run
 from mars_viz.together import Prefix
+from mars_viz.ui.jobs.walk_job import WalkJob
 from mars_viz.ui.links import View
-from mars_viz.ui.rule_view import RuleView, fitted, from_parameters
+from mars_viz.ui.rule_lab.rule_view import RuleView, fitted, from_parameters
 from mars_viz.ui.session import Session
-from mars_viz.ui.walk_job import WalkJob
 from mars_viz.walk import Answer
 
 _KEY = "mars_viz_rules"

@@ -19,11 +19,11 @@ from mars_viz.figures.words import counted, number
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.runstore import RunStore, default_folder
-from mars_viz.ui.decode_job import Decoded, DecodeJob, Mapper, Recorder, Ways
-from mars_viz.ui.models import Choice, Device, Models, Tell
-from mars_viz.ui.race_job import Racer
+from mars_viz.ui.jobs.decode_job import Decoded, DecodeJob, Mapper, Recorder, Ways
+from mars_viz.ui.jobs.models import Choice, Device, Models, Tell
+from mars_viz.ui.jobs.race_job import Racer
+from mars_viz.ui.jobs.worker import JobState, Worker
 from mars_viz.ui.session import Filling, Session
-from mars_viz.ui.worker import JobState, Worker
 
 MAPPING_SECONDS = 20.0
 """After which a map behind a live run stops where it is; others wait for the worker."""

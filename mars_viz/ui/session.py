@@ -9,7 +9,7 @@ from uuid import uuid4
 import streamlit as st
 
 from mars_viz.run import Run
-from mars_viz.ui.decode_job import DecodeJob
+from mars_viz.ui.jobs.decode_job import DecodeJob
 from mars_viz.ui.links import View, fitted, from_parameters
 
 _KEY = "mars_viz"

@@ -8,10 +8,10 @@ from typing import Any
 import streamlit as st
 
 from mars_viz.ui import live, theme
-from mars_viz.ui.errands import Errand, Finding
-from mars_viz.ui.lesson_desk import Desk
+from mars_viz.ui.jobs.errands import Errand, Finding
+from mars_viz.ui.jobs.worker import JobState
 from mars_viz.ui.lessons.base import Room
-from mars_viz.ui.worker import JobState
+from mars_viz.ui.lessons.lesson_desk import Desk
 
 POLL = 0.5
 """Seconds between looks at an errand under way."""

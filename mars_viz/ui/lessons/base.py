@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from mars_viz.figures import Theme
 from mars_viz.run import Run
-from mars_viz.ui.lesson_desk import Desk
+from mars_viz.ui.lessons.lesson_desk import Desk
 from mars_viz.ui.session import Session
 
 

@@ -11,7 +11,7 @@ from mars_viz.analysis.overlap import Overlap, Place, lacks, overlap, places, si
 from mars_viz.figures.lesson_laws import law_areas, simulated
 from mars_viz.figures.token_words import token_label
 from mars_viz.figures.words import number
-from mars_viz.ui import classroom
+from mars_viz.ui.lessons import classroom
 from mars_viz.ui.lessons.base import Lesson, Room
 from mars_viz.ui.lessons.drawing import draw, forget
 

@@ -7,8 +7,8 @@ from mars_viz.components.explorer import explorer
 from mars_viz.rules import rule_named
 from mars_viz.rules.mars import THETA
 from mars_viz.run import Run
-from mars_viz.ui.lesson_desk import write_address
 from mars_viz.ui.lessons.base import Lesson, Room
+from mars_viz.ui.lessons.lesson_desk import write_address
 
 
 def lacks(run: Run) -> str:

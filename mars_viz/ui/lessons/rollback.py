@@ -10,7 +10,8 @@ from mars_viz.figures.lesson_rollback import rollback_bars
 from mars_viz.figures.words import counted, number
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
-from mars_viz.ui import classroom, theme
+from mars_viz.ui import theme
+from mars_viz.ui.lessons import classroom
 from mars_viz.ui.lessons.base import Lesson, Room
 from mars_viz.ui.lessons.drawing import draw, forget
 from mars_viz.ui.lessons.watch import watch

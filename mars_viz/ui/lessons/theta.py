@@ -20,12 +20,12 @@ from mars_viz.prompts.graders import grader_named
 from mars_viz.rules import rule_named
 from mars_viz.rules.mars import THETA
 from mars_viz.run import Run, Settings
-from mars_viz.ui import classroom
-from mars_viz.ui.errands import Finding
-from mars_viz.ui.lesson_desk import write_address
+from mars_viz.ui.jobs.errands import Finding
+from mars_viz.ui.lessons import classroom
 from mars_viz.ui.lessons.asking import asked
 from mars_viz.ui.lessons.base import Lesson, Room
 from mars_viz.ui.lessons.drawing import draw
+from mars_viz.ui.lessons.lesson_desk import write_address
 
 PER_TASK = 20
 """Exercises of each of the three built-in kinds that are graded on request."""

@@ -10,8 +10,8 @@ from mars_viz.mapped import shown
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
 from mars_viz.ui import theme
-from mars_viz.ui.lesson_desk import write_address
 from mars_viz.ui.lessons.base import Room
+from mars_viz.ui.lessons.lesson_desk import write_address
 
 
 def watch(room: Room, run: Run, key: str) -> None:

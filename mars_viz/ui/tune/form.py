@@ -12,7 +12,7 @@ from mars_viz.figures.words import counted
 from mars_viz.prompts import GRADERS, PromptSet, builtin_prompts
 from mars_viz.rules import RULES
 from mars_viz.run import Settings
-from mars_viz.ui.models import Choice
+from mars_viz.ui.jobs.models import Choice
 from mars_viz.ui.tune.wishes import (
     DIALLED,
     FIRST_PER_TASK,

@@ -16,9 +16,9 @@ from typing import Any
 from mars_viz.sweep import Sweep
 from mars_viz.sweep.timing import TimingCheck
 from mars_viz.sweep.wall_clock import WallClock
-from mars_viz.ui.long_job import LongJob
-from mars_viz.ui.models import BUILT_IN, Choice, Models
-from mars_viz.ui.worker import Job, JobState, Progress, Worker
+from mars_viz.ui.jobs.long_job import LongJob
+from mars_viz.ui.jobs.models import BUILT_IN, Choice, Models
+from mars_viz.ui.jobs.worker import Job, JobState, Progress, Worker
 
 
 @dataclass(frozen=True, slots=True)

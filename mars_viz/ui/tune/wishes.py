@@ -17,8 +17,8 @@ from mars_viz.run import Settings
 from mars_viz.sweep import Plan, Sweep, SweepResult, sweep_prompts
 from mars_viz.sweep.store import SweepEntry, open_store
 from mars_viz.sweep.wall_clock import WallClock, spread_over
+from mars_viz.ui.jobs.models import Choice
 from mars_viz.ui.live import BUILT_IN, shared_worker
-from mars_viz.ui.models import Choice
 from mars_viz.ui.tune.jobs import ClockJob, SweepJob
 from mars_viz.ui.tune.shelf import new_folder, shared_board, sweep_label
 

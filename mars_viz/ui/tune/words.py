@@ -11,9 +11,9 @@ from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.figures.frontier import RulePath
 from mars_viz.figures.words import counted, number, setting
 from mars_viz.sweep.timing import TimingCheck
+from mars_viz.ui.jobs.worker import JobState
 from mars_viz.ui.tune.jobs import Clocking, Sweeping
 from mars_viz.ui.tune.study import Study
-from mars_viz.ui.worker import JobState
 
 
 @dataclass(frozen=True, slots=True)

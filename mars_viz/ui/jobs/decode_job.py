@@ -19,8 +19,8 @@ from mars_viz.mapped import mapped
 from mars_viz.records import Round
 from mars_viz.run import Run, Settings
 from mars_viz.runstore import Journal, RunStore
-from mars_viz.ui.models import BUILT_IN, Choice, Models
-from mars_viz.ui.worker import Job, JobState, Progress
+from mars_viz.ui.jobs.models import BUILT_IN, Choice, Models
+from mars_viz.ui.jobs.worker import Job, JobState, Progress
 
 LOOK_EVERY = 0.25
 """Seconds between two looks at the run so far, or two of its writings, at the least."""

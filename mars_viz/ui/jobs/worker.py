@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Any, ClassVar, Generic, TypeVar
 
 from mars_viz.errors import MarsVizError
-from mars_viz.ui.models import Interrupted, Models
+from mars_viz.ui.jobs.models import Interrupted, Models
 
 FAULT = "It stopped because of a fault in the program; try again, and see the server's log if it comes back."
 

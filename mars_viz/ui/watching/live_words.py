@@ -6,11 +6,11 @@ from mars_viz.costs import Costs, autoregressive_seconds, round_seconds
 from mars_viz.figures.words import THIN_SPACE, counted, number
 from mars_viz.race.records import Lane
 from mars_viz.run import Run
-from mars_viz.ui.decode_job import Decoded
-from mars_viz.ui.models import Device, Status
-from mars_viz.ui.race_job import Raced
+from mars_viz.ui.jobs.decode_job import Decoded
+from mars_viz.ui.jobs.models import Device, Status
+from mars_viz.ui.jobs.race_job import Raced
+from mars_viz.ui.jobs.worker import JobState, Progress
 from mars_viz.ui.theme import Tile
-from mars_viz.ui.worker import JobState, Progress
 
 LANES = {Lane.ALONE: "the target alone", Lane.STRICT: "strict", Lane.RELAXED: "relaxed"}
 

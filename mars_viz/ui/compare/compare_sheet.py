@@ -9,8 +9,8 @@ from html import escape
 import streamlit as st
 
 from mars_viz.analysis.differences import Difference
-from mars_viz.ui.compare_words import Names, change, written
-from mars_viz.ui.sweep_pair import SweepRow, words
+from mars_viz.ui.compare.compare_words import Names, change, written
+from mars_viz.ui.compare.sweep_pair import SweepRow, words
 
 _STYLE = """
 .mv-lead { margin: 0; font-size: 1.12rem; line-height: 1.55; unicode-bidi: plaintext; overflow-wrap: anywhere; }

@@ -12,7 +12,7 @@ from mars_viz.analysis.differences import Difference, Scale
 from mars_viz.figures.token_words import token_label
 from mars_viz.figures.words import THIN_SPACE, counted, number, setting
 from mars_viz.run import Piece, Run
-from mars_viz.ui.lineup import Contender
+from mars_viz.ui.compare.lineup import Contender
 
 QUOTED = 24
 """Characters of a token in a sentence."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 import streamlit as st
 
 from mars_viz.run import Run
-from mars_viz.ui.errands import Errand
-from mars_viz.ui.lesson_view import OWN, LessonView, fitted, from_parameters, to_parameters
+from mars_viz.ui.jobs.errands import Errand
+from mars_viz.ui.lessons.lesson_view import OWN, LessonView, fitted, from_parameters, to_parameters
 from mars_viz.ui.links import View
 from mars_viz.ui.session import Session
 

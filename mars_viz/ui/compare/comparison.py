@@ -12,10 +12,11 @@ from mars_viz.components.compare import Ask, Asked
 from mars_viz.components.compare.payload import Lane, Pane, Payload, lane_payload, pair_payload, run_pane, whole_payload
 from mars_viz.errors import BadInput
 from mars_viz.run import Run
-from mars_viz.ui import compare_words, lineup, live
-from mars_viz.ui.compare_view import Across, Choice, Colour, CompareView, from_parameters, is_token
+from mars_viz.ui import live
+from mars_viz.ui.compare import compare_words, lineup
+from mars_viz.ui.compare.compare_view import Across, Choice, Colour, CompareView, from_parameters, is_token
+from mars_viz.ui.compare.lineup import Contender
 from mars_viz.ui.library import Shelf
-from mars_viz.ui.lineup import Contender
 from mars_viz.ui.links import View
 from mars_viz.ui.session import Session
 

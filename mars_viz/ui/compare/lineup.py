@@ -13,7 +13,7 @@ from mars_viz.errors import BadInput
 from mars_viz.prompts import grader_named, recognised
 from mars_viz.rules import Rule, rule_named
 from mars_viz.run import Run
-from mars_viz.ui.compare_view import Across, Choice
+from mars_viz.ui.compare.compare_view import Across, Choice
 from mars_viz.ui.library import Shelf
 
 

@@ -13,11 +13,11 @@ from mars_viz.errors import BadInput
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.ui import live
-from mars_viz.ui.costs_job import CostsJob
-from mars_viz.ui.decode_job import DecodeJob
-from mars_viz.ui.pair_form import Wanted
-from mars_viz.ui.race_job import RaceJob
-from mars_viz.ui.worker import Job, JobState
+from mars_viz.ui.jobs.costs_job import CostsJob
+from mars_viz.ui.jobs.decode_job import DecodeJob
+from mars_viz.ui.jobs.race_job import RaceJob
+from mars_viz.ui.jobs.worker import Job, JobState
+from mars_viz.ui.watching.pair_form import Wanted
 
 _KEY = "mars_viz_live"
 

@@ -15,7 +15,7 @@ from mars_viz.analysis.shift import Shifted
 from mars_viz.figures import Theme
 from mars_viz.figures.words import setting
 from mars_viz.rules import RULES, Rule
-from mars_viz.ui.rule_words import declarations
+from mars_viz.ui.rule_lab.rule_words import declarations
 from mars_viz.ui.theme import basis_words
 
 _STYLE = """

@@ -15,8 +15,8 @@ from mars_viz.run import Run
 from mars_viz.together import Stand, Together, answers_along
 from mars_viz.ui import live
 from mars_viz.ui.bench import Bench, Walking
-from mars_viz.ui.walk_job import Walked, WalkJob
-from mars_viz.ui.worker import JobState
+from mars_viz.ui.jobs.walk_job import Walked, WalkJob
+from mars_viz.ui.jobs.worker import JobState
 
 
 def walks(pair: Any, run: Run, stands: Sequence[Stand]) -> Iterable[Together]:

@@ -9,7 +9,7 @@ from pathlib import PurePath
 import streamlit as st
 
 from mars_viz.errors import BadInput
-from mars_viz.ui.models import BUILT_IN, Choice
+from mars_viz.ui.jobs.models import BUILT_IN, Choice
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
 DTYPES = ("auto", "float32", "bfloat16", "float16")

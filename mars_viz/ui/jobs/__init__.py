@@ -1,0 +1,1 @@
+"""The server's one worker, the models it owns, and each kind of job."""

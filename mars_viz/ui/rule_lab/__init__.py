@@ -1,0 +1,1 @@
+"""What the Rules page is wired from."""
