@@ -168,10 +168,11 @@ def table(session: Session, bench: Bench, panel: Panel, rule: Rule, dials: Mappi
     if waiting:
         walking(bench)
     else:
-        said, button = st.columns([7.0, 5.0], vertical_alignment="center", gap="medium")
         rows = [panel.row(name, dials[name]) for name in panel.able]
         missing = any(row.basis is not Basis.EXACT for row in rows)
         reason = live.why_not_again(panel.run) if missing else ""
+        widths = [7.0, 5.0] if missing else [11.9, 0.1]
+        said, button = st.columns(widths, vertical_alignment="center", gap="medium")
         with said:
             rule_sheet.sentence(" ".join(filter(None, [every_rule.what_is_exact(rows), reason])))
         if missing:

@@ -40,15 +40,19 @@ def agreement_matrix(
     """The verdicts on the positions `shown` (int64, indices in order), the chosen rule's name in the dial's colour."""
     says, reached = agreed.says[:, shown], agreed.reached[:, shown]
     figure = blank("", theme, "", "", key=_key(theme))
-    height = 150 + ROW * max(6, len(agreed.rulings))
+    empty = not shown.size or not agreed.rulings
+    height = 190 if empty else 150 + ROW * max(6, len(agreed.rulings))
     figure.update_layout(
         title={"text": f"<b>{escape(_title(agreed))}</b>", "y": 1 - 18 / height},
         height=height,
         margin={"l": 10, "t": 64, "b": 76},
     )
     figure.layout.annotations[0].update(xshift=0, yshift=14)
-    if not shown.size or not agreed.rulings:
-        words = "No drafted position here. Widen the rounds, or show all positions."
+    if empty:
+        quiet = len(agreed.disputed) and not agreed.disputed.any()
+        words = (
+            "There is nothing to dispute." if quiet else "No such position here. Widen the rounds, or show them all."
+        )
         return say_empty(figure, words, theme)
     names = [_name(ruling, theme, chosen) for ruling in agreed.rulings]
     figure.add_heatmap(

@@ -232,6 +232,8 @@ def _title(chosen: Ruling | None, boundaries: Sequence[Boundary], upward: Upward
     at = setting(rule.dial.symbol, chosen.dial)
     own = next((line for line in boundaries if line.ruling is chosen), None)
     decides = int(np.count_nonzero(~np.isnan(chosen.opinion.verdicts.breakpoints)))
+    if not decides:
+        return f"{rule.dial.symbol} decides none of the drafts here, so {rule.title} draws no line"
     if own is None:
         kept = int(np.count_nonzero(chosen.relaxes))
         which = "none" if not kept else "all" if kept == decides else number(kept)

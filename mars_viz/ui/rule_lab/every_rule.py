@@ -87,7 +87,7 @@ def what_is_exact(rows: Iterable[RuleRow]) -> str:
         return "Every row is exact: it counts what the rule itself writes after this prompt."
     if not exact:
         return f"Every row is {local}, not on the text that the rule itself would write."
-    rows_are = "row is exact: it counts" if exact == 1 else "rows are exact: they count"
+    rows_are = "rows is exact: it counts" if exact == 1 else "rows are exact: they count"
     return (
         f"{number(exact)} of {number(len(found))} {rows_are} what the rule itself writes after this prompt. "
         f"The others are {local}."

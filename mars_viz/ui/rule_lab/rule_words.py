@@ -85,10 +85,14 @@ def _against_strict_text(row: RuleRow, strict: RuleRow) -> str:
     as_often = row.rounds == strict.rounds
     times = ", as often as its strict end" if as_often else f" instead of {number(strict.rounds)}"
     return (
-        f"runs the target {counted(row.rounds, 'time')}{times}: {per_round} instead of {number(strict.tau)}. "
-        f"It rolls back {counted(row.rolled_back, 'drafted token')} instead of {number(strict.rolled_back)}, and its "
-        f"text first differs from the strict one at token {number(row.first_difference + 1)}."
+        f"runs the target {counted(row.rounds, 'time')}{times}: {per_round}{_instead(row.tau, strict.tau)}. "
+        f"It rolls back {counted(row.rolled_back, 'drafted token')}{_instead(row.rolled_back, strict.rolled_back)}, "
+        f"and its text first differs from the strict one at token {number(row.first_difference + 1)}."
     )
+
+
+def _instead(ours: float, theirs: float) -> str:
+    return "" if number(ours) == number(theirs) else f" instead of {number(theirs)}"
 
 
 def in_the_light_of_others() -> str:
