@@ -1,4 +1,4 @@
-"""Records a race: `python -m mars_viz.demo.race --out sample_races/1-story` makes the one that is shipped, again.
+"""Records a race: `python -m mars_viz.demo.race --out sample_races/1-story --max-new-tokens 96` makes the one that is shipped, again.
 
 Knows the command's options; racing and saving are done elsewhere.
 """
@@ -21,7 +21,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Race, save, and say what came of it."""
     parser = argparse.ArgumentParser(prog="python -m mars_viz.demo.race", description=__doc__.split("\n")[0])
     parser.add_argument("--out", type=Path, required=True, help="a new folder")
-    parser.add_argument("--prompt", default=STORIES[0])
+    parser.add_argument("--prompt", default=STORIES[2], help="what to continue (%(default)s)")
     parser.add_argument("--title", default="A story, told by three ways to decode")
     parser.add_argument("--target")
     parser.add_argument("--drafter")
