@@ -1,4 +1,4 @@
-"""Records a race: `python -m mars_viz.demo.race --out sample_races/1-story --max-new-tokens 96` makes the one that is shipped, again.
+"""Records a race; with `--out sample_races/1-story --max-new-tokens 96` the one that is shipped, again.
 
 Knows the command's options; racing and saving are done elsewhere.
 """
