@@ -49,10 +49,9 @@ def agreement_matrix(
     )
     figure.layout.annotations[0].update(xshift=0, yshift=14)
     if empty:
-        quiet = len(agreed.disputed) and not agreed.disputed.any()
-        words = (
-            "There is nothing to dispute." if quiet else "No such position here. Widen the rounds, or show them all."
-        )
+        words = "No drafted position here. Widen the rounds, or show all positions."
+        if agreed.disputed.size and not agreed.disputed.any():
+            words = "Nothing is disputed; “all” shows every position."
         return say_empty(figure, words, theme)
     names = [_name(ruling, theme, chosen) for ruling in agreed.rulings]
     figure.add_heatmap(
