@@ -62,20 +62,35 @@ def record(
 
 
 def record_all(
-    pair: Pair, prompts: Iterable[str], settings: Settings, *, chat: bool = False, batch: int = 8
+    pair: Pair, prompts: Iterable[str], settings: Settings, *, chat: bool = False, batch: int | None = None
 ) -> Iterator[Run]:
     """Decode all of the prompts, `batch` of them at a time together, and return their runs, in order.
 
-    Each is the run that `Recording` makes of the prompt alone; the seconds of a batch are shared out among its runs.
-    Raises BadInput as it does, once it is that prompt's turn.
+    None takes 8 for models whose rows do not depend on their batch, which is where batches gain, else 1. Each is the
+    run that `Recording` makes of the prompt alone; the seconds of a batch are shared out among its runs. Raises
+    BadInput as it does, once it is that prompt's turn.
     """
+    if batch is None:
+        from mars_viz.speculators.networks.packed import fits
+
+        batch = 8 if fits(pair.target) and fits(pair.drafter) else 1
     if batch < 1:
         raise BadInput(f"A batch of {batch} prompts is none; take at least 1.")
-    waiting = iter(prompts)
-    while together := [Recording(pair, prompt, settings, chat=chat) for prompt in islice(waiting, batch)]:
+    waiting, refused = iter(prompts), None
+    while refused is None:
+        together: list[Recording] = []
+        try:
+            for prompt in islice(waiting, batch):
+                together.append(Recording(pair, prompt, settings, chat=chat))
+        except BadInput as error:
+            refused = error  # those before it have their turn first
+        if not together:
+            break
         for _ in _decoded(together):
             pass
         yield from (recording.run() for recording in together)
+    if refused is not None:
+        raise refused
 
 
 class Recording:
@@ -161,6 +176,7 @@ def _decoded(recordings: Sequence[Recording]) -> Iterator[Step]:
     prompts = [recording.prompt_ids for recording in recordings]
     seconds = speculator.prefill(*prompts)
     for recording in recordings:
+        recording._rounds, recording._seconds = [], 0.0
         recording._prefill_seconds = seconds / len(recordings)
     ending = Ending(first._pair.eos_ids, first._settings.max_new_tokens)
     for step in walk_all(speculator, first._rule, first._settings.dial, prompts, ending):

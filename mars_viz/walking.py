@@ -21,11 +21,11 @@ class Walking:
     def __init__(self, pair: Pair, run: Run, stands: Sequence[Stand]):
         """Raises BadInput where the pair is not the one that made the run: one text would be of two models."""
         made_with = run.provenance
-        ours = (pair.target_revision, pair.drafter_revision)
-        if ours != (made_with.target_revision, made_with.drafter_revision):
+        ours = (pair.target_revision, pair.drafter_revision, pair.dtype)
+        if ours != (made_with.target_revision, made_with.drafter_revision, made_with.dtype):
             raise BadInput(
-                "This run was made with other weights than those at hand, so what other rules would have written "
-                "cannot be told from here. Decode its prompt again on Explore, and ask there."
+                "This run was made with other weights than those at hand, or in another dtype, so what other rules "
+                "would have written cannot be told from here. Decode its prompt again on Explore, and ask there."
             )
         self._pair, self._run, self._stands = pair, run, stands
 

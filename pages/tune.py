@@ -15,7 +15,7 @@ from mars_viz.ui.tune.bench import TuneBench, current_tuning
 from mars_viz.ui.tune.jobs import SweepJob
 from mars_viz.ui.tune.shelf import Shelf, shelf
 from mars_viz.ui.tune.study import Study
-from mars_viz.ui.tune.view import MOST_COMPARED, to_parameters
+from mars_viz.ui.tune.view import MOST_COMPARED, TuneView, to_parameters
 
 POLL = 0.5  # seconds between looks at a sweep under way; a docstring here would be shown on the page
 
@@ -159,10 +159,23 @@ def look(bench: TuneBench, found: Shelf, study: Study) -> None:
     link = to_parameters(bench.view)
     if st.query_params.to_dict() != link:
         st.query_params.from_dict(link)
-    others = {name: other for name in view.others if (other := found.opened(name)) is not None}
+    others = beside(found, study, view)
     detail.hero(bench.view, study, dial, others)
     sheet.small(words.coverage(study))
     detail.folded(study, dial, study.recommendation(view.points, view.confidence))
+
+
+def beside(found: Shelf, study: Study, view: TuneView) -> dict[str, Study]:
+    """The sweeps to lay over it, of those that a link names the ones that can be: graded, of the same prompts."""
+    others: dict[str, Study] = {}
+    able = found.beside(view.sweep) if study.graded else {}
+    for name in view.others:
+        try:
+            if name in able and (other := found.opened(name)) is not None:
+                others[name] = other
+        except BadInput as error:
+            theme.note(str(error))
+    return others
 
 
 def knobs(bench: TuneBench, found: Shelf, study: Study, dial: float) -> None:

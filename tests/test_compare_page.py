@@ -17,8 +17,8 @@ from mars_viz.run import Piece
 from mars_viz.ui.compare.compare_view import Choice
 from tests import test_pages
 from tests.sweep_cases import toy_sweep
+from tests.tabs import settled
 from tests.test_compare import charted
-from tests.test_pages import settled
 from tests.test_rules_page import said
 
 ROOT = Path(__file__).parents[1]

@@ -24,7 +24,8 @@ from mars_viz.ui.jobs.race_job import Raced, RaceJob
 from mars_viz.ui.jobs.worker import JobState, Worker
 from mars_viz.ui.watching import live_words
 from tests.factories import toy_run
-from tests.test_pages import ROOT, Script, button, notes, settled
+from tests.tabs import ROOT, settled
+from tests.test_pages import Script, button, notes
 from tests.test_race import toy_race
 from tests.test_ui_worker import until
 

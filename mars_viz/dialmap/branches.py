@@ -89,8 +89,8 @@ class Judged:
 
 
 def _alike(one: Round, other: Round) -> bool:
-    """True for rounds of one speculation that differ in nothing that reached the text."""
-    return one.token_ids == other.token_ids and one.kept == other.kept
+    """True for rounds of one speculation that kept the same nodes and wrote the same."""
+    return one.token_ids == other.token_ids and one.decision.kept == other.decision.kept
 
 
 def stretches(

@@ -76,7 +76,7 @@ def detailed(payload: Payload, detail: Detail) -> dict[str, Any]:
     for name, beginning in (("nodes", nodes), ("rows", nodes + first)):
         _lean(whole[name], beginning, laws[name])
     for rule in whole["rules"]:
-        if not detail.rules:
+        if not detail.rules and rule["name"] != whole["rule"]["name"]:
             _unsaid(rule, nodes)
     return whole
 

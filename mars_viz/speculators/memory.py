@@ -45,13 +45,21 @@ def bytes_needed(name: str, dtype: torch.dtype | str) -> int | None:
     if not folder.exists():
         with suppress(Exception):  # the hub's library has many, and an unknown need is no reason to refuse
             folder = Path(snapshot_download(name, local_files_only=True, allow_patterns="*.safetensors"))
-    files = sorted(folder.glob("*.safetensors")) if folder.is_dir() else []
+    files = _weights(folder)
     if files:
         return sum(count * (size or own) for file in files for count, own in _tensors(file))
     with suppress(Exception):
         counts = get_safetensors_metadata(name).parameter_count
         return sum(count * (size or _SIZES.get(kind, 1)) for kind, count in counts.items())
     return None
+
+
+def _weights(folder: Path) -> list[Path]:
+    """The files that are loaded; a folder may hold the same weights in other forms besides."""
+    index, single = folder / "model.safetensors.index.json", folder / "model.safetensors"
+    with suppress(OSError, ValueError, KeyError, AttributeError):
+        return sorted({folder / name for name in json.loads(index.read_text("utf-8"))["weight_map"].values()})
+    return [single] if single.is_file() else sorted(folder.glob("*.safetensors"))
 
 
 def _tensors(file: Path) -> Iterator[tuple[int, int]]:

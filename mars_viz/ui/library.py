@@ -6,10 +6,13 @@ Knows folders, zips and Streamlit's cache; knows no models.
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
+from itertools import islice
 from pathlib import Path
 
 import streamlit as st
@@ -25,7 +28,8 @@ from mars_viz.ui.session import Session
 
 NOTHING_YET = "There is no run here yet. Write a prompt above and press Decode, or open the zip of a run's folder."
 _SAMPLES = Path(__file__).parents[2] / "sample_runs"
-_KEPT = 16  # recorded runs in memory
+_KEPT = 64  # recorded runs in memory; more than the lanes of Compare, or each rerun would read them all anew
+_OWN = re.compile(r"(live|upload)-[0-9a-f]{8}")  # how a tab names its own runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +61,7 @@ class Shelf:
         first = next(readable, next(iter(self.labels), ""))
         if not view.run:
             return replace(view, run=first), ""
-        if view.run.startswith(("live-", "upload-")):
+        if _OWN.fullmatch(view.run):
             lost = "The link's run was made in another browser tab and is not shared; ask for its zip and open that."
         else:
             lost = "There is no run of the link's name here; choose another from the list."
@@ -69,10 +73,18 @@ class Shelf:
             raise BadInput(NOTHING_YET)
         if run_id in self.own:
             return self.own[run_id]
-        entry = self.recorded[run_id]
+        entry = self.recorded.get(run_id)
+        if entry is None:
+            raise BadInput("There is no run of that name here any more; choose another from the list.")
         if entry.error is not None:
             raise BadInput(entry.error)
-        return _loaded(entry.path, max((file.stat().st_mtime_ns for file in entry.path.iterdir()), default=0))
+        try:
+            changed = max((file.stat().st_mtime_ns for file in entry.path.iterdir()), default=0)
+        except OSError as error:
+            raise BadInput(
+                f"{run_id} is not there any more ({error.strerror}); choose another from the list."
+            ) from error
+        return _loaded(entry.path, changed)
 
 
 def shelf(session: Session) -> Shelf:
@@ -83,7 +95,8 @@ def shelf(session: Session) -> Shelf:
             recorded = {entry.path.name: entry for entry in list_runs(folder)} | interrupted(folder)
         else:
             kept = {entry.path.name: entry for entry in reversed(list_runs(folder))} | interrupted(folder)
-            recorded = kept | {entry.path.name: entry for entry in list_runs(_SAMPLES)}
+            samples = {entry.path.name: entry for entry in list_runs(_SAMPLES)}
+            recorded = kept | {name: entry for name, entry in samples.items() if name not in kept}
     except BadInput as error:
         return Shelf(session.runs, {}, str(error))
     return Shelf(session.runs, recorded)
@@ -99,8 +112,12 @@ def interrupted(folder: Path) -> dict[str, RunEntry]:
 
 
 def readable(on: Shelf) -> tuple[Run, ...]:
-    """Every recorded run that can be read, in order."""
-    return tuple(on.opened(run_id) for run_id, entry in on.recorded.items() if entry.error is None)
+    """Every recorded run that can be read, in order; of very many, the first."""
+    found = []
+    for run_id in islice(on.recorded, _KEPT):
+        with suppress(BadInput):
+            found.append(on.opened(run_id))
+    return tuple(found)
 
 
 def suited(on: Shelf, view: View, *wishes: Callable[[Run], str]) -> View:

@@ -23,8 +23,9 @@ class Law {
   /** Row `at` of a law; `node` is the drafted token's where its logit is known though it is none of the best. */
   show(run, law, at, marked, node, written) {
     const asked = [at, marked, node, written].join();
-    if (asked === this.shown) return; // as in most frames of a drag
+    if (asked === this.shown && law === this.law) return; // as in most frames of a drag
     this.shown = asked;
+    this.law = law;
     const width = law.top;
     const known = (i) => !Number.isNaN(law.top_logit[at * width + i]); // a report may leave candidates out
     this.table.hidden = !known(0);

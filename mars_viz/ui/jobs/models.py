@@ -116,8 +116,8 @@ class Models(Generic[Pair]):
                     raise
                 self.drop()
                 made = self._load(choice, tell)
-            self._pair = made
-            self._status = Status(choice, self._look(made))
+            device = self._look(made)  # may raise: until then the old pair is held
+            self._pair, self._status = made, Status(choice, device)
             self.recent = (choice, *(other for other in self.recent if other != choice))[:RECENT]
         finally:
             self._status = replace(self._status, doing="", share=0.0)

@@ -34,7 +34,7 @@ class WalkJob(Job[Walked]):
 
     def work(self, models: Models[Any]) -> None:
         """Walk to the end, or until it is stopped; what was walked is kept."""
-        pair = models.pair()
+        pair = models.pair(stopping=lambda: self.stopping)
         self.tell(state=JobState.DECODING)
         for together in () if self.stopping else self._walk(pair, self.asked, self.stands):
             self.tell(together=together)

@@ -128,7 +128,9 @@ class Job(Generic[P]):
 
 
 class UnloadJob(Job[Progress]):
-    """Lets the models go, once the jobs before it are done."""
+    """Lets the models go, once the jobs before it are done; a sweep too, which holds its pair between its steps."""
+
+    long: ClassVar[bool] = True
 
     def __init__(self) -> None:
         """Waits like any other."""
@@ -173,8 +175,7 @@ class Worker:
         while True:
             with self._news:
                 if not self._news.wait_for(lambda: bool(self._waiting), self._idle):
-                    if self.models.status.choice is not None:
-                        self.models.drop()
+                    self._rest()
                     continue
                 job = self._waiting.popleft()
                 self._running = True
@@ -189,6 +190,14 @@ class Worker:
                 del job  # a finished job belongs to its asker alone
                 with self._news:
                     self._running = False
+
+    def _rest(self) -> None:
+        """Nobody has wanted the models for a while."""
+        try:
+            if self.models.status.choice is not None:
+                self.models.drop()
+        except Exception:  # the thread serves others too
+            _log.exception("The models could not be let go.")
 
     def _put_back(self, job: Job[Any]) -> None:
         """A long job that has taken a step: short ones go first, other long ones wait until it has ended."""

@@ -68,7 +68,11 @@ def words(price: Price, run: Run) -> str:
 
 
 def _prices(run: Run) -> tuple[Price, ...]:
-    return st.session_state.setdefault("learn-prices", {}).setdefault(id(run), (run, prices(run)))[1]
+    known = st.session_state.get("learn-prices")
+    if known is None or known[0] is not run:
+        known = st.session_state["learn-prices"] = (run, prices(run))
+    found: tuple[Price, ...] = known[1]
+    return found
 
 
 def _strict(room: Room, gamma: int) -> Run:

@@ -63,7 +63,9 @@ class SweepJob(LongJob[Sweeping]):
 
     def steps(self, models: Models[Any]) -> Iterator[None]:
         """A batched pass of the models each."""
-        sweep = self._make(models.pair(self.choice))
+        pair = models.pair(self.choice, lambda: self.stopping)
+        sweep = self._make(pair)
+        del self._make  # and with it the prompts: the board keeps the job
         now = sweep.progress
         too_long = tuple(f"{each.id}: {each.reason}" for each in sweep.too_long)
         known = {"finished": now.finished, "before": now.finished, "prompts": now.prompts}
@@ -98,7 +100,9 @@ class ClockJob(Job[Clocking]):
 
     def work(self, models: Models[Any]) -> None:
         """Decode to the end."""
-        clock = self._make(models.pair(self._choice))
+        pair = models.pair(self._choice, lambda: self.stopping)
+        clock = self._make(pair)
+        del self._make  # and with it the sweep: the board keeps the job
         self.tell(state=JobState.DECODING, decodes=clock.progress.decodes)
         for now in clock:
             self.tell(done=now.done)

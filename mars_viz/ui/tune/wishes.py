@@ -111,7 +111,7 @@ def go_on(entry: SweepEntry) -> None:
     plan, prompts = entry.plan, open_store(entry.path).prompts()
     assert plan is not None  # or the store had raised
     make = partial(_sweep, prompts, plan.settings, plan.span, entry.path, plan.chat)
-    shared_board().sweep(SweepJob(entry.path, make, sweep_label(plan), choice_of(plan)), shared_worker())
+    shared_board().sweep(SweepJob(entry.path, make, sweep_label(plan), _models_of(entry.path, plan)), shared_worker())
 
 
 def check_clock(result: SweepResult, dial: float, count: int, repetitions: int) -> None:
@@ -120,7 +120,13 @@ def check_clock(result: SweepResult, dial: float, count: int, repetitions: int) 
     texts = [item.prompt for item in open_store(result.folder).prompts().items if item.id in known]
     plan = result.plan
     make = partial(_clock, spread_over(texts, count), replace(plan.settings, dial=dial), repetitions, result)
-    shared_board().clock(result.folder, dial, ClockJob(make, choice_of(plan)), shared_worker())
+    shared_board().clock(result.folder, dial, ClockJob(make, _models_of(result.folder, plan)), shared_worker())
+
+
+def _models_of(folder: Path, plan: Plan) -> Choice:
+    """As they were asked for where this server swept, since a plan knows a local folder's name alone."""
+    known = shared_board().sweeps(folder.parent).get(folder.name)
+    return choice_of(plan) if known is None else known.choice
 
 
 def choice_of(plan: Plan) -> Choice:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import PurePath
 
 import streamlit as st
 
@@ -47,9 +46,9 @@ def pair_area(recent: tuple[Choice, ...], disabled: bool) -> Callable[[], Wanted
 
 def in_words(choice: Choice) -> str:
     """A line for a choice."""
-    if not choice.target:
+    if not choice.target and not choice.drafter:
         return "Built-in pair"
-    return f"{PurePath(choice.target).name} with {PurePath(choice.drafter).name}"
+    return f"{choice.target or 'built-in target'} with {choice.drafter or 'built-in drafter'}"
 
 
 def _checked(choice: Choice, named: str) -> Choice:
