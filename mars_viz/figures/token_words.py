@@ -13,7 +13,7 @@ LONGEST = 14
 def token_label(text: str, longest: int = LONGEST) -> str:
     """The text with whitespace as marks and control characters as code points, cut, and escaped for HTML."""
     cut = text if len(text) <= longest else text[: longest - 1] + "…"
-    return escape("".join(_seen(char) for char in cut)) or "(empty)"
+    return escape("".join(_seen(char) for char in cut), quote=False) or "(empty)"  # Plotly does not know &quot;
 
 
 def _seen(char: str) -> str:
