@@ -20,6 +20,7 @@ from mars_viz.ui.compare.compare_view import Across
 from mars_viz.ui.compare.comparison import Comparison, current_comparison, line_up
 from mars_viz.ui.library import Shelf
 from mars_viz.ui.session import Session, current_session
+from mars_viz.ui.tune.shelf import FOLDER_VARIABLE
 
 LABELS = {
     Across.SETTINGS: "Settings of one run",
@@ -179,8 +180,8 @@ def over_a_sweep(memory: Comparison) -> None:
         theme.note(sentence)
     if not found:
         theme.note(
-            "There is no saved sweep here yet. Make one with `mars-viz sweep`, and name the folder that holds it in "
-            f"the variable {sweep_pair.FOLDER_VARIABLE}."
+            "There is no saved sweep here yet. Make one on Tune, or with `mars-viz sweep --out FOLDER`; the variable "
+            f"{FOLDER_VARIABLE} names the folder that holds it."
         )
         return
     try:

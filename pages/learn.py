@@ -142,8 +142,9 @@ def give(room: Room, lesson: Lesson, shelf: Shelf) -> None:
         theme.note(lacks)
         other = library.suited(shelf, room.session.view, *lesson.wishes)
         if other.run != room.session.view.run:
-            words = f"Open “{shelf.labels[other.run]}”"
-            st.button(words, key="learn-open", on_click=lambda: room.session.open(other.run))
+            st.button(
+                f"Open “{shelf.labels[other.run]}”", key="learn-open", on_click=lambda: room.session.open(other.run)
+            )
         return
     steps = lesson.below or step_by_step
     if room.steps_first:
