@@ -22,8 +22,9 @@ help:
 app: $(VENV)/app.stamp
 	$(BIN)/mars-viz app --port $(PORT)
 
+# Files of tests side by side, each with one thread: two torch jobs of two threads starve one another on two cores.
 test: $(VENV)/dev.stamp chromium
-	$(BIN)/python -m pytest $(TESTS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile $(TESTS)
 
 check: $(VENV)/dev.stamp
 	$(BIN)/ruff format --check .
