@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import re
 import shutil
@@ -177,7 +178,8 @@ def test_less_detail_leaves_the_recorded_text_and_every_decision_whole(level: in
 def test_levels_get_smaller() -> None:
     payload = run_payload(mapped_toy(max_new_tokens=100))
     sizes = [len(parcel(detailed(payload, detail))) for detail in LEVELS]
-    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[0] > 1.05 * sizes[-1]
+    assert all(later < 1.005 * earlier for earlier, later in itertools.pairwise(sizes))  # packing has its own luck
 
 
 def test_a_report_of_500_tokens_with_its_map_keeps_to_its_size() -> None:

@@ -110,7 +110,7 @@ def own(folder, monkeypatch) -> Iterator[threading.Event]:
             assert state.passes < 3 or go.wait(tabs.PATIENCE)
             yield state
 
-    worker = Worker(Models(lambda choice: object()))
+    worker = Worker(Models(lambda choice, tell: object()))
     monkeypatch.setattr(live, "shared_worker", lambda: worker)
     monkeypatch.setattr(every_rule, "walks", walks)
     yield go

@@ -97,6 +97,7 @@ def test_other_weights_than_the_runs_are_refused():
     class Pair:
         target_revision = "another"
         drafter_revision = ""
+        dtype = "float32"
 
     with pytest.raises(BadInput, match="other weights"):
         Walking(Pair(), toy_run(), [])

@@ -25,7 +25,7 @@ PATIENCE = 60.0  # seconds; only a hanging test waits as long
 
 
 def worker() -> Worker:
-    return Worker(Models(lambda choice: object()))
+    return Worker(Models(lambda choice, tell: object()))
 
 
 def until(holds: Callable[[], bool]) -> None:
