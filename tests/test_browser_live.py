@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,22 @@ from playwright.sync_api import Browser, Page, expect
 from tests.served import served
 
 PATIENCE = 240_000  # ms; a busy machine is no reason to fail
+UNHURRIED = """
+import time
+from mars_viz.recording import Recording
+
+at_full_speed = Recording.__iter__
+
+
+def rounds(recording):
+    for made in at_full_speed(recording):
+        time.sleep(0.3)
+        yield made
+
+
+Recording.__iter__ = rounds
+"""
+"""Run by the server's interpreter as it starts: the built-in pair ends a text before a hand can stop it."""
 PAGE = """
 import time
 from dataclasses import replace
@@ -123,8 +140,10 @@ def test_a_growing_text_adds_rounds_and_keeps_hostile_tokens_text(toy: str, page
 def test_a_decode_streams_and_is_cancelled_on_the_real_page(
     browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path))
+    monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path / "runs"))
     root = Path(__file__).parents[1]
+    (tmp_path / "sitecustomize.py").write_text(UNHURRIED, "utf-8")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{root}")
     with served(root / "app.py", patience=300.0) as address:
         page = browser.new_page(viewport={"width": 1400, "height": 900})
         page.set_default_timeout(PATIENCE)
@@ -141,4 +160,4 @@ def test_a_decode_streams_and_is_cancelled_on_the_real_page(
         page.get_by_role("button", name="Explore", exact=True).click()
         expect(page.locator(".stream .r").first).to_be_visible(timeout=PATIENCE)
         page.close()
-    assert len([path for path in tmp_path.iterdir() if path.name.startswith("live-")]) == 1
+    assert len([path for path in (tmp_path / "runs").iterdir() if path.name.startswith("live-")]) == 1
