@@ -61,7 +61,10 @@ class Pair:
         kind = self.target.device.type
         if kind == "cuda":
             return torch.cuda.get_device_name(self.target.device)
-        return f"{_processor()}, {torch.get_num_threads()} threads" if kind == "cpu" else f"{_processor()} ({kind})"
+        if kind != "cpu":
+            return f"{_processor()} ({kind})"
+        threads = torch.get_num_threads()
+        return f"{_processor()}, {threads} thread{'s' if threads > 1 else ''}"
 
     @property
     def dtype(self) -> str:

@@ -119,7 +119,7 @@ def _told(prompts: int, *, builtin: bool) -> str:
 def _settings() -> Callable[[], Settings]:
     left, middle, right = st.columns(3)
     gamma = left.number_input("Draft length γ", 1, 64, 6, key="sweep-gamma", help="Tokens drafted per round")
-    limit = middle.number_input("At most tokens", 1, 100_000, 64, key="sweep-tokens", help="Length limit of a text")
+    limit = middle.number_input("At most tokens", 1, 100_000, 128, key="sweep-tokens", help="Length limit of a text")
     temperature = right.number_input("Temperature", 0.0, 5.0, 0.0, 0.1, key="sweep-temperature", help="0 is greedy")
     top_p = left.number_input("Top-p", 0.01, 1.0, 1.0, 0.05, key="sweep-top-p", help="1 is off")
     top_k = middle.number_input("Top-k", 0, 1_000_000, 0, key="sweep-top-k", help="0 is off")

@@ -60,7 +60,7 @@ class Wish:
 
 def first_wish() -> Wish:
     """A small sweep of the built-in tasks."""
-    return Wish(builtin_prompts(FIRST_PER_TASK), ("mars",), Settings(max_new_tokens=64))
+    return Wish(builtin_prompts(FIRST_PER_TASK), ("mars",), Settings(max_new_tokens=128))
 
 
 def uploaded_prompts(upload: Upload, grader: str | None, skip_bad: bool, limit: int | None) -> PromptSet:
