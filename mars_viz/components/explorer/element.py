@@ -17,6 +17,7 @@ import streamlit as st
 from mars_viz.components.explorer.payload import Payload, run_payload
 from mars_viz.components.explorer.script import script
 from mars_viz.components.explorer.style import style
+from mars_viz.components.whereabouts import Whereabouts, position_of
 from mars_viz.run import Run
 
 
@@ -43,27 +44,17 @@ class _Position:
 
 @dataclass(slots=True)
 class _Memory:
-    """What one element was last sent, and where it last stood."""
+    """What one element was last sent."""
 
     run: Run
     gamma: int | None
     payload: Payload
-    asked: _Position
-    """What the page last asked for."""
-    sent: _Position
-    """What the browser was last told."""
-    stands: _Position
-    """Where the browser stands, as far as it has reported."""
-    turn: int = 0
-    """Counts the times that the browser was told; a report from an earlier turn is out of date."""
+    where: Whereabouts[_Position]
+    """Where it stands in it."""
 
     @property
     def revision(self) -> str:
-        return f"{self.payload['id']}-{self.turn}"
-
-    def tell(self, position: _Position) -> None:
-        self.sent = self.stands = position
-        self.turn += 1
+        return f"{self.payload['id']}-{self.where.turn}"
 
 
 def explorer(
@@ -77,23 +68,21 @@ def explorer(
     dial = run.settings.dial if dial is None else dial
     asked = _Position(dial, overlay, selected)
     memory = _remembered(run, gamma, asked, key)
-    reported = _reported(st.session_state.get(key), memory.revision)
-    if asked not in (memory.asked, memory.stands, reported):  # the page may be one report behind
-        memory.tell(asked)
-    elif reported is not None:
-        memory.stands = reported
-    elif memory.stands != memory.sent:
-        memory.tell(memory.stands)  # the element was away: it starts again from what it is sent
-    memory.asked = asked
+    memory.where.settle(asked, _reported(st.session_state.get(key), memory.revision))
     result = _component()(
         key=key,
-        data={"key": key, "revision": memory.revision, "position": asdict(memory.sent), "payload": memory.payload},
+        data={
+            "key": key,
+            "revision": memory.revision,
+            "position": asdict(memory.where.sent),
+            "payload": memory.payload,
+        },
         on_position_change=_nothing,
         on_decode_change=_nothing,
     )
     pressed = result.get("decode")
     decode = pressed["dial"] if isinstance(pressed, Mapping) and pressed.get("revision") == memory.revision else None
-    stands = memory.stands
+    stands = memory.where.stands
     return ExplorerState(stands.dial, stands.overlay, stands.selected, decode)
 
 
@@ -105,16 +94,15 @@ def _remembered(run: Run, gamma: int | None, asked: _Position, key: str) -> _Mem
         if memory is not None and memory.payload["id"] == payload["id"]:
             memory.run, memory.gamma = run, gamma
         else:
-            turn = 0 if memory is None else memory.turn + 1
-            memory = _Memory(run, gamma, payload, asked, asked, asked, turn)
+            memory = _Memory(run, gamma, payload, Whereabouts.begin(asked, memory.where if memory else None))
         st.session_state[name] = memory
     return memory
 
 
 def _reported(state: Any, revision: str) -> _Position | None:
     """Where the browser says it stands, if it speaks of what it was last sent."""
-    position = state.get("position") if isinstance(state, Mapping) else None
-    if not isinstance(position, Mapping) or position.get("revision") != revision:
+    position = position_of(state, revision)
+    if position is None:
         return None
     dial, selected = position.get("dial"), position.get("selected")
     return _Position(

@@ -7,7 +7,6 @@ sends another only where the page asks for something else than was reported.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -17,6 +16,7 @@ import streamlit as st
 from mars_viz.components.stepper.frames import Playback, playback
 from mars_viz.components.stepper.payload import Payload, playback_payload
 from mars_viz.components.stepper.script import script, style
+from mars_viz.components.whereabouts import Whereabouts, position_of
 from mars_viz.run import Run
 
 __all__ = ["playback", "stepper"]
@@ -24,27 +24,17 @@ __all__ = ["playback", "stepper"]
 
 @dataclass(slots=True)
 class _Memory:
-    """What one element was last sent, and where it last stood."""
+    """What one element was last sent."""
 
     run: Run
     played: Playback
     payload: Payload
-    asked: int
-    """What the page last asked for."""
-    sent: int
-    """What the browser was last told."""
-    stands: int
-    """Where the browser stands, as far as it has reported."""
-    turn: int = 0
-    """Counts the times that the browser was told; a report from an earlier turn is out of date."""
+    where: Whereabouts[int]
+    """The frame at which it stands."""
 
     @property
     def revision(self) -> str:
-        return f"{self.payload['id']}-{self.turn}"
-
-    def tell(self, frame: int) -> None:
-        self.sent = self.stands = frame
-        self.turn += 1
+        return f"{self.payload['id']}-{self.where.turn}"
 
 
 def stepper(run: Run, *, frame: int, key: str, large: bool = False) -> int:
@@ -55,26 +45,19 @@ def stepper(run: Run, *, frame: int, key: str, large: bool = False) -> int:
     """
     memory = _remembered(run, frame, key)
     frame = min(max(0, frame), len(memory.played.frames) - 1)
-    reported = _reported(st.session_state.get(key), memory.revision)
-    if frame not in (memory.asked, memory.stands, reported):  # the page may be one report behind
-        memory.tell(frame)
-    elif reported is not None:
-        memory.stands = reported
-    elif memory.stands != memory.sent:
-        memory.tell(memory.stands)  # the element was away: it starts again from what it is sent
-    memory.asked = frame
+    memory.where.settle(frame, _reported(st.session_state.get(key), memory.revision))
     _component()(
         key=key,
         data={
             "key": key,
             "revision": memory.revision,
-            "frame": memory.sent,
+            "frame": memory.where.sent,
             "large": large,
             "payload": memory.payload,
         },
         on_position_change=_nothing,
     )
-    return memory.stands
+    return memory.where.stands
 
 
 def _remembered(run: Run, frame: int, key: str) -> _Memory:
@@ -87,18 +70,15 @@ def _remembered(run: Run, frame: int, key: str) -> _Memory:
         if memory is not None and memory.payload["id"] == payload["id"]:
             memory.run = run
         else:
-            turn = 0 if memory is None else memory.turn + 1
-            memory = _Memory(run, played, payload, frame, frame, frame, turn)
+            memory = _Memory(run, played, payload, Whereabouts.begin(frame, memory.where if memory else None))
         st.session_state[name] = memory
     return memory
 
 
 def _reported(state: Any, revision: str) -> int | None:
     """Where the browser says it stands, if it speaks of what it was last sent."""
-    position = state.get("position") if isinstance(state, Mapping) else None
-    if not isinstance(position, Mapping) or position.get("revision") != revision:
-        return None
-    return int(position["frame"])
+    position = position_of(state, revision)
+    return None if position is None else int(position["frame"])
 
 
 @cache

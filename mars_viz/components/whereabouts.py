@@ -1,0 +1,53 @@
+"""Where an element of the browser stands, between what the page asks for and what the reader's hand has done since.
+
+Knows what was asked, sent and reported; knows no Streamlit, and not what a position is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+P = TypeVar("P")
+
+
+@dataclass(slots=True)
+class Whereabouts(Generic[P]):
+    """The positions of one element."""
+
+    asked: P
+    """What the page last asked for."""
+    sent: P
+    """What the browser was last told."""
+    stands: P
+    """Where the browser stands, as far as it has reported."""
+    turn: int = 0
+    """Counts the times that the browser was told; a report from an earlier turn is out of date."""
+
+    @classmethod
+    def begin(cls, position: P, before: Whereabouts[P] | None = None) -> Whereabouts[P]:
+        """Of an element that is sent something new, in place of what it was sent `before`."""
+        return cls(position, position, position, 0 if before is None else before.turn + 1)
+
+    def settle(self, asked: P, reported: P | None) -> None:
+        """Take in what the page asks for and what the browser reported, None where it has not since it was told."""
+        if asked not in (self.asked, self.stands, reported):  # the page may be one report behind
+            self._tell(asked)
+        elif reported is not None:
+            self.stands = reported
+        elif self.stands != self.sent:
+            self._tell(self.stands)  # the element was away: it starts again from what it is sent
+        self.asked = asked
+
+    def _tell(self, position: P) -> None:
+        self.sent = self.stands = position
+        self.turn += 1
+
+
+def position_of(state: Any, revision: str) -> Mapping[str, Any] | None:
+    """What an element's state says of where it stands, if it speaks of what it was last sent."""
+    position = state.get("position") if isinstance(state, Mapping) else None
+    if not isinstance(position, Mapping) or position.get("revision") != revision:
+        return None
+    return position
