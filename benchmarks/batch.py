@@ -16,10 +16,11 @@ from collections import defaultdict
 from measuring import json_option, show, spread, write_json
 from tqdm import tqdm
 
+from mars_viz.commands.decoding import opened_pair, pair_arguments
 from mars_viz.demo.prompts import STORIES
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
-from mars_viz.speculators.loading import Pair, load_pair
+from mars_viz.speculators.loading import Pair
 from mars_viz.speculators.local import LocalSpeculator
 from mars_viz.walk import Ending, walk_all
 
@@ -44,10 +45,7 @@ def decoded(pair: Pair, prompts: list[Prefix], settings: Settings, size: int) ->
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--target")
-    parser.add_argument("--drafter")
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--dtype", default="auto")
+    pair_arguments(parser)
     parser.add_argument("--rule", default="mars")
     parser.add_argument("--gamma", type=int, default=4)
     parser.add_argument("--new-tokens", type=int, default=64)
@@ -55,7 +53,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     json_option(parser)
     options = parser.parse_args()
-    pair = load_pair(options.target, options.drafter, device=options.device, dtype=options.dtype)
+    pair = opened_pair(options)
     settings = Settings(rule=options.rule, gamma=options.gamma, max_new_tokens=options.new_tokens)
     prompts = [tuple(pair.tokenizer(text)["input_ids"]) for text in STORIES]
     sizes: list[int] = options.sizes

@@ -17,10 +17,11 @@ import torch
 from measuring import json_option, show, spread, write_json
 from tqdm import tqdm
 
+from mars_viz.commands.decoding import opened_pair, pair_arguments
 from mars_viz.demo.prompts import STORIES
 from mars_viz.rules import RULES
 from mars_viz.run import Settings
-from mars_viz.speculators.loading import Pair, load_pair
+from mars_viz.speculators.loading import Pair
 from mars_viz.speculators.local import LocalSpeculator
 from mars_viz.walk import Ending, walk
 
@@ -67,16 +68,13 @@ def hugging_face(pair: Pair, settings: Settings, *, assisted: bool) -> Decoder:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--target")
-    parser.add_argument("--drafter")
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--dtype", default="auto")
+    pair_arguments(parser)
     parser.add_argument("--gamma", type=int, default=4, help="4 is where the built-in pair is fastest")
     parser.add_argument("--new-tokens", type=int, default=128)
     parser.add_argument("--repeats", type=int, default=3)
     json_option(parser)
     options = parser.parse_args()
-    pair = load_pair(options.target, options.drafter, device=options.device, dtype=options.dtype)
+    pair = opened_pair(options)
     settings = Settings(rule="strict", gamma=options.gamma, max_new_tokens=options.new_tokens)
     ways = {
         "ours": ours(pair, settings, recording=True),

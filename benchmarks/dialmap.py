@@ -17,12 +17,13 @@ import time
 from measuring import json_option, show, spread, write_json
 from tqdm import tqdm
 
+from mars_viz.commands.decoding import opened_pair, pair_arguments
 from mars_viz.demo.prompts import STORIES
 from mars_viz.dialmap import DialMap, Span
 from mars_viz.mapping import Mapping
 from mars_viz.recording import Recording
 from mars_viz.run import Run, Settings
-from mars_viz.speculators.loading import Pair, load_pair
+from mars_viz.speculators.loading import Pair
 
 LOW, HIGH, GRID = 0.5, 1.0, 101
 
@@ -50,15 +51,13 @@ def timed_map(pair: Pair, prompt: str, settings: Settings) -> tuple[DialMap, flo
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--target")
-    parser.add_argument("--drafter")
-    parser.add_argument("--device", default="auto")
+    pair_arguments(parser)
     parser.add_argument("--gamma", type=int, default=6)
     parser.add_argument("--new-tokens", type=int, default=128)
     parser.add_argument("--grid-every", type=int, default=1, help="run the grid on every n-th prompt only")
     json_option(parser)
     options = parser.parse_args()
-    pair = load_pair(options.target, options.drafter, device=options.device)
+    pair = opened_pair(options)
     names = (
         "batched_passes_over_longest",
         "speculations_over_strict",

@@ -21,6 +21,7 @@ from measuring import json_option, show, spread, write_json
 from tqdm import tqdm
 
 from mars_viz import walk as walking
+from mars_viz.commands.decoding import opened_pair, pair_arguments
 from mars_viz.demo.prompts import STORIES
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
@@ -28,7 +29,7 @@ from mars_viz.speculators import evidence, local
 from mars_viz.speculators.cached import CachedModel
 from mars_viz.speculators.drafters.model import ModelDrafter
 from mars_viz.speculators.laws import wait_for
-from mars_viz.speculators.loading import Pair, load_pair
+from mars_viz.speculators.loading import Pair
 from mars_viz.speculators.networks import Network
 from mars_viz.speculators.networks.plain import PlainNetwork
 from mars_viz.walk import Ending, walk
@@ -149,17 +150,14 @@ def breakdown(pair: Pair, prompts: list[Prefix], settings: Settings) -> dict[str
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--target")
-    parser.add_argument("--drafter")
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--dtype", default="auto")
+    pair_arguments(parser)
     parser.add_argument("--rule", default="mars")
     parser.add_argument("--gamma", type=int, default=4)
     parser.add_argument("--new-tokens", type=int, default=128)
     parser.add_argument("--repeats", type=int, default=3)
     json_option(parser)
     options = parser.parse_args()
-    pair = load_pair(options.target, options.drafter, device=options.device, dtype=options.dtype)
+    pair = opened_pair(options)
     settings = Settings(rule=options.rule, gamma=options.gamma, max_new_tokens=options.new_tokens)
     prompts = [tuple(pair.tokenizer(text)["input_ids"]) for text in STORIES]
     bare = fastest_passes(pair, options.gamma, prompts[0])

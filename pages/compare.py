@@ -67,15 +67,11 @@ def head(session: Session, memory: Comparison, labels: Mapping[str, str]) -> Non
         theme.title("Compare", "Where do two texts part, and what is that worth?")
         compare_sheet.style()
 
-    right.selectbox(
-        "Run",
-        list(labels),
-        key="run",
-        format_func=lambda run_id: labels.get(run_id, run_id),
-        disabled=not labels or session.job is not None or memory.view.across is Across.SWEEP,
-        on_change=lambda: session.open(st.session_state["run"]),
-        placeholder="No run yet",
-        label_visibility="collapsed",
+    library.picker(
+        right,
+        labels,
+        lambda: session.open(st.session_state["run"]),
+        disabled=session.job is not None or memory.view.across is Across.SWEEP,
     )
     st.session_state["across"] = memory.view.across
 

@@ -57,16 +57,7 @@ def head(session: Session, labels: Mapping[str, str], run: Run | None) -> None:
     left, middle, right = st.columns([4.8, 4.8, 2.1], vertical_alignment="center")
     with left:
         theme.title("MARS Viz", "What did the rule decide, and what was it worth?")
-    middle.selectbox(
-        "Run",
-        list(labels),
-        key="run",
-        format_func=lambda run_id: labels.get(run_id, run_id),
-        disabled=session.job is not None or not labels,
-        on_change=lambda: session.open(st.session_state["run"]),
-        placeholder="No run yet",
-        label_visibility="collapsed",
-    )
+    library.picker(middle, labels, lambda: session.open(st.session_state["run"]), disabled=session.job is not None)
     with right.popover("Open or save", width="stretch"):
         upload = st.file_uploader(
             "Open the zip of a run's folder", type="zip", max_upload_size=MAX_ZIP >> 20, key="zip"

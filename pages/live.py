@@ -102,8 +102,7 @@ def stream(desk: Desk) -> None:
 def explore(name: str, run: Run) -> None:
     """Go to Explore with a run: the kept one of that name, or else this one."""
     session = current_session()
-    session.arrived = True  # the link that opened the tab was this page's
-    session.open(name or session.keep(run, "live"))
+    session.land(name or session.keep(run, "live"))
     st.switch_page("pages/explore.py")
 
 
@@ -176,9 +175,7 @@ def one_saved(desk: Desk, entry: Kept) -> None:
         standing = "" if entry.standing is Standing.WHOLE else f", {entry.standing.value}"
         theme.line(entry.title, entry.error or f"{entry.name}, {entry.tokens} tokens{standing}")
     if first.button("Explore", key=f"open-{entry.name}", disabled=not whole, width="stretch"):
-        session = current_session()
-        session.arrived = True
-        session.open(entry.name)
+        current_session().land(entry.name)
         st.switch_page("pages/explore.py")
     second.download_button(
         "Download", lambda: live.run_store().zipped(entry.name), f"{entry.name}.zip", "application/zip",

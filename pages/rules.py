@@ -72,16 +72,7 @@ def head(session: Session, bench: Bench, labels: Mapping[str, str]) -> None:
         bench.notices.clear()
         session.open(st.session_state["run"])
 
-    right.selectbox(
-        "Run",
-        list(labels),
-        key="run",
-        format_func=lambda run_id: labels.get(run_id, run_id),
-        disabled=not labels,
-        on_change=open_run,
-        placeholder="No run yet",
-        label_visibility="collapsed",
-    )
+    library.picker(right, labels, open_run, disabled=False)
 
 
 @st.fragment

@@ -59,12 +59,17 @@ def sampling_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def model_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options for the models, as `opened_pair` reads them, and for their chat template."""
+    """Add the options for the models and their chat template."""
+    pair_arguments(parser)
+    parser.add_argument("--chat", action="store_true", help="put prompts through the model's chat template")
+
+
+def pair_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options for the models, as `opened_pair` reads them."""
     parser.add_argument("--target", metavar="MODEL", help="hub id or folder of the target (the built-in one)")
     parser.add_argument("--drafter", metavar="MODEL", help="hub id or folder of the drafter (the built-in one)")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or mps (%(default)s)")
     parser.add_argument("--dtype", default="auto", help="auto, float32, bfloat16 or float16 (%(default)s)")
-    parser.add_argument("--chat", action="store_true", help="put prompts through the model's chat template")
 
 
 def settings_of(options: argparse.Namespace, **others: Any) -> Settings:

@@ -11,7 +11,6 @@ from mars_viz.analysis.panel import Panel
 from mars_viz.run import Run
 from mars_viz.together import Prefix
 from mars_viz.ui.jobs.walk_job import WalkJob
-from mars_viz.ui.links import View
 from mars_viz.ui.rule_lab.rule_view import RuleView, fitted, from_parameters
 from mars_viz.ui.session import Session
 from mars_viz.walk import Answer
@@ -60,10 +59,8 @@ class Bench:
 
     def arrive(self, session: Session, parameters: Mapping[str, str]) -> None:
         """Open what the link asks for, when it is this page that opens the tab; see `Session.arrive`."""
-        if session.arrived:
+        if not session.arrives_at_run(parameters):
             return
-        session.arrived = True
-        session.view = View(run=parameters.get("run", ""))
         opened = from_parameters(parameters)
         self.view = opened.view
         self.notices[:] = opened.complaints

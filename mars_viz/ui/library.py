@@ -16,6 +16,7 @@ from itertools import islice
 from pathlib import Path
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from mars_viz.errors import BadInput
 from mars_viz.figures.words import setting
@@ -152,6 +153,20 @@ def add_upload(session: Session, data: bytes) -> bool:
     else:
         session.open(session.keep(run, "upload"))
     return True
+
+
+def picker(place: DeltaGenerator, labels: Mapping[str, str], chosen: Callable[[], None], *, disabled: bool) -> None:
+    """The choice of a run, under the key 'run', which the page sets first; `chosen` is called when it changes."""
+    place.selectbox(
+        "Run",
+        list(labels),
+        key="run",
+        format_func=lambda run_id: labels.get(run_id, run_id),
+        disabled=disabled or not labels,
+        on_change=chosen,
+        placeholder="No run yet",
+        label_visibility="collapsed",
+    )
 
 
 def own_label(run_id: str, run: Run) -> str:

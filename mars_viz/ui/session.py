@@ -49,12 +49,22 @@ class Session:
 
         A rerun may carry parameters from before the last ones that were written; reading them would move the dial back.
         """
-        if self.arrived:
+        if not self.arrives():
             return
-        self.arrived = True
         opened = from_parameters(parameters)
         self.view = opened.view
         self.notices[:] = opened.complaints
+
+    def arrives(self) -> bool:
+        """True the one time that a page asks first, and so is the page whose link opened the tab."""
+        first, self.arrived = not self.arrived, True
+        return first
+
+    def arrives_at_run(self, parameters: Mapping[str, str]) -> bool:
+        """`arrives`, of a page that writes its own link but for the run, which is taken over."""
+        if first := self.arrives():
+            self.view = View(run=parameters.get("run", ""))
+        return first
 
     def fit(self, run: Run) -> tuple[str, ...]:
         """Set back what of the view this run does not have, and return a complaint for each."""

@@ -17,7 +17,6 @@ from mars_viz.ui.compare import compare_words, lineup
 from mars_viz.ui.compare.compare_view import Across, Choice, Colour, CompareView, from_parameters, is_token
 from mars_viz.ui.compare.lineup import Contender
 from mars_viz.ui.library import Shelf
-from mars_viz.ui.links import View
 from mars_viz.ui.session import Session
 
 MOST_LANES = 24
@@ -45,10 +44,8 @@ class Comparison:
 
     def arrive(self, session: Session, parameters: Mapping[str, str]) -> None:
         """Open what the link asks for, when it is this page that opens the tab; see `Session.arrive`."""
-        if session.arrived:
+        if not session.arrives_at_run(parameters):
             return
-        session.arrived = True
-        session.view = View(run=parameters.get("run", ""))
         opened = from_parameters(parameters)
         self.view = opened.view
         self.notices[:] = opened.complaints

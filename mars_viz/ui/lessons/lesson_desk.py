@@ -10,7 +10,6 @@ import streamlit as st
 from mars_viz.run import Run
 from mars_viz.ui.jobs.errands import Errand
 from mars_viz.ui.lessons.lesson_view import OWN, LessonView, fitted, from_parameters, to_parameters
-from mars_viz.ui.links import View
 from mars_viz.ui.session import Session
 
 _KEY = "mars_viz_lessons"
@@ -31,10 +30,8 @@ class Desk:
 
     def arrive(self, session: Session, parameters: Mapping[str, str], lessons: int) -> None:
         """Open what the link asks for, when it is this page that opens the tab; see `Session.arrive`."""
-        if session.arrived:
+        if not session.arrives_at_run(parameters):
             return
-        session.arrived = True
-        session.view = View(run=parameters.get("run", ""))
         opened = from_parameters(parameters, lessons)
         self.view = opened.view
         self.choosing = not session.view.run

@@ -31,9 +31,8 @@ class TuneBench:
 
     def arrive(self, session: Session, parameters: Mapping[str, str]) -> None:
         """Open what the link asks for, when it is this page that opens the tab; see `Session.arrive`."""
-        if session.arrived:
+        if not session.arrives():
             return
-        session.arrived = True
         opened = from_parameters(parameters)
         self.view = opened.view
         self.notices[:] = opened.complaints
