@@ -17,12 +17,15 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 @contextmanager
-def served(script: Path, *, patience: float = 60.0) -> Iterator[str]:
-    """Serve a page with the project and its tests importable; yields the address once it answers."""
+def served(script: Path, *, patience: float = 60.0, before: Path | None = None) -> Iterator[str]:
+    """Serve a page with the project and its tests importable; yields the address once it answers.
+
+    A folder `before` comes first on the server's import path, so a `sitecustomize.py` in it runs as the server starts.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    paths = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
+    paths = os.pathsep.join(str(folder) for folder in (before, ROOT, ROOT / "tests") if folder)
     options = ["--server.headless=true", f"--server.port={port}", "--server.fileWatcherType=none"]
     command = [sys.executable, "-m", "streamlit", "run", str(script), *options]
     environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
