@@ -21,6 +21,7 @@ from mars_viz.commands.decoding import opened_pair, pair_arguments
 from mars_viz.demo.prompts import STORIES
 from mars_viz.rules import RULES
 from mars_viz.run import Settings
+from mars_viz.speculators.divergences import Extent
 from mars_viz.speculators.loading import Pair
 from mars_viz.speculators.local import LocalSpeculator
 from mars_viz.walk import Ending, walk
@@ -31,11 +32,13 @@ Decoder = Callable[[tuple[int, ...]], tuple[int, ...]]
 def ours(pair: Pair, settings: Settings, *, recording: bool) -> Decoder:
     """Strict greedy, so that the text must be the target's own."""
     ending = Ending(pair.eos_ids, settings.max_new_tokens)
+    extent = Extent.least(RULES["strict"].needs, recorded=recording)
 
     def decode(prompt: tuple[int, ...]) -> tuple[int, ...]:
-        speculator = LocalSpeculator(pair, settings, full_evidence=recording)
+        speculator = LocalSpeculator(pair, settings, extent)
         speculator.prefill(prompt)
         rounds = list(walk(speculator, RULES["strict"], None, prompt, ending))
+        speculator.complete()
         return tuple(token for round_ in rounds for token in round_.token_ids)
 
     return decode

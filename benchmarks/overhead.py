@@ -25,8 +25,9 @@ from mars_viz.commands.decoding import opened_pair, pair_arguments
 from mars_viz.demo.prompts import STORIES
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
-from mars_viz.speculators import evidence, local
+from mars_viz.speculators import divergences, evidence, local
 from mars_viz.speculators.cached import CachedModel
+from mars_viz.speculators.divergences import Extent, Waiting
 from mars_viz.speculators.drafters.model import ModelDrafter
 from mars_viz.speculators.laws import wait_for
 from mars_viz.speculators.loading import Pair
@@ -83,7 +84,7 @@ def fastest_passes(pair: Pair, gamma: int, prompt: Prefix) -> Bare:
 def rounds_over_passes(pair: Pair, prompt: Prefix, settings: Settings, bare: Bare) -> float:
     """The time of a text's rounds over that of as many bare passes."""
     rule, ending = rule_named(settings.rule), Ending(pair.eos_ids, settings.max_new_tokens)
-    speculator = local.LocalSpeculator(pair, settings)
+    speculator = local.LocalSpeculator(pair, settings, Extent.least(rule.needs, recorded=True))
     speculator.prefill(prompt)
     bare.read(prompt)
     length, rounds, passes = len(prompt), 0.0, 0.0
@@ -92,7 +93,9 @@ def rounds_over_passes(pair: Pair, prompt: Prefix, settings: Settings, bare: Bar
             rounds += round_.timing.total
             passes += bare.seconds(length)
         length += len(round_.token_ids)
-    return rounds / passes
+    began = time.perf_counter()
+    speculator.complete()
+    return (rounds + time.perf_counter() - began) / passes
 
 
 class Stopwatch:
@@ -129,19 +132,24 @@ def breakdown(pair: Pair, prompts: list[Prefix], settings: Settings) -> dict[str
     watch = Stopwatch(pair.target.device)
     watch.wrap(ModelDrafter, "draft", "drafting")
     watch.wrap(local, "gather_evidence", "evidence")
-    watch.wrap(evidence, "_to_host", "transfers")
+    watch.wrap(Waiting, "complete", "evidence")
+    for module in (evidence, divergences):
+        watch.wrap(module, "to_host", "transfers")
     for owner, name in ((CachedModel, "rewind"), (CachedModel, "remember"), (walking, "commit")):
         watch.wrap(owner, name, "commit and rollback")
     watch.wrap(walking, "settle", "judging")
     watch.wrap(type(rule), "judge", "judging")
     rounds, whole = 0, 0.0
     for prompt in prompts:
-        speculator = local.LocalSpeculator(pair, settings)
+        speculator = local.LocalSpeculator(pair, settings, Extent.least(rule.needs, recorded=True))
         speculator.prefill(prompt)
         watch.wrap(speculator._target, "logits", "verification")
         for round_ in walk(speculator, rule, rule.checked_dial(None), prompt, ending):
             rounds += 1
             whole += round_.timing.total
+        began = time.perf_counter()
+        speculator.complete()
+        whole += time.perf_counter() - began
     parts = {part: 1000 * taken / rounds for part, taken in watch.seconds.items()}
     parts["other"] = 1000 * whole / rounds - sum(parts.values())
     return parts

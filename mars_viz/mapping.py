@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING
 
@@ -86,17 +86,20 @@ class Mapping:
         self._recording = Recording(pair, prompt, settings, chat=chat, title=title)
         self._pair, self._settings, self._span, self._budget = pair, settings, span, budget
         self._answers: dict[tuple[int, ...], Answer] = {} if run is None else answers_of(run)
+        self._complete: Callable[[], None] = lambda: None
         self._passes = 0
         self._seconds = 0.0
 
     def __iter__(self) -> Iterator[Progress]:
         """Map to the end, a batched pass at a time. Raises BadInput when the device runs out of memory."""
+        from mars_viz.speculators.divergences import Extent
         from mars_viz.speculators.local import LocalSpeculator
 
-        speculator = LocalSpeculator(self._pair, self._settings)
         prompt = self._recording.prompt_ids
         ending = Ending(self._pair.eos_ids, self._settings.max_new_tokens)
         rule = rule_named(self._settings.rule)
+        speculator = LocalSpeculator(self._pair, self._settings, Extent.least(rule.needs, recorded=True))
+        self._complete = speculator.complete
         began = time.perf_counter()
         speculator.prefill(prompt)
         for progress in explore(speculator, rule, self._span, prompt, ending, self._answers, self._budget):
@@ -104,6 +107,8 @@ class Mapping:
             self._seconds += time.perf_counter() - began
             yield progress
             began = time.perf_counter()
+        self._complete()
+        self._seconds += time.perf_counter() - began
 
     def finish(self) -> DialMap:
         """Map to the end and return the map."""
@@ -112,7 +117,8 @@ class Mapping:
         return self.map()
 
     def map(self) -> DialMap:
-        """The map so far."""
+        """The map so far, with all of its evidence."""
+        self._complete()
         return DialMap(
             frame=self._recording.framed(answer.speculation for answer in self._answers.values()),
             span=self._span,

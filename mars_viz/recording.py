@@ -4,7 +4,8 @@ asked to decode."""
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice
@@ -106,6 +107,7 @@ class Recording:
         self.prompt_ids = _tokenised(pair, prompt, chat)
         _check_context(len(self.prompt_ids), settings.max_new_tokens, pair.context)
         self._rounds: list[Round] = []
+        self._complete: Callable[[], None] = lambda: None
         self._prefill_seconds = 0.0
         self._seconds = 0.0
 
@@ -115,7 +117,10 @@ class Recording:
         return emitted(self._rounds)
 
     def __iter__(self) -> Iterator[Round]:
-        """Decode to the end, a round at a time. Raises BadInput when the device runs out of memory."""
+        """Decode to the end, a round at a time; `run` fills in what of their evidence no decision waited for.
+
+        Raises BadInput when the device runs out of memory.
+        """
         return (step.round for step in _decoded([self]))
 
     def finish(self) -> Run:
@@ -125,7 +130,8 @@ class Recording:
         return self.run()
 
     def run(self) -> Run:
-        """The rounds so far as a run."""
+        """The rounds so far as a run, with all of their evidence."""
+        self._complete()
         return self.framed([round_.speculation for round_ in self._rounds], tuple(self._rounds))
 
     def framed(self, speculations: Iterable[Speculation], rounds: tuple[Round, ...] = ()) -> Run:
@@ -169,20 +175,25 @@ def _decoded(recordings: Sequence[Recording]) -> Iterator[Step]:
 
     A caller's time between two rounds is not counted.
     """
+    from mars_viz.speculators.divergences import Extent
     from mars_viz.speculators.local import LocalSpeculator
 
     first = recordings[0]
-    speculator = LocalSpeculator(first._pair, first._settings)
+    speculator = LocalSpeculator(first._pair, first._settings, Extent.least(first._rule.needs, recorded=True))
     prompts = [recording.prompt_ids for recording in recordings]
     seconds = speculator.prefill(*prompts)
     for recording in recordings:
-        recording._rounds, recording._seconds = [], 0.0
+        recording._rounds, recording._seconds, recording._complete = [], 0.0, speculator.complete
         recording._prefill_seconds = seconds / len(recordings)
     ending = Ending(first._pair.eos_ids, first._settings.max_new_tokens)
     for step in walk_all(speculator, first._rule, first._settings.dial, prompts, ending):
         recordings[step.index]._rounds.append(step.round)
         recordings[step.index]._seconds += step.round.timing.total
         yield step
+    began = time.perf_counter()
+    speculator.complete()
+    for recording in recordings:
+        recording._seconds += (time.perf_counter() - began) / len(recordings)
 
 
 def _tokenised(pair: Pair, prompt: str, chat: bool) -> tuple[int, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import numpy as np
 import pytest
 import torch
@@ -11,8 +13,10 @@ from scipy import stats
 import mars_viz
 from mars_viz.randomness import Purpose, round_uniforms
 from mars_viz.recording import Recording
+from mars_viz.records import Speculation
 from mars_viz.rules import RULES, rule_named, settle
 from mars_viz.run import Settings
+from mars_viz.speculators.divergences import Extent
 from mars_viz.speculators.evidence import Blocks, gather_evidence
 from mars_viz.speculators.laws import draw, law
 from mars_viz.speculators.loading import Pair, load_pair
@@ -88,6 +92,48 @@ def test_same_seed_same_run_and_the_caches_do_not_matter(pair: Pair, rule: str, 
         prefix += round_.token_ids
 
 
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+@pytest.mark.parametrize("batch", [1, 3])
+def test_what_is_computed_afterwards_is_what_would_have_been_computed_at_once(
+    pair: Pair, temperature: float, batch: int
+) -> None:
+    settings = Settings(rule="strict", gamma=4, temperature=temperature, seed=5)
+    speculators = [LocalSpeculator(pair, settings, extent) for extent in (Extent.WHOLE, Extent.AFTERWARDS)]
+    prefixes = [tuple(pair.tokenizer(prompt)["input_ids"]) for prompt in PROMPTS[:batch]]
+    pairs = []
+    for asked in range(24 // batch):  # several times as many as are worked on together, and some left over
+        at_once, later = (speculator.speculate(prefixes) for speculator in speculators)
+        assert all(np.isnan(answer.speculation.js).all() for answer in later[-1:] if not asked)
+        pairs += [(one.speculation, other.speculation) for one, other in zip(at_once, later, strict=True)]
+        prefixes = [
+            prefix + (int(answer.speculation.top_ids[0, asked % 2]),)
+            for prefix, answer in zip(prefixes, at_once, strict=True)
+        ]
+    assert sum(np.isnan(other.js).any() for _, other in pairs) < len(pairs) // 2
+    speculators[1].complete()
+    for one, other in pairs:
+        for field in fields(Speculation):
+            np.testing.assert_array_equal(getattr(one, field.name), getattr(other, field.name), err_msg=field.name)
+
+
+def test_a_run_so_far_lacks_no_evidence(pair: Pair) -> None:
+    recording = Recording(pair, PROMPTS[0], Settings(rule="mars", gamma=3, max_new_tokens=40))
+    for made, _ in enumerate(recording, start=1):
+        assert not any(np.isnan(round_.speculation.js).any() for round_ in recording.run().rounds)
+        if made == 4:
+            break
+    assert len(recording.run().rounds) == 4
+
+
+def test_a_rule_that_reads_what_comes_afterwards_gets_it_at_once(pair: Pair) -> None:
+    needy = [rule for rule in RULES.values() if rule.needs]
+    assert needy
+    for rule in needy:
+        assert Extent.least(rule.needs, recorded=True) is Extent.least(rule.needs, recorded=False) is Extent.WHOLE
+        temperature = 0.9 if rule.name == "block-verification" else 0.0
+        assert decode(pair, PROMPTS[1], rule=rule.name, temperature=temperature, max_new_tokens=12).token_ids
+
+
 def test_another_seed_another_sample(pair: Pair) -> None:
     texts = {decode(pair, PROMPTS[0], rule="rejection-sampling", temperature=1.0, seed=s).token_ids for s in range(4)}
     assert len(texts) == 4
@@ -132,7 +178,7 @@ def test_lossless_rules_keep_the_targets_law(rule: str, processors: dict[str, fl
     tokens = draw(law(drafter, settings), uniforms)
     target = torch.from_numpy(p_logits).expand(total + 1, -1)
     blocks = Blocks((4,), tokens[None], drafter[None], target[None], sampled=True)
-    (speculation,) = gather_evidence(blocks, settings, full=False)
+    (speculation,) = gather_evidence(blocks, settings, Extent.DECIDING)
     dial = 1.0 if rule == "mars-sampling" else None
     verdicts = RULES[rule].judge(speculation)
     keeps, emits = verdicts.keeps(dial or 0.0), verdicts.emits(dial or 0.0)

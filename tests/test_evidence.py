@@ -14,6 +14,7 @@ from mars_viz.randomness import Purpose, round_uniforms
 from mars_viz.records import Speculation
 from mars_viz.run import Settings
 from mars_viz.speculators import evidence
+from mars_viz.speculators.divergences import Extent
 from mars_viz.speculators.evidence import Blocks, gather_evidence
 from mars_viz.speculators.largest import count_above, largest
 
@@ -114,7 +115,7 @@ def test_without_recording_the_deciding_fields_are_the_same() -> None:
         rng = np.random.default_rng(0)
         target, drafter = (torch.from_numpy(rng.normal(9, 3, (n, V)).astype(np.float32)) for n in (N + 1, N))
         block = one(4, drafter.argmax(-1), drafter, target, sampled=temperature > 0)
-        full, light = (gather_evidence(block, settings, full=kept)[0] for kept in (True, False))
+        full, light = (gather_evidence(block, settings, kept)[0] for kept in (Extent.WHOLE, Extent.DECIDING))
         for name in ("tokens", "z1", "z2", "emissions", "support", "logsumexp"):
             np.testing.assert_array_equal(getattr(full, name), getattr(light, name))
         if temperature > 0:

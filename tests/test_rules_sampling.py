@@ -12,6 +12,7 @@ from mars_viz.randomness import Purpose, round_uniforms
 from mars_viz.records import Emission, Speculation
 from mars_viz.rules import RULES
 from mars_viz.run import Settings
+from mars_viz.speculators.divergences import Extent
 from mars_viz.speculators.evidence import Blocks, gather_evidence
 from mars_viz.speculators.laws import draw as torch_draw
 
@@ -130,7 +131,7 @@ def written(rule: str, dial: float) -> tuple[np.ndarray, np.ndarray]:
     tokens = torch_draw(torch.from_numpy(Q).expand(TOTAL, 3), uniforms)
     p_rows, q_rows = (torch.from_numpy(np.log(law)).float().expand(1, TOTAL + 1, 3) for law in (P, Q))
     blocks = Blocks((4,), tokens[None], q_rows[:, 1:], p_rows, sampled=True)
-    (speculation,) = gather_evidence(blocks, settings, full=bool(RULES[rule].needs))
+    (speculation,) = gather_evidence(blocks, settings, Extent.least(RULES[rule].needs, recorded=False))
     verdicts = RULES[rule].judge(speculation)
     keeps, emits = verdicts.keeps(dial), verdicts.emits(dial)
     return speculation.tokens, np.where(keeps, speculation.tokens, emits[:-1])

@@ -106,11 +106,12 @@ class Racing:
             yield written.token, written.seconds
 
     def _walk(self, lane: Lane) -> Iterator[Round]:
+        from mars_viz.speculators.divergences import Extent
         from mars_viz.speculators.local import LocalSpeculator
 
         settings = self._settings[lane]
         rule = rule_named(settings.rule)
-        speculator = LocalSpeculator(self._pair, settings, full_evidence=bool(rule.needs))
+        speculator = LocalSpeculator(self._pair, settings, Extent.least(rule.needs, recorded=False))
         speculator.prefill(self._prompt)
         ending = Ending(self._pair.eos_ids, settings.max_new_tokens)
         return walk(speculator, rule, settings.dial, self._prompt, ending)

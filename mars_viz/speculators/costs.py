@@ -14,6 +14,7 @@ from mars_viz.errors import BadInput
 from mars_viz.records import Timing
 from mars_viz.rules import Rule, rule_named, settle
 from mars_viz.run import Settings
+from mars_viz.speculators.divergences import Extent
 from mars_viz.speculators.laws import wait_for
 from mars_viz.speculators.loading import Pair
 from mars_viz.speculators.local import LocalSpeculator
@@ -121,7 +122,7 @@ def _round(pair: Pair, settings: Settings, gamma: int, prefix: tuple[int, ...]) 
         top_k=settings.top_k,
         seed=settings.seed,
     )
-    speculator = LocalSpeculator(pair, short, full_evidence=bool(rule.needs))
+    speculator = LocalSpeculator(pair, short, Extent.least(rule.needs, recorded=False))
     speculator.prefill(prefix)
     ending = Ending(pair.eos_ids, gamma + 1)
     return partial(_decided, speculator, rule, prefix, ending)

@@ -5,7 +5,6 @@ Knows logits and the fields of a Speculation; knows no models, no caches and no 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -17,18 +16,22 @@ from mars_viz.errors import BadInput
 from mars_viz.randomness import Purpose, position_uniforms, round_uniforms
 from mars_viz.records import Emission, Speculation
 from mars_viz.run import Settings
+from mars_viz.speculators.divergences import (
+    LOWEST,
+    Extent,
+    Laws,
+    Waiting,
+    divergences,
+    parent_weights,
+    unknown,
+)
 from mars_viz.speculators.largest import Largest, count_above, largest
-from mars_viz.speculators.laws import draw, law, on_device, wide
+from mars_viz.speculators.laws import draw, law, on_device, to_host
 
 CACHED = 1 << 18
 """Logits that are worked on at once on a processor."""
 CANDIDATES = 16
 """K, the target's and the drafter's best tokens kept per row."""
-
-LOWEST = torch.finfo(torch.float32).min
-"""Stands for log 0, so that nothing times it is nothing."""
-SMALLEST = torch.finfo(torch.float32).tiny
-"""Stands for 0 inside a logarithm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,48 +49,56 @@ class Blocks:
     sampled: bool
     """True if the tokens were drawn from the drafter's law."""
 
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(B, 2N + 1, V); of both models' logits together."""
+        chains, rows, vocabulary = self.target.shape
+        return chains, rows + self.drafter.shape[1], vocabulary
+
     def parts(self) -> Iterator[Blocks]:
         """The same chains, on a processor a few at a time, so that what is computed of them stays in its cache."""
-        rows, vocabulary = self.target.shape[1] + self.drafter.shape[1], self.target.shape[-1]
-        step = max(1, CACHED // (rows * vocabulary)) if self.target.device.type == "cpu" else len(self.starts)
-        if step >= len(self.starts):
+        chains, rows, vocabulary = self.shape
+        step = max(1, CACHED // (rows * vocabulary)) if self.target.device.type == "cpu" else chains
+        if step >= chains:
             yield self
             return
-        for at in range(0, len(self.starts), step):
+        for at in range(0, chains, step):
             some = slice(at, at + step)
             yield Blocks(
                 self.starts[some], self.tokens[some], self.drafter[some], self.target[some], sampled=self.sampled
             )
 
 
-def gather_evidence(blocks: Blocks, settings: Settings, *, full: bool = True) -> list[Speculation]:
+def gather_evidence(
+    blocks: Blocks, settings: Settings, extent: Extent = Extent.WHOLE, waiting: Waiting | None = None
+) -> list[Speculation]:
     """Compute the record of every block and bring them to the host in one transfer.
 
-    `full=False` computes only what deciding needs (NaN elsewhere), for decoding without recording. Raises
-    BadInput where a model's logits are no numbers.
+    What is left for afterwards goes to `waiting`, unless one part of the blocks is enough by itself. Raises BadInput
+    where a model's logits are no numbers.
     """
-    return [record for part in blocks.parts() for record in _gathered(part, settings, full)]
+    waiting = waiting or Waiting()
+    return [record for part in blocks.parts() for record in _gathered(part, settings, extent, waiting)]
 
 
-def _gathered(blocks: Blocks, settings: Settings, full: bool) -> list[Speculation]:
-    both = torch.cat([blocks.target, blocks.drafter], 1)  # [B, 2N + 1, V]
+def _gathered(blocks: Blocks, settings: Settings, extent: Extent, waiting: Waiting) -> list[Speculation]:
+    room = waiting.room(blocks.shape, blocks.target.device) if extent is Extent.AFTERWARDS else None
+    both = torch.cat([blocks.target, blocks.drafter], 1, out=room)  # [B, 2N + 1, V]
     best = largest(both, CANDIDATES)
-    below = both.sub_(best.values[..., :1]).clamp_(min=LOWEST)  # log p, but for the sum
-    shares = below.exp()
-    total = shares.sum(-1, keepdim=True)
-    logs = Logs(below, total.log())
-    found = _candidates(blocks, best, (best.values[..., :1] + logs.total).squeeze(-1))
+    below = both.sub_(best.values[..., :1]).clamp_(min=LOWEST)
+    totals = below.exp().sum(-1, keepdim=True)
+    found = _candidates(blocks, best, (best.values[..., :1] + totals.log()).squeeze(-1))
+    drawn = None
     if settings.temperature > 0:
-        laws = _drawn_from(blocks, law(torch.cat([blocks.target, blocks.drafter], 1), settings))
-        found |= _draws(blocks, settings, laws)
-        if full:
-            found |= _divergences(laws, Logs.of(laws), blocks.tokens)
-            found["entropy"] = logs.entropy(shares.div_(total))[:, : blocks.target.shape[1]]
-    elif full:
-        found |= _divergences(shares.div_(total), logs, blocks.tokens)
-    fetched = _to_host(found)
+        drawn = _drawn_from(blocks, law(torch.cat([blocks.target, blocks.drafter], 1), settings))
+        found |= _draws(blocks, settings, drawn)
+    laws = Laws(blocks.tokens, below, totals, drawn)
+    if extent is not Extent.DECIDING and room is None:
+        found |= divergences(laws)
+    fetched = to_host(found)
     _check(fetched)
-    return _records(blocks, settings, fetched)
+    fields = waiting.take(laws) if room is not None else unknown(*blocks.tokens.shape)
+    return _records(blocks, settings, fields | fetched)
 
 
 def _check(found: dict[str, np.ndarray]) -> None:
@@ -98,25 +109,6 @@ def _check(found: dict[str, np.ndarray]) -> None:
                 f"The {whose}'s logits hold NaN or infinity. Decode in float32 (--dtype float32); if that does not "
                 "help, its weights are damaged: take a fresh copy."
             )
-
-
-@dataclass(frozen=True, slots=True)
-class Logs:
-    """Logarithms of laws, but for a constant of each row, which is cheaper to take off a sum than off every entry."""
-
-    values: Tensor
-    """float32 [B, R, V]."""
-    total: Tensor
-    """float32 [B, R, 1]; to be taken off."""
-
-    @classmethod
-    def of(cls, laws: Tensor) -> Logs:
-        """Of laws [B, R, V] that are known themselves."""
-        return cls(laws.log().clamp_(min=LOWEST), laws.new_zeros(*laws.shape[:-1], 1))
-
-    def entropy(self, laws: Tensor) -> Tensor:
-        """[B, R]; of the laws whose logarithms these are, nats."""
-        return self.total.squeeze(-1) - torch.linalg.vecdot(laws, self.values)
 
 
 def _drawn_from(blocks: Blocks, laws: Tensor) -> Tensor:
@@ -152,7 +144,7 @@ def _draws(blocks: Blocks, settings: Settings, laws: Tensor) -> dict[str, Tensor
     px, qx = ps[:, :n].gather(-1, x), qs.gather(-1, x)
     residual = _or_law((ps[:, :n] - qs).clamp_(min=0), ps)
     lowered = _or_law(ps[:, :n].scatter(-1, x, (px - qx).clamp_(min=0)), ps)
-    weights = _parent_weights(px.squeeze(-1) / qx.squeeze(-1)).unsqueeze(-1)  # [B, N, 1]
+    weights = parent_weights(px.squeeze(-1) / qx.squeeze(-1)).unsqueeze(-1)  # [B, N, 1]
     weighted = _or_law((weights * ps[:, :n] - qs).clamp_(min=0), ps)
     drawn = draw(torch.stack([ps, residual, lowered, weighted], 2), _uniforms(blocks, settings))  # [B, N + 1, 4]
     emissions = torch.cat([blocks.target.max(-1, keepdim=True).indices, drawn], -1)  # [B, N + 1, 5]
@@ -184,61 +176,6 @@ def _or_law(mass: Tensor, ps: Tensor) -> Tensor:
     return torch.cat([torch.where(usable, mass, ps[:, :-1]), ps[:, -1:]], 1)
 
 
-def _divergences(laws: Tensor, logs: Logs, tokens: Tensor) -> dict[str, Tensor]:
-    """How far p and q lie apart at each node, nats, from the laws [B, 2N + 1, V] and their logarithms."""
-    n, x = tokens.shape[1], tokens.unsqueeze(-1)
-    ps, qs = laws[:, :n], laws[:, n + 1 :]
-    px, qx = ps.gather(-1, x).squeeze(-1), qs.gather(-1, x).squeeze(-1)
-    entropy, totals = logs.entropy(laws), logs.total.squeeze(-1)
-    hp, hq = entropy[:, :n], entropy[:, n + 1 :]
-    kl_pq = totals[:, n + 1 :] - torch.linalg.vecdot(ps, logs.values[:, n + 1 :]) - hp
-    kl_qp = totals[:, :n] - torch.linalg.vecdot(qs, logs.values[:, :n]) - hq
-    middle = ps + qs  # twice the law in the middle
-    h_middle = math.log(2) - torch.linalg.vecdot(middle, middle.clamp(min=SMALLEST).log_()).mul_(0.5)
-    return {
-        "p": px,
-        "q": qx,
-        "q_max": qs.amax(-1),
-        "q_entropy": hq,
-        "entropy": entropy[:, : n + 1],
-        "total_variation": (ps - qs).abs_().sum(-1).mul_(0.5),
-        "kl_pq": kl_pq.masked_fill_(kl_pq > 1e20, torch.inf),
-        "kl_qp": kl_qp.masked_fill_(kl_qp > 1e20, torch.inf),
-        "js": h_middle - (hp + hq).mul_(0.5),
-        "block_mass": _block_mass(laws, px / qx),
-    }
-
-
-def _block_mass(laws: Tensor, ratios: Tensor) -> Tensor:
-    """float64 [B, N]; block verification's mass after each node; see `Speculation.block_mass`."""
-    n = ratios.shape[1]
-    weights = _parent_weights(ratios)[:, 1:].unsqueeze(-1)  # [B, N - 1, 1], of what is drafted below each node
-    mass = (weights * laws[:, 1:n]).sub_(laws[:, n + 2 :]).clamp_(min=0).sum(-1)
-    return torch.nn.functional.pad(mass, (0, 1)).to(wide(laws.device))
-
-
-def _parent_weights(ratios: Tensor) -> Tensor:
-    """Block verification's weight above each node of the chains [B, N]: 1, then w = min(1, w_parent p/q)."""
-    carried = [torch.ones_like(ratios[:, 0])]
-    for ratio in ratios[:, :-1].unbind(1):
-        carried.append((carried[-1] * ratio).clamp_(max=1.0))
-    return torch.stack(carried, 1)
-
-
-def _to_host(found: dict[str, Tensor]) -> dict[str, np.ndarray]:
-    """One device-to-host transfer for all of it."""
-    if all(t.device.type == "cpu" for t in found.values()):
-        return {name: t.numpy() for name, t in found.items()}
-    raw = torch.cat([t.contiguous().view(torch.uint8).flatten() for t in found.values()]).cpu().numpy()
-    fetched, at = {}, 0
-    for name, t in found.items():
-        size = t.numel() * t.element_size()
-        dtype = str(t.dtype).removeprefix("torch.")
-        fetched[name] = raw[at : at + size].view(dtype).reshape(tuple(t.shape))
-        at += size
-    return fetched
-
-
 def _records(blocks: Blocks, settings: Settings, found: dict[str, np.ndarray]) -> list[Speculation]:
     """The records, with equals in the order of their ids and the fields that follow from others filled in."""
     b, n = found["tokens"].shape
@@ -259,9 +196,6 @@ def _records(blocks: Blocks, settings: Settings, found: dict[str, np.ndarray]) -
     found["ranks"] = _listed_rank(found["tokens"][..., None], found["top_ids"][:, :n], found["ranks"][..., None])[
         ..., 0
     ]
-    for name in _OPTIONAL:
-        if name not in found:
-            found[name] = np.full((b, n + (name == "entropy")), np.nan, np.float32)
     depths = np.arange(1, n + 1, dtype=np.int32)
     return [
         Speculation(
@@ -276,10 +210,6 @@ def _records(blocks: Blocks, settings: Settings, found: dict[str, np.ndarray]) -
         )
         for i, start in enumerate(blocks.starts)
     ]
-
-
-_OPTIONAL = ("p", "q", "q_max", "q_entropy", "total_variation", "kl_pq", "kl_qp", "js", "block_mass", "entropy")
-"""Fields that decoding without recording leaves unknown."""
 
 
 def _by_logit_then_id(ids: np.ndarray, logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

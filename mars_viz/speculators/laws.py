@@ -56,3 +56,17 @@ def wait_for(device: torch.device) -> None:
         torch.cuda.synchronize(device)
     elif device.type == "mps":
         torch.mps.synchronize()
+
+
+def to_host(found: dict[str, Tensor]) -> dict[str, np.ndarray]:
+    """All of it in one device-to-host transfer."""
+    if all(t.device.type == "cpu" for t in found.values()):
+        return {name: t.numpy() for name, t in found.items()}
+    raw = torch.cat([t.contiguous().view(torch.uint8).flatten() for t in found.values()]).cpu().numpy()
+    fetched, at = {}, 0
+    for name, t in found.items():
+        size = t.numel() * t.element_size()
+        dtype = str(t.dtype).removeprefix("torch.")
+        fetched[name] = raw[at : at + size].view(dtype).reshape(tuple(t.shape))
+        at += size
+    return fetched

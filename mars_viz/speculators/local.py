@@ -12,6 +12,7 @@ from mars_viz.errors import BadInput
 from mars_viz.records import Timing
 from mars_viz.run import Settings
 from mars_viz.speculators.cached import CachedModel
+from mars_viz.speculators.divergences import Extent, Waiting
 from mars_viz.speculators.drafters.model import ModelDrafter
 from mars_viz.speculators.evidence import Blocks, gather_evidence
 from mars_viz.speculators.loading import Pair
@@ -21,13 +22,14 @@ from mars_viz.walk import Answer
 class LocalSpeculator:
     """Keeps both models' caches in step with the prefixes it is asked about."""
 
-    def __init__(self, pair: Pair, settings: Settings, *, full_evidence: bool = True):
+    def __init__(self, pair: Pair, settings: Settings, extent: Extent = Extent.WHOLE):
+        """`extent` says how much evidence an answer carries; see `complete`."""
         self._target = CachedModel(pair.open_target())
         self._drafting = CachedModel(pair.open_drafter())
         self._drafter = ModelDrafter(self._drafting, settings)
         self._settings = settings
         self._context, self._vocabulary_size = pair.context, pair.vocabulary_size
-        self._full = full_evidence
+        self._extent, self._waiting = extent, Waiting()
 
     def prefill(self, *prompts: tuple[int, ...]) -> float:
         """Read all of each prompt but its last token; returns the seconds it took."""
@@ -56,6 +58,11 @@ class LocalSpeculator:
                 answers |= dict(zip(batch, found, strict=True))
         return [answers[i] for i in range(len(prefixes))]
 
+    def complete(self) -> None:
+        """Fill in what the answers so far were left to hear of afterwards, in place."""
+        with _on_device():
+            self._waiting.complete()
+
     def _speculate(self, prefixes: Sequence[tuple[int, ...]], count: int) -> list[Answer]:
         clock = [time.perf_counter()]
         tokens, draft_logits = self._drafter.draft(prefixes, count)
@@ -71,7 +78,7 @@ class LocalSpeculator:
             target=logits,
             sampled=self._settings.temperature > 0,
         )
-        speculations = gather_evidence(blocks, self._settings, full=self._full)
+        speculations = gather_evidence(blocks, self._settings, self._extent, self._waiting)
         drafted = [speculation.tokens.tolist() for speculation in speculations]
         self._target.remember(drafted)
         self._drafter.committed(drafted)

@@ -144,10 +144,11 @@ def _alone(pair: Pair, prompt: Prefix, settings: Settings) -> Decoded:
 
 
 def _walked(pair: Pair, prompt: Prefix, settings: Settings) -> Decoded:
+    from mars_viz.speculators.divergences import Extent
     from mars_viz.speculators.local import LocalSpeculator
 
     rule = rule_named(settings.rule)
-    speculator = LocalSpeculator(pair, settings, full_evidence=bool(rule.needs))
+    speculator = LocalSpeculator(pair, settings, Extent.least(rule.needs, recorded=False))
     speculator.prefill(prompt)
     ending = Ending(pair.eos_ids, settings.max_new_tokens)
     began = time.perf_counter()
