@@ -15,6 +15,7 @@ from sweep_cases import COSTS, toy_sweep
 from mars_viz.analysis.engines import acceptance_table
 from mars_viz.analysis.intervals import difference, ratio, ratio_of_ratios
 from mars_viz.analysis.recommendation import recommend
+from mars_viz.analysis.steps import stacked
 from mars_viz.commands.sweep import add_parser
 from mars_viz.costs import modelled_speed_up
 from mars_viz.errors import BadInput
@@ -98,6 +99,27 @@ def test_the_recommendation_rests_on_every_prompts_grades(result: SweepResult) -
         assert graded.steps.at(dial).tolist() == (lines_at(result, "right", dial) == 1).tolist()
     assert recommend(graded, 40, 0.8, symbol="θ").sentence.startswith("θ = ")
     assert "Not enough prompts" in recommend(graded, 0.1).sentence
+
+
+def test_grades_along_the_dial_are_those_of_the_prompts_put_side_by_side(result: SweepResult) -> None:
+    chosen = np.arange(len(result)) % 3 > 0  # ungraded prompts have no part in it, nor have their edges
+    partly = replace(result, prompts={**result.prompts, "target_right": np.where(chosen, 1, -1)})
+    for each, mask in ((result, None), (partly, chosen)):
+        beside = stacked([steps.simplified() for steps in each.each("right", mask)])
+        assert np.array_equal(each.graded_steps().steps.edges, beside.edges)
+        assert np.array_equal(each.graded_steps().steps.values, beside.values == 1)
+
+
+def test_lines_that_were_looked_for_before_are_found_again(result: SweepResult) -> None:
+    """Of other prompts too, and however many values were asked for in between."""
+    whole = np.linspace(0, 1, 9)
+    first, chosen = result.at("tokens", whole), np.arange(len(result)) < 5
+    for dial in np.linspace(0, 1, 30):
+        assert result.at("rounds", np.array([dial]))[:, 0].tolist() == lines_at(result, "rounds", dial).tolist()
+    assert np.array_equal(result.at("tokens", whole, chosen), first[:5])
+    assert np.array_equal(result.at("tokens", whole), first)
+    with pytest.raises(BadInput, match="The sweep goes from 0 to 1"):
+        result.at("tokens", np.array([0.5, np.nan]))
 
 
 def test_a_rule_that_is_strict_at_its_low_end(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache, partial
 from statistics import NormalDist
 
 import numpy as np
@@ -119,8 +120,8 @@ def recommend(
     if not (0 < points <= 100 and 0.5 <= confidence < 1):
         raise BadInput("The loss is above 0 and at most 100 points, the confidence from 0.5 to below 1. Mend them.")
     changed, order = graded.changed(), graded.outwards
-    bounds = {each: loss_bound(each, confidence, seed=seed) for each in set(changed)}
-    bad = (place for place, segment in enumerate(order) if bounds[changed[segment]] > points / 100)
+    bound = cache(partial(loss_bound, confidence=confidence, seed=seed))
+    bad = (place for place, segment in enumerate(order) if bound(changed[segment]) > points / 100)
     stop = next(bad, len(order))
     following = changed[order[stop]] if stop < len(order) else None
     if stop == 0:
@@ -131,7 +132,7 @@ def recommend(
             f"{_points(points)} with {100 * confidence:.4g} % confidence: there are {mildest.prompts}, "
             f"about {_round(needed)} are needed."
         )
-        return Recommendation(Finding.NOT_ENOUGH, sentence, None, None, None, bounds[changed[graded.strict]], needed)
+        return Recommendation(Finding.NOT_ENOUGH, sentence, None, None, None, bound(changed[graded.strict]), needed)
     segment = order[stop - 1]
     dial, best = _loosest(graded, segment), changed[segment]
     sentence = (
@@ -143,7 +144,7 @@ def recommend(
     if following is not None and following.loss < points / 100:
         margin = min(points - 100 * following.loss, 100.0)
         needed_next = max(best.prompts + 1, prompts_needed(margin, confidence, following.discordant_share))
-    return Recommendation(Finding.RECOMMENDED, sentence, dial, segment, best, bounds[best], needed_next)
+    return Recommendation(Finding.RECOMMENDED, sentence, dial, segment, best, bound(best), needed_next)
 
 
 def loss_bound(changed: Changed, confidence: float, *, resamples: int = 10_000, seed: int = 0) -> float:

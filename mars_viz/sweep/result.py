@@ -16,13 +16,15 @@ import pyarrow as pa
 
 from mars_viz.analysis.counts import AcceptanceCounts
 from mars_viz.analysis.recommendation import Graded
-from mars_viz.analysis.steps import Steps, stacked
+from mars_viz.analysis.steps import Steps
 from mars_viz.costs import Costs
 from mars_viz.errors import BadInput
 from mars_viz.sweep.columns import COLUMNS, PER_PROMPT, PER_SEGMENT, RIGHT, UNGRADED
 from mars_viz.sweep.plan import Plan
 from mars_viz.sweep.store import Store, open_store
 
+_SEARCHES = 8
+"""Lots of dial values whose rows are kept."""
 MAX_LINES = 20_000_000
 """Far above any sweep, far below what would fill a machine's memory."""
 
@@ -112,19 +114,43 @@ class SweepResult:
             raise BadInput(
                 f"The sweep goes from {self.plan.low:g} to {self.plan.high:g}. Choose a value in that range."
             )
-        places = np.arange(len(self)) if chosen is None else np.flatnonzero(chosen)
-        low, found = self.lines["low"], np.zeros((len(places), len(dials)), np.int64)
-        for row, place in enumerate(places):
-            start, end = self.starts[place : place + 2]
-            found[row] = start + np.searchsorted(low[start:end], dials, side="right") - 1
+        found = self._searched.get(key := dials.tobytes())
+        if found is None:
+            if len(self._searched) >= _SEARCHES:
+                self._searched.clear()
+            found = self._searched[key] = self._search(dials)
+        return found if chosen is None else found[chosen]
+
+    @cached_property
+    def _searched(self) -> dict[bytes, np.ndarray]:
+        """Rows by the dial values that were looked for: every figure of a setting asks for the same ones."""
+        return {}
+
+    def _search(self, dials: np.ndarray) -> np.ndarray:
+        found = np.empty((len(self), len(dials)), np.int64)
+        for place in range(len(self)):
+            found[place] = self._lines_at(place, dials)
+        found.flags.writeable = False
+        return found
+
+    def _lines_at(self, place: int, dials: np.ndarray) -> np.ndarray:
+        """int64 [D]; a prompt's lines that hold these dial values."""
+        start, end = self.starts[place : place + 2]
+        found: np.ndarray = start + self.lines["low"][start:end].searchsorted(dials, side="right") - 1
         return found
 
     def graded_steps(self) -> Graded:
         """Right and wrong along the dial, for `recommend`. Raises BadInput where no prompt is graded."""
         if not self.graded.any():
             raise BadInput("No prompt of the set is graded, so accuracy is unknown. Use a set with answers.")
-        table = stacked([steps.simplified() for steps in self.each("right", self.graded)])
-        right = Steps(table.edges, table.values == RIGHT)
+        graded, grades, low = self.graded, self.lines["right"], self.lines["low"]
+        changes = np.append(True, grades[1:] != grades[:-1])
+        changes[self.starts[:-1]] = True
+        edges = np.unique(low[changes & np.repeat(graded, np.diff(self.starts))])
+        values = np.empty((int(graded.sum()), len(edges)), bool)
+        for row, place in enumerate(np.flatnonzero(graded).tolist()):
+            values[row] = grades[self._lines_at(place, edges)] == RIGHT
+        right = Steps(np.append(edges, self.top), values)
         return Graded(right, strict=right.segment(self.plan.strict))
 
     def acceptance(self, dial: float) -> tuple[AcceptanceCounts, ...]:
