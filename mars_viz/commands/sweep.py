@@ -23,6 +23,7 @@ from mars_viz.run import Settings
 from mars_viz.sweep import store
 from mars_viz.sweep.choice import chosen_dial, recommended
 from mars_viz.sweep.evidence_pack import write_evidence
+from mars_viz.sweep.lock import check_nobody
 from mars_viz.sweep.report import summary_lines, table_of
 from mars_viz.sweep.result import SweepResult
 from mars_viz.sweep.sweep import Sweep, sweep_prompts
@@ -114,6 +115,7 @@ def _check(options: argparse.Namespace, span: Span) -> None:
         raise BadInput(f"--batch {options.batch} is no number of prompts; take at least 1.")
     if min(options.timed, options.repetitions) < 1:
         raise BadInput("The wall-clock check takes at least one prompt and one repetition.")
+    check_nobody(Path(options.out))
     if not options.resume:
         store.check_new(Path(options.out))
     if options.evidence is not None and Path(options.evidence).exists():

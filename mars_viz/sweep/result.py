@@ -169,9 +169,21 @@ class SweepResult:
 def load_sweep(folder: str | PathLike[str]) -> SweepResult:
     """Read a sweep, finished or not. Raises BadInput for anything that is none, or where nothing is finished yet."""
     store = open_store(Path(folder))
+    while True:
+        before = store.names()
+        try:
+            return _read(store)
+        except BadInput:
+            if store.names() == before:
+                raise
+            # else a sweep under way has put prompts together meanwhile: what was listed is read under another name
+
+
+def _read(store: Store) -> SweepResult:
+    folder = store.folder
     lines: dict[str, list[np.ndarray]] = {name: [] for name in PER_SEGMENT}
     prompts: dict[str, list[np.ndarray]] = {name: [] for name in PER_PROMPT}
-    starts, count = [np.zeros(0, np.int64)], 0
+    starts, count, least = [np.zeros(0, np.int64)], 0, store.finished()
     for table in store.tables():
         heads = np.flatnonzero(np.diff(table.column("prompt").to_numpy(), prepend=-1))
         starts.append(heads + count)
@@ -185,12 +197,13 @@ def load_sweep(folder: str | PathLike[str]) -> SweepResult:
             prompts[name].append(_column(first, name))
     if not count:
         raise BadInput(f"{folder} has no finished prompt yet. Go on with the sweep (--resume).")
-    finished = store.finished()
     joined = {name: np.concatenate(lines.pop(name)) for name in PER_SEGMENT}
     known = {name: np.concatenate(parts) for name, parts in prompts.items()}
     begins = np.concatenate(starts)
+    if len(begins) < least:
+        raise BadInput(f"{folder} lacks prompts that it had. Take a fresh copy, or sweep again.")
     _check(store.plan, known, joined, begins, folder)
-    return _result(store, finished, known, joined, begins)
+    return _result(store, known, joined, begins)
 
 
 def _column(table: pa.Table, name: str) -> np.ndarray:
@@ -222,14 +235,17 @@ def _check(
         and all((values >= 0).all() for values in counts)
         and np.array_equal(lines["accepted"].sum(axis=1), lines["rounds"])
         and (lines["rolled_back"] <= lines["drafted"]).all()
+        and UNGRADED <= lines["right"].min() <= lines["right"].max() <= RIGHT
+        and np.array_equal(lines["right"] != UNGRADED, np.repeat(prompts["target_right"] != UNGRADED, last - first + 1))
     )
     if not sound:
         raise BadInput(f"{folder} holds results that contradict each other. Take a fresh copy, or sweep again.")
 
 
 def _result(
-    store: Store, finished: int, prompts: dict[str, np.ndarray], lines: dict[str, np.ndarray], starts: np.ndarray
+    store: Store, prompts: dict[str, np.ndarray], lines: dict[str, np.ndarray], starts: np.ndarray
 ) -> SweepResult:
+    finished = len(starts)
     good = prompts["error"] == ""
     reasons = zip(prompts["id"][~good], prompts["error"][~good], strict=True)
     failures = tuple(Failure(str(name), str(why)) for name, why in reasons)

@@ -20,6 +20,7 @@ from mars_viz.costs import Costs
 from mars_viz.errors import BadInput
 from mars_viz.prompts import PromptSet, load_prompts, to_jsonl
 from mars_viz.sweep.columns import COLUMNS, schema
+from mars_viz.sweep.lock import held
 from mars_viz.sweep.plan import Plan, differences, from_json, set_hash, to_json
 from mars_viz.sweep.reduction import Lines
 
@@ -51,6 +52,11 @@ class Store:
         if sorted(batches) != list(range(len(batches))) or later != list(range(start, start + len(later))):
             raise BadInput(f"{self.results} lacks files between others. Take a fresh copy, or sweep into a new folder.")
         return start + len(later)
+
+    def names(self) -> frozenset[str]:
+        """The data set's files now. Raises BadInput where they cannot be listed."""
+        batches, singles = self._parts()
+        return frozenset([f"batch-{batch:06}" for batch in batches] + [f"prompt-{single:06}" for single in singles])
 
     def append(self, index: int, lines: Lines) -> None:
         """Add a finished prompt, the next one. Raises BadInput where the disk refuses; nothing half-written stays."""
@@ -129,6 +135,8 @@ def create(folder: Path, plan: Plan, costs: Costs | None, prompts: PromptSet | N
     check_new(folder)
     with _refusals(folder):
         (folder / _RESULTS).mkdir(parents=True, exist_ok=True)
+    with held(folder), _refusals(folder):
+        check_new(folder)  # somebody else may have been quicker
         if prompts is not None:
             _write(folder / _PROMPTS, to_jsonl(prompts))
         _write(folder / _SHEET, to_json(plan, costs))
@@ -209,13 +217,15 @@ def _entry(path: Path) -> SweepEntry:
 
 
 def resume(folder: Path, plan: Plan) -> Store:
-    """The sweep in a folder, to go on with. Raises BadInput where it was begun otherwise than `plan` says."""
+    """The sweep in a folder, to go on with. Raises BadInput where it was begun otherwise than `plan` says, and while
+    somebody else sweeps into it."""
     store = open_store(folder)
     if changed := differences(store.plan, plan):
         raise BadInput(
             f"{folder} holds another sweep: {'; '.join(changed)}. Resume it as it was begun, or choose a new folder."
         )
-    store.tidy()
+    with held(folder):
+        store.tidy()
     return store
 
 

@@ -15,6 +15,7 @@ from mars_viz.prompts import PromptSet, builtin_prompts, load_prompts
 from mars_viz.rules import RULES, rule_named
 from mars_viz.run import Settings
 from mars_viz.sweep import Plan, Sweep, SweepResult, sweep_prompts
+from mars_viz.sweep.lock import check_nobody
 from mars_viz.sweep.store import SweepEntry, open_store
 from mars_viz.sweep.wall_clock import WallClock, spread_over
 from mars_viz.ui.jobs.models import Choice
@@ -107,7 +108,9 @@ def _begin(wish: Wish, rule: str, span: Span, folder: Path) -> str:
 
 
 def go_on(entry: SweepEntry) -> None:
-    """Continue a sweep. Raises BadInput where the folder no longer says what was swept."""
+    """Continue a sweep. Raises BadInput where the folder no longer says what was swept, and while somebody else sweeps
+    into it."""
+    check_nobody(entry.path)
     plan, prompts = entry.plan, open_store(entry.path).prompts()
     assert plan is not None  # or the store had raised
     make = partial(_sweep, prompts, plan.settings, plan.span, entry.path, plan.chat)
