@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from factories import ToySpeculator
@@ -390,7 +391,7 @@ def test_a_damaged_folder_is_named_with_the_remedy(tmp_path: Path) -> None:
         load_sweep(sweep.folder)
     sweep.finish()
     text = sheet.read_text()
-    for wrong in ("", "{}", text[:-40], text.replace('"schema": 1', '"schema": 2'), text.replace('"mars"', '"no"')):
+    for wrong in ("", "{}", text[:-40], text.replace('"schema": 2', '"schema": 3'), text.replace('"mars"', '"no"')):
         sheet.write_text(wrong)
         with pytest.raises(BadInput, match="cannot be opened"):
             load_sweep(sweep.folder)
@@ -412,6 +413,37 @@ def test_a_damaged_folder_is_named_with_the_remedy(tmp_path: Path) -> None:
         load_sweep(sweep.folder)
     with pytest.raises(BadInput, match="holds no sweep"):
         load_sweep(tmp_path)
+
+
+def test_grades_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
+    """A prompt is graded at every setting or at none; -1 must not be taken for a grade."""
+    toy_sweep(tmp_path / "sweep", 2).finish()
+    path = tmp_path / "sweep" / "results" / "prompt-000001.parquet"
+    table = pq.read_table(path)
+    for wrong in (-1, 2):
+        right = table.column("right").to_numpy().copy()
+        right[-1] = wrong
+        place = table.schema.get_field_index("right")
+        changed = table.set_column(place, table.schema.field("right"), pa.array(right, pa.int8()))
+        pq.write_table(changed, path, compression="zstd", write_page_checksum=True)
+        with pytest.raises(BadInput, match="contradict each other"):
+            load_sweep(tmp_path / "sweep")
+
+
+def test_a_range_that_differs_far_behind_the_point_is_another_range(tmp_path: Path) -> None:
+    Sweep(toy_source(), toy_prompts(1), SETTINGS, Span(0.1234567, 1.0, (3,)), tmp_path / "sweep").finish()
+    with pytest.raises(BadInput, match=r"low end was 0\.1234567 and is 0\.1234568"):
+        Sweep(toy_source(), toy_prompts(1), SETTINGS, Span(0.1234568, 1.0, (3,)), tmp_path / "sweep", resume=True)
+
+
+def test_a_sweep_of_the_first_schema_is_read_as_it_was_meant(tmp_path: Path) -> None:
+    toy_sweep(tmp_path / "sweep", 2).finish()
+    sheet = tmp_path / "sweep" / "sweep.json"
+    found = json.loads(sheet.read_text())
+    del found["plan"]["later_turns"]
+    sheet.write_text(json.dumps(found | {"schema": 1}))
+    assert load_sweep(tmp_path / "sweep").complete
+    assert toy_sweep(tmp_path / "sweep", 2, resume=True).progress.finished == 2
 
 
 def test_bins_and_distances() -> None:

@@ -220,8 +220,8 @@ def test_metrics_of_another_engine_are_read_and_said_to_be_counts(folder):
         ({"sweep": "../../etc"}, "no sweep of the link"),
         ({"sweep": "a-mars", "dial": "<b>lots</b>"}, "is no number"),
         ({"sweep": "a-mars", "dial": "7"}, "outside what was swept"),
-        ({"sweep": "a-mars", "loss": "-3"}, "must be above 0"),
-        ({"sweep": "a-mars", "confidence": "2"}, "from 0.5 to below 1"),
+        ({"sweep": "a-mars", "loss": "-3"}, "must be from 0.001 to 100"),
+        ({"sweep": "a-mars", "confidence": "2"}, "from 0.5 to 0.9999"),
     ],
 )
 def test_a_bad_link_is_a_sentence_and_the_page(folder, parameters, sentence):

@@ -22,8 +22,9 @@ from mars_viz.analysis.intervals import prompts_needed
 from mars_viz.analysis.steps import Steps
 from mars_viz.errors import BadInput
 
-_DECIMALS = range(3, 18)
-"""Of a dial value in the sentence: three, and more only where a segment is that narrow."""
+DECIMALS = 3
+"""Of a dial value in the sentence, and more only where a segment is that narrow."""
+_MOST_DECIMALS = 17
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +112,18 @@ class Recommendation:
 
 
 def recommend(
-    graded: Graded, points: float, confidence: float = 0.95, *, symbol: str = "dial", seed: int = 0
+    graded: Graded,
+    points: float,
+    confidence: float = 0.95,
+    *,
+    symbol: str = "dial",
+    decimals: int = DECIMALS,
+    seed: int = 0,
 ) -> Recommendation:
     """The loosest dial value whose accuracy loss is at most `points` percentage points with this confidence.
 
-    `symbol` names the dial in the sentence. Raises BadInput for a limit or a confidence that is none.
+    `symbol` names the dial in the sentence; its value has at least so many `decimals` where that brings it closer to
+    the segment's loose end, 0 for a dial of whole numbers. Raises BadInput for a limit or a confidence that is none.
     """
     if not (0 < points <= 100 and 0.5 <= confidence < 1):
         raise BadInput("The loss is above 0 and at most 100 points, the confidence from 0.5 to below 1. Mend them.")
@@ -134,9 +142,9 @@ def recommend(
         )
         return Recommendation(Finding.NOT_ENOUGH, sentence, None, None, None, bound(changed[graded.strict]), needed)
     segment = order[stop - 1]
-    dial, best = _loosest(graded, segment), changed[segment]
+    dial, best = _loosest(graded, segment, decimals), changed[segment]
     sentence = (
-        f"{symbol} = {dial!r} is the loosest setting whose accuracy loss is at most {_points(points)} with "
+        f"{symbol} = {_exactly(dial)} is the loosest setting whose accuracy loss is at most {_points(points)} with "
         f"{100 * confidence:.4g} % confidence: of {best.prompts} prompts it loses {best.lost} and wins {best.won} "
         "against strict."
     )
@@ -190,17 +198,22 @@ def _score(changed: Changed, d: float) -> float:
     return (lost - won - n * d) / math.sqrt(variance) if variance > 0 else -math.inf
 
 
-def _loosest(graded: Graded, segment: int) -> float:
-    """The value of the segment furthest from strict, with as few decimals as keep it inside; at least three."""
+def _loosest(graded: Graded, segment: int, least: int) -> float:
+    """The value of the segment furthest from strict, with as few decimals as keep it inside, at least `least`."""
     low, high = graded.steps.edges[segment : segment + 2].tolist()
     low_is_loose, last = graded.outwards.step < 0, segment == len(graded.steps) - 1
-    for decimals in _DECIMALS:
+    for decimals in range(least, _MOST_DECIMALS + 1):
         scale = 10.0**decimals
         loose = low * scale if low_is_loose else high * scale
         for count in (round(loose), math.ceil(loose) if low_is_loose else math.ceil(loose) - 1):
             if low <= count / scale < high or (last and count / scale == high):
                 return count / scale
     return low if low_is_loose else high if last else math.nextafter(high, low)
+
+
+def _exactly(dial: float) -> str:
+    """The shortest text that reads back as this value; no rounding carries it out of its segment."""
+    return repr(dial).removesuffix(".0")
 
 
 def _points(points: float) -> str:

@@ -13,17 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.commands import decoding
-from mars_viz.commands.printing import json_of
 from mars_viz.dialmap import Span, span_of
 from mars_viz.errors import BadInput
 from mars_viz.figures.words import counted
 from mars_viz.prompts import GRADERS, PromptSet, builtin_prompts, load_prompts
 from mars_viz.rules import RULES, rule_named
 from mars_viz.run import Settings
+from mars_viz.strict_json import json_of
 from mars_viz.sweep import store
+from mars_viz.sweep.checks import Checks, keep_check, kept_checks
 from mars_viz.sweep.choice import chosen_dial, recommended
 from mars_viz.sweep.evidence_pack import write_evidence
 from mars_viz.sweep.lock import check_nobody
+from mars_viz.sweep.plan import turns_words
 from mars_viz.sweep.report import summary_lines, table_of
 from mars_viz.sweep.result import SweepResult
 from mars_viz.sweep.sweep import Sweep, sweep_prompts
@@ -84,6 +86,8 @@ def run(options: argparse.Namespace) -> None:
     prompts = _prompts(options)
     for line in prompts.skipped:
         _note(f"Line {line.line} is left out: {line.reason}.")
+    if prompts.later_turns:
+        _note(turns_words(prompts.later_turns))
     pair = decoding.opened_pair(options)
     how = {"chat": options.chat, "resume": options.resume, "batch": options.batch}
     sweep = sweep_prompts(pair, prompts, settings, span, options.out, **how)
@@ -95,10 +99,10 @@ def run(options: argparse.Namespace) -> None:
         raise BadInput(f"None of the {result.finished} prompts could be swept. {result.failures[0].reason}")
     found = recommended(result, options.loss, options.confidence)
     dial = chosen_dial(result, found) if options.dial is None else options.dial
-    timed = _timed(pair, prompts, result, dial, options) if options.wall_clock else None
+    checks = _checks(result, _timed(pair, prompts, result, dial, options) if options.wall_clock else None)
     if options.evidence is not None:
-        write_evidence(options.evidence, result, dial=dial, recommendation=found, timing=timed)
-    _tell(result, found, dial, timed, options)
+        write_evidence(options.evidence, result, dial=dial, recommendation=found, checks=checks.found)
+    _tell(result, found, dial, checks.latest(dial), options)
 
 
 def _check(options: argparse.Namespace, span: Span) -> None:
@@ -165,6 +169,21 @@ def _timed(
         chat=options.chat,
         costs=result.costs,
     )
+
+
+def _checks(result: SweepResult, timed: TimingCheck | None) -> Checks:
+    """All that were made of this sweep, the new one kept beside it; where the disk refuses, it is told all the same."""
+    kept = True
+    if timed is not None:
+        try:
+            keep_check(result.folder, timed)
+        except BadInput as error:
+            kept = False
+            _note(str(error))
+    checks = kept_checks(result.folder, result.plan)
+    for problem in checks.problems:
+        _note(problem)
+    return checks if timed is None or kept else replace(checks, found=(*checks.found, timed))
 
 
 def _tell(

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO
 
 from mars_viz.errors import BadInput
+from mars_viz.sweep.files import refusals
 
 if sys.platform != "win32":
     import fcntl
@@ -75,12 +76,8 @@ def check_nobody(folder: Path) -> None:
 def held(folder: Path) -> Iterator[None]:
     """Hold the folder, which is there. Raises BadInput while somebody else does, in this process or another, and where
     the disk refuses."""
-    try:
+    with refusals(folder):
         file = _taken(folder)
-    except OSError as error:
-        raise BadInput(
-            f"{folder} cannot be written ({error.strerror or error}). Make room or choose another place."
-        ) from error
     try:
         yield
     finally:

@@ -14,7 +14,7 @@ import numpy as np
 
 from mars_viz.analysis.frontier import Frontier
 from mars_viz.analysis.intervals import DEFAULT, Band, Bootstrap, Interval, band, interval
-from mars_viz.analysis.steps import Steps, combined, total
+from mars_viz.analysis.steps import Steps, combined, plain_within, total
 from mars_viz.costs import Costs, round_seconds
 from mars_viz.errors import BadInput
 from mars_viz.sweep.result import SweepResult
@@ -140,6 +140,14 @@ def places(result: SweepResult, most: int = PLACES) -> np.ndarray:
     return np.unique(np.append(inner, result.plan.high))
 
 
+def named_places(result: SweepResult, most: int = PLACES) -> np.ndarray:
+    """The same, each moved within its stretch of one text to the value that is shortest to print; the ends stay."""
+    found = places(result, most)
+    after = result.edges[np.searchsorted(result.edges, found, side="right")]
+    inner = [plain_within(low, high) for low, high in zip(found[1:-1].tolist(), after[1:-1].tolist(), strict=True)]
+    return np.unique(np.concatenate([found[:1], inner, found[-1:]]))
+
+
 def band_at(result: SweepResult, measure: Measure, dials: np.ndarray, how: Bootstrap = DEFAULT) -> Band:
     """The figure with its interval at these dial values: resampled over prompts, in pairs where it is a comparison."""
     return band(measure.of, *_columns(result, measure, dials), how=how)
@@ -176,7 +184,7 @@ def _named(column: str) -> tuple[str, bool]:
 
 def frontier(result: SweepResult, how: Bootstrap = DEFAULT, most: int = PLACES, *, paired: bool = False) -> Frontier:
     """The sweep's path. Raises BadInput where no prompt is graded."""
-    known, dials = measures(result), places(result, most)
+    known, dials = measures(result), named_places(result, most)
     if "accuracy" not in known:
         raise BadInput("No prompt of the set is graded, so there is no accuracy to plot. Use a set with answers.")
     alone = None if paired else known.get("speed_up")

@@ -9,8 +9,9 @@ from dataclasses import asdict
 from typing import Any
 
 from mars_viz.analysis.intervals import DEFAULT, Bootstrap, Interval
-from mars_viz.figures.words import counted, number
+from mars_viz.figures.words import counted, exactly, number
 from mars_viz.sweep.measures import PERCENT, Measure, measures, value_at
+from mars_viz.sweep.plan import turns_words
 from mars_viz.sweep.result import SweepResult
 from mars_viz.sweep.timing import TimingCheck
 
@@ -52,13 +53,15 @@ def summary_lines(result: SweepResult, dial: float, timed: TimingCheck | None = 
     """The end of a sweep, for a terminal."""
     plan, known = result.plan, measures(result)
     columns = settings_of(result, dial)
-    heads = [f"{name}, {plan.symbol} = {at:g}" for name, at in columns.items()]
+    heads = [f"{name}, {plan.symbol} = {exactly(at)}" for name, at in columns.items()]
+    span = f"{plan.symbol} from {exactly(plan.low)} to {exactly(plan.high)}"
     lines = [
-        f"{plan.rule.title}, {plan.symbol} from {plan.low:g} to {plan.high:g}, γ = {plan.settings.gamma}, "
+        f"{plan.rule.title}, {span}, γ = {plan.settings.gamma}, "
         f"temperature {plan.settings.temperature:g}; {counted(len(result), 'prompt')} of {plan.prompt_set}, "
         f"{number(int(result.graded.sum()))} graded; {counted(result.positions, 'drafted position')}.",
         f"{plan.provenance.target} and {plan.provenance.drafter}, {plan.provenance.dtype}, {plan.provenance.device}.",
     ]
+    lines += filter(None, [turns_words(plan.later_turns)])
     if result.failures:
         lines.append(f"{counted(len(result.failures), 'prompt')} without results:")
         lines += [f"  {failure.id}: {failure.reason}" for failure in result.failures[:10]]
@@ -77,19 +80,21 @@ def summary_lines(result: SweepResult, dial: float, timed: TimingCheck | None = 
 def timing_lines(timed: TimingCheck) -> list[str]:
     """The wall-clock check in words."""
 
-    def ratio(found: Interval) -> str:
-        return f"{number(found.estimate)}× ({number(found.low)} to {number(found.high)})"
-
     prompts, repetitions = timed.chosen.seconds.shape
     paces = ", ".join(
         f"{way.name} {number(timed.pace(way).estimate)}" for way in (timed.target, timed.strict, timed.chosen)
     )
     return [
         f"Measured on {timed.device}, {counted(prompts, 'prompt')}, {counted(repetitions, 'repetition')}: "
-        f"{ratio(timed.over_strict)} strict (modelled {number(timed.modelled_over_strict)}×), "
-        f"{ratio(timed.over_target)} the target alone (modelled {number(timed.modelled_over_target)}×).",
+        f"{spread(timed.over_strict)} strict (modelled {number(timed.modelled_over_strict)}×), "
+        f"{spread(timed.over_target)} the target alone (modelled {number(timed.modelled_over_target)}×).",
         f"Tokens a second: {paces}.",
     ]
+
+
+def spread(found: Interval) -> str:
+    """A ratio: '1.20× (1.11 to 1.30)'."""
+    return f"{number(found.estimate)}× ({number(found.low)} to {number(found.high)})"
 
 
 def cell(measure: Measure, found: Interval) -> str:

@@ -19,6 +19,7 @@ from mars_viz.analysis.recommendation import Graded
 from mars_viz.analysis.steps import Steps
 from mars_viz.costs import Costs
 from mars_viz.errors import BadInput
+from mars_viz.figures.words import exactly
 from mars_viz.sweep.columns import COLUMNS, PER_PROMPT, PER_SEGMENT, RIGHT, UNGRADED
 from mars_viz.sweep.plan import Plan
 from mars_viz.sweep.store import Store, open_store
@@ -111,9 +112,8 @@ class SweepResult:
         """int64 [P, D]; the line that holds each dial value."""
         dials = np.asarray(dials, np.float64)
         if not ((dials >= self.plan.low) & (dials <= self.plan.high)).all():
-            raise BadInput(
-                f"The sweep goes from {self.plan.low:g} to {self.plan.high:g}. Choose a value in that range."
-            )
+            ends = f"{exactly(self.plan.low)} to {exactly(self.plan.high)}"
+            raise BadInput(f"The sweep goes from {ends}. Choose a value in that range.")
         found = self._searched.get(key := dials.tobytes())
         if found is None:
             if len(self._searched) >= _SEARCHES:

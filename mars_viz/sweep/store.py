@@ -1,4 +1,5 @@
-"""A sweep's folder: `sweep.json`, one Parquet data set, `results/`, and the prompts. The only module that touches them.
+"""A sweep's folder: `sweep.json`, one Parquet data set, `results/`, and the prompts. The only module that touches them;
+wall-clock checks, which may lie beside them, are `checks`'s.
 
 A finished prompt is a file of its own that gets its name in one step; every `BATCH` of them are put together the same
 way. Whatever is killed, finished prompts stay, and what stays is a whole data set. Prompts finish in the set's order.
@@ -6,10 +7,8 @@ way. Whatever is killed, finished prompts stay, and what stays is a whole data s
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from mars_viz.costs import Costs
 from mars_viz.errors import BadInput
 from mars_viz.prompts import PromptSet, load_prompts, to_jsonl
 from mars_viz.sweep.columns import COLUMNS, schema
+from mars_viz.sweep.files import refusals, write_whole
 from mars_viz.sweep.lock import held
 from mars_viz.sweep.plan import Plan, differences, from_json, set_hash, to_json
 from mars_viz.sweep.reduction import Lines
@@ -27,6 +27,7 @@ from mars_viz.sweep.reduction import Lines
 BATCH = 64
 """Prompts in a file that holds more than one; part of the format."""
 _SHEET, _RESULTS, _PROMPTS = "sweep.json", "results", "prompts.jsonl"
+_KEPT = "; what is finished is kept, go on with --resume"
 _NAME = re.compile(r"(prompt|batch)-(\d{6})\.parquet")
 _DAMAGED = (pa.ArrowException, OSError, ValueError, TypeError, KeyError, OverflowError)
 
@@ -62,14 +63,14 @@ class Store:
         """Add a finished prompt, the next one. Raises BadInput where the disk refuses; nothing half-written stays."""
         arrays = [pa.array(lines[field.name], field.type) for field in schema(self.plan.settings.gamma)]
         table = pa.Table.from_arrays(arrays, schema=schema(self.plan.settings.gamma))
-        with _refusals(self.folder):
-            _write(self.results / f"prompt-{index:06}.parquet", _bytes(table))
+        with refusals(self.folder, _KEPT):
+            write_whole(self.results / f"prompt-{index:06}.parquet", _bytes(table))
         if index % BATCH == BATCH - 1:
             self.tidy()
 
     def tidy(self) -> None:
         """Put whole batches of prompts together, and remove what a kill left behind. Only the sweep itself may."""
-        with _refusals(self.folder):
+        with refusals(self.folder, _KEPT):
             for path in [*self.results.glob(".*"), *self.folder.glob(".*.part")]:
                 path.unlink(missing_ok=True)
             batches, singles = self._parts()
@@ -77,7 +78,7 @@ class Store:
                 members = [batch * BATCH + place for place in range(BATCH)]
                 if batch not in batches and singles.issuperset(members):
                     tables = [self._read(f"prompt-{member:06}.parquet") for member in members]
-                    _write(self.results / f"batch-{batch:06}.parquet", _bytes(pa.concat_tables(tables)))
+                    write_whole(self.results / f"batch-{batch:06}.parquet", _bytes(pa.concat_tables(tables)))
                     batches.add(batch)
             for single in singles:
                 if single // BATCH in batches:
@@ -133,13 +134,13 @@ def create(folder: Path, plan: Plan, costs: Costs | None, prompts: PromptSet | N
     """A new sweep in a new folder, with its prompts if given. Raises BadInput where something is there, or the disk
     refuses."""
     check_new(folder)
-    with _refusals(folder):
+    with refusals(folder, _KEPT):
         (folder / _RESULTS).mkdir(parents=True, exist_ok=True)
-    with held(folder), _refusals(folder):
+    with held(folder), refusals(folder, _KEPT):
         check_new(folder)  # somebody else may have been quicker
         if prompts is not None:
-            _write(folder / _PROMPTS, to_jsonl(prompts))
-        _write(folder / _SHEET, to_json(plan, costs))
+            write_whole(folder / _PROMPTS, to_jsonl(prompts))
+        write_whole(folder / _SHEET, to_json(plan, costs))
     return Store(folder, plan, costs)
 
 
@@ -239,29 +240,3 @@ def _bytes(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
     return bytes(sink.getvalue())
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Under another name first, so that a file of this name is always whole."""
-    unfinished = path.parent / f".{path.name}.part"
-    try:
-        with unfinished.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(path)
-    except OSError:
-        unfinished.unlink(missing_ok=True)
-        raise
-
-
-@contextmanager
-def _refusals(folder: Path) -> Iterator[None]:
-    """Let the disk's refusals say which sweep they are about, and what becomes of it."""
-    try:
-        yield
-    except OSError as error:
-        raise BadInput(
-            f"{folder} cannot be written ({error.strerror or error}). Make room or choose another place; what is "
-            "finished is kept, go on with --resume."
-        ) from error

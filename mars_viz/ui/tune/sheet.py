@@ -10,10 +10,11 @@ import pandas as pd
 import streamlit as st
 
 from mars_viz.analysis.engines import EngineRow
-from mars_viz.figures.words import number, setting
+from mars_viz.figures.words import exact_setting, exactly, number
 from mars_viz.sweep import SweepResult
 from mars_viz.sweep.columns import RIGHT, UNGRADED
-from mars_viz.sweep.report import cell, settings_of
+from mars_viz.sweep.report import cell, settings_of, spread
+from mars_viz.sweep.timing import TimingCheck
 from mars_viz.ui.tune.study import Study
 from mars_viz.ui.tune.words import Part
 
@@ -77,7 +78,7 @@ def figures(study: Study, dial: float, names: Sequence[str] | None = None) -> pd
 
 
 def _head(study: Study, label: str, at: float) -> str:
-    return f"{label}, {setting(study.plan.symbol, at)}"
+    return f"{label}, {exact_setting(study.plan.symbol, at)}"
 
 
 def prompts(result: SweepResult, dial: float) -> pd.DataFrame:
@@ -121,6 +122,25 @@ def engines(rows: Sequence[EngineRow]) -> pd.DataFrame:
                 "source": row.definition.source,
             }
             for row in rows
+        ]
+    )
+
+
+def checks(found: Sequence[TimingCheck], symbol: str) -> pd.DataFrame:
+    """A row a wall-clock check."""
+    return pd.DataFrame(
+        [
+            {
+                "measured, UTC": check.created.replace("T", " ")[:16],
+                symbol: exactly(check.dial),
+                "over strict": spread(check.over_strict),
+                "modelled": f"{number(check.modelled_over_strict)}×",
+                "over the target alone": spread(check.over_target),
+                "prompts": len(check.chosen.tokens),
+                "repetitions": check.chosen.seconds.shape[1],
+                "device": check.device,
+            }
+            for check in found
         ]
     )
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from mars_viz.analysis.intervals import Interval
 from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.figures.frontier import RulePath
-from mars_viz.figures.words import counted, number, setting
+from mars_viz.figures.words import counted, exact_setting, number
+from mars_viz.sweep.plan import turns_words
 from mars_viz.sweep.timing import TimingCheck
 from mars_viz.ui.jobs.worker import JobState
 from mars_viz.ui.tune.jobs import Clocking, Sweeping
@@ -29,7 +30,7 @@ class Part:
 def lead(study: Study, dial: float) -> tuple[Part, ...]:
     """What the chosen setting comes to, against strict."""
     plan = study.plan
-    at = f"{plan.rule.title} at {setting(plan.symbol, dial)}"
+    at = f"{plan.rule.title} at {exact_setting(plan.symbol, dial)}"
     if dial == plan.strict:
         tau = study.value("tau", dial)
         return (
@@ -81,8 +82,8 @@ def coverage(study: Study) -> str:
         f"{counted(result.positions, 'drafted position')}; γ = {plan.settings.gamma}, temperature "
         f"{plan.settings.temperature:g}, at most {number(plan.settings.max_new_tokens)} tokens; "
         f"{plan.provenance.target} with {plan.provenance.drafter} on {plan.provenance.device}. "
-        f"At the strict end {strict} text is the lossless rule's, token for token."
-    )
+        f"At the strict end {strict} text is the lossless rule's, token for token. {turns_words(plan.later_turns)}"
+    ).rstrip()
 
 
 def trade(paths: Sequence[RulePath], points: float) -> str:
@@ -104,7 +105,7 @@ class _Best:
 
 def _best(each: RulePath, points: float) -> _Best:
     place = each.path.best_within(each.strict, points)
-    return _Best(float(each.path.speed_up.estimate[place]), setting(each.symbol, float(each.path.dials[place])))
+    return _Best(float(each.path.speed_up.estimate[place]), exact_setting(each.symbol, float(each.path.dials[place])))
 
 
 def going(now: Sweeping, ahead: int, stopping: bool) -> str:
