@@ -14,7 +14,7 @@ import pytest
 from sweep_cases import COSTS, SETTINGS, SHORT, toy_prompts, toy_source, toy_sweep
 
 from mars_viz.analysis.engines import acceptance_table
-from mars_viz.analysis.intervals import difference, ratio, ratio_of_ratios
+from mars_viz.analysis.intervals import difference, ratio, ratio_of_ratios, wilson
 from mars_viz.analysis.recommendation import recommend
 from mars_viz.analysis.steps import plain_within, stacked
 from mars_viz.commands.sweep import add_parser
@@ -101,6 +101,29 @@ def test_bands_are_paired_and_agree_with_the_curves(result: SweepResult) -> None
         ratio_of_ratios((tokens, rounds), (tokens1, rounds1)),
     )
     np.testing.assert_allclose([ours.estimate, ours.low, ours.high], [theirs.estimate, theirs.low, theirs.high])
+
+
+def test_prompts_that_all_agree_are_no_certainty(tmp_path: Path) -> None:
+    """Resampling 0 changed grades of 6 gives 0 every time; a seventh prompt may be another one."""
+    result = toy_sweep(tmp_path / "sweep", 6).finish()
+    right = np.ones(len(result.lines["right"]), np.int8)
+    same = replace(result, lines={**result.lines, "right": right})
+    known, wide = measures(same), 1 - 0.025 ** (1 / 6)
+    for dial in (0.0, 0.9):
+        change, accuracy = (value_at(same, known[name], dial) for name in ("accuracy_change", "accuracy"))
+        assert (change.estimate, change.low, change.high) == pytest.approx((0, -wide, wide), abs=1e-6)
+        assert (accuracy.estimate, accuracy.low) == (1, wilson(6, 6).low) and accuracy.high == 1
+    band = band_at(same, known["accuracy_change"], np.array([0.0, 0.5, 1.0]))
+    assert band.low == pytest.approx([-wide, -wide, 0], abs=1e-6)
+    assert band.high == pytest.approx([wide, wide, 0], abs=1e-6)
+    agreed = known["accuracy_change"].agreed
+    assert agreed is not None
+    every, turned = agreed(-1.0, 6, 0.95), agreed(1.0, 6, 0.95)  # all six lost, all six won
+    assert every.low == -1 and -1 < every.high < 0
+    assert (turned.low, turned.high) == (-every.high, 1)
+    strict = [value_at(same, known[name], 1.0) for name in ("accuracy_change", "same", "speed_up_strict")]
+    assert [(each.low, each.high) for each in strict] == [(0, 0), (1, 1), (1, 1)]  # by definition, not by luck
+    assert frontier(same, paired=True).accuracy.low[0] == pytest.approx(-wide, abs=1e-6)
 
 
 def test_the_frontier_goes_through_the_curves(result: SweepResult) -> None:

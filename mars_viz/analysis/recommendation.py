@@ -156,17 +156,40 @@ def recommend(
 
 
 def loss_bound(changed: Changed, confidence: float, *, resamples: int = 10_000, seed: int = 0) -> float:
-    """One-sided upper bound of the accuracy loss, as a share: the larger of the paired bootstrap's and the score bound.
+    """One-sided upper bound of the accuracy loss, as a share: the larger of the paired bootstrap's and the score bound,
+    and where nothing was won, of the exact one.
 
     Drawing prompts with replacement draws (lost, won, same) from a multinomial law with their shares, so that is what
     is drawn; the bound is the replicates' quantile. Where few prompts changed it is too low, and 0 where none did, and
-    the score bound takes over.
+    the score bound takes over; that one, an approximation, is a little too low itself where nothing was won, and what
+    was lost is then a single share.
     """
     lost, won, prompts = changed.lost, changed.won, changed.prompts
     shares = np.array([lost, won, prompts - lost - won]) / prompts
     drawn = np.random.default_rng(seed).multinomial(prompts, shares, size=resamples)  # [resamples, 3]
     bootstrap = float(np.quantile((drawn[:, 0] - drawn[:, 1]) / prompts, confidence, method="higher"))
-    return max(bootstrap, score_bound(changed, confidence))
+    exact = -1.0 if won else exact_bound(lost, prompts, confidence)
+    return max(bootstrap, score_bound(changed, confidence), exact)
+
+
+def exact_bound(lost: int, prompts: int, confidence: float) -> float:
+    """Upper end of a single share's exact interval (Clopper and Pearson 1934, Biometrika 26:404-413): the p for which
+
+        sum over k ≤ lost of C(n, k) pᵏ (1 - p)ⁿ⁻ᵏ = 1 - confidence
+
+    Where nothing was lost, that is 1 - (1 - confidence)^(1 / n), about 3 / n at 95 %.
+    """
+    if lost == prompts:
+        return 1.0
+    counts = np.arange(lost + 1)
+    steps = np.log(prompts - counts[:-1]) - np.log(counts[:-1] + 1)  # log C(n, k + 1) - log C(n, k)
+    ways = np.concatenate([[0.0], np.cumsum(steps)])
+    low, high = lost / prompts, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        chance = float(np.exp(ways + counts * math.log(middle) + (prompts - counts) * math.log1p(-middle)).sum())
+        low, high = (middle, high) if chance > 1 - confidence else (low, middle)
+    return high
 
 
 def score_bound(changed: Changed, confidence: float) -> float:

@@ -27,6 +27,10 @@ from mars_viz.sweep.timing import TimingCheck
 FORMAT = "mars-viz-evidence"
 GRID = 21
 """Dial values of the grid, when none are given."""
+ALL_AGREE = (
+    "Where all prompts agree, resampling shows no spread, which is no certainty: there the interval of an accuracy is "
+    "Wilson's, and that of its change the exact binomial one."
+)
 NOT_MEASURED = "not measured: run the wall-clock check (--wall-clock)"
 
 
@@ -79,6 +83,7 @@ def evidence_of(
             "method": how.method.value,
             "resamples": how.resamples,
             "seed": how.seed,
+            "where_all_agree": ALL_AGREE,
             "unit": "prompts, in pairs where settings are compared; each interval by itself, not all of them together",
         },
     }

@@ -203,7 +203,8 @@ def _reading(found: dict[str, Any]) -> str:
     made = found["intervals"]
     return (
         f"Estimates with their {100 * made['confidence']:g} % intervals in brackets: {made['method']} bootstrap, "
-        f"{made['resamples']} resamples of {made['unit']}. *Exact* figures are of texts that the setting really "
+        f"{made['resamples']} resamples of {made['unit']}. {made['where_all_agree']} "
+        "*Exact* figures are of texts that the setting really "
         "generates, from the exact dial map of every prompt. *Modelled* ones put measured costs of passes in place of "
         "the clock. *Measured* ones are wall clock. τ is tokens per target pass, the correction or bonus included, "
         "after the text's end; the prompt's own pass is not counted. The target's own text is that of strict matching, "

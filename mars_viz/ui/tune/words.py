@@ -46,8 +46,9 @@ def lead(study: Study, dial: float) -> tuple[Part, ...]:
         return (*parts, Part(f", and {_spread(same, 100, ' %')} of the texts stay strict's.", "exact"))
     change = study.value("accuracy_change", dial)
     accuracy = study.value("accuracy", dial)
-    if change.estimate == change.low == change.high == 0:
-        moved = f"; accuracy is {number(100 * accuracy.estimate)} %, and no prompt's grade changes."
+    if not study.regraded(dial):
+        room = f"{number(100 * change.low)} to {number(100 * change.high)}"
+        moved = f"; accuracy is {number(100 * accuracy.estimate)} %, and no prompt's grade changes ({room} points)."
     else:
         points = _spread(change, 100, " points", signed=True)
         moved = f"; accuracy is {number(100 * accuracy.estimate)} %, {points} against strict."
