@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sweep_cases import COSTS, SETTINGS, SHORT, toy_prompts, toy_source, toy_sweep
+from sweep_cases import COSTS, SETTINGS, SHORT, timing, toy_prompts, toy_source, toy_sweep
 
 from mars_viz.analysis.engines import acceptance_table
 from mars_viz.analysis.intervals import difference, ratio, ratio_of_ratios, wilson
@@ -45,7 +45,6 @@ from mars_viz.sweep.evidence_text import _safe, markdown
 from mars_viz.sweep.plan import turns_words
 from mars_viz.sweep.report import summary_lines, table_of
 from mars_viz.sweep.store import open_store
-from mars_viz.sweep.timing import TimingCheck, Way
 from mars_viz.sweep.wall_clock import spread_over
 from mars_viz.ui.tune.view import TuneView, to_parameters
 
@@ -196,16 +195,8 @@ def test_a_set_without_grades_has_speed_and_agreement_only(tmp_path: Path) -> No
         result.acceptance(1.5)
 
 
-def timing(result: SweepResult) -> TimingCheck:
-    ways = [
-        Way(name, np.array([10, 20, 30]), np.array([5, 8, 9]), factor * np.array([[1.0, 1.2], [2.0, 2.1], [3.0, 3.3]]))
-        for name, factor in (("target", 2.0), ("strict", 1.0), ("chosen", 0.5))
-    ]
-    return TimingCheck("Toy", "mars", 0.9, 3, *ways, same_as_target=3, modelled_over_strict=1.5, modelled_over_target=3)
-
-
 def test_a_wall_clock_ratio_is_that_of_tokens_a_second(result: SweepResult) -> None:
-    check = timing(result)
+    check = timing()
     assert check.over_strict.estimate == pytest.approx(2)
     assert check.over_target.estimate == pytest.approx(4)
     assert check.pace(check.strict).estimate == pytest.approx(60 / (1.1 + 2.05 + 3.15))
@@ -214,7 +205,7 @@ def test_a_wall_clock_ratio_is_that_of_tokens_a_second(result: SweepResult) -> N
 
 def test_the_evidence_says_everything_in_three_forms(result: SweepResult, tmp_path: Path) -> None:
     found = recommend(result.graded_steps(), 40, 0.8, symbol="θ")
-    checks = [replace(timing(result), created=f"2026-01-0{day}T00:00:00+00:00") for day in (1, 2)]
+    checks = [replace(timing(), created=f"2026-01-0{day}T00:00:00+00:00") for day in (1, 2)]
     checks.append(replace(checks[0], dial=0.5))
     path = write_evidence(tmp_path / "pack", result, dial=0.9, recommendation=found, checks=checks)
     assert sorted(file.name for file in path.iterdir()) == ["evidence.json", "evidence.md", "grid.csv", "prompts.csv"]
@@ -245,7 +236,7 @@ def test_the_evidence_says_everything_in_three_forms(result: SweepResult, tmp_pa
 
 def test_a_check_is_kept_beside_the_sweep_and_read_back_as_it_was(tmp_path: Path) -> None:
     result = toy_sweep(tmp_path / "sweep", 2, SHORT).finish()
-    first = replace(timing(result), gamma=SHORT.gamma, created="2026-01-01T00:00:00+00:00", modelled_over_target=nan)
+    first = replace(timing(SHORT.gamma), created="2026-01-01T00:00:00+00:00", modelled_over_target=nan)
     assert kept_checks(result.folder, result.plan).found == ()
     for check in (replace(first, created="2026-01-03"), first, replace(first, dial=0.98765, created="2026-01-02")):
         keep_check(result.folder, check)
@@ -273,7 +264,7 @@ def test_a_check_is_kept_beside_the_sweep_and_read_back_as_it_was(tmp_path: Path
 )
 def test_a_damaged_check_is_named_and_the_others_are_read(tmp_path: Path, old: str, new: str, why: str) -> None:
     result = toy_sweep(tmp_path / "sweep", 1, SHORT).finish()
-    check = replace(timing(result), gamma=SHORT.gamma)
+    check = timing(SHORT.gamma)
     keep_check(result.folder, check)
     path = keep_check(result.folder, check)
     path.write_text(path.read_text().replace(old, new))
@@ -286,7 +277,7 @@ def test_a_damaged_check_is_named_and_the_others_are_read(tmp_path: Path, old: s
 def test_a_check_that_the_disk_refuses_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "checks").write_text("a file where the folder should be")
     with pytest.raises(BadInput, match="was not kept"):
-        keep_check(tmp_path, timing(toy_sweep(tmp_path / "sweep", 1, SHORT).finish()))
+        keep_check(tmp_path, timing())
 
 
 def test_prompts_to_time_are_spread_over_the_whole_set() -> None:
@@ -410,7 +401,7 @@ def test_the_table_and_the_summary_show_strict_and_the_setting(result: SweepResu
     rows = {row["figure"]: row for row in table_of(result, 0.9)}
     assert rows["tau"]["settings"]["chosen"]["dial"] == 0.9
     assert rows["speed_up"]["basis"] == "modelled"
-    text = "\n".join(summary_lines(result, 0.9, timing(result)))
+    text = "\n".join(summary_lines(result, 0.9, timing()))
     for needed in ("strict, θ = 1", "chosen, θ = 0.9", "loosest, θ = 0", "12 of 12 texts", "Tokens a second"):
         assert needed in text
 

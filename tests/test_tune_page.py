@@ -17,13 +17,15 @@ from unittest.mock import patch
 import pytest
 from playwright.sync_api import expect
 from streamlit.testing.v1 import AppTest
-from sweep_cases import toy_sweep
+from sweep_cases import SETTINGS, timing, toy_prompts, toy_source, toy_sweep
 
 from mars_viz.analysis.vllm_metrics import parse_vllm_metrics
+from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput
 from mars_viz.prompts import GRADERS
 from mars_viz.run import Settings
-from mars_viz.sweep import load_sweep
+from mars_viz.sweep import Sweep, load_sweep, lock
+from mars_viz.sweep.checks import keep_check, kept_checks
 from mars_viz.sweep.evidence_pack import evidence_zip
 from mars_viz.ui import navigation
 from mars_viz.ui.tune import detail, wishes
@@ -244,6 +246,69 @@ def test_an_unfinished_sweep_is_shown_as_far_as_it_is_and_can_be_continued(folde
     assert asked == ["d-half"]
 
 
+def test_a_sweep_that_another_process_works_on_is_left_to_it(folder):
+    with lock.held(folder / "d-half"):
+        tab = opened(sweep="d-half")
+    assert "under way elsewhere: this very process" in said(tab) and "2 of 5 prompts are done" in said(tab)
+    assert not [button for button in tab.button if button.key == "sweep-continue"]
+    clicked(tab, "sweep-again")
+    assert "under way elsewhere" not in said(tab) and tab.button(key="sweep-continue")
+
+
+def test_a_wall_clock_check_is_shown_again_when_the_server_knows_nothing_of_it(empty):
+    result = toy_sweep(empty / "a", 3).finish()
+    check = timing()
+    keep_check(result.folder, replace(check, created="2026-01-01T10:00:00+00:00"))
+    keep_check(result.folder, replace(check, dial=0.5, created="2026-01-02T10:00:00+00:00"))
+    (result.folder / "checks" / "broken.json").write_text("{")
+    tab = section(opened(sweep="a", dial="0.9"), 3)
+    assert "Measured 2× (2 to 2) as fast as strict (modelled 1.50×)" in said(tab).replace("2.00", "2")
+    assert list(tab.dataframe[1].value["measured, UTC"]) == ["2026-01-02 10:00", "2026-01-01 10:00"]
+    assert "broken.json" in said(tab) and "Remove it" in said(tab)
+    assert "with the wall-clock check" in said(section(opened(sweep="a", dial="0.9"), 5))
+    assert "without a wall-clock check" in said(section(opened(sweep="a", dial="0.7"), 5))
+
+
+def test_a_sweep_of_strict_alone_opens(empty):
+    """As `mars-viz sweep --low 1` makes it: there is no way to move the dial."""
+    prompts, span = toy_prompts(3), Span(1.0, 1.0, (3,))
+    Sweep(toy_source(), prompts, SETTINGS, span, empty / "a").finish()
+    tab = opened(sweep="a")
+    assert tab.slider(key="tune-dial-a").disabled and "is strict" in said(tab)
+
+
+@pytest.mark.parametrize("parameters", [{"loss": "0.001"}, {"confidence": "0.9999"}, {"loss": "100"}])
+def test_limits_at_the_ends_of_what_is_allowed_open(folder, parameters):
+    assert "prompts" in said(opened(sweep="a-mars", **parameters))
+
+
+def test_the_range_of_every_rules_dial_can_be_narrowed(empty, monkeypatch):
+    begun = []
+    monkeypatch.setattr(wishes, "_begin", lambda wish, name, span, folder: begun.append((name, span)) or folder.name)
+    tab = opened()
+    settled(tab.multiselect(key="sweep-rules").set_value(["mars", "tensorrt-llm", "top-k-set"]).run())
+    for name, strict, value in (("mars", 1.0, 0.8), ("tensorrt-llm", 0.0, 0.25), ("top-k-set", 1.0, 5.0)):
+        end = tab.number_input(key=f"sweep-strict-{name}")
+        assert end.disabled and end.value == strict
+        tab.number_input(key=f"sweep-loosest-{name}").set_value(value)
+    clicked(tab, "sweep-begin")
+    assert begun == [
+        ("mars", Span(0.8, 1.0, (6,))),
+        ("tensorrt-llm", Span(0.0, 0.25, (6,))),
+        ("top-k-set", Span(1.0, 5.0, (6,))),
+    ]
+
+
+def test_a_range_that_leaves_nothing_to_sweep_is_a_sentence_and_nothing_is_begun(empty):
+    tab = opened()
+    tab.number_input(key="sweep-loosest-mars").set_value(1.0)
+    clicked(tab, "sweep-begin")
+    assert "MARS: θ = 1.00 is strict itself" in said(tab) and not empty.exists()
+    for loosest, why in ((1.5, "must lie between"), (float("nan"), "must lie between")):
+        with pytest.raises(BadInput, match=why):
+            wishes.span_to("mars", loosest, 4)
+
+
 @pytest.mark.parametrize(
     ("lines", "choices", "sentence"),
     [
@@ -312,6 +377,8 @@ def test_a_sweep_with_the_built_in_pair_from_the_form_to_the_clock(empty):
         time.sleep(0.05)
     assert job.progress.error == "" and job.progress.done == job.progress.decodes == 6
     assert "Measured" in said(settled(again.run()))
+    (check,) = kept_checks(path, result.plan).found
+    assert check.to_json() == job.progress.check.to_json() and check.created
 
 
 def test_links_round_trip():
