@@ -21,7 +21,7 @@ from mars_viz.commands.sweep import add_parser
 from mars_viz.costs import modelled_speed_up
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput
-from mars_viz.figures.words import exact_setting, exactly
+from mars_viz.figures.words import exact_setting, exactly, times
 from mars_viz.prompts import load_prompts
 from mars_viz.run import Settings
 from mars_viz.sweep import (
@@ -43,7 +43,7 @@ from mars_viz.sweep.evidence import NOT_MEASURED, dial_grid
 from mars_viz.sweep.evidence_pack import write_evidence
 from mars_viz.sweep.evidence_text import _safe, markdown
 from mars_viz.sweep.plan import turns_words
-from mars_viz.sweep.report import summary_lines, table_of
+from mars_viz.sweep.report import summary_lines, table_of, told
 from mars_viz.sweep.store import open_store
 from mars_viz.sweep.wall_clock import spread_over
 from mars_viz.ui.tune.view import TuneView, to_parameters
@@ -321,6 +321,22 @@ def to_parameters_of(dial: float) -> dict[str, str]:
 def dial_rows(path: Path) -> list[dict[str, float]]:
     found: list[dict[str, float]] = json.loads((path / "evidence.json").read_text())["grid"]
     return found
+
+
+def test_figures_are_told_in_their_units(result: SweepResult) -> None:
+    assert [times(value) for value in (1.0, 1.0042, 0.9961, 1.0096, 1.2, 0.99999, nan)] == [
+        "1",
+        "1.004",
+        "0.996",
+        "1.01",
+        "1.20",
+        "1.00",
+        "–",
+    ]
+    assert told("accuracy_change", (-0.0467, -0.0767, 0)) == "−4.67 points (−7.67 to 0)"
+    assert told("same", (0.5, 0.25, 1)) == "50 % (25 to 100)"
+    assert told("speed_up_strict", (1.0042, 1, 1.2)) == "1.004 (1 to 1.20)"
+    assert told("tau", (1.0042, 1, 1.2)) == "1.00 (1 to 1.20)"
 
 
 def test_places_of_the_frontier_are_short_to_print_and_in_their_own_stretch(result: SweepResult) -> None:

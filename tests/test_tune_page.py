@@ -148,6 +148,19 @@ def test_the_dial_moves_everything_and_the_link(folder):
     assert "is strict" in said(tab)
 
 
+def test_a_setting_that_changes_no_text_says_so(empty):
+    """Beside strict nothing changes on these prompts, and the interval says how little that proves."""
+    toy_sweep(empty / "graded", 3).finish()
+    toy_sweep(empty / "ungraded", 3, graded=False).finish()
+    for name, ending in (
+        ("graded", "no prompt's grade changes (−70.8 to 70.8 points)."),
+        ("ungraded", "nothing lost."),
+    ):
+        text = said(opened(sweep=name, dial="0.999999")).replace("&#x27;", "'")
+        assert "MARS at θ = 0.999999 writes strict's own text for every one of these prompts" in text
+        assert ending in text
+
+
 def test_the_limits_change_the_recommendation(folder):
     tab = opened(sweep="a-mars")
     tab.number_input(key="tune-points").set_value(60.0)

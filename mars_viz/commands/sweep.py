@@ -48,15 +48,14 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     default, graders = Settings(), ", ".join(GRADERS)
+    dialled = [name for name, rule in RULES.items() if rule.dial is not None]
     parser.add_argument("--set", metavar="SET", default=_BUILTIN, help=f"{_BUILTIN}, or a JSONL file (%(default)s)")
     parser.add_argument("--grader", metavar="NAME", help=f"for lines that name none: {graders}")
     parser.add_argument(
         "--limit", type=int, metavar="N", help="take the first N prompts; built-in: N of each task (20)"
     )
     parser.add_argument("--skip-bad", action="store_true", help="leave out lines that are no prompts, and say which")
-    parser.add_argument(
-        "--rule", default=default.rule, help=f"one that has a dial, of {', '.join(RULES)} (%(default)s)"
-    )
+    parser.add_argument("--rule", default=default.rule, help=f"one that has a dial: {', '.join(dialled)} (%(default)s)")
     parser.add_argument("--low", type=float, help="smallest dial value (the dial's)")
     parser.add_argument("--high", type=float, help="largest dial value (the dial's)")
     decoding.sampling_arguments(parser)

@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 
 from mars_viz.analysis.frontier import Frontier
 from mars_viz.figures.style import DARK, Entry, Theme, add_key, blank, say_empty, set_wide_title
-from mars_viz.figures.words import exact_setting, number
+from mars_viz.figures.words import exact_setting, number, times
 
 TALL = 430
 """Pixels; it is what the page is for."""
@@ -169,9 +169,9 @@ def _add_mark(figure: go.Figure, each: RulePath, colour: str, *, chosen: bool) -
             text=f"<b>{words}</b>",
             x=x,
             y=y,
-            xanchor="right",
+            xanchor="right" if each.marked == each.loosest else "left",  # beside the path's name, or off its way
             yanchor="bottom",
-            xshift=-7,
+            xshift=-7 if each.marked == each.loosest else 7,
             yshift=5,
             showarrow=False,
             font={"color": colour, "size": 13},
@@ -216,10 +216,10 @@ def _title(paths: Sequence[RulePath], limit: float | None) -> str:
         at = exact_setting(paths[best].symbol, float(paths[best].path.dials[places[best]]))
         return (
             f"For at most {_points(limit)} lost on these prompts, {paths[best].name} buys most: "
-            f"{number(speeds[best])}× {first.path.over}, at {at}"
+            f"{times(speeds[best])}× {first.path.over}, at {at}"
         )
     lost = float(first.path.lost(first.strict)[place])
-    at, speed = exact_setting(first.symbol, first.marked), number(first.path.speed_up.estimate[place])
+    at, speed = exact_setting(first.symbol, first.marked), times(first.path.speed_up.estimate[place])
     price = f"loses {_points(lost)}" if lost > 0.005 else f"wins {_points(-lost)}" if lost < -0.005 else "loses nothing"
     return f"{first.name} at {at} is {speed}× as fast as {first.path.over} and {price} of accuracy on these prompts"
 

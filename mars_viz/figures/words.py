@@ -19,6 +19,11 @@ def number(value: float) -> str:
     return f"{value:.{decimals}f}".replace("-", "−")
 
 
+def times(value: float) -> str:
+    """A ratio to say '×' after; a digit more where it is so near 1 that three would hide on which side: 1.004."""
+    return f"{value:.3f}" if 0.0005 <= abs(value - 1) < 0.0095 else number(value)
+
+
 def counted(count: int, noun: str) -> str:
     """'1 round', '3 rounds'."""
     return f"{number(count)} {noun}" if count == 1 else f"{number(count)} {noun}s"

@@ -20,17 +20,13 @@ from mars_viz.sweep.checks import Checks
 from mars_viz.sweep.columns import RANK_WORDS, RIGHT, SHARE_WORDS
 from mars_viz.sweep.engine_settings import engine_settings
 from mars_viz.sweep.measures import band_at, measures, relaxed_at
-from mars_viz.sweep.report import settings_of, table_of
+from mars_viz.sweep.report import ALL_AGREE, settings_of, table_of
 from mars_viz.sweep.result import SweepResult
 from mars_viz.sweep.timing import TimingCheck
 
 FORMAT = "mars-viz-evidence"
 GRID = 21
 """Dial values of the grid, when none are given."""
-ALL_AGREE = (
-    "Where all prompts agree, resampling shows no spread, which is no certainty: there the interval of an accuracy is "
-    "Wilson's, and that of its change the exact binomial one."
-)
 NOT_MEASURED = "not measured: run the wall-clock check (--wall-clock)"
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from mars_viz.figures.words import exactly, number
-from mars_viz.sweep.measures import PERCENT
+from mars_viz.sweep.report import told
 
 _GRID = ("accuracy", "accuracy_change", "tau", "acceptance", "speed_up", "speed_up_strict", "relaxed", "same", "length")
 
@@ -213,13 +214,11 @@ def _reading(found: dict[str, Any]) -> str:
 
 
 def _cell(name: str, found: dict[str, Any]) -> str:
-    scale, unit = (100, " %") if name in PERCENT else (1, "")
-    texts = [_number(found[key], scale) for key in ("estimate", "low", "high")]
-    return f"{texts[0]}{unit} ({texts[1]} to {texts[2]})"
+    return told(name, [math.nan if found[key] is None else found[key] for key in ("estimate", "low", "high")])
 
 
-def _number(value: float | None, scale: float = 1) -> str:
-    return "–" if value is None else number(scale * value)
+def _number(value: float | None) -> str:
+    return "–" if value is None else number(value)
 
 
 def _pairs(rows: Iterable[tuple[str, str]]) -> str:

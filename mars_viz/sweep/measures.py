@@ -23,6 +23,8 @@ from mars_viz.sweep.result import SweepResult
 PLACES = 257
 """Dial values at which a band is computed, at most."""
 
+RATIOS = frozenset(("speed_up", "speed_up_strict", "length"))
+"""Figures that are ratios, told by how they stand to 1."""
 PERCENT = frozenset(("accuracy", "accuracy_change", "relaxed", "same", "agreed", "acceptance"))
 """Figures that are shares, and are told as percentages."""
 

@@ -56,7 +56,8 @@ def hero(view: TuneView, study: Study, dial: float, others: Mapping[str, Study])
         with st.container():
             sheet.table(sheet.figures(study, dial, KEY), "key-figures", "Key figures at strict and at this setting")
             sheet.small(
-                "Exact, but for those called modelled. Estimates with 95 % intervals: paired bootstrap over prompts."
+                "Exact, but for those called modelled. Estimates with 95 % intervals: paired bootstrap over prompts; "
+                "where all agree, Wilson's or the exact binomial one for accuracy."
             )
     if len(paths) > 1:
         sheet.line(words.trade(paths, view.points), "modelled")

@@ -148,10 +148,11 @@ def _told(prompts: int, *, builtin: bool) -> str:
 
 
 def _settings() -> Callable[[], Settings]:
-    left, middle, right = st.columns(3)
+    left, middle, right = st.columns(3)  # and three more below them, so that a narrow page keeps the order
     gamma = left.number_input("Draft length γ", 1, 64, 6, key="sweep-gamma", help="Tokens drafted per round")
     limit = middle.number_input("At most tokens", 1, 100_000, 128, key="sweep-tokens", help="Length limit of a text")
     temperature = right.number_input("Temperature", 0.0, 5.0, 0.0, 0.1, key="sweep-temperature", help="0 is greedy")
+    left, middle, right = st.columns(3)
     top_p = left.number_input("Top-p", 0.01, 1.0, 1.0, 0.05, key="sweep-top-p", help="1 is off")
     top_k = middle.number_input("Top-k", 0, 1_000_000, 0, key="sweep-top-k", help="0 is off")
     seed = right.number_input("Seed", 0, 2**53 - 1, 0, key="sweep-seed", help="Same seed, same luck")

@@ -10,7 +10,7 @@ import pandas as pd
 import streamlit as st
 
 from mars_viz.analysis.engines import EngineRow
-from mars_viz.figures.words import exact_setting, exactly, number
+from mars_viz.figures.words import exact_setting, exactly, number, times
 from mars_viz.sweep import SweepResult
 from mars_viz.sweep.columns import RIGHT, UNGRADED
 from mars_viz.sweep.report import cell, settings_of, spread
@@ -134,7 +134,7 @@ def checks(found: Sequence[TimingCheck], symbol: str) -> pd.DataFrame:
                 "measured, UTC": check.created.replace("T", " ")[:16],
                 symbol: exactly(check.dial),
                 "over strict": spread(check.over_strict),
-                "modelled": f"{number(check.modelled_over_strict)}×",
+                "modelled": f"{times(check.modelled_over_strict)}×",
                 "over the target alone": spread(check.over_target),
                 "prompts": len(check.chosen.tokens),
                 "repetitions": check.chosen.seconds.shape[1],

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from mars_viz.analysis.intervals import Interval
 from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.figures.frontier import RulePath
-from mars_viz.figures.words import counted, exact_setting, number
+from mars_viz.figures.words import counted, exact_setting, number, times
 from mars_viz.sweep.plan import turns_words
+from mars_viz.sweep.report import spread
 from mars_viz.sweep.timing import TimingCheck
 from mars_viz.ui.jobs.worker import JobState
 from mars_viz.ui.tune.jobs import Clocking, Sweeping
@@ -36,23 +37,29 @@ def lead(study: Study, dial: float) -> tuple[Part, ...]:
         return (
             Part(f"{at} is strict: {number(tau.estimate)} tokens per target pass. Move the dial to relax.", "exact"),
         )
+    if study.value("same", dial).estimate == 1:
+        moved = _moved(study, dial) if study.graded else "."
+        words = "writes strict's own text for every one of these prompts: nothing is gained and nothing lost"
+        return (Part(f"{at} {words}{moved}", "exact"),)
     speed, passes, before = study.value("speed_up_strict", dial), *_passes(study, dial)
     parts = [
-        Part(f"{at} is {_spread(speed, 1, '×')} as fast as strict", "modelled"),
+        Part(f"{at} is {spread(speed)} as fast as strict", "modelled"),
         Part(f": the target runs {number(passes)} times a prompt instead of {number(before)}", "exact"),
     ]
     if not study.graded:
         same = study.value("same", dial)
         return (*parts, Part(f", and {_spread(same, 100, ' %')} of the texts stay strict's.", "exact"))
-    change = study.value("accuracy_change", dial)
-    accuracy = study.value("accuracy", dial)
-    if not study.regraded(dial):
-        room = f"{number(100 * change.low)} to {number(100 * change.high)}"
-        moved = f"; accuracy is {number(100 * accuracy.estimate)} %, and no prompt's grade changes ({room} points)."
-    else:
-        points = _spread(change, 100, " points", signed=True)
-        moved = f"; accuracy is {number(100 * accuracy.estimate)} %, {points} against strict."
-    return (*parts, Part(moved, "exact"))
+    return (*parts, Part(_moved(study, dial), "exact"))
+
+
+def _moved(study: Study, dial: float) -> str:
+    """What becomes of accuracy, as the end of a sentence."""
+    change, accuracy = (study.value(name, dial) for name in ("accuracy_change", "accuracy"))
+    is_now = f"; accuracy is {number(100 * accuracy.estimate)} %"
+    if study.regraded(dial):
+        return f"{is_now}, {_spread(change, 100, ' points', signed=True)} against strict."
+    room = f"{number(100 * change.low)} to {number(100 * change.high)}"
+    return f"{is_now}, and no prompt's grade changes ({room} points)."
 
 
 def _passes(study: Study, dial: float) -> tuple[float, float]:
@@ -90,7 +97,7 @@ def coverage(study: Study) -> str:
 def trade(paths: Sequence[RulePath], points: float) -> str:
     """Which rule buys most speed for the accuracy that may be lost."""
     ranked = sorted(paths, key=lambda each: -_best(each, points).speed)
-    parts = [f"{each.name} {number(_best(each, points).speed)}× at {_best(each, points).at}" for each in ranked]
+    parts = [f"{each.name} {times(_best(each, points).speed)}× at {_best(each, points).at}" for each in ranked]
     allowed = f"{number(points)} {'point' if points == 1 else 'points'}"
     return (
         f"Of the settings that lose at most {allowed} on these prompts, the fastest of each rule, over "
@@ -135,14 +142,14 @@ def timing(now: Clocking, ahead: int, stopping: bool) -> str:
 def timed(check: TimingCheck) -> tuple[str, ...]:
     """What a wall-clock check found, measured beside modelled."""
     prompts, repetitions = check.chosen.seconds.shape
-    modelled = "" if math.isnan(check.modelled_over_target) else f" (modelled {number(check.modelled_over_target)}×)"
+    modelled = "" if math.isnan(check.modelled_over_target) else f" (modelled {times(check.modelled_over_target)}×)"
     paces = ", ".join(
         f"{label} {_spread(check.pace(way), 1, '')}"
         for label, way in (("the target alone", check.target), ("strict", check.strict), ("this setting", check.chosen))
     )
     return (
-        f"Measured {_spread(check.over_strict, 1, '×')} as fast as strict (modelled "
-        f"{number(check.modelled_over_strict)}×), and {_spread(check.over_target, 1, '×')} as fast as the target "
+        f"Measured {spread(check.over_strict)} as fast as strict (modelled "
+        f"{times(check.modelled_over_strict)}×), and {spread(check.over_target)} as fast as the target "
         f"alone{modelled}.",
         f"Tokens a second: {paces}. {counted(prompts, 'prompt')}, {counted(repetitions, 'repetition')} in turn, on "
         f"{check.device}.",
