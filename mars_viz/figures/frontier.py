@@ -15,8 +15,8 @@ from mars_viz.figures.words import exact_setting, number, times
 
 TALL = 430
 """Pixels; it is what the page is for."""
-TITLE_WIDTH = 62
-"""Characters to a line of the title."""
+TITLE_WIDTH = 46
+"""Characters to a line of the title: what a phone shows."""
 COLOURS_ON_LIGHT = ("#007A5A", "#A03C78", "#B34700", "#5B55C0", "#8A6A00")
 """Of paths, in order; of the Okabe-Ito family, dark enough for words."""
 COLOURS_ON_DARK = ("#2FC79B", "#E39CC3", "#F28A5B", "#A7A2F2", "#F0D35A")

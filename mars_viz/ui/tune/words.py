@@ -70,6 +70,18 @@ def advice(study: Study, found: Recommendation | None) -> str:
     """The recommendation, and what would tell more."""
     if found is None:
         return "No prompt of this set is graded, so nothing can be recommended. Sweep a set with answers and a grader."
+    return so_far(study) + _advice(found)
+
+
+def so_far(study: Study) -> str:
+    """What a sweep that is not at its end speaks of; empty where it is."""
+    result = study.result
+    if result.complete:
+        return ""
+    return f"So far, of the first {number(result.finished)} prompts of {number(study.plan.prompts)} alone: "
+
+
+def _advice(found: Recommendation) -> str:
     if found.dial is not None and found.prompts_needed is not None:
         return (
             f"{found.sentence} To tell of the next looser setting takes about {number(found.prompts_needed)} prompts."
