@@ -60,9 +60,9 @@ def frontier_figure(paths: Sequence[RulePath], theme: Theme, limit: float | None
         _add_limit(figure, limit, theme)
     _set_ranges(figure, paths, limit)
     key = [
-        Entry("◆", theme.dial, "the chosen setting"),
-        *([Entry("◇", theme.muted, "fastest within the loss allowed")] if len(paths) > 1 else []),
-        Entry("▒", theme.muted, "95 % interval of each setting by itself"),
+        Entry("◆", theme.dial, "chosen setting"),
+        *([Entry("◇", theme.muted, "fastest within the loss")] if len(paths) > 1 else []),
+        Entry("▒", theme.muted, "95 % interval of each"),
     ]
     add_key(figure, key)
     set_wide_title(figure, _title(paths, limit), TALL, TITLE_WIDTH)

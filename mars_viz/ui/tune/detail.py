@@ -54,7 +54,7 @@ def hero(view: TuneView, study: Study, dial: float, others: Mapping[str, Study])
             else:
                 chart(dial_curve(study.curve(study.pace), dial, theme.figure_theme()), "pace")
         with st.container():
-            sheet.table(sheet.figures(study, dial, KEY), "key-figures", "Key figures at strict and at this setting")
+            sheet.key_table(sheet.figures(study, dial, KEY), "Key figures at strict and at this setting")
             sheet.small(
                 "Exact, but for those called modelled. Estimates with 95 % intervals: paired bootstrap over prompts; "
                 "where all agree, Wilson's or the exact binomial one for accuracy."

@@ -24,6 +24,11 @@ _STYLE = """
 .mv-tag { font-size: .78rem; padding: .05rem .45rem; border-radius: 1rem; border: 1px solid currentColor; opacity: .75;
   white-space: nowrap; cursor: help; vertical-align: .1em; }
 .mv-line { margin: 0; line-height: 1.55; overflow-wrap: anywhere; }
+.mv-key { width: 100%; border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
+.mv-key :is(th, td) { padding: .3rem .5rem; text-align: left; font-weight: 400; vertical-align: top; border: 0;
+  border-bottom: 1px solid color-mix(in srgb, currentColor 15%, transparent); }
+.mv-key thead th { font-size: .85rem; opacity: .8; }
+.mv-key td span { white-space: nowrap; }
 .mv-small { margin: 0; font-size: .85rem; opacity: .8; overflow-wrap: anywhere; }
 """
 _TAGS = {
@@ -154,6 +159,25 @@ def by_position(rows: Sequence[EngineRow]) -> pd.DataFrame:
     heads = [str(place) for place in range(1, len(plain) + 1)]
     cells = [[name, *map(number, values.tolist())] for name, values in table.items()]
     return pd.DataFrame(cells, columns=["acceptance at position", *heads])
+
+
+def key_table(frame: pd.DataFrame, label: str) -> None:
+    """A frame of a few rows as a table that wraps, so that a phone shows all of it; the first column heads the rows.
+
+    Between an estimate and its interval, and nowhere else in a cell, there may be a break.
+    """
+    heads = "".join(f'<th scope="col">{escape(str(name))}</th>' for name in frame.columns)
+    rows = []
+    for first, *cells in frame.itertuples(index=False):
+        numbers = "".join(f"<td>{_breakable(str(cell))}</td>" for cell in cells)
+        rows.append(f'<tr><th scope="row">{escape(str(first))}</th>{numbers}</tr>')
+    body = f"<thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody>"
+    st.html(f'<table class="mv-key" aria-label="{escape(label)}">{body}</table>')
+
+
+def _breakable(text: str) -> str:
+    estimate, bracket, interval = text.partition(" (")
+    return f"<span>{escape(estimate)}</span>" + (f" <span>({escape(interval)}</span>" if bracket else "")
 
 
 def table(frame: pd.DataFrame, key: str, alt: str, height: int | str = "content") -> None:
