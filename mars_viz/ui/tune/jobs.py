@@ -140,11 +140,12 @@ class Board:
 
     def clock(self, folder: Path, dial: float, job: ClockJob, worker: Worker) -> None:
         """Begin a check of this sweep's setting, unless one is under way already."""
-        known = self.clocked(folder, dial)
-        if known is None or known.progress.state.finished:
-            with self._lock:
-                self._clocks[folder, dial] = job
-            worker.submit(job)
+        with self._lock:
+            known = self._clocks.get((folder, dial))
+            if known is not None and not known.progress.state.finished:
+                return
+            self._clocks[folder, dial] = job
+        worker.submit(job)
 
     def sweeps(self, folder: Path) -> dict[str, SweepJob]:
         """Jobs on sweeps in this folder of results, by the sweep's name, the newest last."""
