@@ -220,6 +220,10 @@ def test_the_evidence_says_everything_in_three_forms(result: SweepResult, tmp_pa
     for needed in (found.sentence, "12 of 12 prompts", "tokens per second", "Wilson", "rejection_sample_method"):
         assert needed in text
     assert "SGLANG_SIMULATE_ACC_LEN" in text
+    relaxed = data["relaxed_tokens"]
+    total, second = sum(relaxed["by_target_rank"].values()), relaxed["shares_by_target_rank"]["2"]
+    assert second["estimate"] == pytest.approx(relaxed["by_target_rank"]["2"] / total)
+    assert second["low"] <= second["estimate"] <= second["high"] and "share of them" in text
     assert data["wall_clock"]["created"] == "2026-01-02T00:00:00+00:00"  # the newest of this setting
     assert [each["dial"] for each in data["wall_clock_checks"]] == [0.9, 0.9, 0.5]
     assert text.count("| 2026-01-0") == 3 and "every wall-clock check" in text

@@ -138,7 +138,7 @@ def recommend(
         sentence = (
             "Not enough prompts to tell whether any setting looser than strict keeps the accuracy loss within "
             f"{_points(points)} with {100 * confidence:.4g} % confidence: there are {mildest.prompts}, "
-            f"about {_round(needed)} are needed."
+            f"about {about(needed)} are needed."
         )
         return Recommendation(Finding.NOT_ENOUGH, sentence, None, None, None, bound(changed[graded.strict]), needed)
     segment = order[stop - 1]
@@ -243,7 +243,7 @@ def _points(points: float) -> str:
     return f"{points:.4g} point" + ("" if points == 1 else "s")
 
 
-def _round(count: int) -> str:
-    """Up to two significant digits: it is an estimate."""
+def about(count: int) -> str:
+    """Up to two significant digits, for a number of prompts that is an estimate: '930'."""
     unit = 10 ** max(0, len(str(count)) - 2)
     return f"{-(-count // unit) * unit:,}".replace(",", "\u2009")

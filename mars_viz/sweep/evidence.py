@@ -19,7 +19,7 @@ from mars_viz.analysis.synthetic import synthetic_settings
 from mars_viz.sweep.checks import Checks
 from mars_viz.sweep.columns import RANK_WORDS, RIGHT, SHARE_WORDS
 from mars_viz.sweep.engine_settings import engine_settings
-from mars_viz.sweep.measures import band_at, measures, relaxed_at
+from mars_viz.sweep.measures import band_at, measures, relaxed_at, relaxed_bands
 from mars_viz.sweep.report import ALL_AGREE, settings_of, table_of
 from mars_viz.sweep.result import SweepResult
 from mars_viz.sweep.timing import TimingCheck
@@ -69,7 +69,7 @@ def evidence_of(
         "costs": None if result.costs is None else asdict(result.costs),
         "off_is_strict": _off(result, timing),
         "grid": _grid(result, values, how),
-        "relaxed_tokens": _relaxed(result, dial),
+        "relaxed_tokens": _relaxed(result, dial, how),
         "engines": [_engine(row) for row in acceptance_table(requests)],
         "engine_settings": [asdict(each) for each in engine_settings(plan.settings, dial)],
         "synthetic_acceptance": asdict(synthetic_settings(requests)),
@@ -157,20 +157,23 @@ def _grid(result: SweepResult, values: np.ndarray, how: Bootstrap) -> list[dict[
 
 
 def _cells(bands: dict[str, Band], place: int) -> dict[str, dict[str, float]]:
-    def number(values: np.ndarray) -> float:
-        return float(values[place if len(values) > 1 else 0])
+    return {name: _cell(band, place if len(band.estimate) > 1 else 0) for name, band in bands.items()}
 
+
+def _cell(band: Band, place: int) -> dict[str, float]:
+    return {name: float(getattr(band, name)[place]) for name in ("estimate", "low", "high")}
+
+
+def _relaxed(result: SweepResult, dial: float, how: Bootstrap) -> dict[str, Any]:
+    """Counts, and shares of all relaxed tokens with their intervals."""
+    counts, bands = relaxed_at(result, dial), relaxed_bands(result, dial, how)
+    shares = ((RANK_WORDS, bands.by_rank), (SHARE_WORDS, bands.by_share))
+    by_rank, by_share = ({word: _cell(band, i) for i, word in enumerate(words)} for words, band in shares)
     return {
-        name: {"estimate": number(band.estimate), "low": number(band.low), "high": number(band.high)}
-        for name, band in bands.items()
-    }
-
-
-def _relaxed(result: SweepResult, dial: float) -> dict[str, Any]:
-    found = relaxed_at(result, dial)
-    return {
-        "by_target_rank": dict(zip(RANK_WORDS, found.by_rank.tolist(), strict=True)),
-        "by_p_over_p1": dict(zip(SHARE_WORDS, found.by_share.tolist(), strict=True)),
+        "by_target_rank": dict(zip(RANK_WORDS, counts.by_rank.tolist(), strict=True)),
+        "by_p_over_p1": dict(zip(SHARE_WORDS, counts.by_share.tolist(), strict=True)),
+        "shares_by_target_rank": by_rank,
+        "shares_by_p_over_p1": by_share,
     }
 
 

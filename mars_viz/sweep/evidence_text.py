@@ -154,7 +154,13 @@ def _grid(found: dict[str, Any]) -> str:
 def _relaxed(found: dict[str, Any]) -> str:
     relaxed = found["relaxed_tokens"]
     tables = [
-        _table([what, *relaxed[key]], [["tokens", *map(str, relaxed[key].values())]])
+        _table(
+            [what, *relaxed[key]],
+            [
+                ["tokens", *map(str, relaxed[key].values())],
+                ["share of them", *(_cell("relaxed", each) for each in relaxed[f"shares_{key}"].values())],
+            ],
+        )
         for what, key in (("target's rank", "by_target_rank"), ("p(x)/p(v1)", "by_p_over_p1"))
     ]
     return "\n\n".join(tables)

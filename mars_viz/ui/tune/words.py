@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mars_viz.analysis.intervals import Interval
-from mars_viz.analysis.recommendation import Recommendation
+from mars_viz.analysis.recommendation import Recommendation, about
 from mars_viz.figures.frontier import RulePath
 from mars_viz.figures.words import counted, exact_setting, number, times
 from mars_viz.sweep.plan import turns_words
@@ -83,9 +83,7 @@ def so_far(study: Study) -> str:
 
 def _advice(found: Recommendation) -> str:
     if found.dial is not None and found.prompts_needed is not None:
-        return (
-            f"{found.sentence} To tell of the next looser setting takes about {number(found.prompts_needed)} prompts."
-        )
+        return f"{found.sentence} To tell of the next looser setting takes about {about(found.prompts_needed)} prompts."
     return found.sentence
 
 
