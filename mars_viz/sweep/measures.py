@@ -190,7 +190,8 @@ def named_places(result: SweepResult, most: int = PLACES) -> np.ndarray:
 def band_at(result: SweepResult, measure: Measure, dials: np.ndarray, how: Bootstrap = DEFAULT) -> Band:
     """The figure with its interval at these dial values: resampled over prompts, in pairs where it is a comparison.
 
-    Where all prompts agree, the interval of a share is Wilson's, and that of a change of accuracy the exact one.
+    Where all prompts agree, the interval of a share is Wilson's, and that of a change of accuracy the recommendation's
+    bounds, the wider of score and exact binomial.
     """
     columns = _columns(result, measure, dials)
     found = band(measure.of, *columns, how=how)

@@ -17,8 +17,9 @@ from mars_viz.sweep.result import SweepResult
 from mars_viz.sweep.timing import TimingCheck
 
 ALL_AGREE = (
-    "Where all prompts agree, resampling shows no spread, which is no certainty: there the interval of an accuracy is "
-    "Wilson's, and that of its change the exact binomial one."
+    "Where all prompts agree, resampling shows no spread, which is no certainty: there the interval of a share of "
+    "prompts is Wilson's, and a change of accuracy lies within the recommendation's bounds (score or exact binomial, "
+    "whichever is wider)."
 )
 _SHOWN = (
     "accuracy",

@@ -57,7 +57,7 @@ def hero(view: TuneView, study: Study, dial: float, others: Mapping[str, Study])
             sheet.key_table(sheet.figures(study, dial, KEY), "Key figures at strict and at this setting")
             sheet.small(
                 "Exact, but for those called modelled. Estimates with 95 % intervals: paired bootstrap over prompts; "
-                "where all agree, Wilson's or the exact binomial one for accuracy."
+                "where all agree, Wilson's for shares and the recommendation's bounds for the change of accuracy."
             )
     if len(paths) > 1:
         sheet.line(words.trade(paths, view.points), "modelled")
