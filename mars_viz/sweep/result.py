@@ -20,7 +20,7 @@ from mars_viz.analysis.steps import Steps
 from mars_viz.costs import Costs
 from mars_viz.errors import BadInput
 from mars_viz.figures.words import exactly
-from mars_viz.sweep.columns import COLUMNS, PER_PROMPT, PER_SEGMENT, RIGHT, UNGRADED
+from mars_viz.sweep.columns import COLUMNS, PER_PROMPT, PER_SEGMENT, RIGHT, UNGRADED, Column, width
 from mars_viz.sweep.plan import Plan
 from mars_viz.sweep.store import Store, open_store
 
@@ -180,30 +180,37 @@ def load_sweep(folder: str | PathLike[str]) -> SweepResult:
 
 
 def _read(store: Store) -> SweepResult:
-    folder = store.folder
-    lines: dict[str, list[np.ndarray]] = {name: [] for name in PER_SEGMENT}
+    """Every file's lines go straight to their place, so that no file outlives its reading."""
+    folder, least, total = store.folder, store.finished(), store.count_lines()
+    if total > MAX_LINES:
+        raise BadInput(f"{folder} holds more than {MAX_LINES:,} lines. Choose a folder written by MARS Viz.")
+    if not total:
+        raise BadInput(f"{folder} has no finished prompt yet. Go on with the sweep (--resume).")
+    lines = {name: _room(column, total, store.plan.settings.gamma) for name, column in PER_SEGMENT.items()}
     prompts: dict[str, list[np.ndarray]] = {name: [] for name in PER_PROMPT}
-    starts, count, least = [np.zeros(0, np.int64)], 0, store.finished()
+    starts, count = [np.zeros(0, np.int64)], 0
     for table in store.tables():
+        if count + len(table) > total:
+            break  # it grew meanwhile
         heads = np.flatnonzero(np.diff(table.column("prompt").to_numpy(), prepend=-1))
         starts.append(heads + count)
-        count += len(table)
-        if count > MAX_LINES:
-            raise BadInput(f"{folder} holds more than {MAX_LINES:,} lines. Choose a folder written by MARS Viz.")
         first = table.take(pa.array(heads))
-        for name in PER_SEGMENT:
-            lines[name].append(_column(table, name))
+        for name, values in lines.items():
+            values[count : count + len(table)] = _column(table, name)
         for name in PER_PROMPT:
             prompts[name].append(_column(first, name))
-    if not count:
-        raise BadInput(f"{folder} has no finished prompt yet. Go on with the sweep (--resume).")
-    joined = {name: np.concatenate(lines.pop(name)) for name in PER_SEGMENT}
-    known = {name: np.concatenate(parts) for name, parts in prompts.items()}
+        count += len(table)
     begins = np.concatenate(starts)
-    if len(begins) < least:
-        raise BadInput(f"{folder} lacks prompts that it had. Take a fresh copy, or sweep again.")
-    _check(store.plan, known, joined, begins, folder)
-    return _result(store, known, joined, begins)
+    if count != total or len(begins) < least:
+        raise BadInput(f"{folder} changed while it was read. Open it again, or take a fresh copy.")
+    known = {name: np.concatenate(parts) for name, parts in prompts.items()}
+    _check(store.plan, known, lines, begins, folder)
+    return _result(store, known, lines, begins)
+
+
+def _room(column: Column, total: int, gamma: int) -> np.ndarray:
+    size = width(column, gamma)
+    return np.empty((total, size) if size else total, column.type.to_pandas_dtype())
 
 
 def _column(table: pa.Table, name: str) -> np.ndarray:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -86,11 +87,11 @@ class Store:
 
     def tables(self) -> Iterator[pa.Table]:
         """The finished prompts in order, a file at a time. Raises BadInput for a file that is not as it was written."""
-        batches, singles = self._parts()
-        for batch in sorted(batches):
-            yield self._read(f"batch-{batch:06}.parquet")
-        for single in sorted(each for each in singles if each // BATCH not in batches):
-            yield self._read(f"prompt-{single:06}.parquet")
+        yield from map(self._read, self._names())
+
+    def count_lines(self) -> int:
+        """How many lines the finished prompts have, from the files' ends alone. Raises BadInput as `tables` does."""
+        return sum(self._opened(name).metadata.num_rows for name in self._names())
 
     def prompts(self) -> PromptSet:
         """What was swept, to go on with. Raises BadInput where the folder does not hold it, or holds another set."""
@@ -114,15 +115,31 @@ class Store:
             kinds[found[1]].add(int(found[2]))
         return kinds["batch"], kinds["prompt"]
 
+    def _names(self) -> list[str]:
+        """The files that hold the finished prompts, in order."""
+        batches, singles = self._parts()
+        alone = sorted(each for each in singles if each // BATCH not in batches)
+        return [f"batch-{batch:06}.parquet" for batch in sorted(batches)] + [
+            f"prompt-{one:06}.parquet" for one in alone
+        ]
+
+    def _opened(self, name: str) -> pq.ParquetFile:
+        texts = ["id", "category", "error"]
+        with self._damaged(name):
+            return pq.ParquetFile(self.results / name, read_dictionary=texts, page_checksum_verification=True)
+
     def _read(self, name: str) -> pa.Table:
-        wanted = schema(self.plan.settings.gamma)
-        try:
-            texts = ["id", "category", "error"]
-            source = pq.ParquetFile(self.results / name, read_dictionary=texts, page_checksum_verification=True)
+        wanted, source = schema(self.plan.settings.gamma), self._opened(name)
+        with self._damaged(name):
             table = source.read(columns=list(COLUMNS), use_threads=False)
             if source.schema_arrow.names != wanted.names or any(column.null_count for column in table.columns):
                 raise ValueError("other columns")
             return table.cast(_as_read(wanted))
+
+    @contextmanager
+    def _damaged(self, name: str) -> Iterator[None]:
+        try:
+            yield
         except _DAMAGED as error:
             raise BadInput(
                 f"{self.results / name} is damaged or is no result of this sweep. Remove it and go on with --resume, "
