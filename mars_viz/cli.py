@@ -18,10 +18,11 @@ from typing import Any, NoReturn
 
 from mars_viz import __version__
 from mars_viz.commands import decoding, dial_map, report, sweep
-from mars_viz.commands.printing import json_of, tell
+from mars_viz.commands.printing import tell
 from mars_viz.errors import BadInput, MarsVizError
 from mars_viz.rules import RULES, Rule
 from mars_viz.runfiles import load_run, save_run
+from mars_viz.strict_json import json_of
 
 DEBUG_VARIABLE = "MARS_VIZ_DEBUG"
 """Set to anything to see tracebacks."""

@@ -7,6 +7,9 @@ from dataclasses import replace
 import streamlit as st
 
 from mars_viz.errors import BadInput
+from mars_viz.figures.words import exactly
+from mars_viz.sweep import lock
+from mars_viz.sweep.plan import turns_words
 from mars_viz.ui import navigation, theme
 from mars_viz.ui.live import shared_worker
 from mars_viz.ui.session import current_session
@@ -15,7 +18,7 @@ from mars_viz.ui.tune.bench import TuneBench, current_tuning
 from mars_viz.ui.tune.jobs import SweepJob
 from mars_viz.ui.tune.shelf import Shelf, shelf
 from mars_viz.ui.tune.study import Study
-from mars_viz.ui.tune.view import MOST_COMPARED, TuneView, to_parameters
+from mars_viz.ui.tune.view import LEAST_POINTS, MOST_COMPARED, MOST_CONFIDENCE, TuneView, to_parameters
 
 POLL = 0.5  # seconds between looks at a sweep under way; a docstring here would be shown on the page
 
@@ -95,6 +98,7 @@ def new_sweep(bench: TuneBench) -> None:
     except BadInput as error:
         theme.note(str(error))
         return
+    bench.notices.extend(filter(None, [turns_words(asked.prompts.later_turns)]))
     bench.notices.extend(f"Line {line.line} is left out: {line.reason}." for line in asked.prompts.skipped[:10])
     bench.notices.extend(
         [f"{len(asked.prompts.skipped) - 10} more lines are left out."][: len(asked.prompts.skipped) > 10]
@@ -140,7 +144,12 @@ def unfinished(bench: TuneBench, found: Shelf) -> None:
         return
     left, right = st.columns([6, 1], vertical_alignment="center")
     with left:
-        theme.note(f"This sweep is not finished: {entry.finished} of {entry.plan.prompts} prompts are done.")
+        done = f"This sweep is not finished: {entry.finished} of {entry.plan.prompts} prompts are done."
+        holder = lock.holder(entry.path)
+        theme.note(done if holder is None else f"{done} It is under way elsewhere: {holder.words}.")
+    if holder is not None:
+        right.button("Look again", key="sweep-again", width="stretch", help="What has been finished meanwhile")
+        return
     if right.button("Continue", key="sweep-continue", width="stretch", help="Finished prompts are not decoded again"):
         try:
             wishes.go_on(entry)
@@ -186,14 +195,16 @@ def knobs(bench: TuneBench, found: Shelf, study: Study, dial: float) -> None:
     left, right = st.columns([8.6, 3.1], vertical_alignment="bottom", gap="medium")
     key = f"tune-dial-{view.sweep}"
     st.session_state[key] = dial
+    decimals = len(exactly(dial).partition(".")[2])
     ends = ("looser", "strict") if rule_dial.strict_is_high else ("strict", "looser")
     left.slider(
         f"{ends[0]} ← {rule_dial.name} {plan.symbol} → {ends[1]}",
         plan.low,
-        plan.high,
+        plan.high if plan.low < plan.high else plan.high + rule_dial.step,  # a sweep of one value has no way to go
         step=rule_dial.step,
         key=key,
-        format="%.0f" if rule_dial.step >= 1 else "%.3f",
+        format="%.0f" if rule_dial.step >= 1 and not decimals else f"%.{max(3, decimals)}f",
+        disabled=plan.low == plan.high,
         help=f"{plan.strict:g} is strict, {rule_dial.default:g} the rule's default",
         on_change=lambda: bench.turn(float(st.session_state[key])),
     )
@@ -204,15 +215,19 @@ def knobs(bench: TuneBench, found: Shelf, study: Study, dial: float) -> None:
 def limits(bench: TuneBench, found: Shelf, study: Study) -> None:
     """The recommendation's limit, and other sweeps to lay over this one."""
     view = bench.view
-    st.session_state["tune-points"], st.session_state["tune-confidence"] = view.points, 100 * view.confidence
+    most = 100 * MOST_CONFIDENCE
+    st.session_state["tune-points"] = view.points
+    st.session_state["tune-confidence"] = min(most, 100 * view.confidence)
 
     def change() -> None:
         kept = st.session_state
         bench.view = replace(bench.view, points=kept["tune-points"], confidence=kept["tune-confidence"] / 100)
 
     left, right = st.columns(2)
-    left.number_input("Accuracy loss at most, points", 0.1, 100.0, step=0.5, key="tune-points", on_change=change)
-    right.number_input("Confidence, %", 50.0, 99.9, step=1.0, key="tune-confidence", on_change=change)
+    left.number_input(
+        "Accuracy loss at most, points", LEAST_POINTS, 100.0, step=0.5, key="tune-points", on_change=change
+    )
+    right.number_input("Confidence, %", 50.0, most, step=1.0, key="tune-confidence", on_change=change)
     if view.dial is not None:
         st.button("Go to the recommended setting", on_click=lambda: bench.open(view.sweep))
     beside = found.beside(view.sweep) if study.graded else {}

@@ -6,6 +6,7 @@ import zlib
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 from factories import ToySpeculator
 
 from mars_viz.costs import Costs, Spread
@@ -15,6 +16,7 @@ from mars_viz.prompts import PromptItem, PromptSet
 from mars_viz.rules import rule_named
 from mars_viz.run import Provenance, Settings
 from mars_viz.sweep import Source, Sweep
+from mars_viz.sweep.timing import TimingCheck, Way
 
 SETTINGS = Settings(rule="mars", gamma=3, max_new_tokens=16)
 SHORT = Settings(rule="mars", gamma=2, max_new_tokens=5)
@@ -78,3 +80,14 @@ def toy_sweep(
     costs = COSTS if settings.gamma == COSTS.gamma else costs
     prompts = toy_prompts(count, graded)
     return Sweep(toy_source(settings), prompts, settings, span, out, resume=resume, costs=costs)
+
+
+def timing(gamma: int = 3) -> TimingCheck:
+    """A wall-clock check that finds the setting twice as fast as strict, for every prompt."""
+    ways = [
+        Way(name, np.array([10, 20, 30]), np.array([5, 8, 9]), factor * np.array([[1.0, 1.2], [2.0, 2.1], [3.0, 3.3]]))
+        for name, factor in (("target", 2.0), ("strict", 1.0), ("chosen", 0.5))
+    ]
+    return TimingCheck(
+        "Toy", "mars", 0.9, gamma, *ways, same_as_target=3, modelled_over_strict=1.5, modelled_over_target=3
+    )

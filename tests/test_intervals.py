@@ -143,6 +143,16 @@ def test_a_wide_band_is_made_in_blocks(monkeypatch):
     assert np.allclose(whole.low, parts.low) and np.allclose(whole.high, parts.high)
 
 
+def test_draws_that_are_kept_are_those_that_are_made_anew(monkeypatch):
+    """In chunks too, which share one stream of numbers."""
+    values = np.random.default_rng(0).normal(size=(41, 3))
+    kept = band(lambda m: m, values, how=QUICK)
+    for name, value in (("_KEPT", 0), ("_CHUNK", 41 * 7)):
+        monkeypatch.setattr(f"mars_viz.analysis.intervals.{name}", value)
+        anew = band(lambda m: m, values, how=QUICK)
+        np.testing.assert_allclose([kept.low, kept.high], [anew.low, anew.high], rtol=1e-12)
+
+
 def test_the_same_seed_gives_the_same_interval():
     values = np.random.default_rng(0).normal(size=50)
     assert mean(values, QUICK) == mean(values, QUICK)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import optimize, stats
 
 from mars_viz.analysis import recommendation
-from mars_viz.analysis.recommendation import Changed, Finding, Graded, loss_bound, recommend, score_bound
+from mars_viz.analysis.recommendation import Changed, Finding, Graded, exact_bound, loss_bound, recommend, score_bound
 from mars_viz.analysis.steps import Steps
 from mars_viz.errors import BadInput
 
@@ -114,6 +114,18 @@ def test_the_score_bound_inverts_the_score_test(lost, won, n):
     q = optimize.minimize_scalar(minus_log, bounds=ends, method="bounded", options={"xatol": 1e-10}).x
     z = (lost - won - n * bound) / math.sqrt(n * (2 * q + bound * (1 - bound)))
     assert z == pytest.approx(-1.644854, abs=2e-3)
+
+
+@pytest.mark.parametrize(("lost", "n"), [(0, 1), (0, 300), (1, 300), (7, 20), (20, 20), (300, 4000)])
+def test_the_exact_bound_agrees_with_scipy(lost, n):
+    expected = stats.binomtest(lost, n, alternative="less").proportion_ci(0.95).high
+    assert exact_bound(lost, n, 0.95) == pytest.approx(expected, abs=1e-9)
+
+
+def test_no_loss_seen_is_bounded_by_the_rule_of_three():
+    """299 prompts without a loss tell of 1 point at 95 % confidence; the score bound alone would take 268."""
+    assert loss_bound(Changed(0, 0, 298), 0.95) > 0.01 >= loss_bound(Changed(0, 0, 299), 0.95)
+    assert score_bound(Changed(0, 0, 268), 0.95) < 0.01
 
 
 @given(st.integers(0, 20), st.integers(0, 20), st.integers(0, 200), st.sampled_from([0.8, 0.95]))

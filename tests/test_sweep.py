@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from factories import ToySpeculator
@@ -22,7 +23,7 @@ from mars_viz.prompts import PromptItem, PromptSet, grader_named
 from mars_viz.records import Round
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
-from mars_viz.sweep import Sweep, SweepResult, load_sweep
+from mars_viz.sweep import Sweep, SweepResult, load_sweep, lock
 from mars_viz.sweep import store as store_module
 from mars_viz.sweep.columns import COLUMNS, SHARES, rank_bins, share_bins
 from mars_viz.sweep.reduction import edit_distance, first_divergence
@@ -177,6 +178,81 @@ def test_a_sweep_killed_twenty_times_loses_nothing(tmp_path: Path, monkeypatch: 
     assert not [path for path in killed.rglob("*") if path.name.startswith(".")]
 
 
+HOLDING = """
+import sys
+from pathlib import Path
+from mars_viz.sweep.lock import held
+with held(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_folder_that_another_process_sweeps_into_is_left_alone_until_that_process_is_gone(tmp_path: Path) -> None:
+    """However it goes: what SIGKILL leaves behind holds nobody off."""
+    folder = tmp_path / "sweep"
+    begun = toy_sweep(folder, 3, SHORT)
+    command = [sys.executable, "-c", HOLDING, str(folder)]
+    environment = {**os.environ, "PYTHONPATH": str(TESTS.parent)}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as other:
+        assert other.stdout is not None and other.stdout.readline() == "held\n"
+        found = lock.holder(folder)
+        assert found is not None and found.process == other.pid
+        said = rf"in use: process {other.pid} on this machine has been sweeping into it since .* Wait until it is done"
+        for late in (lambda: begun.finish(), lambda: toy_sweep(folder, 3, SHORT, resume=True)):
+            with pytest.raises(BadInput, match=said):
+                late()
+        other.kill()
+    assert (folder / ".lock").is_file()
+    assert lock.holder(folder) is None
+    assert toy_sweep(folder, 3, SHORT, resume=True).finish().complete
+    assert not (folder / ".lock").exists()
+
+
+def test_two_sweeps_of_one_process_do_not_meet_and_the_later_goes_on_where_the_first_stopped(tmp_path: Path) -> None:
+    one, other = toy_sweep(tmp_path / "sweep", 4, SHORT), toy_sweep(tmp_path / "sweep", 4, SHORT, resume=True)
+    for progress in one:
+        if progress.finished == 2:
+            with pytest.raises(BadInput, match="this very process"):
+                next(iter(other))
+            break
+    steps = [progress.finished for progress in other]
+    assert (steps[0], steps[-1]) == (2, 4)
+    assert equal(load_sweep(tmp_path / "sweep"), toy_sweep(tmp_path / "alone", 4, SHORT).finish())
+
+
+def test_a_lock_that_says_nothing_still_holds(tmp_path: Path) -> None:
+    """As one of a full disk, on which its holder could not be written."""
+    with lock.held(tmp_path):
+        for left in ("", "{", '{"process": "x"}'):
+            (tmp_path / ".lock").write_text(left)
+            with pytest.raises(BadInput, match="another process is sweeping into it"):
+                lock.check_nobody(tmp_path)
+    lock.check_nobody(tmp_path)
+
+
+def test_prompts_that_are_put_together_while_they_are_read_are_read_once_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the page reads a sweep that is under way."""
+    monkeypatch.setattr(store_module, "BATCH", 3)
+    sweep = toy_sweep(tmp_path / "sweep", 3, SHORT)
+    with monkeypatch.context() as patched:
+        patched.setattr(store_module.Store, "tidy", lambda self: None)
+        whole = sweep.finish()
+    read, calls = store_module.Store._read, list[str]()
+
+    def reading(self: store_module.Store, name: str) -> object:
+        calls.append(name)
+        if len(calls) == 2:
+            self.tidy()
+        return read(self, name)
+
+    monkeypatch.setattr(store_module.Store, "_read", reading)
+    assert equal(load_sweep(tmp_path / "sweep"), whole)
+    assert "batch-000000.parquet" in calls
+
+
 def equal(one: SweepResult, other: SweepResult) -> bool:
     """The same results, but for the time they took."""
     ours, theirs = ({**r.lines, **r.prompts} for r in (one, other))
@@ -204,7 +280,7 @@ def test_a_batch_beside_its_prompts_counts_once(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(Path, "unlink", lambda path, missing_ok=False: kept.append(path.name))
     result = sweep.finish()
     assert len(list(parts.iterdir())) == 6
-    assert len(kept) == 3
+    assert len([name for name in kept if name.endswith(".parquet")]) == 3
     assert len(result) == 5
     assert equal(load_sweep(sweep.folder), toy_sweep(tmp_path / "other", 5).finish())
     monkeypatch.setattr(Path, "unlink", unlink)
@@ -315,7 +391,7 @@ def test_a_damaged_folder_is_named_with_the_remedy(tmp_path: Path) -> None:
         load_sweep(sweep.folder)
     sweep.finish()
     text = sheet.read_text()
-    for wrong in ("", "{}", text[:-40], text.replace('"schema": 1', '"schema": 2'), text.replace('"mars"', '"no"')):
+    for wrong in ("", "{}", text[:-40], text.replace('"schema": 2', '"schema": 3'), text.replace('"mars"', '"no"')):
         sheet.write_text(wrong)
         with pytest.raises(BadInput, match="cannot be opened"):
             load_sweep(sweep.folder)
@@ -337,6 +413,37 @@ def test_a_damaged_folder_is_named_with_the_remedy(tmp_path: Path) -> None:
         load_sweep(sweep.folder)
     with pytest.raises(BadInput, match="holds no sweep"):
         load_sweep(tmp_path)
+
+
+def test_grades_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
+    """A prompt is graded at every setting or at none; -1 must not be taken for a grade."""
+    toy_sweep(tmp_path / "sweep", 2).finish()
+    path = tmp_path / "sweep" / "results" / "prompt-000001.parquet"
+    table = pq.read_table(path)
+    for wrong in (-1, 2):
+        right = table.column("right").to_numpy().copy()
+        right[-1] = wrong
+        place = table.schema.get_field_index("right")
+        changed = table.set_column(place, table.schema.field("right"), pa.array(right, pa.int8()))
+        pq.write_table(changed, path, compression="zstd", write_page_checksum=True)
+        with pytest.raises(BadInput, match="contradict each other"):
+            load_sweep(tmp_path / "sweep")
+
+
+def test_a_range_that_differs_far_behind_the_point_is_another_range(tmp_path: Path) -> None:
+    Sweep(toy_source(), toy_prompts(1), SETTINGS, Span(0.1234567, 1.0, (3,)), tmp_path / "sweep").finish()
+    with pytest.raises(BadInput, match=r"low end was 0\.1234567 and is 0\.1234568"):
+        Sweep(toy_source(), toy_prompts(1), SETTINGS, Span(0.1234568, 1.0, (3,)), tmp_path / "sweep", resume=True)
+
+
+def test_a_sweep_of_the_first_schema_is_read_as_it_was_meant(tmp_path: Path) -> None:
+    toy_sweep(tmp_path / "sweep", 2).finish()
+    sheet = tmp_path / "sweep" / "sweep.json"
+    found = json.loads(sheet.read_text())
+    del found["plan"]["later_turns"]
+    sheet.write_text(json.dumps(found | {"schema": 1}))
+    assert load_sweep(tmp_path / "sweep").complete
+    assert toy_sweep(tmp_path / "sweep", 2, resume=True).progress.finished == 2
 
 
 def test_bins_and_distances() -> None:

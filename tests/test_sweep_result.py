@@ -6,26 +6,47 @@ import argparse
 import csv
 import json
 from dataclasses import replace
+from math import nan
 from pathlib import Path
 
 import numpy as np
 import pytest
-from sweep_cases import COSTS, toy_sweep
+from sweep_cases import COSTS, SETTINGS, SHORT, timing, toy_prompts, toy_source, toy_sweep
 
 from mars_viz.analysis.engines import acceptance_table
-from mars_viz.analysis.intervals import difference, ratio, ratio_of_ratios
+from mars_viz.analysis.intervals import difference, ratio, ratio_of_ratios, wilson
 from mars_viz.analysis.recommendation import recommend
+from mars_viz.analysis.steps import plain_within, stacked
 from mars_viz.commands.sweep import add_parser
 from mars_viz.costs import modelled_speed_up
+from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput
+from mars_viz.figures.words import exact_setting, exactly, times
+from mars_viz.prompts import load_prompts
 from mars_viz.run import Settings
-from mars_viz.sweep import SweepResult, band_at, curve, frontier, load_sweep, measures, places, relaxed_at, value_at
+from mars_viz.sweep import (
+    Sweep,
+    SweepResult,
+    band_at,
+    curve,
+    frontier,
+    load_sweep,
+    measures,
+    places,
+    relaxed_at,
+    value_at,
+)
+from mars_viz.sweep.checks import keep_check, kept_checks
+from mars_viz.sweep.choice import recommended
 from mars_viz.sweep.engine_settings import ENGINES, engine_settings
-from mars_viz.sweep.evidence import NOT_MEASURED
+from mars_viz.sweep.evidence import NOT_MEASURED, dial_grid
 from mars_viz.sweep.evidence_pack import write_evidence
 from mars_viz.sweep.evidence_text import _safe, markdown
-from mars_viz.sweep.report import summary_lines, table_of
-from mars_viz.sweep.timing import TimingCheck, Way
+from mars_viz.sweep.plan import turns_words
+from mars_viz.sweep.report import summary_lines, table_of, told
+from mars_viz.sweep.store import open_store
+from mars_viz.sweep.wall_clock import spread_over
+from mars_viz.ui.tune.view import TuneView, to_parameters
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +102,29 @@ def test_bands_are_paired_and_agree_with_the_curves(result: SweepResult) -> None
     np.testing.assert_allclose([ours.estimate, ours.low, ours.high], [theirs.estimate, theirs.low, theirs.high])
 
 
+def test_prompts_that_all_agree_are_no_certainty(tmp_path: Path) -> None:
+    """Resampling 0 changed grades of 6 gives 0 every time; a seventh prompt may be another one."""
+    result = toy_sweep(tmp_path / "sweep", 6).finish()
+    right = np.ones(len(result.lines["right"]), np.int8)
+    same = replace(result, lines={**result.lines, "right": right})
+    known, wide = measures(same), 1 - 0.025 ** (1 / 6)
+    for dial in (0.0, 0.9):
+        change, accuracy = (value_at(same, known[name], dial) for name in ("accuracy_change", "accuracy"))
+        assert (change.estimate, change.low, change.high) == pytest.approx((0, -wide, wide), abs=1e-6)
+        assert (accuracy.estimate, accuracy.low) == (1, wilson(6, 6).low) and accuracy.high == 1
+    band = band_at(same, known["accuracy_change"], np.array([0.0, 0.5, 1.0]))
+    assert band.low == pytest.approx([-wide, -wide, 0], abs=1e-6)
+    assert band.high == pytest.approx([wide, wide, 0], abs=1e-6)
+    agreed = known["accuracy_change"].agreed
+    assert agreed is not None
+    every, turned = agreed(-1.0, 6, 0.95), agreed(1.0, 6, 0.95)  # all six lost, all six won
+    assert every.low == -1 and -1 < every.high < 0
+    assert (turned.low, turned.high) == (-every.high, 1)
+    strict = [value_at(same, known[name], 1.0) for name in ("accuracy_change", "same", "speed_up_strict")]
+    assert [(each.low, each.high) for each in strict] == [(0, 0), (1, 1), (1, 1)]  # by definition, not by luck
+    assert frontier(same, paired=True).accuracy.low[0] == pytest.approx(-wide, abs=1e-6)
+
+
 def test_the_frontier_goes_through_the_curves(result: SweepResult) -> None:
     path = frontier(result)
     known = measures(result)
@@ -98,6 +142,27 @@ def test_the_recommendation_rests_on_every_prompts_grades(result: SweepResult) -
         assert graded.steps.at(dial).tolist() == (lines_at(result, "right", dial) == 1).tolist()
     assert recommend(graded, 40, 0.8, symbol="θ").sentence.startswith("θ = ")
     assert "Not enough prompts" in recommend(graded, 0.1).sentence
+
+
+def test_grades_along_the_dial_are_those_of_the_prompts_put_side_by_side(result: SweepResult) -> None:
+    chosen = np.arange(len(result)) % 3 > 0  # ungraded prompts have no part in it, nor have their edges
+    partly = replace(result, prompts={**result.prompts, "target_right": np.where(chosen, 1, -1)})
+    for each, mask in ((result, None), (partly, chosen)):
+        beside = stacked([steps.simplified() for steps in each.each("right", mask)])
+        assert np.array_equal(each.graded_steps().steps.edges, beside.edges)
+        assert np.array_equal(each.graded_steps().steps.values, beside.values == 1)
+
+
+def test_lines_that_were_looked_for_before_are_found_again(result: SweepResult) -> None:
+    """Of other prompts too, and however many values were asked for in between."""
+    whole = np.linspace(0, 1, 9)
+    first, chosen = result.at("tokens", whole), np.arange(len(result)) < 5
+    for dial in np.linspace(0, 1, 30):
+        assert result.at("rounds", np.array([dial]))[:, 0].tolist() == lines_at(result, "rounds", dial).tolist()
+    assert np.array_equal(result.at("tokens", whole, chosen), first[:5])
+    assert np.array_equal(result.at("tokens", whole), first)
+    with pytest.raises(BadInput, match="The sweep goes from 0 to 1"):
+        result.at("tokens", np.array([0.5, np.nan]))
 
 
 def test_a_rule_that_is_strict_at_its_low_end(tmp_path: Path) -> None:
@@ -130,16 +195,8 @@ def test_a_set_without_grades_has_speed_and_agreement_only(tmp_path: Path) -> No
         result.acceptance(1.5)
 
 
-def timing(result: SweepResult) -> TimingCheck:
-    ways = [
-        Way(name, np.array([10, 20, 30]), np.array([5, 8, 9]), factor * np.array([[1.0, 1.2], [2.0, 2.1], [3.0, 3.3]]))
-        for name, factor in (("target", 2.0), ("strict", 1.0), ("chosen", 0.5))
-    ]
-    return TimingCheck("Toy", "mars", 0.9, 3, *ways, same_as_target=3, modelled_over_strict=1.5, modelled_over_target=3)
-
-
 def test_a_wall_clock_ratio_is_that_of_tokens_a_second(result: SweepResult) -> None:
-    check = timing(result)
+    check = timing()
     assert check.over_strict.estimate == pytest.approx(2)
     assert check.over_target.estimate == pytest.approx(4)
     assert check.pace(check.strict).estimate == pytest.approx(60 / (1.1 + 2.05 + 3.15))
@@ -148,7 +205,9 @@ def test_a_wall_clock_ratio_is_that_of_tokens_a_second(result: SweepResult) -> N
 
 def test_the_evidence_says_everything_in_three_forms(result: SweepResult, tmp_path: Path) -> None:
     found = recommend(result.graded_steps(), 40, 0.8, symbol="θ")
-    path = write_evidence(tmp_path / "pack", result, dial=0.9, recommendation=found, timing=timing(result))
+    checks = [replace(timing(), created=f"2026-01-0{day}T00:00:00+00:00") for day in (1, 2)]
+    checks.append(replace(checks[0], dial=0.5))
+    path = write_evidence(tmp_path / "pack", result, dial=0.9, recommendation=found, checks=checks)
     assert sorted(file.name for file in path.iterdir()) == ["evidence.json", "evidence.md", "grid.csv", "prompts.csv"]
     data = json.loads((path / "evidence.json").read_text())
     assert data["models"]["target"] == "toy-target"
@@ -161,6 +220,13 @@ def test_the_evidence_says_everything_in_three_forms(result: SweepResult, tmp_pa
     for needed in (found.sentence, "12 of 12 prompts", "tokens per second", "Wilson", "rejection_sample_method"):
         assert needed in text
     assert "SGLANG_SIMULATE_ACC_LEN" in text
+    relaxed = data["relaxed_tokens"]
+    total, second = sum(relaxed["by_target_rank"].values()), relaxed["shares_by_target_rank"]["2"]
+    assert second["estimate"] == pytest.approx(relaxed["by_target_rank"]["2"] / total)
+    assert second["low"] <= second["estimate"] <= second["high"] and "share of them" in text
+    assert data["wall_clock"]["created"] == "2026-01-02T00:00:00+00:00"  # the newest of this setting
+    assert [each["dial"] for each in data["wall_clock_checks"]] == [0.9, 0.9, 0.5]
+    assert text.count("| 2026-01-0") == 3 and "every wall-clock check" in text
     assert "TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS" in text
     assert "For throughput only" in text
     assert text == markdown(data)
@@ -170,6 +236,155 @@ def test_the_evidence_says_everything_in_three_forms(result: SweepResult, tmp_pa
     assert [int(line["chosen_tokens"]) for line in prompts] == lines_at(result, "tokens", 0.9).tolist()
     with pytest.raises(BadInput, match="exists already"):
         write_evidence(path, result, dial=0.9)
+
+
+def test_a_check_is_kept_beside_the_sweep_and_read_back_as_it_was(tmp_path: Path) -> None:
+    result = toy_sweep(tmp_path / "sweep", 2, SHORT).finish()
+    first = replace(timing(SHORT.gamma), created="2026-01-01T00:00:00+00:00", modelled_over_target=nan)
+    assert kept_checks(result.folder, result.plan).found == ()
+    for check in (replace(first, created="2026-01-03"), first, replace(first, dial=0.98765, created="2026-01-02")):
+        keep_check(result.folder, check)
+    found = kept_checks(result.folder, result.plan)
+    assert ([check.created[:10] for check in found.found], found.problems) == (
+        ["2026-01-01", "2026-01-02", "2026-01-03"],
+        (),
+    )
+    assert found.found[0].to_json() == first.to_json() and found.found[0].over_strict == first.over_strict
+    latest = found.latest(0.9), found.latest(0.98765), found.latest(0.5)
+    assert [None if each is None else each.created[:10] for each in latest] == ["2026-01-03", "2026-01-02", None]
+    assert load_sweep(result.folder).complete and toy_sweep(result.folder, 2, SHORT, resume=True).finish().complete
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ('"mars-viz-wall-clock"', '"else"', "another file"),
+        ('"schema": 1', '"schema": 2', "its schema is 2"),
+        ('"gamma": 2', '"gamma": 9', "of another sweep"),
+        ("1.2", "0.0", "damaged"),
+        ('"rounds"', '"laps"', "damaged"),
+        ("}", "", "damaged"),
+    ],
+)
+def test_a_damaged_check_is_named_and_the_others_are_read(tmp_path: Path, old: str, new: str, why: str) -> None:
+    result = toy_sweep(tmp_path / "sweep", 1, SHORT).finish()
+    check = timing(SHORT.gamma)
+    keep_check(result.folder, check)
+    path = keep_check(result.folder, check)
+    path.write_text(path.read_text().replace(old, new))
+    found = kept_checks(result.folder, result.plan)
+    assert len(found.found) == 1
+    (problem,) = found.problems
+    assert path.name in problem and why in problem and "Remove it" in problem
+
+
+def test_a_check_that_the_disk_refuses_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "checks").write_text("a file where the folder should be")
+    with pytest.raises(BadInput, match="was not kept"):
+        keep_check(tmp_path, timing())
+
+
+def test_prompts_to_time_are_spread_over_the_whole_set() -> None:
+    texts = [str(place) for place in range(9)]
+    assert spread_over(texts, 5) == ["0", "2", "4", "6", "8"]
+    assert spread_over(texts, 1) == ["0"]
+    assert spread_over(texts, 20) == texts
+
+
+FINE = 0.98765432
+
+
+def test_a_dial_value_is_printed_as_it_is_for_rounding_could_make_it_another_text(
+    result: SweepResult, tmp_path: Path
+) -> None:
+    assert [exactly(value) for value in (0.9, 1.0, 3.0, FINE, 0.1 + 0.2)] == [
+        "0.9",
+        "1",
+        "3",
+        "0.98765432",
+        "0.30000000000000004",
+    ]
+    assert [exact_setting("θ", value) for value in (0.9, FINE)] == ["θ = 0.90", "θ = 0.98765432"]
+    path = write_evidence(tmp_path / "pack", result, dial=FINE)
+    told = ["\n".join(summary_lines(result, FINE)), (path / "evidence.md").read_text(), str(to_parameters_of(FINE))]
+    told += [
+        each.text
+        for rule in ("sglang-acc", "sglang-single", "tensorrt-llm")
+        for each in engine_settings(Settings(rule=rule), FINE)
+        if each.text
+    ]
+    told.append(engine_settings(Settings(rule="vllm-thinking"), FINE)[0].note)
+    assert all("0.98765432" in text for text in told)
+    assert {row["dial"] for row in dial_rows(path)} >= {FINE}
+
+
+def to_parameters_of(dial: float) -> dict[str, str]:
+    return to_parameters(TuneView("a", dial))
+
+
+def dial_rows(path: Path) -> list[dict[str, float]]:
+    found: list[dict[str, float]] = json.loads((path / "evidence.json").read_text())["grid"]
+    return found
+
+
+def test_figures_are_told_in_their_units(result: SweepResult) -> None:
+    assert [times(value) for value in (1.0, 1.0042, 0.9961, 1.0096, 1.2, 0.99999, nan)] == [
+        "1",
+        "1.004",
+        "0.996",
+        "1.01",
+        "1.20",
+        "1.00",
+        "–",
+    ]
+    assert told("accuracy_change", (-0.0467, -0.0767, 0)) == "−4.67 points (−7.67 to 0)"
+    assert told("same", (0.5, 0.25, 1)) == "50 % (25 to 100)"
+    assert told("speed_up_strict", (1.0042, 1, 1.2)) == "1.004 (1 to 1.20)"
+    assert told("tau", (1.0042, 1, 1.2)) == "1.00 (1 to 1.20)"
+
+
+def test_places_of_the_frontier_are_short_to_print_and_in_their_own_stretch(result: SweepResult) -> None:
+    raw, named = places(result), frontier(result).dials
+    assert (named[0], named[-1]) == (raw[0], raw[-1])
+    for column in ("tokens", "right"):  # the last stretch is named twice in `places`, by its begin and by its end
+        assert np.array_equal(np.unique(result.at(column, raw), axis=1), np.unique(result.at(column, named), axis=1))
+    assert sum(len(exactly(value)) for value in named) < sum(len(exactly(value)) for value in raw)
+    ends = ((0.94, 1.01), (0.941, 1.0), (0.123456, 0.1235), (2.0, 3.0))
+    assert [exactly(plain_within(*each)) for each in ends] == ["1", "0.95", "0.12346", "2"]
+
+
+def test_a_dial_of_whole_numbers_gets_a_whole_number(tmp_path: Path) -> None:
+    settings = Settings(rule="top-k-set", gamma=3, max_new_tokens=16)
+    result = toy_sweep(tmp_path / "sweep", 6, settings).finish()
+    right = (result.lines["low"] < 4).astype(np.int8)  # looser than that, every answer is wrong
+    found = recommended(replace(result, lines={**result.lines, "right": right}), 20, 0.5)
+    assert found is not None and found.dial is not None and 3 <= found.dial < 64
+    assert found.dial.is_integer() and found.sentence.startswith(f"k = {found.dial:.0f} is the loosest")
+
+
+def test_the_grid_stays_inside_a_range_with_many_decimals(tmp_path: Path) -> None:
+    span = Span(0.12345678, 1.0, (3,))
+    result = Sweep(toy_source(), toy_prompts(1), SETTINGS, span, tmp_path / "sweep").finish()
+    assert dial_grid(replace(result, plan=replace(result.plan, low=0.1234564)), 0.9)[0] == 0.1234564
+    assert dial_grid(result, 0.9)[0] >= 0.12345678
+
+
+def test_later_turns_are_left_out_and_said_to_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [{"question_id": 1, "category": "writing", "turns": ["Add 1 and 2.", "And 3?", "And 4?"]}]
+    lines.append({"question_id": 2, "category": "writing", "turns": ["Add 3 and 4."]})
+    path = tmp_path / "questions.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)))
+    prompts = load_prompts(path)
+    assert [item.prompt for item in prompts.items] == ["Add 1 and 2.", "Add 3 and 4."]
+    assert prompts.later_turns == 2
+    sweep = Sweep(toy_source(), prompts, SETTINGS, Span(0.0, 1.0, (3,)), tmp_path / "sweep")
+    said = "Of conversations the first turn alone is decoded; 2 later turns are left out."
+    assert said in "\n".join(summary_lines(sweep.finish(), 0.9))
+    evidence = write_evidence(tmp_path / "pack", load_sweep(sweep.folder), dial=0.9)
+    assert "2 later turns of conversations, of which the first" in (evidence / "evidence.md").read_text()
+    again = open_store(sweep.folder).prompts()  # as the page goes on with it
+    Sweep(toy_source(), again, SETTINGS, Span(0.0, 1.0, (3,)), tmp_path / "sweep", resume=True)
+    assert turns_words(0) == ""
 
 
 def test_the_evidence_admits_what_was_not_measured(result: SweepResult, tmp_path: Path) -> None:
@@ -207,7 +422,7 @@ def test_the_table_and_the_summary_show_strict_and_the_setting(result: SweepResu
     rows = {row["figure"]: row for row in table_of(result, 0.9)}
     assert rows["tau"]["settings"]["chosen"]["dial"] == 0.9
     assert rows["speed_up"]["basis"] == "modelled"
-    text = "\n".join(summary_lines(result, 0.9, timing(result)))
+    text = "\n".join(summary_lines(result, 0.9, timing()))
     for needed in ("strict, θ = 1", "chosen, θ = 0.9", "loosest, θ = 0", "12 of 12 texts", "Tokens a second"):
         assert needed in text
 

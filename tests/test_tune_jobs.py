@@ -6,20 +6,23 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sweep_cases import SHORT, toy_prompts, toy_sweep
+from sweep_cases import SHORT, timing, toy_prompts, toy_sweep
 
 from mars_viz.errors import BadInput
 from mars_viz.sweep import load_sweep
+from mars_viz.sweep.checks import keep_check
 from mars_viz.sweep.plan import comparable
 from mars_viz.sweep.store import list_sweeps, open_store
+from mars_viz.sweep.wall_clock import ClockProgress
 from mars_viz.ui.jobs.long_job import LongJob
 from mars_viz.ui.jobs.models import Models
 from mars_viz.ui.jobs.worker import FAULT, Job, JobState, Progress, Worker
-from mars_viz.ui.tune.jobs import Board, Sweeping, SweepJob
+from mars_viz.ui.tune.jobs import Board, ClockJob, Sweeping, SweepJob
 
 PATIENCE = 60.0  # seconds; only a hanging test waits as long
 
@@ -148,6 +151,24 @@ def test_a_sweep_that_cannot_begin_says_why(tmp_path):
     own.submit(job)
     until(lambda: job.progress.state.finished)
     assert (job.progress.state, job.progress.error) == (JobState.FAILED, "The prompt is too long; shorten it.")
+
+
+def test_a_check_that_cannot_be_kept_is_told_all_the_same(tmp_path):
+    class Clock:
+        progress = ClockProgress(0, 1)
+
+        def __iter__(self):
+            yield ClockProgress(1, 1)
+
+        def check(self):
+            return timing()
+
+    (tmp_path / "checks").write_text("a file where the folder should be")
+    own, job = worker(), ClockJob(lambda pair: Clock(), partial(keep_check, tmp_path))
+    own.submit(job)
+    until(lambda: job.progress.state.finished)
+    assert job.progress.state is JobState.DONE and job.progress.check is not None
+    assert "was not kept" in job.progress.error
 
 
 def test_a_sweeps_folder_holds_its_prompts_and_says_when_they_are_others(tmp_path):

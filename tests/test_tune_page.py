@@ -17,13 +17,15 @@ from unittest.mock import patch
 import pytest
 from playwright.sync_api import expect
 from streamlit.testing.v1 import AppTest
-from sweep_cases import toy_sweep
+from sweep_cases import SETTINGS, timing, toy_prompts, toy_source, toy_sweep
 
 from mars_viz.analysis.vllm_metrics import parse_vllm_metrics
+from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput
 from mars_viz.prompts import GRADERS
 from mars_viz.run import Settings
-from mars_viz.sweep import load_sweep
+from mars_viz.sweep import Sweep, load_sweep, lock
+from mars_viz.sweep.checks import keep_check, kept_checks
 from mars_viz.sweep.evidence_pack import evidence_zip
 from mars_viz.ui import navigation
 from mars_viz.ui.tune import detail, wishes
@@ -131,8 +133,9 @@ def test_opens_the_sweep_at_the_setting_that_it_speaks_for(folder):
     assert "MARS at θ = 0.90 is" in said(tab) and "as fast as strict" in said(tab)
     assert len(titles(tab)) == 1 and "MARS" in titles(tab)[0]
     assert tab.query_params == {"sweep": "a-mars"}
-    assert list(tab.dataframe[0].value["figure"])[:2] == ["accuracy", "accuracy less strict's"]
-    assert set(section(tab, 0).dataframe[1].value["is"]) == {"exact", "modelled"}
+    key = said(tab)
+    assert key.index('<th scope="row">accuracy</th>') < key.index('<th scope="row">accuracy less strict&#x27;s</th>')
+    assert set(section(tab, 0).dataframe[0].value["is"]) == {"exact", "modelled"}
 
 
 def test_the_dial_moves_everything_and_the_link(folder):
@@ -141,9 +144,22 @@ def test_the_dial_moves_everything_and_the_link(folder):
     settled(tab.slider(key="tune-dial-a-mars").set_value(0.3).run())
     assert "MARS at θ = 0.30" in said(tab) and said(tab) != before
     assert tab.query_params == {"sweep": "a-mars", "dial": "0.3"}
-    assert "chosen, θ = 0.30" in tab.dataframe[0].value
+    assert '<th scope="col">chosen, θ = 0.30</th>' in said(tab)
     settled(tab.slider(key="tune-dial-a-mars").set_value(1.0).run())
     assert "is strict" in said(tab)
+
+
+def test_a_setting_that_changes_no_text_says_so(empty):
+    """Beside strict nothing changes on these prompts, and the interval says how little that proves."""
+    toy_sweep(empty / "graded", 3).finish()
+    toy_sweep(empty / "ungraded", 3, graded=False).finish()
+    for name, ending in (
+        ("graded", "no prompt's grade changes (−70.8 to 70.8 points)."),
+        ("ungraded", "nothing lost."),
+    ):
+        text = said(opened(sweep=name, dial="0.999999")).replace("&#x27;", "'")
+        assert "MARS at θ = 0.999999 writes strict's own text for every one of these prompts" in text
+        assert ending in text
 
 
 def test_the_limits_change_the_recommendation(folder):
@@ -174,10 +190,10 @@ def test_an_ungraded_sweep_shows_speed_and_says_why_nothing_is_recommended(folde
 @pytest.mark.parametrize("place", range(SECTIONS))
 def test_every_folded_part_opens(folder, place):
     tab = section(opened(sweep="a-mars"), place)
-    charts, tables = [(2, 2), (3, 1), (1, 2), (1, 1), (1, 3), (1, 1)][place]
+    charts, tables = [(2, 1), (3, 0), (1, 1), (1, 0), (1, 2), (1, 0)][place]
     assert (len(titles(tab)), len(tab.dataframe)) == (charts, tables)
     if place == 4:
-        engines = tab.dataframe[1].value
+        engines = tab.dataframe[0].value
         assert list(engines["engine"])[:3] == ["vLLM", "SGLang, scheduler", "SGLang, per request"]
         assert len(engines) == 9 and "accepted / (verify count × (draft tokens - 1))" in set(engines["rate is"])
     if place == 5:
@@ -208,7 +224,7 @@ def test_metrics_of_another_engine_are_read_and_said_to_be_counts(folder):
     tab.file_uploader(key="vllm-import").set_value(("metrics.json", text.encode(), "application/json"))
     settled(tab.run())
     assert "counts only" in said(tab) and "need the logits" in said(tab)
-    assert len(tab.dataframe[1].value) == 9
+    assert len(tab.dataframe[0].value) == 9
     tab.file_uploader(key="vllm-import").set_value(("metrics.json", b'{"num_spec_steps": 3}', "application/json"))
     settled(tab.run())
     assert "cannot be used" in said(tab) and "Export it again" in said(tab)
@@ -220,8 +236,8 @@ def test_metrics_of_another_engine_are_read_and_said_to_be_counts(folder):
         ({"sweep": "../../etc"}, "no sweep of the link"),
         ({"sweep": "a-mars", "dial": "<b>lots</b>"}, "is no number"),
         ({"sweep": "a-mars", "dial": "7"}, "outside what was swept"),
-        ({"sweep": "a-mars", "loss": "-3"}, "must be above 0"),
-        ({"sweep": "a-mars", "confidence": "2"}, "from 0.5 to below 1"),
+        ({"sweep": "a-mars", "loss": "-3"}, "must be from 0.001 to 100"),
+        ({"sweep": "a-mars", "confidence": "2"}, "from 0.5 to 0.9999"),
     ],
 )
 def test_a_bad_link_is_a_sentence_and_the_page(folder, parameters, sentence):
@@ -238,10 +254,74 @@ def test_a_broken_sweep_says_what_to_do(folder):
 def test_an_unfinished_sweep_is_shown_as_far_as_it_is_and_can_be_continued(folder, monkeypatch):
     tab = opened(sweep="d-half")
     assert "2 of 5 prompts are done" in said(tab) and len(titles(tab)) == 1
+    assert "So far, of the first 2 prompts of 5 alone: " in said(tab)
     asked = []
     monkeypatch.setattr(wishes, "go_on", lambda entry: asked.append(entry.path.name))
     clicked(tab, "sweep-continue")
     assert asked == ["d-half"]
+
+
+def test_a_sweep_that_another_process_works_on_is_left_to_it(folder):
+    with lock.held(folder / "d-half"):
+        tab = opened(sweep="d-half")
+    assert "under way elsewhere: this very process" in said(tab) and "2 of 5 prompts are done" in said(tab)
+    assert not [button for button in tab.button if button.key == "sweep-continue"]
+    clicked(tab, "sweep-again")
+    assert "under way elsewhere" not in said(tab) and tab.button(key="sweep-continue")
+
+
+def test_a_wall_clock_check_is_shown_again_when_the_server_knows_nothing_of_it(empty):
+    result = toy_sweep(empty / "a", 3).finish()
+    check = timing()
+    keep_check(result.folder, replace(check, created="2026-01-01T10:00:00+00:00"))
+    keep_check(result.folder, replace(check, dial=0.5, created="2026-01-02T10:00:00+00:00"))
+    (result.folder / "checks" / "broken.json").write_text("{")
+    tab = section(opened(sweep="a", dial="0.9"), 3)
+    assert "Measured 2× (2 to 2) as fast as strict (modelled 1.50×)" in said(tab).replace("2.00", "2")
+    assert list(tab.dataframe[0].value["measured, UTC"]) == ["2026-01-02 10:00", "2026-01-01 10:00"]
+    assert "broken.json" in said(tab) and "Remove it" in said(tab)
+    assert "with the wall-clock check" in said(section(opened(sweep="a", dial="0.9"), 5))
+    assert "without a wall-clock check" in said(section(opened(sweep="a", dial="0.7"), 5))
+
+
+def test_a_sweep_of_strict_alone_opens(empty):
+    """As `mars-viz sweep --low 1` makes it: there is no way to move the dial."""
+    prompts, span = toy_prompts(3), Span(1.0, 1.0, (3,))
+    Sweep(toy_source(), prompts, SETTINGS, span, empty / "a").finish()
+    tab = opened(sweep="a")
+    assert tab.slider(key="tune-dial-a").disabled and "is strict" in said(tab)
+
+
+@pytest.mark.parametrize("parameters", [{"loss": "0.001"}, {"confidence": "0.9999"}, {"loss": "100"}])
+def test_limits_at_the_ends_of_what_is_allowed_open(folder, parameters):
+    assert "prompts" in said(opened(sweep="a-mars", **parameters))
+
+
+def test_the_range_of_every_rules_dial_can_be_narrowed(empty, monkeypatch):
+    begun = []
+    monkeypatch.setattr(wishes, "_begin", lambda wish, name, span, folder: begun.append((name, span)) or folder.name)
+    tab = opened()
+    settled(tab.multiselect(key="sweep-rules").set_value(["mars", "tensorrt-llm", "top-k-set"]).run())
+    for name, strict, value in (("mars", 1.0, 0.8), ("tensorrt-llm", 0.0, 0.25), ("top-k-set", 1.0, 5.0)):
+        end = tab.number_input(key=f"sweep-strict-{name}")
+        assert end.disabled and end.value == strict
+        tab.number_input(key=f"sweep-loosest-{name}").set_value(value)
+    clicked(tab, "sweep-begin")
+    assert begun == [
+        ("mars", Span(0.8, 1.0, (6,))),
+        ("tensorrt-llm", Span(0.0, 0.25, (6,))),
+        ("top-k-set", Span(1.0, 5.0, (6,))),
+    ]
+
+
+def test_a_range_that_leaves_nothing_to_sweep_is_a_sentence_and_nothing_is_begun(empty):
+    tab = opened()
+    tab.number_input(key="sweep-loosest-mars").set_value(1.0)
+    clicked(tab, "sweep-begin")
+    assert "MARS: θ = 1.00 is strict itself" in said(tab) and not empty.exists()
+    for loosest, why in ((1.5, "must lie between"), (float("nan"), "must lie between")):
+        with pytest.raises(BadInput, match=why):
+            wishes.span_to("mars", loosest, 4)
 
 
 @pytest.mark.parametrize(
@@ -312,6 +392,8 @@ def test_a_sweep_with_the_built_in_pair_from_the_form_to_the_clock(empty):
         time.sleep(0.05)
     assert job.progress.error == "" and job.progress.done == job.progress.decodes == 6
     assert "Measured" in said(settled(again.run()))
+    (check,) = kept_checks(path, result.plan).found
+    assert check.to_json() == job.progress.check.to_json() and check.created
 
 
 def test_links_round_trip():

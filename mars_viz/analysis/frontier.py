@@ -48,7 +48,7 @@ class Frontier:
     def best_within(self, strict: float, points: float) -> int:
         """The fastest place among those that lose at most so many points on these prompts; strict's own is one."""
         allowed = self.lost(strict) <= points + 1e-9
-        return int(np.argmax(np.where(allowed, self.speed_up.estimate, -np.inf)))
+        return int(np.argmax(np.where(allowed, np.nan_to_num(self.speed_up.estimate, nan=-np.inf), -np.inf)))
 
 
 def _with(band: Band, place: int, found: Interval) -> Band:

@@ -20,6 +20,8 @@ from mars_viz.errors import BadInput
 _NORMAL = NormalDist()
 _CHUNK = 1 << 21
 """Numbers held at once while resampling."""
+_KEPT = 1 << 25
+"""Numbers of a resampling that are kept for the next figure, a byte each: 16,000 prompts at 2,000 resamples."""
 
 Statistic = Callable[..., np.ndarray]
 """Of the means over prompts of each column, each [..., S], to a number [..., S]."""
@@ -214,26 +216,26 @@ def _block(statistic: Statistic, columns: list[np.ndarray], how: Bootstrap) -> t
 
 def _weights(prompts: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
     """float64 [some, P] until `resamples` rows: how often each prompt was drawn, with replacement."""
-    if prompts * resamples <= _CHUNK:
-        yield _all_weights(prompts, resamples, seed)
-        return
-    rng = np.random.default_rng(seed)
-    rows = max(1, _CHUNK // prompts)
-    for done in range(0, resamples, rows):
-        yield _drawn(rng, prompts, min(rows, resamples - done))
+    few = prompts * resamples <= _KEPT
+    for counts in _all_drawn(prompts, resamples, seed) if few else _drawn(prompts, resamples, seed):
+        yield counts.astype(np.float64)
 
 
 @lru_cache(maxsize=2)
-def _all_weights(prompts: int, resamples: int, seed: int) -> np.ndarray:
-    """The same in one; kept, because every number of a sweep asks for the same draws."""
-    weights = _drawn(np.random.default_rng(seed), prompts, resamples)
-    weights.flags.writeable = False
-    return weights
+def _all_drawn(prompts: int, resamples: int, seed: int) -> tuple[np.ndarray, ...]:
+    """Kept, because every number of a sweep asks for the same draws, which take longer to make than to use."""
+    return tuple(_drawn(prompts, resamples, seed))
 
 
-def _drawn(rng: np.random.Generator, prompts: int, count: int) -> np.ndarray:
-    drawn = rng.integers(prompts, size=(count, prompts)) + prompts * np.arange(count)[:, None]
-    return np.bincount(drawn.ravel(), minlength=count * prompts).reshape(count, prompts).astype(np.float64)
+def _drawn(prompts: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
+    """The same counts, in the smallest whole numbers that hold them."""
+    rng = np.random.default_rng(seed)
+    rows = max(1, _CHUNK // prompts)
+    for done in range(0, resamples, rows):
+        count = min(rows, resamples - done)
+        drawn = rng.integers(prompts, size=(count, prompts)) + prompts * np.arange(count)[:, None]
+        counts = np.bincount(drawn.ravel(), minlength=count * prompts).reshape(count, prompts)
+        yield counts.astype(np.min_scalar_type(int(counts.max())))
 
 
 def _left_out(statistic: Statistic, columns: list[np.ndarray]) -> np.ndarray:

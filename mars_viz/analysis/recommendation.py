@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache, partial
 from statistics import NormalDist
 
 import numpy as np
@@ -21,8 +22,9 @@ from mars_viz.analysis.intervals import prompts_needed
 from mars_viz.analysis.steps import Steps
 from mars_viz.errors import BadInput
 
-_DECIMALS = range(3, 18)
-"""Of a dial value in the sentence: three, and more only where a segment is that narrow."""
+DECIMALS = 3
+"""Of a dial value in the sentence, and more only where a segment is that narrow."""
+_MOST_DECIMALS = 17
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,17 +112,24 @@ class Recommendation:
 
 
 def recommend(
-    graded: Graded, points: float, confidence: float = 0.95, *, symbol: str = "dial", seed: int = 0
+    graded: Graded,
+    points: float,
+    confidence: float = 0.95,
+    *,
+    symbol: str = "dial",
+    decimals: int = DECIMALS,
+    seed: int = 0,
 ) -> Recommendation:
     """The loosest dial value whose accuracy loss is at most `points` percentage points with this confidence.
 
-    `symbol` names the dial in the sentence. Raises BadInput for a limit or a confidence that is none.
+    `symbol` names the dial in the sentence; its value has at least so many `decimals` where that brings it closer to
+    the segment's loose end, 0 for a dial of whole numbers. Raises BadInput for a limit or a confidence that is none.
     """
     if not (0 < points <= 100 and 0.5 <= confidence < 1):
         raise BadInput("The loss is above 0 and at most 100 points, the confidence from 0.5 to below 1. Mend them.")
     changed, order = graded.changed(), graded.outwards
-    bounds = {each: loss_bound(each, confidence, seed=seed) for each in set(changed)}
-    bad = (place for place, segment in enumerate(order) if bounds[changed[segment]] > points / 100)
+    bound = cache(partial(loss_bound, confidence=confidence, seed=seed))
+    bad = (place for place, segment in enumerate(order) if bound(changed[segment]) > points / 100)
     stop = next(bad, len(order))
     following = changed[order[stop]] if stop < len(order) else None
     if stop == 0:
@@ -129,13 +138,13 @@ def recommend(
         sentence = (
             "Not enough prompts to tell whether any setting looser than strict keeps the accuracy loss within "
             f"{_points(points)} with {100 * confidence:.4g} % confidence: there are {mildest.prompts}, "
-            f"about {_round(needed)} are needed."
+            f"about {about(needed)} are needed."
         )
-        return Recommendation(Finding.NOT_ENOUGH, sentence, None, None, None, bounds[changed[graded.strict]], needed)
+        return Recommendation(Finding.NOT_ENOUGH, sentence, None, None, None, bound(changed[graded.strict]), needed)
     segment = order[stop - 1]
-    dial, best = _loosest(graded, segment), changed[segment]
+    dial, best = _loosest(graded, segment, decimals), changed[segment]
     sentence = (
-        f"{symbol} = {dial!r} is the loosest setting whose accuracy loss is at most {_points(points)} with "
+        f"{symbol} = {_exactly(dial)} is the loosest setting whose accuracy loss is at most {_points(points)} with "
         f"{100 * confidence:.4g} % confidence: of {best.prompts} prompts it loses {best.lost} and wins {best.won} "
         "against strict."
     )
@@ -143,21 +152,44 @@ def recommend(
     if following is not None and following.loss < points / 100:
         margin = min(points - 100 * following.loss, 100.0)
         needed_next = max(best.prompts + 1, prompts_needed(margin, confidence, following.discordant_share))
-    return Recommendation(Finding.RECOMMENDED, sentence, dial, segment, best, bounds[best], needed_next)
+    return Recommendation(Finding.RECOMMENDED, sentence, dial, segment, best, bound(best), needed_next)
 
 
 def loss_bound(changed: Changed, confidence: float, *, resamples: int = 10_000, seed: int = 0) -> float:
-    """One-sided upper bound of the accuracy loss, as a share: the larger of the paired bootstrap's and the score bound.
+    """One-sided upper bound of the accuracy loss, as a share: the larger of the paired bootstrap's and the score bound,
+    and where nothing was won, of the exact one.
 
     Drawing prompts with replacement draws (lost, won, same) from a multinomial law with their shares, so that is what
     is drawn; the bound is the replicates' quantile. Where few prompts changed it is too low, and 0 where none did, and
-    the score bound takes over.
+    the score bound takes over; that one, an approximation, is a little too low itself where nothing was won, and what
+    was lost is then a single share.
     """
     lost, won, prompts = changed.lost, changed.won, changed.prompts
     shares = np.array([lost, won, prompts - lost - won]) / prompts
     drawn = np.random.default_rng(seed).multinomial(prompts, shares, size=resamples)  # [resamples, 3]
     bootstrap = float(np.quantile((drawn[:, 0] - drawn[:, 1]) / prompts, confidence, method="higher"))
-    return max(bootstrap, score_bound(changed, confidence))
+    exact = -1.0 if won else exact_bound(lost, prompts, confidence)
+    return max(bootstrap, score_bound(changed, confidence), exact)
+
+
+def exact_bound(lost: int, prompts: int, confidence: float) -> float:
+    """Upper end of a single share's exact interval (Clopper and Pearson 1934, Biometrika 26:404-413): the p for which
+
+        sum over k ≤ lost of C(n, k) pᵏ (1 - p)ⁿ⁻ᵏ = 1 - confidence
+
+    Where nothing was lost, that is 1 - (1 - confidence)^(1 / n), about 3 / n at 95 %.
+    """
+    if lost == prompts:
+        return 1.0
+    counts = np.arange(lost + 1)
+    steps = np.log(prompts - counts[:-1]) - np.log(counts[:-1] + 1)  # log C(n, k + 1) - log C(n, k)
+    ways = np.concatenate([[0.0], np.cumsum(steps)])
+    low, high = lost / prompts, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        chance = float(np.exp(ways + counts * math.log(middle) + (prompts - counts) * math.log1p(-middle)).sum())
+        low, high = (middle, high) if chance > 1 - confidence else (low, middle)
+    return high
 
 
 def score_bound(changed: Changed, confidence: float) -> float:
@@ -189,11 +221,11 @@ def _score(changed: Changed, d: float) -> float:
     return (lost - won - n * d) / math.sqrt(variance) if variance > 0 else -math.inf
 
 
-def _loosest(graded: Graded, segment: int) -> float:
-    """The value of the segment furthest from strict, with as few decimals as keep it inside; at least three."""
+def _loosest(graded: Graded, segment: int, least: int) -> float:
+    """The value of the segment furthest from strict, with as few decimals as keep it inside, at least `least`."""
     low, high = graded.steps.edges[segment : segment + 2].tolist()
     low_is_loose, last = graded.outwards.step < 0, segment == len(graded.steps) - 1
-    for decimals in _DECIMALS:
+    for decimals in range(least, _MOST_DECIMALS + 1):
         scale = 10.0**decimals
         loose = low * scale if low_is_loose else high * scale
         for count in (round(loose), math.ceil(loose) if low_is_loose else math.ceil(loose) - 1):
@@ -202,11 +234,16 @@ def _loosest(graded: Graded, segment: int) -> float:
     return low if low_is_loose else high if last else math.nextafter(high, low)
 
 
+def _exactly(dial: float) -> str:
+    """The shortest text that reads back as this value; no rounding carries it out of its segment."""
+    return repr(dial).removesuffix(".0")
+
+
 def _points(points: float) -> str:
     return f"{points:.4g} point" + ("" if points == 1 else "s")
 
 
-def _round(count: int) -> str:
-    """Up to two significant digits: it is an estimate."""
+def about(count: int) -> str:
+    """Up to two significant digits, for a number of prompts that is an estimate: '930'."""
     unit = 10 ** max(0, len(str(count)) - 2)
     return f"{-(-count // unit) * unit:,}".replace(",", "\u2009")

@@ -6,6 +6,7 @@ Knows arrays; knows no rules, no runs and no figures. A segment is half-open, [l
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -77,6 +78,16 @@ class Steps:
             last -= 1  # the segment that begins there has no part in the range
         edges = np.concatenate([[low], self.edges[first + 1 : last + 1], [high]])
         return Steps(edges, self.values[..., first : last + 1])
+
+
+def plain_within(low: float, high: float) -> float:
+    """The value in [low, high) with the fewest decimals, to name a segment by: what is printed lies in it."""
+    for decimals in range(18):
+        scale = 10.0**decimals
+        value = math.ceil(low * scale) / scale
+        if low <= value < high:
+            return value
+    return low
 
 
 def union_edges(functions: Iterable[Steps]) -> np.ndarray:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mars_viz.commands import decoding
-from mars_viz.commands.printing import facts, json_of, printable, sentence
+from mars_viz.commands.printing import facts, printable, sentence
 from mars_viz.dialmap import Budget, DialMap, Segment, Span, span_of
 from mars_viz.errors import BadInput
 from mars_viz.figures.words import counted, number, setting
@@ -18,6 +18,7 @@ from mars_viz.records import parting
 from mars_viz.rules import Dial, rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.runfiles import save_run
+from mars_viz.strict_json import json_of
 
 WIDTH = 48
 """Characters of a text that a line of the table shows."""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import asdict
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ from mars_viz.analysis.metrics import speed, summary
 from mars_viz.figures.words import counted, number, setting
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
+from mars_viz.strict_json import json_of
 
 
 def tell(run: Run, path: Path, as_json: bool) -> None:
@@ -50,18 +49,3 @@ def sentence(run: Run) -> str:
 def printable(text: str) -> str:
     """Text for a terminal: control characters, which could steer it, shown as escapes."""
     return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
-
-
-def json_of(value: object) -> str:
-    """The value as strict JSON: null for NaN and infinity, which it lacks."""
-    return json.dumps(_plain(value), indent=2, allow_nan=False)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, Enum):
-        return value.value
-    return None if isinstance(value, float) and not math.isfinite(value) else value

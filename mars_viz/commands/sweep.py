@@ -13,16 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.commands import decoding
-from mars_viz.commands.printing import json_of
 from mars_viz.dialmap import Span, span_of
 from mars_viz.errors import BadInput
 from mars_viz.figures.words import counted
 from mars_viz.prompts import GRADERS, PromptSet, builtin_prompts, load_prompts
 from mars_viz.rules import RULES, rule_named
 from mars_viz.run import Settings
+from mars_viz.strict_json import json_of
 from mars_viz.sweep import store
+from mars_viz.sweep.checks import Checks, keep_check, kept_checks
 from mars_viz.sweep.choice import chosen_dial, recommended
 from mars_viz.sweep.evidence_pack import write_evidence
+from mars_viz.sweep.lock import check_nobody
+from mars_viz.sweep.plan import turns_words
 from mars_viz.sweep.report import summary_lines, table_of
 from mars_viz.sweep.result import SweepResult
 from mars_viz.sweep.sweep import Sweep, sweep_prompts
@@ -45,15 +48,14 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     default, graders = Settings(), ", ".join(GRADERS)
+    dialled = [name for name, rule in RULES.items() if rule.dial is not None]
     parser.add_argument("--set", metavar="SET", default=_BUILTIN, help=f"{_BUILTIN}, or a JSONL file (%(default)s)")
     parser.add_argument("--grader", metavar="NAME", help=f"for lines that name none: {graders}")
     parser.add_argument(
         "--limit", type=int, metavar="N", help="take the first N prompts; built-in: N of each task (20)"
     )
     parser.add_argument("--skip-bad", action="store_true", help="leave out lines that are no prompts, and say which")
-    parser.add_argument(
-        "--rule", default=default.rule, help=f"one that has a dial, of {', '.join(RULES)} (%(default)s)"
-    )
+    parser.add_argument("--rule", default=default.rule, help=f"one that has a dial: {', '.join(dialled)} (%(default)s)")
     parser.add_argument("--low", type=float, help="smallest dial value (the dial's)")
     parser.add_argument("--high", type=float, help="largest dial value (the dial's)")
     decoding.sampling_arguments(parser)
@@ -83,6 +85,8 @@ def run(options: argparse.Namespace) -> None:
     prompts = _prompts(options)
     for line in prompts.skipped:
         _note(f"Line {line.line} is left out: {line.reason}.")
+    if prompts.later_turns:
+        _note(turns_words(prompts.later_turns))
     pair = decoding.opened_pair(options)
     how = {"chat": options.chat, "resume": options.resume, "batch": options.batch}
     sweep = sweep_prompts(pair, prompts, settings, span, options.out, **how)
@@ -94,10 +98,10 @@ def run(options: argparse.Namespace) -> None:
         raise BadInput(f"None of the {result.finished} prompts could be swept. {result.failures[0].reason}")
     found = recommended(result, options.loss, options.confidence)
     dial = chosen_dial(result, found) if options.dial is None else options.dial
-    timed = _timed(pair, prompts, result, dial, options) if options.wall_clock else None
+    checks = _checks(result, _timed(pair, prompts, result, dial, options) if options.wall_clock else None)
     if options.evidence is not None:
-        write_evidence(options.evidence, result, dial=dial, recommendation=found, timing=timed)
-    _tell(result, found, dial, timed, options)
+        write_evidence(options.evidence, result, dial=dial, recommendation=found, checks=checks.found)
+    _tell(result, found, dial, checks.latest(dial), options)
 
 
 def _check(options: argparse.Namespace, span: Span) -> None:
@@ -114,6 +118,7 @@ def _check(options: argparse.Namespace, span: Span) -> None:
         raise BadInput(f"--batch {options.batch} is no number of prompts; take at least 1.")
     if min(options.timed, options.repetitions) < 1:
         raise BadInput("The wall-clock check takes at least one prompt and one repetition.")
+    check_nobody(Path(options.out))
     if not options.resume:
         store.check_new(Path(options.out))
     if options.evidence is not None and Path(options.evidence).exists():
@@ -163,6 +168,21 @@ def _timed(
         chat=options.chat,
         costs=result.costs,
     )
+
+
+def _checks(result: SweepResult, timed: TimingCheck | None) -> Checks:
+    """All that were made of this sweep, the new one kept beside it; where the disk refuses, it is told all the same."""
+    kept = True
+    if timed is not None:
+        try:
+            keep_check(result.folder, timed)
+        except BadInput as error:
+            kept = False
+            _note(str(error))
+    checks = kept_checks(result.folder, result.plan)
+    for problem in checks.problems:
+        _note(problem)
+    return checks if timed is None or kept else replace(checks, found=(*checks.found, timed))
 
 
 def _tell(

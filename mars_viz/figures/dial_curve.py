@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from mars_viz.analysis.intervals import Band
 from mars_viz.analysis.steps import Steps
 from mars_viz.figures.style import Entry, Theme, add_dial_line, blank
-from mars_viz.figures.words import number, setting
+from mars_viz.figures.words import exact_setting, number
 
 MOST = 2_000
 """Steps that are drawn; of more, so many evenly chosen ones."""
@@ -62,7 +62,7 @@ def dial_curve(curve: DialCurve, dial: float, theme: Theme) -> go.Figure:
         y=np.append(values, values[-1]),
         mode="lines",
         line={"shape": "hv", "color": theme.ink, "width": 2},
-        hovertemplate=f"{escape(curve.symbol)} from %{{x:.4g}}: %{{y:.4g}}<extra></extra>",
+        hovertemplate=f"{escape(curve.symbol)} from %{{x:.6g}}: %{{y:.4g}}<extra></extra>",
         name="exact",
     )
     pad = 0.01 * (high - low)
@@ -89,5 +89,5 @@ def _add_band(figure: go.Figure, curve: DialCurve, theme: Theme) -> None:
 
 def _title(curve: DialCurve, dial: float) -> str:
     here, strict = (float(curve.steps.at(value)) for value in (dial, curve.strict))
-    at = f"At {setting(curve.symbol, dial)}: {curve.words(here)}"
+    at = f"At {exact_setting(curve.symbol, dial)}: {curve.words(here)}"
     return f"{at}, as at the strict end" if here == strict else f"{at}, {curve.words(strict)} at the strict end"

@@ -11,12 +11,12 @@ import plotly.graph_objects as go
 
 from mars_viz.analysis.frontier import Frontier
 from mars_viz.figures.style import DARK, Entry, Theme, add_key, blank, say_empty, set_wide_title
-from mars_viz.figures.words import number, setting
+from mars_viz.figures.words import exact_setting, number, times
 
 TALL = 430
 """Pixels; it is what the page is for."""
-TITLE_WIDTH = 62
-"""Characters to a line of the title."""
+TITLE_WIDTH = 46
+"""Characters to a line of the title: what a phone shows."""
 COLOURS_ON_LIGHT = ("#007A5A", "#A03C78", "#B34700", "#5B55C0", "#8A6A00")
 """Of paths, in order; of the Okabe-Ito family, dark enough for words."""
 COLOURS_ON_DARK = ("#2FC79B", "#E39CC3", "#F28A5B", "#A7A2F2", "#F0D35A")
@@ -60,9 +60,9 @@ def frontier_figure(paths: Sequence[RulePath], theme: Theme, limit: float | None
         _add_limit(figure, limit, theme)
     _set_ranges(figure, paths, limit)
     key = [
-        Entry("◆", theme.dial, "the chosen setting"),
-        *([Entry("◇", theme.muted, "fastest within the loss allowed")] if len(paths) > 1 else []),
-        Entry("▒", theme.muted, "95 % interval of each setting by itself"),
+        Entry("◆", theme.dial, "chosen setting"),
+        *([Entry("◇", theme.muted, "fastest within the loss")] if len(paths) > 1 else []),
+        Entry("▒", theme.muted, "95 % interval of each"),
     ]
     add_key(figure, key)
     set_wide_title(figure, _title(paths, limit), TALL, TITLE_WIDTH)
@@ -122,7 +122,7 @@ def _add_path(figure: go.Figure, each: RulePath, colour: str, dash: str) -> None
     path = each.path
     order = slice(None, None, -1 if each.strict > each.loosest else 1)  # from strict outwards
     a, s = path.accuracy, path.speed_up
-    columns = (path.dials, 100 * a.low, 100 * a.high, s.low, s.high)
+    columns = (100 * a.low, 100 * a.high, s.low, s.high)
     unit = " points" if path.paired else " %"
     figure.add_scatter(
         x=(100 * a.estimate)[order],
@@ -131,9 +131,10 @@ def _add_path(figure: go.Figure, each: RulePath, colour: str, dash: str) -> None
         line={"color": colour, "width": 2, "dash": dash},
         marker={"size": 4, "color": colour},
         customdata=np.stack(columns, axis=1)[order],
-        hovertemplate=f"<b>{escape(each.name)}, {escape(each.symbol)} = %{{customdata[0]:.4g}}</b>"
-        f"<br>%{{x:.3g}}{unit} (%{{customdata[1]:.3g}} to %{{customdata[2]:.3g}})"
-        "<br>%{y:.3g}× (%{customdata[3]:.3g} to %{customdata[4]:.3g}), modelled<extra></extra>",
+        hovertext=[escape(exact_setting(each.symbol, dial)) for dial in path.dials[order].tolist()],
+        hovertemplate=f"<b>{escape(each.name)}, %{{hovertext}}</b>"
+        f"<br>%{{x:.3g}}{unit} (%{{customdata[0]:.3g}} to %{{customdata[1]:.3g}})"
+        "<br>%{y:.3g}× (%{customdata[2]:.3g} to %{customdata[3]:.3g}), modelled<extra></extra>",
         name=each.name,
     )
 
@@ -145,7 +146,7 @@ def _add_name(figure: go.Figure, each: RulePath, colour: str, level: int) -> Non
     figure.add_annotation(
         x=100 * path.accuracy.estimate[last],
         y=path.speed_up.estimate[last],
-        text=escape(f"{each.name}, {setting(each.symbol, each.loosest)}"),
+        text=escape(f"{each.name}, {exact_setting(each.symbol, each.loosest)}"),
         showarrow=False,
         xanchor="left",
         yanchor="bottom",
@@ -163,14 +164,14 @@ def _add_mark(figure: go.Figure, each: RulePath, colour: str, *, chosen: bool) -
         x=[x], y=[y], mode="markers", marker={"symbol": symbol, "size": 13, "color": colour}, hoverinfo="skip"
     )
     if chosen:
-        words = escape(setting(each.symbol, each.marked))
+        words = escape(exact_setting(each.symbol, each.marked))
         figure.add_annotation(
             text=f"<b>{words}</b>",
             x=x,
             y=y,
-            xanchor="right",
+            xanchor="right" if each.marked == each.loosest else "left",  # beside the path's name, or off its way
             yanchor="bottom",
-            xshift=-7,
+            xshift=-7 if each.marked == each.loosest else 7,
             yshift=5,
             showarrow=False,
             font={"color": colour, "size": 13},
@@ -212,13 +213,13 @@ def _title(paths: Sequence[RulePath], limit: float | None) -> str:
         places = [each.path.best_within(each.strict, limit) for each in paths]
         speeds = [float(each.path.speed_up.estimate[at]) for each, at in zip(paths, places, strict=True)]
         best = int(np.argmax(speeds))
-        at = setting(paths[best].symbol, float(paths[best].path.dials[places[best]]))
+        at = exact_setting(paths[best].symbol, float(paths[best].path.dials[places[best]]))
         return (
             f"For at most {_points(limit)} lost on these prompts, {paths[best].name} buys most: "
-            f"{number(speeds[best])}× {first.path.over}, at {at}"
+            f"{times(speeds[best])}× {first.path.over}, at {at}"
         )
     lost = float(first.path.lost(first.strict)[place])
-    at, speed = setting(first.symbol, first.marked), number(first.path.speed_up.estimate[place])
+    at, speed = exact_setting(first.symbol, first.marked), times(first.path.speed_up.estimate[place])
     price = f"loses {_points(lost)}" if lost > 0.005 else f"wins {_points(-lost)}" if lost < -0.005 else "loses nothing"
     return f"{first.name} at {at} is {speed}× as fast as {first.path.over} and {price} of accuracy on these prompts"
 

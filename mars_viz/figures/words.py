@@ -19,9 +19,27 @@ def number(value: float) -> str:
     return f"{value:.{decimals}f}".replace("-", "−")
 
 
+def times(value: float) -> str:
+    """A ratio to say '×' after; a digit more where it is so near 1 that three would hide on which side: 1.004."""
+    return f"{value:.3f}" if 0.0005 <= abs(value - 1) < 0.0095 else number(value)
+
+
 def counted(count: int, noun: str) -> str:
     """'1 round', '3 rounds'."""
     return f"{number(count)} {noun}" if count == 1 else f"{number(count)} {noun}s"
+
+
+def exactly(value: float) -> str:
+    """'0.9', '0.98765': the shortest text that reads back as this very number, since rounding could carry a dial value
+    over a boundary, to another text than the one spoken of."""
+    text = f"{value:.4g}"
+    text = text if float(text) == value else repr(float(value))
+    return text.removesuffix(".0")
+
+
+def exact_setting(symbol: str, value: float) -> str:
+    """'θ = 0.90', 'θ = 0.98765': the very value, with at least two decimals."""
+    return setting(symbol, value) if round(value, 4) == value else f"{symbol} = {exactly(value)}"
 
 
 def setting(symbol: str, value: float) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +19,9 @@ class PromptItem:
     """What the grader looks for; None where the prompt is not graded."""
     grader: str = "none"
     """Name in the registry of graders."""
+    later_turns: int = field(default=0, compare=False)
+    """Turns of its conversation that come after it in its file. They speak of an answer that no model has given yet, so
+    they are left out, and whoever decodes the set says so."""
 
     @property
     def graded(self) -> bool:
@@ -55,3 +58,8 @@ class PromptSet:
     def graded(self) -> int:
         """Prompts that are graded."""
         return sum(item.graded for item in self.items)
+
+    @property
+    def later_turns(self) -> int:
+        """Turns that are left out: all but the first of each conversation."""
+        return sum(item.later_turns for item in self.items)

@@ -2,7 +2,8 @@
 
 Three forms are understood, told apart by their fields:
 - MT-Bench and Spec-Bench: `question_id`, `category`, `turns`. The first turn is the prompt; the later ones refer to
-  an answer that is not there yet, and are left out. `reference` (its first entry) is the answer if a grader is named.
+  an answer that is not there yet; they are left out and counted. `reference` (its first entry) is the answer if
+  a grader is named.
 - `prompt`, with `answer` where it is graded.
 - GSM8K: `question` and `answer`.
 In all of them `question_id` or `id`, `category` and `grader` are optional. Knows files; knows no models.
@@ -142,8 +143,10 @@ def _item(found: dict[str, Any], line: int, grader: str | None) -> PromptItem:
         raise BadInput(f"line {line} has an answer, but no grader was named. Choose one; 'none' grades nothing.")
     else:
         _check_answer(answer, named)
+    prompt = _prompt(found)
     name = _name(found, "question_id") or _name(found, "id") or f"line-{line}"
-    return PromptItem(name, _text(found, "category") or "general", _prompt(found), answer, named)
+    turns = found.get("turns", [])
+    return PromptItem(name, _text(found, "category") or "general", prompt, answer, named, max(0, len(turns) - 1))
 
 
 def _check_answer(answer: str, named: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mars_viz.analysis.recommendation import Finding, Recommendation, recommend
+from mars_viz.analysis.recommendation import DECIMALS, Finding, Recommendation, recommend
 from mars_viz.sweep.result import SweepResult
 
 
@@ -13,7 +13,10 @@ def recommended(result: SweepResult, points: float, confidence: float) -> Recomm
     """
     if not result.graded.any():
         return None
-    return recommend(result.graded_steps(), points, confidence, symbol=result.plan.symbol)
+    dial = result.plan.rule.dial
+    assert dial is not None  # a sweep is one of a dial
+    decimals = 0 if dial.step >= 1 else DECIMALS
+    return recommend(result.graded_steps(), points, confidence, symbol=dial.symbol, decimals=decimals)
 
 
 def chosen_dial(result: SweepResult, found: Recommendation | None) -> float:

@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from mars_viz.figures.words import exactly
 from mars_viz.rules import rule_named
 from mars_viz.rules.tensorrt_llm import TensorRtLlm
 from mars_viz.run import Settings
@@ -47,16 +48,16 @@ def _vllm(dial: float, gamma: int) -> EngineSetting:
         "relaxes only while the model thinks, greedily. Here the rule applied to the whole text."
     )
     if dial != 0.5:
-        note += f" For r = {dial:g} its constant must be changed."
+        note += f" For r = {exactly(dial)} its constant must be changed."
     return EngineSetting("vLLM", text, note)
 
 
 def _sglang_single(dial: float, gamma: int) -> EngineSetting:
-    return _sglang(f"--speculative-accept-threshold-single {dial:g} --speculative-accept-threshold-acc 1", gamma)
+    return _sglang(f"--speculative-accept-threshold-single {exactly(dial)} --speculative-accept-threshold-acc 1", gamma)
 
 
 def _sglang_acc(dial: float, gamma: int) -> EngineSetting:
-    return _sglang(f"--speculative-accept-threshold-single 1 --speculative-accept-threshold-acc {dial:g}", gamma)
+    return _sglang(f"--speculative-accept-threshold-single 1 --speculative-accept-threshold-acc {exactly(dial)}", gamma)
 
 
 def _sglang(options: str, gamma: int) -> EngineSetting:
@@ -67,7 +68,7 @@ def _sglang(options: str, gamma: int) -> EngineSetting:
 def _tensorrt_llm(dial: float, gamma: int) -> EngineSetting:
     text = (
         f"MTPDecodingConfig(max_draft_len={gamma}, use_relaxed_acceptance_for_thinking=True, "
-        f"relaxed_topk={TensorRtLlm.BEST}, relaxed_delta={dial:g})"
+        f"relaxed_topk={TensorRtLlm.BEST}, relaxed_delta={exactly(dial)})"
     )
     note = (
         "Relaxes only while the model thinks (set begin_thinking_phase_token and end_thinking_phase_token), greedily, "

@@ -5,10 +5,8 @@ Knows a sweep, statistics and engines' definitions; knows no files and no Markdo
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict
-from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -18,10 +16,11 @@ from mars_viz.analysis.engines import EngineRow, acceptance_table
 from mars_viz.analysis.intervals import DEFAULT, Band, Bootstrap, mean, wilson
 from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.analysis.synthetic import synthetic_settings
+from mars_viz.sweep.checks import Checks
 from mars_viz.sweep.columns import RANK_WORDS, RIGHT, SHARE_WORDS
 from mars_viz.sweep.engine_settings import engine_settings
-from mars_viz.sweep.measures import band_at, measures, relaxed_at
-from mars_viz.sweep.report import settings_of, table_of
+from mars_viz.sweep.measures import band_at, measures, relaxed_at, relaxed_bands
+from mars_viz.sweep.report import ALL_AGREE, settings_of, table_of
 from mars_viz.sweep.result import SweepResult
 from mars_viz.sweep.timing import TimingCheck
 
@@ -33,7 +32,8 @@ NOT_MEASURED = "not measured: run the wall-clock check (--wall-clock)"
 
 def dial_grid(result: SweepResult, dial: float, count: int = GRID) -> np.ndarray:
     """float64; evenly spaced values from end to end, with the chosen one among them, ascending."""
-    return np.unique(np.append(np.linspace(result.plan.low, result.plan.high, count).round(6), dial))
+    low, high = result.plan.low, result.plan.high
+    return np.unique(np.append(np.linspace(low, high, count).round(6).clip(low, high), dial))
 
 
 def evidence_of(
@@ -42,13 +42,18 @@ def evidence_of(
     *,
     grid: Sequence[float] | np.ndarray | None = None,
     recommendation: Recommendation | None = None,
-    timing: TimingCheck | None = None,
+    checks: Sequence[TimingCheck] = (),
     how: Bootstrap = DEFAULT,
 ) -> dict[str, Any]:
-    """All of it, in JSON's terms but for NaN. Raises BadInput for a dial value outside the sweep."""
+    """All of it, in JSON's terms but for NaN.
+
+    `checks` are the sweep's wall-clock checks, the oldest first; the newest of this setting stands for it. Raises
+    BadInput for a dial value outside the sweep.
+    """
     plan = result.plan
     values = dial_grid(result, dial) if grid is None else np.unique(np.append(np.asarray(grid, np.float64), dial))
     requests = result.acceptance(dial)
+    timing = Checks(tuple(checks)).latest(dial)
     return {
         "format": FORMAT,
         "version": __version__,
@@ -60,10 +65,11 @@ def evidence_of(
         "figures": table_of(result, dial, how),
         "tokens_per_second": NOT_MEASURED if timing is None else timing.facts()["tokens_per_second"],
         "wall_clock": None if timing is None else timing.facts(),
+        "wall_clock_checks": [check.facts() for check in checks],
         "costs": None if result.costs is None else asdict(result.costs),
         "off_is_strict": _off(result, timing),
         "grid": _grid(result, values, how),
-        "relaxed_tokens": _relaxed(result, dial),
+        "relaxed_tokens": _relaxed(result, dial, how),
         "engines": [_engine(row) for row in acceptance_table(requests)],
         "engine_settings": [asdict(each) for each in engine_settings(plan.settings, dial)],
         "synthetic_acceptance": asdict(synthetic_settings(requests)),
@@ -73,6 +79,7 @@ def evidence_of(
             "method": how.method.value,
             "resamples": how.resamples,
             "seed": how.seed,
+            "where_all_agree": ALL_AGREE,
             "unit": "prompts, in pairs where settings are compared; each interval by itself, not all of them together",
         },
     }
@@ -95,6 +102,7 @@ def _data_set(result: SweepResult) -> dict[str, Any]:
         "n": len(result),
         "graded": int(result.graded.sum()),
         "skipped_lines": plan.skipped,
+        "later_turns": plan.later_turns,
         "not_finished": plan.prompts - result.finished,
         "failures": [asdict(failure) for failure in result.failures],
         "drafted_positions": result.positions,
@@ -149,20 +157,23 @@ def _grid(result: SweepResult, values: np.ndarray, how: Bootstrap) -> list[dict[
 
 
 def _cells(bands: dict[str, Band], place: int) -> dict[str, dict[str, float]]:
-    def number(values: np.ndarray) -> float:
-        return float(values[place if len(values) > 1 else 0])
+    return {name: _cell(band, place if len(band.estimate) > 1 else 0) for name, band in bands.items()}
 
+
+def _cell(band: Band, place: int) -> dict[str, float]:
+    return {name: float(getattr(band, name)[place]) for name in ("estimate", "low", "high")}
+
+
+def _relaxed(result: SweepResult, dial: float, how: Bootstrap) -> dict[str, Any]:
+    """Counts, and shares of all relaxed tokens with their intervals."""
+    counts, bands = relaxed_at(result, dial), relaxed_bands(result, dial, how)
+    shares = ((RANK_WORDS, bands.by_rank), (SHARE_WORDS, bands.by_share))
+    by_rank, by_share = ({word: _cell(band, i) for i, word in enumerate(words)} for words, band in shares)
     return {
-        name: {"estimate": number(band.estimate), "low": number(band.low), "high": number(band.high)}
-        for name, band in bands.items()
-    }
-
-
-def _relaxed(result: SweepResult, dial: float) -> dict[str, Any]:
-    found = relaxed_at(result, dial)
-    return {
-        "by_target_rank": dict(zip(RANK_WORDS, found.by_rank.tolist(), strict=True)),
-        "by_p_over_p1": dict(zip(SHARE_WORDS, found.by_share.tolist(), strict=True)),
+        "by_target_rank": dict(zip(RANK_WORDS, counts.by_rank.tolist(), strict=True)),
+        "by_p_over_p1": dict(zip(SHARE_WORDS, counts.by_share.tolist(), strict=True)),
+        "shares_by_target_rank": by_rank,
+        "shares_by_p_over_p1": by_share,
     }
 
 
@@ -180,14 +191,3 @@ def _engine(row: EngineRow) -> dict[str, Any]:
         "source": definition.source,
         "note": definition.note,
     } | {name: None if values is None else values.tolist() for name, values in rates.items()}
-
-
-def plain(value: Any) -> Any:
-    """The value in JSON's terms: null for NaN and infinity, which it lacks."""
-    if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if isinstance(value, Enum):
-        return value.value
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -6,7 +6,6 @@ Knows folders and JSON; the evidence is gathered and put into words beside it.
 from __future__ import annotations
 
 import io
-import json
 import zipfile
 from collections.abc import Sequence
 from os import PathLike
@@ -18,7 +17,8 @@ import numpy as np
 from mars_viz.analysis.intervals import DEFAULT, Bootstrap
 from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.runfiles.folders import check_free, write_folder
-from mars_viz.sweep.evidence import evidence_of, plain
+from mars_viz.strict_json import json_of, plain
+from mars_viz.sweep.evidence import evidence_of
 from mars_viz.sweep.evidence_tables import grid_csv, prompts_csv
 from mars_viz.sweep.evidence_text import markdown
 from mars_viz.sweep.result import SweepResult
@@ -31,19 +31,19 @@ def evidence_files(
     dial: float,
     grid: Sequence[float] | np.ndarray | None = None,
     recommendation: Recommendation | None = None,
-    timing: TimingCheck | None = None,
+    checks: Sequence[TimingCheck] = (),
     how: Bootstrap = DEFAULT,
 ) -> dict[str, bytes]:
     """The evidence for `dial`, a file each: evidence.md, evidence.json, grid.csv (a line a dial value) and prompts.csv
     (a line a prompt).
 
-    `grid` are the dial values of the table (None: evenly spaced ones). Raises BadInput for a dial value outside the
-    sweep.
+    `grid` are the dial values of the table (None: evenly spaced ones), `checks` the sweep's wall-clock checks. Raises
+    BadInput for a dial value outside the sweep.
     """
-    found = plain(evidence_of(result, dial, grid=grid, recommendation=recommendation, timing=timing, how=how))
+    found = plain(evidence_of(result, dial, grid=grid, recommendation=recommendation, checks=checks, how=how))
     files = {
         "evidence.md": markdown(found),
-        "evidence.json": json.dumps(found, ensure_ascii=False, allow_nan=False, indent=1) + "\n",
+        "evidence.json": json_of(found, indent=1, escaped=False) + "\n",
         "grid.csv": grid_csv(found["grid"]),
         "prompts.csv": prompts_csv(result, dial),
     }

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from mars_viz.figures.words import number
-from mars_viz.sweep.measures import PERCENT
+from mars_viz.figures.words import exactly, number
+from mars_viz.sweep.report import told
 
 _GRID = ("accuracy", "accuracy_change", "tau", "acceptance", "speed_up", "speed_up_strict", "relaxed", "same", "length")
 
@@ -15,7 +16,7 @@ def markdown(found: dict[str, Any]) -> str:
     """The whole document."""
     rule, dial = found["rule"], found["settings"]["chosen"]
     parts = [
-        f"# {rule['title']} at {rule['dial']} = {dial:g}, against strict",
+        f"# {rule['title']} at {rule['dial']} = {exactly(dial)}, against strict",
         _recommendation(found),
         "## What was run",
         _pairs(_setup(found)),
@@ -71,6 +72,7 @@ def _sampling(found: dict[str, Any]) -> list[float]:
 def _left_out(data: dict[str, Any]) -> str:
     counts = (
         (data["skipped_lines"], "lines that are no prompts"),
+        (data["later_turns"], "later turns of conversations, of which the first turn alone was decoded"),
         (len(data["failures"]), "prompts without results"),
         (data["not_finished"], "prompts not finished yet"),
     )
@@ -79,7 +81,7 @@ def _left_out(data: dict[str, Any]) -> str:
 
 def _results(found: dict[str, Any]) -> str:
     columns = found["settings"]
-    heads = ["", *(f"{name}, {found['rule']['dial']} = {at:g}" for name, at in columns.items())]
+    heads = ["", *(f"{name}, {found['rule']['dial']} = {exactly(at)}" for name, at in columns.items())]
     rows = []
     for row in found["figures"]:
         cells = [_cell(row["figure"], row["settings"][name]) for name in columns]
@@ -100,15 +102,35 @@ def _accuracy(found: dict[str, Any]) -> str:
 
 def _speed(found: dict[str, Any]) -> str:
     timed = found["wall_clock"]
+    others = _checks(found)
     if timed is None:
-        return f"Tokens per second: {found['tokens_per_second']}."
+        return "\n\n".join(filter(None, [f"Tokens per second: {found['tokens_per_second']}.", others]))
     rows = [[name, _cell("pace", each)] for name, each in timed["tokens_per_second"].items()]
     for other, what in (("strict", "strict"), ("target", "the target alone")):
         modelled = timed[f"modelled_over_{other}"]
         text = _cell("ratio", timed[f"measured_over_{other}"])
         rows.append([f"chosen over {what}", f"{text}, modelled {_number(modelled)}"])
     note = f"Measured on {timed['device']}: {timed['prompts']} prompts, {timed['repetitions']} repetitions, in turn."
-    return f"{note}\n\n" + _table(["tokens per second", ""], rows)
+    return "\n\n".join(filter(None, [note, _table(["tokens per second", ""], rows), others]))
+
+
+def _checks(found: dict[str, Any]) -> str:
+    """Every wall-clock check of the sweep, where there is more than the one that is told of already."""
+    checks = found["wall_clock_checks"]
+    if len(checks) == (found["wall_clock"] is not None):
+        return ""
+    heads = ["every wall-clock check, UTC", found["rule"]["dial"], "prompts × repetitions", "over strict", "modelled"]
+    rows = [
+        [
+            each["created"],
+            exactly(each["dial"]),
+            f"{each['prompts']} × {each['repetitions']}",
+            _cell("ratio", each["measured_over_strict"]),
+            _number(each["modelled_over_strict"]),
+        ]
+        for each in checks
+    ]
+    return _table(heads, rows)
 
 
 def _off(found: dict[str, Any]) -> str:
@@ -125,14 +147,20 @@ def _off(found: dict[str, Any]) -> str:
 def _grid(found: dict[str, Any]) -> str:
     titles = {row["figure"]: row["title"] for row in found["figures"]}
     names = [name for name in _GRID if name in titles]
-    rows = [[f"{row['dial']:g}", *(_cell(name, row[name]) for name in names)] for row in found["grid"]]
+    rows = [[exactly(row["dial"]), *(_cell(name, row[name]) for name in names)] for row in found["grid"]]
     return _table([found["rule"]["dial"], *(titles[name] for name in names)], rows)
 
 
 def _relaxed(found: dict[str, Any]) -> str:
     relaxed = found["relaxed_tokens"]
     tables = [
-        _table([what, *relaxed[key]], [["tokens", *map(str, relaxed[key].values())]])
+        _table(
+            [what, *relaxed[key]],
+            [
+                ["tokens", *map(str, relaxed[key].values())],
+                ["share of them", *(_cell("relaxed", each) for each in relaxed[f"shares_{key}"].values())],
+            ],
+        )
         for what, key in (("target's rank", "by_target_rank"), ("p(x)/p(v1)", "by_p_over_p1"))
     ]
     return "\n\n".join(tables)
@@ -182,7 +210,8 @@ def _reading(found: dict[str, Any]) -> str:
     made = found["intervals"]
     return (
         f"Estimates with their {100 * made['confidence']:g} % intervals in brackets: {made['method']} bootstrap, "
-        f"{made['resamples']} resamples of {made['unit']}. *Exact* figures are of texts that the setting really "
+        f"{made['resamples']} resamples of {made['unit']}. {made['where_all_agree']} "
+        "*Exact* figures are of texts that the setting really "
         "generates, from the exact dial map of every prompt. *Modelled* ones put measured costs of passes in place of "
         "the clock. *Measured* ones are wall clock. τ is tokens per target pass, the correction or bonus included, "
         "after the text's end; the prompt's own pass is not counted. The target's own text is that of strict matching, "
@@ -191,13 +220,11 @@ def _reading(found: dict[str, Any]) -> str:
 
 
 def _cell(name: str, found: dict[str, Any]) -> str:
-    scale, unit = (100, " %") if name in PERCENT else (1, "")
-    texts = [_number(found[key], scale) for key in ("estimate", "low", "high")]
-    return f"{texts[0]}{unit} ({texts[1]} to {texts[2]})"
+    return told(name, [math.nan if found[key] is None else found[key] for key in ("estimate", "low", "high")])
 
 
-def _number(value: float | None, scale: float = 1) -> str:
-    return "–" if value is None else number(scale * value)
+def _number(value: float | None) -> str:
+    return "–" if value is None else number(value)
 
 
 def _pairs(rows: Iterable[tuple[str, str]]) -> str:

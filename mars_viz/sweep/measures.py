@@ -7,14 +7,15 @@ but those called modelled, which put this device's measured costs in place of th
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
 from mars_viz.analysis.frontier import Frontier
-from mars_viz.analysis.intervals import DEFAULT, Band, Bootstrap, Interval, band, interval
-from mars_viz.analysis.steps import Steps, combined, total
+from mars_viz.analysis.intervals import DEFAULT, Band, Bootstrap, Interval, band, interval, wilson
+from mars_viz.analysis.recommendation import Changed, loss_bound
+from mars_viz.analysis.steps import Steps, combined, plain_within, total
 from mars_viz.costs import Costs, round_seconds
 from mars_viz.errors import BadInput
 from mars_viz.sweep.result import SweepResult
@@ -22,8 +23,20 @@ from mars_viz.sweep.result import SweepResult
 PLACES = 257
 """Dial values at which a band is computed, at most."""
 
+RATIOS = frozenset(("speed_up", "speed_up_strict", "length"))
+"""Figures that are ratios, told by how they stand to 1."""
 PERCENT = frozenset(("accuracy", "accuracy_change", "relaxed", "same", "agreed", "acceptance"))
 """Figures that are shares, and are told as percentages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """Of an interval."""
+
+    low: float
+    """Its low end."""
+    high: float
+    """Its high end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +55,11 @@ class Measure:
     """True if only graded prompts count."""
     modelled: bool = False
     """True if it stands on measured costs in place of the clock."""
+    agreed: Callable[[float, int, float], Ends] | None = None
+    """The interval where all prompts agree, of the estimate, the number of prompts and the confidence. Resampling them
+    shows no spread then, which is no certainty. None where that is left at the estimate."""
+    sure_at_strict: bool = False
+    """True for what compares texts or grades with strict's: at the strict end that is no estimate."""
 
 
 def _same(value: np.ndarray) -> np.ndarray:
@@ -65,6 +83,19 @@ def _times(factor: float, part: np.ndarray, whole: np.ndarray) -> np.ndarray:
     return factor * _over(part, whole)
 
 
+def _share_ends(share: float, prompts: int, confidence: float) -> Ends:
+    """Wilson's."""
+    found = wilson(round(share * prompts), prompts, confidence)
+    return Ends(found.low, found.high)
+
+
+def _change_ends(change: float, prompts: int, confidence: float) -> Ends:
+    """The recommendation's bounds, one on each side. All prompts agree: none changed, or all did, one way."""
+    changed = Changed(lost=prompts * (change < 0), won=prompts * (change > 0), prompts=prompts)
+    turned, each = Changed(changed.won, changed.lost, prompts), (1 + confidence) / 2
+    return Ends(-loss_bound(changed, each), loss_bound(turned, each))
+
+
 _EXACT = (
     Measure("tau", "tokens per target pass, τ", ("tokens", "rounds"), _over),
     Measure("passes", "target passes per prompt", ("rounds",), _same),
@@ -72,7 +103,7 @@ _EXACT = (
     Measure("rolled_back", "rolled-back tokens per prompt", ("rolled_back",), _same),
     Measure("acceptance", "kept share of the drafted tokens", ("kept", "drafted"), _over),
     Measure("relaxed", "relaxed share of the text", ("relaxed", "tokens"), _over),
-    Measure("same", "share of texts that are strict's", ("same",), _same),
+    Measure("same", "share of texts that are strict's", ("same",), _same, agreed=_share_ends, sure_at_strict=True),
     Measure("agreed", "part of strict's text before the first difference", ("agreed", "strict:tokens"), _over),
     Measure("edits", "edits from strict's text per strict token", ("edit_distance", "strict:tokens"), _over),
     Measure("length", "output length over strict's", ("tokens", "strict:tokens"), _over),
@@ -85,8 +116,16 @@ _PACE = Measure(
     modelled=True,
 )
 _GRADED = (
-    Measure("accuracy", "accuracy", ("right",), _same, graded=True),
-    Measure("accuracy_change", "accuracy less strict's", ("right", "strict:right"), _less, graded=True),
+    Measure("accuracy", "accuracy", ("right",), _same, graded=True, agreed=_share_ends),
+    Measure(
+        "accuracy_change",
+        "accuracy less strict's",
+        ("right", "strict:right"),
+        _less,
+        graded=True,
+        agreed=_change_ends,
+        sure_at_strict=True,
+    ),
 )
 
 
@@ -140,15 +179,38 @@ def places(result: SweepResult, most: int = PLACES) -> np.ndarray:
     return np.unique(np.append(inner, result.plan.high))
 
 
+def named_places(result: SweepResult, most: int = PLACES) -> np.ndarray:
+    """The same, each moved within its stretch of one text to the value that is shortest to print; the ends stay."""
+    found = places(result, most)
+    after = result.edges[np.searchsorted(result.edges, found, side="right")]
+    inner = [plain_within(low, high) for low, high in zip(found[1:-1].tolist(), after[1:-1].tolist(), strict=True)]
+    return np.unique(np.concatenate([found[:1], inner, found[-1:]]))
+
+
 def band_at(result: SweepResult, measure: Measure, dials: np.ndarray, how: Bootstrap = DEFAULT) -> Band:
-    """The figure with its interval at these dial values: resampled over prompts, in pairs where it is a comparison."""
-    return band(measure.of, *_columns(result, measure, dials), how=how)
+    """The figure with its interval at these dial values: resampled over prompts, in pairs where it is a comparison.
+
+    Where all prompts agree, the interval of a share is Wilson's, and that of a change of accuracy the recommendation's
+    bounds, the wider of score and exact binomial.
+    """
+    columns = _columns(result, measure, dials)
+    found = band(measure.of, *columns, how=how)
+    bare = np.flatnonzero((found.low == found.high) & ~(measure.sure_at_strict & (dials == result.plan.strict)))
+    if measure.agreed is None or not len(bare):
+        return found
+    low, high, known = found.low.copy(), found.high.copy(), dict[float, Ends]()
+    for place in bare.tolist():
+        estimate = float(found.estimate[place])
+        if estimate not in known:
+            known[estimate] = measure.agreed(estimate, len(columns[0]), how.confidence)
+        low[place], high[place] = known[estimate].low, known[estimate].high
+    return replace(found, low=low, high=high)
 
 
 def value_at(result: SweepResult, measure: Measure, dial: float, how: Bootstrap = DEFAULT) -> Interval:
     """The same at one dial value."""
-    columns = (column[:, 0] for column in _columns(result, measure, np.array([dial])))
-    return interval(measure.of, *columns, how=how)
+    found = band_at(result, measure, np.array([dial]), how)
+    return Interval(float(found.estimate[0]), float(found.low[0]), float(found.high[0]), how.confidence, how.method)
 
 
 def difference_at(
@@ -176,7 +238,7 @@ def _named(column: str) -> tuple[str, bool]:
 
 def frontier(result: SweepResult, how: Bootstrap = DEFAULT, most: int = PLACES, *, paired: bool = False) -> Frontier:
     """The sweep's path. Raises BadInput where no prompt is graded."""
-    known, dials = measures(result), places(result, most)
+    known, dials = measures(result), named_places(result, most)
     if "accuracy" not in known:
         raise BadInput("No prompt of the set is graded, so there is no accuracy to plot. Use a set with answers.")
     alone = None if paired else known.get("speed_up")

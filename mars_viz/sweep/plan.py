@@ -14,13 +14,16 @@ from typing import Any
 from mars_viz.costs import Costs, costs_from
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput
+from mars_viz.figures.words import exactly, number
 from mars_viz.prompts import PromptSet
 from mars_viz.rules import Rule, rule_named
 from mars_viz.run import Provenance, Settings
 
 FORMAT = "mars-viz-sweep"
-SCHEMA = 1
+SCHEMA = 2
 """Raised whenever a sweep written before could no longer be read as it is, or the other way round."""
+_READ = (1, SCHEMA)
+"""What can be read: the first lacks what has a default here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,8 @@ class Plan:
     """Lines of its file that were left out."""
     provenance: Provenance
     """Models, revisions, dtype, device, versions; when the sweep was begun."""
+    later_turns: int = 0
+    """Turns of its conversations that were left out: all but the first. Unknown, and 0, in sweeps of schema 1."""
 
     @property
     def rule(self) -> Rule:
@@ -96,15 +101,25 @@ def plan_of(settings: Settings, span: Span, chat: bool, prompts: PromptSet, prov
         graded=prompts.graded,
         skipped=len(prompts.skipped),
         provenance=provenance,
+        later_turns=prompts.later_turns,
     )
 
 
 def set_hash(prompts: PromptSet) -> str:
-    """SHA-256 of the set's contents, in hexadecimal; its name and what was skipped do not count."""
+    """SHA-256 of the set's contents, in hexadecimal; its name and what was left out do not count."""
     digest = hashlib.sha256()
     for item in prompts.items:
-        digest.update(json.dumps(asdict(item), sort_keys=True).encode() + b"\n")
+        contents = {name: value for name, value in asdict(item).items() if name != "later_turns"}
+        digest.update(json.dumps(contents, sort_keys=True).encode() + b"\n")
     return digest.hexdigest()
+
+
+def turns_words(later_turns: int) -> str:
+    """A sentence about conversations; empty where every prompt is one turn."""
+    if not later_turns:
+        return ""
+    what = "later turn is" if later_turns == 1 else "later turns are"
+    return f"Of conversations the first turn alone is decoded; {number(later_turns)} {what} left out."
 
 
 def differences(one: Plan, other: Plan) -> list[str]:
@@ -136,7 +151,7 @@ def _identity(plan: Plan) -> dict[str, Any]:
     span = {"low end": plan.low, "high end": plan.high, "chat template": plan.chat}
     prompts = {"number of prompts": plan.prompts, "contents of the prompt set": plan.prompt_set_sha256[:12]}
     known = {**settings, **span, **prompts, **models, **revisions, **device, **versions}
-    return {name: f"{value:g}" if isinstance(value, float) else str(value) for name, value in known.items()}
+    return {name: exactly(value) if isinstance(value, float) else str(value) for name, value in known.items()}
 
 
 def to_json(plan: Plan, costs: Costs | None) -> bytes:
@@ -156,9 +171,9 @@ def from_json(data: bytes) -> tuple[Plan, Costs | None]:
         found = json.loads(data.decode())
         if not isinstance(found, dict) or found.get("format") != FORMAT:
             raise BadInput("sweep.json is not that of a sweep. Choose a folder written by `mars-viz sweep`.")
-        if found.get("schema") != SCHEMA:
+        if found.get("schema") not in _READ:
             raise BadInput(
-                f"sweep.json has the schema {found.get('schema')!r}; this MARS Viz reads {SCHEMA}. Update it."
+                f"sweep.json has the schema {found.get('schema')!r}; this MARS Viz reads {SCHEMA} and below. Update it."
             )
         return _plan(found["plan"]), None if found["costs"] is None else costs_from(found["costs"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -169,7 +184,7 @@ def _plan(found: Mapping[str, Any]) -> Plan:
     provenance = dict(found["provenance"])
     provenance["eos_ids"] = tuple(int(token) for token in provenance["eos_ids"])
     plan = Plan(**{**found, "settings": Settings(**found["settings"]), "provenance": Provenance(**provenance)})
-    counts = (plan.prompts, plan.graded, plan.skipped)
+    counts = (plan.prompts, plan.graded, plan.skipped, plan.later_turns)
     if not all(type(count) is int and count >= 0 for count in counts) or plan.prompts == 0:
         raise ValueError("impossible counts")
     dial = plan.rule.dial

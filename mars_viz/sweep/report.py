@@ -5,15 +5,22 @@ Knows figures and sentences; knows no files and no models.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 from mars_viz.analysis.intervals import DEFAULT, Bootstrap, Interval
-from mars_viz.figures.words import counted, number
-from mars_viz.sweep.measures import PERCENT, Measure, measures, value_at
+from mars_viz.figures.words import counted, exactly, number, times
+from mars_viz.sweep.measures import PERCENT, RATIOS, Measure, measures, value_at
+from mars_viz.sweep.plan import turns_words
 from mars_viz.sweep.result import SweepResult
 from mars_viz.sweep.timing import TimingCheck
 
+ALL_AGREE = (
+    "Where all prompts agree, resampling shows no spread, which is no certainty: there the interval of a share of "
+    "prompts is Wilson's, and a change of accuracy lies within the recommendation's bounds (score or exact binomial, "
+    "whichever is wider)."
+)
 _SHOWN = (
     "accuracy",
     "accuracy_change",
@@ -52,23 +59,27 @@ def summary_lines(result: SweepResult, dial: float, timed: TimingCheck | None = 
     """The end of a sweep, for a terminal."""
     plan, known = result.plan, measures(result)
     columns = settings_of(result, dial)
-    heads = [f"{name}, {plan.symbol} = {at:g}" for name, at in columns.items()]
+    heads = [f"{name}, {plan.symbol} = {exactly(at)}" for name, at in columns.items()]
+    span = f"{plan.symbol} from {exactly(plan.low)} to {exactly(plan.high)}"
     lines = [
-        f"{plan.rule.title}, {plan.symbol} from {plan.low:g} to {plan.high:g}, γ = {plan.settings.gamma}, "
+        f"{plan.rule.title}, {span}, γ = {plan.settings.gamma}, "
         f"temperature {plan.settings.temperature:g}; {counted(len(result), 'prompt')} of {plan.prompt_set}, "
         f"{number(int(result.graded.sum()))} graded; {counted(result.positions, 'drafted position')}.",
         f"{plan.provenance.target} and {plan.provenance.drafter}, {plan.provenance.dtype}, {plan.provenance.device}.",
     ]
+    lines += filter(None, [turns_words(plan.later_turns)])
     if result.failures:
         lines.append(f"{counted(len(result.failures), 'prompt')} without results:")
         lines += [f"  {failure.id}: {failure.reason}" for failure in result.failures[:10]]
         lines += [f"  and {len(result.failures) - 10} more"] * (len(result.failures) > 10)
-    lines += ["", f"{'':<44}" + "".join(f"{head:>26}" for head in heads)]
+    lines += ["", f"{'':<44}" + "".join(f"{head:>31}" for head in heads)]
     for name in _SHOWN:
         if name in known:
             cells = [cell(known[name], value_at(result, known[name], at)) for at in columns.values()]
-            lines.append(f"{known[name].title:<44}" + "".join(f"{text:>26}" for text in cells))
+            lines.append(f"{known[name].title:<44}" + "".join(f"{text:>31}" for text in cells))
     lines.append("Intervals: 95 %, bootstrap over prompts. 'Modelled' figures stand on measured costs of passes.")
+    if "accuracy" in known:
+        lines.append(ALL_AGREE)
     off = int(result.prompts["off_is_strict"].sum())
     lines.append(f"At the strict end {off} of {len(result)} texts are the lossless rule's, token for token.")
     return lines if timed is None else lines + ["", *timing_lines(timed)]
@@ -77,23 +88,31 @@ def summary_lines(result: SweepResult, dial: float, timed: TimingCheck | None = 
 def timing_lines(timed: TimingCheck) -> list[str]:
     """The wall-clock check in words."""
 
-    def ratio(found: Interval) -> str:
-        return f"{number(found.estimate)}× ({number(found.low)} to {number(found.high)})"
-
     prompts, repetitions = timed.chosen.seconds.shape
     paces = ", ".join(
         f"{way.name} {number(timed.pace(way).estimate)}" for way in (timed.target, timed.strict, timed.chosen)
     )
     return [
         f"Measured on {timed.device}, {counted(prompts, 'prompt')}, {counted(repetitions, 'repetition')}: "
-        f"{ratio(timed.over_strict)} strict (modelled {number(timed.modelled_over_strict)}×), "
-        f"{ratio(timed.over_target)} the target alone (modelled {number(timed.modelled_over_target)}×).",
+        f"{spread(timed.over_strict)} strict (modelled {times(timed.modelled_over_strict)}×), "
+        f"{spread(timed.over_target)} the target alone (modelled {times(timed.modelled_over_target)}×).",
         f"Tokens a second: {paces}.",
     ]
 
 
+def spread(found: Interval) -> str:
+    """A ratio: '1.20× (1.11 to 1.30)'."""
+    return f"{times(found.estimate)}× ({times(found.low)} to {times(found.high)})"
+
+
 def cell(measure: Measure, found: Interval) -> str:
-    """'12.3 (10.1 to 14.0)'; shares as percentages."""
-    scale, unit = (100, " %") if measure.name in PERCENT else (1, "")
-    texts = [number(scale * value) for value in (found.estimate, found.low, found.high)]
-    return f"{texts[0]}{unit} ({texts[1]} to {texts[2]})"
+    """'12.3 (10.1 to 14.0)'; shares as percentages, their differences as points."""
+    return told(measure.name, (found.estimate, found.low, found.high))
+
+
+def told(name: str, values: Sequence[float]) -> str:
+    """A figure's estimate and the ends of its interval in words."""
+    unit = " points" if name == "accuracy_change" else " %" if name in PERCENT else ""
+    words = times if name in RATIOS else number
+    estimate, low, high = (words((100 if name in PERCENT else 1) * value) for value in values)
+    return f"{estimate}{unit} ({low} to {high})"

@@ -16,13 +16,16 @@ import pyarrow as pa
 
 from mars_viz.analysis.counts import AcceptanceCounts
 from mars_viz.analysis.recommendation import Graded
-from mars_viz.analysis.steps import Steps, stacked
+from mars_viz.analysis.steps import Steps
 from mars_viz.costs import Costs
 from mars_viz.errors import BadInput
-from mars_viz.sweep.columns import COLUMNS, PER_PROMPT, PER_SEGMENT, RIGHT, UNGRADED
+from mars_viz.figures.words import exactly
+from mars_viz.sweep.columns import COLUMNS, PER_PROMPT, PER_SEGMENT, RIGHT, UNGRADED, Column, width
 from mars_viz.sweep.plan import Plan
 from mars_viz.sweep.store import Store, open_store
 
+_SEARCHES = 8
+"""Lots of dial values whose rows are kept."""
 MAX_LINES = 20_000_000
 """Far above any sweep, far below what would fill a machine's memory."""
 
@@ -109,22 +112,45 @@ class SweepResult:
         """int64 [P, D]; the line that holds each dial value."""
         dials = np.asarray(dials, np.float64)
         if not ((dials >= self.plan.low) & (dials <= self.plan.high)).all():
-            raise BadInput(
-                f"The sweep goes from {self.plan.low:g} to {self.plan.high:g}. Choose a value in that range."
-            )
-        places = np.arange(len(self)) if chosen is None else np.flatnonzero(chosen)
-        low, found = self.lines["low"], np.zeros((len(places), len(dials)), np.int64)
-        for row, place in enumerate(places):
-            start, end = self.starts[place : place + 2]
-            found[row] = start + np.searchsorted(low[start:end], dials, side="right") - 1
+            ends = f"{exactly(self.plan.low)} to {exactly(self.plan.high)}"
+            raise BadInput(f"The sweep goes from {ends}. Choose a value in that range.")
+        found = self._searched.get(key := dials.tobytes())
+        if found is None:
+            if len(self._searched) >= _SEARCHES:
+                self._searched.clear()
+            found = self._searched[key] = self._search(dials)
+        return found if chosen is None else found[chosen]
+
+    @cached_property
+    def _searched(self) -> dict[bytes, np.ndarray]:
+        """Rows by the dial values that were looked for: every figure of a setting asks for the same ones."""
+        return {}
+
+    def _search(self, dials: np.ndarray) -> np.ndarray:
+        found = np.empty((len(self), len(dials)), np.int64)
+        for place in range(len(self)):
+            found[place] = self._lines_at(place, dials)
+        found.flags.writeable = False
+        return found
+
+    def _lines_at(self, place: int, dials: np.ndarray) -> np.ndarray:
+        """int64 [D]; a prompt's lines that hold these dial values."""
+        start, end = self.starts[place : place + 2]
+        found: np.ndarray = start + self.lines["low"][start:end].searchsorted(dials, side="right") - 1
         return found
 
     def graded_steps(self) -> Graded:
         """Right and wrong along the dial, for `recommend`. Raises BadInput where no prompt is graded."""
         if not self.graded.any():
             raise BadInput("No prompt of the set is graded, so accuracy is unknown. Use a set with answers.")
-        table = stacked([steps.simplified() for steps in self.each("right", self.graded)])
-        right = Steps(table.edges, table.values == RIGHT)
+        graded, grades, low = self.graded, self.lines["right"], self.lines["low"]
+        changes = np.append(True, grades[1:] != grades[:-1])
+        changes[self.starts[:-1]] = True
+        edges = np.unique(low[changes & np.repeat(graded, np.diff(self.starts))])
+        values = np.empty((int(graded.sum()), len(edges)), bool)
+        for row, place in enumerate(np.flatnonzero(graded).tolist()):
+            values[row] = grades[self._lines_at(place, edges)] == RIGHT
+        right = Steps(np.append(edges, self.top), values)
         return Graded(right, strict=right.segment(self.plan.strict))
 
     def acceptance(self, dial: float) -> tuple[AcceptanceCounts, ...]:
@@ -143,28 +169,48 @@ class SweepResult:
 def load_sweep(folder: str | PathLike[str]) -> SweepResult:
     """Read a sweep, finished or not. Raises BadInput for anything that is none, or where nothing is finished yet."""
     store = open_store(Path(folder))
-    lines: dict[str, list[np.ndarray]] = {name: [] for name in PER_SEGMENT}
+    while True:
+        before = store.names()
+        try:
+            return _read(store)
+        except BadInput:
+            if store.names() == before:
+                raise
+            # else a sweep under way has put prompts together meanwhile: what was listed is read under another name
+
+
+def _read(store: Store) -> SweepResult:
+    """Every file's lines go straight to their place, so that no file outlives its reading."""
+    folder, least, total = store.folder, store.finished(), store.count_lines()
+    if total > MAX_LINES:
+        raise BadInput(f"{folder} holds more than {MAX_LINES:,} lines. Choose a folder written by MARS Viz.")
+    if not total:
+        raise BadInput(f"{folder} has no finished prompt yet. Go on with the sweep (--resume).")
+    lines = {name: _room(column, total, store.plan.settings.gamma) for name, column in PER_SEGMENT.items()}
     prompts: dict[str, list[np.ndarray]] = {name: [] for name in PER_PROMPT}
     starts, count = [np.zeros(0, np.int64)], 0
     for table in store.tables():
+        if count + len(table) > total:
+            break  # it grew meanwhile
         heads = np.flatnonzero(np.diff(table.column("prompt").to_numpy(), prepend=-1))
         starts.append(heads + count)
-        count += len(table)
-        if count > MAX_LINES:
-            raise BadInput(f"{folder} holds more than {MAX_LINES:,} lines. Choose a folder written by MARS Viz.")
         first = table.take(pa.array(heads))
-        for name in PER_SEGMENT:
-            lines[name].append(_column(table, name))
+        for name, values in lines.items():
+            values[count : count + len(table)] = _column(table, name)
         for name in PER_PROMPT:
             prompts[name].append(_column(first, name))
-    if not count:
-        raise BadInput(f"{folder} has no finished prompt yet. Go on with the sweep (--resume).")
-    finished = store.finished()
-    joined = {name: np.concatenate(lines.pop(name)) for name in PER_SEGMENT}
-    known = {name: np.concatenate(parts) for name, parts in prompts.items()}
+        count += len(table)
     begins = np.concatenate(starts)
-    _check(store.plan, known, joined, begins, folder)
-    return _result(store, finished, known, joined, begins)
+    if count != total or len(begins) < least:
+        raise BadInput(f"{folder} changed while it was read. Open it again, or take a fresh copy.")
+    known = {name: np.concatenate(parts) for name, parts in prompts.items()}
+    _check(store.plan, known, lines, begins, folder)
+    return _result(store, known, lines, begins)
+
+
+def _room(column: Column, total: int, gamma: int) -> np.ndarray:
+    size = width(column, gamma)
+    return np.empty((total, size) if size else total, column.type.to_pandas_dtype())
 
 
 def _column(table: pa.Table, name: str) -> np.ndarray:
@@ -196,14 +242,17 @@ def _check(
         and all((values >= 0).all() for values in counts)
         and np.array_equal(lines["accepted"].sum(axis=1), lines["rounds"])
         and (lines["rolled_back"] <= lines["drafted"]).all()
+        and UNGRADED <= lines["right"].min() <= lines["right"].max() <= RIGHT
+        and np.array_equal(lines["right"] != UNGRADED, np.repeat(prompts["target_right"] != UNGRADED, last - first + 1))
     )
     if not sound:
         raise BadInput(f"{folder} holds results that contradict each other. Take a fresh copy, or sweep again.")
 
 
 def _result(
-    store: Store, finished: int, prompts: dict[str, np.ndarray], lines: dict[str, np.ndarray], starts: np.ndarray
+    store: Store, prompts: dict[str, np.ndarray], lines: dict[str, np.ndarray], starts: np.ndarray
 ) -> SweepResult:
+    finished = len(starts)
     good = prompts["error"] == ""
     reasons = zip(prompts["id"][~good], prompts["error"][~good], strict=True)
     failures = tuple(Failure(str(name), str(why)) for name, why in reasons)

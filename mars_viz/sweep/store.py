@@ -1,4 +1,5 @@
-"""A sweep's folder: `sweep.json`, one Parquet data set, `results/`, and the prompts. The only module that touches them.
+"""A sweep's folder: `sweep.json`, one Parquet data set, `results/`, and the prompts. The only module that touches them;
+wall-clock checks, which may lie beside them, are `checks`'s.
 
 A finished prompt is a file of its own that gets its name in one step; every `BATCH` of them are put together the same
 way. Whatever is killed, finished prompts stay, and what stays is a whole data set. Prompts finish in the set's order.
@@ -6,7 +7,6 @@ way. Whatever is killed, finished prompts stay, and what stays is a whole data s
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,12 +20,15 @@ from mars_viz.costs import Costs
 from mars_viz.errors import BadInput
 from mars_viz.prompts import PromptSet, load_prompts, to_jsonl
 from mars_viz.sweep.columns import COLUMNS, schema
+from mars_viz.sweep.files import refusals, write_whole
+from mars_viz.sweep.lock import held
 from mars_viz.sweep.plan import Plan, differences, from_json, set_hash, to_json
 from mars_viz.sweep.reduction import Lines
 
 BATCH = 64
 """Prompts in a file that holds more than one; part of the format."""
 _SHEET, _RESULTS, _PROMPTS = "sweep.json", "results", "prompts.jsonl"
+_KEPT = "; what is finished is kept, go on with --resume"
 _NAME = re.compile(r"(prompt|batch)-(\d{6})\.parquet")
 _DAMAGED = (pa.ArrowException, OSError, ValueError, TypeError, KeyError, OverflowError)
 
@@ -52,18 +55,23 @@ class Store:
             raise BadInput(f"{self.results} lacks files between others. Take a fresh copy, or sweep into a new folder.")
         return start + len(later)
 
+    def names(self) -> frozenset[str]:
+        """The data set's files now. Raises BadInput where they cannot be listed."""
+        batches, singles = self._parts()
+        return frozenset([f"batch-{batch:06}" for batch in batches] + [f"prompt-{single:06}" for single in singles])
+
     def append(self, index: int, lines: Lines) -> None:
         """Add a finished prompt, the next one. Raises BadInput where the disk refuses; nothing half-written stays."""
         arrays = [pa.array(lines[field.name], field.type) for field in schema(self.plan.settings.gamma)]
         table = pa.Table.from_arrays(arrays, schema=schema(self.plan.settings.gamma))
-        with _refusals(self.folder):
-            _write(self.results / f"prompt-{index:06}.parquet", _bytes(table))
+        with refusals(self.folder, _KEPT):
+            write_whole(self.results / f"prompt-{index:06}.parquet", _bytes(table))
         if index % BATCH == BATCH - 1:
             self.tidy()
 
     def tidy(self) -> None:
         """Put whole batches of prompts together, and remove what a kill left behind. Only the sweep itself may."""
-        with _refusals(self.folder):
+        with refusals(self.folder, _KEPT):
             for path in [*self.results.glob(".*"), *self.folder.glob(".*.part")]:
                 path.unlink(missing_ok=True)
             batches, singles = self._parts()
@@ -71,7 +79,7 @@ class Store:
                 members = [batch * BATCH + place for place in range(BATCH)]
                 if batch not in batches and singles.issuperset(members):
                     tables = [self._read(f"prompt-{member:06}.parquet") for member in members]
-                    _write(self.results / f"batch-{batch:06}.parquet", _bytes(pa.concat_tables(tables)))
+                    write_whole(self.results / f"batch-{batch:06}.parquet", _bytes(pa.concat_tables(tables)))
                     batches.add(batch)
             for single in singles:
                 if single // BATCH in batches:
@@ -79,11 +87,11 @@ class Store:
 
     def tables(self) -> Iterator[pa.Table]:
         """The finished prompts in order, a file at a time. Raises BadInput for a file that is not as it was written."""
-        batches, singles = self._parts()
-        for batch in sorted(batches):
-            yield self._read(f"batch-{batch:06}.parquet")
-        for single in sorted(each for each in singles if each // BATCH not in batches):
-            yield self._read(f"prompt-{single:06}.parquet")
+        yield from map(self._read, self._names())
+
+    def count_lines(self) -> int:
+        """How many lines the finished prompts have, from the files' ends alone. Raises BadInput as `tables` does."""
+        return sum(self._opened(name).metadata.num_rows for name in self._names())
 
     def prompts(self) -> PromptSet:
         """What was swept, to go on with. Raises BadInput where the folder does not hold it, or holds another set."""
@@ -107,15 +115,31 @@ class Store:
             kinds[found[1]].add(int(found[2]))
         return kinds["batch"], kinds["prompt"]
 
+    def _names(self) -> list[str]:
+        """The files that hold the finished prompts, in order."""
+        batches, singles = self._parts()
+        alone = sorted(each for each in singles if each // BATCH not in batches)
+        return [f"batch-{batch:06}.parquet" for batch in sorted(batches)] + [
+            f"prompt-{one:06}.parquet" for one in alone
+        ]
+
+    def _opened(self, name: str) -> pq.ParquetFile:
+        texts = ["id", "category", "error"]
+        with self._damaged(name):
+            return pq.ParquetFile(self.results / name, read_dictionary=texts, page_checksum_verification=True)
+
     def _read(self, name: str) -> pa.Table:
-        wanted = schema(self.plan.settings.gamma)
-        try:
-            texts = ["id", "category", "error"]
-            source = pq.ParquetFile(self.results / name, read_dictionary=texts, page_checksum_verification=True)
+        wanted, source = schema(self.plan.settings.gamma), self._opened(name)
+        with self._damaged(name):
             table = source.read(columns=list(COLUMNS), use_threads=False)
             if source.schema_arrow.names != wanted.names or any(column.null_count for column in table.columns):
                 raise ValueError("other columns")
             return table.cast(_as_read(wanted))
+
+    @contextmanager
+    def _damaged(self, name: str) -> Iterator[None]:
+        try:
+            yield
         except _DAMAGED as error:
             raise BadInput(
                 f"{self.results / name} is damaged or is no result of this sweep. Remove it and go on with --resume, "
@@ -127,11 +151,13 @@ def create(folder: Path, plan: Plan, costs: Costs | None, prompts: PromptSet | N
     """A new sweep in a new folder, with its prompts if given. Raises BadInput where something is there, or the disk
     refuses."""
     check_new(folder)
-    with _refusals(folder):
+    with refusals(folder, _KEPT):
         (folder / _RESULTS).mkdir(parents=True, exist_ok=True)
+    with held(folder), refusals(folder, _KEPT):
+        check_new(folder)  # somebody else may have been quicker
         if prompts is not None:
-            _write(folder / _PROMPTS, to_jsonl(prompts))
-        _write(folder / _SHEET, to_json(plan, costs))
+            write_whole(folder / _PROMPTS, to_jsonl(prompts))
+        write_whole(folder / _SHEET, to_json(plan, costs))
     return Store(folder, plan, costs)
 
 
@@ -209,13 +235,15 @@ def _entry(path: Path) -> SweepEntry:
 
 
 def resume(folder: Path, plan: Plan) -> Store:
-    """The sweep in a folder, to go on with. Raises BadInput where it was begun otherwise than `plan` says."""
+    """The sweep in a folder, to go on with. Raises BadInput where it was begun otherwise than `plan` says, and while
+    somebody else sweeps into it."""
     store = open_store(folder)
     if changed := differences(store.plan, plan):
         raise BadInput(
             f"{folder} holds another sweep: {'; '.join(changed)}. Resume it as it was begun, or choose a new folder."
         )
-    store.tidy()
+    with held(folder):
+        store.tidy()
     return store
 
 
@@ -229,29 +257,3 @@ def _bytes(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
     return bytes(sink.getvalue())
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Under another name first, so that a file of this name is always whole."""
-    unfinished = path.parent / f".{path.name}.part"
-    try:
-        with unfinished.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(path)
-    except OSError:
-        unfinished.unlink(missing_ok=True)
-        raise
-
-
-@contextmanager
-def _refusals(folder: Path) -> Iterator[None]:
-    """Let the disk's refusals say which sweep they are about, and what becomes of it."""
-    try:
-        yield
-    except OSError as error:
-        raise BadInput(
-            f"{folder} cannot be written ({error.strerror or error}). Make room or choose another place; what is "
-            "finished is kept, go on with --resume."
-        ) from error

@@ -23,6 +23,7 @@ from mars_viz.rules import Rule, rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.sweep import store
 from mars_viz.sweep.in_hand import InHand, advance
+from mars_viz.sweep.lock import held
 from mars_viz.sweep.plan import plan_of
 from mars_viz.sweep.reduction import Lines, Texts, failed_lines, lines_of
 from mars_viz.sweep.result import SweepResult, load_sweep
@@ -107,7 +108,14 @@ class Sweep:
         return self._progress(0.0)
 
     def __iter__(self) -> Iterator[SweepProgress]:
-        """Sweep to the end. Raises BadInput when the disk refuses, or the device runs out of memory."""
+        """Sweep to the end, and hold the folder until then. Raises BadInput when somebody else holds it, the disk
+        refuses, or the device runs out of memory."""
+        with held(self.folder):
+            self._store.tidy()
+            self._finished = self._store.finished()  # others may have gone on with it since
+            yield from self._steps()
+
+    def _steps(self) -> Iterator[SweepProgress]:
         hand: dict[int, InHand] = {}
         while self._finished < len(self._prompts):
             hand |= self._joining(hand)

@@ -1,13 +1,22 @@
-"""What a wall-clock check found. Knows seconds and counts; the check itself is in `wall_clock`."""
+"""What a wall-clock check found, and the same as a file's contents. Knows seconds and counts; the check itself is in
+`wall_clock`."""
 
 from __future__ import annotations
 
+import json
+import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 from mars_viz.analysis.intervals import DEFAULT, Bootstrap, Interval, ratio, ratio_of_ratios
+from mars_viz.errors import BadInput
+from mars_viz.strict_json import json_of
+
+FORMAT = "mars-viz-wall-clock"
+SCHEMA = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +31,10 @@ class Way:
     """int64 [K]; target passes of each."""
     seconds: np.ndarray
     """float64 [K, R]; wall clock, the prompt's own pass excluded."""
+
+    def facts(self) -> dict[str, Any]:
+        """The numbers in JSON's terms."""
+        return {name: getattr(self, name).tolist() for name in ("tokens", "rounds", "seconds")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +61,8 @@ class TimingCheck:
     """What the rounds say: tokens a round over strict's."""
     modelled_over_target: float
     """The same over the target alone, from measured costs; NaN without them."""
+    created: str = ""
+    """When it ended, ISO 8601 in UTC."""
     how: Bootstrap = DEFAULT
     """How intervals are made."""
 
@@ -73,6 +88,7 @@ class TimingCheck:
         """All of it in JSON's terms, but for NaN."""
         ways = (self.target, self.strict, self.chosen)
         return {
+            "created": self.created,
             "device": self.device,
             "rule": self.rule,
             "dial": self.dial,
@@ -86,3 +102,64 @@ class TimingCheck:
             "modelled_over_target": self.modelled_over_target,
             "strict_same_as_target": self.same_as_target,
         }
+
+    def to_json(self) -> str:
+        """Everything that was measured; how intervals are made is not part of it."""
+        ways = (self.target, self.strict, self.chosen)
+        facts = {name: getattr(self, name) for name in _FACTS}
+        found = {"format": FORMAT, "schema": SCHEMA, **facts, "ways": {way.name: way.facts() for way in ways}}
+        return json_of(found, indent=1, escaped=False) + "\n"
+
+    @classmethod
+    def from_json(cls, data: bytes) -> TimingCheck:
+        """The same read back. Raises BadInput for anything else, a newer schema included."""
+        try:
+            found = json.loads(data.decode())
+            if not isinstance(found, dict) or found.get("format") != FORMAT:
+                raise BadInput("it is another file")
+            if found.get("schema") != SCHEMA:
+                raise BadInput(f"its schema is {found.get('schema')!r}, and this MARS Viz reads {SCHEMA}")
+            ways = {name: _way(name, found["ways"][name]) for name in ("target", "strict", "chosen")}
+            facts = {name: kind(found[name]) for name, kind in _FACTS.items()}
+            made = cls(**facts, **ways)  # type: ignore[arg-type]
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise BadInput("it is damaged") from error
+        if len({way.seconds.shape for way in ways.values()}) != 1 or not math.isfinite(made.dial):
+            raise BadInput("it is damaged")
+        return made
+
+
+def _number(value: Any) -> float:
+    return math.nan if value is None else float(value)
+
+
+_FACTS: dict[str, Callable[[Any], Any]] = {
+    "created": str,
+    "device": str,
+    "rule": str,
+    "dial": float,
+    "gamma": int,
+    "same_as_target": int,
+    "modelled_over_strict": _number,
+    "modelled_over_target": _number,
+}
+"""Of a check, besides its ways."""
+
+
+def _way(name: str, found: Any) -> Way:
+    made = Way(
+        name,
+        np.array(found["tokens"], np.int64),
+        np.array(found["rounds"], np.int64),
+        np.array(found["seconds"], np.float64),
+    )
+    sound = (
+        made.seconds.ndim == 2
+        and made.seconds.size
+        and made.tokens.shape == made.rounds.shape == made.seconds.shape[:1]
+        and (np.isfinite(made.seconds) & (made.seconds > 0)).all()
+        and (np.minimum(made.tokens, made.rounds) >= 0).all()
+    )
+    if not sound:
+        raise ValueError("no measurements")
+    return made

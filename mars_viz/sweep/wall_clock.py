@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -115,6 +116,7 @@ class WallClock:
             same_as_target=sum(ours[0].token_ids == alone[0].token_ids for ours, alone in pairs),
             modelled_over_strict=_tau(made["chosen"]) / _tau(made["strict"]),
             modelled_over_target=_modelled(made["chosen"], self._costs, settings.gamma),
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
         )
 
     def _decode(self, name: str, prompt: Prefix) -> Decoded:
@@ -132,8 +134,9 @@ def wall_clock(pair: Pair, prompts: Sequence[str], settings: Settings, **options
 
 
 def spread_over(texts: Sequence[str], count: int) -> list[str]:
-    """At most `count` of them, evenly spaced."""
-    return list(texts[:: max(1, len(texts) // count)][:count])
+    """At most `count` of them, evenly spaced from the first to the last."""
+    places = np.linspace(0, len(texts) - 1, min(count, len(texts))).round().astype(int)
+    return [texts[place] for place in places]
 
 
 def _alone(pair: Pair, prompt: Prefix, settings: Settings) -> Decoded:

@@ -20,6 +20,7 @@ from mars_viz.figures.dial_curve import dial_curve
 from mars_viz.figures.frontier import RulePath, frontier_figure
 from mars_viz.figures.share_bars import share_bars
 from mars_viz.sweep import relaxed_at
+from mars_viz.sweep.checks import Checks, kept_checks
 from mars_viz.sweep.columns import RANK_WORDS, SHARE_WORDS
 from mars_viz.sweep.engine_settings import engine_settings
 from mars_viz.sweep.evidence_pack import evidence_zip
@@ -53,9 +54,10 @@ def hero(view: TuneView, study: Study, dial: float, others: Mapping[str, Study])
             else:
                 chart(dial_curve(study.curve(study.pace), dial, theme.figure_theme()), "pace")
         with st.container():
-            sheet.table(sheet.figures(study, dial, KEY), "key-figures", "Key figures at strict and at this setting")
+            sheet.key_table(sheet.figures(study, dial, KEY), "Key figures at strict and at this setting")
             sheet.small(
-                "Exact, but for those called modelled. Estimates with 95 % intervals: paired bootstrap over prompts."
+                "Exact, but for those called modelled. Estimates with 95 % intervals: paired bootstrap over prompts; "
+                "where all agree, Wilson's for shares and the recommendation's bounds for the change of accuracy."
             )
     if len(paths) > 1:
         sheet.line(words.trade(paths, view.points), "modelled")
@@ -142,12 +144,18 @@ def clock(study: Study, dial: float) -> None:
     if job is not None and not job.progress.state.finished:
         timing(job)
         return
-    if job is not None and job.progress.check is not None:
-        first, second = words.timed(job.progress.check)
+    checks = all_checks(study, dial)
+    if job is not None and (job.progress.error or job.progress.check is None):
+        theme.note(job.progress.error or "You stopped the check; it has no result.")
+    for problem in checks.problems:
+        theme.note(problem)
+    if (check := checks.latest(dial)) is not None:
+        first, second = words.timed(check)
         sheet.line(first, "measured")
         sheet.small(second)
-    elif job is not None:
-        theme.note(job.progress.error or "You stopped the check; it has no result.")
+    if len(checks.found) > (check is not None):
+        alt = "Every wall-clock check of this sweep"
+        sheet.table(sheet.checks(checks.found[::-1], study.plan.symbol), "checks", alt)
     left, middle, right = st.columns([3, 3, 5], vertical_alignment="bottom")
     count = left.number_input("Prompts", 1, 1000, 5, key="clock-prompts", help="Evenly spread over the set")
     repetitions = middle.number_input("Repetitions", 1, 100, 3, key="clock-repetitions", help="Of each prompt")
@@ -158,6 +166,14 @@ def clock(study: Study, dial: float) -> None:
             theme.note(str(error))
         else:
             st.rerun()
+
+
+def all_checks(study: Study, dial: float) -> Checks:
+    """Those beside the sweep, and one that could not be written there."""
+    kept, job = kept_checks(study.result.folder, study.plan), shared_board().clocked(study.result.folder, dial)
+    if job is None or job.progress.check is None or not job.progress.error:
+        return kept
+    return replace(kept, found=(*kept.found, job.progress.check))
 
 
 @st.fragment(run_every=POLL)
@@ -203,18 +219,19 @@ def exported(study: Study, dial: float) -> str:
 
 def evidence(study: Study, dial: float, found: Recommendation | None) -> None:
     """The pack to download, and what to set in engines."""
-    job = shared_board().clocked(study.result.folder, dial)
-    check = None if job is None else job.progress.check
+    checks = all_checks(study, dial)
     st.download_button(
         "Download the evidence pack",
-        lambda: evidence_zip(study.result, dial=dial, recommendation=found, timing=check),
+        lambda: evidence_zip(study.result, dial=dial, recommendation=found, checks=checks.found),
         f"{study.result.folder.name}-evidence.zip",
         "application/zip",
         key="evidence-pack",
         on_click="ignore",
     )
     measured = (
-        "with the wall-clock check" if check else "without a wall-clock check, which this setting has not had yet"
+        "with the wall-clock check"
+        if checks.latest(dial)
+        else "without a wall-clock check, which this setting has not had yet"
     )
     sheet.small(f"A zip of Markdown, CSV and JSON for this setting, {measured}.")
     for each in engine_settings(study.plan.settings, dial):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import streamlit as st
 
 from mars_viz.errors import BadInput
-from mars_viz.figures.words import counted
+from mars_viz.figures.words import counted, exactly
 from mars_viz.prompts import GRADERS, PromptSet, builtin_prompts
 from mars_viz.rules import RULES
 from mars_viz.run import Settings
@@ -39,9 +39,11 @@ def form(results: Path) -> tuple[Callable[[], Wish], Callable[[], str]]:
         key="sweep-rules",
         format_func=lambda name: RULES[name].title,
         placeholder="Choose rules",
-        help="One sweep each, so that they can be laid over one another. Each covers the rule's whole dial.",
+        help="One sweep each, so that they can be laid over one another. Each goes from strict to the other end of the "
+        "rule's dial, or as far as you say below.",
     )
-    with st.expander("Settings, models and folder"):
+    with st.expander("Dial range, settings, models and folder"):
+        loosest = _loosest(rules)
         settings = _settings()
         models = _models()
         folder = st.text_input(
@@ -53,9 +55,37 @@ def form(results: Path) -> tuple[Callable[[], Wish], Callable[[], str]]:
 
     def wish() -> Wish:
         choice, chat = models
-        return Wish(prompts(), tuple(rules), settings(), choice, chat)
+        return Wish(prompts(), tuple(rules), settings(), choice, chat, loosest)
 
     return wish, lambda: folder
+
+
+def _loosest(rules: Sequence[str]) -> dict[str, float]:
+    """How far each rule's dial goes. Its strict end is no choice, since every setting is compared with it."""
+    found = {}
+    for name in rules:
+        rule, dial = RULES[name], RULES[name].dial
+        assert dial is not None  # of DIALLED
+        ends = []
+        labels = (f"{rule.title}: {dial.symbol} from", "to")
+        for column, label, value in zip(st.columns(2), labels, (dial.low, dial.high), strict=True):
+            strict = value == dial.strict
+            end = column.number_input(
+                f"{label} (strict)" if strict else label,
+                dial.low,
+                dial.high,
+                value,
+                dial.step,
+                format="%.0f" if dial.step >= 1 else "%.3f",
+                key=f"sweep-{'strict' if strict else 'loosest'}-{name}",
+                disabled=strict,
+                help="Always part of a sweep: every setting is compared with strict."
+                if strict
+                else f"How loose the {dial.name} gets. The rule's default is {exactly(dial.default)}.",
+            )
+            ends.append(float(end))
+        found[name] = ends[0] if rule.strict_is_high else ends[1]
+    return found
 
 
 def _prompts() -> Callable[[], PromptSet]:
@@ -84,6 +114,7 @@ def _file() -> Callable[[], PromptSet]:
         key="sweep-file",
         max_upload_size=50,
     )
+    st.caption("Of conversations with several turns the first turn is decoded, since later ones speak of an answer.")
     left, right = st.columns(2)
     grader = left.selectbox(
         "Grader",
@@ -117,10 +148,11 @@ def _told(prompts: int, *, builtin: bool) -> str:
 
 
 def _settings() -> Callable[[], Settings]:
-    left, middle, right = st.columns(3)
+    left, middle, right = st.columns(3)  # and three more below them, so that a narrow page keeps the order
     gamma = left.number_input("Draft length γ", 1, 64, 6, key="sweep-gamma", help="Tokens drafted per round")
     limit = middle.number_input("At most tokens", 1, 100_000, 128, key="sweep-tokens", help="Length limit of a text")
     temperature = right.number_input("Temperature", 0.0, 5.0, 0.0, 0.1, key="sweep-temperature", help="0 is greedy")
+    left, middle, right = st.columns(3)
     top_p = left.number_input("Top-p", 0.01, 1.0, 1.0, 0.05, key="sweep-top-p", help="1 is off")
     top_k = middle.number_input("Top-k", 0, 1_000_000, 0, key="sweep-top-k", help="0 is off")
     seed = right.number_input("Seed", 0, 2**53 - 1, 0, key="sweep-seed", help="Same seed, same luck")

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mars_viz.errors import BadInput
 from mars_viz.sweep import Sweep
 from mars_viz.sweep.timing import TimingCheck
 from mars_viz.sweep.wall_clock import WallClock
@@ -87,16 +88,18 @@ class Clocking(Progress):
     decodes: int = 0
     """All of them; 0 until the models are there."""
     check: TimingCheck | None = None
-    """What it found, at its end."""
+    """What it found, at its end; `error` then says where it could not be kept."""
 
 
 class ClockJob(Job[Clocking]):
     """A wall-clock check, without anything in between that would spoil it."""
 
-    def __init__(self, make: Callable[[Any], WallClock], choice: Choice = BUILT_IN) -> None:
-        """`make` prepares the check with a pair."""
+    def __init__(
+        self, make: Callable[[Any], WallClock], keep: Callable[[TimingCheck], object], choice: Choice = BUILT_IN
+    ) -> None:
+        """`make` prepares the check with a pair, `keep` writes what it found and may raise BadInput."""
         super().__init__(Clocking(JobState.QUEUED))
-        self._make, self._choice = make, choice
+        self._make, self._keep, self._choice = make, keep, choice
 
     def work(self, models: Models[Any]) -> None:
         """Decode to the end."""
@@ -109,7 +112,12 @@ class ClockJob(Job[Clocking]):
             if self.stopping:
                 self.tell(state=JobState.CANCELLED)
                 return
-        self.tell(state=JobState.DONE, check=clock.check())
+        check, error = clock.check(), ""
+        try:
+            self._keep(check)
+        except BadInput as refusal:
+            error = str(refusal)
+        self.tell(state=JobState.DONE, check=check, error=error)
 
 
 class Board:
@@ -132,11 +140,12 @@ class Board:
 
     def clock(self, folder: Path, dial: float, job: ClockJob, worker: Worker) -> None:
         """Begin a check of this sweep's setting, unless one is under way already."""
-        known = self.clocked(folder, dial)
-        if known is None or known.progress.state.finished:
-            with self._lock:
-                self._clocks[folder, dial] = job
-            worker.submit(job)
+        with self._lock:
+            known = self._clocks.get((folder, dial))
+            if known is not None and not known.progress.state.finished:
+                return
+            self._clocks[folder, dial] = job
+        worker.submit(job)
 
     def sweeps(self, folder: Path) -> dict[str, SweepJob]:
         """Jobs on sweeps in this folder of results, by the sweep's name, the newest last."""

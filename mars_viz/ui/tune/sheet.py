@@ -10,10 +10,11 @@ import pandas as pd
 import streamlit as st
 
 from mars_viz.analysis.engines import EngineRow
-from mars_viz.figures.words import number, setting
+from mars_viz.figures.words import exact_setting, exactly, number, times
 from mars_viz.sweep import SweepResult
 from mars_viz.sweep.columns import RIGHT, UNGRADED
-from mars_viz.sweep.report import cell, settings_of
+from mars_viz.sweep.report import cell, settings_of, spread
+from mars_viz.sweep.timing import TimingCheck
 from mars_viz.ui.tune.study import Study
 from mars_viz.ui.tune.words import Part
 
@@ -23,6 +24,11 @@ _STYLE = """
 .mv-tag { font-size: .78rem; padding: .05rem .45rem; border-radius: 1rem; border: 1px solid currentColor; opacity: .75;
   white-space: nowrap; cursor: help; vertical-align: .1em; }
 .mv-line { margin: 0; line-height: 1.55; overflow-wrap: anywhere; }
+.mv-key { width: 100%; border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
+.mv-key :is(th, td) { padding: .3rem .5rem; text-align: left; font-weight: 400; vertical-align: top; border: 0;
+  border-bottom: 1px solid color-mix(in srgb, currentColor 15%, transparent); }
+.mv-key thead th { font-size: .85rem; opacity: .8; }
+.mv-key td span { white-space: nowrap; }
 .mv-small { margin: 0; font-size: .85rem; opacity: .8; overflow-wrap: anywhere; }
 """
 _TAGS = {
@@ -77,7 +83,7 @@ def figures(study: Study, dial: float, names: Sequence[str] | None = None) -> pd
 
 
 def _head(study: Study, label: str, at: float) -> str:
-    return f"{label}, {setting(study.plan.symbol, at)}"
+    return f"{label}, {exact_setting(study.plan.symbol, at)}"
 
 
 def prompts(result: SweepResult, dial: float) -> pd.DataFrame:
@@ -125,6 +131,25 @@ def engines(rows: Sequence[EngineRow]) -> pd.DataFrame:
     )
 
 
+def checks(found: Sequence[TimingCheck], symbol: str) -> pd.DataFrame:
+    """A row a wall-clock check."""
+    return pd.DataFrame(
+        [
+            {
+                "measured, UTC": check.created.replace("T", " ")[:16],
+                symbol: exactly(check.dial),
+                "over strict": spread(check.over_strict),
+                "modelled": f"{times(check.modelled_over_strict)}×",
+                "over the target alone": spread(check.over_target),
+                "prompts": len(check.chosen.tokens),
+                "repetitions": check.chosen.seconds.shape[1],
+                "device": check.device,
+            }
+            for check in found
+        ]
+    )
+
+
 def by_position(rows: Sequence[EngineRow]) -> pd.DataFrame:
     """Acceptance at each place of the block."""
     plain = next(row.unconditional for row in rows if row.unconditional is not None)
@@ -134,6 +159,25 @@ def by_position(rows: Sequence[EngineRow]) -> pd.DataFrame:
     heads = [str(place) for place in range(1, len(plain) + 1)]
     cells = [[name, *map(number, values.tolist())] for name, values in table.items()]
     return pd.DataFrame(cells, columns=["acceptance at position", *heads])
+
+
+def key_table(frame: pd.DataFrame, label: str) -> None:
+    """A frame of a few rows as a table that wraps, so that a phone shows all of it; the first column heads the rows.
+
+    Between an estimate and its interval, and nowhere else in a cell, there may be a break.
+    """
+    heads = "".join(f'<th scope="col">{escape(str(name))}</th>' for name in frame.columns)
+    rows = []
+    for first, *cells in frame.itertuples(index=False):
+        numbers = "".join(f"<td>{_breakable(str(cell))}</td>" for cell in cells)
+        rows.append(f'<tr><th scope="row">{escape(str(first))}</th>{numbers}</tr>')
+    body = f"<thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody>"
+    st.html(f'<table class="mv-key" aria-label="{escape(label)}">{body}</table>')
+
+
+def _breakable(text: str) -> str:
+    estimate, bracket, interval = text.partition(" (")
+    return f"<span>{escape(estimate)}</span>" + (f" <span>({escape(interval)}</span>" if bracket else "")
 
 
 def table(frame: pd.DataFrame, key: str, alt: str, height: int | str = "content") -> None:

@@ -25,6 +25,7 @@ BANDS = 129
 KEY = ("accuracy", "accuracy_change", "speed_up", "speed_up_strict", "tau", "rolled_back", "same")
 """Figures beside the frontier."""
 _MOST_KEPT = 2_000
+_NOTHING = object()
 
 
 class Study:
@@ -59,6 +60,11 @@ class Study:
     def value(self, name: str, dial: float) -> Interval:
         """A figure at a setting, with its interval."""
         return self._kept(("value", name, dial), lambda: value_at(self.result, self.measures[name], dial))
+
+    def regraded(self, dial: float) -> int:
+        """Prompts that strict and this setting grade differently."""
+        now, strict = (self.result.at("right", np.array([at])) for at in (dial, self.plan.strict))
+        return int(np.count_nonzero(now != strict))
 
     def path(self, dial: float, *, paired: bool) -> Frontier:
         """The frontier, with this setting on it."""
@@ -100,10 +106,11 @@ class Study:
         )
 
     def _kept(self, key: Hashable, make: Callable[[], T]) -> T:
-        if key not in self._known:
-            if len(self._known) > _MOST_KEPT:
-                self._known.clear()
-            found = make()
-            self._known[key] = found
-            return found
-        return cast(T, self._known[key])
+        known = self._known.get(key, _NOTHING)  # looked up once: another tab may clear it in between
+        if known is not _NOTHING:
+            return cast(T, known)
+        if len(self._known) > _MOST_KEPT:
+            self._known.clear()
+        found = make()
+        self._known[key] = found
+        return found

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from mars_viz.figures.words import exactly
 from mars_viz.sweep import Plan
 from mars_viz.ui.links import clipped, number_in
 
 POINTS, CONFIDENCE = 1.0, 0.95
+LEAST_POINTS, MOST_CONFIDENCE = 0.001, 0.9999
+"""What the page's fields take; beyond that no set of prompts can tell."""
 MOST_COMPARED = 4
 """Other sweeps on the frontier at a time."""
 
@@ -43,7 +46,7 @@ def to_parameters(view: TuneView) -> dict[str, str]:
     """The query parameters of a view; what is at its default is left out."""
     written = {
         "sweep": view.sweep,
-        "dial": "" if view.dial is None else f"{view.dial:.10g}",
+        "dial": "" if view.dial is None else exactly(view.dial),
         "with": ",".join(view.others),
         "loss": "" if view.points == POINTS else f"{view.points:.10g}",
         "confidence": "" if view.confidence == CONFIDENCE else f"{view.confidence:.10g}",
@@ -63,11 +66,11 @@ def from_parameters(parameters: Mapping[str, str]) -> OpenedTune:
         return value
 
     dial, points, confidence = number("dial", "dial"), number("loss", "loss"), number("confidence", "confidence")
-    if points is not None and not 0 < points <= 100:
-        complaints.append(f"The link allows a loss of {points:g} points; it must be above 0 and at most 100.")
+    if points is not None and not LEAST_POINTS <= points <= 100:
+        complaints.append(f"The link allows a loss of {points:g} points; it must be from {LEAST_POINTS:g} to 100.")
         points = None
-    if confidence is not None and not 0.5 <= confidence < 1:
-        complaints.append(f"The link's confidence is {confidence:g}; it must be from 0.5 to below 1.")
+    if confidence is not None and not 0.5 <= confidence <= MOST_CONFIDENCE:
+        complaints.append(f"The link's confidence is {confidence:g}; it must be from 0.5 to {MOST_CONFIDENCE:g}.")
         confidence = None
     others = tuple(dict.fromkeys(filter(None, parameters.get("with", "").split(","))))[:MOST_COMPARED]
     view = TuneView(parameters.get("sweep", ""), dial, others, points or POINTS, confidence or CONFIDENCE)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from mars_viz.dialmap import Span, span_of
 from mars_viz.errors import BadInput
+from mars_viz.figures.words import exact_setting
 from mars_viz.prompts import PromptSet, builtin_prompts, load_prompts
 from mars_viz.rules import RULES, rule_named
 from mars_viz.run import Settings
 from mars_viz.sweep import Plan, Sweep, SweepResult, sweep_prompts
+from mars_viz.sweep.checks import keep_check
+from mars_viz.sweep.lock import check_nobody
 from mars_viz.sweep.store import SweepEntry, open_store
 from mars_viz.sweep.wall_clock import WallClock, spread_over
 from mars_viz.ui.jobs.models import Choice
@@ -56,6 +59,8 @@ class Wish:
     """With which models."""
     chat: bool = False
     """True if prompts go through the model's chat template."""
+    loosest: Mapping[str, float] = field(default_factory=dict)
+    """How far from strict the dial of a rule goes, by the rule's name; to its end where nothing is said."""
 
 
 def first_wish() -> Wish:
@@ -94,8 +99,21 @@ def begin(wish: Wish, results: Path) -> list[str]:
     """Put the sweeps before the worker; the names of their folders. Raises BadInput for what cannot be swept."""
     if not wish.rules:
         raise BadInput("Choose at least one rule to sweep.")
-    spans = {name: span_of(rule_named(name), None, None, (wish.settings.gamma,)) for name in wish.rules}
+    spans = {name: span_to(name, wish.loosest.get(name), wish.settings.gamma) for name in wish.rules}
     return [_begin(wish, name, span, new_folder(results, name)) for name, span in spans.items()]
+
+
+def span_to(rule: str, loosest: float | None, gamma: int) -> Span:
+    """From a rule's strict end to this value, or to the dial's other end. Raises BadInput where the dial does not reach
+    that far, and where nothing is left but strict."""
+    found = rule_named(rule)
+    low, high = (loosest, None) if found.strict_is_high else (None, loosest)
+    span = span_of(found, low, high, (gamma,))
+    if span.low == span.high:
+        assert found.dial is not None  # or it had no span
+        at = exact_setting(found.dial.symbol, span.low)
+        raise BadInput(f"{found.title}: {at} is strict itself, so there is nothing to sweep. Let its dial go further.")
+    return span
 
 
 def _begin(wish: Wish, rule: str, span: Span, folder: Path) -> str:
@@ -107,7 +125,9 @@ def _begin(wish: Wish, rule: str, span: Span, folder: Path) -> str:
 
 
 def go_on(entry: SweepEntry) -> None:
-    """Continue a sweep. Raises BadInput where the folder no longer says what was swept."""
+    """Continue a sweep. Raises BadInput where the folder no longer says what was swept, and while somebody else sweeps
+    into it."""
+    check_nobody(entry.path)
     plan, prompts = entry.plan, open_store(entry.path).prompts()
     assert plan is not None  # or the store had raised
     make = partial(_sweep, prompts, plan.settings, plan.span, entry.path, plan.chat)
@@ -120,7 +140,8 @@ def check_clock(result: SweepResult, dial: float, count: int, repetitions: int) 
     texts = [item.prompt for item in open_store(result.folder).prompts().items if item.id in known]
     plan = result.plan
     make = partial(_clock, spread_over(texts, count), replace(plan.settings, dial=dial), repetitions, result)
-    shared_board().clock(result.folder, dial, ClockJob(make, _models_of(result.folder, plan)), shared_worker())
+    job = ClockJob(make, partial(keep_check, result.folder), _models_of(result.folder, plan))
+    shared_board().clock(result.folder, dial, job, shared_worker())
 
 
 def _models_of(folder: Path, plan: Plan) -> Choice:

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mars_viz.analysis.intervals import Interval
-from mars_viz.analysis.recommendation import Recommendation
+from mars_viz.analysis.recommendation import Recommendation, about
 from mars_viz.figures.frontier import RulePath
-from mars_viz.figures.words import counted, number, setting
+from mars_viz.figures.words import counted, exact_setting, number, times
+from mars_viz.sweep.plan import turns_words
+from mars_viz.sweep.report import spread
 from mars_viz.sweep.timing import TimingCheck
 from mars_viz.ui.jobs.worker import JobState
 from mars_viz.ui.tune.jobs import Clocking, Sweeping
@@ -29,28 +31,35 @@ class Part:
 def lead(study: Study, dial: float) -> tuple[Part, ...]:
     """What the chosen setting comes to, against strict."""
     plan = study.plan
-    at = f"{plan.rule.title} at {setting(plan.symbol, dial)}"
+    at = f"{plan.rule.title} at {exact_setting(plan.symbol, dial)}"
     if dial == plan.strict:
         tau = study.value("tau", dial)
         return (
             Part(f"{at} is strict: {number(tau.estimate)} tokens per target pass. Move the dial to relax.", "exact"),
         )
+    if study.value("same", dial).estimate == 1:
+        moved = _moved(study, dial) if study.graded else "."
+        words = "writes strict's own text for every one of these prompts: nothing is gained and nothing lost"
+        return (Part(f"{at} {words}{moved}", "exact"),)
     speed, passes, before = study.value("speed_up_strict", dial), *_passes(study, dial)
     parts = [
-        Part(f"{at} is {_spread(speed, 1, '×')} as fast as strict", "modelled"),
+        Part(f"{at} is {spread(speed)} as fast as strict", "modelled"),
         Part(f": the target runs {number(passes)} times a prompt instead of {number(before)}", "exact"),
     ]
     if not study.graded:
         same = study.value("same", dial)
         return (*parts, Part(f", and {_spread(same, 100, ' %')} of the texts stay strict's.", "exact"))
-    change = study.value("accuracy_change", dial)
-    accuracy = study.value("accuracy", dial)
-    if change.estimate == change.low == change.high == 0:
-        moved = f"; accuracy is {number(100 * accuracy.estimate)} %, and no prompt's grade changes."
-    else:
-        points = _spread(change, 100, " points", signed=True)
-        moved = f"; accuracy is {number(100 * accuracy.estimate)} %, {points} against strict."
-    return (*parts, Part(moved, "exact"))
+    return (*parts, Part(_moved(study, dial), "exact"))
+
+
+def _moved(study: Study, dial: float) -> str:
+    """What becomes of accuracy, as the end of a sentence."""
+    change, accuracy = (study.value(name, dial) for name in ("accuracy_change", "accuracy"))
+    is_now = f"; accuracy is {number(100 * accuracy.estimate)} %"
+    if study.regraded(dial):
+        return f"{is_now}, {_spread(change, 100, ' points', signed=True)} against strict."
+    room = f"{number(100 * change.low)} to {number(100 * change.high)}"
+    return f"{is_now}, and no prompt's grade changes ({room} points)."
 
 
 def _passes(study: Study, dial: float) -> tuple[float, float]:
@@ -61,10 +70,20 @@ def advice(study: Study, found: Recommendation | None) -> str:
     """The recommendation, and what would tell more."""
     if found is None:
         return "No prompt of this set is graded, so nothing can be recommended. Sweep a set with answers and a grader."
+    return so_far(study) + _advice(found)
+
+
+def so_far(study: Study) -> str:
+    """What a sweep that is not at its end speaks of; empty where it is."""
+    result = study.result
+    if result.complete:
+        return ""
+    return f"So far, of the first {number(result.finished)} prompts of {number(study.plan.prompts)} alone: "
+
+
+def _advice(found: Recommendation) -> str:
     if found.dial is not None and found.prompts_needed is not None:
-        return (
-            f"{found.sentence} To tell of the next looser setting takes about {number(found.prompts_needed)} prompts."
-        )
+        return f"{found.sentence} To tell of the next looser setting takes about {about(found.prompts_needed)} prompts."
     return found.sentence
 
 
@@ -81,14 +100,14 @@ def coverage(study: Study) -> str:
         f"{counted(result.positions, 'drafted position')}; γ = {plan.settings.gamma}, temperature "
         f"{plan.settings.temperature:g}, at most {number(plan.settings.max_new_tokens)} tokens; "
         f"{plan.provenance.target} with {plan.provenance.drafter} on {plan.provenance.device}. "
-        f"At the strict end {strict} text is the lossless rule's, token for token."
-    )
+        f"At the strict end {strict} text is the lossless rule's, token for token. {turns_words(plan.later_turns)}"
+    ).rstrip()
 
 
 def trade(paths: Sequence[RulePath], points: float) -> str:
     """Which rule buys most speed for the accuracy that may be lost."""
     ranked = sorted(paths, key=lambda each: -_best(each, points).speed)
-    parts = [f"{each.name} {number(_best(each, points).speed)}× at {_best(each, points).at}" for each in ranked]
+    parts = [f"{each.name} {times(_best(each, points).speed)}× at {_best(each, points).at}" for each in ranked]
     allowed = f"{number(points)} {'point' if points == 1 else 'points'}"
     return (
         f"Of the settings that lose at most {allowed} on these prompts, the fastest of each rule, over "
@@ -104,7 +123,7 @@ class _Best:
 
 def _best(each: RulePath, points: float) -> _Best:
     place = each.path.best_within(each.strict, points)
-    return _Best(float(each.path.speed_up.estimate[place]), setting(each.symbol, float(each.path.dials[place])))
+    return _Best(float(each.path.speed_up.estimate[place]), exact_setting(each.symbol, float(each.path.dials[place])))
 
 
 def going(now: Sweeping, ahead: int, stopping: bool) -> str:
@@ -133,14 +152,14 @@ def timing(now: Clocking, ahead: int, stopping: bool) -> str:
 def timed(check: TimingCheck) -> tuple[str, ...]:
     """What a wall-clock check found, measured beside modelled."""
     prompts, repetitions = check.chosen.seconds.shape
-    modelled = "" if math.isnan(check.modelled_over_target) else f" (modelled {number(check.modelled_over_target)}×)"
+    modelled = "" if math.isnan(check.modelled_over_target) else f" (modelled {times(check.modelled_over_target)}×)"
     paces = ", ".join(
         f"{label} {_spread(check.pace(way), 1, '')}"
         for label, way in (("the target alone", check.target), ("strict", check.strict), ("this setting", check.chosen))
     )
     return (
-        f"Measured {_spread(check.over_strict, 1, '×')} as fast as strict (modelled "
-        f"{number(check.modelled_over_strict)}×), and {_spread(check.over_target, 1, '×')} as fast as the target "
+        f"Measured {spread(check.over_strict)} as fast as strict (modelled "
+        f"{times(check.modelled_over_strict)}×), and {spread(check.over_target)} as fast as the target "
         f"alone{modelled}.",
         f"Tokens a second: {paces}. {counted(prompts, 'prompt')}, {counted(repetitions, 'repetition')} in turn, on "
         f"{check.device}.",

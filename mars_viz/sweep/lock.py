@@ -1,0 +1,139 @@
+"""Who works on a sweep's folder: one process at a time. Knows files and processes; knows no sweeps.
+
+The system itself holds the lock (flock), so it ends with the process, however that ends: a file that a kill leaves
+behind holds nobody off. Where the system has no such locks, nobody is held off either.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO
+
+from mars_viz.errors import BadInput
+from mars_viz.sweep.files import refusals
+
+if sys.platform != "win32":
+    import fcntl
+
+_NAME = ".lock"
+_PATIENCE = 0.3
+"""Seconds: somebody who only looks whether a folder is held holds it for a moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who holds a folder."""
+
+    process: int = 0
+    """Its number on its machine; 0 where it is not known."""
+    machine: str = ""
+    """The machine's name."""
+    since: str = ""
+    """When it began, ISO 8601 in UTC."""
+
+    @property
+    def words(self) -> str:
+        """'process 4711 on this machine has been sweeping into it since 10:32 UTC'."""
+        if not self.process:
+            return "another process is sweeping into it"
+        where = "this machine" if self.machine == socket.gethostname() else self.machine
+        who = "this very process" if self._is_ours else f"process {self.process} on {where}"
+        since = ""
+        with suppress(ValueError):
+            since = f" since {datetime.fromisoformat(self.since):%d %b %H:%M} UTC"
+        return f"{who} has been sweeping into it{since}"
+
+    @property
+    def _is_ours(self) -> bool:
+        return self.process == os.getpid() and self.machine == socket.gethostname()
+
+
+def holder(folder: Path) -> Holder | None:
+    """Who sweeps into the folder now; None where nobody does."""
+    try:
+        with (folder / _NAME).open("rb") as file:
+            return None if _locked(file, shared=True) else _read(file)
+    except OSError:
+        return None
+
+
+def check_nobody(folder: Path) -> None:
+    """Raise BadInput while somebody sweeps into the folder."""
+    if (found := holder(folder)) is not None:
+        raise BadInput(_refusal(folder, found))
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Hold the folder, which is there. Raises BadInput while somebody else does, in this process or another, and where
+    the disk refuses."""
+    with refusals(folder):
+        file = _taken(folder)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            (folder / _NAME).unlink(missing_ok=True)  # still held, so nobody else's
+        file.close()
+
+
+def _taken(folder: Path) -> IO[bytes]:
+    end = time.monotonic() + _PATIENCE
+    while True:
+        file = (folder / _NAME).open("a+b")
+        locked = _locked(file)
+        if locked and _is_there(file, folder):
+            break
+        found = None if locked else _read(file)
+        file.close()
+        if found is not None and time.monotonic() > end:
+            raise BadInput(_refusal(folder, found))
+        time.sleep(0.02)
+    with suppress(OSError):  # a full disk: held all the same, only nobody can read by whom
+        file.truncate(0)
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        file.write(json.dumps(asdict(Holder(os.getpid(), socket.gethostname(), now))).encode())
+        file.flush()
+    return file
+
+
+def _locked(file: IO[bytes], *, shared: bool = False) -> bool:
+    """True if it is ours now."""
+    if sys.platform == "win32":
+        return True
+    try:
+        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks
+        return True
+    return True
+
+
+def _is_there(file: IO[bytes], folder: Path) -> bool:
+    """False if whoever held it before has removed it in between."""
+    with suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(file.fileno()), (folder / _NAME).stat())
+    return False
+
+
+def _read(file: IO[bytes]) -> Holder:
+    try:
+        file.seek(0)
+        found = json.loads(file.read(4096))
+        return Holder(int(found["process"]), str(found["machine"])[:100], str(found["since"])[:40])
+    except (OSError, ValueError, KeyError, TypeError):
+        return Holder()
+
+
+def _refusal(folder: Path, found: Holder) -> str:
+    return f"{folder} is in use: {found.words}. Wait until it is done, or stop it; what it has finished is kept."
