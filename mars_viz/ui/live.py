@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import streamlit as st
+from streamlit import runtime
 
 from mars_viz.costs import Costs
 from mars_viz.dialmap import Budget, useful_span
@@ -19,6 +20,7 @@ from mars_viz.figures.words import counted, number
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.runstore import RunStore, default_folder
+from mars_viz.ui.jobs.attendance import LEFT, Wanted
 from mars_viz.ui.jobs.decode_job import Decoded, DecodeJob, Mapper, Recorder, Ways
 from mars_viz.ui.jobs.models import Choice, Device, Models, Tell
 from mars_viz.ui.jobs.race_job import Racer
@@ -34,7 +36,21 @@ BUILT_IN = "built-in/"
 @st.cache_resource(show_spinner=False)
 def shared_worker() -> Worker:
     """The server's worker, which owns the models once they are loaded."""
-    return Worker(Models(_load, _look, _release))
+    return Worker(Models(_load, _look, _release), asker=asker)
+
+
+def asker() -> Wanted:
+    """What says whether the tab whose script is running is still connected.
+
+    A tab that lost its connection comes back as the same session, if it does so within Streamlit's two minutes.
+    """
+    from streamlit.runtime.scriptrunner import get_script_run_ctx
+
+    context = get_script_run_ctx(suppress_warning=True)
+    if context is None or not runtime.exists():
+        return lambda: True
+    session, server = context.session_id, runtime.get_instance()
+    return lambda: server.is_active_session(session)
 
 
 def explored() -> Ways:
@@ -201,7 +217,7 @@ def how_it_ended(progress: Decoded) -> str:
         return progress.error
     if progress.state is JobState.CANCELLED:
         kept = f"after {counted(progress.tokens, 'token')}; they are kept below" if progress.run else "before a token"
-        return f"You stopped the decode {kept}."
+        return f"{LEFT if progress.abandoned else 'You stopped the decode'} {kept}."
     return ""
 
 

@@ -13,7 +13,8 @@ from mars_viz.ui.jobs.worker import Job, JobState, P
 
 
 class LongJob(Job[P]):
-    """A kind of job says in `steps` what it does."""
+    """A kind of job says in `steps` what it does. It goes on when the tab that asked for it is closed: what takes hours
+    is meant to survive that, and whoever opens the page later finds it and can stop it."""
 
     long: ClassVar[bool] = True
 
