@@ -13,14 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
 from mars_viz import demo
-from mars_viz.errors import BadInput
-from mars_viz.speculators.memory import check_fit
+from mars_viz.errors import BadInput, MarsVizError
+from mars_viz.speculators.arriving import Arrival, Span
+from mars_viz.speculators.memory import check_fit, too_large
 from mars_viz.speculators.networks import Network, opener
+from mars_viz.speculators.trouble import is_gone, lacks_memory, lost
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
@@ -96,9 +97,8 @@ def load_pair(
     _check_tokenizers(tokenizers[0], tokenizers[1], names)
     check_fit(names, place, _dtype(dtype, place))
     models = []
-    for name, share in zip(names, (0.1, 0.7), strict=True):
-        tell(f"Fetching and reading {_short(name)}", share)
-        models.append(_model(name, place, _dtype(dtype, place)))
+    for name, span in zip(names, (Span(0.1, 0.7), Span(0.7, 1.0)), strict=True):
+        models.append(_model(name, place, _dtype(dtype, place), Arrival(_short(name), span, tell)))
     sizes = [_output_size(model) for model in models]
     if min(sizes) < len(tokenizers[0]):
         raise BadInput(
@@ -148,20 +148,23 @@ def _tokenizer(name: str) -> PreTrainedTokenizerBase:
         raise BadInput(_cannot_load(name, "tokenizer", error)) from error
 
 
-def _model(name: str, device: torch.device, dtype: torch.dtype | str) -> PreTrainedModel:
-    transformers_logging.disable_progress_bar()  # local shards are no news
+def _model(name: str, device: torch.device, dtype: torch.dtype | str, arrival: Arrival) -> PreTrainedModel:
+    transformers_logging.disable_progress_bar()  # the arrival is told instead
     try:
-        model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
-            name, dtype=dtype, use_safetensors=True, trust_remote_code=False
-        )
+        with arrival.reading():
+            model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
+                name, dtype=dtype, use_safetensors=True, trust_remote_code=False, tqdm_class=arrival.bars()
+            )
         model.to(device)
         model.requires_grad_(False)
         return model
-    except torch.OutOfMemoryError as error:
-        raise BadInput(
-            f"{name} does not fit on {device}. Take a smaller model or dtype, free memory, or use --device cpu."
-        ) from error
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+    except MarsVizError:
+        raise
+    except Exception as error:  # the hub's library, its client and transformers raise what they like
+        if lacks_memory(error):
+            raise too_large([name], device, dtype) from error
+        if is_gone(error):
+            raise lost(error) from error
         raise BadInput(_cannot_load(name, "model", error)) from error
 
 

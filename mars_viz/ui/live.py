@@ -119,10 +119,11 @@ def _load(choice: Choice, tell: Tell) -> Any:
 
 
 def _look(pair: Any) -> Device:
-    from mars_viz.speculators.memory import bytes_free, bytes_used
+    from mars_viz.speculators.memory import bytes_free, bytes_of, bytes_used
 
     device = pair.target.device
-    return Device(pair.device, pair.dtype, bytes_used(device), bytes_free(device))
+    weights = bytes_of(pair.target) + bytes_of(pair.drafter)
+    return Device(pair.device, pair.dtype, bytes_used(device), bytes_free(device), weights)
 
 
 def _release() -> None:
