@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from huggingface_hub import try_to_load_from_cache
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
@@ -111,8 +112,8 @@ def load_pair(
         tokenizer=tokenizers[0],
         target_name=_short(names[0]),
         drafter_name=_short(names[1]),
-        target_revision=_revision(names[0], models[0]),
-        drafter_revision=_revision(names[1], models[1]),
+        target_revision=_revision(names[0]),
+        drafter_revision=_revision(names[1]),
         vocabulary_size=min(sizes),
         context=min(_context(model) for model in models),
         eos_ids=_eos_ids(models[0], tokenizers[0]),
@@ -219,10 +220,11 @@ def _short(name: str) -> str:
     return folder.resolve().name if folder.exists() else name
 
 
-def _revision(name: str, model: PreTrainedModel) -> str:
+def _revision(name: str) -> str:
     folder = Path(name)
     if not folder.exists():
-        return str(getattr(model.config, "_commit_hash", None) or "")
+        cached = try_to_load_from_cache(name, "config.json")  # …/snapshots/<commit>/config.json
+        return Path(cached).parent.name if isinstance(cached, str) else ""
     digest = hashlib.sha256()
     for file in sorted(folder.glob("*.safetensors")):
         with file.open("rb") as weights:
