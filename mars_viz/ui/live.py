@@ -5,8 +5,10 @@ The model libraries are imported by the worker's thread, at the first decode, an
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +117,16 @@ def _load(choice: Choice, tell: Tell) -> Any:
             f"Decoding needs PyTorch and transformers, and {error.name} is missing; install requirements.txt. "
             "Recorded runs open without them."
         ) from error
+    _forget_libraries()
     return load_pair(choice.target or None, choice.drafter or None, device=choice.device, dtype=choice.dtype, tell=tell)
+
+
+@cache
+def _forget_libraries() -> None:
+    """Leave what importing the model libraries made out of all later searches for garbage, once: half a million objects
+    that stay anyway, and a third of a second during which no page answers, each time."""
+    gc.collect()
+    gc.freeze()
 
 
 def _look(pair: Any) -> Device:
