@@ -13,10 +13,14 @@ class BadInput(MarsVizError):
     exit_code = 2
 
 
+class DeviceLost(MarsVizError):
+    """The device that the models are on does not answer any more."""
+
+
 class TooLarge(BadInput):
     """What was asked for needs more memory than there is."""
 
-    def __init__(self, message: str, need: int, free: int) -> None:
-        """`need` and `free` in bytes."""
+    def __init__(self, message: str, need: int, free: int | None) -> None:
+        """`need` and `free` in bytes; None where nobody says what is free."""
         super().__init__(message)
         self.need, self.free = need, free

@@ -28,26 +28,34 @@ def page() -> None:
     desk = current_desk()
     desk.settle()
     theme.title("Live", "What does the rule decide, while it decides it?")
-    settings, wanted = ask(desk)
+    busy = desk.waits_for is not None  # once for the whole page: a form that is drawn closed is opened by a later look
+    settings, wanted = ask(desk, busy)
     for sentence in desk.notices:
         theme.note(sentence)
     st.session_state.setdefault("live-view", DECODE)
     shown = st.segmented_control(
         "Show", [DECODE, RACE, SAVED], key="live-view", required=True, label_visibility="collapsed"
     )
+    if busy and shown != DECODE:
+        st.fragment(released, run_every=POLL)(desk, busy)
     if shown == DECODE:
-        busy = desk.job is not None and not desk.job.progress.state.finished
-        st.fragment(stream, run_every=POLL if busy else None)(desk)
+        st.fragment(stream, run_every=POLL if busy else None)(desk, busy)
     elif shown == RACE:
         race(desk)
     else:
         saved(desk)
-    device(desk, settings, wanted)
+    device(desk, settings, wanted, busy)
 
 
-def ask(desk: Desk) -> tuple[Callable[[], Settings], Callable[[], Wanted]]:
+def released(desk: Desk, busy: bool) -> None:
+    """Draws the page anew once nothing is waited for any more. It asks at every look, for Streamlit drops such a wish
+    where another one, to draw a part of the page, comes in at the same moment."""
+    if busy and desk.waits_for is None:
+        st.rerun(scope="app")
+
+
+def ask(desk: Desk, busy: bool) -> tuple[Callable[[], Settings], Callable[[], Wanted]]:
     """The prompt, its folded settings, and the two buttons."""
-    busy = desk.waits_for is not None
     left, middle, right = st.columns([6.6, 1.8, 2.0], vertical_alignment="center")
     with left:
         text = decode_form.prompt_box(busy)
@@ -69,11 +77,12 @@ def ask(desk: Desk) -> tuple[Callable[[], Settings], Callable[[], Wanted]]:
     return settings, wanted
 
 
-def stream(desk: Desk) -> None:
-    """The decode: its numbers, its text, and a way to stop it."""
+def stream(desk: Desk, busy: bool) -> None:
+    """The decode: its numbers, its text, and a way to stop it; `busy` where the page was drawn while one went on."""
     job = desk.job
     if job is None:
         theme.note("Write a prompt and press Decode: each round appears here as it is made.")
+        released(desk, busy)
         return
     progress = job.progress
     state = progress.state
@@ -94,9 +103,7 @@ def stream(desk: Desk) -> None:
     run = progress.run or progress.so_far
     theme.numbers(live_words.tiles(run))
     growing(run, job.prompt, job=desk.number, key="live-stream")
-    if state.finished and st.session_state.get("live-settled") != desk.number:
-        st.session_state["live-settled"] = desk.number
-        st.rerun(scope="app")  # the form is open again, and nothing polls any more
+    released(desk, busy)
 
 
 def explore(name: str, run: Run) -> None:
@@ -197,9 +204,9 @@ def delete(desk: Desk, name: str) -> None:
     desk.attempt(lambda: live.run_store().delete(name))
 
 
-def device(desk: Desk, settings: Callable[[], Settings], wanted: Callable[[], Wanted]) -> None:
+def device(desk: Desk, settings: Callable[[], Settings], wanted: Callable[[], Wanted], busy: bool) -> None:
     """What is loaded, where it runs, what it takes."""
-    status, busy = live.shared_worker().models.status, desk.waits_for is not None
+    status = live.shared_worker().models.status
     with st.expander("Models and device", expanded=status.device is not None):
         if status.choice is None or status.device is None:
             st.caption("No models are loaded; the first decode loads them.")

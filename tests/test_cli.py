@@ -362,3 +362,4 @@ def test_what_the_app_relies_on_is_in_its_configuration() -> None:
     assert config["browser"]["gatherUsageStats"] is False
     assert not {"address", "port"} & set(config["server"]), "each host sets its own, see docs/deploy.md"
     assert config["server"]["maxUploadSize"] << 20 == MAX_ZIP
+    assert config["server"]["fileWatcherType"] == "none" and config["runner"]["postScriptGC"] is False, "see there"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,9 +21,10 @@ from mars_viz.race.records import Lane
 from mars_viz.runstore import RunStore, Standing
 from mars_viz.ui import live, navigation
 from mars_viz.ui.jobs.decode_job import DecodeJob, Ways
+from mars_viz.ui.jobs.long_job import LongJob
 from mars_viz.ui.jobs.models import Choice, Device, Models, Status
 from mars_viz.ui.jobs.race_job import Raced, RaceJob
-from mars_viz.ui.jobs.worker import JobState, Worker
+from mars_viz.ui.jobs.worker import JobState, Progress, Worker
 from mars_viz.ui.watching import live_words
 from tests.factories import toy_run
 from tests.tabs import ROOT, settled
@@ -241,16 +244,106 @@ def fitting(free: int, sizes: dict[str, int]) -> Callable[[Choice, Any], object]
 def test_what_does_not_fit_leaves_the_models_that_are_there():
     sizes = {"": 6, "large": 11, "other": 5, "broken": 1}
     load = fitting(10, sizes)
-    models = Models(load, lambda pair: Device("toy", "", sizes[pair]), lambda: load.held.clear())
+    models = Models(load, lambda pair: Device("toy", "", weights=sizes[pair]), lambda: load.held.clear())
     assert models.pair() == ""
     load.held[""] = 6
     for target, message in (("large", "not fit"), ("broken", "broken")):
         with pytest.raises(BadInput, match=message):
             models.pair(Choice(target, "x"))
-        assert models.status == Status(Choice(), Device("toy", "", 6))
+        assert models.status == Status(Choice(), Device("toy", "", weights=6))
         assert models.pair() == ""
     assert models.pair(Choice("other", "x")) == "other"  # the old one goes first, since both do not fit
     assert models.recent == (Choice("other", "x"), Choice())
+
+
+class Toy:
+    """A pair whose life can be watched."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+class Room:
+    """A device with so many bytes, and what lies on it."""
+
+    def __init__(self, size: int, sizes: dict[str, int]) -> None:
+        self.size, self.sizes, self.loads = size, sizes, 0
+        self.on_it: weakref.WeakSet[Toy] = weakref.WeakSet()
+
+    @property
+    def names(self) -> list[str]:
+        gc.collect()
+        return sorted(pair.name for pair in self.on_it)
+
+    def load(self, choice: Choice, tell: Any) -> Toy:
+        need, free = self.sizes[choice.target], self.size - sum(self.sizes[name] for name in self.names)
+        if need > free:
+            raise TooLarge(f"It needs {need}, and {free} are free.", need, free)
+        self.loads += 1
+        made = Toy(choice.target)
+        self.on_it.add(made)
+        return made
+
+    def models(self) -> Models[Toy]:
+        return Models(self.load, lambda pair: Device("toy", "", weights=self.sizes[pair.name]))
+
+
+class Sweeps(LongJob[Progress]):
+    """Keeps its pair between its steps, as a sweep does."""
+
+    def __init__(self, choice: Choice, steps: int = 3, fail: bool = False) -> None:
+        super().__init__(Progress(JobState.QUEUED))
+        self.choice, self.count, self.fail = choice, steps, fail
+
+    def steps(self, models: Models[Any]) -> Iterator[None]:
+        pair = models.pair(self.choice)
+        for _ in range(self.count):
+            yield
+            assert pair.name == self.choice.target
+        if self.fail:
+            raise BadInput("It went wrong.")
+
+
+SWEPT, OTHER, HUGE = Choice("swept", "x"), Choice("other", "x"), Choice("huge", "x")
+
+
+@pytest.mark.parametrize("how", ["done", "cancelled", "failed"])
+def test_a_pair_that_a_sweep_holds_is_never_loaded_twice_and_goes_with_it(how):
+    room = Room(10, {"swept": 5, "other": 4, "huge": 11})
+    models, sweep = room.models(), Sweeps(SWEPT, fail=how == "failed")
+    sweep.run(models)
+    models.pair(OTHER)
+    assert room.names == ["other", "swept"]  # both fit
+    sweep.run(models)
+    models.pair(SWEPT)  # a decode with the sweep's pair between two of its steps
+    assert (room.names, room.loads, models.status.choice) == (["swept"], 2, SWEPT)
+    models.pair(OTHER)
+    if how == "cancelled":
+        sweep.cancel()
+    while not sweep.progress.state.finished:
+        sweep.run(models)
+    assert sweep.progress.state.value == how
+    assert (room.names, models.status.choice) == (["other"], OTHER)
+
+
+def test_what_does_not_fit_beside_a_sweep_says_so_and_leaves_every_pair_usable():
+    room = Room(10, {"swept": 6, "other": 5, "third": 4, "fourth": 3})
+    models, sweep = room.models(), Sweeps(SWEPT, steps=9)
+    sweep.run(models)
+    for _ in range(2):
+        with pytest.raises(TooLarge, match="It needs 5, and 4 are free. A sweep that is under way holds swept"):
+            models.pair(OTHER)
+        sweep.run(models)
+        assert (room.names, models.status.choice, models.pair(SWEPT).name) == (["swept"], SWEPT, "swept")
+    models.pair(Choice("third", "x"))
+    with pytest.raises(TooLarge, match="sweep"):
+        models.pair(OTHER)
+    assert room.names == ["swept", "third"]
+    models.pair(Choice("fourth", "x"))  # fits in the place of the third, which nobody needs
+    assert room.names == ["fourth", "swept"] and room.loads == 3
+    sweep.cancel()
+    sweep.run(models)
+    assert models.pair(OTHER).name == "other"
 
 
 def test_a_loading_that_nobody_waits_for_is_stopped():

@@ -10,10 +10,13 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from transformers import LlamaForCausalLM
 
-from mars_viz.errors import BadInput
+from mars_viz.errors import BadInput, DeviceLost, MarsVizError, TooLarge
 from mars_viz.recording import Recording, record_all
 from mars_viz.run import Settings
+from mars_viz.speculators.autoregressive import decode_alone
+from mars_viz.speculators.costs import measure_costs
 from mars_viz.speculators.loading import Pair, load_pair
 from mars_viz.speculators.local import LocalSpeculator
 from mars_viz.speculators.networks import Network
@@ -89,6 +92,63 @@ def test_out_of_memory_in_the_middle_says_what_to_do(pair: Pair, how: Callable[[
         Recording(failing(pair, "target", 3, how), PROMPT, SETTINGS).finish()
     assert "ran out of memory" in one_line(error)
     assert Recording(pair, PROMPT, SETTINGS).finish().token_ids  # the models themselves are as they were
+
+
+def _gone(logits: Tensor) -> Tensor:
+    raise torch.AcceleratorError("CUDA error: unspecified launch failure\nCUDA kernel errors might be …")
+
+
+def _gone_without_a_class(logits: Tensor) -> Tensor:
+    raise RuntimeError("CUDA driver error: device is lost")
+
+
+@pytest.mark.parametrize("how", [_gone, _gone_without_a_class])
+@pytest.mark.parametrize("whose", ["target", "drafter"])
+def test_a_device_that_vanishes_is_said_to_and_what_came_before_is_kept(
+    pair: Pair, whose: str, how: Callable[[Tensor], Tensor]
+) -> None:
+    recording = Recording(failing(pair, whose, 12, how), PROMPT, replace(SETTINGS, max_new_tokens=100))
+    with pytest.raises(DeviceLost) as error:
+        recording.finish()
+    said = str(error.value)
+    assert "\n" not in said and "does not answer any more (CUDA" in said and "Start the program anew" in said
+    assert recording.run().rounds
+
+
+@pytest.mark.parametrize(("how", "said"), [(_gone, "does not answer"), (_no_memory, "ran out of memory")])
+def test_the_target_alone_and_the_measuring_of_passes_say_the_same(
+    pair: Pair, how: Callable[[Tensor], Tensor], said: str
+) -> None:
+    broken = failing(pair, "target", 3, how)
+    with pytest.raises(MarsVizError, match=said):
+        decode_alone(broken, (5, 6, 7), SETTINGS)
+    with pytest.raises(MarsVizError, match=said):
+        measure_costs(broken, 2, settings=SETTINGS)
+
+
+def _falls_off_the_bus(self: object, *place: object) -> None:
+    raise torch.AcceleratorError("CUDA error: no CUDA-capable device is detected")
+
+
+def _is_full(self: object, *place: object) -> None:
+    raise torch.OutOfMemoryError("CUDA out of memory.")
+
+
+def test_a_device_that_fails_while_the_models_move_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LlamaForCausalLM, "to", _falls_off_the_bus)
+    with pytest.raises(DeviceLost, match="no CUDA-capable device"):
+        load_pair(device="cpu")
+    monkeypatch.setattr(LlamaForCausalLM, "to", _is_full)
+    with pytest.raises(TooLarge, match=r"need \d+ MB .*, and [\d.]+ .B are free on cpu. Take smaller") as error:
+        load_pair(device="cpu")
+    assert error.value.need > 1e6 and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("prompt", ["", " ", "\n\t \u3000"])
+def test_a_prompt_without_a_word_is_refused(pair: Pair, prompt: str) -> None:
+    with pytest.raises(BadInput) as error:
+        Recording(pair, prompt, SETTINGS)
+    assert "write at least one word" in one_line(error)
 
 
 def test_a_fault_is_not_taken_for_a_lack_of_memory(pair: Pair) -> None:

@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 from mars_viz.errors import BadInput
 from mars_viz.run import Run
 from mars_viz.runfiles import read_zip
-from mars_viz.runstore import RunStore, Standing, checked_name, default_folder, read
+from mars_viz.runstore import RunStore, Standing, checked_name, default_folder, locks, read
 from mars_viz.runstore.journal import segment
 from tests.factories import toy_run
 
@@ -249,3 +250,87 @@ def test_killed_at_any_moment_every_finished_run_is_whole_and_the_others_have_th
             assert len(found.rounds) >= rounds and same(found, cut(whole, len(found.rounds)))
         assert written.keys() <= listed.keys()
     assert len(promised) >= KILLS
+
+
+SHARING = """
+import random, sys, time
+from dataclasses import replace
+from mars_viz.errors import BadInput
+from mars_viz.runstore import RunStore
+from tests.factories import toy_run
+
+folder, who, end = sys.argv[1], sys.argv[2], time.monotonic() + float(sys.argv[3])
+run, luck = toy_run(temperature=1.0, max_new_tokens=20), random.Random(who)
+short, mine = replace(run, rounds=run.rounds[:2]), []
+print("ready", flush=True)
+sys.stdin.readline()
+while time.monotonic() < end:
+    store = RunStore(folder)  # another server starts: it tidies up
+    journal = store.begin()
+    journal.write(short)
+    assert [kept.standing.value for kept in store.list() if kept.path == journal.folder] == ["growing"]
+    if luck.random() < 0.2:
+        journal.leave()
+        store.keep_interrupted(journal.folder.name[1:-8])
+        mine.append(journal.folder.name[1:-8])
+        continue
+    mine.append(store.finish(journal, run))
+    match luck.randrange(4):
+        case 0:
+            store.replace(mine[-1], short)
+        case 1:
+            mine[-1] = store.rename(mine[-1], f"{who}-{len(mine)}")
+        case 2:
+            store.delete(mine.pop())
+        case 3:
+            try:
+                store.rename(mine[-1], "everybody wants this name")
+                store.rename("everybody wants this name", mine[-1])
+            except BadInput as error:
+                assert "exists already" in str(error), error
+for name in mine:
+    print(name, flush=True)
+"""
+
+
+def test_servers_that_share_a_folder_do_not_harm_each_other(tmp_path):
+    """Each begins, keeps, replaces, renames and deletes its own runs as fast as it can, and tidies up as if anew."""
+    command = [sys.executable, "-c", SHARING, str(tmp_path / "runs")]
+    paths = {**os.environ, "PYTHONPATH": str(ROOT)}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    servers = [
+        subprocess.Popen([*command, who, "1.5"], text=True, env=paths, cwd=ROOT, **pipes) for who in ("a", "b", "c")
+    ]
+    for server in servers:
+        assert server.stdout.readline() == "ready\n"
+    said = [server.communicate("go\n", timeout=120) for server in servers]
+    assert [server.returncode for server in servers] == [0, 0, 0], [error for _, error in said]
+    names = [name for out, _ in said for name in out.splitlines()]
+    kept = RunStore(tmp_path / "runs").list()
+    assert sorted(entry.name for entry in kept) == sorted(names) and len(names) > 3
+    for entry in kept:
+        assert entry.standing is Standing.WHOLE and len(read(entry.path).rounds) >= 2
+    assert not [path for path in (tmp_path / "runs").iterdir() if path.name.startswith(".")]
+
+
+def test_a_journal_is_held_even_where_somebody_asks_about_it_at_that_moment(tmp_path):
+    fcntl = pytest.importorskip("fcntl")
+    with (tmp_path / "lock").open("wb") as mine, (tmp_path / "lock").open("rb") as theirs:
+        fcntl.flock(theirs, fcntl.LOCK_SH)
+        threading.Timer(0.1, lambda: fcntl.flock(theirs, fcntl.LOCK_UN)).start()
+        locks.hold(mine)
+        assert locks.is_held(tmp_path / "lock")
+    assert not locks.is_held(tmp_path / "lock")
+
+
+def test_a_folder_that_another_program_keeps_changing_is_a_sentence(store, run, monkeypatch):
+    fcntl = pytest.importorskip("fcntl")
+    name = kept(store, run)
+    monkeypatch.setattr(locks, "PATIENCE", 0.05)
+    descriptor = os.open(store.folder, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    for deed in (lambda: store.delete(name), lambda: store.rename(name, "b"), lambda: store.replace(name, run)):
+        with pytest.raises(BadInput, match="Another program has been changing .* Try again"):
+            deed()
+    os.close(descriptor)
+    assert [entry.name for entry in RunStore(store.folder).list()] == [name]

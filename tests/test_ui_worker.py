@@ -17,9 +17,13 @@ from mars_viz.dialmap import Progress as Mapped
 from mars_viz.errors import BadInput
 from mars_viz.run import Run, Settings
 from mars_viz.runstore import RunStore, Standing, read
+from mars_viz.ui import live
+from mars_viz.ui.jobs.attendance import LEFT, Attendance
 from mars_viz.ui.jobs.decode_job import Decoded, DecodeJob, Ways
+from mars_viz.ui.jobs.long_job import LongJob
 from mars_viz.ui.jobs.models import Choice, Models
 from mars_viz.ui.jobs.worker import FAULT, Job, JobState, Progress, Worker
+from mars_viz.ui.watching import live_words
 from tests.factories import toy_map, toy_run
 from tests.recorders import ToyRecorder
 
@@ -349,3 +353,85 @@ def test_a_disk_that_refuses_ends_the_keeping_and_not_the_decode(tmp_path):
     progress = finished(asked.submit("Hello"))
     assert progress.state is JobState.DONE and progress.run is not None
     assert not progress.saved and "cannot be written" in progress.unsaved
+
+
+class Tab:
+    """An asker that may be there or not."""
+
+    def __init__(self) -> None:
+        self.there = True
+
+
+def minded(tab: Tab, grace: float, *scripts: Script, store: RunStore | None = None) -> tuple[Worker, Ways]:
+    queue = list(scripts)
+    ways = Ways(lambda pair, prompt, settings: queue.pop(0), store=store)
+    models = Models(lambda choice, tell: object())
+    return Worker(models, asker=lambda: lambda: tab.there, attendance=Attendance(grace)), ways
+
+
+def test_a_decode_whose_asker_has_gone_is_stopped_after_the_grace_and_kept(tmp_path):
+    tab, script, store = Tab(), Script("Hello", steps=0), RunStore(tmp_path)
+    worker, ways = minded(tab, 0.3, script, store=store)
+    job, waiting = (DecodeJob("Hello", Settings(), ways) for _ in range(2))
+    worker.submit(job)
+    worker.submit(waiting)
+    script.allow(2)
+    until(lambda: job.progress.rounds == 2)
+    time.sleep(0.6)  # twice the grace, with the asker there
+    assert not job.stopping
+    tab.there, left_at = False, time.monotonic()
+    until(lambda: job.stopping)
+    assert time.monotonic() - left_at > 0.2  # it was seen shortly before it left
+    script.allow(1)
+    progress = finished(job)
+    assert (progress.state, progress.abandoned) == (JobState.CANCELLED, True)
+    assert progress.run is not None and len(read(store.find(progress.saved).path).rounds) == 3
+    until(lambda: waiting.progress.state.finished)
+    assert waiting.progress.state is JobState.CANCELLED and not waiting.progress.rounds
+    assert live.how_it_ended(progress).startswith(LEFT) and live_words.decoding(progress, 9, True).startswith(LEFT)
+
+
+def test_an_asker_who_comes_back_within_the_grace_finds_the_decode_going_on():
+    tab, script = Tab(), Script("Hello", steps=0)
+    worker, ways = minded(tab, 30.0, script)
+    job = DecodeJob("Hello", Settings(), ways)
+    worker.submit(job)
+    tab.there = False
+    worker._attendance.look()
+    assert not job.stopping
+    tab.there = True
+    script.allow(10_000)
+    progress = finished(job)
+    assert (progress.state, progress.abandoned) == (JobState.DONE, False)
+
+
+def test_what_is_for_everyone_goes_on_without_its_asker():
+    class Steps(LongJob[Progress]):
+        def steps(self, models: Models[object]) -> Iterator[None]:
+            for _ in range(20):
+                time.sleep(0.02)
+                yield
+
+    tab = Tab()
+    tab.there = False
+    worker, _ = minded(tab, 0.05)
+    job = Steps(Progress(JobState.QUEUED))
+    worker.submit(job)
+    until(lambda: job.progress.state.finished)
+    assert job.progress.state is JobState.DONE
+
+
+def test_attendance_survives_an_asker_that_cannot_be_asked(caplog):
+    def broken() -> bool:
+        raise RuntimeError("no server")
+
+    tab, script = Tab(), Script("Hello", steps=0)
+    worker, ways = minded(tab, 0.1, script)
+    job, other = DecodeJob("Hello", Settings(), ways), DecodeJob("Hello", Settings(), ways)
+    worker._attendance.add(other, broken)
+    until(lambda: "could not be seen" in caplog.text)
+    worker.submit(job)
+    tab.there = False
+    until(lambda: job.stopping)
+    script.allow(10_000)
+    assert finished(job).abandoned and not other.stopping

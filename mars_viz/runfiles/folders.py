@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from os import PathLike
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from mars_viz.run import Run
 from mars_viz.runfiles import manifest
 from mars_viz.runfiles.contents import MANIFEST, MAP_NAMES, NAMES, decode, encode, tables_of
 from mars_viz.runfiles.manifest import Manifest
+
+_SMALL = 1 << 15  # bytes of a manifest that is kept in memory; one with a very long prompt is larger
 
 
 def save_run(run: Run, path: str | PathLike[str]) -> Path:
@@ -82,10 +85,18 @@ def list_runs(folder: str | PathLike[str]) -> list[RunEntry]:
     return [_entry(path) for path in paths if any((path / name).exists() for name in (*NAMES, *MAP_NAMES))]
 
 
+def _about(data: bytes) -> Manifest:
+    """The manifest, read once as long as it stays as it is: every page lists every run whenever it is drawn."""
+    return _remembered(data) if len(data) <= _SMALL else manifest.from_json(data)
+
+
+_remembered = lru_cache(maxsize=1024)(manifest.from_json)
+
+
 def _entry(path: Path) -> RunEntry:
     try:
         with _naming(path):
-            about = manifest.from_json(_read(path, MANIFEST))
+            about = _about(_read(path, MANIFEST))
             for name in tables_of(about):
                 _check_file(path, name)
                 if (path / name).stat().st_size != about.files[name].bytes:

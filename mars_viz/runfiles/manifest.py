@@ -9,6 +9,7 @@ import json
 import types
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass
+from functools import cache
 from typing import Any, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from mars_viz.dialmap import Span, span_of
@@ -139,9 +140,12 @@ def strict_json(data: bytes, name: str) -> Any:
     return found
 
 
+_hints = cache(get_type_hints)
+
+
 def parsed(cls: type[T], value: object, where: str) -> T:
     """A dataclass from what JSON says. Raises BadInput where fields are missing, unknown or of another kind."""
-    hints = get_type_hints(cls)
+    hints = _hints(cls)  # type: ignore[arg-type]
     names = {field.name for field in fields(cls)}  # type: ignore[arg-type]
     if not isinstance(value, dict) or set(value) != names:
         raise BadInput(

@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import IO
+from uuid import uuid4
 
 from mars_viz.errors import BadInput
 from mars_viz.run import Run
@@ -20,6 +21,7 @@ from mars_viz.runfiles import write_zip
 from mars_viz.runfiles.contents import MANIFEST, decode
 from mars_viz.runfiles.manifest import Manifest, from_json
 from mars_viz.runfiles.zips import unpacked
+from mars_viz.runstore import locks
 
 SUFFIX = ".journal"
 _LOCK = "lock"
@@ -33,10 +35,12 @@ class Journal:
         self.folder = folder
         self._segments = 0
         self._rounds = 0
+        unnamed = folder.with_name(f"{folder.name.removesuffix(SUFFIX)}.{uuid4().hex}")
         with _refusals(folder):
-            folder.mkdir(parents=True)
-            self._held: IO[bytes] = (folder / _LOCK).open("wb")
-        _lock(self._held)
+            unnamed.mkdir(parents=True)
+            self._held: IO[bytes] = (unnamed / _LOCK).open("wb")
+            locks.hold(self._held)
+            unnamed.rename(folder)  # held from the first moment that anyone can see it
 
     def write(self, run: Run) -> None:
         """Keep what this run has beyond the one that was written last. Raises BadInput where the disk refuses."""
@@ -78,16 +82,7 @@ def segment(run: Run, first: int) -> Run:
 
 def is_held(folder: Path) -> bool:
     """True while a living process writes to this journal."""
-    try:
-        import fcntl
-
-        with (folder / _LOCK).open("rb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except (ImportError, OSError):
-        return False
-    return False
+    return locks.is_held(folder / _LOCK)
 
 
 def about(folder: Path) -> tuple[Manifest, int]:
@@ -134,14 +129,6 @@ def _manifest(path: Path) -> Manifest:
         return from_json(unpacked(path.read_bytes())[MANIFEST])
     except (OSError, KeyError) as error:
         raise BadInput(f"{path} cannot be read. Delete the interrupted run.") from error
-
-
-def _lock(file: IO[bytes]) -> None:
-    """Where the system has no such locks, a journal counts as held by nobody."""
-    with suppress(ImportError, OSError):
-        import fcntl
-
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 @contextmanager

@@ -12,7 +12,8 @@ import re
 import shutil
 import time
 import unicodedata
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
@@ -25,6 +26,7 @@ from mars_viz.run import Run
 from mars_viz.runfiles import check_free, list_runs, load_run, save_run, write_zip
 from mars_viz.runfiles.manifest import Manifest
 from mars_viz.runstore.journal import SUFFIX, Journal, about, is_held, recovered
+from mars_viz.runstore.locks import alone_in
 
 FOLDER_VARIABLE = "MARS_VIZ_RUNS"
 """Names the folder of live runs."""
@@ -102,7 +104,7 @@ def started(folder: Path) -> list[Kept]:
 
 
 class RunStore:
-    """Keeps runs in one folder; several processes may share it."""
+    """Keeps runs in one folder. Several servers may share it: steps that belong together are taken under a lock."""
 
     def __init__(self, folder: str | PathLike[str]) -> None:
         """The folder need not exist yet. Steps that a crash left unfinished are undone or removed."""
@@ -144,41 +146,40 @@ class RunStore:
         path, step = self._path(name), f".{name}.{uuid4().hex}"
         save_run(run, self.folder / f"{step}.next")
         old = self.folder / f"{step}.old"
-        with suppress(FileNotFoundError):
-            path.rename(old)
-        (self.folder / f"{step}.next").rename(path)
+        with alone_in(self.folder), _refusals(name, "replaced"):
+            with suppress(FileNotFoundError):
+                path.rename(old)
+            (self.folder / f"{step}.next").rename(path)
         shutil.rmtree(old, ignore_errors=True)
 
     def keep_interrupted(self, name: str) -> None:
         """Make a whole run of an interrupted one. Raises BadInput where it is none."""
-        kept = self.find(name)
-        if kept.standing is not Standing.INTERRUPTED:
-            raise BadInput("Only an interrupted run can be kept as it is; this one is whole or under way.")
-        save_run(recovered(kept.path), self._path(name))
-        shutil.rmtree(kept.path, ignore_errors=True)
+        with alone_in(self.folder):
+            kept = self.find(name)
+            if kept.standing is not Standing.INTERRUPTED:
+                raise BadInput("Only an interrupted run can be kept as it is; this one is whole or under way.")
+            save_run(recovered(kept.path), self._path(name))
+            shutil.rmtree(kept.path, ignore_errors=True)
 
     def rename(self, name: str, new: str) -> str:
         """Give a run another name, which it returns. Raises BadInput where that is taken or no name."""
-        kept, new = self._settled(name), checked_name(new)
-        if new == name:
-            return name
-        check_free(self._path(new))
-        check_free(self._journal(new))
-        is_journal = kept.path.name.endswith(SUFFIX)
-        try:
+        new = checked_name(new)
+        with alone_in(self.folder), _refusals(name, "renamed"):
+            kept = self._settled(name)
+            if new == name:
+                return name
+            check_free(self._path(new))
+            check_free(self._journal(new))
+            is_journal = kept.path.name.endswith(SUFFIX)
             kept.path.rename(self._journal(new) if is_journal else self._path(new))
-        except OSError as error:
-            raise BadInput(f"{name} cannot be renamed ({error.strerror}). Choose another name.") from error
         return new
 
     def delete(self, name: str) -> None:
         """Remove a run, at once for everyone who lists. Raises BadInput where there is none, or it is being made."""
-        kept = self._settled(name)
-        gone = self.folder / f".{name}.{uuid4().hex}.gone"
-        try:
+        with alone_in(self.folder), _refusals(name, "deleted"):
+            kept = self._settled(name)
+            gone = self.folder / f".{name}.{uuid4().hex}.gone"
             kept.path.rename(gone)
-        except OSError as error:
-            raise BadInput(f"{name} cannot be deleted ({error.strerror}). Check that you may write there.") from error
         shutil.rmtree(gone, ignore_errors=True)
 
     def zipped(self, name: str) -> bytes:
@@ -199,7 +200,7 @@ class RunStore:
 
     def _tidy(self) -> None:
         """Bring back what was about to be replaced, and remove what nobody will finish."""
-        with suppress(OSError):
+        with suppress(OSError, BadInput), alone_in(self.folder):
             for path in list(self.folder.glob(".*")):
                 left = _LEFT.fullmatch(path.name)
                 if left is None:
@@ -211,6 +212,15 @@ class RunStore:
                     path.rename(home)
                 elif what in (".old", ".gone") or time.time() - path.stat().st_mtime > _STALE:
                     shutil.rmtree(path, ignore_errors=True)
+
+
+@contextmanager
+def _refusals(name: str, deed: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or os.strerror(error.errno or 0)
+        raise BadInput(f"{name} cannot be {deed} ({reason}). Check that you may write there, and try again.") from error
 
 
 def _started(path: Path) -> Kept:

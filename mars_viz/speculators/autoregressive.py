@@ -12,6 +12,7 @@ from mars_viz.randomness import position_uniforms
 from mars_viz.run import Settings
 from mars_viz.speculators.laws import draw, law, on_device, wait_for
 from mars_viz.speculators.loading import Pair
+from mars_viz.speculators.trouble import inference
 from mars_viz.walk import Ending
 
 
@@ -47,13 +48,13 @@ def writing_alone(pair: Pair, prompt: Sequence[int], settings: Settings) -> Iter
     network = pair.open_target()
     ids = torch.tensor([list(prompt)], device=network.device)
     if ids.shape[1] > 1:
-        with torch.inference_mode():
+        with inference():
             network.score(ids[:, :-1], [0], 1)
     wait_for(network.device)
     ids, length, seconds = ids[:, -1:], len(prompt), 0.0
     while True:
         began = time.perf_counter()
-        with torch.inference_mode():  # never across a yield: it would be the caller's mode too
+        with inference():  # never across a yield: it would be the caller's mode too
             logits = network.score(ids, [length - 1], 1)  # [1, 1, V]
             if settings.temperature == 0:
                 ids = logits.argmax(-1)

@@ -19,6 +19,7 @@ from mars_viz.speculators.laws import wait_for
 from mars_viz.speculators.loading import Pair
 from mars_viz.speculators.local import LocalSpeculator
 from mars_viz.speculators.networks import Network
+from mars_viz.speculators.trouble import inference
 from mars_viz.walk import Ending, commit
 
 LEAST = 3
@@ -46,7 +47,7 @@ def measure_costs(
         raise BadInput(f"Blocks of {gamma} tokens do not fit in the context of {pair.context}. Take shorter blocks.")
     found: dict[str, list[float]] = defaultdict(list)
     device = pair.target.device
-    with torch.inference_mode():
+    with inference():
         tasks = dict(_tasks(pair, gamma, settings, length))
         for task in tasks.values():
             task()  # warm up

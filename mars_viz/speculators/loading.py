@@ -13,14 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
+from huggingface_hub import try_to_load_from_cache
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
 from mars_viz import demo
-from mars_viz.errors import BadInput
-from mars_viz.speculators.memory import check_fit
+from mars_viz.errors import BadInput, MarsVizError
+from mars_viz.speculators.arriving import Arrival, Span
+from mars_viz.speculators.memory import check_fit, too_large
 from mars_viz.speculators.networks import Network, opener
+from mars_viz.speculators.trouble import is_gone, lacks_memory, lost
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
@@ -96,9 +98,8 @@ def load_pair(
     _check_tokenizers(tokenizers[0], tokenizers[1], names)
     check_fit(names, place, _dtype(dtype, place))
     models = []
-    for name, share in zip(names, (0.1, 0.7), strict=True):
-        tell(f"Fetching and reading {_short(name)}", share)
-        models.append(_model(name, place, _dtype(dtype, place)))
+    for name, span in zip(names, (Span(0.1, 0.7), Span(0.7, 1.0)), strict=True):
+        models.append(_model(name, place, _dtype(dtype, place), Arrival(_short(name), span, tell)))
     sizes = [_output_size(model) for model in models]
     if min(sizes) < len(tokenizers[0]):
         raise BadInput(
@@ -111,8 +112,8 @@ def load_pair(
         tokenizer=tokenizers[0],
         target_name=_short(names[0]),
         drafter_name=_short(names[1]),
-        target_revision=_revision(names[0], models[0]),
-        drafter_revision=_revision(names[1], models[1]),
+        target_revision=_revision(names[0]),
+        drafter_revision=_revision(names[1]),
         vocabulary_size=min(sizes),
         context=min(_context(model) for model in models),
         eos_ids=_eos_ids(models[0], tokenizers[0]),
@@ -148,20 +149,23 @@ def _tokenizer(name: str) -> PreTrainedTokenizerBase:
         raise BadInput(_cannot_load(name, "tokenizer", error)) from error
 
 
-def _model(name: str, device: torch.device, dtype: torch.dtype | str) -> PreTrainedModel:
-    transformers_logging.disable_progress_bar()  # local shards are no news
+def _model(name: str, device: torch.device, dtype: torch.dtype | str, arrival: Arrival) -> PreTrainedModel:
+    transformers_logging.disable_progress_bar()  # the arrival is told instead
     try:
-        model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
-            name, dtype=dtype, use_safetensors=True, trust_remote_code=False
-        )
+        with arrival.reading():
+            model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
+                name, dtype=dtype, use_safetensors=True, trust_remote_code=False, tqdm_class=arrival.bars()
+            )
         model.to(device)
         model.requires_grad_(False)
         return model
-    except torch.OutOfMemoryError as error:
-        raise BadInput(
-            f"{name} does not fit on {device}. Take a smaller model or dtype, free memory, or use --device cpu."
-        ) from error
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+    except MarsVizError:
+        raise
+    except Exception as error:  # the hub's library, its client and transformers raise what they like
+        if lacks_memory(error):
+            raise too_large([name], device, dtype) from error
+        if is_gone(error):
+            raise lost(error) from error
         raise BadInput(_cannot_load(name, "model", error)) from error
 
 
@@ -216,10 +220,11 @@ def _short(name: str) -> str:
     return folder.resolve().name if folder.exists() else name
 
 
-def _revision(name: str, model: PreTrainedModel) -> str:
+def _revision(name: str) -> str:
     folder = Path(name)
     if not folder.exists():
-        return str(getattr(model.config, "_commit_hash", None) or "")
+        cached = try_to_load_from_cache(name, "config.json")  # …/snapshots/<commit>/config.json
+        return Path(cached).parent.name if isinstance(cached, str) else ""
     digest = hashlib.sha256()
     for file in sorted(folder.glob("*.safetensors")):
         with file.open("rb") as weights:

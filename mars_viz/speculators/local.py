@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import torch
 
@@ -16,6 +15,7 @@ from mars_viz.speculators.divergences import Extent, Waiting
 from mars_viz.speculators.drafters.model import ModelDrafter
 from mars_viz.speculators.evidence import Blocks, gather_evidence
 from mars_viz.speculators.loading import Pair
+from mars_viz.speculators.trouble import inference
 from mars_viz.walk import Answer
 
 
@@ -35,7 +35,7 @@ class LocalSpeculator:
         """Read all of each prompt but its last token; returns the seconds it took."""
         began = time.perf_counter()
         unread = [prompt[:-1] for prompt in prompts if len(prompt) > 1]
-        with _on_device():
+        with inference():
             for model in (self._target, self._drafting):
                 model.read(unread)
         return time.perf_counter() - began
@@ -51,7 +51,7 @@ class LocalSpeculator:
             _check(prefix, self._vocabulary_size, self._context)
         rooms = [min(self._settings.gamma, self._context - len(prefix)) for prefix in prefixes]
         answers: dict[int, Answer] = {}
-        with _on_device():
+        with inference():
             for room in sorted(set(rooms), reverse=True):
                 batch = [i for i, own in enumerate(rooms) if own == room]
                 found = self._speculate([prefixes[i] for i in batch], room)
@@ -102,22 +102,3 @@ def _check(prefix: tuple[int, ...], vocabulary_size: int, context: int) -> None:
             f"The text has {len(prefix)} tokens, which fills the models' context of {context}; "
             "ask for fewer new tokens, or shorten the prompt."
         )
-
-
-@contextmanager
-def _on_device() -> Iterator[None]:
-    try:
-        with torch.inference_mode():
-            yield
-    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and not _lacks_memory(error):
-            raise
-        raise BadInput(
-            "The device ran out of memory while decoding. Shorten the prompt, ask for fewer tokens or fewer prompts at "
-            "once, take a smaller dtype, or decode on the CPU (--device cpu)."
-        ) from error
-
-
-def _lacks_memory(error: RuntimeError) -> bool:
-    """True for what PyTorch raises; on the CPU it has no class of its own."""
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)

@@ -25,13 +25,19 @@ _LARGEST_HEADER = 100 << 20
 
 def check_fit(names: Sequence[str], device: torch.device, dtype: torch.dtype | str) -> None:
     """Raise TooLarge where the models' weights need more than the device has free; what is unknown is let through."""
+    error = too_large(names, device, dtype)
+    if error.free is not None and error.need > error.free:
+        raise error
+
+
+def too_large(names: Sequence[str], device: torch.device, dtype: torch.dtype | str) -> TooLarge:
+    """The error for models that do not fit, with what their weights need and what the device has free."""
     needs = [bytes_needed(name, dtype) for name in names]
     need, free = sum(filter(None, needs)), bytes_free(device)
-    if free is None or need <= free:
-        return
     each = " and ".join(f"{name} {in_words(part)}" for name, part in zip(names, needs, strict=True) if part)
-    raise TooLarge(
-        f"The weights need {in_words(need)} ({each}), and {in_words(free)} are free on {device}. "
+    left = "it is not known what is free" if free is None else f"{in_words(free)} are free"
+    return TooLarge(
+        f"The weights need {in_words(need)} ({each or 'at the least'}), and {left} on {device}. "
         "Take smaller models or a smaller dtype, or free memory there.",
         need,
         free,
@@ -83,6 +89,11 @@ def bytes_free(device: torch.device) -> int | None:
     return None
 
 
+def bytes_of(model: torch.nn.Module) -> int:
+    """Of a loaded model's weights, shared ones once."""
+    return sum(weights.numel() * weights.element_size() for weights in model.parameters())
+
+
 def bytes_used(device: torch.device) -> int | None:
     """What this process holds there: on the CPU all of its memory, the libraries' included."""
     if device.type == "cuda":
@@ -95,8 +106,9 @@ def bytes_used(device: torch.device) -> int | None:
 def give_back() -> None:
     """Return what nobody holds any more to the device."""
     gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
+    with suppress(torch.AcceleratorError):  # of a device that is gone there is nothing to be had
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
 
 
 def in_words(count: int) -> str:

@@ -5,12 +5,15 @@ The model libraries are imported by the worker's thread, at the first decode, an
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import streamlit as st
+from streamlit import runtime
 
 from mars_viz.costs import Costs
 from mars_viz.dialmap import Budget, useful_span
@@ -19,6 +22,7 @@ from mars_viz.figures.words import counted, number
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.runstore import RunStore, default_folder
+from mars_viz.ui.jobs.attendance import LEFT, Wanted
 from mars_viz.ui.jobs.decode_job import Decoded, DecodeJob, Mapper, Recorder, Ways
 from mars_viz.ui.jobs.models import Choice, Device, Models, Tell
 from mars_viz.ui.jobs.race_job import Racer
@@ -34,7 +38,21 @@ BUILT_IN = "built-in/"
 @st.cache_resource(show_spinner=False)
 def shared_worker() -> Worker:
     """The server's worker, which owns the models once they are loaded."""
-    return Worker(Models(_load, _look, _release))
+    return Worker(Models(_load, _look, _release), asker=asker)
+
+
+def asker() -> Wanted:
+    """What says whether the tab whose script is running is still connected.
+
+    A tab that lost its connection comes back as the same session, if it does so within Streamlit's two minutes.
+    """
+    from streamlit.runtime.scriptrunner import get_script_run_ctx
+
+    context = get_script_run_ctx(suppress_warning=True)
+    if context is None or not runtime.exists():
+        return lambda: True
+    session, server = context.session_id, runtime.get_instance()
+    return lambda: server.is_active_session(session)
 
 
 def explored() -> Ways:
@@ -99,14 +117,24 @@ def _load(choice: Choice, tell: Tell) -> Any:
             f"Decoding needs PyTorch and transformers, and {error.name} is missing; install requirements.txt. "
             "Recorded runs open without them."
         ) from error
+    _forget_libraries()
     return load_pair(choice.target or None, choice.drafter or None, device=choice.device, dtype=choice.dtype, tell=tell)
 
 
+@cache
+def _forget_libraries() -> None:
+    """Leave what importing the model libraries made out of all later searches for garbage, once: half a million objects
+    that stay anyway, and a third of a second during which no page answers, each time."""
+    gc.collect()
+    gc.freeze()
+
+
 def _look(pair: Any) -> Device:
-    from mars_viz.speculators.memory import bytes_free, bytes_used
+    from mars_viz.speculators.memory import bytes_free, bytes_of, bytes_used
 
     device = pair.target.device
-    return Device(pair.device, pair.dtype, bytes_used(device), bytes_free(device))
+    weights = bytes_of(pair.target) + bytes_of(pair.drafter)
+    return Device(pair.device, pair.dtype, bytes_used(device), bytes_free(device), weights)
 
 
 def _release() -> None:
@@ -201,7 +229,7 @@ def how_it_ended(progress: Decoded) -> str:
         return progress.error
     if progress.state is JobState.CANCELLED:
         kept = f"after {counted(progress.tokens, 'token')}; they are kept below" if progress.run else "before a token"
-        return f"You stopped the decode {kept}."
+        return f"{LEFT if progress.abandoned else 'You stopped the decode'} {kept}."
     return ""
 
 

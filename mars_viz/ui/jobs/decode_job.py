@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from mars_viz.dialmap import DialMap
 from mars_viz.dialmap import Progress as Mapped
@@ -100,6 +100,8 @@ class Ways:
 
 class DecodeJob(Job[Decoded]):
     """One prompt to decode, for one asker."""
+
+    private: ClassVar[bool] = True
 
     def __init__(self, prompt: str, settings: Settings, ways: Ways, choice: Choice = BUILT_IN) -> None:
         """`choice` says with which models."""

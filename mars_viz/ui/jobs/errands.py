@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from mars_viz.ui.jobs.models import Models
 from mars_viz.ui.jobs.worker import Job, JobState, Progress
@@ -32,6 +32,8 @@ class Finding:
 
 class Errand(Job[Report]):
     """One thing to find out; stopped on the way, it keeps what it has found so far."""
+
+    private: ClassVar[bool] = True
 
     def __init__(self, find: Callable[[Any], Iterator[Finding]]) -> None:
         """`find` takes the loaded pair and yields what it has found so far; the last finding is the result."""

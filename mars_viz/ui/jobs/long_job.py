@@ -13,7 +13,8 @@ from mars_viz.ui.jobs.worker import Job, JobState, P
 
 
 class LongJob(Job[P]):
-    """A kind of job says in `steps` what it does."""
+    """A kind of job says in `steps` what it does. It goes on when the tab that asked for it is closed: what takes hours
+    is meant to survive that, and whoever opens the page later finds it and can stop it."""
 
     long: ClassVar[bool] = True
 
@@ -30,13 +31,22 @@ class LongJob(Job[P]):
         """Take a step, or end."""
         if self._left is None:
             self._left = self.steps(models)
-        if self.stopping:
-            self._end(JobState.CANCELLED)
-        elif next(self._left, True):
-            self._end(JobState.DONE)
+        ended = None
+        try:
+            with models.lending(self):
+                if self.stopping:
+                    ended = JobState.CANCELLED
+                elif next(self._left, True):
+                    ended = JobState.DONE
+        except BaseException:
+            self._let_go(models)
+            raise
+        if ended is not None:
+            self._let_go(models)
+            self.tell(state=ended)
 
-    def _end(self, state: JobState) -> None:
+    def _let_go(self, models: Models[Any]) -> None:
         left, self._left = self._left, None  # and with it all that its steps held
         if left is not None and hasattr(left, "close"):
             left.close()
-        self.tell(state=state)
+        models.given_back(self)

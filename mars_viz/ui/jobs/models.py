@@ -1,11 +1,14 @@
 """The one pair of models that a server holds, and which it is. Knows no torch: how to load a pair is an argument.
 
-Only the worker's thread asks for a pair or drops it; anyone may read what is held and what is being loaded.
+A long job keeps its pair between its steps, while a short job in between may want another: then both are held where
+both fit, and neither twice. Only the worker's thread asks for a pair or drops it; anyone may read what
+is held and what is being loaded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
@@ -53,6 +56,8 @@ class Device:
     """Bytes that this process holds there; None where nobody says."""
     free: int | None = None
     """Bytes that can still be had."""
+    weights: int = 0
+    """Bytes of the pair's weights, which dropping it gives back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +76,13 @@ class Status:
     """What a pass costs with this pair, once it was measured."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Loan(Generic[Pair]):
+    job: object
+    choice: Choice
+    pair: Pair
+
+
 class Models(Generic[Pair]):
     """Loads a pair when one is asked for, and keeps it until another is, or nobody needs it."""
 
@@ -85,6 +97,8 @@ class Models(Generic[Pair]):
         self._load, self._look, self._release = load, look, release
         self._pair: Pair | None = None
         self._status = Status()
+        self._borrower: object = None
+        self._loan: _Loan[Pair] | None = None
         self.recent: tuple[Choice, ...] = ()
         """What was loaded, the latest first; a few."""
 
@@ -94,26 +108,60 @@ class Models(Generic[Pair]):
         return self._status
 
     def pair(self, choice: Choice = BUILT_IN, stopping: Callable[[], bool] = lambda: False) -> Pair:
-        """The pair, loaded if it is not the one that is held.
+        """The pair, loaded if it is not one that is held.
 
-        Where both do not fit, the old one goes first, but only if the new one fits then; else it stays, as after any
-        other failure. Raises what loading raises, and Interrupted where `stopping` says so.
+        Where both do not fit, the old one goes first, but only if the new one fits then and no long job needs the old
+        one; else it stays, as after any other failure. Raises what loading raises, and Interrupted where `stopping`
+        says so.
         """
         if self._pair is not None and self._status.choice == choice:
-            return self._pair
+            pair = self._pair
+        elif self._loan is not None and self._loan.choice == choice:
+            pair = self._lent()
+        else:
+            pair = self._loaded(choice, stopping)
+        if self._borrower is not None:
+            self._loan = _Loan(self._borrower, choice, pair)
+        return pair
 
+    @contextmanager
+    def lending(self, job: object) -> Iterator[None]:
+        """While a long job takes a step: the pair that it asks for is known to be held by it until `given_back`."""
+        self._borrower = job
+        try:
+            yield
+        finally:
+            self._borrower = None
+
+    def given_back(self, job: object) -> None:
+        """A long job has ended, and holds nothing any more."""
+        if self._loan is not None and self._loan.job is job:
+            self._loan = None
+            self._release()
+
+    def _lent(self) -> Pair:
+        """The pair that a long job holds, now held for everyone in place of another."""
+        assert self._loan is not None
+        device = self._look(self._loan.pair)
+        self._pair, self._status = self._loan.pair, Status(self._loan.choice, device)
+        self._release()
+        return self._pair
+
+    def _loaded(self, choice: Choice, stopping: Callable[[], bool]) -> Pair:
         def tell(doing: str, share: float) -> None:
             if stopping():
                 raise Interrupted("The loading was stopped.")
             self._status = replace(self._status, doing=doing, share=share)
 
+        again = False
         try:
             try:
                 made = self._load(choice, tell)
             except TooLarge as error:
-                used = (self._status.device.used or 0) if self._status.device else 0
-                if self._pair is None or error.need > error.free + used:
+                if not self._makes_room(error):
                     raise
+                again = True
+            if again:  # no longer while the error is handled, which holds on to what was half loaded
                 self.drop()
                 made = self._load(choice, tell)
             device = self._look(made)  # may raise: until then the old pair is held
@@ -123,6 +171,19 @@ class Models(Generic[Pair]):
             self._status = replace(self._status, doing="", share=0.0)
         self._release()
         return made
+
+    def _makes_room(self, error: TooLarge) -> bool:
+        """True if what does not fit beside the pair that is held would fit in its place. Raises TooLarge where it would
+        not, and a long job holds a pair."""
+        weights = self._status.device.weights if self._status.device else 0
+        is_lent = self._loan is not None and self._loan.pair is self._pair
+        if self._pair is not None and not is_lent and error.need <= (error.free or 0) + weights:
+            return True
+        if self._loan is None:
+            return False
+        name = self._loan.choice.target or "the built-in pair"
+        said = f"{error} A sweep that is under way holds {name} until it ends; wait for that, or stop it."
+        raise TooLarge(said, error.need, error.free) from error
 
     def look(self) -> None:
         """See anew how much memory is in use."""

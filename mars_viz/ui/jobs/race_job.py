@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 from uuid import uuid4
 
 from mars_viz.errors import BadInput
@@ -47,6 +47,8 @@ class Racer(Protocol):
 
 class RaceJob(Job[Raced]):
     """One race, for one asker."""
+
+    private: ClassVar[bool] = True
 
     def __init__(self, make: Callable[[Any], Racer], choice: Choice = BUILT_IN, folder: Path | None = None) -> None:
         """`make` makes the racer of a pair; `folder` keeps races, None where nobody wants it kept."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from mars_viz.run import Run
 from mars_viz.together import Stand, Together
@@ -25,6 +25,8 @@ class Walked(Progress):
 
 class WalkJob(Job[Walked]):
     """The walks that one asker wants of a run."""
+
+    private: ClassVar[bool] = True
 
     def __init__(self, run: Run, stands: Sequence[Stand], walk: Walk) -> None:
         """A job that waits; `walk` makes the walks."""

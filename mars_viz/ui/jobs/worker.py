@@ -10,11 +10,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, ClassVar, Generic, TypeVar
 
 from mars_viz.errors import MarsVizError
+from mars_viz.ui.jobs.attendance import Attendance, Wanted
 from mars_viz.ui.jobs.models import Interrupted, Models
 
 FAULT = "It stopped because of a fault in the program; try again, and see the server's log if it comes back."
@@ -62,6 +64,8 @@ class Progress:
     """How far it is."""
     error: str = ""
     """A sentence for the person who asked, where it failed."""
+    abandoned: bool = False
+    """True where it was stopped because nobody was there any more who had asked for it."""
 
 
 P = TypeVar("P", bound=Progress)
@@ -72,6 +76,9 @@ class Job(Generic[P]):
 
     long: ClassVar[bool] = False
     """True if it may return from `work` unfinished, to be asked again once the short jobs that wait are done."""
+    private: ClassVar[bool] = False
+    """True if what it makes is of use to its asker's tab alone, so that it stops when that has been closed for a while.
+    Others go on: what they make is for everyone, or is found again by a tab that is opened later."""
 
     def __init__(self, progress: P) -> None:
         """A job that waits; `progress` is its first snapshot."""
@@ -103,6 +110,11 @@ class Job(Generic[P]):
         with self._lock:
             if self._progress.state is JobState.QUEUED:
                 self._progress = replace(self._progress, state=JobState.CANCELLED)
+
+    def abandon(self) -> None:
+        """Stop it as `cancel` does, since its asker has gone."""
+        self.tell(abandoned=True)
+        self.cancel()
 
     def tell(self, **news: object) -> None:
         """Replace fields of the snapshot."""
@@ -145,9 +157,20 @@ class UnloadJob(Job[Progress]):
 class Worker:
     """Owns the models and the thread that uses them. One serves a whole server; it remembers no finished job."""
 
-    def __init__(self, models: Models[Any], idle: float = IDLE) -> None:
-        """A worker that waits for jobs, and lets the models go after `idle` seconds without one."""
+    def __init__(
+        self,
+        models: Models[Any],
+        idle: float = IDLE,
+        asker: Callable[[], Wanted] | None = None,
+        attendance: Attendance | None = None,
+    ) -> None:
+        """A worker that waits for jobs, and lets the models go after `idle` seconds without one.
+
+        `asker` is called by whoever submits a private job, and makes what says whether they are still there; without
+        it nobody is thought to leave.
+        """
         self.models = models
+        self._asker, self._attendance = asker, attendance or Attendance()
         self._idle = idle
         self._waiting: deque[Job[Any]] = deque()
         self._running = False
@@ -156,6 +179,8 @@ class Worker:
 
     def submit(self, job: Job[Any]) -> None:
         """Put a job in the queue and return at once."""
+        if job.private and self._asker is not None:
+            self._attendance.add(job, self._asker())
         with self._news:
             self._waiting.append(job)
             if self._thread is None:

@@ -13,6 +13,7 @@ from mars_viz.errors import BadInput
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.ui import live
+from mars_viz.ui.jobs.attendance import LEFT
 from mars_viz.ui.jobs.costs_job import CostsJob
 from mars_viz.ui.jobs.decode_job import DecodeJob
 from mars_viz.ui.jobs.race_job import RaceJob
@@ -87,7 +88,7 @@ class Desk:
             self.shown = over.saved or self.shown
             self.notices.extend(filter(None, [over.error, over.unsaved]))
             if over.state is JobState.CANCELLED:
-                self.notices.append("You stopped the race; half a race is not kept.")
+                self.notices.append(f"{LEFT if over.abandoned else 'You stopped the race'}; half a race is not kept.")
         if self.measuring is not None and self.measuring.progress.state.finished:
             over_too, self.measuring = self.measuring.progress, None
             self.notices.extend(filter(None, [over_too.error]))

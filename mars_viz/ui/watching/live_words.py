@@ -6,6 +6,7 @@ from mars_viz.costs import Costs, autoregressive_seconds, round_seconds
 from mars_viz.figures.words import THIN_SPACE, counted, number
 from mars_viz.race.records import Lane
 from mars_viz.run import Run
+from mars_viz.ui.jobs.attendance import LEFT
 from mars_viz.ui.jobs.decode_job import Decoded
 from mars_viz.ui.jobs.models import Device, Status
 from mars_viz.ui.jobs.race_job import Raced
@@ -29,7 +30,8 @@ def decoding(progress: Decoded, limit: int, stopping: bool) -> str:
     if progress.state is JobState.DECODING:
         return f"Decoding: {number(progress.tokens)} of at most {counted(limit, 'token')}"
     if progress.state is JobState.CANCELLED:
-        return f"You stopped it after {counted(progress.tokens, 'token')}." if progress.run else "You stopped it."
+        stopped = LEFT if progress.abandoned else "You stopped it"
+        return f"{stopped} after {counted(progress.tokens, 'token')}." if progress.run else f"{stopped}."
     return f"Done: {counted(progress.tokens, 'token')} in {counted(progress.rounds, 'round')}."
 
 
