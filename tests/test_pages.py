@@ -17,7 +17,7 @@ from mars_viz.components.explorer import ExplorerState
 from mars_viz.errors import BadInput
 from mars_viz.run import Run, Settings
 from mars_viz.runfiles import write_zip
-from mars_viz.ui import links, live
+from mars_viz.ui import links, live, navigation
 from mars_viz.ui.jobs.decode_job import Ways
 from mars_viz.ui.jobs.models import Choice, Models
 from mars_viz.ui.jobs.worker import Worker
@@ -25,7 +25,7 @@ from mars_viz.ui.links import View
 from tests import tabs
 from tests.factories import toy_run
 from tests.recorders import ToyRecorder
-from tests.tabs import PATIENCE, opened, settled
+from tests.tabs import PATIENCE, settled
 
 
 class Script(ToyRecorder):
@@ -57,8 +57,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(live, "shared_worker", lambda: worker)
     monkeypatch.setattr(live, "explored", lambda: Ways(lambda pair, prompt, settings: Script(prompt, settings)))
     monkeypatch.setattr(Script, "held", threading.Event())
+    monkeypatch.setattr(navigation, "through_app", lambda: None)  # which here reruns every time, and forgets a click
     yield tmp_path
     Script.held.set()
+
+
+def opened(theme: str | None = None, **parameters: str) -> AppTest:
+    return tabs.opened("pages/explore.py", theme, **parameters)
 
 
 def notes(tab: AppTest) -> str:
@@ -102,7 +107,7 @@ def test_opens_at_once_on_a_sample_run(folder):
 
 
 def test_opening_a_run_imports_no_model_library(folder):
-    tabs.opens_without_model_libraries("", charts=4)
+    tabs.opens_without_model_libraries("pages/explore.py", charts=4)
 
 
 def test_picking_another_run(folder):

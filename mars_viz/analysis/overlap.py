@@ -50,6 +50,11 @@ class Overlap:
         return float(self.shared.sum())
 
     @property
+    def telling(self) -> float:
+        """Largest where half of the drafts are kept and the tokens shown by themselves tell most of the story."""
+        return self.acceptance * (1 - self.acceptance) * float(self.p[:-1].sum())
+
+    @property
     def residual(self) -> np.ndarray:
         """float64 [M]; (p - q)+ summed over each group: what is written after a rejection, before normalising."""
         return np.maximum(self.p - self.shared, 0.0)

@@ -11,7 +11,7 @@ from mars_viz.analysis.overlap import Overlap, Place, lacks, overlap, places, si
 from mars_viz.figures.lesson_laws import law_areas, simulated
 from mars_viz.figures.token_words import token_label
 from mars_viz.figures.words import number
-from mars_viz.ui.lessons import classroom
+from mars_viz.ui.lessons import classroom, thumbs
 from mars_viz.ui.lessons.base import Lesson, Room
 from mars_viz.ui.lessons.drawing import draw, forget
 
@@ -25,7 +25,7 @@ MOST = 40
 def show(room: Room) -> None:
     """The position to move, both laws there, and the simulation."""
     found = places(room.run)[:MOST]
-    best = max(range(len(found)), key=lambda i: _contrast(overlap(room.run, found[i])))
+    best = max(range(len(found)), key=lambda i: overlap(room.run, found[i]).telling)
     labels = [_label(room, place) for place in found]
     forget("place", labels)
     chosen = st.selectbox("Drafted token", labels, best, key="place", bind="query-params")
@@ -64,12 +64,6 @@ def _label(room: Room, place: Place) -> str:
     return f"round {place.round + 1}, draft {place.node + 1}: {unescape(token_label(room.run.pieces[token].text))}"
 
 
-def _contrast(laws: Overlap) -> float:
-    """Largest where half of the drafts are kept and the shown tokens tell most of the story."""
-    a = laws.acceptance
-    return a * (1 - a) * float(laws.p[:-1].sum())
-
-
 LESSON = Lesson(
     name="Lossless",
     title="Why rejection sampling loses nothing",
@@ -89,4 +83,5 @@ LESSON = Lesson(
     ),
     lacks=lacks,
     show=show,
+    thumbnail=thumbs.two_laws,
 )

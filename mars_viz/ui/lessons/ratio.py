@@ -13,7 +13,7 @@ from mars_viz.figures.words import number, setting
 from mars_viz.rules import RULES
 from mars_viz.rules.mars import THETA
 from mars_viz.run import Run
-from mars_viz.ui.lessons import classroom
+from mars_viz.ui.lessons import classroom, thumbs
 from mars_viz.ui.lessons.base import Lesson, Room
 from mars_viz.ui.lessons.drawing import draw
 
@@ -79,4 +79,5 @@ LESSON = Lesson(
     ),
     lacks=lacks,
     show=show,
+    thumbnail=thumbs.shifted_ratios,
 )

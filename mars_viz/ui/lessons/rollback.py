@@ -11,7 +11,7 @@ from mars_viz.figures.words import counted, number
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
 from mars_viz.ui import theme
-from mars_viz.ui.lessons import classroom
+from mars_viz.ui.lessons import classroom, thumbs
 from mars_viz.ui.lessons.base import Lesson, Room
 from mars_viz.ui.lessons.drawing import draw, forget
 from mars_viz.ui.lessons.watch import watch
@@ -102,5 +102,6 @@ LESSON = Lesson(
     ),
     lacks=lacks,
     show=show,
+    thumbnail=thumbs.kept_and_lost,
     below=strict_steps,
 )

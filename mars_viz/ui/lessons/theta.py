@@ -21,7 +21,7 @@ from mars_viz.rules import rule_named
 from mars_viz.rules.mars import THETA
 from mars_viz.run import Run, Settings
 from mars_viz.ui.jobs.errands import Finding
-from mars_viz.ui.lessons import classroom
+from mars_viz.ui.lessons import classroom, thumbs
 from mars_viz.ui.lessons.asking import asked
 from mars_viz.ui.lessons.base import Lesson, Room
 from mars_viz.ui.lessons.drawing import draw
@@ -148,6 +148,11 @@ def _gamma(made: DialMap, run: Run) -> int:
     return run.settings.gamma if run.settings.gamma in made.span.gammas else max(made.span.gammas)
 
 
+def _thumbnail(run: Run) -> str:
+    assert run.dial_map is not None  # `lacks` saw to it
+    return thumbs.tau_and_damage(run, _gamma(run.dial_map, run))
+
+
 def _strict(made: DialMap) -> float:
     """The strictest value of the map."""
     return made.span.high if made.rule.strict_is_high else made.span.low
@@ -196,6 +201,7 @@ LESSON = Lesson(
     ),
     lacks=lacks,
     show=show,
+    thumbnail=_thumbnail,
     beside=accuracy,
     prefers=lacks_an_answer,
 )

@@ -14,7 +14,7 @@ from mars_viz.figures.lesson_gain import pass_costs, run_times, speed_up_curve
 from mars_viz.figures.words import number
 from mars_viz.run import Run
 from mars_viz.ui.jobs.errands import Finding
-from mars_viz.ui.lessons import classroom
+from mars_viz.ui.lessons import classroom, thumbs
 from mars_viz.ui.lessons.asking import asked
 from mars_viz.ui.lessons.base import Lesson, Room
 from mars_viz.ui.lessons.drawing import draw
@@ -95,5 +95,6 @@ LESSON = Lesson(
     ),
     lacks=lacks,
     show=show,
+    thumbnail=thumbs.speed_up,
     beside=passes,
 )
