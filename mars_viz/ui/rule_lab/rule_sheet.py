@@ -133,8 +133,10 @@ def table(frame: pd.DataFrame, chosen: str, colours: Theme, key: str, alt: str) 
     }
     reasons = st.column_config.TextColumn(help=_HELP["why not"], width="large")
     columns = {
-        "rule": st.column_config.TextColumn(pinned=True, width=_WIDTHS["rule"]),
-        **words,
+        "rule": st.column_config.TextColumn(
+            width=_WIDTHS["rule"]
+        )  # not pinned: that would pale the names of exact rows,
+        ** words,
         **kinds,
         "why not": reasons,
     }
