@@ -166,7 +166,7 @@ def race_card(course: Course) -> Card | None:
             "A race by the clock",
             "The large model alone, with guesses checked strictly, and checked loosely: the same prompt, replayed as "
             "slowly as you like.",
-            f"{number(times)} times as fast with guesses (measured)",
+            f"{number(times)} times as fast when checked loosely (measured)",
             lanes([Part(seconds[lane], colour) for lane, colour in colours.items()]),
         )
     return None

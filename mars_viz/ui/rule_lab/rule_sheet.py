@@ -133,10 +133,8 @@ def table(frame: pd.DataFrame, chosen: str, colours: Theme, key: str, alt: str) 
     }
     reasons = st.column_config.TextColumn(help=_HELP["why not"], width="large")
     columns = {
-        "rule": st.column_config.TextColumn(
-            width=_WIDTHS["rule"]
-        )  # not pinned: that would pale the names of exact rows,
-        ** words,
+        "rule": st.column_config.TextColumn(width=_WIDTHS["rule"]),  # pinned, the names of exact rows would be pale
+        **words,
         **kinds,
         "why not": reasons,
     }
