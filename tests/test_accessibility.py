@@ -105,6 +105,15 @@ def test_explore_off_the_recorded_value_and_under_an_overlay(browser: Browser, a
     assert not found, in_words(found)
 
 
+def test_a_lessons_figure_and_its_knob(browser: Browser, address: str) -> None:
+    """Drawn in the browser, with controls of its own."""
+    page = settled(browser, f"{address}/learn?run=3-story-sampled-mars&lesson=3", "dark")
+    assert page.locator(".lesson svg[role=img]").count() == 2 and page.get_by_role("slider", name="Trials").count()
+    found = violations(page)
+    page.close()
+    assert not found, in_words(found)
+
+
 def test_axe_is_at_work(browser: Browser) -> None:
     page = browser.new_page()
     page.set_content("<main><img src=x><p style='color:#ccc;background:#fff'>faint</p></main>")
