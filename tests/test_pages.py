@@ -45,6 +45,12 @@ class Script(ToyRecorder):
             raise BadInput("The prompt is too long; shorten it.")
 
 
+@pytest.fixture(autouse=True)
+def by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page without going through the app, which here reruns every time, and forgets a click."""
+    monkeypatch.setattr(navigation, "through_app", lambda: None)
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two recorded runs, a broken one, and a worker without models."""
@@ -57,7 +63,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(live, "shared_worker", lambda: worker)
     monkeypatch.setattr(live, "explored", lambda: Ways(lambda pair, prompt, settings: Script(prompt, settings)))
     monkeypatch.setattr(Script, "held", threading.Event())
-    monkeypatch.setattr(navigation, "through_app", lambda: None)  # which here reruns every time, and forgets a click
     yield tmp_path
     Script.held.set()
 
