@@ -38,8 +38,8 @@ def page() -> None:
     """What this is, where to begin, then cards: runs, lessons, the race, the other pages."""
     navigation.through_app()
     session, asked = current_session(), st.query_params.to_dict()
-    if links.asks_for_a_view(asked):
-        session.follow(asked)
+    if links.asks_for_a_view(asked) and not session.arrived:  # a step back in the browser's history ends here
+        session.arrive(asked)
         st.switch_page("pages/explore.py")
     theme.title("MARS Viz", "Speculative decoding, token by token")
     st.html(f"<style>{STYLE}</style>")

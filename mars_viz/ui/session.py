@@ -49,12 +49,8 @@ class Session:
 
         A rerun may carry parameters from before the last ones that were written; reading them would move the dial back.
         """
-        if self.arrives():
-            self.follow(parameters)
-
-    def follow(self, parameters: Mapping[str, str]) -> None:
-        """Open what a link asks for, whatever the tab has shown before."""
-        self.arrived = True
+        if not self.arrives():
+            return
         opened = from_parameters(parameters)
         self.view = opened.view
         self.notices[:] = opened.complaints
