@@ -13,13 +13,13 @@ st.set_page_config(
 )
 st.navigation(
     [
-        st.Page("pages/explore.py", title="Explore", default=True),
+        st.Page("pages/gallery.py", title="Gallery", default=True),
+        st.Page("pages/explore.py", title="Explore"),
         st.Page("pages/live.py", title="Live"),
         st.Page("pages/compare.py", title="Compare"),
         st.Page("pages/rules.py", title="Rules"),
         st.Page("pages/tune.py", title="Tune"),
         st.Page("pages/learn.py", title="Learn"),
-        st.Page("pages/gallery.py", title="Gallery"),
     ],
     position="top",
 ).run()

@@ -193,7 +193,7 @@ def first_token(browser: Browser) -> float | None:
     page = browser.new_page(viewport={"width": 1400, "height": 900})
     began = time.perf_counter()
     with served(ROOT / "app.py") as address:
-        page.goto(address)
+        page.goto(f"{address}/explore")
         with suppress(TimeoutError):
             page.wait_for_selector(".explorer .t", timeout=30_000)
         if not page.locator(".explorer .t").count():

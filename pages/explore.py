@@ -16,7 +16,7 @@ from mars_viz.figures.heat_map import QUANTITIES, heat_map
 from mars_viz.mapped import shown
 from mars_viz.run import Run
 from mars_viz.runfiles import MAX_ZIP, write_zip
-from mars_viz.ui import decode_form, library, links, live, share, theme, under_way
+from mars_viz.ui import decode_form, library, links, live, navigation, share, theme, under_way
 from mars_viz.ui.session import Session, current_session
 
 NARROWEST = 270  # pixels of a figure, below which fewer stand on a row
@@ -24,6 +24,7 @@ NARROWEST = 270  # pixels of a figure, below which fewer stand on a row
 
 def page() -> None:
     """The whole page: a run of guards, then the run."""
+    navigation.through_app()
     session = current_session()
     live.settle(session)
     session.arrive(st.query_params.to_dict())
@@ -56,7 +57,7 @@ def head(session: Session, labels: Mapping[str, str], run: Run | None) -> None:
     st.session_state["run"] = session.view.run if labels else None
     left, middle, right = st.columns([4.8, 4.8, 2.1], vertical_alignment="center")
     with left:
-        theme.title("MARS Viz", "What did the rule decide, and what was it worth?")
+        theme.title("Explore", "What did the rule decide, and what was it worth?")
     library.picker(middle, labels, lambda: session.open(st.session_state["run"]), disabled=session.job is not None)
     with right.popover("Open or save", width="stretch"):
         upload = st.file_uploader(

@@ -1,53 +1,138 @@
-"""Gallery: what is there to be seen? Recorded runs as cards, and the other pages. Layout and wiring."""
+"""Gallery, the start page: what is this, where does one begin, and what is there to be seen? Layout and wiring."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from html import escape
+
 import streamlit as st
 
-from mars_viz.ui import gallery, library, navigation, theme
+from mars_viz.components.race import excerpt
+from mars_viz.ui import gallery, library, links, navigation, theme
+from mars_viz.ui.lessons.lesson_desk import current_desk
+from mars_viz.ui.library import Shelf
 from mars_viz.ui.session import Session, current_session
+from mars_viz.ui.watching import races
 
 NARROWEST = 300  # pixels of a card, below which fewer stand on a row
 STYLE = """
+.mv-hero p { margin: 0; max-width: 34rem; line-height: 1.5; }
+.mv-hero .first { font-size: 1.75rem; font-weight: 650; line-height: 1.25; margin-bottom: .6rem; text-wrap: balance; }
+.mv-hero .then { font-size: 1.1rem; }
 .mv-card { display: flex; flex-direction: column; gap: .25rem; }
 .mv-card .bars { height: 44px; }
+.mv-card .bars:empty { display: none; }
 .mv-card .bars img { display: block; width: 100%; height: 44px; }
-.mv-card h3 { font-size: 1.05rem; font-weight: 600; padding: .3rem 0 0; margin: 0; line-height: 1.3;
-  min-height: 2.9em; }
+.mv-card h3 { font-size: 1.05rem; font-weight: 600; padding: .3rem 0 0; margin: 0; line-height: 1.3; }
 .mv-card h3, .mv-card p { overflow-wrap: anywhere; }
-.mv-card p { margin: 0; font-size: .9rem; min-height: 3em; }
-.mv-card .tau { font-variant-numeric: tabular-nums; opacity: .75; font-size: .9rem; }
+.mv-card p { margin: 0; font-size: .9rem; line-height: 1.45; }
+@media (min-width: 700px) {
+  .mv-card h3 { min-height: 2.9em; }
+  .mv-card p { min-height: 2.9em; }
+}
+.mv-card .fact { font-variant-numeric: tabular-nums; opacity: .75; font-size: .85rem; }
 """
 
 
 def page() -> None:
-    """The cards, or what to do where there are none, and the way to every other page."""
+    """What this is, where to begin, then cards: runs, lessons, the race, the other pages."""
     navigation.through_app()
-    session = current_session()
-    theme.title("MARS Viz", "Speculative decoding, token by token: choose a run, and turn its dial.")
+    session, asked = current_session(), st.query_params.to_dict()
+    if links.asks_for_a_view(asked) and not session.arrived:  # a step back in the browser's history ends here
+        session.arrive(asked)
+        st.switch_page("pages/explore.py")
+    theme.title("MARS Viz", "Speculative decoding, token by token")
     st.html(f"<style>{STYLE}</style>")
     shelf = library.shelf(session)
+    hero(session, shelf)
     if shelf.error:
         theme.note(shelf.error)
     elif not shelf.recorded:
         theme.note(gallery.EMPTY)
-    with st.grid(3, min_column_width=NARROWEST, key="cards"):
-        for card in gallery.cards(shelf):
-            show(session, card)
-    st.markdown("##### Elsewhere")
-    for other in gallery.ELSEWHERE:
-        left, right = st.columns([1.5, 8.5], vertical_alignment="center")
-        left.page_link(other.page, label=other.name)
-        right.caption(other.line)
+    runs(session, shelf)
+    theme.section("Six lessons, each with one thing to move")
+    in_cards("lessons", gallery.lesson_cards(shelf), "Open the lesson", lambda name: teach(session, int(name)))
+    more()
 
 
-def show(session: Session, card: gallery.Card) -> None:
-    """A card, and the button that opens its run on Explore."""
-    with st.container(border=True):
-        st.html(card.html)
-        if st.button("Open", key=f"open-{card.run_id}", width="stretch", disabled=not card.bars):
-            session.land(card.run_id)
-            st.switch_page("pages/explore.py")
+def hero(session: Session, shelf: Shelf) -> None:
+    """The sentence, the one thing to do first, and the beginning of a real run."""
+    words, seen = st.columns([4.6, 7.4], gap="large", vertical_alignment="center")
+    with words:
+        st.html(
+            f'<div class="mv-hero"><p class="first">{escape(gallery.HERO)}</p>'
+            f'<p class="then">{escape(gallery.STORY)}</p></div>'
+        )
+        with st.container(horizontal=True):
+            if st.button("Open a run in Explore", type="primary", key="begin"):
+                st.switch_page("pages/explore.py")
+            if st.button("Start with lesson 1", type="tertiary", key="begin-learning"):
+                teach(session, 1)
+    run = gallery.excerpt(shelf)
+    if run is not None:
+        with seen:
+            excerpt(run, key="excerpt")
+            st.caption(gallery.KEY)
+
+
+def runs(session: Session, shelf: Shelf) -> None:
+    """Recorded runs; of very many the first, until all are asked for."""
+    if not shelf.recorded:
+        return
+    theme.section("Recorded runs")
+    every = st.session_state.get("all-runs", False)
+    in_cards("runs", gallery.run_cards(shelf, None if every else gallery.MOST), "Open", lambda name: see(session, name))
+    if len(shelf.recorded) > gallery.MOST and not every:
+        show_all = {"all-runs": True}
+        st.button(
+            f"Show all {len(shelf.recorded)} runs", on_click=lambda: st.session_state.update(show_all), key="every-run"
+        )
+
+
+def in_cards(kind: str, cards: Iterable[gallery.Card], verb: str, opened: Callable[[str], None]) -> None:
+    """Cards in as many columns as fit, each with its button."""
+    with st.grid(3, min_column_width=NARROWEST, key=f"{kind}-cards"):
+        for card in cards:
+            with st.container(border=True):
+                st.html(card.html)
+                if st.button(verb, key=f"{kind}-{card.name}", width="stretch", disabled=not card.opens):
+                    opened(card.name)
+
+
+def see(session: Session, run_id: str) -> None:
+    """Open a run on Explore."""
+    session.land(run_id)
+    st.switch_page("pages/explore.py")
+
+
+def teach(session: Session, lesson: int) -> None:
+    """Open a lesson."""
+    session.arrives()  # the tab has a page now that says what it shows
+    current_desk().turn_to(lesson)
+    st.switch_page("pages/learn.py")
+
+
+def watch_race() -> None:
+    """Open the race on Live."""
+    st.session_state["live-next"] = "Race"
+    st.switch_page("pages/live.py")
+
+
+def more() -> None:
+    """The race, and the pages that no card leads to."""
+    theme.section("And then")
+    left, right = st.columns([4, 8], gap="large")
+    card = gallery.race_card(races.course())
+    if card is not None:
+        with left.container(border=True):
+            st.html(card.html)
+            if st.button("Watch the race", key="race", width="stretch"):
+                watch_race()
+    with right if card is not None else st.container():
+        for other in gallery.ELSEWHERE:
+            name, line = st.columns([1.4, 6.6], vertical_alignment="center")
+            name.page_link(other.page, label=other.name)
+            line.caption(other.line)
 
 
 page()

@@ -98,9 +98,18 @@ def test_no_page_has_a_serious_or_critical_violation(browser: Browser, address: 
 
 def test_explore_off_the_recorded_value_and_under_an_overlay(browser: Browser, address: str) -> None:
     """Faded text, the divider and the shades are seen only there."""
-    page = settled(browser, f"{address}/?run=1-story-mars&dial=0.2&overlay=ratio", "light")
+    page = settled(browser, f"{address}/explore?run=1-story-mars&dial=0.2&overlay=ratio", "light")
     assert page.locator(".explorer .faded").count() and page.locator(".explorer .t[class*=' c']").count()
     found = violations(page, *COLOURS, "aria-prohibited-attr", "aria-required-attr")
+    page.close()
+    assert not found, in_words(found)
+
+
+def test_a_lessons_figure_and_its_knob(browser: Browser, address: str) -> None:
+    """Drawn in the browser, with controls of its own."""
+    page = settled(browser, f"{address}/learn?run=3-story-sampled-mars&lesson=3", "dark")
+    assert page.locator(".lesson svg[role=img]").count() == 2 and page.get_by_role("slider", name="Trials").count()
+    found = violations(page)
     page.close()
     assert not found, in_words(found)
 

@@ -90,7 +90,7 @@ def opened(context: BrowserContext, address: str) -> Iterator[Callable[..., Page
         page = context.new_page()
         page.emulate_media(color_scheme=scheme)
         page.on("pageerror", lambda error: errors.append(str(error)))
-        page.goto(f"{address}/?run={run}")
+        page.goto(f"{address}/explore?run={run}")
         page.wait_for_selector(".explorer .t")
         return page
 

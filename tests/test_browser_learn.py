@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +12,9 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from mars_viz.components.stepper.frames import Jump, Playback, playback
+from mars_viz.mapped import mapped
 from mars_viz.run import Run
-from tests.factories import toy_run
+from tests.factories import toy_map, toy_run
 from tests.served import ROOT, served
 from tests.test_browser_component import HOSTILE
 
@@ -27,6 +29,10 @@ def run() -> Run:
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("runs")
     replace(run(), title="Hostile").save(folder / "hostile")
+    sampled = toy_run(rule="rejection-sampling", temperature=1.0, max_new_tokens=30, pieces=HOSTILE)
+    replace(sampled, title="Sampled").save(folder / "hostile-2")
+    greedy = toy_run(dial=0.9, max_new_tokens=30, pieces=HOSTILE)
+    mapped(greedy, toy_map(replace(greedy.settings, dial=None), 0.5, None, (6,))[0]).save(folder / "mapped")
     patch = pytest.MonkeyPatch()
     patch.setenv("MARS_VIZ_RUNS", str(folder))
     with served(ROOT / "app.py", patience=PATIENCE / 1000) as found:
@@ -85,7 +91,7 @@ def test_keys_play_jumps_and_a_link_for_the_class(page: Page, address: str, play
     page.keyboard.press("Home")
     page.get_by_role("combobox", name="Speed").select_option("4")
     page.get_by_role("button", name="Play or pause (space)").click()
-    at(page, 3)
+    expect(page.locator(".stepper")).to_have_attribute("data-frame", re.compile(r"[3-9]|\d\d"))
     page.get_by_role("button", name="Play or pause (space)").click()
     stands = page.locator(".stepper").get_attribute("data-frame")
     page.wait_for_timeout(1200)
@@ -105,12 +111,50 @@ def test_a_teachers_link_opens_that_very_step_in_large_type(page: Page, address:
     page.wait_for_function(f"new URLSearchParams(location.search).get('frame') === '{rejection + 1}'")
 
 
-def test_a_lessons_knob_goes_into_the_address(page: Page, address: str) -> None:
+def test_a_lessons_knob_is_followed_under_the_hand_and_goes_into_the_address_at_rest(page: Page, address: str) -> None:
     page.goto(f"{address}/learn?run=hostile&lesson=5", wait_until="commit")
-    thumb = page.get_by_role("slider", name="c, added to every logit")
-    expect(thumb).to_have_value("-8")
-    thumb.focus()
-    page.keyboard.press("ArrowRight")
-    page.wait_for_function("Number(new URLSearchParams(location.search).get('shift')) === -7")
-    expect(page.locator(".js-plotly-plot").first).to_contain_text("With −7 added")
+    knob = page.get_by_role("slider", name="c, added to every logit")
+    expect(knob).to_have_value("-8")
+    box = knob.bounding_box()
+    assert box is not None
+    title, middle = page.locator(".lesson .chart-title").first, box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + 10 + (box["width"] - 20) * 0.4, middle)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] / 2, middle)
+    expect(title).to_contain_text("With 0 added")
+    assert "shift" not in page.url, "nothing is told while the hand holds the knob"
+    page.mouse.up()
+    page.wait_for_function("new URLSearchParams(location.search).get('shift') === '0'")
+    knob.press("Shift+ArrowLeft")
+    expect(title).to_contain_text("With −10 added")
+    page.wait_for_function("new URLSearchParams(location.search).get('shift') === '-10'")
+    knob.dblclick(position={"x": 20, "y": 16})
+    expect(knob).to_have_value("-8")
+    page.wait_for_function("!new URLSearchParams(location.search).has('shift')")
     assert page.evaluate("document.documentElement.scrollWidth") <= 375
+
+
+def test_rejection_sampling_converges_before_ones_eyes_with_hostile_tokens(page: Page, address: str) -> None:
+    page.emulate_media(reduced_motion="no-preference")
+    page.goto(f"{address}/learn?run=hostile-2&lesson=3&draws=100", wait_until="commit")
+    title = page.locator(".lesson .chart-title").last
+    expect(title).to_contain_text("After 100 trials")
+    page.get_by_role("button", name="Watch it converge").click()
+    seen = set()
+    while "draws=100000" not in page.url:
+        seen.add(title.inner_text())
+    assert len(seen) > 5, "it goes on by itself, many times a second"
+    expect(title).to_contain_text("After 100\u2009000 trials")
+    assert page.evaluate("window.hacked") is None and page.locator(".lesson :is(img, script)").count() == 0
+
+
+def test_the_text_follows_the_dial_of_the_last_lesson(page: Page, address: str) -> None:
+    page.goto(f"{address}/learn?run=mapped&lesson=6&dial=1", wait_until="commit")
+    text, knob = page.locator(".lesson-text"), page.get_by_role("slider")
+    expect(page.locator(".lesson-finding")).to_contain_text("It is the strict text.")
+    strict = text.inner_text()
+    knob.press("Home")
+    expect(page.locator(".lesson-finding")).to_contain_text("It leaves the strict text")
+    assert text.inner_text() != strict and page.locator(".lesson-text mark").is_visible()
+    page.wait_for_function("new URLSearchParams(location.search).get('dial') === '0.5'")
+    assert page.evaluate("window.hacked") is None and page.locator(".lesson :is(img, script)").count() == 0

@@ -1,41 +1,38 @@
-"""The gallery as a person meets it: cards made from runs, a way to each, and sentences where there is nothing."""
+"""The start page as a person meets it: cards made from runs, a way to each, and sentences where there is nothing."""
 
 from __future__ import annotations
 
 import base64
 import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from mars_viz.ui import gallery, navigation
+from mars_viz.figures.thumbnails import AMBER, BLUE, Band, Line, Part, lanes, lines, stacked_bars
+from mars_viz.race import list_races
+from mars_viz.ui import gallery, links, navigation
+from mars_viz.ui.lessons import LESSONS
+from mars_viz.ui.watching.races import Course
 from tests.factories import toy_run
-
-ROOT = Path(__file__).parents[1]
+from tests.tabs import APP, PATIENCE, ROOT, opened, settled
+from tests.test_learn_page import with_map
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    replace(toy_run(temperature=0.0, dial=0.8), title="A story <b>bold</b>").save(tmp_path / "a-story")
+    replace(with_map("A story <b>bold</b>", temperature=0.0, dial=0.8)).save(tmp_path / "a-story")
     replace(toy_run(rule="strict"), title="A strict story").save(tmp_path / "b-strict")
     replace(toy_run(), title="Broken").save(tmp_path / "c-broken")
     (tmp_path / "c-broken" / "nodes.parquet").unlink()
     monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path))
     return tmp_path
-
-
-def opened() -> AppTest:
-    tab = AppTest.from_file(str(ROOT / "app.py"), default_timeout=120)
-    tab.run()
-    tab.switch_page("pages/gallery.py").run()
-    return settled(tab)
-
-
-def settled(tab: AppTest) -> AppTest:
-    assert not tab.exception, [problem.message for problem in tab.exception]
-    return tab
 
 
 def cards(tab: AppTest) -> list[str]:
@@ -48,39 +45,121 @@ def picture(card: str) -> str:
     return base64.b64decode(found[1]).decode()
 
 
+def button(tab: AppTest, key: str) -> Any:
+    return next(found for found in tab.button if found.key == key)
+
+
+def pressed(tab: AppTest, key: str, monkeypatch: pytest.MonkeyPatch) -> AppTest:
+    """The tab after a click that leads to another page."""
+    monkeypatch.setattr(navigation, "through_app", lambda: None)  # which here reruns every time, and forgets the click
+    return settled(button(tab, key).click().run())
+
+
+def test_the_bare_address_opens_the_gallery_with_one_thing_to_do_first(folder):
+    tab = opened()
+    primary = [found.label for found in tab.button if found.proto.type == "primary"]
+    assert primary == ["Open a run in Explore"]
+    assert any(gallery.HERO in html.body for html in tab.html)
+
+
 def test_every_run_is_a_card_of_its_own_tokens(folder):
-    story, strict, broken = cards(opened())
+    story, strict, broken = cards(opened())[:3]
     assert "A story &lt;b&gt;bold&lt;/b&gt;" in story and "<b>" not in story
-    assert "τ = " in story and "only because the rule is relaxed" in story
-    assert picture(story).count("<rect") > 30 and picture(story) != picture(strict)
+    assert "tokens a round" in story and "only because the rule is relaxed" in story
+    assert picture(story).count("<rect") > 20 and picture(story) != picture(strict)
     assert "none of them" in strict or "lossless" in strict
     assert "nodes.parquet" in broken and "<img" not in broken
 
 
+def test_every_lesson_is_a_card_made_from_a_run_that_serves_it(folder):
+    found = cards(opened())[3 : 3 + len(LESSONS)]
+    for number, (card, lesson) in enumerate(zip(found, LESSONS, strict=True), 1):
+        assert f"{number} · " in card and lesson.point.split("'")[0] in card
+    drawn = [picture(card) for card in found if "<img" in card]
+    assert len(drawn) == len(set(drawn)) == len(LESSONS) - 1, "no run here is sampled, so lesson 3 has no picture"
+    assert "<img" not in found[2]
+
+
 def test_a_card_opens_its_run_on_explore(folder, monkeypatch):
-    tab = AppTest.from_file(str(ROOT / "app.py"), default_timeout=120)
-    tab = settled(tab.switch_page("pages/gallery.py").run())  # a tab that has not seen Explore
-    monkeypatch.setattr(navigation, "through_app", lambda: None)  # which here reruns every time, and forgets the click
-    button = next(found for found in tab.button if found.key == "open-b-strict")
-    settled(button.click().run())
+    tab = pressed(opened("pages/gallery.py"), "runs-b-strict", monkeypatch)
     assert tab.selectbox(key="run").value == "b-strict"
     assert tab.session_state["mars_viz"].view.run == "b-strict"
     assert tab.session_state["mars_viz"].arrived
 
 
+def test_a_lessons_card_opens_that_lesson(folder, monkeypatch):
+    tab = pressed(opened("pages/gallery.py"), "lessons-6", monkeypatch)
+    assert tab.button_group(key="learn-lesson").value == 6 and "".join(tab.query_params["lesson"]) == "6"
+
+
 def test_a_broken_run_cannot_be_opened(folder):
-    assert next(found for found in opened().button if found.key == "open-c-broken").disabled
+    assert button(opened(), "runs-c-broken").disabled
+
+
+def test_of_very_many_runs_the_first_are_read_until_all_are_asked_for(folder, monkeypatch):
+    monkeypatch.setattr(gallery, "MOST", 2)
+    tab = opened()
+    assert len(cards(tab)) == 2 + len(LESSONS)
+    settled(button(tab, "every-run").click().run())
+    assert len(cards(tab)) == 3 + len(LESSONS)
 
 
 def test_without_runs_the_page_says_what_to_do(folder, monkeypatch, tmp_path_factory):
     monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path_factory.mktemp("empty")))
     tab = opened()
-    assert cards(tab) == []
+    assert all("<img" not in card for card in cards(tab)) and len(cards(tab)) == len(LESSONS)
     assert any("press Decode" in html.body for html in tab.html)
 
 
-def test_every_other_page_of_the_app_is_named():
+def test_an_old_link_to_a_view_still_opens_it_on_explore(folder):
+    """Explore once was what the bare address opens."""
+    asked = {"run": "a-story", "dial": "0.7", "overlay": "ratio", "selected": "3", "gamma": "2"}
+    assert set(asked) == set(links.PARAMETERS)
+    tab = opened(**asked)
+    assert tab.selectbox(key="run").value == "a-story"
+    assert {name: "".join(value) for name, value in tab.query_params.items()} == asked
+    assert not cards(tab)
+    tab = opened(run="live-12345678")
+    assert any("another browser tab" in html.body for html in tab.html)
+
+
+def test_every_page_of_the_app_is_led_to():
     app = (ROOT / "app.py").read_text("utf-8")
     for other in gallery.ELSEWHERE:
         assert f'"{other.page}", title="{other.name}"' in app
-    assert app.count("st.Page(") == len(gallery.ELSEWHERE) + 1
+    assert app.count("st.Page(") == len(gallery.ELSEWHERE) + len(("gallery", "explore", "learn"))
+
+
+def test_the_race_is_a_card_as_long_as_its_lanes_took():
+    recorded = {entry.path.name: entry for entry in list_races(ROOT / "sample_races")}
+    card = gallery.race_card(Course(recorded))
+    assert card is not None and "measured" in card.fact
+    wide = [float(rect.attrib["width"]) for rect in ElementTree.fromstring(card.picture)]
+    assert len(wide) == 3 and wide[0] == 320 > max(wide[1:])
+    assert gallery.race_card(Course({})) is None
+
+
+def test_thumbnails_draw_the_numbers_they_are_given():
+    bars = ElementTree.fromstring(stacked_bars([(Part(1, AMBER), Part(3, BLUE)), (Part(2, BLUE),)]))
+    tall = [float(rect.attrib["height"]) for rect in bars]
+    assert tall == [11, 33, 22] and float(bars[1].attrib["y"]) == 0
+    assert float(ElementTree.fromstring(lanes([Part(4, BLUE), Part(1, AMBER)]))[1].attrib["width"]) == 80
+    x = np.arange(6.0)
+    drawn = ElementTree.fromstring(
+        lines([Line(x, np.array([0, 1, np.nan, 9, 2, 4.0]), BLUE)], 4.0, [Band(0, 2.5, AMBER)])
+    )
+    band, first, second = drawn
+    assert band.attrib["width"] == "160.00"
+    assert first.attrib["points"] == "0.0,44.0 64.0,33.0" and second.attrib["points"] == "256.0,22.0 320.0,0.0"
+    assert len(ElementTree.fromstring(stacked_bars([]))) == 0
+
+
+def test_opening_the_gallery_imports_neither_models_nor_pandas(folder):
+    code = (
+        "import sys\nfrom streamlit.testing.v1 import AppTest\n"
+        f"tab = AppTest.from_file({APP!r}, default_timeout={PATIENCE}).run()\n"
+        "assert not tab.exception and len(tab.button) > 8\n"
+        "assert not {'torch', 'transformers', 'pandas'} & set(sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=180)
+    assert done.returncode == 0, done.stderr[-2000:]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,15 +14,19 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from mars_viz.analysis.opinions import opinion, own_dial, ruling
+from mars_viz.analysis.shift import compared
 from mars_viz.costs import Costs, Spread
 from mars_viz.errors import BadInput
 from mars_viz.mapped import mapped
+from mars_viz.rules import RULES
 from mars_viz.run import Run
+from mars_viz.runstore import read
 from mars_viz.ui import live
 from mars_viz.ui.jobs.errands import Errand, Finding
 from mars_viz.ui.jobs.models import Models
 from mars_viz.ui.jobs.worker import JobState, Worker
-from mars_viz.ui.lessons import LESSONS, lesson_view, why
+from mars_viz.ui.lessons import LESSONS, lesson_view, ratio, why
 from mars_viz.ui.lessons.lesson_view import LessonView, fitted, from_parameters, to_parameters
 from tests.factories import toy_map, toy_run
 
@@ -78,8 +84,18 @@ def said(tab: AppTest) -> str:
     return " ".join([*shown, *(caption.value for caption in tab.caption)])
 
 
+def load_run(run_id: str) -> Run:
+    return read(Path(os.environ["MARS_VIZ_RUNS"]) / run_id)
+
+
 def titles(tab: AppTest) -> list[str]:
     return [chart.proto.alt for chart in tab.get("plotly_chart")]
+
+
+def element(tab: AppTest) -> Any:
+    """What the lesson's element was sent: its knobs, where they stand, and what it draws."""
+    sent = [json.loads(found.proto.json) for found in tab.get("bidi_component")]
+    return next(data[0] for data in sent if isinstance(data, list) and "knobs" in data[0])
 
 
 def button(tab: AppTest, label: str) -> Any:
@@ -102,8 +118,8 @@ def test_every_lesson_opens_on_a_run_that_serves_it(number):
     assert all(paragraph in said(tab) for paragraph in lesson.text) and lesson.answer in said(tab)
     assert query(tab)["lesson"] == str(number)
     figures = titles(tab)
-    assert all(figures) and len(figures) == (0 if lesson.whole_width else len(figures)) and "<script>" not in said(tab)
-    assert lesson.whole_width or figures, "there is something to look at"
+    assert all(figures) and "<script>" not in said(tab)
+    assert lesson.whole_width or element(tab)["knobs"], "there is something to move"
 
 
 @pytest.mark.parametrize("number", EVERY)
@@ -130,33 +146,48 @@ def test_a_link_opens_the_same_lesson_step_dial_and_knobs_in_a_fresh_tab():
     link = {"run": "a-greedy", "lesson": "6", "dial": "0.7", "frame": "5", "teach": "1"}
     tab = opened(**link)
     assert query(tab) == link
-    assert tab.slider(key="learn-dial-a-greedy").value == 0.7
-    assert "θ = 0.70" in titles(tab)[0]
+    assert element(tab)["position"] == {"dial": 0.7}
     knobs = {"run": "a-greedy", "lesson": "1", "alpha": "0.4", "block": "3", "cost": "0.2"}
     tab = opened(**knobs)
     assert query(tab) == knobs
-    assert titles(tab)[0].startswith("With α = 0.40, γ = 3 and c = 0.20")
+    assert element(tab)["position"] == {"alpha": 0.4, "block": 3, "cost": 0.2}
 
 
 def test_a_lessons_knob_is_opened_from_the_address_and_leaves_it_with_the_lesson():
     tab = opened(lesson="5", run="a-greedy", shift="-7")
-    assert tab.slider(key="shift").value == -7 and titles(tab)[0].startswith("With −7 added")
+    assert element(tab)["position"] == {"shift": -7}
     settled(tab.button_group(key="learn-lesson").set_value(2).run())
     assert "shift" not in query(tab) and query(tab)["lesson"] == "2"
     tab = opened(lesson="2", run="a-greedy", drafted="2")
-    assert tab.select_slider(key="drafted").value == 2 and "At γ = 2" in titles(tab)[0]
+    assert element(tab)["position"] == {"drafted": 2}
+    assert any(price["title"].startswith("At γ = 2 ") for price in element(tab)["figure"]["prices"])
 
 
 def test_a_knob_that_the_lesson_does_not_have_stands_at_its_default():
     tab = opened(lesson="2", run="a-greedy", drafted="77")
-    assert tab.select_slider(key="drafted").value == 6
-    assert opened(lesson="5", run="a-greedy", shift="lots").slider(key="shift").value == -8
+    assert element(tab)["position"] == {"drafted": 6} and "drafted" not in query(tab)
+    tab = opened(lesson="5", run="a-greedy", shift="lots")
+    assert element(tab)["position"] == {"shift": -8} and "shift" not in query(tab)
 
 
-def test_the_dial_of_the_last_lesson_goes_into_the_address():
+def test_the_constants_counts_are_those_of_the_rules_themselves():
+    tab = opened(lesson="5", run="a-greedy")
+    figure, run = element(tab)["figure"], load_run(tab.session_state["mars_viz"].view.run)
+    for name, told in zip(ratio.COMPARED, figure["rules"], strict=True):
+        rule = RULES[name]
+        said = ruling(opinion(rule, run), own_dial(run, rule))
+        for c in (-40, -8, 0, 3, 40):
+            assert told["changes"][c + figure["reach"]] == compared(said, float(c)).count
+
+
+def test_every_segment_of_the_dial_says_what_it_writes():
     tab = opened(lesson="6", run="a-greedy")
-    settled(tab.slider(key="learn-dial-a-greedy").set_value(0.5).run())
-    assert query(tab)["dial"] == "0.5" and "θ = 0.50" in titles(tab)[0]
+    figure, run = element(tab)["figure"], load_run("a-greedy")
+    assert len(figure["segments"]) > 1 and figure["prompt"] == run.prompt
+    for told in figure["segments"]:
+        text = run.decode(run.dial_map.segment(told["low"], 6).token_ids)
+        assert told["same"] + told["other"] == text and "strict text" in told["words"]
+    assert figure["segments"][-1]["other"] == ""
 
 
 def test_teacher_mode_hides_the_controls_and_leaves_the_lesson():
@@ -193,9 +224,11 @@ def test_a_step_beyond_the_end_is_the_last_one():
 
 
 def test_views_as_parameters_and_back():
-    for view in (LessonView(), LessonView(3, 7, 0.925, True), LessonView(0, 0, None, False)):
+    moved = LessonView(1, knobs={"alpha": 0.4, "block": 3.0})
+    for view in (LessonView(), LessonView(3, 7, 0.925, True), LessonView(0, 0, None, False), moved):
         assert from_parameters(to_parameters("x", view), len(LESSONS)).view == view
-    assert set(to_parameters("x", LessonView(1, 1, 0.5, True))) == set(lesson_view.OWN)
+    every = LessonView(1, 1, 0.5, True, dict.fromkeys(lesson_view.KNOBS, 1.0))
+    assert set(to_parameters("x", every)) == set(lesson_view.OWN)
     assert fitted(LessonView(2, 4, 0.3), toy_run()).view == LessonView(2, 4, 0.3)
 
 
@@ -230,7 +263,7 @@ def test_an_errand_that_fails_is_a_sentence_with_the_remedy(monkeypatch):
 
     monkeypatch.setattr(why, "_measure", fail)
     tab = finished(settled(button(opened(lesson="1", run="a-greedy"), "Measure").click().run()))
-    assert "The models are missing; install them." in said(tab) and len(titles(tab)) == 2
+    assert "The models are missing; install them." in said(tab) and len(titles(tab)) == 1
 
 
 def test_errands_stop_and_survive_their_faults():
@@ -254,7 +287,7 @@ def test_opening_the_page_imports_no_model_library():
         f"tab = AppTest.from_file({str(ROOT / 'app.py')!r}, default_timeout=90)\n"
         "tab.query_params = {'lesson': '1'}\n"
         "tab.switch_page('pages/learn.py').run()\n"
-        "assert not tab.exception and len(tab.get('plotly_chart')) == 2\n"
+        "assert not tab.exception and len(tab.get('plotly_chart')) == 1\n"
         "assert not {'torch', 'transformers'} & set(sys.modules)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=300)

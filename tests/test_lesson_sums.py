@@ -1,4 +1,4 @@
-"""What the lessons compute: formulas against hand-computed values, areas against full laws, the simulation's law."""
+"""What the lessons compute: formulas against hand-computed values, areas against full laws."""
 
 from __future__ import annotations
 
@@ -9,15 +9,12 @@ import pytest
 
 from mars_viz.analysis.close_calls import close_calls
 from mars_viz.analysis.gain import expected_speed_up, expected_tokens, gain
-from mars_viz.analysis.overlap import OTHERS, Overlap, Place, distance, lacks, overlap, places, simulate
+from mars_viz.analysis.overlap import OTHERS, Place, lacks, overlap, places
 from mars_viz.analysis.rollback import prices, strict_run
 from mars_viz.errors import BadInput
-from mars_viz.figures import LIGHT
-from mars_viz.figures.lesson_laws import law_areas, simulated
 from mars_viz.mapped import mapped
 from mars_viz.records import Timing
 from mars_viz.rules import rule_named
-from mars_viz.run import Piece
 from mars_viz.walk import Ending, walk
 from tests.factories import PROMPT, ToySpeculator, make_speculation, processed, toy_map, toy_run
 
@@ -110,41 +107,6 @@ def test_places_are_those_whose_laws_are_known_and_the_lesson_says_what_is_missi
     assert "greedy" in lacks(toy_run())
     assert "top-k" in lacks(toy_run(rule="rejection-sampling", temperature=1.0, top_p=0.9))
     assert "recorded both laws" in lacks(replace(run, rounds=()))
-
-
-LAWS = Overlap(
-    tokens=(1, 2, 3, OTHERS),
-    p=np.array([0.5, 0.1, 0.3, 0.1]),
-    q=np.array([0.2, 0.6, 0.1, 0.1]),
-    shared=np.array([0.2, 0.1, 0.1, 0.05]),  # the others' own laws share only half of what each has
-)
-
-
-def test_the_simulation_follows_the_target_whatever_the_drafter():
-    """Each frequency within 6 standard errors for each of 4 groups and 2 laws: a false alarm once in 60 million."""
-    draws = 200_000
-    for laws in (LAWS, replace(LAWS, q=LAWS.p, shared=LAWS.p), replace(LAWS, shared=np.zeros(4))):
-        share = simulate(laws, draws) / draws
-        assert (np.abs(share - LAWS.p) < 6 * np.sqrt(LAWS.p * (1 - LAWS.p) / draws)).all()
-    wrong = replace(LAWS, shared=LAWS.q)  # keeps everything: the drafter's law, and far from the target's
-    share = simulate(wrong, draws) / draws
-    assert distance(simulate(wrong, draws), LAWS.p) > 0.4 and share == pytest.approx(LAWS.q, abs=0.01)
-
-
-def test_more_trials_go_on_where_fewer_stopped_and_come_closer():
-    small, large = simulate(LAWS, 100, seed=5), simulate(LAWS, 100_000, seed=5)
-    assert small.sum() == 100 and (large >= small).all()
-    assert distance(large, LAWS.p) < 0.01 < distance(simulate(LAWS, 10, seed=5), LAWS.p)
-
-
-def test_law_figures_show_token_text_as_text():
-    pieces = {1: Piece(b"<img src=x onerror=1>"), 2: Piece("\u202eevil".encode()), 3: Piece(b"a b")}
-    for figure in (law_areas(LAWS, pieces, LIGHT), simulated(LAWS, simulate(LAWS, 50), pieces, LIGHT)):
-        labels = " ".join(figure.layout.xaxis.ticktext)
-        assert "<img" not in labels and "\u202e" not in labels and "others" in labels
-    stacked = law_areas(LAWS, pieces, LIGHT)
-    assert np.add(stacked.data[0].y, stacked.data[1].y) == pytest.approx(LAWS.p)
-    assert np.add(stacked.data[0].y, stacked.data[2].y) == pytest.approx(LAWS.q)
 
 
 def test_close_calls_and_their_ratios_by_hand():

@@ -17,7 +17,7 @@ from mars_viz.components.explorer import ExplorerState
 from mars_viz.errors import BadInput
 from mars_viz.run import Run, Settings
 from mars_viz.runfiles import write_zip
-from mars_viz.ui import links, live
+from mars_viz.ui import links, live, navigation
 from mars_viz.ui.jobs.decode_job import Ways
 from mars_viz.ui.jobs.models import Choice, Models
 from mars_viz.ui.jobs.worker import Worker
@@ -25,7 +25,7 @@ from mars_viz.ui.links import View
 from tests import tabs
 from tests.factories import toy_run
 from tests.recorders import ToyRecorder
-from tests.tabs import PATIENCE, opened, settled
+from tests.tabs import PATIENCE, settled
 
 
 class Script(ToyRecorder):
@@ -45,6 +45,12 @@ class Script(ToyRecorder):
             raise BadInput("The prompt is too long; shorten it.")
 
 
+@pytest.fixture(autouse=True)
+def by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page without going through the app, which here reruns every time, and forgets a click."""
+    monkeypatch.setattr(navigation, "through_app", lambda: None)
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two recorded runs, a broken one, and a worker without models."""
@@ -59,6 +65,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(Script, "held", threading.Event())
     yield tmp_path
     Script.held.set()
+
+
+def opened(theme: str | None = None, **parameters: str) -> AppTest:
+    return tabs.opened("pages/explore.py", theme, **parameters)
 
 
 def notes(tab: AppTest) -> str:
@@ -102,7 +112,7 @@ def test_opens_at_once_on_a_sample_run(folder):
 
 
 def test_opening_a_run_imports_no_model_library(folder):
-    tabs.opens_without_model_libraries("", charts=4)
+    tabs.opens_without_model_libraries("pages/explore.py", charts=4)
 
 
 def test_picking_another_run(folder):

@@ -1,4 +1,4 @@
-"""Target's and drafter's laws at one drafted position, laid over each other; and rejection sampling tried out on them.
+"""Target's and drafter's laws at one drafted position, laid over each other.
 
 Knows records; knows no figures. A record holds the best tokens of both laws and their exact distance, so a few tokens
 are shown by themselves and all others as one. What is drawn is exact: the others' common area is what the recorded
@@ -50,6 +50,11 @@ class Overlap:
         return float(self.shared.sum())
 
     @property
+    def telling(self) -> float:
+        """Largest where half of the drafts are kept and the tokens shown by themselves tell most of the story."""
+        return self.acceptance * (1 - self.acceptance) * float(self.p[:-1].sum())
+
+    @property
     def residual(self) -> np.ndarray:
         """float64 [M]; (p - q)+ summed over each group: what is written after a rejection, before normalising."""
         return np.maximum(self.p - self.shared, 0.0)
@@ -96,33 +101,6 @@ def overlap(run: Run, place: Place) -> Overlap:
     return Overlap(
         (*both, OTHERS), np.append(p, others[0]), np.append(q, others[1]), np.append(np.minimum(p, q), common)
     )
-
-
-def simulate(laws: Overlap, draws: int, seed: int = 0) -> np.ndarray:
-    """int64 [M]; how often each group was written in so many trials of rejection sampling.
-
-    A token is drawn from q and kept with chance min(1, p/q); else one is drawn from norm((p - q)+). The first trials
-    are the same whatever `draws` is.
-    """
-    coins = np.random.default_rng(seed).random((draws, 3))
-    groups = len(laws.p)
-    drafted = _drawn(laws.q, coins[:, 0])
-    keeps = coins[:, 1] * laws.q[drafted] <= laws.shared[drafted]
-    if laws.residual.sum() <= 0:
-        return np.bincount(drafted, minlength=groups)
-    instead = _drawn(laws.residual, coins[:, 2])
-    return np.bincount(np.where(keeps, drafted, instead), minlength=groups)
-
-
-def distance(counts: np.ndarray, law: np.ndarray) -> float:
-    """Total variation between frequencies and a law: the share of the text that would have to change."""
-    return float(np.abs(counts / counts.sum() - law).sum() / 2)
-
-
-def _drawn(mass: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
-    cumulative = np.cumsum(mass)
-    found = np.searchsorted(cumulative, uniforms * cumulative[-1], side="right")
-    return np.minimum(found, np.flatnonzero(mass > 0)[-1])
 
 
 def _known(spec: Speculation) -> np.ndarray:

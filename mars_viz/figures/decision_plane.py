@@ -28,8 +28,8 @@ FLAG = 17
 """Pixels of a line of names above the plot."""
 CLOSE = 0.08
 """Share of the plot's height within which names of horizontal lines take turns."""
-TITLE_WIDTH = 90
-"""Characters to a line; the figure has the page's full width."""
+TITLE_WIDTH = 56
+"""Characters to a line: what fits on a telephone."""
 
 
 class Upward(Enum):

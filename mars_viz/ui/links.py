@@ -13,6 +13,10 @@ OVERLAYS = ("outcome", "ratio", "margin", "p", "entropy")
 """What the tokens can be coloured by, the default first."""
 
 
+PARAMETERS = ("run", "dial", "overlay", "selected", "gamma")
+"""What a view's link may say."""
+
+
 @dataclass(frozen=True, slots=True)
 class View:
     """What is being looked at."""
@@ -46,6 +50,11 @@ def to_parameters(view: View) -> dict[str, str]:
     written["selected"] = "" if view.selected is None else str(view.selected)
     written["gamma"] = "" if view.gamma is None else str(view.gamma)
     return {name: text for name, text in written.items() if text}
+
+
+def asks_for_a_view(parameters: Mapping[str, str]) -> bool:
+    """True of a link to a view, wherever it points: Explore once was the page that the bare address opens."""
+    return any(name in parameters for name in PARAMETERS)
 
 
 def from_parameters(parameters: Mapping[str, str]) -> Opened:

@@ -10,7 +10,7 @@ def through_app() -> None:
     """Run app.py, and this page from there, if the page runs by itself.
 
     Until app.py has called st.navigation for the first time, Streamlit takes the files in pages/ for scripts of their
-    own, and a link to one skips app.py: no wide layout, no navigation. Pages other than the first call this first.
+    own, and a link to one skips app.py: no wide layout, no navigation. Every page calls this first.
     """
     if PagesManager.uses_pages_directory:
         PagesManager.uses_pages_directory = False

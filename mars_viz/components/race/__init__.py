@@ -11,22 +11,32 @@ from typing import Any
 
 import streamlit as st
 
-from mars_viz.components.race.payload import live_payload, race_payload
+from mars_viz.components.race.payload import Payload, live_payload, race_payload
 from mars_viz.components.race.script import script, style
 from mars_viz.race import Race
 from mars_viz.run import Run
 
-__all__ = ["growing", "replay"]
+__all__ = ["excerpt", "growing", "replay"]
 
 
 def replay(race: Race, *, key: str) -> None:
     """Show a race, to be played, slowed and stopped by the reader."""
-    _component()(key=key, data=race_payload(race))
+    _mount(race_payload(race), key)
 
 
 def growing(run: Run | None, prompt: str, *, job: str, key: str) -> None:
     """Show the rounds so far; call it again, with the same `job`, when there are more."""
-    _component()(key=key, data=live_payload(run, prompt, job))
+    _mount(live_payload(run, prompt, job), key)
+
+
+def excerpt(run: Run, *, key: str) -> None:
+    """Show the rounds of a run, all of them at once, in as little room as they need."""
+    _mount(live_payload(run, run.prompt, key) | {"close": True}, key)
+
+
+def _mount(payload: Payload, key: str) -> None:
+    """In a list, because Streamlit looks for tables among the values of a dict, and imports pandas to know them."""
+    _component()(key=key, data=[payload])
 
 
 @cache

@@ -11,8 +11,9 @@ class RaceView {
     this.tracks = [];
   }
 
-  receive({ id, live, lanes, pieces, looks, prompt, board: end }) {
+  receive({ id, live, close, lanes, pieces, looks, prompt, board: end }) {
     themed(this.root);
+    this.root.classList.toggle("close", close === true);
     if (id !== this.id) this.open(id, live, lanes, prompt, end);
     lanes.forEach((lane, i) => this.tracks[i].grow(lane.rounds, pieces, looks));
     if (live) this.tracks.forEach((track) => track.showAll());
@@ -50,10 +51,10 @@ class RaceView {
 
 const views = new WeakMap();
 
-export default function race({ data, parentElement }) {
+export default function race({ data: [payload], parentElement }) {
   const view = views.get(parentElement) ?? new RaceView(parentElement);
   views.set(parentElement, view);
-  view.receive(data);
+  view.receive(payload);
   return () => {
     view.close();
     views.delete(parentElement);

@@ -63,6 +63,8 @@ class Lesson:
     """Why this run cannot serve, as a sentence; empty where it can."""
     show: Callable[[Room], None]
     """The picture and the one thing to move."""
+    thumbnail: Callable[[Run], str]
+    """The picture at a glance, as SVG, of a run that `lacks` nothing."""
     beside: Callable[[Room], None] | None = None
     """What more stands below the words."""
     below: Callable[[Room], None] | None = None

@@ -14,11 +14,6 @@ _STYLE = """
 .mv-lesson h2 { font-size: 1.35rem; font-weight: 650; padding: 0; margin: 0 0 .2rem; }
 .mv-lesson p { font-size: 1.12rem; line-height: 1.5; margin: 0; max-width: 62rem; }
 .mv-big { font-size: 1.12rem; line-height: 1.5; margin: 0; font-variant-numeric: tabular-nums; }
-.mv-text { white-space: pre-wrap; overflow-wrap: anywhere; line-height: 1.7; margin: 0; max-height: 16rem;
-  overflow-y: auto; padding: .5rem .8rem;
-  border-radius: .4rem; border: 1px solid color-mix(in srgb, currentColor 22%, transparent); }
-.mv-text .prompt { opacity: .6; }
-.mv-text mark { background: color-mix(in srgb, #E69F00 38%, transparent); color: inherit; border-radius: .2rem; }
 """
 _TEACHER = """
 @media (min-width: 800px) { :root { font-size: 21px; } }
@@ -52,9 +47,3 @@ def question(lesson: Lesson, key: str) -> None:
 def link(address: str | None, parameters: Mapping[str, str]) -> str:
     """The page's address with these parameters."""
     return f"{(address or '').split('?')[0]}?{urlencode(parameters)}"
-
-
-def passage(prompt: str, same: str, other: str, rest: str) -> None:
-    """A text with one part of it marked."""
-    marked = f"<mark>{escape(other)}</mark>" if other else ""
-    st.html(f'<p class="mv-text"><span class="prompt">{escape(prompt)}</span>{escape(same)}{marked}{escape(rest)}</p>')

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
-from textwrap import wrap
 
 import streamlit as st
 from plotly.graph_objects import Figure
@@ -16,22 +14,15 @@ LARGER = 1.45
 """How much larger type is in teacher mode."""
 
 
-WIDE_TITLE = 52
-"""Characters to a line of a wide figure's title: what fits on a telephone."""
-
-
 def forget(key: str, choices: Sequence[object]) -> None:
     """Let a control that chose among another run's things begin anew."""
     if key in st.session_state and st.session_state[key] not in choices:
         del st.session_state[key]
 
 
-def draw(room: Room, figure: Figure, key: str, *, wide: bool = False) -> None:
-    """A figure; its title says the finding and is what a screen reader says. A wide one has room for longer lines."""
+def draw(room: Room, figure: Figure, key: str) -> None:
+    """A figure; its title says the finding and is what a screen reader says."""
     alt = figures.spoken_title(figure)
-    if wide:
-        lines = wrap(alt, WIDE_TITLE, break_on_hyphens=False)
-        figure.update_layout(title_text=f"<b>{'<br>'.join(map(escape, lines))}</b>", margin_t=84)
     if room.large:
         grown = figure.layout
         figure.update_layout(

@@ -63,7 +63,7 @@ def current_desk() -> Desk:
 
 
 def write_address(session: Session, desk: Desk) -> None:
-    """The page's own parameters, where they changed; those that a lesson's knobs are bound to are left alone."""
+    """The page's own parameters, where they changed; those that a choice is bound to are left alone."""
     wanted = to_parameters(session.view.run, desk.view)
     for name in OWN:
         if name in wanted and st.query_params.get(name) != wanted[name]:

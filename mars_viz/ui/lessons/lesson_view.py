@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
@@ -12,7 +12,7 @@ from mars_viz.ui.links import clipped, number_in
 
 @dataclass(frozen=True, slots=True)
 class LessonView:
-    """What is shown, besides the run. What a lesson's own knobs say is bound to the address by the knobs themselves."""
+    """What is shown, besides the run."""
 
     lesson: int = 0
     """Number of the lesson; 0 is the stepper alone."""
@@ -22,6 +22,9 @@ class LessonView:
     """Value of the run's dial; None for where the lesson or the run puts it."""
     teach: bool = False
     """True for large type without the page's controls."""
+    knobs: Mapping[str, float] = field(default_factory=dict)
+    """Where the lesson's knobs stand that were moved, by their names in KNOBS; whether they can stand there is the
+    lesson's to say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +37,9 @@ class OpenedLesson:
     """A sentence for each part that cannot."""
 
 
-OWN = ("run", "lesson", "frame", "dial", "teach")
+KNOBS = ("alpha", "block", "cost", "drafted", "draws", "shift")
+"""What there is to move in a lesson, besides a run's dial."""
+OWN = ("run", "lesson", "frame", "dial", "teach", *KNOBS)
 """The parameters that the page writes itself."""
 
 
@@ -46,7 +51,7 @@ def to_parameters(run_id: str, view: LessonView) -> dict[str, str]:
         "frame": "" if view.frame is None else str(view.frame),
         "dial": "" if view.dial is None else f"{view.dial:.10g}",
         "teach": "1" if view.teach else "",
-    }
+    } | {name: f"{value:.10g}" for name, value in view.knobs.items()}
     return {name: text for name, text in written.items() if text}
 
 
@@ -65,7 +70,9 @@ def from_parameters(parameters: Mapping[str, str], lessons: int) -> OpenedLesson
     if dial and value is None:
         complaints.append(f"The link's dial “{clipped(dial)}” is no number, so it stands where the run was made.")
     teach = parameters.get("teach", "") == "1"
-    view = LessonView(int(lesson or 0), int(frame) if frame else None, value, teach)
+    said = {name: number_in(parameters.get(name, "")) for name in KNOBS}
+    knobs = {name: at for name, at in said.items() if at is not None}
+    view = LessonView(int(lesson or 0), int(frame) if frame else None, value, teach, knobs)
     return OpenedLesson(view, tuple(complaints))
 
 
@@ -74,7 +81,7 @@ def fitted(view: LessonView, run: Run) -> OpenedLesson:
     rule, value = rule_named(run.settings.rule), view.dial
     if value is None:
         return OpenedLesson(view)
-    without = LessonView(view.lesson, view.frame, None, view.teach)
+    without = replace(view, dial=None)
     if rule.dial is None:
         return OpenedLesson(without, (f"The link sets a dial, but the rule of this run, {rule.title}, has none.",))
     if not rule.dial.low <= value <= rule.dial.high:

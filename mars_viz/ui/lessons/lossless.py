@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import time
 from html import unescape
 
 import streamlit as st
 
-from mars_viz.analysis.overlap import Overlap, Place, lacks, overlap, places, simulate
-from mars_viz.figures.lesson_laws import law_areas, simulated
+from mars_viz.analysis.overlap import OTHERS, Place, lacks, overlap, places
+from mars_viz.components.lesson import Kind, Knob
 from mars_viz.figures.token_words import token_label
 from mars_viz.figures.words import number
-from mars_viz.ui.lessons import classroom
+from mars_viz.ui.lessons import classroom, thumbs
 from mars_viz.ui.lessons.base import Lesson, Room
-from mars_viz.ui.lessons.drawing import draw, forget
+from mars_viz.ui.lessons.drawing import forget
+from mars_viz.ui.lessons.moving import moving
 
 DRAWS = tuple(10 ** (step // 3) * (1, 2, 5)[step % 3] for step in range(3, 16))  # 10, 20, 50, … 100 000
-FAST = 0.6
-"""Seconds between two steps of the running simulation."""
 MOST = 40
 """Positions to choose from."""
 
@@ -25,13 +23,21 @@ MOST = 40
 def show(room: Room) -> None:
     """The position to move, both laws there, and the simulation."""
     found = places(room.run)[:MOST]
-    best = max(range(len(found)), key=lambda i: _contrast(overlap(room.run, found[i])))
+    best = max(range(len(found)), key=lambda i: overlap(room.run, found[i]).telling)
     labels = [_label(room, place) for place in found]
     forget("place", labels)
     chosen = st.selectbox("Drafted token", labels, best, key="place", bind="query-params")
     place = found[labels.index(chosen)]
     laws = overlap(room.run, place)
-    simulation(room, laws)
+    figure = {
+        "p": laws.p.tolist(),
+        "q": laws.q.tolist(),
+        "shared": laws.shared.tolist(),
+        "residual": laws.residual.tolist(),
+        "names": [_name(room, token) for token in laws.tokens],
+    }
+    knob = Knob("draws", "Trials", 1000, stops=DRAWS, help="How often a token is drafted and judged")
+    moving(room, Kind.LOSSLESS, (knob,), figure, "Two laws, and trials of rejection sampling on them")
     apart = 1 - laws.acceptance
     classroom.finding(
         f"A draft is kept with chance {number(laws.acceptance)}, the grey area. The two coloured areas are equally "
@@ -39,35 +45,13 @@ def show(room: Room) -> None:
     )
 
 
-@st.fragment
-def simulation(room: Room, laws: Overlap) -> None:
-    """The laws, and trials of rejection sampling on them: more and more while it runs."""
-    st.session_state.setdefault("learn-running", False)
-    slider, button = st.columns([3, 1.4], vertical_alignment="bottom")
-    draws = int(slider.select_slider("Trials", DRAWS, 1000, key="draws", bind="query-params"))
-    start = {"learn-running": True}
-    button.button("Run from 10 on", on_click=lambda: st.session_state.update(start), key="simulate", width="stretch")
-    left, right = st.columns(2)
-    with left:
-        draw(room, law_areas(laws, room.run.pieces, room.theme), "laws")
-    picture = right.empty()
-    steps = [step for step in DRAWS if step < draws] if st.session_state.pop("learn-running") else []
-    for step in [*steps, draws]:
-        with picture.container():
-            draw(room, simulated(laws, simulate(laws, step), room.run.pieces, room.theme), f"simulated-{step}")
-        if step != draws:
-            time.sleep(FAST)
+def _name(room: Room, token: int) -> str:
+    return "others" if token == OTHERS else unescape(token_label(room.run.pieces[token].text, 10))
 
 
 def _label(room: Room, place: Place) -> str:
     token = int(room.run.rounds[place.round].speculation.tokens[place.node])
     return f"round {place.round + 1}, draft {place.node + 1}: {unescape(token_label(room.run.pieces[token].text))}"
-
-
-def _contrast(laws: Overlap) -> float:
-    """Largest where half of the drafts are kept and the shown tokens tell most of the story."""
-    a = laws.acceptance
-    return a * (1 - a) * float(laws.p[:-1].sum())
 
 
 LESSON = Lesson(
@@ -89,4 +73,5 @@ LESSON = Lesson(
     ),
     lacks=lacks,
     show=show,
+    thumbnail=thumbs.two_laws,
 )

@@ -7,6 +7,7 @@ from mars_viz.components.explorer import explorer
 from mars_viz.rules import rule_named
 from mars_viz.rules.mars import THETA
 from mars_viz.run import Run
+from mars_viz.ui.lessons import thumbs
 from mars_viz.ui.lessons.base import Lesson, Room
 from mars_viz.ui.lessons.lesson_desk import write_address
 
@@ -49,5 +50,6 @@ LESSON = Lesson(
     ),
     lacks=lacks,
     show=show,
+    thumbnail=thumbs.ratios,
     whole_width=True,
 )

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import streamlit as st
 
 from mars_viz.analysis.close_calls import CloseCalls, close_calls
 from mars_viz.analysis.opinions import opinion, own_dial, ruling
 from mars_viz.analysis.shift import compared
-from mars_viz.figures.lesson_shift import REACH, changed_verdicts, ratio_curves
-from mars_viz.figures.words import number, setting
+from mars_viz.components.lesson import Kind, Knob
+from mars_viz.figures.words import setting
 from mars_viz.rules import RULES
 from mars_viz.rules.mars import THETA
 from mars_viz.run import Run
-from mars_viz.ui.lessons import classroom
+from mars_viz.ui.lessons import thumbs
 from mars_viz.ui.lessons.base import Lesson, Room
-from mars_viz.ui.lessons.drawing import draw
+from mars_viz.ui.lessons.moving import moving
 
+REACH = 40
+"""Largest constant, either way."""
 COMPARED = ("mars", "mars-margin", "mars-odds")
 """The same idea by ratio, by difference, and by probability."""
 
@@ -30,31 +34,35 @@ def lacks(run: Run) -> str:
 
 def show(room: Room) -> None:
     """The constant to move, the ratios under it, and whose verdicts change."""
-    c = st.slider("c, added to every logit", -REACH, REACH, -8.0, 1.0, key="shift", bind="query-params")
     theta = own_dial(room.run, RULES["mars"]) or THETA.default
     calls = close_calls(room.run)
-    changed = {}
-    for name in COMPARED:
-        rule = RULES[name]
-        dial = own_dial(room.run, rule)
-        assert rule.dial is not None and dial is not None
-        changed[f"{rule.title} at {setting(rule.dial.symbol, dial)}"] = compared(
-            ruling(opinion(rule, room.run), dial), c
-        ).count
-    left, right = st.columns([1.35, 1])
-    with left:
-        draw(room, ratio_curves(calls, theta, c, room.theme), "ratio-curves", wide=True)
-    with right:
-        draw(room, changed_verdicts(changed, c, room.theme), "ratio-changed")
     place = _nearest_to(theta, calls)
-    z1, z2 = calls.z1[place], calls.z2[place]
-    ratio = float(calls.ratio(c)[place])
-    after = f"{number(ratio)}" if np.isfinite(ratio) else "no longer a ratio (z1 is not above 0)"
-    classroom.finding(
-        f"One runner-up of this run: z1 = {number(z1)}, z2 = {number(z2)}, so z2/z1 = {number(z2 / z1)}. With c = "
-        f"{number(c)} it is {after}. The margin z1 − z2 stays {number(z1 - z2)}, and p2/p1 stays "
-        f"{number(float(calls.odds[place]))}."
-    )
+    figure = {
+        "calls": np.stack([calls.z1, calls.z2], 1).tolist(),
+        "theta": theta,
+        "reach": REACH,
+        "rules": changes(room.run),
+        "told": {"z1": float(calls.z1[place]), "z2": float(calls.z2[place])},
+    }
+    knob = Knob("shift", "c, added to every logit", -8.0, low=-REACH, high=REACH)
+    moving(room, Kind.SHIFT, (knob,), figure, "What a constant added to every logit changes")
+
+
+def changes(run: Run) -> list[dict[str, Any]]:
+    """For each compared rule, at the run's dial or its own default: its name, and how many verdicts change at each
+    constant from -REACH to REACH. Worked out once for a run."""
+    known = st.session_state.get("learn-changes")
+    if known is None or known[0] is not run:
+        found = []
+        for name in COMPARED:
+            rule, dial = RULES[name], own_dial(run, RULES[name])
+            assert rule.dial is not None and dial is not None
+            said = ruling(opinion(rule, run), dial)
+            counts = [compared(said, float(c)).count for c in range(-REACH, REACH + 1)]
+            found.append({"name": f"{rule.title} at {setting(rule.dial.symbol, dial)}", "changes": counts})
+        known = st.session_state["learn-changes"] = (run, found)
+    told: list[dict[str, Any]] = known[1]
+    return told
 
 
 def _nearest_to(theta: float, calls: CloseCalls) -> int:
@@ -79,4 +87,5 @@ LESSON = Lesson(
     ),
     lacks=lacks,
     show=show,
+    thumbnail=thumbs.shifted_ratios,
 )

@@ -6,14 +6,14 @@ import streamlit as st
 
 from mars_viz.analysis.gain import gain
 from mars_viz.analysis.rollback import Price, prices, strict_run
-from mars_viz.figures.lesson_rollback import rollback_bars
+from mars_viz.components.lesson import Kind, Knob
 from mars_viz.figures.words import counted, number
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
 from mars_viz.ui import theme
-from mars_viz.ui.lessons import classroom
+from mars_viz.ui.lessons import thumbs
 from mars_viz.ui.lessons.base import Lesson, Room
-from mars_viz.ui.lessons.drawing import draw, forget
+from mars_viz.ui.lessons.moving import moving
 from mars_viz.ui.lessons.watch import watch
 
 UNKNOWN = "This run does not say what strict verification would have written. Choose one with a dial map."
@@ -35,24 +35,38 @@ def show(room: Room) -> None:
     if not known:
         theme.note(UNKNOWN)
         return
-    gammas = [price.gamma for price in known]
-    own = room.run.settings.gamma
-    gamma = own if own in gammas else gammas[-1]
-    if len(gammas) > 1:
-        forget("drafted", gammas)
-        gamma = st.select_slider("γ, tokens drafted per block", gammas, gamma, key="drafted", bind="query-params")
-    price = next(price for price in known if price.gamma == gamma)
-    draw(room, rollback_bars(known, gamma, room.theme), "rollback-bars", wide=True)
-    classroom.finding(words(price, room.run))
+    prices_told = [
+        {
+            "gamma": price.gamma,
+            "kept": price.kept,
+            "lost": price.rolled_back,
+            "passes": price.passes,
+            "title": heading(price),
+            "words": words(price, room.run),
+        }
+        for price in known
+    ]
+    gammas = tuple(price.gamma for price in known)
+    knob = Knob("drafted", "γ, tokens drafted per block", _own(room.run, gammas), stops=gammas)
+    moving(room, Kind.ROLLBACK, (knob,), {"prices": prices_told}, "What strict verification keeps and throws away")
 
 
 def strict_steps(room: Room) -> None:
     """The strict text step by step, at the block length that was chosen."""
-    gammas = [price.gamma for price in _prices(room.run)]
-    gamma = st.session_state.get("drafted", room.run.settings.gamma)
+    gammas = tuple(price.gamma for price in _prices(room.run))
     if gammas:
-        gamma = gamma if gamma in gammas else gammas[-1]
+        asked = room.desk.view.knobs.get("drafted")
+        gamma = int(asked) if asked in gammas else _own(room.run, gammas)
         watch(room, _strict(room, gamma), f"strict-{room.session.view.run}-{gamma}")
+
+
+def heading(price: Price) -> str:
+    """The finding at one block length."""
+    share = number(round(100 * price.wasted)) if price.kept + price.rolled_back else "0"
+    return (
+        f"At γ = {price.gamma} the target runs {number(price.passes)} times for {counted(price.tokens, 'token')}, "
+        f"and {share} % of the drafts are thrown away"
+    )
 
 
 def words(price: Price, run: Run) -> str:
@@ -65,6 +79,11 @@ def words(price: Price, run: Run) -> str:
         f"{time}. What a rollback really costs is the pass: {number(price.tokens / price.passes)} tokens come of "
         f"each, of {number(price.gamma + 1)} that could have."
     )
+
+
+def _own(run: Run, gammas: tuple[int, ...]) -> int:
+    """The run's own block length, or the longest that is known."""
+    return run.settings.gamma if run.settings.gamma in gammas else gammas[-1]
 
 
 def _prices(run: Run) -> tuple[Price, ...]:
@@ -102,5 +121,6 @@ LESSON = Lesson(
     ),
     lacks=lacks,
     show=show,
+    thumbnail=thumbs.kept_and_lost,
     below=strict_steps,
 )

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import streamlit as st
-
+from mars_viz.analysis.alignment import common_prefix
 from mars_viz.analysis.intervals import wilson
 from mars_viz.analysis.map_grid import along_dial
 from mars_viz.analysis.steps import Steps, total
+from mars_viz.components.lesson import Kind, Knob, lesson_figure
 from mars_viz.demo.tasks import final_answer
 from mars_viz.dialmap import DialMap, Segment, span_of
-from mars_viz.figures.lesson_dial import accuracy_curve, along_the_dial
+from mars_viz.figures.lesson_dial import accuracy_curve
 from mars_viz.prompts import PromptItem, recognised
 from mars_viz.prompts.builtin import builtin_prompts
 from mars_viz.prompts.graders import grader_named
@@ -21,7 +21,7 @@ from mars_viz.rules import rule_named
 from mars_viz.rules.mars import THETA
 from mars_viz.run import Run, Settings
 from mars_viz.ui.jobs.errands import Finding
-from mars_viz.ui.lessons import classroom
+from mars_viz.ui.lessons import thumbs
 from mars_viz.ui.lessons.asking import asked
 from mars_viz.ui.lessons.base import Lesson, Room
 from mars_viz.ui.lessons.drawing import draw
@@ -65,11 +65,27 @@ def show(room: Room) -> None:
     """The dial to move, what it buys, and what it writes."""
     run, made = room.run, room.run.dial_map
     assert made is not None and made.rule.dial is not None  # `lacks` saw to it
-    dial, at = made.rule.dial, _dial(room, made)
-    segments = made.segments_for(_gamma(made, run))
-    tau, right = along_dial(segments, lambda segment: segment.tau), _right(run, made)
-    draw(room, along_the_dial(tau, dial.symbol, at, right, room.theme, _strict(made)), "theta-tau", wide=True)
-    written(room, made, made.segment(at, _gamma(made, run)), right is not None)
+    dial, view = made.rule.dial, room.desk.view
+    exercise, strict = recognised(run.prompt), made.segment(_strict(made), _gamma(made, run))
+    answer = exercise.answer if exercise else None
+    figure = {
+        "symbol": dial.symbol,
+        "strictTau": strict.tau,
+        "graded": answer is not None,
+        "prompt": run.prompt,
+        "segments": [written(run, each, strict, answer) for each in made.segments_for(_gamma(made, run))],
+    }
+    label = f"{dial.name.capitalize()} {dial.symbol}; {dial.strict:g} is strict"
+    own = _inside(made, dial.checked(run.settings.dial))
+    knob = Knob("dial", label, own, made.span.low, made.span.high, dial.step, digits=3)
+    asked = {} if view.dial is None else {"dial": _inside(made, view.dial)}
+    key = f"lesson-choosing-{room.run_id}"
+    at = lesson_figure(
+        Kind.CHOOSING, (knob,), figure, asked, key=key, label="What every setting of the dial writes", large=room.large
+    )["dial"]
+    if at != _standing(room, made):
+        room.desk.change(dial=at, frame=None)
+    write_address(room.session, room.desk)
 
 
 def accuracy(room: Room) -> None:
@@ -91,48 +107,32 @@ def _standing(room: Room, made: DialMap) -> float:
     """Where the dial stands, inside the map."""
     dial, own = made.rule.dial, room.desk.view.dial
     assert dial is not None
-    value = dial.checked(room.run.settings.dial if own is None else own)
+    return _inside(made, dial.checked(room.run.settings.dial if own is None else own))
+
+
+def _inside(made: DialMap, value: float) -> float:
     return min(max(value, made.span.low), made.span.high)
 
 
-def _dial(room: Room, made: DialMap) -> float:
-    """The dial to move."""
-    dial = made.rule.dial
-    assert dial is not None
-    key = f"learn-dial-{room.session.view.run}"
-    st.session_state[key] = _standing(room, made)
-    chosen = st.slider(
-        f"{dial.name.capitalize()} {dial.symbol}; {dial.strict:g} is strict",
-        made.span.low,
-        made.span.high,
-        step=dial.step,
-        key=key,
-        format="%.3f",
-        on_change=lambda: room.desk.change(dial=st.session_state[key], frame=None),
-    )
-    write_address(room.session, room.desk)
-    return float(chosen)
-
-
-def written(room: Room, made: DialMap, segment: Segment, graded: bool) -> None:
-    """The text at the dial, marked from where it leaves the strict one, and whether its answer is right."""
-    run = room.run
-    strict = made.segment(_strict(made), _gamma(made, run)).token_ids
+def written(run: Run, segment: Segment, strict: Segment, answer: str | None) -> dict[str, Any]:
+    """A segment's text, parted where it leaves the strict one, and whether its answer is right; `right` is None where
+    that is not known."""
     tokens = segment.token_ids
-    pairs = zip(tokens, strict, strict=False)
-    same = next((i for i, (one, other) in enumerate(pairs) if one != other), min(len(tokens), len(strict)))
-    verdict = ""
-    if graded and segment.complete:
-        exercise = recognised(run.prompt)
-        answer = exercise.answer if exercise else ""
-        is_right = final_answer(run.decode(tokens)) == answer
-        verdict = " The answer is right." if is_right else f" The answer is wrong. Right would be: {answer}"
-    rest = run.decode(tokens[same:])
-    parts = "It is the strict text." if tokens == strict else f"It leaves the strict text at token {same + 1}, marked."
-    classroom.finding(f"{parts}{verdict}" if segment.complete else "The map was cut short here.")
-    classroom.passage(
-        run.prompt, run.decode(tokens[:same]), "" if tokens == strict else rest, "" if tokens != strict else rest
-    )
+    same = common_prefix(tokens, strict.token_ids)
+    right = None if answer is None or not segment.complete else final_answer(run.decode(tokens)) == answer
+    verdict = "" if right is None else " The answer is right." if right else f" The answer is wrong. Right: {answer}"
+    parts = f"It leaves the strict text at token {same + 1}, marked."
+    if tokens == strict.token_ids:
+        parts = "It is the strict text."
+    return {
+        "low": segment.low,
+        "high": segment.high,
+        "tau": segment.tau if segment.complete else None,
+        "right": right,
+        "same": run.decode(tokens[:same]),
+        "other": run.decode(tokens[same:]),
+        "words": f"{parts}{verdict}" if segment.complete else "The map was cut short here.",
+    }
 
 
 def _right(run: Run, made: DialMap) -> Steps | None:
@@ -146,6 +146,11 @@ def _right(run: Run, made: DialMap) -> Steps | None:
 
 def _gamma(made: DialMap, run: Run) -> int:
     return run.settings.gamma if run.settings.gamma in made.span.gammas else max(made.span.gammas)
+
+
+def _thumbnail(run: Run) -> str:
+    assert run.dial_map is not None  # `lacks` saw to it
+    return thumbs.tau_and_damage(run, _gamma(run.dial_map, run))
 
 
 def _strict(made: DialMap) -> float:
@@ -196,6 +201,7 @@ LESSON = Lesson(
     ),
     lacks=lacks,
     show=show,
+    thumbnail=_thumbnail,
     beside=accuracy,
     prefers=lacks_an_answer,
 )

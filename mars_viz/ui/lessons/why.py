@@ -8,16 +8,18 @@ from typing import Any
 
 import streamlit as st
 
-from mars_viz.analysis.gain import Gain, expected_tokens, gain
+from mars_viz.analysis.gain import Gain, gain
+from mars_viz.components.lesson import Kind, Knob
 from mars_viz.costs import Costs
-from mars_viz.figures.lesson_gain import pass_costs, run_times, speed_up_curve
+from mars_viz.figures.lesson_gain import pass_costs, run_times
 from mars_viz.figures.words import number
 from mars_viz.run import Run
 from mars_viz.ui.jobs.errands import Finding
-from mars_viz.ui.lessons import classroom
+from mars_viz.ui.lessons import thumbs
 from mars_viz.ui.lessons.asking import asked
 from mars_viz.ui.lessons.base import Lesson, Room
 from mars_viz.ui.lessons.drawing import draw
+from mars_viz.ui.lessons.moving import moving
 
 LONGEST = 16
 """γ of the dial."""
@@ -31,15 +33,18 @@ def lacks(run: Run) -> str:
 
 
 def show(room: Room) -> None:
-    """The formula with three dials, and what a pass costs."""
+    """The formula with three dials, and what this run and the others measured."""
     found = gain(room.run)
-    alpha, gamma, c = dials(found)
-    measured = {run.title or run.prompt[:40]: gain(run) for run in room.others()} or {"this run": found}
-    draw(room, speed_up_curve(alpha, gamma, c, measured, room.theme), "why-curve", wide=True)
-    classroom.finding(
-        f"Expected at these dials: {number(float(expected_tokens(alpha, gamma)))} tokens per target pass (modelled). "
-        f"This run counted {number(found.tau)} with α = {number(found.alpha)} and γ = {found.gamma} (exact)."
-    )
+    runs = {run.title or run.prompt[:40]: gain(run) for run in room.others()} or {"this run": found}
+    figure = {
+        "runs": [
+            {"name": name, "alpha": each.alpha, "gamma": each.gamma, "c": each.c, "speedUp": each.speed_up}
+            for name, each in runs.items()
+            if each.timed and math.isfinite(each.alpha)
+        ],
+        "own": f"This run counted {number(found.tau)} with α = {number(found.alpha)} and γ = {found.gamma} (exact).",
+    }
+    moving(room, Kind.DRAFTING, dials(found), figure, "What drafting is worth, by the formula and by recorded clocks")
 
 
 def passes(room: Room) -> None:
@@ -56,18 +61,14 @@ def passes(room: Room) -> None:
         st.caption(f"Measured when the run was made, on {room.run.provenance.device or 'a device it does not name'}.")
 
 
-def dials(found: Gain) -> tuple[float, int, float]:
+def dials(found: Gain) -> tuple[Knob, ...]:
     """α, γ and c; they begin where this run measured them."""
-    columns = st.columns(3)
-    alpha = columns[0].slider(
-        "α, chance to keep", 0.0, 1.0, round(found.alpha, 2), 0.01, key="alpha", bind="query-params"
-    )
-    gamma = columns[1].slider(
-        "γ, tokens per block", 1, LONGEST, min(found.gamma, LONGEST), 1, key="block", bind="query-params"
-    )
     known = min(1.0, round(found.c, 2)) if found.timed else 0.1
-    c = columns[2].slider("c, cost of a draft step", 0.0, 1.0, known, 0.01, key="cost", bind="query-params")
-    return alpha, gamma, c
+    return (
+        Knob("alpha", "α, chance to keep", round(found.alpha, 2), step=0.01, digits=2),
+        Knob("block", "γ, tokens per block", min(found.gamma, LONGEST), low=1, high=LONGEST),
+        Knob("cost", "c, cost of a draft step", known, step=0.01, digits=2, help="In passes of the target"),
+    )
 
 
 def _measure(pair: Any) -> Iterator[Finding]:
@@ -95,5 +96,6 @@ LESSON = Lesson(
     ),
     lacks=lacks,
     show=show,
+    thumbnail=thumbs.speed_up,
     beside=passes,
 )

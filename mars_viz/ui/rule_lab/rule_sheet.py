@@ -133,7 +133,7 @@ def table(frame: pd.DataFrame, chosen: str, colours: Theme, key: str, alt: str) 
     }
     reasons = st.column_config.TextColumn(help=_HELP["why not"], width="large")
     columns = {
-        "rule": st.column_config.TextColumn(pinned=True, width=_WIDTHS["rule"]),
+        "rule": st.column_config.TextColumn(width=_WIDTHS["rule"]),  # pinned, the names of exact rows would be pale
         **words,
         **kinds,
         "why not": reasons,

@@ -1,0 +1,43 @@
+// How to choose θ: what every setting of the map yields and writes. Which segment holds a value is all that is found here.
+
+/** The segment that holds this value: they are half-open, and the last one holds its high end too. */
+export function segmentAt(segments, value) {
+  return segments[Math.max(0, segments.findLastIndex(({ low }) => value >= low))];
+}
+
+class Choosing {
+  constructor() {
+    this.chart = new Chart();
+    this.said = h("p", { class: "lesson-finding" });
+    this.prompt = h("bdi", { class: "lesson-prompt" });
+    this.same = h("span");
+    this.other = h("mark");
+    this.text = h("p", { class: "lesson-text", tabindex: "0", "aria-label": "The text at the dial" }, this.prompt, this.same, this.other);
+    this.element = h("div", {}, this.chart.element, this.said, this.text);
+  }
+
+  show({ symbol, strictTau, graded, prompt, segments }, { dial }) {
+    const here = segmentAt(segments, dial);
+    const taus = segments.map(({ tau }) => tau);
+    const low = segments[0].low, high = segments.at(-1).high;
+    const steps = segments.flatMap((segment) => [[segment.low, segment.tau ?? NaN], [segment.high, segment.tau ?? NaN]]);
+    this.chart.show({
+      title: here.tau === null ? "The map was cut short here" : `At ${symbol} = ${dialText(dial)} a pass yields ${short(here.tau)} tokens; strict yields ${short(strictTau)} (exact)`,
+      key: [["━", INK.relaxed, "tokens per pass, τ"], ...(graded ? [["■", INK.rejected, "wrong answer"]] : [])],
+      x: { low, high: high + 0.003 * (high - low), name: symbol },
+      y: { low: 0, high: 1.15 * Math.max(...taus.filter((tau) => tau !== null)), name: "tokens per pass, τ" },
+      marks: [
+        ...segments.filter(({ right }) => right === false).map((segment) => ({ kind: "band", low: segment.low, high: segment.high, colour: INK.rejected })),
+        { kind: "line", points: steps, colour: INK.relaxed },
+        { kind: "down", x: dial, colour: INK.dial },
+      ],
+    });
+    const longest = Math.max(...segments.map(({ same, other }) => same.length + other.length)) + prompt.length;
+    this.text.classList.toggle("brief", longest < 300);
+    say(this.said, here.words);
+    say(this.prompt, prompt);
+    say(this.same, here.same);
+    say(this.other, here.other);
+    this.other.hidden = !here.other;
+  }
+}

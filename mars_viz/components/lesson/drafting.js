@@ -1,0 +1,44 @@
+// Why drafting pays: the speed-up that theory expects, over α, and what recorded runs measured.
+
+/** (1 − α^(γ+1)) / (1 − α), tokens per target pass: 1 + α + … + α^γ (Leviathan et al., arXiv 2211.17192, equation 1). */
+export function expectedTokens(alpha, gamma) {
+  let sum = 0;
+  for (let i = 0, power = 1; i <= gamma; i++, power *= alpha) sum += power;
+  return sum;
+}
+
+/** Over the target alone, where a drafted token costs c target passes (theorem 3.8). */
+export function expectedSpeedUp(alpha, gamma, c) {
+  return expectedTokens(alpha, gamma) / (gamma * c + 1);
+}
+
+class Drafting {
+  constructor() {
+    this.chart = new Chart();
+    this.words = h("p", { class: "lesson-finding" });
+    this.element = h("div", {}, this.chart.element, this.words);
+  }
+
+  show({ runs, own }, { alpha, block, cost }) {
+    const here = expectedSpeedUp(alpha, block, cost);
+    const curve = Array.from({ length: 101 }, (_, i) => [i / 100, expectedSpeedUp(i / 100, block, cost)]);
+    const top = 1.08 * Math.max(1, expectedSpeedUp(1, block, cost), ...runs.map(({ speedUp }) => speedUp));
+    const said = here >= 1 ? `${short(here)} times faster` : `${short(here)} of the target’s own speed: it loses time`;
+    this.chart.show({
+      title: `With α = ${alpha.toFixed(2)}, γ = ${block} and c = ${cost.toFixed(2)} drafting is ${said}`,
+      key: [["●", INK.dial, "your dials (modelled)"], ["◆", INK.relaxed, "recorded runs (measured)"]],
+      x: { low: 0, high: 1, name: "α, chance that a drafted token is kept" },
+      y: { low: 0, high: top, name: "speed-up" },
+      marks: [
+        { kind: "across", y: 1, colour: INK.quiet },
+        { kind: "line", points: curve, colour: INK.dial },
+        ...runs.map(({ name, alpha: a, gamma, c, speedUp }) => ({
+          kind: "dot", shape: "diamond", x: a, y: speedUp, colour: INK.relaxed,
+          tip: `${name}: α ${short(a)}, γ ${gamma}, c ${short(c)}: ${short(speedUp)} times (measured)`,
+        })),
+        { kind: "dot", x: alpha, y: here, colour: INK.dial, size: 8 },
+      ],
+    });
+    say(this.words, `At these dials a pass of the target yields ${short(expectedTokens(alpha, block))} tokens (modelled). ${own}`);
+  }
+}

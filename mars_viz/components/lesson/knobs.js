@@ -1,0 +1,54 @@
+// Knobs that follow the hand: a slider each, of a range or of stops. They tell of every value, and know no lesson.
+
+/** One slider. Tells of every value by `moved`, of a rest by `rested`. A double click goes back to where it began. */
+class Knob {
+  constructor(knob, { moved, rested }) {
+    Object.assign(this, { knob, moved });
+    const { name, label, help, stops } = knob;
+    const last = stops ? stops.length - 1 : knob.high;
+    this.range = h("input", {
+      type: "range", min: stops ? 0 : knob.low, max: last, step: stops ? 1 : knob.step, "aria-label": label, "data-knob": name,
+      oninput: () => this.follow(),
+      onchange: () => rested(),
+      onkeydown: (event) => this.key(event),
+      ondblclick: () => { this.place(knob.start); moved(); rested(); },
+    });
+    this.said = h("output", { class: "knob-value" });
+    this.element = h("label", { class: "knob", title: help || null }, h("span", { class: "knob-label" }, label), this.said, this.range);
+    this.place(knob.start);
+  }
+
+  follow() {
+    const { stops } = this.knob;
+    this.value = stops ? stops[this.range.valueAsNumber] : this.range.valueAsNumber;
+    this.write();
+    this.moved();
+  }
+
+  /** Shift makes a step of an arrow key ten. */
+  key(event) {
+    const by = { ArrowRight: 10, ArrowUp: 10, ArrowLeft: -10, ArrowDown: -10 }[event.key];
+    if (!event.shiftKey || !by) return;
+    event.preventDefault();
+    this.range.valueAsNumber = clamp(this.range.valueAsNumber + by * Number(this.range.step), Number(this.range.min), Number(this.range.max));
+    this.follow();
+    this.range.dispatchEvent(new Event("change"));
+  }
+
+  /** Show a value without telling anyone; one between two stops stands at the lower. */
+  place(value) {
+    const { stops } = this.knob;
+    this.value = value;
+    this.range.value = stops ? Math.max(0, stops.findLastIndex((stop) => stop <= value)) : value;
+    this.write();
+  }
+
+  write() {
+    const { digits, low, high, stops } = this.knob;
+    const words = digits ? this.value.toFixed(digits).replace("-", "−") : whole(this.value);
+    say(this.said, words);
+    this.range.setAttribute("aria-valuetext", words);
+    const share = stops ? this.range.value / Math.max(1, stops.length - 1) : (this.value - low) / (high - low);
+    this.range.style.setProperty("--share", `${100 * share}%`);
+  }
+}

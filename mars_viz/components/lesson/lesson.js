@@ -1,0 +1,74 @@
+// The way in: the knobs of a lesson and its figure, which follows them; and the traffic with Python.
+
+const FIGURES = { drafting: Drafting, rollback: Rollback, lossless: Lossless, shift: Shift, choosing: Choosing };
+const lives = new Map(); // where each revision was left, for the case that the page builds the element anew
+
+class LessonView {
+  constructor(parent) {
+    this.row = h("div", { class: "knobs" });
+    this.place = h("div");
+    this.root = h("div", { class: "explorer lesson", role: "region" }, this.row, this.place);
+    parent.append(this.root);
+  }
+
+  receive({ id, key, revision, kind, position, knobs, large, label, figure }) {
+    themed(this.root);
+    this.root.classList.toggle("large", large);
+    this.root.setAttribute("aria-label", label);
+    if (id !== this.id) this.open(kind, knobs, figure);
+    const anew = id !== this.id;
+    Object.assign(this, { id, key });
+    if (revision === this.revision && !anew) return;
+    this.revision = revision;
+    const left = lives.get(key);
+    const stands = left?.revision === revision ? left : position;
+    for (const knob of this.knobs) knob.place(stands[knob.knob.name] ?? knob.knob.start);
+    this.show();
+  }
+
+  open(kind, knobs, figure) {
+    this.shown?.pause?.();
+    this.data = figure;
+    this.knobs = knobs.map((knob) => new Knob(knob, { moved: () => this.moved(), rested: () => this.report() }));
+    this.row.replaceChildren(...this.knobs.map(({ element }) => element));
+    const [first] = this.knobs;
+    const move = Object.assign((value) => { first.place(value); this.show(); }, { most: first.knob.stops?.at(-1) ?? first.knob.high });
+    this.shown = new FIGURES[kind]({ move, rest: () => this.report() });
+    this.place.replaceChildren(this.shown.element);
+  }
+
+  moved() {
+    this.shown.pause?.();
+    this.show();
+  }
+
+  show() {
+    this.shown.show(this.data, Object.fromEntries(this.knobs.map(({ knob, value }) => [knob.name, value])));
+  }
+
+  report() {
+    const position = { revision: this.revision, ...Object.fromEntries(this.knobs.map(({ knob, value }) => [knob.name, value])) };
+    lives.set(this.key, position);
+    if (JSON.stringify(position) === this.told) return;
+    this.told = JSON.stringify(position);
+    this.state("position", position);
+  }
+
+  close() {
+    this.shown?.pause?.();
+    this.root.remove();
+  }
+}
+
+const views = new WeakMap();
+
+export default function lesson({ data: [sent], parentElement, setStateValue }) {
+  const view = views.get(parentElement) ?? new LessonView(parentElement);
+  views.set(parentElement, view);
+  view.state = setStateValue;
+  view.receive(sent);
+  return () => {
+    view.close();
+    views.delete(parentElement);
+  };
+}
