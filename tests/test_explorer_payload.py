@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from dataclasses import replace
 
@@ -10,7 +9,9 @@ import numpy as np
 import pytest
 
 from mars_viz.analysis.metrics import judged_rounds, summary
-from mars_viz.components.explorer.payload import locate, run_payload
+from mars_viz.components.explorer.packing import plain
+from mars_viz.components.explorer.payload import run_payload
+from mars_viz.components.explorer.pool import locate
 from mars_viz.records import Outcome, Round
 from mars_viz.rules import RULES, rule_named, settle
 from mars_viz.run import Piece, Run
@@ -41,10 +42,6 @@ console.log(JSON.stringify(dials.map((dial) => {
 def decide(tmp_path_factory):
     """Asks the script's own functions: (run, dials) -> what each dial value comes to."""
     return in_node(tmp_path_factory.mktemp("script"), HARNESS)
-
-
-def unpacked(column: dict) -> np.ndarray:
-    return np.frombuffer(base64.b64decode(column["data"]), np.dtype(column["type"]))
 
 
 def tree_run() -> Run:
@@ -159,10 +156,11 @@ def test_sentence_speaks_of_strict_and_of_what_was_recorded(decide):
 def test_payload_survives_json_and_knows_equal_runs():
     run = toy_run(rule="mars", pieces={3: b"<img src=x onerror=alert(1)>", 4: b"\x00\xff", 5: "\u202e".encode()})
     payload = run_payload(run)
-    assert json.loads(json.dumps(payload)) == payload
+    sent = plain(payload)
+    assert json.loads(json.dumps(sent)) == sent
     assert run_payload(toy_run(rule="mars", pieces=None))["id"] != payload["id"]
     assert run_payload(replace(run))["id"] == payload["id"]
-    ids = unpacked(payload["pieces"]["ids"])
+    ids = payload["pieces"]["ids"]
     texts = dict(zip(ids.tolist(), payload["pieces"]["text"], strict=True))
     assert all(texts[token] == run.pieces[token].text for token in run.token_ids)
 
@@ -175,13 +173,13 @@ def test_payload_carries_every_rule_and_the_evidence():
     assert follows == {name: rule.dial == RULES["mars-sampling"].dial for name, rule in RULES.items()}
     for sent in payload["rules"]:
         keeps = np.concatenate([RULES[sent["name"]].judge(round_.speculation).keep_strict for round_ in run.rounds])
-        assert np.array_equal(unpacked(sent["keep"]) & 4 > 0, keeps)
+        assert np.array_equal(sent["keep"] & 4 > 0, keeps)
     first = run.rounds[0].speculation
-    ids = unpacked(payload["pieces"]["ids"])
+    ids = payload["pieces"]["ids"]
     width = payload["rows"]["top"]
-    assert ids[unpacked(payload["rows"]["top_token"])[:width]].tolist() == first.top_ids[0, :10].tolist()
-    assert np.array_equal(unpacked(payload["nodes"]["top_logit"])[:width], first.draft_logits[0, :10])
-    chance = unpacked(payload["rows"]["p_above"])[0]
+    assert ids[payload["rows"]["top_token"][:width]].tolist() == first.top_ids[0, :10].tolist()
+    assert np.array_equal(payload["nodes"]["top_logit"][:width], first.draft_logits[0, :10])
+    chance = payload["rows"]["p_above"][0]
     emitted = run.rounds[0].verdicts.emit_above[0]
     assert chance == first.emission_p[0][first.emissions[0].tolist().index(emitted)]
 

@@ -22,8 +22,10 @@ MODULES = (
     "strip",
     "dial",
     "chunks",
+    "keys",
     "stream",
     "law",
+    "evidence",
     "inspector",
     "explorer",
 )

@@ -1,10 +1,15 @@
 // The text: tokens in rounds, each with the looks of its outcome. It shows one reading, which may be swapped.
 
-/** The tokens in rounds. Chunks are built when they come near, and touched only while they are near. */
+const BUILT = 48; // chunks, some five thousand tokens: a text no longer than that is all there once it has been read
+
+/**
+ * The tokens in rounds. Chunks are built when they come near, and touched only while they are near; of a long text those
+ * that are far away are taken down again and leave their height behind.
+ */
 class Stream {
-  /** `prefix` keeps the names of tokens apart where there are several streams. */
-  constructor({ pick, shade, prefix = "" }) {
-    Object.assign(this, { pick, shade, prefix });
+  /** `prefix` keeps the names of tokens apart where there are several streams; `most` chunks stay built. */
+  constructor({ pick, shade, prefix = "", most = BUILT }) {
+    Object.assign(this, { pick, shade, prefix, most });
     this.element = h("div", {
       class: "stream", role: "listbox", tabindex: "0", "aria-label": "Tokens of the run; arrow keys move, up and down by rounds",
       onclick: (e) => this.click(e),
@@ -26,6 +31,7 @@ class Stream {
     this.element.classList.toggle("code", looksLikeCode(run, reading.recorded));
     this.roundElements = new Array(run.rounds);
     this.slotElements = new Array(run.slots);
+    Object.assign(this, { built: new Set(), measured: false });
     this.observer?.disconnect();
     this.observer = new IntersectionObserver((entries) => this.seen(entries), { root: this.element, rootMargin: "120px 0px" });
     this.chunks = chunked(run, reading.recorded).map((range) => this.emptyChunk(range));
@@ -49,7 +55,7 @@ class Stream {
   emptyChunk({ first, last }) {
     const slots = this.run.slotAt[last + 1] - this.run.slotAt[first];
     const element = h("div", { class: "chunk", role: "presentation" });
-    element.style.setProperty("--tall", `${Math.ceil(slots / 16) * 34 + 20}px`);
+    element.style.setProperty("--slots", slots);
     const chunk = { first, last, element, built: false, near: false, parted: undefined };
     element.chunk = chunk;
     return chunk;
@@ -60,7 +66,51 @@ class Stream {
       target.chunk.near = isIntersecting;
       if (isIntersecting) this.bring(target.chunk);
     }
+    this.measure();
+    this.shed();
     this.name();
+  }
+
+  /** How tall the chunks of a long text will be, guessed from the first ones that are seen. */
+  measure() {
+    if (this.measured || this.chunks.length <= this.most) return;
+    this.measured = true;
+    const { slotAt } = this.run;
+    const near = this.chunks.filter((chunk) => chunk.near);
+    const tall = near.reduce((sum, { element }) => sum + element.offsetHeight, 0);
+    const slots = near.reduce((sum, { first, last }) => sum + slotAt[last + 1] - slotAt[first], 0);
+    if (slots) this.element.style.setProperty("--per-slot", `${tall / slots}px`);
+  }
+
+  /** Take down what is farthest away, as many chunks as are built beyond `most`; never the one of the selected token. */
+  shed() {
+    const over = this.built.size - this.most;
+    if (over <= 0) return;
+    const near = this.chunks.findIndex((chunk) => chunk.near);
+    const selected = this.selected === null ? null : this.chunkOf(this.selected);
+    const away = (chunk) => Math.abs(chunk.first - this.chunks[near].first);
+    const far = [...this.built].filter((chunk) => !chunk.near && chunk !== selected);
+    if (near >= 0) far.sort((a, b) => away(b) - away(a));
+    const leaving = far.slice(0, over).map((chunk) => ({ chunk, tall: chunk.element.offsetHeight })); // all read, then all written
+    for (const { chunk, tall } of leaving) this.takeDown(chunk, tall);
+  }
+
+  takeDown(chunk, tall) {
+    const { first, last, element } = chunk;
+    element.style.setProperty("--tall", `${tall}px`);
+    element.classList.remove("built");
+    element.replaceChildren();
+    Object.assign(chunk, { built: false, parted: undefined });
+    this.built.delete(chunk);
+    const { slotAt } = this.run;
+    this.shown.fill(-1, 2 * first, 2 * last + 2);
+    this.roundElements.fill(undefined, first, last + 1);
+    this.slotElements.fill(undefined, slotAt[first], slotAt[last + 1]);
+    for (let slot = slotAt[first]; slot < slotAt[last + 1]; slot++) this.words.delete(slot);
+  }
+
+  chunkOf(slot) {
+    return this.chunks.find(({ last }) => slot < this.run.slotAt[last + 1]) ?? null;
   }
 
   /** Make a chunk show where the reading stands. */
@@ -72,6 +122,7 @@ class Stream {
 
   build(chunk) {
     chunk.built = true;
+    this.built.add(chunk);
     chunk.element.classList.add("built");
     const built = document.createDocumentFragment();
     if (chunk.first === 0 && this.prompt) built.append(this.prompt);
@@ -200,7 +251,7 @@ class Stream {
     if (this.selected !== null) this.outline(this.selected, false);
     this.selected = slot;
     if (slot === null) return;
-    const chunk = this.chunks.find(({ last }) => slot < this.run.slotAt[last + 1]);
+    const chunk = this.chunkOf(slot);
     if (!chunk) return;
     if (reveal) this.bring(chunk);
     this.outline(slot, true);
@@ -230,26 +281,9 @@ class Stream {
 
   key(event) {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
-    const next = this.neighbour(event.key);
+    const next = neighbour(this.run, this.reading, this.selected, event.key);
     if (next === undefined) return;
     event.preventDefault();
     this.pick(next, true);
-  }
-
-  neighbour(key) {
-    const { run, reading, selected } = this;
-    if (!run.rounds) return undefined;
-    const order = (r) => readingOrder(run, reading.now, r);
-    if (key === "Home") return order(0)[0];
-    if (key === "End") return order(run.rounds - 1).at(-1);
-    if (!["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown"].includes(key)) return undefined;
-    if (selected === null) return order(0)[0];
-    const r = roundOf(run, selected);
-    const here = order(r);
-    const at = here.indexOf(selected);
-    if (key === "ArrowRight") return at + 1 < here.length ? here[at + 1] : order(Math.min(r + 1, run.rounds - 1)).at(r + 1 < run.rounds ? 0 : -1);
-    if (key === "ArrowLeft") return at > 0 ? here[at - 1] : r > 0 ? order(r - 1).at(-1) : here[0];
-    const other = order(clamp(r + (key === "ArrowDown" ? 1 : -1), 0, run.rounds - 1));
-    return other[Math.min(Math.max(at, 0), other.length - 1)];
   }
 }
