@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 
 from mars_viz.analysis.metrics import judged_rounds, summary
+from mars_viz.components.explorer.columns import TOP
 from mars_viz.components.explorer.packing import plain
-from mars_viz.components.explorer.payload import run_payload
-from mars_viz.components.explorer.pool import locate
+from mars_viz.components.explorer.payload import WINDOW, run_payload, window
+from mars_viz.components.explorer.pool import locate, pool_of
+from mars_viz.components.explorer.prepared import Prepared
 from mars_viz.records import Outcome, Round
 from mars_viz.rules import RULES, rule_named, settle
 from mars_viz.run import Piece, Run
-from tests.factories import make_speculation, toy_run
+from tests.factories import long_run, make_speculation, toy_run
 from tests.in_node import in_node
 
 OUTCOMES = [*Outcome, None]
@@ -198,3 +200,36 @@ def test_piece_missing_from_a_run_is_not_sent_as_something_else():
     run = toy_run(rule="mars")
     with pytest.raises(KeyError):
         run_payload(replace(run, pieces={0: Piece(b"only one")}))
+
+
+def test_a_long_run_is_sent_small_and_its_evidence_in_windows():
+    run = long_run(20_000)
+    sent = Prepared.of(run, None)
+    assert sent.whole.columns.nbytes + len(json.dumps(sent.whole.head)) < 110 * len(run.token_ids)
+    assert sent.windows * WINDOW >= len(run.rounds) > (sent.windows - 1) * WINDOW
+    assert Prepared.of(long_run(300), None).windows == 0
+    lean, whole = run_payload(run, evidence=False), run_payload(run)
+    for part in ("nodes", "rows"):
+        for name, column in lean[part].items():
+            if not name.startswith(("token", "emit")):  # of which the vocabularies differ
+                np.testing.assert_array_equal(column, whole[part][name])
+    assert [rule["name"] for rule in lean["rules"]] == [rule["name"] for rule in whole["rules"]]
+
+
+def test_a_window_says_of_its_rounds_what_the_whole_says_of_them():
+    run = long_run(3_000)
+    whole = run_payload(run)
+    nodes = np.concatenate([[0], np.cumsum(whole["rounds"]["nodes"])])
+    last = (len(run.rounds) - 1) // WINDOW
+    for index in (0, 3, last):
+        first, end = index * WINDOW, min((index + 1) * WINDOW, len(run.rounds))
+        part = window(run, None, pool_of(run), index)
+        for name in ("p", "q", "z", "rank", "coin", "breakpoint"):
+            np.testing.assert_array_equal(part["nodes"][name], whole["nodes"][name][nodes[first] : nodes[end]])
+        ids = (part["pieces"]["ids"], whole["pieces"]["ids"])
+        rows = slice(TOP * (nodes[first] + first), TOP * (nodes[end] + end))
+        np.testing.assert_array_equal(
+            ids[0][part["rows"]["top_token"]], ids[1][whole["rows"]["top_token"][rows]], strict=False
+        )
+        for one, all_ in zip(part["rules"], whole["rules"], strict=True):
+            np.testing.assert_array_equal(one["keep"], all_["keep"][nodes[first] : nodes[end]], one["name"])

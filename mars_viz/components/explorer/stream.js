@@ -1,6 +1,6 @@
 // The text: tokens in rounds, each with the looks of its outcome. It shows one reading, which may be swapped.
 
-const BUILT = 48; // chunks, some five thousand tokens: a text no longer than that is all there once it has been read
+const BUILT = 32; // chunks, more than three thousand tokens: a text no longer than that is all there once it has been read
 
 /**
  * The tokens in rounds. Chunks are built when they come near, and touched only while they are near; of a long text those
@@ -31,7 +31,7 @@ class Stream {
     this.element.classList.toggle("code", looksLikeCode(run, reading.recorded));
     this.roundElements = new Array(run.rounds);
     this.slotElements = new Array(run.slots);
-    Object.assign(this, { built: new Set(), measured: false });
+    this.built = new Set();
     this.observer?.disconnect();
     this.observer = new IntersectionObserver((entries) => this.seen(entries), { root: this.element, rootMargin: "120px 0px" });
     this.chunks = chunked(run, reading.recorded).map((range) => this.emptyChunk(range));
@@ -41,6 +41,7 @@ class Stream {
     if (!run.rounds) this.element.replaceChildren(h("p", { class: "empty" }, "This run has no tokens. Choose another, or decode a prompt."));
     this.element.scrollTop = 0;
     this.chunks.slice(0, 4).forEach((chunk) => this.bring(chunk));
+    this.measure();
     this.chunks.forEach((chunk) => this.observer.observe(chunk.element));
   }
 
@@ -66,20 +67,20 @@ class Stream {
       target.chunk.near = isIntersecting;
       if (isIntersecting) this.bring(target.chunk);
     }
-    this.measure();
     this.shed();
     this.name();
   }
 
-  /** How tall the chunks of a long text will be, guessed from the first ones that are seen. */
+  /** How tall the chunks of a long text will be, guessed from those that are built. */
   measure() {
-    if (this.measured || this.chunks.length <= this.most) return;
-    this.measured = true;
+    if (this.chunks.length <= this.most) return;
     const { slotAt } = this.run;
-    const near = this.chunks.filter((chunk) => chunk.near);
-    const tall = near.reduce((sum, { element }) => sum + element.offsetHeight, 0);
-    const slots = near.reduce((sum, { first, last }) => sum + slotAt[last + 1] - slotAt[first], 0);
-    if (slots) this.element.style.setProperty("--per-slot", `${tall / slots}px`);
+    let tall = 0, slots = 0;
+    for (const { element, first, last } of this.built) {
+      tall += element.offsetHeight;
+      slots += slotAt[last + 1] - slotAt[first];
+    }
+    if (tall) this.element.style.setProperty("--per-slot", `${tall / slots}px`);
   }
 
   /** Take down what is farthest away, as many chunks as are built beyond `most`; never the one of the selected token. */
