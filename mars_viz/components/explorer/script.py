@@ -23,6 +23,7 @@ MODULES = (
     "dial",
     "chunks",
     "keys",
+    "upkeep",
     "stream",
     "law",
     "evidence",

@@ -1,7 +1,5 @@
 // The text: tokens in rounds, each with the looks of its outcome. It shows one reading, which may be swapped.
 
-const BUILT = 32; // chunks, more than three thousand tokens: a text no longer than that is all there once it has been read
-
 /**
  * The tokens in rounds. Chunks are built when they come near, and touched only while they are near; of a long text those
  * that are far away are taken down again and leave their height behind.
@@ -9,12 +7,12 @@ const BUILT = 32; // chunks, more than three thousand tokens: a text no longer t
 class Stream {
   /** `prefix` keeps the names of tokens apart where there are several streams; `most` chunks stay built. */
   constructor({ pick, shade, prefix = "", most = BUILT }) {
-    Object.assign(this, { pick, shade, prefix, most });
+    Object.assign(this, { pick, shade, prefix, upkeep: new Upkeep(most) });
     this.element = h("div", {
       class: "stream", role: "listbox", tabindex: "0", "aria-label": "Tokens of the run; arrow keys move, up and down by rounds",
       onclick: (e) => this.click(e),
       onkeydown: (e) => this.key(e),
-      onscroll: () => this.reading?.parted && this.point(),
+      onscroll: () => this.scrolled(),
     });
     this.divider = h("span", { class: "divider", role: "presentation" }, "block-local from here: at this setting the text would go on otherwise");
     this.jump = h("button", { class: "jump", type: "button", hidden: true, onclick: () => this.showParting() });
@@ -31,7 +29,7 @@ class Stream {
     this.element.classList.toggle("code", looksLikeCode(run, reading.recorded));
     this.roundElements = new Array(run.rounds);
     this.slotElements = new Array(run.slots);
-    this.built = new Set();
+    this.upkeep.clear();
     this.observer?.disconnect();
     this.observer = new IntersectionObserver((entries) => this.seen(entries), { root: this.element, rootMargin: "120px 0px" });
     this.chunks = chunked(run, reading.recorded).map((range) => this.emptyChunk(range));
@@ -41,7 +39,7 @@ class Stream {
     if (!run.rounds) this.element.replaceChildren(h("p", { class: "empty" }, "This run has no tokens. Choose another, or decode a prompt."));
     this.element.scrollTop = 0;
     this.chunks.slice(0, 4).forEach((chunk) => this.bring(chunk));
-    this.measure();
+    if (this.upkeep.sheds(this.chunks)) this.element.style.setProperty("--per-slot", `${this.upkeep.perSlot(run)}px`);
     this.chunks.forEach((chunk) => this.observer.observe(chunk.element));
   }
 
@@ -54,12 +52,9 @@ class Stream {
   }
 
   emptyChunk({ first, last }) {
-    const slots = this.run.slotAt[last + 1] - this.run.slotAt[first];
     const element = h("div", { class: "chunk", role: "presentation" });
-    element.style.setProperty("--slots", slots);
-    const chunk = { first, last, element, built: false, near: false, parted: undefined };
-    element.chunk = chunk;
-    return chunk;
+    element.style.setProperty("--slots", this.run.slotAt[last + 1] - this.run.slotAt[first]);
+    return (element.chunk = { first, last, element, built: false, near: false, parted: undefined });
   }
 
   seen(entries) {
@@ -67,33 +62,8 @@ class Stream {
       target.chunk.near = isIntersecting;
       if (isIntersecting) this.bring(target.chunk);
     }
-    this.shed();
+    for (const { chunk, tall } of this.upkeep.leaving(this.selected === null ? null : this.chunkOf(this.selected))) this.takeDown(chunk, tall);
     this.name();
-  }
-
-  /** How tall the chunks of a long text will be, guessed from those that are built. */
-  measure() {
-    if (this.chunks.length <= this.most) return;
-    const { slotAt } = this.run;
-    let tall = 0, slots = 0;
-    for (const { element, first, last } of this.built) {
-      tall += element.offsetHeight;
-      slots += slotAt[last + 1] - slotAt[first];
-    }
-    if (tall) this.element.style.setProperty("--per-slot", `${tall / slots}px`);
-  }
-
-  /** Take down what is farthest away, as many chunks as are built beyond `most`; never the one of the selected token. */
-  shed() {
-    const over = this.built.size - this.most;
-    if (over <= 0) return;
-    const near = this.chunks.findIndex((chunk) => chunk.near);
-    const selected = this.selected === null ? null : this.chunkOf(this.selected);
-    const away = (chunk) => Math.abs(chunk.first - this.chunks[near].first);
-    const far = [...this.built].filter((chunk) => !chunk.near && chunk !== selected);
-    if (near >= 0) far.sort((a, b) => away(b) - away(a));
-    const leaving = far.slice(0, over).map((chunk) => ({ chunk, tall: chunk.element.offsetHeight })); // all read, then all written
-    for (const { chunk, tall } of leaving) this.takeDown(chunk, tall);
   }
 
   takeDown(chunk, tall) {
@@ -102,12 +72,15 @@ class Stream {
     element.classList.remove("built");
     element.replaceChildren();
     Object.assign(chunk, { built: false, parted: undefined });
-    this.built.delete(chunk);
+    this.upkeep.built.delete(chunk);
     const { slotAt } = this.run;
     this.shown.fill(-1, 2 * first, 2 * last + 2);
     this.roundElements.fill(undefined, first, last + 1);
-    this.slotElements.fill(undefined, slotAt[first], slotAt[last + 1]);
-    for (let slot = slotAt[first]; slot < slotAt[last + 1]; slot++) this.words.delete(slot);
+    for (let slot = slotAt[first]; slot < slotAt[last + 1]; slot++) {
+      this.upkeep.put(this.slotElements[slot]);
+      this.slotElements[slot] = undefined;
+      this.words.delete(slot);
+    }
   }
 
   chunkOf(slot) {
@@ -123,14 +96,15 @@ class Stream {
 
   build(chunk) {
     chunk.built = true;
-    this.built.add(chunk);
+    this.upkeep.built.add(chunk);
     chunk.element.classList.add("built");
     const built = document.createDocumentFragment();
     if (chunk.first === 0 && this.prompt) built.append(this.prompt);
     for (let r = chunk.first; r <= chunk.last; r++) {
       const round = (this.roundElements[r] = h("span", { class: "r", role: "presentation", "data-round": `round ${r + 1}` }));
       for (let slot = this.run.slotAt[r]; slot < this.run.slotAt[r + 1]; slot++) {
-        const token = (this.slotElements[slot] = h("span", { class: "t", role: "option", id: `${this.prefix}slot-${slot}` }));
+        const token = (this.slotElements[slot] = this.upkeep.token());
+        token.id = `${this.prefix}slot-${slot}`;
         token.mine = slot; // not `slot`, which is an element's own and turns into text
         if (slot < this.run.slotAt[r + 1] - 1) fill(token, this.run.pieces.text[this.run.nodes.token[slot - r]]);
         round.append(token);
@@ -141,9 +115,14 @@ class Stream {
     if (this.selected !== null) this.outline(this.selected, true);
   }
 
-  /** After the dial moved: only what is near, and of that only rounds that are decided otherwise. */
+  /** After the dial moved: only what is in view, and of that only rounds that are decided otherwise. */
   update() {
-    for (const chunk of this.chunks) if (chunk.near && chunk.built) this.refresh(chunk);
+    const { top, bottom } = this.element.getBoundingClientRect(); // all read, then all written
+    const seen = this.upkeep.nearby().filter(({ element }) => {
+      const at = element.getBoundingClientRect();
+      return at.top < bottom && at.bottom > top;
+    });
+    for (const chunk of seen) this.refresh(chunk);
     if (!this.reading.parted) this.divider.remove();
     this.flag();
   }
@@ -230,13 +209,24 @@ class Stream {
   /** Another overlay: every built token looks otherwise. */
   repaint() {
     this.shown.fill(-1);
-    for (const chunk of this.chunks) if (chunk.near && chunk.built) this.refresh(chunk);
+    this.catchUp();
   }
 
-  /** Accessible names, when the hand rests: they count tokens, so one change renames all that follow. */
+  /** What is near but out of view, and so was left behind by the hand. */
+  catchUp() {
+    for (const chunk of this.upkeep.nearby()) this.refresh(chunk);
+  }
+
+  scrolled() {
+    if (!this.reading) return;
+    this.catchUp();
+    if (this.reading.parted) this.point();
+  }
+
+  /** When the hand rests: what is near, and its accessible names; they count tokens, so one change renames all that follow. */
   name() {
-    for (const chunk of this.chunks) {
-      if (!chunk.near || !chunk.built) continue;
+    this.catchUp();
+    for (const chunk of this.upkeep.nearby()) {
       for (let r = chunk.first; r <= chunk.last; r++) {
         for (let slot = this.run.slotAt[r]; slot < this.run.slotAt[r + 1]; slot++) {
           const label = this.reading.label(slot);
