@@ -66,7 +66,13 @@ def scroll(page: Page, share: float) -> None:
     page.locator(".stream").evaluate(
         """(stream, share) => new Promise((done) => {
           stream.scrollTop = share * (stream.scrollHeight - stream.clientHeight);
-          setTimeout(() => requestAnimationFrame(() => requestAnimationFrame(done)), 30);
+          const box = stream.getBoundingClientRect();
+          const there = () => [...stream.querySelectorAll(".chunk:not(.built)")].every((chunk) => {
+            const at = chunk.getBoundingClientRect();
+            return at.bottom <= box.top || at.top >= box.bottom;
+          });
+          const wait = () => (there() ? done() : setTimeout(wait, 10));
+          setTimeout(wait, 10);
         })""",
         share,
     )

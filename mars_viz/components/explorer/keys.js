@@ -1,4 +1,4 @@
-// Where the keys lead in the text: left and right by tokens, up and down by rounds. Touches no document.
+// Where the keys lead in the text: left and right by tokens, up and down by rounds; and the way there.
 
 /** The slot to which a key leads from the selected one, in reading order; undefined for a key that leads nowhere. */
 function neighbour(run, reading, selected, key) {
@@ -15,4 +15,12 @@ function neighbour(run, reading, selected, key) {
   if (key === "ArrowLeft") return at > 0 ? here[at - 1] : r > 0 ? order(r - 1).at(-1) : here[0];
   const other = order(clamp(r + (key === "ArrowDown" ? 1 : -1), 0, run.rounds - 1));
   return other[Math.min(Math.max(at, 0), other.length - 1)];
+}
+
+/** Scroll the box around a token, never the page, as little as needed. */
+function scrollInto(box, token) {
+  const around = box.getBoundingClientRect();
+  const at = token.getBoundingClientRect();
+  if (at.top < around.top + 8) box.scrollTop += at.top - around.top - 40;
+  else if (at.bottom > around.bottom - 8) box.scrollTop += at.bottom - around.bottom + 40;
 }

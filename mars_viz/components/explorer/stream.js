@@ -7,7 +7,7 @@
 class Stream {
   /** `prefix` keeps the names of tokens apart where there are several streams; `most` chunks stay built. */
   constructor({ pick, shade, prefix = "", most = BUILT }) {
-    Object.assign(this, { pick, shade, prefix, upkeep: new Upkeep(most) });
+    Object.assign(this, { pick, shade, prefix, upkeep: new Upkeep(most), flight: new Flight(() => this.land()) });
     this.element = h("div", {
       class: "stream", role: "listbox", tabindex: "0", "aria-label": "Tokens of the run; arrow keys move, up and down by rounds",
       onclick: (e) => this.click(e),
@@ -60,8 +60,18 @@ class Stream {
   seen(entries) {
     for (const { target, isIntersecting } of entries) {
       target.chunk.near = isIntersecting;
-      if (isIntersecting) this.bring(target.chunk);
+      if (isIntersecting && !this.flight.flying) this.bring(target.chunk);
     }
+    this.tidy();
+  }
+
+  /** Build what is near, now that the text does not fly by any more. */
+  land() {
+    for (const chunk of this.chunks) if (chunk.near) this.bring(chunk);
+    this.tidy();
+  }
+
+  tidy() {
     for (const { chunk, tall } of this.upkeep.leaving(this.selected === null ? null : this.chunkOf(this.selected))) this.takeDown(chunk, tall);
     this.name();
   }
@@ -117,12 +127,7 @@ class Stream {
 
   /** After the dial moved: only what is in view, and of that only rounds that are decided otherwise. */
   update() {
-    const { top, bottom } = this.element.getBoundingClientRect(); // all read, then all written
-    const seen = this.upkeep.nearby().filter(({ element }) => {
-      const at = element.getBoundingClientRect();
-      return at.top < bottom && at.bottom > top;
-    });
-    for (const chunk of seen) this.refresh(chunk);
+    for (const chunk of this.upkeep.inView(this.element)) this.refresh(chunk);
     if (!this.reading.parted) this.divider.remove();
     this.flag();
   }
@@ -219,6 +224,7 @@ class Stream {
 
   scrolled() {
     if (!this.reading) return;
+    this.flight.moved(this.element);
     this.catchUp();
     if (this.reading.parted) this.point();
   }
@@ -246,7 +252,7 @@ class Stream {
     if (!chunk) return;
     if (reveal) this.bring(chunk);
     this.outline(slot, true);
-    if (reveal) this.reveal(this.slotElements[slot]);
+    if (reveal) scrollInto(this.element, this.slotElements[slot]);
   }
 
   outline(slot, on) {
@@ -255,14 +261,6 @@ class Stream {
     token.classList.toggle("selected", on);
     token.setAttribute("aria-selected", on);
     if (on) this.element.setAttribute("aria-activedescendant", token.id);
-  }
-
-  /** Scroll the stream, never the page, as little as needed. */
-  reveal(token) {
-    const box = this.element.getBoundingClientRect();
-    const at = token.getBoundingClientRect();
-    if (at.top < box.top + 8) this.element.scrollTop += at.top - box.top - 40;
-    else if (at.bottom > box.bottom - 8) this.element.scrollTop += at.bottom - box.bottom + 40;
   }
 
   click(event) {

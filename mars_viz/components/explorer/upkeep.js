@@ -3,6 +3,30 @@
 const BUILT = 32; // chunks, more than three thousand tokens: a text no longer than that is all there once it has been read
 const SPARE = 4000; // elements of tokens that wait for another use
 
+const HASTE = 50; // ms between two leaps of a text that flies by; a single leap is none
+const GLIMPSE = 120; // ms; so often a text that flies by is shown
+
+/** Whether the text flies by, faster than a window a frame: nobody reads it then, and building all of it would take its toll. */
+class Flight {
+  constructor(landed) {
+    Object.assign(this, { landed, flying: false, at: 0, last: -Infinity, landing: 0 });
+  }
+
+  moved({ scrollTop, clientHeight }) {
+    const now = performance.now();
+    const leap = Math.abs(scrollTop - this.at) > clientHeight;
+    if (leap && now - this.last < HASTE) this.flying = true;
+    if (this.flying) this.landing ||= setTimeout(() => this.land(), GLIMPSE);
+    if (leap) this.last = now;
+    this.at = scrollTop;
+  }
+
+  land() {
+    Object.assign(this, { flying: false, landing: 0 });
+    this.landed();
+  }
+}
+
 /** The chunks that are built, of which about `most` stay, and elements to spare. */
 class Upkeep {
   constructor(most) {
@@ -16,6 +40,15 @@ class Upkeep {
 
   nearby() {
     return [...this.built].filter((chunk) => chunk.near);
+  }
+
+  /** Those that can be seen in the box around them; all is read, before anything is written. */
+  inView(box) {
+    const { top, bottom } = box.getBoundingClientRect();
+    return this.nearby().filter(({ element }) => {
+      const at = element.getBoundingClientRect();
+      return at.top < bottom && at.bottom > top;
+    });
   }
 
   /** True if a text of so many chunks is never there as a whole. */
