@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -12,8 +14,10 @@ from mars_viz.randomness import Purpose
 from mars_viz.records import Emission, Speculation
 from mars_viz.rules import rule_named
 from mars_viz.run import Piece, Provenance, Run, Settings
+from mars_viz.runfiles import load_run
 from mars_viz.walk import Answer, Ending, walk
 
+ROOT = Path(__file__).resolve().parent.parent
 K = 16
 PROMPT = (1, 2, 3)
 
@@ -255,3 +259,19 @@ def toy_map(
         pieces={i: Piece(b" w") for i in range(vocabulary)},
     )
     return DialMap(frame, span, answers, len(speculator.batches), 0.0), speculator
+
+
+def long_run(tokens: int) -> Run:
+    """A run of at least so many tokens, without a map: the rounds of a recorded sample, made by the built-in pair,
+    again and again, as if each had followed the one before."""
+    run = load_run(ROOT / "sample_runs" / "3-story-sampled-mars")
+    told, again = run.rounds[:-1], []  # the last round is cut by the sample's length limit
+    written = 0
+    for round_ in itertools.cycle(told):
+        if written >= tokens:
+            break
+        start = len(run.prompt_ids) + written
+        again.append(replace(round_, speculation=replace(round_.speculation, start=start)))
+        written += len(round_.token_ids)
+    settings = replace(run.settings, max_new_tokens=written)
+    return replace(run, rounds=tuple(again), settings=settings, dial_map=None, title=f"{tokens} tokens")

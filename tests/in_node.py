@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from mars_viz.components.explorer.packing import plain
 from mars_viz.components.explorer.payload import run_payload
 from mars_viz.components.explorer.script import script
 from mars_viz.run import Run
@@ -34,7 +35,7 @@ def in_node(folder: Path, harness: str) -> Asked:
     (folder / "harness.mjs").write_text(_READ + harness, encoding="utf-8")
 
     def asked(run: Run, dials: list[float | None], gamma: int | None = None) -> Any:
-        sent = json.dumps({"payload": run_payload(run, gamma), "dials": dials})
+        sent = json.dumps({"payload": plain(run_payload(run, gamma)), "dials": dials})
         done = subprocess.run(
             [node, str(folder / "harness.mjs")], input=sent, capture_output=True, text=True, check=False, timeout=120
         )

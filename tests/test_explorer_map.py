@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mars_viz.components.explorer.payload import pool_of, run_payload
+from mars_viz.components.explorer.payload import run_payload
+from mars_viz.components.explorer.pool import pool_of
 from mars_viz.dialmap import Budget
 from mars_viz.errors import BadInput
 from mars_viz.mapped import mapped

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from dataclasses import replace
 
@@ -10,11 +9,15 @@ import numpy as np
 import pytest
 
 from mars_viz.analysis.metrics import judged_rounds, summary
-from mars_viz.components.explorer.payload import locate, run_payload
+from mars_viz.components.explorer.columns import TOP
+from mars_viz.components.explorer.packing import plain
+from mars_viz.components.explorer.payload import WINDOW, run_payload, window
+from mars_viz.components.explorer.pool import locate, pool_of
+from mars_viz.components.explorer.prepared import Prepared
 from mars_viz.records import Outcome, Round
 from mars_viz.rules import RULES, rule_named, settle
 from mars_viz.run import Piece, Run
-from tests.factories import make_speculation, toy_run
+from tests.factories import long_run, make_speculation, toy_run
 from tests.in_node import in_node
 
 OUTCOMES = [*Outcome, None]
@@ -41,10 +44,6 @@ console.log(JSON.stringify(dials.map((dial) => {
 def decide(tmp_path_factory):
     """Asks the script's own functions: (run, dials) -> what each dial value comes to."""
     return in_node(tmp_path_factory.mktemp("script"), HARNESS)
-
-
-def unpacked(column: dict) -> np.ndarray:
-    return np.frombuffer(base64.b64decode(column["data"]), np.dtype(column["type"]))
 
 
 def tree_run() -> Run:
@@ -159,10 +158,11 @@ def test_sentence_speaks_of_strict_and_of_what_was_recorded(decide):
 def test_payload_survives_json_and_knows_equal_runs():
     run = toy_run(rule="mars", pieces={3: b"<img src=x onerror=alert(1)>", 4: b"\x00\xff", 5: "\u202e".encode()})
     payload = run_payload(run)
-    assert json.loads(json.dumps(payload)) == payload
+    sent = plain(payload)
+    assert json.loads(json.dumps(sent)) == sent
     assert run_payload(toy_run(rule="mars", pieces=None))["id"] != payload["id"]
     assert run_payload(replace(run))["id"] == payload["id"]
-    ids = unpacked(payload["pieces"]["ids"])
+    ids = payload["pieces"]["ids"]
     texts = dict(zip(ids.tolist(), payload["pieces"]["text"], strict=True))
     assert all(texts[token] == run.pieces[token].text for token in run.token_ids)
 
@@ -175,13 +175,13 @@ def test_payload_carries_every_rule_and_the_evidence():
     assert follows == {name: rule.dial == RULES["mars-sampling"].dial for name, rule in RULES.items()}
     for sent in payload["rules"]:
         keeps = np.concatenate([RULES[sent["name"]].judge(round_.speculation).keep_strict for round_ in run.rounds])
-        assert np.array_equal(unpacked(sent["keep"]) & 4 > 0, keeps)
+        assert np.array_equal(sent["keep"] & 4 > 0, keeps)
     first = run.rounds[0].speculation
-    ids = unpacked(payload["pieces"]["ids"])
+    ids = payload["pieces"]["ids"]
     width = payload["rows"]["top"]
-    assert ids[unpacked(payload["rows"]["top_token"])[:width]].tolist() == first.top_ids[0, :10].tolist()
-    assert np.array_equal(unpacked(payload["nodes"]["top_logit"])[:width], first.draft_logits[0, :10])
-    chance = unpacked(payload["rows"]["p_above"])[0]
+    assert ids[payload["rows"]["top_token"][:width]].tolist() == first.top_ids[0, :10].tolist()
+    assert np.array_equal(payload["nodes"]["top_logit"][:width], first.draft_logits[0, :10])
+    chance = payload["rows"]["p_above"][0]
     emitted = run.rounds[0].verdicts.emit_above[0]
     assert chance == first.emission_p[0][first.emissions[0].tolist().index(emitted)]
 
@@ -200,3 +200,36 @@ def test_piece_missing_from_a_run_is_not_sent_as_something_else():
     run = toy_run(rule="mars")
     with pytest.raises(KeyError):
         run_payload(replace(run, pieces={0: Piece(b"only one")}))
+
+
+def test_a_long_run_is_sent_small_and_its_evidence_in_windows():
+    run = long_run(20_000)
+    sent = Prepared.of(run, None)
+    assert sent.whole.columns.nbytes + len(json.dumps(sent.whole.head)) < 110 * len(run.token_ids)
+    assert sent.windows * WINDOW >= len(run.rounds) > (sent.windows - 1) * WINDOW
+    assert Prepared.of(long_run(300), None).windows == 0
+    lean, whole = run_payload(run, evidence=False), run_payload(run)
+    for part in ("nodes", "rows"):
+        for name, column in lean[part].items():
+            if not name.startswith(("token", "emit")):  # of which the vocabularies differ
+                np.testing.assert_array_equal(column, whole[part][name])
+    assert [rule["name"] for rule in lean["rules"]] == [rule["name"] for rule in whole["rules"]]
+
+
+def test_a_window_says_of_its_rounds_what_the_whole_says_of_them():
+    run = long_run(3_000)
+    whole = run_payload(run)
+    nodes = np.concatenate([[0], np.cumsum(whole["rounds"]["nodes"])])
+    last = (len(run.rounds) - 1) // WINDOW
+    for index in (0, 3, last):
+        first, end = index * WINDOW, min((index + 1) * WINDOW, len(run.rounds))
+        part = window(run, None, pool_of(run), index)
+        for name in ("p", "q", "z", "rank", "coin", "breakpoint"):
+            np.testing.assert_array_equal(part["nodes"][name], whole["nodes"][name][nodes[first] : nodes[end]])
+        ids = (part["pieces"]["ids"], whole["pieces"]["ids"])
+        rows = slice(TOP * (nodes[first] + first), TOP * (nodes[end] + end))
+        np.testing.assert_array_equal(
+            ids[0][part["rows"]["top_token"]], ids[1][whole["rows"]["top_token"][rows]], strict=False
+        )
+        for one, all_ in zip(part["rules"], whole["rules"], strict=True):
+            np.testing.assert_array_equal(one["keep"], all_["keep"][nodes[first] : nodes[end]], one["name"])

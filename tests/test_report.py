@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import itertools
 import json
 import re
@@ -139,9 +138,8 @@ def test_the_payload_of_a_small_run_is_whole(unpack) -> None:
     read = unpack(parcel(detailed(payload, Detail())))
 
     def same(sent: object, got: object) -> None:
-        if isinstance(sent, dict) and sent.keys() == {"type", "data"}:
-            wanted = np.frombuffer(base64.b64decode(sent["data"]), sent["type"])
-            np.testing.assert_array_equal(wanted.astype(float), np.array(got["data"], float))
+        if isinstance(sent, np.ndarray):
+            np.testing.assert_array_equal(sent.astype(float), np.array(got, float))
         elif isinstance(sent, dict):
             assert sent.keys() == got.keys()
             for name in sent:
@@ -160,18 +158,18 @@ def test_less_detail_leaves_the_recorded_text_and_every_decision_whole(level: in
     run = mapped_toy()
     whole, lean = (detailed(run_payload(run), detail) for detail in (Detail(), LEVELS[level]))
     rounds = len(run.rounds)
-    nodes = int(whole["rounds"]["nodes"]["data"][:rounds].sum())
+    nodes = int(whole["rounds"]["nodes"][:rounds].sum())
     for name in ("breakpoint", "keep"):
-        np.testing.assert_array_equal(lean["nodes"][name]["data"], whole["nodes"][name]["data"])
+        np.testing.assert_array_equal(lean["nodes"][name], whole["nodes"][name])
     for part, first in (("nodes", nodes), ("rows", nodes + rounds)):
         width = whole[part]["top"]
         for name in ("top_logit", "logsumexp"):
             many = first * (width if name == "top_logit" else 1)
-            np.testing.assert_array_equal(lean[part][name]["parts"][0], whole[part][name]["data"][:many])
+            np.testing.assert_array_equal(lean[part][name]["parts"][0], whole[part][name][:many])
     for rule, full in zip(lean["rules"], whole["rules"], strict=True):
-        np.testing.assert_array_equal(rule["keep"]["data"][:nodes], full["keep"]["data"][:nodes])
+        np.testing.assert_array_equal(rule["keep"][:nodes], full["keep"][:nodes])
         own = rule["name"] == whole["rule"]["name"]
-        assert LEVELS[level].rules or own or set(rule["keep"]["data"][nodes:]) == {UNSAID}
+        assert LEVELS[level].rules or own or set(rule["keep"][nodes:]) == {UNSAID}
     assert LEVELS[level].words
 
 

@@ -6,14 +6,13 @@ whole: every number exact, every candidate, every rule. What the other texts of 
 
 from __future__ import annotations
 
-import base64
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from mars_viz.components.explorer.payload import TOP, Payload
-from mars_viz.report.parcel import as_shown, to_decimals
+from mars_viz.components.explorer.columns import TOP, Columns
+from mars_viz.components.explorer.payload import Payload
+from mars_viz.report.parcel import Decimals, as_shown, to_decimals
 
 UNSAID = 8
 """Bit of a rule's `keep` at a node of which the report does not say what the rule makes of it."""
@@ -64,30 +63,29 @@ LEVELS = (
 """From everything to the least that every view can be drawn from."""
 
 
-def detailed(payload: Payload, detail: Detail) -> dict[str, Any]:
-    """The payload with arrays in place of base64, and no more of the texts beside the first than `detail` says."""
-    whole: dict[str, Any] = _arrays(payload)
-    counts = whole["rounds"]["nodes"]["data"]
-    first = len(whole["recorded"]["data"])
+def detailed(payload: Payload, detail: Detail) -> Payload:
+    """The payload with no more of the texts beside the first than `detail` says.
+
+    An array that is rounded is `{"type": numpy dtype, "parts": [the first text's, the others']}`.
+    """
+    counts, first = payload["rounds"]["nodes"], len(payload["recorded"])
     nodes = int(counts[:first].sum())
     if detail == Detail() or first == len(counts):
-        return whole
-    laws = {"nodes": detail.drafter, "rows": detail.target}
-    for name, beginning in (("nodes", nodes), ("rows", nodes + first)):
-        _lean(whole[name], beginning, laws[name])
-    for rule in whole["rules"]:
-        if not detail.rules and rule["name"] != whole["rule"]["name"]:
-            _unsaid(rule, nodes)
-    return whole
+        return payload
+    own = payload["rule"]["name"]
+    return payload | {
+        "nodes": _lean(payload["nodes"], nodes, detail.drafter),
+        "rows": _lean(payload["rows"], nodes + first, detail.target),
+        "rules": [rule if detail.rules or rule["name"] == own else _unsaid(rule, nodes) for rule in payload["rules"]],
+    }
 
 
-def _lean(columns: dict[str, Any], first: int, candidates: int) -> None:
+def _lean(columns: Columns, first: int, candidates: int) -> Columns:
     """Round what follows the first text, and cut its lists of candidates."""
-    width = columns["top"]
-    for name, column in columns.items():
-        if not isinstance(column, dict) or column["type"] not in ("float32", "uint16", "int32"):
+    width, lean = columns["top"], dict(columns)
+    for name, values in columns.items():
+        if not isinstance(values, np.ndarray) or values.dtype.name not in ("float32", "uint16", "int32"):
             continue
-        values = column["data"]
         lists = name.startswith("top_")
         start = first * width if lists else first
         whole, rest = values[:start], values[start:]
@@ -97,26 +95,18 @@ def _lean(columns: dict[str, Any], first: int, candidates: int) -> None:
             rest = rest.ravel()
         if name in ("z", "logsumexp") and not candidates:
             rest = np.full_like(rest, np.nan)  # only needed beside candidates
-        if column["type"] == "float32":
+        told: np.ndarray | Decimals = rest
+        if rest.dtype == np.float32:
             fine = name in ("top_logit", "z", "logsumexp")
-            rest = to_decimals(rest, LOGIT_DECIMALS) if fine else as_shown(rest)
-        columns[name] = {"type": column["type"], "parts": [whole, rest]}
+            told = to_decimals(rest, LOGIT_DECIMALS) if fine else as_shown(rest)
+        lean[name] = {"type": values.dtype.name, "parts": [whole, told]}
+    return lean
 
 
-def _unsaid(rule: dict[str, Any], first: int) -> None:
+def _unsaid(rule: Columns, first: int) -> Columns:
+    said = dict(rule)
     for name, blank in (("breakpoint", np.nan), ("keep", UNSAID)):
         if rule[name] is not None:
-            values = rule[name]["data"].copy()
-            values[first:] = blank
-            rule[name] = {"type": rule[name]["type"], "data": values}
-
-
-def _arrays(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_arrays(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    if value.keys() == {"type", "data"}:
-        data = np.frombuffer(base64.b64decode(value["data"]), np.dtype(value["type"]).newbyteorder("<"))
-        return {"type": value["type"], "data": data}
-    return {name: _arrays(item) for name, item in value.items()}
+            said[name] = rule[name].copy()
+            said[name][first:] = blank
+    return said

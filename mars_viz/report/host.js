@@ -10,10 +10,9 @@
     if (value === null || typeof value !== "object" || ArrayBuffer.isView(value)) return value;
     if (Array.isArray(value)) return value.map(columns);
     if ("parts" in value) {
-      const Kind = ARRAYS[value.type];
-      const data = new Kind(value.parts.reduce((length, part) => length + part.length, 0));
+      const data = new ARRAYS[value.type](value.parts.reduce((length, part) => length + part.length, 0));
       value.parts.reduce((at, part) => (data.set(part, at), at + part.length), 0);
-      return { type: value.type, data };
+      return data;
     }
     return Object.fromEntries(Object.entries(value).map(([name, item]) => [name, columns(item)]));
   }

@@ -75,6 +75,8 @@ class Rule(ABC):
     spans_positions: ClassVar[bool] = False
     """True if the verdict on a token looks at other tokens of the block; it then holds given that the walk, having
     kept all tokens before it, gets there."""
+    chains_only: ClassVar[bool] = False
+    """True if it judges chains one after the other as well as one alone, but no trees (above temperature 0)."""
     emission_follows_dial: ClassVar[bool] = False
     """True if what a row emits depends on the dial; `Verdicts.row_breakpoints` then say where it changes."""
 
@@ -92,12 +94,20 @@ class Rule(ABC):
             raise BadInput(reason)
         return self._judge(speculation)
 
+    def judge_whole(self, whole: Speculation) -> Verdicts:
+        """`judge` of many drafts put end to end by `Together`, which has seen to it that the rule lacks nothing."""
+        return self._judge(whole)
+
     @abstractmethod
     def _judge(self, speculation: Speculation) -> Verdicts:
         """`judge`, with all that the rule needs at hand."""
 
     def lacks(self, speculation: Speculation) -> str | None:
         """Why the rule cannot judge this speculation, as a sentence with the remedy; None where it can."""
+        return self.lacks_evidence(speculation)
+
+    def lacks_evidence(self, speculation: Speculation) -> str | None:
+        """`lacks`, whatever the shape of the draft."""
         unknown = [name for name in self.needs if np.isnan(getattr(speculation, name)).any()]
         if not unknown:
             return None
@@ -141,6 +151,11 @@ class Rule(ABC):
         )
 
 
+def is_chain(speculation: Speculation) -> bool:
+    """True if every drafted token follows the one before."""
+    return bool((speculation.parents == np.arange(len(speculation)) - 1).all())
+
+
 def just_above(values: np.ndarray | float) -> np.ndarray:
     """The next floats: the breakpoints of a rule whose strict side is dial > value, or whose loose side is."""
     return np.nextafter(np.asarray(values, np.float64), np.inf)
@@ -179,12 +194,12 @@ def emissions(speculation: Speculation, on_rejection: Emission) -> np.ndarray:
 def settle(speculation: Speculation, verdicts: Verdicts, dial: float | None) -> Decision:
     """Walk down the kept nodes from the prefix, first kept sibling first, and stop where none is kept."""
     at = math.nan if dial is None else dial  # NaN compares false, and a rule without a dial has no breakpoints
-    keeps, emits = verdicts.keeps(at), verdicts.emits(at)
     kept: list[int] = []
     row = 0
-    while True:
-        children = np.flatnonzero((speculation.judging_rows == row) & keeps)
-        if not len(children):
-            return Decision(tuple(kept), row, int(emits[row]))
-        kept.append(int(children[0]))
-        row = kept[-1] + 1
+    nodes = zip(speculation.parents.tolist(), verdicts.keeps(at).tolist(), strict=True)
+    for node, (parent, keeps) in enumerate(nodes):  # parents come first, so one pass meets the walk in order
+        if keeps and parent + 1 == row:
+            kept.append(node)
+            row = node + 1
+    below = at < verdicts.row_breakpoints[row]
+    return Decision(tuple(kept), row, int((verdicts.emit_below if below else verdicts.emit_above)[row]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mars_viz.records import Emission, Speculation, Verdicts
-from mars_viz.rules.base import Rule
+from mars_viz.rules.base import Rule, is_chain
 from mars_viz.rules.rejection_sampling import coin_keeps, drafted_q
 
 
@@ -26,6 +26,7 @@ class BlockVerification(Rule):
     on_rejection = Emission.BLOCK
     needs = ("block_mass",)
     spans_positions = True
+    chains_only = True
 
     def _judge(self, speculation: Speculation) -> Verdicts:
         """Verdicts without breakpoints."""
@@ -37,26 +38,36 @@ class BlockVerification(Rule):
         """Above temperature 0, trees."""
         if speculation.temperature == 0:
             return None
-        if (speculation.parents != np.arange(len(speculation)) - 1).any():
+        if not is_chain(speculation):
             return f"{self.title} judges chains, and this draft is a tree. Choose a drafter of chains."
         return super().lacks(speculation)
 
 
 def block_weights(speculation: Speculation) -> np.ndarray:
-    """float64 [N]; w after each node of a chain, in double precision since it is a product along the block."""
+    """float64 [N]; w after each node of its chain, in double precision since it is a product along the block."""
     weights, weight = np.empty(len(speculation)), 1.0
     ratios = speculation.p.astype(np.float64) / drafted_q(speculation)
-    for node, ratio in enumerate(ratios):
-        weights[node] = weight = min(1.0, weight * ratio)
+    for node, (ratio, start) in enumerate(zip(ratios.tolist(), _starts(speculation).tolist(), strict=True)):
+        weights[node] = weight = min(1.0, (1.0 if start else weight) * ratio)
     return weights
 
 
 def block_keeps(speculation: Speculation) -> np.ndarray:
-    """bool [N]; the verdicts on a chain: kept up to the last node whose coin is at most its h."""
-    weights = block_weights(speculation)
+    """bool [N]; the verdicts on each chain: kept up to the last node whose coin is at most its h."""
+    weights, starts = block_weights(speculation), _starts(speculation)
     total = speculation.block_mass + 1 - weights
     chances = np.divide(speculation.block_mass, total, out=np.ones_like(total), where=total > 0)
-    chances[-1:] = weights[-1:]
+    ends = np.append(starts[1:], True)[: len(starts)]
+    chances[ends] = weights[ends]
     passes = (weights > 0) & (speculation.coins <= chances)
-    later: np.ndarray = np.logical_or.accumulate(passes[::-1])[::-1]
-    return later
+    nodes, chain = np.arange(len(starts)), np.cumsum(starts) - 1
+    last = np.full(int(starts.sum()), -1)  # of each chain, the last node that passes
+    np.maximum.at(last, chain[passes], nodes[passes])
+    keeps: np.ndarray = nodes <= last[chain]
+    return keeps
+
+
+def _starts(speculation: Speculation) -> np.ndarray:
+    """bool [N]; the nodes that begin a chain: one of a draft, more where `Together` judges many drafts as one."""
+    starts: np.ndarray = speculation.parents < 0
+    return starts

@@ -44,9 +44,9 @@ class Together:
     def judge(self, rule: Rule) -> Verdicts:
         """The verdicts on all nodes and the emissions of all rows, end to end. Raises BadInput where the rule lacks."""
         whole = self._whole
-        if whole is None or rule.lacks(whole):  # such as a rule for chains: end to end they are none
+        if whole is None or not self._suits(rule, whole):
             return _end_to_end([rule.judge(speculation) for speculation in self._all])
-        found = rule.judge(whole)
+        found = rule.judge_whole(whole)
         nodes = self._nodes
         return Verdicts(
             breakpoints=found.breakpoints[nodes],
@@ -57,6 +57,24 @@ class Together:
             emit_below=found.emit_below,
             emit_above=found.emit_above,
         )
+
+    def can_judge(self, rule: Rule) -> bool:
+        """True if the rule lacks nothing that it needs to judge each of them."""
+        if self._whole is not None and self._suits(rule, self._whole):
+            return True
+        return all(rule.lacks(speculation) is None for speculation in self._all)
+
+    def _suits(self, rule: Rule, whole: Speculation) -> bool:
+        """True if the rule can judge all of them as one; chains end to end are chains one after the other."""
+        if rule.chains_only and self._chains:
+            return rule.lacks_evidence(whole) is None
+        return rule.lacks(whole) is None
+
+    @cached_property
+    def _chains(self) -> bool:
+        """True if none of them is a tree."""
+        places = np.arange(int(self._counts.sum())) - np.repeat(np.cumsum(self._counts) - self._counts, self._counts)
+        return bool((np.concatenate([one.parents for one in self._all]) == places - 1).all())
 
     @cached_property
     def _counts(self) -> np.ndarray:

@@ -5,7 +5,7 @@ Knows how the run's tables hang together; knows no files.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -49,25 +49,31 @@ def from_tables(tables: Mapping[str, Table], dial: float | None, prompt_length: 
     if (rounds["start"] != starts).any():
         raise contradiction("rounds", "has a round that does not start where the one before ended")
     speculations = speculations_of(tables, ROUNDS, lines)
-    made = tuple(_round(tables, r, speculation, lines) for r, speculation in enumerate(speculations))
+    made = tuple(_rounds(tables, speculations, lines))
     for round_ in made:
         _check_round(round_, dial, is_last=round_ is made[-1])
     return made
 
 
-def _round(tables: Mapping[str, Table], r: int, speculation: Speculation, lines: Lines) -> Round:
+def _rounds(tables: Mapping[str, Table], speculations: Sequence[Speculation], lines: Lines) -> Iterator[Round]:
     nodes, rows, rounds = tables["nodes"], tables["rows"], tables["rounds"]
-    of_nodes, of_rows = lines.of(r)
-    verdicts = {name: nodes[name][of_nodes] for name in NODE_VERDICTS}
-    verdicts |= {name: rows[name][of_rows] for name in ROW_VERDICTS}
-    kept = tuple(np.flatnonzero(nodes["kept"][of_nodes]).tolist())
-    return Round(
-        speculation,
-        Verdicts(**verdicts),
-        Decision(kept, int(rounds["row"][r]), int(rounds["emitted"][r])),
-        tuple(rounds["token_ids"][r]),
-        Timing(**{name: rounds[name][r].item() for name in TIMING_FIELDS}),
-    )
+    names = (*NODE_VERDICTS, *ROW_VERDICTS)
+    of_nodes, of_rows = [nodes[name] for name in NODE_VERDICTS], [rows[name] for name in ROW_VERDICTS]
+    kept = nodes["kept"].tolist()
+    stops = zip(rounds["row"].tolist(), rounds["emitted"].tolist(), rounds["token_ids"].tolist(), strict=True)
+    timings = zip(*(rounds[name].tolist() for name in TIMING_FIELDS), strict=True)
+    for r, (speculation, (row, emitted, token_ids), seconds) in enumerate(
+        zip(speculations, stops, timings, strict=True)
+    ):
+        its_nodes, its_rows = lines.of(r)
+        values = [column[its_nodes] for column in of_nodes] + [column[its_rows] for column in of_rows]
+        yield Round(
+            speculation,
+            Verdicts(**dict(zip(names, values, strict=True))),
+            Decision(tuple(node for node, keeps in enumerate(kept[its_nodes]) if keeps), row, emitted),
+            tuple(token_ids),
+            Timing(**dict(zip(TIMING_FIELDS, seconds, strict=True))),
+        )
 
 
 def _check_emissions(rows: Table) -> None:
@@ -82,7 +88,8 @@ def _check_round(round_: Round, dial: float | None, is_last: bool) -> None:
     decision = round_.decision
     if decision != settle(round_.speculation, round_.verdicts, dial):
         raise contradiction("rounds", "has a decision that its verdicts do not lead to")
-    block = (*(int(round_.speculation.tokens[node]) for node in decision.kept), decision.emitted)
+    tokens = round_.speculation.tokens.tolist()
+    block = (*(tokens[node] for node in decision.kept), decision.emitted)
     length = len(round_.token_ids)
     if round_.token_ids != block[:length] or length == 0 or (length < len(block) and not is_last):
         raise contradiction("rounds", "has a round whose text is not what it decided")

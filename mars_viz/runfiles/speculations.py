@@ -102,14 +102,16 @@ def lines_of(tables: Mapping[str, Table], place: Place) -> Lines:
 def from_tables(tables: Mapping[str, Table], place: Place, lines: Lines) -> list[Speculation]:
     """The speculations of all owners, in order."""
     nodes, rows, owners = (tables[name] for name in (place.nodes, place.rows, place.owners))
-    scalars = {name: owners[name].tolist() for name in SCALAR_FIELDS}
+    names = (*SCALAR_FIELDS, *NODE_FIELDS, *ROW_FIELDS)
+    single = [owners[name].tolist() for name in SCALAR_FIELDS]
+    of_nodes, of_rows = [nodes[name] for name in NODE_FIELDS], [rows[name] for name in ROW_FIELDS]
     made = []
     for i in range(len(owners["start"])):
-        of_nodes, of_rows = lines.of(i)
-        values: dict[str, Any] = {name: column[i] for name, column in scalars.items()}
-        values |= {name: nodes[name][of_nodes] for name in NODE_FIELDS}
-        values |= {name: rows[name][of_rows] for name in ROW_FIELDS}
-        made.append(Speculation(**values))
+        its_nodes, its_rows = lines.of(i)
+        values = [column[i] for column in single]
+        values += [column[its_nodes] for column in of_nodes]
+        values += [column[its_rows] for column in of_rows]
+        made.append(Speculation(**dict(zip(names, values, strict=True))))
     return made
 
 

@@ -15,6 +15,7 @@ from itertools import groupby
 from typing import Any
 
 from mars_viz.analysis.alignment import Alignment, Side, Unit
+from mars_viz.components.explorer.packing import plain
 from mars_viz.components.explorer.payload import run_payload
 from mars_viz.records import Outcome
 from mars_viz.run import Run
@@ -57,7 +58,7 @@ class Lane:
 
 def run_pane(run: Run) -> Payload:
     """A run for a pane: as the explorer has it, but without the other rules' verdicts."""
-    return run_payload(run, judges=())
+    return plain(run_payload(run, judges=()))
 
 
 def pair_payload(left: Pane, right: Pane, found: Alignment, runs: tuple[Payload, Payload]) -> Payload:

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from mars_viz.components.scripts import joined
 
-SHARED = ("elements", "run", "decisions", "numbers", "reading", "trajectories", "shades", "chunks", "stream")
+SHARED = (
+    "elements",
+    "run",
+    "decisions",
+    "numbers",
+    "reading",
+    "trajectories",
+    "shades",
+    "chunks",
+    "keys",
+    "upkeep",
+    "stream",
+)
 """Of the explorer: a run, a reading of it, and its tokens."""
 MODULES = ("side", "linked", "lanes", "compare")
 """In the order in which they are joined; the last one is the way in."""

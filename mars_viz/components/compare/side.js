@@ -3,7 +3,7 @@
 /** Tells of a token that was chosen by `picked`. */
 class Side extends Stream {
   constructor({ name, picked }) {
-    super({ pick: (slot) => picked(this, slot), shade: (reading, slot) => this.mark(reading, slot), prefix: `${name}-` });
+    super({ pick: (slot) => picked(this, slot), shade: (reading, slot) => this.mark(reading, slot), prefix: `${name}-`, most: Infinity });
   }
 
   /** Take on a text; where it is the one shown before, nothing scrolls. */

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from mars_viz.components.explorer.payload import locate
+from mars_viz.components.explorer.pool import locate
 
 if TYPE_CHECKING:
     from mars_viz.components.explorer.element import ExplorerState, explorer

@@ -1,8 +1,10 @@
 """The explorer: sentence, dial, numbers, token stream and inspector of one run, as one element in the browser.
 
 Knows runs and Streamlit's components; what is sent is made by `payload`, what is shown by the JavaScript that `script`
-joins. The run is sent once. Where dial, overlay and selection stand is the browser's to know: it reports them when the
-hand rests, and Python sends new ones only where the page asks for something else than was reported.
+joins. The run is sent once, its arrays as bytes. Where dial, overlay and selection stand is the browser's to know: it
+reports them when the hand rests, and Python sends new ones only where the page asks for something else than was
+reported. The evidence of a long run comes through a second, empty element beside the first, a window of rounds at a
+time and as the browser asks for it.
 """
 
 from __future__ import annotations
@@ -14,11 +16,13 @@ from typing import Any
 
 import streamlit as st
 
-from mars_viz.components.explorer.payload import Payload, run_payload
+from mars_viz.components.explorer.prepared import Prepared
 from mars_viz.components.explorer.script import script
 from mars_viz.components.explorer.style import style
 from mars_viz.components.whereabouts import Whereabouts, position_of
 from mars_viz.run import Run
+
+_KEPT = 8  # runs ready to be sent; a new tab on one of them need not wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +50,13 @@ class _Position:
 class _Memory:
     """What one element was last sent."""
 
-    run: Run
-    gamma: int | None
-    payload: Payload
+    sent: Prepared
     where: Whereabouts[_Position]
     """Where it stands in it."""
 
     @property
     def revision(self) -> str:
-        return f"{self.payload['id']}-{self.where.turn}"
+        return f"{self.sent.id}-{self.where.turn}"
 
 
 def explorer(
@@ -75,11 +77,14 @@ def explorer(
             "key": key,
             "revision": memory.revision,
             "position": asdict(memory.where.sent),
-            "payload": memory.payload,
+            "payload": memory.sent.whole.head,
+            "columns": memory.sent.whole.columns,
         },
         on_position_change=_nothing,
         on_decode_change=_nothing,
     )
+    if memory.sent.windows:
+        _evidence(memory.sent, f"{key}.evidence")
     pressed = result.get("decode")
     decode = pressed["dial"] if isinstance(pressed, Mapping) and pressed.get("revision") == memory.revision else None
     stands = memory.where.stands
@@ -89,14 +94,32 @@ def explorer(
 def _remembered(run: Run, gamma: int | None, asked: _Position, key: str) -> _Memory:
     name = f"{key}.memory"
     memory: _Memory | None = st.session_state.get(name)
-    if memory is None or memory.run is not run or memory.gamma != gamma:
-        payload = run_payload(run, gamma)
-        if memory is not None and memory.payload["id"] == payload["id"]:
-            memory.run, memory.gamma = run, gamma
+    if memory is None or memory.sent.run is not run or memory.sent.gamma != gamma:
+        sent = _prepared(run, id(run), gamma)
+        if memory is not None and memory.sent.id == sent.id:
+            memory.sent = sent
         else:
-            memory = _Memory(run, gamma, payload, Whereabouts.begin(asked, memory.where if memory else None))
+            memory = _Memory(sent, Whereabouts.begin(asked, memory.where if memory else None))
         st.session_state[name] = memory
     return memory
+
+
+@st.cache_resource(max_entries=_KEPT, show_spinner=False)
+def _prepared(_run: Run, identity: int, gamma: int | None) -> Prepared:
+    """What is sent of a run, made once for all tabs; what is kept here holds the run, so nothing else has its id."""
+    return Prepared.of(_run, gamma)
+
+
+@st.fragment
+def _evidence(sent: Prepared, key: str) -> None:
+    """The element through which the browser asks for windows; asking runs nothing but this."""
+    asked = st.session_state.get(key)
+    wanted = asked.get("wanted") if isinstance(asked, Mapping) else None
+    data: dict[str, Any] = {"evidence": sent.id, "wanted": None}
+    if isinstance(wanted, Mapping) and wanted.get("id") == sent.id and wanted.get("window") in range(sent.windows):
+        found = sent.window(int(wanted["window"]))
+        data |= {"wanted": dict(wanted), "payload": found.head, "columns": found.columns}
+    _component()(key=key, data=data, on_wanted_change=_nothing)
 
 
 def _reported(state: Any, revision: str) -> _Position | None:

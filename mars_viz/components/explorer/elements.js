@@ -37,7 +37,7 @@ function fill(element, text) {
   element.kind = [
     ordinary && text[0] === " " && " lead", text.includes("\n") && " broken", TURNING.test(text) && " bidi", MODIFIES.test(text) && " apart",
   ].filter(Boolean).join("");
-  if (ordinary) element.textContent = text;
+  if (ordinary) say(element, text);
   else element.replaceChildren(...spelled(text));
   return element;
 }

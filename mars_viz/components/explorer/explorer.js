@@ -2,13 +2,23 @@
 
 const lives = new Map(); // where each revision was left, for the case that the page builds the element anew
 const read = new Map(); // runs by id, the last few
+const proofs = new Map(); // their evidence
 
-function trajectoriesOf(payload) {
-  if (!read.has(payload.id)) {
-    if (read.size >= 3) read.delete(read.keys().next().value);
-    read.set(payload.id, new Trajectories(readRun(payload)));
+function latest(map, id, make) {
+  if (!map.has(id)) {
+    if (map.size >= 3) map.delete(map.keys().next().value);
+    map.set(id, make());
   }
-  return read.get(payload.id);
+  return map.get(id);
+}
+
+function evidenceOf(id) {
+  return latest(proofs, id, () => new Evidence());
+}
+
+/** A run as it was sent: in a report with its arrays, from Streamlit with their bytes in a table of one column. */
+function runOf({ payload, columns }) {
+  return readRun(columns ? withArrays(payload, columns.getChildAt(0).toArray()) : payload);
 }
 
 class Explorer {
@@ -31,7 +41,8 @@ class Explorer {
 
   // ---- what comes from Python
 
-  receive({ payload, position, revision, key }) {
+  receive(data) {
+    const { payload, position, revision, key } = data;
     this.theme();
     const fresh = payload.id !== this.reading?.run.id;
     if (!fresh && (revision === this.revision || this.dial.grip)) return;
@@ -40,7 +51,7 @@ class Explorer {
     const left = lives.get(key);
     const { dial, overlay, selected } = left?.revision === revision ? left : position;
     this.overlays.press(overlay);
-    if (fresh) this.open(trajectoriesOf(payload), dial);
+    if (fresh) this.open(latest(read, payload.id, () => new Trajectories(runOf(data))), dial);
     else {
       this.turn(dial);
       this.stream.repaint();
@@ -63,7 +74,9 @@ class Explorer {
     this.dial.show(pool, trajectories.strip());
     this.overlays.open(pool);
     this.tiles.open(own);
-    this.inspector.open(this.reading.run);
+    const evidence = evidenceOf(pool.id);
+    evidence.heard = () => this.inspector.show(this.reading, this.selected);
+    this.inspector.open(this.reading.run, pool, evidence);
     this.stream.show(this.reading);
   }
 
@@ -168,7 +181,16 @@ class Explorer {
 
 const views = new WeakMap();
 
+/** What the empty element does that stands beside the explorer of a long run: it asks for evidence, and hands it over. */
+function deliver(data, setStateValue) {
+  const evidence = evidenceOf(data.evidence);
+  evidence.connect((wanted) => setStateValue("wanted", { id: data.evidence, ...wanted }));
+  if (data.wanted) evidence.take(data.wanted.window, runOf(data));
+  return () => (evidence.send = null);
+}
+
 export default function explorer({ data, parentElement, setStateValue, setTriggerValue }) {
+  if (data.evidence) return deliver(data, setStateValue);
   const view = views.get(parentElement) ?? new Explorer(parentElement, Boolean(setTriggerValue));
   views.set(parentElement, view);
   view.state = setStateValue;

@@ -11,9 +11,9 @@ class Inspector {
     this.element = h("aside", { class: "inspector", "aria-label": "The selected token", tabindex: "0" });
   }
 
-  /** Make the elements for a run; `show` fills them. */
-  open(run) {
-    this.run = run;
+  /** Make the elements for a run; `show` fills them, with evidence of the pool that the run's rounds are of. */
+  open(run, pool, evidence) {
+    Object.assign(this, { run, pool, evidence, judges: null });
     this.token = quote();
     this.pill = h("span");
     this.where = h("p", { class: "where" });
@@ -25,23 +25,24 @@ class Inspector {
     this.drafter = new Law("Drafter", run.nodes.top);
     this.undrafted = h("p", { class: "aside" }, "Nothing was drafted here, so there is nothing to judge: the whole block was kept.");
     this.judged = quote();
-    this.lines = run.rules.map((rule) => ({ rule, at: h("div"), verdict: h("div") }));
+    this.lines = run.rules.map((rule) => ({ rule, said: null, at: h("div"), verdict: h("div") }));
     const lines = this.lines.map(({ rule, at, verdict }) => h("tr", { class: rule.name === run.rule.name ? "own" : null },
       h("th", { scope: "row", "data-tip": rule.formula, tabindex: "0" }, rule.title), h("td", { class: "at" }, at), h("td", {}, verdict)));
     this.verdicts = h("div", { class: "verdicts" }, h("h4", {}, "Every rule on ", this.judged.element), h("table", {}, h("tbody", {}, ...lines)));
+    this.coming = h("p", { class: "aside" }, "What target and drafter thought of it is on its way …");
+    this.laws = h("div", { class: "laws" }, this.target.element, this.drafter.element);
+    this.list = h("dl", { class: "facts" }, ...this.facts.map(({ name, value, tip }) => h("div", { "data-tip": tip, tabindex: "0" }, h("dt", {}, name), value)));
     this.hint = h("p", { class: "empty" }, "Click a token, or walk through the text with the arrow keys, to see what target and drafter thought of it.");
     this.sheet = h("div", {},
       h("header", {}, h("div", { class: "headline" }, h("span", { class: "what" }, this.token.element), this.pill), this.where),
       this.instead,
-      h("dl", { class: "facts" }, ...this.facts.map(({ name, value, tip }) => h("div", { "data-tip": tip, tabindex: "0" }, h("dt", {}, name), value))),
-      this.flip, h("div", { class: "laws" }, this.target.element, this.drafter.element), this.undrafted, this.verdicts);
+      this.list, this.flip, this.coming, this.laws, this.undrafted, this.verdicts);
     this.element.replaceChildren(this.hint, this.sheet);
   }
 
   /** Take on other rounds of the same run. */
   adopt(run) {
     this.run = run;
-    this.lines.forEach((line, i) => (line.rule = run.rules[i]));
   }
 
   show(reading, slot) {
@@ -58,13 +59,26 @@ class Inspector {
     this.title(reading, slot, piece, own < 0 ? emission : reading.now.outcome[own], r, own);
     this.instead.hidden = own >= 0 || node < 0;
     if (!this.instead.hidden) this.rejected.show(run, run.nodes.token[node]);
-    this.weigh(reading, row, node);
-    this.target.show(run, run.rows, row, node >= 0 ? run.nodes.token[node] : piece, node, own < 0 ? piece : -1);
+    this.flip.hidden = node < 0;
+    if (node >= 0) say(this.flip, flipping(run, node));
+    this.undrafted.hidden = node >= 0;
+    const found = this.evidence.of(this.pool, run, r);
+    this.coming.hidden = found !== null;
+    this.list.hidden = this.laws.hidden = found === null;
+    this.verdicts.hidden = node < 0 || found === null;
+    if (found) this.prove(reading, found, row - run.slotAt[r], node < 0 ? -1 : node - run.nodeAt[r], own < 0 ? piece : -1);
+  }
+
+  /** What the evidence says: of a row and a node of a round, both counted from its first; `emitted` is the token written there, or -1. */
+  prove(reading, { run, round }, ofRow, ofNode, emitted) {
+    const row = run.slotAt[round] + ofRow;
+    const node = ofNode < 0 ? -1 : run.nodeAt[round] + ofNode;
+    const written = emitted < 0 || run.pieces === this.run.pieces ? emitted : run.pieces.ids.indexOf(this.run.pieces.ids[emitted]);
+    this.weigh(reading, run, row, node);
+    this.target.show(run, run.rows, row, node >= 0 ? run.nodes.token[node] : written, node, written);
     if (node >= 0) this.drafter.show(run, run.nodes, node, run.nodes.token[node], -1, -1);
     else this.drafter.blank();
-    this.undrafted.hidden = node >= 0;
-    this.verdicts.hidden = node < 0;
-    if (node >= 0) this.judge(reading, node);
+    if (node >= 0) this.judge(reading, run, node);
   }
 
   title(reading, slot, piece, outcome, r, own) {
@@ -79,28 +93,29 @@ class Inspector {
   }
 
   /** The numbers of a row, and of a node where one was judged there. */
-  weigh(reading, row, node) {
-    const { rows, nodes } = this.run;
+  weigh(reading, { rows, nodes }, row, node) {
     const z = (i) => (i < rows.top ? rows.top_logit[row * rows.top + i] : NaN);
     const values = [short(z(0)), short(z(1)), short(rows.ratio[row]), short(rows.margin[row]), `${short(rows.entropy[row])} nats`];
-    if (node < 0) values.push(null, short(reading.chance(row)), null, null);
+    if (node < 0) values.push(null, short(chanceOf(rows, reading.dial, row)), null, null);
     else values.push(whole(nodes.rank[node]), short(nodes.p[node]), short(nodes.q[node]), short(nodes.coin[node]));
     this.facts.forEach(({ value }, i) => {
       value.parentElement.hidden = values[i] === null;
       say(value, values[i] ?? "");
     });
-    this.flip.hidden = node < 0;
-    if (node >= 0) say(this.flip, flipping(this.run, node));
   }
 
   /** What every rule says: those that share the run's dial where the hand holds it, the others at their defaults. */
-  judge(reading, node) {
-    this.judged.show(this.run, this.run.nodes.token[node]);
-    for (const { rule, at, verdict } of this.lines) {
+  judge(reading, run, node) {
+    this.judged.show(run, run.nodes.token[node]);
+    if (this.judges !== run) {
+      this.judges = run;
+      for (const line of this.lines) line.said = run.rules.find(({ name }) => name === line.rule.name) ?? null;
+    }
+    for (const { rule, said, at, verdict } of this.lines) {
       const dial = rule.follows ? reading.dial : rule.default ?? NaN;
-      const keeps = dial < rule.breakpoint[node] ? rule.keep[node] & 1 : rule.keep[node] & 2;
+      const unsaid = said === null || said.keep[node] & 8; // a report may leave it out, or the rule lack something here
+      const keeps = !unsaid && (dial < said.breakpoint[node] ? said.keep[node] & 1 : said.keep[node] & 2);
       say(at, rule.symbol === null ? "" : `${rule.symbol} ${dialText(dial)}${rule.follows ? "" : " (default)"}`);
-      const unsaid = rule.keep[node] & 8; // a report may leave it out
       say(verdict, unsaid ? "–" : keeps ? "✓ keeps" : "× rejects");
       verdict.className = unsaid ? "" : keeps ? "keeps" : "rejects";
     }

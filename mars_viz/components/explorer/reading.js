@@ -86,7 +86,10 @@ export class Reading {
 
   /** The target's probability of what a row emits. */
   chance(row) {
-    const { rows } = this.run;
-    return this.dial !== null && this.dial < rows.breakpoint[row] ? rows.p_below[row] : rows.p_above[row];
+    return chanceOf(this.run.rows, this.dial, row);
   }
+}
+
+function chanceOf(rows, dial, row) {
+  return dial !== null && dial < rows.breakpoint[row] ? rows.p_below[row] : rows.p_above[row];
 }

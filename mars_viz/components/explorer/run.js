@@ -3,9 +3,20 @@
 
 const ARRAYS = { uint8: Uint8Array, int16: Int16Array, uint16: Uint16Array, int32: Int32Array, float32: Float32Array, float64: Float64Array };
 
-/** An array of the payload; its bytes come as base64, or as they are where whoever sends them can. */
-function unpack({ type, data }) {
-  if (typeof data !== "string") return new ARRAYS[type](data.buffer.slice(data.byteOffset, data.byteOffset + data.byteLength));
+/** A value with its arrays, which came beside it as one block of bytes. */
+export function withArrays(value, bytes) {
+  if (value === null || typeof value !== "object") return value;
+  if (Array.isArray(value)) return value.map((item) => withArrays(item, bytes));
+  if (!("at" in value)) return Object.fromEntries(Object.entries(value).map(([name, item]) => [name, withArrays(item, bytes)]));
+  const Kind = ARRAYS[value.type];
+  const from = bytes.byteOffset + value.at;
+  return new Kind(bytes.buffer.slice(from, from + value.length * Kind.BYTES_PER_ELEMENT));
+}
+
+/** An array of the payload: itself, or as base64 where only JSON could be sent. */
+function unpack(column) {
+  if (ArrayBuffer.isView(column)) return column;
+  const { type, data } = column;
   const binary = atob(data);
   const bytes = new Uint8Array(binary.length);
   for (let i = 0; i < binary.length; i++) bytes[i] = binary.charCodeAt(i);
@@ -17,10 +28,19 @@ function unpackAll(columns) {
   return Object.fromEntries(Object.entries(columns).map(([name, value]) => [name, isArray(value) ? unpack(value) : value]));
 }
 
-/** Columns with breakpoints; those of a rule that never flips are left out of the payload. */
+/** Columns with breakpoints; those of a rule that never flips are left out of the payload, and all where it is sent without evidence. */
 function verdicts(columns) {
   const unpacked = unpackAll(columns);
-  unpacked.breakpoint ??= nowhere(unpacked.keep.length);
+  if (unpacked.keep) unpacked.breakpoint ??= nowhere(unpacked.keep.length);
+  return unpacked;
+}
+
+/** Columns of what rows emit; where it does not depend on the dial, one side is left out. */
+function emissions(columns) {
+  const unpacked = unpackAll(columns);
+  unpacked.breakpoint ??= nowhere(unpacked.emit_above.length);
+  unpacked.emit_below ??= unpacked.emit_above;
+  unpacked.p_below ??= unpacked.p_above;
   return unpacked;
 }
 
@@ -28,8 +48,8 @@ let none = new Float64Array(0);
 
 /** No breakpoints; most rules have none to show, so they share them. */
 function nowhere(length) {
-  if (none.length !== length) none = new Float64Array(length).fill(NaN);
-  return none;
+  if (none.length < length) none = new Float64Array(length).fill(NaN);
+  return none.subarray(0, length);
 }
 
 /** The payload with its arrays unpacked, and with the offsets and the children of every row worked out. */
@@ -39,7 +59,7 @@ export function readRun(payload) {
   const nodeAt = new Int32Array(rounds + 1);
   for (let r = 0; r < rounds; r++) nodeAt[r + 1] = nodeAt[r] + count[r];
   const nodes = verdicts(payload.nodes);
-  const rows = unpackAll(payload.rows);
+  const rows = emissions(payload.rows);
   const { text, special, ends } = payload.pieces;
   const run = {
     id: payload.id,
@@ -52,6 +72,7 @@ export function readRun(payload) {
     limit: unpack(payload.rounds.limit), // tokens that each may add
     recorded: unpack(payload.recorded), // the path that was walked when the run was made
     map: payload.map && unpackAll(payload.map),
+    window: payload.window ?? null, // rounds whose evidence comes together, where it does not come with the run
     count,
     nodeAt,
     slots: nodeAt[rounds] + rounds,

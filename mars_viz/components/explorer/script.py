@@ -22,8 +22,11 @@ MODULES = (
     "strip",
     "dial",
     "chunks",
+    "keys",
+    "upkeep",
     "stream",
     "law",
+    "evidence",
     "inspector",
     "explorer",
 )

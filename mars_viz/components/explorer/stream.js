@@ -1,15 +1,18 @@
 // The text: tokens in rounds, each with the looks of its outcome. It shows one reading, which may be swapped.
 
-/** The tokens in rounds. Chunks are built when they come near, and touched only while they are near. */
+/**
+ * The tokens in rounds. Chunks are built when they come near, and touched only while they are near; of a long text those
+ * that are far away are taken down again and leave their height behind.
+ */
 class Stream {
-  /** `prefix` keeps the names of tokens apart where there are several streams. */
-  constructor({ pick, shade, prefix = "" }) {
-    Object.assign(this, { pick, shade, prefix });
+  /** `prefix` keeps the names of tokens apart where there are several streams; `most` chunks stay built. */
+  constructor({ pick, shade, prefix = "", most = BUILT }) {
+    Object.assign(this, { pick, shade, prefix, upkeep: new Upkeep(most), flight: new Flight(() => this.land()) });
     this.element = h("div", {
       class: "stream", role: "listbox", tabindex: "0", "aria-label": "Tokens of the run; arrow keys move, up and down by rounds",
       onclick: (e) => this.click(e),
       onkeydown: (e) => this.key(e),
-      onscroll: () => this.reading?.parted && this.point(),
+      onscroll: () => this.scrolled(),
     });
     this.divider = h("span", { class: "divider", role: "presentation" }, "block-local from here: at this setting the text would go on otherwise");
     this.jump = h("button", { class: "jump", type: "button", hidden: true, onclick: () => this.showParting() });
@@ -26,6 +29,7 @@ class Stream {
     this.element.classList.toggle("code", looksLikeCode(run, reading.recorded));
     this.roundElements = new Array(run.rounds);
     this.slotElements = new Array(run.slots);
+    this.upkeep.clear();
     this.observer?.disconnect();
     this.observer = new IntersectionObserver((entries) => this.seen(entries), { root: this.element, rootMargin: "120px 0px" });
     this.chunks = chunked(run, reading.recorded).map((range) => this.emptyChunk(range));
@@ -35,6 +39,7 @@ class Stream {
     if (!run.rounds) this.element.replaceChildren(h("p", { class: "empty" }, "This run has no tokens. Choose another, or decode a prompt."));
     this.element.scrollTop = 0;
     this.chunks.slice(0, 4).forEach((chunk) => this.bring(chunk));
+    if (this.upkeep.sheds(this.chunks)) this.element.style.setProperty("--per-slot", `${this.upkeep.perSlot(run)}px`);
     this.chunks.forEach((chunk) => this.observer.observe(chunk.element));
   }
 
@@ -47,20 +52,49 @@ class Stream {
   }
 
   emptyChunk({ first, last }) {
-    const slots = this.run.slotAt[last + 1] - this.run.slotAt[first];
     const element = h("div", { class: "chunk", role: "presentation" });
-    element.style.setProperty("--tall", `${Math.ceil(slots / 16) * 34 + 20}px`);
-    const chunk = { first, last, element, built: false, near: false, parted: undefined };
-    element.chunk = chunk;
-    return chunk;
+    element.style.setProperty("--slots", this.run.slotAt[last + 1] - this.run.slotAt[first]);
+    return (element.chunk = { first, last, element, built: false, near: false, parted: undefined });
   }
 
   seen(entries) {
     for (const { target, isIntersecting } of entries) {
       target.chunk.near = isIntersecting;
-      if (isIntersecting) this.bring(target.chunk);
+      if (isIntersecting && !this.flight.flying) this.bring(target.chunk);
     }
+    this.tidy();
+  }
+
+  /** Build what is near, now that the text does not fly by any more. */
+  land() {
+    for (const chunk of this.chunks) if (chunk.near) this.bring(chunk);
+    this.tidy();
+  }
+
+  tidy() {
+    for (const { chunk, tall } of this.upkeep.leaving(this.selected === null ? null : this.chunkOf(this.selected))) this.takeDown(chunk, tall);
     this.name();
+  }
+
+  takeDown(chunk, tall) {
+    const { first, last, element } = chunk;
+    element.style.setProperty("--tall", `${tall}px`);
+    element.classList.remove("built");
+    element.replaceChildren();
+    Object.assign(chunk, { built: false, parted: undefined });
+    this.upkeep.built.delete(chunk);
+    const { slotAt } = this.run;
+    this.shown.fill(-1, 2 * first, 2 * last + 2);
+    this.roundElements.fill(undefined, first, last + 1);
+    for (let slot = slotAt[first]; slot < slotAt[last + 1]; slot++) {
+      this.upkeep.put(this.slotElements[slot]);
+      this.slotElements[slot] = undefined;
+      this.words.delete(slot);
+    }
+  }
+
+  chunkOf(slot) {
+    return this.chunks.find(({ last }) => slot < this.run.slotAt[last + 1]) ?? null;
   }
 
   /** Make a chunk show where the reading stands. */
@@ -72,13 +106,15 @@ class Stream {
 
   build(chunk) {
     chunk.built = true;
+    this.upkeep.built.add(chunk);
     chunk.element.classList.add("built");
     const built = document.createDocumentFragment();
     if (chunk.first === 0 && this.prompt) built.append(this.prompt);
     for (let r = chunk.first; r <= chunk.last; r++) {
       const round = (this.roundElements[r] = h("span", { class: "r", role: "presentation", "data-round": `round ${r + 1}` }));
       for (let slot = this.run.slotAt[r]; slot < this.run.slotAt[r + 1]; slot++) {
-        const token = (this.slotElements[slot] = h("span", { class: "t", role: "option", id: `${this.prefix}slot-${slot}` }));
+        const token = (this.slotElements[slot] = this.upkeep.token());
+        token.id = `${this.prefix}slot-${slot}`;
         token.mine = slot; // not `slot`, which is an element's own and turns into text
         if (slot < this.run.slotAt[r + 1] - 1) fill(token, this.run.pieces.text[this.run.nodes.token[slot - r]]);
         round.append(token);
@@ -89,9 +125,9 @@ class Stream {
     if (this.selected !== null) this.outline(this.selected, true);
   }
 
-  /** After the dial moved: only what is near, and of that only rounds that are decided otherwise. */
+  /** After the dial moved: only what is in view, and of that only rounds that are decided otherwise. */
   update() {
-    for (const chunk of this.chunks) if (chunk.near && chunk.built) this.refresh(chunk);
+    for (const chunk of this.upkeep.inView(this.element)) this.refresh(chunk);
     if (!this.reading.parted) this.divider.remove();
     this.flag();
   }
@@ -178,13 +214,25 @@ class Stream {
   /** Another overlay: every built token looks otherwise. */
   repaint() {
     this.shown.fill(-1);
-    for (const chunk of this.chunks) if (chunk.near && chunk.built) this.refresh(chunk);
+    this.catchUp();
   }
 
-  /** Accessible names, when the hand rests: they count tokens, so one change renames all that follow. */
+  /** What is near but out of view, and so was left behind by the hand. */
+  catchUp() {
+    for (const chunk of this.upkeep.nearby()) this.refresh(chunk);
+  }
+
+  scrolled() {
+    if (!this.reading) return;
+    this.flight.moved(this.element);
+    this.catchUp();
+    if (this.reading.parted) this.point();
+  }
+
+  /** When the hand rests: what is near, and its accessible names; they count tokens, so one change renames all that follow. */
   name() {
-    for (const chunk of this.chunks) {
-      if (!chunk.near || !chunk.built) continue;
+    this.catchUp();
+    for (const chunk of this.upkeep.nearby()) {
       for (let r = chunk.first; r <= chunk.last; r++) {
         for (let slot = this.run.slotAt[r]; slot < this.run.slotAt[r + 1]; slot++) {
           const label = this.reading.label(slot);
@@ -200,11 +248,11 @@ class Stream {
     if (this.selected !== null) this.outline(this.selected, false);
     this.selected = slot;
     if (slot === null) return;
-    const chunk = this.chunks.find(({ last }) => slot < this.run.slotAt[last + 1]);
+    const chunk = this.chunkOf(slot);
     if (!chunk) return;
     if (reveal) this.bring(chunk);
     this.outline(slot, true);
-    if (reveal) this.reveal(this.slotElements[slot]);
+    if (reveal) scrollInto(this.element, this.slotElements[slot]);
   }
 
   outline(slot, on) {
@@ -215,14 +263,6 @@ class Stream {
     if (on) this.element.setAttribute("aria-activedescendant", token.id);
   }
 
-  /** Scroll the stream, never the page, as little as needed. */
-  reveal(token) {
-    const box = this.element.getBoundingClientRect();
-    const at = token.getBoundingClientRect();
-    if (at.top < box.top + 8) this.element.scrollTop += at.top - box.top - 40;
-    else if (at.bottom > box.bottom - 8) this.element.scrollTop += at.bottom - box.bottom + 40;
-  }
-
   click(event) {
     const token = event.target.closest(".t");
     if (token && this.element.getRootNode().getSelection?.()?.type !== "Range") this.pick(token.mine, false);
@@ -230,26 +270,9 @@ class Stream {
 
   key(event) {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
-    const next = this.neighbour(event.key);
+    const next = neighbour(this.run, this.reading, this.selected, event.key);
     if (next === undefined) return;
     event.preventDefault();
     this.pick(next, true);
-  }
-
-  neighbour(key) {
-    const { run, reading, selected } = this;
-    if (!run.rounds) return undefined;
-    const order = (r) => readingOrder(run, reading.now, r);
-    if (key === "Home") return order(0)[0];
-    if (key === "End") return order(run.rounds - 1).at(-1);
-    if (!["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown"].includes(key)) return undefined;
-    if (selected === null) return order(0)[0];
-    const r = roundOf(run, selected);
-    const here = order(r);
-    const at = here.indexOf(selected);
-    if (key === "ArrowRight") return at + 1 < here.length ? here[at + 1] : order(Math.min(r + 1, run.rounds - 1)).at(r + 1 < run.rounds ? 0 : -1);
-    if (key === "ArrowLeft") return at > 0 ? here[at - 1] : r > 0 ? order(r - 1).at(-1) : here[0];
-    const other = order(clamp(r + (key === "ArrowDown" ? 1 : -1), 0, run.rounds - 1));
-    return other[Math.min(Math.max(at, 0), other.length - 1)];
   }
 }

@@ -1,0 +1,121 @@
+"""A page under the hand: what every measurement in the browser needs to open it, drag, scroll and weigh it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import numpy as np
+from playwright.sync_api import Browser, Page, sync_playwright
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+from tests.conftest import BROWSERS, QUIET  # noqa: E402
+
+WATCH = """
+window.delays = [];
+window.works = [];
+const channel = new MessageChannel();
+const waiting = [];
+channel.port1.onmessage = () => {
+  const { made, delivered } = waiting.shift();
+  const painted = performance.now();
+  window.delays.push(painted - made);
+  window.works.push(painted - delivered);
+};
+window.addEventListener("pointermove", (event) => {
+  if (!event.buttons) return;
+  const times = { made: event.timeStamp, delivered: performance.now() };
+  requestAnimationFrame(() => { waiting.push(times); channel.port2.postMessage(0); });
+}, true);
+"""
+PAINTED = "() => new Promise((done) => requestAnimationFrame(() => setTimeout(done)))"
+SCROLL = """(steps) => new Promise((done) => {
+  const stream = document.querySelector("[data-testid=stBidiComponentIsolated]")?.shadowRoot?.querySelector(".stream")
+    ?? document.querySelector(".stream");
+  const times = [];
+  let before = performance.now(), step = 0;
+  stream.scrollTop = 0;
+  const next = (now) => {
+    times.push(now - before);
+    before = now;
+    stream.scrollTop = (++step / steps) * (stream.scrollHeight - stream.clientHeight);
+    if (step < steps) requestAnimationFrame(next);
+    else requestAnimationFrame((end) => done([...times.slice(1), end - before]));
+  };
+  requestAnimationFrame(next);
+})"""
+SCROLLS = 240
+"""Frames in which the text scrolls from end to end."""
+PATIENCE = 600_000
+"""Milliseconds, for the server and the page."""
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """The system's, headless."""
+    names = filter(None, (os.environ.get("CHROMIUM"), *BROWSERS))
+    path = next(filter(None, map(shutil.which, names)), None)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=list(QUIET))
+        yield browser
+        browser.close()
+
+
+def shown(page: Page, address: str) -> float:
+    """Open the page; seconds until a token has been painted."""
+    began = time.perf_counter()
+    page.goto(address)
+    page.wait_for_selector(".explorer .t", timeout=PATIENCE)
+    page.evaluate(PAINTED)
+    return time.perf_counter() - began
+
+
+def memory() -> float:
+    """The largest resident set among the renderers that this process started, MB; NaN where /proc does not say."""
+    children: dict[int, list[int]] = {}
+    sizes: dict[int, float] = {}
+    for found in Path("/proc").glob("[0-9]*/status"):
+        with suppress(OSError):
+            status = dict(line.split(":", 1) for line in found.read_text().splitlines() if ":" in line)
+            pid = int(status["Pid"])
+            children.setdefault(int(status["PPid"]), []).append(pid)
+            if b"--type=renderer" in found.with_name("cmdline").read_bytes():
+                sizes[pid] = int(status.get("VmRSS", "0 kB").split()[0]) / 1024
+    waiting, own = [os.getpid()], []
+    while waiting:
+        own.append(waiting.pop())
+        waiting += children.get(own[-1], [])
+    return max((sizes[pid] for pid in own if pid in sizes), default=float("nan"))
+
+
+def drag(page: Page, moves: int) -> None:
+    """Sweep the dial over the half where breakpoints lie, back and forth."""
+    box = page.locator(".explorer .lane").bounding_box()
+    assert box is not None
+    x = box["x"] + box["width"] * (1 - 0.25 * (1 - np.cos(np.linspace(0, 6 * np.pi, moves))))
+    y = box["y"] + box["height"] / 2
+    page.mouse.move(float(x[0]), y)
+    page.mouse.down()
+    for at in x:
+        page.mouse.move(float(at), y)
+        page.wait_for_timeout(25)
+    page.mouse.up()
+    page.wait_for_timeout(300)
+
+
+def line(label: str, values: list[float]) -> None:
+    """A line of the table: median, 95th percentile, maximum, how many."""
+    middle, high, most = np.percentile(values, [50, 95, 100])
+    print(f"{label:<38} {middle:>5.1f} ms {high:>5.1f} ms {most:>5.1f} ms   {len(values)}")
+
+
+def p95(values: list[float]) -> float:
+    """The 95th percentile."""
+    return round(float(np.percentile(values, 95)), 2)

@@ -1,0 +1,96 @@
+"""The rounds that the explorer may show of a run, each once, and the paths through them. Knows records and maps.
+
+Rounds are numbered as they stand in the pool. A *slot* numbers everything that can be selected: round r owns one slot
+per node, in order, and one more for the token that the target emits; it is the same at every dial value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from mars_viz.dialmap import Prefix, Segment
+from mars_viz.errors import BadInput
+from mars_viz.records import Round
+from mars_viz.run import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Distinct rounds, and the paths through them."""
+
+    rounds: tuple[Round, ...]
+    """Each once; those of the recorded path first, in order."""
+    limits: tuple[int, ...]
+    """Tokens that each may add before the length limit; `ENDLESS` where it does not apply."""
+    recorded: tuple[int, ...]
+    """The recorded path, as indices."""
+    segments: tuple[Segment, ...]
+    """Of the dial map; none without one."""
+    paths: tuple[tuple[int, ...], ...]
+    """The path of each segment, as indices."""
+
+    @property
+    def slots(self) -> int:
+        """Of all rounds."""
+        return sum(len(round_.speculation) + 1 for round_ in self.rounds)
+
+
+ENDLESS = 2**31 - 1
+"""More tokens than any text has."""
+
+
+def pool_of(run: Run, gamma: int | None = None) -> Pool:
+    """The rounds that the explorer may show of a run. Raises BadInput for a block length that its map does not hold."""
+    gamma = gamma or run.settings.gamma
+    made, dial = run.dial_map, run.settings.dial
+    segments = made.segments_for(gamma) if made is not None and gamma in made.span.gammas else ()
+    own = run.rounds
+    if gamma != run.settings.gamma:
+        if made is None or dial is None:
+            raise BadInput(f"This run carries no dial map, so what γ = {gamma} would have written is not known.")
+        own = made.segment(dial, gamma).rounds
+    end = run.settings.max_new_tokens + len(run.prompt_ids)
+    rounds = list(own)
+    paths = tuple(_paths(run, rounds, segments))
+    limits = [end - round_.speculation.start for round_ in rounds]
+    if not segments:  # a judgement of recorded blocks alone: where another text would end is not known
+        limits[:-1] = [ENDLESS] * (len(limits) - 1)
+    return Pool(tuple(rounds), tuple(limits), tuple(range(len(own))), segments, paths)
+
+
+def _paths(run: Run, rounds: list[Round], segments: Sequence[Segment]) -> Iterator[tuple[int, ...]]:
+    """The path of each segment through `rounds`, which grow by those that are not among them yet."""
+    if not segments:  # the prefixes of a long run are very long, all taken together
+        return
+    indices = {prefix: index for index, prefix in enumerate(_prefixes(run, rounds))}
+    for segment in segments:
+        path: list[int] = []
+        for prefix, round_ in zip(_prefixes(run, segment.rounds), segment.rounds, strict=True):
+            if prefix not in indices:
+                indices[prefix] = len(rounds)
+                rounds.append(round_)
+            path.append(indices[prefix])
+        yield tuple(path)
+
+
+def _prefixes(run: Run, rounds: Sequence[Round]) -> Iterator[Prefix]:
+    """What stood before each round of a path: there is one speculation after a prefix, and so one round of the pool."""
+    prefix = run.prompt_ids
+    for round_ in rounds:
+        yield prefix
+        prefix += round_.token_ids
+
+
+def locate(run: Run, slot: int) -> tuple[int, int | None] | None:
+    """The round's index and the node that a slot stands for; None as node for the emitted token, None outside the run.
+
+    >>> locate(run, len(run.rounds[0].speculation))  # the correction or bonus of the first round
+    (0, None)
+    """
+    for index, round_ in enumerate(run.rounds):
+        nodes = len(round_.speculation)
+        if 0 <= slot <= nodes:
+            return index, slot if slot < nodes else None
+        slot -= nodes + 1
+    return None

@@ -1,0 +1,91 @@
+// Which parts of a long text are there: those built last and nearest stay, and what is taken down is used again.
+
+const BUILT = 32; // chunks, more than three thousand tokens: a text no longer than that is all there once it has been read
+const SPARE = 4000; // elements of tokens that wait for another use
+
+const HASTE = 50; // ms between two leaps of a text that flies by; a single leap is none
+const GLIMPSE = 120; // ms; so often a text that flies by is shown
+
+/** Whether the text flies by, faster than a window a frame: nobody reads it then, and building all of it would take its toll. */
+class Flight {
+  constructor(landed) {
+    Object.assign(this, { landed, flying: false, at: 0, last: -Infinity, landing: 0 });
+  }
+
+  moved({ scrollTop, clientHeight }) {
+    const now = performance.now();
+    const leap = Math.abs(scrollTop - this.at) > clientHeight;
+    if (leap && now - this.last < HASTE) this.flying = true;
+    if (this.flying) this.landing ||= setTimeout(() => this.land(), GLIMPSE);
+    if (leap) this.last = now;
+    this.at = scrollTop;
+  }
+
+  land() {
+    Object.assign(this, { flying: false, landing: 0 });
+    this.landed();
+  }
+}
+
+/** The chunks that are built, of which about `most` stay, and elements to spare. */
+class Upkeep {
+  constructor(most) {
+    this.most = most;
+    this.clear();
+  }
+
+  clear() {
+    Object.assign(this, { built: new Set(), spare: [] });
+  }
+
+  nearby() {
+    return [...this.built].filter((chunk) => chunk.near);
+  }
+
+  /** Those that can be seen in the box around them; all is read, before anything is written. */
+  inView(box) {
+    const { top, bottom } = box.getBoundingClientRect();
+    return this.nearby().filter(({ element }) => {
+      const at = element.getBoundingClientRect();
+      return at.top < bottom && at.bottom > top;
+    });
+  }
+
+  /** True if a text of so many chunks is never there as a whole. */
+  sheds(chunks) {
+    return chunks.length > this.most;
+  }
+
+  /** Pixels that a slot takes up, all in all, by the chunks that are built. */
+  perSlot({ slotAt }) {
+    let tall = 0, slots = 0;
+    for (const { element, first, last } of this.built) {
+      tall += element.offsetHeight;
+      slots += slotAt[last + 1] - slotAt[first];
+    }
+    return tall && slots ? tall / slots : 3;
+  }
+
+  /** What is to be taken down, with its height: the farthest first, never what is near nor the chunk `selected`. */
+  leaving(selected) {
+    const over = this.built.size - this.most;
+    if (over <= 0) return [];
+    const [here] = this.nearby();
+    const away = (chunk) => (here ? Math.abs(chunk.first - here.first) : 0);
+    const far = [...this.built].filter((chunk) => !chunk.near && chunk !== selected).sort((a, b) => away(b) - away(a));
+    return far.slice(0, over).map((chunk) => ({ chunk, tall: chunk.element.offsetHeight })); // all read, before anything is written
+  }
+
+  /** An element for a token, which may have been another one's. */
+  token() {
+    return this.spare.pop() ?? h("span", { role: "option" });
+  }
+
+  put(token) {
+    if (this.spare.length >= SPARE) return;
+    token.piece = undefined;
+    token.removeAttribute("aria-label");
+    token.removeAttribute("aria-selected");
+    this.spare.push(token);
+  }
+}
