@@ -93,15 +93,14 @@ class Waiting:
         """Fill in all fields that were given out."""
         if not self._taken:
             return
-        with torch.inference_mode():
-            drawn = [laws.drawn for laws in self._laws if laws.drawn is not None]
-            together = Laws(
-                tokens=torch.cat([laws.tokens for laws in self._laws]),
-                below=self._below[: self._taken],
-                totals=torch.cat([laws.totals for laws in self._laws]),
-                drawn=torch.cat(drawn) if drawn else None,
-            )
-            found = to_host(divergences(together))
+        drawn = [laws.drawn for laws in self._laws if laws.drawn is not None]
+        together = Laws(
+            tokens=torch.cat([laws.tokens for laws in self._laws]),
+            below=self._below[: self._taken],
+            totals=torch.cat([laws.totals for laws in self._laws]),
+            drawn=torch.cat(drawn) if drawn else None,
+        )
+        found = to_host(divergences(together))
         for name, values in found.items():
             self._fields[name][: self._taken] = values
         self._laws, self._taken = [], 0

@@ -60,7 +60,7 @@ class LocalSpeculator:
 
     def complete(self) -> None:
         """Fill in what the answers so far were left to hear of afterwards, in place."""
-        with _on_device():
+        with inference():
             self._waiting.complete()
 
     def _speculate(self, prefixes: Sequence[tuple[int, ...]], count: int) -> list[Answer]:
