@@ -3,7 +3,7 @@
 function board({ sentence, columns, rows }) {
   return h("section", { class: "race-board", role: "status" },
     h("p", { class: "race-sentence" }, sentence),
-    h("table", {},
+    h("div", { class: "race-table", role: "region", "aria-label": "What each lane took", tabindex: "0" }, h("table", {},
       h("thead", {}, h("tr", {}, ...columns.map(({ name, help }) => h("th", { scope: "col", title: help }, name)))),
-      h("tbody", {}, ...rows.map(([name, ...cells]) => h("tr", {}, h("th", { scope: "row" }, name), ...cells.map((cell) => h("td", {}, cell)))))));
+      h("tbody", {}, ...rows.map(([name, ...cells]) => h("tr", {}, h("th", { scope: "row" }, name), ...cells.map((cell) => h("td", {}, cell))))))));
 }
