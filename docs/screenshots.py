@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import io
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -108,10 +107,9 @@ def images(scene: Scene, *, look: bool) -> Iterator[tuple[str, str, int]]:
 
 @contextmanager
 def staged(*, sweep: bool) -> Iterator[None]:
-    """An empty home for runs, with the sample race and a small sweep in it: nobody's own runs are to be seen."""
+    """An empty home for runs, with a small sweep in it: nobody's own runs are to be seen."""
     with tempfile.TemporaryDirectory() as folder:
         home, sweeps = Path(folder) / "data", Path(folder) / "sweeps"
-        shutil.copytree(ROOT / "sample_races", home / "mars-viz" / "runs" / "races")
         os.environ.pop("MARS_VIZ_RUNS", None)
         os.environ.update({"XDG_DATA_HOME": str(home), "MARS_VIZ_SWEEPS": str(sweeps), "PYTHONPATH": str(ROOT)})
         if sweep:

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from mars_viz import samples
 from mars_viz.figures.thumbnails import AMBER, BLUE, Band, Line, Part, lanes, lines, stacked_bars
-from mars_viz.race import list_races
 from mars_viz.ui import gallery, links, navigation
 from mars_viz.ui.lessons import LESSONS
-from mars_viz.ui.watching.races import Course
+from mars_viz.ui.watching.races import Course, course
 from tests.factories import toy_run
 from tests.tabs import APP, PATIENCE, ROOT, opened, settled
 from tests.test_learn_page import with_map
@@ -32,6 +32,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     replace(toy_run(), title="Broken").save(tmp_path / "c-broken")
     (tmp_path / "c-broken" / "nodes.parquet").unlink()
     monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path))
+    monkeypatch.setattr(samples, "RACES", tmp_path / "no-races")
     return tmp_path
 
 
@@ -131,8 +132,7 @@ def test_every_page_of_the_app_is_led_to():
 
 
 def test_the_race_is_a_card_as_long_as_its_lanes_took():
-    recorded = {entry.path.name: entry for entry in list_races(ROOT / "sample_races")}
-    card = gallery.race_card(Course(recorded))
+    card = gallery.race_card(course())
     assert card is not None and "measured" in card.fact
     wide = [float(rect.attrib["width"]) for rect in ElementTree.fromstring(card.picture)]
     assert len(wide) == 3 and wide[0] == 320 > max(wide[1:])

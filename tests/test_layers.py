@@ -16,7 +16,7 @@ from factories import toy_run
 ROOT = Path(__file__).parents[1]
 
 LAYERS = (
-    ("errors", "strict_json"),
+    ("errors", "strict_json", "samples"),
     ("records", "randomness", "demo"),  # of demo only the package itself: where the built-in weights lie
     ("run", "costs"),
     ("rules",),

@@ -185,6 +185,12 @@ def test_a_race_is_run_kept_and_replayed(folder):
     assert button(tab, "Explore")
 
 
+def test_where_no_race_was_run_the_recorded_one_is_replayed(folder):
+    tab = show(opened(), "Race")
+    assert tab.selectbox(key="race").value == "1-story"
+    assert button(tab, "Explore")
+
+
 def test_a_stopped_race_is_not_kept(folder):
     tab = opened()
     press(tab, "Race")

@@ -18,6 +18,7 @@ from pathlib import Path
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
+from mars_viz import samples
 from mars_viz.errors import BadInput
 from mars_viz.figures.words import setting
 from mars_viz.rules import rule_named
@@ -28,7 +29,6 @@ from mars_viz.ui.links import View
 from mars_viz.ui.session import Session
 
 NOTHING_YET = "There is no run here yet. Write a prompt above and press Decode, or open the zip of a run's folder."
-_SAMPLES = Path(__file__).parents[2] / "sample_runs"
 _KEPT = 64  # recorded runs in memory; more than the lanes of Compare, or each rerun would read them all anew
 _OWN = re.compile(r"(live|upload)-[0-9a-f]{8}")  # how a tab names its own runs
 
@@ -96,8 +96,8 @@ def shelf(session: Session) -> Shelf:
             recorded = {entry.path.name: entry for entry in list_runs(folder)} | interrupted(folder)
         else:
             kept = {entry.path.name: entry for entry in reversed(list_runs(folder))} | interrupted(folder)
-            samples = {entry.path.name: entry for entry in list_runs(_SAMPLES)}
-            recorded = kept | {name: entry for name, entry in samples.items() if name not in kept}
+            shipped = {entry.path.name: entry for entry in list_runs(samples.RUNS)}
+            recorded = kept | {name: entry for name, entry in shipped.items() if name not in kept}
     except BadInput as error:
         return Shelf(session.runs, {}, str(error))
     return Shelf(session.runs, recorded)

@@ -9,12 +9,11 @@ from pathlib import Path
 
 import streamlit as st
 
+from mars_viz import samples
 from mars_viz.errors import BadInput
 from mars_viz.race import Race, RaceEntry, list_races, load_race
 from mars_viz.race.files import ABOUT
 from mars_viz.ui import live
-
-_SAMPLES = Path(__file__).parents[2] / "sample_races"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +54,7 @@ class Course:
 def course() -> Course:
     """What can be replayed now."""
     own = reversed(list_races(live.races_folder()))
-    return Course({entry.path.name: entry for entry in (*own, *list_races(_SAMPLES))})
+    return Course({entry.path.name: entry for entry in (*own, *list_races(samples.RACES))})
 
 
 @st.cache_resource(max_entries=8, show_spinner=False)
