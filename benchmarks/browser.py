@@ -10,9 +10,10 @@ from end to end, and the memory of its tab (the renderer's resident set). The fi
 from starting the server's process to the end of the first frame that shows a token.
 
 The long run (`--long`, 0 leaves it out) is opened on Explore itself, figures and all, from a folder of runs: the rounds
-of a recorded sample of the built-in pair again and again. It opens once in a browser that has the app's own scripts but
-on a server that has never read the run ("opens"), and once more when the server knows it ("opens again"). The server's
-processor seconds are those of its process until the text stands, and until it is idle with the figures drawn too.
+of a recorded sample of the built-in pair again and again. It opens in a browser that has the app's own scripts on a
+server that has never read the run ("opens"), and then in a fresh tab with an empty cache ("again"), whose memory is
+what is reported. The server's processor seconds are those until it is idle after the first opening, figures included.
+From end to end the text scrolls by several windows a frame, so it is shown in glimpses; as a wheel does, all of it is.
 """
 
 from __future__ import annotations

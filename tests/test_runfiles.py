@@ -21,7 +21,7 @@ from mars_viz import records, runfiles
 from mars_viz.dialmap import Budget
 from mars_viz.errors import BadInput
 from mars_viz.mapped import mapped
-from mars_viz.records import Decision, Round, Timing
+from mars_viz.records import Decision, Round, Speculation, Timing
 from mars_viz.rules import RULES, Rule, rule_named, settle
 from mars_viz.run import Piece, Run
 from mars_viz.runfiles import contents, manifest, maps, parquet, zips
@@ -40,8 +40,9 @@ from mars_viz.runfiles.columns import (
 
 def difference(a: object, b: object, where: str = "run") -> str:
     """Where two values differ in type or in any bit; empty where they do not."""
-    if type(a) is not type(b):
-        return f"{where}: {type(a)} and {type(b)}"
+    kinds = [Speculation if isinstance(value, Speculation) else type(value) for value in (a, b)]  # one may be stored
+    if kinds[0] is not kinds[1]:
+        return f"{where}: {kinds[0]} and {kinds[1]}"
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
         same = a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
         return "" if same else where

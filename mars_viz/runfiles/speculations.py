@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -99,19 +100,43 @@ def lines_of(tables: Mapping[str, Table], place: Place) -> Lines:
     return lines
 
 
+class _Stored(Speculation):
+    """A speculation in its tables, whose arrays are cut out when they are first asked for.
+
+    A long run has a million of them, and who opens it looks at few.
+    """
+
+    __slots__ = ("_cut",)
+
+    def __getattr__(self, name: str) -> Any:
+        """A field that has not been asked for yet: Python calls this where a slot is empty."""
+        if name not in _FIELDS:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        value = self._cut(name)
+        object.__setattr__(self, name, value)
+        return value
+
+
+_FIELDS = frozenset(SCALAR_FIELDS) | NODE_FIELDS.keys() | ROW_FIELDS.keys()
+
+
 def from_tables(tables: Mapping[str, Table], place: Place, lines: Lines) -> list[Speculation]:
     """The speculations of all owners, in order."""
     nodes, rows, owners = (tables[name] for name in (place.nodes, place.rows, place.owners))
-    names = (*SCALAR_FIELDS, *NODE_FIELDS, *ROW_FIELDS)
-    single = [owners[name].tolist() for name in SCALAR_FIELDS]
-    of_nodes, of_rows = [nodes[name] for name in NODE_FIELDS], [rows[name] for name in ROW_FIELDS]
-    made = []
+    single = {name: owners[name].tolist() for name in SCALAR_FIELDS}
+    of_nodes, of_rows = lines.nodes.tolist(), lines.rows.tolist()
+
+    def cut(i: int, name: str) -> Any:
+        if name in single:
+            return single[name][i]
+        table, begins = (nodes, of_nodes) if name in NODE_FIELDS else (rows, of_rows)
+        return table[name][begins[i] : begins[i + 1]]
+
+    made: list[Speculation] = []
     for i in range(len(owners["start"])):
-        its_nodes, its_rows = lines.of(i)
-        values = [column[i] for column in single]
-        values += [column[its_nodes] for column in of_nodes]
-        values += [column[its_rows] for column in of_rows]
-        made.append(Speculation(**dict(zip(names, values, strict=True))))
+        speculation = object.__new__(_Stored)
+        object.__setattr__(speculation, "_cut", partial(cut, i))
+        made.append(speculation)
     return made
 
 

@@ -81,8 +81,16 @@ class Dial {
     Object.assign(this.rug, { width: width * scale, height: height * scale });
     const pen = this.rug.getContext("2d");
     pen.fillStyle = getComputedStyle(this.rug).color;
-    pen.globalAlpha = clamp(12 / Math.sqrt(this.breakpoints.length + 1), 0.12, 0.75);
-    for (const b of this.breakpoints) pen.fillRect(Math.round(this.share(b) * (width - 1) * scale), 0, scale, height * scale);
+    const ink = clamp(12 / Math.sqrt(this.breakpoints.length + 1), 0.12, 0.75);
+    const lines = new Map(); // how many fall on each place: of very many, each place is painted once
+    for (const b of this.breakpoints) {
+      const at = Math.round(this.share(b) * (width - 1) * scale);
+      lines.set(at, (lines.get(at) ?? 0) + 1);
+    }
+    for (const [at, count] of lines) {
+      pen.globalAlpha = 1 - (1 - ink) ** count;
+      pen.fillRect(at, 0, scale, height * scale);
+    }
   }
 
   /** Show a value without telling anyone. */

@@ -31,7 +31,12 @@ class Overlays {
   /** Take on a run's scales. */
   open(run) {
     this.run = run;
-    this.ranges = overlayRanges(run);
+    this.scales = null;
+  }
+
+  /** The ends of each scale, worked out when the first is shown: that takes all values in order. */
+  get ranges() {
+    return (this.scales ??= overlayRanges(this.run));
   }
 
   /** Show an overlay as chosen without telling anyone. */
