@@ -170,7 +170,8 @@ def _width(column: pa.ChunkedArray, luck: random.Random) -> pa.Array:
     wide = luck.choice([0, 1, 2, 40])
     values = [(list(value) * 40)[:wide] if isinstance(value, list) else [value] * wide for value in column.to_pylist()]
     inner = column.type.value_type if hasattr(column.type, "value_type") else column.type
-    return pa.array(values, pa.list_(inner, wide) if luck.random() < 0.8 else pa.list_(inner))
+    fixed = wide and luck.random() < 0.8  # of width 0 the library's own writer aborts
+    return pa.array(values, pa.list_(inner, wide) if fixed else pa.list_(inner))
 
 
 def _lines(table: pa.Table, luck: random.Random) -> pa.Table:
@@ -390,6 +391,6 @@ def test_zips(which: int, seed: int, name: str, odd: object) -> None:
     """Without the process that reads an upload first: what it would catch must not depend on it."""
     try:
         data = spoiled_zip(RUNS[which], random.Random(seed), name, odd)
-    except (ValueError, UnicodeError):
+    except (ValueError, UnicodeError, IndexError):
         return  # no zip can hold that name
     outcome(lambda: contents.decode(zips.unpacked(data)))

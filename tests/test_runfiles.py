@@ -603,9 +603,16 @@ def test_gaps_and_uneven_lists_are_refused(files: dict[str, bytes]) -> None:
         at = table.schema.get_field_index("draft_ids")
         return table.set_column(at, "draft_ids", pa.array([[1], *lists[1:]], pa.list_(pa.int32())))
 
+    def hole(table: pa.Table) -> pa.Table:
+        lists = table["token_ids"].to_pylist()
+        at = table.schema.get_field_index("token_ids")
+        return table.set_column(at, "token_ids", pa.array([[None], *lists[1:]], pa.list_(pa.int32())))
+
     for change in (gap, uneven):
         with pytest.raises(BadInput, match="nodes.parquet"):
             contents.decode(signed(files, nodes=rewritten(files["nodes.parquet"], change)))
+    with pytest.raises(BadInput, match="rounds.parquet is damaged"):
+        contents.decode(signed(files, rounds=rewritten(files["rounds.parquet"], hole)))
 
 
 def test_a_table_too_large_for_a_run_is_not_unpacked(files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -804,6 +811,7 @@ def understated(data: bytes, real: int) -> bytes:
 
 HOSTILE: dict[str, tuple[Callable[[dict[str, bytes]], bytes], str]] = {
     "nothing": (lambda files: b"", "no zip"),
+    "nameless": (lambda files: zipped({"?": b""} | files).replace(b"?", b"\0"), "without a name"),
     "no zip": (lambda files: b"PK\x03\x04 and so on", "no zip"),
     "cut": (lambda files: zipped(files)[:-30], "no zip"),
     "empty": (lambda files: zipped({}), "manifest.json is missing"),

@@ -95,6 +95,8 @@ def _from_arrow(column: Column, chunks: pa.ChunkedArray) -> np.ndarray:
     array = chunks.combine_chunks()
     if array.null_count:
         raise ValueError("a value is missing")
+    if column.shape is Shape.MANY and array.flatten().null_count:
+        raise ValueError("a value is missing within a list")
     if column.shape is Shape.MANY or column.type == pa.binary():
         return objects(array.to_pylist())
     flat = array.flatten() if column.shape is Shape.WIDE else array

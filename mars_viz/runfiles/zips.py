@@ -104,6 +104,8 @@ def _members(infos: list[zipfile.ZipInfo]) -> dict[str, zipfile.ZipInfo]:
     """The run's files by their plain names."""
     found: dict[str, zipfile.ZipInfo] = {}
     for info in infos:
+        if not info.filename:
+            raise BadInput("it holds an entry without a name. Zip the run's folder again.")
         path = PurePosixPath(info.filename)
         if path.parts[:1] == ("__MACOSX",) or path.name == ".DS_Store":
             continue  # what a Mac adds; never unpacked
