@@ -17,7 +17,6 @@ from mars_viz.ui.watching import live_words, races
 from mars_viz.ui.watching.desk import Desk, current_desk
 from mars_viz.ui.watching.pair_form import Wanted, in_words, pair_area
 
-POLL = 0.3  # seconds between looks at a job under way
 LISTED = 30  # saved runs on the page
 DECODE, RACE, SAVED = "Decode", "Race", "Saved runs"
 
@@ -37,9 +36,9 @@ def page() -> None:
         "Show", [DECODE, RACE, SAVED], key="live-view", required=True, label_visibility="collapsed"
     )
     if busy and shown != DECODE:
-        st.fragment(released, run_every=POLL)(desk, busy)
+        st.fragment(released, run_every=live.pace())(desk, busy)
     if shown == DECODE:
-        st.fragment(stream, run_every=POLL if busy else None)(desk, busy)
+        st.fragment(stream, run_every=live.pace() if busy else None)(desk, busy)
     elif shown == RACE:
         race(desk)
     else:
@@ -116,7 +115,7 @@ def explore(name: str, run: Run) -> None:
 def race(desk: Desk) -> None:
     """A race under way, or a recorded one."""
     if desk.race is not None:
-        st.fragment(racing, run_every=POLL)(desk)
+        st.fragment(racing, run_every=live.pace())(desk)
         return
     course = races.course()
     name = course.landed(desk.shown)
@@ -222,7 +221,7 @@ def device(desk: Desk, settings: Callable[[], Settings], wanted: Callable[[], Wa
             if st.button("Unload models", disabled=busy or status.choice is None, help="Gives their memory back"):
                 live.shared_worker().submit(UnloadJob())
         if desk.measuring is not None:
-            st.fragment(measuring, run_every=POLL)(desk)
+            st.fragment(measuring, run_every=live.pace())(desk)
 
 
 def measuring(desk: Desk) -> None:

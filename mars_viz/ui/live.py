@@ -31,6 +31,10 @@ from mars_viz.ui.session import Filling, Session
 
 MAPPING_SECONDS = 20.0
 """After which a map behind a live run stops where it is; others wait for the worker."""
+OFTEN = 0.3
+"""Seconds between two looks at a job, at the least."""
+LOOKS = 10.0
+"""Looks a second, of all tabs together."""
 BUILT_IN = "built-in/"
 """How the names of the built-in models begin in a run's provenance."""
 
@@ -53,6 +57,12 @@ def asker() -> Wanted:
         return lambda: True
     session, server = context.session_id, runtime.get_instance()
     return lambda: server.is_active_session(session)
+
+
+def pace() -> float:
+    """Seconds between two looks of a tab at its job: the more wait, the longer, so that looking does not keep the
+    server from what is looked at."""
+    return max(OFTEN, shared_worker().jobs / LOOKS)
 
 
 def explored() -> Ways:

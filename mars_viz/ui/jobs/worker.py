@@ -196,6 +196,12 @@ class Worker:
             before = list(self._waiting)[: self._waiting.index(job)]
             return sum(not other.stopping for other in before) + self._running
 
+    @property
+    def jobs(self) -> int:
+        """How many wait or are under way."""
+        with self._news:
+            return len(self._waiting) + self._running
+
     def _serve(self) -> None:
         while True:
             with self._news:

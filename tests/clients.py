@@ -1,0 +1,230 @@
+"""Browser tabs without a browser: real WebSocket clients that speak to a real server as Streamlit's own front end does.
+
+Knows Streamlit's protocol (BackMsg up, ForwardMsg down, see streamlit/web/server/starlette/starlette_websocket.py) and
+what its front end does with it: it keeps the elements of a page by their place, sends the widgets' states, and asks for
+a fragment again as often as the server told it to. Knows nothing of what is served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from streamlit.proto.BackMsg_pb2 import BackMsg
+from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
+from streamlit.proto.WidgetStates_pb2 import WidgetState, WidgetStates
+from websockets.asyncio.client import ClientConnection, connect
+
+PATIENCE = 300.0
+"""Seconds; only a server that hangs lets somebody wait as long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """An element on the page."""
+
+    kind: str
+    """Its type in the protocol: button, slider, markdown, …"""
+    proto: Any
+    """What the server said of it."""
+    fragment: str
+    """The fragment that it is part of; empty outside of any."""
+    run: str
+    """The run of the script that showed it last."""
+
+
+class Tab:
+    """One tab, from the opening of its connection to its end."""
+
+    def __init__(self, connection: ClientConnection, page: str, query: str) -> None:
+        """See `opened`."""
+        self.session = ""
+        self.page, self.query = "", query
+        self.pages: dict[str, str] = {}
+        self.finished = 0
+        self._connection, self._first_page = connection, page
+        self._elements: dict[tuple[int, ...], Shown] = {}
+        self._states: dict[str, WidgetState] = {}
+        self._run, self._fragments = "", ()
+        self._repeats: dict[str, asyncio.Task[None]] = {}
+        self._news = asyncio.Condition()
+        self._ended = False
+
+    # What is on the page
+
+    def elements(self, kind: str) -> Iterator[Shown]:
+        """All of a type, from top to bottom."""
+        return (self._elements[path] for path in sorted(self._elements) if self._elements[path].kind == kind)
+
+    def find(self, kind: str, label: str) -> Shown | None:
+        """The widget with that label; None where there is none."""
+        return next((shown for shown in self.elements(kind) if shown.proto.label == label), None)
+
+    def can_press(self, label: str) -> bool:
+        """True if there is such a button, and it is enabled."""
+        found = self.find("button", label)
+        return found is not None and not found.proto.disabled
+
+    @property
+    def text(self) -> str:
+        """All that is written on the page, widgets excepted."""
+        return "\n".join(shown.proto.body for kind in ("markdown", "html") for shown in self.elements(kind))
+
+    @property
+    def errors(self) -> list[str]:
+        """What a script that failed says of it."""
+        return [f"{shown.proto.type}: {shown.proto.message}" for shown in self.elements("exception")]
+
+    # What a hand does
+
+    async def press(self, label: str) -> None:
+        """Click a button, once it can be clicked."""
+        await self.until(lambda: self.can_press(label), f"a button {label!r} that can be pressed")
+        found = self.find("button", label)
+        assert found is not None
+        await self._rerun(found.fragment, WidgetState(id=found.proto.id, trigger_value=True))
+
+    async def write(self, label: str, text: str) -> None:
+        """Write into a text area, and leave it."""
+        await self.until(lambda: self.find("text_area", label) is not None, f"a text area {label!r}")
+        found = self.find("text_area", label)
+        assert found is not None
+        await self._rerun(found.fragment, WidgetState(id=found.proto.id, string_value=text))
+
+    async def slide(self, shown: Shown, value: float) -> None:
+        """Release a slider at a value."""
+        state = WidgetState(id=shown.proto.id)
+        state.double_array_value.data.append(value)
+        await self.set(shown, state)
+
+    async def set(self, shown: Shown, state: WidgetState) -> None:
+        """Give a widget a state."""
+        await self._rerun(shown.fragment, state)
+
+    async def go(self, page: str) -> None:
+        """Choose another page in the navigation."""
+        self._states.clear()
+        message = BackMsg()
+        message.rerun_script.page_script_hash = self.pages[page]
+        await self._send(message)
+
+    async def until(self, holds: Callable[[], bool], what: str = "it", patience: float = PATIENCE) -> None:
+        """Wait for something to be on the page. Raises AssertionError where it does not come, or a script fails."""
+        async with self._news:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(patience):
+                    await self._news.wait_for(lambda: holds() or bool(self.errors) or self._ended)
+            assert not self.errors, self.errors
+            assert holds(), f"waited in vain for {what}; the page says: {self.text[-300:]}"
+
+    # The protocol
+
+    async def _listen(self) -> None:
+        try:
+            async for data in self._connection:
+                message = ForwardMsg()
+                message.ParseFromString(data if isinstance(data, bytes) else data.encode())
+                async with self._news:
+                    self._take(message)
+                    self._news.notify_all()
+        finally:
+            async with self._news:
+                self._ended = True
+                self._news.notify_all()
+
+    def _take(self, message: ForwardMsg) -> None:
+        kind = message.WhichOneof("type")
+        if kind == "new_session":
+            self._begin(message)
+        elif kind == "delta":
+            self._show(message)
+        elif kind == "navigation":
+            self.pages = {page.url_pathname: page.page_script_hash for page in message.navigation.app_pages}
+        elif kind == "page_info_changed":
+            self.query = message.page_info_changed.query_string
+        elif kind == "auto_rerun":
+            fragment, seconds = message.auto_rerun.fragment_id, message.auto_rerun.interval
+            self._stop(fragment)
+            self._repeats[fragment] = asyncio.create_task(self._repeat(fragment, seconds))
+        elif kind == "stop_auto_rerun":
+            for fragment in message.stop_auto_rerun.fragment_ids:
+                self._stop(fragment)
+        elif kind == "script_finished":
+            self._end(message.script_finished)
+
+    def _begin(self, message: ForwardMsg) -> None:
+        news, run = message.new_session, message.metadata.run
+        self.session = news.initialize.session_id or self.session
+        if news.page_script_hash != self.page:
+            self._elements.clear()
+        self.page, self._run = news.page_script_hash, run.script_run_id
+        self._fragments = tuple(run.fragment_ids)
+        if not self._fragments:
+            for fragment in tuple(self._repeats):
+                self._stop(fragment)
+
+    def _show(self, message: ForwardMsg) -> None:
+        path, delta = tuple(message.metadata.delta_path), message.delta
+        if delta.WhichOneof("type") == "new_element":
+            kind = delta.new_element.WhichOneof("type")
+            proto = getattr(delta.new_element, kind)
+            self._elements[path] = Shown(kind, proto, delta.fragment_id, self._run)
+
+    def _end(self, status: int) -> None:
+        self.finished += 1
+        if status not in (ForwardMsg.FINISHED_SUCCESSFULLY, ForwardMsg.FINISHED_FRAGMENT_RUN_SUCCESSFULLY):
+            return
+        for path, shown in tuple(self._elements.items()):
+            ran = shown.fragment in self._fragments if self._fragments else True
+            if ran and shown.run != self._run:
+                del self._elements[path]
+
+    async def _repeat(self, fragment: str, seconds: float) -> None:
+        while True:
+            await asyncio.sleep(seconds)
+            await self._rerun(fragment, auto=True)
+
+    def _stop(self, fragment: str) -> None:
+        task = self._repeats.pop(fragment, None)
+        if task is not None:
+            task.cancel()
+
+    async def _rerun(self, fragment: str = "", state: WidgetState | None = None, *, auto: bool = False) -> None:
+        message = BackMsg()
+        asked = message.rerun_script
+        asked.query_string, asked.page_script_hash = self.query, self.page
+        asked.page_name = "" if self.page else self._first_page
+        asked.fragment_id, asked.is_auto_rerun = fragment, auto
+        asked.context_info.timezone, asked.context_info.color_scheme = "UTC", "light"
+        if state is not None and not state.trigger_value:
+            self._states[state.id] = state
+        now = [] if state is None or not state.trigger_value else [state]
+        asked.widget_states.CopyFrom(WidgetStates(widgets=[*self._states.values(), *now]))
+        await self._send(message)
+
+    async def _send(self, message: BackMsg) -> None:
+        await self._connection.send(message.SerializeToString())
+
+
+@asynccontextmanager
+async def opened(address: str, page: str = "", query: str = "", session: str = "") -> AsyncIterator[Tab]:
+    """Open a tab at a page; with a session's id, as a tab that has lost its connection comes back."""
+    asked = ["streamlit", "PLACEHOLDER_AUTH_TOKEN", *filter(None, [session])]
+    stream = f"{address.replace('http', 'ws', 1)}/_stcore/stream"
+    async with connect(stream, subprotocols=asked, max_size=None, ping_interval=None) as connection:  # type: ignore[arg-type]
+        tab = Tab(connection, page, query)
+        listening = asyncio.create_task(tab._listen())
+        try:
+            await tab._rerun()
+            await tab.until(lambda: tab.finished > 0 and bool(tab.pages), "the first run of the page")
+            yield tab
+        finally:
+            for fragment in tuple(tab._repeats):
+                tab._stop(fragment)
+            listening.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await listening

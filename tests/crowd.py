@@ -1,0 +1,239 @@
+"""A crowd at one server: tabs that start decodes, cancel some, open again what was made, and move dials meanwhile.
+
+Knows the pages by what stands on them; whether what was kept is right is for whoever gathered the crowd to check.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import re
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+
+from streamlit.proto.WidgetStates_pb2 import WidgetState
+
+from tests.clients import PATIENCE, Tab, opened
+
+_ENDED = re.compile(r"Done: (?P<done>\d+)|You stopped it(?: after (?P<stopped>\d+))?")
+OPEN = 10.0
+"""Seconds after a decode within which the form is open again; what takes longer counts as never."""
+_STOPPED = 1.0  # seconds without a tick after which this process must have been held up, and the server with it
+
+
+class End(Enum):
+    """How a run ended, as its page says."""
+
+    DONE = "done"
+    """It is complete."""
+    STOPPED = "stopped"
+    """It was cancelled, and what was made is kept."""
+    NOTHING = "nothing"
+    """It was cancelled before there was anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """One run, as its tab saw it."""
+
+    prompt: str
+    """What was asked for; no other run has the same."""
+    end: End
+    """How it ended."""
+    tokens: int = 0
+    """That the page said there were."""
+    name: str = ""
+    """Under which Explore opened it; empty where there was nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """One move of a dial or slider."""
+
+    page: str
+    """Where."""
+    seconds: float
+    """From the message to the end of the script that it led to."""
+    busy: bool
+    """True if some tab was waiting for its decode all the while."""
+    began: float
+    """time.monotonic() at its beginning."""
+
+
+class Crowd:
+    """Some tabs, each with a number of runs to make."""
+
+    def __init__(self, sessions: int, runs: int, *, pause: float = 0.5, seed: int = 0) -> None:
+        """`runs` in all, shared out evenly; `pause` is the mean of the seconds between two moves of a person."""
+        self.sessions, self.each = sessions, -(-runs // sessions)
+        self.runs = self.sessions * self.each
+        self.ended: list[Ended] = []
+        self.moved: list[Moved] = []
+        self.closed = 0
+        self._pause, self._luck = pause, random.Random(seed)
+        self._waiting = 0
+        self._idle = time.monotonic()
+
+    async def gather(self, address: str, after_first: Callable[[], None] = lambda: None) -> None:
+        """Let everybody do what they came for. `after_first` is called once each has made one run, while all wait."""
+        barrier = asyncio.Barrier(self.sessions)
+        async with asyncio.TaskGroup() as group:
+            for number in range(self.sessions):
+                group.create_task(self._person(address, number, barrier, after_first))
+
+    def answers(self, held_up: list[tuple[float, float]], page: str = "") -> list[float]:
+        """Seconds of the moves while some decode was under way, but for those during which this machine stood still."""
+        return [
+            move.seconds
+            for move in self.moved
+            if move.busy
+            and page in ("", move.page)
+            and not any(first < move.began + move.seconds and last > move.began for first, last in held_up)
+        ]
+
+    async def _person(
+        self, address: str, number: int, barrier: asyncio.Barrier, after_first: Callable[[], None]
+    ) -> None:
+        session, made, luck = "", 0, random.Random(f"{self._luck.random()} {number}")
+        while made < self.each:
+            async with opened(address, "live", session=session) as tab:  # the same session, back from another network
+                session = tab.session
+                for _ in range(min(luck.randint(1, 5), self.each - made)):
+                    prompt = f"Once upon a time, there was a little fox called {number}-{made} who"
+                    self.ended.append(await self._run(address, tab, prompt, luck))
+                    made += 1
+                    if made == 1:
+                        if await barrier.wait() == 0:
+                            after_first()
+                        await barrier.wait()
+
+    async def _run(self, address: str, tab: Tab, prompt: str, luck: random.Random) -> Ended:
+        """Make it and look at it."""
+        await self._to(tab, "live")
+        ended = await self._decode(tab, prompt, luck)
+        if ended.name:
+            await self._turn(tab, "explore", self._dial, luck)
+            await self._to(tab, "rules")
+            await self._turn(tab, "rules", self._slider, luck)
+            if luck.random() < 0.5:
+                await self._by_link(address, ended)
+        return ended
+
+    async def _decode(self, tab: Tab, prompt: str, luck: random.Random) -> Ended:
+        await tab.until(lambda: tab.can_press("Decode"), "Decode")
+        await self._turn(tab, "live", self._slider, luck)
+        await tab.write("Prompt", prompt)
+        with self._decoding():
+            await tab.press("Decode")
+            await tab.until(lambda: prompt in _streamed(tab), "the tab's own prompt")
+            if luck.random() < 1 / 3:
+                await asyncio.sleep(luck.uniform(0, 2 * self._pause))
+                if tab.can_press("Cancel"):
+                    await tab.press("Cancel")
+            await tab.until(lambda: _end_of(tab) is not None, "the end of the decode")
+            found = _end_of(tab)
+            assert found is not None
+        try:
+            await tab.until(lambda: tab.can_press("Decode"), "a form that is open again", patience=OPEN)
+        except AssertionError:
+            self.closed += 1  # what a person does then
+            await self._to(tab, "live")
+            await tab.until(lambda: tab.can_press("Decode") and _end_of(tab) is not None, "the page drawn anew")
+        if not (found["done"] or found["stopped"]):
+            return Ended(prompt, End.NOTHING)
+        await tab.press("Explore")
+        await tab.until(lambda: "run=" in tab.query and _has(tab, "bidi_component", "explorer"), "the run in Explore")
+        end = End.DONE if found["done"] else End.STOPPED
+        return Ended(prompt, end, int(found["done"] or found["stopped"]), _run_of(tab))
+
+    async def _by_link(self, address: str, ended: Ended) -> None:
+        """A tab of somebody else, who was sent the link."""
+        async with opened(address, "", f"run={ended.name}") as tab:
+            await tab.until(lambda: _has(tab, "bidi_component", "explorer"), "the run of the link")
+            assert _run_of(tab) == ended.name
+
+    async def _to(self, tab: Tab, page: str) -> None:
+        before = tab.finished
+        await tab.go(page)
+        await tab.until(lambda: tab.finished > before and tab.page == tab.pages[page], page)
+        await tab.until(lambda: any(tab.elements("slider")), "a slider")
+
+    async def _turn(
+        self, tab: Tab, page: str, move: Callable[[Tab, float], Awaitable[None]], luck: random.Random
+    ) -> None:
+        """Move a dial a few times."""
+        for _ in range(3):
+            await asyncio.sleep(luck.expovariate(1 / self._pause) if self._pause else 0)
+            before, began, was_busy = tab.finished, time.monotonic(), self._waiting > 0
+            await move(tab, luck.uniform(0.5, 1.0))
+            await tab.until(lambda before=before: tab.finished > before, "an answer to a dial")
+            busy = was_busy and self._waiting > 0 and self._idle < began
+            self.moved.append(Moved(page, time.monotonic() - began, busy, began))
+
+    async def _slider(self, tab: Tab, share: float) -> None:
+        slider = next(tab.elements("slider"))
+        low, high, step = slider.proto.min, slider.proto.max, slider.proto.step or 1.0
+        await tab.slide(slider, low + round(share * (high - low) / step) * step)
+
+    async def _dial(self, tab: Tab, share: float) -> None:
+        """What the explorer sends when a hand lets go of its dial."""
+        shown = next(shown for shown in tab.elements("bidi_component") if "explorer" in shown.proto.component_name)
+        told = json.dumps({"dial": share, "overlay": "outcome", "selected": None})
+        await tab.set(shown, WidgetState(id=shown.proto.id, json_value=told))
+
+    @contextmanager
+    def _decoding(self) -> Iterator[None]:
+        self._waiting += 1
+        try:
+            yield
+        finally:
+            self._waiting -= 1
+            if not self._waiting:
+                self._idle = time.monotonic()
+
+
+@contextmanager
+def watch() -> Iterator[list[tuple[float, float]]]:
+    """Notes when this process was held up as a whole, from and until, as on a machine that others stop."""
+    found: list[tuple[float, float]] = []
+    over = threading.Event()
+
+    def tick() -> None:
+        before = time.monotonic()
+        while not over.wait(0.02):
+            now = time.monotonic()
+            if now - before > _STOPPED:
+                found.append((before, now))
+            before = now
+
+    thread = threading.Thread(target=tick, daemon=True)
+    thread.start()
+    try:
+        yield found
+    finally:
+        over.set()
+        thread.join(PATIENCE)
+
+
+def _end_of(tab: Tab) -> re.Match[str] | None:
+    sentences = (shown.proto.text for shown in tab.elements("progress"))
+    return next(filter(None, map(_ENDED.search, sentences)), None)
+
+
+def _streamed(tab: Tab) -> str:
+    """What the growing text of the Live page was sent."""
+    found = (shown.proto for shown in tab.elements("bidi_component") if "race" in shown.proto.component_name)
+    return "".join(proto.json or proto.mixed.json for proto in found)
+
+
+def _has(tab: Tab, kind: str, name: str) -> bool:
+    return any(name in shown.proto.component_name for shown in tab.elements(kind))
+
+
+def _run_of(tab: Tab) -> str:
+    return next(part for part in tab.query.split("&") if part.startswith("run=")).removeprefix("run=")
