@@ -80,11 +80,11 @@ def long_answer(browser: Browser, tokens: int, moves: int) -> LongAnswer:
         with _served_from(folder) as address:
             page = browser.new_page(viewport={"width": 1400, "height": 900})
             page.set_default_timeout(PATIENCE)
-            shown(page, f"{address}/?run=short")  # the app's own scripts, which have nothing to do with the run
+            shown(page, f"{address}/explore?run=short")  # the app's own scripts, which have nothing to do with the run
             page.wait_for_selector(".js-plotly-plot")
             before = server_seconds()
             began = time.perf_counter()
-            opens = shown(page, f"{address}/?run=long")
+            opens = shown(page, f"{address}/explore?run=long")
             page.wait_for_selector(".js-plotly-plot")
             figures = time.perf_counter() - began
             page.wait_for_timeout(3000)
@@ -92,7 +92,7 @@ def long_answer(browser: Browser, tokens: int, moves: int) -> LongAnswer:
             page.close()
             page = browser.new_page(viewport={"width": 1400, "height": 900})  # whose memory holds this run alone
             page.set_default_timeout(PATIENCE)
-            again = shown(page, f"{address}/?run=long")
+            again = shown(page, f"{address}/explore?run=long")
             page.wait_for_selector(".js-plotly-plot")
             page.wait_for_timeout(3000)
             sizes = [memory()]

@@ -103,7 +103,6 @@ def main() -> None:
     print(f"intact, and their own tab's: {finished - len(wrong)} of {finished}")
     for prompt, what in wrong.items():
         print(f"  {prompt!r} {what}")
-    print(f"pages whose form stayed closed after the decode had ended: {crowd.closed}")
     print(f"{'a move while a decode is under way':<38} {'median':>8} {'p95':>8} {'max':>8}   moves")
     percentiles = {}
     for page in (*PAGES, ""):
@@ -123,7 +122,6 @@ def main() -> None:
             "finished": finished,
             "intact": finished - len(wrong),
             "cancelled": ends[End.STOPPED] + ends[End.NOTHING],
-            "closed_forms": crowd.closed,
             "slider_p95_ms": percentiles.get(""),
             "slider_p95_ms_by_page": {page: high for page, high in percentiles.items() if page},
             "memory_ratio": round(ratio, 3),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from mars_viz.dialmap import Budget, DialMap, Progress, Span, explore, span_of
 from mars_viz.errors import BadInput
 from mars_viz.recorded import answers_of
-from mars_viz.recording import Recording
+from mars_viz.recording import Recording, nothing_waits
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.walk import Answer, Ending
@@ -86,7 +86,7 @@ class Mapping:
         self._recording = Recording(pair, prompt, settings, chat=chat, title=title)
         self._pair, self._settings, self._span, self._budget = pair, settings, span, budget
         self._answers: dict[tuple[int, ...], Answer] = {} if run is None else answers_of(run)
-        self._complete: Callable[[], None] = lambda: None
+        self._complete: Callable[[], None] = nothing_waits
         self._passes = 0
         self._seconds = 0.0
 
@@ -108,6 +108,7 @@ class Mapping:
             yield progress
             began = time.perf_counter()
         self._complete()
+        self._complete = nothing_waits  # and so lets the speculator go, with both caches
         self._seconds += time.perf_counter() - began
 
     def finish(self) -> DialMap:

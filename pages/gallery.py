@@ -13,6 +13,7 @@ from mars_viz.ui.lessons.lesson_desk import current_desk
 from mars_viz.ui.library import Shelf
 from mars_viz.ui.session import Session, current_session
 from mars_viz.ui.watching import races
+from mars_viz.ui.watching.desk import current_desk as live_desk
 
 NARROWEST = 300  # pixels of a card, below which fewer stand on a row
 STYLE = """
@@ -91,7 +92,7 @@ def runs(session: Session, shelf: Shelf) -> None:
 
 def in_cards(kind: str, cards: Iterable[gallery.Card], verb: str, opened: Callable[[str], None]) -> None:
     """Cards in as many columns as fit, each with its button."""
-    with st.grid(3, min_column_width=NARROWEST, key=f"{kind}-cards"):
+    with st.grid(3, min_column_width=NARROWEST, key=f"grid-of-{kind}"):
         for card in cards:
             with st.container(border=True):
                 st.html(card.html)
@@ -112,8 +113,9 @@ def teach(session: Session, lesson: int) -> None:
     st.switch_page("pages/learn.py")
 
 
-def watch_race() -> None:
+def watch_race(name: str) -> None:
     """Open the race on Live."""
+    live_desk().shown = name
     st.session_state["live-next"] = "Race"
     st.switch_page("pages/live.py")
 
@@ -127,7 +129,7 @@ def more() -> None:
         with left.container(border=True):
             st.html(card.html)
             if st.button("Watch the race", key="race", width="stretch"):
-                watch_race()
+                watch_race(card.name)
     with right if card is not None else st.container():
         for other in gallery.ELSEWHERE:
             name, line = st.columns([1.4, 6.6], vertical_alignment="center")

@@ -27,8 +27,8 @@ def page() -> None:
     desk = current_desk()
     desk.settle()
     theme.title("Live", "What does the rule decide, while it decides it?")
-    busy = desk.waits_for is not None  # once for the whole page: a form that is drawn closed is opened by a later look
-    settings, wanted = ask(desk, busy)
+    busy = desk.waits_for is not None
+    settings, wanted = ask(desk)
     for sentence in desk.notices:
         theme.note(sentence)
     st.session_state.setdefault("live-view", DECODE)
@@ -43,30 +43,32 @@ def page() -> None:
         race(desk)
     else:
         saved(desk)
-    device(desk, settings, wanted, busy)
+    device(desk, settings, wanted)
 
 
 def released(desk: Desk, busy: bool) -> None:
-    """Draws the page anew once nothing is waited for any more. It asks at every look, for Streamlit drops such a wish
-    where another one, to draw a part of the page, comes in at the same moment."""
+    """Draws the page anew once nothing is waited for any more: what ended is told, and nothing polls."""
     if busy and desk.waits_for is None:
         st.rerun(scope="app")
 
 
-def ask(desk: Desk, busy: bool) -> tuple[Callable[[], Settings], Callable[[], Wanted]]:
-    """The prompt, its folded settings, and the two buttons."""
+def ask(desk: Desk) -> tuple[Callable[[], Settings], Callable[[], Wanted]]:
+    """The prompt, its folded settings, and the two buttons.
+
+    All stay open while something is under way: the page that would open them again may be lost on a busy server.
+    """
     left, middle, right = st.columns([6.6, 1.8, 2.0], vertical_alignment="center")
     with left:
-        text = decode_form.prompt_box(busy)
+        text = decode_form.prompt_box(False)
     with middle:
-        wanted = pair_area(live.shared_worker().models.recent, busy)
-        settings = decode_form.settings_area(busy)
+        wanted = pair_area(live.shared_worker().models.recent)
+        settings = decode_form.settings_area(False)
     with right:
-        if st.button("Decode", type="primary", disabled=busy, width="stretch", help="Shows every round as it is made"):
+        if st.button("Decode", type="primary", width="stretch", help="Shows every round as it is made"):
             desk.decode(text, settings, wanted)
             st.session_state["live-next"] = DECODE
             st.rerun()
-        if st.button("Race", disabled=busy, width="stretch", help="Autoregressive, strict and relaxed, by the clock"):
+        if st.button("Race", width="stretch", help="Autoregressive, strict and relaxed, by the clock"):
             desk.run_race(text, settings, wanted)
             st.session_state["live-next"] = RACE
             st.rerun()
@@ -203,7 +205,7 @@ def delete(desk: Desk, name: str) -> None:
     desk.attempt(lambda: live.run_store().delete(name))
 
 
-def device(desk: Desk, settings: Callable[[], Settings], wanted: Callable[[], Wanted], busy: bool) -> None:
+def device(desk: Desk, settings: Callable[[], Settings], wanted: Callable[[], Wanted]) -> None:
     """What is loaded, where it runs, what it takes."""
     status = live.shared_worker().models.status
     with st.expander("Models and device", expanded=status.device is not None):
@@ -215,10 +217,10 @@ def device(desk: Desk, settings: Callable[[], Settings], wanted: Callable[[], Wa
         if status.costs is not None:
             theme.numbers(live_words.cost_tiles(status.costs, status.costs.gamma))
         with st.container(horizontal=True):
-            if st.button("Measure passes", disabled=busy, help="A few seconds: what a pass costs with this pair here"):
+            if st.button("Measure passes", help="A few seconds: what a pass costs with this pair here"):
                 desk.measure(settings, wanted)
                 st.rerun()
-            if st.button("Unload models", disabled=busy or status.choice is None, help="Gives their memory back"):
+            if st.button("Unload models", disabled=status.choice is None, help="Gives their memory back"):
                 live.shared_worker().submit(UnloadJob())
         if desk.measuring is not None:
             st.fragment(measuring, run_every=live.pace())(desk)

@@ -225,7 +225,13 @@ def limits(bench: TuneBench, found: Shelf, study: Study) -> None:
 
     left, right = st.columns(2)
     left.number_input(
-        "Accuracy loss at most, points", LEAST_POINTS, 100.0, step=0.5, key="tune-points", on_change=change
+        "Accuracy loss at most, points",
+        LEAST_POINTS,
+        100.0,
+        step=0.5,
+        format="%.3f",
+        key="tune-points",
+        on_change=change,
     )
     right.number_input("Confidence, %", 50.0, most, step=1.0, key="tune-confidence", on_change=change)
     if view.dial is not None:

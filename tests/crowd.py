@@ -21,8 +21,6 @@ from streamlit.proto.WidgetStates_pb2 import WidgetState
 from tests.clients import PATIENCE, Tab, opened
 
 _ENDED = re.compile(r"Done: (?P<done>\d+)|You stopped it(?: after (?P<stopped>\d+))?")
-OPEN = 10.0
-"""Seconds after a decode within which the form is open again; what takes longer counts as never."""
 _STOPPED = 1.0  # seconds without a tick after which this process must have been held up, and the server with it
 
 
@@ -74,7 +72,6 @@ class Crowd:
         self.runs = self.sessions * self.each
         self.ended: list[Ended] = []
         self.moved: list[Moved] = []
-        self.closed = 0
         self._pause, self._luck = pause, random.Random(seed)
         self._waiting = 0
         self._idle = time.monotonic()
@@ -138,12 +135,6 @@ class Crowd:
             await tab.until(lambda: _end_of(tab) is not None, "the end of the decode")
             found = _end_of(tab)
             assert found is not None
-        try:
-            await tab.until(lambda: tab.can_press("Decode"), "a form that is open again", patience=OPEN)
-        except AssertionError:
-            self.closed += 1  # what a person does then
-            await self._to(tab, "live")
-            await tab.until(lambda: tab.can_press("Decode") and _end_of(tab) is not None, "the page drawn anew")
         if not (found["done"] or found["stopped"]):
             return Ended(prompt, End.NOTHING)
         await tab.press("Explore")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import fields
 
 import numpy as np
@@ -123,6 +124,21 @@ def test_a_run_so_far_lacks_no_evidence(pair: Pair) -> None:
         if made == 4:
             break
     assert len(recording.run().rounds) == 4
+
+
+def test_a_finished_recording_lets_the_caches_go(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[weakref.ref[LocalSpeculator]] = []
+    begin = LocalSpeculator.__init__
+
+    def noted(self: LocalSpeculator, *args: object) -> None:
+        made.append(weakref.ref(self))
+        begin(self, *args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(LocalSpeculator, "__init__", noted)
+    recording = Recording(pair, PROMPTS[0], Settings(rule="mars", max_new_tokens=12))
+    run = recording.finish()
+    assert len(made) == 1 and made[0]() is None
+    assert not any(np.isnan(round_.speculation.js).any() for round_ in run.rounds)
 
 
 def test_a_rule_that_reads_what_comes_afterwards_gets_it_at_once(pair: Pair) -> None:

@@ -23,9 +23,9 @@ from mars_viz.report import bibtex
 from mars_viz.report.tables import csv_table, parquet_table
 from mars_viz.rules import RULES
 from tests.factories import toy_run
+from tests.tabs import opened
 from tests.test_report import HOSTILE, mapped_toy
 
-ROOT = Path(__file__).parents[1]
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -139,9 +139,7 @@ def test_a_notebook_shows_the_report_in_a_frame(tmp_path: Path) -> None:
 def tab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AppTest:
     replace(toy_run(rule="mars"), title="A story").save(tmp_path / "story")
     monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path))
-    found = AppTest.from_file(str(ROOT / "app.py"), default_timeout=120).run()
-    assert not found.exception
-    return found
+    return opened("pages/explore.py")
 
 
 def test_explore_offers_everything_to_take_away(tab: AppTest) -> None:

@@ -41,6 +41,14 @@ def race() -> Race:
     return toy_race()
 
 
+def test_the_pace_counts_tokens_since_texts_differ_in_length(race):
+    short = replace(race.relaxed, rounds=race.relaxed.rounds[:2])
+    other = replace(race, relaxed=short)
+    assert len(other.token_ids[Lane.RELAXED]) < len(race.token_ids[Lane.RELAXED])
+    for lane in Lane:
+        assert other.pace[lane] == pytest.approx(len(other.token_ids[lane]) / other.seconds[lane])
+
+
 def test_seconds_are_those_of_the_lanes_clocks(race):
     assert race.seconds[Lane.ALONE] == pytest.approx(0.02 * len(race.alone.token_ids))
     assert race.seconds[Lane.RELAXED] == pytest.approx(0.03 * len(race.relaxed.rounds))

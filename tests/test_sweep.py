@@ -221,6 +221,19 @@ def test_two_sweeps_of_one_process_do_not_meet_and_the_later_goes_on_where_the_f
     assert equal(load_sweep(tmp_path / "sweep"), toy_sweep(tmp_path / "alone", 4, SHORT).finish())
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="no such limit there")
+def test_on_a_full_disk_a_folder_is_held_all_the_same(tmp_path: Path) -> None:
+    import resource
+
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    try:
+        with lock.held(tmp_path), pytest.raises(BadInput, match="in use: another process"):
+            lock.check_nobody(tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
 def test_a_lock_that_says_nothing_still_holds(tmp_path: Path) -> None:
     """As one of a full disk, on which its holder could not be written."""
     with lock.held(tmp_path):

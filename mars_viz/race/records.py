@@ -80,6 +80,11 @@ class Race:
         }
 
     @property
+    def pace(self) -> dict[Lane, float]:
+        """Tokens a second of each lane, measured; their texts may differ in length."""
+        return {lane: len(token_ids) / self.seconds[lane] for lane, token_ids in self.token_ids.items()}
+
+    @property
     def token_ids(self) -> dict[Lane, tuple[int, ...]]:
         """The text of each lane."""
         return {

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -38,9 +39,13 @@ class Journal:
         unnamed = folder.with_name(f"{folder.name.removesuffix(SUFFIX)}.{uuid4().hex}")
         with _refusals(folder):
             unnamed.mkdir(parents=True)
+            if sys.platform == "win32":  # which renames no folder with an open file in it, and knows no such locks
+                unnamed.rename(folder)
+                unnamed = folder
             self._held: IO[bytes] = (unnamed / _LOCK).open("wb")
             locks.hold(self._held)
-            unnamed.rename(folder)  # held from the first moment that anyone can see it
+            if unnamed != folder:
+                unnamed.rename(folder)  # held from the first moment that anyone can see it
 
     def write(self, run: Run) -> None:
         """Keep what this run has beyond the one that was written last. Raises BadInput where the disk refuses."""

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from transformers.utils import logging as transformers_logging
 
@@ -91,6 +91,8 @@ class Arrival:
 
 class _Bar:
     """Draws nothing and takes every message that a tqdm takes."""
+
+    format_dict: ClassVar[dict[str, Any]] = {}
 
     def update(self, count: float | None = 1) -> None:
         pass

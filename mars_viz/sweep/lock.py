@@ -89,7 +89,7 @@ def held(folder: Path) -> Iterator[None]:
 def _taken(folder: Path) -> IO[bytes]:
     end = time.monotonic() + _PATIENCE
     while True:
-        file = (folder / _NAME).open("a+b")
+        file = (folder / _NAME).open("a+b", buffering=0)  # nothing is left to be written when it is closed
         locked = _locked(file)
         if locked and _is_there(file, folder):
             break

@@ -176,7 +176,7 @@ def from_json(data: bytes) -> tuple[Plan, Costs | None]:
                 f"sweep.json has the schema {found.get('schema')!r}; this MARS Viz reads {SCHEMA} and below. Update it."
             )
         return _plan(found["plan"]), None if found["costs"] is None else costs_from(found["costs"])
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, OverflowError, KeyError, TypeError, RecursionError) as error:
         raise BadInput("sweep.json is damaged. Take a fresh copy, or sweep again into a new folder.") from error
 
 

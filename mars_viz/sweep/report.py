@@ -78,8 +78,7 @@ def summary_lines(result: SweepResult, dial: float, timed: TimingCheck | None = 
             cells = [cell(known[name], value_at(result, known[name], at)) for at in columns.values()]
             lines.append(f"{known[name].title:<44}" + "".join(f"{text:>31}" for text in cells))
     lines.append("Intervals: 95 %, bootstrap over prompts. 'Modelled' figures stand on measured costs of passes.")
-    if "accuracy" in known:
-        lines.append(ALL_AGREE)
+    lines.append(ALL_AGREE)
     off = int(result.prompts["off_is_strict"].sum())
     lines.append(f"At the strict end {off} of {len(result)} texts are the lossless rule's, token for token.")
     return lines if timed is None else lines + ["", *timing_lines(timed)]

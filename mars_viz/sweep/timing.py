@@ -122,7 +122,7 @@ class TimingCheck:
             ways = {name: _way(name, found["ways"][name]) for name in ("target", "strict", "chosen")}
             facts = {name: kind(found[name]) for name, kind in _FACTS.items()}
             made = cls(**facts, **ways)  # type: ignore[arg-type]
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
+        except (ValueError, OverflowError, KeyError, TypeError, RecursionError) as error:
             raise BadInput("it is damaged") from error
         if len({way.seconds.shape for way in ways.values()}) != 1 or not math.isfinite(made.dial):
             raise BadInput("it is damaged")

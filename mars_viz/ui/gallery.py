@@ -17,7 +17,7 @@ from mars_viz.figures.thumbnails import AMBER, BLUE, QUIET, Part, lanes
 from mars_viz.figures.token_strip import token_bars
 from mars_viz.figures.words import counted, number
 from mars_viz.race.records import Lane
-from mars_viz.rules import rule_named
+from mars_viz.rules import RULES, rule_named
 from mars_viz.run import Run
 from mars_viz.ui import library
 from mars_viz.ui.lessons import LESSONS
@@ -60,7 +60,9 @@ ELSEWHERE = (
     Elsewhere("pages/live.py", "Live", "Decode while you watch, with this pair of models or one of your own."),
     Elsewhere("pages/compare.py", "Compare", "Two texts side by side: what they share, where they part, what differs."),
     Elsewhere(
-        "pages/rules.py", "Rules", "25 ways to check, on one run: who keeps what, and where each draws its line."
+        "pages/rules.py",
+        "Rules",
+        f"{len(RULES)} ways to check, on one run: who keeps what, and where each draws its line.",
     ),
 )
 """Those that no card leads to."""
@@ -138,12 +140,14 @@ def to_be_seen(run: Run) -> str:
 
 
 def lesson_cards(shelf: Shelf) -> Iterator[Card]:
-    """One for each lesson, its picture made of the first run that serves it."""
+    """One for each lesson, its picture made of a run that serves it: the samples come last, and of very many other
+    runs not each can be read."""
+    few = replace(shelf, own={}, recorded=dict(list(shelf.recorded.items())[-MOST:]))
     for lesson_number, lesson in enumerate(LESSONS, 1):
         title = f"{lesson_number} · {lesson.title}"
-        found = library.suited(shelf, View(next(iter(shelf.recorded), "")), lesson.lacks)
+        found = library.suited(few, View(next(iter(few.recorded), "")), *lesson.wishes)
         try:
-            run = shelf.opened(found.run)
+            run = few.opened(found.run)
             lacks = lesson.lacks(run)
         except BadInput:
             lacks = "No run"
@@ -158,15 +162,14 @@ def race_card(course: Course) -> Card | None:
             race = course.opened(name)
         except BadInput:
             continue
-        seconds = race.seconds
-        times = seconds[Lane.ALONE] / seconds[Lane.RELAXED]
+        seconds, pace = race.seconds, race.pace
         colours = {Lane.ALONE: QUIET, Lane.STRICT: BLUE, Lane.RELAXED: AMBER}
         return Card(
             name,
             "A race by the clock",
             "The large model alone, with guesses checked strictly, and checked loosely: the same prompt, replayed as "
             "slowly as you like.",
-            f"{number(times)} times as fast when checked loosely (measured)",
+            f"{number(pace[Lane.RELAXED] / pace[Lane.ALONE])} times as fast when checked loosely (measured)",
             lanes([Part(seconds[lane], colour) for lane, colour in colours.items()]),
         )
     return None

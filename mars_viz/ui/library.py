@@ -133,7 +133,7 @@ def suited(on: Shelf, view: View, *wishes: Callable[[Run], str]) -> View:
 
 def _able(on: Shelf, run_id: str, lacks: Callable[[Run], str]) -> bool:
     try:
-        return run_id in on.labels and not lacks(on.opened(run_id))
+        return (run_id in on.own or run_id in on.recorded) and not lacks(on.opened(run_id))
     except BadInput:
         return False
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from mars_viz.figures.words import exactly
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
 
@@ -92,7 +93,7 @@ def fitted(view: View, run: Run) -> Opened:
         dial = None
     elif dial is not None and rule.dial is not None and not rule.dial.low <= dial <= rule.dial.high:
         complaints.append(
-            f"The link's {rule.dial.symbol} = {dial:g} lies outside {rule.dial.low:g} to {rule.dial.high:g}, "
+            f"The link's {rule.dial.symbol} = {exactly(dial)} lies outside {rule.dial.low:g} to {rule.dial.high:g}, "
             "so the dial stands where the run was made."
         )
         dial = None

@@ -150,7 +150,9 @@ def _look(pair: Any) -> Device:
 def _release() -> None:
     from mars_viz.speculators.memory import give_back
 
+    gc.unfreeze()  # with the libraries, some tabs that have gone since were left out of the search
     give_back()
+    gc.freeze()
 
 
 def _record(pair: Any, prompt: str, settings: Settings) -> Recorder:

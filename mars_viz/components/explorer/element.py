@@ -16,7 +16,7 @@ from typing import Any
 
 import streamlit as st
 
-from mars_viz.components.explorer.prepared import Prepared
+from mars_viz.components.explorer.prepared import Prepared, Shipment
 from mars_viz.components.explorer.script import script
 from mars_viz.components.explorer.style import style
 from mars_viz.components.whereabouts import Whereabouts, position_of
@@ -53,6 +53,14 @@ class _Memory:
     sent: Prepared
     where: Whereabouts[_Position]
     """Where it stands in it."""
+    last: tuple[str, int, Shipment] | None = None
+    """The window of evidence that was asked for last, with the run's id and its place: every move asks anew."""
+
+    def window(self, index: int) -> Shipment:
+        """A window of the run's evidence."""
+        if self.last is None or self.last[:2] != (self.sent.id, index):
+            self.last = (self.sent.id, index, self.sent.window(index))
+        return self.last[2]
 
     @property
     def revision(self) -> str:
@@ -84,7 +92,7 @@ def explorer(
         on_decode_change=_nothing,
     )
     if memory.sent.windows:
-        _evidence(memory.sent, f"{key}.evidence")
+        _evidence(memory, f"{key}.evidence")
     pressed = result.get("decode")
     decode = pressed["dial"] if isinstance(pressed, Mapping) and pressed.get("revision") == memory.revision else None
     stands = memory.where.stands
@@ -111,13 +119,13 @@ def _prepared(_run: Run, identity: int, gamma: int | None) -> Prepared:
 
 
 @st.fragment
-def _evidence(sent: Prepared, key: str) -> None:
+def _evidence(memory: _Memory, key: str) -> None:
     """The element through which the browser asks for windows; asking runs nothing but this."""
-    asked = st.session_state.get(key)
+    sent, asked = memory.sent, st.session_state.get(key)
     wanted = asked.get("wanted") if isinstance(asked, Mapping) else None
     data: dict[str, Any] = {"evidence": sent.id, "wanted": None}
     if isinstance(wanted, Mapping) and wanted.get("id") == sent.id and wanted.get("window") in range(sent.windows):
-        found = sent.window(int(wanted["window"]))
+        found = memory.window(int(wanted["window"]))
         data |= {"wanted": dict(wanted), "payload": found.head, "columns": found.columns}
     _component()(key=key, data=data, on_wanted_change=_nothing)
 

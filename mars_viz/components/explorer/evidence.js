@@ -36,11 +36,16 @@ export class Evidence {
     if (this.asked !== null) this.send?.({ window: this.asked, turn: ++this.turn });
   }
 
-  /** `send` asks for a window; what was asked for before anybody could is asked for now. */
-  connect(send) {
+  /** `send` asks for a window; what nobody has heard of yet, or has forgotten since, is asked for now. */
+  connect(send, heard) {
     const first = !this.send;
     this.send = send;
-    if (first) this.post();
+    if (first || !heard) this.post();
+  }
+
+  /** Whoever asked goes, unless another has come in between. */
+  leave(send) {
+    if (this.send === send) this.send = null;
   }
 
   take(index, run) {

@@ -184,9 +184,10 @@ const views = new WeakMap();
 /** What the empty element does that stands beside the explorer of a long run: it asks for evidence, and hands it over. */
 function deliver(data, setStateValue) {
   const evidence = evidenceOf(data.evidence);
-  evidence.connect((wanted) => setStateValue("wanted", { id: data.evidence, ...wanted }));
+  const send = (wanted) => setStateValue("wanted", { id: data.evidence, ...wanted });
+  evidence.connect(send, Boolean(data.wanted));
   if (data.wanted) evidence.take(data.wanted.window, runOf(data));
-  return () => (evidence.send = null);
+  return () => evidence.leave(send);
 }
 
 export default function explorer({ data, parentElement, setStateValue, setTriggerValue }) {

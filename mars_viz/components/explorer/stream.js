@@ -251,6 +251,7 @@ class Stream {
     const chunk = this.chunkOf(slot);
     if (!chunk) return;
     if (reveal) this.bring(chunk);
+    if (!this.slotElements[slot]) this.element.removeAttribute("aria-activedescendant"); // it named another token
     this.outline(slot, true);
     if (reveal) scrollInto(this.element, this.slotElements[slot]);
   }

@@ -88,7 +88,7 @@ def rule_words(run: Run) -> str:
 def board(race: Race) -> Payload:
     """The end board in words."""
     seconds, texts = race.seconds, race.token_ids
-    pace = {lane: len(texts[lane]) / seconds[lane] for lane in Lane}
+    pace = race.pace
     names = {Lane.ALONE: "Autoregressive", Lane.STRICT: "Strict", Lane.RELAXED: rule_words(race.relaxed)}
     runs = {Lane.STRICT: race.strict, Lane.RELAXED: race.relaxed}
     rows = []

@@ -8,6 +8,7 @@ from typing import Any
 import streamlit as st
 
 from mars_viz.ui import live, theme
+from mars_viz.ui.jobs.attendance import LEFT
 from mars_viz.ui.jobs.errands import Errand, Finding
 from mars_viz.ui.jobs.worker import JobState
 from mars_viz.ui.lessons.base import Room
@@ -35,6 +36,8 @@ def asked(room: Room, name: str, words: str, doing: str, find: Callable[[Any], I
     st.button(words if report is None or report.result is None else f"{words} again", on_click=start, key=f"ask-{name}")
     if report is not None and report.state is JobState.FAILED:
         theme.note(report.error)
+    elif report is not None and report.abandoned and report.state is JobState.CANCELLED:
+        theme.note(f"{LEFT}; what is shown is what it had found by then.")
     return None if report is None else report.result
 
 

@@ -15,6 +15,7 @@ from mars_viz.run import Run
 from mars_viz.together import Stand, Together, answers_along
 from mars_viz.ui import live
 from mars_viz.ui.bench import Bench, Walking
+from mars_viz.ui.jobs.attendance import LEFT
 from mars_viz.ui.jobs.walk_job import Walked, WalkJob
 from mars_viz.ui.jobs.worker import JobState
 
@@ -53,7 +54,8 @@ def how_it_ended(progress: Walked) -> str:
     if progress.state is JobState.FAILED:
         return progress.error
     if progress.state is JobState.CANCELLED:
-        return "You stopped the walks; the rows of the rules that had come to the end of their text are exact."
+        ended = LEFT if progress.abandoned else "You stopped the walks"
+        return f"{ended}; the rows of the rules that had come to the end of their text are exact."
     return ""
 
 

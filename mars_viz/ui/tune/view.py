@@ -81,5 +81,7 @@ def fitted(view: TuneView, plan: Plan) -> OpenedTune:
     """The view with a dial value that was not swept set back, and a complaint about it."""
     if view.dial is None or plan.low <= view.dial <= plan.high:
         return OpenedTune(view)
-    said = f"The link's {plan.symbol} = {view.dial:g} lies outside what was swept, {plan.low:g} to {plan.high:g}, "
+    said = (
+        f"The link's {plan.symbol} = {exactly(view.dial)} lies outside what was swept, {plan.low:g} to {plan.high:g}, "
+    )
     return OpenedTune(replace(view, dial=None), (said + "so the dial stands where it would by itself.",))

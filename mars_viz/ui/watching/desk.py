@@ -97,6 +97,9 @@ class Desk:
         self, prompt: str, settings: Callable[[], Settings], wanted: Callable[[], Wanted]
     ) -> tuple[Settings, Wanted] | None:
         self.notices.clear()
+        if self.waits_for is not None:
+            self.notices.append("One thing at a time: cancel what is under way, or wait until it has ended.")
+            return None
         if not prompt.strip():
             self.notices.append("Write a prompt first; the model continues it.")
             return None

@@ -25,9 +25,9 @@ class Wanted:
     """True if the prompt goes through the target's chat template."""
 
 
-def pair_area(recent: tuple[Choice, ...], disabled: bool) -> Callable[[], Wanted]:
+def pair_area(recent: tuple[Choice, ...]) -> Callable[[], Wanted]:
     """The folded form. Returns what makes of it what is wanted, which raises BadInput where one name is missing."""
-    with st.popover("Models", disabled=disabled, width="stretch"):
+    with st.popover("Models", width="stretch"):
         known = {in_words(choice): choice for choice in (BUILT_IN, *recent)}
         named = str(st.selectbox("Pair", [*known, OTHER], key="pair"))
         target = drafter = ""
