@@ -144,7 +144,7 @@ class Crowd:
 
     async def _by_link(self, address: str, ended: Ended) -> None:
         """A tab of somebody else, who was sent the link."""
-        async with opened(address, "", f"run={ended.name}") as tab:
+        async with opened(address, "explore", f"run={ended.name}") as tab:
             await tab.until(lambda: _has(tab, "bidi_component", "explorer"), "the run of the link")
             assert _run_of(tab) == ended.name
 
