@@ -14,11 +14,14 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from mars_viz.analysis.alignment import common_prefix
 from mars_viz.analysis.opinions import opinion, own_dial, ruling
 from mars_viz.analysis.shift import compared
 from mars_viz.costs import Costs, Spread
+from mars_viz.dialmap import Budget
 from mars_viz.errors import BadInput
 from mars_viz.mapped import mapped
+from mars_viz.prompts import recognised
 from mars_viz.rules import RULES
 from mars_viz.run import Run
 from mars_viz.runstore import read
@@ -26,7 +29,7 @@ from mars_viz.ui import live
 from mars_viz.ui.jobs.errands import Errand, Finding
 from mars_viz.ui.jobs.models import Models
 from mars_viz.ui.jobs.worker import JobState, Worker
-from mars_viz.ui.lessons import LESSONS, lesson_view, ratio, why
+from mars_viz.ui.lessons import LESSONS, lesson_view, ratio, theta, thumbs, why
 from mars_viz.ui.lessons.lesson_view import LessonView, fitted, from_parameters, to_parameters
 from tests.factories import toy_map, toy_run
 
@@ -188,6 +191,63 @@ def test_every_segment_of_the_dial_says_what_it_writes():
         text = run.decode(run.dial_map.segment(told["low"], 6).token_ids)
         assert told["same"] + told["other"] == text and "strict text" in told["words"]
     assert figure["segments"][-1]["other"] == ""
+
+
+def cut_short(budget: Budget) -> Run:
+    """A mapped exercise whose map was cut short."""
+    run = replace(toy_run(dial=0.9, max_new_tokens=30), prompt="Add 12 and 34.")
+    assert recognised(run.prompt) is not None
+    return mapped(run, toy_map(replace(run.settings, dial=None), 0.5, None, (2, 6), budget)[0])
+
+
+def test_where_the_map_was_cut_short_nothing_is_called_wrong():
+    whole = cut_short(Budget())
+    assert whole.dial_map is not None
+    run = replace(whole, dial_map=replace(whole.dial_map, answers={}))
+    assert run.dial_map is not None and not any(each.complete for each in run.dial_map.segments_for(6))
+    drawn = thumbs.tau_and_damage(run, 6)
+    assert "<svg" in drawn and thumbs.RED not in drawn
+    assert thumbs.RED in thumbs.tau_and_damage(whole, 6), "a known text that is wrong is"
+
+
+def test_a_strict_text_that_was_cut_short_is_told_as_such():
+    run = cut_short(Budget())
+    assert run.dial_map is not None
+    *_, loose, strict = run.dial_map.segments_for(6)
+    same = common_prefix(loose.token_ids, strict.token_ids)
+    rounds = next(n for n in range(len(strict.rounds)) if sum(len(r.token_ids) for r in strict.rounds[: n + 1]) > same)
+    before = replace(strict, rounds=strict.rounds[:rounds], complete=False)
+    told = theta.written(run, loose, before, None)
+    assert told["words"] == "The strict text was cut short." and told["other"] == ""
+    assert told["same"] == run.decode(loose.token_ids) and told["tau"] == loose.tau
+    after = replace(strict, rounds=strict.rounds[: rounds + 1], complete=False)
+    assert f"at token {same + 1}, marked" in theta.written(run, loose, after, None)["words"], "they part before the cut"
+
+
+def test_the_lessons_of_a_map_cut_short_open_and_give_no_strict_number(tmp_path, monkeypatch):
+    monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path))
+    run = cut_short(Budget(passes=2))
+    assert run.dial_map is not None and not run.dial_map.segment(1.0, 6).complete
+    assert len(run.dial_map.segments_for(6)) > 1
+    run.save(tmp_path / "cut")
+    assert element(opened(lesson="6", run="cut"))["figure"]["strictTau"] is None
+    assert element(opened(lesson="6", run="cut", dial="1", frame="3"))["position"] == {"dial": 1.0}
+
+
+def test_a_run_at_threshold_0_is_judged_at_0(tmp_path, monkeypatch):
+    monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path))
+    toy_run(dial=0.0, max_new_tokens=30).save(tmp_path / "loose")
+    assert element(opened(lesson="5", run="loose"))["figure"]["theta"] == 0.0
+
+
+def test_a_links_dial_and_step_stay_on_a_map_that_begins_off_the_grid(tmp_path, monkeypatch):
+    monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path))
+    run = toy_run(dial=0.987, max_new_tokens=30)
+    mapped(run, toy_map(replace(run.settings, dial=None), 0.503, None, (6,))[0]).save(tmp_path / "off")
+    for dial in ("0.503", "0.9", "0.987", "1"):
+        link = {"run": "off", "lesson": "6", "dial": dial, "frame": "2"}
+        tab = opened(**link)
+        assert element(tab)["position"] == {"dial": float(dial)} and query(tab) == link
 
 
 def test_teacher_mode_hides_the_controls_and_leaves_the_lesson():

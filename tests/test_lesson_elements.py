@@ -165,6 +165,12 @@ def test_a_knob_takes_only_values_that_it_has():
     assert [stops.settled(at) for at in (10, 11, None)] == [10, 1000, 1000]
 
 
+def test_a_knob_reaches_its_ends_and_counts_its_steps_from_nought():
+    knob = Knob("dial", "θ", 0.987, 0.503, 0.9991, 0.005)
+    assert [knob.settled(at) for at in (0.503, 0.9991, 0.987)] == [0.503, 0.9991, 0.987], "as they are"
+    assert [knob.settled(at) for at in (0.9, 0.9012, 0.5031, 0.999)] == [0.9, 0.9, 0.505, 0.9991]
+
+
 def test_every_figure_has_its_file_and_every_knob_its_address():
     folder = Path(__file__).parents[1] / "mars_viz" / "components" / "lesson"
     asked = set()

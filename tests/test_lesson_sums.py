@@ -10,11 +10,12 @@ import pytest
 from mars_viz.analysis.close_calls import close_calls
 from mars_viz.analysis.gain import expected_speed_up, expected_tokens, gain
 from mars_viz.analysis.overlap import OTHERS, Place, lacks, overlap, places
-from mars_viz.analysis.rollback import prices, strict_run
+from mars_viz.analysis.rollback import Price, prices, strict_run
 from mars_viz.errors import BadInput
 from mars_viz.mapped import mapped
 from mars_viz.records import Timing
 from mars_viz.rules import rule_named
+from mars_viz.ui.lessons.rollback import heading
 from mars_viz.walk import Ending, walk
 from tests.factories import PROMPT, ToySpeculator, make_speculation, processed, toy_map, toy_run
 
@@ -69,6 +70,11 @@ def test_prices_are_those_of_decoding_at_the_strict_end():
         assert price.kept + price.rolled_back == sum(len(r.speculation) for r in rounds)
         assert 0 <= price.wasted <= 1
         assert strict_run(run, price.gamma).token_ids == tuple(t for r in rounds for t in r.token_ids)
+
+
+@pytest.mark.parametrize(("lost", "of", "share"), [(1, 300, "0.333"), (7, 100, "7"), (0, 5, "0"), (0, 0, "0")])
+def test_a_small_share_of_wasted_drafts_is_not_told_as_none(lost, of, share):
+    assert heading(Price(3, 9, 4, of - lost, lost)).endswith(f"and {share} % of the drafts are thrown away")
 
 
 def test_a_run_that_does_not_know_its_strict_text_has_no_price():

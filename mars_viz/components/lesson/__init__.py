@@ -62,14 +62,17 @@ class Knob:
     """A line on hover."""
 
     def settled(self, value: float | None) -> float:
-        """The value that the knob can take: this one where it can, on its grid, else the one it starts at."""
+        """The value that the knob can take: the start or an end as it is, the nearest multiple of the step inside, and
+        the start in place of what lies outside or is no stop."""
         if value is None:
             return self.start
         if self.stops is not None:
             return value if value in self.stops else self.start
         if not self.low <= value <= self.high:
             return self.start
-        return round(self.low + round((value - self.low) / self.step) * self.step, 10)
+        if value in (self.start, self.low, self.high):
+            return value
+        return min(max(round(round(value / self.step) * self.step, 10), self.low), self.high)
 
 
 @dataclass(slots=True)

@@ -8,11 +8,11 @@ export function segmentAt(segments, value) {
 class Choosing {
   constructor() {
     this.chart = new Chart();
-    this.said = h("p", { class: "lesson-finding" });
+    this.said = h("p", { class: "lesson-finding", role: "status" });
     this.prompt = h("bdi", { class: "lesson-prompt" });
     this.same = h("span");
     this.other = h("mark");
-    this.text = h("p", { class: "lesson-text", tabindex: "0", "aria-label": "The text at the dial" }, this.prompt, this.same, this.other);
+    this.text = h("p", { class: "lesson-text", role: "group", tabindex: "0", "aria-label": "The text at the dial" }, this.prompt, this.same, this.other);
     this.element = h("div", {}, this.chart.element, this.said, this.text);
   }
 
@@ -20,12 +20,13 @@ class Choosing {
     const here = segmentAt(segments, dial);
     const taus = segments.map(({ tau }) => tau);
     const low = segments[0].low, high = segments.at(-1).high;
+    const strict = strictTau === null ? "" : `; strict yields ${short(strictTau)}`; // null: the strict text was cut short
     const steps = segments.flatMap((segment) => [[segment.low, segment.tau ?? NaN], [segment.high, segment.tau ?? NaN]]);
     this.chart.show({
-      title: here.tau === null ? "The map was cut short here" : `At ${symbol} = ${dialText(dial)} a pass yields ${short(here.tau)} tokens; strict yields ${short(strictTau)} (exact)`,
+      title: here.tau === null ? "The map was cut short here" : `At ${symbol} = ${dialText(dial)} a pass yields ${short(here.tau)} tokens${strict} (exact)`,
       key: [["━", INK.relaxed, "tokens per pass, τ"], ...(graded ? [["■", INK.rejected, "wrong answer"]] : [])],
       x: { low, high: high + 0.003 * (high - low), name: symbol },
-      y: { low: 0, high: 1.15 * Math.max(...taus.filter((tau) => tau !== null)), name: "tokens per pass, τ" },
+      y: { low: 0, high: 1.15 * Math.max(1, ...taus.filter((tau) => tau !== null)), name: "tokens per pass, τ" },
       marks: [
         ...segments.filter(({ right }) => right === false).map((segment) => ({ kind: "band", low: segment.low, high: segment.high, colour: INK.rejected })),
         { kind: "line", points: steps, colour: INK.relaxed },

@@ -12,10 +12,18 @@ export function expectedSpeedUp(alpha, gamma, c) {
   return expectedTokens(alpha, gamma) / (gamma * c + 1);
 }
 
+/** A speed-up in words; a digit more near 1, and no number where three digits would hide on which side of 1 it lies. */
+export function paceWords(speedUp) {
+  const off = Math.abs(speedUp - 1);
+  if (off < 0.0005) return "as fast as the target alone";
+  const ratio = off < 0.0095 ? speedUp.toFixed(3) : short(speedUp);
+  return speedUp > 1 ? `${ratio} times as fast` : `${ratio} of the target’s own speed: it loses time`;
+}
+
 class Drafting {
   constructor() {
     this.chart = new Chart();
-    this.words = h("p", { class: "lesson-finding" });
+    this.words = h("p", { class: "lesson-finding", role: "status" });
     this.element = h("div", {}, this.chart.element, this.words);
   }
 
@@ -23,9 +31,8 @@ class Drafting {
     const here = expectedSpeedUp(alpha, block, cost);
     const curve = Array.from({ length: 101 }, (_, i) => [i / 100, expectedSpeedUp(i / 100, block, cost)]);
     const top = 1.08 * Math.max(1, expectedSpeedUp(1, block, cost), ...runs.map(({ speedUp }) => speedUp));
-    const said = here >= 1 ? `${short(here)} times faster` : `${short(here)} of the target’s own speed: it loses time`;
     this.chart.show({
-      title: `With α = ${alpha.toFixed(2)}, γ = ${block} and c = ${cost.toFixed(2)} drafting is ${said}`,
+      title: `With α = ${alpha.toFixed(2)}, γ = ${block} and c = ${cost.toFixed(2)} drafting is ${paceWords(here)}`,
       key: [["●", INK.dial, "your dials (modelled)"], ["◆", INK.relaxed, "recorded runs (measured)"]],
       x: { low: 0, high: 1, name: "α, chance that a drafted token is kept" },
       y: { low: 0, high: top, name: "speed-up" },

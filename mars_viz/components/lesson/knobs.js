@@ -1,13 +1,20 @@
 // Knobs that follow the hand: a slider each, of a range or of stops. They tell of every value, and know no lesson.
 
+/** The multiples of the step around a knob's two ends: a browser counts steps from its slider's low end, and the knob
+ *  counts them from 0. The value under a thumb beyond an end is that end. */
+export function thumbEnds({ low, high, step }) {
+  const even = (count) => Number((count * step).toFixed(10));
+  return [even(Math.floor(low / step + 1e-9)), even(Math.ceil(high / step - 1e-9))];
+}
+
 /** One slider. Tells of every value by `moved`, of a rest by `rested`. A double click goes back to where it began. */
 class Knob {
   constructor(knob, { moved, rested }) {
     Object.assign(this, { knob, moved });
     const { name, label, help, stops } = knob;
-    const last = stops ? stops.length - 1 : knob.high;
+    const [first, last] = stops ? [0, stops.length - 1] : thumbEnds(knob);
     this.range = h("input", {
-      type: "range", min: stops ? 0 : knob.low, max: last, step: stops ? 1 : knob.step, "aria-label": label, "data-knob": name,
+      type: "range", min: first, max: last, step: stops ? 1 : knob.step, "aria-label": label, "data-knob": name,
       oninput: () => this.follow(),
       onchange: () => rested(),
       onkeydown: (event) => this.key(event),
@@ -19,8 +26,8 @@ class Knob {
   }
 
   follow() {
-    const { stops } = this.knob;
-    this.value = stops ? stops[this.range.valueAsNumber] : this.range.valueAsNumber;
+    const { stops, low, high } = this.knob;
+    this.value = stops ? stops[this.range.valueAsNumber] : clamp(this.range.valueAsNumber, low, high);
     this.write();
     this.moved();
   }
@@ -35,7 +42,8 @@ class Knob {
     this.range.dispatchEvent(new Event("change"));
   }
 
-  /** Show a value without telling anyone; one between two stops stands at the lower. */
+  /** Show a value without telling anyone; the thumb of one between two stops stands at the lower,
+   *  and of one between two steps at the nearer. */
   place(value) {
     const { stops } = this.knob;
     this.value = value;
@@ -44,11 +52,12 @@ class Knob {
   }
 
   write() {
-    const { digits, low, high, stops } = this.knob;
+    const { digits } = this.knob;
     const words = digits ? this.value.toFixed(digits).replace("-", "−") : whole(this.value);
     say(this.said, words);
     this.range.setAttribute("aria-valuetext", words);
-    const share = stops ? this.range.value / Math.max(1, stops.length - 1) : (this.value - low) / (high - low);
+    const [first, last] = [Number(this.range.min), Number(this.range.max)];
+    const share = (this.range.value - first) / (last - first || 1);
     this.range.style.setProperty("--share", `${100 * share}%`);
   }
 }

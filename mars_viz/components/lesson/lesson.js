@@ -33,7 +33,9 @@ class LessonView {
     this.row.replaceChildren(...this.knobs.map(({ element }) => element));
     const [first] = this.knobs;
     const move = Object.assign((value) => { first.place(value); this.show(); }, { most: first.knob.stops?.at(-1) ?? first.knob.high });
-    this.shown = new FIGURES[kind]({ move, rest: () => this.report() });
+    // a figure's own movement may stop between two of the knob's stops, where no link could lead: to the one below
+    const rest = () => { first.follow(); this.report(); };
+    this.shown = new FIGURES[kind]({ move, rest });
     this.place.replaceChildren(this.shown.element);
   }
 

@@ -70,7 +70,8 @@ class Lossless {
     this.areas = new Chart();
     this.seen = new Chart();
     this.button = h("button", { type: "button", class: "lesson-play", onclick: () => this.toggle() }, "▶ Watch it converge");
-    this.element = h("div", {}, this.button, h("div", { class: "lesson-pair" }, this.areas.element, this.seen.element));
+    this.heard = h("p", { class: "lesson-heard", role: "status" }); // the second title, which changes sixty times a second
+    this.element = h("div", {}, this.button, this.heard, h("div", { class: "lesson-pair" }, this.areas.element, this.seen.element));
   }
 
   show(laws, { draws }) {
@@ -83,8 +84,10 @@ class Lossless {
     const counts = this.trials.upTo(draws);
     const shares = counts.map((count) => count / draws);
     const { p, q, names } = laws;
+    const title = `After ${plural(draws, "trial")} the text is ${share(distance(shares, p))} away from the target’s law; keeping every draft would be ${share(distance(q, p))} away`;
+    if (!this.frame) say(this.heard, title);
     this.seen.show({
-      title: `After ${plural(draws, "trial")} the text is ${share(distance(shares, p))} away from the target’s law; keeping every draft would be ${share(distance(q, p))} away`,
+      title,
       key: [["■", INK.quiet, "written (simulated)"], ["◆", INK.dial, "target p"], ["○", INK.rejected, "drafter q"]],
       x: { low: -0.6, high: names.length - 0.4, name: "", names },
       y: { low: 0, high: 1.12 * Math.max(...p, ...q), name: "share" },

@@ -3,7 +3,7 @@
 class Rollback {
   constructor() {
     this.chart = new Chart();
-    this.words = h("p", { class: "lesson-finding" });
+    this.words = h("p", { class: "lesson-finding", role: "status" });
     this.element = h("div", {}, this.chart.element, this.words);
   }
 

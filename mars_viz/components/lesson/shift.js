@@ -11,7 +11,7 @@ class Shift {
   constructor() {
     this.curves = new Chart();
     this.changed = new Chart();
-    this.words = h("p", { class: "lesson-finding" });
+    this.words = h("p", { class: "lesson-finding", role: "status" });
     this.element = h("div", {}, h("div", { class: "lesson-pair" }, this.curves.element, this.changed.element), this.words);
   }
 

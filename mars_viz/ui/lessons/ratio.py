@@ -34,7 +34,8 @@ def lacks(run: Run) -> str:
 
 def show(room: Room) -> None:
     """The constant to move, the ratios under it, and whose verdicts change."""
-    theta = own_dial(room.run, RULES["mars"]) or THETA.default
+    own = own_dial(room.run, RULES["mars"])
+    theta = THETA.default if own is None else own
     calls = close_calls(room.run)
     place = _nearest_to(theta, calls)
     figure = {

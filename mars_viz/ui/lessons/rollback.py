@@ -62,7 +62,7 @@ def strict_steps(room: Room) -> None:
 
 def heading(price: Price) -> str:
     """The finding at one block length."""
-    share = number(round(100 * price.wasted)) if price.kept + price.rolled_back else "0"
+    share = number(round(100 * price.wasted, 9)) if price.kept + price.rolled_back else "0"  # 9: of 7 %, not 7.00 %
     return (
         f"At γ = {price.gamma} the target runs {number(price.passes)} times for {counted(price.tokens, 'token')}, "
         f"and {share} % of the drafts are thrown away"

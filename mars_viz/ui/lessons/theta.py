@@ -70,7 +70,7 @@ def show(room: Room) -> None:
     answer = exercise.answer if exercise else None
     figure = {
         "symbol": dial.symbol,
-        "strictTau": strict.tau,
+        "strictTau": strict.tau if strict.complete else None,
         "graded": answer is not None,
         "prompt": run.prompt,
         "segments": [written(run, each, strict, answer) for each in made.segments_for(_gamma(made, run))],
@@ -116,13 +116,16 @@ def _inside(made: DialMap, value: float) -> float:
 
 def written(run: Run, segment: Segment, strict: Segment, answer: str | None) -> dict[str, Any]:
     """A segment's text, parted where it leaves the strict one, and whether its answer is right; `right` is None where
-    that is not known."""
+    that is not known. A strict text that was cut short is left only by a text that differs before the cut."""
     tokens = segment.token_ids
     same = common_prefix(tokens, strict.token_ids)
+    unknown = not strict.complete and same == len(strict.token_ids)
     right = None if answer is None or not segment.complete else final_answer(run.decode(tokens)) == answer
     verdict = "" if right is None else " The answer is right." if right else f" The answer is wrong. Right: {answer}"
     parts = f"It leaves the strict text at token {same + 1}, marked."
-    if tokens == strict.token_ids:
+    if unknown:
+        same, parts = len(tokens), "The strict text was cut short."
+    elif tokens == strict.token_ids:
         parts = "It is the strict text."
     return {
         "low": segment.low,

@@ -84,7 +84,8 @@ def tau_and_damage(run: Run, gamma: int) -> str:
     bands = [
         Band(segment.low, segment.high, RED)
         for segment in segments
-        if exercise is not None and final_answer(run.decode(segment.token_ids)) != exercise.answer
+        if segment.complete and exercise and final_answer(run.decode(segment.token_ids)) != exercise.answer
     ]
     x, y = np.repeat(tau.edges, 2)[1:-1], np.repeat(tau.values, 2)
-    return lines([Line(x, y, AMBER)], 1.15 * float(np.nanmax(tau.values)), bands)
+    known = tau.values[np.isfinite(tau.values)]  # none where the map was cut short everywhere
+    return lines([Line(x, y, AMBER)], 1.15 * float(known.max(initial=1.0)), bands)

@@ -1,0 +1,133 @@
+"""What the lessons' element does under the hand, in node: where knobs come to rest, what is told, what is heard."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mars_viz.components.lesson import Kind, Knob
+from mars_viz.components.lesson.script import script
+from mars_viz.ui.lessons.lossless import DRAWS
+
+LAWS = {"p": [0.5, 0.5], "q": [0.2, 0.8], "shared": [0.2, 0.5], "residual": [0.3, 0.0], "names": ["a", "b"]}
+PRICE = {"gamma": 3, "kept": 2, "lost": 1, "passes": 2, "title": "The price", "words": "A sentence."}
+SEGMENT = {"low": 0.503, "high": 1, "tau": 2.5, "right": None, "same": "a text", "other": "", "words": "Words."}
+CALLS = {"calls": [[20, 17]], "theta": 0.9, "reach": 1, "told": {"z1": 20, "z2": 17}}
+DIAL = Knob("dial", "θ", 0.987, 0.503, 1.0, 0.005, digits=3)
+
+FIGURES: dict[Kind, tuple[tuple[Knob, ...], dict[str, Any]]] = {
+    Kind.DRAFTING: (
+        (Knob("alpha", "α", 0.8, step=0.01), Knob("block", "γ", 6, 1, 16), Knob("cost", "c", 0.17, step=0.01)),
+        {"runs": [], "own": "Its own."},
+    ),
+    Kind.ROLLBACK: ((Knob("drafted", "γ", 3, stops=(3,)),), {"prices": [PRICE]}),
+    Kind.LOSSLESS: ((Knob("draws", "Trials", 1000, stops=DRAWS),), LAWS),
+    Kind.SHIFT: ((Knob("shift", "c", 0, -1, 1),), {**CALLS, "rules": [{"name": "MARS", "changes": [1, 0, 1]}]}),
+    Kind.CHOOSING: (
+        (DIAL,),
+        {"symbol": "θ", "strictTau": 2.0, "graded": False, "prompt": "Say", "segments": [SEGMENT]},
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
+    """Runs statements on `at`, a lesson's opened element, and gives what they return; `lesson` is the script."""
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("needs node")
+    folder = tmp_path_factory.mktemp("script")
+    (folder / "lesson.mjs").write_text(script(), encoding="utf-8")
+    (folder / "page.mjs").write_text((Path(__file__).parent / "lesson_page.js").read_text("utf-8"), encoding="utf-8")
+
+    def evaluated(statements: str, kind: Kind, **changed: Any) -> Any:
+        knobs, figure = FIGURES[kind]
+        sent = {
+            "kind": kind.value,
+            "knobs": [asdict(knob) for knob in knobs],
+            "position": {knob.name: knob.start for knob in knobs},
+            "figure": figure | changed,
+        }
+        harness = (
+            'import { readFileSync } from "node:fs";\nimport { opened, pass } from "./page.mjs";\n'
+            'import * as lesson from "./lesson.mjs";\n'
+            'const at = opened(lesson.default, JSON.parse(readFileSync(0, "utf8")));\n'
+            f"console.log(JSON.stringify((() => {{ {statements} }})()));\n"
+        )
+        (folder / "harness.mjs").write_text(harness, encoding="utf-8")
+        done = subprocess.run(
+            [node, str(folder / "harness.mjs")], input=json.dumps(sent), capture_output=True, text=True, timeout=120
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return evaluated
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_every_lessons_finding_is_heard(page, kind):
+    heard = page(
+        "return at.found('p').filter(({ attributes }) => attributes.role === 'status').map((p) => p.textContent);", kind
+    )
+    assert len(heard) == 1 and len(heard[0]) > 5
+
+
+def test_the_text_at_the_dial_has_a_role_that_may_be_named(page):
+    said = page("return at.found('lesson-text')[0].attributes;", Kind.CHOOSING)
+    assert said["role"] == "group" and said["aria-label"]
+
+
+def test_stopped_between_two_stops_the_trials_go_to_the_one_below_and_are_heard_once(page):
+    seen, heard, told = page(
+        "const button = at.found('lesson-play')[0], heard = () => at.found('lesson-heard')[0].textContent;"
+        "const before = heard(); button.dispatchEvent({ type: 'click' }); pass(3300);"
+        "const seen = [at.found('knob-value')[0].textContent, heard() === before];"
+        "button.dispatchEvent({ type: 'click' }); return [seen, heard(), at.told];",
+        Kind.LOSSLESS,
+    )
+    trials = int(seen[0].replace("\u2009", ""))
+    assert trials not in DRAWS and seen[1], "it was stopped between two stops, and nothing was said on the way"
+    below = max(stop for stop in DRAWS if stop <= trials)
+    assert [position["draws"] for position in told] == [below]
+    assert heard.replace("\u2009", "").startswith(f"After {below} trials")
+    assert FIGURES[Kind.LOSSLESS][0][0].settled(told[0]["draws"]) == below
+
+
+def test_a_dial_rests_where_python_has_it_too(page):
+    asked = [0.5, 0.503, 0.9, 0.9012, 1.0]  # of 0.503 the thumb goes to the nearest step
+    shown, told = page(
+        f"const shown = at.found('knob-value')[0].textContent; for (const value of {asked}) at.pull(value);"
+        "return [shown, at.told.map(({ dial }) => dial)];",
+        Kind.CHOOSING,
+    )
+    assert shown == "0.987", "its own value, as it is"
+    assert told == [0.503, 0.505, 0.9, 1.0], "what stands where it stood is not told again"
+    assert [DIAL.settled(value) for value in told] == told
+
+
+def test_a_strict_text_that_was_cut_short_yields_no_number(page):
+    title = "return at.found('chart-title')[0].textContent;"
+    assert page(title, Kind.CHOOSING).endswith("a pass yields 2.50 tokens; strict yields 2.00 (exact)")
+    assert page(title, Kind.CHOOSING, strictTau=None).endswith("a pass yields 2.50 tokens (exact)")
+
+
+@pytest.mark.parametrize(
+    ("speed_up", "words"),
+    [
+        (2.5, "2.50 times as fast"),
+        (1.004, "1.004 times as fast"),
+        (1, "as fast as the target alone"),
+        (0.9997, "as fast as the target alone"),
+        (0.997, "0.997 of the target’s own speed: it loses time"),
+        (0.5, "0.500 of the target’s own speed: it loses time"),
+    ],
+)
+def test_a_speed_up_near_one_is_not_rounded_to_the_wrong_side(page, speed_up, words):
+    assert page(f"return lesson.paceWords({speed_up});", Kind.DRAFTING) == words
