@@ -160,6 +160,9 @@ class Crowd:
         """Move a dial a few times."""
         for _ in range(3):
             await asyncio.sleep(luck.expovariate(1 / self._pause) if self._pause else 0)
+            await tab.until(
+                lambda: _movable(tab, page), f"what can be moved on {page}"
+            )  # it may be drawn anew just now
             before, began, was_busy = tab.finished, time.monotonic(), self._waiting > 0
             await move(tab, luck.uniform(0.5, 1.0))
             await tab.until(lambda before=before: tab.finished > before, "an answer to a dial")
@@ -224,6 +227,10 @@ def _streamed(tab: Tab) -> str:
 
 def _has(tab: Tab, kind: str, name: str) -> bool:
     return any(name in shown.proto.component_name for shown in tab.elements(kind))
+
+
+def _movable(tab: Tab, page: str) -> bool:
+    return _has(tab, "bidi_component", "explorer") if page == "explore" else any(tab.elements("slider"))
 
 
 def _run_of(tab: Tab) -> str:
