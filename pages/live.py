@@ -59,10 +59,10 @@ def ask(desk: Desk) -> tuple[Callable[[], Settings], Callable[[], Wanted]]:
     """
     left, middle, right = st.columns([6.6, 1.8, 2.0], vertical_alignment="center")
     with left:
-        text = decode_form.prompt_box(False)
+        text = decode_form.prompt_box()
     with middle:
         wanted = pair_area(live.shared_worker().models.recent)
-        settings = decode_form.settings_area(False)
+        settings = decode_form.settings_area()
     with right:
         if st.button("Decode", type="primary", width="stretch", help="Shows every round as it is made"):
             desk.decode(text, settings, wanted)

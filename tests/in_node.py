@@ -1,11 +1,11 @@
-"""The explorer's script in node, without a browser. Knows how to run it; a test says what to ask of it."""
+"""A component's script in node, without a browser. Knows how to run it; a test says what to ask of it."""
 
 from __future__ import annotations
 
 import json
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,20 +26,38 @@ Asked = Callable[..., Any]
 """(run, dials, γ or None for the run's own) -> what the harness prints of them."""
 
 
-def in_node(folder: Path, harness: str) -> Asked:
-    """Runs the harness, which finds `explorer`, `payload` and `dials` and prints JSON. Skips without node."""
+def in_node_with(folder: Path, modules: Mapping[str, str]) -> Callable[[str, Any], Any]:
+    """Runs a harness, which finds the modules beside it, on what it is given as JSON, and gives what it prints as JSON.
+
+    Skips without node.
+    """
     node = shutil.which("node")
     if node is None:
         pytest.skip("needs node; the page's own test does the same in Chromium")
-    (folder / "explorer.mjs").write_text(script(), encoding="utf-8")
-    (folder / "harness.mjs").write_text(_READ + harness, encoding="utf-8")
+    for name, text in modules.items():
+        (folder / f"{name}.mjs").write_text(text, encoding="utf-8")
 
-    def asked(run: Run, dials: list[float | None], gamma: int | None = None) -> Any:
-        sent = json.dumps({"payload": plain(run_payload(run, gamma)), "dials": dials})
+    def evaluated(harness: str, given: Any) -> Any:
+        (folder / "harness.mjs").write_text(harness, encoding="utf-8")
         done = subprocess.run(
-            [node, str(folder / "harness.mjs")], input=sent, capture_output=True, text=True, check=False, timeout=120
+            [node, str(folder / "harness.mjs")],
+            input=json.dumps(given),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
         )
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
+
+    return evaluated
+
+
+def in_node(folder: Path, harness: str) -> Asked:
+    """Runs the harness, which finds `explorer`, `payload` and `dials` and prints JSON. Skips without node."""
+    evaluated = in_node_with(folder, {"explorer": script()})
+
+    def asked(run: Run, dials: list[float | None], gamma: int | None = None) -> Any:
+        return evaluated(_READ + harness, {"payload": plain(run_payload(run, gamma)), "dials": dials})
 
     return asked

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-import shutil
-import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
@@ -22,6 +19,7 @@ from mars_viz.components.lesson import Kind, Knob
 from mars_viz.components.lesson.script import script
 from mars_viz.ui.lessons.lesson_view import KNOBS
 from tests.factories import toy_run
+from tests.in_node import in_node_with
 from tests.test_learn_page import with_map
 
 LAWS = Overlap(
@@ -35,11 +33,7 @@ LAWS = Overlap(
 @pytest.fixture(scope="module")
 def js(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Any], Any]:
     """Evaluates an expression over `lesson`, what the script exports, and `given`."""
-    node = shutil.which("node")
-    if node is None:
-        pytest.skip("needs node")
-    folder = tmp_path_factory.mktemp("script")
-    (folder / "lesson.mjs").write_text(script(), encoding="utf-8")
+    run = in_node_with(tmp_path_factory.mktemp("script"), {"lesson": script()})
 
     def evaluated(expression: str, given: Any = None) -> Any:
         harness = (
@@ -47,12 +41,7 @@ def js(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Any], Any]:
             'const given = JSON.parse(readFileSync(0, "utf8"));\n'
             f"console.log(JSON.stringify({expression}));\n"
         )
-        (folder / "harness.mjs").write_text(harness, encoding="utf-8")
-        done = subprocess.run(
-            [node, str(folder / "harness.mjs")], input=json.dumps(given), capture_output=True, text=True, timeout=120
-        )
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
+        return run(harness, given)
 
     return evaluated
 

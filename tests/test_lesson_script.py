@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
-import subprocess
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -15,6 +12,7 @@ import pytest
 from mars_viz.components.lesson import Kind, Knob
 from mars_viz.components.lesson.script import script
 from mars_viz.ui.lessons.lossless import DRAWS
+from tests.in_node import in_node_with
 
 LAWS = {"p": [0.5, 0.5], "q": [0.2, 0.8], "shared": [0.2, 0.5], "residual": [0.3, 0.0], "names": ["a", "b"]}
 PRICE = {"gamma": 3, "kept": 2, "lost": 1, "passes": 2, "title": "The price", "words": "A sentence."}
@@ -40,12 +38,8 @@ FIGURES: dict[Kind, tuple[tuple[Knob, ...], dict[str, Any]]] = {
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
     """Runs statements on `at`, a lesson's opened element, and gives what they return; `lesson` is the script."""
-    node = shutil.which("node")
-    if node is None:
-        pytest.skip("needs node")
-    folder = tmp_path_factory.mktemp("script")
-    (folder / "lesson.mjs").write_text(script(), encoding="utf-8")
-    (folder / "page.mjs").write_text((Path(__file__).parent / "lesson_page.js").read_text("utf-8"), encoding="utf-8")
+    small = (Path(__file__).parent / "lesson_page.js").read_text("utf-8")
+    run = in_node_with(tmp_path_factory.mktemp("script"), {"lesson": script(), "page": small})
 
     def evaluated(statements: str, kind: Kind, **changed: Any) -> Any:
         knobs, figure = FIGURES[kind]
@@ -61,12 +55,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
             'const at = opened(lesson.default, JSON.parse(readFileSync(0, "utf8")));\n'
             f"console.log(JSON.stringify((() => {{ {statements} }})()));\n"
         )
-        (folder / "harness.mjs").write_text(harness, encoding="utf-8")
-        done = subprocess.run(
-            [node, str(folder / "harness.mjs")], input=json.dumps(sent), capture_output=True, text=True, timeout=120
-        )
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
+        return run(harness, sent)
 
     return evaluated
 

@@ -16,6 +16,19 @@ PATIENCE = 10.0
 _PAUSE = 0.01
 
 
+def try_lock(descriptor: int, *, shared: bool = False) -> bool:
+    """Lock an open file until it is closed: False while somebody else holds it, True where nobody counts locks."""
+    try:
+        import fcntl
+
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except (ImportError, OSError):  # a system or a disk that knows no locks
+        return True
+    return True
+
+
 def hold(file: IO[bytes]) -> None:
     """Hold an open file for as long as it is open."""
     _taken(file.fileno())
@@ -23,15 +36,8 @@ def hold(file: IO[bytes]) -> None:
 
 def is_held(path: Path) -> bool:
     """True while somebody holds that file."""
-    try:
-        import fcntl
-
-        with path.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except (ImportError, OSError):
-        return False
+    with suppress(OSError), path.open("rb") as file:
+        return not try_lock(file.fileno(), shared=True)
     return False
 
 
@@ -57,18 +63,9 @@ def alone_in(folder: Path) -> Iterator[None]:
 
 def _taken(descriptor: int) -> bool:
     """False where somebody else holds it for too long. One who only asks whether it is held does so for an instant."""
-    with suppress(ImportError):
-        import fcntl
-
-        end = time.monotonic() + PATIENCE
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return True
-            except BlockingIOError:
-                if time.monotonic() > end:
-                    return False
-                time.sleep(_PAUSE)
-            except OSError:  # a disk that knows no locks
-                return True
+    end = time.monotonic() + PATIENCE
+    while not try_lock(descriptor):
+        if time.monotonic() > end:
+            return False
+        time.sleep(_PAUSE)
     return True

@@ -110,10 +110,14 @@ UNKNOWN = ("p", "q", "q_max", "q_entropy", "total_variation", "kl_pq", "kl_qp", 
 """Fields of a Speculation that `divergences` computes; p and q are known before where tokens are drawn."""
 
 
-def divergences(laws: Laws) -> dict[str, Tensor]:
-    """All of `UNKNOWN`, by name: [B, N], and the entropy [B, N + 1]."""
+def divergences(laws: Laws, shares: Tensor | None = None) -> dict[str, Tensor]:
+    """All of `UNKNOWN`, by name: [B, N], and the entropy [B, N + 1].
+
+    `shares` are the exponentials of `below`, where somebody has them already; they are overwritten.
+    """
     rows = laws.tokens.shape[1] + 1
-    plain, constants = laws.below.exp().div_(laws.totals), laws.totals.log()
+    plain = (laws.below.exp() if shares is None else shares).div_(laws.totals)
+    constants = laws.totals.log()
     if laws.drawn is None:
         return _apart(plain, laws.below, constants, laws.tokens)
     found = _apart(laws.drawn, laws.drawn.log().clamp_(min=LOWEST), torch.zeros_like(constants), laws.tokens)

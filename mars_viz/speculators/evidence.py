@@ -86,7 +86,8 @@ def _gathered(blocks: Blocks, settings: Settings, extent: Extent, waiting: Waiti
     both = torch.cat([blocks.target, blocks.drafter], 1, out=room)  # [B, 2N + 1, V]
     best = largest(both, CANDIDATES)
     below = both.sub_(best.values[..., :1]).clamp_(min=LOWEST)
-    totals = below.exp().sum(-1, keepdim=True)
+    shares = below.exp()
+    totals = shares.sum(-1, keepdim=True)
     found = _candidates(blocks, best, (best.values[..., :1] + totals.log()).squeeze(-1))
     drawn = None
     if settings.temperature > 0:
@@ -94,7 +95,7 @@ def _gathered(blocks: Blocks, settings: Settings, extent: Extent, waiting: Waiti
         found |= _draws(blocks, settings, drawn)
     laws = Laws(blocks.tokens, below, totals, drawn)
     if extent is not Extent.DECIDING and room is None:
-        found |= divergences(laws)
+        found |= divergences(laws, shares)
     fetched = to_host(found)
     _check(fetched)
     fields = waiting.take(laws) if room is not None else unknown(*blocks.tokens.shape)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -19,10 +18,8 @@ from pathlib import Path
 from typing import IO
 
 from mars_viz.errors import BadInput
+from mars_viz.runstore.locks import try_lock
 from mars_viz.sweep.files import refusals
-
-if sys.platform != "win32":
-    import fcntl
 
 _NAME = ".lock"
 _PATIENCE = 0.3
@@ -61,7 +58,7 @@ def holder(folder: Path) -> Holder | None:
     """Who sweeps into the folder now; None where nobody does."""
     try:
         with (folder / _NAME).open("rb") as file:
-            return None if _locked(file, shared=True) else _read(file)
+            return None if try_lock(file.fileno(), shared=True) else _read(file)
     except OSError:
         return None
 
@@ -90,7 +87,7 @@ def _taken(folder: Path) -> IO[bytes]:
     end = time.monotonic() + _PATIENCE
     while True:
         file = (folder / _NAME).open("a+b", buffering=0)  # nothing is left to be written when it is closed
-        locked = _locked(file)
+        locked = try_lock(file.fileno())
         if locked and _is_there(file, folder):
             break
         found = None if locked else _read(file)
@@ -102,21 +99,7 @@ def _taken(folder: Path) -> IO[bytes]:
         file.truncate(0)
         now = datetime.now(UTC).isoformat(timespec="seconds")
         file.write(json.dumps(asdict(Holder(os.getpid(), socket.gethostname(), now))).encode())
-        file.flush()
     return file
-
-
-def _locked(file: IO[bytes], *, shared: bool = False) -> bool:
-    """True if it is ours now."""
-    if sys.platform == "win32":
-        return True
-    try:
-        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:  # a file system without locks
-        return True
-    return True
 
 
 def _is_there(file: IO[bytes], folder: Path) -> bool:

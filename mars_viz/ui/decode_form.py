@@ -12,7 +12,7 @@ from mars_viz.run import Settings
 EXAMPLE = "Once upon a time, there was a little fox who"
 
 
-def prompt_box(disabled: bool) -> str:
+def prompt_box(disabled: bool = False) -> str:
     """The prompt; what is typed is used as it is, line breaks and all."""
     return st.text_area(
         "Prompt",
@@ -27,7 +27,7 @@ def prompt_box(disabled: bool) -> str:
     )
 
 
-def settings_area(disabled: bool) -> Callable[[], Settings]:
+def settings_area(disabled: bool = False) -> Callable[[], Settings]:
     """The folded settings. Returns what makes `Settings` of them, which raises BadInput for a value out of range."""
     with st.popover("Settings", disabled=disabled, width="stretch"):
         rule = RULES[str(st.selectbox("Rule", list(RULES), list(RULES).index("mars"), format_func=_title, key="rule"))]
