@@ -8,15 +8,17 @@ twice and a single query asked twice (one row would take another kernel), and ke
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import embedding, scaled_dot_product_attention, silu
 from transformers import LlamaForCausalLM, PreTrainedModel
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer
+
+from mars_viz.speculators.networks.rows import Shape, Shelf
 
 TILE = 64
 """Keys are read in multiples of this."""
@@ -60,6 +62,8 @@ class Weights:
     """complex64 [P, 1, D / 2]; what a pair of a query or key is multiplied by at each place."""
     causal: Tensor
     """float32 [P, P]; 0 where a place sees another, else -inf."""
+    shelf: Shelf
+    """Where the caches of finished passes wait for the next."""
 
 
 def fits(model: PreTrainedModel) -> bool:
@@ -93,6 +97,7 @@ def pack(model: LlamaForCausalLM, vocabulary_size: int) -> Weights:
         head=_columns(model.lm_head.weight[:vocabulary_size] * body.norm.weight * math.sqrt(width)),
         turns=torch.complex(cosine[0, :, : size // 2], sine[0, :, : size // 2]).unsqueeze(1),
         causal=torch.full((places, places), -torch.inf).triu_(1),
+        shelf=Shelf(Shape(len(body.layers), 2 * int(config.num_key_value_heads), size, places)),
     )
 
 
@@ -146,8 +151,8 @@ class PackedLlama:
     def __init__(self, weights: Weights):
         self.device = weights.embedding.device
         self._weights = weights
-        self._cache: list[Tensor] = []  # a layer: [rows, places, 2 G, D], keys then values
-        self._written = 0  # places of any row that were ever written
+        self._rows = weights.shelf.take()
+        weakref.finalize(self, weights.shelf.give, self._rows).atexit = False
 
     def score(self, tokens: Tensor, starts: Sequence[int], rows: int, slots: Sequence[int] | None = None) -> Tensor:
         """Raw logits [B, rows, V] after the last `rows` of the tokens [B, n]; see `Network.score`."""
@@ -157,7 +162,7 @@ class PackedLlama:
         at = self._window([starts[i] for i in order], n, first)
         end, m = at.mask.shape[-1], max(n, 2) if b == 1 else n
         x = embedding(_reordered(tokens, order).expand(b, m).flatten(), w.embedding)  # [B m, E]
-        for layer, cache in zip(w.layers, self._cache, strict=True):
+        for layer, cache in zip(w.layers, self._rows.layers, strict=True):
             qkv = torch.mm(self._normed(x), layer.qkv).view(b * m, w.heads + 2 * w.groups, -1)
             _pairs(qkv[:, : w.heads + w.groups]).mul_(at.turns)
             at.write(cache, qkv[:, w.heads :])
@@ -179,15 +184,12 @@ class PackedLlama:
 
     def copy(self, source: int, slot: int, length: int) -> None:
         """Make row `slot` of the cache what row `source` is, up to `length` places."""
-        self._reserve(slot + 1, length)
-        for cache in self._cache:
-            cache[slot, :length] = cache[source, :length]
+        self._rows.copy(source, slot, length)
 
     def _window(self, starts: Sequence[int], n: int, slot: int) -> Window:
         """Make room for n tokens from each start on, and say where that is."""
         w, b, shown, end = self._weights, len(starts), max(n, 2), _tiles(max(starts) + n)
-        self._reserve(slot + b, end)
-        self._written = max(self._written, max(starts) + n)
+        self._rows.open(slot + b, end)
         if b == 1:  # slices are cheaper than indices
             at = slice(starts[0], starts[0] + n)
             return Window(w.turns[at], w.causal[at, :end].expand(shown, -1)[None, None], (slot, at))
@@ -199,20 +201,6 @@ class PackedLlama:
     def _normed(self, x: Tensor) -> Tensor:
         """x over its length; √E and the norm's weight are in the matrix that follows."""
         return x * torch.linalg.vecdot(x, x).add_(self._weights.epsilon).rsqrt_().unsqueeze(-1)
-
-    def _reserve(self, rows: int, places: int) -> None:
-        """Make the cache hold that many rows and places; it grows by doubling."""
-        have = self._cache[0].shape[:2] if self._cache else (0, 0)
-        if rows <= have[0] and places <= have[1]:
-            return
-        w = self._weights
-        shape = (max(rows, 2 * have[0]), max(places, min(2 * have[1], len(w.turns)), 4 * TILE))
-        old, self._cache = self._cache, []
-        for _ in w.layers:
-            # NumPy's zeros cost nothing until they are touched; what is masked must be finite all the same
-            self._cache.append(torch.from_numpy(np.zeros((*shape, 2 * w.groups, 2 * w.turns.shape[-1]), np.float32)))
-        for new, before in zip(self._cache, old, strict=False):
-            new[: have[0], : self._written] = before[:, : self._written]
 
 
 def _reordered(x: Tensor, order: Sequence[int]) -> Tensor:
