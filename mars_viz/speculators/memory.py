@@ -21,6 +21,8 @@ from mars_viz.errors import TooLarge
 
 _SIZES = {"F64": 8, "I64": 8, "F32": 4, "I32": 4, "F16": 2, "BF16": 2, "I16": 2}
 _LARGEST_HEADER = 100 << 20
+_SYSTEM = Path("/")
+"""Where the system tells of itself."""
 
 
 def check_fit(names: Sequence[str], device: torch.device, dtype: torch.dtype | str) -> None:
@@ -83,10 +85,35 @@ def bytes_free(device: torch.device) -> int | None:
     if device.type == "cuda":
         held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return int(torch.cuda.mem_get_info(device)[0] + held)
+    known = [free for free in (_free_in_machine(), *_free_in_group()) if free is not None]
+    return min(known, default=None)
+
+
+def _free_in_machine() -> int | None:
     with suppress(OSError, ValueError, StopIteration):
-        lines = Path("/proc/meminfo").read_text().splitlines()
+        lines = (_SYSTEM / "proc/meminfo").read_text().splitlines()
         return int(next(line for line in lines if line.startswith("MemAvailable:")).split()[1]) * 1024
     return None
+
+
+def _free_in_group() -> Iterator[int]:
+    """What is left to this process's control groups, as containers have them; cached files do not count as used."""
+    with suppress(OSError, ValueError):
+        for line in (_SYSTEM / "proc/self/cgroup").read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if not controllers:  # version 2, where every group above this one counts, too
+                base, limit, used, cached = "sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"
+            elif "memory" in controllers.split(","):
+                base, limit, used = "sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"
+                cached = "total_inactive_file"
+            else:
+                continue
+            own = _SYSTEM / base / path.lstrip("/")
+            for group in dict.fromkeys((own, *own.parents[: len(Path(path).parts) - 1], _SYSTEM / base)):
+                with suppress(OSError, ValueError):  # no limit, or none of this process's to see
+                    stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+                    held = int((group / used).read_text()) - int(stat.get(cached, 0))
+                    yield max(0, int((group / limit).read_text()) - held)
 
 
 def bytes_of(model: torch.nn.Module) -> int:

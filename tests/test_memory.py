@@ -1,0 +1,51 @@
+"""What is free is the least that anybody who limits this process leaves to it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from mars_viz.speculators import memory
+
+CPU = torch.device("cpu")
+NEW = {"limit": "memory.max", "used": "memory.current", "cached": "inactive_file"}
+OLD = {"limit": "memory.limit_in_bytes", "used": "memory.usage_in_bytes", "cached": "total_inactive_file"}
+
+
+@pytest.fixture
+def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine with 8,000,000 KiB available, and no groups."""
+    monkeypatch.setattr(memory, "_SYSTEM", tmp_path)
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/meminfo").write_text("MemTotal: 9000000 kB\nMemFree: 1 kB\nMemAvailable:    8000000 kB\n")
+    return tmp_path
+
+
+def group(system: Path, path: str, names: dict[str, str], limit: str, used: int, cached: int) -> None:
+    folder = system / "sys/fs/cgroup" / path
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / names["limit"]).write_text(f"{limit}\n")
+    (folder / names["used"]).write_text(f"{used}\n")
+    (folder / "memory.stat").write_text(f"anon 5\n{names['cached']} {cached}\n")
+
+
+def test_a_machine_without_groups_has_what_it_says(system: Path) -> None:
+    assert memory.bytes_free(CPU) == 8_000_000 * 1024
+
+
+def test_a_group_above_may_leave_less_and_cached_files_count_as_free(system: Path) -> None:
+    (system / "proc/self/cgroup").write_text("0::/pod/one\n")
+    group(system, "pod/one", NEW, "max", used=10, cached=0)
+    assert memory.bytes_free(CPU) == 8_000_000 * 1024
+    group(system, "pod", NEW, "4000000000", used=3_000_000_000, cached=500_000_000)
+    assert memory.bytes_free(CPU) == 1_500_000_000
+    group(system, "pod/one", NEW, "1000000", used=1_200_000, cached=0)
+    assert memory.bytes_free(CPU) == 0
+
+
+def test_a_container_of_the_older_kind_sees_its_own_group_as_the_highest(system: Path) -> None:
+    (system / "proc/self/cgroup").write_text("5:devices:/x\n4:cpu,memory:/docker/1a2b\n0::/\n")
+    group(system, "memory", OLD, "2000000000", used=600_000_000, cached=100_000_000)
+    assert memory.bytes_free(CPU) == 1_500_000_000
