@@ -11,14 +11,32 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server that answers."""
+
+    address: str
+    """Where."""
+    process: subprocess.Popen[bytes]
+    """What answers there."""
+
+
 @contextmanager
 def served(script: Path, *, patience: float = 60.0, before: Path | None = None) -> Iterator[str]:
-    """Serve a page with the project and its tests importable; yields the address once it answers.
+    """Serve a page with the project and its tests importable; yields the address once it answers."""
+    with serving(script, patience=patience, before=before) as server:
+        yield server.address
+
+
+@contextmanager
+def serving(script: Path, *, patience: float = 60.0, before: Path | None = None) -> Iterator[Server]:
+    """`served`, with the process at hand.
 
     A folder `before` comes first on the server's import path, so a `sitecustomize.py` in it runs as the server starts.
     """
@@ -32,7 +50,7 @@ def served(script: Path, *, patience: float = 60.0, before: Path | None = None) 
     server = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         _wait(server, f"http://localhost:{port}/_stcore/health", patience)
-        yield f"http://localhost:{port}"
+        yield Server(f"http://localhost:{port}", server)
     finally:
         server.terminate()
         server.wait()
