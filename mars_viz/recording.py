@@ -206,6 +206,12 @@ def _tokenised(pair: Pair, prompt: str, chat: bool) -> tuple[int, ...]:
     tokenizer = pair.tokenizer
     if not prompt.strip():
         raise BadInput("The prompt is empty; write at least one word.")
+    try:
+        prompt.encode()
+    except UnicodeEncodeError as error:  # half a surrogate pair is what an unreadable byte becomes
+        raise BadInput(
+            f"The prompt holds what is no character, at place {error.start + 1}; write it as UTF-8 text."
+        ) from error
     if chat:
         if not tokenizer.chat_template:
             raise BadInput(f"{pair.target_name} has no chat template; record without chat.")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -109,6 +112,26 @@ def test_truncated_weights(folder: Path, tmp_path: Path) -> None:
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="There is no folder"):
         load_pair(tmp_path / "nowhere", tmp_path / "nowhere", device="cpu")
+
+
+def test_a_hub_that_cannot_be_reached_is_told_at_once_and_in_one_line(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mars_viz", "record", "--prompt", "a", "--out", str(tmp_path / "run")]
+    nowhere = {**os.environ, "HF_ENDPOINT": "http://127.0.0.1:9", "HF_HUB_CACHE": str(tmp_path / "cache")}
+    said = subprocess.run(
+        [*command, "--target", "no/target", "--drafter", "no/drafter"],
+        env=nowhere,
+        capture_output=True,
+        text=True,
+        timeout=60,  # seconds; the hub's library alone would try for 48
+    )
+    assert said.returncode == 2 and said.stdout == ""
+    assert said.stderr.count("\n") == 1 and "no/target" in said.stderr and "network" in said.stderr
+
+
+@pytest.mark.parametrize("prompt", ["Hello \udcff", "\ud800"])
+def test_a_prompt_with_half_a_character_is_refused(prompt: str) -> None:
+    with pytest.raises(BadInput, match="no character, at place"):
+        record(prompt)
 
 
 def test_a_target_alone(folder: Path) -> None:

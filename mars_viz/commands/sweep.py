@@ -19,6 +19,7 @@ from mars_viz.figures.words import counted
 from mars_viz.prompts import GRADERS, PromptSet, builtin_prompts, load_prompts
 from mars_viz.rules import RULES, rule_named
 from mars_viz.run import Settings
+from mars_viz.runfiles import check_free
 from mars_viz.strict_json import json_of
 from mars_viz.sweep import store
 from mars_viz.sweep.checks import Checks, keep_check, kept_checks
@@ -121,8 +122,8 @@ def _check(options: argparse.Namespace, span: Span) -> None:
     check_nobody(Path(options.out))
     if not options.resume:
         store.check_new(Path(options.out))
-    if options.evidence is not None and Path(options.evidence).exists():
-        raise BadInput(f"{options.evidence} exists already. Choose another folder for the evidence pack.")
+    if options.evidence is not None:
+        check_free(options.evidence)
 
 
 def _prompts(options: argparse.Namespace) -> PromptSet:

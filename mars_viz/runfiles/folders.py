@@ -6,7 +6,9 @@ looks like a run.
 
 from __future__ import annotations
 
+import os
 import shutil
+import tempfile
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -50,10 +52,16 @@ def load_run(path: str | PathLike[str]) -> Run:
 
 
 def check_free(path: str | PathLike[str]) -> None:
-    """Raise BadInput where a run of that name cannot be made because something is there."""
+    """Raise BadInput where a folder of that name cannot be made: something is there, or where it would lie cannot be
+    written to."""
     path = Path(path)
     if path.exists() or path.is_symlink():
         raise BadInput(f"{path} exists already. Choose another name, or remove it first.")
+    there = next(parent for parent in path.absolute().parents if parent.exists() or parent.is_symlink())
+    try:
+        os.rmdir(tempfile.mkdtemp(prefix=".", dir=there))  # permissions do not tell of every kind of folder
+    except OSError as error:
+        raise BadInput(f"{path} cannot be written ({there}: {error.strerror}). Choose another place.") from error
 
 
 @dataclass(frozen=True, slots=True)

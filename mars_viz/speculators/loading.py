@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from huggingface_hub import try_to_load_from_cache
+from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
@@ -175,6 +175,7 @@ def _check_folder(name: str) -> None:
     if not folder.exists():
         if folder.is_absolute() or name.startswith(".") or name.count("/") > 1:
             raise BadInput(f"There is no folder {name}. Give a model's folder or its id on the hub, such as org/name.")
+        _check_hub(name)
         return
     for pattern, what in (("config.json", "config.json"), ("tokenizer*.json", "tokenizer.json")):
         if not list(folder.glob(pattern)):
@@ -183,6 +184,15 @@ def _check_folder(name: str) -> None:
         raise BadInput(
             f"{name} holds no *.safetensors; only that format is loaded. Save it again with save_pretrained."
         )
+
+
+def _check_hub(name: str) -> None:
+    """Asked once, in silence: the libraries would try for a minute, and say so each time."""
+    try:
+        if not isinstance(try_to_load_from_cache(name, "config.json"), str):
+            get_hf_file_metadata(hf_hub_url(name, "config.json"))
+    except Exception as error:  # the hub's library and its client raise what they like
+        raise BadInput(_cannot_load(name, "configuration", error)) from error
 
 
 def _cannot_load(name: str, what: str, error: Exception) -> str:
