@@ -1,25 +1,32 @@
-"""Start here: `streamlit run app.py`. Page configuration and navigation, nothing else."""
+"""Start here: `streamlit run app.py`. The server, page configuration and navigation, nothing else."""
 
 from __future__ import annotations
 
 import streamlit as st
+from streamlit import runtime
 
-st.set_page_config(
-    page_title="MARS Viz",
-    page_icon=":material/stacked_line_chart:",
-    layout="wide",
-    initial_sidebar_state="collapsed",
-    menu_items={"About": "MARS Viz shows speculative decoding token by token: what a verification rule decided."},
-)
-st.navigation(
-    [
-        st.Page("pages/gallery.py", title="Gallery", default=True),
-        st.Page("pages/explore.py", title="Explore"),
-        st.Page("pages/live.py", title="Live"),
-        st.Page("pages/compare.py", title="Compare"),
-        st.Page("pages/rules.py", title="Rules"),
-        st.Page("pages/tune.py", title="Tune"),
-        st.Page("pages/learn.py", title="Learn"),
-    ],
-    position="top",
-).run()
+from mars_viz.ui import opening
+
+if not runtime.exists():  # `streamlit run` imports this file once, and serves the App that it finds here
+    app = st.App(__file__, lifespan=opening.warmed_up)
+else:  # each tab runs it as its script
+    opening.wait_for_imports()
+    st.set_page_config(
+        page_title="MARS Viz",
+        page_icon=":material/stacked_line_chart:",
+        layout="wide",
+        initial_sidebar_state="collapsed",
+        menu_items={"About": "MARS Viz shows speculative decoding token by token: what a verification rule decided."},
+    )
+    st.navigation(
+        [
+            st.Page("pages/gallery.py", title="Gallery", default=True),
+            st.Page("pages/explore.py", title="Explore"),
+            st.Page("pages/live.py", title="Live"),
+            st.Page("pages/compare.py", title="Compare"),
+            st.Page("pages/rules.py", title="Rules"),
+            st.Page("pages/tune.py", title="Tune"),
+            st.Page("pages/learn.py", title="Learn"),
+        ],
+        position="top",
+    ).run()

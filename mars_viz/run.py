@@ -12,6 +12,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mars_viz.blocks import Blocks
 from mars_viz.errors import BadInput
 from mars_viz.records import Round, emitted
 
@@ -143,6 +144,11 @@ class Run:
     def token_ids(self) -> tuple[int, ...]:
         """The emitted tokens, prompt excluded."""
         return emitted(self.rounds)
+
+    @cached_property
+    def blocks(self) -> Blocks:
+        """What was drafted and decided, as flat arrays."""
+        return Blocks.of(self.rounds)
 
     @property
     def text(self) -> str:

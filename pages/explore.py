@@ -11,6 +11,7 @@ from mars_viz import figures
 from mars_viz.analysis.map_grid import map_grid
 from mars_viz.analysis.positions import positions
 from mars_viz.components.explorer import explorer
+from mars_viz.components.painted import painted
 from mars_viz.errors import BadInput
 from mars_viz.figures.heat_map import QUANTITIES, heat_map
 from mars_viz.mapped import shown
@@ -116,7 +117,7 @@ def look(session: Session, run: Run) -> None:
     folded = st.expander("Figures", expanded=True, key="figures", on_change="rerun")
     if folded.open:
         with folded:
-            draw(run, state.dial, gamma or run.settings.gamma)
+            after_the_text(session, run, state.dial, gamma or run.settings.gamma)
 
 
 def block_length(session: Session, run: Run) -> int | None:
@@ -135,6 +136,15 @@ def block_length(session: Session, run: Run) -> int | None:
     gamma = None if chosen in (None, own) else int(chosen)
     session.view = replace(session.view, gamma=gamma)
     return gamma
+
+
+@st.fragment
+def after_the_text(session: Session, run: Run, dial: float | None, gamma: int) -> None:
+    """The figures, in a tab that has just been opened once its browser shows the text: see `painted`."""
+    if run.rounds and not session.shows_text:
+        session.shows_text = painted(".explorer .t", key="text-painted")
+    if session.shows_text or not run.rounds:
+        draw(run, dial, gamma)
 
 
 def draw(run: Run, dial: float | None, gamma: int) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from streamlit.testing.v1 import AppTest
 
+from mars_viz.ui.session import KEY, Session
+
 ROOT = Path(__file__).resolve().parent.parent
 APP = str(ROOT / "app.py")
 PATIENCE = 60.0
@@ -18,6 +20,7 @@ def opened(page: str = "", theme: str | None = None, **parameters: str) -> AppTe
     """A fresh tab on a link to a page, such as 'pages/rules.py'; the app's first where none is named."""
     tab = AppTest.from_file(APP, default_timeout=PATIENCE)
     tab.query_params = dict(parameters)
+    tab.session_state[KEY] = Session(shows_text=True)  # there is no browser here that would say so
     if theme:
         tab.context = {"theme": theme}
     return settled((tab.switch_page(page) if page else tab).run())
@@ -33,8 +36,9 @@ def opens_without_model_libraries(page: str, charts: int) -> None:
     """The page opens in a fresh interpreter with so many figures, and imports neither torch nor transformers."""
     switched = f".switch_page({page!r})" if page else ""
     code = (
-        "import sys\nfrom streamlit.testing.v1 import AppTest\n"
-        f"tab = AppTest.from_file({APP!r}, default_timeout=90){switched}.run()\n"
+        "import sys\nfrom streamlit.testing.v1 import AppTest\nfrom mars_viz.ui.session import KEY, Session\n"
+        f"tab = AppTest.from_file({APP!r}, default_timeout=90){switched}\n"
+        "tab.session_state[KEY] = Session(shows_text=True)\ntab.run()\n"
         f"assert not tab.exception and len(tab.get('plotly_chart')) == {charts}\n"
         "assert not {'torch', 'transformers'} & set(sys.modules)\n"
     )

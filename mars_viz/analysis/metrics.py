@@ -99,15 +99,17 @@ def judged_rounds(run: Run, dial: float | None) -> tuple[Round, ...]:
     Every block starts from its recorded prefix. A kept end of text cuts its block; the length limit cuts only the last
     one, at what it allowed there. Raises BadInput for a value that the rule's dial does not have.
     """
-    at = _dial(run, dial)
-    last = len(run.rounds) - 1
-    before_last = sum(len(round_.token_ids) for round_ in run.rounds[:-1])
-    ending = ending_of(run)
-    boundless = replace(ending, max_new_tokens=2**63)
-    return tuple(
-        _settled(round_, at, *((ending, before_last) if index == last else (boundless, 0)))
-        for index, round_ in enumerate(run.rounds)
-    )
+    if not run.rounds:
+        _dial(run, dial)
+        return ()
+    at, boundless = _dial(run, dial), replace(ending_of(run), max_new_tokens=2**63)
+    return (*(_settled(round_, at, boundless, 0) for round_ in run.rounds[:-1]), last_judged(run, at))
+
+
+def last_judged(run: Run, dial: float | None) -> Round:
+    """The last of `judged_rounds`; there has to be one."""
+    last = run.rounds[-1]
+    return _settled(last, _dial(run, dial), ending_of(run), len(run.token_ids) - len(last.token_ids))
 
 
 def strict_rounds(run: Run) -> tuple[Round, ...]:

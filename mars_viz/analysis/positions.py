@@ -5,13 +5,13 @@ Knows records; knows no figures and no browser. P is the number of drafted posit
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from mars_viz.analysis.metrics import Basis, basis, judged_rounds, strict_rounds
-from mars_viz.records import Outcome, Round
+from mars_viz.analysis.metrics import Basis, last_judged
+from mars_viz.blocks import Settled
+from mars_viz.records import Outcome
 from mars_viz.rules import Rule, rule_named
 from mars_viz.run import Run
 
@@ -69,30 +69,54 @@ class Positions:
 
 def positions(run: Run, dial: float | None = None) -> Positions:
     """The run's drafted positions at this dial value; None takes the run's own. Raises BadInput for a bad value."""
-    rule, judged = rule_named(run.settings.rule), judged_rounds(run, dial)
-    specs = [round_.speculation for round_ in judged]
-    rows = [spec.judging_rows for spec in specs]
-    at = list(zip(specs, rows, strict=True))
+    rule, blocks = rule_named(run.settings.rule), run.blocks
+    at = rule.checked_dial(run.settings.dial if dial is None else dial)
+    settled, rows = blocks.settled(at), blocks.judging_rows
+    z1, z2 = blocks.best[rows, 0], blocks.best[rows, 1]
+    wide = z1.astype(np.float64)
     return Positions(
         rule=rule,
-        dial=rule.checked_dial(run.settings.dial if dial is None else dial),
-        basis=basis(run, judged),
-        rounds=len(judged),
-        round_index=np.repeat(np.arange(len(specs)), [len(spec) for spec in specs]),
-        z1=_joined([spec.z1[row] for spec, row in at], np.float32),
-        z2=_joined([spec.z2[row] for spec, row in at], np.float32),
-        ratio=_joined([spec.ratio[row] for spec, row in at], np.float64),
-        runner_up=_joined([spec.top_ids[row, 1] == spec.tokens for spec, row in at], np.bool_),
-        movable=_joined([~np.isnan(round_.verdicts.breakpoints) for round_ in judged], np.bool_),
-        outcomes=_codes(judged),
-        strict_outcomes=_codes(strict_rounds(run)),
+        dial=at,
+        basis=Basis.EXACT if settled.same_as(blocks.recorded) else Basis.BLOCK_LOCAL,
+        rounds=len(blocks),
+        round_index=blocks.round_index,
+        z1=z1,
+        z2=z2,
+        ratio=np.divide(z2.astype(np.float64), wide, out=np.full_like(wide, np.nan), where=wide != 0),
+        runner_up=blocks.second[rows] == blocks.tokens,
+        movable=~np.isnan(blocks.verdicts.breakpoints),
+        outcomes=_outcomes(run, settled, at),
+        strict_outcomes=_strict_outcomes(run),
     )
 
 
-def _joined(parts: Sequence[np.ndarray], dtype: type[np.generic]) -> np.ndarray:
-    return np.concatenate([np.empty(0, dtype), *parts]).astype(dtype, copy=False)
+def _strict_outcomes(run: Run) -> np.ndarray:
+    """int8 [P]; at the rule's strict end, or as recorded for a rule without a dial."""
+    rule = rule_named(run.settings.rule)
+    strict = rule.checked_dial(run.settings.dial) if rule.dial is None else rule.dial.strict
+    return _outcomes(run, run.blocks.settled(strict), strict)
 
 
-def _codes(rounds: Sequence[Round]) -> np.ndarray:
-    code = {outcome: index for index, outcome in enumerate(OUTCOMES)}
-    return np.array([code[outcome] for round_ in rounds for outcome in round_.outcomes], np.int8)
+def _outcomes(run: Run, settled: Settled, dial: float | None) -> np.ndarray:
+    """int8 [P]; what `Round.outcomes` says in every round of `judged_rounds`, as an index of `OUTCOMES`.
+
+    A kept end of text cuts its block. The length limit cuts the last one alone, which is therefore asked by itself.
+    """
+    blocks, codes = run.blocks, {outcome: OUTCOMES.index(outcome) for outcome in OUTCOMES}
+    if not len(blocks):
+        return np.zeros(0, np.int8)
+    place, of_round = blocks.places(settled.kept), blocks.round_index
+    ends = settled.kept & np.isin(blocks.tokens, run.provenance.eos_ids)
+    cut = ends & (blocks.places(ends) == 1)  # the first kept end of each block that has one
+    length = np.full(len(blocks), np.iinfo(np.int64).max)
+    length[of_round[cut]] = place[cut]
+    found = np.full(len(of_round), codes[Outcome.DISCARDED], np.int8)
+    reached = settled.kept & (place <= length[of_round])
+    strictly = np.where(blocks.verdicts.keep_strict, codes[Outcome.MATCHED], codes[Outcome.RELAXED])
+    found[reached] = strictly[reached]
+    uncut = length[of_round] == np.iinfo(np.int64).max
+    stopped = uncut & (blocks.parents + 1 == settled.rows[of_round])
+    found[stopped & (blocks.places(stopped) == 1)] = codes[Outcome.REJECTED]
+    last = blocks.firsts[-1]
+    found[last:] = [codes[outcome] for outcome in last_judged(run, dial).outcomes]
+    return found

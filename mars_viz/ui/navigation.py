@@ -13,5 +13,10 @@ def through_app() -> None:
     own, and a link to one skips app.py: no wide layout, no navigation. Every page calls this first.
     """
     if PagesManager.uses_pages_directory:
-        PagesManager.uses_pages_directory = False
+        know_app()
         st.rerun()
+
+
+def know_app() -> None:
+    """Have Streamlit run app.py for every link, from now on."""
+    PagesManager.uses_pages_directory = False

@@ -12,7 +12,8 @@ from mars_viz.run import Run
 from mars_viz.ui.jobs.decode_job import DecodeJob
 from mars_viz.ui.links import View, fitted, from_parameters
 
-_KEY = "mars_viz"
+KEY = "mars_viz"
+"""Of the memory in Streamlit's state of a tab."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,8 @@ class Session:
     """Sentences to show until the next thing is asked for."""
     uploaded: str = ""
     """The last upload that was read, so that a rerun does not read it again."""
+    shows_text: bool = False
+    """True once the browser has shown a run's text; until then its figures wait."""
 
     def arrive(self, parameters: Mapping[str, str]) -> None:
         """Open what the link asks for, when the tab opens. Later the tab writes the link and never reads it.
@@ -91,7 +94,7 @@ class Session:
 
 def current_session() -> Session:
     """This tab's memory."""
-    if _KEY not in st.session_state:
-        st.session_state[_KEY] = Session()
-    session: Session = st.session_state[_KEY]
+    if KEY not in st.session_state:
+        st.session_state[KEY] = Session()
+    session: Session = st.session_state[KEY]
     return session

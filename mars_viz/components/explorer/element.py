@@ -99,6 +99,11 @@ def explorer(
     return ExplorerState(stands.dial, stands.overlay, stands.selected, decode)
 
 
+def get_ready(run: Run) -> None:
+    """Make now what is sent of a run, so that the first tab that shows it need not wait."""
+    _prepared(run, id(run), None)
+
+
 def _remembered(run: Run, gamma: int | None, asked: _Position, key: str) -> _Memory:
     name = f"{key}.memory"
     memory: _Memory | None = st.session_state.get(name)

@@ -1,0 +1,125 @@
+"""All blocks at once against one block at a time: the same decisions and outcomes, bit for bit."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+
+from mars_viz.analysis.metrics import basis, judged_rounds, strict_rounds
+from mars_viz.analysis.positions import OUTCOMES, positions
+from mars_viz.blocks import Blocks
+from mars_viz.records import Decision, Round
+from mars_viz.rules import RULES, rule_named, settle
+from mars_viz.run import Run
+from tests.factories import toy_run
+
+DIALS = (None, 0.0, 0.31, 0.75, 0.9, 1.0)
+
+
+def random_trees(seed: int) -> Run:
+    """A run whose drafts are random trees with random verdicts, some of no token, with several ends of the text."""
+    rng = np.random.default_rng(seed)
+    run = toy_run(max_new_tokens=60, seed=seed)
+    rounds = tuple(grown(round_, rng) for round_ in run.rounds)
+    length = sum(len(round_.token_ids) for round_ in rounds)
+    ends = tuple(rng.choice(32, 3, replace=False).tolist())
+    settings = replace(run.settings, max_new_tokens=length - int(rng.integers(2)))
+    return replace(run, rounds=rounds, settings=settings, provenance=replace(run.provenance, eos_ids=ends))
+
+
+def grown(round_: Round, rng: np.random.Generator) -> Round:
+    """The round with another tree and other verdicts."""
+    n = len(round_.speculation) if rng.random() < 0.9 else 0
+    parents = np.array([rng.integers(-1, max(i, 1)) if i else -1 for i in range(n)], np.int32)
+    arrays = {field.name: getattr(round_.speculation, field.name) for field in fields(round_.speculation)}
+    full = len(round_.speculation)
+    cut = {k: v[: n if len(v) == full else n + 1] for k, v in arrays.items() if isinstance(v, np.ndarray)}
+    speculation = replace(round_.speculation, **(cut | {"parents": parents}))
+    verdicts = replace(
+        round_.verdicts,
+        breakpoints=np.where(rng.random(n) < 0.5, rng.random(n), np.nan),
+        keep_below=rng.random(n) < 0.7,
+        keep_above=rng.random(n) < 0.6,
+        keep_strict=rng.random(n) < 0.5,
+        row_breakpoints=np.where(rng.random(n + 1) < 0.5, rng.random(n + 1), np.nan),
+        emit_below=rng.integers(0, 32, n + 1, np.int32),
+        emit_above=rng.integers(0, 32, n + 1, np.int32),
+    )
+    decision = settle(speculation, verdicts, 0.9)
+    return replace(
+        round_,
+        speculation=speculation,
+        verdicts=verdicts,
+        decision=decision,
+        token_ids=(*(int(speculation.tokens[node]) for node in decision.kept), decision.emitted),
+    )
+
+
+def decisions(run: Run, dial: float | None) -> list[Decision]:
+    """Of all blocks at once, as records."""
+    settled, blocks = run.blocks.settled(dial), run.blocks
+    starts = [*blocks.firsts.tolist(), len(blocks.tokens)]
+    return [
+        Decision(
+            tuple(np.flatnonzero(settled.kept[starts[i] : starts[i + 1]]).tolist()),
+            int(settled.rows[i]),
+            int(settled.emitted[i]),
+        )
+        for i in range(len(blocks))
+    ]
+
+
+def same_as_one_by_one(run: Run, dial: float | None) -> None:
+    at = positions(run, dial)
+    judged, strict = judged_rounds(run, dial), strict_rounds(run)
+    assert decisions(run, at.dial) == [round_.decision for round_ in judged]
+    assert [OUTCOMES[code] for code in at.outcomes] == [one for round_ in judged for one in round_.outcomes]
+    assert [OUTCOMES[code] for code in at.strict_outcomes] == [one for round_ in strict for one in round_.outcomes]
+    assert at.basis is basis(run, judged)
+    specs = [round_.speculation for round_ in judged]
+    for name, read in {
+        "z1": lambda s: s.z1[s.judging_rows],
+        "z2": lambda s: s.z2[s.judging_rows],
+        "ratio": lambda s: s.ratio[s.judging_rows],
+        "runner_up": lambda s: s.top_ids[s.judging_rows, 1] == s.tokens,
+    }.items():
+        found, wanted = getattr(at, name), np.concatenate([read(spec) for spec in specs])
+        assert found.dtype == wanted.dtype
+        np.testing.assert_array_equal(found, wanted)
+    assert at.movable.tolist() == [not np.isnan(b) for round_ in judged for b in round_.verdicts.breakpoints]
+    assert at.round_index.tolist() == [i for i, spec in enumerate(specs) for _ in range(len(spec))]
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_trees_with_several_ends(seed):
+    run = random_trees(seed)
+    for dial in DIALS:
+        same_as_one_by_one(run, dial)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_every_rule(name):
+    rule = rule_named(name)
+    run = toy_run(rule=name, temperature=0.8, seed=5, max_new_tokens=47)
+    dial = rule.dial
+    for value in (None,) if dial is None else (None, dial.low, dial.default, dial.strict, (dial.low + dial.high) / 2):
+        same_as_one_by_one(run, value)
+
+
+def test_the_recorded_decisions_are_those_of_the_runs_own_dial():
+    run = toy_run(max_new_tokens=80)
+    assert run.blocks.settled(run.settings.dial).same_as(run.blocks.recorded)
+    assert not run.blocks.settled(1.0).same_as(run.blocks.recorded)
+
+
+def test_no_round_at_all():
+    run = replace(toy_run(), rounds=())
+    assert len(Blocks.of(())) == 0 and len(positions(run)) == 0 and positions(run).rounds == 0
+
+
+def test_another_version_of_a_run_has_its_own_blocks():
+    run = toy_run()
+    assert run.blocks is run.blocks
+    assert len(replace(run, rounds=run.rounds[:1]).blocks) == 1

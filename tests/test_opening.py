@@ -1,0 +1,144 @@
+"""What is ready before the first tab, and what waits until the text of a run is painted."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser
+from streamlit.testing.v1 import AppTest
+
+from mars_viz.components.explorer import element
+from mars_viz.ui import opening
+from mars_viz.ui.session import KEY, Session
+from tests import tabs
+from tests.factories import toy_run
+from tests.served import served
+
+ROOT = Path(__file__).resolve().parent.parent
+PATIENCE = 120_000  # ms; a busy machine is no reason to fail
+NOTE_FIRST_TOKEN = """
+window.firstToken = new Promise((seen) => {
+  const look = () => {
+    const parts = [...document.querySelectorAll("[data-testid=stBidiComponentIsolated]")];
+    if (parts.some((part) => part.shadowRoot?.querySelector(".explorer .t"))) seen(performance.now());
+    else setTimeout(look, 2);
+  };
+  look();
+});
+"""
+ASKED_FOR_FIGURES = """performance.getEntriesByType("resource")
+  .filter((entry) => entry.name.includes("PlotlyChart")).map((entry) => entry.startTime)"""
+NEVER = """
+import streamlit as st
+from mars_viz.components import painted
+
+painted.PATIENCE = 0.3
+
+@st.fragment
+def late():
+    if painted.painted(".never", key="painted"):
+        st.text("waited long enough")
+
+late()
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    toy_run(seed=7).save(tmp_path / "a-run")
+    monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path))
+    return tmp_path
+
+
+def test_what_the_warm_up_made_ready_is_what_the_first_tab_shows(folder, monkeypatch):
+    made: list[Any] = []
+    make = element.Prepared.of
+    monkeypatch.setattr(element.Prepared, "of", lambda run, gamma: made.append(run) or make(run, gamma))
+    warm_up = opening.WarmUp()
+    warm_up.run()
+    assert warm_up.imported.is_set() and "pandas" in sys.modules
+    assert len(made) == 1 and made[0].settings.seed == 7
+    tabs.opened("pages/explore.py")
+    assert len(made) == 1
+
+
+@pytest.mark.parametrize("broken", [True, False])
+def test_a_warm_up_without_a_run_says_nothing(folder, broken):
+    for path in (folder / "a-run").iterdir():
+        path.unlink()
+    if not broken:
+        (folder / "a-run").rmdir()
+    warm_up = opening.WarmUp()
+    warm_up.run()
+    assert warm_up.imported.is_set()
+
+
+def test_the_warm_up_lets_go_of_the_tab_where_an_import_fails(monkeypatch):
+    monkeypatch.setitem(sys.modules, "mars_viz.ui.links", None)
+    warm_up = opening.WarmUp()
+    with pytest.raises(ImportError):
+        warm_up.run()
+    assert warm_up.imported.is_set()
+
+
+def test_a_tab_without_a_warm_up_waits_for_none():
+    assert not opening._warm_up.cache_info().currsize
+    opening.wait_for_imports()
+
+
+@pytest.mark.parametrize(
+    ("options", "address"),
+    [
+        ({}, "http://localhost:8501/"),
+        ({"server.address": "0.0.0.0", "server.port": 80}, "http://localhost:80/"),
+        ({"server.address": "::1"}, "http://[::1]:8501/"),
+        ({"server.address": "10.0.0.1", "server.baseUrlPath": "/mars/"}, "http://10.0.0.1:8501/mars"),
+        ({"server.sslCertFile": "cert.pem"}, "https://localhost:8501/"),
+    ],
+)
+def test_the_address_to_open(monkeypatch, options, address):
+    usual = {"server.address": None, "server.port": 8501, "server.baseUrlPath": "", "server.sslCertFile": None}
+    monkeypatch.setattr(opening.st, "get_option", (usual | options).__getitem__)
+    assert opening.address() == address
+
+
+def first_look() -> AppTest:
+    """A tab whose browser has shown nothing yet."""
+    tab = AppTest.from_file(tabs.APP, default_timeout=tabs.PATIENCE)
+    return tabs.settled(tab.switch_page("pages/explore.py").run())
+
+
+def test_figures_wait_for_the_text(folder):
+    tab = first_look()
+    assert not tab.get("plotly_chart")
+    tab.session_state[KEY].shows_text = True  # the browser's word
+    assert len(tabs.settled(tab.run()).get("plotly_chart")) == 4
+
+
+def test_no_figure_waits_for_a_text_that_is_empty(folder):
+    replace(toy_run(), rounds=()).save(folder / "0-empty")
+    assert len(first_look().get("plotly_chart")) == 4
+    assert isinstance(first_look().session_state[KEY], Session)
+
+
+def test_the_browser_asks_for_figures_once_the_text_is_there(browser: Browser, folder):
+    with served(ROOT / "app.py") as address, browser.new_page() as page:
+        page.add_init_script(NOTE_FIRST_TOKEN)
+        page.goto(f"{address}/explore")
+        page.wait_for_selector(".js-plotly-plot", timeout=PATIENCE)
+        (asked,) = page.evaluate(ASKED_FOR_FIGURES)
+        assert page.evaluate("window.firstToken") < asked
+        assert page.locator(".st-key-text-painted").count() == 1  # and takes no room
+        assert not page.locator(".st-key-text-painted").is_visible()
+
+
+def test_what_is_never_painted_is_not_waited_for_forever(browser: Browser, tmp_path):
+    script = tmp_path / "page.py"
+    script.write_text(NEVER, encoding="utf-8")
+    with served(script) as address, browser.new_page() as page:
+        page.goto(address)
+        page.get_by_text("waited long enough").wait_for(timeout=PATIENCE)
