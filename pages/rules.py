@@ -207,9 +207,11 @@ def likeness(panel: Panel, rule: Rule, dials: Mapping[str, float | None], alike:
     shifted = {name: panel.shifted(name, dials[name], float(c)) for name in panel.able}
     with right:
         rule_sheet.sentence(rule_words.shift_words(float(c), shifted.values()))
-    with st.expander("Rule by rule", key="lab-likeness"):
+    folded = st.expander("Rule by rule", key="lab-likeness", on_change="rerun")
+    if folded.open:
         frame, spoken = rule_sheet.likeness_frame(dials, alike, shifted), "Which settings of the rules come to the same"
-        rule_sheet.table(frame, rule.name, theme.figure_theme(), "likeness", spoken)
+        with folded:
+            rule_sheet.table(frame, rule.name, theme.figure_theme(), "likeness", spoken)
     st.caption("Block-local: verdicts on the positions of the recorded text, each rule where it stands in the tables.")
 
 

@@ -19,6 +19,7 @@ from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from streamlit.proto.WidgetStates_pb2 import WidgetState, WidgetStates
 from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed
 
 PATIENCE = 300.0
 """Seconds; only a server that hangs lets somebody wait as long."""
@@ -49,16 +50,18 @@ class _Repeated:
 class Tab:
     """One tab, from the opening of its connection to its end."""
 
-    def __init__(self, connection: ClientConnection, page: str, query: str) -> None:
+    def __init__(self, address: str, page: str, query: str) -> None:
         """See `opened`."""
         self.session = ""
         self.page, self.query = "", query
         self.pages: dict[str, str] = {}
         self.finished = 0
-        self._connection, self._first_page = connection, page
+        self._address, self._first_page = address, page
+        self._connection: ClientConnection | None = None
+        self._listening: asyncio.Task[None] | None = None
         self._elements: dict[tuple[int, ...], Shown] = {}
         self._states: dict[str, WidgetState] = {}
-        self._run = ""
+        self._run, self._in_part, self._running = "", False, False
         self._repeats: dict[str, _Repeated] = {}
         self._news = asyncio.Condition()
         self._ended = False
@@ -122,6 +125,17 @@ class Tab:
         message.rerun_script.page_script_hash = self.pages[page]
         await self._send(message)
 
+    async def reconnect(self) -> None:
+        """Lose the connection and come back as the same session, as from another network.
+
+        What the server said meanwhile is lost, and may be for a moment longer: it sends to the old connection what it
+        had begun to send. The page stays as it was.
+        """
+        await self.close()
+        await self.connect()
+        if self._repeats or self._in_part or self._running:
+            await self._rerun()
+
     async def ask_again(self, fragment: str, page: str) -> None:
         """Send what a timer of that page sends: it may be under way while the page is left."""
         now, self.page = self.page, page
@@ -130,6 +144,10 @@ class Tab:
 
     async def until(self, holds: Callable[[], bool], what: str = "it", patience: float = PATIENCE) -> None:
         """Wait for something to be on the page. Raises AssertionError where it does not come, or a script fails."""
+        assert await self.comes(holds, patience), f"waited in vain for {what}; the page says: {self.text[-300:]}"
+
+    async def comes(self, holds: Callable[[], bool], patience: float) -> bool:
+        """The same, but say whether it came."""
         left = patience
         async with self._news:
             while left > 0 and not (holds() or self.errors or self._ended):
@@ -139,13 +157,33 @@ class Tab:
                         await self._news.wait()
                 left -= min(LOOK, time.monotonic() - began)
             assert not self.errors, self.errors
-            assert holds(), f"waited in vain for {what}; the page says: {self.text[-300:]}"
+            return holds()
 
     # The protocol
 
-    async def _listen(self) -> None:
+    async def connect(self) -> None:
+        """Open the connection; with the session that there was before, where there was one."""
+        asked = ["streamlit", "PLACEHOLDER_AUTH_TOKEN", *filter(None, [self.session])]
+        stream = f"{self._address.replace('http', 'ws', 1)}/_stcore/stream"
+        self._connection = await connect(stream, subprotocols=asked, max_size=None, ping_interval=None)  # type: ignore[arg-type]
+        self._ended = False
+        self._listening = asyncio.create_task(self._listen(self._connection))
+
+    async def close(self) -> None:
+        """End the connection."""
+        assert self._connection is not None and self._listening is not None
+        self._listening.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._listening
+        await self._connection.close()
+
+    def forget(self) -> None:
+        """Ask for nothing any more."""
+        self._stop(*self._repeats)
+
+    async def _listen(self, connection: ClientConnection) -> None:
         try:
-            async for data in self._connection:
+            async for data in connection:
                 message = ForwardMsg()
                 message.ParseFromString(data if isinstance(data, bytes) else data.encode())
                 async with self._news:
@@ -167,6 +205,8 @@ class Tab:
             self.page = message.navigation.page_script_hash
         elif kind == "page_info_changed":
             self.query = message.page_info_changed.query_string
+        elif kind == "session_status_changed":
+            self._running = message.session_status_changed.script_is_running
         elif kind == "auto_rerun":
             self._start(message.auto_rerun.fragment_id, message.auto_rerun.interval)
         elif kind == "stop_auto_rerun":
@@ -180,7 +220,7 @@ class Tab:
         self.session = news.initialize.session_id or self.session
         if news.page_script_hash != self.page:
             self._elements.clear()
-        self._run = run.script_run_id
+        self._run, self._in_part = run.script_run_id, bool(run.fragment_ids)
         if not run.fragment_ids:
             self.page = news.page_script_hash
             self._stop(*self._repeats)
@@ -212,7 +252,8 @@ class Tab:
     async def _repeat(self, fragment: str, seconds: float) -> None:
         while True:
             await asyncio.sleep(seconds)
-            await self._rerun(fragment, auto=True)
+            with contextlib.suppress(ConnectionClosed):  # it goes on once the tab is back
+                await self._rerun(fragment, auto=True)
 
     def _stop(self, *fragments: str) -> None:
         for fragment in fragments:
@@ -233,23 +274,19 @@ class Tab:
         await self._send(message)
 
     async def _send(self, message: BackMsg) -> None:
+        assert self._connection is not None
         await self._connection.send(message.SerializeToString())
 
 
 @asynccontextmanager
-async def opened(address: str, page: str = "", query: str = "", session: str = "") -> AsyncIterator[Tab]:
-    """Open a tab at a page; with a session's id, as a tab that has lost its connection comes back."""
-    asked = ["streamlit", "PLACEHOLDER_AUTH_TOKEN", *filter(None, [session])]
-    stream = f"{address.replace('http', 'ws', 1)}/_stcore/stream"
-    async with connect(stream, subprotocols=asked, max_size=None, ping_interval=None) as connection:  # type: ignore[arg-type]
-        tab = Tab(connection, page, query)
-        listening = asyncio.create_task(tab._listen())
-        try:
-            await tab._rerun()
-            await tab.until(lambda: tab.finished > 0 and bool(tab.pages), "the first run of the page")
-            yield tab
-        finally:
-            tab._stop(*tab._repeats)
-            listening.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await listening
+async def opened(address: str, page: str = "", query: str = "") -> AsyncIterator[Tab]:
+    """Open a tab at a page."""
+    tab = Tab(address, page, query)
+    await tab.connect()
+    try:
+        await tab._rerun()
+        await tab.until(lambda: tab.finished > 0 and bool(tab.pages), "the first run of the page")
+        yield tab
+    finally:
+        tab.forget()
+        await tab.close()
