@@ -74,13 +74,12 @@ def head(session: Session, labels: Mapping[str, str], run: Run | None) -> None:
 
 def prompt(session: Session) -> None:
     """The prompt, its folded settings, and the button; the one primary button is the explorer's."""
-    busy = session.job is not None
     left, middle, right = st.columns([7.8, 1.8, 2.1], vertical_alignment="center")
     with left:
-        text = decode_form.prompt_box(busy)
+        text = decode_form.prompt_box()
     with middle:
-        settings = decode_form.settings_area(busy)
-    if right.button("Decode", disabled=busy, width="stretch", help="Decode the prompt and open what it becomes"):
+        settings = decode_form.settings_area()
+    if right.button("Decode", width="stretch", help="Decode the prompt and open what it becomes"):
         live.start(session, text, settings)
         st.rerun()
 
