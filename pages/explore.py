@@ -48,7 +48,7 @@ def page() -> None:
         theme.note(problem)
         st.stop()
     if session.filling is not None and session.filling.run_id == session.view.run:
-        filling(session)
+        st.fragment(filling, run_every=live.pace())(session)
     look(session, run)
 
 
@@ -84,7 +84,6 @@ def prompt(session: Session) -> None:
         st.rerun()
 
 
-@st.fragment(run_every=under_way.POLL)
 def filling(session: Session) -> None:
     """A dial map that fills in behind the run: how far it is, and a way to stop it."""
     if session.filling is None or session.filling.job.progress.state.finished:
