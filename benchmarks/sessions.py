@@ -113,6 +113,7 @@ def main() -> None:
             print(f"{page or 'all':<38} {middle:>5.0f} ms {high:>5.0f} ms {most:>5.0f} ms   {found.size}")
     ratio = memory[1] / memory[0]
     print(f"server's memory after the first {options.sessions} runs {memory[0]:.0f} MB, at the end {memory[1]:.0f} MB")
+    print(f"a page was chosen again, since it had not come within half a minute: {crowd.again} times")
     print(f"held up {len(held_up)} times, {sum(last - first for first, last in held_up):.0f} s in all, left out")
     write_json(
         options.json,
@@ -121,6 +122,7 @@ def main() -> None:
             "runs": len(crowd.ended),
             "finished": finished,
             "intact": finished - len(wrong),
+            "pages_chosen_again": crowd.again,
             "cancelled": ends[End.STOPPED] + ends[End.NOTHING],
             "slider_p95_ms": percentiles.get(""),
             "slider_p95_ms_by_page": {page: high for page, high in percentiles.items() if page},

@@ -49,7 +49,7 @@ def page() -> None:
         theme.note(problem)
         st.stop()
     if session.filling is not None and session.filling.run_id == session.view.run:
-        filling(session)
+        st.fragment(filling, run_every=live.pace())(session)
     look(session, run)
 
 
@@ -75,18 +75,16 @@ def head(session: Session, labels: Mapping[str, str], run: Run | None) -> None:
 
 def prompt(session: Session) -> None:
     """The prompt, its folded settings, and the button; the one primary button is the explorer's."""
-    busy = session.job is not None
     left, middle, right = st.columns([7.8, 1.8, 2.1], vertical_alignment="center")
     with left:
-        text = decode_form.prompt_box(busy)
+        text = decode_form.prompt_box()
     with middle:
-        settings = decode_form.settings_area(busy)
-    if right.button("Decode", disabled=busy, width="stretch", help="Decode the prompt and open what it becomes"):
+        settings = decode_form.settings_area()
+    if right.button("Decode", width="stretch", help="Decode the prompt and open what it becomes"):
         live.start(session, text, settings)
         st.rerun()
 
 
-@st.fragment(run_every=under_way.POLL)
 def filling(session: Session) -> None:
     """A dial map that fills in behind the run: how far it is, and a way to stop it."""
     if session.filling is None or session.filling.job.progress.state.finished:

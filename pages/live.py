@@ -111,7 +111,7 @@ def explore(name: str, run: Run) -> None:
     """Go to Explore with a run: the kept one of that name, or else this one."""
     session = current_session()
     session.land(name or session.keep(run, "live"))
-    st.switch_page("pages/explore.py")
+    navigation.leave_for("pages/explore.py")
 
 
 def race(desk: Desk) -> None:
@@ -184,7 +184,7 @@ def one_saved(desk: Desk, entry: Kept) -> None:
         theme.line(entry.title, entry.error or f"{entry.name}, {entry.tokens} tokens{standing}")
     if first.button("Explore", key=f"open-{entry.name}", disabled=not whole, width="stretch"):
         current_session().land(entry.name)
-        st.switch_page("pages/explore.py")
+        navigation.leave_for("pages/explore.py")
     second.download_button(
         "Download", lambda: live.run_store().zipped(entry.name), f"{entry.name}.zip", "application/zip",
         on_click="ignore", key=f"zip-{entry.name}", disabled=not whole, width="stretch",

@@ -26,7 +26,6 @@ from mars_viz.ui.session import Session, current_session
 
 COMPARED = ("mars", "mars-margin", "tensorrt-llm", "vllm-thinking")  # whose boundaries are drawn at first
 MOST = 5  # boundaries besides the chosen rule's
-POLL = 0.3  # seconds between looks at walks under way
 DEFAULT, ALIKE = "defaults", "alike"
 DISPUTED, EVERY = "disputed", "all"
 
@@ -157,7 +156,7 @@ def table(session: Session, bench: Bench, panel: Panel, rule: Rule, dials: Mappi
     theme.section("What each rule writes, and what it lets through")
     waiting = bench.walking is not None and bench.walking.run_id == session.view.run
     if waiting:
-        walking(bench)
+        st.fragment(walking, run_every=live.pace())(bench)
     else:
         rows = [panel.row(name, dials[name]) for name in panel.able]
         missing = any(row.basis is not Basis.EXACT for row in rows)
@@ -180,7 +179,6 @@ def table(session: Session, bench: Bench, panel: Panel, rule: Rule, dials: Mappi
     rule_sheet.table(rule_sheet.rule_frame(panel, dials), rule.name, theme.figure_theme(), "rules", spoken)
 
 
-@st.fragment(run_every=POLL)
 def walking(bench: Bench) -> None:
     """Walks under way: how far they are, and a way to stop them."""
     if bench.walking is None or bench.walking.job.progress.state.finished:
@@ -207,9 +205,11 @@ def likeness(panel: Panel, rule: Rule, dials: Mapping[str, float | None], alike:
     shifted = {name: panel.shifted(name, dials[name], float(c)) for name in panel.able}
     with right:
         rule_sheet.sentence(rule_words.shift_words(float(c), shifted.values()))
-    with st.expander("Rule by rule", key="lab-likeness"):
+    folded = st.expander("Rule by rule", key="lab-likeness", on_change="rerun")
+    if folded.open:
         frame, spoken = rule_sheet.likeness_frame(dials, alike, shifted), "Which settings of the rules come to the same"
-        rule_sheet.table(frame, rule.name, theme.figure_theme(), "likeness", spoken)
+        with folded:
+            rule_sheet.table(frame, rule.name, theme.figure_theme(), "likeness", spoken)
     st.caption("Block-local: verdicts on the positions of the recorded text, each rule where it stands in the tables.")
 
 

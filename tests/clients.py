@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -18,9 +19,12 @@ from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from streamlit.proto.WidgetStates_pb2 import WidgetState, WidgetStates
 from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed
 
 PATIENCE = 300.0
 """Seconds; only a server that hangs lets somebody wait as long."""
+LOOK = 1.0
+"""Seconds that one look costs a waiting client at the most, however long its machine stood still meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,20 +41,28 @@ class Shown:
     """The run of the script that showed it last."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Repeated:
+    seconds: float
+    task: asyncio.Task[None]
+
+
 class Tab:
     """One tab, from the opening of its connection to its end."""
 
-    def __init__(self, connection: ClientConnection, page: str, query: str) -> None:
+    def __init__(self, address: str, page: str, query: str) -> None:
         """See `opened`."""
         self.session = ""
         self.page, self.query = "", query
         self.pages: dict[str, str] = {}
         self.finished = 0
-        self._connection, self._first_page = connection, page
+        self._address, self._first_page = address, page
+        self._connection: ClientConnection | None = None
+        self._listening: asyncio.Task[None] | None = None
         self._elements: dict[tuple[int, ...], Shown] = {}
         self._states: dict[str, WidgetState] = {}
-        self._run, self._fragments = "", ()
-        self._repeats: dict[str, asyncio.Task[None]] = {}
+        self._run, self._in_part, self._running = "", False, False
+        self._repeats: dict[str, _Repeated] = {}
         self._news = asyncio.Condition()
         self._ended = False
 
@@ -108,24 +120,70 @@ class Tab:
     async def go(self, page: str) -> None:
         """Choose another page in the navigation."""
         self._states.clear()
+        self._stop(*self._repeats)
         message = BackMsg()
         message.rerun_script.page_script_hash = self.pages[page]
         await self._send(message)
 
+    async def reconnect(self) -> None:
+        """Lose the connection and come back as the same session, as from another network.
+
+        What the server said meanwhile is lost, and may be for a moment longer: it sends to the old connection what it
+        had begun to send. The page stays as it was.
+        """
+        await self.close()
+        await self.connect()
+        if self._repeats or self._in_part or self._running:
+            await self._rerun()
+
+    async def ask_again(self, fragment: str, page: str) -> None:
+        """Send what a timer of that page sends: it may be under way while the page is left."""
+        now, self.page = self.page, page
+        await self._rerun(fragment, auto=True)
+        self.page = now
+
     async def until(self, holds: Callable[[], bool], what: str = "it", patience: float = PATIENCE) -> None:
         """Wait for something to be on the page. Raises AssertionError where it does not come, or a script fails."""
+        assert await self.comes(holds, patience), f"waited in vain for {what}; the page says: {self.text[-300:]}"
+
+    async def comes(self, holds: Callable[[], bool], patience: float) -> bool:
+        """The same, but say whether it came."""
+        left = patience
         async with self._news:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(patience):
-                    await self._news.wait_for(lambda: holds() or bool(self.errors) or self._ended)
+            while left > 0 and not (holds() or self.errors or self._ended):
+                began = time.monotonic()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK):
+                        await self._news.wait()
+                left -= min(LOOK, time.monotonic() - began)
             assert not self.errors, self.errors
-            assert holds(), f"waited in vain for {what}; the page says: {self.text[-300:]}"
+            return holds()
 
     # The protocol
 
-    async def _listen(self) -> None:
+    async def connect(self) -> None:
+        """Open the connection; with the session that there was before, where there was one."""
+        asked = ["streamlit", "PLACEHOLDER_AUTH_TOKEN", *filter(None, [self.session])]
+        stream = f"{self._address.replace('http', 'ws', 1)}/_stcore/stream"
+        self._connection = await connect(stream, subprotocols=asked, max_size=None, ping_interval=None)  # type: ignore[arg-type]
+        self._ended = False
+        self._listening = asyncio.create_task(self._listen(self._connection))
+
+    async def close(self) -> None:
+        """End the connection."""
+        assert self._connection is not None and self._listening is not None
+        self._listening.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._listening
+        await self._connection.close()
+
+    def forget(self) -> None:
+        """Ask for nothing any more."""
+        self._stop(*self._repeats)
+
+    async def _listen(self, connection: ClientConnection) -> None:
         try:
-            async for data in self._connection:
+            async for data in connection:
                 message = ForwardMsg()
                 message.ParseFromString(data if isinstance(data, bytes) else data.encode())
                 async with self._news:
@@ -144,28 +202,28 @@ class Tab:
             self._show(message)
         elif kind == "navigation":
             self.pages = {page.url_pathname: page.page_script_hash for page in message.navigation.app_pages}
+            self.page = message.navigation.page_script_hash
         elif kind == "page_info_changed":
             self.query = message.page_info_changed.query_string
+        elif kind == "session_status_changed":
+            self._running = message.session_status_changed.script_is_running
         elif kind == "auto_rerun":
-            fragment, seconds = message.auto_rerun.fragment_id, message.auto_rerun.interval
-            self._stop(fragment)
-            self._repeats[fragment] = asyncio.create_task(self._repeat(fragment, seconds))
+            self._start(message.auto_rerun.fragment_id, message.auto_rerun.interval)
         elif kind == "stop_auto_rerun":
-            for fragment in message.stop_auto_rerun.fragment_ids:
-                self._stop(fragment)
+            self._stop(*message.stop_auto_rerun.fragment_ids)
         elif kind == "script_finished":
-            self._end(message.script_finished)
+            self._end(message)
 
     def _begin(self, message: ForwardMsg) -> None:
+        """A run of another page's fragment leaves the tab on its page, and yet takes everything off it."""
         news, run = message.new_session, message.metadata.run
         self.session = news.initialize.session_id or self.session
         if news.page_script_hash != self.page:
             self._elements.clear()
-        self.page, self._run = news.page_script_hash, run.script_run_id
-        self._fragments = tuple(run.fragment_ids)
-        if not self._fragments:
-            for fragment in tuple(self._repeats):
-                self._stop(fragment)
+        self._run, self._in_part = run.script_run_id, bool(run.fragment_ids)
+        if not run.fragment_ids:
+            self.page = news.page_script_hash
+            self._stop(*self._repeats)
 
     def _show(self, message: ForwardMsg) -> None:
         path, delta = tuple(message.metadata.delta_path), message.delta
@@ -174,24 +232,33 @@ class Tab:
             proto = getattr(delta.new_element, kind)
             self._elements[path] = Shown(kind, proto, delta.fragment_id, self._run)
 
-    def _end(self, status: int) -> None:
+    def _end(self, message: ForwardMsg) -> None:
         self.finished += 1
-        if status not in (ForwardMsg.FINISHED_SUCCESSFULLY, ForwardMsg.FINISHED_FRAGMENT_RUN_SUCCESSFULLY):
+        run = message.metadata.run
+        whole, part = ForwardMsg.FINISHED_SUCCESSFULLY, ForwardMsg.FINISHED_FRAGMENT_RUN_SUCCESSFULLY
+        overtaken = not run.fragment_ids and run.script_run_id != self._run
+        if message.script_finished not in (whole, part) or overtaken:
             return
         for path, shown in tuple(self._elements.items()):
-            ran = shown.fragment in self._fragments if self._fragments else True
-            if ran and shown.run != self._run:
+            ran = shown.fragment in run.fragment_ids if run.fragment_ids else True
+            if ran and shown.run != run.script_run_id:
                 del self._elements[path]
+
+    def _start(self, fragment: str, seconds: float) -> None:
+        if fragment not in self._repeats or self._repeats[fragment].seconds != seconds:
+            self._stop(fragment)
+            self._repeats[fragment] = _Repeated(seconds, asyncio.create_task(self._repeat(fragment, seconds)))
 
     async def _repeat(self, fragment: str, seconds: float) -> None:
         while True:
             await asyncio.sleep(seconds)
-            await self._rerun(fragment, auto=True)
+            with contextlib.suppress(ConnectionClosed):  # it goes on once the tab is back
+                await self._rerun(fragment, auto=True)
 
-    def _stop(self, fragment: str) -> None:
-        task = self._repeats.pop(fragment, None)
-        if task is not None:
-            task.cancel()
+    def _stop(self, *fragments: str) -> None:
+        for fragment in fragments:
+            if (repeated := self._repeats.pop(fragment, None)) is not None:
+                repeated.task.cancel()
 
     async def _rerun(self, fragment: str = "", state: WidgetState | None = None, *, auto: bool = False) -> None:
         message = BackMsg()
@@ -207,24 +274,19 @@ class Tab:
         await self._send(message)
 
     async def _send(self, message: BackMsg) -> None:
+        assert self._connection is not None
         await self._connection.send(message.SerializeToString())
 
 
 @asynccontextmanager
-async def opened(address: str, page: str = "", query: str = "", session: str = "") -> AsyncIterator[Tab]:
-    """Open a tab at a page; with a session's id, as a tab that has lost its connection comes back."""
-    asked = ["streamlit", "PLACEHOLDER_AUTH_TOKEN", *filter(None, [session])]
-    stream = f"{address.replace('http', 'ws', 1)}/_stcore/stream"
-    async with connect(stream, subprotocols=asked, max_size=None, ping_interval=None) as connection:  # type: ignore[arg-type]
-        tab = Tab(connection, page, query)
-        listening = asyncio.create_task(tab._listen())
-        try:
-            await tab._rerun()
-            await tab.until(lambda: tab.finished > 0 and bool(tab.pages), "the first run of the page")
-            yield tab
-        finally:
-            for fragment in tuple(tab._repeats):
-                tab._stop(fragment)
-            listening.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await listening
+async def opened(address: str, page: str = "", query: str = "") -> AsyncIterator[Tab]:
+    """Open a tab at a page."""
+    tab = Tab(address, page, query)
+    await tab.connect()
+    try:
+        await tab._rerun()
+        await tab.until(lambda: tab.finished > 0 and bool(tab.pages), "the first run of the page")
+        yield tab
+    finally:
+        tab.forget()
+        await tab.close()

@@ -15,12 +15,19 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 
 from streamlit.proto.WidgetStates_pb2 import WidgetState
 
 from tests.clients import PATIENCE, Tab, opened
 
 _ENDED = re.compile(r"Done: (?P<done>\d+)|You stopped it(?: after (?P<stopped>\d+))?")
+AWAY = 1 / 3
+"""How often a tab loses its connection between two runs."""
+IMPATIENCE = 30.0
+"""Seconds after which a person chooses a page again."""
+TRIES = 5
+"""How often, before they give up."""
 _STOPPED = 1.0  # seconds without a tick after which this process must have been held up, and the server with it
 
 
@@ -72,6 +79,8 @@ class Crowd:
         self.runs = self.sessions * self.each
         self.ended: list[Ended] = []
         self.moved: list[Moved] = []
+        self.again = 0
+        """How often somebody chose a page again that did not come."""
         self._pause, self._luck = pause, random.Random(seed)
         self._waiting = 0
         self._idle = time.monotonic()
@@ -96,18 +105,17 @@ class Crowd:
     async def _person(
         self, address: str, number: int, barrier: asyncio.Barrier, after_first: Callable[[], None]
     ) -> None:
-        session, made, luck = "", 0, random.Random(f"{self._luck.random()} {number}")
-        while made < self.each:
-            async with opened(address, "live", session=session) as tab:  # the same session, back from another network
-                session = tab.session
-                for _ in range(min(luck.randint(1, 5), self.each - made)):
-                    prompt = f"Once upon a time, there was a little fox called {number}-{made} who"
-                    self.ended.append(await self._run(address, tab, prompt, luck))
-                    made += 1
-                    if made == 1:
-                        if await barrier.wait() == 0:
-                            after_first()
-                        await barrier.wait()
+        luck = random.Random(f"{self._luck.random()} {number}")
+        async with opened(address, "live") as tab:
+            for made in range(self.each):
+                if made and luck.random() < AWAY:
+                    await tab.reconnect()
+                prompt = f"Once upon a time, there was a little fox called {number}-{made} who"
+                self.ended.append(await self._run(address, tab, prompt, luck))
+                if made == 0:
+                    if await barrier.wait() == 0:
+                        after_first()
+                    await barrier.wait()
 
     async def _run(self, address: str, tab: Tab, prompt: str, luck: random.Random) -> Ended:
         """Make it and look at it."""
@@ -149,10 +157,13 @@ class Crowd:
             assert _run_of(tab) == ended.name
 
     async def _to(self, tab: Tab, page: str) -> None:
-        before = tab.finished
-        await tab.go(page)
-        await tab.until(lambda: tab.finished > before and tab.page == tab.pages[page], page)
-        await tab.until(lambda: any(tab.elements("slider")), "a slider")
+        for _ in range(TRIES):
+            there = partial(_is_at, tab, page, tab.finished)
+            await tab.go(page)
+            if await tab.comes(there, IMPATIENCE):
+                return
+            self.again += 1
+        raise AssertionError(f"{page} did not come though it was chosen {TRIES} times; it says: {tab.text[-300:]}")
 
     async def _turn(
         self, tab: Tab, page: str, move: Callable[[Tab, float], Awaitable[None]], luck: random.Random
@@ -227,6 +238,10 @@ def _streamed(tab: Tab) -> str:
 
 def _has(tab: Tab, kind: str, name: str) -> bool:
     return any(name in shown.proto.component_name for shown in tab.elements(kind))
+
+
+def _is_at(tab: Tab, page: str, before: int) -> bool:
+    return tab.finished > before and tab.page == tab.pages[page] and any(tab.elements("slider"))
 
 
 def _movable(tab: Tab, page: str) -> bool:

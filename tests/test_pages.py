@@ -226,7 +226,10 @@ def test_cancelling_keeps_what_was_decoded(folder):
         assert time.monotonic() < end
         settled(tab.run())
     assert "hold the fox" in notes(tab)
-    assert button(tab, "Decode").disabled and picker(tab).disabled
+    job = tab.session_state["mars_viz"].job
+    assert picker(tab).disabled
+    decode(tab, "another fox")
+    assert "One thing at a time" in notes(tab) and tab.session_state["mars_viz"].job is job
     settled(button(tab, "Cancel").click().run())
     Script.held.set()
     wait_for_result(tab)

@@ -23,6 +23,7 @@ from mars_viz.ui.jobs.decode_job import Decoded, DecodeJob, Ways
 from mars_viz.ui.jobs.long_job import LongJob
 from mars_viz.ui.jobs.models import Choice, Models
 from mars_viz.ui.jobs.worker import FAULT, Job, JobState, Progress, Worker
+from mars_viz.ui.session import Session
 from mars_viz.ui.watching import live_words
 from tests.factories import toy_map, toy_run
 from tests.recorders import ToyRecorder
@@ -179,7 +180,8 @@ def test_a_fault_is_one_sentence_for_the_asker_and_a_traceback_in_the_log(caplog
     worker = worker_of(Script("first", fail=ZeroDivisionError("secret detail")), Script("second"))
     with caplog.at_level(logging.ERROR):
         first = finished(worker.submit("first"))
-    assert (first.state, first.error, first.run) == (JobState.FAILED, FAULT, None)
+    assert (first.state, first.error) == (JobState.FAILED, FAULT)
+    assert first.run is not None and len(first.run.rounds) == 1  # what there was before it
     assert "secret detail" in caplog.text and "Traceback" in caplog.text
     assert finished(worker.submit("second")).state is JobState.DONE
 
@@ -345,6 +347,23 @@ def test_a_decode_that_fails_leaves_its_rounds_as_an_interrupted_run(tmp_path):
     (entry,) = store.list()
     assert entry.standing is Standing.INTERRUPTED
     assert len(read(entry.path).rounds) == 1
+
+
+def test_a_failure_costs_nobody_what_had_been_decoded(monkeypatch):
+    script = Script("Hello", steps=0)
+    job = Asked(Ways(lambda pair, prompt, settings: script)).submit("Hello")
+    script.allow(1)
+    until(lambda: job.progress.so_far is not None)
+    whole = script.run
+    monkeypatch.setattr(script, "run", lambda: whole() if script.made < 3 else 1 / 0)
+    script.allow(10_000)
+    progress = finished(job)
+    assert progress.state is JobState.FAILED and progress.error == FAULT
+    assert progress.run is not None and len(progress.run.rounds) in (1, 2)
+    session = Session(job=job)
+    live.settle(session)
+    assert session.runs[session.view.run] is progress.run
+    assert session.notices == [f"{FAULT} What was decoded before is shown below."]
 
 
 def test_a_disk_that_refuses_ends_the_keeping_and_not_the_decode(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from html import escape
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -11,7 +12,8 @@ import plotly.graph_objects as go
 from mars_viz.analysis.agreement import Agreement, Say
 from mars_viz.analysis.drafted import Drafted
 from mars_viz.analysis.opinions import Ruling
-from mars_viz.figures.style import Entry, Theme, blank, say_empty
+from mars_viz.figures.at_once import made, plain_layout
+from mars_viz.figures.style import Entry, Theme, say_empty
 from mars_viz.figures.token_words import token_label
 from mars_viz.figures.words import counted, number, setting
 from mars_viz.run import Piece
@@ -39,72 +41,76 @@ def agreement_matrix(
 ) -> go.Figure:
     """The verdicts on the positions `shown` (int64, indices in order), the chosen rule's name in the dial's colour."""
     says, reached = agreed.says[:, shown], agreed.reached[:, shown]
-    figure = blank("", theme, "", "", key=_key(theme))
     empty = not shown.size or not agreed.rulings
     height = 190 if empty else 150 + ROW * max(6, len(agreed.rulings))
-    figure.update_layout(
-        title={"text": f"<b>{escape(_title(agreed))}</b>", "y": 1 - 18 / height},
-        height=height,
-        margin={"l": 10, "t": 64, "b": 76},
-    )
-    figure.layout.annotations[0].update(xshift=0, yshift=14)
+    plain = plain_layout(theme, _key(theme))
+    (key,) = plain["annotations"]
+    layout: dict[str, Any] = {
+        "title": {"text": f"<b>{escape(_title(agreed))}</b>", "y": 1 - 18 / height},
+        "height": height,
+        "margin": {"l": 10, "t": 64, "b": 76},
+        "annotations": [{**key, "xshift": 0, "yshift": 14}],
+    }
     if empty:
         words = "No drafted position here. Widen the rounds, or show all positions."
         if agreed.disputed.size and not agreed.disputed.any():
             words = "Nothing is disputed; “all” shows every position."
-        return say_empty(figure, words, theme)
-    names = [_name(ruling, theme, chosen) for ruling in agreed.rulings]
-    figure.add_heatmap(
-        x=[f"{index}" for index in range(len(shown))],
-        y=names,
-        z=2 * says + ~reached,
-        zmin=-0.5,
-        zmax=5.5,
-        colorscale=_scale(theme),
-        showscale=False,
-        xgap=1 if len(shown) <= 2 * NAMED else 0,
-        ygap=1,
-        text=np.array([_MARKS[say] for say in Say])[says] if len(shown) <= NAMED else None,
-        texttemplate="%{text}" if len(shown) <= NAMED else None,
-        customdata=_hover(agreed, drafted, pieces, shown),
-        hovertemplate="%{customdata[0]} by <b>%{y}</b><br>%{customdata[1]}<extra></extra>",
-    )
-    _add_flips(figure, agreed.disputed[shown])
+        return say_empty(made(plain, layout), words, theme)
+    named = len(shown) <= NAMED
+    heat = {
+        "type": "heatmap",
+        "x": [f"{index}" for index in range(len(shown))],
+        "y": [_name(ruling, theme, chosen) for ruling in agreed.rulings],
+        "z": 2 * says + ~reached,
+        "zmin": -0.5,
+        "zmax": 5.5,
+        "colorscale": _scale(theme),
+        "showscale": False,
+        "xgap": 1 if len(shown) <= 2 * NAMED else 0,
+        "ygap": 1,
+        "text": np.array([_MARKS[say] for say in Say])[says] if named else None,
+        "texttemplate": "%{text}" if named else None,
+        "customdata": _hover(agreed, drafted, pieces, shown),
+        "hovertemplate": "%{customdata[0]} by <b>%{y}</b><br>%{customdata[1]}<extra></extra>",
+    }
     places, labels = _ticks(drafted, pieces, shown)
-    figure.update_xaxes(
-        type="category", tickvals=places, ticktext=labels, tickangle=-60 if len(shown) <= NAMED else 0, showgrid=False
-    )
-    figure.update_xaxes(range=[-0.5, len(shown) - 0.5])
-    figure.update_xaxes(title_text="" if len(shown) <= NAMED else "round", tickfont_size=11)
-    figure.update_layout(margin_b=70 if len(shown) <= NAMED else 44)
-    figure.update_yaxes(autorange="reversed", showgrid=False, automargin=True, tickfont_size=12, ticks="")
-    return figure
-
-
-def _add_flips(figure: go.Figure, disputed: np.ndarray) -> None:
-    """A mark above each position that rules disagree on, where they stand among others."""
+    layout["xaxis"] = {
+        "type": "category", "tickvals": places, "ticktext": labels, "tickangle": -60 if named else 0, "showgrid": False,
+        "range": [-0.5, len(shown) - 0.5], "title": {"text": "" if named else "round"}, "tickfont": {"size": 11},
+    }  # fmt: skip
+    layout["yaxis"] = {
+        "autorange": "reversed", "showgrid": False, "automargin": True, "tickfont": {"size": 12}, "ticks": "",
+    }  # fmt: skip
+    layout["margin"]["b"] = 70 if named else 44
+    disputed = agreed.disputed[shown]
     if disputed.all():
-        return
-    figure.add_scatter(
-        x=[f"{index}" for index in np.flatnonzero(disputed)],
-        y=[1.0] * int(disputed.sum()),
-        yaxis="y2",
-        mode="markers",
-        marker={"symbol": "triangle-down", "size": 7, "color": figure.layout.title.font.color},
-        hovertemplate="rules disagree here<extra></extra>",
-        name="rules disagree",
-    )
-    figure.update_layout(yaxis={"domain": [0, 0.965]})
-    figure.update_layout(yaxis2={"domain": [0.97, 1], "visible": False, "range": [0.5, 1.5], "fixedrange": True})
+        return made(plain, layout, [heat])
+    layout["yaxis"]["domain"] = [0, 0.965]
+    layout["yaxis2"] = {"domain": [0.97, 1], "visible": False, "range": [0.5, 1.5], "fixedrange": True}
+    return made(plain, layout, [heat, _flips(disputed, theme)])
 
 
-def _key(theme: Theme) -> list[Entry]:
-    return [
+def _flips(disputed: np.ndarray, theme: Theme) -> dict[str, Any]:
+    """A mark above each position that rules disagree on, where they stand among others."""
+    return {
+        "type": "scatter",
+        "x": [f"{index}" for index in np.flatnonzero(disputed)],
+        "y": [1.0] * int(disputed.sum()),
+        "yaxis": "y2",
+        "mode": "markers",
+        "marker": {"symbol": "triangle-down", "size": 7, "color": theme.ink},
+        "hovertemplate": "rules disagree here<extra></extra>",
+        "name": "rules disagree",
+    }
+
+
+def _key(theme: Theme) -> tuple[Entry, ...]:
+    return (
         Entry("■", theme.quiet, "keeps"),
         Entry("◆", theme.relaxed, "keeps, relaxed"),
         Entry("×", theme.rejected, "rejects"),
         Entry("□", theme.muted, "pale: its block ends before"),
-    ]
+    )
 
 
 def _scale(theme: Theme) -> list[tuple[float, str]]:

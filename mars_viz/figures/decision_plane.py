@@ -16,7 +16,8 @@ from mars_viz.analysis.agreement import Say
 from mars_viz.analysis.boundaries import Boundary, Side
 from mars_viz.analysis.drafted import Drafted
 from mars_viz.analysis.opinions import Ruling
-from mars_viz.figures.style import HEIGHT, UNBROKEN, Entry, Theme, blank, say_empty
+from mars_viz.figures.at_once import made, plain_layout
+from mars_viz.figures.style import HEIGHT, UNBROKEN, Entry, Theme, say_empty
 from mars_viz.figures.two_logits import CELLS, MANY, TOO_MANY
 from mars_viz.figures.words import counted, number, setting
 
@@ -51,6 +52,43 @@ class _Line:
     colour: str
     dash: str
 
+    @property
+    def look(self) -> dict[str, Any]:
+        """As Plotly's line."""
+        return {"color": self.colour, "width": 2, "dash": self.dash}
+
+    @property
+    def name(self) -> dict[str, Any]:
+        """As Plotly's annotation, but for its place."""
+        font = {"color": self.colour, "size": 12}
+        return {"text": escape(boundary_name(self.boundary)), "yanchor": "bottom", "showarrow": False, "font": font}
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """What the axes show."""
+
+    right: float
+    """Largest margin."""
+    low: float
+    """Bottom; of a logarithmic axis the exponent."""
+    high: float
+    """Top, in the same unit."""
+    log: bool
+    """True if the vertical axis is logarithmic."""
+    beyond: int
+    """Drafts further right."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Drawing:
+    """What lies over the marks, for Plotly."""
+
+    notes: list[dict[str, Any]]
+    """Annotations."""
+    shapes: list[dict[str, Any]]
+    """Lines."""
+
 
 def decision_plane(
     drafted: Drafted, chosen: Ruling | None, boundaries: Sequence[Boundary], upward: Upward, theme: Theme
@@ -64,29 +102,47 @@ def decision_plane(
     )
     up = upward.of(drafted)
     drawn = np.isfinite(drafted.margin) & np.isfinite(up) & ((up >= SMALLEST) | (upward is Upward.RATIO))
-    hidden = int(np.count_nonzero(~drawn))
-    name = {Upward.SHARE: "p(x)/p1, logarithmic", Upward.RATIO: "z2/z1"}[upward]
-    name += f" ({number(hidden)} left out)" if hidden else ""
-    figure = blank("", theme, "z1 − z2, margin in logits", name, [entry for entry, *_ in groups])
+    plain = plain_layout(theme, tuple(entry for entry, *_ in groups))
+    title = _title(chosen, boundaries, upward)
+    (key,) = plain["annotations"]
+    axes = {
+        "xaxis": {"title": {"text": "z1 − z2, margin in logits"}},
+        "yaxis": {"title": {"text": _upward_name(upward, int(np.count_nonzero(~drawn)))}},
+    }
     if not drawn.any():
-        _retitle(figure, _title(chosen, boundaries, upward), flags=0)
-        return say_empty(figure, "No drafted token to show yet.", theme)
+        layout = {**axes, **_headed(title, 0), "annotations": [{**key, "yshift": 6}]}
+        return say_empty(made(plain, layout), "No drafted token to show yet.", theme)
     says, fixed = _says(chosen, len(drafted)), _fixed(chosen, len(drafted))
+    marks = []
     for entry, say, symbol, size in groups:
         marker = {"color": entry.colour, "symbol": symbol, "size": size}
         alike = (says == Say.REJECTS) & fixed if say is None else (says == say) & ~(fixed & (says == Say.REJECTS))
-        figure.add_trace(_points(drafted, up, np.flatnonzero(drawn & alike), marker, entry.words, upward.value))
+        marks.append(_points(drafted, up, np.flatnonzero(drawn & alike), marker, entry.words, upward.value))
     dashes = iter(DASHES * (1 + len(boundaries)))
     lines = [
         _Line(one, theme.dial, "solid") if one.ruling is chosen else _Line(one, theme.ink, next(dashes))
         for one in boundaries
     ]
     upright = [line for line in lines if line.boundary.side is Side.LEFT]
-    _retitle(figure, _title(chosen, boundaries, upward), flags=len(upright))
-    _set_axes(figure, drafted, up, drawn, upright, upward)
-    _add_flags(figure, upright)
-    _add_levels(figure, [line for line in lines if line.boundary.side is Side.ABOVE])
-    return figure
+    level = [line for line in lines if line.boundary.side is Side.ABOVE]
+    head, field = _headed(title, len(upright)), _field(drafted, up, drawn, upright, upward)
+    plot = head["height"] - head["margin"]["t"] - plain["margin"]["b"]
+    drawing = _Drawing([{**key, "yshift": 6 + FLAG * len(upright)}], [])
+    _add_flags(drawing, upright, field.right, plot)
+    _add_levels(drawing, level, field)
+    axes["xaxis"].update(range=[-0.03 * field.right, field.right])
+    if field.beyond:
+        axes["xaxis"]["title"] = {
+            "text": f"z1 − z2, margin in logits ({counted(field.beyond, 'best token')} further right)"
+        }
+    axes["yaxis"].update({"type": "log", "exponentformat": "power", "dtick": 1} if field.log else {})
+    axes["yaxis"].update(range=[field.low, field.high])
+    return made(plain, {**axes, **head, "annotations": drawing.notes, "shapes": drawing.shapes}, marks)
+
+
+def _upward_name(upward: Upward, hidden: int) -> str:
+    name = {Upward.SHARE: "p(x)/p1, logarithmic", Upward.RATIO: "z2/z1"}[upward]
+    return name + (f" ({number(hidden)} left out)" if hidden else "")
 
 
 def _says(chosen: Ruling | None, positions: int) -> np.ndarray:
@@ -105,22 +161,24 @@ def _fixed(chosen: Ruling | None, positions: int) -> np.ndarray:
 
 def _points(
     drafted: Drafted, up: np.ndarray, chosen: np.ndarray, marker: dict[str, Any], name: str, quantity: str
-) -> go.Scatter | go.Scattergl:
-    kind = go.Scattergl if len(chosen) > MANY else go.Scatter
+) -> dict[str, Any]:
+    kind = "scattergl" if len(chosen) > MANY else "scatter"
     if len(chosen) > TOO_MANY:  # one mark a cell
         grid = np.stack([_cells(drafted.margin[chosen]), _cells(np.log(np.abs(up[chosen]) + SMALLEST))], axis=1)
         chosen = chosen[np.unique(grid, axis=0, return_index=True)[1]]
     extra = np.stack([drafted.round_index + 1, drafted.depth, drafted.rank, drafted.p, drafted.ratio], axis=1)[chosen]
-    return kind(
-        x=drafted.margin[chosen],
-        y=up[chosen],
-        mode="markers",
-        marker=marker,
-        name=name,
-        customdata=extra,
-        hovertemplate=f"margin %{{x:.3f}}, {quantity} %{{y:.3g}}<br>round %{{customdata[0]}}, draft %{{customdata[1]}}"
-        f"<br>rank %{{customdata[2]}}, p(x) %{{customdata[3]:.3g}}, ratio %{{customdata[4]:.3f}}<extra>{name}</extra>",
-    )
+    return {
+        "type": kind,
+        "x": drafted.margin[chosen],
+        "y": up[chosen],
+        "mode": "markers",
+        "marker": marker,
+        "name": name,
+        "customdata": extra,
+        "hovertemplate": f"margin %{{x:.3f}}, {quantity} %{{y:.3g}}<br>round %{{customdata[0]}}, draft "
+        "%{customdata[1]}<br>rank %{customdata[2]}, p(x) %{customdata[3]:.3g}, ratio %{customdata[4]:.3f}"
+        f"<extra>{name}</extra>",
+    }
 
 
 def _cells(values: np.ndarray) -> np.ndarray:
@@ -128,89 +186,69 @@ def _cells(values: np.ndarray) -> np.ndarray:
     return np.floor((values - values.min()) / spread * CELLS).astype(np.int64)
 
 
-def _retitle(figure: go.Figure, title: str, flags: int) -> None:
+def _headed(title: str, flags: int) -> dict[str, Any]:
     """The title on the figure's full width, and room for the flags between the key and the plot."""
     lines = wrap(title.replace(" = ", UNBROKEN), TITLE_WIDTH)
     words, room = "<br>".join(escape(line) for line in lines), FLAG * (flags + len(lines) - 1)
     top, height = 66 + room, HEIGHT + room
-    figure.update_layout(title={"text": f"<b>{words}</b>", "y": 1 - 18 / height}, height=height, margin={"t": top})
-    figure.layout.annotations[0].update(yshift=6 + FLAG * flags)
+    return {"title": {"text": f"<b>{words}</b>", "y": 1 - 18 / height}, "height": height, "margin": {"t": top}}
 
 
-def _set_axes(
-    figure: go.Figure,
-    drafted: Drafted,
-    up: np.ndarray,
-    drawn: np.ndarray,
-    upright: Sequence[_Line],
-    upward: Upward,
-) -> None:
+def _field(drafted: Drafted, up: np.ndarray, drawn: np.ndarray, upright: Sequence[_Line], upward: Upward) -> _Field:
     """Ranges that hold every line and every draft that is not the target's best, which no rule would reject."""
     margins = drafted.margin[drawn]
     open_ones = margins[drafted.rank[drawn] > 1]
     right = max([1.08 * value for value in (*open_ones, *(1.08 * line.boundary.value for line in upright))], default=1)
     right = min(right, 1.03 * float(margins.max())) or 1.0
-    figure.update_xaxes(range=[-0.03 * right, right])
-    if beyond := int(np.count_nonzero(margins > right)):
-        figure.update_xaxes(title_text=f"z1 − z2, margin in logits ({counted(beyond, 'best token')} further right)")
     seen = up[drawn & (drafted.margin <= right)]
     low, high = float(seen.min()), float(seen.max())
     if upward is Upward.SHARE:
         low, high = float(np.log10(low)), 0.0
-        figure.update_yaxes(type="log", exponentformat="power", dtick=1)
     pad = 0.06 * (high - low) or 0.1
-    figure.update_yaxes(range=[low - pad, high + pad])
+    return _Field(right, low - pad, high + pad, upward is Upward.SHARE, int(np.count_nonzero(margins > right)))
 
 
-def _add_flags(figure: go.Figure, upright: Sequence[_Line]) -> None:
+def _add_flags(drawing: _Drawing, upright: Sequence[_Line], width: float, plot: float) -> None:
     """Vertical lines, each with its name above the plot; higher where it stands farther out, so that none is crossed.
 
-    Names on the left half run to the right of their line, others to the left of it, above them all.
+    Names on the left half of the `width` run to the right of their line, others to the left of it, above them all.
+    `plot` is the plot's height in pixels.
     """
-    half = figure.layout.xaxis.range[1] / 2 if upright else 0.0
-    plot = figure.layout.height - figure.layout.margin.t - figure.layout.margin.b
+    half = width / 2
     left = sorted((line for line in upright if line.boundary.value <= half), key=lambda line: -line.boundary.value)
     right = sorted((line for line in upright if line.boundary.value > half), key=lambda line: line.boundary.value)
     for level, line in enumerate([*left, *right]):
-        x, style = line.boundary.value, {"color": line.colour, "width": 2, "dash": line.dash}
+        x = line.boundary.value
         top = 1 + FLAG * (level + 0.8) / plot
-        figure.add_shape(type="line", x0=x, x1=x, y0=0, y1=top, yref="paper", line=style)
-        figure.add_annotation(
-            text=escape(boundary_name(line.boundary)),
-            x=x,
-            y=1,
-            yref="paper",
-            yshift=FLAG * level,
-            yanchor="bottom",
-            xanchor="left" if x <= half else "right",
-            xshift=3 if x <= half else -3,
-            showarrow=False,
-            font={"color": line.colour, "size": 12},
+        drawing.shapes.append(
+            {"type": "line", "x0": x, "x1": x, "y0": 0, "y1": top, "yref": "paper", "line": line.look}
+        )
+        drawing.notes.append(
+            line.name
+            | {
+                "x": x,
+                "y": 1,
+                "yref": "paper",
+                "yshift": FLAG * level,
+                "xanchor": "left" if x <= half else "right",
+                "xshift": 3 if x <= half else -3,
+            }
         )
 
 
-def _add_levels(figure: go.Figure, level: Sequence[_Line]) -> None:
+def _add_levels(drawing: _Drawing, level: Sequence[_Line], field: _Field) -> None:
     """Horizontal lines, each with its name on it; the names take turns, so that neighbours stay apart."""
-    log = figure.layout.yaxis.type == "log"
-    low, high = figure.layout.yaxis.range
     turn, above = 0, np.inf
     for line in sorted(level, key=lambda line: -line.boundary.value):
         y = line.boundary.value
-        height = float(np.log10(y)) if log else y
-        turn = turn + 1 if above - height < CLOSE * (high - low) else 0
+        height = float(np.log10(y)) if field.log else y
+        turn = turn + 1 if above - height < CLOSE * (field.high - field.low) else 0
         above = height
-        figure.add_hline(y=y, line={"color": line.colour, "width": 2, "dash": line.dash})
-        figure.add_annotation(
-            text=escape(boundary_name(line.boundary)),
-            x=(0.995, 0.62, 0.3)[turn % 3],
-            xref="paper",
-            xanchor="right",
-            y=height,
-            yanchor="bottom",
-            yshift=-1,
-            showarrow=False,
-            font={"color": line.colour, "size": 12},
+        drawing.shapes.append(
+            {"type": "line", "x0": 0, "x1": 1, "xref": "x domain", "y0": y, "y1": y, "yref": "y", "line": line.look}
         )
+        place = {"x": (0.995, 0.62, 0.3)[turn % 3], "xref": "paper", "xanchor": "right", "y": height, "yshift": -1}
+        drawing.notes.append(line.name | place)
 
 
 def boundary_name(line: Boundary) -> str:

@@ -6,13 +6,15 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from mars_viz.rules import RULES, Rule
+from mars_viz.errors import BadInput
+from mars_viz.rules import RULES, Rule, rule_named
 from mars_viz.run import Settings
 
 EXAMPLE = "Once upon a time, there was a little fox who"
+ONE_AT_A_TIME = "One thing at a time: cancel what is under way, or wait until it has ended."
 
 
-def prompt_box(disabled: bool = False) -> str:
+def prompt_box() -> str:
     """The prompt; what is typed is used as it is, line breaks and all."""
     return st.text_area(
         "Prompt",
@@ -21,15 +23,14 @@ def prompt_box(disabled: bool = False) -> str:
         height=68,
         label_visibility="collapsed",
         placeholder="Write a prompt for the built-in pair to continue",
-        disabled=disabled,
         max_chars=20_000,
         help="The built-in pair writes on from here: short simple stories, additions, sorted lists, short answers.",
     )
 
 
-def settings_area(disabled: bool = False) -> Callable[[], Settings]:
+def settings_area() -> Callable[[], Settings]:
     """The folded settings. Returns what makes `Settings` of them, which raises BadInput for a value out of range."""
-    with st.popover("Settings", disabled=disabled, width="stretch"):
+    with st.popover("Settings", width="stretch"):
         rule = RULES[str(st.selectbox("Rule", list(RULES), list(RULES).index("mars"), format_func=_title, key="rule"))]
         st.caption(f"{rule.summary} Keeps a draft x where {rule.formula}.")
         dial = dial_slider(rule, f"dial-{rule.name}")
@@ -54,6 +55,27 @@ def settings_area(disabled: bool = False) -> Callable[[], Settings]:
         seed=int(seed),
         max_new_tokens=int(limit),
     )
+
+
+def checked(notices: list[str], prompt: str, settings: Callable[[], Settings], *, under_way: bool) -> Settings | None:
+    """What is asked for, where it can be had now. What is wrong takes the place of the tab's `notices`.
+
+    The form stays open while something is under way: the page that would open it again may be lost on a busy server.
+    """
+    notices.clear()
+    if under_way:
+        notices.append(ONE_AT_A_TIME)
+        return None
+    if not prompt.strip():
+        notices.append("Write a prompt first; the model continues it.")
+        return None
+    try:
+        chosen = settings()
+        rule_named(chosen.rule).checked_dial(chosen.dial)
+    except BadInput as error:
+        notices.append(str(error))
+        return None
+    return chosen
 
 
 def dial_slider(rule: Rule, key: str, disabled: bool = False) -> float | None:

@@ -22,6 +22,7 @@ from mars_viz.figures.words import counted, number
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.runstore import RunStore, default_folder
+from mars_viz.ui import decode_form
 from mars_viz.ui.jobs.attendance import LEFT, Wanted
 from mars_viz.ui.jobs.decode_job import Decoded, DecodeJob, Mapper, Recorder, Ways
 from mars_viz.ui.jobs.models import Choice, Device, Models, Tell
@@ -172,19 +173,13 @@ def _chart(pair: Any, run: Run) -> Mapper | None:
 
 
 def start(session: Session, prompt: str, settings: Callable[[], Settings]) -> None:
-    """Ask the worker to decode for this tab; a bad setting or an empty prompt becomes a notice."""
-    session.notices.clear()
+    """Ask the worker to decode for this tab; a bad wish, or a second one at a time, becomes a notice."""
+    waits = session.job is not None and not session.job.progress.state.readable
+    chosen = decode_form.checked(session.notices, prompt, settings, under_way=waits)
+    if chosen is None:
+        return
     if session.filling is not None:
         session.filling.job.cancel()
-    if not prompt.strip():
-        session.notices.append("Write a prompt first; the model continues it.")
-        return
-    try:
-        chosen = settings()
-        rule_named(chosen.rule).checked_dial(chosen.dial)
-    except BadInput as error:
-        session.notices.append(str(error))
-        return
     session.job = DecodeJob(prompt, chosen, explored())
     shared_worker().submit(session.job)
 
@@ -238,7 +233,7 @@ def fill_in(session: Session) -> None:
 def how_it_ended(progress: Decoded) -> str:
     """A sentence about a finished job; empty where the result speaks for itself."""
     if progress.state is JobState.FAILED:
-        return progress.error
+        return f"{progress.error} What was decoded before is shown below." if progress.run else progress.error
     if progress.state is JobState.CANCELLED:
         kept = f"after {counted(progress.tokens, 'token')}; they are kept below" if progress.run else "before a token"
         return f"{LEFT if progress.abandoned else 'You stopped the decode'} {kept}."

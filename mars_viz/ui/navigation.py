@@ -1,6 +1,8 @@
-"""That a link to any page goes through app.py, also when it is the first thing that a fresh server is asked for."""
+"""The ways from page to page: that every page goes through app.py, and how a script opens another page."""
 
 from __future__ import annotations
+
+from typing import NoReturn
 
 import streamlit as st
 from streamlit.runtime.pages_manager import PagesManager
@@ -20,3 +22,19 @@ def through_app() -> None:
 def know_app() -> None:
     """Have Streamlit run app.py for every link, from now on."""
     PagesManager.uses_pages_directory = False
+
+
+def leave_for(page: str) -> NoReturn:
+    """Open another page, such as "pages/explore.py", from a page on which something looks at a job every now and then.
+
+    Such a fragment may ask for its next look while the other page is being drawn, for the browser stops asking only
+    once it hears of that page. Streamlit (1.67) then runs the fragment after it, and tells the browser of a run of the
+    page that was left, at which the browser takes down the page it shows. A fragment that is not known any more is not
+    run, so the left page's are forgotten here and not, as Streamlit does it, after the other page is drawn.
+    """
+    from streamlit.runtime.scriptrunner import get_script_run_ctx
+
+    context = get_script_run_ctx(suppress_warning=True)
+    if context is not None:
+        context.fragment_storage.clear()
+    st.switch_page(page)

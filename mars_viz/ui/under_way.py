@@ -7,13 +7,13 @@ import streamlit as st
 from mars_viz.ui import live, theme
 from mars_viz.ui.session import Session
 
-POLL = 0.3
-"""Seconds between looks at a job under way."""
 
-
-@st.fragment(run_every=POLL)
 def decoding(session: Session) -> None:
     """A decode under way: how far it is, a way to stop it, and the text so far."""
+    st.fragment(_decoding, run_every=live.pace())(session)
+
+
+def _decoding(session: Session) -> None:
     job = session.job
     if job is None or job.progress.state.readable:
         st.rerun()

@@ -116,6 +116,9 @@ class DecodeJob(Job[Decoded]):
         keeping = Keeping(self._ways.store)
         try:
             run = self._decode(recorder, keeping)
+        except Exception:
+            self.tell(run=self.progress.run or self.progress.so_far)  # what had been decoded is there in any case
+            raise
         finally:
             keeping.leave()
         if run is not None:

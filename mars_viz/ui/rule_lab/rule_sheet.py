@@ -119,9 +119,13 @@ def table(frame: pd.DataFrame, chosen: str, colours: Theme, key: str, alt: str) 
     """A frame with the chosen rule marked; rows that are not exact, or cannot judge, are grey."""
     pale = set(frame.index[frame["stands on"] != Basis.EXACT.value]) if "stands on" in frame else set()
 
-    def look(line: pd.Series) -> list[str]:
-        mark = f"; background-color: {colours.dial}33; font-weight: 600" if line.name == chosen else ""
-        return [f"color: {colours.muted if line.name in pale else colours.ink}{mark}"] * len(line)
+    def look(rows: pd.DataFrame) -> pd.DataFrame:
+        mark = f"; background-color: {colours.dial}33; font-weight: 600"
+        style = [
+            f"color: {colours.muted if name in pale else colours.ink}{mark if name == chosen else ''}"
+            for name in rows.index
+        ]
+        return pd.DataFrame(dict.fromkeys(rows.columns, style), index=rows.index)
 
     kinds = {
         name: st.column_config.NumberColumn(help=_HELP[name], format=form, width=_WIDTHS.get(name))
@@ -139,7 +143,7 @@ def table(frame: pd.DataFrame, chosen: str, colours: Theme, key: str, alt: str) 
         "why not": reasons,
     }
     st.dataframe(
-        frame.style.apply(look, axis=1),
+        frame.style.apply(look, axis=None),  # at once: row by row it takes three times as long
         hide_index=True,
         height="content",
         row_height=ROW_HEIGHT,

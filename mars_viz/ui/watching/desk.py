@@ -12,7 +12,7 @@ import streamlit as st
 from mars_viz.errors import BadInput
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
-from mars_viz.ui import live
+from mars_viz.ui import decode_form, live
 from mars_viz.ui.jobs.attendance import LEFT
 from mars_viz.ui.jobs.costs_job import CostsJob
 from mars_viz.ui.jobs.decode_job import DecodeJob
@@ -96,16 +96,10 @@ class Desk:
     def _asked(
         self, prompt: str, settings: Callable[[], Settings], wanted: Callable[[], Wanted]
     ) -> tuple[Settings, Wanted] | None:
-        self.notices.clear()
-        if self.waits_for is not None:
-            self.notices.append("One thing at a time: cancel what is under way, or wait until it has ended.")
-            return None
-        if not prompt.strip():
-            self.notices.append("Write a prompt first; the model continues it.")
+        chosen = decode_form.checked(self.notices, prompt, settings, under_way=self.waits_for is not None)
+        if chosen is None:
             return None
         try:
-            chosen = settings()
-            rule_named(chosen.rule).checked_dial(chosen.dial)
             return chosen, wanted()
         except BadInput as error:
             self.notices.append(str(error))
