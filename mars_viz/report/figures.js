@@ -29,28 +29,15 @@ class MapFigure extends Figure {
 
   show(dial) {
     clearTimeout(this.resting);
-    this.resting = null;
-    this.drawnAt = dial;
+    this.drawn = true;
     this.draw(this.describe(dial));
-    this.marks = [".shapelayer path", ".annotation[data-index]", ".scatterlayer .trace:last-child .points"].flatMap((found) => [...this.element.querySelectorAll(found)]).filter((mark) => this.ofDial(mark));
-    for (const { style } of this.marks) style.translate = "";
-  }
-
-  /** Marks of the dial, as Plotly drew them: its entries of a list are numbered, its last trace may be the dial's ring. */
-  ofDial(mark) {
-    const { data, layout } = this.element, { dialMark } = this;
-    if (mark.matches(".points")) return data.at(-1).name === dialMark;
-    return (mark.matches(".annotation") ? layout.annotations : layout.shapes)[mark.dataset.index].name === dialMark;
+    if (dial !== null) moveMarks(this.element, this.dialMark, { x: dial, words: this.words });
   }
 
   move(dial, words) {
-    if (!this.marks) return this.show(dial);
-    const { xaxis } = this.element._fullLayout; // Plotly has no other name for where a value stands
-    const by = `${xaxis.l2p(dial) - xaxis.l2p(this.drawnAt)}px`;
-    for (const mark of this.marks) {
-      mark.style.translate = by;
-      if (mark.matches(".annotation")) say(mark.querySelector("text"), words);
-    }
+    this.words = words;
+    if (!this.drawn) return this.show(dial);
+    moveMarks(this.element, this.dialMark, { x: dial, words });
     clearTimeout(this.resting);
     this.resting = setTimeout(() => this.show(dial), MapFigure.REST);
   }

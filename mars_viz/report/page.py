@@ -19,6 +19,7 @@ from mars_viz import __version__
 from mars_viz.components.explorer.payload import run_payload
 from mars_viz.components.explorer.script import script
 from mars_viz.components.explorer.style import style
+from mars_viz.components.scripts import joined
 from mars_viz.errors import BadInput
 from mars_viz.figures.words import counted, number, setting
 from mars_viz.report.citations import bibtex
@@ -143,7 +144,7 @@ def _digest(code: str) -> str:
 @cache
 def _code() -> str:
     """The explorer's script and the page around it, as one module."""
-    return "\n".join([script(), *map(_text, ("parcel.js", "pace.js", "figures.js", "host.js"))])
+    return "\n".join([script(), joined(["marks"]), *map(_text, ("parcel.js", "pace.js", "figures.js", "host.js"))])
 
 
 def _text(name: str) -> str:

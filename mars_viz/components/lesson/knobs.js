@@ -14,7 +14,7 @@ class Knob {
     const { name, label, help, stops } = knob;
     const [first, last] = stops ? [0, stops.length - 1] : thumbEnds(knob);
     this.range = h("input", {
-      type: "range", min: first, max: last, step: stops ? 1 : knob.step, "aria-label": label, "data-knob": name,
+      type: "range", min: first, max: last, step: stops ? 1 : knob.step, "aria-label": label, "data-knob": name, disabled: first === last,
       oninput: () => this.follow(),
       onchange: () => rested(),
       onkeydown: (event) => this.key(event),
@@ -52,8 +52,9 @@ class Knob {
   }
 
   write() {
-    const { digits } = this.knob;
-    const words = digits ? this.value.toFixed(digits).replace("-", "−") : whole(this.value);
+    const { digits, exact } = this.knob;
+    const finer = exact && Number(this.value.toFixed(digits)) !== this.value;
+    const words = finer ? String(this.value) : digits ? this.value.toFixed(digits).replace("-", "−") : whole(this.value);
     say(this.said, words);
     this.range.setAttribute("aria-valuetext", words);
     const [first, last] = [Number(this.range.min), Number(this.range.max)];

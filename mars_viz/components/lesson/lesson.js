@@ -1,6 +1,6 @@
 // The way in: the knobs of a lesson and its figure, which follows them; and the traffic with Python.
 
-const FIGURES = { drafting: Drafting, rollback: Rollback, lossless: Lossless, shift: Shift, choosing: Choosing };
+const FIGURES = { drafting: Drafting, rollback: Rollback, lossless: Lossless, shift: Shift, choosing: Choosing, setting: Setting };
 const lives = new Map(); // where each revision was left, for the case that the page builds the element anew
 
 class LessonView {
@@ -28,6 +28,7 @@ class LessonView {
 
   open(kind, knobs, figure) {
     this.shown?.pause?.();
+    this.shown?.close?.();
     this.data = figure;
     this.knobs = knobs.map((knob) => new Knob(knob, { moved: () => this.moved(), rested: () => this.report() }));
     this.row.replaceChildren(...this.knobs.map(({ element }) => element));
@@ -51,6 +52,7 @@ class LessonView {
   report() {
     const position = { revision: this.revision, ...Object.fromEntries(this.knobs.map(({ knob, value }) => [knob.name, value])) };
     lives.set(this.key, position);
+    this.shown.rested?.();
     if (JSON.stringify(position) === this.told) return;
     this.told = JSON.stringify(position);
     this.state("position", position);
@@ -58,6 +60,7 @@ class LessonView {
 
   close() {
     this.shown?.pause?.();
+    this.shown?.close?.();
     this.root.remove();
   }
 }
