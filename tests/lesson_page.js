@@ -4,7 +4,7 @@
 class Element {
   constructor(tag) {
     Object.assign(this, { tag, attributes: {}, childNodes: [], listeners: {}, style: { setProperty: (name, value) => { this.style[name] = value; } }, dataset: {} });
-    this.classList = { toggle: () => {} };
+    this.classList = { toggle: () => {}, add: () => {}, remove: () => {} };
   }
   setAttribute(name, value) { this.attributes[name] = String(value); }
   addEventListener(name, listener) { this.listeners[name] = listener; }
@@ -16,6 +16,7 @@ class Element {
   set textContent(text) { this.childNodes = [text]; }
   get textContent() { return this.childNodes.map((child) => child.textContent ?? child).join(""); }
   get firstChild() { return this.childNodes[0]; }
+  get children() { return this.childNodes; }
   get min() { return this.attributes.min; }
   get max() { return this.attributes.max; }
   get step() { return this.attributes.step; }

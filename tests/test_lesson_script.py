@@ -16,7 +16,16 @@ from tests.in_node import in_node_with
 
 LAWS = {"p": [0.5, 0.5], "q": [0.2, 0.8], "shared": [0.2, 0.5], "residual": [0.3, 0.0], "names": ["a", "b"]}
 PRICE = {"gamma": 3, "kept": 2, "lost": 1, "passes": 2, "title": "The price", "words": "A sentence."}
-SEGMENT = {"low": 0.503, "high": 1, "tau": 2.5, "right": None, "same": "a text", "other": "", "words": "Words."}
+SEGMENT = {
+    "low": 0.503,
+    "high": 1,
+    "tau": 2.5,
+    "right": None,
+    "rounds": 9,
+    "same": "a text",
+    "other": "",
+    "words": "Words.",
+}
 CALLS = {"calls": [[20, 17]], "theta": 0.9, "reach": 1, "told": {"z1": 20, "z2": 17}}
 DIAL = Knob("dial", "θ", 0.987, 0.503, 1.0, 0.005, digits=3)
 READINGS = {
@@ -157,3 +166,24 @@ def test_a_value_between_two_steps_is_written_as_it_is(page):
 def test_some_of_very_many_settings_say_which_one_is_read(page):
     said = page("at.pull(0.9); return at.found('aside')[0].textContent;", Kind.SETTING, thinned=True)
     assert said == "Read at θ = 0.80, the nearest of 3 settings that were worked out."
+
+
+def test_the_strip_under_the_dial_says_where_it_stands_and_leads_to_a_segments_edge(page):
+    """The edge lies between two steps of the slider, and the text is the one that begins there."""
+    segments = [
+        {**SEGMENT, "high": 0.7512345, "same": "loose"},
+        {**SEGMENT, "low": 0.7512345, "tau": None, "words": "Cut."},
+    ]
+    click = """
+        const [strip] = at.found('segments');
+        strip.getBoundingClientRect = () => ({ left: 0, width: 1000 });
+        const parts = strip.childNodes, style = parts[1].style, words = () => at.found('segment')[0].textContent;
+        const before = words();
+        strip.listeners.click({ clientX: 502 });  // three pixels beside the edge
+        return [before, words(), style.left, at.found('knob-value')[0].textContent, at.told.at(-1), at.found('lesson-finding')[0].textContent];
+    """  # noqa: E501
+    start = {"position": {"dial": 0.6}, "knobs": [asdict(replace(DIAL, exact=True, start=0.6))]}
+    before, after, left, said, told, finding = page(click, Kind.CHOOSING, start, segments=segments)
+    assert before.startswith("Segment 1 of 2") and "one text, 9 rounds, τ = 2.50" in before
+    assert "cut short here" in after and float(left.rstrip("%")) == pytest.approx(49.946, abs=0.01)
+    assert (said, told, finding) == ("0.7512345", {"revision": "1", "dial": 0.7512345}, "Cut.")

@@ -36,7 +36,9 @@ class LessonView {
     const move = Object.assign((value) => { first.place(value); this.show(); }, { most: first.knob.stops?.at(-1) ?? first.knob.high });
     // a figure's own movement may stop between two of the knob's stops, where no link could lead: to the one below
     const rest = () => { first.follow(); this.report(); };
-    this.shown = new FIGURES[kind]({ move, rest });
+    // a figure may lead the knob to a value of its own, which no step of the slider needs to hit
+    const put = (value) => { first.place(value); this.show(); this.report(); };
+    this.shown = new FIGURES[kind]({ move, rest, put });
     this.place.replaceChildren(this.shown.element);
   }
 

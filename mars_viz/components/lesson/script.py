@@ -8,8 +8,8 @@ from __future__ import annotations
 from mars_viz.components.scripts import joined
 from mars_viz.figures.style import DARK, LIGHT, Theme
 
-SHARED = ("elements", "numbers", "shades")
-"""Of the explorer: making elements, writing numbers, telling dark from light."""
+SHARED = ("elements", "numbers", "shades", "strip")
+"""Of the explorer: making elements, writing numbers, telling dark from light, the segments of a dial map."""
 MODULES = ("chart", "knobs", "drafting", "rollback", "lossless", "shift", "choosing", "setting", "lesson")
 """In the order in which they are joined; the last one is the way in."""
 STYLES = ("explorer/explorer", "lesson/lesson")

@@ -37,9 +37,8 @@ def readings(study: Study, *, paired: bool) -> dict[str, Any]:
         _place(low, [told(name, _at(curves[name].band, place)) for name in names], mark)
         for place, (low, mark) in enumerate(zip(dials.tolist(), marks, strict=True))
     ]
-    if (
-        study.plan.strict == dials[0]
-    ):  # beside strict the same texts are an estimate again, which at strict they are not
+    if study.plan.strict == study.plan.low < study.plan.high:
+        # beside strict its own texts are an estimate again, which at strict they are not
         beside = float(np.nextafter(study.plan.low, np.inf))
         cells = [cell(study.measures[name], study.value(name, beside)) for name in names]
         places.insert(1, _place(beside, cells, marks[0]))
