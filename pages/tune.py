@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import streamlit as st
@@ -13,7 +14,7 @@ from mars_viz.ui import navigation, theme
 from mars_viz.ui.live import shared_worker
 from mars_viz.ui.session import current_session
 from mars_viz.ui.tune import detail, form, sheet, wishes, words
-from mars_viz.ui.tune.bench import TuneBench, current_tuning
+from mars_viz.ui.tune.bench import Drawn, TuneBench, current_tuning
 from mars_viz.ui.tune.dial import turned
 from mars_viz.ui.tune.jobs import SweepJob
 from mars_viz.ui.tune.shelf import Shelf, shelf
@@ -26,12 +27,15 @@ POLL = 0.5  # seconds between looks at a sweep under way; a docstring here would
 def page() -> None:
     """The whole page: a run of guards, then the sweep."""
     navigation.through_app()
+    began = time.monotonic()
     bench = current_tuning()
     bench.arrive(current_session(), st.query_params.to_dict())
     found = shelf(bench.folder)
     bench.view, lost = found.landed(bench.view)
     bench.notices.extend(filter(None, [lost]))
     study, problem = opened(bench, found)
+    finished = 0 if study is None else study.result.finished
+    bench.drawn = Drawn(bench.view.sweep, finished, began, time.monotonic())
     head(bench, found)
     job = found.jobs.get(bench.view.sweep)
     ending = "" if job is None else job.progress.error
@@ -40,7 +44,7 @@ def page() -> None:
     if not found.labels:
         first_visit(bench)
     if (running := found.running(bench.view.sweep)) is not None:
-        under_way(running)
+        under_way(bench, running)
     elif bench.view.sweep in found.entries:
         unfinished(bench, found)
     link = to_parameters(bench.view)
@@ -49,6 +53,7 @@ def page() -> None:
     if study is not None:
         look(bench, found, study)
     detail.imported()
+    bench.drawn = replace(bench.drawn, ended=time.monotonic())
 
 
 def opened(bench: TuneBench, found: Shelf) -> tuple[Study | None, str]:
@@ -125,10 +130,10 @@ def first_visit(bench: TuneBench) -> None:
 
 
 @st.fragment(run_every=POLL)
-def under_way(job: SweepJob) -> None:
-    """A sweep under way: how far it is, and a way to stop it."""
+def under_way(bench: TuneBench, job: SweepJob) -> None:
+    """A sweep under way: how far it is, and a way to stop it. The results below it are drawn anew as prompts finish."""
     now = job.progress
-    if now.state.finished:
+    if now.state.finished or bench.drawn.outdated(bench.view.sweep, now.finished, time.monotonic()):
         st.rerun()
     bar, button = st.columns([6, 1], vertical_alignment="center")
     bar.progress(now.part, words.going(now, shared_worker().ahead(job), job.stopping))
@@ -182,7 +187,7 @@ def look(bench: TuneBench, found: Shelf, study: Study) -> None:
     others = beside(found, study, view)
     detail.hero(view, study, dial, others)
     sheet.small(sheet.BASIS)
-    sheet.small(words.coverage(study))
+    sheet.small(words.coverage(study), study.plan.provenance.device)
     detail.folded(study, dial, advised)
 
 

@@ -50,7 +50,9 @@ export function pass(milliseconds) {
 /** A lesson's element on a page: what it has told Python, and its elements by class or tag. */
 export function opened(lesson, sent) {
   const parentElement = new Element("div"), told = [];
-  lesson({ data: [{ id: "a", key: "k", revision: "1", large: false, label: "", ...sent }], parentElement, setStateValue: (_, position) => told.push(position) });
+  const whole = { id: "a", key: "k", revision: "1", large: false, label: "", ...sent };
+  const renew = (changed) => lesson({ data: [{ ...whole, ...changed }], parentElement, setStateValue: (_, position) => told.push(position) });
+  renew({});
   const found = (name) => [...parentElement.all()].filter(({ tag, attributes }) => tag === name || (attributes.class ?? "").split(" ").includes(name));
-  return { told, found, pull(value) { const [range] = found("input"); range.value = value; range.dispatchEvent({ type: "input" }); range.dispatchEvent({ type: "change" }); } };
+  return { told, found, renew, sent: whole, pull(value) { const [range] = found("input"); range.value = value; range.dispatchEvent({ type: "input" }); range.dispatchEvent({ type: "change" }); } };
 }

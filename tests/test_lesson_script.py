@@ -187,3 +187,21 @@ def test_the_strip_under_the_dial_says_where_it_stands_and_leads_to_a_segments_e
     assert before.startswith("Segment 1 of 2") and "one text, 9 rounds, τ = 2.50" in before
     assert "cut short here" in after and float(left.rstrip("%")) == pytest.approx(49.946, abs=0.01)
     assert (said, told, finding) == ("0.7512345", {"revision": "1", "dial": 0.7512345}, "Cut.")
+
+
+RENEWED = """
+    const [range] = at.found('input');
+    range.listeners.pointerdown?.({});
+    range.value = 0.6;
+    range.dispatchEvent({ type: 'input' });
+    const places = [{ low: 0.503, cells: ['70 % (65 to 75)'], x: 70, y: 2 }];
+    at.renew({ id: 'b', revision: '2', figure: { ...at.sent.figure, places } });
+    const held = [at.found('input')[0] === range, at.found('knob-value')[0].textContent, at.found('setting')[0].childNodes[0].childNodes[1].textContent];
+    range.dispatchEvent({ type: 'change' });
+    return [...held, at.told.at(-1)];
+"""  # noqa: E501
+
+
+def test_new_figures_come_under_a_knob_that_is_held_and_leave_it_in_the_hand(page):
+    """Of a sweep that grows: nothing moves, the figures change, and the rest speaks of what was sent last."""
+    assert page(RENEWED, Kind.SETTING) == [True, "0.600", "70 %", {"revision": "2", "dial": 0.6}]

@@ -31,9 +31,12 @@ from mars_viz.sweep.checks import keep_check, kept_checks
 from mars_viz.sweep.evidence_pack import evidence_zip
 from mars_viz.sweep.report import cell
 from mars_viz.ui import navigation
+from mars_viz.ui.jobs.worker import JobState
 from mars_viz.ui.tune import detail, dial, wishes
 from mars_viz.ui.tune import readings as readings_module
 from mars_viz.ui.tune import study as study_module
+from mars_viz.ui.tune.bench import Drawn
+from mars_viz.ui.tune.jobs import SweepJob
 from mars_viz.ui.tune.readings import readings
 from mars_viz.ui.tune.shelf import FOLDER_VARIABLE, shared_board
 from mars_viz.ui.tune.study import KEY, Study
@@ -324,6 +327,38 @@ def test_a_sweep_that_another_process_works_on_is_left_to_it(folder):
     assert not [button for button in tab.button if button.key == "sweep-continue"]
     clicked(tab, "sweep-again")
     assert "under way elsewhere" not in said(tab) and tab.button(key="sweep-continue")
+
+
+def test_what_a_sweep_under_way_has_finished_is_drawn_while_it_goes_on(empty, monkeypatch):
+    """A prompt of five more on disk, and the job that says so: the page is drawn again without a hand on it."""
+    sweep = toy_sweep(empty / "a", 5)
+    going = iter(sweep)
+    next(now for now in going if now.finished == 2)
+    job = SweepJob(empty / "a", lambda pair: sweep, "a")
+    job.tell(state=JobState.DECODING, prompts=5, finished=2)
+    monkeypatch.setattr(shared_board(), "_sweeps", {empty / "a": job})
+    tab = opened(sweep="a")
+    assert "So far, of the first 2 prompts of 5 alone: " in said(tab) and element(tab)["figure"]["rows"]
+    asked = []
+
+    def outdated(drawn: Drawn, sweep: str, finished: int, now: float) -> bool:
+        asked.append((drawn.sweep, drawn.finished, finished))
+        if len(asked) == 1:
+            next(now for now in going if now.finished == 3)
+            job.tell(finished=3)
+        return len(asked) == 1
+
+    monkeypatch.setattr(Drawn, "outdated", outdated)
+    settled(tab.run())
+    assert asked == [("a", 2, 2), ("a", 3, 3)], "drawn with two, and at once again with three"
+    assert "So far, of the first 3 prompts of 5 alone: " in said(tab)
+
+
+def test_the_more_there_is_to_draw_the_less_often_a_growing_sweep_is_drawn():
+    quick, slow = Drawn("a", 2, 100.0, 100.1), Drawn("a", 2, 100.0, 103.0)
+    assert not quick.outdated("a", 3, 101.9) and quick.outdated("a", 3, 102.2)
+    assert not slow.outdated("a", 3, 117.9) and slow.outdated("a", 3, 118.1)
+    assert not quick.outdated("a", 2, 1000.0) and not quick.outdated("b", 3, 1000.0)
 
 
 def test_a_wall_clock_check_is_shown_again_when_the_server_knows_nothing_of_it(empty):

@@ -15,11 +15,14 @@ class LessonView {
     themed(this.root);
     this.root.classList.toggle("large", large);
     this.root.setAttribute("aria-label", label);
-    if (id !== this.id) this.open(kind, knobs, figure);
     const anew = id !== this.id;
-    Object.assign(this, { id, key });
+    const asked = JSON.stringify([kind, knobs.map(({ start, help, ...lasting }) => lasting)]);
+    if (asked !== this.asked) this.open(kind, knobs, figure);
+    else if (anew) this.knobs.forEach((each, i) => each.take(knobs[i])); // under the hand, which may hold one
+    Object.assign(this, { id, key, asked, data: figure });
     if (revision === this.revision && !anew) return;
     this.revision = revision;
+    if (this.knobs.some(({ held }) => held)) return this.show(); // other figures, under a knob that a hand holds
     const left = lives.get(key);
     const stands = left?.revision === revision ? left : position;
     for (const knob of this.knobs) knob.place(stands[knob.knob.name] ?? knob.knob.start);
@@ -29,7 +32,6 @@ class LessonView {
   open(kind, knobs, figure) {
     this.shown?.pause?.();
     this.shown?.close?.();
-    this.data = figure;
     this.knobs = knobs.map((knob) => new Knob(knob, { moved: () => this.moved(), rested: () => this.report() }));
     this.row.replaceChildren(...this.knobs.map(({ element }) => element));
     const [first] = this.knobs;

@@ -150,7 +150,7 @@ def clock(study: Study, dial: float) -> None:
     if (check := checks.latest(dial)) is not None:
         first, second = words.timed(check)
         sheet.line(first, "measured")
-        sheet.small(second)
+        sheet.small(second, check.device)
     if len(checks.found) > (check is not None):
         alt = "Every wall-clock check of this sweep"
         sheet.table(sheet.checks(checks.found[::-1], study.plan.symbol), "checks", alt)

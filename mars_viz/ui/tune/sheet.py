@@ -61,9 +61,10 @@ def line(words: str, kind: str = "") -> None:
     st.html(f'<p class="mv-line">{escape(words)} {tag(kind) if kind else ""}</p>')
 
 
-def small(words: str) -> None:
-    """A sentence in small type."""
-    st.html(f'<p class="mv-small">{escape(words)}</p>')
+def small(words: str, more: str = "") -> None:
+    """A sentence in small type, and what is said of it on hover."""
+    hover = f' title="{escape(more)}"' if more else ""
+    st.html(f'<p class="mv-small"{hover}>{escape(words)}</p>')
 
 
 def figures(study: Study, dial: float) -> pd.DataFrame:
