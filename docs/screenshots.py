@@ -45,7 +45,7 @@ def nothing(page: Page) -> None:
 
 def race(page: Page) -> None:
     """Live on its recorded race; where no motion is wanted it stands at its end."""
-    page.get_by_role("radiogroup", name="Show").get_by_text("Race", exact=True).click()
+    page.get_by_role("radiogroup", name="Show").get_by_text("Races", exact=True).click()
     page.wait_for_selector(".race-board")
 
 

@@ -13,6 +13,7 @@ from mars_viz.ui.lessons.lesson_desk import current_desk
 from mars_viz.ui.library import Shelf
 from mars_viz.ui.session import Session, current_session
 from mars_viz.ui.watching import races
+from mars_viz.ui.watching.desk import NEXT, RACES
 from mars_viz.ui.watching.desk import current_desk as live_desk
 
 NARROWEST = 300  # pixels of a card, below which fewer stand on a row
@@ -116,7 +117,7 @@ def teach(session: Session, lesson: int) -> None:
 def watch_race(name: str) -> None:
     """Open the race on Live."""
     live_desk().shown = name
-    st.session_state["live-next"] = "Race"
+    st.session_state[NEXT] = RACES
     st.switch_page("pages/live.py")
 
 

@@ -14,11 +14,10 @@ from mars_viz.ui import decode_form, live, navigation, theme
 from mars_viz.ui.jobs.worker import JobState, UnloadJob
 from mars_viz.ui.session import current_session
 from mars_viz.ui.watching import live_words, races
-from mars_viz.ui.watching.desk import Desk, current_desk
+from mars_viz.ui.watching.desk import NEXT, RACES, SAVED, TEXT, Desk, current_desk
 from mars_viz.ui.watching.pair_form import Wanted, in_words, pair_area
 
 LISTED = 30  # saved runs on the page
-DECODE, RACE, SAVED = "Decode", "Race", "Saved runs"
 
 
 def page() -> None:
@@ -31,15 +30,15 @@ def page() -> None:
     settings, wanted = ask(desk)
     for sentence in desk.notices:
         theme.note(sentence)
-    st.session_state.setdefault("live-view", DECODE)
+    st.session_state.setdefault("live-view", TEXT)
     shown = st.segmented_control(
-        "Show", [DECODE, RACE, SAVED], key="live-view", required=True, label_visibility="collapsed"
+        "Show", [TEXT, RACES, SAVED], key="live-view", required=True, label_visibility="collapsed"
     )
-    if busy and shown != DECODE:
+    if busy and shown != TEXT:
         st.fragment(released, run_every=live.pace())(desk, busy)
-    if shown == DECODE:
+    if shown == TEXT:
         st.fragment(stream, run_every=live.pace() if busy else None)(desk, busy)
-    elif shown == RACE:
+    elif shown == RACES:
         race(desk)
     else:
         saved(desk)
@@ -64,15 +63,15 @@ def ask(desk: Desk) -> tuple[Callable[[], Settings], Callable[[], Wanted]]:
         wanted = pair_area(live.shared_worker().models.recent)
         settings = decode_form.settings_area()
     with right:
-        if st.button("Decode", type="primary", width="stretch", help="Shows every round as it is made"):
+        if st.button("Decode now", type="primary", width="stretch", help="Shows every round as it is made"):
             desk.decode(text, settings, wanted)
-            st.session_state["live-next"] = DECODE
+            st.session_state[NEXT] = TEXT
             st.rerun()
-        if st.button("Race", width="stretch", help="Autoregressive, strict and relaxed, by the clock"):
+        if st.button("Race now", width="stretch", help="Autoregressive, strict and relaxed, by the clock"):
             desk.run_race(text, settings, wanted)
-            st.session_state["live-next"] = RACE
+            st.session_state[NEXT] = RACES
             st.rerun()
-    following = st.session_state.pop("live-next", None)
+    following = st.session_state.pop(NEXT, None)
     if following is not None:
         st.session_state["live-view"] = following
     return settings, wanted
@@ -82,7 +81,7 @@ def stream(desk: Desk, busy: bool) -> None:
     """The decode: its numbers, its text, and a way to stop it; `busy` where the page was drawn while one went on."""
     job = desk.job
     if job is None:
-        theme.note("Write a prompt and press Decode: each round appears here as it is made.")
+        theme.note("Write a prompt and press Decode now: each round appears here as it is made.")
         released(desk, busy)
         return
     progress = job.progress
@@ -122,7 +121,7 @@ def race(desk: Desk) -> None:
     course = races.course()
     name = course.landed(desk.shown)
     if not name:
-        theme.note("No race was run here yet. Choose a relaxed rule in Settings and press Race.")
+        theme.note("No race was run here yet. Choose a relaxed rule in Settings and press Race now.")
         return
     st.session_state["race"] = name
     left, middle, right = st.columns([6, 1.4, 1.4], vertical_alignment="center")
@@ -168,7 +167,7 @@ def saved(desk: Desk) -> None:
         return
     st.caption(f"In {store.folder}, for everyone who can open this page; MARS_VIZ_RUNS names another folder.")
     if not kept:
-        theme.note("No run is kept yet. Press Decode: what it makes is kept here.")
+        theme.note("No run is kept yet. Press Decode now: what it makes is kept here.")
     for entry in kept[:LISTED]:
         one_saved(desk, entry)
     if len(kept) > LISTED:

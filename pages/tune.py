@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import streamlit as st
 
 from mars_viz.errors import BadInput
-from mars_viz.figures.words import exactly
 from mars_viz.sweep import lock
 from mars_viz.sweep.plan import turns_words
 from mars_viz.ui import navigation, theme
 from mars_viz.ui.live import shared_worker
 from mars_viz.ui.session import current_session
 from mars_viz.ui.tune import detail, form, sheet, wishes, words
-from mars_viz.ui.tune.bench import TuneBench, current_tuning
+from mars_viz.ui.tune.bench import Drawn, TuneBench, current_tuning
+from mars_viz.ui.tune.dial import turned
 from mars_viz.ui.tune.jobs import SweepJob
 from mars_viz.ui.tune.shelf import Shelf, shelf
 from mars_viz.ui.tune.study import Study
@@ -26,12 +27,15 @@ POLL = 0.5  # seconds between looks at a sweep under way; a docstring here would
 def page() -> None:
     """The whole page: a run of guards, then the sweep."""
     navigation.through_app()
+    began = time.monotonic()
     bench = current_tuning()
     bench.arrive(current_session(), st.query_params.to_dict())
     found = shelf(bench.folder)
     bench.view, lost = found.landed(bench.view)
     bench.notices.extend(filter(None, [lost]))
     study, problem = opened(bench, found)
+    finished = 0 if study is None else study.result.finished
+    bench.drawn = Drawn(bench.view.sweep, finished, began, time.monotonic())
     head(bench, found)
     job = found.jobs.get(bench.view.sweep)
     ending = "" if job is None else job.progress.error
@@ -40,7 +44,7 @@ def page() -> None:
     if not found.labels:
         first_visit(bench)
     if (running := found.running(bench.view.sweep)) is not None:
-        under_way(running)
+        under_way(bench, running)
     elif bench.view.sweep in found.entries:
         unfinished(bench, found)
     link = to_parameters(bench.view)
@@ -49,6 +53,7 @@ def page() -> None:
     if study is not None:
         look(bench, found, study)
     detail.imported()
+    bench.drawn = replace(bench.drawn, ended=time.monotonic())
 
 
 def opened(bench: TuneBench, found: Shelf) -> tuple[Study | None, str]:
@@ -125,10 +130,10 @@ def first_visit(bench: TuneBench) -> None:
 
 
 @st.fragment(run_every=POLL)
-def under_way(job: SweepJob) -> None:
-    """A sweep under way: how far it is, and a way to stop it."""
+def under_way(bench: TuneBench, job: SweepJob) -> None:
+    """A sweep under way: how far it is, and a way to stop it. The results below it are drawn anew as prompts finish."""
     now = job.progress
-    if now.state.finished:
+    if now.state.finished or bench.drawn.outdated(bench.view.sweep, now.finished, time.monotonic()):
         st.rerun()
     bar, button = st.columns([6, 1], vertical_alignment="center")
     bar.progress(now.part, words.going(now, shared_worker().ahead(job), job.stopping))
@@ -161,17 +166,39 @@ def unfinished(bench: TuneBench, found: Shelf) -> None:
 @st.fragment
 def look(bench: TuneBench, found: Shelf, study: Study) -> None:
     """The sweep itself: what follows the chosen setting."""
+    sentence = st.container()  # it stands first, and says what the dial below it has come to
+    turn(bench, study)
     view = bench.view
-    dial = study.dial(view.dial, view.points, view.confidence)
-    sheet.lead(words.lead(study, dial), words.advice(study, study.recommendation(view.points, view.confidence)))
-    knobs(bench, found, study, dial)
-    link = to_parameters(bench.view)
+    dial, advised = (
+        study.dial(view.dial, view.points, view.confidence),
+        study.recommendation(view.points, view.confidence),
+    )
+    with sentence:
+        sheet.lead(words.lead(study, dial), words.advice(study, advised))
+    link = to_parameters(view)
     if st.query_params.to_dict() != link:
         st.query_params.from_dict(link)
+    left, right = st.columns([8.6, 3.1], vertical_alignment="center", gap="medium")
+    if study.graded:
+        with left:
+            detail.choice_of_pairs()
+    with right.popover("Limits and comparison", width="stretch"):
+        limits(bench, found, study)
     others = beside(found, study, view)
-    detail.hero(bench.view, study, dial, others)
-    sheet.small(words.coverage(study))
-    detail.folded(study, dial, study.recommendation(view.points, view.confidence))
+    detail.hero(view, study, dial, others)
+    sheet.small(sheet.BASIS)
+    sheet.small(words.coverage(study), study.plan.provenance.device)
+    detail.folded(study, dial, advised)
+
+
+def turn(bench: TuneBench, study: Study) -> None:
+    """The dial, which follows the hand; where it rests becomes the view's."""
+    view = bench.view
+    home = study.dial(None, view.points, view.confidence)
+    dial = home if view.dial is None else view.dial
+    rests = turned(study, dial, home, view.sweep, paired=detail.shows_pairs())
+    if rests != dial:
+        bench.turn(rests)
 
 
 def beside(found: Shelf, study: Study, view: TuneView) -> dict[str, Study]:
@@ -185,31 +212,6 @@ def beside(found: Shelf, study: Study, view: TuneView) -> dict[str, Study]:
         except BadInput as error:
             theme.note(str(error))
     return others
-
-
-def knobs(bench: TuneBench, found: Shelf, study: Study, dial: float) -> None:
-    """The dial, what may be lost, and what the sweep is compared with."""
-    plan, view = study.plan, bench.view
-    rule_dial = plan.rule.dial
-    assert rule_dial is not None
-    left, right = st.columns([8.6, 3.1], vertical_alignment="bottom", gap="medium")
-    key = f"tune-dial-{view.sweep}"
-    st.session_state[key] = dial
-    decimals = len(exactly(dial).partition(".")[2])
-    ends = ("looser", "strict") if rule_dial.strict_is_high else ("strict", "looser")
-    left.slider(
-        f"{ends[0]} ← {rule_dial.name} {plan.symbol} → {ends[1]}",
-        plan.low,
-        plan.high if plan.low < plan.high else plan.high + rule_dial.step,  # a sweep of one value has no way to go
-        step=rule_dial.step,
-        key=key,
-        format="%.0f" if rule_dial.step >= 1 and not decimals else f"%.{max(3, decimals)}f",
-        disabled=plan.low == plan.high,
-        help=f"{plan.strict:g} is strict, {rule_dial.default:g} the rule's default",
-        on_change=lambda: bench.turn(float(st.session_state[key])),
-    )
-    with right.popover("Limits and comparison", width="stretch"):
-        limits(bench, found, study)
 
 
 def limits(bench: TuneBench, found: Shelf, study: Study) -> None:

@@ -130,11 +130,11 @@ class Crowd:
         return ended
 
     async def _decode(self, tab: Tab, prompt: str, luck: random.Random) -> Ended:
-        await tab.until(lambda: tab.can_press("Decode"), "Decode")
+        await tab.until(lambda: tab.can_press("Decode now"), "Decode")
         await self._turn(tab, "live", self._slider, luck)
         await tab.write("Prompt", prompt)
         with self._decoding():
-            await tab.press("Decode")
+            await tab.press("Decode now")
             await tab.until(lambda: prompt in _streamed(tab), "the tab's own prompt")
             if luck.random() < 1 / 3:
                 await asyncio.sleep(luck.uniform(0, 2 * self._pause))

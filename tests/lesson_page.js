@@ -4,7 +4,7 @@
 class Element {
   constructor(tag) {
     Object.assign(this, { tag, attributes: {}, childNodes: [], listeners: {}, style: { setProperty: (name, value) => { this.style[name] = value; } }, dataset: {} });
-    this.classList = { toggle: () => {} };
+    this.classList = { toggle: () => {}, add: () => {}, remove: () => {} };
   }
   setAttribute(name, value) { this.attributes[name] = String(value); }
   addEventListener(name, listener) { this.listeners[name] = listener; }
@@ -16,6 +16,7 @@ class Element {
   set textContent(text) { this.childNodes = [text]; }
   get textContent() { return this.childNodes.map((child) => child.textContent ?? child).join(""); }
   get firstChild() { return this.childNodes[0]; }
+  get children() { return this.childNodes; }
   get min() { return this.attributes.min; }
   get max() { return this.attributes.max; }
   get step() { return this.attributes.step; }
@@ -49,7 +50,9 @@ export function pass(milliseconds) {
 /** A lesson's element on a page: what it has told Python, and its elements by class or tag. */
 export function opened(lesson, sent) {
   const parentElement = new Element("div"), told = [];
-  lesson({ data: [{ id: "a", key: "k", revision: "1", large: false, label: "", ...sent }], parentElement, setStateValue: (_, position) => told.push(position) });
+  const whole = { id: "a", key: "k", revision: "1", large: false, label: "", ...sent };
+  const renew = (changed) => lesson({ data: [{ ...whole, ...changed }], parentElement, setStateValue: (_, position) => told.push(position) });
+  renew({});
   const found = (name) => [...parentElement.all()].filter(({ tag, attributes }) => tag === name || (attributes.class ?? "").split(" ").includes(name));
-  return { told, found, pull(value) { const [range] = found("input"); range.value = value; range.dispatchEvent({ type: "input" }); range.dispatchEvent({ type: "change" }); } };
+  return { told, found, renew, sent: whole, pull(value) { const [range] = found("input"); range.value = value; range.dispatchEvent({ type: "input" }); range.dispatchEvent({ type: "change" }); } };
 }

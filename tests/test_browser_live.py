@@ -155,7 +155,7 @@ def test_a_decode_streams_and_is_cancelled_on_the_real_page(
         page.get_by_role("spinbutton", name="At most tokens").fill("400")
         page.keyboard.press("Tab")
         page.keyboard.press("Escape")
-        page.get_by_role("button", name="Decode", exact=True).click()
+        page.get_by_role("button", name="Decode now", exact=True).click()
         expect(page.locator(".track-text .r")).to_have_count(1, timeout=PATIENCE)
         page.get_by_role("button", name="Cancel").click()
         expect(page.get_by_text("Stopping after this round")).to_be_visible(timeout=PATIENCE)

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 
 LAYERS = (
     ("errors", "strict_json", "samples"),
-    ("records", "randomness", "demo"),  # of demo only the package itself: where the built-in weights lie
+    ("records", "randomness", "devices", "demo"),  # of demo only the package itself: where the built-in weights lie
     ("blocks",),
     ("run", "costs"),
     ("rules",),

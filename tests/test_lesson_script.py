@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,30 @@ from tests.in_node import in_node_with
 
 LAWS = {"p": [0.5, 0.5], "q": [0.2, 0.8], "shared": [0.2, 0.5], "residual": [0.3, 0.0], "names": ["a", "b"]}
 PRICE = {"gamma": 3, "kept": 2, "lost": 1, "passes": 2, "title": "The price", "words": "A sentence."}
-SEGMENT = {"low": 0.503, "high": 1, "tau": 2.5, "right": None, "same": "a text", "other": "", "words": "Words."}
+SEGMENT = {
+    "low": 0.503,
+    "high": 1,
+    "tau": 2.5,
+    "right": None,
+    "rounds": 9,
+    "same": "a text",
+    "other": "",
+    "words": "Words.",
+}
 CALLS = {"calls": [[20, 17]], "theta": 0.9, "reach": 1, "told": {"z1": 20, "z2": 17}}
 DIAL = Knob("dial", "θ", 0.987, 0.503, 1.0, 0.005, digits=3)
+READINGS = {
+    "symbol": "θ",
+    "chart": "frontier",
+    "mark": "dial",
+    "thinned": False,
+    "rows": [{"title": "accuracy", "kind": "exact", "strict": "91 % (88 to 94)"}],
+    "places": [
+        {"low": 0.503, "cells": ["80 % (75 to 85)"], "x": 80, "y": 2},
+        {"low": 0.8, "cells": ["90 % (87 to 93)"], "x": 90, "y": 1.5},
+        {"low": 1.0, "cells": ["91 % (88 to 94)"], "x": 91, "y": 1},
+    ],
+}
 
 FIGURES: dict[Kind, tuple[tuple[Knob, ...], dict[str, Any]]] = {
     Kind.DRAFTING: (
@@ -32,6 +53,7 @@ FIGURES: dict[Kind, tuple[tuple[Knob, ...], dict[str, Any]]] = {
         (DIAL,),
         {"symbol": "θ", "strictTau": 2.0, "graded": False, "prompt": "Say", "segments": [SEGMENT]},
     ),
+    Kind.SETTING: ((replace(DIAL, exact=True),), READINGS),
 }
 
 
@@ -41,9 +63,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
     small = (Path(__file__).parent / "lesson_page.js").read_text("utf-8")
     run = in_node_with(tmp_path_factory.mktemp("script"), {"lesson": script(), "page": small})
 
-    def evaluated(statements: str, kind: Kind, **changed: Any) -> Any:
+    def evaluated(statements: str, kind: Kind, sent: dict[str, Any] | None = None, **changed: Any) -> Any:
         knobs, figure = FIGURES[kind]
-        sent = {
+        own = {
             "kind": kind.value,
             "knobs": [asdict(knob) for knob in knobs],
             "position": {knob.name: knob.start for knob in knobs},
@@ -55,7 +77,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
             'const at = opened(lesson.default, JSON.parse(readFileSync(0, "utf8")));\n'
             f"console.log(JSON.stringify((() => {{ {statements} }})()));\n"
         )
-        return run(harness, sent)
+        return run(harness, own | (sent or {}))
 
     return evaluated
 
@@ -120,3 +142,66 @@ def test_a_strict_text_that_was_cut_short_yields_no_number(page):
 )
 def test_a_speed_up_near_one_is_not_rounded_to_the_wrong_side(page, speed_up, words):
     assert page(f"return lesson.paceWords({speed_up});", Kind.DRAFTING) == words
+
+
+def test_a_setting_s_figures_follow_the_hand_and_are_told_when_it_rests(page):
+    """A stretch holds its low end and not the next one's; what is heard waits for the rest."""
+    read = "[at.found('spread')[0].textContent, at.found('setting')[0].childNodes[0].childNodes[1].textContent]"
+    for value, spread, estimate in ((0.8, "87 to 93", "90 %"), (0.795, "75 to 85", "80 %"), (1, "88 to 94", "91 %")):
+        assert page(f"at.pull({value}); return {read};", Kind.SETTING) == [spread, estimate]
+    told = page("at.pull(0.8); return [at.told.at(-1), at.found('lesson-heard')[0].textContent];", Kind.SETTING)
+    assert told == [{"revision": "1", "dial": 0.8}, "θ = 0.80: accuracy 90 % (87 to 93)"]
+    moving = "const [range] = at.found('input'); range.value = 0.6; range.dispatchEvent({ type: 'input' });"
+    heard = page(f"{moving} return at.found('lesson-heard')[0].textContent;", Kind.SETTING)
+    assert heard == "θ = 0.987: accuracy 90 % (87 to 93)"
+
+
+def test_a_value_between_two_steps_is_written_as_it_is(page):
+    position = {"dial": 0.9876543}
+    knob = asdict(replace(DIAL, exact=True, start=0.9876543))
+    said = "return at.found('knob-value')[0].textContent;"
+    assert page(said, Kind.SETTING, sent={"position": position, "knobs": [knob]}) == "0.9876543"
+
+
+def test_some_of_very_many_settings_say_which_one_is_read(page):
+    said = page("at.pull(0.9); return at.found('aside')[0].textContent;", Kind.SETTING, thinned=True)
+    assert said == "Read at θ = 0.80, the nearest of 3 settings that were worked out."
+
+
+def test_the_strip_under_the_dial_says_where_it_stands_and_leads_to_a_segments_edge(page):
+    """The edge lies between two steps of the slider, and the text is the one that begins there."""
+    segments = [
+        {**SEGMENT, "high": 0.7512345, "same": "loose"},
+        {**SEGMENT, "low": 0.7512345, "tau": None, "words": "Cut."},
+    ]
+    click = """
+        const [strip] = at.found('segments');
+        strip.getBoundingClientRect = () => ({ left: 0, width: 1000 });
+        const parts = strip.childNodes, style = parts[1].style, words = () => at.found('segment')[0].textContent;
+        const before = words();
+        strip.listeners.click({ clientX: 502 });  // three pixels beside the edge
+        return [before, words(), style.left, at.found('knob-value')[0].textContent, at.told.at(-1), at.found('lesson-finding')[0].textContent];
+    """  # noqa: E501
+    start = {"position": {"dial": 0.6}, "knobs": [asdict(replace(DIAL, exact=True, start=0.6))]}
+    before, after, left, said, told, finding = page(click, Kind.CHOOSING, start, segments=segments)
+    assert before.startswith("Segment 1 of 2") and "one text, 9 rounds, τ = 2.50" in before
+    assert "cut short here" in after and float(left.rstrip("%")) == pytest.approx(49.946, abs=0.01)
+    assert (said, told, finding) == ("0.7512345", {"revision": "1", "dial": 0.7512345}, "Cut.")
+
+
+RENEWED = """
+    const [range] = at.found('input');
+    range.listeners.pointerdown?.({});
+    range.value = 0.6;
+    range.dispatchEvent({ type: 'input' });
+    const places = [{ low: 0.503, cells: ['70 % (65 to 75)'], x: 70, y: 2 }];
+    at.renew({ id: 'b', revision: '2', figure: { ...at.sent.figure, places } });
+    const held = [at.found('input')[0] === range, at.found('knob-value')[0].textContent, at.found('setting')[0].childNodes[0].childNodes[1].textContent];
+    range.dispatchEvent({ type: 'change' });
+    return [...held, at.told.at(-1)];
+"""  # noqa: E501
+
+
+def test_new_figures_come_under_a_knob_that_is_held_and_leave_it_in_the_hand(page):
+    """Of a sweep that grows: nothing moves, the figures change, and the rest speaks of what was sent last."""
+    assert page(RENEWED, Kind.SETTING) == [True, "0.600", "70 %", {"revision": "2", "dial": 0.6}]

@@ -97,15 +97,15 @@ def show(tab: AppTest, view: str) -> AppTest:
 
 def test_a_decode_streams_and_is_kept_and_opens_in_explore(folder):
     tab = opened()
-    assert "press Decode" in notes(tab)
-    assert [found.label for found in tab.button if found.proto.type == "primary"] == ["Decode"]
+    assert "press Decode now" in notes(tab)
+    assert [found.label for found in tab.button if found.proto.type == "primary"] == ["Decode now"]
     tab.text_area(key="prompt").set_value("hold <b>this</b>")
-    press(tab, "Decode")
+    press(tab, "Decode now")
     job = tab.session_state["mars_viz_live"].job
     until(lambda: job.progress.rounds == 2)
     settled(tab.run())
     assert "Cancel" in labels(tab)
-    press(tab, "Decode")
+    press(tab, "Decode now")
     assert "One thing at a time" in notes(tab) and tab.session_state["mars_viz_live"].job is job
     assert "<b>this" not in notes(tab)
     Script.held.set()
@@ -120,7 +120,7 @@ def test_a_decode_streams_and_is_kept_and_opens_in_explore(folder):
 def test_cancel_works_within_a_round_and_keeps_what_there_is(folder):
     tab = opened()
     tab.text_area(key="prompt").set_value("hold it")
-    press(tab, "Decode")
+    press(tab, "Decode now")
     job = tab.session_state["mars_viz_live"].job
     until(lambda: job.progress.rounds == 2)
     settled(tab.run())
@@ -131,13 +131,13 @@ def test_cancel_works_within_a_round_and_keeps_what_there_is(folder):
     (entry,) = RunStore(folder).list()
     assert entry.tokens == job.progress.tokens
     wait(tab)
-    assert "Decode" in labels(tab)
+    assert "Decode now" in labels(tab)
 
 
 def test_a_failure_is_a_sentence(folder):
     tab = opened()
     tab.text_area(key="prompt").set_value("fail")
-    press(tab, "Decode")
+    press(tab, "Decode now")
     wait(tab)
     assert "shorten it" in notes(tab)
     assert RunStore(folder).list() == []
@@ -175,7 +175,7 @@ def test_an_interrupted_run_is_listed_and_opens(folder):
 def test_a_race_is_run_kept_and_replayed(folder):
     tab = opened()
     tab.text_area(key="prompt").set_value("Once")
-    press(tab, "Race")
+    press(tab, "Race now")
     job = tab.session_state["mars_viz_live"].race
     until(lambda: job.progress.step is not None)
     settled(tab.run())
@@ -188,14 +188,14 @@ def test_a_race_is_run_kept_and_replayed(folder):
 
 
 def test_where_no_race_was_run_the_recorded_one_is_replayed(folder):
-    tab = show(opened(), "Race")
+    tab = show(opened(), "Races")
     assert tab.selectbox(key="race").value == "1-story"
     assert button(tab, "Explore")
 
 
 def test_a_stopped_race_is_not_kept(folder):
     tab = opened()
-    press(tab, "Race")
+    press(tab, "Race now")
     job = tab.session_state["mars_viz_live"].race
     until(lambda: job.progress.step is not None)
     settled(tab.run())
@@ -212,7 +212,7 @@ def test_a_broken_race_says_what_is_wrong(folder):
     (path / "relaxed" / "rows.parquet").unlink()
     tab = opened()
     tab.session_state["mars_viz_live"].shown = "zz"
-    show(tab, "Race")
+    show(tab, "Races")
     assert "rows.parquet" in notes(tab)
 
 
@@ -224,7 +224,7 @@ def test_the_models_are_unloaded_on_demand_and_after_an_idle_time(folder):
     until(lambda: worker.models.status.choice is None)
     tab = opened()
     tab.text_area(key="prompt").set_value("Once")
-    press(tab, "Decode")
+    press(tab, "Decode now")
     wait(tab)
     assert live.shared_worker().models.status.choice == Choice()
     press(tab, "Unload models")

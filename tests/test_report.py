@@ -27,6 +27,7 @@ from mars_viz.report.drawings import settings
 from mars_viz.report.parcel import as_shown, parcel, to_decimals
 from mars_viz.run import Piece, Run
 from tests.factories import toy_map, toy_run
+from tests.in_node import in_node_with
 
 PATIENCE = 60_000  # ms; a busy machine is no reason to fail
 HOSTILE = {
@@ -215,6 +216,36 @@ def test_figures_stand_for_the_segment_they_are_drawn_in() -> None:
     assert [one.dial for one in settings(toy_run(rule="strict"), 6)] == [None]
 
 
+# ---- how drawing keeps pace
+
+
+PACED = """
+import { Pace } from "./pace.mjs";
+const drawn = [];
+let clock = 0, frames = [], hand = 0;
+const pace = new Pace({ frame: (turn) => frames.push(turn), now: () => clock, budget: 10 });
+const figure = (name, cost) => () => { clock += cost; drawn.push(`${name}${hand}`); };
+const figures = [figure("a", 6), figure("b", 6), figure("c", 30)];
+const perFrame = [];
+for (hand = 1; hand <= 6; hand++) {
+  if (hand <= 4) figures.forEach((draw) => pace.ask(draw));
+  const turns = frames;
+  frames = [];
+  turns.forEach((turn) => turn());
+  perFrame.push(drawn.splice(0));
+}
+console.log(JSON.stringify({ perFrame, waiting: pace.waiting.size, frames: frames.length }));
+"""
+
+
+def test_a_frame_draws_what_it_has_room_for_and_nobody_waits_for_ever(tmp_path) -> None:
+    """Four moves of the hand, with two figures to a frame or one slow one; what is drawn is the latest there is."""
+    pace = (files("mars_viz.report") / "pace.js").read_text("utf-8") + "\nexport { Pace };"
+    found = in_node_with(tmp_path, {"pace": pace})(PACED, None)
+    assert found["perFrame"] == [["a1", "b1"], ["c2"], ["a3", "b3"], ["c4"], ["a5", "b5"], []]
+    assert found["waiting"] == found["frames"] == 0
+
+
 # ---- what stands in the HTML
 
 
@@ -357,6 +388,18 @@ def turn(tab: Page, value: float) -> None:
     expect(tab.locator(".thumb")).to_have_attribute("aria-valuenow", f"{value:g}")
 
 
+def drawn_at(tab: Page, value: float) -> None:
+    """Wait until the map of all settings is drawn with its marks at this dial value, and nothing moved aside."""
+    tab.wait_for_function(
+        """(value) => {
+          const map = document.getElementById("heat_map");
+          const moved = [...map.querySelectorAll("*")].some(({ style }) => style.translate);
+          return map.layout.shapes[0].x0 === value && map.data.at(-1).x[0] === value && !moved;
+        }""",
+        arg=value,
+    )
+
+
 def shown(tab: Page, name: str) -> float:
     return float(re.sub(r"[\u2009%]", "", tab.locator(f"[data-number={name}]").inner_text()).replace("−", "-"))
 
@@ -373,8 +416,7 @@ def test_dial_text_inspector_and_figures_work_offline(opened) -> None:
         assert (shown(tab, "tokens"), shown(tab, "rounds")) == (expected.tokens, expected.rounds)
         assert shown(tab, "rolled_back") == expected.rolled_back
         expect(tab.locator("#savings .g-gtitle")).to_contain_text(f"{value:.2f}")
-        lines = tab.locator("#heat_map").evaluate("e => [e.layout.shapes[0].x0, e.data.at(-1).x[0]]")
-        assert lines == [value, value]
+        drawn_at(tab, value)
     expect(tab.locator("#basis")).to_contain_text("Exact")
     turn(tab, 0.2)
     expect(tab.locator("#basis")).to_contain_text("Block-local")
@@ -387,6 +429,26 @@ def test_dial_text_inspector_and_figures_work_offline(opened) -> None:
     expect(tab.locator(".inspector .what")).to_contain_text(written.inner_text().strip())
     expect(tab.locator(".inspector .law").first).to_contain_text("prob.")
     assert tab.locator(".verdicts tr").count() > 10
+
+
+def test_figures_follow_the_hand_while_it_holds_the_dial(opened) -> None:
+    run = mapped_toy()
+    tab = opened(run, most_steps=50)
+    lane, thumb = tab.locator(".lane").bounding_box(), tab.locator(".thumb").bounding_box()
+    y = thumb["y"] + thumb["height"] / 2
+    tab.mouse.move(thumb["x"] + thumb["width"] / 2, y)
+    tab.mouse.down()
+    for value in (0.8, 0.7, 0.6):  # the dial is held all the while
+        tab.mouse.move(lane["x"] + lane["width"] * value, y, steps=3)
+        stands = float(tab.locator(".thumb").get_attribute("aria-valuenow"))
+        assert stands == pytest.approx(value, abs=0.006)
+        expect(tab.locator("#savings .g-gtitle")).to_contain_text(f"At θ = {stands:.2f}")
+        expect(tab.locator("#heat_map .annotation-text")).to_have_text(f"θ = {stands:.2f}")
+        line, map_ = (tab.locator(f"#heat_map {part}").bounding_box() for part in (".shapelayer path", ".nsewdrag"))
+        share = (stands - run.dial_map.span.low) / (run.dial_map.span.high - run.dial_map.span.low)
+        assert line["x"] + line["width"] / 2 == pytest.approx(map_["x"] + share * map_["width"], abs=2)
+    tab.mouse.up()
+    drawn_at(tab, stands)
 
 
 def test_text_of_a_model_stays_text(opened) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import os
 import subprocess
@@ -22,17 +23,26 @@ from sweep_cases import SETTINGS, timing, toy_prompts, toy_source, toy_sweep
 from mars_viz.analysis.vllm_metrics import parse_vllm_metrics
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput
+from mars_viz.figures.words import exactly
 from mars_viz.prompts import GRADERS
 from mars_viz.run import Settings
 from mars_viz.sweep import Sweep, load_sweep, lock
 from mars_viz.sweep.checks import keep_check, kept_checks
 from mars_viz.sweep.evidence_pack import evidence_zip
+from mars_viz.sweep.report import cell
 from mars_viz.ui import navigation
-from mars_viz.ui.tune import detail, wishes
+from mars_viz.ui.jobs.worker import JobState
+from mars_viz.ui.tune import detail, dial, wishes
+from mars_viz.ui.tune import readings as readings_module
+from mars_viz.ui.tune import study as study_module
+from mars_viz.ui.tune.bench import Drawn
+from mars_viz.ui.tune.jobs import SweepJob
+from mars_viz.ui.tune.readings import readings
 from mars_viz.ui.tune.shelf import FOLDER_VARIABLE, shared_board
-from mars_viz.ui.tune.study import Study
+from mars_viz.ui.tune.study import KEY, Study
 from mars_viz.ui.tune.view import OpenedTune, TuneView, from_parameters, to_parameters
 from tests.served import served
+from tests.test_accessibility import in_words, violations
 
 ROOT = Path(__file__).parents[1]
 PATIENCE = 400.0  # seconds; only a hanging test waits as long
@@ -97,6 +107,21 @@ def clicked(tab: AppTest, key: str) -> AppTest:
         return settled(tab.button(key=key).click().run())
 
 
+def element(tab: AppTest) -> dict[str, Any]:
+    """What the dial's element was last sent."""
+    (found,) = [json.loads(each.proto.json) for each in tab.get("bidi_component")]
+    (sent,) = found
+    return sent
+
+
+def dialled(tab: AppTest, monkeypatch: pytest.MonkeyPatch, value: float) -> AppTest:
+    """The tab after the hand has come to rest at this dial value."""
+    with monkeypatch.context() as patched:
+        patched.setattr(dial, "lesson_figure", lambda *_, **__: {"dial": value})
+        settled(tab.run())
+    return settled(tab.run())
+
+
 def section(tab: AppTest, place: int) -> AppTest:
     """The tab with one of the folded parts open."""
     tab.session_state[f"tune-section-{place}"] = True
@@ -129,24 +154,58 @@ def test_opens_the_sweep_at_the_setting_that_it_speaks_for(folder):
     study = Study(load_sweep(folder / "a-mars"))
     found = study.recommendation(1.0, 0.95)
     assert found is not None and found.sentence in said(tab)
-    assert tab.slider(key="tune-dial-a-mars").value == study.dial(None, 1.0, 0.95) == 0.9
+    assert element(tab)["position"] == {"dial": study.dial(None, 1.0, 0.95)} == {"dial": 0.9}
     assert "MARS at θ = 0.90 is" in said(tab) and "as fast as strict" in said(tab)
     assert len(titles(tab)) == 1 and "MARS" in titles(tab)[0]
     assert tab.query_params == {"sweep": "a-mars"}
-    key = said(tab)
-    assert key.index('<th scope="row">accuracy</th>') < key.index('<th scope="row">accuracy less strict&#x27;s</th>')
+    titles_of = [row["title"] for row in element(tab)["figure"]["rows"]]
+    assert titles_of[:2] == ["accuracy", "accuracy less strict's"]
     assert set(section(tab, 0).dataframe[0].value["is"]) == {"exact", "modelled"}
 
 
-def test_the_dial_moves_everything_and_the_link(folder):
+def test_the_dial_moves_everything_and_the_link(folder, monkeypatch):
     tab = opened(sweep="a-mars")
-    before = said(tab)
-    settled(tab.slider(key="tune-dial-a-mars").set_value(0.3).run())
-    assert "MARS at θ = 0.30" in said(tab) and said(tab) != before
+    before, element_before = said(tab), element(tab)
+    tab = dialled(tab, monkeypatch, 0.3)
+    assert "MARS at θ = 0.30" in said(tab) and said(tab) != before and "MARS at θ = 0.30" in titles(tab)[0]
     assert tab.query_params == {"sweep": "a-mars", "dial": "0.3"}
-    assert '<th scope="col">chosen, θ = 0.30</th>' in said(tab)
-    settled(tab.slider(key="tune-dial-a-mars").set_value(1.0).run())
-    assert "is strict" in said(tab)
+    assert element(tab)["id"] == element_before["id"], "what the hand holds is not made anew when it rests"
+    assert "is strict" in said(dialled(tab, monkeypatch, 1.0))
+
+
+def test_a_link_to_a_value_between_two_steps_is_taken_at_its_word(folder):
+    tab = opened(sweep="a-mars", dial="0.87654321")
+    assert element(tab)["position"] == {"dial": 0.87654321} and "MARS at θ = 0.87654321" in said(tab)
+    assert tab.query_params == {"sweep": "a-mars", "dial": "0.87654321"}
+
+
+@pytest.mark.parametrize("paired", [True, False])
+@pytest.mark.parametrize("name", ["a-mars", "b-margin", "c-ungraded"])
+def test_what_the_dial_reads_under_the_hand_is_what_python_says_of_it(folder, name, paired):
+    """At every stretch's ends and inside: the key figures with their intervals, and the frontier's mark."""
+    study = Study(load_sweep(folder / name))
+    told = readings(study, paired=paired)
+    names = [each for each in KEY if each in study.measures]
+    lows = [place["low"] for place in told["places"]]
+    assert lows == sorted(set(lows)) and len(lows) > 2 and not told["thinned"]
+    inside = [low + 0.5 * (high - low) for low, high in itertools.pairwise(lows)]
+    for value in (*lows, *inside, study.plan.strict):
+        here = next(place for place in reversed(told["places"]) if place["low"] <= value)
+        assert here["cells"] == [cell(study.measures[each], study.value(each, value)) for each in names]
+        if study.graded:
+            path = study.path(value, paired=paired)
+            place = path.near(value)
+            assert here["x"] == 100 * path.accuracy.estimate[place] and here["y"] == path.speed_up.estimate[place]
+    assert [row["strict"] for row in told["rows"]] == told["places"][-1 if study.plan.rule.strict_is_high else 0][
+        "cells"
+    ]
+
+
+def test_of_very_many_stretches_the_dial_says_that_it_reads_some(folder, monkeypatch):
+    monkeypatch.setattr(study_module, "BANDS", 3)
+    monkeypatch.setattr(readings_module, "BANDS", 3)
+    told = readings(Study(load_sweep(folder / "a-mars")), paired=True)
+    assert told["thinned"] and len(told["places"]) == 3
 
 
 def test_a_setting_that_changes_no_text_says_so(empty):
@@ -169,7 +228,7 @@ def test_the_limits_change_the_recommendation(folder):
     found = Study(load_sweep(folder / "a-mars")).recommendation(60.0, 0.6)
     assert found is not None and found.dial is not None and found.sentence in said(tab)
     assert tab.query_params == {"sweep": "a-mars", "loss": "60", "confidence": "0.6"}
-    assert tab.slider(key="tune-dial-a-mars").value == found.dial
+    assert element(tab)["position"] == {"dial": found.dial}
 
 
 def test_rules_are_laid_over_one_another_where_they_can_be_compared(folder):
@@ -270,6 +329,38 @@ def test_a_sweep_that_another_process_works_on_is_left_to_it(folder):
     assert "under way elsewhere" not in said(tab) and tab.button(key="sweep-continue")
 
 
+def test_what_a_sweep_under_way_has_finished_is_drawn_while_it_goes_on(empty, monkeypatch):
+    """A prompt of five more on disk, and the job that says so: the page is drawn again without a hand on it."""
+    sweep = toy_sweep(empty / "a", 5)
+    going = iter(sweep)
+    next(now for now in going if now.finished == 2)
+    job = SweepJob(empty / "a", lambda pair: sweep, "a")
+    job.tell(state=JobState.DECODING, prompts=5, finished=2)
+    monkeypatch.setattr(shared_board(), "_sweeps", {empty / "a": job})
+    tab = opened(sweep="a")
+    assert "So far, of the first 2 prompts of 5 alone: " in said(tab) and element(tab)["figure"]["rows"]
+    asked = []
+
+    def outdated(drawn: Drawn, sweep: str, finished: int, now: float) -> bool:
+        asked.append((drawn.sweep, drawn.finished, finished))
+        if len(asked) == 1:
+            next(now for now in going if now.finished == 3)
+            job.tell(finished=3)
+        return len(asked) == 1
+
+    monkeypatch.setattr(Drawn, "outdated", outdated)
+    settled(tab.run())
+    assert asked == [("a", 2, 2), ("a", 3, 3)], "drawn with two, and at once again with three"
+    assert "So far, of the first 3 prompts of 5 alone: " in said(tab)
+
+
+def test_the_more_there_is_to_draw_the_less_often_a_growing_sweep_is_drawn():
+    quick, slow = Drawn("a", 2, 100.0, 100.1), Drawn("a", 2, 100.0, 103.0)
+    assert not quick.outdated("a", 3, 101.9) and quick.outdated("a", 3, 102.2)
+    assert not slow.outdated("a", 3, 117.9) and slow.outdated("a", 3, 118.1)
+    assert not quick.outdated("a", 2, 1000.0) and not quick.outdated("b", 3, 1000.0)
+
+
 def test_a_wall_clock_check_is_shown_again_when_the_server_knows_nothing_of_it(empty):
     result = toy_sweep(empty / "a", 3).finish()
     check = timing()
@@ -289,7 +380,8 @@ def test_a_sweep_of_strict_alone_opens(empty):
     prompts, span = toy_prompts(3), Span(1.0, 1.0, (3,))
     Sweep(toy_source(), prompts, SETTINGS, span, empty / "a").finish()
     tab = opened(sweep="a")
-    assert tab.slider(key="tune-dial-a").disabled and "is strict" in said(tab)
+    knob = element(tab)["knobs"][0]
+    assert knob["low"] == knob["high"] == 1.0 and "is strict" in said(tab)
 
 
 @pytest.mark.parametrize("parameters", [{"loss": "0.001"}, {"confidence": "0.9999"}, {"loss": "100"}])
@@ -427,13 +519,46 @@ def test_opening_the_page_imports_no_model_library(folder):
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-def test_in_a_browser_the_dial_moves_and_the_sentence_follows(folder, browser):
-    """The one test with Chromium: it opens a finished sweep, moves the dial, and reads the sentence."""
+def test_in_a_browser_the_dial_answers_under_the_hand_and_the_page_when_it_rests(folder, browser):
+    """The one test with Chromium: a finished sweep, its dial by hand and by keys, and what a screen reader is told."""
+    study = Study(load_sweep(folder / "a-mars"))
+
+    def shows(value: float) -> None:
+        tiles = page.locator(".setting > div")
+        for tile, name in enumerate(name for name in KEY if name in study.measures):
+            estimate = cell(study.measures[name], study.value(name, value)).partition(" (")[0]
+            expect(tiles.nth(tile).locator("dd").first).to_have_text(estimate)
+
     with served(ROOT / "app.py") as address, browser.new_page() as page:
-        page.goto(f"{address}/tune?sweep=a-mars&dial=0.9", wait_until="commit", timeout=PATIENCE * 1000)
-        sentence = page.locator(".mv-lead")
-        expect(sentence).to_contain_text("MARS at θ = 0.90", timeout=PATIENCE * 1000)
-        expect(page.locator(".js-plotly-plot")).to_have_count(1, timeout=PATIENCE * 1000)
-        page.get_by_role("slider").first.press("ArrowLeft", timeout=PATIENCE * 1000)
-        expect(sentence).to_contain_text("MARS at θ = 0.895", timeout=PATIENCE * 1000)
-        expect(page).to_have_url(f"{address}/tune?sweep=a-mars&dial=0.895", timeout=PATIENCE * 1000)
+        page.set_default_timeout(PATIENCE * 1000)
+        expect.set_options(timeout=PATIENCE * 1000)
+        page.goto(f"{address}/tune?sweep=a-mars&dial=0.9", wait_until="commit")
+        sentence, slider = page.locator(".mv-lead"), page.get_by_role("slider", name="ratio threshold")
+        expect(sentence).to_contain_text("MARS at θ = 0.90")
+        expect(page.locator(".js-plotly-plot .annotation-text").get_by_text("θ = 0.90")).to_have_count(1)
+        shows(0.9)
+        box = slider.bounding_box()
+        y = box["y"] + box["height"] / 2
+        page.mouse.move(box["x"] + 0.9 * box["width"], y)
+        page.mouse.down()
+        page.mouse.move(box["x"] + 0.4 * box["width"], y, steps=4)
+        held = slider.evaluate("range => range.valueAsNumber")
+        assert held == pytest.approx(0.4, abs=0.02)
+        shows(held)
+        expect(page.locator(".js-plotly-plot .annotation-text").get_by_text(f"θ = {held:.2f}")).to_have_count(1)
+        mark = page.locator(".js-plotly-plot .annotation[data-index]", has_text=f"θ = {held:.2f}")
+        moved = mark.bounding_box()
+        expect(sentence).to_contain_text("MARS at θ = 0.90")  # the hand has not rested
+        page.mouse.up()
+        expect(sentence).to_contain_text(f"MARS at θ = {exactly(held)}")
+        page.wait_for_function(
+            "() => ![...document.querySelectorAll('.js-plotly-plot *')].some(e => e.style.translate)"
+        )
+        now = mark.bounding_box()
+        assert (now["x"], now["y"]) == pytest.approx((moved["x"], moved["y"]), abs=8)  # drawn where it was moved to
+        expect(page.get_by_role("status").filter(has_text="tokens per target pass")).to_have_count(1)
+        slider.press("Home")
+        shows(0.0)
+        expect(page).to_have_url(f"{address}/tune?sweep=a-mars&dial=0")
+        expect(slider).to_be_focused()
+        assert not (found := violations(page)), in_words(found)

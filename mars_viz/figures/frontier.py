@@ -10,7 +10,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from mars_viz.analysis.frontier import Frontier
-from mars_viz.figures.style import DARK, Entry, Theme, add_key, blank, say_empty, set_wide_title
+from mars_viz.figures.style import DARK, DIAL_MARK, Entry, Theme, add_key, blank, say_empty, set_wide_title
 from mars_viz.figures.words import exact_setting, number, times
 
 TALL = 430
@@ -161,7 +161,12 @@ def _add_mark(figure: go.Figure, each: RulePath, colour: str, *, chosen: bool) -
     x, y = 100 * path.accuracy.estimate[place], path.speed_up.estimate[place]
     symbol = "diamond" if chosen else "diamond-open"
     figure.add_scatter(
-        x=[x], y=[y], mode="markers", marker={"symbol": symbol, "size": 13, "color": colour}, hoverinfo="skip"
+        x=[x],
+        y=[y],
+        mode="markers",
+        marker={"symbol": symbol, "size": 13, "color": colour},
+        hoverinfo="skip",
+        name=DIAL_MARK if chosen else each.name,
     )
     if chosen:
         words = escape(exact_setting(each.symbol, each.marked))
@@ -175,6 +180,7 @@ def _add_mark(figure: go.Figure, each: RulePath, colour: str, *, chosen: bool) -
             yshift=5,
             showarrow=False,
             font={"color": colour, "size": 13},
+            name=DIAL_MARK,
         )
 
 

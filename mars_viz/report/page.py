@@ -19,6 +19,7 @@ from mars_viz import __version__
 from mars_viz.components.explorer.payload import run_payload
 from mars_viz.components.explorer.script import script
 from mars_viz.components.explorer.style import style
+from mars_viz.components.scripts import joined
 from mars_viz.errors import BadInput
 from mars_viz.figures.words import counted, number, setting
 from mars_viz.report.citations import bibtex
@@ -100,7 +101,7 @@ def _page(run: Run, gamma: int, detail: Detail, packed: str, drawn: str) -> Iter
     yield '<section id="maps" hidden><h2>All settings by <span id="quantities"></span></h2>'
     yield '<div class="figure" id="heat_map"></div></section>\n'
     yield f"<h2>To cite</h2>\n<pre>{escape(bibtex(run.settings.rule))}</pre>\n</main>\n"
-    yield f"<footer>Made by MARS Viz {escape(__version__)}. Figures follow the dial when it comes to rest.</footer>\n"
+    yield f"<footer>Made by MARS Viz {escape(__version__)}. Figures follow the dial.</footer>\n"
     for name, data in (("run", packed), ("drawn", drawn), ("plotly", _vendored())):
         yield f'<script type="application/octet-stream" id="{name}">{data}</script>\n'
     yield f'<script type="module">{code}</script>\n</body>\n</html>\n'
@@ -143,7 +144,7 @@ def _digest(code: str) -> str:
 @cache
 def _code() -> str:
     """The explorer's script and the page around it, as one module."""
-    return "\n".join([script(), _text("parcel.js"), _text("host.js")])
+    return "\n".join([script(), joined(["marks"]), *map(_text, ("parcel.js", "pace.js", "figures.js", "host.js"))])
 
 
 def _text(name: str) -> str:

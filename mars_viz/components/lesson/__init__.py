@@ -36,6 +36,8 @@ class Kind(Enum):
     """Ratios under a constant: a knob `shift`."""
     CHOOSING = "choosing"
     """What a dial yields and writes: a knob `dial`."""
+    SETTING = "setting"
+    """A sweep's key figures at a setting, and the mark of it on a figure of the page: a knob `dial`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,8 @@ class Knob:
     """The only values there are, ascending; None for all of a range."""
     help: str = ""
     """A line on hover."""
+    exact: bool = False
+    """True if a value between two steps stays as it was asked for; the hand moves by steps all the same."""
 
     def settled(self, value: float | None) -> float:
         """The value that the knob can take: the start or an end as it is, the nearest multiple of the step inside, and
@@ -70,7 +74,7 @@ class Knob:
             return value if value in self.stops else self.start
         if not self.low <= value <= self.high:
             return self.start
-        if value in (self.start, self.low, self.high):
+        if self.exact or value in (self.start, self.low, self.high):
             return value
         return min(max(round(round(value / self.step) * self.step, 10), self.low), self.high)
 

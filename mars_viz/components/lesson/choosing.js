@@ -6,17 +6,28 @@ export function segmentAt(segments, value) {
 }
 
 class Choosing {
-  constructor() {
+  constructor({ put }) {
+    this.strip = new Strip({ chosen: put });
     this.chart = new Chart();
     this.said = h("p", { class: "lesson-finding", role: "status" });
     this.prompt = h("bdi", { class: "lesson-prompt" });
     this.same = h("span");
     this.other = h("mark");
     this.text = h("p", { class: "lesson-text", role: "group", tabindex: "0", "aria-label": "The text at the dial" }, this.prompt, this.same, this.other);
-    this.element = h("div", {}, this.chart.element, this.said, this.text);
+    this.element = h("div", {}, h("div", { class: "lesson-strip" }, this.strip.element), this.chart.element, this.said, this.text);
+  }
+
+  /** The strip of the map, which is as long as the dial. */
+  lay({ symbol, segments }) {
+    if (segments === this.laid) return;
+    this.laid = segments;
+    const dial = { low: segments[0].low, high: segments.at(-1).high, symbol };
+    this.strip.show(dial, segments.map((segment) => ({ ...segment, tau: segment.tau ?? NaN, complete: segment.tau !== null })));
   }
 
   show({ symbol, strictTau, graded, prompt, segments }, { dial }) {
+    this.lay({ symbol, segments });
+    this.strip.place(dial);
     const here = segmentAt(segments, dial);
     const taus = segments.map(({ tau }) => tau);
     const low = segments[0].low, high = segments.at(-1).high;

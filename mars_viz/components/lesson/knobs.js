@@ -10,19 +10,28 @@ export function thumbEnds({ low, high, step }) {
 /** One slider. Tells of every value by `moved`, of a rest by `rested`. A double click goes back to where it began. */
 class Knob {
   constructor(knob, { moved, rested }) {
-    Object.assign(this, { knob, moved });
+    Object.assign(this, { knob, moved, held: false });
     const { name, label, help, stops } = knob;
     const [first, last] = stops ? [0, stops.length - 1] : thumbEnds(knob);
     this.range = h("input", {
-      type: "range", min: first, max: last, step: stops ? 1 : knob.step, "aria-label": label, "data-knob": name,
+      type: "range", min: first, max: last, step: stops ? 1 : knob.step, "aria-label": label, "data-knob": name, disabled: first === last,
       oninput: () => this.follow(),
-      onchange: () => rested(),
+      onpointerdown: () => { this.held = true; },
+      onpointerup: () => { this.held = false; },
+      onpointercancel: () => { this.held = false; },
+      onchange: () => { this.held = false; rested(); },
       onkeydown: (event) => this.key(event),
-      ondblclick: () => { this.place(knob.start); moved(); rested(); },
+      ondblclick: () => { this.place(this.knob.start); moved(); rested(); },
     });
     this.said = h("output", { class: "knob-value" });
     this.element = h("label", { class: "knob", title: help || null }, h("span", { class: "knob-label" }, label), this.said, this.range);
     this.place(knob.start);
+  }
+
+  /** The same knob, but for where it starts and what is said of it on hover. */
+  take(knob) {
+    this.knob = knob;
+    this.element.setAttribute("title", knob.help ?? "");
   }
 
   follow() {
@@ -52,8 +61,9 @@ class Knob {
   }
 
   write() {
-    const { digits } = this.knob;
-    const words = digits ? this.value.toFixed(digits).replace("-", "−") : whole(this.value);
+    const { digits, exact } = this.knob;
+    const finer = exact && Number(this.value.toFixed(digits)) !== this.value;
+    const words = finer ? String(this.value) : digits ? this.value.toFixed(digits).replace("-", "−") : whole(this.value);
     say(this.said, words);
     this.range.setAttribute("aria-valuetext", words);
     const [first, last] = [Number(this.range.min), Number(this.range.max)];

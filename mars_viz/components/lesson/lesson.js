@@ -1,6 +1,6 @@
 // The way in: the knobs of a lesson and its figure, which follows them; and the traffic with Python.
 
-const FIGURES = { drafting: Drafting, rollback: Rollback, lossless: Lossless, shift: Shift, choosing: Choosing };
+const FIGURES = { drafting: Drafting, rollback: Rollback, lossless: Lossless, shift: Shift, choosing: Choosing, setting: Setting };
 const lives = new Map(); // where each revision was left, for the case that the page builds the element anew
 
 class LessonView {
@@ -15,11 +15,14 @@ class LessonView {
     themed(this.root);
     this.root.classList.toggle("large", large);
     this.root.setAttribute("aria-label", label);
-    if (id !== this.id) this.open(kind, knobs, figure);
     const anew = id !== this.id;
-    Object.assign(this, { id, key });
+    const asked = JSON.stringify([kind, knobs.map(({ start, help, ...lasting }) => lasting)]);
+    if (asked !== this.asked) this.open(kind, knobs, figure);
+    else if (anew) this.knobs.forEach((each, i) => each.take(knobs[i])); // under the hand, which may hold one
+    Object.assign(this, { id, key, asked, data: figure });
     if (revision === this.revision && !anew) return;
     this.revision = revision;
+    if (this.knobs.some(({ held }) => held)) return this.show(); // other figures, under a knob that a hand holds
     const left = lives.get(key);
     const stands = left?.revision === revision ? left : position;
     for (const knob of this.knobs) knob.place(stands[knob.knob.name] ?? knob.knob.start);
@@ -28,14 +31,16 @@ class LessonView {
 
   open(kind, knobs, figure) {
     this.shown?.pause?.();
-    this.data = figure;
+    this.shown?.close?.();
     this.knobs = knobs.map((knob) => new Knob(knob, { moved: () => this.moved(), rested: () => this.report() }));
     this.row.replaceChildren(...this.knobs.map(({ element }) => element));
     const [first] = this.knobs;
     const move = Object.assign((value) => { first.place(value); this.show(); }, { most: first.knob.stops?.at(-1) ?? first.knob.high });
     // a figure's own movement may stop between two of the knob's stops, where no link could lead: to the one below
     const rest = () => { first.follow(); this.report(); };
-    this.shown = new FIGURES[kind]({ move, rest });
+    // a figure may lead the knob to a value of its own, which no step of the slider needs to hit
+    const put = (value) => { first.place(value); this.show(); this.report(); };
+    this.shown = new FIGURES[kind]({ move, rest, put });
     this.place.replaceChildren(this.shown.element);
   }
 
@@ -51,6 +56,7 @@ class LessonView {
   report() {
     const position = { revision: this.revision, ...Object.fromEntries(this.knobs.map(({ knob, value }) => [knob.name, value])) };
     lives.set(this.key, position);
+    this.shown.rested?.();
     if (JSON.stringify(position) === this.told) return;
     this.told = JSON.stringify(position);
     this.state("position", position);
@@ -58,6 +64,7 @@ class LessonView {
 
   close() {
     this.shown?.pause?.();
+    this.shown?.close?.();
     this.root.remove();
   }
 }

@@ -8,9 +8,9 @@ from __future__ import annotations
 from mars_viz.components.scripts import joined
 from mars_viz.figures.style import DARK, LIGHT, Theme
 
-SHARED = ("elements", "numbers", "shades")
-"""Of the explorer: making elements, writing numbers, telling dark from light."""
-MODULES = ("chart", "knobs", "drafting", "rollback", "lossless", "shift", "choosing", "lesson")
+SHARED = ("elements", "numbers", "shades", "strip")
+"""Of the explorer: making elements, writing numbers, telling dark from light, the segments of a dial map."""
+MODULES = ("chart", "knobs", "drafting", "rollback", "lossless", "shift", "choosing", "setting", "lesson")
 """In the order in which they are joined; the last one is the way in."""
 STYLES = ("explorer/explorer", "lesson/lesson")
 """The explorer's colours and fonts, then what is the lessons' own."""
@@ -18,7 +18,7 @@ STYLES = ("explorer/explorer", "lesson/lesson")
 
 def script() -> str:
     """All modules as one JavaScript module."""
-    return joined([*(f"explorer/{name}" for name in SHARED), *(f"lesson/{name}" for name in MODULES)])
+    return joined([*(f"explorer/{name}" for name in SHARED), "marks", *(f"lesson/{name}" for name in MODULES)])
 
 
 def style() -> str:

@@ -11,6 +11,7 @@ import hashlib
 import json
 from typing import Any
 
+from mars_viz.devices import short_device
 from mars_viz.figures.words import number, setting
 from mars_viz.race.records import Lane, Race, round_clock
 from mars_viz.records import Outcome, Round
@@ -127,7 +128,7 @@ def _sentence(race: Race, pace: dict[Lane, float]) -> str:
     over_alone, over_strict = (pace[Lane.RELAXED] / pace[other] for other in (Lane.ALONE, Lane.STRICT))
     return (
         f"{rule_words(race.relaxed)} wrote {_times(over_alone)} as the target alone and {_times(over_strict)} as "
-        f"strict, measured once on {race.strict.provenance.device or 'an unnamed device'}."
+        f"strict, measured once on {short_device(race.strict.provenance.device) or 'an unnamed device'}."
     )
 
 

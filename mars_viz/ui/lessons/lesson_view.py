@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from mars_viz.figures.words import exactly
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
 from mars_viz.ui.links import clipped, number_in
@@ -49,7 +50,7 @@ def to_parameters(run_id: str, view: LessonView) -> dict[str, str]:
         "run": run_id,
         "lesson": str(view.lesson) if view.lesson else "",
         "frame": "" if view.frame is None else str(view.frame),
-        "dial": "" if view.dial is None else f"{view.dial:.10g}",
+        "dial": "" if view.dial is None else exactly(view.dial),
         "teach": "1" if view.teach else "",
     } | {name: f"{value:.10g}" for name, value in view.knobs.items()}
     return {name: text for name, text in written.items() if text}

@@ -77,7 +77,7 @@ def show(room: Room) -> None:
     }
     label = f"{dial.name.capitalize()} {dial.symbol}; {dial.strict:g} is strict"
     own = _inside(made, dial.checked(run.settings.dial))
-    knob = Knob("dial", label, own, made.span.low, made.span.high, dial.step, digits=3)
+    knob = Knob("dial", label, own, made.span.low, made.span.high, dial.step, digits=3, exact=True)
     asked = {} if view.dial is None else {"dial": _inside(made, view.dial)}
     key = f"lesson-choosing-{room.run_id}"
     at = lesson_figure(
@@ -131,6 +131,7 @@ def written(run: Run, segment: Segment, strict: Segment, answer: str | None) -> 
         "low": segment.low,
         "high": segment.high,
         "tau": segment.tau if segment.complete else None,
+        "rounds": len(segment.rounds),
         "right": right,
         "same": run.decode(tokens[:same]),
         "other": run.decode(tokens[same:]),

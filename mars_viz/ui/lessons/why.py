@@ -11,6 +11,7 @@ import streamlit as st
 from mars_viz.analysis.gain import Gain, gain
 from mars_viz.components.lesson import Kind, Knob
 from mars_viz.costs import Costs
+from mars_viz.devices import short_device
 from mars_viz.figures.lesson_gain import pass_costs, run_times
 from mars_viz.figures.words import number
 from mars_viz.run import Run
@@ -53,12 +54,14 @@ def passes(room: Room) -> None:
     costs = asked(room, "costs", "Measure the passes on this device", "Timing passes of both models …", _measure)
     if isinstance(costs, Costs):
         draw(room, pass_costs(costs, room.theme), "why-passes")
-        where = f"Measured on {costs.device}, {costs.dtype}, {costs.repeats} repeats"
-        st.caption(f"{where}, caches of {costs.cache_length} positions.")
+        where = f"Measured on {short_device(costs.device)}, {costs.dtype}, {costs.repeats} repeats"
+        st.caption(f"{where}, caches of {costs.cache_length} positions.", help=costs.device)
         return
     draw(room, run_times(found, room.theme), "why-passes")
     if found.timed:
-        st.caption(f"Measured when the run was made, on {room.run.provenance.device or 'a device it does not name'}.")
+        device = room.run.provenance.device
+        where = short_device(device) or "a device it does not name"
+        st.caption(f"Measured when the run was made, on {where}.", help=device or None)
 
 
 def dials(found: Gain) -> tuple[Knob, ...]:

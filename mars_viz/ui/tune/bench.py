@@ -14,6 +14,29 @@ from mars_viz.ui.tune.shelf import default_folder
 from mars_viz.ui.tune.view import TuneView, fitted, from_parameters
 
 _KEY = "mars_viz_tune"
+REFRESH = 2.0
+"""Seconds between two drawings of a sweep that grows, at the least."""
+RESTS = 5.0
+"""Times as long as a drawing took that the next one waits: the more there is to draw, the less often."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """The results that a tab shows."""
+
+    sweep: str
+    """Of which sweep."""
+    finished: int
+    """Prompts that they stand on."""
+    began: float
+    """When the page began to draw them, monotonic seconds."""
+    ended: float
+    """When it had."""
+
+    def outdated(self, sweep: str, finished: int, now: float) -> bool:
+        """True if more prompts have finished, and drawing them keeps the server from little."""
+        waits = max(REFRESH, RESTS * (self.ended - self.began))
+        return self.sweep == sweep and finished > self.finished and now - self.ended >= waits
 
 
 @dataclass(slots=True)
@@ -26,6 +49,8 @@ class TuneBench:
     """Sentences to show until the next thing is asked for."""
     folder: Path = field(default_factory=default_folder)
     """Where results are."""
+    drawn: Drawn = Drawn("", 0, 0.0, 0.0)
+    """What the page drew last."""
     told: set[str] = field(default_factory=set)
     """Sweeps whose end this tab has been told of."""
 

@@ -29,13 +29,11 @@ from mars_viz.ui.live import shared_worker
 from mars_viz.ui.tune import sheet, wishes, words
 from mars_viz.ui.tune.jobs import ClockJob
 from mars_viz.ui.tune.shelf import shared_board
-from mars_viz.ui.tune.study import KEY, Study
+from mars_viz.ui.tune.study import Study
 from mars_viz.ui.tune.view import TuneView
 
 POLL = 0.3
 """Seconds between looks at a check under way."""
-NARROWEST = 460
-"""Pixels of the frontier, below which the key figures stand under it."""
 PAIRED, ALONE = "against strict", "by themselves"
 COUNTS_ONLY = (
     "These metrics hold counts only, so this table is all they can say. Margins, ratios and what another threshold "
@@ -44,28 +42,24 @@ COUNTS_ONLY = (
 
 
 def hero(view: TuneView, study: Study, dial: float, others: Mapping[str, Study]) -> None:
-    """The frontier with the key figures beside it; without grades, the speed-up along the dial."""
-    paths: list[RulePath] = []
-    with st.grid(2, min_column_width=NARROWEST, key="tune-hero"):
-        with st.container():
-            if study.graded:
-                paths = frontier(view, study, dial, others)
-                chart(frontier_figure(paths, theme.figure_theme(), view.points), "frontier")
-            else:
-                chart(dial_curve(study.curve(study.pace), dial, theme.figure_theme()), "pace")
-        with st.container():
-            sheet.key_table(sheet.figures(study, dial, KEY), "Key figures at strict and at this setting")
-            sheet.small(
-                "Exact, but for those called modelled. Estimates with 95 % intervals: paired bootstrap over prompts; "
-                "where all agree, Wilson's for shares and the recommendation's bounds for the change of accuracy."
-            )
+    """The frontier; without grades, the speed-up along the dial."""
+    if not study.graded:
+        chart(dial_curve(study.curve(study.pace), dial, theme.figure_theme()), "pace")
+        return
+    paths = frontier(study, dial, others, view.points)
+    chart(frontier_figure(paths, theme.figure_theme(), view.points), "frontier")
     if len(paths) > 1:
         sheet.line(words.trade(paths, view.points), "modelled")
 
 
-def frontier(view: TuneView, study: Study, dial: float, others: Mapping[str, Study]) -> list[RulePath]:
-    """A path a sweep, the chosen one's first."""
-    shown = st.segmented_control(
+def shows_pairs() -> bool:
+    """Whether settings are compared with strict on the same prompts; asked before the choice itself is drawn."""
+    return st.session_state.get("paired", PAIRED) == PAIRED
+
+
+def choice_of_pairs() -> None:
+    """How speed and accuracy are shown."""
+    st.segmented_control(
         "Speed and accuracy",
         [PAIRED, ALONE],
         default=PAIRED,
@@ -74,12 +68,16 @@ def frontier(view: TuneView, study: Study, dial: float, others: Mapping[str, Stu
         label_visibility="collapsed",
         help="Against strict on the same prompts the intervals are far narrower.",
     )
-    paired = shown == PAIRED
+
+
+def frontier(study: Study, dial: float, others: Mapping[str, Study], points: float) -> list[RulePath]:
+    """A path a sweep, the chosen one's first; the others with their fastest setting that loses at most `points`."""
+    paired = shows_pairs()
     several = len({each.plan.settings.gamma for each in (study, *others.values())}) > 1
     paths = [_path(study, dial, paired, several)]
     for other in others.values():
         whole = _path(other, other.plan.strict, paired, several)
-        best = float(whole.path.dials[whole.path.best_within(whole.strict, view.points)])
+        best = float(whole.path.dials[whole.path.best_within(whole.strict, points)])
         paths.append(replace(whole, marked=best))
     return paths
 
@@ -152,7 +150,7 @@ def clock(study: Study, dial: float) -> None:
     if (check := checks.latest(dial)) is not None:
         first, second = words.timed(check)
         sheet.line(first, "measured")
-        sheet.small(second)
+        sheet.small(second, check.device)
     if len(checks.found) > (check is not None):
         alt = "Every wall-clock check of this sweep"
         sheet.table(sheet.checks(checks.found[::-1], study.plan.symbol), "checks", alt)

@@ -24,11 +24,6 @@ _STYLE = """
 .mv-tag { font-size: .78rem; padding: .05rem .45rem; border-radius: 1rem; border: 1px solid currentColor; opacity: .75;
   white-space: nowrap; cursor: help; vertical-align: .1em; }
 .mv-line { margin: 0; line-height: 1.55; overflow-wrap: anywhere; }
-.mv-key { width: 100%; border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
-.mv-key :is(th, td) { padding: .3rem .5rem; text-align: left; font-weight: 400; vertical-align: top; border: 0;
-  border-bottom: 1px solid color-mix(in srgb, currentColor 15%, transparent); }
-.mv-key thead th { font-size: .85rem; opacity: .8; }
-.mv-key td span { white-space: nowrap; }
 .mv-small { margin: 0; font-size: .85rem; opacity: .8; overflow-wrap: anywhere; }
 """
 _TAGS = {
@@ -36,6 +31,11 @@ _TAGS = {
     "modelled": "Modelled: counted target passes times what a pass costs on this device, not the clock.",
     "measured": "Measured: wall clock, on this device, in turn.",
 }
+BASIS = (
+    "Exact, but for those called modelled. Estimates with 95 % intervals: paired bootstrap over prompts; where all "
+    "agree, Wilson's for shares and the recommendation's bounds for the change of accuracy."
+)
+"""What the key figures stand on."""
 ROW = 32
 """Pixels of a row."""
 
@@ -61,24 +61,20 @@ def line(words: str, kind: str = "") -> None:
     st.html(f'<p class="mv-line">{escape(words)} {tag(kind) if kind else ""}</p>')
 
 
-def small(words: str) -> None:
-    """A sentence in small type."""
-    st.html(f'<p class="mv-small">{escape(words)}</p>')
+def small(words: str, more: str = "") -> None:
+    """A sentence in small type, and what is said of it on hover."""
+    hover = f' title="{escape(more)}"' if more else ""
+    st.html(f'<p class="mv-small"{hover}>{escape(words)}</p>')
 
 
-def figures(study: Study, dial: float, names: Sequence[str] | None = None) -> pd.DataFrame:
-    """A row a figure, at strict, at the chosen setting and, with all of them, at the loosest."""
-    known = [name for name in names or study.measures if name in study.measures]
-    columns = settings_of(study.result, dial)
-    if names is not None:
-        columns.pop("loosest")  # a few stand beside the frontier, where there is little room
+def figures(study: Study, dial: float) -> pd.DataFrame:
+    """A row a figure, at strict, at the chosen setting and at the loosest."""
     rows = []
-    for name in known:
-        measure = study.measures[name]
+    for name, measure in study.measures.items():
         row = {"figure": measure.title}
-        for label, at in columns.items():
+        for label, at in settings_of(study.result, dial).items():
             row[_head(study, label, at)] = cell(measure, study.value(name, at))
-        rows.append(row | ({} if names else {"is": "modelled" if measure.modelled else "exact"}))
+        rows.append(row | {"is": "modelled" if measure.modelled else "exact"})
     return pd.DataFrame(rows)
 
 
@@ -159,25 +155,6 @@ def by_position(rows: Sequence[EngineRow]) -> pd.DataFrame:
     heads = [str(place) for place in range(1, len(plain) + 1)]
     cells = [[name, *map(number, values.tolist())] for name, values in table.items()]
     return pd.DataFrame(cells, columns=["acceptance at position", *heads])
-
-
-def key_table(frame: pd.DataFrame, label: str) -> None:
-    """A frame of a few rows as a table that wraps, so that a phone shows all of it; the first column heads the rows.
-
-    Between an estimate and its interval, and nowhere else in a cell, there may be a break.
-    """
-    heads = "".join(f'<th scope="col">{escape(str(name))}</th>' for name in frame.columns)
-    rows = []
-    for first, *cells in frame.itertuples(index=False):
-        numbers = "".join(f"<td>{_breakable(str(cell))}</td>" for cell in cells)
-        rows.append(f'<tr><th scope="row">{escape(str(first))}</th>{numbers}</tr>')
-    body = f"<thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody>"
-    st.html(f'<table class="mv-key" aria-label="{escape(label)}">{body}</table>')
-
-
-def _breakable(text: str) -> str:
-    estimate, bracket, interval = text.partition(" (")
-    return f"<span>{escape(estimate)}</span>" + (f" <span>({escape(interval)}</span>" if bracket else "")
 
 
 def table(frame: pd.DataFrame, key: str, alt: str, height: int | str = "content") -> None:

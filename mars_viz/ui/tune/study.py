@@ -51,7 +51,7 @@ class Study:
     def recommendation(self, points: float, confidence: float) -> Recommendation | None:
         """See `recommended`."""
         key = ("recommendation", points, confidence)
-        return self._kept(key, lambda: recommended(self.result, points, confidence))
+        return self.kept(key, lambda: recommended(self.result, points, confidence))
 
     def dial(self, asked: float | None, points: float, confidence: float) -> float:
         """The setting asked for, or else the one that the sweep speaks for."""
@@ -59,7 +59,7 @@ class Study:
 
     def value(self, name: str, dial: float) -> Interval:
         """A figure at a setting, with its interval."""
-        return self._kept(("value", name, dial), lambda: value_at(self.result, self.measures[name], dial))
+        return self.kept(("value", name, dial), lambda: value_at(self.result, self.measures[name], dial))
 
     def regraded(self, dial: float) -> int:
         """Prompts that strict and this setting grade differently."""
@@ -68,25 +68,25 @@ class Study:
 
     def path(self, dial: float, *, paired: bool) -> Frontier:
         """The frontier, with this setting on it."""
-        whole = self._kept(("path", paired), lambda: frontier(self.result, most=BANDS, paired=paired))
+        whole = self.kept(("path", paired), lambda: frontier(self.result, most=BANDS, paired=paired))
         if dial in whole.dials:
             return whole
         key = ("place", paired, dial)
         speed = "speed_up_strict" if whole.over == "strict" else "speed_up"
         right = "accuracy_change" if paired else "accuracy"
-        return self._kept(key, lambda: whole.through(dial, self.value(right, dial), self._graded(speed, dial)))
+        return self.kept(key, lambda: whole.through(dial, self.value(right, dial), self._graded(speed, dial)))
 
     def curve(self, name: str) -> DialCurve:
         """A figure along the dial."""
-        return self._kept(("curve", name), lambda: self._curve(self.measures[name]))
+        return self.kept(("curve", name), lambda: self._curve(self.measures[name]))
 
     def relaxed(self, dial: float) -> RelaxedBands:
         """What the relaxed tokens are."""
-        return self._kept(("relaxed", dial), lambda: relaxed_bands(self.result, dial))
+        return self.kept(("relaxed", dial), lambda: relaxed_bands(self.result, dial))
 
     def engines(self, dial: float) -> tuple[EngineRow, ...]:
         """Acceptance in every engine's words."""
-        return self._kept(("engines", dial), lambda: acceptance_table(self.result.acceptance(dial)))
+        return self.kept(("engines", dial), lambda: acceptance_table(self.result.acceptance(dial)))
 
     def _graded(self, name: str, dial: float) -> Interval:
         """A speed-up on the graded prompts alone, as on the frontier."""
@@ -105,7 +105,8 @@ class Study:
             percent=measure.name in PERCENT,
         )
 
-    def _kept(self, key: Hashable, make: Callable[[], T]) -> T:
+    def kept(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What `make` made when it was first asked for under this key."""
         known = self._known.get(key, _NOTHING)  # looked up once: another tab may clear it in between
         if known is not _NOTHING:
             return cast(T, known)

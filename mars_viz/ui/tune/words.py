@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from mars_viz.analysis.intervals import Interval
 from mars_viz.analysis.recommendation import Recommendation, about
+from mars_viz.devices import short_device
 from mars_viz.figures.frontier import RulePath
 from mars_viz.figures.words import counted, exact_setting, number, times
 from mars_viz.sweep.plan import turns_words
@@ -99,7 +100,7 @@ def coverage(study: Study) -> str:
         f"{counted(len(result), 'prompt')} of {plan.prompt_set}, {number(int(result.graded.sum()))} graded{left}; "
         f"{counted(result.positions, 'drafted position')}; γ = {plan.settings.gamma}, temperature "
         f"{plan.settings.temperature:g}, at most {number(plan.settings.max_new_tokens)} tokens; "
-        f"{plan.provenance.target} with {plan.provenance.drafter} on {plan.provenance.device}. "
+        f"{plan.provenance.target} with {plan.provenance.drafter} on {short_device(plan.provenance.device)}. "
         f"At the strict end {strict} text is the lossless rule's, token for token. {turns_words(plan.later_turns)}"
     ).rstrip()
 
@@ -162,7 +163,7 @@ def timed(check: TimingCheck) -> tuple[str, ...]:
         f"{times(check.modelled_over_strict)}×), and {spread(check.over_target)} as fast as the target "
         f"alone{modelled}.",
         f"Tokens a second: {paces}. {counted(prompts, 'prompt')}, {counted(repetitions, 'repetition')} in turn, on "
-        f"{check.device}.",
+        f"{short_device(check.device)}.",
     )
 
 

@@ -21,6 +21,10 @@ from mars_viz.ui.jobs.worker import Job, JobState
 from mars_viz.ui.watching.pair_form import Wanted
 
 _KEY = "mars_viz_live"
+TEXT, RACES, SAVED = "Live text", "Races", "Saved runs"
+"""What the page can show; the buttons that make it are named for what they do."""
+NEXT = "live-next"
+"""Under which name the session keeps what the page is to show next."""
 
 
 @dataclass(slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mars_viz.costs import Costs, autoregressive_seconds, round_seconds
+from mars_viz.devices import short_device
 from mars_viz.figures.words import THIN_SPACE, counted, number
 from mars_viz.race.records import Lane
 from mars_viz.run import Run
@@ -73,7 +74,7 @@ def tiles(run: Run | None) -> list[Tile]:
 def device_tiles(device: Device) -> list[Tile]:
     """Where the models run."""
     return [
-        Tile("Device", device.name, "That the models are on"),
+        Tile("Device", short_device(device.name), f"That the models are on: {device.name}"),
         Tile("Dtype", device.dtype, "Of weights and arithmetic"),
         Tile("Memory used, measured", _bytes(device.used), "On a GPU by the models, on a CPU by the whole process"),
         Tile("Memory free, measured", _bytes(device.free), "That can still be had"),

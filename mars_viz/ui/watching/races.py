@@ -10,6 +10,7 @@ from pathlib import Path
 import streamlit as st
 
 from mars_viz import samples
+from mars_viz.devices import short_device
 from mars_viz.errors import BadInput
 from mars_viz.race import Race, RaceEntry, list_races, load_race
 from mars_viz.race.files import ABOUT
@@ -28,7 +29,7 @@ class Course:
         entry = self.entries[name]
         if entry.manifest is None:
             return f"{entry.title} (cannot be read)"
-        return f"{entry.title} · {entry.manifest.target} on {entry.manifest.device}"
+        return f"{entry.title} · {entry.manifest.target} on {short_device(entry.manifest.device)}"
 
     def landed(self, name: str) -> str:
         """That name, or the first there is; empty where there is none."""
