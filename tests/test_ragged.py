@@ -206,7 +206,7 @@ def ragged(pair: Pair, capture: Calling | None = None) -> Pair:
     )
 
 
-PROMPTS = [item.prompt for item in builtin_prompts(64).items][::9]
+PROMPTS = [item.prompt for item in builtin_prompts(64).items][::20]
 
 
 @pytest.mark.parametrize(
