@@ -15,6 +15,7 @@ from torch import Tensor
 from transformers import (
     AutoModelForCausalLM,
     GPT2Config,
+    LlamaConfig,
     LlamaForCausalLM,
     MistralConfig,
     PreTrainedModel,
@@ -25,7 +26,11 @@ from transformers import (
 from mars_viz.prompts import builtin_prompts
 from mars_viz.recording import Recording, record_all
 from mars_viz.run import Settings
-from mars_viz.speculators.drafters.model import Picking
+from mars_viz.speculators import divergences, evidence
+from mars_viz.speculators.cached import CachedModel
+from mars_viz.speculators.divergences import Extent
+from mars_viz.speculators.drafters.model import ModelDrafter, Picking
+from mars_viz.speculators.evidence import Blocks, gather_evidence
 from mars_viz.speculators.loading import Pair, load_pair
 from mars_viz.speculators.local import LocalSpeculator
 from mars_viz.speculators.networks import Chaining, opener
@@ -341,3 +346,34 @@ def test_speculations_of_the_map_are_asked_in_one_pass(pair: Pair) -> None:
         (alone,) = LocalSpeculator(pair, Settings(gamma=4)).speculate([(*prompt, token)])
         np.testing.assert_array_equal(answer.speculation.tokens, alone.speculation.tokens)
     assert WORTH > 1  # so that shapes that never come back are not recorded
+
+
+@pytest.mark.parametrize("settings", [Settings(gamma=4), Settings(gamma=4, temperature=0.8, top_p=0.9, top_k=5)])
+@pytest.mark.parametrize("extent", Extent)
+def test_a_round_looks_at_no_value_before_its_one_transfer(
+    settings: Settings, extent: Extent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On PyTorch's meta device, whose tensors have no values: an .item(), a shape that depends on a value, or a tensor
+    that was forgotten on the CPU fails there. On CUDA each would make the host wait, or keep it from being recorded.
+    """
+
+    class Arrived(Exception):
+        pass
+
+    def to_host(found: dict[str, Tensor]) -> dict[str, np.ndarray]:
+        assert {tensor.device.type for tensor in found.values()} == {"meta"}
+        raise Arrived
+
+    for module in (evidence, divergences):
+        monkeypatch.setattr(module, "to_host", to_host)
+    with torch.device("meta"):
+        model = LlamaForCausalLM(LlamaConfig(**COMMON | {"vocab_size": 672})).eval().requires_grad_(False)
+    target, drafter = (CachedModel(RaggedNetwork(Rooms(Body(model, 640)))) for _ in range(2))
+    prefixes = [(1, 2, 3, 4, 5), (1, 2, 9), (4, 4, 4, 4, 4, 4, 4)]
+    with torch.inference_mode():
+        tokens, draft_logits = ModelDrafter(drafter, settings).draft(prefixes, 4)
+        ids = torch.cat([target.rewind(prefixes), tokens], 1)
+        logits = target.logits(ids, rows=5)
+        blocks = Blocks((5, 3, 7), ids[:, -4:], draft_logits, logits, sampled=settings.temperature > 0)
+        with pytest.raises(Arrived):
+            gather_evidence(blocks, settings, extent)
