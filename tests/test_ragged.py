@@ -58,6 +58,7 @@ COMMON = {
 CONFIGS = {
     "qwen2": Qwen2Config(**{name: value for name, value in COMMON.items() if name != "head_dim"}),
     "qwen3": Qwen3Config(**COMMON, tie_word_embeddings=True),
+    "llama with biases": LlamaConfig(**COMMON, attention_bias=True, mlp_bias=True),
     "mistral": MistralConfig(**COMMON, sliding_window=None),
 }
 
@@ -104,6 +105,21 @@ def test_a_prompt_longer_than_a_chunk_is_read_in_parts_and_any_of_its_last_rows_
         for rows in (1, 70, 71, CHUNK + 70):
             found = network.score(texts, [0, 0], rows)
             torch.testing.assert_close(found, expected[:, -rows:], atol=2e-3, rtol=1e-3)
+
+
+def test_rows_that_only_fill_up_a_recorded_pass_are_written_where_nobody_reads(pair: Pair) -> None:
+    capture = Calling()
+    network = RaggedNetwork(Rooms(Body(pair.target, pair.vocabulary_size), lambda: capture))
+    ids = torch.randint(5, 4000, (4, 60), generator=torch.Generator().manual_seed(8))
+    with torch.inference_mode():
+        expected = pair.open_target().score(ids, [0] * 4, 60)
+        network.score(ids[:, :30], [0] * 4, 1)
+        for _ in range(SETTLED):
+            found = network.score(ids[:3, 30:40], [30] * 3, 10)  # with a fourth row that fills up
+        torch.testing.assert_close(found, expected[:3, 30:40], atol=1e-3, rtol=1e-3)
+        found = network.score(ids[3:, 30:], [30], 30, [3])
+        torch.testing.assert_close(found, expected[3:, 30:], atol=1e-3, rtol=1e-3)
+    assert capture.played > 0
 
 
 def test_the_weights_are_held_once() -> None:

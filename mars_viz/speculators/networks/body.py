@@ -92,8 +92,10 @@ class Matrix:
         """Several as one, outputs one after the other; the modules' own weights become parts of it."""
         if len(modules) == 1:
             return cls(modules[0].weight, modules[0].bias)
-        biases = [module.bias for module in modules]
-        bias = None if any(each is None for each in biases) else torch.cat([each.data for each in biases])
+        bias = None
+        if any(module.bias is not None for module in modules):
+            parts = [m.weight.new_zeros(m.out_features) if m.bias is None else m.bias.data for m in modules]
+            bias = torch.cat(parts)
         return cls(_joined([module.weight for module in modules]), bias)
 
     def __call__(self, x: Tensor) -> Tensor:

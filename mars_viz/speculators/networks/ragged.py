@@ -28,7 +28,9 @@ TILE = 64
 CHUNK = 512
 """Tokens of a row that are read at once: more would make the mask large, and keep no device busier."""
 SHORT = 16
-"""Tokens up to which a pass is worth recording: blocks are, prompts are not."""
+"""Tokens of a row up to which a pass is worth recording: blocks are, prompts are not."""
+FEW = 16
+"""Rows up to which it is: with more the device is busy for longer than it takes the host to start it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,7 @@ class RaggedNetwork:
     ) -> Tensors:
         """What the function makes of the inputs [B, …] and of where the batch stands."""
         count, first, graphs = len(stand.starts), min(stand.slots), self._room.graphs
-        if graphs is None or graphs.given_up or not short or first > 0:
+        if graphs is None or graphs.given_up or not short or count > FEW or first > 0:
             end = -(-stand.end // TILE) * TILE
             self._room.reserve(first + count, end)
             return function(self._control(stand, count), *inputs, first=first, end=end)
