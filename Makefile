@@ -10,13 +10,14 @@ PORT ?= 8501
 TESTS ?= tests
 
 .DEFAULT_GOAL := help
-.PHONY: help app test check format chromium clean
+.PHONY: help app test check format gpu chromium clean
 
 help:
 	@echo 'make app     open the app at localhost:$(PORT)'
 	@echo 'make test    run every test; TESTS=tests/test_walk.py runs some'
 	@echo 'make check   look for mistakes in form and types'
 	@echo 'make format  lay the code out as make check wants it'
+	@echo 'make gpu     on a machine with a GPU: its tests and benchmarks, with PYTHON as it is'
 	@echo 'make clean   remove what these commands made'
 
 app: $(VENV)/app.stamp
@@ -34,6 +35,10 @@ check: $(VENV)/dev.stamp
 format: $(VENV)/dev.stamp
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+# With the machine's own Python: PyTorch for its GPU is there already, and nothing is installed.
+gpu:
+	PYTHON=$(PYTHON) benchmarks/gpu.sh
 
 $(VENV)/made.stamp:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

@@ -1,6 +1,6 @@
 """Tokens per second of many prompts decoded together, side by side in one run: batches of 1, 2, 4, 8 and 12.
 
-    python benchmarks/batch.py [--sizes 1 8] [--target FOLDER --drafter FOLDER] [--json FILE]
+    python benchmarks/batch.py [--sizes 1 8] [--target FOLDER --drafter FOLDER | --shapes llama-8b] [--json FILE]
 
 Same pair, same settings, recording throughout, same text checked against each prompt alone. In every turn all prompts
 are decoded once at each size, in an order that rotates, so that a noisy machine hits all of them; the ratios are taken
@@ -14,9 +14,9 @@ import time
 from collections import defaultdict
 
 from measuring import json_option, show, spread, write_json
+from shapes import pair_of, pair_options
 from tqdm import tqdm
 
-from mars_viz.commands.decoding import opened_pair, pair_arguments
 from mars_viz.demo.prompts import STORIES
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
@@ -45,7 +45,7 @@ def decoded(pair: Pair, prompts: list[Prefix], settings: Settings, size: int) ->
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    pair_arguments(parser)
+    pair_options(parser)
     parser.add_argument("--rule", default="mars")
     parser.add_argument("--gamma", type=int, default=4)
     parser.add_argument("--new-tokens", type=int, default=64)
@@ -53,7 +53,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     json_option(parser)
     options = parser.parse_args()
-    pair = opened_pair(options)
+    pair = pair_of(options)
     settings = Settings(rule=options.rule, gamma=options.gamma, max_new_tokens=options.new_tokens)
     prompts = [tuple(pair.tokenizer(text)["input_ids"]) for text in STORIES]
     sizes: list[int] = options.sizes
@@ -87,6 +87,7 @@ def main() -> None:
         "tokens_per_s": {str(size): values for size, values in speed.items()},
         f"ratio_vs_batch_{sizes[0]}": {str(size): values for size, values in ratios.items()},
         "same_output": same,
+        "notes": pair.notes,
     }
     write_json(options.json, figures)
 

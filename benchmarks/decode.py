@@ -1,6 +1,6 @@
 """Decoding speed, side by side in one run: ours with recording, Hugging Face's assisted generation, its plain one.
 
-    python benchmarks/decode.py [--target FOLDER --drafter FOLDER] [--json FILE]
+    python benchmarks/decode.py [--target FOLDER --drafter FOLDER | --shapes llama-8b] [--device cuda] [--json FILE]
 
 Same pair, same γ, greedy, same text checked. For each prompt the ways take turns, in an order that rotates, so that a
 noisy machine hits all of them; the ratios are taken within a turn. Times include reading the prompt.
@@ -15,9 +15,9 @@ from collections.abc import Callable
 
 import torch
 from measuring import json_option, show, spread, write_json
+from shapes import pair_of, pair_options
 from tqdm import tqdm
 
-from mars_viz.commands.decoding import opened_pair, pair_arguments
 from mars_viz.demo.prompts import STORIES
 from mars_viz.rules import RULES
 from mars_viz.run import Settings
@@ -71,13 +71,13 @@ def hugging_face(pair: Pair, settings: Settings, *, assisted: bool) -> Decoder:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    pair_arguments(parser)
+    pair_options(parser)
     parser.add_argument("--gamma", type=int, default=4, help="4 is where the built-in pair is fastest")
     parser.add_argument("--new-tokens", type=int, default=128)
     parser.add_argument("--repeats", type=int, default=3)
     json_option(parser)
     options = parser.parse_args()
-    pair = opened_pair(options)
+    pair = pair_of(options)
     settings = Settings(rule="strict", gamma=options.gamma, max_new_tokens=options.new_tokens)
     ways = {
         "ours": ours(pair, settings, recording=True),
@@ -121,6 +121,7 @@ def report(
         "ratio_vs_plain": times("hf_plain", "ours"),
         "recording_overhead": overhead,
         "same_output": same,
+        "notes": pair.notes,
     }
     print(f"{pair.target_name} and {pair.drafter_name}, {pair.dtype}, {pair.device}")
     print(f"γ = {options.gamma}, {options.new_tokens} new tokens, {len(tokens)} turns; median (min to max)")

@@ -1,11 +1,11 @@
 """What a round takes over the bare model passes that it cannot avoid, side by side in one run, with recording on.
 
-    python benchmarks/overhead.py [--gamma 4] [--target FOLDER --drafter FOLDER] [--json FILE]
+    python benchmarks/overhead.py [--gamma 4] [--target FOLDER --drafter FOLDER | --shapes llama-8b] [--json FILE]
 
 Unavoidable are γ passes of the drafter over one position and one of the target over γ + 1. While a text is decoded,
 every round is followed by these passes, at the same cache length, on networks of their own; the ratio is that of a
-text's rounds to its bare passes. They go the faster of two ways, packed or transformers' own, which is found out first.
-Afterwards the parts of a round are timed one by one, waiting for the device between them.
+text's rounds to its bare passes. They go the faster of two ways, the product's or transformers' own, which is found
+out first. Afterwards the parts of a round are timed one by one, waiting for the device between them.
 """
 
 from __future__ import annotations
@@ -18,24 +18,25 @@ from typing import Any
 
 import torch
 from measuring import json_option, show, spread, write_json
+from shapes import pair_of, pair_options
 from tqdm import tqdm
 
 from mars_viz import walk as walking
-from mars_viz.commands.decoding import opened_pair, pair_arguments
 from mars_viz.demo.prompts import STORIES
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.speculators import divergences, evidence, local
 from mars_viz.speculators.cached import CachedModel
 from mars_viz.speculators.divergences import Extent, Waiting
-from mars_viz.speculators.drafters.model import ModelDrafter
+from mars_viz.speculators.drafters.model import ModelDrafter, Picking
 from mars_viz.speculators.laws import wait_for
 from mars_viz.speculators.loading import Pair
-from mars_viz.speculators.networks import Network
+from mars_viz.speculators.networks import Chaining, Network
 from mars_viz.speculators.networks.plain import PlainNetwork
 from mars_viz.walk import Ending, walk
 
 Prefix = tuple[int, ...]
+GREEDY = Picking.by(Settings())
 
 
 class Bare:
@@ -58,8 +59,11 @@ class Bare:
         """How long they take after a prefix of `length` tokens whose last one is unread."""
         began = self._now()
         with torch.inference_mode():
-            for step, token in enumerate(self._tokens):
-                self._drafter.score(token, [length - 1 + step], 1)
+            if isinstance(self._drafter, Chaining):
+                self._drafter.chain(self._tokens[0], [length - 1], len(self._tokens), GREEDY)
+            else:
+                for step, token in enumerate(self._tokens):
+                    self._drafter.score(token, [length - 1 + step], 1)
             self._target.score(self._block, [length - 1], len(self._tokens) + 1)
         return self._now() - began
 
@@ -158,14 +162,14 @@ def breakdown(pair: Pair, prompts: list[Prefix], settings: Settings) -> dict[str
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    pair_arguments(parser)
+    pair_options(parser)
     parser.add_argument("--rule", default="mars")
     parser.add_argument("--gamma", type=int, default=4)
     parser.add_argument("--new-tokens", type=int, default=128)
     parser.add_argument("--repeats", type=int, default=3)
     json_option(parser)
     options = parser.parse_args()
-    pair = opened_pair(options)
+    pair = pair_of(options)
     settings = Settings(rule=options.rule, gamma=options.gamma, max_new_tokens=options.new_tokens)
     prompts = [tuple(pair.tokenizer(text)["input_ids"]) for text in STORIES]
     bare = fastest_passes(pair, options.gamma, prompts[0])
@@ -181,6 +185,7 @@ def main() -> None:
         "rule": options.rule,
         "overhead": spread(ratios),
         "breakdown_ms": parts,
+        "notes": pair.notes,
     }
     print(f"{pair.target_name} and {pair.drafter_name}, {pair.dtype}, {pair.device}")
     print(f"{options.rule}, γ = {options.gamma}, {len(ratios)} texts of {options.new_tokens} new tokens, recording")

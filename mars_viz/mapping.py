@@ -42,7 +42,9 @@ def dial_map(
     """Every text that the rule's dial can make of `prompt` between `low` and `high` (None: the dial's ends), exactly.
 
     `gammas` are the block lengths to map, none above `gamma` (None: `gamma` alone); they share their speculations. The
-    other arguments are those of `record`. A map cut short by its `budget` says where it is exact. Raises BadInput, with
+    other arguments are those of `record`. A map cut short by its `budget` says where it is exact. Exact means: by what
+    the models answered while it was mapped, each prefix once. Where a row's rounding depends on its batch (all but
+    small models in float32 on the CPU), a run by itself may part from it at a tie of two logits. Raises BadInput, with
     the remedy, for anything that cannot be done.
     """
     settings = Settings(

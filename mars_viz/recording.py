@@ -67,9 +67,9 @@ def record_all(
 ) -> Iterator[Run]:
     """Decode all of the prompts, `batch` of them at a time together, and return their runs, in order.
 
-    None takes 8 for models whose rows do not depend on their batch, which is where batches gain, else 1. Each is the
-    run that `Recording` makes of the prompt alone; the seconds of a batch are shared out among its runs. Raises
-    BadInput as it does, once it is that prompt's turn.
+    None takes 8 for models whose rows do not depend on their batch at all, else 1. Each is the run that `Recording`
+    makes of the prompt alone, up to what rounding makes of the batch, see `speculators.networks.ragged`; the seconds of
+    a batch are shared out among its runs. Raises BadInput as it does, once it is that prompt's turn.
     """
     if batch is None:
         from mars_viz.speculators.networks.packed import fits

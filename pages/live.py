@@ -213,6 +213,8 @@ def device(desk: Desk, settings: Callable[[], Settings], wanted: Callable[[], Wa
         else:
             st.caption(in_words(status.choice))
             theme.numbers(live_words.device_tiles(status.device))
+            for sentence in status.device.notes:
+                theme.note(sentence)
         if status.costs is not None:
             theme.numbers(live_words.cost_tiles(status.costs, status.costs.gamma))
         with st.container(horizontal=True):

@@ -43,6 +43,17 @@ def saved(tmp_path: Path) -> Path:
     return toy_run(temperature=1.0).save(tmp_path / "run")
 
 
+def test_what_slows_the_models_down_is_said_on_standard_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from mars_viz.speculators.loading import Pair
+
+    monkeypatch.setattr(Pair, "notes", property(lambda pair: ("It is\nslow.",)))
+    wanted = ["--prompt", "Once", "--max-new-tokens", "4", "--device", "cpu", "--out", str(tmp_path / "run")]
+    assert cli.main(["record", *wanted]) == 0
+    assert capsys.readouterr().err == "It is slow.\n"
+
+
 def test_record_show_and_the_python_api_agree(tmp_path: Path) -> None:
     """The one test that starts the command for real, with the built-in pair."""
     out = tmp_path / "new" / "run"

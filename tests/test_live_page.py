@@ -95,6 +95,18 @@ def show(tab: AppTest, view: str) -> AppTest:
     return settled(tab.run())
 
 
+def test_what_slows_the_models_down_is_said_as_text(folder, monkeypatch):
+    note = "<img onerror=x> runs without CUDA graphs: the device has too little memory for them."
+    worker = Worker(Models(lambda choice, tell: object(), lambda pair: Device("toy", "float32", notes=(note,))))
+    monkeypatch.setattr(live, "shared_worker", lambda: worker)
+    tab = opened()
+    assert "CUDA graphs" not in notes(tab)
+    tab.text_area(key="prompt").set_value("a prompt")
+    wait(press(tab, "Decode"))
+    assert "&lt;img onerror=x&gt; runs without CUDA graphs: the device has too little memory" in notes(tab)
+    assert "<img" not in notes(tab)
+
+
 def test_a_decode_streams_and_is_kept_and_opens_in_explore(folder):
     tab = opened()
     assert "press Decode now" in notes(tab)

@@ -15,8 +15,11 @@ from mars_viz.speculators.cached import CachedModel
 from mars_viz.speculators.loading import Pair, load_pair
 from mars_viz.speculators.local import LocalSpeculator
 from mars_viz.speculators.networks import Network, opener
+from mars_viz.speculators.networks.body import Body
 from mars_viz.speculators.networks.packed import PackedLlama, fits, pack
 from mars_viz.speculators.networks.plain import PlainNetwork
+from mars_viz.speculators.networks.ragged import RaggedNetwork
+from mars_viz.speculators.networks.rooms import Rooms
 
 SHAPES: dict[str, dict[str, object]] = {
     "plain": {},
@@ -55,7 +58,7 @@ def llama(**changes: object) -> LlamaForCausalLM:
 
 
 def networks(model: LlamaForCausalLM) -> list[Network]:
-    return [PackedLlama(pack(model, 97)), PlainNetwork(model, 97)]
+    return [PackedLlama(pack(model, 97)), PlainNetwork(model, 97), RaggedNetwork(Rooms(Body(model, 97)))]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -91,10 +94,10 @@ def test_what_was_written_is_overwritten_and_a_copied_row_goes_its_own_way() -> 
             torch.testing.assert_close(found, expected[:, 50:], atol=2e-4, rtol=1e-4)
 
 
-def test_models_beyond_the_packed_pass_go_to_transformers() -> None:
+def test_models_beyond_the_packed_pass_go_to_the_ragged_one() -> None:
     with torch.inference_mode():
         assert isinstance(opener(llama(), 97)(), PackedLlama)
-        assert isinstance(opener(llama().bfloat16(), 97)(), PlainNetwork)
+        assert isinstance(opener(llama().bfloat16(), 97)(), RaggedNetwork)
         for change in ({"attention_bias": True}, {"mlp_bias": True}, {"hidden_act": "gelu"}):
             assert not fits(llama(**change))
 
@@ -104,20 +107,27 @@ def pair() -> Pair:
     return load_pair(device="cpu", dtype="float32")
 
 
-def plain(pair: Pair) -> Pair:
-    """The same pair through transformers' forward pass."""
-    return replace(
-        pair,
-        open_target=partial(PlainNetwork, pair.target, pair.vocabulary_size),
-        open_drafter=partial(PlainNetwork, pair.drafter, pair.vocabulary_size),
-    )
+def passed(pair: Pair, way: str) -> Pair:
+    """The same pair through another forward pass."""
+    target, drafter, size = pair.target, pair.drafter, pair.vocabulary_size
+    if way == "plain":
+        return replace(
+            pair, open_target=partial(PlainNetwork, target, size), open_drafter=partial(PlainNetwork, drafter, size)
+        )
+    if way == "ragged":
+        return replace(
+            pair,
+            open_target=partial(RaggedNetwork, Rooms(Body(target, size))),
+            open_drafter=partial(RaggedNetwork, Rooms(Body(drafter, size))),
+        )
+    return pair
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-@pytest.mark.parametrize("packed", [True, False])
-def test_a_batch_answers_each_prefix_as_if_it_were_alone(pair: Pair, packed: bool, temperature: float) -> None:
+@pytest.mark.parametrize("way", ["packed", "plain", "ragged"])
+def test_a_batch_answers_each_prefix_as_if_it_were_alone(pair: Pair, way: str, temperature: float) -> None:
     """Prefixes that fork, finish, shrink and are new, as a dial map or a set of prompts asks for them."""
-    pair = pair if packed else plain(pair)
+    pair = passed(pair, way)
     settings = Settings(temperature=temperature, gamma=4, seed=5)
     rng = np.random.default_rng(0)
     together = LocalSpeculator(pair, settings)

@@ -114,6 +114,8 @@ def decoded(pair: Pair, wish: Wish, options: argparse.Namespace) -> Run:
     with progress_bar()(desc="Decoding", total=wish.settings.max_new_tokens, unit=" tokens") as bar:
         for round_ in recording:
             bar.update(len(round_.token_ids))
+    for sentence in pair.notes:
+        print(" ".join(sentence.split()), file=sys.stderr)
     return recording.run()
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mars_viz.speculators.networks import Network
+from mars_viz.speculators.networks import Chain, Chaining, Network, Pick
+from mars_viz.speculators.transfers import sent
 
 Prefix = tuple[int, ...]
 
@@ -28,6 +29,7 @@ class CachedModel:
 
     def __init__(self, network: Network):
         self._network = network
+        self._chaining = network if isinstance(network, Chaining) else None
         self._rows: list[Row] = []
         self._slots: list[int] = []
         self._ends: list[int] = []
@@ -37,7 +39,7 @@ class CachedModel:
     def read(self, prefixes: Sequence[Prefix]) -> None:
         """Read each prefix by itself, in one go."""
         for prefix, known, slot in zip(prefixes, self._settle(prefixes), self._slots, strict=True):
-            self._network.score(torch.tensor([prefix[known:]], device=self.device), [known], 1, [slot])
+            self._network.score(sent([prefix[known:]], self.device), [known], 1, [slot])
 
     def rewind(self, prefixes: Sequence[Prefix]) -> Tensor:
         """Give each prefix a row that holds what of it was read, and return the rest, int64 [B, n], n at least 1.
@@ -48,18 +50,24 @@ class CachedModel:
         together = min(2, *(len(prefix) for prefix in prefixes)) if len(prefixes) > 1 else len(prefixes[0])
         for i, prefix in enumerate(prefixes):
             if len(prefix) - shared[i] > together:  # new to the cache: read alone
-                ids = torch.tensor([prefix[shared[i] : -1]], device=self.device)
+                ids = sent([prefix[shared[i] : -1]], self.device)
                 self._network.score(ids, [shared[i]], 1, [self._slots[i]])
                 shared[i] = len(prefix) - 1
         n = max(len(prefix) - known for prefix, known in zip(prefixes, shared, strict=True))
         self._ends = [len(prefix) - n for prefix in prefixes]
-        return torch.tensor([prefix[-n:] for prefix in prefixes], device=self.device)
+        return sent([prefix[-n:] for prefix in prefixes], self.device)
 
     def logits(self, input_ids: Tensor, rows: int) -> Tensor:
         """Raw float32 logits [B, rows, V] after the last `rows` of the ids [B, n], which follow what was read."""
         found = self._network.score(input_ids, self._ends, rows, self._slots)
         self._ends = [end + input_ids.shape[1] for end in self._ends]
         return found
+
+    def chain(self, input_ids: Tensor, count: int, pick: Pick, uniforms: Tensor | None) -> Chain | None:
+        """Draft `count` tokens after the ids; see `Chaining.chain`. None where the network only scores."""
+        if self._chaining is None:
+            return None
+        return self._chaining.chain(input_ids, self._ends, count, pick, uniforms, self._slots)
 
     def remember(self, drafted: Sequence[Sequence[int]]) -> None:
         """Note which tokens were read after each of the prefixes."""

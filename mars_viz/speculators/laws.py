@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from mars_viz.run import Settings
+from mars_viz.speculators.transfers import fetched, sent
 
 
 def law(logits: Tensor, settings: Settings) -> Tensor:
@@ -47,7 +48,7 @@ def wide(device: torch.device) -> torch.dtype:
 
 def on_device(uniforms: np.ndarray, device: torch.device) -> Tensor:
     """Keyed uniforms, float64, as a tensor there."""
-    return torch.from_numpy(uniforms).to(wide(device)).to(device)
+    return sent(uniforms, device, wide(device))
 
 
 def wait_for(device: torch.device) -> None:
@@ -62,11 +63,11 @@ def to_host(found: dict[str, Tensor]) -> dict[str, np.ndarray]:
     """All of it in one device-to-host transfer."""
     if all(t.device.type == "cpu" for t in found.values()):
         return {name: t.numpy() for name, t in found.items()}
-    raw = torch.cat([t.contiguous().view(torch.uint8).flatten() for t in found.values()]).cpu().numpy()
-    fetched, at = {}, 0
+    raw = fetched(torch.cat([t.contiguous().view(torch.uint8).flatten() for t in found.values()]))
+    here, at = {}, 0
     for name, t in found.items():
         size = t.numel() * t.element_size()
         dtype = str(t.dtype).removeprefix("torch.")
-        fetched[name] = raw[at : at + size].view(dtype).reshape(tuple(t.shape))
+        here[name] = raw[at : at + size].view(dtype).reshape(tuple(t.shape))
         at += size
-    return fetched
+    return here

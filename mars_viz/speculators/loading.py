@@ -21,7 +21,7 @@ from mars_viz import demo
 from mars_viz.errors import BadInput, MarsVizError
 from mars_viz.speculators.arriving import Arrival, Span
 from mars_viz.speculators.memory import check_fit, too_large
-from mars_viz.speculators.networks import Network, opener
+from mars_viz.speculators.networks import Network, Opener, opener
 from mars_viz.speculators.trouble import is_gone, lacks_memory, lost
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
@@ -62,11 +62,22 @@ class Pair:
         """In words: the GPU's or the processor's name."""
         kind = self.target.device.type
         if kind == "cuda":
-            return torch.cuda.get_device_name(self.target.device)
+            named: str = torch.cuda.get_device_name(self.target.device)
+            return ", ".join([named, *(lack.partition(":")[0] for lack in self._lacks())])
         if kind != "cpu":
             return f"{_processor()} ({kind})"
         threads = torch.get_num_threads()
         return f"{_processor()}, {threads} thread{'s' if threads > 1 else ''}"
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What keeps the models from being as fast here as they could be, as far as it is known by now; sentences."""
+        return tuple(f"{lack}." for lack in self._lacks())
+
+    def _lacks(self) -> list[str]:
+        openers = ((self.target_name, self.open_target), (self.drafter_name, self.open_drafter))
+        found = ((name, opened.lack()) for name, opened in openers if isinstance(opened, Opener))
+        return [f"{name} {lack}" for name, lack in found if lack]
 
     @property
     def dtype(self) -> str:

@@ -53,7 +53,7 @@ def pair_source(pair: Pair, settings: Settings, *, chat: bool = False) -> Source
         tokenise=lambda prompt: Recording(pair, prompt, settings, chat=chat).prompt_ids,
         speculator=lambda: LocalSpeculator(pair, settings),
         text=text,
-        batch=TOGETHER if fits(pair.target) and fits(pair.drafter) else 1,  # others go row by row
+        batch=TOGETHER if fits(pair.target) and fits(pair.drafter) else 1,  # of others, rounding depends on the batch
     )
 
 

@@ -145,7 +145,7 @@ def _look(pair: Any) -> Device:
 
     device = pair.target.device
     weights = bytes_of(pair.target) + bytes_of(pair.drafter)
-    return Device(pair.device, pair.dtype, bytes_used(device), bytes_free(device), weights)
+    return Device(pair.device, pair.dtype, bytes_used(device), bytes_free(device), weights, pair.notes)
 
 
 def _release() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -14,12 +15,32 @@ from mars_viz.speculators.cached import CachedModel
 from mars_viz.speculators.laws import draw, law, on_device
 
 
+@dataclass(frozen=True, slots=True)
+class Picking:
+    """Picks the next token from its logits. Equal where it picks alike."""
+
+    law: Settings
+    """Temperature, top-p and top-k; all else as by default."""
+
+    @classmethod
+    def by(cls, settings: Settings) -> Picking:
+        """As these settings say."""
+        return cls(Settings(temperature=settings.temperature, top_p=settings.top_p, top_k=settings.top_k))
+
+    def __call__(self, logits: Tensor, uniforms: Tensor | None) -> Tensor:
+        """Token ids [B, 1]: the largest of the logits [B, 1, V], or what the uniforms [B, 1] draw from their law."""
+        if uniforms is None:
+            return logits.max(-1).indices  # much faster than argmax; the first among equals, too
+        return draw(law(logits, self.law), uniforms)
+
+
 class ModelDrafter:
     """Drafts greedily at temperature 0 and draws from its law, with keyed uniforms, above."""
 
     def __init__(self, model: CachedModel, settings: Settings):
         self._model = model
         self._settings = settings
+        self._pick = Picking.by(settings)
 
     def draft(self, prefixes: Sequence[tuple[int, ...]], count: int) -> tuple[Tensor, Tensor]:
         """Tokens int64 [B, count] and the raw logits float32 [B, count, V] they were drafted from, on the device.
@@ -28,13 +49,13 @@ class ModelDrafter:
         """
         ids = self._model.rewind(prefixes)
         uniforms = self._uniforms([len(prefix) for prefix in prefixes], count)
+        chain = self._model.chain(ids, count, self._pick, uniforms)
+        if chain is not None:
+            return chain.tokens, chain.logits
         tokens, rows = [], []
         for step in range(count):
             logits = self._model.logits(ids, rows=1)  # [B, 1, V]
-            if uniforms is None:
-                ids = logits.max(-1).indices  # much faster than argmax; the first among equals, too
-            else:
-                ids = draw(law(logits, self._settings), uniforms[:, step, None])
+            ids = self._pick(logits, None if uniforms is None else uniforms[:, step, None])
             tokens.append(ids)
             rows.append(logits)
         return torch.cat(tokens, 1), torch.cat(rows, 1)

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from mars_viz.speculators.networks.body import Body, why_not
+from mars_viz.speculators.networks.chains import Chain, Pick
+from mars_viz.speculators.networks.graphs import CudaCapture
 from mars_viz.speculators.networks.packed import PackedLlama, fits, pack
 from mars_viz.speculators.networks.plain import PlainNetwork
+from mars_viz.speculators.networks.ragged import RaggedNetwork
+from mars_viz.speculators.networks.rooms import Rooms
 
-__all__ = ["Network", "opener"]
+__all__ = ["Chain", "Chaining", "Network", "Opener", "Pick", "opener"]
 
 
 class Network(Protocol):
@@ -35,11 +41,52 @@ class Network(Protocol):
         ...
 
 
-def opener(model: PreTrainedModel, vocabulary_size: int) -> Callable[[], Network]:
-    """What opens passes with empty caches of their own: packed where the model allows it, else transformers'.
+@runtime_checkable
+class Chaining(Network, Protocol):
+    """A network that drafts by itself, so that the host need not start every step."""
+
+    def chain(
+        self,
+        tokens: Tensor,
+        starts: Sequence[int],
+        count: int,
+        pick: Pick,
+        uniforms: Tensor | None = None,
+        slots: Sequence[int] | None = None,
+    ) -> Chain:
+        """Score the tokens [B, n], pick one after them, score that, and so on until `count` are picked.
+
+        Step s gives `pick` column s of the uniforms [B, count]. All but the last picked token are in the cache then.
+        `starts` and `slots` are those of `score`.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Opener:
+    """Opens passes of one model."""
+
+    open: Callable[[], Network]
+    """Another one, with an empty cache of its own."""
+    lack: Callable[[], str] = str
+    """What keeps its passes from being as fast as they could be, now: what a sentence says of the model, or nothing."""
+
+    def __call__(self) -> Network:
+        """Another pass."""
+        return self.open()
+
+
+def opener(model: PreTrainedModel, vocabulary_size: int) -> Opener:
+    """What opens passes: packed where the model allows it, else ragged, else transformers' own.
 
     They score the first `vocabulary_size` tokens.
     """
     if fits(model):
-        return partial(PackedLlama, pack(model, vocabulary_size))
-    return partial(PlainNetwork, model, vocabulary_size)
+        return Opener(partial(PackedLlama, pack(model, vocabulary_size)))
+    reason = why_not(model)
+    if reason:
+        said = f"goes through transformers' own pass, one text after the other: {reason}"
+        return Opener(partial(PlainNetwork, model, vocabulary_size), lambda: said)
+    body = Body(model, vocabulary_size)
+    rooms = Rooms(body, partial(CudaCapture, body.device) if body.device.type == "cuda" else None)
+    return Opener(partial(RaggedNetwork, rooms), lambda: rooms.trouble and f"runs without CUDA graphs: {rooms.trouble}")

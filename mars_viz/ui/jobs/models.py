@@ -58,6 +58,8 @@ class Device:
     """Bytes that can still be had."""
     weights: int = 0
     """Bytes of the pair's weights, which dropping it gives back."""
+    notes: tuple[str, ...] = ()
+    """What keeps the pair from being as fast there as it could be; sentences."""
 
 
 @dataclass(frozen=True, slots=True)

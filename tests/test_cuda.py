@@ -1,0 +1,163 @@
+"""What only a CUDA device can show: recorded passes, one wait a round, its memory running out. Skipped without one.
+
+Everything else about these passes is in tests/test_ragged.py and tests/test_graphs.py, which need none.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+import pytest
+import torch
+
+from mars_viz.errors import BadInput
+from mars_viz.prompts import builtin_prompts
+from mars_viz.recording import Recording, record_all
+from mars_viz.run import Settings
+from mars_viz.speculators.loading import Pair, load_pair
+from mars_viz.speculators.local import LocalSpeculator
+from mars_viz.speculators.memory import give_back
+from mars_viz.speculators.networks.body import Body
+from mars_viz.speculators.networks.graphs import SETTLED, CudaCapture, Graphs, Tensors
+from mars_viz.speculators.networks.ragged import RaggedNetwork
+from mars_viz.speculators.networks.rooms import Rooms
+
+pytestmark = pytest.mark.skipif(
+    not torch.cuda.is_available(), reason="needs a CUDA device: what is recorded there cannot be recorded elsewhere"
+)
+
+PROMPTS = [item.prompt for item in builtin_prompts(64).items][::16]
+GREEDY = Settings(rule="mars", gamma=4, max_new_tokens=60)
+SAMPLED = Settings(rule="mars-sampling", gamma=4, max_new_tokens=60, temperature=0.8, top_p=0.9, seed=3)
+
+
+@pytest.fixture(scope="module")
+def here() -> Pair:
+    return load_pair(device="cpu", dtype="float32")
+
+
+@pytest.fixture(scope="module")
+def there() -> Iterator[Pair]:
+    yield load_pair(device="cuda", dtype="float32")
+    give_back()
+
+
+def unrecorded(pair: Pair) -> Pair:
+    """The same passes, each started by the host."""
+    return replace(
+        pair,
+        open_target=partial(RaggedNetwork, Rooms(Body(pair.target, pair.vocabulary_size))),
+        open_drafter=partial(RaggedNetwork, Rooms(Body(pair.drafter, pair.vocabulary_size))),
+    )
+
+
+def texts(pair: Pair, settings: Settings, batch: int) -> list[tuple[int, ...]]:
+    return [run.token_ids for run in record_all(pair, PROMPTS, settings, batch=batch)]
+
+
+@pytest.mark.parametrize("settings", [GREEDY, SAMPLED])
+@pytest.mark.parametrize("batch", [1, 5])
+def test_float32_texts_are_the_cpus_recorded_or_not_alone_or_together(
+    here: Pair, there: Pair, settings: Settings, batch: int
+) -> None:
+    expected = texts(here, settings, batch)
+    assert texts(there, settings, batch) == expected
+    assert texts(unrecorded(there), settings, batch) == expected
+    assert there.notes == ()  # recordings were not given up
+    assert "," not in there.device
+
+
+@pytest.mark.parametrize("settings", [GREEDY, SAMPLED])
+def test_passes_are_recorded(there: Pair, settings: Settings) -> None:
+    network = there.open_drafter()
+    assert isinstance(network, RaggedNetwork)
+    speculator = LocalSpeculator(replace(there, open_drafter=lambda: network), settings)
+    prefix = tuple(there.tokenizer(PROMPTS[0])["input_ids"])
+    for _ in range(SETTLED):
+        speculator.speculate([prefix])
+    graphs = network._room.graphs
+    assert graphs is not None and len(graphs) > 0 and not graphs.given_up
+
+
+@pytest.mark.parametrize("settings", [GREEDY, SAMPLED])
+@pytest.mark.parametrize("batch", [1, 3])
+def test_the_host_waits_once_a_round(there: Pair, settings: Settings, batch: int) -> None:
+    """PyTorch raises at every hidden wait; the one for the evidence is an event's, which it does not count."""
+    speculator = LocalSpeculator(there, settings)
+    prompts = [tuple(there.tokenizer(prompt)["input_ids"]) for prompt in PROMPTS[:batch]]
+    speculator.prefill(*prompts)
+    for _ in range(2 * SETTLED):
+        answers = speculator.speculate(prompts)
+    longer = [(*prompt, int(each.speculation.tokens[0])) for prompt, each in zip(prompts, answers, strict=True)]
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        again = speculator.speculate(prompts)
+        onward = speculator.speculate(longer)
+        speculator.complete()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    for one, other in zip(again, answers, strict=True):
+        assert one.speculation.tokens.tolist() == other.speculation.tokens.tolist()
+    assert len(onward) == batch
+
+
+def test_a_recording_that_waits_for_the_device_is_given_up_and_leaves_the_device_usable() -> None:
+    def waiting(x: torch.Tensor) -> Tensors:
+        return (x * x.sum().item(),)
+
+    def fine(x: torch.Tensor) -> Tensors:
+        return (x * x.sum(),)
+
+    device, heard = torch.device("cuda"), list[str]()
+    stream = torch.cuda.current_stream()
+
+    def close(found: Tensors, expected: Tensors) -> bool:
+        return torch.allclose(found[0], expected[0])
+
+    for function, fails in ((waiting, True), (fine, False)):
+        graphs = Graphs(partial(CudaCapture, device), close, heard.append)
+        for turn in range(2 * SETTLED):
+            x = torch.full((3,), float(turn), device=device)
+            torch.testing.assert_close(graphs.run("times", function, (x,))[0], x * 3 * turn)
+        assert graphs.given_up == fails
+        assert torch.cuda.current_stream() == stream
+    assert len(heard) == 1
+
+
+def test_recordings_are_made_again_after_the_cache_has_moved(there: Pair) -> None:
+    """Their pool of memory is another one then: one that was emptied cannot be used again."""
+    rooms = Rooms(Body(there.target, there.vocabulary_size), partial(CudaCapture, torch.device("cuda")))
+    network, plain = RaggedNetwork(rooms), RaggedNetwork(Rooms(rooms.body))
+    ids = torch.randint(5, 4000, (2, 600), generator=torch.Generator().manual_seed(1)).cuda()
+    with torch.inference_mode():
+        for at in range(0, 600, 6):
+            part = ids[:, at : at + 6]
+            found, expected = network.score(part, [at, at], 6), plain.score(part, [at, at], 6)
+            torch.testing.assert_close(found, expected, atol=1e-3, rtol=1e-3)
+    assert rooms.trouble == ""
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_half_precision_decodes_with_recorded_passes(dtype: str) -> None:
+    pair = load_pair(device="cuda", dtype=dtype)
+    for settings in (GREEDY, SAMPLED):
+        assert all(texts(pair, settings, 5))
+    assert pair.notes == ()
+
+
+def test_memory_that_runs_out_is_one_line_and_the_models_are_as_they_were(there: Pair) -> None:
+    expected = Recording(there, PROMPTS[0], GREEDY).finish().token_ids
+    gc.collect()
+    torch.cuda.empty_cache()
+    total = torch.cuda.get_device_properties(0).total_memory
+    torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + (8 << 20)) / total)
+    try:
+        with pytest.raises(BadInput, match="ran out of memory") as error:
+            list(record_all(there, PROMPTS * 20, GREEDY, batch=200))
+        assert "\n" not in str(error.value)
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    assert Recording(there, PROMPTS[0], GREEDY).finish().token_ids == expected
