@@ -35,6 +35,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     mapped(greedy, toy_map(replace(greedy.settings, dial=None), 0.5, None, (6,))[0]).save(folder / "mapped")
     patch = pytest.MonkeyPatch()
     patch.setenv("MARS_VIZ_RUNS", str(folder))
+    patch.setenv("MARS_VIZ_SAMPLES", "off")
     with served(ROOT / "app.py", patience=PATIENCE / 1000) as found:
         yield found
     patch.undo()

@@ -145,6 +145,7 @@ def test_a_decode_streams_and_is_cancelled_on_the_real_page(
     browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path / "runs"))
+    monkeypatch.setenv("MARS_VIZ_SAMPLES", "off")
     monkeypatch.setenv("GO_ON", str(tmp_path / "go-on"))
     (tmp_path / "sitecustomize.py").write_text(UNHURRIED, "utf-8")
     with served(Path(__file__).parents[1] / "app.py", patience=300.0, before=tmp_path) as address:

@@ -41,6 +41,7 @@ def test_the_pair_writes_for_each_rule_what_it_writes_alone(pair):
 def test_a_press_makes_every_row_exact(pair, browser, tmp_path, monkeypatch):
     Recording(pair, PROMPT, SHORT).finish().save(tmp_path / "a-short-one")
     monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path))
+    monkeypatch.setenv("MARS_VIZ_SAMPLES", "off")
     with served(ROOT / "app.py", patience=PATIENCE / 1000) as address:
         page = browser.new_page()
         page.set_default_timeout(PATIENCE)

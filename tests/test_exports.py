@@ -139,6 +139,7 @@ def test_a_notebook_shows_the_report_in_a_frame(tmp_path: Path) -> None:
 def tab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AppTest:
     replace(toy_run(rule="mars"), title="A story").save(tmp_path / "story")
     monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path))
+    monkeypatch.setenv("MARS_VIZ_SAMPLES", "off")
     return opened("pages/explore.py")
 
 

@@ -32,6 +32,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     replace(toy_run(), title="Broken").save(tmp_path / "c-broken")
     (tmp_path / "c-broken" / "nodes.parquet").unlink()
     monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path))
+    monkeypatch.setenv("MARS_VIZ_SAMPLES", "off")
     monkeypatch.setattr(samples, "RACES", tmp_path / "no-races")
     return tmp_path
 
@@ -107,6 +108,7 @@ def test_of_very_many_runs_the_first_are_read_until_all_are_asked_for(folder, mo
 
 def test_without_runs_the_page_says_what_to_do(folder, monkeypatch, tmp_path_factory):
     monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path_factory.mktemp("empty")))
+    monkeypatch.setenv("MARS_VIZ_SAMPLES", "off")
     tab = opened()
     assert all("<img" not in card for card in cards(tab)) and len(cards(tab)) == len(LESSONS)
     assert any("press Decode" in html.body for html in tab.html)
@@ -121,7 +123,7 @@ def test_an_old_link_to_a_view_still_opens_it_on_explore(folder):
     assert {name: "".join(value) for name, value in tab.query_params.items()} == asked
     assert not cards(tab)
     tab = opened(run="live-12345678")
-    assert any("another browser tab" in html.body for html in tab.html)
+    assert any("a tab that is gone" in html.body for html in tab.html)
 
 
 def test_every_page_of_the_app_is_led_to():

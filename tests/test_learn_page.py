@@ -64,6 +64,7 @@ MODELS: Models[Any] = Models(lambda choice, tell: object())
 def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The page with these runs, and a worker without models."""
     monkeypatch.setenv("MARS_VIZ_RUNS", str(folder))
+    monkeypatch.setenv("MARS_VIZ_SAMPLES", "off")
     worker = Worker(MODELS)
     monkeypatch.setattr(live, "shared_worker", lambda: worker)
 
@@ -226,6 +227,7 @@ def test_a_strict_text_that_was_cut_short_is_told_as_such():
 
 def test_the_lessons_of_a_map_cut_short_open_and_give_no_strict_number(tmp_path, monkeypatch):
     monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path))
+    monkeypatch.setenv("MARS_VIZ_SAMPLES", "off")
     run = cut_short(Budget(passes=2))
     assert run.dial_map is not None and not run.dial_map.segment(1.0, 6).complete
     assert len(run.dial_map.segments_for(6)) > 1
@@ -236,12 +238,14 @@ def test_the_lessons_of_a_map_cut_short_open_and_give_no_strict_number(tmp_path,
 
 def test_a_run_at_threshold_0_is_judged_at_0(tmp_path, monkeypatch):
     monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path))
+    monkeypatch.setenv("MARS_VIZ_SAMPLES", "off")
     toy_run(dial=0.0, max_new_tokens=30).save(tmp_path / "loose")
     assert element(opened(lesson="5", run="loose"))["figure"]["theta"] == 0.0
 
 
 def test_a_links_dial_and_step_stay_on_a_map_that_begins_off_the_grid(tmp_path, monkeypatch):
     monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path))
+    monkeypatch.setenv("MARS_VIZ_SAMPLES", "off")
     run = toy_run(dial=0.987, max_new_tokens=30)
     mapped(run, toy_map(replace(run.settings, dial=None), 0.503, None, (6,))[0]).save(tmp_path / "off")
     for dial in ("0.503", "0.9", "0.987", "1"):
@@ -271,7 +275,7 @@ def test_teacher_mode_hides_the_controls_and_leaves_the_lesson():
         ({"dial": "7"}, "lies outside 0 to 1"),
         ({"run": "b-sampled", "dial": "0.9"}, "has none"),
         ({"run": "../../etc"}, "no run of the link"),
-        ({"run": "live-12345678"}, "another browser tab"),
+        ({"run": "live-12345678"}, "a tab that is gone"),
     ],
 )
 def test_a_bad_link_is_a_sentence_and_the_page(parameters, sentence):

@@ -53,6 +53,7 @@ class ToyRacer:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty store and a worker without models."""
     monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path))
+    monkeypatch.setenv("MARS_VIZ_SAMPLES", "off")
     models = Models(lambda choice, tell: object(), lambda pair: Device("A toy device", "float32", 5_000_000, None))
     worker = Worker(models)
     monkeypatch.setattr(live, "shared_worker", lambda: worker)
@@ -102,7 +103,7 @@ def test_what_slows_the_models_down_is_said_as_text(folder, monkeypatch):
     tab = opened()
     assert "CUDA graphs" not in notes(tab)
     tab.text_area(key="prompt").set_value("a prompt")
-    wait(press(tab, "Decode"))
+    wait(press(tab, "Decode now"))
     assert "&lt;img onerror=x&gt; runs without CUDA graphs: the device has too little memory" in notes(tab)
     assert "<img" not in notes(tab)
 

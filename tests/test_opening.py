@@ -51,6 +51,7 @@ late()
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     toy_run(seed=7).save(tmp_path / "a-run")
     monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path))
+    monkeypatch.setenv("MARS_VIZ_SAMPLES", "off")
     return tmp_path
 
 

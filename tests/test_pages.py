@@ -16,8 +16,9 @@ import mars_viz.components.explorer as component
 from mars_viz.components.explorer import ExplorerState
 from mars_viz.errors import BadInput
 from mars_viz.run import Run, Settings
-from mars_viz.runfiles import write_zip
-from mars_viz.ui import links, live, navigation
+from mars_viz.runfiles import load_run, write_zip
+from mars_viz.runstore import RunStore
+from mars_viz.ui import links, live, navigation, session
 from mars_viz.ui.jobs.decode_job import Ways
 from mars_viz.ui.jobs.models import Choice, Models
 from mars_viz.ui.jobs.worker import Worker
@@ -59,6 +60,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     replace(toy_run(), title="Broken").save(tmp_path / "c-broken")
     (tmp_path / "c-broken" / "nodes.parquet").unlink()
     monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path))
+    monkeypatch.setenv("MARS_VIZ_SAMPLES", "off")
     worker = Worker(Models(lambda choice, tell: object()))
     monkeypatch.setattr(live, "shared_worker", lambda: worker)
     monkeypatch.setattr(live, "explored", lambda: Ways(lambda pair, prompt, settings: Script(prompt, settings)))
@@ -131,7 +133,7 @@ def test_a_link_opens_the_same_view(folder):
 @pytest.mark.parametrize(
     ("parameters", "sentence"),
     [
-        ({"run": "live-1234abcd"}, "another browser tab"),
+        ({"run": "live-1234abcd"}, "a tab that is gone"),
         ({"run": "../../etc"}, "no run of the link"),
         ({"dial": "lots"}, "is no number"),
         ({"dial": "nan"}, "is no number"),
@@ -162,6 +164,7 @@ def test_a_broken_run_says_what_is_wrong_and_leaves_the_others_alone(folder):
 
 def test_no_runs_at_all_says_what_to_do_next(folder, monkeypatch, tmp_path_factory):
     monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path_factory.mktemp("empty")))
+    monkeypatch.setenv("MARS_VIZ_SAMPLES", "off")
     tab = opened()
     assert "Write a prompt above and press Decode" in notes(tab)
     wait_for_result(decode(tab, "a fox"))
@@ -178,6 +181,35 @@ def test_uploading_a_run(folder):
     assert figures(tab) == 4
     settled(picker(tab).select("a-story").run())
     assert picker(tab).value == "a-story"  # the upload that still lies there is not opened again
+
+
+def test_a_tab_holds_so_many_uploads_and_says_which_one_went(folder, monkeypatch):
+    monkeypatch.setattr(session, "MOST", 2)
+    tab = opened()
+    for title in ("first", "second", "third"):
+        run = replace(toy_run(max_new_tokens=len(title)), title=title)
+        tab.file_uploader(key="zip").upload(f"{title}.zip", write_zip(run), "application/zip")
+        settled(tab.run())
+        assert picker(tab).value.startswith("upload-")
+    assert "“first”, is closed" in notes(tab)
+    labels = " ".join(picker(tab).options)
+    assert "second" in labels and "third" in labels and "first" not in labels
+
+
+def test_what_is_decoded_is_kept_and_its_link_opens_it_elsewhere(folder, monkeypatch):
+    def ways() -> Ways:
+        return Ways(lambda pair, prompt, settings: Script(prompt, settings), store=RunStore(folder))
+
+    monkeypatch.setattr(live, "explored", ways)
+    tab = wait_for_result(decode(opened(), "There was a toad"))
+    name = tab.query_params["run"]
+    assert picker(tab).value == name and load_run(folder / name).prompt == "There was a toad"
+    elsewhere = opened(run=name)
+    assert picker(elsewhere).value == name and "gone" not in notes(elsewhere)
+
+
+def test_a_prompt_may_be_as_long_as_the_models_can_read(folder):
+    assert not opened().text_area(key="prompt").max_chars  # the browser would swallow a longer one without a word
 
 
 def test_a_bad_upload_is_a_sentence(folder):
@@ -247,7 +279,7 @@ def test_tabs_do_not_see_each_others_runs(folder):
     mine = wait_for_result(decode(opened(), "a secret fox"))
     other = opened(run=picker(mine).value)
     assert not any("secret" in option for option in picker(other).options)
-    assert "another browser tab" in notes(other)
+    assert "a tab that is gone" in notes(other)
 
 
 def press_decode_at(monkeypatch: pytest.MonkeyPatch, dial: float) -> None:

@@ -46,6 +46,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     replace(toy_run(), title="Broken").save(tmp_path / "c-broken")
     (tmp_path / "c-broken" / "nodes.parquet").unlink()
     monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path))
+    monkeypatch.setenv("MARS_VIZ_SAMPLES", "off")
     return tmp_path
 
 
@@ -249,7 +250,7 @@ def test_a_link_opens_the_same_view(folder):
 @pytest.mark.parametrize(
     ("parameters", "sentence"),
     [
-        ({"run": "live-1234abcd"}, "another browser tab"),
+        ({"run": "live-1234abcd"}, "a tab that is gone"),
         ({"run": "../../etc"}, "no run of the link"),
         ({"rule": "<script>"}, "There is no rule"),
         ({"dial": "lots"}, "is no number"),
@@ -279,6 +280,7 @@ def test_a_broken_run_and_no_runs_say_what_to_do(folder, monkeypatch, tmp_path_f
     settled(tab.selectbox(key="run").select("a-story").run())
     assert len(titles(tab)) == 2
     monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path_factory.mktemp("empty")))
+    monkeypatch.setenv("MARS_VIZ_SAMPLES", "off")
     assert "Decode a prompt on Explore first" in said(opened())
 
 

@@ -196,6 +196,7 @@ def test_a_disk_that_refuses_is_a_sentence(tmp_path, run):
 
 def test_the_folder_is_the_variable_s_or_in_the_user_s_data(monkeypatch, tmp_path):
     monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path / "mine"))
+    monkeypatch.setenv("MARS_VIZ_SAMPLES", "off")
     assert default_folder() == tmp_path / "mine"
     monkeypatch.delenv("MARS_VIZ_RUNS")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))

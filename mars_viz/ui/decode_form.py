@@ -23,7 +23,6 @@ def prompt_box() -> str:
         height=68,
         label_visibility="collapsed",
         placeholder="Write a prompt for the built-in pair to continue",
-        max_chars=20_000,
         help="The built-in pair writes on from here: short simple stories, additions, sorted lists, short answers.",
     )
 

@@ -30,6 +30,7 @@ from mars_viz.ui.session import Session
 
 NOTHING_YET = "There is no run here yet. Write a prompt above and press Decode, or open the zip of a run's folder."
 _KEPT = 64  # recorded runs in memory; more than the lanes of Compare, or each rerun would read them all anew
+SAMPLES_VARIABLE = "MARS_VIZ_SAMPLES"  # "off" leaves the samples out
 _OWN = re.compile(r"(live|upload)-[0-9a-f]{8}")  # how a tab names its own runs
 
 
@@ -40,8 +41,8 @@ class Shelf:
     own: Mapping[str, Run]
     """Decoded or uploaded in this tab, by id, oldest first."""
     recorded: Mapping[str, RunEntry]
-    """Recorded runs on the server by id, which is a name and never a path: those that Live kept, then the samples,
-    unless a folder is named to take their place."""
+    """Recorded runs on the server by id, which is a name and never a path: those that were decoded or put there, then
+    the samples."""
     error: str = ""
     """Why the recorded runs cannot be listed; empty if they can."""
 
@@ -63,7 +64,7 @@ class Shelf:
         if not view.run:
             return replace(view, run=first), ""
         if _OWN.fullmatch(view.run):
-            lost = "The link's run was made in another browser tab and is not shared; ask for its zip and open that."
+            lost = "The link's run was opened in a tab that is gone, and is not kept here; open its zip again."
         else:
             lost = "There is no run of the link's name here; choose another from the list."
         return View(first, overlay=view.overlay), lost + (" A recorded run is shown instead." if first else "")
@@ -92,12 +93,12 @@ def shelf(session: Session) -> Shelf:
     """What this tab can choose from."""
     folder = default_folder()
     try:
-        if os.environ.get(FOLDER_VARIABLE):
-            recorded = {entry.path.name: entry for entry in list_runs(folder)} | interrupted(folder)
-        else:
-            kept = {entry.path.name: entry for entry in reversed(list_runs(folder))} | interrupted(folder)
-            shipped = {entry.path.name: entry for entry in list_runs(samples.RUNS)}
-            recorded = kept | {name: entry for name, entry in shipped.items() if name not in kept}
+        there = list_runs(folder)
+        if not os.environ.get(FOLDER_VARIABLE):
+            there.reverse()  # nobody has put them in an order, so the newest come first
+        kept = {entry.path.name: entry for entry in there} | interrupted(folder)
+        shipped = [] if os.environ.get(SAMPLES_VARIABLE) == "off" else list_runs(samples.RUNS)
+        recorded = kept | {entry.path.name: entry for entry in shipped if entry.path.name not in kept}
     except BadInput as error:
         return Shelf(session.runs, {}, str(error))
     return Shelf(session.runs, recorded)
@@ -152,6 +153,7 @@ def add_upload(session: Session, data: bytes) -> bool:
         session.notices.append(str(error))
     else:
         session.open(session.keep(run, "upload"))
+        session.notices.extend(session.forget_oldest())
     return True
 
 

@@ -67,8 +67,8 @@ def pace() -> float:
 
 
 def explored() -> Ways:
-    """How Explore decodes: with the map of the dial behind it."""
-    return Ways(_record, _chart)
+    """How Explore decodes: with the map of the dial behind it, and every run is kept."""
+    return Ways(_record, _chart, run_store())
 
 
 def streamed(chat: bool) -> Ways:
@@ -213,10 +213,10 @@ def settle(session: Session) -> None:
     job, session.job = session.job, None
     progress = job.progress
     if progress.run is not None:
-        run_id = session.keep(progress.run, "live")
+        run_id = progress.saved or session.keep(progress.run, "live")
         session.open(run_id)
         session.filling = None if progress.state.finished else Filling(run_id, job)
-    session.notices[:] = filter(None, [how_it_ended(progress)])
+    session.notices[:] = filter(None, [how_it_ended(progress), progress.unsaved])
 
 
 def fill_in(session: Session) -> None:
@@ -225,7 +225,7 @@ def fill_in(session: Session) -> None:
         return
     run_id, progress = session.filling.run_id, session.filling.job.progress
     session.filling = None
-    if progress.run is not None:
+    if progress.run is not None and run_id in session.runs:  # else it is read from where it is kept
         session.runs[run_id] = progress.run
     session.notices.extend(filter(None, [progress.error]))
 

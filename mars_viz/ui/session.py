@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from uuid import uuid4
 
@@ -10,10 +10,12 @@ import streamlit as st
 
 from mars_viz.run import Run
 from mars_viz.ui.jobs.decode_job import DecodeJob
-from mars_viz.ui.links import View, fitted, from_parameters
+from mars_viz.ui.links import View, clipped, fitted, from_parameters
 
 KEY = "mars_viz"
 """Of the memory in Streamlit's state of a tab."""
+MOST = 24
+"""Runs of its own that a tab may hold in the server's memory; what is kept on disk does not count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,13 @@ class Session:
         run_id = f"{kind}-{uuid4().hex[:8]}"
         self.runs[run_id] = run
         return run_id
+
+    def forget_oldest(self) -> Iterator[str]:
+        """Let go of the oldest runs beyond what a tab may hold; a sentence for each."""
+        while len(self.runs) > MOST:
+            gone = self.runs.pop(next(run_id for run_id in self.runs if run_id != self.view.run))
+            name = clipped(gone.title or gone.prompt)
+            yield f"A tab holds {MOST} runs of its own, so the oldest, “{name}”, is closed."
 
     def open(self, run_id: str) -> None:
         """Look at another run, from its own dial value."""
