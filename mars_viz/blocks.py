@@ -45,6 +45,16 @@ class Settled:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Decided:
+    """What each block adds to the text, before the text's end cuts anything off."""
+
+    tokens: np.ndarray
+    """int64; the kept tokens of a round in order, then the emitted one; then those of the next round."""
+    lengths: np.ndarray
+    """int64 [R]; how many of them are each round's."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Blocks:
     """The blocks of consecutive rounds, what was drafted in them and what a rule says of it at every dial value."""
 
@@ -127,6 +137,17 @@ class Blocks:
         below = at < self.verdicts.row_breakpoints[stops]
         emitted = np.where(below, self.verdicts.emit_below[stops], self.verdicts.emit_above[stops])
         return Settled(kept, rows, emitted.astype(np.int32, copy=False))
+
+    def decided(self) -> Decided:
+        """The recorded decisions as texts."""
+        kept = self.recorded.kept
+        counts = np.bincount(self.round_index[kept], minlength=len(self))
+        lengths = counts + 1
+        ends = np.cumsum(lengths)
+        tokens = np.empty(int(lengths.sum()), np.int64)
+        tokens[np.repeat(ends - lengths, counts) + self.places(kept)[kept] - 1] = self.tokens[kept]
+        tokens[ends - 1] = self.recorded.emitted
+        return Decided(tokens, lengths)
 
     def places(self, chosen: np.ndarray) -> np.ndarray:
         """int64 [P]; how many of the chosen (bool [P]) positions of its block stand up to each, itself included."""

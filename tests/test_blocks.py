@@ -13,6 +13,7 @@ from mars_viz.blocks import Blocks
 from mars_viz.records import Decision, Round
 from mars_viz.rules import RULES, rule_named, settle
 from mars_viz.run import Run
+from mars_viz.runfiles import load_run
 from tests.factories import toy_run
 
 DIALS = (None, 0.0, 0.31, 0.75, 0.9, 1.0)
@@ -123,3 +124,18 @@ def test_another_version_of_a_run_has_its_own_blocks():
     run = toy_run()
     assert run.blocks is run.blocks
     assert len(replace(run, rounds=run.rounds[:1]).blocks) == 1
+
+
+def test_a_run_from_its_folder_has_the_same_blocks(tmp_path):
+    run = load_run(toy_run(temperature=0.9, seed=2, max_new_tokens=70).save(tmp_path / "run"))
+    stored, laid = vars(run)["blocks"], Blocks.of(run.rounds)
+    pairs = [
+        (getattr(stored, name), getattr(laid, name)) for name in ("lengths", "tokens", "parents", "best", "second")
+    ]
+    for part in ("verdicts", "recorded"):
+        ours, theirs = getattr(stored, part), getattr(laid, part)
+        pairs += [(getattr(ours, field.name), getattr(theirs, field.name)) for field in fields(ours)]
+    for ours, theirs in pairs:
+        assert ours.dtype == theirs.dtype
+        np.testing.assert_array_equal(ours, theirs)
+    assert tuple(laid.decided().tokens[: len(run.token_ids)].tolist()) == run.token_ids

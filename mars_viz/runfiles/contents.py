@@ -5,8 +5,10 @@ Knows the files' names and that what is written is read back before anyone is to
 
 from __future__ import annotations
 
+import gc
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -98,11 +100,13 @@ def decode(files: Mapping[str, bytes]) -> Run:
         raise BadInput(f"{min(unnamed)} is there, but {MANIFEST} does not name it. Take a fresh copy.")
     names = [name.removesuffix(".parquet") for name in wanted]
     tables = {name: parquet.from_bytes(name, files[f"{name}.parquet"]) for name in names}
+    with _uncollected():
+        made, blocks = rounds.from_tables(tables, about.settings.dial, len(about.prompt_ids))
     run = Run(
         settings=about.settings,
         provenance=about.provenance,
         prompt_ids=about.prompt_ids,
-        rounds=rounds.from_tables(tables, about.settings.dial, len(about.prompt_ids)),
+        rounds=made,
         pieces=_pieces(tables["pieces"]),
         title=about.title,
         prompt=about.prompt,
@@ -110,7 +114,21 @@ def decode(files: Mapping[str, bytes]) -> Run:
     if about.dial_map is not None:
         run = replace(run, dial_map=maps.from_tables(tables, run, about.dial_map))
     _check(run, about, tables)
+    vars(run)["blocks"] = blocks  # where `Run.blocks` would keep what it lays end to end
     return run
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without looking for garbage in cycles, of which rounds leave none: they are so many that it is a third of the
+    time. Whoever came in while it was off leaves it to the first one to turn it on again."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _missing(name: str) -> BadInput:

@@ -6,11 +6,12 @@ Knows how the run's tables hang together; knows no files.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 
 import numpy as np
 
+from mars_viz.blocks import Blocks, Settled
 from mars_viz.records import Decision, Round, Speculation, Timing, Verdicts
-from mars_viz.rules import settle
 from mars_viz.runfiles.columns import NODE_VERDICTS, ROW_VERDICTS, TIMING_FIELDS
 from mars_viz.runfiles.parquet import Table, objects
 from mars_viz.runfiles.speculations import Lines, Place, contradiction, gathered, joined, lines_of
@@ -39,8 +40,13 @@ def to_tables(rounds: Sequence[Round]) -> dict[str, Table]:
     return tables
 
 
-def from_tables(tables: Mapping[str, Table], dial: float | None, prompt_length: int) -> tuple[Round, ...]:
-    """The rounds. Raises BadInput where the tables contradict each other, or no walk at `dial` could have made them."""
+def from_tables(
+    tables: Mapping[str, Table], dial: float | None, prompt_length: int
+) -> tuple[tuple[Round, ...], Blocks]:
+    """The rounds, and the same end to end.
+
+    Raises BadInput where the tables contradict each other, or no walk at `dial` could have made them.
+    """
     rounds = tables["rounds"]
     lines = lines_of(tables, ROUNDS)
     _check_emissions(tables["rows"])
@@ -48,11 +54,26 @@ def from_tables(tables: Mapping[str, Table], dial: float | None, prompt_length: 
     starts = prompt_length + np.cumsum(lengths) - lengths
     if (rounds["start"] != starts).any():
         raise contradiction("rounds", "has a round that does not start where the one before ended")
-    speculations = speculations_of(tables, ROUNDS, lines)
-    made = tuple(_rounds(tables, speculations, lines))
-    for round_ in made:
-        _check_round(round_, dial, is_last=round_ is made[-1])
-    return made
+    blocks = _blocks(tables, lines)
+    if not blocks.settled(dial).same_as(blocks.recorded):
+        raise contradiction("rounds", "has a decision that its verdicts do not lead to")
+    _check_text(rounds["token_ids"], lengths, blocks)
+    return tuple(_rounds(tables, speculations_of(tables, ROUNDS, lines), lines)), blocks
+
+
+def _blocks(tables: Mapping[str, Table], lines: Lines) -> Blocks:
+    nodes, rows, rounds = tables["nodes"], tables["rows"], tables["rounds"]
+    return Blocks(
+        lengths=np.diff(lines.nodes),
+        tokens=nodes["tokens"],
+        parents=nodes["parents"],
+        best=rows["top_logits"][:, :2],
+        second=rows["top_ids"][:, 1],
+        verdicts=Verdicts(
+            **{name: nodes[name] for name in NODE_VERDICTS}, **{name: rows[name] for name in ROW_VERDICTS}
+        ),
+        recorded=Settled(nodes["kept"], rounds["row"].astype(np.int64), rounds["emitted"]),
+    )
 
 
 def _rounds(tables: Mapping[str, Table], speculations: Sequence[Speculation], lines: Lines) -> Iterator[Round]:
@@ -83,13 +104,13 @@ def _check_emissions(rows: Table) -> None:
             raise contradiction("rows", "emits a token that is not among the row's candidates")
 
 
-def _check_round(round_: Round, dial: float | None, is_last: bool) -> None:
-    """The decision is what the verdicts come to, and the text is what the decision comes to."""
-    decision = round_.decision
-    if decision != settle(round_.speculation, round_.verdicts, dial):
-        raise contradiction("rounds", "has a decision that its verdicts do not lead to")
-    tokens = round_.speculation.tokens.tolist()
-    block = (*(tokens[node] for node in decision.kept), decision.emitted)
-    length = len(round_.token_ids)
-    if round_.token_ids != block[:length] or length == 0 or (length < len(block) and not is_last):
+def _check_text(token_ids: np.ndarray, lengths: np.ndarray, blocks: Blocks) -> None:
+    """The text is what the decisions come to: of every block all of it, of the last one at least a token."""
+    if not len(blocks):
+        return
+    written = np.fromiter(chain.from_iterable(token_ids), np.int64)
+    decided = blocks.decided()
+    short = decided.lengths - lengths
+    fits = (short[:-1] == 0).all() and short[-1] >= 0 and lengths[-1] > 0
+    if not fits or not np.array_equal(written, decided.tokens[: len(written)]):
         raise contradiction("rounds", "has a round whose text is not what it decided")
