@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 
 import streamlit as st
@@ -238,8 +239,12 @@ def limits(bench: TuneBench, found: Shelf, study: Study) -> None:
     right.number_input("Confidence, %", 50.0, most, step=1.0, key="tune-confidence", on_change=change)
     if view.dial is not None:
         st.button("Go to the recommended setting", on_click=lambda: bench.open(view.sweep))
-    beside = found.beside(view.sweep) if study.graded else {}
-    st.session_state["tune-others"] = [name for name in view.others if name in beside]
+    lay_over(bench, found.beside(view.sweep) if study.graded else {})
+
+
+def lay_over(bench: TuneBench, beside: Mapping[str, str]) -> None:
+    """Which of the sweeps that can be compared are, by name and label."""
+    st.session_state["tune-others"] = [name for name in bench.view.others if name in beside]
 
     def compare() -> None:
         bench.view = replace(bench.view, others=tuple(st.session_state["tune-others"]))

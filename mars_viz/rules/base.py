@@ -95,7 +95,7 @@ class Rule(ABC):
         return self._judge(speculation)
 
     def judge_whole(self, whole: Speculation) -> Verdicts:
-        """`judge` of many drafts put end to end by `Together`, which has seen to it that the rule lacks nothing."""
+        """`judge` of many drafts put end to end by `Joined`, which has seen to it that the rule lacks nothing."""
         return self._judge(whole)
 
     @abstractmethod

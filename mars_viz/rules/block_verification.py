@@ -68,6 +68,6 @@ def block_keeps(speculation: Speculation) -> np.ndarray:
 
 
 def _starts(speculation: Speculation) -> np.ndarray:
-    """bool [N]; the nodes that begin a chain: one of a draft, more where `Together` judges many drafts as one."""
+    """bool [N]; the nodes that begin a chain: one of a draft, more where `Joined` judges many drafts as one."""
     starts: np.ndarray = speculation.parents < 0
     return starts

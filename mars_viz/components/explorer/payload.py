@@ -28,8 +28,8 @@ from mars_viz.components.explorer.packing import packed
 from mars_viz.components.explorer.pool import Pool, pool_of
 from mars_viz.records import Verdicts
 from mars_viz.rules import RULES, Rule, rule_named
+from mars_viz.rules.joined import Joined
 from mars_viz.rules.mars import THETA
-from mars_viz.rules.together import Together
 from mars_viz.run import Run
 
 Payload = dict[str, Any]
@@ -139,12 +139,12 @@ def _able(pool: Pool, beside: Collection[Rule], of_run: Rule) -> list[Payload]:
 
 def _verdicts(pool: Pool, beside: Collection[Rule], of_run: Rule) -> list[Payload]:
     """What each rule that can judge says of every node."""
-    together = Together([round_.speculation for round_ in pool.rounds])
+    joined = Joined([round_.speculation for round_ in pool.rounds])
     own = [round_.verdicts for round_ in pool.rounds]
     return [
-        _named(rule, of_run) | _judged(rule, of_run, own if rule is of_run else [together.judge(rule)])
+        _named(rule, of_run) | _judged(rule, of_run, own if rule is of_run else [joined.judge(rule)])
         for rule in beside
-        if together.can_judge(rule)
+        if joined.can_judge(rule)
     ]
 
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
+from typing import TypeVar
 
 from mars_viz.ui.links import clipped, number_in
+
+T = TypeVar("T")
+E = TypeVar("E", bound=Enum)
 
 
 class Across(Enum):
@@ -122,46 +127,41 @@ def is_token(text: str) -> bool:
 
 def from_parameters(parameters: Mapping[str, str]) -> OpenedCompare:
     """The view that a link asks for; parts that cannot be read take their default, with a complaint."""
-    complaints: list[str] = []
-
-    def complain(name: str, instead: str) -> None:
-        complaints.append(f"The link's {name} “{clipped(parameters[name])}” cannot be read, so {instead}.")
-
-    def choice(name: str) -> Choice | None:
-        found = Choice.read(parameters.get(name, ""))
-        if found is None and parameters.get(name):
-            complain(name, "the page chose one itself")
-        return found
-
-    def number(name: str) -> float | None:
-        found = number_in(parameters.get(name, ""))
-        if found is None and parameters.get(name):
-            complain(name, "it stands at its default")
-        return found
-
-    across, colour, gamma = (parameters.get(name, "") for name in ("across", "colour", "gamma"))
-    if across and across not in {each.value for each in Across}:
-        complain("across", "settings of one run are compared")
-        across = ""
-    if colour and colour not in {each.value for each in Colour}:
-        complain("colour", "tokens are coloured by their difference")
-        colour = ""
-    if gamma and not (gamma.isascii() and gamma.isdigit() and len(gamma) < 4):
-        complain("gamma", "the run's own is shown")
-        gamma = ""
-    token = parameters.get("token", "")
-    if token and not is_token(token):
-        complain("token", "none is selected")
-        token = ""
+    link = _Link(parameters)
     view = CompareView(
-        token=token,
-        across=Across(across or Across.SETTINGS.value),
-        gamma=int(gamma) if gamma else None,
-        reference=choice("reference"),
-        shown=choice("shown"),
-        colour=Colour(colour or Colour.DIFFERENCE.value),
+        across=link.read("across", partial(_member, Across), "settings of one run are compared") or Across.SETTINGS,
+        colour=link.read("colour", partial(_member, Colour), "tokens are coloured by their difference")
+        or Colour.DIFFERENCE,
+        gamma=link.read("gamma", _block_length, "the run's own is shown"),
+        token=link.read("token", lambda text: text if is_token(text) else None, "none is selected") or "",
+        reference=link.read("reference", Choice.read, "the page chose one itself"),
+        shown=link.read("shown", Choice.read, "the page chose one itself"),
         sweep=parameters.get("sweep", ""),
-        from_dial=number("from"),
-        to_dial=number("to"),
+        from_dial=link.read("from", number_in, "it stands at its default"),
+        to_dial=link.read("to", number_in, "it stands at its default"),
     )
-    return OpenedCompare(view, tuple(complaints))
+    return OpenedCompare(view, tuple(link.complaints))
+
+
+class _Link:
+    """Parameters that are read one by one, and what is wrong with them."""
+
+    def __init__(self, parameters: Mapping[str, str]) -> None:
+        self._parameters = parameters
+        self.complaints: list[str] = []
+
+    def read(self, name: str, meaning: Callable[[str], T | None], instead: str) -> T | None:
+        """What the parameter means; None where it is not there, and with a complaint where it means nothing."""
+        text = self._parameters.get(name, "")
+        found = meaning(text) if text else None
+        if text and found is None:
+            self.complaints.append(f"The link's {name} “{clipped(text)}” cannot be read, so {instead}.")
+        return found
+
+
+def _member(kind: type[E], text: str) -> E | None:
+    return next((each for each in kind if each.value == text), None)
+
+
+def _block_length(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 4 else None

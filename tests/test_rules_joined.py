@@ -9,7 +9,7 @@ import pytest
 
 from mars_viz.records import Speculation, Verdicts
 from mars_viz.rules import RULES
-from mars_viz.rules.together import Together
+from mars_viz.rules.joined import Joined
 from tests.factories import toy_run
 from tests.test_explorer_payload import tree_run
 
@@ -49,7 +49,7 @@ def test_together_as_one_by_one(name: str, case: str) -> None:
     if any(rule.lacks(speculation) for speculation in speculations):
         assert (name, case) == ("block-verification", "trees") or "kinds" in case, "else this would test nothing"
         return
-    found = Together(speculations).judge(rule)
+    found = Joined(speculations).judge(rule)
     single = [rule.judge(speculation) for speculation in speculations]
     for field in fields(Verdicts):
         wanted = np.concatenate([getattr(verdicts, field.name) for verdicts in single])
@@ -59,4 +59,4 @@ def test_together_as_one_by_one(name: str, case: str) -> None:
 
 
 def test_nothing_at_all() -> None:
-    assert len(Together([]).judge(RULES["mars"]).keep_strict) == 0
+    assert len(Joined([]).judge(RULES["mars"]).keep_strict) == 0

@@ -35,7 +35,7 @@ _PER_NODE = tuple(
 _CERTAIN = ("p", "q", "q_max", "ranks")
 
 
-class Together:
+class Joined:
     """Speculations, to be judged by several rules one after the other."""
 
     def __init__(self, speculations: Sequence[Speculation]):
