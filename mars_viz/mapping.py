@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING
 
@@ -12,8 +12,8 @@ from mars_viz.errors import BadInput
 from mars_viz.recorded import answers_of
 from mars_viz.recording import Recording, nothing_waits
 from mars_viz.rules import rule_named
-from mars_viz.run import Run, Settings
-from mars_viz.walk import Answer, Ending
+from mars_viz.run import Run, Settings, stops
+from mars_viz.walk import Answer
 
 if TYPE_CHECKING:
     from mars_viz.speculators.loading import Pair
@@ -34,6 +34,7 @@ def dial_map(
     top_k: int = 0,
     seed: int = 0,
     max_new_tokens: int = 128,
+    stop: str | Iterable[str] = (),
     device: str = "auto",
     dtype: str = "auto",
     chat: bool = False,
@@ -55,6 +56,7 @@ def dial_map(
         top_k=top_k,
         seed=seed,
         max_new_tokens=max_new_tokens,
+        stop=stops(stop),
     )
     span = span_of(rule_named(rule), low, high, gammas or (gamma,))
     from mars_viz.speculators.loading import load_pair
@@ -98,7 +100,7 @@ class Mapping:
         from mars_viz.speculators.local import LocalSpeculator
 
         prompt = self._recording.prompt_ids
-        ending = Ending(self._pair.eos_ids, self._settings.max_new_tokens)
+        ending = self._pair.ending(self._settings)
         rule = rule_named(self._settings.rule)
         speculator = LocalSpeculator(self._pair, self._settings, Extent.least(rule.needs, recorded=True))
         self._complete = speculator.complete

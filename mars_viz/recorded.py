@@ -52,7 +52,7 @@ def answers_through(prompt: tuple[int, ...], rounds: Iterable[Round]) -> dict[tu
 
 def ending_of(run: Run) -> Ending:
     """When the run's text ends, and that of every other walk from its prompt."""
-    return Ending(frozenset(run.provenance.eos_ids), run.settings.max_new_tokens)
+    return Ending.of(run.settings, run.provenance.eos_ids, run.pieces)
 
 
 def shortened(speculation: Speculation, gamma: int) -> Speculation:

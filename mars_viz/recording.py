@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from mars_viz.errors import BadInput
 from mars_viz.records import Round, Speculation, emitted
 from mars_viz.rules import rule_named
-from mars_viz.run import Provenance, Run, Settings
-from mars_viz.walk import Ending, Step, walk_all
+from mars_viz.run import Provenance, Run, Settings, stops
+from mars_viz.walk import Step, walk_all
 
 if TYPE_CHECKING:
     from mars_viz.speculators.loading import Pair
@@ -35,6 +35,7 @@ def record(
     top_k: int = 0,
     seed: int = 0,
     max_new_tokens: int = 128,
+    stop: str | Iterable[str] = (),
     device: str = "auto",
     dtype: str = "auto",
     chat: bool = False,
@@ -42,8 +43,9 @@ def record(
     """Decode `prompt` speculatively and return everything that happened.
 
     `target` and `drafter` are hub ids or folders (None: the built-in pair), `rule` a name from `mars_viz.rules.RULES`,
-    `dial` its threshold (None: the rule's default), `gamma` the tokens drafted per round, `chat` whether the prompt
-    goes through the tokenizer's chat template. Raises BadInput, with the remedy, for anything that cannot be done.
+    `dial` its threshold (None: the rule's default), `gamma` the tokens drafted per round, `stop` a text that ends
+    decoding with the token that completes it, or several, `chat` whether the prompt goes through the tokenizer's chat
+    template. Raises BadInput, with the remedy, for anything that cannot be done.
     """
     settings = Settings(
         rule=rule,
@@ -54,6 +56,7 @@ def record(
         top_k=top_k,
         seed=seed,
         max_new_tokens=max_new_tokens,
+        stop=stops(stop),
     )
     rule_named(rule).checked_dial(dial)  # before the models are loaded
     from mars_viz.speculators.loading import load_pair
@@ -185,7 +188,7 @@ def _decoded(recordings: Sequence[Recording]) -> Iterator[Step]:
     for recording in recordings:
         recording._rounds, recording._seconds, recording._complete = [], 0.0, speculator.complete
         recording._prefill_seconds = seconds / len(recordings)
-    ending = Ending(first._pair.eos_ids, first._settings.max_new_tokens)
+    ending = first._pair.ending(first._settings)
     for step in walk_all(speculator, first._rule, first._settings.dial, prompts, ending):
         recordings[step.index]._rounds.append(step.round)
         recordings[step.index]._seconds += step.round.timing.total

@@ -43,6 +43,8 @@ class Settings:
     """Keys every draw."""
     max_new_tokens: int = 128
     """Length limit of the text after the prompt."""
+    stop: tuple[str, ...] = ()
+    """Texts that end decoding with the token that completes one of them; see `walk.Ending`."""
 
     def __post_init__(self) -> None:
         """Raise BadInput for a value out of range."""
@@ -56,6 +58,47 @@ class Settings:
         )
         _require(0 <= self.seed < 2**63, "seed", self.seed, "a whole number from 0 to 2^63 - 1")
         _require(self.max_new_tokens >= 1, "max_new_tokens", self.max_new_tokens, "a whole number of at least 1")
+        _check_stop(self.stop)
+
+
+def stops(stop: str | Iterable[str]) -> tuple[str, ...]:
+    """Stop strings as `Settings` takes them: a single one stands for itself. Raises BadInput for what is no string."""
+    if isinstance(stop, str):
+        return (stop,)
+    if not isinstance(stop, Iterable):
+        raise BadInput(f"stop is {stop!r}; {_STOP_WANTED}.")
+    return tuple(stop)
+
+
+def stop_words(stop: Iterable[str]) -> str:
+    """Stop strings in quotes, line breaks and whatever else cannot be seen as escapes; empty without any."""
+    return ", ".join(map(repr, stop))
+
+
+MOST_STOPS = 16
+"""Stop strings at most."""
+LONGEST_STOP = 200
+"""Characters of each at most."""
+_STOP_WANTED = "it must be a text such as '###', or several of them"
+
+
+def _check_stop(stop: object) -> None:
+    """Raise BadInput for what cannot be looked for in a text."""
+    if not isinstance(stop, tuple) or not all(isinstance(text, str) for text in stop):
+        raise BadInput(f"stop is {stop!r}; {_STOP_WANTED}.")
+    if len(stop) > MOST_STOPS:
+        raise BadInput(f"{len(stop)} stop strings are too many; give at most {MOST_STOPS}.")
+    for text in stop:
+        if not text:
+            raise BadInput(
+                "A stop string is empty, and every text would end at once; write some text, or leave it out."
+            )
+        if len(text) > LONGEST_STOP:
+            raise BadInput(f"A stop string has {len(text)} characters; shorten it to at most {LONGEST_STOP}.")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise BadInput(f"The stop string {text!r} is no valid Unicode text; write it in UTF-8.") from error
 
 
 def _require(holds: bool, name: str, value: object, wanted: str) -> None:

@@ -15,6 +15,11 @@ from mars_viz.rules import Rule, settle
 from mars_viz.walk import Answer, Ending, Speculator, commit
 
 Prefix = tuple[int, ...]
+UNREAD = (
+    "The run does not hold the text of the tokens that come next, so whether they complete a stop string is not known; "
+    "decode the prompt anew by this rule."
+)
+"""Why a walk goes no further where only other rules' walks have been."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +45,7 @@ class RuleWalk:
     finished: bool = False
     """True if the text is complete."""
     lacks: str = ""
-    """Why the rule cannot judge the next speculation, as a sentence; empty where it can."""
+    """Why the walk cannot go on to the next speculation, as a sentence; empty where it can."""
 
     @property
     def token_ids(self) -> tuple[int, ...]:
@@ -97,9 +102,11 @@ def ahead(one: RuleWalk, answers: Mapping[Prefix, Answer], prompt: int, ending: 
             return replace(one, lacks=reason)
         verdicts = one.stand.rule.judge(answer.speculation)
         decision = settle(answer.speculation, verdicts, one.stand.dial)
-        round_ = commit(answer, verdicts, decision, ending, len(one.prefix) - prompt)
+        if not ending.reads({*answer.speculation.tokens.tolist(), decision.emitted}):
+            return replace(one, lacks=UNREAD)
+        round_ = commit(answer, verdicts, decision, ending, one.prefix[prompt:])
         prefix = one.prefix + round_.token_ids
-        finished = ending.reached(round_.token_ids, len(prefix) - prompt)
+        finished = ending.reached(prefix[prompt:])
         one = replace(one, prefix=prefix, rounds=(*one.rounds, round_), finished=finished)
     return one
 

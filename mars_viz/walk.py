@@ -8,12 +8,13 @@ dial value at once.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from mars_viz.records import Decision, Round, Speculation, Timing, Verdicts
 from mars_viz.rules import Rule, settle
+from mars_viz.run import Piece, Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,22 +37,68 @@ class Speculator(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """When a text ends."""
+    """When a text ends: with an end-of-text token, at the length limit, or with the token that completes a stop string.
+
+    A stop string is looked for in the bytes of the text after the prompt, control tokens by their names. It may have
+    begun in an earlier token or round. The token that completes it stays whole and belongs to the text, whatever its
+    piece holds behind the stop, as with Hugging Face's `stop_strings`.
+    """
 
     eos_ids: frozenset[int]
     """Tokens that end it; they belong to it."""
     max_new_tokens: int
     """Tokens after the prompt at most."""
+    stop: tuple[bytes, ...] = ()
+    """Stop strings in UTF-8, none empty."""
+    pieces: Mapping[int, Piece] = field(default_factory=dict, compare=False, repr=False)
+    """Of every token that a text may hold; read only where there are stop strings."""
 
-    def cut(self, tokens: Sequence[int], written: int) -> tuple[int, ...]:
-        """What of `tokens` still belongs to a text of `written` tokens."""
+    @classmethod
+    def of(cls, settings: Settings, eos_ids: Iterable[int], pieces: Mapping[int, Piece]) -> Ending:
+        """The one that these settings ask for."""
+        return cls(frozenset(eos_ids), settings.max_new_tokens, tuple(map(str.encode, settings.stop)), pieces)
+
+    def cut(self, tokens: Sequence[int], written: int, before: Sequence[int] = ()) -> tuple[int, ...]:
+        """What of `tokens` still belongs to a text of `written` tokens, whose last ones are `before`."""
         tokens = tokens[: self.max_new_tokens - written]
-        ends = (i + 1 for i, token in enumerate(tokens) if token in self.eos_ids)
-        return tuple(tokens[: next(ends, len(tokens))])
+        tail = self._tail(before)
+        for length, token in enumerate(tokens, start=1):
+            if self._last(token, tail):
+                return tuple(tokens[:length])
+            tail += self._bytes(token)
+        return tuple(tokens)
 
-    def reached(self, tokens: Sequence[int], written: int) -> bool:
-        """True if a text of `written` tokens, of which `tokens` are the last, is complete."""
-        return written >= self.max_new_tokens or (bool(tokens) and tokens[-1] in self.eos_ids)
+    def reached(self, text: Sequence[int]) -> bool:
+        """True if a text of these tokens, of which only the newest may have ended it, is complete."""
+        return len(text) >= self.max_new_tokens or (bool(text) and self._last(text[-1], self._tail(text[:-1])))
+
+    def reads(self, tokens: Iterable[int]) -> bool:
+        """True if it can tell whether a text that holds these tokens ends there."""
+        try:
+            for token in tokens:
+                self._bytes(token)
+        except KeyError:
+            return False
+        return True
+
+    def _last(self, token: int, tail: bytes) -> bool:
+        """True if a text whose bytes end with `tail` goes no further than `token`."""
+        if token in self.eos_ids:
+            return True
+        window = tail + self._bytes(token)
+        return any(window.find(stop, max(0, len(tail) + 1 - len(stop))) >= 0 for stop in self.stop)
+
+    def _tail(self, tokens: Sequence[int]) -> bytes:
+        """The end of what these tokens read: as much as a stop string may have begun in."""
+        wanted, found = max(map(len, self.stop), default=1) - 1, b""
+        for token in reversed(tokens):
+            if len(found) >= wanted:
+                break
+            found = self._bytes(token) + found
+        return found[-wanted:] if wanted else b""
+
+    def _bytes(self, token: int) -> bytes:
+        return self.pieces[token].data if self.stop else b""
 
 
 def walk(
@@ -84,16 +131,17 @@ def walk_all(
             began = time.perf_counter() - share
             verdicts = rule.judge(answer.speculation)
             decision = settle(answer.speculation, verdicts, dial)
-            round_ = commit(answer, verdicts, decision, ending, written=len(prefix) - len(prompts[index]))
+            text = prefix[len(prompts[index]) :]
+            round_ = commit(answer, verdicts, decision, ending, text)
             prefixes[index] = prefix + round_.token_ids
-            if ending.reached(round_.token_ids, written=len(prefixes[index]) - len(prompts[index])):
+            if ending.reached(text + round_.token_ids):
                 del prefixes[index]
             timing = replace(round_.timing, total=time.perf_counter() - began)
             yield Step(index, replace(round_, timing=timing))
 
 
-def commit(answer: Answer, verdicts: Verdicts, decision: Decision, ending: Ending, written: int) -> Round:
-    """The round that a decision comes to, after a text of `written` tokens: the kept tokens and the emitted one, cut
-    where the text ends."""
+def commit(answer: Answer, verdicts: Verdicts, decision: Decision, ending: Ending, text: tuple[int, ...]) -> Round:
+    """The round that a decision comes to, after the text so far: the kept tokens and the emitted one, cut where the
+    text ends."""
     block = [*(int(answer.speculation.tokens[node]) for node in decision.kept), decision.emitted]
-    return Round(answer.speculation, verdicts, decision, ending.cut(block, written), answer.timing)
+    return Round(answer.speculation, verdicts, decision, ending.cut(block, len(text), text), answer.timing)

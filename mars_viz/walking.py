@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from mars_viz.errors import BadInput
 from mars_viz.mapped import known_answers
-from mars_viz.recorded import ending_of
 from mars_viz.run import Run
 from mars_viz.together import Stand, Together, walk_together
 
@@ -36,4 +35,5 @@ class Walking:
         run = self._run
         speculator = LocalSpeculator(self._pair, run.settings)
         speculator.prefill(run.prompt_ids)
-        yield from walk_together(speculator, self._stands, run.prompt_ids, ending_of(run), known_answers(run))
+        ending = self._pair.ending(run.settings)  # the run's own pieces lack what only other rules write
+        yield from walk_together(speculator, self._stands, run.prompt_ids, ending, known_answers(run))

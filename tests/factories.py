@@ -205,10 +205,10 @@ def toy_run(
     chosen = Settings(**{"max_new_tokens": 60, **settings})  # type: ignore[arg-type]
     rule = rule_named(chosen.rule)
     dial = rule.checked_dial(chosen.dial)
-    ending = Ending(frozenset({0}), chosen.max_new_tokens)
-    rounds = tuple(walk(ToySpeculator(chosen, vocabulary, model_seed), rule, dial, PROMPT, ending))
     texts = {i: Piece(f" w{i}".encode()) for i in range(vocabulary)} | {0: Piece(b"<end>", special=True)}
     texts |= {i: Piece(data) for i, data in (pieces or {}).items()}
+    ending = Ending.of(chosen, {0}, texts)
+    rounds = tuple(walk(ToySpeculator(chosen, vocabulary, model_seed), rule, dial, PROMPT, ending))
     return Run(
         settings=replace(chosen, dial=dial),
         provenance=Provenance(
@@ -242,13 +242,15 @@ def toy_map(
     budget: Budget | None = None,
     model_seed: int = 0,
     vocabulary: int = 32,
+    pieces: dict[int, Piece] | None = None,
 ) -> tuple[DialMap, Counting]:
     """The map of the toy pair over a span of the rule's dial, and the speculator that noted what was asked."""
     speculator = Counting(settings, vocabulary=vocabulary, model_seed=model_seed)
     rule = rule_named(settings.rule)
     span = span_of(rule, low, high, gammas or (settings.gamma,))
     answers: dict[tuple[int, ...], Answer] = {}
-    ending = Ending(frozenset({0}), settings.max_new_tokens)
+    pieces = pieces or {i: Piece(b" w") for i in range(vocabulary)}
+    ending = Ending.of(settings, {0}, pieces)
     for _ in explore(speculator, rule, span, PROMPT, ending, answers, budget):
         pass
     frame = Run(
@@ -256,7 +258,7 @@ def toy_map(
         provenance=Provenance(eos_ids=(0,), vocabulary_size=vocabulary),
         prompt_ids=PROMPT,
         rounds=(),
-        pieces={i: Piece(b" w") for i in range(vocabulary)},
+        pieces=pieces,
     )
     return DialMap(frame, span, answers, len(speculator.batches), 0.0), speculator
 

@@ -14,7 +14,7 @@ from mars_viz.dialmap import span_of
 from mars_viz.errors import BadInput
 from mars_viz.prompts import PromptItem, PromptSet
 from mars_viz.rules import rule_named
-from mars_viz.run import Provenance, Settings
+from mars_viz.run import Piece, Provenance, Settings
 from mars_viz.sweep import Source, Sweep
 from mars_viz.sweep.timing import TimingCheck, Way
 
@@ -54,7 +54,7 @@ def toy_source(settings: Settings = SETTINGS, context: int = 10_000) -> Source:
         ),
         tokenise=tokenise,
         speculator=lambda: ToySpeculator(settings),
-        text=lambda tokens: "".join(f" w{token}" for token in tokens if token),
+        pieces={0: Piece(b"<end>", special=True)} | {token: Piece(f" w{token}".encode()) for token in range(1, 32)},
     )
 
 

@@ -56,6 +56,13 @@ def sampling_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--top-k", type=int, default=default.top_k, help="0 is off (%(default)s)")
     parser.add_argument("--seed", type=int, default=default.seed, help="keys every draw (%(default)s)")
     parser.add_argument("--max-new-tokens", type=int, default=default.max_new_tokens, help="length limit (%(default)s)")
+    parser.add_argument(
+        "--stop",
+        metavar="TEXT",
+        action="append",
+        default=[],
+        help="end with the token that completes TEXT, taken as it is: \\n is two characters; may be repeated",
+    )
 
 
 def model_arguments(parser: argparse.ArgumentParser) -> None:
@@ -75,7 +82,7 @@ def pair_arguments(parser: argparse.ArgumentParser) -> None:
 def settings_of(options: argparse.Namespace, **others: Any) -> Settings:
     """The settings that the options say; what they lack is in `others`, or at its default. Raises BadInput."""
     known = {name: getattr(options, name) for name in Settings.__slots__ if hasattr(options, name)}
-    return Settings(**known | others)
+    return Settings(**known | {"stop": tuple(options.stop)} | others)
 
 
 def wish(options: argparse.Namespace) -> Wish:

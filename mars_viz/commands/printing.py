@@ -10,7 +10,7 @@ from typing import Any
 from mars_viz.analysis.metrics import speed, summary
 from mars_viz.figures.words import counted, number, setting
 from mars_viz.rules import rule_named
-from mars_viz.run import Run
+from mars_viz.run import Run, stop_words
 from mars_viz.strict_json import json_of
 
 
@@ -35,8 +35,9 @@ def sentence(run: Run) -> str:
     numbers, pace, rule = summary(run), speed(run), rule_named(run.settings.rule)
     at = "" if rule.dial is None or numbers.dial is None else f" at {setting(rule.dial.symbol, numbers.dial)}"
     relaxed = f" ({number(numbers.relaxed)} of them only because it is relaxed)" if numbers.relaxed else ""
+    stop = f", stop at {printable(stop_words(run.settings.stop))}" if run.settings.stop else ""
     told = (
-        f"{rule.title}{at}, γ = {run.settings.gamma}, temperature {run.settings.temperature:g}: "
+        f"{rule.title}{at}, γ = {run.settings.gamma}, temperature {run.settings.temperature:g}{stop}: "
         f"{counted(numbers.tokens, 'token')} in {counted(numbers.rounds, 'round')} (τ = {number(numbers.tau)}). "
         f"Of {counted(numbers.drafted, 'drafted token')}, the rule kept {number(numbers.kept)}{relaxed}, "
         f"and rolled back {number(numbers.rolled_back)}."

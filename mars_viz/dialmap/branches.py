@@ -64,16 +64,16 @@ class Judged:
             yield branch
             return
         answer, verdicts = self._at(branch)
-        written = len(branch.prefix) - len(self._prompt)
+        text = branch.prefix[len(self._prompt) :]
         piece: Branch | None = None
         for low, high, decision in stretches(answer.speculation, verdicts, branch.low, branch.high):
-            round_ = commit(answer, verdicts, decision, self._ending, written)
+            round_ = commit(answer, verdicts, decision, self._ending, text)
             if piece is not None and _alike(piece.rounds[-1], round_):
                 piece = replace(piece, high=high)
                 continue
             if piece is not None:
                 yield piece
-            finished = self._ending.reached(round_.token_ids, written + len(round_.token_ids))
+            finished = self._ending.reached(text + round_.token_ids)
             grown = branch.prefix + round_.token_ids
             piece = Branch(low, high, branch.gamma, grown, (*branch.rounds, round_), finished)
         assert piece is not None  # an interval is never empty

@@ -18,7 +18,7 @@ from mars_viz.recording import Recording
 from mars_viz.records import Round
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
-from mars_viz.walk import Ending, walk
+from mars_viz.walk import walk
 
 if TYPE_CHECKING:
     from mars_viz.speculators.loading import Pair
@@ -113,8 +113,7 @@ class Racing:
         rule = rule_named(settings.rule)
         speculator = LocalSpeculator(self._pair, settings, Extent.least(rule.needs, recorded=False))
         speculator.prefill(self._prompt)
-        ending = Ending(self._pair.eos_ids, settings.max_new_tokens)
-        return walk(speculator, rule, settings.dial, self._prompt, ending)
+        return walk(speculator, rule, settings.dial, self._prompt, self._pair.ending(settings))
 
 
 def timed(run: Run, rounds: Sequence[Round]) -> Run:

@@ -27,7 +27,7 @@ from mars_viz.report.detail import LEVELS, Detail, detailed
 from mars_viz.report.drawings import MOST_STEPS, drawings
 from mars_viz.report.parcel import parcel
 from mars_viz.rules import rule_named
-from mars_viz.run import Run
+from mars_viz.run import Run, stop_words
 
 MAX_BYTES = 1_500_000
 """Of a report; where a run says more, the texts beside the recorded one are told in less detail."""
@@ -123,6 +123,7 @@ def _facts(run: Run, gamma: int) -> str:
         "γ": str(gamma) if gamma == asked.gamma else f"{gamma} (recorded with {asked.gamma})",
         "Temperature": sampling,
         "Seed": str(asked.seed),
+        "Stops at": stop_words(asked.stop),
         "Recorded text": f"{counted(len(run.token_ids), 'token')} in {counted(len(run.rounds), 'round')},"
         f" τ = {number(run.tau)}",
         "Device": ", ".join(filter(None, [made.device, made.dtype])),

@@ -18,8 +18,12 @@ from mars_viz.rules import rule_named
 from mars_viz.run import Provenance, Settings
 
 FORMAT = "mars-viz-run"
-SCHEMA = 2
+SCHEMA = 3
 """Raised whenever a file written before could no longer be read as it is, or the other way round."""
+WITHOUT_STOP = 2
+"""Of settings without stop strings: such a run is written as it was before there were any, so that whoever could read
+one still can. Readers from before would take a stop string for a damaged file; by the newer schema they say that they
+are the older ones."""
 
 T = TypeVar("T")
 
@@ -80,10 +84,12 @@ class Manifest:
 
 def to_json(manifest: Manifest) -> bytes:
     """The file. Raises BadInput where a value has no place in JSON: NaN, or half of a surrogate pair."""
+    facts, schema = asdict(manifest), SCHEMA
+    if not manifest.settings.stop:
+        del facts["settings"]["stop"]
+        schema = WITHOUT_STOP
     try:
-        text = json.dumps(
-            {"format": FORMAT, "schema": SCHEMA} | asdict(manifest), allow_nan=False, ensure_ascii=False, indent=1
-        )
+        text = json.dumps({"format": FORMAT, "schema": schema} | facts, allow_nan=False, ensure_ascii=False, indent=1)
         return text.encode()
     except (ValueError, TypeError) as error:  # UnicodeEncodeError is a ValueError
         raise BadInput(f"The run's settings or texts cannot be written as JSON ({error}). Mend that value.") from error
@@ -97,8 +103,13 @@ def from_json(data: bytes) -> Manifest:
     schema = found.pop("schema", None)
     if isinstance(schema, int) and not isinstance(schema, bool) and schema > SCHEMA:
         raise BadInput(f"It was made by a newer MARS Viz (schema {schema}, this one reads up to {SCHEMA}); update.")
-    if schema != SCHEMA or isinstance(schema, bool):
-        raise BadInput(f"manifest.json has the schema {schema!r}; this MARS Viz reads {SCHEMA}. Record the run again.")
+    if schema not in (WITHOUT_STOP, SCHEMA):
+        raise BadInput(
+            f"manifest.json has the schema {schema!r}; this MARS Viz reads {WITHOUT_STOP} and {SCHEMA}. "
+            "Record the run again."
+        )
+    if schema == WITHOUT_STOP and isinstance(found.get("settings"), dict):
+        found["settings"].setdefault("stop", [])
     manifest = parsed(Manifest, found, "manifest.json")
     dial = manifest.settings.dial
     if rule_named(manifest.settings.rule).checked_dial(dial) != dial:

@@ -13,7 +13,6 @@ from mars_viz.run import Settings
 from mars_viz.speculators.laws import draw, law, on_device, wait_for
 from mars_viz.speculators.loading import Pair
 from mars_viz.speculators.trouble import inference
-from mars_viz.walk import Ending
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +43,7 @@ def decode_alone(pair: Pair, prompt: Sequence[int], settings: Settings) -> Alone
 
 def writing_alone(pair: Pair, prompt: Sequence[int], settings: Settings) -> Iterator[Written]:
     """The same, a token at a time; the clock stands still while the caller has one."""
-    ending = Ending(pair.eos_ids, settings.max_new_tokens)
+    ending = pair.ending(settings)
     network = pair.open_target()
     ids = torch.tensor([list(prompt)], device=network.device)
     if ids.shape[1] > 1:
@@ -52,6 +51,7 @@ def writing_alone(pair: Pair, prompt: Sequence[int], settings: Settings) -> Iter
             network.score(ids[:, :-1], [0], 1)
     wait_for(network.device)
     ids, length, seconds = ids[:, -1:], len(prompt), 0.0
+    text: list[int] = []
     while True:
         began = time.perf_counter()
         with inference():  # never across a yield: it would be the caller's mode too
@@ -61,9 +61,9 @@ def writing_alone(pair: Pair, prompt: Sequence[int], settings: Settings) -> Iter
             else:
                 uniforms = on_device(position_uniforms(settings.seed, length, 1), network.device)
                 ids = draw(law(logits, settings), uniforms[None])
-            token = int(ids)
+            text.append(int(ids))
         length += 1
         seconds += time.perf_counter() - began
-        yield Written(token, seconds)
-        if ending.reached((token,), length - len(prompt)):
+        yield Written(text[-1], seconds)
+        if ending.reached(text):
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -131,7 +132,7 @@ def _round(pair: Pair, settings: Settings, gamma: int, prefix: tuple[int, ...]) 
     )
     speculator = LocalSpeculator(pair, short, Extent.least(rule.needs, recorded=False))
     speculator.prefill(prefix)
-    ending = Ending(pair.eos_ids, gamma + 1)
+    ending = pair.ending(replace(short, max_new_tokens=gamma + 1))
     return partial(_decided, speculator, rule, prefix, ending)
 
 
@@ -139,7 +140,7 @@ def _decided(speculator: LocalSpeculator, rule: Rule, prefix: tuple[int, ...], e
     (answer,) = speculator.speculate([prefix])
     verdicts = rule.judge(answer.speculation)
     dial = None if rule.dial is None else rule.dial.default
-    commit(answer, verdicts, settle(answer.speculation, verdicts, dial), ending, written=0)
+    commit(answer, verdicts, settle(answer.speculation, verdicts, dial), ending, text=())
     return answer.timing
 
 

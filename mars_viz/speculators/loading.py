@@ -19,10 +19,13 @@ from transformers.utils import logging as transformers_logging
 
 from mars_viz import demo
 from mars_viz.errors import BadInput, MarsVizError
+from mars_viz.run import Settings
 from mars_viz.speculators.arriving import Arrival, Span
 from mars_viz.speculators.memory import check_fit, too_large
 from mars_viz.speculators.networks import Network, Opener, opener
+from mars_viz.speculators.pieces import Pieces
 from mars_viz.speculators.trouble import is_gone, lacks_memory, lost
+from mars_viz.walk import Ending
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
@@ -56,6 +59,10 @@ class Pair:
     """A forward pass of the target with an empty cache."""
     open_drafter: Callable[[], Network]
     """Likewise of the drafter."""
+
+    def ending(self, settings: Settings) -> Ending:
+        """When a text of this pair ends."""
+        return Ending.of(settings, self.eos_ids, Pieces(self.tokenizer) if settings.stop else {})
 
     @property
     def device(self) -> str:

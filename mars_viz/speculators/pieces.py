@@ -13,25 +13,39 @@ from mars_viz.run import Piece
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 
 
-def pieces_of(tokenizer: PreTrainedTokenizerBase, token_ids: Iterable[int]) -> dict[int, Piece]:
-    """The piece of each id; an id that the tokenizer does not know (padding of the vocabulary) is shown as such.
+class Pieces(dict[int, Piece]):
+    """The piece of any id, looked up when it is first asked for; an id that the tokenizer does not know (padding of the
+    vocabulary) is shown as such.
 
     Added tokens stand in the vocabulary as they read, whatever alphabet the others are written in, and some control
     tokens (a chat template's <|eot_id|>) are named as special only among them.
     """
-    added = tokenizer.added_tokens_decoder
-    special = {*tokenizer.all_special_ids, *(token_id for token_id, token in added.items() if token.special)}
-    byte_level = _is_byte_level(tokenizer)
-    found = {}
-    for token_id in sorted(set(token_ids)):
-        token: str | None = tokenizer.convert_ids_to_tokens(token_id)
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase):
+        super().__init__()
+        added = tokenizer.added_tokens_decoder
+        self._tokenizer, self._added = tokenizer, frozenset(added)
+        self._special = {*tokenizer.all_special_ids, *(token_id for token_id, token in added.items() if token.special)}
+        self._byte_level = _is_byte_level(tokenizer)
+
+    def __missing__(self, token_id: int) -> Piece:
+        """Look it up, and keep it."""
+        piece = self[token_id] = self._looked_up(token_id)
+        return piece
+
+    def _looked_up(self, token_id: int) -> Piece:
+        token: str | None = self._tokenizer.convert_ids_to_tokens(token_id)
         if token is None:
-            found[token_id] = Piece(f"<unused {token_id}>".encode(), special=True)
-        elif token_id in special or (token_id in added and not _BYTE.fullmatch(token)):
-            found[token_id] = Piece(token.encode(), special=token_id in special)
-        else:
-            found[token_id] = Piece(_bytes(token, byte_level))
-    return found
+            return Piece(f"<unused {token_id}>".encode(), special=True)
+        if token_id in self._special or (token_id in self._added and not _BYTE.fullmatch(token)):
+            return Piece(token.encode(), special=token_id in self._special)
+        return Piece(_bytes(token, self._byte_level))
+
+
+def pieces_of(tokenizer: PreTrainedTokenizerBase, token_ids: Iterable[int]) -> dict[int, Piece]:
+    """The pieces of these ids alone, by rising id."""
+    pieces = Pieces(tokenizer)
+    return {token_id: pieces[token_id] for token_id in sorted(set(token_ids))}
 
 
 def _is_byte_level(tokenizer: PreTrainedTokenizerBase) -> bool:

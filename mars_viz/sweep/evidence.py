@@ -89,7 +89,9 @@ def _models(result: SweepResult) -> dict[str, Any]:
     facts = asdict(result.plan.provenance)
     names = ("target", "target_revision", "drafter", "drafter_revision", "dtype", "device", "versions", "created")
     settings = result.plan.settings
-    decoding = {name: getattr(settings, name) for name in ("temperature", "top_p", "top_k", "seed", "max_new_tokens")}
+    decoding = {
+        name: getattr(settings, name) for name in ("temperature", "top_p", "top_k", "seed", "max_new_tokens", "stop")
+    }
     return {name: facts[name] for name in names} | decoding | {"chat": result.plan.chat}
 
 

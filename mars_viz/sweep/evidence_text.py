@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from mars_viz.figures.words import exactly, number
+from mars_viz.run import stop_words
 from mars_viz.sweep.report import told
 
 _GRID = ("accuracy", "accuracy_change", "tau", "acceptance", "speed_up", "speed_up_strict", "relaxed", "same", "length")
@@ -58,6 +59,7 @@ def _setup(found: dict[str, Any]) -> list[tuple[str, str]]:
         ("fixed settings", ", ".join(f"{name} = {value:g}" for name, value in rule["fixed"].items()) or "none"),
         ("γ, temperature, top-p, top-k", ", ".join(f"{value:g}" for value in _sampling(found))),
         ("seed, new tokens", f"{models['seed']}, at most {models['max_new_tokens']}"),
+        *([("stops at", stop_words(models["stop"]))] if models["stop"] else []),
         ("chat template", "yes" if models["chat"] else "no"),
         ("data set", f"{data['name']}: {graded}; SHA-256 {data['sha256'][:16]}"),
         ("left out", _left_out(data)),

@@ -17,12 +17,14 @@ from mars_viz.errors import BadInput
 from mars_viz.figures.words import exactly, number
 from mars_viz.prompts import PromptSet
 from mars_viz.rules import Rule, rule_named
-from mars_viz.run import Provenance, Settings
+from mars_viz.run import Provenance, Settings, stop_words
 
 FORMAT = "mars-viz-sweep"
-SCHEMA = 2
+SCHEMA = 3
 """Raised whenever a sweep written before could no longer be read as it is, or the other way round."""
-_READ = (1, SCHEMA)
+WITHOUT_STOP = 2
+"""Of settings without stop strings, written as before there were any: as in `runfiles.manifest`."""
+_READ = (1, WITHOUT_STOP, SCHEMA)
 """What can be read: the first lacks what has a default here."""
 
 
@@ -144,6 +146,7 @@ def comparable(one: Plan, other: Plan) -> bool:
 def _identity(plan: Plan) -> dict[str, Any]:
     made = plan.provenance
     settings = {name.replace("_", " "): getattr(plan.settings, name) for name in Settings.__slots__}
+    settings["stop"] = stop_words(plan.settings.stop) or "nothing"
     models = {name: getattr(made, name) for name in ("target", "drafter", "dtype")}
     revisions = {"target's revision": made.target_revision, "drafter's revision": made.drafter_revision}
     device = {"device": made.device.partition(",")[0]}  # how many threads it may use does not count
@@ -156,10 +159,14 @@ def _identity(plan: Plan) -> dict[str, Any]:
 
 def to_json(plan: Plan, costs: Costs | None) -> bytes:
     """The file sweep.json."""
+    facts, schema = asdict(plan), SCHEMA
+    if not plan.settings.stop:
+        del facts["settings"]["stop"]
+        schema = WITHOUT_STOP
     found = {
         "format": FORMAT,
-        "schema": SCHEMA,
-        "plan": asdict(plan),
+        "schema": schema,
+        "plan": facts,
         "costs": None if costs is None else asdict(costs),
     }
     return (json.dumps(found, ensure_ascii=False, allow_nan=False, indent=1) + "\n").encode()
@@ -175,15 +182,20 @@ def from_json(data: bytes) -> tuple[Plan, Costs | None]:
             raise BadInput(
                 f"sweep.json has the schema {found.get('schema')!r}; this MARS Viz reads {SCHEMA} and below. Update it."
             )
-        return _plan(found["plan"]), None if found["costs"] is None else costs_from(found["costs"])
+        return _plan(found["plan"], found["schema"] == SCHEMA), None if found["costs"] is None else costs_from(
+            found["costs"]
+        )
     except (ValueError, OverflowError, KeyError, TypeError, RecursionError) as error:
         raise BadInput("sweep.json is damaged. Take a fresh copy, or sweep again into a new folder.") from error
 
 
-def _plan(found: Mapping[str, Any]) -> Plan:
+def _plan(found: Mapping[str, Any], stops: bool) -> Plan:
+    settings = dict(found["settings"])
+    if stops:
+        settings["stop"] = tuple(settings["stop"])
     provenance = dict(found["provenance"])
     provenance["eos_ids"] = tuple(int(token) for token in provenance["eos_ids"])
-    plan = Plan(**{**found, "settings": Settings(**found["settings"]), "provenance": Provenance(**provenance)})
+    plan = Plan(**{**found, "settings": Settings(**settings), "provenance": Provenance(**provenance)})
     counts = (plan.prompts, plan.graded, plan.skipped, plan.later_turns)
     if not all(type(count) is int and count >= 0 for count in counts) or plan.prompts == 0:
         raise ValueError("impossible counts")

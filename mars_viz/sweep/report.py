@@ -11,6 +11,7 @@ from typing import Any
 
 from mars_viz.analysis.intervals import DEFAULT, Bootstrap, Interval
 from mars_viz.figures.words import counted, exactly, number, times
+from mars_viz.run import stop_words
 from mars_viz.sweep.measures import PERCENT, RATIOS, Measure, measures, value_at
 from mars_viz.sweep.plan import turns_words
 from mars_viz.sweep.result import SweepResult
@@ -61,9 +62,10 @@ def summary_lines(result: SweepResult, dial: float, timed: TimingCheck | None = 
     columns = settings_of(result, dial)
     heads = [f"{name}, {plan.symbol} = {exactly(at)}" for name, at in columns.items()]
     span = f"{plan.symbol} from {exactly(plan.low)} to {exactly(plan.high)}"
+    stop = f", stop at {stop_words(plan.settings.stop)}" if plan.settings.stop else ""
     lines = [
         f"{plan.rule.title}, {span}, γ = {plan.settings.gamma}, "
-        f"temperature {plan.settings.temperature:g}; {counted(len(result), 'prompt')} of {plan.prompt_set}, "
+        f"temperature {plan.settings.temperature:g}{stop}; {counted(len(result), 'prompt')} of {plan.prompt_set}, "
         f"{number(int(result.graded.sum()))} graded; {counted(result.positions, 'drafted position')}.",
         f"{plan.provenance.target} and {plan.provenance.drafter}, {plan.provenance.dtype}, {plan.provenance.device}.",
     ]

@@ -29,30 +29,28 @@ class Source:
     """A prompt's tokens. Raises BadInput where it does not fit in the context."""
     speculator: Callable[[], Speculator]
     """A new one."""
-    text: Callable[[Prefix], str]
-    """What tokens read, control tokens left out."""
+    pieces: Mapping[int, Piece]
+    """Of every token."""
     batch: int = TOGETHER
     """Prompts to map at once."""
+
+    def text(self, token_ids: Prefix) -> str:
+        """What tokens read, control tokens left out."""
+        return joined(map(self.pieces.__getitem__, token_ids))
 
 
 def pair_source(pair: Pair, settings: Settings, *, chat: bool = False) -> Source:
     """A source made of local models."""
     from mars_viz.speculators.local import LocalSpeculator
     from mars_viz.speculators.networks.packed import fits
-    from mars_viz.speculators.pieces import pieces_of
-
-    pieces: dict[int, Piece] = {}
-
-    def text(token_ids: Prefix) -> str:
-        pieces.update(pieces_of(pair.tokenizer, set(token_ids).difference(pieces)))
-        return joined(map(pieces.__getitem__, token_ids))
+    from mars_viz.speculators.pieces import Pieces
 
     any_prompt = Recording(pair, "a", replace(settings, dial=None, max_new_tokens=1))
     return Source(
         provenance=any_prompt.run().provenance,
         tokenise=lambda prompt: Recording(pair, prompt, settings, chat=chat).prompt_ids,
         speculator=lambda: LocalSpeculator(pair, settings),
-        text=text,
+        pieces=Pieces(pair.tokenizer),
         batch=TOGETHER if fits(pair.target) and fits(pair.drafter) else 1,  # of others, rounding depends on the batch
     )
 

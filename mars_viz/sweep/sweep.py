@@ -161,7 +161,8 @@ class Sweep:
             reason = next(each.reason for each in self.too_long if each.id == item.id)
             return failed_lines(self._store.plan, self._finished, item, reason)
         item, exploration = mapped.item, mapped.exploration
-        frame = Run(self._settings, self._source.provenance, mapped.prompt, (), {}, item.id, item.prompt)
+        source = self._source
+        frame = Run(self._settings, source.provenance, mapped.prompt, (), source.pieces, item.id, item.prompt)
         made = DialMap(frame, self._span, exploration.answers, exploration.passes, mapped.seconds)
         return lines_of(made, self._finished, item, self._texts(made))
 
@@ -189,7 +190,7 @@ class Sweep:
 
     @property
     def _ending(self) -> Ending:
-        return Ending(frozenset(self._source.provenance.eos_ids), self._settings.max_new_tokens)
+        return Ending.of(self._settings, self._source.provenance.eos_ids, self._source.pieces)
 
 
 def sweep_prompts(

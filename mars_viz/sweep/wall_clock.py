@@ -21,7 +21,7 @@ from mars_viz.records import emitted
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.sweep.timing import TimingCheck, Way
-from mars_viz.walk import Ending, walk
+from mars_viz.walk import walk
 
 if TYPE_CHECKING:
     from mars_viz.speculators.loading import Pair
@@ -153,7 +153,7 @@ def _walked(pair: Pair, prompt: Prefix, settings: Settings) -> Decoded:
     rule = rule_named(settings.rule)
     speculator = LocalSpeculator(pair, settings, Extent.least(rule.needs, recorded=False))
     speculator.prefill(prompt)
-    ending = Ending(pair.eos_ids, settings.max_new_tokens)
+    ending = pair.ending(settings)
     began = time.perf_counter()
     rounds = list(walk(speculator, rule, settings.dial, prompt, ending))
     seconds = time.perf_counter() - began

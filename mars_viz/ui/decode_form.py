@@ -10,6 +10,7 @@ from mars_viz.errors import BadInput
 from mars_viz.rules import RULES, Rule, rule_named
 from mars_viz.run import Settings
 
+STOP_HELP = "Texts that end decoding, one on each line, blanks included; the token that completes one stays whole."
 EXAMPLE = "Once upon a time, there was a little fox who"
 ONE_AT_A_TIME = "One thing at a time: cancel what is under way, or wait until it has ended."
 
@@ -44,6 +45,7 @@ def settings_area() -> Callable[[], Settings]:
             limit = st.number_input("At most tokens", 1, 100_000, 128, key="limit", help="Length limit of the text")
             top_p = st.number_input("Top-p", 0.01, 1.0, 1.0, 0.05, key="top_p", help="1 is off")
             top_k = st.number_input("Top-k", 0, 1_000_000, 0, key="top_k", help="0 is off")
+        stop = st.text_area("Stop at", key="stop", height=68, max_chars=4000, help=STOP_HELP)
     return lambda: Settings(
         rule=rule.name,
         dial=dial,
@@ -53,6 +55,7 @@ def settings_area() -> Callable[[], Settings]:
         top_k=int(top_k),
         seed=int(seed),
         max_new_tokens=int(limit),
+        stop=tuple(line for line in stop.split("\n") if line),
     )
 
 

@@ -50,7 +50,7 @@ def named(left: Contender, right: Contender) -> Names:
 def _alike(one: Run, other: Run) -> bool:
     """True if nothing but dial and γ tells their settings apart."""
     ours, theirs = one.settings, other.settings
-    fields = ("rule", "temperature", "top_p", "top_k", "seed", "max_new_tokens")
+    fields = ("rule", "temperature", "top_p", "top_k", "seed", "max_new_tokens", "stop")
     models = (one.provenance.target, one.provenance.drafter) == (other.provenance.target, other.provenance.drafter)
     return models and all(getattr(ours, name) == getattr(theirs, name) for name in fields)
 
