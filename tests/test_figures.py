@@ -14,7 +14,7 @@ from mars_viz.analysis.positions import OUTCOMES, Positions, positions
 from mars_viz.figures.style import HEIGHT
 from mars_viz.figures.words import THIN_SPACE, counted, number, setting
 from mars_viz.records import Outcome
-from mars_viz.rules import rule_named
+from mars_viz.rules import RULES, Scale, rule_named
 from tests.factories import toy_run
 from tests.test_metrics import small_run
 
@@ -95,6 +95,37 @@ def test_no_boundary_where_the_dial_decides_nothing_and_the_title_says_so(rule):
     assert all(trace.mode == "markers" for trace in figure.data)
     assert "no line" in title(figure)
     assert not lines(figures.ratio_histogram(flat, figures.LIGHT))
+
+
+@pytest.mark.parametrize("rule", list(RULES))
+def test_the_dial_is_drawn_on_the_logits_only_where_it_is_a_value_of_theirs(rule):
+    run = toy_run(rule=rule, temperature=1.0, max_new_tokens=150)
+    dial, scale = RULES[rule].dial, RULES[rule].scale
+    flat = positions(run)
+    if dial is not None and not flat.movable.any():  # then nothing could be drawn anyway: let it move something
+        flat = replace(flat, movable=np.ones_like(flat.movable))
+    at = None if flat.dial is None else replace(flat, dial=(dial.low + dial.high) / 2)
+    plane, bins = (make(at or flat, figures.LIGHT) for make in (figures.two_logits, figures.ratio_histogram))
+    boundary = [trace for trace in plane.data if trace.mode == "lines"]
+    formulas = [note.text for note in plane.layout.annotations if "z2 = " in note.text]
+    compared = f"{dial.symbol} = " in title(bins) if dial else False
+    assert (rule in ("mars", "mars-code", "mars-sampling")) == (scale is Scale.RATIO) == bool(lines(bins)) == compared
+    assert (rule == "mars-margin") == (scale is Scale.MARGIN)
+    assert bool(boundary) == bool(formulas) == (scale is not None)
+    if scale is not None:
+        (line,) = boundary
+        value = at.dial
+        assert line.y == pytest.approx(value * line.x if scale is Scale.RATIO else line.x - value)
+        assert formulas[0].startswith("z2 = 0.5 z1" if scale is Scale.RATIO else "z2 = z1 − 5")
+        chosen = flat.movable & np.isfinite(flat.z2)  # what the line says of a runner-up is what the rule decides
+        above = flat.z2[chosen] > (value * flat.z1[chosen] if scale is Scale.RATIO else flat.z1[chosen] - value)
+        loosened = positions(run, value)
+        kept = (loosened.are(Outcome.RELAXED) | loosened.are(Outcome.MATCHED))[chosen]
+        judged = kept | loosened.are(Outcome.REJECTED)[chosen]
+        if rule != "mars-code":  # where the coin is asked instead, it may keep too
+            assert (above == kept)[judged].all()
+    else:
+        assert "z2/z1 is above 0.90" in title(bins) or "no draft" in title(bins)
 
 
 def test_histogram_counts_what_strict_judges_and_marks_its_rejections():

@@ -12,7 +12,7 @@ import numpy as np
 
 from mars_viz.analysis.metrics import Basis, basis, judged_rounds, strict_rounds
 from mars_viz.records import Outcome, Round
-from mars_viz.rules import Rule, rule_named
+from mars_viz.rules import Rule, Scale, rule_named
 from mars_viz.run import Run
 
 OUTCOMES: tuple[Outcome, ...] = tuple(Outcome)
@@ -51,6 +51,11 @@ class Positions:
     def __len__(self) -> int:
         """Number of drafted positions."""
         return len(self.round_index)
+
+    @property
+    def scale(self) -> Scale | None:
+        """What the dial's value may be drawn against: what the rule compares it with, where it moves a verdict here."""
+        return self.rule.scale if self.dial is not None and self.movable.any() else None
 
     def are(self, outcome: Outcome) -> np.ndarray:
         """bool [P]; the positions with that outcome at `dial`."""

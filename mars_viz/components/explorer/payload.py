@@ -27,8 +27,7 @@ from mars_viz.components.explorer.columns import Columns, Rounds, verdict_column
 from mars_viz.components.explorer.packing import packed
 from mars_viz.components.explorer.pool import Pool, pool_of
 from mars_viz.records import Verdicts
-from mars_viz.rules import RULES, Rule, rule_named
-from mars_viz.rules.mars import THETA
+from mars_viz.rules import RULES, Rule, Scale, rule_named
 from mars_viz.rules.together import Together
 from mars_viz.run import Run
 
@@ -116,7 +115,7 @@ def _dial(rule: Rule, run: Run) -> Payload | None:
         return None
     names = ("symbol", "name", "low", "high", "step", "default", "strict", "strict_is_high")
     recorded = rule.checked_dial(run.settings.dial)
-    of_ratio = rule.dial == THETA  # the dial is a value of z2/z1 and can be shown on that scale
+    of_ratio = rule.scale is Scale.RATIO  # the dial is a value of z2/z1 and can be shown on that scale
     return {name: getattr(rule.dial, name) for name in names} | {"recorded": recorded, "of_ratio": of_ratio}
 
 
