@@ -10,13 +10,33 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mars_viz.analysis.metrics import Basis, basis, judged_rounds, strict_rounds
+from mars_viz.analysis.metrics import Basis, basis, judged_rounds, strict_rounds, strict_walk
 from mars_viz.records import Outcome, Round
 from mars_viz.rules import Rule, Scale, rule_named
 from mars_viz.run import Run
 
 OUTCOMES: tuple[Outcome, ...] = tuple(Outcome)
 """Outcome by its code in `Positions`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """A text as it grows, round by round."""
+
+    written: np.ndarray
+    """int64 [R]; its tokens after each round, ascending."""
+    rolled_back: np.ndarray
+    """int64 [R]; drafted tokens that were rolled back on the way there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Courses:
+    """A setting's own text beside the strict end's own, whatever their lengths."""
+
+    ours: Course
+    """The setting's."""
+    strict: Course
+    """The strict end's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +48,7 @@ class Positions:
     dial: float | None
     """The value judged at; None for a rule without a dial."""
     basis: Basis
-    """What `outcomes` stand on; what compares them with the strict end is block-local in any case."""
+    """What `outcomes` stand on; what compares them with the strict end is block-local, but for `courses`."""
     rounds: int
     """Rounds of the run; one that drafted nothing has no position."""
     round_index: np.ndarray
@@ -47,6 +67,8 @@ class Positions:
     """int8 [P]; what became of it at `dial`, as an index of `OUTCOMES`."""
     strict_outcomes: np.ndarray
     """int8 [P]; what becomes of it at the strict end, on the same prefixes."""
+    courses: Courses | None = None
+    """Both texts, where both are known: `basis` is exact, and a map holds the strict end's."""
 
     def __len__(self) -> int:
         """Number of drafted positions."""
@@ -56,6 +78,13 @@ class Positions:
     def scale(self) -> Scale | None:
         """What the dial's value may be drawn against: what the rule compares it with, where it moves a verdict here."""
         return self.rule.scale if self.dial is not None and self.movable.any() else None
+
+    @property
+    def words(self) -> str:
+        """What figures of them stand on, in a line or two."""
+        if self.basis is not Basis.EXACT or self.courses is not None or self.dial is None:
+            return self.basis.words
+        return f"{self.basis.words} Tokens spared alone are block-local: strict's own text is not known here."
 
     def are(self, outcome: Outcome) -> np.ndarray:
         """bool [P]; the positions with that outcome at `dial`."""
@@ -75,13 +104,15 @@ class Positions:
 def positions(run: Run, dial: float | None = None) -> Positions:
     """The run's drafted positions at this dial value; None takes the run's own. Raises BadInput for a bad value."""
     rule, judged = rule_named(run.settings.rule), judged_rounds(run, dial)
+    stands = basis(run, judged)
+    strict = strict_walk(run) if stands is Basis.EXACT else None
     specs = [round_.speculation for round_ in judged]
     rows = [spec.judging_rows for spec in specs]
     at = list(zip(specs, rows, strict=True))
     return Positions(
         rule=rule,
         dial=rule.checked_dial(run.settings.dial if dial is None else dial),
-        basis=basis(run, judged),
+        basis=stands,
         rounds=len(judged),
         round_index=np.repeat(np.arange(len(specs)), [len(spec) for spec in specs]),
         z1=_joined([spec.z1[row] for spec, row in at], np.float32),
@@ -91,11 +122,19 @@ def positions(run: Run, dial: float | None = None) -> Positions:
         movable=_joined([~np.isnan(round_.verdicts.breakpoints) for round_ in judged], np.bool_),
         outcomes=_codes(judged),
         strict_outcomes=_codes(strict_rounds(run)),
+        courses=None if strict is None else Courses(_course(judged), _course(strict)),
     )
 
 
 def _joined(parts: Sequence[np.ndarray], dtype: type[np.generic]) -> np.ndarray:
     return np.concatenate([np.empty(0, dtype), *parts]).astype(dtype, copy=False)
+
+
+def _course(rounds: Sequence[Round]) -> Course:
+    written, lost = (
+        [count(round_) for round_ in rounds] for count in (lambda r: len(r.token_ids), lambda r: r.rolled_back)
+    )
+    return Course(np.cumsum(written, dtype=np.int64), np.cumsum(lost, dtype=np.int64))
 
 
 def _codes(rounds: Sequence[Round]) -> np.ndarray:

@@ -78,6 +78,8 @@ class Rule(ABC):
     """None for a rule without a threshold."""
     scale: ClassVar[Scale | None] = None
     """What the dial's value is compared with, where that can be drawn among the two best logits; None elsewhere."""
+    strict_at_zero: ClassVar[bool] = False
+    """True if it is strict wherever z1 is at or below 0, since a ratio means nothing there."""
     on_rejection: ClassVar[Emission]
     """What a row emits in place of a rejected token, at the strict end where it depends on the dial."""
     needs: ClassVar[tuple[str, ...]] = ()

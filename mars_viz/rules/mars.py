@@ -20,6 +20,7 @@ class Mars(Rule):
     source = "arXiv 2601.15498, Algorithm 1 (third-party reading note)"
     dial = THETA
     scale = Scale.RATIO
+    strict_at_zero = True
     on_rejection = Emission.ARGMAX
 
     def _judge(self, speculation: Speculation) -> Verdicts:

@@ -20,6 +20,7 @@ class MarsSampling(Rule):
     source = "ours: the natural reading of arXiv 2601.15498 above temperature 0"
     dial = THETA
     scale = Scale.RATIO
+    strict_at_zero = True
     on_rejection = Emission.RESIDUAL
 
     def _judge(self, speculation: Speculation) -> Verdicts:

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from mars_viz.analysis.metrics import forced_strict
 from mars_viz.components.explorer.columns import Columns, Rounds, verdict_columns
 from mars_viz.components.explorer.packing import packed
 from mars_viz.components.explorer.pool import Pool, pool_of
@@ -58,13 +59,14 @@ def window(run: Run, gamma: int | None, pool: Pool, index: int) -> Payload:
 def _payload(run: Run, gamma: int | None, pool: Pool, judges: Collection[Rule] | None, evidence: bool) -> Payload:
     rule = rule_named(run.settings.rule)
     rounds = Rounds(pool.rounds, evidence)
+    forced = np.array(forced_strict(rule, pool.rounds), np.uint16)
     beside = RULES.values() if judges is None else judges
     payload: Payload = {
         "rule": {"name": rule.name, "title": rule.title, "summary": rule.summary, "formula": rule.formula},
         "dial": _dial(rule, run),
         "run": _about(run, gamma),
         "pieces": _pieces(run, rounds.vocabulary),
-        "rounds": {"nodes": rounds.counts(), "limit": np.array(pool.limits, np.int32)},
+        "rounds": {"nodes": rounds.counts(), "limit": np.array(pool.limits, np.int32), "forced": forced},
         "recorded": np.array(pool.recorded, np.int32),
         "map": _map(pool),
         "nodes": rounds.nodes(),
