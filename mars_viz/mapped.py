@@ -28,13 +28,16 @@ def mapped(run: Run, dial_map: DialMap) -> Run:
 
 
 def shown(run: Run, dial: float | None, gamma: int) -> tuple[Run, float | None]:
-    """The run that this setting really makes, where the map knows it to its end, else the recorded one to be judged."""
+    """The run that this setting really makes, where the map knows it to its end, else the recorded one to be judged.
+
+    Either carries the map, so that what compares it with the strict end finds the strict end's own text there.
+    """
     made = run.dial_map
     if made is None or dial is None or not made.span.low <= dial <= made.span.high or gamma not in made.span.gammas:
         return run, dial
     if not made.segment(dial, gamma).complete:
         return run, dial
-    return made.at(dial, gamma), dial
+    return replace(made.at(dial, gamma), dial_map=made), dial
 
 
 def known_answers(run: Run) -> dict[Prefix, Answer]:

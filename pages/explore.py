@@ -148,7 +148,7 @@ def after_the_text(session: Session, run: Run, dial: float | None, gamma: int) -
 def draw(run: Run, dial: float | None, gamma: int) -> None:
     """The figures at this dial value, as many on a row as fit, and the map of all settings."""
     at, colours = positions(*shown(run, dial, gamma)), theme.figure_theme()
-    st.caption(theme.basis_words(at.basis))
+    st.caption(at.words)
     with st.grid(4, min_column_width=NARROWEST, key="figure-row"):
         for make in figures.ALONG_THE_DIAL:
             figure = make(at, colours)

@@ -8,11 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from mars_viz.analysis.metrics import Basis, summary
 from mars_viz.components.explorer.payload import run_payload
 from mars_viz.components.explorer.pool import pool_of
 from mars_viz.dialmap import Budget
 from mars_viz.errors import BadInput
 from mars_viz.mapped import mapped
+from mars_viz.mapped import shown as generated
 from mars_viz.run import Run
 from tests.factories import toy_map, toy_run
 from tests.in_node import in_node
@@ -32,6 +34,8 @@ console.log(JSON.stringify({
     const inPool = reading.differs === null ? null : explorer.carried(reading.differs, run, trajectories.pool);
     return {
       text, rounds: run.rounds, exact: reading.exact, values: reading.values, fromStrict: reading.fromStrict,
+      words: explorer.sentence(run, dial, reading.values, reading.fromStrict, reading.parted),
+      tip: explorer.besideStrict(reading.values), forced: reading.forced,
       differs: reading.differs === null ? null : reading.textIndex(reading.differs),
       back: inPool === null ? null : explorer.carried(inPool, trajectories.pool, run) === reading.differs,
       outcome: Array.from(now.outcome),
@@ -47,11 +51,31 @@ def mapped_run(
     gamma: int = 4,
     seed: int = 1,
     budget: Budget | None = None,
+    model: int = 0,
     **more: float,
 ) -> Run:
-    run = toy_run(rule=rule, temperature=temperature, gamma=gamma, seed=seed, **more)
-    made, _ = toy_map(replace(run.settings, dial=None), 0.3, 1.0, tuple(range(1, gamma + 1)), budget)
+    run = toy_run(rule=rule, temperature=temperature, gamma=gamma, seed=seed, model_seed=model, **more)
+    made, _ = toy_map(replace(run.settings, dial=None), 0.3, 1.0, tuple(range(1, gamma + 1)), budget, model)
     return mapped(run, made)
+
+
+ENDS_EARLY = 4
+"""A toy pair of which some texts end long before the strict one."""
+NAMES = {
+    "tau": "tau",
+    "rolled_back": "rolledBack",
+    "strict_tokens": "strictTokens",
+    "strict_tau": "strictTau",
+    "strict_passes": "strictRounds",
+    "strict_rolled_back": "strictRolledBack",
+    "passes_saved_strict": "savedStrict",
+    "drafts_spared_strict": "sparedDrafts",
+}
+"""What Python and the script call the same numbers."""
+
+
+def said(shown: dict[str, object]) -> str:
+    return "".join(part if isinstance(part, str) else "…" for part in shown["words"])
 
 
 @pytest.fixture(scope="module")
@@ -80,13 +104,45 @@ def test_every_dial_value_shows_the_text_it_generates(browser, rule, temperature
         if first is not None:
             assert shown["fromStrict"]["index"] == shown["differs"] == first
             assert shown["back"]
-        saved = len(expected.token_ids) / strict.tau - len(expected.rounds)
-        assert shown["values"]["savedStrict"] == pytest.approx(saved)
+        told = summary(*generated(run, dial, gamma))
+        assert told.strict_basis is Basis.EXACT and told.tokens == len(expected.token_ids)
+        assert told.passes_saved_strict == len(strict.rounds) - len(expected.rounds)
+        lost, theirs = (sum(r.rolled_back for r in one.rounds) for one in (expected, strict))
+        assert told.drafts_spared_strict == theirs - lost
+        for ours, name in NAMES.items():
+            assert shown["values"][name] == pytest.approx(getattr(told, ours)), name
+        assert shown["values"]["strictExact"] and shown["forced"] == told.forced_strict
     segments = made.segments_for(gamma)
     assert [(part["low"], part["high"], part["rounds"]) for part in found["strip"]] == [
         (segment.low, segment.high, len(segment.rounds)) for segment in segments
     ]
     assert [part["tau"] for part in found["strip"]] == pytest.approx([segment.tau for segment in segments])
+
+
+def test_beside_a_strict_text_of_another_length_nothing_is_told_as_a_saving(browser):
+    run = mapped_run(model=ENDS_EARLY, max_new_tokens=40)
+    made = run.dial_map
+    strict = made.segments[-1]
+    kinds = {len(segment.token_ids) == len(strict.token_ids) for segment in made.segments[:-1]}
+    assert kinds == {True, False}, "the toy pair should end some texts early and some not"
+    for segment, shown in zip(made.segments[:-1], browser(run, [s.low for s in made.segments[:-1]])["at"], strict=True):
+        ours, theirs = len(segment.rounds), len(strict.rounds)
+        assert shown["values"]["savedStrict"] == theirs - ours
+        lengths = (
+            f"{len(segment.token_ids)} tokens in {ours} rounds",
+            f"{len(strict.token_ids)} tokens in {theirs} rounds",
+        )
+        assert all(text in shown["tip"] for text in lengths)
+        assert "about" not in said(shown)
+        if len(segment.token_ids) == len(strict.token_ids):
+            assert f"ran {ours} times instead of {theirs}, " in said(shown) or ours == theirs
+            assert "differ in length" not in shown["tip"]
+        else:
+            assert (
+                f"for {len(segment.token_ids)} tokens, strict {theirs} times for the {len(strict.token_ids)}"
+                in said(shown)
+            )
+            assert "fewer" not in said(shown) and "differ in length" in shown["tip"]
 
 
 def test_outside_the_map_the_recorded_text_is_judged_block_by_block(browser):

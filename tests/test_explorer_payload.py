@@ -31,7 +31,7 @@ console.log(JSON.stringify(dials.map((dial) => {
   return {
     outcome: Array.from(now.outcome), emission: Array.from(now.emission), length: Array.from(now.length),
     tokens: Array.from(now.tokens, (piece) => run.pieces.ids[piece]), values,
-    otherwise: local, parted: parted?.index ?? null,
+    forced: reading.forced, otherwise: local, parted: parted?.index ?? null,
     words: explorer.sentence(run, dial, values, fromStrict, parted),
     order: Array.from({ length: run.rounds }, (_, r) => explorer.readingOrder(run, now, r)),
     chunks: explorer.chunked(run, reading.recorded),
@@ -115,7 +115,12 @@ def test_script_counts_as_python_does(decide, run):
         "relaxed": "relaxed",
         "acceptance_rate": "acceptance",
         "rolled_back": "rolledBack",
+        "strict_tokens": "strictTokens",
+        "strict_tau": "strictTau",
+        "strict_passes": "strictRounds",
+        "strict_rolled_back": "strictRolledBack",
         "passes_saved_strict": "savedStrict",
+        "drafts_spared_strict": "sparedDrafts",
         "passes_saved_autoregressive": "savedAutoregressive",
     }
     for dial, found in zip(dials, decide(run, dials), strict=True):
@@ -124,6 +129,8 @@ def test_script_counts_as_python_does(decide, run):
             assert found["values"][theirs] == pytest.approx(getattr(expected, ours)), (ours, dial)
         assert found["otherwise"] == (expected.basis.value == "block-local")
         assert found["parted"] == expected.first_difference
+        assert found["values"]["strictExact"] == (expected.strict_basis.value == "exact")
+        assert found["forced"] == expected.forced_strict
 
 
 def test_recorded_dial_gives_the_recorded_text(decide):
@@ -151,6 +158,7 @@ def test_sentence_speaks_of_strict_and_of_what_was_recorded(decide):
     loose = toy_run(rule="mars-sampling", temperature=1.0, max_new_tokens=57, dial=0.5)
     said = words(loose, 0.5)
     assert said.startswith("At θ = 0.50 the target ran") and "first differs from strict at token" in said
+    assert " instead of about " in said or "about as often as the strict rule" in said
     assert "judged on the blocks recorded at 0.50" in words(loose, 1.0)
     assert "as the strict rule does" in words(loose, 1.0)
 

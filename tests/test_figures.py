@@ -9,13 +9,14 @@ import plotly.graph_objects as go
 import pytest
 
 from mars_viz import figures
-from mars_viz.analysis.metrics import Basis
+from mars_viz.analysis.metrics import Basis, summary
 from mars_viz.analysis.positions import OUTCOMES, Positions, positions
 from mars_viz.figures.style import HEIGHT
 from mars_viz.figures.words import THIN_SPACE, counted, number, setting
+from mars_viz.mapped import mapped, shown
 from mars_viz.records import Outcome
-from mars_viz.rules import rule_named
-from tests.factories import toy_run
+from mars_viz.rules import RULES, Scale, rule_named
+from tests.factories import toy_map, toy_run
 from tests.test_metrics import small_run
 
 ALL = (figures.ratio_histogram, figures.two_logits, figures.round_bars, figures.savings)
@@ -97,6 +98,37 @@ def test_no_boundary_where_the_dial_decides_nothing_and_the_title_says_so(rule):
     assert not lines(figures.ratio_histogram(flat, figures.LIGHT))
 
 
+@pytest.mark.parametrize("rule", list(RULES))
+def test_the_dial_is_drawn_on_the_logits_only_where_it_is_a_value_of_theirs(rule):
+    run = toy_run(rule=rule, temperature=1.0, max_new_tokens=150)
+    dial, scale = RULES[rule].dial, RULES[rule].scale
+    flat = positions(run)
+    if dial is not None and not flat.movable.any():  # then nothing could be drawn anyway: let it move something
+        flat = replace(flat, movable=np.ones_like(flat.movable))
+    at = None if flat.dial is None else replace(flat, dial=(dial.low + dial.high) / 2)
+    plane, bins = (make(at or flat, figures.LIGHT) for make in (figures.two_logits, figures.ratio_histogram))
+    boundary = [trace for trace in plane.data if trace.mode == "lines"]
+    formulas = [note.text for note in plane.layout.annotations if "z2 = " in note.text]
+    compared = f"{dial.symbol} = " in title(bins) if dial else False
+    assert (rule in ("mars", "mars-code", "mars-sampling")) == (scale is Scale.RATIO) == bool(lines(bins)) == compared
+    assert (rule == "mars-margin") == (scale is Scale.MARGIN)
+    assert bool(boundary) == bool(formulas) == (scale is not None)
+    if scale is not None:
+        (line,) = boundary
+        value = at.dial
+        assert line.y == pytest.approx(value * line.x if scale is Scale.RATIO else line.x - value)
+        assert formulas[0].startswith("z2 = 0.5 z1" if scale is Scale.RATIO else "z2 = z1 − 5")
+        chosen = flat.movable & np.isfinite(flat.z2)  # what the line says of a runner-up is what the rule decides
+        above = flat.z2[chosen] > (value * flat.z1[chosen] if scale is Scale.RATIO else flat.z1[chosen] - value)
+        loosened = positions(run, value)
+        kept = (loosened.are(Outcome.RELAXED) | loosened.are(Outcome.MATCHED))[chosen]
+        judged = kept | loosened.are(Outcome.REJECTED)[chosen]
+        if rule != "mars-code":  # where the coin is asked instead, it may keep too
+            assert (above == kept)[judged].all()
+    else:
+        assert "z2/z1 is above 0.90" in title(bins) or "no draft" in title(bins)
+
+
 def test_histogram_counts_what_strict_judges_and_marks_its_rejections():
     flat = positions(small_run())
     kept, runner_up, other = figures.ratio_histogram(flat, figures.LIGHT).data
@@ -120,6 +152,40 @@ def test_savings_end_at_the_difference_to_strict():
     assert list(line.y) == [0, 2, 4, 6]
     kept = np.count_nonzero(flat.are(Outcome.MATCHED) | flat.are(Outcome.RELAXED))
     assert line.y[-1] == kept - np.count_nonzero(flat.strictly(Outcome.MATCHED))
+
+
+def test_savings_are_counted_against_stricts_own_text_where_that_is_known():
+    run = toy_run(rule="mars", gamma=4, seed=1, max_new_tokens=40, model_seed=4)
+    made = toy_map(replace(run.settings, dial=None), 0.3, 1.0, (4,), model_seed=4)[0]
+    run, strict = mapped(run, made), made.segments[-1]
+    for segment in made.segments:
+        told = summary(*shown(run, segment.low, 4))
+        flat = positions(*shown(run, segment.low, 4))
+        figure = figures.savings(flat, figures.LIGHT)
+        (line,) = figure.data
+        assert line.y[-1] == told.drafts_spared_strict
+        assert line.x[-1] == max(len(segment.token_ids), len(strict.token_ids))
+        assert "exact" in figure.layout.yaxis.title.text and "block-local" not in flat.words
+        if told.drafts_spared_strict:
+            other = f"in {len(segment.token_ids)} tokens, not {len(strict.token_ids)}"
+            assert (other in title(figure)) == (len(segment.token_ids) != len(strict.token_ids))
+        for place, spared in zip(line.x, line.y, strict=True):
+            lost = [
+                sum(
+                    r.rolled_back
+                    for r, end in zip(each.rounds, np.cumsum([len(r.token_ids) for r in each.rounds]), strict=True)
+                    if end <= place
+                )
+                for each in (strict, segment)
+            ]
+            assert spared == lost[0] - lost[1]
+
+
+def test_savings_on_an_exact_text_without_strict_beside_it_are_said_to_be_block_local():
+    alone, judged = positions(small_run()), positions(small_run(), 0.7)
+    assert alone.words.startswith("Exact") and "Tokens spared alone are block-local" in alone.words
+    assert judged.words == Basis.BLOCK_LOCAL.words
+    assert "block-local" not in positions(toy_run(rule="strict")).words
 
 
 def test_a_rule_that_keeps_less_than_strict_is_said_to():

@@ -11,11 +11,12 @@ import pytest
 from mars_viz.analysis.metrics import Basis, judged_rounds, speed, strict_rounds, summary
 from mars_viz.analysis.positions import positions
 from mars_viz.errors import BadInput
+from mars_viz.mapped import mapped, shown
 from mars_viz.records import Outcome, Round, Timing
 from mars_viz.rules import RULES, rule_named, settle
 from mars_viz.run import Piece, Provenance, Run, Settings
 from mars_viz.walk import Ending
-from tests.factories import make_speculation, toy_run
+from tests.factories import make_speculation, toy_map, toy_run
 
 EOS = 7
 LIMIT = 7
@@ -67,6 +68,46 @@ def test_own_dial_by_hand():
     assert found.acceptance_rate == pytest.approx(5 / 9)
     assert found.strict_tau == pytest.approx(4 / 3)
     assert found.passes_saved_strict == pytest.approx(7 / (4 / 3) - 3)
+
+
+@pytest.mark.parametrize(("rule", "forced"), [("mars", 1), ("mars-sampling", 1), ("mars-code", 0), ("top-k-set", 0)])
+def test_nothing_is_forced_by_a_rule_that_reads_a_ratio_below_zero_or_none(rule, forced):
+    run = small_run()
+    judged = [replace(r, verdicts=rule_named(rule).judge(r.speculation)) for r in run.rounds]
+    dial = rule_named(rule).dial.default
+    assert (
+        summary(replace(run, rounds=tuple(judged), settings=replace(run.settings, rule=rule, dial=dial))).forced_strict
+        == forced
+    )
+
+
+def test_without_a_map_strict_is_the_same_blocks_multiplied_to_as_many_tokens():
+    found = summary(small_run())  # strict emits 4 tokens there, and rolls back 8 of 9
+    assert (found.strict_basis, found.strict_tokens) == (Basis.BLOCK_LOCAL, 4)
+    assert found.strict_passes == pytest.approx(7 * 3 / 4)
+    assert found.drafts_spared_strict == pytest.approx(7 * 8 / 4 - 4)
+
+
+def test_on_a_map_strict_is_its_own_text_however_long():
+    run = toy_run(rule="mars", gamma=4, seed=1, max_new_tokens=40, model_seed=4)
+    made = toy_map(replace(run.settings, dial=None), 0.3, 1.0, (4,), model_seed=4)[0]
+    run, short = mapped(run, made), made.segments[1]
+    strict = made.segments[-1]
+    assert len(short.token_ids) < len(strict.token_ids)
+    found = summary(*shown(run, short.low, 4))
+    assert (found.strict_basis, found.strict_tokens, found.strict_tau) == (
+        Basis.EXACT,
+        len(strict.token_ids),
+        strict.tau,
+    )
+    assert found.passes_saved_strict == len(strict.rounds) - len(short.rounds)
+    assert found.drafts_spared_strict == sum(r.rolled_back for r in strict.rounds) - found.rolled_back
+    off = summary(run, short.low)  # judged on the recorded blocks, which no strict text stands beside
+    assert (off.basis, off.strict_basis) == (Basis.BLOCK_LOCAL, Basis.BLOCK_LOCAL)
+    part = mapped(
+        replace(run, dial_map=None), toy_map(replace(run.settings, dial=None), 0.3, 0.95, (4,), model_seed=4)[0]
+    )
+    assert summary(part).strict_basis is Basis.BLOCK_LOCAL, "the map does not reach the strict end"
 
 
 def test_looser_dial_by_hand():

@@ -16,7 +16,7 @@ import numpy as np
 
 from mars_viz.recorded import ending_of
 from mars_viz.records import Outcome, Round, parting
-from mars_viz.rules import rule_named, settle
+from mars_viz.rules import Rule, rule_named, settle
 from mars_viz.run import Run
 from mars_viz.walk import Ending
 
@@ -63,14 +63,27 @@ class Summary:
     """Kept tokens that the rule's strict end rejects."""
     rolled_back: int
     """drafted - kept."""
+    strict_basis: Basis
+    """What all that compares with the rule's strict end stands on: exact if that is the strict end's own text, counted
+    by itself whatever its length; block-local if it is the same prefixes judged strictly, whose passes and rollbacks
+    are then multiplied to as many tokens as this setting's."""
+    strict_tokens: int
+    """Tokens that the strict end emits there."""
     strict_tau: float
-    """tau at the rule's strict end, on the same prefixes; tau itself for a rule without a dial."""
+    """Its tau there; tau itself for a rule without a dial."""
+    strict_passes: float
+    """Its target passes: a whole number where exact, else tokens / strict_tau."""
+    strict_rolled_back: float
+    """Drafted tokens that it rolls back: likewise."""
     passes_saved_strict: float
-    """Target passes spared against the strict end: tokens / strict_tau - rounds."""
+    """strict_passes - rounds. Where `strict_tokens` differs, the texts differ in length, and so this is no speed-up."""
+    drafts_spared_strict: float
+    """strict_rolled_back - rolled_back; likewise."""
     passes_saved_autoregressive: int
     """Target passes spared against one pass a token: tokens - rounds."""
     forced_strict: int
-    """Drafted runner-up tokens whose best logit z1 is at or below 0, where a ratio means nothing."""
+    """Drafted runner-up tokens whose best logit z1 is at or below 0, where the rule is strict since a ratio means
+    nothing; 0 for a rule that does not mind."""
     first_difference: int | None
     """Index of the first emitted token that differs from the recorded text; None if none does."""
 
@@ -118,6 +131,17 @@ def strict_rounds(run: Run) -> tuple[Round, ...]:
     return judged_rounds(run, None if dial is None else dial.strict)
 
 
+def strict_walk(run: Run) -> tuple[Round, ...] | None:
+    """The rounds of the strict end's own text, at the run's block length; None where the run's map lacks it."""
+    made, dial, gamma = run.dial_map, rule_named(run.settings.rule).dial, run.settings.gamma
+    if made is None or dial is None or gamma not in made.span.gammas:
+        return None
+    if not made.span.low <= dial.strict <= made.span.high:
+        return None
+    segment = made.segment(dial.strict, gamma)
+    return segment.rounds if segment.complete else None
+
+
 def basis(run: Run, judged: Sequence[Round]) -> Basis:
     """What numbers of the run's judged rounds stand on: exact if no recorded decision changed."""
     changed = any(new.decision != old.decision for new, old in zip(judged, run.rounds, strict=True))
@@ -125,15 +149,19 @@ def basis(run: Run, judged: Sequence[Round]) -> Basis:
 
 
 def summary(run: Run, dial: float | None = None) -> Summary:
-    """The run in numbers at this dial value; None takes the run's own. Raises BadInput as `judged_rounds` does."""
+    """The run in numbers at this dial value; None takes the run's own. Raises BadInput as `judged_rounds` does.
+
+    What a dial map knows of another value is `summary(*mapped.shown(run, dial, gamma))`.
+    """
     rounds = judged_rounds(run, dial)
     tokens, drafted = _emitted(rounds), sum(len(round_.speculation) for round_ in rounds)
     kept = sum(round_.kept for round_ in rounds)
     outcomes = Counter(outcome for round_ in rounds for outcome in round_.outcomes)
-    strict_tau = _ratio(_emitted(strict_rounds(run)), len(rounds))
+    stands = basis(run, rounds)
+    strict = _strict(run, stands, tokens)
     return Summary(
         dial=_dial(run, dial),
-        basis=basis(run, rounds),
+        basis=stands,
         tokens=tokens,
         rounds=len(rounds),
         tau=_ratio(tokens, len(rounds)),
@@ -142,12 +170,22 @@ def summary(run: Run, dial: float | None = None) -> Summary:
         acceptance_rate=_ratio(kept, drafted),
         relaxed=outcomes[Outcome.RELAXED],
         rolled_back=drafted - kept,
-        strict_tau=strict_tau,
-        passes_saved_strict=tokens / strict_tau - len(rounds) if rounds else 0.0,
+        strict_basis=strict.basis,
+        strict_tokens=strict.tokens,
+        strict_tau=strict.tau,
+        strict_passes=strict.passes,
+        strict_rolled_back=strict.rolled_back,
+        passes_saved_strict=strict.passes - len(rounds),
+        drafts_spared_strict=strict.rolled_back - (drafted - kept),
         passes_saved_autoregressive=tokens - len(rounds),
-        forced_strict=sum(_forced_strict(round_) for round_ in rounds),
+        forced_strict=sum(forced_strict(rule_named(run.settings.rule), rounds)),
         first_difference=_first_difference(run.rounds, rounds),
     )
+
+
+def forced_strict(rule: Rule, rounds: Iterable[Round]) -> list[int]:
+    """For each round what `Summary.forced_strict` counts in all."""
+    return [_forced(round_) if rule.strict_at_zero else 0 for round_ in rounds]
 
 
 def speed(run: Run) -> Speed:
@@ -161,6 +199,38 @@ def speed(run: Run) -> Speed:
         milliseconds_per_round=_ratio(1000 * seconds, rounds) if seconds else math.nan,
         draft_share=_ratio(sum(round_.timing.draft for round_ in run.rounds), timed),
         device=run.provenance.device,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Strict:
+    """The strict end, as `Summary` tells it."""
+
+    basis: Basis
+    """Of the rest."""
+    tokens: int
+    """Emitted."""
+    tau: float
+    """Tokens per round."""
+    passes: float
+    """Rounds, as many as it takes."""
+    rolled_back: float
+    """Drafted tokens."""
+
+
+def _strict(run: Run, stands: Basis, tokens: int) -> _Strict:
+    """The strict end beside a judgement that stands on `stands` and emits `tokens` tokens."""
+    own = strict_walk(run) if stands is Basis.EXACT else None
+    rounds = strict_rounds(run) if own is None else own
+    written, lost = _emitted(rounds), sum(round_.rolled_back for round_ in rounds)
+    reach = 1.0 if own is not None or not written else tokens / written
+    known = own is not None or rule_named(run.settings.rule).dial is None
+    return _Strict(
+        basis=Basis.EXACT if known else Basis.BLOCK_LOCAL,
+        tokens=written,
+        tau=_ratio(written, len(rounds)),
+        passes=reach * len(rounds),
+        rolled_back=reach * lost,
     )
 
 
@@ -182,7 +252,7 @@ def _ratio(part: float, whole: float) -> float:
     return part / whole if whole else math.nan
 
 
-def _forced_strict(round_: Round) -> int:
+def _forced(round_: Round) -> int:
     rows = round_.speculation.judging_rows
     runner_up = round_.speculation.top_ids[rows, 1] == round_.speculation.tokens
     return int(np.count_nonzero(runner_up & (round_.speculation.z1[rows] <= 0)))

@@ -5,18 +5,39 @@ Knows records; knows no figures and no browser. P is the number of drafted posit
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from mars_viz.analysis.metrics import Basis, last_judged
+from mars_viz.analysis.metrics import Basis, judged_rounds, last_judged, strict_walk
 from mars_viz.blocks import Settled
-from mars_viz.records import Outcome
-from mars_viz.rules import Rule, rule_named
+from mars_viz.records import Outcome, Round
+from mars_viz.rules import Rule, Scale, rule_named
 from mars_viz.run import Run
 
 OUTCOMES: tuple[Outcome, ...] = tuple(Outcome)
 """Outcome by its code in `Positions`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """A text as it grows, round by round."""
+
+    written: np.ndarray
+    """int64 [R]; its tokens after each round, ascending."""
+    rolled_back: np.ndarray
+    """int64 [R]; drafted tokens that were rolled back on the way there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Courses:
+    """A setting's own text beside the strict end's own, whatever their lengths."""
+
+    ours: Course
+    """The setting's."""
+    strict: Course
+    """The strict end's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +49,7 @@ class Positions:
     dial: float | None
     """The value judged at; None for a rule without a dial."""
     basis: Basis
-    """What `outcomes` stand on; what compares them with the strict end is block-local in any case."""
+    """What `outcomes` stand on; what compares them with the strict end is block-local, but for `courses`."""
     rounds: int
     """Rounds of the run; one that drafted nothing has no position."""
     round_index: np.ndarray
@@ -47,10 +68,24 @@ class Positions:
     """int8 [P]; what became of it at `dial`, as an index of `OUTCOMES`."""
     strict_outcomes: np.ndarray
     """int8 [P]; what becomes of it at the strict end, on the same prefixes."""
+    courses: Courses | None = None
+    """Both texts, where both are known: `basis` is exact, and a map holds the strict end's."""
 
     def __len__(self) -> int:
         """Number of drafted positions."""
         return len(self.round_index)
+
+    @property
+    def scale(self) -> Scale | None:
+        """What the dial's value may be drawn against: what the rule compares it with, where it moves a verdict here."""
+        return self.rule.scale if self.dial is not None and self.movable.any() else None
+
+    @property
+    def words(self) -> str:
+        """What figures of them stand on, in a line or two."""
+        if self.basis is not Basis.EXACT or self.courses is not None or self.dial is None:
+            return self.basis.words
+        return f"{self.basis.words} Tokens spared alone are block-local: strict's own text is not known here."
 
     def are(self, outcome: Outcome) -> np.ndarray:
         """bool [P]; the positions with that outcome at `dial`."""
@@ -74,10 +109,12 @@ def positions(run: Run, dial: float | None = None) -> Positions:
     settled, rows = blocks.settled(at), blocks.judging_rows
     z1, z2 = blocks.best[rows, 0], blocks.best[rows, 1]
     wide = z1.astype(np.float64)
+    basis = Basis.EXACT if settled.same_as(blocks.recorded) else Basis.BLOCK_LOCAL
+    strict = strict_walk(run) if basis is Basis.EXACT else None
     return Positions(
         rule=rule,
         dial=at,
-        basis=Basis.EXACT if settled.same_as(blocks.recorded) else Basis.BLOCK_LOCAL,
+        basis=basis,
         rounds=len(blocks),
         round_index=blocks.round_index,
         z1=z1,
@@ -87,6 +124,7 @@ def positions(run: Run, dial: float | None = None) -> Positions:
         movable=~np.isnan(blocks.verdicts.breakpoints),
         outcomes=_outcomes(run, settled, at),
         strict_outcomes=_strict_outcomes(run),
+        courses=None if strict is None else Courses(_course(judged_rounds(run, dial)), _course(strict)),
     )
 
 
@@ -105,6 +143,9 @@ def _outcomes(run: Run, settled: Settled, dial: float | None) -> np.ndarray:
     blocks, codes = run.blocks, {outcome: OUTCOMES.index(outcome) for outcome in OUTCOMES}
     if not len(blocks):
         return np.zeros(0, np.int8)
+    if run.settings.stop:  # what ends a block may have begun in another one
+        judged = judged_rounds(run, dial)
+        return np.array([codes[outcome] for round_ in judged for outcome in round_.outcomes], np.int8)
     place, of_round = blocks.places(settled.kept), blocks.round_index
     ends = settled.kept & np.isin(blocks.tokens, run.provenance.eos_ids)
     cut = ends & (blocks.places(ends) == 1)  # the first kept end of each block that has one
@@ -120,3 +161,8 @@ def _outcomes(run: Run, settled: Settled, dial: float | None) -> np.ndarray:
     last = blocks.firsts[-1]
     found[last:] = [codes[outcome] for outcome in last_judged(run, dial).outcomes]
     return found
+
+
+def _course(rounds: Sequence[Round]) -> Course:
+    written, lost = [len(round_.token_ids) for round_ in rounds], [round_.rolled_back for round_ in rounds]
+    return Course(np.cumsum(written, dtype=np.int64), np.cumsum(lost, dtype=np.int64))

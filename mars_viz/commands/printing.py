@@ -42,6 +42,11 @@ def sentence(run: Run) -> str:
         f"Of {counted(numbers.drafted, 'drafted token')}, the rule kept {number(numbers.kept)}{relaxed}, "
         f"and rolled back {number(numbers.rolled_back)}."
     )
+    if numbers.forced_strict:
+        told += (
+            f" At {counted(numbers.forced_strict, 'drafted runner-up')} the best logit z1 is at or below 0, where z2/z1"
+            " means nothing: there the rule was strict."
+        )
     if math.isnan(pace.tokens_per_second):
         return told
     return f"{told} Measured: {number(pace.tokens_per_second)} tokens a second on {pace.device or 'an unknown device'}."

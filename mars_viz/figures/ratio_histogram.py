@@ -9,6 +9,7 @@ from mars_viz.analysis.positions import Positions
 from mars_viz.figures.style import Entry, Theme, add_dial_line, blank, say_empty, whole_ticks
 from mars_viz.figures.words import counted, number, setting
 from mars_viz.records import Outcome
+from mars_viz.rules import Scale
 
 BINS = 40
 
@@ -31,7 +32,8 @@ def ratio_histogram(positions: Positions, theme: Theme) -> go.Figure:
     figure = blank(_title(positions, rejected), theme, name, "drafted tokens", key=[entry for entry, _ in stacks])
     if not np.any((kept | rejected) & shown):
         return say_empty(figure, "No drafted token to show yet.", theme)
-    edges = _edges(positions.ratio[(kept | rejected) & shown], positions.dial)
+    dial = _ratio_at(positions)
+    edges = _edges(positions.ratio[(kept | rejected) & shown], dial)
     for entry, chosen in stacks:
         counts, _ = np.histogram(positions.ratio[chosen & shown], edges)
         figure.add_bar(
@@ -48,9 +50,14 @@ def ratio_histogram(positions: Positions, theme: Theme) -> go.Figure:
     figure.update_yaxes(range=[0, 1.18 * tallest])  # room for the dial's name
     whole_ticks(figure, tallest)
     figure.update_xaxes(range=[edges[0], edges[-1]])
-    if positions.rule.dial is not None and positions.dial is not None and positions.movable.any():
-        add_dial_line(figure, positions.rule.dial.symbol, positions.dial, theme)
+    if positions.rule.dial is not None and dial is not None:
+        add_dial_line(figure, positions.rule.dial.symbol, dial, theme)
     return figure
+
+
+def _ratio_at(positions: Positions) -> float | None:
+    """The dial's value where it is one of z2/z1; a value of anything else has no place on this axis."""
+    return positions.dial if positions.scale is Scale.RATIO else None
 
 
 def _edges(ratios: np.ndarray, dial: float | None) -> np.ndarray:
@@ -60,17 +67,17 @@ def _edges(ratios: np.ndarray, dial: float | None) -> np.ndarray:
 
 def _title(positions: Positions, rejected: np.ndarray) -> str:
     count = int(np.count_nonzero(rejected))
-    dial = positions.rule.dial
+    dial, at = positions.rule.dial, _ratio_at(positions)
     if not len(positions):
         return "No drafted token yet"
     if not count:
         return "Strict rejects no draft here: there is nothing to relax"
-    if dial is not None and positions.dial is not None and positions.movable.any():
-        close = rejected & (positions.ratio > positions.dial)
+    if dial is not None and at is not None:
+        close = rejected & (positions.ratio > at)
         among, runners = int(np.count_nonzero(close)), int(np.count_nonzero(close & positions.runner_up))
         return (
             f"{number(among)} of {counted(count, 'strict rejection')} {'lies' if among == 1 else 'lie'} above"
-            f" {setting(dial.symbol, positions.dial)}; in {number(runners)} the draft is the runner-up"
+            f" {setting(dial.symbol, at)}; in {number(runners)} the draft is the runner-up"
         )
     among = int(np.count_nonzero(rejected & (positions.ratio > 0.9)))
     where = "sits" if among == 1 else "sit"

@@ -1,11 +1,13 @@
-"""How much drafted work relaxing has spared, round by round, against the rule's strict end."""
+"""How much drafted work relaxing has spared along the text, against the rule's strict end."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 import plotly.graph_objects as go
 
-from mars_viz.analysis.positions import Positions
+from mars_viz.analysis.positions import Course, Courses, Positions
 from mars_viz.figures.style import Theme, blank, say_empty, whole_ticks
 from mars_viz.figures.words import counted, number, setting
 from mars_viz.records import Outcome
@@ -14,30 +16,42 @@ MOST_POINTS = 2_000
 """Beyond as many rounds only every so manieth is drawn, and the last."""
 
 
-def savings(positions: Positions, theme: Theme) -> go.Figure:
-    """Running sum of (rolled back at the strict end - rolled back at the dial), block-local by nature.
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """What is drawn: a step function from (0, 0) on."""
 
-    Both sides are judged on the same recorded prefixes, so this says what relaxing spared inside the blocks, not how
-    long a strict text would have taken.
+    x: np.ndarray
+    """int64 [N]; ascending."""
+    total: np.ndarray
+    """int64 [N]; tokens spared so far."""
+    shape: str
+    """Plotly's: where the step stands between two points."""
+    across: str
+    """What x counts."""
+    up: str
+    """What the total counts."""
+
+
+def savings(positions: Positions, theme: Theme) -> go.Figure:
+    """Running sum of (rolled back at the strict end - rolled back at the dial).
+
+    Exact where both texts are known: each is counted along its own tokens. Elsewhere both sides are judged on the same
+    recorded prefixes, so this says what relaxing spared inside the blocks, not what a strict text would have taken.
     """
-    now, strict = (
-        positions.per_round(is_one(Outcome.REJECTED) | is_one(Outcome.DISCARDED))
-        for is_one in (positions.are, positions.strictly)
-    )
-    total = np.cumsum(strict - now)
-    figure = blank(_title(positions, total), theme, "round", "tokens spared (block-local)")
+    line = _by_round(positions) if positions.courses is None else _by_token(positions.courses)
+    figure = blank(_title(positions, line.total), theme, line.across, line.up)
     if not positions.rounds:
         return say_empty(figure, "No round to show yet.", theme)
-    step = max(1, -(-positions.rounds // MOST_POINTS))
-    drawn = np.unique([*range(0, positions.rounds, step), positions.rounds - 1])
-    x, y = np.append(0, drawn + 1), np.append(0, total[drawn])
+    count = len(line.x)
+    drawn = np.unique([*range(0, count, max(1, -(-count // MOST_POINTS))), count - 1])
+    x, y = np.append(0, line.x[drawn]), np.append(0, line.total[drawn])
     figure.add_scatter(
         x=x,
         y=y,
         mode="lines",
-        line={"shape": "vh", "color": theme.relaxed, "width": 2},
+        line={"shape": line.shape, "color": theme.relaxed, "width": 2},
         fill="tozeroy",
-        hovertemplate="after round %{x}: %{y} spared<extra></extra>",
+        hovertemplate=f"after {line.across} %{{x}}: %{{y}} spared<extra></extra>",
         name="spared",
     )
     figure.add_annotation(
@@ -56,6 +70,26 @@ def savings(positions: Positions, theme: Theme) -> go.Figure:
     return figure
 
 
+def _by_round(positions: Positions) -> _Line:
+    now, strict = (
+        positions.per_round(is_one(Outcome.REJECTED) | is_one(Outcome.DISCARDED))
+        for is_one in (positions.are, positions.strictly)
+    )
+    rounds = np.arange(1, positions.rounds + 1)
+    return _Line(rounds, np.cumsum(strict - now), "vh", "round", "tokens spared (block-local)")
+
+
+def _by_token(courses: Courses) -> _Line:
+    """Both texts side by side, token by token; the shorter one loses nothing more once it has ended."""
+    places = np.union1d(courses.ours.written, courses.strict.written)
+
+    def lost(course: Course) -> np.ndarray:
+        rounds = np.searchsorted(course.written, places, side="right")  # finished by then
+        return np.concatenate([[0], course.rolled_back])[rounds]
+
+    return _Line(places, lost(courses.strict) - lost(courses.ours), "hv", "token", "tokens spared (exact)")
+
+
 def _title(positions: Positions, total: np.ndarray) -> str:
     dial = positions.rule.dial
     if not positions.rounds:
@@ -65,7 +99,16 @@ def _title(positions: Positions, total: np.ndarray) -> str:
     at, spared = setting(dial.symbol, positions.dial), int(total[-1])
     if spared == 0:
         return f"At {at} no drafted token is spared against strict"
+    if positions.courses is not None:
+        return f"At {at} {_beside_own(spared, positions.courses)}"
     if spared < 0:
         return f"At {at} the rule throws away {counted(-spared, 'drafted token')} that strict would keep"
-    verb = "that strict throws away"
-    return f"At {at} relaxing spares {counted(spared, 'drafted token')} {verb}"
+    return f"At {at} relaxing spares {counted(spared, 'drafted token')} that strict throws away"
+
+
+def _beside_own(spared: int, courses: Courses) -> str:
+    """What was spared against strict's own text, and how long that is where it is of another length."""
+    ours, theirs = (int(course.written[-1]) for course in (courses.ours, courses.strict))
+    tokens = f"{number(abs(spared))} {'more' if spared < 0 else 'fewer'} drafted token{'' if abs(spared) == 1 else 's'}"
+    lengths = "" if ours == theirs else f", in {counted(ours, 'token')}, not {number(theirs)}"
+    return f"{tokens} {'is' if abs(spared) == 1 else 'are'} thrown away than by strict{lengths}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -11,6 +13,7 @@ from mars_viz.analysis.positions import Positions
 from mars_viz.figures.style import Entry, Theme, blank, say_empty
 from mars_viz.figures.words import counted, number, setting
 from mars_viz.records import Outcome
+from mars_viz.rules import Scale
 
 MANY = 3_000
 """Above this number of points a trace is drawn by WebGL."""
@@ -24,7 +27,10 @@ Marker: TypeAlias = dict[str, Any]
 
 
 def two_logits(positions: Positions, theme: Theme) -> go.Figure:
-    """z1 against z2, coloured by outcome. The boundary z2 = θ z1 is drawn where the dial decides by their ratio."""
+    """z1 against z2, coloured by outcome, with the rule's boundary where that is a line between these two.
+
+    It is z2 = θ z1 where the dial is a value of their ratio, z2 = z1 - m where it is one of their difference.
+    """
     groups = (
         (Entry("●", theme.discarded, "rolled back"), Outcome.DISCARDED, "circle-open", 4),
         (Entry("●", theme.quiet, "matched"), Outcome.MATCHED, "circle", 5),
@@ -40,9 +46,30 @@ def two_logits(positions: Positions, theme: Theme) -> go.Figure:
         chosen = positions.are(outcome) & shown
         marker: Marker = {"color": entry.colour, "symbol": symbol, "size": size}
         figure.add_trace(_points(positions, chosen, marker, entry.words))
-    if positions.dial is not None and positions.movable.any():
-        _add_boundary(figure, positions.z1[shown], positions.z2[shown], positions.dial, theme)
+    if positions.scale is not None and positions.dial is not None:
+        line = _Line.of(positions.scale, positions.dial)
+        _add_boundary(figure, positions.z1[shown], positions.z2[shown], line, theme)
     return figure
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """z2 = slope · z1 - offset."""
+
+    slope: float
+    """1 for a difference."""
+    offset: float
+    """0 for a ratio."""
+    least: float
+    """z1 from which on the rule relaxes."""
+    words: str
+    """As a formula."""
+
+    @classmethod
+    def of(cls, scale: Scale, dial: float) -> _Line:
+        if scale is Scale.RATIO:
+            return cls(dial, 0.0, 0.0, f"z2 = {dial:g} z1")
+        return cls(1.0, dial, -math.inf, f"z2 = z1 − {dial:g}")
 
 
 def _points(positions: Positions, chosen: np.ndarray, marker: Marker, name: str) -> go.Scatter | go.Scattergl:
@@ -67,23 +94,26 @@ def _cells(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.nda
     return middles[0][column], middles[1][row], counts[column, row]
 
 
-def _add_boundary(figure: go.Figure, z1: np.ndarray, z2: np.ndarray, dial: float, theme: Theme) -> None:
-    """The line z2 = dial · z1, which does not move the axes; its name stands where z2 > z1 and no point can be."""
-    ends = np.array([max(0.0, float(z1.min())), float(z1.max())])  # below 0 the rule is strict
+def _add_boundary(figure: go.Figure, z1: np.ndarray, z2: np.ndarray, line: _Line, theme: Theme) -> None:
+    """The boundary, which does not move the axes; its name stands where z2 > z1 and no point can be."""
+    ends = np.array([max(line.least, float(z1.min())), float(z1.max())])
+    if ends[0] > ends[1]:
+        return
+    heights = line.slope * ends - line.offset
     low, high = float(z2.min()), float(z2.max())
     pad = 0.06 * (high - low) or 1.0
     figure.update_yaxes(range=[low - pad, high + pad])
     figure.add_scatter(
         x=ends,
-        y=dial * ends,
+        y=heights,
         mode="lines",
         line={"color": theme.dial, "width": 2},
         name="boundary",
-        hovertemplate=f"z2 = {dial:g} z1<extra>the rule's boundary</extra>",
+        hovertemplate=f"{line.words}<extra>the rule's boundary</extra>",
     )
-    beyond = " (below)" if dial * ends[1] < low - pad else ""
+    beyond = " (below)" if heights[1] < low - pad else ""
     figure.add_annotation(
-        text=f"z2 = {dial:g} z1{beyond}",
+        text=f"{line.words}{beyond}",
         x=0.02,
         xref="paper",
         xanchor="left",

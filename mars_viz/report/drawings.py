@@ -79,7 +79,7 @@ def drawings(run: Run, gamma: int, most: int = MOST_STEPS) -> dict[str, Any]:
         at = before[1]
         drawn = [shelf.put(make(at, figures.LIGHT)) for make in figures.ALONG_THE_DIAL]
         ends = [None if not np.isfinite(end) else end for end in (setting.low, setting.high)]
-        lines.append([setting.dial, *ends, at.basis.words, *drawn])
+        lines.append([setting.dial, *ends, at.words, *drawn])
     return {
         "names": [make.__name__ for make in figures.ALONG_THE_DIAL],
         "settings": lines,

@@ -1,7 +1,7 @@
 """The registry of verification rules."""
 
 from mars_viz.errors import BadInput
-from mars_viz.rules.base import Dial, Rule, settle
+from mars_viz.rules.base import Dial, Rule, Scale, settle
 from mars_viz.rules.bild import Bild
 from mars_viz.rules.block_verification import BlockVerification
 from mars_viz.rules.cactus import CactusAcceptance
@@ -24,7 +24,7 @@ from mars_viz.rules.tensorrt_llm import TensorRtLlm
 from mars_viz.rules.typical import Typical
 from mars_viz.rules.vllm_thinking import VllmThinking
 
-__all__ = ["RULES", "Dial", "Rule", "rule_named", "settle"]
+__all__ = ["RULES", "Dial", "Rule", "Scale", "rule_named", "settle"]
 
 _LOSSLESS = (Strict(), RejectionSampling(), BlockVerification())
 _MARS = (Mars(), MarsCode(), MarsSampling(), MarsMargin(), MarsOdds())

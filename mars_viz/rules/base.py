@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from enum import Enum
 from typing import ClassVar
 
 import numpy as np
@@ -49,6 +50,15 @@ class Dial:
         return float(value)
 
 
+class Scale(Enum):
+    """A quantity of the target's two best raw logits that a rule compares with its dial's value."""
+
+    RATIO = "z2/z1"
+    """Relaxed where it is above the value."""
+    MARGIN = "z1 − z2"
+    """Relaxed where it is below the value."""
+
+
 class Rule(ABC):
     """A verification rule: which drafted tokens are kept, and what is emitted where they stop."""
 
@@ -66,6 +76,10 @@ class Rule(ABC):
     """True if the text keeps the target's law at every setting."""
     dial: ClassVar[Dial | None] = None
     """None for a rule without a threshold."""
+    scale: ClassVar[Scale | None] = None
+    """What the dial's value is compared with, where that can be drawn among the two best logits; None elsewhere."""
+    strict_at_zero: ClassVar[bool] = False
+    """True if it is strict wherever z1 is at or below 0, since a ratio means nothing there."""
     on_rejection: ClassVar[Emission]
     """What a row emits in place of a rejected token, at the strict end where it depends on the dial."""
     needs: ClassVar[tuple[str, ...]] = ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mars_viz.records import Emission, Speculation, Verdicts
-from mars_viz.rules.base import Dial, Rule, among_best
+from mars_viz.rules.base import Dial, Rule, Scale, among_best
 
 THETA = Dial(symbol="θ", name="ratio threshold", low=0.0, high=1.0, step=0.005, default=0.9, strict_is_high=True)
 
@@ -19,6 +19,8 @@ class Mars(Rule):
     formula = "x = v1, or x = v2 and z2/z1 > θ"
     source = "arXiv 2601.15498, Algorithm 1 (third-party reading note)"
     dial = THETA
+    scale = Scale.RATIO
+    strict_at_zero = True
     on_rejection = Emission.ARGMAX
 
     def _judge(self, speculation: Speculation) -> Verdicts:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mars_viz.records import Emission, Speculation, Verdicts
-from mars_viz.rules.base import Rule, among_best, emissions
+from mars_viz.rules.base import Rule, Scale, among_best, emissions
 from mars_viz.rules.mars import THETA
 from mars_viz.rules.rejection_sampling import coin_keeps
 
@@ -24,6 +24,7 @@ class MarsCode(Rule):
     formula = "T = 0: x = v1. T > 0: z2/z1 > θ ? x ∈ {v1, v2} : u ≤ p(x)/q(x)"
     source = "5SSjw/MARS, mars/model/utils.py, evaluate_posterior (read)"
     dial = THETA
+    scale = Scale.RATIO
     on_rejection = Emission.LOWERED
     monotone = False  # a close call overrules the coin in both directions
     emission_follows_dial = True

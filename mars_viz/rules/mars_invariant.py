@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mars_viz.records import Emission, Speculation, Verdicts
-from mars_viz.rules.base import Dial, Rule, among_best, just_above
+from mars_viz.rules.base import Dial, Rule, Scale, among_best, just_above
 
 
 class MarsMargin(Rule):
@@ -17,6 +17,7 @@ class MarsMargin(Rule):
     formula = "x = v1, or x = v2 and z1 − z2 < m"
     source = "ours: the shift-invariant form of arXiv 2601.15498; m = 2 is θ = 0.9 where z1 = 20"
     dial = Dial(symbol="m", name="margin threshold", low=0.0, high=10.0, step=0.05, default=2.0, strict_is_high=False)
+    scale = Scale.MARGIN
     on_rejection = Emission.ARGMAX
 
     def _judge(self, speculation: Speculation) -> Verdicts:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mars_viz.records import Emission, Speculation, Verdicts
-from mars_viz.rules.base import Rule, among_best
+from mars_viz.rules.base import Rule, Scale, among_best
 from mars_viz.rules.mars import THETA
 from mars_viz.rules.rejection_sampling import coin_keeps
 
@@ -19,6 +19,8 @@ class MarsSampling(Rule):
     formula = "u ≤ p(x)/q(x), or x ∈ {v1, v2} and z2/z1 > θ"
     source = "ours: the natural reading of arXiv 2601.15498 above temperature 0"
     dial = THETA
+    scale = Scale.RATIO
+    strict_at_zero = True
     on_rejection = Emission.RESIDUAL
 
     def _judge(self, speculation: Speculation) -> Verdicts:

@@ -73,7 +73,7 @@ class Explorer {
     this.selected = null;
     this.dial.show(pool, trajectories.strip());
     this.overlays.open(pool);
-    this.tiles.open(own);
+    this.tiles.open(own, pool);
     const evidence = evidenceOf(pool.id);
     evidence.heard = () => this.inspector.show(this.reading, this.selected);
     this.inspector.open(this.reading.run, pool, evidence);
@@ -149,10 +149,10 @@ class Explorer {
 
   /** All that changes in the frame in which the dial moves, besides the text. */
   render() {
-    const { run, dial, values, fromStrict, parted, local, exact } = this.reading;
+    const { run, dial, values, fromStrict, parted, local } = this.reading;
     this.dial.place(dial);
-    this.words.show(run, sentence(run, dial, values, fromStrict, parted, exact));
-    mark(this.basis, !exact && (fromStrict || local) ? "block-local" : "exact"); // off the map, strict stands on recorded prefixes
+    this.words.show(run, sentence(run, dial, values, fromStrict, parted));
+    mark(this.basis, !values.strictExact && (fromStrict || local) ? "block-local" : "exact"); // off the map, strict stands on recorded prefixes
     this.tiles.show(this.reading);
     this.overlays.draw(this.reading);
     this.inspector.show(this.reading, this.selected);
@@ -162,6 +162,7 @@ class Explorer {
   settle() {
     this.stream.name();
     this.stream.point();
+    this.tiles.explain(this.reading);
   }
 
   theme() {

@@ -96,8 +96,8 @@ class Inspector {
   weigh(reading, { rows, nodes }, row, node) {
     const z = (i) => (i < rows.top ? rows.top_logit[row * rows.top + i] : NaN);
     const values = [short(z(0)), short(z(1)), short(rows.ratio[row]), short(rows.margin[row]), `${short(rows.entropy[row])} nats`];
-    if (node < 0) values.push(null, short(chanceOf(rows, reading.dial, row)), null, null);
-    else values.push(whole(nodes.rank[node]), short(nodes.p[node]), short(nodes.q[node]), short(nodes.coin[node]));
+    if (node < 0) values.push(null, short(chanceOf(rows, reading.dial, row)), null, null, null);
+    else values.push(whole(nodes.rank[node]), short(nodes.p[node]), short(besideBest(this.run, nodes.p[node], nodes.z[node] - z(0))), short(nodes.q[node]), short(nodes.coin[node]));
     this.facts.forEach(({ value }, i) => {
       value.parentElement.hidden = values[i] === null;
       say(value, values[i] ?? "");
@@ -130,9 +130,15 @@ const FACTS = [
   ["entropy", "Of the target's law: 0 is certain."],
   ["rank", "The target's rank of the drafted token; 1 is its best."],
   ["p(x)", "The target's probability of the token, processed as the run samples."],
+  ["p(x)/p(v1)", "How likely the target finds it beside its best token; a kept token far below .2 is known to do harm."],
   ["q(x)", "The drafter's probability of it, likewise."],
   ["coin", "The acceptance coin u in [0, 1); rejection sampling keeps the token if u ≤ p/q."],
 ];
+
+/** p(x)/p(v1), of raw logits that lie `margin` apart: no matter what else the law leaves out. */
+export function besideBest(run, p, margin) {
+  return p === 0 ? 0 : Math.exp(margin / (run.about.temperature || 1));
+}
 
 function flipping(run, node) {
   const at = run.nodes.breakpoint[node];

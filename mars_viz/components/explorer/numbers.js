@@ -1,12 +1,17 @@
 // The run in numbers, and how numbers are written. Touches no document.
 
-/** The run in numbers, as `analysis.metrics.summary` defines them; `strict` may stand on rounds of its own. */
-export function numbers(run, decisions, strict, strictRun = run) {
+/**
+ * The run in numbers, as `analysis.metrics.summary` defines them. `exact` says that `strict` stands on the strict end's own
+ * text, of `strictRun`, which is counted by itself; else it is the same blocks, multiplied to as many tokens.
+ */
+export function numbers(run, decisions, strict, strictRun = run, exact = false) {
   const { tokens, counts } = decisions.totals;
   const drafted = run.judge.length;
   const kept = counts[MATCHED] + counts[RELAXED];
-  const strictTau = strict.totals.tokens / strictRun.rounds;
-  const strictRolledBack = strictRun.judge.length - strict.totals.counts[MATCHED] - strict.totals.counts[RELAXED];
+  const strictTokens = strict.totals.tokens;
+  const reach = exact || !strictTokens ? 1 : tokens / strictTokens;
+  const strictRounds = reach * strictRun.rounds;
+  const strictLost = strictRun.judge.length - strict.totals.counts[MATCHED] - strict.totals.counts[RELAXED];
   return {
     tokens,
     rounds: run.rounds,
@@ -16,11 +21,14 @@ export function numbers(run, decisions, strict, strictRun = run) {
     relaxed: counts[RELAXED],
     acceptance: kept / drafted,
     rolledBack: drafted - kept,
-    strictRounds: tokens / strictTau,
-    savedStrict: run.rounds ? tokens / strictTau - run.rounds : 0,
+    strictExact: exact || !run.dial,
+    strictTokens,
+    strictTau: strictTokens / strictRun.rounds,
+    strictRounds,
+    strictRolledBack: reach * strictLost,
+    savedStrict: strictRounds - run.rounds,
     savedAutoregressive: tokens - run.rounds,
-    /** What strict would have rolled back on the way to as many tokens, less what was. */
-    sparedDrafts: (strictRolledBack * tokens) / strict.totals.tokens - (drafted - kept),
+    sparedDrafts: reach * strictLost - (drafted - kept),
   };
 }
 

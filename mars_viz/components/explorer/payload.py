@@ -23,13 +23,13 @@ from typing import Any
 
 import numpy as np
 
+from mars_viz.analysis.metrics import forced_strict
 from mars_viz.components.explorer.columns import Columns, Rounds, verdict_columns
 from mars_viz.components.explorer.packing import packed
 from mars_viz.components.explorer.pool import Pool, pool_of
 from mars_viz.records import Verdicts
-from mars_viz.rules import RULES, Rule, rule_named
+from mars_viz.rules import RULES, Rule, Scale, rule_named
 from mars_viz.rules.joined import Joined
-from mars_viz.rules.mars import THETA
 from mars_viz.run import Run
 
 Payload = dict[str, Any]
@@ -59,13 +59,14 @@ def window(run: Run, gamma: int | None, pool: Pool, index: int) -> Payload:
 def _payload(run: Run, gamma: int | None, pool: Pool, judges: Collection[Rule] | None, evidence: bool) -> Payload:
     rule = rule_named(run.settings.rule)
     rounds = Rounds(pool.rounds, evidence)
+    forced = np.array(forced_strict(rule, pool.rounds), np.uint16)
     beside = RULES.values() if judges is None else judges
     payload: Payload = {
         "rule": {"name": rule.name, "title": rule.title, "summary": rule.summary, "formula": rule.formula},
         "dial": _dial(rule, run),
         "run": _about(run, gamma),
         "pieces": _pieces(run, rounds.vocabulary),
-        "rounds": {"nodes": rounds.counts(), "limit": np.array(pool.limits, np.int32)},
+        "rounds": {"nodes": rounds.counts(), "limit": np.array(pool.limits, np.int32), "forced": forced},
         "recorded": np.array(pool.recorded, np.int32),
         "map": _map(pool),
         "nodes": rounds.nodes(),
@@ -116,7 +117,7 @@ def _dial(rule: Rule, run: Run) -> Payload | None:
         return None
     names = ("symbol", "name", "low", "high", "step", "default", "strict", "strict_is_high")
     recorded = rule.checked_dial(run.settings.dial)
-    of_ratio = rule.dial == THETA  # the dial is a value of z2/z1 and can be shown on that scale
+    of_ratio = rule.scale is Scale.RATIO  # the dial is a value of z2/z1 and can be shown on that scale
     return {name: getattr(rule.dial, name) for name in names} | {"recorded": recorded, "of_ratio": of_ratio}
 
 

@@ -14,6 +14,7 @@ export class Reading {
     this.strictRun = exact?.strict?.run ?? run;
     this.strict = exact ? exact.strict?.recorded ?? this.recorded : decided(run.dial ? run.dial.strict : null);
     this.now = emptyDecisions(run);
+    this.forced = run.forced.reduce((sum, count) => sum + count, 0);
     this.starts = new Int32Array(run.rounds + 1); // where each round begins in the text shown
   }
 
@@ -25,7 +26,7 @@ export class Reading {
     this.parted = run.dial && !this.exact ? parting(run, now, this.recorded) : null;
     this.local = run.dial && !this.exact ? decidedOtherwise(run, now, this.recorded) : false;
     this.fromStrict = !run.dial ? null : this.exact ? textsPart(run, now, this.strictRun, this.strict) : parting(run, now, this.strict);
-    this.values = numbers(run, now, this.strict, this.strictRun);
+    this.values = numbers(run, now, this.strict, this.strictRun, this.exact);
     this.counted = false;
     this.differs = this.fromStrict && this.fromStrict.left >= 0 ? this.slotOf(this.fromStrict) : null;
   }

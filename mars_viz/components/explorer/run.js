@@ -70,6 +70,7 @@ export function readRun(payload) {
     pieces: { text, special: flags(text.length, special), ends: flags(text.length, ends), ids: unpack(payload.pieces.ids) },
     rounds,
     limit: unpack(payload.rounds.limit), // tokens that each may add
+    forced: unpack(payload.rounds.forced), // drafted runner-ups in each at which z1 is not above 0 and the rule is strict
     recorded: unpack(payload.recorded), // the path that was walked when the run was made
     map: payload.map && unpackAll(payload.map),
     window: payload.window ?? null, // rounds whose evidence comes together, where it does not come with the run

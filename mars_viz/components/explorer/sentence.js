@@ -1,7 +1,7 @@
 // The sentence above the numbers: its words, and its place.
 
 /** The sentence above the numbers, in parts: strings, and `{ token }` for a token's text. */
-export function sentence(run, dial, values, fromStrict, fromRecorded, exact = false) {
+export function sentence(run, dial, values, fromStrict, fromRecorded) {
   if (!run.rounds) return ["This run has no rounds: nothing was decoded."];
   const be = (count) => (fromRecorded ? (count === 1 ? "is" : "are") : count === 1 ? "was" : "were");
   const away = `${plural(values.rolledBack, "drafted token")} ${be(values.rolledBack)} thrown away`;
@@ -15,17 +15,31 @@ export function sentence(run, dial, values, fromStrict, fromRecorded, exact = fa
   const ran = fromRecorded
     ? `${at}, judged on the blocks recorded at ${dialText(run.dial.recorded)}, the target runs ${times(values.rounds)}`
     : `${at} the target ran ${times(values.rounds)}`;
-  if (!fromStrict) return [`${ran} for ${plural(values.tokens, "token")}, as the strict rule does, and ${away}.`];
-  const spared = Math.round(values.sparedDrafts);
-  const drafts = spared ? plural(Math.abs(spared), `${spared < 0 ? "more" : "fewer"} drafted token`) : "as many drafted tokens";
-  const thrown = `${drafts} ${be(Math.abs(spared))} thrown away`;
+  const exact = values.strictExact;
+  const asOften = whole(values.strictRounds) === whole(values.rounds);
+  if (!fromStrict) {
+    const tokens = plural(values.tokens, "token");
+    const often = asOften ? ` for ${tokens}, as the strict rule does` : ` instead of ${whole(values.strictRounds)} for the same ${tokens}`;
+    return [`${ran}${often}, and ${away}.`];
+  }
   const differs = [`, and the text first differs from strict at token ${whole(fromStrict.index + 1)}`];
   if (fromStrict.left >= 0 && fromStrict.right >= 0) {
     differs.push(" (", { token: fromStrict.left }, " instead of ", { token: fromStrict.right }, ")");
   }
-  const often = whole(values.strictRounds) === whole(values.rounds)
-    ? ", about as often as the strict rule would" : ` instead of ${exact ? "" : "about "}${whole(values.strictRounds)}`;
+  if (exact && values.strictTokens !== values.tokens) return [`${ran} ${otherLength(values)}`, ...differs, "."];
+  const about = exact ? "" : "about ";
+  const spared = Math.round(values.sparedDrafts);
+  const drafts = spared ? `${about}${plural(Math.abs(spared), `${spared < 0 ? "more" : "fewer"} drafted token`)}` : `${about}as many drafted tokens`;
+  const thrown = `${drafts} ${be(Math.abs(spared))} thrown away`;
+  const often = asOften ? `, ${about}as often as the strict rule` : ` instead of ${about}${whole(values.strictRounds)}`;
   return [`${ran}${often}, ${thrown}`, ...differs, "."];
+}
+
+/** Beside a strict text of another length, counts alone would tell of a saving or a loss that is not there. */
+function otherLength({ tokens, tau, rolledBack, strictTokens, strictRounds, strictTau, strictRolledBack }) {
+  return `for ${plural(tokens, "token")}, strict ${times(strictRounds)} for the ${whole(strictTokens)} of its own text: ` +
+    `${short(tau)} tokens a time instead of ${short(strictTau)}; ${plural(rolledBack, "drafted token")} ${rolledBack === 1 ? "was" : "were"} thrown away, ` +
+    `by strict ${whole(strictRolledBack)}`;
 }
 
 /**

@@ -13,10 +13,24 @@ const TILES = [
   { group: "run", name: "acceptance", label: "acceptance", tip: "Acceptance rate: kept drafted tokens / drafted tokens.", read: (n) => percent(n.acceptance) },
   { group: "run", name: "rolled_back", label: "rolled back", tip: "Drafted tokens that did not reach the text: drafted − kept.", read: (n) => whole(n.rolledBack) },
   { group: "run", name: "saved_autoregressive", label: "passes saved vs autoregressive", tip: "Target passes saved against decoding one token a pass: tokens − rounds.", read: (n) => whole(n.savedAutoregressive) },
-  { group: "strict", name: "saved_strict", label: "passes saved vs strict", tip: "Target passes saved against the rule's strict end: tokens / τ(strict) − rounds; τ(strict) is that of the strict end's own text where the dial map is exact, else of the same blocks.", read: (n) => Math.abs(n.savedStrict) < 0.05 ? "0.0" : n.savedStrict.toFixed(1).replace("-", "−") },
+  { group: "strict", name: "saved_strict", label: "passes saved vs strict", read: (n) => (n.strictExact ? whole(n.savedStrict) : Math.abs(n.savedStrict) < 0.05 ? "0.0" : n.savedStrict.toFixed(1).replace("-", "−")) },
   { group: "clock", name: "speed", label: "tokens / s", tip: "Tokens of the recorded text / seconds of its decoding, prefill excluded." },
   { group: "clock", name: "device", label: "device", tip: "Where the run was decoded." },
 ];
+
+/** What the rule does where a ratio means nothing. */
+export function forcedWords(count) {
+  return `At ${plural(count, "drafted runner-up")} the best logit z1 is at or below 0, where z2/z1 means nothing: there the rule is strict.`;
+}
+
+/** What the passes saved against strict stand on, with the numbers of both texts. */
+export function besideStrict({ strictExact, tokens, rounds, tau, strictTokens, strictRounds, strictTau }) {
+  const what = "Target passes saved against the rule's strict end";
+  const strict = `${plural(strictTokens, "token")} in ${plural(strictRounds, "round")} (τ ${short(strictTau)})`;
+  if (!strictExact) return `${what}, about: strict yields ${short(strictTau)} tokens a round on the same blocks, so ${plural(tokens, "token")} would take it ${short(strictRounds)} rounds; less ${whole(rounds)}.`;
+  const both = `${what}: the rounds of its own text less those of this one. This text: ${plural(tokens, "token")} in ${plural(rounds, "round")} (τ ${short(tau)}); strict: ${strict}.`;
+  return tokens === strictTokens ? both : `${both} The texts differ in length, so this is no saving or loss by itself: compare τ.`;
+}
 
 /** A tag; `mark` gives it its name. */
 function tag() {
@@ -38,15 +52,17 @@ class Tiles {
       this.groups[group] = tag();
       const tiles = TILES.filter((tile) => tile.group === group).map(({ name, label, tip }) => {
         this.cells[name] = h("dd", { "data-number": name });
-        return h("div", { class: `tile ${name}`, "data-tip": tip, tabindex: "0" }, h("dt", {}, label), this.cells[name]);
+        return h("div", { class: `tile ${name}`, "data-tip": tip ?? "", tabindex: "0" }, h("dt", {}, label), this.cells[name]);
       });
       return h("div", { class: "group" }, this.groups[group], h("dl", {}, ...tiles));
     });
-    this.element = h("div", { class: "numbers" }, ...groups);
+    this.forced = h("p", { class: "forced aside" });
+    this.element = h("div", { class: "numbers" }, ...groups, this.forced);
   }
 
   /** What was measured while the run was decoded, and stays whatever the dial says. */
-  open({ run, recorded }) {
+  open({ run, recorded }, pool = run) {
+    this.forced.hidden = !pool.forced.some(Boolean); // else its room is kept at every dial value
     const { seconds, device, dtype, target, drafter } = run.about;
     say(this.cells.speed, seconds > 0 ? short(recorded.totals.tokens / seconds) : "–");
     say(this.cells.device, device || "unknown");
@@ -54,10 +70,16 @@ class Tiles {
     this.cells.device.parentElement.dataset.tip = `Decoded on ${[device || "an unknown device", dtype].filter(Boolean).join(", ")}${models}.`;
   }
 
+  /** What waits until the hand rests: nobody can hover while it moves. */
+  explain({ values }) {
+    this.cells.saved_strict.parentElement.dataset.tip = besideStrict(values);
+  }
+
   /** What follows from the dial. */
-  show({ values, local, exact }) {
+  show({ values, local, forced }) {
+    say(this.forced, forced ? forcedWords(forced) : "");
     mark(this.groups.run, local ? "block-local" : "exact");
-    mark(this.groups.strict, exact ? "exact" : "block-local");
+    mark(this.groups.strict, values.strictExact ? "exact" : "block-local");
     mark(this.groups.clock, "measured");
     for (const { name, read: text } of TILES) if (text) say(this.cells[name], text(values));
   }

@@ -22,6 +22,7 @@ export function along(pool, path) {
     slots: poolSlot.length,
     slotAt: nodeAt.map((at, r) => at + r),
     limit: Int32Array.from(path, (r) => pool.limit[r]),
+    forced: Uint16Array.from(path, (r) => pool.forced[r]),
     nodes: gathered(pool.nodes, nodeIndex, pool.judge.length),
     rows: gathered(pool.rows, poolSlot, pool.slots),
     rules: pool.rules.map((rule) => gathered(rule, nodeIndex, pool.judge.length)),
