@@ -109,6 +109,15 @@ def test_every_rule(name):
         same_as_one_by_one(run, value)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_stop_strings_that_end_blocks_before_the_last(seed):
+    run = toy_run(temperature=0.9, seed=seed, max_new_tokens=60)
+    stopped = replace(run, settings=replace(run.settings, stop=("w1", "5 w2")))
+    assert [r.outcomes for r in judged_rounds(run, 0.5)] != [r.outcomes for r in judged_rounds(stopped, 0.5)]
+    for dial in DIALS:
+        same_as_one_by_one(stopped, dial)
+
+
 def test_the_recorded_decisions_are_those_of_the_runs_own_dial():
     run = toy_run(max_new_tokens=80)
     assert run.blocks.settled(run.settings.dial).same_as(run.blocks.recorded)
