@@ -239,10 +239,19 @@ def test_the_settings_reach_the_decoder(folder):
     tab.number_input(key="gamma").set_value(3)
     tab.number_input(key="temperature").set_value(1.0)
     tab.number_input(key="limit").set_value(20)
+    tab.text_area(key="stop").set_value("\n the end \n\n<b>")
     tab = wait_for_result(decode(tab, "a fox"))
     settings = tab.session_state["mars_viz"].runs[picker(tab).value].settings
-    wanted = Settings(rule="mars-sampling", dial=0.75, gamma=3, temperature=1.0, max_new_tokens=20)
-    assert settings == wanted
+    sampling = {"gamma": 3, "temperature": 1.0, "max_new_tokens": 20}
+    assert settings == Settings(rule="mars-sampling", dial=0.75, stop=(" the end ", "<b>"), **sampling)
+
+
+def test_impossible_stop_strings_are_a_sentence(folder):
+    tab = opened()
+    for wrong, sentence in (("a\n" * 17, "17 stop strings are too many"), ("x" * 201, "shorten it to at most 200")):
+        tab.text_area(key="stop").set_value(wrong)
+        tab = decode(tab, "a fox")
+        assert sentence in notes(tab) and figures(tab) == 4
 
 
 def test_an_empty_prompt_is_a_sentence(folder):

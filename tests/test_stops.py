@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,8 @@ from sweep_cases import SETTINGS, toy_prompts, toy_source, toy_sweep
 from transformers.generation import StopStringCriteria
 
 import mars_viz
-from mars_viz import runfiles
+from mars_viz import cli, runfiles
+from mars_viz.commands import decoding
 from mars_viz.errors import BadInput
 from mars_viz.mapped import mapped
 from mars_viz.mapping import Mapping
@@ -306,6 +307,55 @@ def test_a_report_says_where_a_run_stops_and_a_stop_is_text() -> None:
     assert "<dt>Stops at</dt>" in html and "&lt;img src=x onerror=alert(1)&gt;\\u202e" in html
     assert "<img src=x" not in html
     assert "Stops at" not in report_html(toy_run())
+
+
+@pytest.fixture
+def toy_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command decodes the toy pair."""
+    monkeypatch.setattr(decoding, "opened_pair", lambda *_: None)
+    monkeypatch.setattr(decoding, "decoded", lambda _, wish, __: toy_run(**asdict(wish.settings)))
+
+
+def test_the_command_takes_several_stops_as_they_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], toy_models: None
+) -> None:
+    wanted = [
+        "record",
+        "--prompt",
+        "a",
+        "--temperature",
+        "0.8",
+        "--stop",
+        r"a\n",
+        "--stop",
+        "\x1b]0;",
+        "--stop",
+        "5 w12",
+    ]
+    assert cli.main([*wanted, "--out", str(tmp_path / "run")]) == 0
+    told, run = capsys.readouterr().out, mars_viz.load_run(tmp_path / "run")
+    assert run.settings.stop == (r"a\n", "\x1b]0;", "5 w12") and run.text.endswith(" w25 w12")
+    assert r"stop at 'a\\n', '\x1b]0;', '5 w12'" in told and "\x1b" not in told
+
+
+@pytest.mark.parametrize("command", ["record", "map", "sweep"])
+@pytest.mark.parametrize(
+    ("stop", "message"),
+    [(["--stop", ""], "is empty"), (["--stop", "x"] * 17, "give at most 16"), (["--stop", "x" * 201], "shorten it")],
+)
+def test_the_command_refuses_impossible_stops(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    toy_models: None,
+    command: str,
+    stop: list[str],
+    message: str,
+) -> None:
+    asked = [command, *([] if command == "sweep" else ["--prompt", "a"]), "--out", str(tmp_path / "run"), *stop]
+    assert cli.main(asked) == 2
+    told = capsys.readouterr()
+    assert told.out == "" and told.err.startswith("error: ") and message in told.err and told.err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.fixture(scope="module")
