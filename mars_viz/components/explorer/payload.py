@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
+from operator import is_
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ import numpy as np
 from mars_viz.components.explorer.columns import Columns, Rounds, verdict_columns
 from mars_viz.components.explorer.packing import packed
 from mars_viz.components.explorer.pool import Pool, pool_of
-from mars_viz.records import Verdicts
+from mars_viz.records import Round, Verdicts
 from mars_viz.rules import RULES, Rule, rule_named
 from mars_viz.rules.mars import THETA
 from mars_viz.rules.together import Together
@@ -58,14 +59,14 @@ def window(run: Run, gamma: int | None, pool: Pool, index: int) -> Payload:
 
 def _payload(run: Run, gamma: int | None, pool: Pool, judges: Collection[Rule] | None, evidence: bool) -> Payload:
     rule = rule_named(run.settings.rule)
-    rounds = Rounds(pool.rounds, evidence)
+    rounds = Rounds(_as_one(run, pool), evidence)
     beside = RULES.values() if judges is None else judges
     payload: Payload = {
         "rule": {"name": rule.name, "title": rule.title, "summary": rule.summary, "formula": rule.formula},
         "dial": _dial(rule, run),
         "run": _about(run, gamma),
         "pieces": _pieces(run, rounds.vocabulary),
-        "rounds": {"nodes": rounds.counts(), "limit": np.array(pool.limits, np.int32)},
+        "rounds": {"nodes": pool.lengths, "limit": np.array(pool.limits, np.int32)},
         "recorded": np.array(pool.recorded, np.int32),
         "map": _map(pool),
         "nodes": rounds.nodes(),
@@ -74,6 +75,12 @@ def _payload(run: Run, gamma: int | None, pool: Pool, judges: Collection[Rule] |
         "window": None if evidence else WINDOW,
     }
     return {"id": _digest(payload), **payload}
+
+
+def _as_one(run: Run, pool: Pool) -> Sequence[Round]:
+    """The pool's rounds; as a single one where they are a stored run's, which takes a tenth of the time."""
+    its_own = len(pool.rounds) == len(run.rounds) and all(map(is_, pool.rounds, run.rounds))
+    return run.blocks.as_one(run.rounds) if its_own else pool.rounds
 
 
 def _digest(payload: Payload) -> str:
