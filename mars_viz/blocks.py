@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -72,6 +72,8 @@ class Blocks:
     """Of all rounds, end to end."""
     recorded: Settled
     """What was decided."""
+    speculation: Speculation | None = None
+    """All speculations as one, where they are stored end to end; its parents count within their round."""
 
     @classmethod
     def of(cls, rounds: Sequence[Round]) -> Blocks:
@@ -148,6 +150,15 @@ class Blocks:
         tokens[np.repeat(ends - lengths, counts) + self.places(kept)[kept] - 1] = self.tokens[kept]
         tokens[ends - 1] = self.recorded.emitted
         return Decided(tokens, lengths)
+
+    def as_one(self, rounds: Sequence[Round]) -> Sequence[Round]:
+        """These rounds, of which the blocks are, as a single one, where they are stored end to end.
+
+        Its arrays are those of the rounds one after the other, for who reads nothing else of it.
+        """
+        if self.speculation is None:
+            return rounds
+        return (replace(rounds[0], speculation=self.speculation, verdicts=self.verdicts),)
 
     def places(self, chosen: np.ndarray) -> np.ndarray:
         """int64 [P]; how many of the chosen (bool [P]) positions of its block stand up to each, itself included."""

@@ -10,6 +10,7 @@ import pytest
 from mars_viz.analysis.metrics import basis, judged_rounds, strict_rounds
 from mars_viz.analysis.positions import OUTCOMES, positions
 from mars_viz.blocks import Blocks
+from mars_viz.components.explorer.payload import run_payload
 from mars_viz.records import Decision, Round
 from mars_viz.rules import RULES, rule_named, settle
 from mars_viz.run import Run
@@ -148,3 +149,12 @@ def test_a_run_from_its_folder_has_the_same_blocks(tmp_path):
         assert ours.dtype == theirs.dtype
         np.testing.assert_array_equal(ours, theirs)
     assert tuple(laid.decided().tokens[: len(run.token_ids)].tolist()) == run.token_ids
+
+
+@pytest.mark.parametrize("evidence", [True, False])
+@pytest.mark.parametrize("rule", ["mars", "mars-sampling", "strict", "tensorrt-llm"])
+def test_what_is_sent_of_a_stored_run_is_what_is_sent_of_its_rounds(tmp_path, rule, evidence):
+    run = load_run(toy_run(rule=rule, temperature=0.8, seed=3, max_new_tokens=70).save(tmp_path / "run"))
+    anew = replace(run, rounds=tuple(map(replace, run.rounds)))
+    assert len(run.blocks.as_one(run.rounds)) == 1 and len(anew.blocks.as_one(anew.rounds)) == len(run.rounds)
+    assert run_payload(run, evidence=evidence)["id"] == run_payload(anew, evidence=evidence)["id"]

@@ -153,7 +153,7 @@ def summary(run: Run, dial: float | None = None) -> Summary:
 
     What a dial map knows of another value is `summary(*mapped.shown(run, dial, gamma))`.
     """
-    rounds = judged_rounds(run, dial)
+    rule, rounds = rule_named(run.settings.rule), judged_rounds(run, dial)
     tokens, drafted = _emitted(rounds), sum(len(round_.speculation) for round_ in rounds)
     kept = sum(round_.kept for round_ in rounds)
     outcomes = Counter(outcome for round_ in rounds for outcome in round_.outcomes)
@@ -178,14 +178,16 @@ def summary(run: Run, dial: float | None = None) -> Summary:
         passes_saved_strict=strict.passes - len(rounds),
         drafts_spared_strict=strict.rolled_back - (drafted - kept),
         passes_saved_autoregressive=tokens - len(rounds),
-        forced_strict=sum(forced_strict(rule_named(run.settings.rule), rounds)),
+        forced_strict=sum(int(forced_strict(rule, round_).sum()) for round_ in rounds),
         first_difference=_first_difference(run.rounds, rounds),
     )
 
 
-def forced_strict(rule: Rule, rounds: Iterable[Round]) -> list[int]:
-    """For each round what `Summary.forced_strict` counts in all."""
-    return [_forced(round_) if rule.strict_at_zero else 0 for round_ in rounds]
+def forced_strict(rule: Rule, round_: Round) -> np.ndarray:
+    """bool [N]; the drafted tokens that `Summary.forced_strict` counts."""
+    speculation, rows = round_.speculation, round_.speculation.judging_rows
+    runner_up = speculation.top_ids[rows, 1] == speculation.tokens
+    return runner_up & (speculation.z1[rows] <= 0) & rule.strict_at_zero
 
 
 def speed(run: Run) -> Speed:
@@ -250,12 +252,6 @@ def _emitted(rounds: Iterable[Round]) -> int:
 
 def _ratio(part: float, whole: float) -> float:
     return part / whole if whole else math.nan
-
-
-def _forced(round_: Round) -> int:
-    rows = round_.speculation.judging_rows
-    runner_up = round_.speculation.top_ids[rows, 1] == round_.speculation.tokens
-    return int(np.count_nonzero(runner_up & (round_.speculation.z1[rows] <= 0)))
 
 
 def _first_difference(recorded: Sequence[Round], judged: Sequence[Round]) -> int | None:

@@ -14,7 +14,7 @@ from mars_viz.blocks import Blocks, Settled
 from mars_viz.records import Decision, Round, Speculation, Timing, Verdicts
 from mars_viz.runfiles.columns import NODE_VERDICTS, ROW_VERDICTS, TIMING_FIELDS
 from mars_viz.runfiles.parquet import Table, objects
-from mars_viz.runfiles.speculations import Lines, Place, contradiction, gathered, joined, lines_of
+from mars_viz.runfiles.speculations import Lines, Place, contradiction, gathered, joined, lines_of, together
 from mars_viz.runfiles.speculations import from_tables as speculations_of
 from mars_viz.runfiles.speculations import to_tables as tables_of
 
@@ -73,6 +73,7 @@ def _blocks(tables: Mapping[str, Table], lines: Lines) -> Blocks:
             **{name: nodes[name] for name in NODE_VERDICTS}, **{name: rows[name] for name in ROW_VERDICTS}
         ),
         recorded=Settled(nodes["kept"], rounds["row"].astype(np.int64), rounds["emitted"]),
+        speculation=together(tables, ROUNDS) if len(rounds["row"]) else None,
     )
 
 

@@ -140,6 +140,21 @@ def from_tables(tables: Mapping[str, Table], place: Place, lines: Lines) -> list
     return made
 
 
+def together(tables: Mapping[str, Table], place: Place) -> Speculation:
+    """Those of all owners as one, whose arrays are the columns as they stand: parents count within their owner.
+
+    Its single values, such as where it starts, are the first owner's; there has to be one.
+    """
+    nodes, rows, owners = (tables[name] for name in (place.nodes, place.rows, place.owners))
+
+    def whole(name: str) -> Any:
+        return owners[name].tolist()[0] if name in SCALAR_FIELDS else (nodes if name in NODE_FIELDS else rows)[name]
+
+    speculation = object.__new__(_Stored)
+    object.__setattr__(speculation, "_cut", whole)
+    return speculation
+
+
 def contradiction(table: str, what: str) -> BadInput:
     """The error for a table that does not fit."""
     return BadInput(f"{table}.parquet {what}. Take a fresh copy, or record the run again.")

@@ -41,10 +41,6 @@ class Rounds:
         self.vocabulary = np.unique(np.concatenate(mentioned).astype(np.int64))
         """int64 [P]; every token id that the columns mention, ascending."""
 
-    def counts(self) -> np.ndarray:
-        """int32 [R]; nodes of each round."""
-        return np.array([len(speculation) for speculation in self._of], np.int32)
-
     def nodes(self) -> Columns:
         """What there is to know of every drafted token."""
         columns = verdict_columns([round_.verdicts for round_ in self._all]) | {

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
 
 from mars_viz.dialmap import Prefix, Segment
 from mars_viz.errors import BadInput
@@ -15,7 +18,7 @@ from mars_viz.records import Round
 from mars_viz.run import Run
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Pool:
     """Distinct rounds, and the paths through them."""
 
@@ -30,10 +33,15 @@ class Pool:
     paths: tuple[tuple[int, ...], ...]
     """The path of each segment, as indices."""
 
+    @cached_property
+    def lengths(self) -> np.ndarray:
+        """int32 [R]; nodes of each round."""
+        return np.array([len(round_.speculation) for round_ in self.rounds], np.int32)
+
     @property
     def slots(self) -> int:
         """Of all rounds."""
-        return sum(len(round_.speculation) + 1 for round_ in self.rounds)
+        return int(self.lengths.sum()) + len(self.rounds)
 
 
 ENDLESS = 2**31 - 1
@@ -53,9 +61,8 @@ def pool_of(run: Run, gamma: int | None = None) -> Pool:
     end = run.settings.max_new_tokens + len(run.prompt_ids)
     rounds = list(own)
     paths = tuple(_paths(run, rounds, segments))
-    limits = [end - round_.speculation.start for round_ in rounds]
-    if not segments:  # a judgement of recorded blocks alone: where another text would end is not known
-        limits[:-1] = [ENDLESS] * (len(limits) - 1)
+    bounded = rounds if segments else rounds[-1:]  # without a map it is not known where another text would end
+    limits = [ENDLESS] * (len(rounds) - len(bounded)) + [end - round_.speculation.start for round_ in bounded]
     return Pool(tuple(rounds), tuple(limits), tuple(range(len(own))), segments, paths)
 
 
