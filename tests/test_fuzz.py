@@ -15,6 +15,7 @@ import shutil
 import tempfile
 import zipfile
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,8 @@ def runs() -> None:
         run_with_map(0.8, gammas=(1, 2), max_new_tokens=6),
     )
     RUNS = tuple(contents.encode(run) for run in made)
+    for files in RUNS:
+        use(contents.decode(files))
 
 
 WHICH = st.integers(0, 3)
@@ -393,4 +396,7 @@ def test_zips(which: int, seed: int, name: str, odd: object) -> None:
         data = spoiled_zip(RUNS[which], random.Random(seed), name, odd)
     except (ValueError, UnicodeError, IndexError):
         return  # no zip can hold that name
+    with suppress(MarsVizError):  # which the same call says again below
+        if zips.unpacked(data) == RUNS[which]:
+            return  # unspoiled: the run of the fixture, used there, which would take nearly all of the time
     outcome(lambda: contents.decode(zips.unpacked(data)))

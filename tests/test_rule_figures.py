@@ -45,6 +45,15 @@ def labels(figure: go.Figure) -> list[str]:
     return [note.text for note in figure.layout.annotations]
 
 
+def test_no_figure_changes_the_next_one():
+    for draw in (lambda: matrix(small_run(), "strict", "mars"), lambda: plane(small_run(), ("mars", 0.9))):
+        first = draw()
+        before = first.to_json()
+        first.update_layout(title_text="another", margin_l=99, xaxis_title_text="another")
+        first.layout.annotations[0].text = "another"
+        assert draw().to_json() == before
+
+
 @THEMES
 def test_both_have_a_title_and_take_the_theme(theme):
     for figure in (matrix(small_run(), theme=theme), plane(small_run(), ("mars", 0.9), theme=theme)):
