@@ -267,8 +267,11 @@ def test_a_longer_text_moves_the_cache_and_what_was_recorded_on_it_goes(pair: Pa
             part = ids[:, at : at + 8]
             found, expected = network.score(part, [at, at], part.shape[1]), packed.score(part, [at, at], part.shape[1])
             torch.testing.assert_close(found, expected, atol=1e-3, rtol=1e-3)
-    assert capture.recorded == 2
-    assert network._room.cache.shape[2] == 2 * LEAST
+        assert capture.recorded == 2
+        assert network._room.cache.shape[2] == 2 * LEAST
+        assert network._room.graphs is not None and len(network._room.graphs) == 1
+        network.copy(0, 5, 8)  # a row that there was no room for
+        assert len(network._room.graphs) == 0
 
 
 def test_the_next_pass_gets_what_the_last_one_left_but_none_of_its_numbers(pair: Pair) -> None:
@@ -282,10 +285,11 @@ def test_the_next_pass_gets_what_the_last_one_left_but_none_of_its_numbers(pair:
         del network
         gc.collect()
         another, third = RaggedNetwork(rooms), RaggedNetwork(rooms)
+        played = capture.played
         torch.testing.assert_close(another.score(ids, [0], 6), expected)
-        assert capture.recorded == 1
+        assert (capture.recorded, capture.played) == (1, played + 1)
         third.score(ids, [0], 6)
-        assert another._room is not third._room
+        assert capture.played == played + 1
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from torch import Tensor
 from mars_viz.speculators.networks.body import Where
 from mars_viz.speculators.networks.chains import Chain, Pick
 from mars_viz.speculators.networks.graphs import Tensors
-from mars_viz.speculators.networks.rooms import LEAST, Rooms, power
+from mars_viz.speculators.networks.rooms import LEAST, Room, Rooms, power
 from mars_viz.speculators.transfers import sent
 
 TILE = 64
@@ -51,7 +51,7 @@ class RaggedNetwork:
     def __init__(self, rooms: Rooms):
         """With an empty cache."""
         self.device = rooms.body.device
-        self._body, self._room = rooms.body, rooms.take()
+        self._room = rooms.take()
         weakref.finalize(self, rooms.leave, self._room).atexit = False
 
     @torch.inference_mode()
@@ -62,7 +62,9 @@ class RaggedNetwork:
             n, left = part.shape[1], left - part.shape[1]
             kept = min(n, max(rows - left, 1))  # one, where none of this part is asked for
             stand = Stand(starts, slots or range(len(starts)), max(starts) + n)
-            logits = self._run(("score", kept), partial(self._scored, rows=kept), stand, (part,), short=n <= SHORT)[0]
+            logits = self._run(
+                ("score", kept), partial(_scored, self._room, rows=kept), stand, (part,), short=n <= SHORT
+            )[0]
             if rows > left:
                 found.append(logits)
             starts = [start + n for start in starts]
@@ -81,7 +83,7 @@ class RaggedNetwork:
         """Draft `count` tokens after the tokens [B, n]; see `Chaining.chain`."""
         stand = Stand(starts, slots or range(len(starts)), max(starts) + tokens.shape[1] + count - 1)
         inputs = (tokens,) if uniforms is None else (tokens, uniforms)
-        function = partial(self._chained, count=count, pick=pick)
+        function = partial(_chained, self._room, count=count, pick=pick)
         return Chain(*self._run(("chain", count, pick), function, stand, inputs, short=tokens.shape[1] <= SHORT))
 
     @torch.inference_mode()
@@ -120,34 +122,34 @@ class RaggedNetwork:
         homes = [first + row if row < count else spare for row in range(rows)]
         return sent([order, starts, homes, back], self.device)
 
-    def _scored(self, control: Tensor, tokens: Tensor, *, rows: int, first: int, end: int) -> Tensors:
-        order, starts, homes, back = control.unbind(0)
-        at = Where(starts, homes, first, end)
-        logits = self._body.logits(_arranged(tokens, order), at, self._room.cache, rows)
-        return (_arranged(logits, back),)
 
-    def _chained(
-        self,
-        control: Tensor,
-        tokens: Tensor,
-        uniforms: Tensor | None = None,
-        *,
-        count: int,
-        pick: Pick,
-        first: int,
-        end: int,
-    ) -> Tensors:
-        order, starts, homes, back = control.unbind(0)
-        ids = _arranged(tokens, order)
-        coins = None if uniforms is None else _arranged(uniforms, order)
-        picked, rows = [], []
-        for step in range(count):
-            logits = self._body.logits(ids, Where(starts, homes, first, end), self._room.cache, 1)  # [B, 1, V]
-            starts = starts + ids.shape[1]
-            ids = pick(logits, None if coins is None else coins[:, step : step + 1])
-            picked.append(ids)
-            rows.append(logits)
-        return _arranged(torch.cat(picked, 1), back), _arranged(torch.cat(rows, 1), back)
+def _scored(room: Room, control: Tensor, tokens: Tensor, *, rows: int, first: int, end: int) -> Tensors:
+    order, starts, homes, back = control.unbind(0)
+    return (_arranged(room.logits(_arranged(tokens, order), Where(starts, homes, first, end), rows), back),)
+
+
+def _chained(
+    room: Room,
+    control: Tensor,
+    tokens: Tensor,
+    uniforms: Tensor | None = None,
+    *,
+    count: int,
+    pick: Pick,
+    first: int,
+    end: int,
+) -> Tensors:
+    order, starts, homes, back = control.unbind(0)
+    ids = _arranged(tokens, order)
+    coins = None if uniforms is None else _arranged(uniforms, order)
+    picked, rows = [], []
+    for step in range(count):
+        logits = room.logits(ids, Where(starts, homes, first, end), 1)  # [B, 1, V]
+        starts = starts + ids.shape[1]
+        ids = pick(logits, None if coins is None else coins[:, step : step + 1])
+        picked.append(ids)
+        rows.append(logits)
+    return _arranged(torch.cat(picked, 1), back), _arranged(torch.cat(rows, 1), back)
 
 
 def _arranged(x: Tensor, order: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from mars_viz.speculators.networks.body import Body
+from mars_viz.speculators.networks.body import Body, Where
 from mars_viz.speculators.networks.graphs import Capture, Graphs, Tensors
 
 LEAST = 256
@@ -19,7 +19,7 @@ IDLE = 64 << 20
 
 
 class Room:
-    """A cache, and the passes that were recorded on it."""
+    """A cache to pass over, and the passes that were recorded on it."""
 
     def __init__(self, body: Body, graphs: Graphs | None):
         """No place for anything yet. Without `graphs` every pass is a plain one."""
@@ -44,6 +44,10 @@ class Room:
                 self.graphs.forget()
             self.cache = wanted  # only now: where there was no memory for it, all is as before
         self._written = max(self._written, places)
+
+    def logits(self, tokens: Tensor, at: Where, rows: int) -> Tensor:
+        """A pass over this cache; see `Body.logits`."""
+        return self._body.logits(tokens, at, self.cache, rows)
 
     def clear(self) -> None:
         """As good as new, but for its memory and its recordings: a NaN that was left would spoil whatever masks it."""
