@@ -269,6 +269,7 @@ def test_a_model_s_text_is_nowhere_in_the_html() -> None:
 def test_facts_and_citations_are_there() -> None:
     run = mapped_toy(seed=3)
     made_by = replace(run.provenance, target="a/b<i>", target_revision="0123456789abcdef", versions={"torch": "9.9"})
+    made_by = replace(made_by, device='Intel(R) "<b>" CPU @ 2.00GHz, 8 threads')
     html = report_html(replace(run, provenance=made_by), gamma=2, most_steps=0)
     for fact in (
         "a/b&lt;i&gt; @ 0123456789ab",
@@ -276,6 +277,8 @@ def test_facts_and_citations_are_there() -> None:
         "θ = 0.90",
         "2 (recorded with 4)",
         "song2026mars",
+        "Intel &quot;&lt;b&gt;&quot;, 8 threads",
+        'title="Intel(R) &quot;&lt;b&gt;&quot; CPU @ 2.00GHz, 8 threads"',
         "marsviz",
     ):
         assert fact in html

@@ -20,6 +20,7 @@ from mars_viz.components.explorer.payload import run_payload
 from mars_viz.components.explorer.script import script
 from mars_viz.components.explorer.style import style
 from mars_viz.components.scripts import joined
+from mars_viz.devices import short_device
 from mars_viz.errors import BadInput
 from mars_viz.figures.words import counted, number, setting
 from mars_viz.report.citations import bibtex
@@ -126,11 +127,16 @@ def _facts(run: Run, gamma: int) -> str:
         "Stops at": stop_words(asked.stop),
         "Recorded text": f"{counted(len(run.token_ids), 'token')} in {counted(len(run.rounds), 'round')},"
         f" τ = {number(run.tau)}",
-        "Device": ", ".join(filter(None, [made.device, made.dtype])),
+        "Device": ", ".join(filter(None, [short_device(made.device), made.dtype])),
         "Versions": ", ".join(f"{name} {version}" for name, version in made.versions.items()),
         "Date": made.created,
     }
-    lines = (f"<div><dt>{name}</dt><dd><bdi>{escape(text)}</bdi></dd></div>" for name, text in facts.items() if text)
+    hovers = {"Device": f' title="{escape(made.device)}"'}
+    lines = (
+        f"<div{hovers.get(name, '')}><dt>{name}</dt><dd><bdi>{escape(text)}</bdi></dd></div>"
+        for name, text in facts.items()
+        if text
+    )
     return f'<dl class="facts">{"".join(lines)}</dl>\n'
 
 
