@@ -4,8 +4,9 @@
 
 A drag is measured in headless Chromium on a made-up run: from the time stamp of each pointer event to the end of the
 frame that it led to (the task after that frame's painting). That is the wait until Chromium starts a frame, up to one
-period of the screen (16.7 ms) whatever the page does, and from there on the page's own work; both are shown. Of the
-same page: how long it takes to open when the server already knows the run (a reload), the frames while its text scrolls
+period of the screen (16.7 ms) whatever the page does, and from there on the page's own work; both are shown. Then the
+hand turns the dial without a rest, and the time from frame to frame says how many frames a second it sees. Of the same
+page: how long it takes to open when the server already knows the run (a reload), the frames while its text scrolls
 from end to end, and the memory of its tab (the renderer's resident set). The first token is measured on the real app,
 from starting the server's process to the end of the first frame that shows a token.
 
@@ -27,7 +28,7 @@ from pathlib import Path
 
 import numpy as np
 from browser_long import LONG, long_answer, long_figures, show_long
-from hand import PAINTED, PATIENCE, ROOT, SCROLL, SCROLLS, WATCH, chromium, drag, line, memory, p95, shown
+from hand import PAINTED, PATIENCE, ROOT, SCROLL, SCROLLS, WATCH, chromium, drag, line, memory, p95, shown, sweep
 from measuring import json_option, write_json
 from playwright.sync_api import Browser, TimeoutError
 
@@ -75,6 +76,8 @@ class Answer:
     """Of a drag: from each pointer event's time stamp to the end of its frame."""
     works: list[float]
     """The page's part of it: from the event's delivery to the end of its frame."""
+    frames: list[float]
+    """From frame to frame while the hand turns the dial without a rest."""
     scrolling: list[float]
     """From frame to frame while the text scrolls by a window at a time, from its beginning to its end."""
     memory: float
@@ -96,11 +99,12 @@ def answer(browser: Browser, tokens: int, moves: int) -> Answer:
             page.evaluate(WATCH)
             drag(page, moves)
             delays, works = page.evaluate("window.delays"), page.evaluate("window.works")
+            frames = sweep(page, moves)
             sizes.append(memory())
             scrolling = page.evaluate(SCROLL, SCROLLS)
             sizes.append(memory())
             page.close()
-    return Answer(opening, delays, works, scrolling, max(sizes))
+    return Answer(opening, delays, works, frames, scrolling, max(sizes))
 
 
 def first_token(browser: Browser) -> float | None:
@@ -135,6 +139,7 @@ def main() -> None:
     for size, found in answers.items():
         line(f"{size:,} tokens: event to painted frame", found.delays)
         line("  of it the page's work", found.works)
+        line("  dragging on, from frame to frame", found.frames)
         line("  scrolling, from frame to frame", found.scrolling)
         print(f"{'  opening, and memory of the tab':<38} {found.opening / 1000:>5.2f} s {found.memory:>6.0f} MB")
     if long:
@@ -144,6 +149,7 @@ def main() -> None:
         "drag_median_ms": {str(size): round(float(np.median(found.delays)), 2) for size, found in answers.items()},
         "drag_p95_ms": {str(size): p95(found.delays) for size, found in answers.items()},
         "drag_work_p95_ms": {str(size): p95(found.works) for size, found in answers.items()},
+        "drag_frames_p95_ms": {str(size): p95(found.frames) for size, found in answers.items()},
         "scroll_p95_ms": {str(size): p95(found.scrolling) for size, found in answers.items()},
         "opening_s": {str(size): round(found.opening / 1000, 2) for size, found in answers.items()},
         "memory_mb": {str(size): round(found.memory) for size, found in answers.items()},

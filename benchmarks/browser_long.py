@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from hand import PATIENCE, ROOT, SCROLL, SCROLLS, WATCH, drag, line, memory, p95, shown
+from hand import PATIENCE, ROOT, SCROLL, SCROLLS, WATCH, drag, line, memory, p95, shown, sweep
 from playwright.sync_api import Browser
 
 from factories import long_run  # isort: skip
@@ -62,6 +62,8 @@ class LongAnswer:
     """Milliseconds from each pointer event of a drag to the end of its frame."""
     works: list[float]
     """The page's part of them."""
+    frames: list[float]
+    """Milliseconds from frame to frame while the hand turns the dial without a rest."""
     scrolling: list[float]
     """Milliseconds from frame to frame while the text scrolls from end to end."""
     wheeling: list[float]
@@ -101,6 +103,8 @@ def long_answer(browser: Browser, tokens: int, moves: int) -> LongAnswer:
             page.evaluate(WATCH)
             drag(page, moves)
             delays, works = page.evaluate("window.delays"), page.evaluate("window.works")
+            page.wait_for_timeout(3000)  # Python hears of the rest, and draws
+            frames = sweep(page, moves)
             page.wait_for_timeout(3000)
             sizes.append(memory())
             wheeling = page.evaluate(WHEEL, [SCROLLS, 100])
@@ -109,7 +113,7 @@ def long_answer(browser: Browser, tokens: int, moves: int) -> LongAnswer:
             sizes.append(memory())
             page.close()
     size = (sent.columns.nbytes + len(json.dumps(sent.head))) / 1e6
-    return LongAnswer(opens, again, figures, server, size, delays, works, scrolling, wheeling, max(sizes))
+    return LongAnswer(opens, again, figures, server, size, delays, works, frames, scrolling, wheeling, max(sizes))
 
 
 @contextmanager
@@ -140,6 +144,7 @@ def show_long(tokens: int, found: LongAnswer) -> None:
     """A table."""
     line(f"{tokens:,} tokens: event to painted frame", found.delays)
     line("  of it the page's work", found.works)
+    line("  dragging on, from frame to frame", found.frames)
     line("  scrolling from end to end", found.scrolling)
     line("  scrolling as a wheel does", found.wheeling)
     seconds = (found.opens, found.opens_again, found.figures)
@@ -159,6 +164,7 @@ def long_figures(tokens: int, found: LongAnswer) -> dict[str, object]:
         "drag_median_ms": round(float(np.median(found.delays)), 2),
         "drag_p95_ms": p95(found.delays),
         "drag_work_p95_ms": p95(found.works),
+        "drag_frames_p95_ms": p95(found.frames),
         "scroll_p95_ms": p95(found.scrolling),
         "wheel_p95_ms": p95(found.wheeling),
         "tab_mb": round(found.memory),

@@ -35,6 +35,13 @@ window.addEventListener("pointermove", (event) => {
   requestAnimationFrame(() => { waiting.push(times); channel.port2.postMessage(0); });
 }, true);
 """
+FRAMES = """
+window.frames = [];
+window.addEventListener("pointermove", (event) => {
+  const seen = (began) => { if (window.frames.at(-1) !== began) window.frames.push(began); };
+  if (event.buttons) requestAnimationFrame(seen);
+}, true);
+"""
 PAINTED = "() => new Promise((done) => requestAnimationFrame(() => setTimeout(done)))"
 SCROLL = """(steps) => new Promise((done) => {
   const stream = document.querySelector("[data-testid=stBidiComponentIsolated]")?.shadowRoot?.querySelector(".stream")
@@ -97,10 +104,8 @@ def memory() -> float:
 
 def drag(page: Page, moves: int) -> None:
     """Sweep the dial over the half where breakpoints lie, back and forth."""
-    box = page.locator(".explorer .lane").bounding_box()
-    assert box is not None
-    x = box["x"] + box["width"] * (1 - 0.25 * (1 - np.cos(np.linspace(0, 6 * np.pi, moves))))
-    y = box["y"] + box["height"] / 2
+    low, high, y = _span(page)
+    x = high - 0.5 * (high - low) * (1 - np.cos(np.linspace(0, 6 * np.pi, moves)))
     page.mouse.move(float(x[0]), y)
     page.mouse.down()
     for at in x:
@@ -108,6 +113,31 @@ def drag(page: Page, moves: int) -> None:
         page.wait_for_timeout(25)
     page.mouse.up()
     page.wait_for_timeout(300)
+
+
+def sweep(page: Page, moves: int) -> list[float]:
+    """Turn the dial over the same half without a rest, each event as soon as the one before has been taken.
+
+    Milliseconds from one frame to the next, of those frames that an event led to: where Playwright is late with an
+    event, the wait for it counts too.
+    """
+    low, high, y = _span(page)
+    page.evaluate(FRAMES)
+    page.mouse.move(high, y)
+    page.mouse.down()
+    for turn in range(6):
+        page.mouse.move(high if turn % 2 else low, y, steps=moves // 6)
+    page.mouse.up()
+    page.wait_for_timeout(300)
+    began: list[float] = page.evaluate("window.frames")
+    return np.diff(began).tolist()
+
+
+def _span(page: Page) -> tuple[float, float, float]:
+    """Pixels from the left of that half's ends, and from the top of the lane's middle."""
+    box = page.locator(".explorer .lane").bounding_box()
+    assert box is not None
+    return box["x"] + box["width"] / 2, box["x"] + box["width"], box["y"] + box["height"] / 2
 
 
 def line(label: str, values: list[float]) -> None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from mars_viz.analysis.metrics import judged_rounds
 from mars_viz.components.explorer import locate
 from mars_viz.components.explorer.prepared import Prepared
+from mars_viz.records import Round
 from mars_viz.run import Run
 from tests.factories import long_run
 from tests.served import served
-from tests.test_browser_component import PATIENCE, compare, drag
+from tests.test_browser_component import PATIENCE, compare, dial, drag
 
 TOKENS = 20_000
 MOST = 12_000
@@ -147,3 +149,32 @@ def test_keys_walk_from_one_end_to_the_other_and_python_hears(opened, run):
     expect(page.get_by_test_id("stText")).to_have_text("selected 0")
     expect(page.locator(".inspector .where")).to_contain_text("round 1")
     expect(page.locator(".laws")).to_be_visible()
+
+
+def listed(rounds: Iterable[Round]) -> int:
+    """Tokens that are shown, drafts included."""
+    return sum(len(round_.speculation) + (round_.emission is not None) for round_ in rounds)
+
+
+def test_places_are_told_among_all_tokens_though_few_are_there(opened, run):
+    page = opened("/")
+    everything = listed(run.rounds)
+    page.locator(".stream").focus()
+    page.keyboard.press("End")
+    expect(page.locator(".t.selected")).to_have_attribute("aria-posinset", str(everything))
+    expect(page.locator(".t.selected")).to_have_attribute("aria-setsize", str(everything))
+    page.keyboard.press("Home")
+    expect(page.locator(".t.selected")).to_have_attribute("aria-posinset", "1")
+    shown = page.locator(".stream .t[aria-posinset]:not([hidden])")
+    places = shown.evaluate_all("all => all.map(token => Number(token.getAttribute('aria-posinset')))")
+    assert 100 < len(places) < everything / 4
+    assert places == sorted(set(places))
+    names = "all => all.map(token => token.getAttribute('aria-label'))"
+    named = page.locator(".stream .t[aria-label]")
+    before = named.evaluate_all(names)
+    drag(page, 0.5, release=False)
+    assert named.evaluate_all(names)[:100] == before[:100], "names wait until the hand rests"
+    page.mouse.up()
+    page.wait_for_timeout(200)
+    assert named.evaluate_all(names)[:100] != before[:100]
+    expect(page.locator(".t.selected")).to_have_attribute("aria-setsize", str(listed(judged_rounds(run, dial(page)))))

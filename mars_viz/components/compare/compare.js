@@ -150,7 +150,7 @@ class Compare {
   close() {
     document.removeEventListener("keydown", this.anywhere);
     this.linked.close();
-    for (const side of this.sides) side.observer?.disconnect();
+    for (const side of this.sides) side.shelves.close();
     this.root.remove();
   }
 }

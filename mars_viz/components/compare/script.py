@@ -8,6 +8,7 @@ SHARED = (
     "elements",
     "run",
     "decisions",
+    "crossings",
     "numbers",
     "reading",
     "trajectories",
@@ -15,6 +16,8 @@ SHARED = (
     "chunks",
     "keys",
     "upkeep",
+    "shelves",
+    "names",
     "stream",
 )
 """Of the explorer: a run, a reading of it, and its tokens."""

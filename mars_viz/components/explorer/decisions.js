@@ -20,49 +20,68 @@ export function emptyDecisions(run) {
 
 /** What every recorded block comes to at this dial value, written into `out`. A null dial is a rule without one. */
 export function decide(run, dial, out) {
-  const { nodes, rows, childAt, child, nodeAt, slotAt, count } = run;
-  const { breakpoint, keep, token } = nodes;
-  const { outcome, tokens, totals } = out;
-  const ends = run.pieces.ends;
-  const at = dial === null ? NaN : dial; // compares false with everything, and such a rule has no breakpoints
-  outcome.fill(DISCARDED);
-  totals.counts.fill(0);
-  totals.tokens = 0;
+  out.totals.counts.fill(0);
+  out.totals.tokens = 0;
   for (let r = 0; r < run.rounds; r++) {
-    const first = slotAt[r];
-    const limit = run.limit[r];
-    let row = first, length = 0, open = limit > 0;
-    for (;;) {
-      let kept = -1;
-      for (let c = childAt[row]; c < childAt[row + 1]; c++) {
-        if (at < breakpoint[child[c]] ? keep[child[c]] & 1 : keep[child[c]] & 2) {
-          kept = child[c];
-          break;
-        }
-      }
-      if (kept < 0) break;
-      if (open) {
-        outcome[kept] = keep[kept] & 4 ? MATCHED : RELAXED;
-        tokens[first + length++] = token[kept];
-        open = length < limit && !ends[token[kept]];
-      }
-      row = first + kept - nodeAt[r] + 1;
-    }
-    const judged = childAt[row] < childAt[row + 1];
-    const emitted = at < rows.breakpoint[row] ? rows.emit_below[row] : rows.emit_above[row];
-    if (open) {
-      tokens[first + length++] = emitted;
-      if (judged) outcome[child[childAt[row]]] = REJECTED;
-    }
-    out.emission[r] = !open ? NOTHING : judged ? CORRECTED : BONUS;
-    out.stop[r] = row;
-    out.emitted[r] = emitted;
-    out.length[r] = length;
-    totals.tokens += length;
-    totals.counts[out.emission[r]]++;
-    for (let i = nodeAt[r]; i < nodeAt[r] + count[r]; i++) totals.counts[outcome[i]]++;
+    decideRound(run, dial, r, out);
+    tally(run, out, r, 1);
   }
   return out;
+}
+
+/** The same for some rounds only, where `out` holds what all the others come to. */
+export function decideAgain(run, dial, rounds, out) {
+  for (const r of rounds) {
+    tally(run, out, r, -1);
+    decideRound(run, dial, r, out);
+    tally(run, out, r, 1);
+  }
+  return out;
+}
+
+function decideRound(run, dial, r, out) {
+  const { nodes, rows, childAt, child, nodeAt, slotAt } = run;
+  const { breakpoint, keep, token } = nodes;
+  const { outcome, tokens } = out;
+  const ends = run.pieces.ends;
+  const at = dial === null ? NaN : dial; // compares false with everything, and such a rule has no breakpoints
+  const first = slotAt[r];
+  const limit = run.limit[r];
+  let row = first, length = 0, open = limit > 0;
+  for (let i = nodeAt[r]; i < nodeAt[r + 1]; i++) outcome[i] = DISCARDED;
+  for (;;) {
+    let kept = -1;
+    for (let c = childAt[row]; c < childAt[row + 1]; c++) {
+      if (at < breakpoint[child[c]] ? keep[child[c]] & 1 : keep[child[c]] & 2) {
+        kept = child[c];
+        break;
+      }
+    }
+    if (kept < 0) break;
+    if (open) {
+      outcome[kept] = keep[kept] & 4 ? MATCHED : RELAXED;
+      tokens[first + length++] = token[kept];
+      open = length < limit && !ends[token[kept]];
+    }
+    row = first + kept - nodeAt[r] + 1;
+  }
+  const judged = childAt[row] < childAt[row + 1];
+  const emitted = at < rows.breakpoint[row] ? rows.emit_below[row] : rows.emit_above[row];
+  if (open) {
+    tokens[first + length++] = emitted;
+    if (judged) outcome[child[childAt[row]]] = REJECTED;
+  }
+  out.emission[r] = !open ? NOTHING : judged ? CORRECTED : BONUS;
+  out.stop[r] = row;
+  out.emitted[r] = emitted;
+  out.length[r] = length;
+}
+
+/** Add a round to the totals, or with a `sign` of -1 take it out of them. */
+function tally(run, { outcome, emission, length, totals }, r, sign) {
+  totals.tokens += sign * length[r];
+  totals.counts[emission[r]] += sign;
+  for (let i = run.nodeAt[r]; i < run.nodeAt[r + 1]; i++) totals.counts[outcome[i]] += sign;
 }
 
 /** Where two decisions of the same rounds part in the text: the round, the index in the text, and the two tokens there; null where they agree. */

@@ -173,7 +173,7 @@ class Explorer {
   close() {
     clearTimeout(this.resting);
     clearTimeout(this.picking);
-    this.stream.observer?.disconnect();
+    this.stream.shelves.close();
     this.dial.resized.disconnect();
     this.words.lines.disconnect();
     this.root.remove();

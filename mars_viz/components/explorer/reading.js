@@ -21,14 +21,21 @@ export class Reading {
   /** Decide all at a dial value, and work out what the views say of it. */
   turn(dial) {
     const { run, now } = this;
-    this.dial = dial;
-    decide(run, dial, now);
+    this.decide(dial);
     this.parted = run.dial && !this.exact ? parting(run, now, this.recorded) : null;
     this.local = run.dial && !this.exact ? decidedOtherwise(run, now, this.recorded) : false;
     this.fromStrict = !run.dial ? null : this.exact ? textsPart(run, now, this.strictRun, this.strict) : parting(run, now, this.strict);
     this.values = numbers(run, now, this.strict, this.strictRun, this.exact);
     this.counted = false;
     this.differs = this.fromStrict && this.fromStrict.left >= 0 ? this.slotOf(this.fromStrict) : null;
+  }
+
+  /** After the first time only the rounds of which the dial has crossed a breakpoint. */
+  decide(dial) {
+    const { run, now } = this;
+    if (this.dial === undefined || dial === null) decide(run, dial, now);
+    else decideAgain(run, dial, (this.crossings ??= new Crossings(run)).between(this.dial, dial), now);
+    this.dial = dial;
   }
 
   /** The slot that wrote the token at an index of the text, which lies in this round. */
@@ -71,6 +78,14 @@ export class Reading {
     if (node < 0) return now.emission[r] === NOTHING ? null : this.starts[r] + now.length[r] - 1;
     if (now.outcome[node] !== MATCHED && now.outcome[node] !== RELAXED) return null;
     return this.starts[r] + run.nodes.depth[node] - 1;
+  }
+
+  /** Where each round begins among all tokens shown, drafts included, and at the end how many they are. */
+  list() {
+    const { run, now } = this;
+    this.listed ??= new Int32Array(run.rounds + 1);
+    for (let r = 0; r < run.rounds; r++) this.listed[r + 1] = this.listed[r] + run.count[r] + (now.emission[r] === NOTHING ? 0 : 1);
+    return this.listed;
   }
 
   /** A slot in words, for who cannot see its looks. */

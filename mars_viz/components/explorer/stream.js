@@ -17,30 +17,28 @@ class Stream {
     this.divider = h("span", { class: "divider", role: "presentation" }, "block-local from here: at this setting the text would go on otherwise");
     this.jump = h("button", { class: "jump", type: "button", hidden: true, onclick: () => this.showParting() });
     this.frame = h("div", { class: "frame" }, this.element, this.jump);
+    this.shelves = new Shelves(this.element, (entries) => this.seen(entries));
     this.chunks = [];
-    this.observer = null;
   }
 
   /** Take on a reading, of another run or of another trajectory. */
   show(reading) {
     const { run } = reading;
-    Object.assign(this, { run, reading, shown: new Int32Array(2 * run.rounds).fill(-1), words: new Map(), selected: null, flagged: reading.differs });
+    Object.assign(this, { run, reading, shown: new Int32Array(2 * run.rounds).fill(-1), names: new Names(), selected: null, flagged: reading.differs });
     this.element.classList.toggle("tall", reading.recorded.totals.tokens > 4 * ONE_CHUNK);
     this.element.classList.toggle("code", looksLikeCode(run, reading.recorded));
     this.roundElements = new Array(run.rounds);
     this.slotElements = new Array(run.slots);
     this.upkeep.clear();
-    this.observer?.disconnect();
-    this.observer = new IntersectionObserver((entries) => this.seen(entries), { root: this.element, rootMargin: "120px 0px" });
     this.chunks = chunked(run, reading.recorded).map((range) => this.emptyChunk(range));
     const prompt = run.about.prompt;
     this.prompt = prompt ? h("span", { class: "prompt", role: "presentation" }, prompt.length > 1200 ? `…${prompt.slice(-1200).replace(/^[\udc00-\udfff]/, "")}` : prompt) : null;
-    this.element.replaceChildren(...this.chunks.map((chunk) => chunk.element));
+    this.element.replaceChildren(...this.shelves.put(this.chunks));
     if (!run.rounds) this.element.replaceChildren(h("p", { class: "empty" }, "This run has no tokens. Choose another, or decode a prompt."));
     this.element.scrollTop = 0;
     this.chunks.slice(0, 4).forEach((chunk) => this.bring(chunk));
     if (this.upkeep.sheds(this.chunks)) this.element.style.setProperty("--per-slot", `${this.upkeep.perSlot(run)}px`);
-    this.chunks.forEach((chunk) => this.observer.observe(chunk.element));
+    this.shelves.watch();
   }
 
   /** The text of another dial value, where the hand is: nothing scrolls. */
@@ -73,7 +71,7 @@ class Stream {
 
   tidy() {
     for (const { chunk, tall } of this.upkeep.leaving(this.selected === null ? null : this.chunkOf(this.selected))) this.takeDown(chunk, tall);
-    this.name();
+    if (!this.turning) this.name();
   }
 
   takeDown(chunk, tall) {
@@ -89,7 +87,7 @@ class Stream {
     for (let slot = slotAt[first]; slot < slotAt[last + 1]; slot++) {
       this.upkeep.put(this.slotElements[slot]);
       this.slotElements[slot] = undefined;
-      this.words.delete(slot);
+      this.names.forget(slot);
     }
   }
 
@@ -127,6 +125,7 @@ class Stream {
 
   /** After the dial moved: only what is in view, and of that only rounds that are decided otherwise. */
   update() {
+    this.turning = true; // until names are given again
     for (const chunk of this.upkeep.inView(this.element)) this.refresh(chunk);
     if (!this.reading.parted) this.divider.remove();
     this.flag();
@@ -231,16 +230,11 @@ class Stream {
 
   /** When the hand rests: what is near, and its accessible names; they count tokens, so one change renames all that follow. */
   name() {
+    this.turning = false;
     this.catchUp();
+    const listed = this.reading.list();
     for (const chunk of this.upkeep.nearby()) {
-      for (let r = chunk.first; r <= chunk.last; r++) {
-        for (let slot = this.run.slotAt[r]; slot < this.run.slotAt[r + 1]; slot++) {
-          const label = this.reading.label(slot);
-          if (this.words.get(slot) === label) continue;
-          this.words.set(slot, label);
-          this.slotElements[slot].setAttribute("aria-label", label);
-        }
-      }
+      for (let r = chunk.first; r <= chunk.last; r++) this.names.give(this.reading, r, listed, this.slotElements);
     }
   }
 

@@ -84,8 +84,7 @@ class Upkeep {
   put(token) {
     if (this.spare.length >= SPARE) return;
     token.piece = undefined;
-    token.removeAttribute("aria-label");
-    token.removeAttribute("aria-selected");
+    for (const name of ["label", "posinset", "setsize", "selected"]) token.removeAttribute(`aria-${name}`);
     this.spare.push(token);
   }
 }
