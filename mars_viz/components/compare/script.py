@@ -9,6 +9,7 @@ SHARED = (
     "run",
     "decisions",
     "numbers",
+    "naming",
     "reading",
     "trajectories",
     "shades",
