@@ -12,6 +12,7 @@ MODULES = (
     "run",
     "decisions",
     "numbers",
+    "naming",
     "reading",
     "trajectories",
     "sentence",
