@@ -9,21 +9,26 @@ import streamlit as st
 from mars_viz.components.race import growing, replay
 from mars_viz.errors import BadInput
 from mars_viz.run import Run, Settings
+from mars_viz.runfiles import MAX_ZIP
 from mars_viz.runstore import Kept, Standing
 from mars_viz.ui import decode_form, live, navigation, theme
 from mars_viz.ui.jobs.worker import JobState, UnloadJob
 from mars_viz.ui.session import current_session
 from mars_viz.ui.watching import live_words, races
 from mars_viz.ui.watching.desk import NEXT, RACES, SAVED, TEXT, Desk, current_desk
-from mars_viz.ui.watching.pair_form import Wanted, in_words, pair_area
+from mars_viz.ui.watching.live_link import LiveView, Show, to_parameters
+from mars_viz.ui.watching.pair_form import Wanted, chosen_pair, in_words, pair_area
 
-LISTED = 30  # saved runs on the page
+LISTED = 30  # saved runs on the page, until all are asked for
+VIEWS = {TEXT: Show.DECODE, RACES: Show.RACE, SAVED: Show.SAVED}
 
 
 def page() -> None:
     """The whole page."""
     navigation.through_app()
     desk = current_desk()
+    if desk.arrive(current_session(), st.query_params.to_dict()):
+        st.session_state["live-view"] = next(name for name, show in VIEWS.items() if show is desk.link.show)
     desk.settle()
     theme.title("Live", "What does the rule decide, while it decides it?")
     busy = desk.waits_for is not None
@@ -43,6 +48,18 @@ def page() -> None:
     else:
         saved(desk)
     device(desk, settings, wanted)
+    write_address(desk, VIEWS[shown or TEXT], settings, wanted)
+
+
+def write_address(desk: Desk, show: Show, settings: Callable[[], Settings], wanted: Callable[[], Wanted]) -> None:
+    """A link to what is shown; while a form cannot be read, what it said in the link stays."""
+    try:
+        asked, models = settings(), wanted()
+    except BadInput:
+        return
+    link = to_parameters(LiveView(show, desk.address, desk.shown, asked, models.choice, models.chat))
+    if st.query_params.to_dict() != link:  # else every rerun would add a step to the browser's history
+        st.query_params.from_dict(link)
 
 
 def released(desk: Desk, busy: bool) -> None:
@@ -58,10 +75,10 @@ def ask(desk: Desk) -> tuple[Callable[[], Settings], Callable[[], Wanted]]:
     """
     left, middle, right = st.columns([6.6, 1.8, 2.0], vertical_alignment="center")
     with left:
-        text = decode_form.prompt_box()
+        text = decode_form.prompt_box(pair=chosen_pair(desk.link.models), start=desk.opening)
     with middle:
-        wanted = pair_area(live.shared_worker().models.recent)
-        settings = decode_form.settings_area()
+        wanted = pair_area(live.shared_worker().models.recent, desk.link.models, desk.link.chat)
+        settings = decode_form.settings_area(start=desk.link.settings)
     with right:
         if st.button("Decode now", type="primary", width="stretch", help="Shows every round as it is made"):
             desk.decode(text, settings, wanted)
@@ -80,6 +97,9 @@ def ask(desk: Desk) -> tuple[Callable[[], Settings], Callable[[], Wanted]]:
 def stream(desk: Desk, busy: bool) -> None:
     """The decode: its numbers, its text, and a way to stop it; `busy` where the page was drawn while one went on."""
     job = desk.job
+    if job is None and desk.recalled is not None:
+        recalled(desk, desk.recalled)
+        return
     if job is None:
         theme.note("Write a prompt and press Decode now: each round appears here as it is made.")
         released(desk, busy)
@@ -97,13 +117,23 @@ def stream(desk: Desk, busy: bool) -> None:
     if not state.finished:
         button.button("Cancel", on_click=job.cancel, disabled=job.stopping, width="stretch", help="Keeps what there is")
     elif progress.run is not None and button.button("Explore", width="stretch", help="Open this run in Explore"):
-        explore(progress.saved, progress.run)
+        explore(progress.saved and desk.run, progress.run)
     for problem in filter(None, [progress.error, progress.unsaved]):
         theme.note(problem)
     run = progress.run or progress.so_far
     theme.numbers(live_words.tiles(run))
-    growing(run, job.prompt, job=desk.number, key="live-stream")
+    growing(run, job.prompt, job=desk.run, key="live-stream")
     released(desk, busy)
+
+
+def recalled(desk: Desk, run: Run) -> None:
+    """A kept run that the link names, as the decode that it was."""
+    words, button = st.columns([6, 1], vertical_alignment="center")
+    words.caption(live_words.kept(run))
+    if button.button("Explore", width="stretch", help="Open this run in Explore"):
+        explore(desk.run, run)
+    theme.numbers(live_words.tiles(run))
+    growing(run, run.prompt, job=desk.run, key="live-stream")
 
 
 def explore(name: str, run: Run) -> None:
@@ -120,11 +150,20 @@ def race(desk: Desk) -> None:
         return
     course = races.course()
     name = course.landed(desk.shown)
+    if desk.shown and name != desk.shown:
+        theme.note("There is no race of that name here; " + ("another is shown." if name else "run one first."))
+    desk.shown = name
+    left, *others = st.columns([4.6, 1.4, 1.4, 1.4, 1.4], vertical_alignment="center")
+    with others[3].popover("Open", width="stretch"):
+        open_race(desk)
     if not name:
         theme.note("No race was run here yet. Choose a relaxed rule in Settings and press Race now.")
         return
     st.session_state["race"] = name
-    left, middle, right = st.columns([6, 1.4, 1.4], vertical_alignment="center")
+    with others[2].popover("Change", width="stretch", disabled=not course.own(name)):
+        st.text_input("Name", name, key=f"race-name-{name}", max_chars=80)
+        st.button("Rename", key=f"rename-race-{name}", on_click=rename_race, args=(desk, name))
+        st.button("Delete for good", key=f"delete-race-{name}", on_click=delete_race, args=(desk, name))
     left.selectbox(
         "Race", list(course.entries), key="race", format_func=course.label, label_visibility="collapsed",
         on_change=lambda: setattr(desk, "shown", st.session_state["race"]),
@@ -134,12 +173,34 @@ def race(desk: Desk) -> None:
     except BadInput as error:
         theme.note(str(error))
         return
-    middle.download_button(
+    others[1].download_button(
         "Download", lambda: course.zipped(name), f"{name}.zip", "application/zip", on_click="ignore", width="stretch"
     )
-    if right.button("Explore", width="stretch", help="Open the relaxed lane in Explore"):
+    if others[0].button("Explore", width="stretch", help="Open the relaxed lane in Explore"):
         explore("", opened.relaxed)
     replay(opened, key="race-replay")
+
+
+def open_race(desk: Desk) -> None:
+    """Bring in the zip of a race, from this page of another server or of this one."""
+    upload = st.file_uploader("Open a race's zip", type="zip", max_upload_size=MAX_ZIP >> 20, key="race-zip")
+    if upload is not None and desk.bring_race(upload.getvalue(), upload.name.removesuffix(".zip")):
+        st.rerun()
+
+
+def rename_race(desk: Desk, name: str) -> None:
+    """Give a race the name that is written beside it; what is wrong becomes a notice."""
+    desk.attempt(lambda: setattr(desk, "shown", races.race_store().rename(name, st.session_state[f"race-name-{name}"])))
+
+
+def delete_race(desk: Desk, name: str) -> None:
+    """Delete a race and show another; what is wrong becomes a notice."""
+
+    def gone() -> None:
+        races.race_store().delete(name)
+        desk.shown = ""
+
+    desk.attempt(gone)
 
 
 def racing(desk: Desk) -> None:
@@ -168,10 +229,12 @@ def saved(desk: Desk) -> None:
     st.caption(f"In {store.folder}, for everyone who can open this page; MARS_VIZ_RUNS names another folder.")
     if not kept:
         theme.note("No run is kept yet. Press Decode now: what it makes is kept here.")
-    for entry in kept[:LISTED]:
+    every = st.session_state.get("all-saved", False)
+    for entry in kept if every else kept[:LISTED]:
         one_saved(desk, entry)
-    if len(kept) > LISTED:
-        st.caption(f"And {len(kept) - LISTED} older ones in the folder.")
+    if len(kept) > LISTED and not every:
+        show_all = {"all-saved": True}
+        st.button(f"Show all {len(kept)} runs", on_click=lambda: st.session_state.update(show_all), key="every-saved")
 
 
 def one_saved(desk: Desk, entry: Kept) -> None:
@@ -196,12 +259,17 @@ def one_saved(desk: Desk, entry: Kept) -> None:
 
 def rename(desk: Desk, name: str) -> None:
     """Give a kept run the name that is written beside it; what is wrong becomes a notice."""
-    desk.attempt(lambda: live.run_store().rename(name, str(st.session_state[f"name-{name}"])))
+    desk.attempt(lambda: desk.renamed(name, live.run_store().rename(name, str(st.session_state[f"name-{name}"]))))
 
 
 def delete(desk: Desk, name: str) -> None:
     """Delete a kept run; what is wrong becomes a notice."""
-    desk.attempt(lambda: live.run_store().delete(name))
+
+    def gone() -> None:
+        live.run_store().delete(name)
+        desk.renamed(name, "")
+
+    desk.attempt(gone)
 
 
 def device(desk: Desk, settings: Callable[[], Settings], wanted: Callable[[], Wanted]) -> None:

@@ -83,6 +83,30 @@ def test_a_link_opens_both_texts_which_scroll_together_and_are_leafed_through(pa
     page.keyboard.press("ArrowLeft")
     expect(page.locator(".pane bdi.name").nth(1)).to_have_text("θ = 0.90")
 
+    # in a text they move between its tokens, and Page Down leafs; the page says so
+    expect(page.locator(".said")).to_contain_text(
+        "In a text the arrow keys move between tokens, and Page Up and Page Down leaf"
+    )
+    left.focus()
+    page.keyboard.press("Home")
+    first = page.locator(".left .t.selected").get_attribute("id")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".left .t.selected")).not_to_have_attribute("id", first)
+    page.keyboard.press("ArrowLeft")
+    expect(page.locator(".left .t.selected")).to_have_attribute("id", first)
+    expect(page.locator(".pane bdi.name").nth(1)).to_have_text("θ = 0.90")
+    page.wait_for_url(lambda url: "token=left-" in url)
+    assert "Page Up and Page Down leaf" in left.get_attribute("aria-label")
+    page.keyboard.press("PageDown")
+    expect(page.locator(".pane bdi.name").nth(1)).not_to_have_text("θ = 0.90")
+    page.keyboard.press("PageUp")
+    expect(page.locator(".pane bdi.name").nth(1)).to_have_text("θ = 0.90")
+    page.locator(".list").focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".pane bdi.name").nth(1)).not_to_have_text("θ = 0.90")
+    page.keyboard.press("ArrowLeft")
+    expect(page.locator(".pane bdi.name").nth(1)).to_have_text("θ = 0.90")
+
     # a token is told of in both texts, and the address holds it
     page.locator(".left .t:visible").nth(1).click()
     expect(page.locator(".said")).to_contain_text("strict: token")

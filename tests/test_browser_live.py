@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.served import served
+from tests.test_race import toy_race
 
 PATIENCE = 240_000  # ms; a busy machine is no reason to fail
 UNHURRIED = """
@@ -33,6 +34,7 @@ Recording.__iter__ = rounds
 """
 """Run by the server's interpreter as it starts: after its first round the decode waits until the test lets it go on,
 for the built-in pair ends a text before a hand can stop it."""
+NAMES = "tokens => tokens.map((token) => token.getAttribute('aria-label'))"
 PAGE = """
 import time
 from dataclasses import replace
@@ -119,6 +121,53 @@ def test_rolled_back_tokens_are_seen_when_their_round_is_settled_and_go_later(to
     assert {("settled", True), ("past", False)} <= seen
 
 
+def test_every_token_says_what_became_of_it_once_that_is_settled(toy: str, page: Page) -> None:
+    page.goto(toy)
+    alone, strict, relaxed = page.locator(".track-lane").all()
+    page.get_by_role("button", name="Play").focus()
+    page.keyboard.press("End")
+    race = toy_race()
+    for lane, run in ((strict, race.strict), (relaxed, race.relaxed)):
+        named = [name for name in lane.locator("[role=option]").evaluate_all(NAMES) if name.startswith("token")]
+        assert len(named) == len(run.token_ids)
+        for place, (name, token) in enumerate(zip(named, run.token_ids, strict=True)):
+            assert re.fullmatch(
+                rf"token {place + 1}, “{re.escape(run.pieces[token].text)}”, "
+                r"(matched|relaxed|corrected|bonus), ratio (–|−?[\d.]+)",
+                name,
+            )
+    lost = [name for name in relaxed.locator("[role=option]").evaluate_all(NAMES) if name.startswith("draft")]
+    assert lost and all(re.search(", (rejected|discarded), ratio ", name) for name in lost)
+    names = alone.locator("[role=option]").evaluate_all(NAMES)
+    assert names[0] == f"token 1, “{race.strict.pieces[race.alone.token_ids[0]].text}”"  # nobody decided that one
+
+    # in a text the arrows move between its tokens, and the clock stands still
+    text = strict.get_by_role("listbox", name=re.compile("Text of Strict; left and right"))
+    text.focus()
+    page.keyboard.press("Home")
+    chosen = strict.locator("[aria-selected=true]")
+    expect(chosen).to_have_attribute("aria-label", re.compile("^token 1,"))
+    assert text.get_attribute("aria-activedescendant") == chosen.get_attribute("id")
+    page.keyboard.press("ArrowRight")
+    expect(chosen).to_have_attribute("aria-label", re.compile("^(token 2|draft),"))
+    page.keyboard.press("ArrowLeft")
+    expect(chosen).to_have_attribute("aria-label", re.compile("^token 1,"))
+    expect(page.locator(".race-sentence")).to_be_visible()
+
+    # while a block is only drafted, its tokens do not say how that will end
+    page.get_by_role("button", name="Play").focus()
+    page.keyboard.press("Home")
+    expect(chosen).to_have_count(0)
+    for _ in range(50):
+        page.keyboard.press("ArrowRight")
+        drafted = page.locator(".r[data-state=drafted] [role=option]")
+        if drafted.count():
+            assert all(re.fullmatch("draft, “[^”]*”", name) for name in drafted.evaluate_all(NAMES))
+            break
+    else:
+        pytest.fail("no block was seen while it was drafted")
+
+
 def test_those_who_want_no_motion_see_how_it_ended(toy: str, browser: Browser) -> None:
     context = browser.new_context(reduced_motion="reduce")
     page = context.new_page()
@@ -139,6 +188,9 @@ def test_a_growing_text_adds_rounds_and_keeps_hostile_tokens_text(toy: str, page
     assert rounds.first.evaluate("element => element.mine")  # what was there was not built anew
     assert page.evaluate("window.hacked") is None
     assert page.locator(".track-text img, .track-text script").count() == 0
+    names = page.locator(".r [role=option]").evaluate_all(NAMES)
+    assert names and all(re.match("(token [0-9]+|draft), “", name) for name in names)
+    assert not any("\u202e" in name for name in names)  # spelled out, or it would turn what follows
 
 
 def test_a_decode_streams_and_is_cancelled_on_the_real_page(

@@ -15,9 +15,10 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from mars_viz.errors import BadInput, TooLarge
-from mars_viz.race import Race, save_race
+from mars_viz.race import Race, save_race, zips
 from mars_viz.race.making import Step
 from mars_viz.race.records import Lane
+from mars_viz.runfiles import write_zip
 from mars_viz.runstore import RunStore, Standing
 from mars_viz.ui import live, navigation
 from mars_viz.ui.jobs.decode_job import DecodeJob, Ways
@@ -58,7 +59,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     worker = Worker(models)
     monkeypatch.setattr(live, "shared_worker", lambda: worker)
     ways = Ways(lambda pair, prompt, settings: Script(prompt, settings), store=RunStore(tmp_path))
-    monkeypatch.setattr(live, "streamed", lambda chat: ways)
+    monkeypatch.setattr(live, "streamed", lambda chat, name: replace(ways, name=name))
     monkeypatch.setattr(live, "racing", lambda *asked: lambda pair: ToyRacer())
     # AppTest forgets before every run that app.py was run; going through it would lose the click (see navigation).
     monkeypatch.setattr(navigation, "through_app", lambda: None)
@@ -382,3 +383,25 @@ def test_words_for_jobs_that_wait_and_go_on():
     assert "2 other jobs" in live_words.waiting(Raced(JobState.QUEUED), status, 2)
     step = Raced(JobState.DECODING, step=Step(Lane.STRICT, 4, True))
     assert live_words.racing(step, False) == "Decoding strict by the clock: 4 tokens"
+
+
+def test_a_race_is_brought_in_from_its_zip_renamed_and_deleted(folder, tmp_path_factory):
+    path = save_race(toy_race(title="<img src=x>"), tmp_path_factory.mktemp("elsewhere") / "brought")
+    tab = show(opened(), "Race")
+    settled(tab.file_uploader(key="race-zip").set_value(("lesson.zip", zips.write_zip(path), "application/zip")).run())
+    assert tab.selectbox(key="race").value == "lesson" and (folder / "races" / "lesson").is_dir()
+    tab.text_input(key="race-name-lesson").set_value("1-story")
+    settled(tab.button(key="rename-race-lesson").click().run())
+    assert "name of a recorded race" in notes(tab)
+    tab.text_input(key="race-name-lesson").set_value("My race")
+    settled(tab.button(key="rename-race-lesson").click().run())
+    assert tab.selectbox(key="race").value == "My race"
+    settled(tab.button(key="delete-race-My race").click().run())
+    assert tab.selectbox(key="race").value == "1-story" and not list((folder / "races").iterdir())
+
+
+def test_what_is_no_race_is_not_brought_in(folder):
+    tab = show(opened(), "Race")
+    settled(tab.file_uploader(key="race-zip").set_value(("x.zip", write_zip(toy_run()), "application/zip")).run())
+    assert "no part of a race" in notes(tab)
+    assert tab.selectbox(key="race").value == "1-story" and not (folder / "races").exists()

@@ -139,13 +139,17 @@ def test_the_payload_tells_every_token_once_with_its_outcome_and_its_time(race):
     began = [0.0, *round_clock(race.strict)]
     for told, round_, start in zip(strict["rounds"], race.strict.rounds, began, strict=False):
         assert told["drafted"] == pytest.approx(start + 0.03 / 4)
-        looks = [LOOKS[look] for _, look in told["tokens"]]
+        looks = [LOOKS[look] for _, look, _ in told["tokens"]]
         assert looks == [outcome.value for outcome in round_.outcomes]
+        ratio, decided_at = round_.speculation.ratio, [row for _, _, row in told["tokens"]]
+        assert decided_at == pytest.approx(ratio[round_.speculation.judging_rows].tolist(), rel=1e-5)
+        assert told["emission"] is None or told["emission"][2] == pytest.approx(ratio[round_.decision.row], rel=1e-5)
+    assert all(round_["emission"][2] is None for round_ in alone["rounds"]) and not alone["judged"]
     gone = {Outcome.REJECTED.value, Outcome.DISCARDED.value}
     text = "".join(
         payload["pieces"][piece]
         for told in relaxed["rounds"]
-        for piece, look in [*told["tokens"], *([told["emission"]] if told["emission"] else [])]
+        for piece, look, _ in [*told["tokens"], *([told["emission"]] if told["emission"] else [])]
         if LOOKS[look] not in gone
     )
     assert text == "".join(race.relaxed.pieces[token].text for token in race.relaxed.token_ids)

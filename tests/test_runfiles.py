@@ -881,8 +881,8 @@ def test_a_zip_that_kills_its_reader_is_refused(
 def test_the_process_that_reads_an_upload_first_finds_what_is_wrong(files: dict[str, bytes]) -> None:
     wrong = zipped(edited(files, "nodes", put("p", 0, np.nan)))
     with pytest.raises(BadInput, match="column p"):
-        zips._vet(wrong)
-    zips._vet(zipped(files))
+        zips.vet(wrong, zips.VETTING)
+    zips.vet(zipped(files), zips.VETTING)
 
 
 def test_random_damage_to_a_zip_never_escapes(tmp_path: Path, charted: Run) -> None:

@@ -15,7 +15,7 @@ from mars_viz.errors import BadInput
 from mars_viz.race.records import Lane, Race, Solo
 from mars_viz.run import Run
 from mars_viz.runfiles import check_free, load_run
-from mars_viz.runfiles.contents import MANIFEST, encode, stamp
+from mars_viz.runfiles.contents import MANIFEST, decode, encode, stamp
 from mars_viz.runfiles.folders import write_folder
 from mars_viz.runfiles.manifest import Stamp, parsed, strict_json
 
@@ -79,6 +79,21 @@ def save_race(race: Race, path: str | PathLike[str]) -> Path:
     return path
 
 
+def decode_race(files: Mapping[str, bytes]) -> Race:
+    """The race of these files, by their paths in its folder. Raises BadInput for anything that is not a whole race."""
+    if ABOUT not in files:
+        raise BadInput(f"{ABOUT} is missing. Choose a whole folder written by MARS Viz.")
+    about, lanes = _parsed(files[ABOUT]), []
+    for name in _RUNS:
+        lane = {file.removeprefix(f"{name}/"): data for file, data in files.items() if file.startswith(f"{name}/")}
+        try:
+            lanes.append(decode(lane))
+        except BadInput as error:
+            raise BadInput(f"its run {name} cannot be opened: {error}") from error
+        _check_lane(lane[MANIFEST], about.manifests[name], name)
+    return Race(about.title, about.alone, *lanes)
+
+
 def load_race(path: str | PathLike[str]) -> Race:
     """Read the race in a folder. Raises BadInput, with the remedy, for anything that is not a whole race."""
     path = Path(path)
@@ -107,21 +122,25 @@ def _entry(path: Path) -> RaceEntry:
     return RaceEntry(path, about.title or path.name, about)
 
 
+def _parsed(data: bytes) -> RaceManifest:
+    if len(data) > LARGEST:
+        raise BadInput(f"{ABOUT} is far too large. Take a fresh copy.")
+    found = strict_json(data, ABOUT)
+    if not isinstance(found, dict) or found.pop("format", None) != FORMAT:
+        raise BadInput(f"{ABOUT} is not that of a race. Choose a folder written by MARS Viz.")
+    schema = found.pop("schema", None)
+    if schema != SCHEMA or isinstance(schema, bool):
+        raise BadInput(f"It has the schema {schema!r}; this MARS Viz reads {SCHEMA}. Update, or record it again.")
+    about = parsed(RaceManifest, found, ABOUT)
+    if set(about.manifests) != set(_RUNS) or set(about.seconds) != {lane.value for lane in Lane}:
+        raise BadInput(f"{ABOUT} does not name the lanes of a race. Take a fresh copy.")
+    return about
+
+
 def _about(path: Path) -> RaceManifest:
     try:
-        file = path / ABOUT
-        if file.stat().st_size > LARGEST:
-            raise BadInput(f"{ABOUT} is far too large. Take a fresh copy.")
-        found = strict_json(file.read_bytes(), ABOUT)
-        if not isinstance(found, dict) or found.pop("format", None) != FORMAT:
-            raise BadInput(f"{ABOUT} is not that of a race. Choose a folder written by MARS Viz.")
-        schema = found.pop("schema", None)
-        if schema != SCHEMA or isinstance(schema, bool):
-            raise BadInput(f"It has the schema {schema!r}; this MARS Viz reads {SCHEMA}. Update, or record it again.")
-        about = parsed(RaceManifest, found, ABOUT)
-        if set(about.manifests) != set(_RUNS) or set(about.seconds) != {lane.value for lane in Lane}:
-            raise BadInput(f"{ABOUT} does not name the lanes of a race. Take a fresh copy.")
-        return about
+        with (path / ABOUT).open("rb") as file:
+            return _parsed(file.read(LARGEST + 1))
     except BadInput as error:
         raise BadInput(f"{path} cannot be opened: {error}") from error
     except OSError as error:
@@ -130,6 +149,10 @@ def _about(path: Path) -> RaceManifest:
 
 def _run(path: Path, expected: Stamp) -> Run:
     run = load_run(path)  # checks every table against the manifest
-    if stamp((path / MANIFEST).read_bytes()) != expected:
-        raise BadInput(f"{path} is not the run that the race was recorded with. Take a fresh copy.")
+    _check_lane((path / MANIFEST).read_bytes(), expected, str(path))
     return run
+
+
+def _check_lane(about: bytes, expected: Stamp, name: str) -> None:
+    if stamp(about) != expected:
+        raise BadInput(f"{name} is not the run that the race was recorded with. Take a fresh copy.")

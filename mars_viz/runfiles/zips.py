@@ -1,4 +1,4 @@
-"""Runs as zip files, for download and upload. An upload comes from a stranger and is treated so.
+"""Runs as zip files, for download and upload, and what holds of other uploads too: they come from a stranger.
 
 Knows what a zip may contain before and while it is unpacked; whether the contents are a run is `contents`' to say.
 """
@@ -12,6 +12,8 @@ import subprocess
 import sys
 import zipfile
 import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
@@ -33,6 +35,31 @@ TIMEOUT = 60
 """Seconds for reading an upload."""
 VETTING = (sys.executable, "-m", __package__)
 """The process that reads it first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What a zip may hold: these files, in one folder or none."""
+
+    noun: str
+    """What they make up."""
+    names: frozenset[str]
+    """Paths of the files, with slashes."""
+    entries: int
+    """Most entries, folders and what a Mac adds included."""
+
+    @property
+    def depth(self) -> int:
+        """Parts of the longest path."""
+        return max(len(PurePosixPath(name).parts) for name in self.names)
+
+    def place(self, path: PurePosixPath) -> str:
+        """Which of the files a path of the zip is; empty for none."""
+        ends = ("/".join(path.parts[-parts:]) for parts in range(self.depth, 0, -1))
+        return next((end for end in ends if end in self.names), "")
+
+
+RUN = Layout("run", frozenset((*NAMES, *MAP_NAMES)), MAX_ENTRIES)
 
 _ENTRY = b"PK\x01\x02"
 _CHUNK = 1 << 16
@@ -64,7 +91,7 @@ def read_zip(data: bytes | BinaryIO, into: Path) -> Run:
         data = data.read(MAX_ZIP + 1)
     try:
         files = unpacked(data)
-        _vet(data)
+        vet(data, VETTING)
         run = decode(files)
     except BadInput as error:
         raise BadInput(f"The zip cannot be opened: {error}") from error
@@ -74,69 +101,77 @@ def read_zip(data: bytes | BinaryIO, into: Path) -> Run:
     return run
 
 
-def _vet(data: bytes) -> None:
-    """Have another process read the zip first; see `__main__`."""
+def vet(data: bytes, command: Sequence[str], noun: str = "run") -> None:
+    """Have another process read the zip first; see `__main__`. Raises BadInput where it does not end well."""
     try:
-        done = subprocess.run(VETTING, input=data, capture_output=True, timeout=TIMEOUT, cwd=Path(__file__).parents[2])
+        done = subprocess.run(command, input=data, capture_output=True, timeout=TIMEOUT, cwd=Path(__file__).parents[2])
     except subprocess.TimeoutExpired as error:
-        raise BadInput(f"it takes more than {TIMEOUT} seconds to read. Choose the zip of a single run.") from error
+        raise BadInput(f"it takes more than {TIMEOUT} seconds to read. Choose the zip of a single {noun}.") from error
     if done.returncode == BadInput.exit_code:
         raise BadInput(done.stderr.decode(errors="replace"))
     if done.returncode:
-        raise BadInput("its tables are damaged in a way that no run is. Download it again.")
+        raise BadInput(f"its tables are damaged in a way that no {noun} is. Download it again.")
 
 
-def unpacked(data: bytes) -> dict[str, bytes]:
-    """The run's files in the zip, by name. Raises BadInput for a zip that holds anything else, or far too much."""
+def unpacked(data: bytes, layout: Layout = RUN) -> dict[str, bytes]:
+    """The files in the zip, by name. Raises BadInput for a zip that holds anything else, or far too much."""
+    noun = layout.noun
     if len(data) > MAX_ZIP:
-        raise BadInput(f"it is larger than {MAX_ZIP >> 20} MB. Put the run's folder beside the others instead.")
-    if data.count(_ENTRY) > MAX_ENTRIES:
-        raise BadInput("it holds too many entries. Choose the zip of a single run.")
+        raise BadInput(f"it is larger than {MAX_ZIP >> 20} MB. Put the {noun}'s folder beside the others instead.")
+    if data.count(_ENTRY) > layout.entries:
+        raise BadInput(f"it holds too many entries. Choose the zip of a single {noun}.")
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            members = _members(archive.infolist())
-            return _contents(archive, members, min(MAX_UNPACKED, MAX_RATIO * len(data)))
+            members = _members(archive.infolist(), layout)
+            return _contents(archive, members, min(MAX_UNPACKED, MAX_RATIO * len(data)), noun)
     except _UNREADABLE as error:
         raise BadInput("it is damaged or no zip. Download it again.") from error
 
 
-def _members(infos: list[zipfile.ZipInfo]) -> dict[str, zipfile.ZipInfo]:
-    """The run's files by their plain names."""
+def _members(infos: list[zipfile.ZipInfo], layout: Layout) -> dict[str, zipfile.ZipInfo]:
+    """The files by their names in the layout."""
     found: dict[str, zipfile.ZipInfo] = {}
+    folders: set[str] = set()
+    noun = layout.noun
     for info in infos:
         if not info.filename:
-            raise BadInput("it holds an entry without a name. Zip the run's folder again.")
+            raise BadInput(f"it holds an entry without a name. Zip the {noun}'s folder again.")
         path = PurePosixPath(info.filename)
         if path.parts[:1] == ("__MACOSX",) or path.name == ".DS_Store":
             continue  # what a Mac adds; never unpacked
-        _check_entry(info, path)
+        _check_entry(info, path, layout)
         if info.is_dir():
             continue
-        if path.name not in (*NAMES, *MAP_NAMES) or path.name in found:
-            raise BadInput(f"it holds {info.filename!r}, which is no part of a run. Choose the zip of a single run.")
-        found[path.name] = info
-    if len({PurePosixPath(info.filename).parent for info in found.values()}) > 1:
-        raise BadInput("it holds more than one folder. Choose the zip of a single run.")
+        name = layout.place(path)
+        if not name or name in found:
+            raise BadInput(
+                f"it holds {info.filename!r}, which is no part of a {noun}. Choose the zip of a single {noun}."
+            )
+        found[name] = info
+        folders.add(str(path).removesuffix(name))
+    if len(folders) > 1:
+        raise BadInput(f"it holds more than one folder. Choose the zip of a single {noun}.")
     return found
 
 
-def _check_entry(info: zipfile.ZipInfo, path: PurePosixPath) -> None:
+def _check_entry(info: zipfile.ZipInfo, path: PurePosixPath, layout: Layout) -> None:
+    noun = layout.noun
     kind = stat.S_IFMT(info.external_attr >> 16)
     expected = stat.S_IFDIR if info.is_dir() else stat.S_IFREG
-    depth = 1 if info.is_dir() else 2
+    depth = layout.depth if info.is_dir() else layout.depth + 1
     if path.is_absolute() or ".." in path.parts or "\\" in info.orig_filename or ":" in info.filename:
-        raise BadInput(f"it holds the path {info.filename!r}, which leads elsewhere. Zip the run's folder again.")
+        raise BadInput(f"it holds the path {info.filename!r}, which leads elsewhere. Zip the {noun}'s folder again.")
     if kind not in (0, expected):
-        raise BadInput(f"it holds {info.filename!r}, which is a link or no plain file. Zip the run's folder again.")
+        raise BadInput(f"it holds {info.filename!r}, which is a link or no plain file. Zip the {noun}'s folder again.")
     if len(path.parts) > depth:
-        raise BadInput(f"it holds {info.filename!r}, deeper than a run's files lie. Zip the run's folder alone.")
+        raise BadInput(f"it holds {info.filename!r}, deeper than a {noun}'s files lie. Zip the {noun}'s folder alone.")
     if info.flag_bits & 0x1:
         raise BadInput("it is encrypted. Choose a zip without a password.")
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise BadInput("it is compressed in an unusual way. Zip the run's folder with the usual settings.")
+        raise BadInput("it is compressed in an unusual way. Zip the folder with the usual settings.")
 
 
-def _contents(archive: zipfile.ZipFile, members: dict[str, zipfile.ZipInfo], limit: int) -> dict[str, bytes]:
+def _contents(archive: zipfile.ZipFile, members: dict[str, zipfile.ZipInfo], limit: int, noun: str) -> dict[str, bytes]:
     """What comes out, read in small pieces so that a bomb is noticed while it is small."""
     files: dict[str, bytes] = {}
     total = 0
@@ -146,7 +181,7 @@ def _contents(archive: zipfile.ZipFile, members: dict[str, zipfile.ZipInfo], lim
             while part := source.read(_CHUNK):
                 total += len(part)
                 if total > limit:
-                    raise BadInput("it unpacks to far more than a run. Choose the zip of a single run.")
+                    raise BadInput(f"it unpacks to far more than a {noun}. Choose the zip of a single {noun}.")
                 parts.append(part)
         files[name] = b"".join(parts)
     return files

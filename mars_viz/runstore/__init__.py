@@ -11,6 +11,7 @@ from mars_viz.runstore.store import (
     Standing,
     checked_name,
     default_folder,
+    new_name,
     read,
     started,
 )
@@ -23,6 +24,7 @@ __all__ = [
     "Standing",
     "checked_name",
     "default_folder",
+    "new_name",
     "read",
     "started",
 ]

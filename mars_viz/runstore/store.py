@@ -81,16 +81,21 @@ def default_folder() -> Path:
     return Path(data) / "mars-viz" / "runs"
 
 
-def checked_name(name: str) -> str:
+def checked_name(name: str, noun: str = "run") -> str:
     """The name, without blanks around it. Raises BadInput for one that is no plain name of a folder."""
     name = unicodedata.normalize("NFC", name).strip()
     if not name or len(name.encode()) > LONGEST_NAME:
-        raise BadInput(f"A run's name has 1 to {LONGEST_NAME} letters; choose another.")
+        raise BadInput(f"A {noun}'s name has 1 to {LONGEST_NAME} letters; choose another.")
     if not _NAME.fullmatch(name) or name.endswith(".") or _RESERVED.fullmatch(name):
         raise BadInput(
-            "A run's name begins with a letter or digit and holds letters, digits, blanks and -_.,+=() only."
+            f"A {noun}'s name begins with a letter or digit and holds letters, digits, blanks and -_.,+=() only."
         )
     return name
+
+
+def new_name(kind: str = "live") -> str:
+    """A name that nothing has yet: when, and a little luck."""
+    return f"{kind}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{uuid4().hex[:6]}"
 
 
 def read(path: Path) -> Run:
@@ -109,7 +114,7 @@ class RunStore:
     def __init__(self, folder: str | PathLike[str]) -> None:
         """The folder need not exist yet. Steps that a crash left unfinished are undone or removed."""
         self.folder = Path(folder)
-        self._tidy()
+        tidy(self.folder)
 
     def list(self) -> list[Kept]:
         """What is kept, the newest first. Raises BadInput where the folder cannot be listed."""
@@ -129,10 +134,9 @@ class RunStore:
             raise BadInput("There is no run of that name here any more; choose another from the list.")
         return found
 
-    def begin(self) -> Journal:
-        """A journal for a run that is about to be made, under a new name."""
-        now = datetime.now(UTC)
-        return Journal(self._journal(f"live-{now:%Y%m%d-%H%M%S}-{uuid4().hex[:6]}"))
+    def begin(self, name: str = "") -> Journal:
+        """A journal for a run that is about to be made, under that name or a new one."""
+        return Journal(self._journal(name or new_name()))
 
     def finish(self, journal: Journal, run: Run) -> str:
         """Keep the run under its journal's name, which it returns, and remove the journal."""
@@ -146,7 +150,7 @@ class RunStore:
         path, step = self._path(name), f".{name}.{uuid4().hex}"
         save_run(run, self.folder / f"{step}.next")
         old = self.folder / f"{step}.old"
-        with alone_in(self.folder), _refusals(name, "replaced"):
+        with alone_in(self.folder), refusals(name, "replaced"):
             with suppress(FileNotFoundError):
                 path.rename(old)
             (self.folder / f"{step}.next").rename(path)
@@ -164,7 +168,7 @@ class RunStore:
     def rename(self, name: str, new: str) -> str:
         """Give a run another name, which it returns. Raises BadInput where that is taken or no name."""
         new = checked_name(new)
-        with alone_in(self.folder), _refusals(name, "renamed"):
+        with alone_in(self.folder), refusals(name, "renamed"):
             kept = self._settled(name)
             if new == name:
                 return name
@@ -176,10 +180,8 @@ class RunStore:
 
     def delete(self, name: str) -> None:
         """Remove a run, at once for everyone who lists. Raises BadInput where there is none, or it is being made."""
-        with alone_in(self.folder), _refusals(name, "deleted"):
-            kept = self._settled(name)
-            gone = self.folder / f".{name}.{uuid4().hex}.gone"
-            kept.path.rename(gone)
+        with alone_in(self.folder), refusals(name, "deleted"):
+            gone = put_away(self._settled(name).path, name)
         shutil.rmtree(gone, ignore_errors=True)
 
     def zipped(self, name: str) -> bytes:
@@ -198,24 +200,33 @@ class RunStore:
     def _journal(self, name: str) -> Path:
         return self.folder / f".{checked_name(name)}{SUFFIX}"
 
-    def _tidy(self) -> None:
-        """Bring back what was about to be replaced, and remove what nobody will finish."""
-        with suppress(OSError, BadInput), alone_in(self.folder):
-            for path in list(self.folder.glob(".*")):
-                left = _LEFT.fullmatch(path.name)
-                if left is None:
-                    if path.name.endswith(SUFFIX) and (self.folder / path.name[1 : -len(SUFFIX)]).exists():
-                        shutil.rmtree(path, ignore_errors=True)  # its run is whole already
-                    continue
-                what, home = left["what"], self.folder / left["name"]
-                if what == ".old" and not home.exists():
-                    path.rename(home)
-                elif what in (".old", ".gone") or time.time() - path.stat().st_mtime > _STALE:
-                    shutil.rmtree(path, ignore_errors=True)
+
+def put_away(path: Path, name: str) -> Path:
+    """Take a folder out of every list in one step; where it lies now, to be removed."""
+    gone = path.parent / f".{name}.{uuid4().hex}.gone"
+    path.rename(gone)
+    return gone
+
+
+def tidy(folder: Path) -> None:
+    """Bring back what was about to be replaced, and remove what nobody will finish."""
+    with suppress(OSError, BadInput), alone_in(folder):
+        for path in list(folder.glob(".*")):
+            left = _LEFT.fullmatch(path.name)
+            if left is None:
+                if path.name.endswith(SUFFIX) and (folder / path.name[1 : -len(SUFFIX)]).exists():
+                    shutil.rmtree(path, ignore_errors=True)  # its run is whole already
+                continue
+            what, home = left["what"], folder / left["name"]
+            if what == ".old" and not home.exists():
+                path.rename(home)
+            elif what in (".old", ".gone") or time.time() - path.stat().st_mtime > _STALE:
+                shutil.rmtree(path, ignore_errors=True)
 
 
 @contextmanager
-def _refusals(name: str, deed: str) -> Iterator[None]:
+def refusals(name: str, deed: str) -> Iterator[None]:
+    """Make a sentence of what the disk refuses to do to that name."""
     try:
         yield
     except OSError as error:

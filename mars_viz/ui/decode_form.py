@@ -10,42 +10,74 @@ from mars_viz.errors import BadInput
 from mars_viz.rules import RULES, Rule, rule_named
 from mars_viz.run import Settings
 
+START = Settings()
 STOP_HELP = "Texts that end decoding, one on each line, blanks included; the token that completes one stays whole."
 EXAMPLE = "Once upon a time, there was a little fox who"
 ONE_AT_A_TIME = "One thing at a time: cancel what is under way, or wait until it has ended."
 
 
-def prompt_box() -> str:
-    """The prompt; what is typed is used as it is, line breaks and all."""
+LIMITS = {
+    "gamma": (1, 64),
+    "temperature": (0.0, 5.0),
+    "seed": (0, 2**53 - 1),
+    "max_new_tokens": (1, 100_000),
+    "top_p": (0.01, 1.0),
+    "top_k": (0, 1_000_000),
+}
+"""What the form takes, by the name in `Settings`."""
+
+
+def prompt_box(*, pair: str = "", start: str = EXAMPLE) -> str:
+    """The prompt; what is typed is used as it is, line breaks and all. `pair` names the models where they are not the
+    built-in ones."""
+    code = f"`{pair.replace('`', '')}`"  # help is Markdown, and a name may come from a link
     return st.text_area(
         "Prompt",
-        EXAMPLE,
+        start,
         key="prompt",
         height=68,
         label_visibility="collapsed",
-        placeholder="Write a prompt for the built-in pair to continue",
-        help="The built-in pair writes on from here: short simple stories, additions, sorted lists, short answers.",
+        placeholder=f"Write a prompt for {pair or 'the built-in pair'} to continue",
+        help=f"{code} writes on from here."
+        if pair
+        else "The built-in pair writes on from here: short simple stories, additions, sorted lists, short answers.",
     )
 
 
-def settings_area() -> Callable[[], Settings]:
-    """The folded settings. Returns what makes `Settings` of them, which raises BadInput for a value out of range."""
+def settings_area(start: Settings = START) -> Callable[[], Settings]:
+    """The folded settings, which begin at `start`. Returns what makes `Settings` of them, which raises BadInput for a
+    value out of range."""
     with st.popover("Settings", width="stretch"):
-        rule = RULES[str(st.selectbox("Rule", list(RULES), list(RULES).index("mars"), format_func=_title, key="rule"))]
+        rule = RULES[
+            str(st.selectbox("Rule", list(RULES), list(RULES).index(start.rule), format_func=_title, key="rule"))
+        ]
         st.caption(f"{rule.summary} Keeps a draft x where {rule.formula}.")
-        dial = dial_slider(rule, f"dial-{rule.name}")
+        dial = dial_slider(rule, f"dial-{rule.name}", start=start.dial if rule.name == start.rule else None)
         left, right = st.columns(2)
         with left:
-            gamma = st.number_input("Draft length γ", 1, 64, 6, key="gamma", help="Tokens drafted per round")
-            temperature = st.number_input(
-                "Temperature", 0.0, 5.0, 0.0, 0.1, key="temperature", help="0 takes the most likely token every time"
+            gamma = st.number_input(
+                "Draft length γ", *LIMITS["gamma"], start.gamma, key="gamma", help="Tokens drafted per round"
             )
-            seed = st.number_input("Seed", 0, 2**53 - 1, 0, key="seed", help="Same seed, same luck")
+            temperature = st.number_input(
+                "Temperature",
+                *LIMITS["temperature"],
+                start.temperature,
+                0.1,
+                key="temperature",
+                help="0 takes the most likely token every time",
+            )
+            seed = st.number_input("Seed", *LIMITS["seed"], start.seed, key="seed", help="Same seed, same luck")
         with right:
-            limit = st.number_input("At most tokens", 1, 100_000, 128, key="limit", help="Length limit of the text")
-            top_p = st.number_input("Top-p", 0.01, 1.0, 1.0, 0.05, key="top_p", help="1 is off")
-            top_k = st.number_input("Top-k", 0, 1_000_000, 0, key="top_k", help="0 is off")
-        stop = st.text_area("Stop at", key="stop", height=68, max_chars=4000, help=STOP_HELP)
+            limit = st.number_input(
+                "At most tokens",
+                *LIMITS["max_new_tokens"],
+                start.max_new_tokens,
+                key="limit",
+                help="Length limit of the text",
+            )
+            top_p = st.number_input("Top-p", *LIMITS["top_p"], start.top_p, 0.05, key="top_p", help="1 is off")
+            top_k = st.number_input("Top-k", *LIMITS["top_k"], start.top_k, key="top_k", help="0 is off")
+        stop = st.text_area("Stop at", "\n".join(start.stop), key="stop", height=68, max_chars=4000, help=STOP_HELP)
     return lambda: Settings(
         rule=rule.name,
         dial=dial,
@@ -80,8 +112,8 @@ def checked(notices: list[str], prompt: str, settings: Callable[[], Settings], *
     return chosen
 
 
-def dial_slider(rule: Rule, key: str, disabled: bool = False) -> float | None:
-    """The rule's dial, at its default at first; None for a rule without one."""
+def dial_slider(rule: Rule, key: str, disabled: bool = False, start: float | None = None) -> float | None:
+    """The rule's dial, at `start` or its default at first; None for a rule without one."""
     dial = rule.dial
     if dial is None:
         return None
@@ -89,7 +121,7 @@ def dial_slider(rule: Rule, key: str, disabled: bool = False) -> float | None:
         f"{dial.name.capitalize()} {dial.symbol}",
         dial.low,
         dial.high,
-        dial.default,
+        dial.default if start is None else start,
         dial.step,
         key=key,
         help=f"{dial.strict:g} is strict",

@@ -71,15 +71,16 @@ def explored() -> Ways:
     return Ways(_record, _chart, run_store())
 
 
-def streamed(chat: bool) -> Ways:
-    """How Live decodes: every run is kept, and nothing is mapped, for others wait; `chat` for the chat template."""
+def streamed(chat: bool, name: str) -> Ways:
+    """How Live decodes: every run is kept, under that name, and nothing is mapped, for others wait; `chat` for the chat
+    template."""
 
     def record(pair: Any, prompt: str, settings: Settings) -> Recorder:
         from mars_viz.recording import Recording
 
         return Recording(pair, prompt, settings, chat=chat)
 
-    return Ways(record, store=run_store())
+    return Ways(record, store=run_store(), name=name)
 
 
 def racing(prompt: str, settings: Settings, chat: bool) -> Callable[[Any], Racer]:

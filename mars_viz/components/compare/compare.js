@@ -5,11 +5,14 @@ const COLOURS = {
   outcome: { label: "Outcome", keys: NAMES.slice(0, 6).map((name) => [name, name]) },
 };
 
+const HELP = "Choose a token to read what became of it in both texts. In a text the arrow keys move between tokens, and Page Up and Page Down leaf; elsewhere left and right leaf.";
+
 class Compare {
   constructor(parent) {
     const picked = (side, slot) => {
       this.pick(side, slot);
-      this.ask("token", `${side.prefix}${slot}`);
+      clearTimeout(this.resting); // a key that is held passes many
+      this.resting = setTimeout(() => this.ask("token", `${side.prefix}${slot}`), 250);
     };
     this.sides = ["left", "right"].map((name) => new Side({ name, picked }));
     this.heads = this.sides.map(() => ({ name: h("bdi", { class: "name" }), detail: h("span", { class: "detail" }) }));
@@ -17,7 +20,7 @@ class Compare {
     this.lanes = new Lanes({ chosen: (key) => this.show(key) });
     this.count = h("span", { class: "count", "aria-live": "polite" });
     this.arrows = [[-1, "‹", "The text before"], [1, "›", "The next text"]].map(([step, sign, words]) =>
-      h("button", { type: "button", class: "arrow", "aria-label": words, title: `${words} (${step < 0 ? "left" : "right"} arrow key)`, onclick: () => this.leaf(step) }, sign));
+      h("button", { type: "button", class: "arrow", "aria-label": words, title: `${words} (${step < 0 ? "left" : "right"} arrow key, in a text Page ${step < 0 ? "Up" : "Down"})`, onclick: () => this.leaf(step) }, sign));
     this.pin = h("button", { type: "button", class: "pin", onclick: () => this.ask("pin", this.shown), title: "Compare the others with this text" }, "Pin as reference");
     this.jump = h("button", { type: "button", class: "pin", onclick: () => this.linked.showParting() }, "Show the first difference");
     this.radios = Object.entries(COLOURS).map(([name, { label }]) =>
@@ -62,7 +65,7 @@ class Compare {
     this.jump.hidden = pair.left.parts === null && pair.right.parts === null;
     this.lanes.show(data);
     this.tally();
-    say(this.said, "Choose a token to read what became of it in both texts.");
+    say(this.said, HELP);
     this.choose(data.token);
     this.root.classList.remove("turning");
   }
@@ -92,9 +95,12 @@ class Compare {
     this.pin.disabled = at < 0;
   }
 
+  /** Page Up and Page Down leaf; so do left and right, but for a text, where they move between tokens. */
   key(event) {
-    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    const inText = event.target.closest(".stream");
+    const step = { PageUp: -1, PageDown: 1, ...(!inText && { ArrowLeft: -1, ArrowRight: 1 }) }[event.key];
     if (!step || event.ctrlKey || event.metaKey || event.altKey || event.shiftKey || event.target.closest("[role=radiogroup]")) return;
+    if (event.key.startsWith("Page") && event.target === document.body) return; // there they scroll the page
     event.preventDefault();
     event.stopPropagation();
     this.leaf(step);
@@ -148,6 +154,7 @@ class Compare {
   }
 
   close() {
+    clearTimeout(this.resting);
     document.removeEventListener("keydown", this.anywhere);
     this.linked.close();
     for (const side of this.sides) side.shelves.close();

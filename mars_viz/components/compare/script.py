@@ -10,6 +10,7 @@ SHARED = (
     "decisions",
     "crossings",
     "numbers",
+    "naming",
     "reading",
     "trajectories",
     "shades",

@@ -14,7 +14,7 @@ class Side extends Stream {
     this.common = spread(pane.common);
     this.show(readingOf(pane.run));
     this.chunks.forEach((chunk) => this.bring(chunk)); // all of them: places are measured
-    this.element.setAttribute("aria-label", `Text of ${pane.name}; up and down move by rounds`);
+    this.element.setAttribute("aria-label", `Text of ${pane.name}; left and right move between tokens, up and down by rounds, Page Up and Page Down leaf`);
     if (again) this.element.scrollTop = scrollTop;
   }
 
@@ -44,6 +44,21 @@ class Side extends Stream {
     let round = 0;
     for (let written = 0; round < run.rounds && written + reading.now.length[round] <= index; round++) written += reading.now.length[round];
     return reading.slotOf({ round, index });
+  }
+
+  /** As in any stream, but past the tokens that are not seen in this colouring. */
+  key(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const on = ["ArrowLeft", "ArrowUp", "End"].includes(event.key) ? "ArrowLeft" : "ArrowRight";
+    let to = neighbour(this.run, this.reading, this.selected, event.key);
+    if (to === undefined) return;
+    event.preventDefault();
+    while (!this.slotElements[to].getClientRects().length) {
+      const further = neighbour(this.run, this.reading, to, on);
+      if (further === to) return;
+      to = further;
+    }
+    this.pick(to, true);
   }
 
   /** Where a round begins in the text, pixels from its top. */

@@ -96,8 +96,7 @@ export class Reading {
     const index = this.textIndex(slot);
     const row = node < 0 ? now.stop[r] : run.judge[node];
     const outcome = NAMES[node < 0 ? now.emission[r] : now.outcome[node]];
-    const name = index === null ? "draft" : `token ${index + 1}`;
-    return `${name}, “${spoken(run.pieces.text[tokenOf(run, now, slot)])}”, ${outcome}, ratio ${short(run.rows.ratio[row])}`;
+    return tokenWords(index, run.pieces.text[tokenOf(run, now, slot)], outcome, run.rows.ratio[row]);
   }
 
   /** The target's probability of what a row emits. */

@@ -13,6 +13,7 @@ MODULES = (
     "decisions",
     "crossings",
     "numbers",
+    "naming",
     "reading",
     "trajectories",
     "sentence",

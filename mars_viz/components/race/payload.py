@@ -1,8 +1,8 @@
 """What the browser needs to replay a race, or to show a decode as it grows: one JSON-able dict.
 
 Knows records, races and words; knows no Streamlit and no HTML. A round is when its block was drafted and when it was
-settled, in recorded seconds, its drafted tokens and the emitted one; a token is an index into `pieces` and one into
-`looks`, the names of outcomes as the explorer's style has them.
+settled, in recorded seconds, its drafted tokens and the emitted one; a token is an index into `pieces`, one into
+`looks`, the names of outcomes as the explorer's style has them, and the ratio at which it was decided, or None.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import hashlib
 import json
 from typing import Any
 
+from mars_viz.components.ratios import ratios
 from mars_viz.devices import short_device
 from mars_viz.figures.words import number, setting
 from mars_viz.race.records import Lane, Race, round_clock
@@ -44,13 +45,18 @@ def race_payload(race: Race) -> Payload:
     """Three lanes and the end board. Two races with equal contents have equal payloads."""
     pieces = Pieces()
     alone = [
-        {"drafted": at, "settled": at, "tokens": [], "emission": [_piece(race.strict, token, pieces), _quiet()]}
+        {"drafted": at, "settled": at, "tokens": [], "emission": [_piece(race.strict, token, pieces), _quiet(), None]}
         for token, at in zip(race.alone.token_ids, race.alone.clock, strict=True)
     ]
     lanes = [
-        {"title": "Autoregressive", "note": "The target alone, one token a pass", "rounds": alone},
-        {"title": "Strict", "note": "Speculative, lossless", "rounds": _rounds(race.strict, pieces)},
-        {"title": rule_words(race.relaxed), "note": "Speculative, relaxed", "rounds": _rounds(race.relaxed, pieces)},
+        {"title": "Autoregressive", "note": "The target alone, one token a pass", "judged": False, "rounds": alone},
+        {"title": "Strict", "note": "Speculative, lossless", "judged": True, "rounds": _rounds(race.strict, pieces)},
+        {
+            "title": rule_words(race.relaxed),
+            "note": "Speculative, relaxed",
+            "judged": True,
+            "rounds": _rounds(race.relaxed, pieces),
+        },
     ]
     payload: Payload = {
         "live": False,
@@ -68,7 +74,7 @@ def live_payload(run: Run | None, prompt: str, job: str) -> Payload:
     """One lane that grows; `job` tells one decode from the next."""
     pieces = Pieces()
     rounds = [] if run is None else _rounds(run, pieces)
-    lane = {"title": "The text so far", "note": "", "rounds": rounds}
+    lane = {"title": "The text so far", "note": "", "judged": True, "rounds": rounds}
     return {
         "id": job,
         "live": True,
@@ -153,13 +159,15 @@ def _rounds(run: Run, pieces: Pieces) -> list[Payload]:
 
 
 def _round(run: Run, round_: Round, began: float, ended: float, pieces: Pieces) -> Payload:
-    drafted = zip(round_.speculation.tokens.tolist(), round_.outcomes, strict=True)
-    emission = round_.emission
+    known, emission = ratios(round_), round_.emission
+    drafted = zip(round_.speculation.tokens.tolist(), round_.outcomes, known.nodes, strict=True)
     return {
         "drafted": min(began + round_.timing.draft, ended),
         "settled": ended,
-        "tokens": [[_piece(run, token, pieces), _AT[outcome]] for token, outcome in drafted],
-        "emission": None if emission is None else [_piece(run, round_.token_ids[-1], pieces), _AT[emission]],
+        "tokens": [[_piece(run, token, pieces), _AT[outcome], ratio] for token, outcome, ratio in drafted],
+        "emission": None
+        if emission is None
+        else [_piece(run, round_.token_ids[-1], pieces), _AT[emission], known.emission],
     }
 
 

@@ -9,6 +9,7 @@ import hashlib
 import json
 from typing import Any
 
+from mars_viz.components.ratios import ratios
 from mars_viz.components.stepper.frames import Frame, Jump, Playback
 from mars_viz.components.stepper.narration import Quoted, Words
 from mars_viz.records import Outcome, Round
@@ -47,14 +48,18 @@ class _Pieces:
 
 
 def _round(round_: Round, pieces: _Pieces) -> Payload:
-    """The drafted tokens, and what reached the text with its outcome."""
-    outcomes = [round_.outcomes[node].value for node in round_.decision.kept[: round_.kept]]
+    """The drafted tokens, and what reached the text with its outcome and the ratio at which that was decided."""
+    kept, known = round_.decision.kept[: round_.kept], ratios(round_)
+    outcomes = [round_.outcomes[node].value for node in kept]
+    decided_at = [known.nodes[node] for node in kept]
     if round_.emission is not None:
         outcomes.append(round_.emission.value)
+        decided_at.append(known.emission)
     return {
         "drafted": [pieces.index(token) for token in round_.speculation.tokens],
         "text": [pieces.index(token) for token in round_.token_ids],
         "outcomes": outcomes,
+        "ratios": decided_at,
     }
 
 

@@ -1,4 +1,4 @@
-"""The stepper's script: its own files after the explorer's way of making elements and showing tokens.
+"""The stepper's script: its own files after the explorer's way of making elements, and showing and naming tokens.
 
 Knows the files and their order, and nothing of what is in them; `components.scripts` joins them.
 """
@@ -10,6 +10,8 @@ from mars_viz.components.scripts import joined
 MODULES = (
     "explorer/elements",
     "explorer/numbers",
+    "explorer/naming",
+    "race/listed",
     "stepper/caches",
     "stepper/stage",
     "stepper/controls",

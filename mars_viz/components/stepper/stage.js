@@ -7,7 +7,8 @@ class Stage {
   constructor() {
     this.steps = new Map(STEPS.map((name) => [name, h("li", {}, name)]));
     this.round = h("span", { class: "round" });
-    this.text = h("div", { class: "text", role: "group", "aria-label": "The text so far", tabindex: "0" });
+    this.listed = new Listed("The text so far", { class: "text", onclick: (event) => this.free(event) });
+    this.text = this.listed.element;
     this.block = h("div", { class: "block", role: "group", "aria-label": "The drafted block" });
     this.title = h("div", { class: "lane-name" });
     this.element = h("div", { class: "stage" },
@@ -18,10 +19,12 @@ class Stage {
   open(play) {
     this.play = play;
     this.drawn = null;
-    const prompt = h("span", { class: "prompt" }, play.prompt);
+    const prompt = h("span", { class: "prompt", role: "presentation" }, play.prompt);
+    this.listed.leave();
     this.spans = []; // of the text, in order, with where each begins
-    play.rounds.forEach(({ text, outcomes }, round) => text.forEach((piece, i) => {
-      const span = fill(h("span"), play.pieces[piece]);
+    play.rounds.forEach(({ text, outcomes, ratios }, round) => text.forEach((piece, i) => {
+      const span = fill(h("span", { role: "option" }), play.pieces[piece]);
+      span.setAttribute("aria-label", tokenWords(this.spans.length, play.pieces[piece], outcomes[i], ratios[i]));
       span.className = `t ${outcomes[i]}${span.kind}`;
       this.spans.push({ span, round });
     }));
@@ -41,10 +44,16 @@ class Stage {
     this.draft(frame);
   }
 
+  /** A click in the text leaves the arrow keys to the steps: who moves between tokens comes by the keyboard. */
+  free(event) {
+    if (event.detail) this.element.closest(".stepper")?.focus({ preventScroll: true });
+  }
+
   /** The text as far as it is certain; what this round added stands out. */
   write(frame) {
     this.spans.forEach(({ span, round }, i) => {
       span.hidden = i >= frame.written;
+      if (span.hidden && span === this.listed.chosen) this.listed.leave();
       span.classList.toggle("fresh", round === frame.round && frame.stage === "commit");
       span.classList.toggle("old", round !== frame.round || frame.stage === "end");
     });

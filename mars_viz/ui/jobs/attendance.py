@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Asker:
-    wanted: Wanted
+    wanted: tuple[Wanted, ...]
     seen: float
 
 
@@ -46,9 +46,11 @@ class Attendance:
         self._thread: threading.Thread | None = None
 
     def add(self, job: Job[Any], wanted: Wanted) -> None:
-        """Mind this job, for as long as it is not finished."""
+        """Mind this job, for as long as it is not finished. Where several wait for it, one who is there is enough."""
         with self._lock:
-            self._askers[job] = _Asker(wanted, time.monotonic())
+            before = self._askers.get(job)
+            also = () if before is None else before.wanted
+            self._askers[job] = _Asker((*also, wanted), time.monotonic())
             if self._thread is None:
                 self._thread = threading.Thread(target=self._mind, name="job-attendance", daemon=True)
                 self._thread.start()
@@ -63,7 +65,7 @@ class Attendance:
             if job.progress.state.finished:
                 with self._lock:
                     self._askers.pop(job, None)
-            elif _is_there(asker.wanted):
+            elif any(map(_is_there, asker.wanted)):
                 asker.seen = now
             elif now - asker.seen > self._grace:
                 job.abandon()

@@ -96,6 +96,8 @@ class Ways:
     """Makes what maps the dial of a finished run, or None where there is nothing to map."""
     store: RunStore | None = None
     """Keeps the run, from its first round on; None where nobody wants it kept."""
+    name: str = ""
+    """Under which it is kept; empty for a new one."""
 
 
 class DecodeJob(Job[Decoded]):
@@ -113,7 +115,7 @@ class DecodeJob(Job[Decoded]):
         """Decode, then map."""
         pair = models.pair(self.choice, lambda: self.stopping)
         recorder = self._ways.record(pair, self.prompt, self.settings)
-        keeping = Keeping(self._ways.store)
+        keeping = Keeping(self._ways.store, self._ways.name)
         try:
             run = self._decode(recorder, keeping)
         except Exception:
@@ -189,8 +191,8 @@ class Sparing:
 class Keeping:
     """A run on its way into a store. A disk that refuses ends the keeping and not the decode."""
 
-    def __init__(self, store: RunStore | None) -> None:
-        """Begin a journal, where there is a store."""
+    def __init__(self, store: RunStore | None, name: str = "") -> None:
+        """Begin a journal, where there is a store, under that name or a new one."""
         self.name = ""
         """In the store, once the run is there."""
         self.error = ""
@@ -199,7 +201,7 @@ class Keeping:
         self._journal: Journal | None = None
         if store is not None:
             with self._noting():
-                self._journal = store.begin()
+                self._journal = store.begin(name)
 
     def write(self, run: Run) -> None:
         """Keep the rounds so far."""

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
-from uuid import uuid4
 
 from mars_viz.errors import BadInput
 from mars_viz.race import Race, save_race
 from mars_viz.race.making import Step
+from mars_viz.runstore import new_name
 from mars_viz.ui.jobs.models import BUILT_IN, Choice, Models
 from mars_viz.ui.jobs.worker import Job, JobState, Progress
 
@@ -50,11 +49,14 @@ class RaceJob(Job[Raced]):
 
     private: ClassVar[bool] = True
 
-    def __init__(self, make: Callable[[Any], Racer], choice: Choice = BUILT_IN, folder: Path | None = None) -> None:
-        """`make` makes the racer of a pair; `folder` keeps races, None where nobody wants it kept."""
+    def __init__(
+        self, make: Callable[[Any], Racer], choice: Choice = BUILT_IN, folder: Path | None = None, name: str = ""
+    ) -> None:
+        """`make` makes the racer of a pair; `folder` keeps races, None where nobody wants it kept, under that name or
+        a new one."""
         super().__init__(Raced(JobState.QUEUED))
         self.choice = choice
-        self._make, self._folder = make, folder
+        self._make, self._folder, self._name = make, folder, name
 
     def work(self, models: Models[Any]) -> None:
         """Race to the end, unless it is stopped: half a race is none."""
@@ -72,12 +74,7 @@ class RaceJob(Job[Raced]):
         saved, unsaved = "", ""
         if self._folder is not None:
             try:
-                saved = save_race(race, self._folder / new_name()).name
+                saved = save_race(race, self._folder / (self._name or new_name("race"))).name
             except BadInput as error:
                 unsaved = f"The race is not saved: {error}"
         self.tell(state=JobState.DONE, race=race, saved=saved, unsaved=unsaved)
-
-
-def new_name() -> str:
-    """A name that no race has yet."""
-    return f"race-{datetime.now(UTC):%Y%m%d-%H%M%S}-{uuid4().hex[:6]}"

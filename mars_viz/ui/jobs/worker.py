@@ -179,14 +179,18 @@ class Worker:
 
     def submit(self, job: Job[Any]) -> None:
         """Put a job in the queue and return at once."""
-        if job.private and self._asker is not None:
-            self._attendance.add(job, self._asker())
+        self.join(job)
         with self._news:
             self._waiting.append(job)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._serve, name="model-worker", daemon=True)
                 self._thread.start()
             self._news.notify()
+
+    def join(self, job: Job[Any]) -> None:
+        """One more who waits for a job that was submitted: it goes on for as long as one of them is there."""
+        if job.private and self._asker is not None:
+            self._attendance.add(job, self._asker())
 
     def ahead(self, job: Job[Any]) -> int:
         """How many other jobs come before this one; 0 if it is no longer waiting."""

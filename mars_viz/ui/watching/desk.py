@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any
-from uuid import uuid4
 
 import streamlit as st
 
 from mars_viz.errors import BadInput
 from mars_viz.rules import rule_named
-from mars_viz.run import Settings
+from mars_viz.run import Run, Settings
+from mars_viz.runstore import Standing, new_name, read
 from mars_viz.ui import decode_form, live
 from mars_viz.ui.jobs.attendance import LEFT
 from mars_viz.ui.jobs.costs_job import CostsJob
 from mars_viz.ui.jobs.decode_job import DecodeJob
 from mars_viz.ui.jobs.race_job import RaceJob
 from mars_viz.ui.jobs.worker import Job, JobState
+from mars_viz.ui.session import Session
+from mars_viz.ui.watching.live_link import LiveView, from_parameters
 from mars_viz.ui.watching.pair_form import Wanted
+from mars_viz.ui.watching.races import race_store
+from mars_viz.ui.watching.roster import roster
 
 _KEY = "mars_viz_live"
 TEXT, RACES, SAVED = "Live text", "Races", "Saved runs"
@@ -33,14 +38,23 @@ class Desk:
 
     job: DecodeJob | None = None
     """The last decode, under way or over."""
-    number: str = ""
-    """Tells that decode from the one before."""
+    run: str = ""
+    """The name under which that decode is kept, which tells it from the one before; or that of a kept run that a link
+    asks for."""
+    recalled: Run | None = None
+    """That kept run, where no job made it in this tab."""
     race: RaceJob | None = None
     """The race that this tab waits for."""
     measuring: CostsJob | None = None
     """The measurement that this tab waits for."""
     shown: str = ""
     """The race that is shown, by its folder's name; empty for the first."""
+    link: LiveView = field(default_factory=LiveView)
+    """What the link asked for that opened the tab: the forms begin there."""
+    opening: str = decode_form.EXAMPLE
+    """The prompt that the form begins with: that of the link's run, where there is one."""
+    uploaded: str = ""
+    """The last upload that was read, so that a rerun does not read it again."""
     notices: list[str] = field(default_factory=list)
     """Sentences to show until the next thing is asked for."""
 
@@ -50,12 +64,64 @@ class Desk:
         jobs = (self.job, self.race, self.measuring)
         return next((job for job in jobs if job is not None and not job.progress.state.finished), None)
 
+    def arrive(self, session: Session, parameters: Mapping[str, str]) -> bool:
+        """Open what the link asks for, when it is this page that opens the tab; see `Session.arrive`.
+
+        A job of that name that is still this server's is waited for again. True where there was a link to read.
+        """
+        if not session.arrives() or not parameters:
+            return False
+        opened = from_parameters(parameters)
+        self.link = opened.view
+        self.notices[:] = opened.complaints
+        self.run, self.shown = opened.view.run, opened.view.race
+        if self.run:
+            self._pick_up()
+        if (made := self.job or self.recalled) is not None:
+            self.opening = made.prompt
+        racing = roster().find(self.shown)
+        if isinstance(racing, RaceJob) and not racing.progress.state.finished:
+            self.race = racing
+            live.shared_worker().join(racing)
+        return True
+
+    def _pick_up(self) -> None:
+        """The decode of the link: the job itself, or else what it left behind."""
+        job = roster().find(self.run)
+        if isinstance(job, DecodeJob):
+            self.job = job
+            live.shared_worker().join(job)
+            return
+        try:
+            kept = live.run_store().find(self.run)
+            if kept.standing is Standing.GROWING:
+                raise BadInput(
+                    "The link's run is being decoded by another server; load this page again when it is done."
+                )
+            self.recalled = read(kept.path)
+        except BadInput as error:
+            self.notices.append(str(error))
+            self.run = ""
+
+    @property
+    def address(self) -> str:
+        """The name of the decode that a link can open: none that came to nothing, or could not be kept."""
+        lost = self.job is not None and self.job.progress.state.finished and not self.job.progress.saved
+        return "" if lost else self.run
+
+    def renamed(self, name: str, new: str) -> None:
+        """A kept run has another name now, or none any more."""
+        if name == self.run:
+            self.run = new
+
     def decode(self, prompt: str, settings: Callable[[], Settings], wanted: Callable[[], Wanted]) -> None:
         """Ask the worker to decode; what is wrong with the wish becomes a notice."""
         asked = self._asked(prompt, settings, wanted)
         if asked is not None:
             chosen, models = asked
-            self.job, self.number = DecodeJob(prompt, chosen, live.streamed(models.chat), models.choice), uuid4().hex
+            self.run, self.recalled = new_name(), None
+            self.job = DecodeJob(prompt, chosen, live.streamed(models.chat, self.run), models.choice)
+            roster().add(self.run, self.job)
             live.shared_worker().submit(self.job)
 
     def run_race(self, prompt: str, settings: Callable[[], Settings], wanted: Callable[[], Wanted]) -> None:
@@ -67,7 +133,9 @@ class Desk:
                 self.notices.append("That rule has no dial, so nothing relaxed could race; choose another in Settings.")
                 return
             make = live.racing(prompt, chosen, models.chat)
-            self.race = RaceJob(make, models.choice, live.races_folder())
+            self.shown = new_name("race")
+            self.race = RaceJob(make, models.choice, live.races_folder(), self.shown)
+            roster().add(self.shown, self.race)
             live.shared_worker().submit(self.race)
 
     def measure(self, settings: Callable[[], Settings], wanted: Callable[[], Wanted]) -> None:
@@ -85,11 +153,20 @@ class Desk:
         except BadInput as error:
             self.notices.append(str(error))
 
+    def bring_race(self, data: bytes, name: str) -> bool:
+        """Keep and show the race of an uploaded zip, or note what is wrong. False if it is the one read last."""
+        digest = sha256(data).hexdigest()
+        if digest == self.uploaded:
+            return False
+        self.uploaded = digest
+        self.attempt(lambda: setattr(self, "shown", race_store().bring(data, name)))
+        return True
+
     def settle(self) -> None:
         """Take note of what has ended."""
         if self.race is not None and self.race.progress.state.finished:
             over, self.race = self.race.progress, None
-            self.shown = over.saved or self.shown
+            self.shown = over.saved
             self.notices.extend(filter(None, [over.error, over.unsaved]))
             if over.state is JobState.CANCELLED:
                 self.notices.append(f"{LEFT if over.abandoned else 'You stopped the race'}; half a race is not kept.")

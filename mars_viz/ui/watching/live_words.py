@@ -36,6 +36,11 @@ def decoding(progress: Decoded, limit: int, stopping: bool) -> str:
     return f"Done: {counted(progress.tokens, 'token')} in {counted(progress.rounds, 'round')}."
 
 
+def kept(run: Run) -> str:
+    """A sentence about a run that was decoded before this tab was opened."""
+    return f"Decoded earlier: {counted(len(run.token_ids), 'token')} in {counted(len(run.rounds), 'round')}."
+
+
 def racing(progress: Raced, stopping: bool) -> str:
     """A sentence about a race."""
     if stopping:

@@ -25,11 +25,25 @@ class Wanted:
     """True if the prompt goes through the target's chat template."""
 
 
-def pair_area(recent: tuple[Choice, ...]) -> Callable[[], Wanted]:
-    """The folded form. Returns what makes of it what is wanted, which raises BadInput where one name is missing."""
+def chosen_pair(start: Choice = BUILT_IN) -> str:
+    """The pair that the form stands at, in words for another place of the page; empty for the built-in one.
+
+    It may be asked before the form is drawn, which begins at `start`.
+    """
+    state = st.session_state
+    named = str(state.get("pair") or in_words(start))
+    if named == OTHER:
+        typed = Choice(str(state.get("target") or "").strip(), str(state.get("drafter") or "").strip())
+        return in_words(typed) if typed.target and typed.drafter else "the pair that you name"
+    return "" if named == in_words(BUILT_IN) else named
+
+
+def pair_area(recent: tuple[Choice, ...], start: Choice = BUILT_IN, chat: bool = False) -> Callable[[], Wanted]:
+    """The folded form, which begins at the pair `start`. Returns what makes of it what is wanted, which raises BadInput
+    where one name is missing."""
     with st.popover("Models", width="stretch"):
-        known = {in_words(choice): choice for choice in (BUILT_IN, *recent)}
-        named = str(st.selectbox("Pair", [*known, OTHER], key="pair"))
+        known = {in_words(choice): choice for choice in (BUILT_IN, start, *recent)}
+        named = str(st.selectbox("Pair", [*known, OTHER], list(known).index(in_words(start)), key="pair"))
         target = drafter = ""
         if named == OTHER:
             target = st.text_input("Target", key="target", placeholder="org/name on the hub, or a folder here")
@@ -40,7 +54,7 @@ def pair_area(recent: tuple[Choice, ...]) -> Callable[[], Wanted]:
         left, right = st.columns(2)
         device = str(left.selectbox("Device", DEVICES, key="device", help="auto takes a GPU if there is one"))
         dtype = str(right.selectbox("Dtype", DTYPES, key="dtype", help="auto: float32 on the CPU, else the weights'"))
-        chat = st.toggle("Chat template", key="chat", help="Puts the prompt through the target's chat template")
+        chat = st.toggle("Chat template", chat, key="chat", help="Puts the prompt through the target's chat template")
     return lambda: Wanted(_checked(Choice(target.strip(), drafter.strip(), device, dtype), named), chat)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +12,8 @@ from mars_viz.devices import short_device
 from mars_viz.errors import BadInput
 from mars_viz.race import Race, RaceEntry, list_races, load_race
 from mars_viz.race.files import ABOUT
+from mars_viz.race.store import RaceStore
+from mars_viz.race.zips import write_zip
 from mars_viz.ui import live
 
 
@@ -43,19 +43,28 @@ class Course:
         return _loaded(entry.path, (entry.path / ABOUT).stat().st_mtime_ns)
 
     def zipped(self, name: str) -> bytes:
-        """The race's folder as a zip; unpacked into another server's folder of races it is replayed there."""
-        path, buffer = self.entries[name].path, io.BytesIO()
-        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-            for file in sorted(path.rglob("*")):
-                if file.is_file():
-                    archive.write(file, Path(path.name) / file.relative_to(path))
-        return buffer.getvalue()
+        """The race's folder as a zip, which this page opens again, here or elsewhere."""
+        return write_zip(self.entries[name].path)
+
+    def own(self, name: str) -> bool:
+        """True of a race in this server's folder; the recorded ones stay as they are."""
+        return self.entries[name].path.parent == live.races_folder()
 
 
 def course() -> Course:
     """What can be replayed now."""
     own = reversed(list_races(live.races_folder()))
     return Course({entry.path.name: entry for entry in (*own, *list_races(samples.RACES))})
+
+
+def race_store() -> RaceStore:
+    """The server's store of races."""
+    return _store(live.races_folder())
+
+
+@st.cache_resource(show_spinner=False)
+def _store(folder: Path) -> RaceStore:
+    return RaceStore(folder, [entry.path.name for entry in list_races(samples.RACES)])
 
 
 @st.cache_resource(max_entries=8, show_spinner=False)

@@ -1,0 +1,13 @@
+"""A process that reads the zip of a race from standard input, as `runfiles.__main__` reads that of a run, and why."""
+
+from __future__ import annotations
+
+import sys
+
+from mars_viz.race.files import decode_race
+from mars_viz.race.zips import RACE
+from mars_viz.runfiles.vetting import vetted
+from mars_viz.runfiles.zips import unpacked
+
+if __name__ == "__main__":
+    sys.exit(vetted(lambda data: decode_race(unpacked(data, RACE))))

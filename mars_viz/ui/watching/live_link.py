@@ -1,0 +1,142 @@
+"""What the Live page shows and how it would decode, as query parameters, so that a link opens it again.
+
+Knows settings, rules and the limits of the form; draws nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any
+
+from mars_viz.figures.words import exactly
+from mars_viz.rules import RULES, rule_named
+from mars_viz.run import Settings
+from mars_viz.ui.decode_form import LIMITS
+from mars_viz.ui.jobs.models import Choice
+from mars_viz.ui.links import clipped, number_in
+
+NAMES = {"max_new_tokens": "tokens"}
+"""Of a setting in the link, where that is another than the field's."""
+LONGEST = 300
+"""Letters of a model's name in a link."""
+_DEFAULT = Settings()
+_WHOLE = ("gamma", "seed", "max_new_tokens", "top_k")
+
+
+class Show(Enum):
+    """The three views."""
+
+    DECODE = "decode"
+    """A decode, under way or over."""
+    RACE = "race"
+    """A race."""
+    SAVED = "saved"
+    """What is kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveView:
+    """What a link says."""
+
+    show: Show = Show.DECODE
+    """Which view."""
+    run: str = ""
+    """Name of the decode that is watched, or was; empty for none."""
+    race: str = ""
+    """Name of the race that is shown; empty for the first."""
+    settings: Settings = field(default_factory=Settings)
+    """How the next decode is to be made."""
+    models: Choice = field(default_factory=Choice)
+    """With which pair; where it runs is nothing that a link says."""
+    chat: bool = False
+    """True if the prompt is to go through the target's chat template."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedLive:
+    """A link, read."""
+
+    view: LiveView
+    """What of it can be shown."""
+    complaints: tuple[str, ...] = ()
+    """A sentence for each part that cannot."""
+
+
+def to_parameters(view: LiveView) -> dict[str, str]:
+    """The query parameters of a view; what is at its default is left out."""
+    settings = view.settings
+    written = {
+        "view": "" if view.show is Show.DECODE else view.show.value,
+        "run": view.run if view.show is Show.DECODE else "",
+        "race": view.race if view.show is Show.RACE else "",
+        "rule": "" if settings.rule == _DEFAULT.rule else settings.rule,
+        "dial": "" if _is_default(settings) else exactly(settings.dial or 0.0),
+        **{
+            NAMES.get(name, name): str(value) if name in _WHOLE else exactly(value)
+            for name in LIMITS
+            if (value := getattr(settings, name)) != getattr(_DEFAULT, name)
+        },
+        "target": view.models.target,
+        "drafter": view.models.drafter,
+        "chat": "1" if view.chat else "",
+    }
+    return {name: text for name, text in written.items() if text}
+
+
+def _is_default(settings: Settings) -> bool:
+    dial = rule_named(settings.rule).dial
+    return dial is None or settings.dial in (None, dial.default)
+
+
+def from_parameters(parameters: Mapping[str, str]) -> OpenedLive:
+    """The view that a link asks for; parts that cannot be read take their default, with a complaint."""
+    complaints: list[str] = []
+    shown = parameters.get("view", "")
+    known = {show.value: show for show in Show}
+    if shown and shown not in known:
+        complaints.append(f"There is no view “{clipped(shown)}”; choose one of {', '.join(known)}.")
+    models = Choice(parameters.get("target", "").strip(), parameters.get("drafter", "").strip())
+    if bool(models.target) != bool(models.drafter) or max(len(models.target), len(models.drafter)) > LONGEST:
+        complaints.append("The link does not name a pair of models, so the built-in pair stays chosen.")
+        models = Choice()
+    elif models.target:
+        complaints.append(
+            f"The link chooses the models {models.target} and {models.drafter}. Decode would fetch what is not here "
+            "yet from the hub; choose another pair under Models if you do not want that."
+        )
+    view = LiveView(
+        known.get(shown, Show.DECODE),
+        parameters.get("run", ""),
+        parameters.get("race", ""),
+        _settings(parameters, complaints),
+        models,
+        parameters.get("chat") == "1",
+    )
+    return OpenedLive(view, tuple(complaints))
+
+
+def _settings(parameters: Mapping[str, str], complaints: list[str]) -> Settings:
+    rule = parameters.get("rule", _DEFAULT.rule)
+    if rule not in RULES:
+        complaints.append(f"There is no rule “{clipped(rule)}”, so the default is chosen; see the list in Settings.")
+        rule = _DEFAULT.rule
+    found: dict[str, Any] = {"rule": rule}
+    dial = RULES[rule].dial
+    if asked := parameters.get("dial", ""):
+        value = number_in(asked)
+        if dial is not None and value is not None and dial.low <= value <= dial.high:
+            found["dial"] = value
+        else:
+            complaints.append(f"{RULES[rule].title} takes no dial “{clipped(asked)}”; it stands at its default.")
+    for name, (low, high) in LIMITS.items():
+        asked = parameters.get(NAMES.get(name, name), "")
+        value = number_in(asked)
+        if value is not None and low <= value <= high and (name not in _WHOLE or value == int(value)):
+            found[name] = type(low)(value)
+        elif asked:
+            kind = "whole number" if name in _WHOLE else "number"
+            said = f"The link's {NAMES.get(name, name)} “{clipped(asked)}” is no {kind} from {low} to {high}"
+            complaints.append(f"{said}; the default is set.")
+    return replace(_DEFAULT, **found)

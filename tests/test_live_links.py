@@ -1,0 +1,206 @@
+"""Links to the Live page: what they say, what a fresh tab makes of them, and jobs that a reloaded tab finds again."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from mars_viz.race import save_race
+from mars_viz.run import Settings
+from mars_viz.runstore import RunStore
+from mars_viz.ui.decode_form import LIMITS
+from mars_viz.ui.jobs.attendance import Attendance
+from mars_viz.ui.jobs.decode_job import DecodeJob, Ways
+from mars_viz.ui.jobs.models import Choice
+from mars_viz.ui.watching.live_link import LiveView, Show, from_parameters, to_parameters
+from mars_viz.ui.watching.roster import roster
+from tests.factories import toy_run
+from tests.tabs import ROOT, settled
+from tests.test_live_page import PATIENCE, ToyRacer, button, folder, labels, notes, press, show, wait
+from tests.test_pages import Script
+from tests.test_race import toy_race
+from tests.test_ui_worker import until
+
+__all__ = ["folder"]
+
+
+def opened(**parameters: str) -> AppTest:
+    tab = AppTest.from_file(str(ROOT / "app.py"), default_timeout=PATIENCE)
+    tab.query_params = dict(parameters)
+    return settled(tab.switch_page("pages/live.py").run())
+
+
+def address(tab: AppTest) -> dict[str, str]:
+    return {name: "".join(value) for name, value in tab.query_params.items()}
+
+
+def test_a_link_says_all_that_is_not_at_its_default_and_is_read_back():
+    assert {each.name for each in fields(Settings)} == {"rule", "dial", *LIMITS}
+    assert to_parameters(LiveView()) == {}
+    assert to_parameters(LiveView(settings=Settings(dial=0.9))) == {}  # that is where MARS stands by itself
+    settings = Settings("lenience", 0.25, 4, 0.7, 0.95, 40, 2**53 - 1, 300)
+    view = LiveView(Show.DECODE, "live-1", "", settings, Choice("org/a", "org/b"), True)
+    link = to_parameters(view)
+    assert link == {
+        "run": "live-1", "rule": "lenience", "dial": "0.25", "gamma": "4", "temperature": "0.7", "top_p": "0.95",
+        "top_k": "40", "seed": str(2**53 - 1), "tokens": "300", "target": "org/a", "drafter": "org/b", "chat": "1",
+    }  # fmt: skip
+    read = from_parameters(link)
+    assert read.view == view
+    (warning,) = read.complaints
+    assert "org/a and org/b" in warning and "fetch" in warning
+    race = LiveView(Show.RACE, race="1-story")
+    assert (
+        to_parameters(race) == {"view": "race", "race": "1-story"} and from_parameters(to_parameters(race)).view == race
+    )
+
+
+@pytest.mark.parametrize(
+    ("link", "says"),
+    [
+        ({"view": "<b>"}, "no view “<b>”"),
+        ({"rule": "nobody's"}, "no rule “nobody's”"),
+        ({"dial": "2"}, "MARS takes no dial “2”"),
+        ({"dial": "nan"}, "MARS takes no dial"),
+        ({"rule": "strict", "dial": "0.5"}, "Strict takes no dial"),
+        ({"gamma": "65"}, "gamma “65” is no whole number from 1 to 64"),
+        ({"gamma": "2.5"}, "no whole number"),
+        ({"temperature": "hot"}, "temperature “hot” is no number from 0.0 to 5.0"),
+        ({"tokens": "0"}, "tokens “0” is no whole number from 1 to 100000"),
+        ({"seed": "9" * 400}, "is no whole number"),
+        ({"target": "org/a"}, "does not name a pair"),
+        ({"target": "a" * 301, "drafter": "b"}, "does not name a pair"),
+    ],
+)
+def test_what_a_link_cannot_have_is_said_and_takes_its_default(link, says):
+    read = from_parameters(link)
+    assert says in " ".join(read.complaints)
+    assert read.view == LiveView(
+        settings=replace(Settings(), rule=link.get("rule", "mars") if "dial" in link else "mars")
+    )
+
+
+def test_the_settings_of_a_link_stand_in_the_forms_of_a_fresh_tab(folder):
+    link = {"rule": "mars-margin", "dial": "3.5", "gamma": "4", "temperature": "0.7"}
+    tab = opened(**link, target="org/a", drafter="org/b<i>")
+    assert tab.selectbox(key="rule").value == "mars-margin"
+    assert tab.slider(key="dial-mars-margin").value == 3.5
+    assert (tab.number_input(key="gamma").value, tab.number_input(key="temperature").value) == (4, 0.7)
+    assert tab.selectbox(key="pair").value == "org/a with org/b<i>"
+    assert "&lt;i&gt;" in notes(tab) and "<i>" not in notes(tab)
+    prompt = tab.text_area(key="prompt")
+    assert prompt.placeholder == "Write a prompt for org/a with org/b<i> to continue"
+    assert prompt.help == "`org/a with org/b<i>` writes on from here."
+    assert not tab.warning
+    tab.number_input(key="gamma").set_value(5)
+    settled(tab.run())
+    assert address(tab) == {**link, "gamma": "5", "target": "org/a", "drafter": "org/b<i>"}
+    tab.selectbox(key="pair").set_value("Built-in pair")
+    settled(tab.run())
+    assert address(tab) == {**link, "gamma": "5"}
+    assert "the built-in pair to continue" in tab.text_area(key="prompt").placeholder
+
+
+def test_a_link_to_a_race_opens_that_race(folder):
+    for name in ("one", "other"):
+        save_race(toy_race(title=name), folder / "races" / name)
+    first = show(opened(), "Race")
+    assert address(first) == {"view": "race", "race": "other"}
+    settled(first.selectbox(key="race").set_value("one").run())
+    assert address(first) == {"view": "race", "race": "one"}
+    tab = opened(**address(first))
+    assert tab.selectbox(key="race").value == "one" and address(tab) == address(first)
+    lost = opened(view="race", race="../one")
+    assert "no race of that name" in notes(lost) and lost.selectbox(key="race").value == "other"
+    assert address(opened(view="saved")) == {"view": "saved"}
+
+
+def test_a_reloaded_tab_finds_its_decode_again_under_way_and_over(folder):
+    tab = opened()
+    tab.text_area(key="prompt").set_value("hold it")
+    press(tab, "Decode")
+    job = tab.session_state["mars_viz_live"].job
+    until(lambda: job.progress.rounds == 2)
+    link = address(settled(tab.run()))
+    assert set(link) == {"run"}
+    again = opened(**link)
+    assert again.session_state["mars_viz_live"].job is job
+    assert again.text_area(key="prompt").value == "hold it" and "Cancel" in labels(again)
+    assert address(again) == link
+    Script.held.set()
+    wait(again)
+    assert [entry.name for entry in RunStore(folder).list()] == [link["run"]]
+    roster().add(link["run"], DecodeJob("gone", job.settings, Ways(lambda *asked: Script("", job.settings))))
+    assert roster().find(link["run"]) is None  # nobody held that one
+    later = opened(**link)
+    assert later.session_state["mars_viz_live"].job is None
+    assert "Decoded earlier" in " ".join(caption.value for caption in later.caption)
+    assert later.text_area(key="prompt").value == "hold it" and "Rolled back" in notes(later)
+    assert address(later) == link
+    press(later, "Explore")
+    assert later.selectbox(key="run").value == link["run"]
+
+
+def test_a_reloaded_tab_finds_its_race_again(folder):
+    tab = opened()
+    press(tab, "Race")
+    job = tab.session_state["mars_viz_live"].race
+    until(lambda: job.progress.step is not None)
+    link = address(settled(tab.run()))
+    again = opened(**link)
+    assert again.session_state["mars_viz_live"].race is job and "Cancel" in labels(again)
+    ToyRacer.held.set()
+    wait(again)
+    assert [path.name for path in (folder / "races").iterdir()] == [link["race"]]
+    assert again.selectbox(key="race").value == link["race"] and address(again) == link
+
+
+def test_a_link_to_a_decode_that_is_not_here_says_so(folder):
+    store = RunStore(folder)
+    journal = store.begin()
+    name = journal.folder.name[1 : -len(".journal")]
+    journal.write(replace(toy_run(), rounds=toy_run().rounds[:2]))
+    assert "by another server" in notes(opened(run=name))
+    journal.leave()
+    assert "Decoded earlier" in " ".join(caption.value for caption in opened(run=name).caption)
+    lost = opened(run="../../etc")
+    assert "no run of that name" in notes(lost) and address(lost) == {}
+
+
+def test_a_renamed_run_has_another_link_and_a_deleted_one_none(folder):
+    tab = opened()
+    press(tab, "Decode")
+    wait(tab)
+    (entry,) = RunStore(folder).list()
+    show(tab, "Saved runs")
+    tab.text_input(key=f"name-{entry.name}").set_value("My fox")
+    settled(tab.button(key=f"rename-{entry.name}").click().run())
+    assert address(show(tab, "Decode")) == {"run": "My fox"}
+    show(tab, "Saved runs")
+    settled(tab.button(key="delete-My fox").click().run())
+    assert address(show(tab, "Decode")) == {}
+
+
+def test_all_saved_runs_are_within_reach(folder, monkeypatch):
+    store, run = RunStore(folder), toy_run()
+    for _ in range(32):
+        store.finish(store.begin(), run)
+    tab = opened(view="saved")
+    assert sum(label == "Explore" for label in labels(tab)) == 30
+    settled(button(tab, "Show all 32 runs").click().run())
+    assert sum(label == "Explore" for label in labels(tab)) == 32 and "Show all 32 runs" not in labels(tab)
+
+
+def test_a_job_goes_on_for_as_long_as_one_of_those_who_wait_is_there():
+    there = {"teacher": True, "pupil": True}
+    attendance = Attendance(grace=0.0)
+    job = DecodeJob("Once", Settings(), Ways(lambda *asked: Script("", Settings())))
+    for name in there:
+        attendance.add(job, lambda name=name: there[name])
+    there["pupil"] = False
+    attendance.look()
+    assert not job.stopping
+    there["teacher"] = False
+    until(lambda: attendance.look() or job.stopping)
