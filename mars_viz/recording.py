@@ -207,6 +207,8 @@ def nothing_waits() -> None:
 
 def _tokenised(pair: Pair, prompt: str, chat: bool) -> tuple[int, ...]:
     tokenizer = pair.tokenizer
+    if not isinstance(prompt, str):
+        raise BadInput(f"The prompt is {prompt!r}; it must be a text.")
     if not prompt.strip():
         raise BadInput("The prompt is empty; write at least one word.")
     try:

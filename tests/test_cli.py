@@ -351,6 +351,7 @@ def test_a_prompt_comes_from_a_file_or_from_standard_input(
 def test_every_setting_has_an_option_with_its_default() -> None:
     options = vars(cli._parser().parse_args(["record", "--prompt", "a", "--out", "b"]))
     settings = mars_viz.Settings()
+    options["stop"] = tuple(options["stop"])
     assert {name: options[name] for name in settings.__slots__} == {
         name: getattr(settings, name) for name in settings.__slots__
     }

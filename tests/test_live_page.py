@@ -387,7 +387,7 @@ def test_words_for_jobs_that_wait_and_go_on():
 
 def test_a_race_is_brought_in_from_its_zip_renamed_and_deleted(folder, tmp_path_factory):
     path = save_race(toy_race(title="<img src=x>"), tmp_path_factory.mktemp("elsewhere") / "brought")
-    tab = show(opened(), "Race")
+    tab = show(opened(), "Races")
     settled(tab.file_uploader(key="race-zip").set_value(("lesson.zip", zips.write_zip(path), "application/zip")).run())
     assert tab.selectbox(key="race").value == "lesson" and (folder / "races" / "lesson").is_dir()
     tab.text_input(key="race-name-lesson").set_value("1-story")
@@ -401,7 +401,7 @@ def test_a_race_is_brought_in_from_its_zip_renamed_and_deleted(folder, tmp_path_
 
 
 def test_what_is_no_race_is_not_brought_in(folder):
-    tab = show(opened(), "Race")
+    tab = show(opened(), "Races")
     settled(tab.file_uploader(key="race-zip").set_value(("x.zip", write_zip(toy_run()), "application/zip")).run())
     assert "no part of a race" in notes(tab)
     assert tab.selectbox(key="race").value == "1-story" and not (folder / "races").exists()

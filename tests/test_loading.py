@@ -9,12 +9,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from mars_viz import demo
 from mars_viz.errors import BadInput
+from mars_viz.mapping import dial_map
 from mars_viz.recording import Recording, record
 from mars_viz.run import Settings
 from mars_viz.speculators.loading import load_pair
@@ -202,8 +204,30 @@ def test_out_of_memory_says_what_to_do(folder: Path, monkeypatch: pytest.MonkeyP
         {"top_k": -1},
         {"seed": -1},
         {"max_new_tokens": 0},
+        {"max_new_tokens": 2.5},
+        {"max_new_tokens": True},
+        {"gamma": True},
+        {"gamma": "6"},
+        {"seed": 1.5},
+        {"temperature": None},
+        {"temperature": "a"},
+        {"top_p": None},
+        {"dial": "0.9"},
+        {"rule": 3},
     ],
 )
 def test_settings_out_of_range(wrong: dict[str, float]) -> None:
     with pytest.raises(BadInput, match="it must be"):
         Settings(**wrong)  # type: ignore[arg-type]
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    settings = Settings(gamma=np.int64(3), seed=np.uint8(4), temperature=np.float32(0.5))  # type: ignore[arg-type]
+    assert settings == Settings(gamma=3, seed=4, temperature=0.5)
+    assert [type(value) for value in (settings.gamma, settings.seed, settings.temperature)] == [int, int, float]
+
+
+@pytest.mark.parametrize("wrong", [{"prompt": 5}, {"prompt": "a", "low": "0.5"}])
+def test_what_is_of_another_kind_is_told(wrong: dict[str, object]) -> None:
+    with pytest.raises(BadInput, match="it must be"):
+        dial_map(**wrong)  # type: ignore[arg-type]

@@ -9,6 +9,7 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from enum import Enum
+from numbers import Real
 from typing import ClassVar
 
 import numpy as np
@@ -42,9 +43,11 @@ class Dial:
         return self.high if self.strict_is_high else self.low
 
     def checked(self, value: float | None) -> float:
-        """The value, or the default for None. Raises BadInput outside the range."""
+        """The value, or the default for None. Raises BadInput outside the range, and for what is no number."""
         if value is None:
             return self.default
+        if not isinstance(value, Real):
+            raise BadInput(f"{self.symbol} is {value!r}; it must be a number.")
         if not self.low <= value <= self.high:  # NaN fails too
             raise BadInput(f"{self.symbol} is {value:g}; it must lie between {self.low:g} and {self.high:g}.")
         return float(value)
