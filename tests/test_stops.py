@@ -171,12 +171,18 @@ def test_texts_of_a_batch_end_each_at_its_own_stop() -> None:
     assert len({len(text) for text in texts.values()}) > 2
 
 
+def stopping(settings: Settings) -> Settings:
+    """With two stop strings, over two tokens each, that lie at different places of the texts at the dial's two ends."""
+    made, _ = toy_map(settings, pieces=WORDS)
+    ends = [made.segments[place].token_ids[at - 1 : at + 1] for place, at in ((0, 11), (-1, 16))]
+    return replace(settings, stop=tuple(f"w{before} w{last}" for before, last in ends))
+
+
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("rule", ["mars", "mars-sampling", "mars-code", "tensorrt-llm"])
 def test_a_map_with_stops_is_what_independent_walks_are(rule: str, temperature: float) -> None:
     """Random dial values, every boundary and the floats beside it, at every block length."""
-    stop = ("5 w2", "w3 ", "4 w")
-    settings = Settings(rule=rule, temperature=temperature, gamma=5, max_new_tokens=24, seed=1, stop=stop)
+    settings = stopping(Settings(rule=rule, temperature=temperature, gamma=5, max_new_tokens=24, seed=1))
     made, speculator = toy_map(settings, gammas=(1, 2, 5), pieces=WORDS)
     asked = [prefix for batch in speculator.batches for prefix in batch]
     assert made.complete and len(asked) == len(set(asked))
