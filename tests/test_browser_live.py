@@ -168,6 +168,20 @@ def test_every_token_says_what_became_of_it_once_that_is_settled(toy: str, page:
         pytest.fail("no block was seen while it was drafted")
 
 
+def test_the_lanes_texts_begin_at_one_height_also_where_their_heads_need_two_lines(toy: str, browser: Browser) -> None:
+    page = browser.new_page(viewport={"width": 1000, "height": 900}, reduced_motion="reduce")
+    page.set_default_timeout(PATIENCE)
+    page.goto(toy)
+    expect(page.locator(".race-sentence")).to_be_visible(timeout=PATIENCE)
+    page.add_style_tag(content=".stMainBlockContainer { max-width: none !important; }")  # wide, as Live is
+    heads = page.locator(".track-head").evaluate_all("heads => heads.map(head => head.getBoundingClientRect().top)")
+    assert max(heads) - min(heads) < 1, "side by side"
+    page.locator(".track-count").first.evaluate("count => { count.textContent = 'many words '.repeat(20); }")
+    tops = page.locator(".track-text").evaluate_all("lanes => lanes.map(lane => lane.getBoundingClientRect().top)")
+    page.close()
+    assert len(tops) == 3 and max(tops) - min(tops) < 1, tops
+
+
 def test_those_who_want_no_motion_see_how_it_ended(toy: str, browser: Browser) -> None:
     context = browser.new_context(reduced_motion="reduce")
     page = context.new_page()

@@ -375,6 +375,14 @@ def test_a_wall_clock_check_is_shown_again_when_the_server_knows_nothing_of_it(e
     assert "without a wall-clock check" in said(section(opened(sweep="a", dial="0.7"), 5))
 
 
+def test_a_sweep_of_a_hostile_name_opens_like_any_other(empty):
+    name = "<img src=x onerror=alert(1)> 'q' \u202e"
+    toy_sweep(empty / name, 3).finish()
+    tab = opened(sweep=name)
+    assert "MARS at θ = " in said(tab) and "<img" not in said(tab) and element(tab)["figure"]["rows"]
+    assert tab.query_params["sweep"] == name
+
+
 def test_a_sweep_of_strict_alone_opens(empty):
     """As `mars-viz sweep --low 1` makes it: there is no way to move the dial."""
     prompts, span = toy_prompts(3), Span(1.0, 1.0, (3,))

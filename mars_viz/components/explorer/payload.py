@@ -28,6 +28,7 @@ from mars_viz.analysis.metrics import forced_strict
 from mars_viz.components.explorer.columns import Columns, Rounds, verdict_columns
 from mars_viz.components.explorer.packing import packed
 from mars_viz.components.explorer.pool import Pool, pool_of
+from mars_viz.devices import short_device
 from mars_viz.records import Round, Verdicts
 from mars_viz.rules import RULES, Rule, Scale, rule_named
 from mars_viz.rules.joined import Joined
@@ -123,7 +124,7 @@ def _about(run: Run, gamma: int | None) -> Payload:
         "temperature": settings.temperature,
         "gamma": gamma or settings.gamma,
         "seconds": provenance.seconds,
-        "device": provenance.device,
+        "device": {"short": short_device(provenance.device), "full": provenance.device},
         "dtype": provenance.dtype,
         "target": provenance.target,
         "drafter": provenance.drafter,

@@ -65,9 +65,9 @@ class Tiles {
     this.forced.hidden = !pool.forced.some(Boolean); // else its room is kept at every dial value
     const { seconds, device, dtype, target, drafter } = run.about;
     say(this.cells.speed, seconds > 0 ? short(recorded.totals.tokens / seconds) : "–");
-    say(this.cells.device, device || "unknown");
+    say(this.cells.device, device.short || "unknown");
     const models = target && drafter ? `: target ${target}, drafter ${drafter}` : "";
-    this.cells.device.parentElement.dataset.tip = `Decoded on ${[device || "an unknown device", dtype].filter(Boolean).join(", ")}${models}.`;
+    this.cells.device.parentElement.dataset.tip = `Decoded on ${[device.full || "an unknown device", dtype].filter(Boolean).join(", ")}${models}.`;
   }
 
   /** What waits until the hand rests: nobody can hover while it moves. */
