@@ -103,7 +103,7 @@ def _about(run: Run, gamma: int | None) -> Payload:
         "title": run.title,
         "prompt": run.prompt,
         "temperature": settings.temperature,
-        "gamma": gamma or settings.gamma,
+        "gamma": settings.gamma if gamma is None else gamma,
         "seconds": provenance.seconds,
         "device": provenance.device,
         "dtype": provenance.dtype,
