@@ -27,6 +27,7 @@ OUTCOMES = [*Outcome, None]
 HARNESS = """
 const run = explorer.readRun(payload);
 const reading = new explorer.Reading(run);
+const best = (i) => run.rows.top_logit[run.judge[i] * run.rows.top];
 console.log(JSON.stringify(dials.map((dial) => {
   reading.turn(dial);
   const { now, values, fromStrict, parted, local } = reading;
@@ -34,7 +35,7 @@ console.log(JSON.stringify(dials.map((dial) => {
     outcome: Array.from(now.outcome), emission: Array.from(now.emission), length: Array.from(now.length),
     tokens: Array.from(now.tokens, (piece) => run.pieces.ids[piece]), values,
     forced: reading.forced, forcedWords: explorer.forcedWords(reading.forced),
-    beside: Array.from(run.nodes.p, (p, i) => explorer.besideBest(run, p, run.nodes.z[i] - run.rows.top_logit[run.judge[i] * run.rows.top])),
+    beside: Array.from(run.nodes.p, (p, i) => explorer.besideBest(run, p, run.nodes.z[i] - best(i))),
     otherwise: local, parted: parted?.index ?? null,
     words: explorer.sentence(run, dial, values, fromStrict, parted),
     order: Array.from({ length: run.rounds }, (_, r) => explorer.readingOrder(run, now, r)),
