@@ -27,6 +27,14 @@ def mapped(run: Run, dial_map: DialMap) -> Run:
     return replace(run, dial_map=replace(dial_map, frame=run.without_rounds, answers=answers))
 
 
+def checked_gamma(run: Run, gamma: int | None) -> int:
+    """The block length to show: None takes the run's own. Raises BadInput for one that neither run nor map holds."""
+    own, made = run.settings.gamma, run.dial_map
+    if gamma is None or gamma == own or (made is not None and gamma in made.span.gammas):
+        return own if gamma is None else gamma
+    raise BadInput(f"γ = {gamma} is not on the run's map; leave it out, or map the run with --gammas.")
+
+
 def shown(run: Run, dial: float | None, gamma: int) -> tuple[Run, float | None]:
     """The run that this setting really makes, where the map knows it to its end, else the recorded one to be judged.
 

@@ -165,7 +165,15 @@ def draw(run: Run, dial: float | None, gamma: int) -> None:
         chosen = st.segmented_control(
             "All settings by", list(choices), default=next(iter(choices)), key="quantity", required=True
         )
-        figure = heat_map(map_grid(run.dial_map), run, choices[chosen], colours, dial=dial, gamma=gamma)
+        figure = heat_map(
+            map_grid(run.dial_map),
+            run,
+            choices[chosen],
+            colours,
+            dial=dial,
+            gamma=gamma,
+            costs=live.shared_worker().models.status.costs,
+        )
         st.plotly_chart(
             figure, theme=None, key="heat-map", config=share.camera(run, "heat-map"), alt=figures.spoken_title(figure)
         )

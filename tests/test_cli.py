@@ -16,12 +16,14 @@ from factories import toy_map, toy_run
 import mars_viz
 from mars_viz import cli
 from mars_viz.commands import decoding
+from mars_viz.commands.printing import sentence
 from mars_viz.dialmap import DialMap, Progress
 from mars_viz.errors import BadInput
 from mars_viz.mapping import Mapping
 from mars_viz.rules import RULES
 from mars_viz.run import Piece, Run
 from mars_viz.runfiles import MAX_ZIP
+from tests.test_metrics import small_run
 
 ROOT = Path(__file__).parents[1]
 
@@ -217,6 +219,11 @@ def test_show_speaks_and_prints_strict_json(saved: Path, capsys: pytest.CaptureF
     assert cli.main(["show", str(saved), "--json"]) == 0
     told = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
     assert told["summary"]["rounds"] == len(run.rounds) and told["provenance"]["target"] == "toy-target"
+
+
+def test_what_show_says_of_a_run_tells_where_the_rule_was_forced_to_be_strict() -> None:
+    assert "At 1 drafted runner-up the best logit z1 is at or below 0" in sentence(small_run())
+    assert "at or below 0" not in sentence(replace(small_run(), rounds=small_run().rounds[:1]))
 
 
 def test_numbers_that_json_lacks_become_null(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

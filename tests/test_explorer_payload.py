@@ -16,22 +16,27 @@ from mars_viz.components.explorer.pool import locate, pool_of
 from mars_viz.components.explorer.prepared import Prepared
 from mars_viz.records import Outcome, Round
 from mars_viz.rules import RULES, rule_named, settle
+from mars_viz.rules.base import best_p, drafted_p
 from mars_viz.run import Piece, Run
 from tests.factories import long_run, make_speculation, toy_run
 from tests.in_node import in_node
+from tests.test_metrics import small_run
 
 OUTCOMES = [*Outcome, None]
 """In the script's numbering."""
 HARNESS = """
 const run = explorer.readRun(payload);
 const reading = new explorer.Reading(run);
+const best = (i) => run.rows.top_logit[run.judge[i] * run.rows.top];
 console.log(JSON.stringify(dials.map((dial) => {
   reading.turn(dial);
   const { now, values, fromStrict, parted, local } = reading;
   return {
     outcome: Array.from(now.outcome), emission: Array.from(now.emission), length: Array.from(now.length),
     tokens: Array.from(now.tokens, (piece) => run.pieces.ids[piece]), values,
-    forced: reading.forced, otherwise: local, parted: parted?.index ?? null,
+    forced: reading.forced, forcedWords: explorer.forcedWords(reading.forced),
+    beside: Array.from(run.nodes.p, (p, i) => explorer.besideBest(run, p, run.nodes.z[i] - best(i))),
+    otherwise: local, parted: parted?.index ?? null,
     words: explorer.sentence(run, dial, values, fromStrict, parted),
     order: Array.from({ length: run.rounds }, (_, r) => explorer.readingOrder(run, now, r)),
     chunks: explorer.chunked(run, reading.recorded),
@@ -131,6 +136,22 @@ def test_script_counts_as_python_does(decide, run):
         assert found["parted"] == expected.first_difference
         assert found["values"]["strictExact"] == (expected.strict_basis.value == "exact")
         assert found["forced"] == expected.forced_strict
+
+
+def test_forced_positions_are_counted_and_said(decide):
+    run = small_run()
+    (found,) = decide(run, [0.9])
+    assert found["forced"] == summary(run).forced_strict == 1
+    assert found["forcedWords"].startswith("At 1 drafted runner-up the best logit z1 is at or below 0")
+    assert decide(toy_run(rule="top-k-set"), [3.0])[0]["forced"] == 0
+
+
+@pytest.mark.parametrize(("temperature", "top_p"), [(0.0, 1.0), (0.7, 1.0), (0.7, 0.6)])
+def test_a_token_stands_beside_the_best_as_its_probability_does(decide, temperature, top_p):
+    run = toy_run(rule="mars", temperature=temperature, top_p=top_p)
+    (found,) = decide(run, [0.9])
+    parts = [drafted_p(r.speculation) / best_p(r.speculation) for r in run.rounds]
+    assert found["beside"] == pytest.approx(np.concatenate(parts).tolist(), rel=1e-4, abs=1e-6)
 
 
 def test_recorded_dial_gives_the_recorded_text(decide):

@@ -15,6 +15,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from mars_viz import load_run
+from mars_viz.components.explorer.payload import run_payload
 from mars_viz.errors import BadInput
 from mars_viz.figures import spoken_title
 from mars_viz.figures.token_strip import token_bars, token_strip
@@ -121,6 +122,21 @@ def test_a_plot_that_cannot_be_made_says_why() -> None:
         mapped_toy().plot_map("luck")
     with pytest.raises(BadInput):
         toy_run().plot_margins(3.0)
+
+
+@pytest.mark.parametrize("gamma", [0, -1, 7, 99])
+def test_a_block_length_that_nobody_knows_is_refused_everywhere(gamma: int) -> None:
+    for run in (mapped_toy(), toy_run(gamma=4)):
+        for name in PLOTS[:-1]:
+            with pytest.raises(BadInput, match=f"γ = {gamma} is not on the run's map"):
+                getattr(run, name)(gamma=gamma)
+        with pytest.raises(BadInput, match=f"γ = {gamma} is not on the run's map"):
+            token_strip(run, gamma=gamma)
+        with pytest.raises(BadInput, match=f"γ = {gamma} "):
+            run_payload(run, gamma)
+    for ask in (mapped_toy().dial_map.at, mapped_toy().dial_map.segment):
+        with pytest.raises(BadInput, match=f"γ = {gamma} is not on the map"):
+            ask(0.9, gamma)
 
 
 def test_a_notebook_shows_the_report_in_a_frame(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ import pytest
 from factories import toy_map
 
 from mars_viz import figures
-from mars_viz.analysis.map_grid import map_grid, modelled_speed_up
+from mars_viz.analysis.map_grid import map_grid, modelled_speed_up, round_times
+from mars_viz.costs import Costs, Spread, round_seconds
 from mars_viz.dialmap import Budget
 from mars_viz.figures.heat_map import QUANTITIES, Quantity, heat_map
 from mars_viz.figures.style import DIAL_MARK
@@ -61,6 +62,44 @@ def test_the_modelled_speed_up_follows_from_the_costs_of_a_round() -> None:
     assert np.isnan(modelled_speed_up(grid, made.at(0.9))).all()  # nothing was timed
 
 
+def test_the_model_holds_the_whole_round() -> None:
+    made = toy_map(SETTINGS, 0.5, 1.0, gammas=(1, 2, 4), model_seed=1)[0]
+    grid, run = map_grid(made), made.at(0.9)
+    timing = Timing(draft=4.0, verify=3.0, evidence=1.0, total=10.0)  # 2 of them are judging and commit
+    chains = [r for r in run.rounds if len(r.speculation) == 4]
+    found = round_times(grid, replace(run, rounds=tuple(replace(r, timing=timing) for r in chains)))
+    assert found.seconds.tolist() == [7.0, 8.0, 10.0]
+
+
+def test_what_a_modelled_speed_stands_on_is_said() -> None:
+    made = toy_map(SETTINGS, 0.5, 1.0, gammas=(1, 2, 4), model_seed=1)[0]
+    grid, run = map_grid(made), timed(made.at(0.9))
+    run = replace(run, provenance=replace(run.provenance, target="t", drafter="d", dtype="f", device="<b>chip</b>"))
+    costs = costs_of("t")
+
+    def notes(costs: Costs | None, quantity: int = 2) -> str:
+        drawn = heat_map(grid, run, QUANTITIES[quantity], figures.LIGHT, costs=costs)
+        return " ".join(note.text for note in drawn.layout.annotations)
+
+    assert "modelled from this run's timings, on &lt;b&gt;chip&lt;/b&gt;" in notes(None)
+    assert "verifying taken as at γ = 4" in notes(None)
+    assert "modelled from passes measured here, on a bench" in notes(costs)
+    assert round_times(grid, run, costs).seconds == pytest.approx([round_seconds(costs, g) for g in (1, 2, 4)])
+    seconds = round_times(grid, run, costs).seconds
+    loose, strict = made.at(0.5, 1), made.at(1.0, 4)
+    ours, theirs = len(loose.token_ids) / len(loose.rounds) / seconds[0], len(strict.token_ids) / len(strict.rounds)
+    assert modelled_speed_up(grid, run, costs)[0, 0] == pytest.approx(ours / (theirs / seconds[2]))
+    for other in (costs_of("another"), costs_of("t", 3)):  # of another pair, of shorter blocks
+        assert "from this run's timings" in notes(other)
+    assert "modelled" not in notes(costs, 0)
+
+
+def costs_of(target: str, gamma: int = 4) -> Costs:
+    step, passes = Spread(0.5, 0.5, 0.5), tuple(Spread(2.0 + n, 0.0, 9.0) for n in range(gamma + 1))
+    rest = (Spread(0.25, 0.0, 1.0),) * gamma
+    return Costs("a bench", "f", target, "d", 64, 3, passes, step, rest)
+
+
 def test_cells_of_a_map_cut_short_are_empty() -> None:
     made, _ = toy_map(SETTINGS, 0.0, 1.0, budget=Budget(branches=1, passes=12))
     grid = map_grid(made)
@@ -77,7 +116,7 @@ def test_the_title_names_the_best_setting_and_the_star_stands_on_it(quantity: Qu
     made = toy_map(SETTINGS, 0.5, 1.0, gammas=(1, 2, 4), model_seed=1)[0]
     grid, run = map_grid(made), timed(made.at(0.9))
     figure = heat_map(grid, run, quantity, figures.DARK, dial=0.9, gamma=4)
-    best = grid.best(quantity.read(grid, run), least=quantity.least_is_best)
+    best = grid.best(quantity.read(grid, run, None), least=quantity.least_is_best)
     assert best is not None
     assert f"γ = {grid.gammas[best[0]]}" in figures.spoken_title(figure)
     star = next(trace for trace in figure.data if trace.name == "best")

@@ -314,6 +314,7 @@ def test_the_command_writes_a_report_and_replaces_its_own(saved, tmp_path, capsy
         (["run", "-o", "away/r.html"], "does not exist"),
         (["run", "-o", "mine.txt"], "--force"),
         (["run", "-o", "r.html", "--gamma", "3"], "not on the run's map"),
+        (["run", "-o", "r.html", "--gamma", "0"], "γ = 0 is not on the run's map"),
         (["run", "-o", "r.html", "--dial", "0.5"], "dial"),
     ],
 )

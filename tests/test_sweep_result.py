@@ -203,6 +203,14 @@ def test_a_wall_clock_ratio_is_that_of_tokens_a_second(result: SweepResult) -> N
     assert check.facts()["repetitions"] == 2
 
 
+def test_the_evidence_of_a_setting_that_relaxes_nothing_says_none(result: SweepResult, tmp_path: Path) -> None:
+    path = write_evidence(tmp_path / "pack", result, dial=1.0)
+    text = (path / "evidence.md").read_text()
+    relaxed = text.partition("## Relaxed tokens")[2].partition("\n## ")[0]
+    shares = [line for line in relaxed.splitlines() if line.startswith("| share of them")]
+    assert len(shares) == 2 and all(set(line.split(" | ")[1:]) == {"none", "none |"} for line in shares)
+
+
 def test_the_evidence_says_everything_in_three_forms(result: SweepResult, tmp_path: Path) -> None:
     found = recommend(result.graded_steps(), 40, 0.8, symbol="θ")
     checks = [replace(timing(), created=f"2026-01-0{day}T00:00:00+00:00") for day in (1, 2)]

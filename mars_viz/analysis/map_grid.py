@@ -1,6 +1,6 @@
 """A dial map as a table over (γ, dial): what every setting comes to. Exact where the map is complete.
 
-Knows dial maps; knows no figures and no clocks.
+Knows dial maps, and what a round takes; knows no figures.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from mars_viz.analysis.steps import Steps, stacked
+from mars_viz.costs import Costs, round_seconds
 from mars_viz.dialmap import DialMap, Segment
+from mars_viz.records import Timing
 from mars_viz.run import Run
 
 
@@ -49,18 +51,54 @@ class MapGrid:
         return int(rows[choice]), int(columns[choice])
 
 
-def modelled_speed_up(grid: MapGrid, run: Run) -> np.ndarray:
-    """float64 [G, S]; tokens per second over those of the strict end at the run's own γ, modelled from its timings.
+@dataclass(frozen=True, slots=True)
+class RoundTimes:
+    """What a draft-verify cycle takes at each block length of a grid, and where that is from."""
 
-    A round of γ tokens takes γ times the median drafting time of a token, and once the median round's verification and
-    evidence. NaN without timings, and where the map does not hold the strict end at that γ.
+    seconds: np.ndarray
+    """float64 [G]; NaN where nothing was timed."""
+    source: str
+    """In words, to stand after 'modelled'."""
+
+
+def round_times(grid: MapGrid, run: Run, costs: Costs | None = None) -> RoundTimes:
+    """From passes of the run's own pair that were measured here, for every block length; else from the run's timings.
+
+    By these a round of γ tokens takes γ times the median drafting time of a token, and once what the median round takes
+    besides drafting: verification at the run's own γ, evidence, judging, commit.
     """
+    if costs is not None and _same_pair(costs, run) and grid.gammas[-1] <= costs.gamma:
+        return RoundTimes(
+            np.array([round_seconds(costs, gamma) for gamma in grid.gammas]),
+            f"from passes measured here, on {costs.device or 'an unknown device'}",
+        )
     rounds = [round_ for round_ in run.rounds if round_.timing.draft > 0]
-    if not rounds or run.settings.gamma not in grid.gammas:
-        return np.full_like(grid.tokens, np.nan)
+    if not rounds:
+        return RoundTimes(np.full(len(grid.gammas), np.nan), "this run was not timed")
     drafting = float(np.median([round_.timing.draft / len(round_.speculation) for round_ in rounds]))
-    beside = float(np.median([round_.timing.verify + round_.timing.evidence for round_ in rounds]))
-    seconds = grid.rounds * (np.array(grid.gammas)[:, None] * drafting + beside)
+    beside = float(np.median([_beside_drafting(round_.timing) for round_ in rounds]))
+    device = run.provenance.device or "an unknown device"
+    source = f"from this run's timings, on {device}; verifying taken as at γ = {run.settings.gamma}"
+    return RoundTimes(np.array(grid.gammas) * drafting + beside, source)
+
+
+def _same_pair(costs: Costs, run: Run) -> bool:
+    made = run.provenance
+    return (costs.target, costs.drafter, costs.dtype) == (made.target, made.drafter, made.dtype)
+
+
+def _beside_drafting(timing: Timing) -> float:
+    return max(timing.total - timing.draft, timing.verify + timing.evidence)
+
+
+def modelled_speed_up(grid: MapGrid, run: Run, costs: Costs | None = None) -> np.ndarray:
+    """float64 [G, S]; tokens per second over those of the strict end at the run's own γ, modelled by `round_times`.
+
+    NaN where nothing was timed, and where the map does not hold the strict end at that γ.
+    """
+    if run.settings.gamma not in grid.gammas:
+        return np.full_like(grid.tokens, np.nan)
+    seconds = grid.rounds * round_times(grid, run, costs).seconds[:, None]
     speed = grid.tokens / seconds
     strict = speed[grid.gammas.index(run.settings.gamma), -1 if grid.strict_is_high else 0]
     return np.asarray(speed / strict)

@@ -38,7 +38,7 @@ def strict_run(run: Run, gamma: int | None = None) -> Run:
 
     Raises BadInput where neither the run nor its map knows that text.
     """
-    gamma, dial = gamma or run.settings.gamma, rule_named(run.settings.rule).dial
+    gamma, dial = run.settings.gamma if gamma is None else gamma, rule_named(run.settings.rule).dial
     strict = None if dial is None else dial.strict
     if gamma == run.settings.gamma and run.settings.dial == strict:
         return run

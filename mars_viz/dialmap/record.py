@@ -88,7 +88,7 @@ class DialMap:
     def exact_ranges(self, gamma: int | None = None) -> tuple[tuple[float, float], ...]:
         """Where the text is known to its end: the smallest and largest dial of each range, neighbours joined."""
         ranges: list[tuple[float, float]] = []
-        for segment in self.segments_for(gamma or max(self.span.gammas)):
+        for segment in self.segments_for(self._length(gamma)):
             if not segment.complete:
                 continue
             if ranges and ranges[-1][1] == segment.low:
@@ -101,7 +101,7 @@ class DialMap:
         """The one that holds this dial value. Raises BadInput outside the map."""
         if not self.span.low <= dial <= self.span.high:
             raise BadInput(f"{dial:g} is not on the map, which goes from {self.span.low:g} to {self.span.high:g}.")
-        found = self.segments_for(gamma or max(self.span.gammas))
+        found = self.segments_for(self._length(gamma))
         return next(segment for segment in reversed(found) if segment.low <= dial)
 
     def at(self, dial: float, gamma: int | None = None) -> Run:
@@ -109,12 +109,15 @@ class DialMap:
 
         Raises BadInput outside the map, and where it was cut short.
         """
-        gamma = gamma or max(self.span.gammas)
+        gamma = self._length(gamma)
         if not self.segment(dial, gamma).complete:
             raise BadInput(f"The map was cut short before the text at {dial:g} ended; decode it, or map it again.")
         answers = RecordedSpeculator(self.answers, gamma)
         rounds = walk(answers, self.rule, dial, self.frame.prompt_ids, self._ending)
         return replace(self.frame, settings=replace(self.frame.settings, dial=dial, gamma=gamma), rounds=tuple(rounds))
+
+    def _length(self, gamma: int | None) -> int:
+        return max(self.span.gammas) if gamma is None else gamma
 
     @property
     def _ending(self) -> Ending:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import plotly.graph_objects as go
 
-from mars_viz.analysis.map_grid import MapGrid, modelled_speed_up
-from mars_viz.figures.style import DIAL_MARK, Theme, add_dial_line, blank, say_empty
+from mars_viz.analysis.map_grid import MapGrid, modelled_speed_up, round_times
+from mars_viz.costs import Costs
+from mars_viz.figures.style import DIAL_MARK, Theme, add_dial_line, add_note, blank, say_empty
 from mars_viz.figures.words import number, setting
 from mars_viz.run import Run
 
@@ -22,7 +23,7 @@ class Quantity:
     """On the control that chooses it."""
     name: str
     """In words, as in 'Most tokens per round (τ)'."""
-    read: Callable[[MapGrid, Run], np.ndarray]
+    read: Callable[[MapGrid, Run, Costs | None], np.ndarray]
     """float64 [G, S]; its value in every cell."""
     least_is_best: bool
     """True where less is better."""
@@ -34,21 +35,33 @@ CELL = 0.94
 """Height of a cell; rows of γ lie 1 apart."""
 
 QUANTITIES = (
-    Quantity("τ", "tokens per round (τ)", lambda grid, run: grid.tau, least_is_best=False, basis="exact"),
-    Quantity("target passes", "target passes", lambda grid, run: grid.rounds, least_is_best=True, basis="exact"),
+    Quantity("τ", "tokens per round (τ)", lambda grid, *_: grid.tau, least_is_best=False, basis="exact"),
+    Quantity("target passes", "target passes", lambda grid, *_: grid.rounds, least_is_best=True, basis="exact"),
     Quantity("speed-up", "speed-up over strict", modelled_speed_up, least_is_best=False, basis="modelled"),
 )
 
 
 def heat_map(
-    grid: MapGrid, run: Run, quantity: Quantity, theme: Theme, *, dial: float | None = None, gamma: int | None = None
+    grid: MapGrid,
+    run: Run,
+    quantity: Quantity,
+    theme: Theme,
+    *,
+    dial: float | None = None,
+    gamma: int | None = None,
+    costs: Costs | None = None,
 ) -> go.Figure:
-    """γ upwards, the dial to the right, the quantity as colour; the page's own setting as a line and a ring."""
-    values = quantity.read(grid, run)  # [G, S]
+    """γ upwards, the dial to the right, the quantity as colour; the page's own setting as a line and a ring.
+
+    What is modelled stands on `costs` where they are of the run's pair, else on the run's own timings, and says so.
+    """
+    values = quantity.read(grid, run, costs)  # [G, S]
     best = grid.best(values, least=quantity.least_is_best)
     figure = blank(_title(grid, quantity, values, best), theme, f"{grid.symbol}", "γ, tokens per block")
     if best is None:
         return say_empty(figure, "The map holds no finished text yet.", theme)
+    if quantity.basis == "modelled":
+        add_note(figure, f"modelled {round_times(grid, run, costs).source}")
     figure.add_trace(_cells(grid, quantity, values))
     figure.update_layout(barmode="overlay", bargap=0)
     figure.update_xaxes(range=[float(grid.edges[0]), float(grid.edges[-1])], showgrid=False)

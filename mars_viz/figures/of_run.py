@@ -11,7 +11,7 @@ from mars_viz.analysis.positions import Positions, positions
 from mars_viz.errors import BadInput
 from mars_viz.figures.heat_map import QUANTITIES, heat_map
 from mars_viz.figures.style import DARK, LIGHT, Theme
-from mars_viz.mapped import shown
+from mars_viz.mapped import checked_gamma, shown
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
 
@@ -19,9 +19,11 @@ from mars_viz.run import Run
 def plotted(
     run: Run, make: Callable[[Positions, Theme], go.Figure], dial: float | None, gamma: int | None, dark: bool
 ) -> go.Figure:
-    """A figure at this setting; None takes the run's own. Raises BadInput for a dial value that the rule lacks."""
+    """A figure at this setting; None takes the run's own. Raises BadInput for a dial value that the rule lacks and for
+    a block length that neither the run nor its map holds.
+    """
     at = rule_named(run.settings.rule).checked_dial(run.settings.dial if dial is None else dial)
-    return make(positions(*shown(run, at, gamma or run.settings.gamma)), DARK if dark else LIGHT)
+    return make(positions(*shown(run, at, checked_gamma(run, gamma))), DARK if dark else LIGHT)
 
 
 def plotted_map(run: Run, quantity: str, dark: bool) -> go.Figure:

@@ -120,11 +120,19 @@ def spoken_title(figure: go.Figure) -> str:
 
 def add_key(figure: go.Figure, key: Sequence[Entry]) -> None:
     """What the marks mean, as one line of coloured symbols and words above the plot."""
-    words = " &nbsp; ".join(
-        f'<span style="color:{entry.colour}">{entry.symbol}</span> {escape(entry.words)}' for entry in key
+    add_note(
+        figure,
+        " &nbsp; ".join(
+            f'<span style="color:{entry.colour}">{entry.symbol}</span> {escape(entry.words)}' for entry in key
+        ),
+        markup=True,
     )
+
+
+def add_note(figure: go.Figure, words: str, *, markup: bool = False) -> None:
+    """A line above the plot, where a key would stand; plain text unless it is `markup`."""
     figure.add_annotation(
-        text=words,
+        text=words if markup else escape(words, quote=False),
         x=0,
         xref="paper",
         xanchor="left",

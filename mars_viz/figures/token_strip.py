@@ -15,7 +15,7 @@ from html import escape, unescape
 from mars_viz.analysis.metrics import judged_rounds
 from mars_viz.figures.token_words import token_label
 from mars_viz.figures.words import setting
-from mars_viz.mapped import shown
+from mars_viz.mapped import checked_gamma, shown
 from mars_viz.records import Outcome, Round
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
@@ -83,10 +83,11 @@ def token_strip(run: Run, dial: float | None = None, gamma: int | None = None) -
     """The text that a setting makes, every token with its outcome, as a stand-alone SVG on white.
 
     None takes the run's own dial and block length. Where the dial map does not hold the setting, the recorded blocks
-    are judged anew, and the caption says so. Raises BadInput for a dial value that the rule does not have.
+    are judged anew, and the caption says so. Raises BadInput for a dial value that the rule does not have, and
+    for a block length that neither the run nor its map holds.
     """
     rule = rule_named(run.settings.rule)
-    gamma = gamma or run.settings.gamma
+    gamma = checked_gamma(run, gamma)
     at = rule.checked_dial(run.settings.dial if dial is None else dial)
     there, _ = shown(run, at, gamma)
     tokens = [token for round_ in judged_rounds(there, at) for token in _tokens(run, round_)]

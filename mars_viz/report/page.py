@@ -21,8 +21,8 @@ from mars_viz.components.explorer.script import script
 from mars_viz.components.explorer.style import style
 from mars_viz.components.scripts import joined
 from mars_viz.devices import short_device
-from mars_viz.errors import BadInput
 from mars_viz.figures.words import counted, number, setting
+from mars_viz.mapped import checked_gamma
 from mars_viz.report.citations import bibtex
 from mars_viz.report.detail import LEVELS, Detail, detailed
 from mars_viz.report.drawings import MOST_STEPS, drawings
@@ -50,9 +50,7 @@ def report_html(
     drawn for steps of the dial, besides those for every segment of its map. Raises BadInput for a dial value that the
     rule does not have, and for a block length that the run's map does not hold.
     """
-    gamma, made = gamma or run.settings.gamma, run.dial_map
-    if gamma != run.settings.gamma and (made is None or gamma not in made.span.gammas):
-        raise BadInput(f"γ = {gamma} is not on the run's map; leave it out, or map the run with --gammas.")
+    gamma = checked_gamma(run, gamma)
     at = rule_named(run.settings.rule).checked_dial(run.settings.dial if dial is None else dial)
     drawn = parcel(drawings(run, gamma, most_steps))
     sent = {

@@ -160,7 +160,7 @@ def _relaxed(found: dict[str, Any]) -> str:
             [what, *relaxed[key]],
             [
                 ["tokens", *map(str, relaxed[key].values())],
-                ["share of them", *(_cell("relaxed", each) for each in relaxed[f"shares_{key}"].values())],
+                ["share of them", *(_share(each) for each in relaxed[f"shares_{key}"].values())],
             ],
         )
         for what, key in (("target's rank", "by_target_rank"), ("p(x)/p(v1)", "by_p_over_p1"))
@@ -219,6 +219,15 @@ def _reading(found: dict[str, Any]) -> str:
         "after the text's end; the prompt's own pass is not counted. The target's own text is that of strict matching, "
         "which keeps a token only where the target itself would have written it."
     )
+
+
+def _share(found: dict[str, Any]) -> str:
+    """A share of the relaxed tokens; where there are none there is nothing to take a share of."""
+    return "none" if _unknown(found["estimate"]) else _cell("relaxed", found)
+
+
+def _unknown(value: float | None) -> bool:
+    return value is None or math.isnan(value)
 
 
 def _cell(name: str, found: dict[str, Any]) -> str:

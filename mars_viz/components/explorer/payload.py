@@ -122,7 +122,7 @@ def _about(run: Run, gamma: int | None) -> Payload:
         "title": run.title,
         "prompt": run.prompt,
         "temperature": settings.temperature,
-        "gamma": gamma or settings.gamma,
+        "gamma": settings.gamma if gamma is None else gamma,
         "seconds": provenance.seconds,
         "device": {"short": short_device(provenance.device), "full": provenance.device},
         "dtype": provenance.dtype,

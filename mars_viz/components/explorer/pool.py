@@ -50,7 +50,7 @@ ENDLESS = 2**31 - 1
 
 def pool_of(run: Run, gamma: int | None = None) -> Pool:
     """The rounds that the explorer may show of a run. Raises BadInput for a block length that its map does not hold."""
-    gamma = gamma or run.settings.gamma
+    gamma = run.settings.gamma if gamma is None else gamma
     made, dial = run.dial_map, run.settings.dial
     segments = made.segments_for(gamma) if made is not None and gamma in made.span.gammas else ()
     own = run.rounds
