@@ -105,7 +105,7 @@ def decision_plane(
     plain = plain_layout(theme, tuple(entry for entry, *_ in groups))
     title = _title(chosen, boundaries, upward)
     (key,) = plain["annotations"]
-    axes = {
+    axes: dict[str, dict[str, Any]] = {
         "xaxis": {"title": {"text": "z1 − z2, margin in logits"}},
         "yaxis": {"title": {"text": _upward_name(upward, int(np.count_nonzero(~drawn)))}},
     }
