@@ -113,6 +113,7 @@ def main() -> None:
             print(f"{page or 'all':<38} {middle:>5.0f} ms {high:>5.0f} ms {most:>5.0f} ms   {found.size}")
     ratio = memory[1] / memory[0]
     print(f"server's memory after the first {options.sessions} runs {memory[0]:.0f} MB, at the end {memory[1]:.0f} MB")
+    print(f"the machine's load in the last 15 minutes: {os.getloadavg()[2]:.1f} on {os.cpu_count()} processors")
     print(f"a page was chosen again, since it had not come within half a minute: {crowd.again} times")
     print(f"held up {len(held_up)} times, {sum(last - first for first, last in held_up):.0f} s in all, left out")
     write_json(
@@ -129,6 +130,8 @@ def main() -> None:
             "memory_ratio": round(ratio, 3),
             "memory_mb": [round(each) for each in memory],
             "seconds": round(seconds),
+            "load_of_15_minutes": round(os.getloadavg()[2], 1),
+            "processors": os.cpu_count(),
             "pause_s": options.pause,
         },
     )
