@@ -155,7 +155,7 @@ def race(desk: Desk) -> None:
         theme.note("There is no race of that name here; " + ("another is shown." if name else "run one first."))
     desk.shown = name
     left, right = st.columns([5.6, 4.4], vertical_alignment="center")
-    deeds = right.container(horizontal=True)
+    deeds = right.container(horizontal=True, horizontal_alignment="right")
     with deeds.popover("Open"):
         open_race(desk)
     if not name:
