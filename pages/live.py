@@ -153,14 +153,15 @@ def race(desk: Desk) -> None:
     if desk.shown and name != desk.shown:
         theme.note("There is no race of that name here; " + ("another is shown." if name else "run one first."))
     desk.shown = name
-    left, *others = st.columns([4.6, 1.4, 1.4, 1.4, 1.4], vertical_alignment="center")
-    with others[3].popover("Open", width="stretch"):
+    left, right = st.columns([5.6, 4.4], vertical_alignment="center")
+    deeds = right.container(horizontal=True, horizontal_alignment="right")
+    with deeds.popover("Open"):
         open_race(desk)
     if not name:
         theme.note("No race was run here yet. Choose a relaxed rule in Settings and press Race now.")
         return
     st.session_state["race"] = name
-    with others[2].popover("Change", width="stretch", disabled=not course.own(name)):
+    with deeds.popover("Change", disabled=not course.own(name)):
         st.text_input("Name", name, key=f"race-name-{name}", max_chars=80)
         st.button("Rename", key=f"rename-race-{name}", on_click=rename_race, args=(desk, name))
         st.button("Delete for good", key=f"delete-race-{name}", on_click=delete_race, args=(desk, name))
@@ -173,10 +174,8 @@ def race(desk: Desk) -> None:
     except BadInput as error:
         theme.note(str(error))
         return
-    others[1].download_button(
-        "Download", lambda: course.zipped(name), f"{name}.zip", "application/zip", on_click="ignore", width="stretch"
-    )
-    if others[0].button("Explore", width="stretch", help="Open the relaxed lane in Explore"):
+    deeds.download_button("Download", lambda: course.zipped(name), f"{name}.zip", "application/zip", on_click="ignore")
+    if deeds.button("Explore", help="Open the relaxed lane in Explore"):
         explore("", opened.relaxed)
     replay(opened, key="race-replay")
 

@@ -89,6 +89,17 @@ def test_keys_play_jumps_and_a_link_for_the_class(page: Page, address: str, play
     at(page, len(played.frames) - 1)
     shown = page.locator(".stepper .text .t:visible").count()
     assert shown >= played.frames[-1].written - 2, "tokens without a visible mark may have no box"
+    names = page.locator(".stepper .text [role=option]").evaluate_all("all => all.map((t) => t.ariaLabel)")
+    assert all(
+        re.match(rf"token {place}, “.*”, (matched|relaxed|corrected|bonus)(, ratio |$)", name, re.DOTALL)
+        for place, name in enumerate(names, 1)
+    )
+    page.locator(".stepper .text").focus()  # where the arrows move between tokens, and the step stays
+    page.keyboard.press("End")
+    page.keyboard.press("ArrowLeft")
+    expect(page.locator(".stepper .text [aria-selected=true]")).to_have_count(1)
+    at(page, len(played.frames) - 1)
+    page.locator(".stepper").focus()
     page.keyboard.press("Home")
     page.get_by_role("combobox", name="Speed").select_option("4")
     page.get_by_role("button", name="Play or pause (space)").click()
