@@ -15,9 +15,11 @@ from mars_viz.components.painted import painted
 from mars_viz.errors import BadInput
 from mars_viz.figures.heat_map import QUANTITIES, heat_map
 from mars_viz.mapped import shown
+from mars_viz.report import file_name
 from mars_viz.run import Run
 from mars_viz.runfiles import MAX_ZIP, write_zip
 from mars_viz.ui import decode_form, library, links, live, navigation, share, theme, under_way
+from mars_viz.ui.charts import chart
 from mars_viz.ui.session import Session, current_session
 
 NARROWEST = 270  # pixels of a figure, below which fewer stand on a row
@@ -152,13 +154,7 @@ def draw(run: Run, dial: float | None, gamma: int) -> None:
     with st.grid(4, min_column_width=NARROWEST, key="figure-row"):
         for make in figures.ALONG_THE_DIAL:
             figure = make(at, colours)
-            st.plotly_chart(
-                figure,
-                theme=None,
-                key=make.__name__,
-                config=share.camera(run, make.__name__),
-                alt=figures.spoken_title(figure),
-            )
+            chart(figure, make.__name__, of=file_name(run))
 
     if run.dial_map is not None:
         choices = {quantity.label: quantity for quantity in QUANTITIES}
@@ -174,9 +170,7 @@ def draw(run: Run, dial: float | None, gamma: int) -> None:
             gamma=gamma,
             costs=live.shared_worker().models.status.costs,
         )
-        st.plotly_chart(
-            figure, theme=None, key="heat-map", config=share.camera(run, "heat-map"), alt=figures.spoken_title(figure)
-        )
+        chart(figure, "heat-map", of=file_name(run))
 
 
 page()

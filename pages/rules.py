@@ -6,9 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import streamlit as st
-from plotly.graph_objects import Figure
 
-from mars_viz import figures
 from mars_viz.analysis.agreement import Agreement, agreement
 from mars_viz.analysis.boundaries import boundary
 from mars_viz.analysis.equivalents import Equivalent
@@ -18,9 +16,11 @@ from mars_viz.analysis.panel import Panel
 from mars_viz.errors import BadInput
 from mars_viz.figures.agreement_matrix import agreement_matrix
 from mars_viz.figures.decision_plane import Upward, decision_plane
+from mars_viz.report import file_name
 from mars_viz.rules import RULES, Rule
 from mars_viz.ui import library, live, navigation, theme
 from mars_viz.ui.bench import Bench, current_bench
+from mars_viz.ui.charts import chart
 from mars_viz.ui.rule_lab import every_rule, rule_sheet, rule_view, rule_words
 from mars_viz.ui.session import Session, current_session
 
@@ -231,7 +231,11 @@ def matrix(session: Session, panel: Panel, agreed: Agreement, chosen: Ruling | N
         first, last = right.slider("Rounds", 1, rounds, (1, rounds), key=f"lab-rounds-{session.view.run}")
     inside = (panel.drafted.round_index >= first - 1) & (panel.drafted.round_index <= last - 1)
     shown = np.flatnonzero(inside & (agreed.disputed if which == DISPUTED else True))
-    chart(agreement_matrix(agreed, panel.drafted, panel.run.pieces, shown, theme.figure_theme(), chosen), "matrix")
+    chart(
+        agreement_matrix(agreed, panel.drafted, panel.run.pieces, shown, theme.figure_theme(), chosen),
+        "matrix",
+        of=file_name(panel.run),
+    )
     st.caption(
         "Block-local: every rule is judged on the recorded text before each block, so that all are asked about the "
         f"same tokens. {rule_words.in_the_light_of_others()} "
@@ -260,13 +264,8 @@ def plane(session: Session, panel: Panel, rulings: Mapping[str, Ruling], chosen:
     wanted = ([] if chosen is None else [chosen]) + [rulings[name] for name in compared if rulings[name] is not chosen]
     lines = [boundary(ruling, panel.drafted.margin, upward.of(panel.drafted)) for ruling in wanted]
     figure = decision_plane(panel.drafted, chosen, [line for line in lines if line], upward, theme.figure_theme())
-    chart(figure, "plane")
+    chart(figure, "plane", of=file_name(panel.run))
     st.caption("Block-local: the drafted tokens of the recorded text. " + rule_words.undrawn(wanted, lines))
-
-
-def chart(figure: Figure, key: str) -> None:
-    """A figure in the page's theme."""
-    st.plotly_chart(figure, theme=None, key=key, config={"displayModeBar": False}, alt=figures.spoken_title(figure))
 
 
 page()

@@ -387,3 +387,9 @@ def test_sentences_by_hand():
     assert rule_words.shift_words(-3.0, []).startswith("Taking 3 from every logit")
     assert rule_words.undrawn([mars], [None]).endswith("No line for MARS at θ = 0.90 (keeps all of the 3 its dial "
                                                        "decides).")  # fmt: skip
+
+
+def test_its_figures_can_be_saved(folder):
+    tab = opened()
+    charts = {json.loads(chart.proto.config)["toImageButtonOptions"]["filename"] for chart in tab.get("plotly_chart")}
+    assert any(name.endswith("-matrix") for name in charts) and any(name.endswith("-plane") for name in charts)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import streamlit as st
 
@@ -15,10 +14,7 @@ from mars_viz.figures.token_strip import token_strip
 from mars_viz.report import bibtex, file_name, report_html
 from mars_viz.report.tables import csv_table, parquet_table
 from mars_viz.run import Run
-
-FORMATS = ("SVG", "PNG")
-"""What a figure's camera button saves, the default first."""
-_FORMAT = "figure-format"
+from mars_viz.ui.charts import FORMAT, FORMATS
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +39,7 @@ def offer(run: Run, dial: float | None, gamma: int | None, overlay: str) -> None
             "A figure's camera button saves",
             FORMATS,
             default=FORMATS[0],
-            key=_FORMAT,
+            key=FORMAT,
             required=True,
             help="The button appears over a figure under the pointer.",
         )
@@ -82,10 +78,3 @@ def _downloads(run: Run, dial: float | None, gamma: int | None, overlay: str) ->
             "The same table with the types of its columns.",
         ),
     )
-
-
-def camera(run: Run, figure: str) -> dict[str, Any]:
-    """Plotly's configuration for a figure with a camera button that saves it."""
-    kind = str(st.session_state.get(_FORMAT) or FORMATS[0]).lower()
-    saved = {"format": kind, "filename": f"{file_name(run)}-{figure}", "scale": 2 if kind == "png" else 1}
-    return {"displaylogo": False, "modeBarButtons": [["toImage"]], "toImageButtonOptions": saved}

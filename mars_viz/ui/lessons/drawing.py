@@ -8,6 +8,7 @@ import streamlit as st
 from plotly.graph_objects import Figure
 
 from mars_viz import figures
+from mars_viz.ui.charts import chart
 from mars_viz.ui.lessons.base import Room
 
 LARGER = 1.45
@@ -34,4 +35,4 @@ def draw(room: Room, figure: Figure, key: str) -> None:
         figure.update_xaxes(title_font_size=17)
         figure.update_yaxes(title_font_size=17)
         figure.update_annotations(font_size=17)
-    st.plotly_chart(figure, theme=None, key=key, config={"displayModeBar": False}, alt=alt)
+    chart(figure, key, alt=alt)

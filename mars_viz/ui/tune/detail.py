@@ -8,9 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 import streamlit as st
-from plotly.graph_objects import Figure
 
-from mars_viz import figures
 from mars_viz.analysis.engines import acceptance_table
 from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.analysis.synthetic import synthetic_settings
@@ -25,6 +23,7 @@ from mars_viz.sweep.columns import RANK_WORDS, SHARE_WORDS
 from mars_viz.sweep.engine_settings import engine_settings
 from mars_viz.sweep.evidence_pack import evidence_zip
 from mars_viz.ui import theme
+from mars_viz.ui.charts import chart
 from mars_viz.ui.live import shared_worker
 from mars_viz.ui.tune import sheet, wishes, words
 from mars_viz.ui.tune.jobs import ClockJob
@@ -268,8 +267,3 @@ def imported() -> None:
             sheet.line(f"{len(requests)} requests.", "measured")
             sheet.table(sheet.engines(rows), "imported", "Acceptance of the file under every engine's definition")
             sheet.table(sheet.by_position(rows), "imported-positions", "Acceptance by position in the block")
-
-
-def chart(figure: Figure, key: str) -> None:
-    """A figure in the page's theme."""
-    st.plotly_chart(figure, theme=None, key=key, config={"displayModeBar": False}, alt=figures.spoken_title(figure))

@@ -1,0 +1,25 @@
+"""Figures on a page: read aloud by their title, with a button that saves them. Knows Plotly's settings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from mars_viz import figures
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+FORMATS = ("SVG", "PNG")
+"""What the button saves, the default first."""
+FORMAT = "figure-format"
+"""Under which name the session keeps which of them."""
+
+
+def chart(figure: Figure, key: str, *, of: str = "", alt: str = "") -> None:
+    """Draw it. Its file is named for the `key`, after what it is `of`; `alt` is read aloud in place of its title."""
+    kind = str(st.session_state.get(FORMAT) or FORMATS[0]).lower()
+    saved = {"format": kind, "filename": f"{of}-{key}" if of else key, "scale": 2 if kind == "png" else 1}
+    button = {"displaylogo": False, "modeBarButtons": [["toImage"]], "toImageButtonOptions": saved}
+    st.plotly_chart(figure, theme=None, key=key, config=button, alt=alt or figures.spoken_title(figure))
