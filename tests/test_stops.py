@@ -82,7 +82,7 @@ def stops_in(run: Run) -> list[tuple[str, ...]]:
         (("a",), (0, 8), (), (0,)),  # an end of text comes first
         (("ab",), (8, 9, 0), (), (8, 9)),  # a stop comes first
         (("b", "a"), (1, 8, 9), (), (1, 8)),  # whichever comes first
-        (("Hel",), (8, 9), (1,), (8, 9)),  # what was complete before is over
+        (("Hel", "far longer"), (8, 9), (1,), (8, 9)),  # what was complete before is over
     ],
 )
 def test_a_block_is_cut_behind_the_token_that_completes_a_stop_string(stop, block, before, expected) -> None:
@@ -436,7 +436,7 @@ def test_a_map_and_every_lane_of_a_race_stop_alike(pair: Pair, greedy: Run) -> N
 
 
 def test_other_rules_walked_from_a_run_stop_too(pair: Pair, greedy: Run) -> None:
-    """Whatever tokens they write: the run's own pieces lack some of them."""
+
     settings = Settings(rule="strict", max_new_tokens=48, stop=stops_in(greedy)[9])
     run = Recording(pair, STORY, settings).finish()
     stands = [Stand(RULES[name], 0.0 if name == "mars" else None) for name in ("strict", "mars")]
