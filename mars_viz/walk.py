@@ -81,6 +81,11 @@ class Ending:
             return False
         return True
 
+    @property
+    def reach(self) -> int:
+        """How many tokens before a block may bear on where it ends, none of them without bytes."""
+        return max(map(len, self.stop), default=0)
+
     def _last(self, token: int, tail: bytes) -> bool:
         """True if a text whose bytes end with `tail` goes no further than `token`."""
         if token in self.eos_ids:

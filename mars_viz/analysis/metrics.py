@@ -109,20 +109,22 @@ class Speed:
 def judged_rounds(run: Run, dial: float | None) -> tuple[Round, ...]:
     """The recorded rounds, settled anew at this dial value; None takes the run's own.
 
-    Every block starts from its recorded prefix. A kept end of text cuts its block; the length limit cuts only the last
-    one, at what it allowed there. Raises BadInput for a value that the rule's dial does not have.
+    Every block starts from its recorded prefix. A kept end of text or stop string cuts its block; the length limit cuts
+    only the last one, at what it allowed there. Raises BadInput for a value that the rule's dial does not have.
     """
-    if not run.rounds:
-        _dial(run, dial)
-        return ()
-    at, boundless = _dial(run, dial), replace(ending_of(run), max_new_tokens=2**63)
-    return (*(_settled(round_, at, boundless, 0) for round_ in run.rounds[:-1]), last_judged(run, at))
+    at, ending, written, judged = _dial(run, dial), ending_of(run), 0, []
+    boundless = replace(ending, max_new_tokens=2**63)
+    for round_ in run.rounds[:-1]:
+        judged.append(_settled(round_, at, boundless, run.token_ids[max(0, written - ending.reach) : written]))
+        written += len(round_.token_ids)
+    return (*judged, last_judged(run, at)) if run.rounds else ()
 
 
 def last_judged(run: Run, dial: float | None) -> Round:
     """The last of `judged_rounds`; there has to be one."""
     last = run.rounds[-1]
-    return _settled(last, _dial(run, dial), ending_of(run), len(run.token_ids) - len(last.token_ids))
+    written = len(run.token_ids) - len(last.token_ids)
+    return _settled(last, _dial(run, dial), ending_of(run), run.token_ids[:written], written)
 
 
 def strict_rounds(run: Run) -> tuple[Round, ...]:
@@ -240,10 +242,10 @@ def _dial(run: Run, dial: float | None) -> float | None:
     return rule_named(run.settings.rule).checked_dial(run.settings.dial if dial is None else dial)
 
 
-def _settled(round_: Round, dial: float | None, ending: Ending, written: int) -> Round:
+def _settled(round_: Round, dial: float | None, ending: Ending, before: Sequence[int], written: int = 0) -> Round:
     decision = settle(round_.speculation, round_.verdicts, dial)
     block = [*(int(round_.speculation.tokens[node]) for node in decision.kept), decision.emitted]
-    return replace(round_, decision=decision, token_ids=ending.cut(block, written))
+    return replace(round_, decision=decision, token_ids=ending.cut(block, written, before))
 
 
 def _emitted(rounds: Iterable[Round]) -> int:

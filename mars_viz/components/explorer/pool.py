@@ -6,14 +6,15 @@ per node, in order, and one more for the token that the target emits; it is the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from mars_viz.dialmap import Prefix, Segment
 from mars_viz.errors import BadInput
+from mars_viz.recorded import ending_of
 from mars_viz.records import Round
 from mars_viz.run import Run
 
@@ -25,7 +26,8 @@ class Pool:
     rounds: tuple[Round, ...]
     """Each once; those of the recorded path first, in order."""
     limits: tuple[int, ...]
-    """Tokens that each may add before the length limit; `ENDLESS` where it does not apply."""
+    """Tokens that each may add before the length limit, or before its draft completes a stop string; `ENDLESS` where
+    neither applies."""
     recorded: tuple[int, ...]
     """The recorded path, as indices."""
     segments: tuple[Segment, ...]
@@ -63,7 +65,11 @@ def pool_of(run: Run, gamma: int | None = None) -> Pool:
     paths = tuple(_paths(run, rounds, segments))
     bounded = rounds if segments else rounds[-1:]  # without a map it is not known where another text would end
     limits = [ENDLESS] * (len(rounds) - len(bounded)) + [end - round_.speculation.start for round_ in bounded]
-    return Pool(tuple(rounds), tuple(limits), tuple(range(len(own))), segments, paths)
+    recorded = tuple(range(len(own)))
+    if run.settings.stop:
+        walked = [(recorded, own), *((path, s.rounds) for path, s in zip(paths, segments, strict=True))]
+        limits = list(map(min, limits, _stopped(run, walked)))
+    return Pool(tuple(rounds), tuple(limits), recorded, segments, paths)
 
 
 def _paths(run: Run, rounds: list[Round], segments: Sequence[Segment]) -> Iterator[tuple[int, ...]]:
@@ -79,6 +85,22 @@ def _paths(run: Run, rounds: list[Round], segments: Sequence[Segment]) -> Iterat
                 rounds.append(round_)
             path.append(indices[prefix])
         yield tuple(path)
+
+
+def _stopped(run: Run, walked: Iterable[tuple[Sequence[int], Sequence[Round]]]) -> list[int]:
+    """Tokens that each round of the pool may add before the drafted ones complete a stop string.
+
+    `walked` are the paths, as indices and as rounds. A token that is emitted in place of a draft is the round's last.
+    """
+    ending, found = replace(ending_of(run), max_new_tokens=ENDLESS), dict[int, int]()
+    for path, rounds in walked:
+        before: tuple[int, ...] = ()
+        for index, round_ in zip(path, rounds, strict=True):
+            if index not in found:
+                block = ending.cut(round_.speculation.tokens.tolist(), 0, before)
+                found[index] = len(block) if ending.reached(before + block) else ENDLESS
+            before = (before + round_.token_ids)[-ending.reach :]
+    return [found[index] for index in range(len(found))]
 
 
 def _prefixes(run: Run, rounds: Sequence[Round]) -> Iterator[Prefix]:
