@@ -22,6 +22,7 @@ from mars_viz.ui import decode_form, library, links, live, navigation, share, th
 from mars_viz.ui.charts import chart
 from mars_viz.ui.session import Session, current_session
 
+KEPT = "it is kept on this server, for everyone who opens the app"
 NARROWEST = 270  # pixels of a figure, below which fewer stand on a row
 
 
@@ -82,7 +83,11 @@ def prompt(session: Session) -> None:
         text = decode_form.prompt_box()
     with middle:
         settings = decode_form.settings_area()
-    if right.button("Decode", width="stretch", help="Decode the prompt and open what it becomes"):
+    if right.button(
+        "Decode",
+        width="stretch",
+        help="Decode the prompt and open what it becomes; it is kept on this server, for everyone who opens the app",
+    ):
         live.start(session, text, settings)
         st.rerun()
 

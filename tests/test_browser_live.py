@@ -123,6 +123,7 @@ def test_rolled_back_tokens_are_seen_when_their_round_is_settled_and_go_later(to
 
 def test_every_token_says_what_became_of_it_once_that_is_settled(toy: str, page: Page) -> None:
     page.goto(toy)
+    expect(page.locator(".track-lane")).to_have_count(3)
     alone, strict, relaxed = page.locator(".track-lane").all()
     page.get_by_role("button", name="Play").focus()
     page.keyboard.press("End")

@@ -23,7 +23,8 @@ from mars_viz.ui.jobs.decode_job import Decoded, DecodeJob, Ways
 from mars_viz.ui.jobs.long_job import LongJob
 from mars_viz.ui.jobs.models import Choice, Models
 from mars_viz.ui.jobs.worker import FAULT, Job, JobState, Progress, Worker
-from mars_viz.ui.session import Session
+from mars_viz.ui.links import View
+from mars_viz.ui.session import Filling, Session
 from mars_viz.ui.watching import live_words
 from tests.factories import toy_map, toy_run
 from tests.recorders import ToyRecorder
@@ -250,6 +251,21 @@ def test_the_run_is_there_before_its_map_which_fills_in_behind_it():
     assert progress.run is not None and progress.run.dial_map is not None
     dial = progress.run.settings.dial
     assert dial is not None and progress.run.dial_map.at(dial).token_ids == progress.run.token_ids
+
+
+def test_a_map_that_cannot_be_stored_is_there_all_the_same(tmp_path, monkeypatch):
+    def full(store: RunStore, name: str, run: Run) -> None:
+        raise BadInput("The disk is full; make room.")
+
+    monkeypatch.setattr(RunStore, "replace", full)
+    ways = Ways(lambda pair, prompt, settings: Script(prompt), lambda pair, run: Chart(run), RunStore(tmp_path))
+    job = Asked(ways).submit("Hello")
+    progress = finished(job)
+    assert progress.saved and progress.error == "The disk is full; make room."
+    assert progress.run is not None and progress.run.dial_map is not None
+    session = Session(view=View(run=progress.saved), filling=Filling(progress.saved, job))
+    live.fill_in(session)
+    assert session.runs[progress.saved].dial_map is not None and session.notices == [progress.error]
 
 
 def test_stopping_a_map_keeps_the_run_and_a_map_that_fails_says_why():

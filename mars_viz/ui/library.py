@@ -153,7 +153,6 @@ def add_upload(session: Session, data: bytes) -> bool:
         session.notices.append(str(error))
     else:
         session.open(session.keep(run, "upload"))
-        session.notices.extend(session.forget_oldest())
     return True
 
 

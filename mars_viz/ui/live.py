@@ -226,7 +226,7 @@ def fill_in(session: Session) -> None:
         return
     run_id, progress = session.filling.run_id, session.filling.job.progress
     session.filling = None
-    if progress.run is not None and run_id in session.runs:  # else it is read from where it is kept
+    if progress.run is not None and (progress.error or run_id in session.runs):  # else it is read where it is kept
         session.runs[run_id] = progress.run
     session.notices.extend(filter(None, [progress.error]))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from uuid import uuid4
 
@@ -44,6 +44,8 @@ class Session:
     """True once the link that opened the tab has been read."""
     notices: list[str] = field(default_factory=list)
     """Sentences to show until the next thing is asked for."""
+    closed: list[str] = field(default_factory=list)
+    """Sentences about runs that made room, for when the next one is opened."""
     uploaded: str = ""
     """The last upload that was read, so that a rerun does not read it again."""
     shows_text: bool = False
@@ -78,21 +80,22 @@ class Session:
         return opened.complaints
 
     def keep(self, run: Run, kind: str) -> str:
-        """Remember a run, and return its id. Ids are random: another tab's link must not open this tab's run."""
-        run_id = f"{kind}-{uuid4().hex[:8]}"
-        self.runs[run_id] = run
-        return run_id
+        """Remember a run, and return its id. Ids are random: another tab's link must not open this tab's run.
 
-    def forget_oldest(self) -> Iterator[str]:
-        """Let go of the oldest runs beyond what a tab may hold; a sentence for each."""
+        Of more than a tab may hold the oldest goes, and the next run that is opened comes with a sentence about it.
+        """
+        known = next((run_id for run_id, kept in self.runs.items() if kept is run), "")
+        run_id = known or f"{kind}-{uuid4().hex[:8]}"
+        self.runs[run_id] = run
         while len(self.runs) > MOST:
-            gone = self.runs.pop(next(run_id for run_id in self.runs if run_id != self.view.run))
+            gone = self.runs.pop(next(other for other in self.runs if other not in (run_id, self.view.run)))
             name = clipped(gone.title or gone.prompt)
-            yield f"A tab holds {MOST} runs of its own, so the oldest, “{name}”, is closed."
+            self.closed.append(f"A tab holds {MOST} runs of its own, so the oldest, “{name}”, is closed.")
+        return run_id
 
     def open(self, run_id: str) -> None:
         """Look at another run, from its own dial value."""
-        self.notices.clear()
+        self.notices[:], self.closed = self.closed, []
         self.view = View(run=run_id, overlay=self.view.overlay)
 
     def land(self, run_id: str) -> None:

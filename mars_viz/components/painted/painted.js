@@ -2,6 +2,8 @@
 
 const EVERY = 20; // ms between two looks
 const IDLE = 500; // ms; a browser that is never done draws the rest all the same
+const whenIdle = globalThis.requestIdleCallback ?? ((then) => setTimeout(then, 0)); // Safari has none
+const neverMind = globalThis.cancelIdleCallback ?? clearTimeout;
 
 function isThere(selector) {
   const components = document.querySelectorAll("[data-testid=stBidiComponentIsolated]");
@@ -12,14 +14,16 @@ export default function ({ data, setStateValue }) {
   const [{ selector, patience }] = data;
   const end = performance.now() + 1000 * patience;
   let waiting = 0;
+  let frame = 0;
   let idle = 0;
   const look = () => {
     if (!isThere(selector) && performance.now() < end) waiting = setTimeout(look, EVERY);
-    else requestAnimationFrame(() => { idle = requestIdleCallback(() => setStateValue("painted", true), { timeout: IDLE }); });
+    else frame = requestAnimationFrame(() => { idle = whenIdle(() => setStateValue("painted", true), { timeout: IDLE }); });
   };
   look();
   return () => {
     clearTimeout(waiting);
-    cancelIdleCallback(idle);
+    cancelAnimationFrame(frame);
+    neverMind(idle);
   };
 }

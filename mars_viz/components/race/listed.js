@@ -4,8 +4,14 @@ let listed = 0; // chosen so far, which makes their ids
 
 class Listed {
   constructor(label, attributes) {
-    this.element = h("div", { ...attributes, role: "listbox", tabindex: "0", "aria-label": `${label}; left and right move between tokens`, onkeydown: (event) => this.key(event) });
+    this.element = h("div", { ...attributes, role: "group", tabindex: "0", "aria-label": `${label}; left and right move between tokens`, onkeydown: (event) => this.key(event) });
     this.chosen = null;
+    new MutationObserver(() => this.named()).observe(this.element, { childList: true, subtree: true });
+  }
+
+  /** A list is one once it has something to choose from. */
+  named() {
+    this.element.setAttribute("role", this.element.querySelector("[role=option]") ? "listbox" : "group");
   }
 
   key(event) {

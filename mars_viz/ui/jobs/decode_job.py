@@ -161,9 +161,10 @@ class DecodeJob(Job[Decoded]):
                 if self.stopping:
                     break
             charted = mapped(run, mapper.map())
+            self.tell(run=charted)  # whatever becomes of it on disk
             if self._ways.store is not None and self.progress.saved:
                 self._ways.store.replace(self.progress.saved, charted)
-            self.tell(state=JobState.DONE, run=charted)
+            self.tell(state=JobState.DONE)
         except MarsVizError as error:
             self.tell(state=JobState.DONE, error=str(error))
 
