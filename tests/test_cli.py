@@ -258,6 +258,8 @@ BAD = {
     "out exists": (["record", "--prompt", "a", "--out", "{old}"], "exists already"),
     "out below a file": (["record", "--prompt", "a", "--out", "{bytes}/run"], "cannot be written"),
     "map out below a file": (["map", "--prompt", "a", "--out", "{bytes}/deep/run"], "cannot be written"),
+    "a name that is too long": (["record", "--prompt", "a", "--out", "{new}" + 300 * "x"], "cannot be written"),
+    "sweep below a file": (["sweep", "--out", "{bytes}/sweep"], "cannot be written"),
     "evidence below a file": (["sweep", "--out", "{new}", "--evidence", "{bytes}/pack"], "cannot be written"),
     "no prompt file": (["record", "--prompt-file", "{new}", "--out", "{new}"], "No such file"),
     "binary prompt file": (["record", "--prompt-file", "{bytes}", "--out", "{new}"], "UTF-8"),

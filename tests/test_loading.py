@@ -227,7 +227,7 @@ def test_numbers_of_numpy_are_numbers() -> None:
     assert [type(value) for value in (settings.gamma, settings.seed, settings.temperature)] == [int, int, float]
 
 
-@pytest.mark.parametrize("wrong", [{"prompt": 5}, {"prompt": "a", "low": "0.5"}])
+@pytest.mark.parametrize("wrong", [{"prompt": 5}, {"prompt": "a", "low": "0.5"}, {"prompt": "a", "low": True}])
 def test_what_is_of_another_kind_is_told(wrong: dict[str, object]) -> None:
     with pytest.raises(BadInput, match="it must be"):
         dial_map(**wrong)  # type: ignore[arg-type]

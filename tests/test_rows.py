@@ -50,7 +50,7 @@ def test_it_keeps_what_was_written_when_it_grows_and_when_less_is_asked_for() ->
 
 def test_the_largest_that_is_not_too_large_waits_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     shelf, small, large = Shelf(SHAPE), filled(1, rows=1), filled(1, rows=8)
-    for cache in (small, large, small):
+    for cache in (small, large):
         shelf.give(cache)
     assert shelf.take() is large
     assert shelf.take() not in (small, large)
@@ -58,6 +58,23 @@ def test_the_largest_that_is_not_too_large_waits_for_the_next(monkeypatch: pytes
     shelf.give(small)
     shelf.give(large)
     assert shelf.take() is small
+
+
+def test_where_memory_for_one_layer_is_lacking_none_has_grown(monkeypatch: pytest.MonkeyPatch) -> None:
+    cache, asked = filled(7, rows=2), []
+
+    def refuses(*shape: int) -> torch.Tensor:
+        asked.append(shape)
+        if len(asked) == 2:
+            raise MemoryError
+        return torch.zeros(shape)
+
+    monkeypatch.setattr(module.torch, "empty", refuses)
+    with pytest.raises(MemoryError):
+        cache.open(9, 400)
+    cache.clear()
+    cache.open(9, 400)
+    assert {tuple(layer.shape[:2]) for layer in cache.layers} == {(9, 512)}
 
 
 def test_a_pass_that_nobody_holds_any_more_leaves_its_memory_to_the_next() -> None:

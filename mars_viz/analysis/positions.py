@@ -124,7 +124,7 @@ def positions(run: Run, dial: float | None = None) -> Positions:
         movable=~np.isnan(blocks.verdicts.breakpoints),
         outcomes=_outcomes(run, settled, at),
         strict_outcomes=_strict_outcomes(run),
-        courses=None if strict is None else Courses(_course(judged_rounds(run, dial)), _course(strict)),
+        courses=None if strict is None else Courses(_course(run.rounds), _course(strict)),
     )
 
 

@@ -57,10 +57,13 @@ class Race:
     def __post_init__(self) -> None:
         """Raise BadInput where the lanes do not belong together."""
         one, other = self.strict, self.relaxed
-        same_models = all(
-            getattr(one.provenance, name) == getattr(other.provenance, name)
-            for name in ("target", "drafter", "device", "dtype", "eos_ids")
-        )
+        same_models = (
+            all(
+                getattr(one.provenance, name) == getattr(other.provenance, name)
+                for name in ("target", "drafter", "dtype", "eos_ids")
+            )
+            and len({run.provenance.device.partition(",")[0] for run in (one, other)}) == 1
+        )  # what follows may change
         if one.prompt_ids != other.prompt_ids or not same_models:
             raise BadInput("The lanes of a race have one prompt, one pair and one device. Record the race again.")
         for run in (one, other):

@@ -46,11 +46,12 @@ class Dial:
         """The value, or the default for None. Raises BadInput outside the range, and for what is no number."""
         if value is None:
             return self.default
-        if not isinstance(value, Real):
+        if isinstance(value, bool) or not isinstance(value, Real):
             raise BadInput(f"{self.symbol} is {value!r}; it must be a number.")
+        value = float(value)
         if not self.low <= value <= self.high:  # NaN fails too
             raise BadInput(f"{self.symbol} is {value:g}; it must lie between {self.low:g} and {self.high:g}.")
-        return float(value)
+        return value
 
 
 class Scale(Enum):

@@ -55,13 +55,13 @@ def check_free(path: str | PathLike[str]) -> None:
     """Raise BadInput where a folder of that name cannot be made: something is there, or where it would lie cannot be
     written to."""
     path = Path(path)
-    if path.exists() or path.is_symlink():
-        raise BadInput(f"{path} exists already. Choose another name, or remove it first.")
-    there = next(parent for parent in path.absolute().parents if parent.exists() or parent.is_symlink())
     try:
+        if path.exists() or path.is_symlink():
+            raise BadInput(f"{path} exists already. Choose another name, or remove it first.")
+        there = next(parent for parent in path.absolute().parents if parent.exists() or parent.is_symlink())
         os.rmdir(tempfile.mkdtemp(prefix=".", dir=there))  # permissions do not tell of every kind of folder
     except OSError as error:
-        raise BadInput(f"{path} cannot be written ({there}: {error.strerror}). Choose another place.") from error
+        raise BadInput(f"{path} cannot be written ({error.strerror}). Choose another place.") from error
 
 
 @dataclass(frozen=True, slots=True)

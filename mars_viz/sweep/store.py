@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from mars_viz.costs import Costs
 from mars_viz.errors import BadInput
 from mars_viz.prompts import PromptSet, load_prompts, to_jsonl
+from mars_viz.runfiles import check_free
 from mars_viz.sweep.columns import COLUMNS, schema
 from mars_viz.sweep.files import refusals, write_whole
 from mars_viz.sweep.lock import held
@@ -162,7 +163,13 @@ def create(folder: Path, plan: Plan, costs: Costs | None, prompts: PromptSet | N
 
 
 def check_new(folder: Path) -> None:
-    """Raise BadInput where no sweep can be begun: something is there, other than what a kill at the start leaves."""
+    """Raise BadInput where no sweep can be begun: something is there, other than what a kill at the start leaves, or
+    the place cannot be written to."""
+    with refusals(folder, _KEPT):
+        there = folder.exists()
+    if not there:
+        check_free(folder)
+        return
     if holds_sweep(folder):
         raise BadInput(f"{folder} holds a sweep already. Go on with it (--resume), or choose another folder.")
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):

@@ -6,12 +6,12 @@ class Listed {
   constructor(label, attributes) {
     this.element = h("div", { ...attributes, role: "group", tabindex: "0", "aria-label": `${label}; left and right move between tokens`, onkeydown: (event) => this.key(event) });
     this.chosen = null;
-    new MutationObserver(() => this.named()).observe(this.element, { childList: true, subtree: true });
   }
 
-  /** A list is one once it has something to choose from. */
-  named() {
-    this.element.setAttribute("role", this.element.querySelector("[role=option]") ? "listbox" : "group");
+  /** A list is one only while it has something to choose from. */
+  holds(something) {
+    const role = something ? "listbox" : "group";
+    if (this.element.getAttribute("role") !== role) this.element.setAttribute("role", role);
   }
 
   key(event) {

@@ -79,6 +79,7 @@ class Track {
       const state = r < settled ? (r >= settled - fresh ? "settled" : "past") : r < drafted ? "drafted" : "ahead";
       if (this.rounds[r].dataset.state !== state) this.enter(this.rounds[r], state);
     }
+    this.listed.holds(settled || drafted);
     this.settledShown = settled;
     this.draftedShown = drafted;
     if (this.listed.chosen && !this.listed.chosen.getClientRects().length) this.listed.leave();

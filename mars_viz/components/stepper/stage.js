@@ -51,6 +51,7 @@ class Stage {
 
   /** The text as far as it is certain; what this round added stands out. */
   write(frame) {
+    this.listed.holds(frame.written > 0);
     this.spans.forEach(({ span, round }, i) => {
       span.hidden = i >= frame.written;
       if (span.hidden && span === this.listed.chosen) this.listed.leave();

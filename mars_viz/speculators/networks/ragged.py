@@ -27,8 +27,9 @@ TILE = 64
 """Places are read in multiples of this."""
 CHUNK = 512
 """Tokens of a row that are read at once: more would make the mask large, and keep no device busier."""
-SHORT = 16
-"""Tokens of a row up to which a pass is worth recording: blocks are, prompts are not."""
+SHORT = 66
+"""Tokens of a row up to which a pass is worth recording: the longest block is, with what its row had left to read;
+prompts are not."""
 FEW = 16
 """Rows up to which it is: with more the device is busy for longer than it takes the host to start it."""
 
@@ -81,6 +82,10 @@ class RaggedNetwork:
         slots: Sequence[int] | None = None,
     ) -> Chain:
         """Draft `count` tokens after the tokens [B, n]; see `Chaining.chain`."""
+        if tokens.shape[1] > CHUNK:  # far from what was read
+            self.score(tokens[:, :-1], starts, 1, slots)
+            starts = [start + tokens.shape[1] - 1 for start in starts]
+            tokens = tokens[:, -1:]
         stand = Stand(starts, slots or range(len(starts)), max(starts) + tokens.shape[1] + count - 1)
         inputs = (tokens,) if uniforms is None else (tokens, uniforms)
         function = partial(_chained, self._room, count=count, pick=pick)

@@ -68,11 +68,12 @@ class Rooms:
     def take(self) -> Room:
         """An empty one."""
         with torch.inference_mode():
-            if self._empty:
+            try:
                 room = self._empty.pop()
-                room.clear()
-                return room
-            return Room(self.body, self._graphs())
+            except IndexError:
+                return Room(self.body, self._graphs())
+            room.clear()
+            return room
 
     def leave(self, room: Room) -> None:
         """Nobody uses it any more."""

@@ -6,6 +6,7 @@ is done with is kept for the next.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 import torch
@@ -74,9 +75,10 @@ class Rows:
         (had_rows, had_places), have = self._open, self.layers[0].shape[:2]
         rows = max(rows, 2 * have[0]) if rows > have[0] else have[0]
         places = max(places, LEAST, min(2 * have[1], self._shape.limit)) if places > have[1] else have[1]
-        for i, old in enumerate(self.layers):
-            self.layers[i] = torch.empty(rows, places, *old.shape[2:])
-            self.layers[i][:had_rows, :had_places] = old[:had_rows, :had_places]
+        grown = [torch.empty(rows, places, *old.shape[2:]) for old in self.layers]
+        for layer, old in zip(grown, self.layers, strict=True):
+            layer[:had_rows, :had_places] = old[:had_rows, :had_places]
+        self.layers = grown  # only now: where there is no memory for all of them, none has moved
 
 
 class Shelf:
@@ -88,14 +90,15 @@ class Shelf:
         self._waiting: list[Rows] = []
 
     def take(self) -> Rows:
-        """One that holds nothing, in memory that was used before where there is some."""
-        try:
-            return self._waiting.pop()
-        except IndexError:
-            return Rows(self._shape)
+        """One that holds nothing, in memory that was used before where there is some: the largest."""
+        waiting = []
+        while self._waiting:
+            with suppress(IndexError):  # somebody else was faster
+                waiting.append(self._waiting.pop())
+        return max(waiting, key=lambda one: one.size, default=None) or Rows(self._shape)
 
     def give(self, rows: Rows) -> None:
-        """Take back what nobody uses any more; the largest is kept."""
-        rows.clear()
+        """Take back what nobody uses any more, unless it is too large to keep. Any thread may, at any moment."""
         if rows.size <= KEPT:
-            self._waiting = [max([rows, *self._waiting], key=lambda one: one.size)]
+            rows.clear()
+            self._waiting.append(rows)  # one step, for which no lock is needed
