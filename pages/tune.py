@@ -34,11 +34,13 @@ def page() -> None:
     found = shelf(bench.folder)
     bench.view, lost = found.landed(bench.view)
     bench.notices.extend(filter(None, [lost]))
+    job = found.jobs.get(bench.view.sweep)
+    finished = 0 if job is None else job.progress.finished  # before it is read: what finishes meanwhile is drawn later
     study, problem = opened(bench, found)
-    finished = 0 if study is None else study.result.finished
+    if study is not None:
+        finished = study.result.finished
     bench.drawn = Drawn(bench.view.sweep, finished, began, time.monotonic())
     head(bench, found)
-    job = found.jobs.get(bench.view.sweep)
     ending = "" if job is None else job.progress.error
     for sentence in filter(None, [found.error, *bench.notices, ending, problem]):
         theme.note(sentence)

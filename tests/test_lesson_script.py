@@ -189,6 +189,35 @@ def test_the_strip_under_the_dial_says_where_it_stands_and_leads_to_a_segments_e
     assert (said, told, finding) == ("0.7512345", {"revision": "1", "dial": 0.7512345}, "Cut.")
 
 
+FADED = """
+    const figure = {
+        _fullLayout: { xaxis: { l2p: (x) => x }, yaxis: { l2p: (y) => y } },
+        layout: { annotations: [{ name: 'dial', x: 90, y: 1.5, text: '<b>θ = 0.98765</b>' }] },
+        on() {},
+    };
+    const title = { style: {} }, tag = { dataset: { index: 0 }, style: {}, querySelector: () => null };
+    figure.querySelector = () => title;
+    figure.querySelectorAll = (selector) => (selector.startsWith('.annotation') ? [tag] : []);
+    document.querySelector = () => figure;
+    const faded = [];
+    const fades = (dial, text) => {
+        figure.layout.annotations[0].text = text;
+        at.renew({ position: { dial }, revision: String(faded.length + 2) });
+        faded.push(title.style.opacity !== '');
+    };
+    fades(0.98765, '<b>θ = 0.98765</b>');
+    fades(0.98765, 'θ = 0.9877');
+    fades(0.9, '<b>θ = 0.98765</b>');
+    fades(0.905, '<b>θ = 0.90</b>');
+    return faded;
+"""
+
+
+def test_a_figure_s_title_is_faded_only_while_it_speaks_of_another_setting(page):
+    """Also of one with more decimals than the words beside the mark; the figure may write all of them or four."""
+    assert page(FADED, Kind.SETTING) == [False, False, True, True]
+
+
 RENEWED = """
     const [range] = at.found('input');
     range.listeners.pointerdown?.({});

@@ -354,6 +354,18 @@ def test_what_a_sweep_under_way_has_finished_is_drawn_while_it_goes_on(empty, mo
     assert "So far, of the first 3 prompts of 5 alone: " in said(tab)
 
 
+def test_a_sweep_under_way_without_results_is_drawn_anew_only_when_more_has_finished(empty, monkeypatch):
+    (empty / "a").mkdir(parents=True)
+    (empty / "a" / "sweep.json").write_text("{}")
+    job = SweepJob(empty / "a", lambda pair: None, "a")
+    job.tell(state=JobState.DECODING, prompts=5, finished=2)
+    monkeypatch.setattr(shared_board(), "_sweeps", {empty / "a": job})
+    tab = opened(sweep="a")
+    drawn = tab.session_state["mars_viz_tune"].drawn
+    later = drawn.ended + 1000
+    assert "cannot be opened" in said(tab) and not drawn.outdated("a", 2, later) and drawn.outdated("a", 3, later)
+
+
 def test_the_more_there_is_to_draw_the_less_often_a_growing_sweep_is_drawn():
     quick, slow = Drawn("a", 2, 100.0, 100.1), Drawn("a", 2, 100.0, 103.0)
     assert not quick.outdated("a", 3, 101.9) and quick.outdated("a", 3, 102.2)

@@ -23,6 +23,24 @@ def test_an_element_that_was_away_starts_again_from_where_it_stood():
     assert Whereabouts.begin(0, where).turn == 2  # what it reports of before is out of date
 
 
+def test_a_rest_that_comes_with_other_contents_is_not_lost():
+    where = Whereabouts.begin(3)
+    rested = where.renewed(3, reported=7)
+    assert (rested.stands, rested.sent, rested.turn) == (7, 7, 1)
+    rested.settle(3, reported=None)  # the page is one report behind
+    assert (rested.stands, rested.turn) == (7, 1)
+    home = Whereabouts.begin(3).renewed(4, reported=7)  # what the page asks for moved with the contents
+    home.settle(4, reported=None)
+    assert (home.stands, home.turn) == (7, 1)
+
+
+def test_other_contents_follow_the_page_where_the_hand_has_long_rested():
+    where = Whereabouts.begin(3)
+    where.settle(3, reported=7)
+    assert where.renewed(7, reported=7).sent == 7
+    assert where.renewed(1, reported=7).sent == 1
+
+
 def test_a_report_of_an_earlier_turn_is_not_heard():
     state = {"position": {"revision": "run-0", "frame": 4}}
     assert position_of(state, "run-0") == state["position"]

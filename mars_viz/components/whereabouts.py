@@ -40,6 +40,15 @@ class Whereabouts(Generic[P]):
             self._tell(self.stands)  # the element was away: it starts again from what it is sent
         self.asked = asked
 
+    def renewed(self, asked: P, reported: P | None) -> Whereabouts[P]:
+        """Of the element when it is sent other contents: as `settle`, but where the hand came to rest with the very
+        rerun that brings them, it stands there, for the contents alone may have changed what the page asks for."""
+        if reported is not None and reported != self.stands:
+            self.stands = reported
+        else:
+            self.settle(asked, reported)
+        return Whereabouts(asked, self.stands, self.stands, self.turn + 1)
+
     def _tell(self, position: P) -> None:
         self.sent = self.stands = position
         self.turn += 1

@@ -9,19 +9,14 @@ const HELP = "Choose a token to read what became of it in both texts. In a text 
 
 class Compare {
   constructor(parent) {
-    const picked = (side, slot) => {
-      this.pick(side, slot);
-      clearTimeout(this.resting); // a key that is held passes many
-      this.resting = setTimeout(() => this.ask("token", `${side.prefix}${slot}`), 250);
-    };
-    this.sides = ["left", "right"].map((name) => new Side({ name, picked }));
+    this.sides = ["left", "right"].map((name) => new Side({ name, picked: (side, slot) => this.picked(side, slot) }));
     this.heads = this.sides.map(() => ({ name: h("bdi", { class: "name" }), detail: h("span", { class: "detail" }) }));
     this.linked = new Linked(...this.sides);
     this.lanes = new Lanes({ chosen: (key) => this.show(key) });
     this.count = h("span", { class: "count", "aria-live": "polite" });
     this.arrows = [[-1, "‹", "The text before"], [1, "›", "The next text"]].map(([step, sign, words]) =>
       h("button", { type: "button", class: "arrow", "aria-label": words, title: `${words} (${step < 0 ? "left" : "right"} arrow key, in a text Page ${step < 0 ? "Up" : "Down"})`, onclick: () => this.leaf(step) }, sign));
-    this.pin = h("button", { type: "button", class: "pin", onclick: () => this.ask("pin", this.shown), title: "Compare the others with this text" }, "Pin as reference");
+    this.pin = h("button", { type: "button", class: "pin", onclick: () => this.pinned(), title: "Compare the others with this text" }, "Pin as reference");
     this.jump = h("button", { type: "button", class: "pin", onclick: () => this.linked.showParting() }, "Show the first difference");
     this.radios = Object.entries(COLOURS).map(([name, { label }]) =>
       h("button", { type: "button", role: "radio", "data-colour": name, onclick: () => this.colour(name) }, label));
@@ -50,8 +45,9 @@ class Compare {
   receive(data) {
     themed(this.root);
     if (data.id === this.id) return;
-    const { id, pair, order, shown, colour } = data;
-    Object.assign(this, { id, order, shown, positions: pair.positions });
+    const { id, pair, order, reference, shown, colour } = data;
+    if (shown !== this.drawn || reference !== this.reference) this.drop();
+    Object.assign(this, { id, order, reference, shown, drawn: shown, positions: pair.positions });
     this.paint(colour);
     [pair.left, pair.right].forEach((pane, index) => {
       say(this.heads[index].name, pane.name);
@@ -66,7 +62,7 @@ class Compare {
     this.lanes.show(data);
     this.tally();
     say(this.said, HELP);
-    this.choose(data.token);
+    this.choose(this.held ?? data.token);
     this.root.classList.remove("turning");
   }
 
@@ -74,11 +70,18 @@ class Compare {
 
   show(key) {
     if (key === this.shown) return;
+    this.drop();
     this.shown = key;
     this.lanes.press(key);
     this.tally();
     this.root.classList.add("turning");
     this.ask("show", key);
+  }
+
+  pinned() {
+    this.drop();
+    this.drawn = null;
+    this.ask("pin", this.shown);
   }
 
   leaf(step) {
@@ -138,6 +141,21 @@ class Compare {
     if (side && Number(slot) < side.run.slots) this.pick(side, Number(slot));
   }
 
+  /** A token was chosen by hand: Python hears of it once the hand rests, and until then knows an earlier one. */
+  picked(side, slot) {
+    this.pick(side, slot);
+    if (this.shown !== this.drawn) return; // of a text that is about to make room, and slots of the next one are others
+    this.held = `${side.prefix}${slot}`;
+    clearTimeout(this.resting); // a key that is held passes many
+    this.resting = setTimeout(() => this.ask("token", this.held), 250);
+  }
+
+  /** Forget the chosen token, for it is one of texts that are left. */
+  drop() {
+    clearTimeout(this.resting);
+    this.held = null;
+  }
+
   /** A token, and what stands at the same place of the other text. */
   pick(side, slot) {
     const index = side.reading.textIndex(slot);
@@ -154,7 +172,7 @@ class Compare {
   }
 
   close() {
-    clearTimeout(this.resting);
+    this.drop();
     document.removeEventListener("keydown", this.anywhere);
     this.linked.close();
     for (const side of this.sides) side.shelves.close();

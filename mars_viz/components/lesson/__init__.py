@@ -109,12 +109,18 @@ def lesson_figure(
     sent = {"kind": kind.value, "knobs": [asdict(knob) for knob in knobs], "figure": figure}
     digest = hashlib.blake2b(json.dumps(sent, sort_keys=True, allow_nan=False).encode(), digest_size=12).hexdigest()
     asked = {knob.name: knob.settled(position.get(knob.name)) for knob in knobs}
-    name = f"{key}.memory"
+    name = f"memory-of-{key}"  # in front: a key may end with anything, such as the name of a sweep
     memory: _Memory | None = st.session_state.get(name)
-    if memory is None or memory.digest != digest:
-        memory = _Memory(digest, Whereabouts.begin(asked, memory.where if memory else None))
-        st.session_state[name] = memory
-    memory.where.settle(asked, _reported(st.session_state.get(key), memory.revision, knobs))
+    if memory is None:
+        memory = _Memory(digest, Whereabouts.begin(asked))
+    reported = _reported(st.session_state.get(key), memory.revision, knobs)
+    if memory.digest == digest:
+        memory.where.settle(asked, reported)
+    else:
+        where = memory.where.renewed(asked, reported)
+        where.sent = where.stands = {knob.name: knob.settled(where.stands.get(knob.name)) for knob in knobs}
+        memory = _Memory(digest, where)
+    st.session_state[name] = memory
     own = {"id": digest, "key": key, "revision": memory.revision, "position": memory.where.sent}
     _component()(key=key, data=[{**own, **sent, "label": label, "large": large}], on_position_change=_nothing)
     return memory.where.stands

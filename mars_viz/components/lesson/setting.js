@@ -1,6 +1,8 @@
 // A sweep's key figures at the dial, beside strict's: words that came with the page, one set for each stretch of the
 // dial. The setting's mark on the page's own figure follows; which stretch holds a value is all that is found here.
 
+const ALIKE = 6e-5; // the figure may write the dial with four decimals
+
 /** The stretch that holds a dial value: the last that begins at or below it. */
 export function stretchAt(places, dial) {
   return places[Math.max(0, places.findLastIndex(({ low }) => dial >= low))];
@@ -55,9 +57,9 @@ class Setting {
     const drawn = marksNamed(figure, this.data.mark).find((mark) => mark.words || mark.y !== null);
     if (!drawn) return;
     moveMarks(figure, this.data.mark, { x: x ?? this.dial, y, words });
-    const told = figure.layout.annotations?.find(({ name }) => name === this.data.mark)?.text.replace(/<[^>]*>/g, "");
+    const told = figure.layout.annotations?.find(({ name }) => name === this.data.mark)?.text.replace(/<[^>]*>/g, "").split(" ").at(-1);
     const title = figure.querySelector(".g-gtitle");
-    if (title) title.style.opacity = told === undefined || told === words ? "" : 0.35;
+    if (title) title.style.opacity = told === undefined || Math.abs(told - this.dial) < ALIKE ? "" : 0.35;
   }
 
   /** For those who hear the page: what the setting comes to, once the hand rests. */

@@ -27,7 +27,7 @@ class Drawn:
     sweep: str
     """Of which sweep."""
     finished: int
-    """Prompts that they stand on."""
+    """Prompts that they stand on; where there is nothing to show, those that were finished all the same."""
     began: float
     """When the page began to draw them, monotonic seconds."""
     ended: float

@@ -1,0 +1,83 @@
+"""The comparison's traffic with Python, in node: when it hears of a chosen token, and what is chosen as it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from mars_viz.components.compare.script import script
+from tests.in_node import in_node_with
+
+PAGE = """
+import { Compare } from "./compare.mjs";
+
+const noElement = () => ({ style: {}, append() {}, remove() {} });
+globalThis.document = { createElement: noElement, removeEventListener() {} };
+globalThis.getComputedStyle = () => ({ color: "rgb(255, 255, 255)", getPropertyValue: () => "" });
+let due = null;
+globalThis.setTimeout = (call) => { due = call; return 1; };
+globalThis.clearTimeout = () => { due = null; };
+const pass = () => { const call = due; due = null; call?.(); }; // a quarter of a second
+
+const asked = [], chosen = [];
+const side = (name) => ({ prefix: `${name}-`, run: { slots: 99 }, open() {}, name() {} });
+const [left, right] = [side("left"), side("right")];
+const at = Object.assign(Object.create(Compare.prototype), {
+  sides: [left, right], heads: [0, 1].map(() => ({ name: noElement(), detail: noElement() })), said: noElement(), jump: {},
+  root: { ...noElement(), dataset: {}, classList: { add() {}, remove() {}, toggle() {} } },
+  lanes: { show() {}, press() {} }, linked: { measure() {}, follow() {} }, paint() {}, tally() {},
+  pick: (of, slot) => chosen.push(`${of.prefix}${slot}`), trigger: (_, wish) => asked.push(wish),
+});
+const pane = { parts: null };
+let sent = 0;
+const receive = (changed) => at.receive({ id: ++sent, pair: { left: pane, right: pane }, order: ["a", "b"], reference: "r", shown: "a", colour: "difference", token: "", ...changed });
+receive({});
+"""  # noqa: E501
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Any]:
+    """Runs statements on `at`, an open comparison, and gives what was asked of Python and what was chosen since."""
+    run = in_node_with(tmp_path_factory.mktemp("script"), {"compare": f"{script()}\nexport {{ Compare }};\n"})
+    return lambda statements: run(f"{PAGE}{statements}\nconsole.log(JSON.stringify([asked, chosen]));", None)
+
+
+def test_a_token_is_told_once_the_hand_rests(page):
+    asked, _ = page("at.picked(right, 4); at.picked(right, 5); pass(); pass();")
+    assert asked == [{"what": "token", "value": "right-5"}]
+
+
+@pytest.mark.parametrize(
+    "leaves",
+    [
+        "at.show('b'); pass(); receive({ shown: 'b' });",
+        "at.show('b'); receive({ shown: 'b' }); pass();",
+        "at.pinned(); pass(); receive({ reference: 'a', shown: 'r' });",
+        "receive({ shown: 'b' }); pass();",  # another part of the page chose it
+    ],
+)
+def test_a_token_of_a_text_that_is_left_is_neither_told_nor_chosen_in_the_next(page, leaves):
+    asked, chosen = page(f"at.picked(right, 5); {leaves}")
+    assert [wish["what"] for wish in asked if wish["what"] == "token"] == []
+    assert chosen == ["right-5"]
+
+
+def test_a_token_chosen_while_the_next_text_is_under_way_is_not_told(page):
+    asked, chosen = page(
+        "at.show('b'); at.picked(right, 6); pass(); receive({ shown: 'b' }); at.picked(right, 7); pass();"
+    )
+    assert [wish["value"] for wish in asked] == ["b", "right-7"] and chosen == ["right-6", "right-7"]
+    back, _ = page("at.show('b'); at.show('a'); at.picked(right, 6); pass();")
+    assert back[-1] == {"what": "token", "value": "right-6"}, "the text that is shown is the one that is asked for"
+
+
+@pytest.mark.parametrize("between", ["", "pass();"])
+def test_another_colouring_keeps_the_token_that_was_chosen_last(page, between):
+    asked, chosen = page(
+        "at.picked(right, 4); pass(); at.picked(right, 5); at.colour('outcome');"
+        f"{between} receive({{ colour: 'outcome', token: 'right-4' }}); pass();"
+    )
+    assert chosen == ["right-4", "right-5", "right-5"]
+    assert asked[-1] == {"what": "token", "value": "right-5"}
