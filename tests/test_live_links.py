@@ -37,7 +37,7 @@ def address(tab: AppTest) -> dict[str, str]:
 
 
 def test_a_link_says_all_that_is_not_at_its_default_and_is_read_back():
-    assert {each.name for each in fields(Settings)} == {"rule", "dial", *LIMITS}
+    assert {each.name for each in fields(Settings)} == {"rule", "dial", "stop", *LIMITS}
     assert to_parameters(LiveView()) == {}
     assert to_parameters(LiveView(settings=Settings(dial=0.9))) == {}  # that is where MARS stands by itself
     settings = Settings("lenience", 0.25, 4, 0.7, 0.95, 40, 2**53 - 1, 300)
@@ -106,7 +106,7 @@ def test_the_settings_of_a_link_stand_in_the_forms_of_a_fresh_tab(folder):
 def test_a_link_to_a_race_opens_that_race(folder):
     for name in ("one", "other"):
         save_race(toy_race(title=name), folder / "races" / name)
-    first = show(opened(), "Race")
+    first = show(opened(), "Races")
     assert address(first) == {"view": "race", "race": "other"}
     settled(first.selectbox(key="race").set_value("one").run())
     assert address(first) == {"view": "race", "race": "one"}
@@ -120,7 +120,7 @@ def test_a_link_to_a_race_opens_that_race(folder):
 def test_a_reloaded_tab_finds_its_decode_again_under_way_and_over(folder):
     tab = opened()
     tab.text_area(key="prompt").set_value("hold it")
-    press(tab, "Decode")
+    press(tab, "Decode now")
     job = tab.session_state["mars_viz_live"].job
     until(lambda: job.progress.rounds == 2)
     link = address(settled(tab.run()))
@@ -145,7 +145,7 @@ def test_a_reloaded_tab_finds_its_decode_again_under_way_and_over(folder):
 
 def test_a_reloaded_tab_finds_its_race_again(folder):
     tab = opened()
-    press(tab, "Race")
+    press(tab, "Race now")
     job = tab.session_state["mars_viz_live"].race
     until(lambda: job.progress.step is not None)
     link = address(settled(tab.run()))
@@ -171,16 +171,16 @@ def test_a_link_to_a_decode_that_is_not_here_says_so(folder):
 
 def test_a_renamed_run_has_another_link_and_a_deleted_one_none(folder):
     tab = opened()
-    press(tab, "Decode")
+    press(tab, "Decode now")
     wait(tab)
     (entry,) = RunStore(folder).list()
     show(tab, "Saved runs")
     tab.text_input(key=f"name-{entry.name}").set_value("My fox")
     settled(tab.button(key=f"rename-{entry.name}").click().run())
-    assert address(show(tab, "Decode")) == {"run": "My fox"}
+    assert address(show(tab, "Live text")) == {"run": "My fox"}
     show(tab, "Saved runs")
     settled(tab.button(key="delete-My fox").click().run())
-    assert address(show(tab, "Decode")) == {}
+    assert address(show(tab, "Live text")) == {}
 
 
 def test_all_saved_runs_are_within_reach(folder, monkeypatch):
@@ -204,3 +204,36 @@ def test_a_job_goes_on_for_as_long_as_one_of_those_who_wait_is_there():
     assert not job.stopping
     there["teacher"] = False
     until(lambda: attendance.look() or job.stopping)
+
+
+def elsewhere_and_back(tab: AppTest) -> AppTest:
+    settled(tab.switch_page("pages/gallery.py").run())
+    return settled(tab.switch_page("pages/live.py").run())
+
+
+def test_the_forms_say_after_a_visit_to_another_page_what_they_said_before(folder):
+    tab = opened(target="evil/x", drafter="evil/y", gamma="4")
+    tab.selectbox(key="pair").set_value("Built-in pair")
+    tab.number_input(key="gamma").set_value(6)
+    tab.slider(key="dial-mars").set_value(0.8)
+    tab.toggle(key="chat").set_value(True)
+    tab.text_area(key="stop").set_value("###\n!")
+    tab.text_area(key="prompt").set_value("A hen")
+    settled(tab.run())
+    said = address(tab)
+    elsewhere_and_back(tab)
+    assert (tab.selectbox(key="pair").value, tab.toggle(key="chat").value) == ("Built-in pair", True)
+    assert (tab.number_input(key="gamma").value, tab.slider(key="dial-mars").value) == (6, 0.8)
+    assert (tab.text_area(key="prompt").value, tab.text_area(key="stop").value) == ("A hen", "###\n!")
+    assert address(tab) == said and "target" not in said
+    tab.selectbox(key="pair").set_value("Another pair …")
+    settled(tab.run())
+    tab.text_input(key="target").set_value("org/a")
+    tab.text_area(key="prompt").set_value("A cow")
+    settled(tab.run())
+    assert address(tab) == said  # half a pair cannot be read
+    tab.text_input(key="drafter").set_value("org/b")
+    settled(tab.run())
+    assert tab.selectbox(key="pair").value == "Another pair …" and tab.text_input(key="drafter").value == "org/b"
+    elsewhere_and_back(tab)
+    assert (tab.selectbox(key="pair").value, tab.text_area(key="prompt").value) == ("org/a with org/b", "A cow")

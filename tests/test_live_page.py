@@ -400,6 +400,32 @@ def test_a_race_is_brought_in_from_its_zip_renamed_and_deleted(folder, tmp_path_
     assert tab.selectbox(key="race").value == "1-story" and not list((folder / "races").iterdir())
 
 
+def test_the_zip_of_a_deleted_race_is_opened_again(folder, tmp_path_factory):
+    path = save_race(toy_race(title="Toy"), tmp_path_factory.mktemp("elsewhere") / "brought")
+    upload = ("lesson.zip", zips.write_zip(path), "application/zip")
+    tab = show(opened(), "Races")
+    settled(tab.file_uploader(key="race-zip").set_value(upload).run())
+    settled(tab.button(key="delete-race-lesson").click().run())
+    assert tab.selectbox(key="race").value == "1-story"
+    assert not list((folder / "races").iterdir())  # the upload that still lies there is not read once more
+    settled(tab.file_uploader(key="race-zip").set_value(upload).run())
+    assert tab.selectbox(key="race").value == "lesson" and (folder / "races" / "lesson").is_dir()
+
+
+def test_the_zip_of_a_race_that_could_not_be_kept_is_tried_again(folder, tmp_path_factory):
+    path = save_race(toy_race(title="Toy"), tmp_path_factory.mktemp("elsewhere") / "brought")
+    upload = ("lesson.zip", zips.write_zip(path), "application/zip")
+    (folder / "races").write_text("no folder")
+    tab = show(opened(), "Races")
+    settled(tab.file_uploader(key="race-zip").set_value(upload).run())
+    assert tab.selectbox(key="race").value == "1-story" and "races" in notes(tab)
+    (folder / "races").unlink()
+    settled(tab.run())
+    assert tab.selectbox(key="race").value == "1-story"
+    settled(tab.file_uploader(key="race-zip").set_value(upload).run())
+    assert tab.selectbox(key="race").value == "lesson"
+
+
 def test_what_is_no_race_is_not_brought_in(folder):
     tab = show(opened(), "Races")
     settled(tab.file_uploader(key="race-zip").set_value(("x.zip", write_zip(toy_run()), "application/zip")).run())

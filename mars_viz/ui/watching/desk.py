@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from hashlib import sha256
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import streamlit as st
@@ -17,6 +16,7 @@ from mars_viz.ui import decode_form, live
 from mars_viz.ui.jobs.attendance import LEFT
 from mars_viz.ui.jobs.costs_job import CostsJob
 from mars_viz.ui.jobs.decode_job import DecodeJob
+from mars_viz.ui.jobs.models import Choice
 from mars_viz.ui.jobs.race_job import RaceJob
 from mars_viz.ui.jobs.worker import Job, JobState
 from mars_viz.ui.session import Session
@@ -50,11 +50,13 @@ class Desk:
     shown: str = ""
     """The race that is shown, by its folder's name; empty for the first."""
     link: LiveView = field(default_factory=LiveView)
-    """What the link asked for that opened the tab: the forms begin there."""
+    """What the forms say, at first what the link asked for that opened the tab: they begin there on every visit, since
+    Streamlit forgets them while another page is shown."""
     opening: str = decode_form.EXAMPLE
-    """The prompt that the form begins with: that of the link's run, where there is one."""
+    """The prompt that the form begins with: what was written last, at first that of the link's run, where there is
+    one."""
     uploaded: str = ""
-    """The last upload that was read, so that a rerun does not read it again."""
+    """The uploader's id of the last upload that was read, so that a rerun does not read it again."""
     notices: list[str] = field(default_factory=list)
     """Sentences to show until the next thing is asked for."""
 
@@ -109,6 +111,16 @@ class Desk:
         lost = self.job is not None and self.job.progress.state.finished and not self.job.progress.saved
         return "" if lost else self.run
 
+    def remember(self, prompt: str, settings: Callable[[], Settings], wanted: Callable[[], Wanted]) -> None:
+        """Take note of what the forms say; of those that cannot be read, what they said before stays."""
+        self.opening = prompt
+        try:
+            asked, models = settings(), wanted()
+        except BadInput:
+            return
+        pair = Choice(models.choice.target, models.choice.drafter)
+        self.link = replace(self.link, settings=asked, models=pair, chat=models.chat)
+
     def renamed(self, name: str, new: str) -> None:
         """A kept run has another name now, or none any more."""
         if name == self.run:
@@ -153,12 +165,14 @@ class Desk:
         except BadInput as error:
             self.notices.append(str(error))
 
-    def bring_race(self, data: bytes, name: str) -> bool:
-        """Keep and show the race of an uploaded zip, or note what is wrong. False if it is the one read last."""
-        digest = sha256(data).hexdigest()
-        if digest == self.uploaded:
+    def bring_race(self, upload: str, data: bytes, name: str) -> bool:
+        """Keep and show the race of an uploaded zip, or note what is wrong. False if this `upload` was read last.
+
+        The same zip in another upload is brought in again: what it held may be gone by then, or had failed.
+        """
+        if upload == self.uploaded:
             return False
-        self.uploaded = digest
+        self.uploaded = upload
         self.attempt(lambda: setattr(self, "shown", race_store().bring(data, name)))
         return True
 
