@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import streamlit as st
 
@@ -54,7 +53,7 @@ def page() -> None:
 
 def write_address(desk: Desk, show: Show) -> None:
     """A link to what is shown; while a form cannot be read, what it said in the link stays."""
-    link = to_parameters(replace(desk.link, show=show, run=desk.address, race=desk.shown))
+    link = to_parameters(desk.address_of(show))
     if st.query_params.to_dict() != link:  # else every rerun would add a step to the browser's history
         st.query_params.from_dict(link)
 

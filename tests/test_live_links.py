@@ -157,6 +157,34 @@ def test_a_reloaded_tab_finds_its_race_again(folder):
     assert again.selectbox(key="race").value == link["race"] and address(again) == link
 
 
+def test_a_job_under_way_stands_in_the_link_of_every_view(folder):
+    tab = opened()
+    tab.text_area(key="prompt").set_value("hold it")
+    press(tab, "Decode now")
+    job = tab.session_state["mars_viz_live"].job
+    until(lambda: job.progress.rounds == 2)
+    link = address(show(tab, "Saved runs"))
+    assert link == {"view": "saved", "run": tab.session_state["mars_viz_live"].run}
+    again = opened(**link)
+    assert again.session_state["mars_viz_live"].job is job and address(again) == link
+    assert set(address(show(tab, "Races"))) == {"view", "race", "run"}
+    Script.held.set()
+    until(lambda: job.progress.state.finished)
+    assert address(show(again, "Saved runs")) == {"view": "saved"}
+    racer = opened()
+    press(racer, "Race now")
+    race = racer.session_state["mars_viz_live"].race
+    until(lambda: race.progress.step is not None)
+    link = address(show(racer, "Live text"))
+    assert set(link) == {"race"}
+    other = opened(**link)
+    assert other.session_state["mars_viz_live"].race is race and address(other) == link
+    ToyRacer.held.set()
+    until(lambda: race.progress.state.finished)
+    settled(other.run())
+    assert address(other) == {} and show(other, "Races").selectbox(key="race").value == link["race"]
+
+
 def test_a_link_to_a_decode_that_is_not_here_says_so(folder):
     store = RunStore(folder)
     journal = store.begin()

@@ -221,6 +221,21 @@ def test_a_stopped_race_is_not_kept(folder):
     assert not (folder / "races").exists()
 
 
+def test_a_race_that_comes_to_nothing_leaves_the_one_that_was_shown(folder):
+    for name in ("one", "other"):
+        save_race(toy_race(title=name), folder / "races" / name)
+    tab = show(opened(), "Races")
+    settled(tab.selectbox(key="race").set_value("one").run())
+    press(tab, "Race now")
+    job = tab.session_state["mars_viz_live"].race
+    until(lambda: job.progress.step is not None)
+    press(settled(tab.run()), "Cancel")
+    ToyRacer.held.set()
+    wait(tab)
+    assert "half a race is not kept" in notes(tab) and "no race of that name" not in notes(tab)
+    assert tab.selectbox(key="race").value == "one"
+
+
 def test_a_broken_race_says_what_is_wrong(folder):
     path = save_race(toy_race(), folder / "races" / "zz")
     (path / "relaxed" / "rows.parquet").unlink()

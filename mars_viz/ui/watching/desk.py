@@ -20,7 +20,7 @@ from mars_viz.ui.jobs.models import Choice
 from mars_viz.ui.jobs.race_job import RaceJob
 from mars_viz.ui.jobs.worker import Job, JobState
 from mars_viz.ui.session import Session
-from mars_viz.ui.watching.live_link import LiveView, from_parameters
+from mars_viz.ui.watching.live_link import LiveView, Show, from_parameters
 from mars_viz.ui.watching.pair_form import Wanted
 from mars_viz.ui.watching.races import race_store
 from mars_viz.ui.watching.roster import roster
@@ -45,6 +45,8 @@ class Desk:
     """That kept run, where no job made it in this tab."""
     race: RaceJob | None = None
     """The race that this tab waits for."""
+    racing: str = ""
+    """The name under which that race will be kept; what is `shown` stays, for a race may come to nothing."""
     measuring: CostsJob | None = None
     """The measurement that this tab waits for."""
     shown: str = ""
@@ -83,7 +85,7 @@ class Desk:
             self.opening = made.prompt
         racing = roster().find(self.shown)
         if isinstance(racing, RaceJob) and not racing.progress.state.finished:
-            self.race = racing
+            self.race, self.racing, self.shown = racing, self.shown, ""
             live.shared_worker().join(racing)
         return True
 
@@ -110,6 +112,14 @@ class Desk:
         """The name of the decode that a link can open: none that came to nothing, or could not be kept."""
         lost = self.job is not None and self.job.progress.state.finished and not self.job.progress.saved
         return "" if lost else self.run
+
+    def address_of(self, show: Show) -> LiveView:
+        """What a link says of the tab in a view: what is shown there, and in every view what is under way, since a tab
+        that is loaded anew finds its job by the link alone."""
+        decodes = self.job is not None and not self.job.progress.state.finished
+        run = self.address if decodes or show is Show.DECODE else ""
+        shown = self.shown if show is Show.RACE else ""
+        return replace(self.link, show=show, run=run, race=self.racing if self.race is not None else shown)
 
     def remember(self, prompt: str, settings: Callable[[], Settings], wanted: Callable[[], Wanted]) -> None:
         """Take note of what the forms say; of those that cannot be read, what they said before stays."""
@@ -145,9 +155,9 @@ class Desk:
                 self.notices.append("That rule has no dial, so nothing relaxed could race; choose another in Settings.")
                 return
             make = live.racing(prompt, chosen, models.chat)
-            self.shown = new_name("race")
-            self.race = RaceJob(make, models.choice, live.races_folder(), self.shown)
-            roster().add(self.shown, self.race)
+            self.racing = new_name("race")
+            self.race = RaceJob(make, models.choice, live.races_folder(), self.racing)
+            roster().add(self.racing, self.race)
             live.shared_worker().submit(self.race)
 
     def measure(self, settings: Callable[[], Settings], wanted: Callable[[], Wanted]) -> None:
@@ -180,7 +190,7 @@ class Desk:
         """Take note of what has ended."""
         if self.race is not None and self.race.progress.state.finished:
             over, self.race = self.race.progress, None
-            self.shown = over.saved
+            self.shown = over.saved or self.shown
             self.notices.extend(filter(None, [over.error, over.unsaved]))
             if over.state is JobState.CANCELLED:
                 self.notices.append(f"{LEFT if over.abandoned else 'You stopped the race'}; half a race is not kept.")

@@ -69,8 +69,8 @@ def to_parameters(view: LiveView) -> dict[str, str]:
     settings = view.settings
     written = {
         "view": "" if view.show is Show.DECODE else view.show.value,
-        "run": view.run if view.show is Show.DECODE else "",
-        "race": view.race if view.show is Show.RACE else "",
+        "run": view.run,
+        "race": view.race,
         "rule": "" if settings.rule == _DEFAULT.rule else settings.rule,
         "dial": "" if _is_default(settings) else exactly(settings.dial or 0.0),
         **{
