@@ -40,12 +40,13 @@ def test_a_link_says_all_that_is_not_at_its_default_and_is_read_back():
     assert {each.name for each in fields(Settings)} == {"rule", "dial", "stop", *LIMITS}
     assert to_parameters(LiveView()) == {}
     assert to_parameters(LiveView(settings=Settings(dial=0.9))) == {}  # that is where MARS stands by itself
-    settings = Settings("lenience", 0.25, 4, 0.7, 0.95, 40, 2**53 - 1, 300)
+    settings = Settings("lenience", 0.25, 4, 0.7, 0.95, 40, 2**53 - 1, 300, ("###", " a & b"))
     view = LiveView(Show.DECODE, "live-1", "", settings, Choice("org/a", "org/b"), True)
     link = to_parameters(view)
     assert link == {
         "run": "live-1", "rule": "lenience", "dial": "0.25", "gamma": "4", "temperature": "0.7", "top_p": "0.95",
-        "top_k": "40", "seed": str(2**53 - 1), "tokens": "300", "target": "org/a", "drafter": "org/b", "chat": "1",
+        "top_k": "40", "seed": str(2**53 - 1), "tokens": "300",
+        "stop": "###\n a & b", "target": "org/a", "drafter": "org/b", "chat": "1",
     }  # fmt: skip
     read = from_parameters(link)
     assert read.view == view
@@ -70,6 +71,13 @@ def test_a_link_says_all_that_is_not_at_its_default_and_is_read_back():
         ({"temperature": "hot"}, "temperature “hot” is no number from 0.0 to 5.0"),
         ({"tokens": "0"}, "tokens “0” is no whole number from 1 to 100000"),
         ({"seed": "9" * 400}, "is no whole number"),
+        ({"stop": "a" * 201}, "none is set. A stop string has 201 characters"),
+        ({"stop": "\n".join("a" * 17)}, "none is set. 17 stop strings are too many"),
+        ({"stop": "\n" * 4001}, "none is set. They have more than 4000"),
+        ({"stop": "a\rb"}, "carriage return"),
+        ({"stop": "\ud800"}, "no valid Unicode"),
+        ({"target": "a\n\n# b", "drafter": "b"}, "does not name a pair"),
+        ({"target": "a", "drafter": "b\u202e"}, "does not name a pair"),
         ({"target": "org/a"}, "does not name a pair"),
         ({"target": "a" * 301, "drafter": "b"}, "does not name a pair"),
     ],
@@ -101,6 +109,24 @@ def test_the_settings_of_a_link_stand_in_the_forms_of_a_fresh_tab(folder):
     settled(tab.run())
     assert address(tab) == {**link, "gamma": "5"}
     assert "the built-in pair to continue" in tab.text_area(key="prompt").placeholder
+
+
+def test_the_stop_strings_of_a_link_stand_in_the_form(folder):
+    tab = opened(stop="###\n<b>")
+    assert tab.text_area(key="stop").value == "###\n<b>" and address(tab) == {"stop": "###\n<b>"}
+    press(tab, "Decode now")
+    assert tab.session_state["mars_viz_live"].job.settings.stop == ("###", "<b>")
+    wait(tab)
+
+
+def test_the_name_of_a_typed_pair_stays_text_in_the_help_of_the_prompt(folder):
+    tab = opened()
+    tab.selectbox(key="pair").set_value("Another pair …")
+    settled(tab.run())
+    tab.text_input(key="target").set_value("a`\n\n# b")
+    tab.text_input(key="drafter").set_value("c")
+    settled(tab.run())
+    assert tab.text_area(key="prompt").help == "`a # b with c` writes on from here."
 
 
 def test_a_link_to_a_race_opens_that_race(folder):
