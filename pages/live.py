@@ -16,7 +16,7 @@ from mars_viz.ui.jobs.worker import JobState, UnloadJob
 from mars_viz.ui.session import current_session
 from mars_viz.ui.watching import live_words, races
 from mars_viz.ui.watching.desk import NEXT, RACES, SAVED, TEXT, Desk, current_desk
-from mars_viz.ui.watching.live_link import LiveView, Show, to_parameters
+from mars_viz.ui.watching.live_link import Show, to_parameters
 from mars_viz.ui.watching.pair_form import Wanted, chosen_pair, in_words, pair_area
 
 LISTED = 30  # saved runs on the page, until all are asked for
@@ -48,16 +48,12 @@ def page() -> None:
     else:
         saved(desk)
     device(desk, settings, wanted)
-    write_address(desk, VIEWS[shown or TEXT], settings, wanted)
+    write_address(desk, VIEWS[shown or TEXT])
 
 
-def write_address(desk: Desk, show: Show, settings: Callable[[], Settings], wanted: Callable[[], Wanted]) -> None:
+def write_address(desk: Desk, show: Show) -> None:
     """A link to what is shown; while a form cannot be read, what it said in the link stays."""
-    try:
-        asked, models = settings(), wanted()
-    except BadInput:
-        return
-    link = to_parameters(LiveView(show, desk.address, desk.shown, asked, models.choice, models.chat))
+    link = to_parameters(desk.address_of(show))
     if st.query_params.to_dict() != link:  # else every rerun would add a step to the browser's history
         st.query_params.from_dict(link)
 
@@ -79,6 +75,7 @@ def ask(desk: Desk) -> tuple[Callable[[], Settings], Callable[[], Wanted]]:
     with middle:
         wanted = pair_area(live.shared_worker().models.recent, desk.link.models, desk.link.chat)
         settings = decode_form.settings_area(start=desk.link.settings)
+    desk.remember(text, settings, wanted)
     with right:
         if st.button("Decode now", type="primary", width="stretch", help="Shows every round as it is made"):
             desk.decode(text, settings, wanted)
@@ -183,7 +180,7 @@ def race(desk: Desk) -> None:
 def open_race(desk: Desk) -> None:
     """Bring in the zip of a race, from this page of another server or of this one."""
     upload = st.file_uploader("Open a race's zip", type="zip", max_upload_size=MAX_ZIP >> 20, key="race-zip")
-    if upload is not None and desk.bring_race(upload.getvalue(), upload.name.removesuffix(".zip")):
+    if upload is not None and desk.bring_race(upload.file_id, upload.getvalue(), upload.name.removesuffix(".zip")):
         st.rerun()
 
 

@@ -37,15 +37,16 @@ def address(tab: AppTest) -> dict[str, str]:
 
 
 def test_a_link_says_all_that_is_not_at_its_default_and_is_read_back():
-    assert {each.name for each in fields(Settings)} == {"rule", "dial", *LIMITS}
+    assert {each.name for each in fields(Settings)} == {"rule", "dial", "stop", *LIMITS}
     assert to_parameters(LiveView()) == {}
     assert to_parameters(LiveView(settings=Settings(dial=0.9))) == {}  # that is where MARS stands by itself
-    settings = Settings("lenience", 0.25, 4, 0.7, 0.95, 40, 2**53 - 1, 300)
+    settings = Settings("lenience", 0.25, 4, 0.7, 0.95, 40, 2**53 - 1, 300, ("###", " a & b"))
     view = LiveView(Show.DECODE, "live-1", "", settings, Choice("org/a", "org/b"), True)
     link = to_parameters(view)
     assert link == {
         "run": "live-1", "rule": "lenience", "dial": "0.25", "gamma": "4", "temperature": "0.7", "top_p": "0.95",
-        "top_k": "40", "seed": str(2**53 - 1), "tokens": "300", "target": "org/a", "drafter": "org/b", "chat": "1",
+        "top_k": "40", "seed": str(2**53 - 1), "tokens": "300",
+        "stop": "###\n a & b", "target": "org/a", "drafter": "org/b", "chat": "1",
     }  # fmt: skip
     read = from_parameters(link)
     assert read.view == view
@@ -70,6 +71,13 @@ def test_a_link_says_all_that_is_not_at_its_default_and_is_read_back():
         ({"temperature": "hot"}, "temperature “hot” is no number from 0.0 to 5.0"),
         ({"tokens": "0"}, "tokens “0” is no whole number from 1 to 100000"),
         ({"seed": "9" * 400}, "is no whole number"),
+        ({"stop": "a" * 201}, "none is set. A stop string has 201 characters"),
+        ({"stop": "\n".join("a" * 17)}, "none is set. 17 stop strings are too many"),
+        ({"stop": "\n" * 4001}, "none is set. They have more than 4000"),
+        ({"stop": "a\rb"}, "carriage return"),
+        ({"stop": "\ud800"}, "no valid Unicode"),
+        ({"target": "a\n\n# b", "drafter": "b"}, "does not name a pair"),
+        ({"target": "a", "drafter": "b\u202e"}, "does not name a pair"),
         ({"target": "org/a"}, "does not name a pair"),
         ({"target": "a" * 301, "drafter": "b"}, "does not name a pair"),
     ],
@@ -103,10 +111,28 @@ def test_the_settings_of_a_link_stand_in_the_forms_of_a_fresh_tab(folder):
     assert "the built-in pair to continue" in tab.text_area(key="prompt").placeholder
 
 
+def test_the_stop_strings_of_a_link_stand_in_the_form(folder):
+    tab = opened(stop="###\n<b>")
+    assert tab.text_area(key="stop").value == "###\n<b>" and address(tab) == {"stop": "###\n<b>"}
+    press(tab, "Decode now")
+    assert tab.session_state["mars_viz_live"].job.settings.stop == ("###", "<b>")
+    wait(tab)
+
+
+def test_the_name_of_a_typed_pair_stays_text_in_the_help_of_the_prompt(folder):
+    tab = opened()
+    tab.selectbox(key="pair").set_value("Another pair …")
+    settled(tab.run())
+    tab.text_input(key="target").set_value("a`\n\n# b")
+    tab.text_input(key="drafter").set_value("c")
+    settled(tab.run())
+    assert tab.text_area(key="prompt").help == "`a # b with c` writes on from here."
+
+
 def test_a_link_to_a_race_opens_that_race(folder):
     for name in ("one", "other"):
         save_race(toy_race(title=name), folder / "races" / name)
-    first = show(opened(), "Race")
+    first = show(opened(), "Races")
     assert address(first) == {"view": "race", "race": "other"}
     settled(first.selectbox(key="race").set_value("one").run())
     assert address(first) == {"view": "race", "race": "one"}
@@ -120,7 +146,7 @@ def test_a_link_to_a_race_opens_that_race(folder):
 def test_a_reloaded_tab_finds_its_decode_again_under_way_and_over(folder):
     tab = opened()
     tab.text_area(key="prompt").set_value("hold it")
-    press(tab, "Decode")
+    press(tab, "Decode now")
     job = tab.session_state["mars_viz_live"].job
     until(lambda: job.progress.rounds == 2)
     link = address(settled(tab.run()))
@@ -145,7 +171,7 @@ def test_a_reloaded_tab_finds_its_decode_again_under_way_and_over(folder):
 
 def test_a_reloaded_tab_finds_its_race_again(folder):
     tab = opened()
-    press(tab, "Race")
+    press(tab, "Race now")
     job = tab.session_state["mars_viz_live"].race
     until(lambda: job.progress.step is not None)
     link = address(settled(tab.run()))
@@ -155,6 +181,34 @@ def test_a_reloaded_tab_finds_its_race_again(folder):
     wait(again)
     assert [path.name for path in (folder / "races").iterdir()] == [link["race"]]
     assert again.selectbox(key="race").value == link["race"] and address(again) == link
+
+
+def test_a_job_under_way_stands_in_the_link_of_every_view(folder):
+    tab = opened()
+    tab.text_area(key="prompt").set_value("hold it")
+    press(tab, "Decode now")
+    job = tab.session_state["mars_viz_live"].job
+    until(lambda: job.progress.rounds == 2)
+    link = address(show(tab, "Saved runs"))
+    assert link == {"view": "saved", "run": tab.session_state["mars_viz_live"].run}
+    again = opened(**link)
+    assert again.session_state["mars_viz_live"].job is job and address(again) == link
+    assert set(address(show(tab, "Races"))) == {"view", "race", "run"}
+    Script.held.set()
+    until(lambda: job.progress.state.finished)
+    assert address(show(again, "Saved runs")) == {"view": "saved"}
+    racer = opened()
+    press(racer, "Race now")
+    race = racer.session_state["mars_viz_live"].race
+    until(lambda: race.progress.step is not None)
+    link = address(show(racer, "Live text"))
+    assert set(link) == {"race"}
+    other = opened(**link)
+    assert other.session_state["mars_viz_live"].race is race and address(other) == link
+    ToyRacer.held.set()
+    until(lambda: race.progress.state.finished)
+    settled(other.run())
+    assert address(other) == {} and show(other, "Races").selectbox(key="race").value == link["race"]
 
 
 def test_a_link_to_a_decode_that_is_not_here_says_so(folder):
@@ -171,16 +225,16 @@ def test_a_link_to_a_decode_that_is_not_here_says_so(folder):
 
 def test_a_renamed_run_has_another_link_and_a_deleted_one_none(folder):
     tab = opened()
-    press(tab, "Decode")
+    press(tab, "Decode now")
     wait(tab)
     (entry,) = RunStore(folder).list()
     show(tab, "Saved runs")
     tab.text_input(key=f"name-{entry.name}").set_value("My fox")
     settled(tab.button(key=f"rename-{entry.name}").click().run())
-    assert address(show(tab, "Decode")) == {"run": "My fox"}
+    assert address(show(tab, "Live text")) == {"run": "My fox"}
     show(tab, "Saved runs")
     settled(tab.button(key="delete-My fox").click().run())
-    assert address(show(tab, "Decode")) == {}
+    assert address(show(tab, "Live text")) == {}
 
 
 def test_all_saved_runs_are_within_reach(folder, monkeypatch):
@@ -204,3 +258,36 @@ def test_a_job_goes_on_for_as_long_as_one_of_those_who_wait_is_there():
     assert not job.stopping
     there["teacher"] = False
     until(lambda: attendance.look() or job.stopping)
+
+
+def elsewhere_and_back(tab: AppTest) -> AppTest:
+    settled(tab.switch_page("pages/gallery.py").run())
+    return settled(tab.switch_page("pages/live.py").run())
+
+
+def test_the_forms_say_after_a_visit_to_another_page_what_they_said_before(folder):
+    tab = opened(target="evil/x", drafter="evil/y", gamma="4")
+    tab.selectbox(key="pair").set_value("Built-in pair")
+    tab.number_input(key="gamma").set_value(6)
+    tab.slider(key="dial-mars").set_value(0.8)
+    tab.toggle(key="chat").set_value(True)
+    tab.text_area(key="stop").set_value("###\n!")
+    tab.text_area(key="prompt").set_value("A hen")
+    settled(tab.run())
+    said = address(tab)
+    elsewhere_and_back(tab)
+    assert (tab.selectbox(key="pair").value, tab.toggle(key="chat").value) == ("Built-in pair", True)
+    assert (tab.number_input(key="gamma").value, tab.slider(key="dial-mars").value) == (6, 0.8)
+    assert (tab.text_area(key="prompt").value, tab.text_area(key="stop").value) == ("A hen", "###\n!")
+    assert address(tab) == said and "target" not in said
+    tab.selectbox(key="pair").set_value("Another pair …")
+    settled(tab.run())
+    tab.text_input(key="target").set_value("org/a")
+    tab.text_area(key="prompt").set_value("A cow")
+    settled(tab.run())
+    assert address(tab) == said  # half a pair cannot be read
+    tab.text_input(key="drafter").set_value("org/b")
+    settled(tab.run())
+    assert tab.selectbox(key="pair").value == "Another pair …" and tab.text_input(key="drafter").value == "org/b"
+    elsewhere_and_back(tab)
+    assert (tab.selectbox(key="pair").value, tab.text_area(key="prompt").value) == ("org/a with org/b", "A cow")

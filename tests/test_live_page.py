@@ -221,6 +221,21 @@ def test_a_stopped_race_is_not_kept(folder):
     assert not (folder / "races").exists()
 
 
+def test_a_race_that_comes_to_nothing_leaves_the_one_that_was_shown(folder):
+    for name in ("one", "other"):
+        save_race(toy_race(title=name), folder / "races" / name)
+    tab = show(opened(), "Races")
+    settled(tab.selectbox(key="race").set_value("one").run())
+    press(tab, "Race now")
+    job = tab.session_state["mars_viz_live"].race
+    until(lambda: job.progress.step is not None)
+    press(settled(tab.run()), "Cancel")
+    ToyRacer.held.set()
+    wait(tab)
+    assert "half a race is not kept" in notes(tab) and "no race of that name" not in notes(tab)
+    assert tab.selectbox(key="race").value == "one"
+
+
 def test_a_broken_race_says_what_is_wrong(folder):
     path = save_race(toy_race(), folder / "races" / "zz")
     (path / "relaxed" / "rows.parquet").unlink()
@@ -398,6 +413,32 @@ def test_a_race_is_brought_in_from_its_zip_renamed_and_deleted(folder, tmp_path_
     assert tab.selectbox(key="race").value == "My race"
     settled(tab.button(key="delete-race-My race").click().run())
     assert tab.selectbox(key="race").value == "1-story" and not list((folder / "races").iterdir())
+
+
+def test_the_zip_of_a_deleted_race_is_opened_again(folder, tmp_path_factory):
+    path = save_race(toy_race(title="Toy"), tmp_path_factory.mktemp("elsewhere") / "brought")
+    upload = ("lesson.zip", zips.write_zip(path), "application/zip")
+    tab = show(opened(), "Races")
+    settled(tab.file_uploader(key="race-zip").set_value(upload).run())
+    settled(tab.button(key="delete-race-lesson").click().run())
+    assert tab.selectbox(key="race").value == "1-story"
+    assert not list((folder / "races").iterdir())  # the upload that still lies there is not read once more
+    settled(tab.file_uploader(key="race-zip").set_value(upload).run())
+    assert tab.selectbox(key="race").value == "lesson" and (folder / "races" / "lesson").is_dir()
+
+
+def test_the_zip_of_a_race_that_could_not_be_kept_is_tried_again(folder, tmp_path_factory):
+    path = save_race(toy_race(title="Toy"), tmp_path_factory.mktemp("elsewhere") / "brought")
+    upload = ("lesson.zip", zips.write_zip(path), "application/zip")
+    (folder / "races").write_text("no folder")
+    tab = show(opened(), "Races")
+    settled(tab.file_uploader(key="race-zip").set_value(upload).run())
+    assert tab.selectbox(key="race").value == "1-story" and "races" in notes(tab)
+    (folder / "races").unlink()
+    settled(tab.run())
+    assert tab.selectbox(key="race").value == "1-story"
+    settled(tab.file_uploader(key="race-zip").set_value(upload).run())
+    assert tab.selectbox(key="race").value == "lesson"
 
 
 def test_what_is_no_race_is_not_brought_in(folder):

@@ -25,12 +25,15 @@ LIMITS = {
     "top_k": (0, 1_000_000),
 }
 """What the form takes, by the name in `Settings`."""
+LONGEST_STOPS = 4000
+"""Letters of all stop strings together, one on each line."""
 
 
 def prompt_box(*, pair: str = "", start: str = EXAMPLE) -> str:
     """The prompt; what is typed is used as it is, line breaks and all. `pair` names the models where they are not the
     built-in ones."""
-    code = f"`{pair.replace('`', '')}`"  # help is Markdown, and a name may come from a link
+    code = " ".join(pair.replace("`", "").split())  # help is Markdown, and a name may come from a link: a blank line
+    # would end what the backticks hold, and so would one of its own
     return st.text_area(
         "Prompt",
         start,
@@ -38,7 +41,7 @@ def prompt_box(*, pair: str = "", start: str = EXAMPLE) -> str:
         height=68,
         label_visibility="collapsed",
         placeholder=f"Write a prompt for {pair or 'the built-in pair'} to continue",
-        help=f"{code} writes on from here."
+        help=f"`{code}` writes on from here."
         if pair
         else "The built-in pair writes on from here: short simple stories, additions, sorted lists, short answers.",
     )
@@ -77,7 +80,8 @@ def settings_area(start: Settings = START) -> Callable[[], Settings]:
             )
             top_p = st.number_input("Top-p", *LIMITS["top_p"], start.top_p, 0.05, key="top_p", help="1 is off")
             top_k = st.number_input("Top-k", *LIMITS["top_k"], start.top_k, key="top_k", help="0 is off")
-        stop = st.text_area("Stop at", "\n".join(start.stop), key="stop", height=68, max_chars=4000, help=STOP_HELP)
+        lines = "\n".join(start.stop)
+        stop = st.text_area("Stop at", lines, key="stop", height=68, max_chars=LONGEST_STOPS, help=STOP_HELP)
     return lambda: Settings(
         rule=rule.name,
         dial=dial,
@@ -87,8 +91,13 @@ def settings_area(start: Settings = START) -> Callable[[], Settings]:
         top_k=int(top_k),
         seed=int(seed),
         max_new_tokens=int(limit),
-        stop=tuple(line for line in stop.split("\n") if line),
+        stop=stop_lines(stop),
     )
+
+
+def stop_lines(text: str) -> tuple[str, ...]:
+    """The stop strings of a text that has one on each line."""
+    return tuple(line for line in text.split("\n") if line)
 
 
 def checked(notices: list[str], prompt: str, settings: Callable[[], Settings], *, under_way: bool) -> Settings | None:

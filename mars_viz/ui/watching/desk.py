@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from hashlib import sha256
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import streamlit as st
@@ -17,10 +16,11 @@ from mars_viz.ui import decode_form, live
 from mars_viz.ui.jobs.attendance import LEFT
 from mars_viz.ui.jobs.costs_job import CostsJob
 from mars_viz.ui.jobs.decode_job import DecodeJob
+from mars_viz.ui.jobs.models import Choice
 from mars_viz.ui.jobs.race_job import RaceJob
 from mars_viz.ui.jobs.worker import Job, JobState
 from mars_viz.ui.session import Session
-from mars_viz.ui.watching.live_link import LiveView, from_parameters
+from mars_viz.ui.watching.live_link import LiveView, Show, from_parameters
 from mars_viz.ui.watching.pair_form import Wanted
 from mars_viz.ui.watching.races import race_store
 from mars_viz.ui.watching.roster import roster
@@ -45,16 +45,20 @@ class Desk:
     """That kept run, where no job made it in this tab."""
     race: RaceJob | None = None
     """The race that this tab waits for."""
+    racing: str = ""
+    """The name under which that race will be kept; what is `shown` stays, for a race may come to nothing."""
     measuring: CostsJob | None = None
     """The measurement that this tab waits for."""
     shown: str = ""
     """The race that is shown, by its folder's name; empty for the first."""
     link: LiveView = field(default_factory=LiveView)
-    """What the link asked for that opened the tab: the forms begin there."""
+    """What the forms say, at first what the link asked for that opened the tab: they begin there on every visit, since
+    Streamlit forgets them while another page is shown."""
     opening: str = decode_form.EXAMPLE
-    """The prompt that the form begins with: that of the link's run, where there is one."""
+    """The prompt that the form begins with: what was written last, at first that of the link's run, where there is
+    one."""
     uploaded: str = ""
-    """The last upload that was read, so that a rerun does not read it again."""
+    """The uploader's id of the last upload that was read, so that a rerun does not read it again."""
     notices: list[str] = field(default_factory=list)
     """Sentences to show until the next thing is asked for."""
 
@@ -81,7 +85,7 @@ class Desk:
             self.opening = made.prompt
         racing = roster().find(self.shown)
         if isinstance(racing, RaceJob) and not racing.progress.state.finished:
-            self.race = racing
+            self.race, self.racing, self.shown = racing, self.shown, ""
             live.shared_worker().join(racing)
         return True
 
@@ -109,6 +113,24 @@ class Desk:
         lost = self.job is not None and self.job.progress.state.finished and not self.job.progress.saved
         return "" if lost else self.run
 
+    def address_of(self, show: Show) -> LiveView:
+        """What a link says of the tab in a view: what is shown there, and in every view what is under way, since a tab
+        that is loaded anew finds its job by the link alone."""
+        decodes = self.job is not None and not self.job.progress.state.finished
+        run = self.address if decodes or show is Show.DECODE else ""
+        shown = self.shown if show is Show.RACE else ""
+        return replace(self.link, show=show, run=run, race=self.racing if self.race is not None else shown)
+
+    def remember(self, prompt: str, settings: Callable[[], Settings], wanted: Callable[[], Wanted]) -> None:
+        """Take note of what the forms say; of those that cannot be read, what they said before stays."""
+        self.opening = prompt
+        try:
+            asked, models = settings(), wanted()
+        except BadInput:
+            return
+        pair = Choice(models.choice.target, models.choice.drafter)
+        self.link = replace(self.link, settings=asked, models=pair, chat=models.chat)
+
     def renamed(self, name: str, new: str) -> None:
         """A kept run has another name now, or none any more."""
         if name == self.run:
@@ -133,9 +155,9 @@ class Desk:
                 self.notices.append("That rule has no dial, so nothing relaxed could race; choose another in Settings.")
                 return
             make = live.racing(prompt, chosen, models.chat)
-            self.shown = new_name("race")
-            self.race = RaceJob(make, models.choice, live.races_folder(), self.shown)
-            roster().add(self.shown, self.race)
+            self.racing = new_name("race")
+            self.race = RaceJob(make, models.choice, live.races_folder(), self.racing)
+            roster().add(self.racing, self.race)
             live.shared_worker().submit(self.race)
 
     def measure(self, settings: Callable[[], Settings], wanted: Callable[[], Wanted]) -> None:
@@ -153,12 +175,14 @@ class Desk:
         except BadInput as error:
             self.notices.append(str(error))
 
-    def bring_race(self, data: bytes, name: str) -> bool:
-        """Keep and show the race of an uploaded zip, or note what is wrong. False if it is the one read last."""
-        digest = sha256(data).hexdigest()
-        if digest == self.uploaded:
+    def bring_race(self, upload: str, data: bytes, name: str) -> bool:
+        """Keep and show the race of an uploaded zip, or note what is wrong. False if this `upload` was read last.
+
+        The same zip in another upload is brought in again: what it held may be gone by then, or had failed.
+        """
+        if upload == self.uploaded:
             return False
-        self.uploaded = digest
+        self.uploaded = upload
         self.attempt(lambda: setattr(self, "shown", race_store().bring(data, name)))
         return True
 
@@ -166,7 +190,7 @@ class Desk:
         """Take note of what has ended."""
         if self.race is not None and self.race.progress.state.finished:
             over, self.race = self.race.progress, None
-            self.shown = over.saved
+            self.shown = over.saved or self.shown
             self.notices.extend(filter(None, [over.error, over.unsaved]))
             if over.state is JobState.CANCELLED:
                 self.notices.append(f"{LEFT if over.abandoned else 'You stopped the race'}; half a race is not kept.")

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
+from mars_viz.errors import BadInput
 from mars_viz.figures.words import exactly
 from mars_viz.rules import RULES, rule_named
 from mars_viz.run import Settings
-from mars_viz.ui.decode_form import LIMITS
+from mars_viz.ui.decode_form import LIMITS, LONGEST_STOPS, stop_lines
 from mars_viz.ui.jobs.models import Choice
 from mars_viz.ui.links import clipped, number_in
 
@@ -69,8 +70,8 @@ def to_parameters(view: LiveView) -> dict[str, str]:
     settings = view.settings
     written = {
         "view": "" if view.show is Show.DECODE else view.show.value,
-        "run": view.run if view.show is Show.DECODE else "",
-        "race": view.race if view.show is Show.RACE else "",
+        "run": view.run,
+        "race": view.race,
         "rule": "" if settings.rule == _DEFAULT.rule else settings.rule,
         "dial": "" if _is_default(settings) else exactly(settings.dial or 0.0),
         **{
@@ -78,6 +79,7 @@ def to_parameters(view: LiveView) -> dict[str, str]:
             for name in LIMITS
             if (value := getattr(settings, name)) != getattr(_DEFAULT, name)
         },
+        "stop": "\n".join(settings.stop),
         "target": view.models.target,
         "drafter": view.models.drafter,
         "chat": "1" if view.chat else "",
@@ -98,7 +100,8 @@ def from_parameters(parameters: Mapping[str, str]) -> OpenedLive:
     if shown and shown not in known:
         complaints.append(f"There is no view “{clipped(shown)}”; choose one of {', '.join(known)}.")
     models = Choice(parameters.get("target", "").strip(), parameters.get("drafter", "").strip())
-    if bool(models.target) != bool(models.drafter) or max(len(models.target), len(models.drafter)) > LONGEST:
+    names = (models.target, models.drafter)
+    if bool(names[0]) != bool(names[1]) or any(len(name) > LONGEST or not name.isprintable() for name in names):
         complaints.append("The link does not name a pair of models, so the built-in pair stays chosen.")
         models = Choice()
     elif models.target:
@@ -139,4 +142,15 @@ def _settings(parameters: Mapping[str, str], complaints: list[str]) -> Settings:
             kind = "whole number" if name in _WHOLE else "number"
             said = f"The link's {NAMES.get(name, name)} “{clipped(asked)}” is no {kind} from {low} to {high}"
             complaints.append(f"{said}; the default is set.")
-    return replace(_DEFAULT, **found)
+    return replace(_DEFAULT, **found, stop=_stop(parameters.get("stop", ""), complaints))
+
+
+def _stop(text: str, complaints: list[str]) -> tuple[str, ...]:
+    """The link's stop strings, one on each line as in the form; none where they are not what the form takes."""
+    try:
+        if len(text) > LONGEST_STOPS or "\r" in text:  # a browser's form makes another line break of that one
+            raise BadInput(f"They have more than {LONGEST_STOPS} characters, or a carriage return.")
+        return Settings(stop=stop_lines(text)).stop
+    except BadInput as error:
+        complaints.append(f"The link's stop strings cannot be used, so none is set. {error}")
+        return ()
