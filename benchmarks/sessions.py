@@ -114,7 +114,7 @@ def main() -> None:
     ratio = memory[1] / memory[0]
     print(f"server's memory after the first {options.sessions} runs {memory[0]:.0f} MB, at the end {memory[1]:.0f} MB")
     print(f"the machine's load in the last 15 minutes: {os.getloadavg()[2]:.1f} on {os.cpu_count()} processors")
-    print(f"a page was chosen again, since it had not come within half a minute: {crowd.again} times")
+    print(f"a page was chosen again, which had not come or answered within half a minute: {crowd.again} times")
     print(f"held up {len(held_up)} times, {sum(last - first for first, last in held_up):.0f} s in all, left out")
     write_json(
         options.json,

@@ -80,7 +80,7 @@ class Crowd:
         self.ended: list[Ended] = []
         self.moved: list[Moved] = []
         self.again = 0
-        """How often somebody chose a page again that did not come."""
+        """How often somebody chose a page again that did not come, or did not answer."""
         self._pause, self._luck = pause, random.Random(seed)
         self._waiting = 0
         self._idle = time.monotonic()
@@ -176,7 +176,10 @@ class Crowd:
             )  # it may be drawn anew just now
             before, began, was_busy = tab.finished, time.monotonic(), self._waiting > 0
             await move(tab, luck.uniform(0.5, 1.0))
-            await tab.until(lambda before=before: tab.finished > before, "an answer to a dial")
+            if not await tab.comes(lambda before=before: tab.finished > before, IMPATIENCE):
+                self.again += 1  # what stands there may be of a page whose end was lost with a connection
+                await self._to(tab, page)
+                continue
             busy = was_busy and self._waiting > 0 and self._idle < began
             self.moved.append(Moved(page, time.monotonic() - began, busy, began))
 
