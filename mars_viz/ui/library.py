@@ -29,7 +29,7 @@ from mars_viz.ui.links import View
 from mars_viz.ui.session import Session
 
 NOTHING_YET = "There is no run here yet. Write a prompt above and press Decode, or open the zip of a run's folder."
-_KEPT = 64  # recorded runs in memory; more than the lanes of Compare, or each rerun would read them all anew
+_KEPT = 32  # recorded runs in memory; more than the lanes of Compare, or each rerun would read them all anew
 SAMPLES_VARIABLE = "MARS_VIZ_SAMPLES"  # "off" leaves the samples out
 _OWN = re.compile(r"(live|upload)-[0-9a-f]{8}")  # how a tab names its own runs
 
