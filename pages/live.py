@@ -275,7 +275,7 @@ def device(desk: Desk, settings: Callable[[], Settings], wanted: Callable[[], Wa
         if status.choice is None or status.device is None:
             st.caption("No models are loaded; the first decode loads them.")
         else:
-            st.caption(in_words(status.choice))
+            theme.small(in_words(status.choice))
             theme.numbers(live_words.device_tiles(status.device))
             for sentence in status.device.notes:
                 theme.note(sentence)

@@ -126,7 +126,7 @@ def first_visit(bench: TuneBench) -> None:
     if st.button(f"Sweep {len(wish.prompts)} built-in exercises with MARS", key="sweep-first", type="primary"):
         bench.open(wishes.begin(wish, bench.folder)[0])
         st.rerun()
-    sheet.small(
+    theme.small(
         f"About {words.duration(seconds)} on two processor cores. It goes on when this tab is closed, can be stopped, "
         f"and keeps its results in {bench.folder}."
     )
@@ -142,7 +142,7 @@ def under_way(bench: TuneBench, job: SweepJob) -> None:
     bar.progress(now.part, words.going(now, shared_worker().ahead(job), job.stopping))
     button.button("Stop", on_click=job.cancel, disabled=job.stopping, width="stretch", help="Keeps finished prompts")
     for sentence in now.too_long[:5]:
-        sheet.small(sentence)
+        theme.small(sentence)
 
 
 def unfinished(bench: TuneBench, found: Shelf) -> None:
@@ -189,8 +189,8 @@ def look(bench: TuneBench, found: Shelf, study: Study) -> None:
         limits(bench, found, study)
     others = beside(found, study, view)
     detail.hero(view, study, dial, others)
-    sheet.small(sheet.BASIS)
-    sheet.small(words.coverage(study), study.plan.provenance.device)
+    theme.small(sheet.BASIS)
+    theme.small(words.coverage(study), study.plan.provenance.device)
     detail.folded(study, dial, advised)
 
 

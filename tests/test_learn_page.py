@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from mars_viz.dialmap import Budget
 from mars_viz.errors import BadInput
 from mars_viz.mapped import mapped
 from mars_viz.prompts import recognised
+from mars_viz.records import Timing
 from mars_viz.rules import RULES
 from mars_viz.run import Run
 from mars_viz.runstore import read
@@ -307,6 +309,18 @@ def finished(tab: AppTest) -> AppTest:
             return tab
         settled(tab.run())
     raise AssertionError("it never ended")
+
+
+def test_the_device_of_a_run_is_text(folder, monkeypatch):
+    device = "![x](http://e.vil/x) <img src=x>"
+    run, timing = toy_run(), Timing(draft=0.006, verify=0.002, total=0.01)
+    run = replace(run, title="Elsewhere", rounds=tuple(replace(round_, timing=timing) for round_ in run.rounds))
+    monkeypatch.setenv("MARS_VIZ_RUNS", str(folder.parent / "hostile"))
+    replace(run, provenance=replace(run.provenance, device=device)).save(folder.parent / "hostile" / "one")
+    tab = opened(lesson="1", run="one")
+    shown = next(html.body for html in tab.html if "Measured when the run was made" in html.body)
+    assert f"on {escape(device)}." in shown and f'title="{escape(device)}"' in shown
+    assert not any("e.vil" in part.value for part in (*tab.caption, *tab.markdown))
 
 
 def test_costs_are_measured_on_request_and_drawn(monkeypatch):

@@ -109,6 +109,14 @@ def test_what_slows_the_models_down_is_said_as_text(folder, monkeypatch):
     assert "<img" not in notes(tab)
 
 
+def test_the_names_of_the_models_that_are_loaded_are_text(folder):
+    worker = live.shared_worker()
+    worker.models.pair(Choice("![x](http://e.vil/x)", "<img src=x>"))
+    tab = opened()
+    assert "![x](http://e.vil/x) with &lt;img src=x&gt;" in notes(tab) and "<img" not in notes(tab)
+    assert not any("e.vil" in caption.value for caption in tab.caption)
+
+
 def test_a_decode_streams_and_is_kept_and_opens_in_explore(folder):
     tab = opened()
     assert "press Decode now" in notes(tab)

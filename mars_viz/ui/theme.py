@@ -44,6 +44,7 @@ button[kind="primary"]:not(:disabled):hover { background: #005F95; border-color:
 .mv-live .prompt { opacity: .6; }
 .mv-line { margin: 0; overflow-wrap: anywhere; }
 .mv-line small { display: block; opacity: .7; }
+.mv-small { margin: 0; font-size: .85rem; opacity: .8; overflow-wrap: anywhere; }
 .mv-numbers { display: flex; flex-wrap: wrap; gap: .2rem 0; margin: 0; font-variant-numeric: tabular-nums; }
 .mv-numbers > div { min-width: 5.5rem; margin-right: 2rem; cursor: help; }
 .mv-numbers dt { font-size: .8rem; opacity: .7; font-weight: 400; }
@@ -89,6 +90,12 @@ def numbers(tiles: Iterable[Tile]) -> None:
 def line(heading: str, facts: str) -> None:
     """A line of a list: what it is, and small facts below."""
     st.html(f'<p class="mv-line">{escape(heading)}<small>{escape(facts)}</small></p>')
+
+
+def small(words: str, more: str = "") -> None:
+    """A sentence in small type, and what is said of it on hover."""
+    hover = f' title="{escape(more)}"' if more else ""
+    st.html(f'<p class="mv-small"{hover}>{escape(words)}</p>')
 
 
 def basis_words(basis: Basis) -> str:

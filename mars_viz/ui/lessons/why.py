@@ -6,8 +6,6 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-import streamlit as st
-
 from mars_viz.analysis.gain import Gain, gain
 from mars_viz.components.lesson import Kind, Knob
 from mars_viz.costs import Costs
@@ -15,6 +13,7 @@ from mars_viz.devices import short_device
 from mars_viz.figures.lesson_gain import pass_costs, run_times
 from mars_viz.figures.words import number
 from mars_viz.run import Run
+from mars_viz.ui import theme
 from mars_viz.ui.jobs.errands import Finding
 from mars_viz.ui.lessons import thumbs
 from mars_viz.ui.lessons.asking import asked
@@ -55,13 +54,13 @@ def passes(room: Room) -> None:
     if isinstance(costs, Costs):
         draw(room, pass_costs(costs, room.theme), "why-passes")
         where = f"Measured on {short_device(costs.device)}, {costs.dtype}, {costs.repeats} repeats"
-        st.caption(f"{where}, caches of {costs.cache_length} positions.", help=costs.device)
+        theme.small(f"{where}, caches of {costs.cache_length} positions.", costs.device)
         return
     draw(room, run_times(found, room.theme), "why-passes")
     if found.timed:
         device = room.run.provenance.device
         where = short_device(device) or "a device it does not name"
-        st.caption(f"Measured when the run was made, on {where}.", help=device or None)
+        theme.small(f"Measured when the run was made, on {where}.", device)
 
 
 def dials(found: Gain) -> tuple[Knob, ...]:

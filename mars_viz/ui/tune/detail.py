@@ -132,7 +132,7 @@ def by_prompt(study: Study, dial: float) -> None:
     sheet.line("Which prompts change, where, and by how much.", "exact")
     sheet.table(frame, "prompts", "Every prompt at strict and at this setting", height=min(420, 38 + 32 * len(frame)))
     for failure in study.result.failures[:10]:
-        sheet.small(f"{failure.id} has no results: {failure.reason}")
+        theme.small(f"{failure.id} has no results: {failure.reason}")
 
 
 def clock(study: Study, dial: float) -> None:
@@ -149,7 +149,7 @@ def clock(study: Study, dial: float) -> None:
     if (check := checks.latest(dial)) is not None:
         first, second = words.timed(check)
         sheet.line(first, "measured")
-        sheet.small(second, check.device)
+        theme.small(second, check.device)
     if len(checks.found) > (check is not None):
         alt = "Every wall-clock check of this sweep"
         sheet.table(sheet.checks(checks.found[::-1], study.plan.symbol), "checks", alt)
@@ -230,7 +230,7 @@ def evidence(study: Study, dial: float, found: Recommendation | None) -> None:
         if checks.latest(dial)
         else "without a wall-clock check, which this setting has not had yet"
     )
-    sheet.small(f"A zip of Markdown, CSV and JSON for this setting, {measured}.")
+    theme.small(f"A zip of Markdown, CSV and JSON for this setting, {measured}.")
     for each in engine_settings(study.plan.settings, dial):
         sheet.line(f"{each.engine}. {each.note}")
         if each.text:

@@ -24,7 +24,6 @@ _STYLE = """
 .mv-tag { font-size: .78rem; padding: .05rem .45rem; border-radius: 1rem; border: 1px solid currentColor; opacity: .75;
   white-space: nowrap; cursor: help; vertical-align: .1em; }
 .mv-line { margin: 0; line-height: 1.55; overflow-wrap: anywhere; }
-.mv-small { margin: 0; font-size: .85rem; opacity: .8; overflow-wrap: anywhere; }
 """
 _TAGS = {
     "exact": "Exact: of texts that this setting really writes, from the exact dial map of every prompt.",
@@ -59,12 +58,6 @@ def lead(parts: Iterable[Part], more: str) -> None:
 def line(words: str, kind: str = "") -> None:
     """A sentence as it is, and what its numbers are."""
     st.html(f'<p class="mv-line">{escape(words)} {tag(kind) if kind else ""}</p>')
-
-
-def small(words: str, more: str = "") -> None:
-    """A sentence in small type, and what is said of it on hover."""
-    hover = f' title="{escape(more)}"' if more else ""
-    st.html(f'<p class="mv-small"{hover}>{escape(words)}</p>')
 
 
 def figures(study: Study, dial: float) -> pd.DataFrame:
