@@ -231,5 +231,5 @@ def _title(paths: Sequence[RulePath], limit: float | None) -> str:
 
 
 def _points(points: float) -> str:
-    text = number(round(points, 2))
+    text = number(round(points, 3))
     return f"{text} point" if text == "1" else f"{text} points"
