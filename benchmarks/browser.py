@@ -4,11 +4,12 @@
 
 A drag is measured in headless Chromium on a made-up run: from the time stamp of each pointer event to the end of the
 frame that it led to (the task after that frame's painting). That is the wait until Chromium starts a frame, up to one
-period of the screen (16.7 ms) whatever the page does, and from there on the page's own work; both are shown. Then the
-hand turns the dial without a rest, and the time from frame to frame says how many frames a second it sees. Of the same
-page: how long it takes to open when the server already knows the run (a reload), the frames while its text scrolls
-from end to end, and the memory of its tab (the renderer's resident set). The first token is measured on the real app,
-from starting the server's process to the end of the first frame that shows a token.
+period of the screen (16.7 ms) whatever the page does, and from there on the page's own work; both are shown, and the
+same drag on a bare page with a thumb and a number, for what no page can be below on this machine. Then the hand turns
+the dial without a rest, and the time from frame to frame says how many frames a second it sees. Of the same page: how
+long it takes to open when the server already knows the run (a reload), the frames while its text scrolls from end to
+end, and the memory of its tab (the renderer's resident set). The first token is measured on the real app, from starting
+the server's process to the end of the first frame that shows a token.
 
 The long run (`--long`, 0 leaves it out) is opened on Explore itself, figures and all, from a folder of runs: the rounds
 of a recorded sample of the built-in pair again and again. It opens in a browser that has the app's own scripts on a
@@ -48,6 +49,20 @@ from mars_viz.components.explorer import explorer
 st.set_page_config(layout="wide")
 run = st.cache_resource(made_up_run)({tokens})
 explorer(run, dial=None, overlay="outcome", selected=None, key="explorer")
+"""
+
+BARE = """
+<div class="explorer">
+  <div class="lane" style="width: 1200px; height: 30px"><b style="position: absolute">0</b></div>
+</div>
+<script>
+  const thumb = document.querySelector("b");
+  window.onpointermove = ({ buttons, clientX }) => {
+    if (!buttons) return;
+    thumb.style.transform = `translateX(${clientX}px)`;
+    thumb.textContent = clientX;
+  };
+</script>
 """
 
 
@@ -107,6 +122,17 @@ def answer(browser: Browser, tokens: int, moves: int) -> Answer:
     return Answer(opening, delays, works, frames, scrolling, max(sizes))
 
 
+def bare(browser: Browser, moves: int) -> list[float]:
+    """The delays of the same drag on a page that has nothing but a thumb and a number: what no page can be below."""
+    page = browser.new_page(viewport={"width": 1400, "height": 900})
+    page.set_content(BARE)
+    page.evaluate(WATCH)
+    drag(page, moves)
+    delays: list[float] = page.evaluate("window.delays")
+    page.close()
+    return delays
+
+
 def first_token(browser: Browser) -> float | None:
     """Seconds from starting the app's server to its first token on the screen; None if it shows no token."""
     page = browser.new_page(viewport={"width": 1400, "height": 900})
@@ -134,8 +160,10 @@ def main() -> None:
     with chromium() as browser:
         answers = {size: answer(browser, size, options.moves) for size in options.sizes}
         long = long_answer(browser, options.long, options.moves) if options.long else None
+        nothing = bare(browser, options.moves)
         seconds = first_token(browser)
     print(f"{'':<38} {'median':>8} {'p95':>8} {'max':>8}   frames")
+    line("a bare page: event to painted frame", nothing)
     for size, found in answers.items():
         line(f"{size:,} tokens: event to painted frame", found.delays)
         line("  of it the page's work", found.works)
@@ -148,6 +176,7 @@ def main() -> None:
     figures = {
         "drag_median_ms": {str(size): round(float(np.median(found.delays)), 2) for size, found in answers.items()},
         "drag_p95_ms": {str(size): p95(found.delays) for size, found in answers.items()},
+        "bare_drag_p95_ms": p95(nothing),
         "drag_work_p95_ms": {str(size): p95(found.works) for size, found in answers.items()},
         "drag_frames_p95_ms": {str(size): p95(found.frames) for size, found in answers.items()},
         "scroll_p95_ms": {str(size): p95(found.scrolling) for size, found in answers.items()},

@@ -216,7 +216,8 @@ def test_the_evidence_says_everything_in_three_forms(result: SweepResult, tmp_pa
     checks = [replace(timing(), created=f"2026-01-0{day}T00:00:00+00:00") for day in (1, 2)]
     checks.append(replace(checks[0], dial=0.5))
     path = write_evidence(tmp_path / "pack", result, dial=0.9, recommendation=found, checks=checks)
-    assert sorted(file.name for file in path.iterdir()) == ["evidence.json", "evidence.md", "grid.csv", "prompts.csv"]
+    tables = ["grid.csv", "prompts.csv", "summary.csv"]
+    assert sorted(file.name for file in path.iterdir()) == ["evidence.json", "evidence.md", *tables]
     data = json.loads((path / "evidence.json").read_text())
     assert data["models"]["target"] == "toy-target"
     assert data["data_set"]["n"] == 12
@@ -240,6 +241,18 @@ def test_the_evidence_says_everything_in_three_forms(result: SweepResult, tmp_pa
     assert text == markdown(data)
     grid = list(csv.DictReader((path / "grid.csv").read_text().splitlines()))
     assert float(grid[-1]["accuracy"]) == data["accuracy"]["strict"]["bootstrap"]["estimate"]
+    alone, strict, chosen = csv.DictReader((path / "summary.csv").read_text().splitlines())
+    assert [row["setting"] for row in (alone, strict, chosen)] == ["target", "strict", "chosen"]
+    assert {row["target"] for row in (alone, strict, chosen)} == {"toy-target"} and alone["n"] == "12"
+    assert (alone["dial"], float(strict["dial"]), float(chosen["dial"])) == ("", 1.0, 0.9)
+    tau = next(row for row in data["figures"] if row["figure"] == "tau")["settings"]["chosen"]
+    assert [float(chosen[f"tau{end}"]) for end in ("", "_low", "_high")] == [
+        tau[k] for k in ("estimate", "low", "high")
+    ]
+    paces = data["wall_clock"]["tokens_per_second"]
+    assert float(alone["tokens_per_second"]) == paces["target"]["estimate"] and alone["tau"] == ""
+    assert float(chosen["measured_over_target_low"]) == data["wall_clock"]["measured_over_target"]["low"]
+    assert float(alone["accuracy"]) == data["accuracy"]["target"]["bootstrap"]["estimate"]
     prompts = list(csv.DictReader((path / "prompts.csv").read_text().splitlines()))
     assert [int(line["chosen_tokens"]) for line in prompts] == lines_at(result, "tokens", 0.9).tolist()
     with pytest.raises(BadInput, match="exists already"):

@@ -265,7 +265,7 @@ def test_the_pack_and_the_metrics_hold_what_the_page_shows(folder):
     data = evidence_zip(study.result, dial=0.9, recommendation=study.recommendation(1.0, 0.95))
     assert data == evidence_zip(study.result, dial=0.9, recommendation=study.recommendation(1.0, 0.95))
     with zipfile.ZipFile(io.BytesIO(data)) as pack:
-        names = ["evidence.md", "evidence.json", "grid.csv", "prompts.csv"]
+        names = ["evidence.md", "evidence.json", "summary.csv", "grid.csv", "prompts.csv"]
         assert pack.namelist() == [f"evidence/{name}" for name in names]
         assert json.loads(pack.read("evidence/evidence.json"))["settings"]["chosen"] == 0.9
     requests = parse_vllm_metrics(detail.exported(study, 0.9))

@@ -1,15 +1,17 @@
-"""The evidence as CSV: a line a dial value, and a line a prompt. Knows csv and a sweep; knows no files."""
+"""The evidence as CSV: a line a setting, a dial value, a prompt. Knows csv and a sweep; knows no files."""
 
 from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from mars_viz.sweep.result import SweepResult
 
+_MODELS = ("target", "target_revision", "drafter", "drafter_revision", "dtype", "device")
 _PROMPT = ("id", "category", "prompt_tokens", "off_is_strict", "target_right")
 _SETTING = ("tokens", "rounds", "drafted", "kept", "rolled_back", "relaxed", "right")
 _AGAINST = ("first_divergence", "edit_distance")
@@ -20,6 +22,38 @@ def grid_csv(rows: list[dict[str, Any]]) -> str:
     names = [name for name in rows[0] if name != "dial"]
     heads = ["dial", *(f"{name}{end}" for name in names for end in ("", "_low", "_high"))]
     lines = [[row["dial"], *(row[name][key] for name in names for key in ("estimate", "low", "high"))] for row in rows]
+    return _csv(heads, lines)
+
+
+def summary_csv(found: Mapping[str, Any]) -> str:
+    """Of the whole evidence: a line each for the target alone, strict and the chosen setting, with what they were
+    measured on; every figure with the ends of its interval, empty where it is not measured or not defined."""
+    models, rule, data, timing = (found[name] for name in ("models", "rule", "data_set", "wall_clock"))
+    versions = "; ".join(f"{name} {version}" for name, version in sorted(models["versions"].items()))
+    where = {
+        **{name: models[name] for name in (*_MODELS, "temperature", "top_p", "top_k", "seed", "max_new_tokens")},
+        "versions": versions,
+        "data_set": data["name"],
+        "n": data["n"],
+        "graded": data["graded"],
+    }
+    rows = []
+    for name, at in (("target", None), *((way, found["settings"][way]) for way in ("strict", "chosen"))):
+        row = {"setting": name, "rule": rule["name"] if at is not None else "", "dial": at, "gamma": rule["gamma"]}
+        figures = {each["figure"]: each["settings"][name] for each in found["figures"]} if at is not None else {}
+        if at is None and found["accuracy"] is not None:
+            figures["accuracy"] = found["accuracy"]["target"]["bootstrap"]
+        if timing is not None:
+            figures["tokens_per_second"] = timing["tokens_per_second"][name]
+            if name == "chosen":
+                figures |= {what: timing[what] for what in ("measured_over_target", "measured_over_strict")}
+        rows.append((row | where, figures))
+    names = list(dict.fromkeys([*rows[0][1], *rows[-1][1]]))  # of the target alone first
+    heads = [*rows[0][0], *(f"{name}{end}" for name in names for end in ("", "_low", "_high"))]
+    lines = [
+        [*about.values(), *(figures.get(name, {}).get(key) for name in names for key in ("estimate", "low", "high"))]
+        for about, figures in rows
+    ]
     return _csv(heads, lines)
 
 
