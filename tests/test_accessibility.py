@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page
 
+from mars_viz import samples
+from mars_viz.report import report_html
+from mars_viz.runfiles import load_run
 from tests.served import served
 
 ROOT = Path(__file__).parents[1]
@@ -110,6 +113,31 @@ def test_a_lessons_figure_and_its_knob(browser: Browser, address: str) -> None:
     page = settled(browser, f"{address}/learn?run=3-story-sampled-mars&lesson=3", "dark")
     assert page.locator(".lesson svg[role=img]").count() == 2 and page.get_by_role("slider", name="Trials").count()
     found = violations(page)
+    page.close()
+    assert not found, in_words(found)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_choice_that_was_just_made_can_be_read(browser: Browser, address: str, scheme: str) -> None:
+    page = settled(browser, f"{address}/live", scheme)
+    page.get_by_role("radio", name="Races").click()
+    page.wait_for_selector(".track-lane")
+    page.wait_for_timeout(500)
+    found = violations(page, *COLOURS)
+    page.close()
+    assert not found, in_words(found)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_report(browser: Browser, tmp_path: Path, scheme: str) -> None:
+    path = tmp_path / "report.html"
+    path.write_text(report_html(load_run(samples.RUNS / "1-story-mars")), encoding="utf-8")
+    page = browser.new_page(color_scheme=scheme)
+    page.set_default_timeout(PATIENCE)
+    page.goto(path.as_uri())
+    page.wait_for_selector(".js-plotly-plot .main-svg")
+    page.wait_for_timeout(1000)
+    found = violations(page, *(COLOURS if scheme == "dark" else ()))
     page.close()
     assert not found, in_words(found)
 

@@ -11,7 +11,7 @@ class Figure {
     const save = (format) => ({ name: `Save as ${format.toUpperCase()}`, icon: this.plotly.Icons.camera, click: (drawn) => this.plotly.downloadImage(drawn, { format, filename: `${this.file}-${this.name}`, scale: format === "png" ? 2 : 1, width: drawn.offsetWidth, height: layout.height }) });
     this.config ??= { responsive: true, displaylogo: false, modeBarButtons: [[save("svg"), save("png")]] };
     this.plotly.react(this.element, data, layout, this.config);
-    this.element.setAttribute("role", "img");
+    this.element.setAttribute("role", "group");
     this.element.setAttribute("aria-label", layout.title.text.replace(/<br>/g, " ").replace(/<\/?b>/g, ""));
   }
 }

@@ -38,6 +38,7 @@ _STYLE = """
 .stApp [data-testid="stCaptionContainer"] { color: inherit; opacity: .8; }
 button[kind="primary"]:not(:disabled) { background: #0072B2; border-color: #0072B2; color: #fff; }
 button[kind="primary"]:not(:disabled):hover { background: #005F95; border-color: #005F95; }
+.stButtonGroup button[data-selected="true"] { color: inherit !important; } /* blue on its own tint is too faint */
 .st-key-text-painted { display: none; }
 .mv-section { font-size: 1.1rem; font-weight: 650; padding: 0; margin: 1.1rem 0 0; }
 .mv-live { white-space: pre-wrap; overflow-wrap: anywhere; line-height: 1.7; min-height: 18rem; margin: 0; }
