@@ -16,7 +16,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Locator, expect
 from streamlit.testing.v1 import AppTest
 from sweep_cases import SETTINGS, timing, toy_prompts, toy_source, toy_sweep
 
@@ -539,6 +539,15 @@ def test_opening_the_page_imports_no_model_library(folder):
     assert done.returncode == 0, done.stderr[-2000:]
 
 
+def place_of(mark: Locator) -> tuple[float, float]:
+    """Where it is on the page; a figure that is being drawn anew has none for a moment."""
+    end = time.monotonic() + PATIENCE
+    while (box := mark.bounding_box() if mark.count() == 1 else None) is None:
+        assert time.monotonic() < end, "the mark never came back"
+        time.sleep(0.05)
+    return box["x"], box["y"]
+
+
 def test_in_a_browser_the_dial_answers_under_the_hand_and_the_page_when_it_rests(folder, browser):
     """The one test with Chromium: a finished sweep, its dial by hand and by keys, and what a screen reader is told."""
     study = Study(load_sweep(folder / "a-mars"))
@@ -567,15 +576,15 @@ def test_in_a_browser_the_dial_answers_under_the_hand_and_the_page_when_it_rests
         shows(held)
         expect(page.locator(".js-plotly-plot .annotation-text").get_by_text(f"θ = {held:.2f}")).to_have_count(1)
         mark = page.locator(".js-plotly-plot .annotation[data-index]", has_text=f"θ = {held:.2f}")
-        moved = mark.bounding_box()
+        moved = place_of(mark)
         expect(sentence).to_contain_text("MARS at θ = 0.90")  # the hand has not rested
         page.mouse.up()
         expect(sentence).to_contain_text(f"MARS at θ = {exactly(held)}")
         page.wait_for_function(
             "() => ![...document.querySelectorAll('.js-plotly-plot *')].some(e => e.style.translate)"
         )
-        now = mark.bounding_box()
-        assert (now["x"], now["y"]) == pytest.approx((moved["x"], moved["y"]), abs=8)  # drawn where it was moved to
+        now = place_of(mark)
+        assert now == pytest.approx(moved, abs=8)  # drawn where it was moved to
         expect(page.get_by_role("status").filter(has_text="tokens per target pass")).to_have_count(1)
         slider.press("Home")
         shows(0.0)

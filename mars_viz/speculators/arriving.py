@@ -43,6 +43,7 @@ class Arrival:
         """Nothing is there yet."""
         self._name, self._span, self._tell = name, span, tell
         self._files: list[_Bytes] = []
+        self._share = 0.0
         self._lock = threading.Lock()
 
     def bars(self) -> Callable[..., _Bar]:
@@ -84,9 +85,13 @@ class Arrival:
         """The library counts a byte twice where it arrives packed and is unpacked: what is furthest is told."""
         with self._lock:
             done, total = max(file.n for file in self._files), max(file.total or 0 for file in self._files)
+            if (
+                total
+            ):  # a file may be whole before the library knows of the next: a share that was told is not taken back
+                self._share = max(self._share, min(1.0, done / total))
         if total:
             words = f"Fetching {self._name}: {in_words(done)} of {in_words(total)}"
-            self._tell(words, self._span.at(_FETCHING * min(1.0, done / total)))
+            self._tell(words, self._span.at(_FETCHING * self._share))
 
 
 class _Bar:
