@@ -105,9 +105,7 @@ def look(session: Session, memory: Comparison, run: Run, shelf: Shelf) -> None:
         theme.note(sentence)
     left, right = shown.left, shown.right
     memory.view = memory.pinned(left.choice, right.choice)
-    link = compare_view.to_parameters(session.view.run, memory.view)
-    if st.query_params.to_dict() != link:  # else every rerun would add a step to the browser's history
-        st.query_params.from_dict(link)
+    navigation.write_link(compare_view.to_parameters(session.view.run, memory.view))
     names = compare_words.named(left, right)
     compare_sheet.lead(compare_words.finding(left, right, memory.alignment(left, right), names))
     compare(
@@ -187,9 +185,7 @@ def over_a_sweep(memory: Comparison) -> None:
         return
     reference, dial = sweep_dials(memory, result)
     memory.view = replace(memory.view, sweep=path.name, from_dial=reference, to_dial=dial)
-    link = compare_view.to_parameters("", memory.view)
-    if st.query_params.to_dict() != link:
-        st.query_params.from_dict(link)
+    navigation.write_link(compare_view.to_parameters("", memory.view))
     with st.spinner("Drawing prompts again and again for the intervals"):
         rows = sweep_pair.rows(result, f"{path}@{result.plan.provenance.created}@{result.finished}", reference, dial)
     turned = sweep_pair.turned(result, reference, dial)

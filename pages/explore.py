@@ -22,7 +22,6 @@ from mars_viz.ui import decode_form, library, links, live, navigation, share, th
 from mars_viz.ui.charts import chart
 from mars_viz.ui.session import Session, current_session
 
-KEPT = "it is kept on this server, for everyone who opens the app"
 NARROWEST = 270  # pixels of a figure, below which fewer stand on a row
 
 
@@ -112,9 +111,7 @@ def look(session: Session, run: Run) -> None:
     )
     moved = None if state.dial == run.settings.dial else state.dial
     session.view = replace(view, dial=moved, overlay=state.overlay, selected=state.selected)
-    link = links.to_parameters(session.view)
-    if st.query_params.to_dict() != link:  # else every rerun would add a step to the browser's history
-        st.query_params.from_dict(link)
+    navigation.write_link(links.to_parameters(session.view))
     if state.decode is not None:
         live.start_again(session, run, state.decode)
         st.rerun()

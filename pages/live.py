@@ -48,14 +48,7 @@ def page() -> None:
     else:
         saved(desk)
     device(desk, settings, wanted)
-    write_address(desk, VIEWS[shown or TEXT])
-
-
-def write_address(desk: Desk, show: Show) -> None:
-    """A link to what is shown; while a form cannot be read, what it said in the link stays."""
-    link = to_parameters(desk.address_of(show))
-    if st.query_params.to_dict() != link:  # else every rerun would add a step to the browser's history
-        st.query_params.from_dict(link)
+    navigation.write_link(to_parameters(desk.address_of(VIEWS[shown or TEXT])))
 
 
 def released(desk: Desk, busy: bool) -> None:

@@ -79,9 +79,7 @@ def look(session: Session, bench: Bench, panel: Panel) -> None:
     """All rules on the run; what follows the chosen rule's dial."""
     others = controls(bench, panel)
     rule, dial = bench.view.rule_on(panel.run), bench.view.dial_on(panel.run)
-    link = rule_view.to_parameters(session.view.run, bench.view)
-    if st.query_params.to_dict() != link:  # else every rerun would add a step to the browser's history
-        st.query_params.from_dict(link)
+    navigation.write_link(rule_view.to_parameters(session.view.run, bench.view))
     chosen = None if panel.opinions[rule.name].lacks else panel.ruling(rule.name, dial)
     alike = {} if chosen is None else panel.equivalents(rule.name, dial)
     dials = standing(panel, rule, dial, alike if others == ALIKE else {})

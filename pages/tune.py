@@ -50,9 +50,7 @@ def page() -> None:
         under_way(bench, running)
     elif bench.view.sweep in found.entries:
         unfinished(bench, found)
-    link = to_parameters(bench.view)
-    if st.query_params.to_dict() != link:  # else every rerun would add a step to the browser's history
-        st.query_params.from_dict(link)
+    navigation.write_link(to_parameters(bench.view))
     if study is not None:
         look(bench, found, study)
     detail.imported()
@@ -178,9 +176,7 @@ def look(bench: TuneBench, found: Shelf, study: Study) -> None:
     )
     with sentence:
         sheet.lead(words.lead(study, dial), words.advice(study, advised))
-    link = to_parameters(view)
-    if st.query_params.to_dict() != link:
-        st.query_params.from_dict(link)
+    navigation.write_link(to_parameters(view))
     left, right = st.columns([8.6, 3.1], vertical_alignment="center", gap="medium")
     if study.graded:
         with left:

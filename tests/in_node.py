@@ -22,6 +22,16 @@ import * as explorer from "./explorer.mjs";
 const { payload, dials } = JSON.parse(readFileSync(0, "utf8"));
 """
 
+AGAINST_STRICT = {
+    "strict_tokens": "strictTokens",
+    "strict_tau": "strictTau",
+    "strict_passes": "strictRounds",
+    "strict_rolled_back": "strictRolledBack",
+    "passes_saved_strict": "savedStrict",
+    "drafts_spared_strict": "sparedDrafts",
+}
+"""What Python and the script call the numbers that compare with the strict end."""
+
 Asked = Callable[..., Any]
 """(run, dials, γ or None for the run's own) -> what the harness prints of them."""
 

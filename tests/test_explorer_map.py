@@ -17,7 +17,7 @@ from mars_viz.mapped import mapped
 from mars_viz.mapped import shown as generated
 from mars_viz.run import Run
 from tests.factories import toy_map, toy_run
-from tests.in_node import in_node
+from tests.in_node import AGAINST_STRICT, in_node
 
 HARNESS = """
 const trajectories = new explorer.Trajectories(explorer.readRun(payload));
@@ -64,12 +64,7 @@ ENDS_EARLY = 4
 NAMES = {
     "tau": "tau",
     "rolled_back": "rolledBack",
-    "strict_tokens": "strictTokens",
-    "strict_tau": "strictTau",
-    "strict_passes": "strictRounds",
-    "strict_rolled_back": "strictRolledBack",
-    "passes_saved_strict": "savedStrict",
-    "drafts_spared_strict": "sparedDrafts",
+    **AGAINST_STRICT,
 }
 """What Python and the script call the same numbers."""
 

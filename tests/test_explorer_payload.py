@@ -19,7 +19,7 @@ from mars_viz.rules import RULES, rule_named, settle
 from mars_viz.rules.base import best_p, drafted_p
 from mars_viz.run import Piece, Run
 from tests.factories import long_run, make_speculation, toy_run
-from tests.in_node import in_node
+from tests.in_node import AGAINST_STRICT, in_node
 from tests.test_metrics import small_run
 
 OUTCOMES = [*Outcome, None]
@@ -120,12 +120,7 @@ def test_script_counts_as_python_does(decide, run):
         "relaxed": "relaxed",
         "acceptance_rate": "acceptance",
         "rolled_back": "rolledBack",
-        "strict_tokens": "strictTokens",
-        "strict_tau": "strictTau",
-        "strict_passes": "strictRounds",
-        "strict_rolled_back": "strictRolledBack",
-        "passes_saved_strict": "savedStrict",
-        "drafts_spared_strict": "sparedDrafts",
+        **AGAINST_STRICT,
         "passes_saved_autoregressive": "savedAutoregressive",
     }
     for dial, found in zip(dials, decide(run, dials), strict=True):

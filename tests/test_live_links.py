@@ -17,19 +17,13 @@ from mars_viz.ui.jobs.models import Choice
 from mars_viz.ui.watching.live_link import LiveView, Show, from_parameters, to_parameters
 from mars_viz.ui.watching.roster import roster
 from tests.factories import toy_run
-from tests.tabs import ROOT, settled
-from tests.test_live_page import PATIENCE, ToyRacer, button, folder, labels, notes, press, show, wait
+from tests.tabs import settled
+from tests.test_live_page import ToyRacer, button, folder, held_decode, labels, notes, opened, press, show, wait
 from tests.test_pages import Script
 from tests.test_race import toy_race
 from tests.test_ui_worker import until
 
 __all__ = ["folder"]
-
-
-def opened(**parameters: str) -> AppTest:
-    tab = AppTest.from_file(str(ROOT / "app.py"), default_timeout=PATIENCE)
-    tab.query_params = dict(parameters)
-    return settled(tab.switch_page("pages/live.py").run())
 
 
 def address(tab: AppTest) -> dict[str, str]:
@@ -145,10 +139,7 @@ def test_a_link_to_a_race_opens_that_race(folder):
 
 def test_a_reloaded_tab_finds_its_decode_again_under_way_and_over(folder):
     tab = opened()
-    tab.text_area(key="prompt").set_value("hold it")
-    press(tab, "Decode now")
-    job = tab.session_state["mars_viz_live"].job
-    until(lambda: job.progress.rounds == 2)
+    job = held_decode(tab)
     link = address(settled(tab.run()))
     assert set(link) == {"run"}
     again = opened(**link)
@@ -185,10 +176,7 @@ def test_a_reloaded_tab_finds_its_race_again(folder):
 
 def test_a_job_under_way_stands_in_the_link_of_every_view(folder):
     tab = opened()
-    tab.text_area(key="prompt").set_value("hold it")
-    press(tab, "Decode now")
-    job = tab.session_state["mars_viz_live"].job
-    until(lambda: job.progress.rounds == 2)
+    job = held_decode(tab)
     link = address(show(tab, "Saved runs"))
     assert link == {"view": "saved", "run": tab.session_state["mars_viz_live"].run}
     again = opened(**link)

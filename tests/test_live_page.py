@@ -70,13 +70,23 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     ToyRacer.held.set()
 
 
-def opened() -> AppTest:
+def opened(**parameters: str) -> AppTest:
     tab = AppTest.from_file(str(ROOT / "app.py"), default_timeout=PATIENCE)
+    tab.query_params = dict(parameters)
     return settled(tab.switch_page("pages/live.py").run())
 
 
 def press(tab: AppTest, label: str) -> AppTest:
     return settled(button(tab, label).click().run())
+
+
+def held_decode(tab: AppTest) -> DecodeJob:
+    """A decode that was asked for in this tab, once it is held after its second round."""
+    tab.text_area(key="prompt").set_value("hold it")
+    press(tab, "Decode now")
+    job: DecodeJob = tab.session_state["mars_viz_live"].job
+    until(lambda: job.progress.rounds == 2)
+    return job
 
 
 def labels(tab: AppTest) -> list[str]:
@@ -141,10 +151,7 @@ def test_a_decode_streams_and_is_kept_and_opens_in_explore(folder):
 
 def test_cancel_works_within_a_round_and_keeps_what_there_is(folder):
     tab = opened()
-    tab.text_area(key="prompt").set_value("hold it")
-    press(tab, "Decode now")
-    job = tab.session_state["mars_viz_live"].job
-    until(lambda: job.progress.rounds == 2)
+    job = held_decode(tab)
     settled(tab.run())
     press(tab, "Cancel")
     Script.held.set()

@@ -1,7 +1,9 @@
-"""The ways from page to page: that every page goes through app.py, and how a script opens another page."""
+"""The ways from page to page: that every page goes through app.py, the link of what it shows, and how a script opens
+another page."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NoReturn
 
 import streamlit as st
@@ -22,6 +24,13 @@ def through_app() -> None:
 def know_app() -> None:
     """Have Streamlit run app.py for every link, from now on."""
     PagesManager.uses_pages_directory = False
+
+
+def write_link(parameters: Mapping[str, str]) -> None:
+    """Let the address say what is shown. One that says it is left alone: each time it is written, the browser's history
+    has a step more."""
+    if st.query_params.to_dict() != parameters:
+        st.query_params.from_dict(parameters)
 
 
 def leave_for(page: str) -> NoReturn:
