@@ -229,11 +229,12 @@ def matrix(session: Session, panel: Panel, agreed: Agreement, chosen: Ruling | N
         first, last = right.slider("Rounds", 1, rounds, (1, rounds), key=f"lab-rounds-{session.view.run}")
     inside = (panel.drafted.round_index >= first - 1) & (panel.drafted.round_index <= last - 1)
     shown = np.flatnonzero(inside & (agreed.disputed if which == DISPUTED else True))
-    chart(
-        agreement_matrix(agreed, panel.drafted, panel.run.pieces, shown, theme.figure_theme(), chosen),
-        "matrix",
-        of=file_name(panel.run),
-    )
+    with st.container(key=theme.WIDE_FIGURE):
+        chart(
+            agreement_matrix(agreed, panel.drafted, panel.run.pieces, shown, theme.figure_theme(), chosen),
+            "matrix",
+            of=file_name(panel.run),
+        )
     st.caption(
         "Block-local: every rule is judged on the recorded text before each block, so that all are asked about the "
         f"same tokens. {rule_words.in_the_light_of_others()} "

@@ -61,7 +61,7 @@ def heat_map(
     if best is None:
         return say_empty(figure, "The map holds no finished text yet.", theme)
     if quantity.basis == "modelled":
-        add_note(figure, f"modelled {round_times(grid, run, costs).source}")
+        add_note(figure, f"modelled {round_times(grid, run, costs).source}", up=24)
     figure.add_trace(_cells(grid, quantity, values))
     figure.update_layout(barmode="overlay", bargap=0)
     figure.update_xaxes(range=[float(grid.edges[0]), float(grid.edges[-1])], showgrid=False)
@@ -76,7 +76,7 @@ def heat_map(
         name="best",
     )
     if dial is not None:
-        add_dial_line(figure, grid.symbol, dial, theme)
+        add_dial_line(figure, grid.symbol, dial, theme, above=True)
         if gamma in grid.gammas:
             figure.add_scatter(
                 x=[dial],

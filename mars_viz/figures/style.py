@@ -129,8 +129,8 @@ def add_key(figure: go.Figure, key: Sequence[Entry]) -> None:
     )
 
 
-def add_note(figure: go.Figure, words: str, *, markup: bool = False) -> None:
-    """A line above the plot, where a key would stand; plain text unless it is `markup`."""
+def add_note(figure: go.Figure, words: str, *, markup: bool = False, up: int = 6) -> None:
+    """A line `up` pixels above the plot, where a key would stand; plain text unless it is `markup`."""
     figure.add_annotation(
         text=words if markup else escape(words, quote=False),
         x=0,
@@ -143,12 +143,15 @@ def add_note(figure: go.Figure, words: str, *, markup: bool = False) -> None:
         font={"size": 12},
         align="left",
         xshift=2 - LEFT,
-        yshift=6,
+        yshift=up,
     )
 
 
-def add_dial_line(figure: go.Figure, symbol: str, value: float, theme: Theme) -> None:
-    """The dial's value as a vertical line with its name beside it, on the side where there is more room."""
+def add_dial_line(figure: go.Figure, symbol: str, value: float, theme: Theme, *, above: bool = False) -> None:
+    """The dial's value as a vertical line with its name beside it, on the side where there is more room.
+
+    `above` puts the name over the plot, where that is filled with colour.
+    """
     figure.add_vline(x=value, line={"color": theme.dial, "width": 2}, name=DIAL_MARK)
     low, high = figure.layout.xaxis.range
     roomy_left = value > (low + high) / 2
@@ -157,7 +160,7 @@ def add_dial_line(figure: go.Figure, symbol: str, value: float, theme: Theme) ->
         x=value,
         y=1,
         yref="paper",
-        yanchor="top",
+        yanchor="bottom" if above else "top",
         xanchor="right" if roomy_left else "left",
         xshift=-4 if roomy_left else 4,
         showarrow=False,

@@ -24,6 +24,9 @@ class Tile:
     """What it stands on, in a sentence."""
 
 
+WIDE_FIGURE = "wide-figure"
+"""Key of a container whose figure keeps its width on a phone and is pushed sideways."""
+
 _STYLE = """
 .stAppHeader { background: none; }
 .stAppHeader, .stAppHeader * { pointer-events: none; }
@@ -39,6 +42,7 @@ _STYLE = """
 button[kind="primary"]:not(:disabled) { background: #0072B2; border-color: #0072B2; color: #fff; }
 button[kind="primary"]:not(:disabled):hover { background: #005F95; border-color: #005F95; }
 .stButtonGroup button[data-selected="true"] { color: inherit !important; } /* blue on its own tint is too faint */
+@media (max-width: 640px) { .st-key-wide-figure { overflow-x: auto; } .st-key-wide-figure > * { min-width: 720px; } }
 .st-key-text-painted { display: none; }
 .mv-section { font-size: 1.1rem; font-weight: 650; padding: 0; margin: 1.1rem 0 0; }
 .mv-live { white-space: pre-wrap; overflow-wrap: anywhere; line-height: 1.7; min-height: 18rem; margin: 0; }
