@@ -40,7 +40,8 @@ from mars_viz.runfiles.columns import (
 
 def difference(a: object, b: object, where: str = "run") -> str:
     """Where two values differ in type or in any bit; empty where they do not."""
-    kinds = [Speculation if isinstance(value, Speculation) else type(value) for value in (a, b)]  # one may be stored
+    stored = (Speculation, Round)  # are of a kind of their own
+    kinds = [next((kind for kind in stored if isinstance(value, kind)), type(value)) for value in (a, b)]
     if kinds[0] is not kinds[1]:
         return f"{where}: {kinds[0]} and {kinds[1]}"
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):

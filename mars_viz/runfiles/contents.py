@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 
@@ -113,8 +114,9 @@ def decode(files: Mapping[str, bytes]) -> Run:
     )
     if about.dial_map is not None:
         run = replace(run, dial_map=maps.from_tables(tables, run, about.dial_map))
-    _check(run, about, tables)
     vars(run)["blocks"] = blocks  # where `Run.blocks` would keep what it lays end to end
+    vars(run)["token_ids"] = tuple(chain.from_iterable(tables["rounds"]["token_ids"]))  # as `Run.token_ids` would
+    _check(run, about, tables)
     return run
 
 
@@ -154,12 +156,11 @@ def _check(run: Run, about: Manifest, tables: Mapping[str, Table]) -> None:
         raise BadInput(f"{MANIFEST} counts other rounds or tokens than the tables hold. Take a fresh copy.")
     if about.tokens > about.settings.max_new_tokens:
         raise BadInput(f"{MANIFEST} allows fewer tokens than the tables hold. Take a fresh copy.")
-    held = {*run.prompt_ids}
-    for table, columns in _TOKEN_COLUMNS.items():
-        for column in columns:
-            held.update(np.unique(tables[table][column]).tolist() if table in tables else ())
+    known = np.array(list(run.pieces), np.int64)
+    held = [tables[table][column] for table, columns in _TOKEN_COLUMNS.items() if table in tables for column in columns]
+    held += [np.array(run.prompt_ids, np.int64)]
     if "map_answers" in tables:
-        held.update(*tables["map_answers"]["prefix"])
-    lacking = held - run.pieces.keys()
+        held += [np.fromiter(chain.from_iterable(tables["map_answers"]["prefix"]), np.int64)]
+    lacking = [int(ids[~has].min()) for ids in held if not (has := np.isin(ids, known)).all()]
     if lacking:
         raise BadInput(f"pieces.parquet lacks the token {min(lacking)}. Take a fresh copy, or record the run again.")

@@ -5,14 +5,18 @@ Knows how the run's tables hang together; knows no files.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from functools import partial
 from itertools import chain
+from typing import Any
 
 import numpy as np
 
 from mars_viz.blocks import Blocks, Settled
 from mars_viz.records import Decision, Round, Speculation, Timing, Verdicts
 from mars_viz.runfiles.columns import NODE_VERDICTS, ROW_VERDICTS, TIMING_FIELDS
+from mars_viz.runfiles.on_demand import CUT, filled_in, unfilled
 from mars_viz.runfiles.parquet import Table, objects
 from mars_viz.runfiles.speculations import Lines, Place, contradiction, gathered, joined, lines_of, together
 from mars_viz.runfiles.speculations import from_tables as speculations_of
@@ -58,7 +62,7 @@ def from_tables(
     if not blocks.settled(dial).same_as(blocks.recorded):
         raise contradiction("rounds", "has a decision that its verdicts do not lead to")
     _check_text(rounds["token_ids"], lengths, blocks)
-    return tuple(_rounds(tables, speculations_of(tables, ROUNDS, lines), lines)), blocks
+    return _rounds(tables, speculations_of(tables, ROUNDS, lines), lines), blocks
 
 
 def _blocks(tables: Mapping[str, Table], lines: Lines) -> Blocks:
@@ -77,25 +81,32 @@ def _blocks(tables: Mapping[str, Table], lines: Lines) -> Blocks:
     )
 
 
-def _rounds(tables: Mapping[str, Table], speculations: Sequence[Speculation], lines: Lines) -> Iterator[Round]:
+class _Stored(Round):
+    """A round in its tables."""
+
+    __slots__ = (CUT,)
+    __getattr__ = filled_in([field.name for field in fields(Round)])
+
+
+def _rounds(tables: Mapping[str, Table], speculations: Sequence[Speculation], lines: Lines) -> tuple[Round, ...]:
     nodes, rows, rounds = tables["nodes"], tables["rows"], tables["rounds"]
-    names = (*NODE_VERDICTS, *ROW_VERDICTS)
-    of_nodes, of_rows = [nodes[name] for name in NODE_VERDICTS], [rows[name] for name in ROW_VERDICTS]
-    kept = nodes["kept"].tolist()
-    stops = zip(rounds["row"].tolist(), rounds["emitted"].tolist(), rounds["token_ids"].tolist(), strict=True)
-    timings = zip(*(rounds[name].tolist() for name in TIMING_FIELDS), strict=True)
-    for r, (speculation, (row, emitted, token_ids), seconds) in enumerate(
-        zip(speculations, stops, timings, strict=True)
-    ):
-        its_nodes, its_rows = lines.of(r)
-        values = [column[its_nodes] for column in of_nodes] + [column[its_rows] for column in of_rows]
-        yield Round(
-            speculation,
-            Verdicts(**dict(zip(names, values, strict=True))),
-            Decision(tuple(node for node, keeps in enumerate(kept[its_nodes]) if keeps), row, emitted),
-            tuple(token_ids),
-            Timing(**dict(zip(TIMING_FIELDS, seconds, strict=True))),
-        )
+    text, of_nodes, of_rows = rounds["token_ids"], lines.nodes.tolist(), lines.rows.tolist()
+
+    def cut(r: int, name: str) -> Any:
+        its_nodes, its_rows = slice(*of_nodes[r : r + 2]), slice(*of_rows[r : r + 2])
+        if name == "speculation":
+            return speculations[r]
+        if name == "token_ids":
+            return tuple(text[r])
+        if name == "verdicts":
+            values = {name: nodes[name][its_nodes] for name in NODE_VERDICTS}
+            return Verdicts(**values, **{name: rows[name][its_rows] for name in ROW_VERDICTS})
+        if name == "decision":
+            kept = tuple(np.flatnonzero(nodes["kept"][its_nodes]).tolist())
+            return Decision(kept, int(rounds["row"][r]), int(rounds["emitted"][r]))
+        return Timing(**{name: float(rounds[name][r]) for name in TIMING_FIELDS})
+
+    return tuple(unfilled(_Stored, partial(cut, r)) for r in range(len(text)))
 
 
 def _check_emissions(rows: Table) -> None:

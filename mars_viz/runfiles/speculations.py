@@ -16,6 +16,7 @@ import numpy as np
 from mars_viz.errors import BadInput
 from mars_viz.records import Emission, Speculation
 from mars_viz.runfiles.columns import NODE_FIELDS, ROW_FIELDS, SCALAR_FIELDS, Column, Shape
+from mars_viz.runfiles.on_demand import CUT, filled_in, unfilled
 from mars_viz.runfiles.parquet import Table
 
 _EMPTY_WIDTH = len(Emission)
@@ -100,24 +101,14 @@ def lines_of(tables: Mapping[str, Table], place: Place) -> Lines:
     return lines
 
 
-class _Stored(Speculation):
-    """A speculation in its tables, whose arrays are cut out when they are first asked for.
-
-    A long run has a million of them, and who opens it looks at few.
-    """
-
-    __slots__ = ("_cut",)
-
-    def __getattr__(self, name: str) -> Any:
-        """A field that has not been asked for yet: Python calls this where a slot is empty."""
-        if name not in _FIELDS:
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        value = self._cut(name)
-        object.__setattr__(self, name, value)
-        return value
-
-
 _FIELDS = frozenset(SCALAR_FIELDS) | NODE_FIELDS.keys() | ROW_FIELDS.keys()
+
+
+class _Stored(Speculation):
+    """A speculation in its tables."""
+
+    __slots__ = (CUT,)
+    __getattr__ = filled_in(_FIELDS)
 
 
 def from_tables(tables: Mapping[str, Table], place: Place, lines: Lines) -> list[Speculation]:
@@ -132,12 +123,7 @@ def from_tables(tables: Mapping[str, Table], place: Place, lines: Lines) -> list
         table, begins = (nodes, of_nodes) if name in NODE_FIELDS else (rows, of_rows)
         return table[name][begins[i] : begins[i + 1]]
 
-    made: list[Speculation] = []
-    for i in range(len(owners["start"])):
-        speculation = object.__new__(_Stored)
-        object.__setattr__(speculation, "_cut", partial(cut, i))
-        made.append(speculation)
-    return made
+    return [unfilled(_Stored, partial(cut, i)) for i in range(len(owners["start"]))]
 
 
 def together(tables: Mapping[str, Table], place: Place) -> Speculation:
@@ -150,9 +136,7 @@ def together(tables: Mapping[str, Table], place: Place) -> Speculation:
     def whole(name: str) -> Any:
         return owners[name].tolist()[0] if name in SCALAR_FIELDS else (nodes if name in NODE_FIELDS else rows)[name]
 
-    speculation = object.__new__(_Stored)
-    object.__setattr__(speculation, "_cut", whole)
-    return speculation
+    return unfilled(_Stored, whole)
 
 
 def contradiction(table: str, what: str) -> BadInput:

@@ -48,17 +48,20 @@ def run_payload(
     `judges` are the rules whose verdicts stand beside the run's own; None for all. Without `evidence` candidates,
     coins and the other rules' verdicts are left out. Two runs with equal contents have equal payloads.
     """
-    return _payload(run, gamma, pool_of(run, gamma), judges, evidence)
+    return pool_payload(run, gamma, pool_of(run, gamma), judges, evidence)
 
 
 def window(run: Run, gamma: int | None, pool: Pool, index: int) -> Payload:
     """The evidence of the rounds from `WINDOW` times `index` on: their payload as if there were no others."""
     chosen = slice(index * WINDOW, (index + 1) * WINDOW)
     rounds = pool.rounds[chosen]
-    return _payload(run, gamma, Pool(rounds, pool.limits[chosen], tuple(range(len(rounds))), (), ()), None, True)
+    return pool_payload(run, gamma, Pool(rounds, pool.limits[chosen], tuple(range(len(rounds))), (), ()), None, True)
 
 
-def _payload(run: Run, gamma: int | None, pool: Pool, judges: Collection[Rule] | None, evidence: bool) -> Payload:
+def pool_payload(
+    run: Run, gamma: int | None, pool: Pool, judges: Collection[Rule] | None = None, evidence: bool = True
+) -> Payload:
+    """`run_payload`, for who has the pool at hand."""
     rule = rule_named(run.settings.rule)
     stored = _as_one(run, pool)
     rounds = Rounds(stored, evidence)

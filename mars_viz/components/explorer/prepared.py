@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from mars_viz.components.explorer.packing import packed
-from mars_viz.components.explorer.payload import WINDOW, Payload, run_payload, window
+from mars_viz.components.explorer.payload import WINDOW, Payload, pool_payload, window
 from mars_viz.components.explorer.pool import Pool, pool_of
 from mars_viz.run import Run
 
@@ -51,7 +51,7 @@ class Prepared:
         """Raises BadInput for a block length that the run's map does not hold."""
         pool = pool_of(run, gamma)
         long = pool.slots > WHOLE
-        payload = run_payload(run, gamma, evidence=not long)
+        payload = pool_payload(run, gamma, pool, evidence=not long)
         return cls(run, gamma, pool, _shipment(payload), -(-len(pool.rounds) // WINDOW) if long else 0)
 
     @property
