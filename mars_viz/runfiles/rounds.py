@@ -12,7 +12,7 @@ import numpy as np
 
 from mars_viz.blocks import Blocks, Settled
 from mars_viz.records import Decision, Round, Speculation, Timing, Verdicts
-from mars_viz.runfiles.columns import NODE_VERDICTS, ROW_VERDICTS, TIMING_FIELDS
+from mars_viz.runfiles.columns import GAPS, NODE_VERDICTS, ROW_VERDICTS, TIMING_FIELDS
 from mars_viz.runfiles.parquet import Table, objects
 from mars_viz.runfiles.speculations import Lines, Place, contradiction, gathered, joined, lines_of, together
 from mars_viz.runfiles.speculations import from_tables as speculations_of
@@ -29,6 +29,8 @@ def to_tables(rounds: Sequence[Round]) -> dict[str, Table]:
     kept = [np.isin(np.arange(n), round_.decision.kept) for n, round_ in zip(lengths, rounds, strict=True)]
     tables = tables_of(speculations, ROUNDS)
     tables["nodes"] |= joined(verdicts, NODE_VERDICTS, lengths, ROUNDS)
+    if any(found.gap_from is not None for found in verdicts):
+        tables["nodes"]["gap_from"] = joined(verdicts, {"gaps": GAPS["gap_from"]}, lengths, ROUNDS)["gaps"]
     tables["nodes"] |= {"kept": np.concatenate([np.zeros(0, bool), *kept])}
     tables["rows"] |= joined(verdicts, ROW_VERDICTS, lengths + 1, ROUNDS)
     tables["rounds"] |= {
@@ -70,7 +72,9 @@ def _blocks(tables: Mapping[str, Table], lines: Lines) -> Blocks:
         best=rows["top_logits"][:, :2],
         second=rows["top_ids"][:, 1],
         verdicts=Verdicts(
-            **{name: nodes[name] for name in NODE_VERDICTS}, **{name: rows[name] for name in ROW_VERDICTS}
+            **{name: nodes[name] for name in NODE_VERDICTS},
+            **{name: rows[name] for name in ROW_VERDICTS},
+            gap_from=nodes.get("gap_from"),
         ),
         recorded=Settled(nodes["kept"], rounds["row"].astype(np.int64), rounds["emitted"]),
         speculation=together(tables, ROUNDS) if len(rounds["row"]) else None,
@@ -81,7 +85,7 @@ def _rounds(tables: Mapping[str, Table], speculations: Sequence[Speculation], li
     nodes, rows, rounds = tables["nodes"], tables["rows"], tables["rounds"]
     names = (*NODE_VERDICTS, *ROW_VERDICTS)
     of_nodes, of_rows = [nodes[name] for name in NODE_VERDICTS], [rows[name] for name in ROW_VERDICTS]
-    kept = nodes["kept"].tolist()
+    gaps, kept = nodes.get("gap_from"), nodes["kept"].tolist()
     stops = zip(rounds["row"].tolist(), rounds["emitted"].tolist(), rounds["token_ids"].tolist(), strict=True)
     timings = zip(*(rounds[name].tolist() for name in TIMING_FIELDS), strict=True)
     for r, (speculation, (row, emitted, token_ids), seconds) in enumerate(
@@ -91,11 +95,16 @@ def _rounds(tables: Mapping[str, Table], speculations: Sequence[Speculation], li
         values = [column[its_nodes] for column in of_nodes] + [column[its_rows] for column in of_rows]
         yield Round(
             speculation,
-            Verdicts(**dict(zip(names, values, strict=True))),
+            Verdicts(**dict(zip(names, values, strict=True)), gap_from=None if gaps is None else _any(gaps[its_nodes])),
             Decision(tuple(node for node, keeps in enumerate(kept[its_nodes]) if keeps), row, emitted),
             tuple(token_ids),
             Timing(**dict(zip(TIMING_FIELDS, seconds, strict=True))),
         )
+
+
+def _any(gaps: np.ndarray) -> np.ndarray | None:
+    """None where no node has a gap."""
+    return None if np.isnan(gaps).all() else gaps
 
 
 def _check_emissions(rows: Table) -> None:
