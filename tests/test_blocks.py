@@ -146,13 +146,16 @@ def test_a_run_from_its_folder_has_the_same_blocks(tmp_path):
         ours, theirs = getattr(stored, part), getattr(laid, part)
         pairs += [(getattr(ours, field.name), getattr(theirs, field.name)) for field in fields(ours)]
     for ours, theirs in pairs:
+        if ours is None or theirs is None:
+            assert ours is theirs  # no node has a gap
+            continue
         assert ours.dtype == theirs.dtype
         np.testing.assert_array_equal(ours, theirs)
     assert tuple(laid.decided().tokens[: len(run.token_ids)].tolist()) == run.token_ids
 
 
 @pytest.mark.parametrize("evidence", [True, False])
-@pytest.mark.parametrize("rule", ["mars", "mars-sampling", "strict", "tensorrt-llm"])
+@pytest.mark.parametrize("rule", ["mars", "mars-sampling", "strict", "tensorrt-llm", "cascade-token-acceptance"])
 def test_what_is_sent_of_a_stored_run_is_what_is_sent_of_its_rounds(tmp_path, rule, evidence):
     run = load_run(toy_run(rule=rule, temperature=0.8, seed=3, max_new_tokens=70).save(tmp_path / "run"))
     anew = replace(run, rounds=tuple(map(replace, run.rounds)))

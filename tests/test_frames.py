@@ -36,6 +36,7 @@ DRAFTED_ONLY = [
     "q_x",
     "coin",
     "breakpoint",
+    "gap_from",
     "node",
     "sibling",
     "q_max",
@@ -114,7 +115,7 @@ def test_a_row_says_what_the_models_said(run: Run, frame: pd.DataFrame) -> None:
 def test_only_drafts_have_what_only_drafts_have(frame: pd.DataFrame) -> None:
     added = frame.outcome.isin(["CORRECTED", "BONUS"])
     assert frame.loc[added, DRAFTED_ONLY].isna().all(axis=None)
-    always = [name for name in DRAFTED_ONLY if name != "breakpoint"]
+    always = [name for name in DRAFTED_ONLY if name not in ("breakpoint", "gap_from")]
     assert frame.loc[~added, always].notna().all(axis=None)
     assert frame.drop(columns=[*DRAFTED_ONLY, "position"]).notna().all(axis=None)
 
@@ -123,6 +124,16 @@ def test_breakpoints_decide(run: Run, frame: pd.DataFrame) -> None:
     relaxed = frame[frame.outcome == "RELAXED"]
     assert len(relaxed) and (relaxed.breakpoint > run.settings.dial).all()
     assert (relaxed.breakpoint == relaxed.ratio).all()
+    assert frame.gap_from.isna().all()
+
+
+def test_gaps_decide() -> None:
+    run = toy_run(rule="cascade-token-acceptance", temperature=1.0, max_new_tokens=200)
+    frame, at = frames.run_frame(run), run.settings.dial
+    first = frame[(frame.depth == 1) & frame.gap_from.notna()]
+    inside = (first.gap_from <= at) & (at < first.breakpoint)
+    assert len(first) > len(first[inside]) > 0
+    assert ((first.outcome == "REJECTED") == inside).all() and (first.outcome[~inside] == "MATCHED").all()
 
 
 def test_a_text_cut_inside_a_block_has_no_correction_row() -> None:
