@@ -165,7 +165,12 @@ def test_a_tree_is_listed_by_depth(run: Run) -> None:
     }
     v = first.verdicts
     verdicts = replace(
-        v, **{name: getattr(v, name)[: 4 if "row" in name or "emit" in name else 3] for name in v.__slots__}
+        v,
+        **{
+            name: getattr(v, name)[: 4 if "row" in name or "emit" in name else 3]
+            for name in v.__slots__
+            if getattr(v, name) is not None
+        },
     )
     decision = replace(first.decision, kept=(), row=0, emitted=int(s.emissions[0, 0]))
     tree = replace(first, speculation=replace(s, **(rows | cut | shape)), verdicts=verdicts, decision=decision)
