@@ -43,8 +43,9 @@ class CascadeTokenAcceptance(Rule):
     that its coin keeps at the strict end may so have a gap; it ends where x itself joins A, at α = 1 - p(x)/max p.
     Below α = 0 A is empty, and this is rejection sampling: the paper's strict end, α at minus infinity, is reached.
 
-    Whatever is in A before x is likelier than x. Of the target's law the K best tokens (16) are recorded, so for an x
-    among them gaps are exact; for any other q(A) counts these K alone, and its gap may begin too late or be missed.
+    Whatever is in A before x is likelier than x. Of the target's law the K best tokens (16) are recorded, so an x among
+    them is exact, and any other up to the α at which the K-th joins. From there on q(A) counts these K alone: x may be
+    kept where the cascade rejects it, until it joins.
 
     The cascade itself samples norm((π - q)+) on rejection. That law changes with every token that joins A: at an x of
     rank r there are up to r of them, each with a draw of its own. A speculation holds the first, which is exact where A
@@ -53,10 +54,10 @@ class CascadeTokenAcceptance(Rule):
 
     name = "cascade-token-acceptance"
     title = "Token cascade's acceptance"
-    summary = "Keeps tokens nearly as likely as the target's best, and of others what their share of a mixture allows."
-    formula = (
-        "p(x) ≥ (1 − α)·p(v1), or u ≤ (1 − q(A))·p(x)/q(x), A being all such tokens; at T = 0: the first, or x = v1"
+    summary = (
+        "Keeps what is nearly as likely as the target's best; the more of the drafter's law that is, the less else."
     )
+    formula = "x ∈ A = {p ≥ (1 − α)·p(v1)}, or u ≤ (1 − q(A))·p(x)/q(x); at T = 0: x ∈ A, or x = v1"
     source = (
         "arXiv 2405.19261, the token-specific deferral (catalogue note); emission as in rejection sampling; the paper "
         "varies α, the default is ours"
