@@ -253,7 +253,7 @@ def documented(cls: type) -> dict[str, str]:
     assert isinstance(tree, ast.ClassDef)
     found = {}
     for field, text in zip(tree.body, tree.body[1:], strict=False):
-        if isinstance(field, ast.AnnAssign) and ast.unparse(field.annotation) == "np.ndarray":
+        if isinstance(field, ast.AnnAssign) and ast.unparse(field.annotation).split(" | ")[0] == "np.ndarray":
             assert isinstance(text, ast.Expr) and isinstance(field.target, ast.Name)
             found[field.target.id] = ast.literal_eval(text.value).split(";")[0]
     return found
