@@ -220,8 +220,8 @@ class Verdicts:
 
     def keeps(self, dial: float) -> np.ndarray:
         """bool [N]; the verdicts at this dial value."""
-        kept = np.where(dial < self.breakpoints, self.keep_below, self.keep_above)
-        return kept if self.gap_from is None else kept | (dial < self.gap_from)
+        below = self.keep_below if self.gap_from is None else self.keep_below | (dial < self.gap_from)
+        return np.where(dial < self.breakpoints, below, self.keep_above)
 
     def emits(self, dial: float) -> np.ndarray:
         """int32 [N + 1]; the emissions at this dial value."""

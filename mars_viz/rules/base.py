@@ -1,5 +1,7 @@
 """What a verification rule is: one dial, and a verdict per drafted token as the breakpoint at which it flips.
 
+Where a looser dial may also keep less, there is a gap before the breakpoint as well; see `Verdicts`.
+
 Knows speculations; knows no models, no files, no views. A rule is a small file beside this one.
 """
 

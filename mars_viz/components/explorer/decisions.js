@@ -1,6 +1,6 @@
 // What every block comes to at a dial value. It knows no rule: Python sends every verdict as a breakpoint, and as where
-// a gap below it begins; `decide` compares the dial with them, walks down the kept nodes and cuts the block, exactly as `rules.settle` and
-// `analysis.metrics` do. Touches no document.
+// a gap below it begins; `decide` compares the dial with them, walks down the kept nodes and cuts the block, exactly as
+// `rules.settle` and `analysis.metrics` do. Touches no document.
 
 export const MATCHED = 0, RELAXED = 1, REJECTED = 2, DISCARDED = 3, CORRECTED = 4, BONUS = 5, NOTHING = 6;
 export const NAMES = ["matched", "relaxed", "rejected", "discarded", "corrected", "bonus", "not emitted"];
