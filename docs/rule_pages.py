@@ -180,7 +180,9 @@ def _flip(rule: Rule, verdicts: Verdicts, node: int) -> str:
     at = float(verdicts.breakpoints[node])
     if np.isnan(at) or rule.dial is None:
         return "never"
-    return f"{rule.dial.symbol} = {number(at)}"
+    gap = float(verdicts.gaps[node])
+    first = "" if np.isnan(gap) else f"{rule.dial.symbol} = {number(gap)} and "
+    return f"{first}{rule.dial.symbol} = {number(at)}"
 
 
 def _outcome(rule: Rule, speculation: Speculation, verdicts: Verdicts, at: float | None) -> str:

@@ -15,17 +15,6 @@ import numpy as np
 
 from mars_viz.records import Round, Speculation, Verdicts
 
-_KINDS: dict[str, type[np.generic]] = {
-    "breakpoints": np.float64,
-    "keep_below": np.bool_,
-    "keep_above": np.bool_,
-    "keep_strict": np.bool_,
-    "row_breakpoints": np.float64,
-    "emit_below": np.int32,
-    "emit_above": np.int32,
-}
-"""The arrays of `Verdicts`."""
-
 
 @dataclass(frozen=True, slots=True)
 class Settled:
@@ -85,16 +74,13 @@ class Blocks:
 
         logits = [np.empty((0, 2), np.float32), *(speculation.top_logits[:, :2] for speculation in speculations)]
         lengths = np.array([len(speculation) for speculation in speculations], np.int64)
-        joined = {
-            name: _end_to_end((getattr(found, name) for found in verdicts), kind) for name, kind in _KINDS.items()
-        }
         return cls(
             lengths=lengths,
             tokens=column(lambda s: s.tokens, np.int32),
             parents=column(lambda s: s.parents, np.int32),
             best=np.concatenate(logits),
             second=column(lambda s: s.top_ids[:, 1], np.int32),
-            verdicts=Verdicts(**joined),
+            verdicts=Verdicts.end_to_end(verdicts),
             recorded=Settled(
                 _mask([round_.decision.kept for round_ in rounds], lengths),
                 np.array([round_.decision.row for round_ in rounds], np.int64),

@@ -32,6 +32,7 @@ _TYPES = {
     "entropy": "float32",
     "coin": "float64",
     "breakpoint": "float64",
+    "gap_from": "float64",
     "position": "Int64",
     "node": "Int64",
     "parent": "int64",
@@ -75,6 +76,7 @@ def run_frame(run: Run) -> pd.DataFrame:
     | entropy | of the target's plain softmax, in nats |
     | coin | acceptance coin, in [0, 1); NaN unless drafted |
     | breakpoint | dial value at which the verdict flips; NaN where it never does, and unless drafted |
+    | gap_from | dial value from which the verdict is reject up to the breakpoint; NaN where there is no such gap |
     | position | absolute position of the token, the prompt included, from 0; <NA> where it was rolled back |
     | node | the drafted token's number in its round, from 0; <NA> unless drafted |
     | parent | the node before it; -1 right after the prefix |
@@ -117,6 +119,7 @@ def _drafted(index: int, round_: Round) -> dict[str, np.ndarray]:
         "q_x": speculation.q,
         "coin": speculation.coins,
         "breakpoint": round_.verdicts.breakpoints,
+        "gap_from": round_.verdicts.gaps,
         "position": np.where(reached, speculation.start + speculation.depths - 1.0, np.nan),
         "node": np.arange(len(nodes)),
         "parent": speculation.parents,

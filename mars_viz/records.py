@@ -109,6 +109,9 @@ class Speculation:
     """float32 [N]; KL(q || p), nats; inf where p lacks support."""
     js: np.ndarray
     """float32 [N]; Jensen-Shannon divergence of p and q, nats."""
+    best_q: np.ndarray
+    """float32 [N, K]; the drafter's probabilities, processed as `q` is, of the target's best tokens: those of the
+    node's judging row in `top_ids`. NaN at temperature 0, and in runs recorded before it was."""
     block_mass: np.ndarray
     """float64 [N]; block verification's mass after node i, the sum of (w p - q)+ at the row below it with
     w = min(1, w_parent p/q); 0 where nothing was drafted below it (arXiv 2403.10444)."""
@@ -169,7 +172,8 @@ class Verdicts:
     """A rule's answer for every dial value at once: where each verdict flips, and what holds on either side.
 
     'Below' is dial < breakpoint, 'above' is dial >= breakpoint; a rule that relaxes where dial <= b says so with the
-    next float after b. Where the two sides agree the breakpoint is NaN.
+    next float after b. Where the two sides agree the breakpoint is NaN. A node may have a gap: it is kept above its
+    breakpoint, rejected just below it, and kept again below the point where the gap begins.
     """
 
     breakpoints: np.ndarray
@@ -186,10 +190,38 @@ class Verdicts:
     """int32 [N + 1]; token emitted when the walk stops at the row."""
     emit_above: np.ndarray
     """int32 [N + 1]; likewise."""
+    gap_from: np.ndarray | None = None
+    """float64 [N]; a node with a gap is rejected where gap_from <= dial < breakpoint only; NaN for a node without one,
+    and None where no node has one."""
+
+    @classmethod
+    def end_to_end(cls, parts: Sequence[Verdicts]) -> Verdicts:
+        """Verdicts on many speculations as if they were one."""
+
+        def joined(name: str, kind: type[np.generic]) -> np.ndarray:
+            return np.concatenate([np.empty(0, kind), *(getattr(part, name) for part in parts)], dtype=kind)
+
+        gapless = all(part.gap_from is None for part in parts)
+        return cls(
+            breakpoints=joined("breakpoints", np.float64),
+            keep_below=joined("keep_below", np.bool_),
+            keep_above=joined("keep_above", np.bool_),
+            keep_strict=joined("keep_strict", np.bool_),
+            row_breakpoints=joined("row_breakpoints", np.float64),
+            emit_below=joined("emit_below", np.int32),
+            emit_above=joined("emit_above", np.int32),
+            gap_from=None if gapless else np.concatenate([part.gaps for part in parts]),
+        )
+
+    @property
+    def gaps(self) -> np.ndarray:
+        """float64 [N]; `gap_from`, also where no node has a gap."""
+        return np.full(len(self.breakpoints), np.nan) if self.gap_from is None else self.gap_from
 
     def keeps(self, dial: float) -> np.ndarray:
         """bool [N]; the verdicts at this dial value."""
-        return np.where(dial < self.breakpoints, self.keep_below, self.keep_above)
+        below = self.keep_below if self.gap_from is None else self.keep_below | (dial < self.gap_from)
+        return np.where(dial < self.breakpoints, below, self.keep_above)
 
     def emits(self, dial: float) -> np.ndarray:
         """int32 [N + 1]; the emissions at this dial value."""

@@ -141,6 +141,7 @@ def make_speculation(
         kl_pq=kl_pq.astype(np.float32),
         kl_qp=kl_qp.astype(np.float32),
         js=js.astype(np.float32),
+        best_q=(qs[i[:, None], top[:n]] if temperature else np.full((n, k), np.nan)).astype(np.float32),
         block_mass=mass,
         top_ids=top,
         top_logits=target[rows, top],

@@ -15,6 +15,7 @@ from mars_viz.dialmap import Budget
 from mars_viz.errors import BadInput
 from mars_viz.mapped import mapped
 from mars_viz.mapped import shown as generated
+from mars_viz.rules import rule_named
 from mars_viz.run import Run
 from tests.factories import toy_map, toy_run
 from tests.in_node import AGAINST_STRICT, in_node
@@ -55,7 +56,8 @@ def mapped_run(
     **more: float,
 ) -> Run:
     run = toy_run(rule=rule, temperature=temperature, gamma=gamma, seed=seed, model_seed=model, **more)
-    made, _ = toy_map(replace(run.settings, dial=None), 0.3, 1.0, tuple(range(1, gamma + 1)), budget, model)
+    low = min(0.3, rule_named(rule).dial.strict)
+    made, _ = toy_map(replace(run.settings, dial=None), low, 1.0, tuple(range(1, gamma + 1)), budget, model)
     return mapped(run, made)
 
 
@@ -80,14 +82,17 @@ def browser(tmp_path_factory):
 
 
 @pytest.mark.parametrize("gamma", [4, 1, 3])
-@pytest.mark.parametrize(("rule", "temperature"), [("mars", 0.0), ("mars-sampling", 0.8), ("mars-code", 0.8)])
+@pytest.mark.parametrize(
+    ("rule", "temperature"),
+    [("mars", 0.0), ("mars-sampling", 0.8), ("mars-code", 0.8), ("cascade-token-acceptance", 0.8)],
+)
 def test_every_dial_value_shows_the_text_it_generates(browser, rule, temperature, gamma):
     run = mapped_run(rule, temperature)
     made = run.dial_map
     edges = [segment.low for segment in made.segments_for(gamma)]
     dials = [*np.linspace(0.3, 1.0, 15).tolist(), *edges, *(math.nextafter(edge, 2) for edge in edges)]
     found = browser(run, dials, gamma)
-    strict = made.at(1.0, gamma)
+    strict = made.at(rule_named(rule).dial.strict, gamma)
     for dial, shown in zip(dials, found["at"], strict=True):
         expected = made.at(dial, gamma)
         assert shown["exact"]

@@ -76,18 +76,23 @@ def some_runs() -> list[Run]:
     chains = [
         toy_run(rule=name, temperature=temperature, max_new_tokens=limit, seed=seed)
         for index, name in enumerate(RULES)
-        for temperature, limit, seed in (kinds if name.startswith("mars") else kinds[index % 3 : index % 3 + 1])
+        for temperature, limit, seed in (
+            kinds if name.startswith("mars") or not RULES[name].monotone else kinds[index % 3 : index % 3 + 1]
+        )
     ]
     return [*chains, tree_run(), replace(chains[0], rounds=())]
 
 
 def dials_of(run: Run) -> list[float | None]:
-    """Both ends, the recorded value, a grid, and every breakpoint with its two neighbours."""
+    """Both ends, the recorded value, a grid, and breakpoints and beginnings of gaps with their two neighbours."""
     dial = rule_named(run.settings.rule).dial
     if dial is None:
         return [None]
-    found = np.concatenate([round_.verdicts.breakpoints for round_ in run.rounds] or [np.zeros(0)])
-    exact = [b for b in found[np.isfinite(found)] if dial.low <= b <= dial.high][:12]
+    verdicts = [round_.verdicts for round_ in run.rounds]
+    exact: list[float] = []
+    for flips in ([found.breakpoints for found in verdicts], [found.gaps for found in verdicts]):
+        found = np.concatenate([*flips, np.zeros(0)])
+        exact += [b for b in found[np.isfinite(found)] if dial.low <= b <= dial.high][:12]
     near = [float(np.clip(c, dial.low, dial.high)) for b in exact for c in (b, np.nextafter(b, -9), np.nextafter(b, 9))]
     return [dial.low, dial.high, run.settings.dial, *np.linspace(dial.low, dial.high, 21).tolist(), *near]
 

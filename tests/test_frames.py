@@ -36,6 +36,7 @@ DRAFTED_ONLY = [
     "q_x",
     "coin",
     "breakpoint",
+    "gap_from",
     "node",
     "sibling",
     "q_max",
@@ -114,7 +115,7 @@ def test_a_row_says_what_the_models_said(run: Run, frame: pd.DataFrame) -> None:
 def test_only_drafts_have_what_only_drafts_have(frame: pd.DataFrame) -> None:
     added = frame.outcome.isin(["CORRECTED", "BONUS"])
     assert frame.loc[added, DRAFTED_ONLY].isna().all(axis=None)
-    always = [name for name in DRAFTED_ONLY if name != "breakpoint"]
+    always = [name for name in DRAFTED_ONLY if name not in ("breakpoint", "gap_from")]
     assert frame.loc[~added, always].notna().all(axis=None)
     assert frame.drop(columns=[*DRAFTED_ONLY, "position"]).notna().all(axis=None)
 
@@ -123,6 +124,16 @@ def test_breakpoints_decide(run: Run, frame: pd.DataFrame) -> None:
     relaxed = frame[frame.outcome == "RELAXED"]
     assert len(relaxed) and (relaxed.breakpoint > run.settings.dial).all()
     assert (relaxed.breakpoint == relaxed.ratio).all()
+    assert frame.gap_from.isna().all()
+
+
+def test_gaps_decide() -> None:
+    runs = [toy_run(rule="cascade-token-acceptance", temperature=1.0, seed=seed) for seed in range(12)]
+    frame, at = pd.concat([frames.run_frame(run) for run in runs]), runs[0].settings.dial
+    told = frame[frame.gap_from.notna() & (frame.outcome != "DISCARDED")]
+    inside = (told.gap_from <= at) & (at < told.breakpoint)
+    assert len(told) > len(told[inside]) > 0
+    assert (told.outcome[inside] == "REJECTED").all() and (told.outcome[~inside] == "MATCHED").all()
 
 
 def test_a_text_cut_inside_a_block_has_no_correction_row() -> None:
@@ -154,7 +165,12 @@ def test_a_tree_is_listed_by_depth(run: Run) -> None:
     }
     v = first.verdicts
     verdicts = replace(
-        v, **{name: getattr(v, name)[: 4 if "row" in name or "emit" in name else 3] for name in v.__slots__}
+        v,
+        **{
+            name: getattr(v, name)[: 4 if "row" in name or "emit" in name else 3]
+            for name in v.__slots__
+            if getattr(v, name) is not None
+        },
     )
     decision = replace(first.decision, kept=(), row=0, emitted=int(s.emissions[0, 0]))
     tree = replace(first, speculation=replace(s, **(rows | cut | shape)), verdicts=verdicts, decision=decision)

@@ -160,7 +160,7 @@ def test_less_detail_leaves_the_recorded_text_and_every_decision_whole(level: in
     whole, lean = (detailed(run_payload(run), detail) for detail in (Detail(), LEVELS[level]))
     rounds = len(run.rounds)
     nodes = int(whole["rounds"]["nodes"][:rounds].sum())
-    for name in ("breakpoint", "keep"):
+    for name in ("breakpoint", "gap", "keep"):
         np.testing.assert_array_equal(lean["nodes"][name], whole["nodes"][name])
     for part, first in (("nodes", nodes), ("rows", nodes + rounds)):
         width = whole[part]["top"]

@@ -75,6 +75,12 @@ def divergence(law: np.ndarray, other: np.ndarray) -> float:
     return sum(float((a[a > 0] * np.log(a[a > 0] / middle[a > 0])).sum()) for a in (law, other)) / 2
 
 
+def share_of_set(case: Case, least: float) -> float:
+    """What the drafter gives the tokens that the target gives at least so much, of the 16 best."""
+    listed = best(case.z, 16)
+    return float(case.q[listed[case.p[listed] >= least]].sum())
+
+
 FORMULAS: dict[str, Callable[[Case, float], bool]] = {
     "mars": lambda c, d: c.top or (c.second and c.z[c.v1] > 0 and c.z[c.x] / c.z[c.v1] > d),
     "mars-margin": lambda c, d: c.top or (c.second and c.z[c.v1] - c.z[c.x] < d),
@@ -101,6 +107,11 @@ FORMULAS: dict[str, Callable[[Case, float], bool]] = {
         else c.possible and c.u * c.q[c.x] <= min(1, c.p[c.x] + np.sqrt(2 * d * c.p[c.x] * max(0, 1 - c.p[c.x])))
     ),
     "cascade-opt": lambda c, d: c.tossed or c.q.max() >= c.p.max() - d * np.abs(c.p - c.q).sum() / 2,
+    "cascade-token-acceptance": lambda c, d: (
+        (c.greedy and c.top)
+        or c.p[c.x] >= (1 - d) * c.p1
+        or (c.tossed and not c.greedy and c.u * c.q[c.x] <= (1 - share_of_set(c, (1 - d) * c.p1)) * c.p[c.x])
+    ),
     "bild": lambda c, d: c.top or (c.possible and -np.log(c.p[c.x]) <= d),
     "ears": lambda c, d: c.top if c.greedy else c.possible and max(0, c.u - d * (1 - c.p.max())) <= c.p[c.x] / c.q[c.x],
     "regret-budget": lambda c, d: c.top or (c.possible and c.z[c.v1] - c.z[c.x] <= d),
@@ -158,8 +169,9 @@ def dials(rule: Rule, rng: np.random.Generator, speculation: Speculation) -> Ite
     """Random values strictly inside the range, and some near each breakpoint but not within rounding of it."""
     assert rule.dial is not None
     low, high = rule.dial.low, rule.dial.high
-    breakpoints = rule.judge(speculation).breakpoints
-    known = breakpoints[np.isfinite(breakpoints)]
+    verdicts = rule.judge(speculation)
+    flips = np.concatenate([verdicts.breakpoints, verdicts.gaps])
+    known = flips[np.isfinite(flips)]
     tries = [*rng.uniform(low, high, 4), *(known - 1e-3), *(known + 1e-3)]
     yield from (d for d in tries if low < d < high and not (np.abs(known - d) < 1e-4).any())
 
@@ -275,6 +287,7 @@ def test_a_rule_looks_at_other_positions_only_if_declared(name: str) -> None:
         verdicts = rule.judge(speculation)
         alone = [rule.judge(node_alone(speculation, i)) for i in range(8)]
         same &= np.array_equal(verdicts.breakpoints, [v.breakpoints[0] for v in alone], equal_nan=True)
+        same &= np.array_equal(verdicts.gaps, [v.gaps[0] for v in alone], equal_nan=True)
         same &= verdicts.keep_strict.tolist() == [bool(v.keep_strict[0]) for v in alone]
     assert same != rule.spans_positions
 
@@ -326,6 +339,7 @@ def test_a_rule_reads_nothing_that_it_does_not_declare(name: str, temperature: f
         assert np.array_equal(full.breakpoints, less.breakpoints, equal_nan=True)
         assert full.keep_below.tolist() == less.keep_below.tolist()
         assert full.keep_above.tolist() == less.keep_above.tolist()
+        assert np.array_equal(full.gaps, less.gaps, equal_nan=True)
 
 
 @pytest.mark.parametrize("name", RULES)

@@ -15,7 +15,7 @@ from sweep_cases import SETTINGS, toy_prompts, toy_source, toy_sweep
 from transformers.generation import StopStringCriteria
 
 import mars_viz
-from mars_viz import cli, runfiles
+from mars_viz import cli
 from mars_viz.analysis.metrics import judged_rounds, summary
 from mars_viz.commands import decoding
 from mars_viz.components.explorer.pool import pool_of
@@ -29,7 +29,7 @@ from mars_viz.recording import Recording, record_all
 from mars_viz.report import report_html
 from mars_viz.rules import RULES, rule_named
 from mars_viz.run import Piece, Run, Settings, stop_words, stops
-from mars_viz.runfiles import contents
+from mars_viz.runfiles import contents, manifest
 from mars_viz.speculators.autoregressive import decode_alone
 from mars_viz.speculators.loading import Pair, load_pair
 from mars_viz.sweep import load_sweep
@@ -229,7 +229,7 @@ def test_a_run_with_stops_is_saved_and_loaded_and_others_as_before(tmp_path: Pat
     for ours, theirs in zip(loaded.dial_map.segments, run.dial_map.segments, strict=True):
         assert (ours.low, ours.token_ids, ours.complete) == (theirs.low, theirs.token_ids, True)
     about = json.loads((tmp_path / "run" / "manifest.json").read_text())
-    assert about["schema"] == runfiles.SCHEMA == 3 and about["settings"]["stop"] == list(stop)
+    assert about["schema"] == manifest.WITHOUT_OPTIONAL == 3 and about["settings"]["stop"] == list(stop)
     plain = json.loads(contents.encode(toy_run())["manifest.json"])
     assert plain["schema"] == 2 and "stop" not in plain["settings"]  # readers from before can open it
 

@@ -58,6 +58,8 @@ def boundary(ruling: Ruling, across: np.ndarray, up: np.ndarray) -> Boundary | N
     chosen = np.flatnonzero(~np.isnan(verdicts.breakpoints) & np.isfinite(across) & np.isfinite(up))
     at = verdicts.breakpoints[chosen]
     loose = ruling.dial < at if dial.strict_is_high else ruling.dial >= at
+    if verdicts.gap_from is not None:
+        loose |= ruling.dial < verdicts.gap_from[chosen]  # kept there too
     if loose.all() or not loose.any():
         return None
     cuts = {

@@ -1,7 +1,7 @@
 """Where another rule's dial must stand to keep the same positions, as nearly as it can.
 
-Knows verdicts; knows no figures and no browser. Between two breakpoints a rule keeps the same positions, so trying
-each gap between the breakpoints of a run finds the best there is; nothing is sampled. P is the number of positions.
+Knows verdicts; knows no figures and no browser. Between two flips a rule keeps the same positions, so trying each
+stretch between the flips of a run finds the best there is; nothing is sampled. P is the number of positions.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mars_viz.analysis.opinions import Opinion, Ruling
+from mars_viz.records import Verdicts
 from mars_viz.rules import Dial, Rule
 
 
@@ -42,12 +43,7 @@ def equivalent(opinion: Opinion, like: Ruling) -> Equivalent:
     if rule.dial is None or np.isnan(verdicts.breakpoints).all():
         differing = int(np.count_nonzero(verdicts.keeps(math.nan) != wanted))
         return Equivalent(rule, None, math.nan, math.nan, differing, len(wanted))
-    moved = np.flatnonzero(~np.isnan(verdicts.breakpoints))
-    moved = moved[np.argsort(verdicts.breakpoints[moved])]
-    at = verdicts.breakpoints[moved]
-    below, above = verdicts.keep_below != wanted, verdicts.keep_above != wanted
-    change = above[moved].astype(np.int64) - below[moved].astype(np.int64)
-    differing_after = np.count_nonzero(below) + np.concatenate([[0], np.cumsum(change)])  # [moved + 1]
+    at, differing_after = _differing(verdicts, wanted)
     lows = np.unique(np.concatenate([[rule.dial.low], at[(at > rule.dial.low) & (at <= rule.dial.high)]]))
     counts = differing_after[np.searchsorted(at, lows, side="right")]
     nearest = np.flatnonzero(counts == counts.min())
@@ -57,6 +53,21 @@ def equivalent(opinion: Opinion, like: Ruling) -> Equivalent:
     same = like.dial if like.rule.dial == rule.dial else None
     value = short_value(rule.dial, low, high, same)
     return Equivalent(rule, value, low, high, int(counts[chosen]), len(wanted))
+
+
+def _differing(verdicts: Verdicts, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Where verdicts flip, ascending [F], and how many differ from the wanted ones: at first, and from each on [F + 1].
+
+    A node with a gap flips twice: where the gap begins, and at the breakpoint, where it ends.
+    """
+    gaps = verdicts.gaps
+    moved, gapped = ~np.isnan(verdicts.breakpoints), ~np.isnan(gaps)
+    below, above = (np.int64(1) * (side != wanted) for side in (verdicts.keep_below, verdicts.keep_above))
+    first = np.where(gapped, ~wanted, below)
+    at = np.concatenate([verdicts.breakpoints[moved], gaps[gapped]])
+    change = np.concatenate([(above - below)[moved], (below - first)[gapped]])
+    order = np.argsort(at)
+    return at[order], first.sum() + np.concatenate([[0], np.cumsum(change[order])])
 
 
 def short_value(dial: Dial, low: float, high: float, liked: float | None = None) -> float:

@@ -70,7 +70,9 @@ def opinion(rule: Rule, run: Run) -> Opinion:
     rounds = () if lacks else tuple(replace(r, verdicts=rule.judge(r.speculation)) for r in run.rounds)
     settings = replace(run.settings, rule=rule.name, dial=rule.checked_dial(None))
     asked = replace(run, settings=settings, rounds=rounds, dial_map=None)
-    return Opinion(rule, lacks, asked, strict_rounds(asked), end_to_end([round_.verdicts for round_ in rounds]))
+    return Opinion(
+        rule, lacks, asked, strict_rounds(asked), Verdicts.end_to_end([round_.verdicts for round_ in rounds])
+    )
 
 
 def ruling(opinion: Opinion, dial: float | None = None) -> Ruling:
@@ -92,23 +94,6 @@ def ruling(opinion: Opinion, dial: float | None = None) -> Ruling:
 def own_dial(run: Run, rule: Rule) -> float | None:
     """Where a rule stands on a run until someone moves it: the run's own rule as recorded, others at their default."""
     return run.settings.dial if rule is rule_named(run.settings.rule) else rule.checked_dial(None)
-
-
-def end_to_end(parts: Sequence[Verdicts]) -> Verdicts:
-    """Verdicts on many blocks as if they were one."""
-
-    def joined(name: str, dtype: type[np.generic]) -> np.ndarray:
-        return np.concatenate([np.empty(0, dtype), *(getattr(part, name) for part in parts)]).astype(dtype, copy=False)
-
-    return Verdicts(
-        breakpoints=joined("breakpoints", np.float64),
-        keep_below=joined("keep_below", np.bool_),
-        keep_above=joined("keep_above", np.bool_),
-        keep_strict=joined("keep_strict", np.bool_),
-        row_breakpoints=joined("row_breakpoints", np.float64),
-        emit_below=joined("emit_below", np.int32),
-        emit_above=joined("emit_above", np.int32),
-    )
 
 
 def kept_nodes(rounds: Sequence[Round]) -> np.ndarray:

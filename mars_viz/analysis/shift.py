@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mars_viz.analysis.opinions import Ruling, end_to_end
-from mars_viz.records import Speculation
+from mars_viz.analysis.opinions import Ruling
+from mars_viz.records import Speculation, Verdicts
 
 _LOGITS = ("z", "top_logits", "logsumexp", "emission_z")
 
@@ -44,5 +44,5 @@ def shifted(speculation: Speculation, c: float) -> Speculation:
 def compared(ruling: Ruling, c: float) -> Shifted:
     """The ruling's verdicts against the same rule's, at the same dial value, after `c` is added to every logit."""
     rule, rounds = ruling.rule, ruling.rounds
-    after = end_to_end([rule.judge(shifted(round_.speculation, c)) for round_ in rounds])
+    after = Verdicts.end_to_end([rule.judge(shifted(round_.speculation, c)) for round_ in rounds])
     return Shifted(ruling, after.keeps(np.nan if ruling.dial is None else ruling.dial) != ruling.keeps)

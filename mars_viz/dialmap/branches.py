@@ -98,14 +98,16 @@ def stretches(
 ) -> Iterator[tuple[float, float, Decision]]:
     """Cut [low, high) where the decision may change: the ends of each piece and what is decided on it.
 
-    Only breakpoints at nodes and rows that the walk reaches count.
+    Only breakpoints at nodes and rows that the walk reaches count, and where the gaps of such nodes begin.
     """
     while low < high:
         decision = settle(speculation, verdicts, low)
         reached = np.zeros(len(speculation) + 1, bool)
         reached[[0, *(node + 1 for node in decision.kept)]] = True
-        judged = verdicts.breakpoints[reached[speculation.judging_rows]]
-        flips = np.append(judged, verdicts.row_breakpoints[decision.row])
+        judged = reached[speculation.judging_rows]
+        flips = np.append(verdicts.breakpoints[judged], verdicts.row_breakpoints[decision.row])
+        if verdicts.gap_from is not None:
+            flips = np.append(flips, verdicts.gap_from[judged])
         end = float(min(flips[flips > low], default=high))
         yield low, min(end, high), decision
         low = end

@@ -269,11 +269,12 @@ def _title(chosen: Ruling | None, boundaries: Sequence[Boundary], upward: Upward
         return f"{rule.title} has no dial, so it draws no line here"
     at = setting(rule.dial.symbol, chosen.dial)
     own = next((line for line in boundaries if line.ruling is chosen), None)
-    decides = int(np.count_nonzero(~np.isnan(chosen.opinion.verdicts.breakpoints)))
+    decided = ~_fixed(chosen, len(chosen.keeps))
+    decides = int(np.count_nonzero(decided))
     if not decides:
         return f"{rule.dial.symbol} decides none of the drafts here, so {rule.title} draws no line"
     if own is None:
-        kept = int(np.count_nonzero(chosen.relaxes))
+        kept = int(np.count_nonzero(chosen.keeps & decided))
         which = "none" if not kept else "all" if kept == decides else number(kept)
         return f"At {at} {rule.title} keeps {which} of the {counted(decides, 'draft')} that {rule.dial.symbol} decides"
     edge = "up to a margin" if own.side is Side.LEFT else f"from {upward.value}"

@@ -105,7 +105,7 @@ def _lean(columns: Columns, first: int, candidates: int) -> Columns:
 
 def _unsaid(rule: Columns, first: int) -> Columns:
     said = dict(rule)
-    for name, blank in (("breakpoint", np.nan), ("keep", UNSAID)):
+    for name, blank in (("breakpoint", np.nan), ("gap", np.nan), ("keep", UNSAID)):
         if rule[name] is not None:
             said[name] = rule[name].copy()
             said[name][first:] = blank

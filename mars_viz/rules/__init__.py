@@ -5,7 +5,7 @@ from mars_viz.rules.base import Dial, Rule, Scale, settle
 from mars_viz.rules.bild import Bild
 from mars_viz.rules.block_verification import BlockVerification
 from mars_viz.rules.cactus import CactusAcceptance
-from mars_viz.rules.cascade import CascadeOpt
+from mars_viz.rules.cascade import CascadeOpt, CascadeTokenAcceptance
 from mars_viz.rules.ears import Ears
 from mars_viz.rules.ensemble import Ensemble
 from mars_viz.rules.fly import Fly
@@ -29,7 +29,8 @@ __all__ = ["RULES", "Dial", "Rule", "Scale", "rule_named", "settle"]
 _LOSSLESS = (Strict(), RejectionSampling(), BlockVerification())
 _MARS = (Mars(), MarsCode(), MarsSampling(), MarsMargin(), MarsOdds())
 _OF_ENGINES = (Lenience(), Typical(), SglangAccumulated(), SglangSingle(), TensorRtLlm(), VllmThinking(), Ensemble())
-_OF_PAPERS = (Fuzzy(), CactusAcceptance(), CascadeOpt(), Bild(), Fly(), Ears(), RegretBudget())
+_CASCADES = (CascadeOpt(), CascadeTokenAcceptance())
+_OF_PAPERS = (Fuzzy(), CactusAcceptance(), *_CASCADES, Bild(), Fly(), Ears(), RegretBudget())
 _OF_SAMPLERS = (TopKSet(), NucleusSet(), MinPSet())
 
 RULES: dict[str, Rule] = {rule.name: rule for rule in (*_LOSSLESS, *_MARS, *_OF_ENGINES, *_OF_PAPERS, *_OF_SAMPLERS)}

@@ -1,5 +1,7 @@
 """What a verification rule is: one dial, and a verdict per drafted token as the breakpoint at which it flips.
 
+Where a looser dial may also keep less, there is a gap before the breakpoint as well; see `Verdicts`.
+
 Knows speculations; knows no models, no files, no views. A rule is a small file beside this one.
 """
 
@@ -144,11 +146,19 @@ class Rule(ABC):
         """Verdicts that no dial moves."""
         return self._relaxed(speculation, keep, np.full(len(keep), np.nan))
 
-    def _relaxed(self, speculation: Speculation, keep_strict: np.ndarray, breakpoints: np.ndarray) -> Verdicts:
+    def _relaxed(
+        self,
+        speculation: Speculation,
+        keep_strict: np.ndarray,
+        breakpoints: np.ndarray,
+        gap_from: np.ndarray | None = None,
+    ) -> Verdicts:
         """Verdicts of a rule that keeps what its strict end keeps, and other nodes up to their breakpoints.
 
         A node whose breakpoint is NaN or out of reach (infinite, on the strict side) is never relaxed. The strict end
-        is off: a breakpoint on it or beyond it is moved to where the strict end alone is strict.
+        is off: a breakpoint on it or beyond it is moved to where the strict end alone is strict. Of `gap_from`
+        (float64 [N], above the strict end; NaN for none) only what begins below the breakpoint of a node that the
+        strict end keeps is a gap.
         """
         if self.dial is not None:
             off = self.dial.strict
@@ -157,15 +167,21 @@ class Rule(ABC):
             )
         flips = ~keep_strict & np.isfinite(breakpoints)
         loose = keep_strict | flips
+        below, above = (loose, keep_strict) if self.strict_is_high else (keep_strict, loose)
+        if gap_from is not None:
+            gapped = keep_strict & (gap_from < breakpoints) & np.isfinite(breakpoints)
+            flips, below = flips | gapped, below & ~gapped
+            gap_from = np.where(gapped, gap_from, np.nan) if gapped.any() else None
         emits = emissions(speculation, self.on_rejection)
         return Verdicts(
             breakpoints=np.where(flips, breakpoints, np.nan),
-            keep_below=loose if self.strict_is_high else keep_strict,
-            keep_above=keep_strict if self.strict_is_high else loose,
+            keep_below=below,
+            keep_above=above,
             keep_strict=keep_strict,
             row_breakpoints=np.full(len(emits), np.nan),
             emit_below=emits,
             emit_above=emits,
+            gap_from=gap_from,
         )
 
 

@@ -45,17 +45,16 @@ class Joined:
         """The verdicts on all nodes and the emissions of all rows, end to end. Raises BadInput where the rule lacks."""
         whole = self._whole
         if whole is None or not self._suits(rule, whole):
-            return _end_to_end([rule.judge(speculation) for speculation in self._all])
+            return Verdicts.end_to_end([rule.judge(speculation) for speculation in self._all])
         found = rule.judge_whole(whole)
         nodes = self._nodes
-        return Verdicts(
+        return replace(
+            found,
             breakpoints=found.breakpoints[nodes],
             keep_below=found.keep_below[nodes],
             keep_above=found.keep_above[nodes],
             keep_strict=found.keep_strict[nodes],
-            row_breakpoints=found.row_breakpoints,
-            emit_below=found.emit_below,
-            emit_above=found.emit_above,
+            gap_from=None if found.gap_from is None else found.gap_from[nodes],
         )
 
     def can_judge(self, rule: Rule) -> bool:
@@ -118,8 +117,3 @@ class Joined:
 
 def _kind(speculation: Speculation) -> tuple[object, ...]:
     return speculation.temperature, speculation.sampled, speculation.top_ids.shape[1], speculation.draft_ids.shape[1]
-
-
-def _end_to_end(found: Sequence[Verdicts]) -> Verdicts:
-    columns = {field.name: [getattr(one, field.name) for one in found] for field in fields(Verdicts)}
-    return Verdicts(**{name: np.concatenate(parts) if parts else np.zeros(0) for name, parts in columns.items()})

@@ -39,6 +39,8 @@ class Column:
     """True for each value that is possible."""
     shape: Shape = Shape.ONE
     """One value or a list of them."""
+    optional: bool = False
+    """True if a file leaves it out where it says nothing, that is holds only NaN; older ones do not have it."""
 
     @property
     def dtype(self) -> np.dtype:
@@ -76,6 +78,10 @@ def _not_negative(values: np.ndarray) -> np.ndarray:
     return (values >= 0) & (values < np.inf)
 
 
+def _or_unknown(holds: Check) -> Check:
+    return lambda values: holds(values) | np.isnan(values)
+
+
 def _at_least(low: int) -> Check:
     return lambda values: values >= low
 
@@ -98,6 +104,7 @@ NODE_FIELDS: dict[str, Column] = {
     **_columns("block_mass", _DOUBLE, _finite),
     **_columns("draft_ids", _INT, _at_least(0), Shape.WIDE),
     **_columns("draft_logits", _FLOAT, _logit, Shape.WIDE),
+    "best_q": Column(_FLOAT, _or_unknown(_probability), Shape.WIDE, optional=True),
 }
 """Arrays of `Speculation` with a value for each drafted token."""
 
@@ -116,6 +123,9 @@ NODE_VERDICTS: dict[str, Column] = {
     **_columns("keep_below keep_above keep_strict", _BOOL, _anything),
 }
 """Arrays of `Verdicts` with a value for each drafted token."""
+
+GAPS: dict[str, Column] = {"gap_from": Column(_DOUBLE, _anything, optional=True)}
+"""Likewise, of rules that have gaps."""
 
 ROW_VERDICTS: dict[str, Column] = {
     **_columns("row_breakpoints", _DOUBLE, _anything),
@@ -137,7 +147,7 @@ _ROUND = _columns("round", _INT, _at_least(0))
 _ANSWER = _columns("answer", _INT, _at_least(0))
 
 RUN_TABLES: dict[str, dict[str, Column]] = {
-    "nodes": _ROUND | NODE_FIELDS | NODE_VERDICTS | _columns("kept", _BOOL, _anything),
+    "nodes": _ROUND | NODE_FIELDS | NODE_VERDICTS | GAPS | _columns("kept", _BOOL, _anything),
     "rows": _ROUND | ROW_FIELDS | ROW_VERDICTS,
     "rounds": {
         **SCALAR_FIELDS,

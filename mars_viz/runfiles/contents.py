@@ -57,7 +57,8 @@ def encode(run: Run) -> dict[str, bytes]:
                 tokens=len(run.token_ids),
                 dial_map=_map_facts(run),
                 files={name: stamp(data) for name, data in files.items()},
-            )
+            ),
+            optional=any(parquet.more_than_before(name, table) for name, table in tables.items()),
         )
         decode(files)
     except BadInput as error:

@@ -18,12 +18,15 @@ from mars_viz.rules import rule_named
 from mars_viz.run import Provenance, Settings
 
 FORMAT = "mars-viz-run"
-SCHEMA = 3
+SCHEMA = 4
 """Raised whenever a file written before could no longer be read as it is, or the other way round."""
+WITHOUT_OPTIONAL = 3
+"""Of tables without optional columns: a run that needs none is written as it was before there were any, so that whoever
+could read one still can. Readers from before would take such a column for that of another program; by the newer schema
+they say that they are the older ones."""
 WITHOUT_STOP = 2
-"""Of settings without stop strings: such a run is written as it was before there were any, so that whoever could read
-one still can. Readers from before would take a stop string for a damaged file; by the newer schema they say that they
-are the older ones."""
+"""Of settings without stop strings as well, likewise."""
+_READ = (WITHOUT_STOP, WITHOUT_OPTIONAL, SCHEMA)
 
 T = TypeVar("T")
 
@@ -82,10 +85,13 @@ class Manifest:
         return line if len(line) <= 60 else line[:59] + "…"
 
 
-def to_json(manifest: Manifest) -> bytes:
-    """The file. Raises BadInput where a value has no place in JSON: NaN, or half of a surrogate pair."""
-    facts, schema = asdict(manifest), SCHEMA
-    if not manifest.settings.stop:
+def to_json(manifest: Manifest, *, optional: bool = False) -> bytes:
+    """The file, `optional` if some table has optional columns.
+
+    Raises BadInput where a value has no place in JSON: NaN, or half of a surrogate pair.
+    """
+    facts, schema = asdict(manifest), SCHEMA if optional else WITHOUT_OPTIONAL
+    if not manifest.settings.stop and not optional:
         del facts["settings"]["stop"]
         schema = WITHOUT_STOP
     try:
@@ -103,9 +109,9 @@ def from_json(data: bytes) -> Manifest:
     schema = found.pop("schema", None)
     if isinstance(schema, int) and not isinstance(schema, bool) and schema > SCHEMA:
         raise BadInput(f"It was made by a newer MARS Viz (schema {schema}, this one reads up to {SCHEMA}); update.")
-    if schema not in (WITHOUT_STOP, SCHEMA):
+    if schema not in _READ:
         raise BadInput(
-            f"manifest.json has the schema {schema!r}; this MARS Viz reads {WITHOUT_STOP} and {SCHEMA}. "
+            f"manifest.json has the schema {schema!r}; this MARS Viz reads {WITHOUT_STOP} to {SCHEMA}. "
             "Record the run again."
         )
     if schema == WITHOUT_STOP and isinstance(found.get("settings"), dict):

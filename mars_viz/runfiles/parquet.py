@@ -32,7 +32,7 @@ _UNREADABLE = (pa.ArrowException, OSError, MemoryError, ValueError, TypeError, K
 
 def to_bytes(name: str, columns: Table) -> bytes:
     """The Parquet file of the table called `name`. Raises BadInput where a column is not as described."""
-    described = TABLES[name]
+    described = _written(TABLES[name], columns)
     arrays = [_to_arrow(f"{name}.{key}", column, columns[key]) for key, column in described.items()]
     schema = pa.schema(
         [pa.field(key, array.type, nullable=False) for key, array in zip(described, arrays, strict=True)]
@@ -45,11 +45,16 @@ def to_bytes(name: str, columns: Table) -> bytes:
 
 
 def from_bytes(name: str, data: bytes) -> Table:
-    """The columns of the table called `name`. Raises BadInput where `data` is not that table, whole and plausible."""
-    described, file = TABLES[name], f"{name}.parquet"
+    """The columns of the table called `name`, of the optional ones those that are there.
+
+    Raises BadInput where `data` is not that table, whole and plausible.
+    """
+    described: Mapping[str, Column] = TABLES[name]
+    file = f"{name}.parquet"
     try:
         source = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
         _check_size(file, source.metadata)
+        described = _held(described, source.schema_arrow.names)
         _check_schema(file, described, source.schema_arrow)
         table = source.read(use_threads=False)
         table.validate(full=True)
@@ -64,12 +69,29 @@ def from_bytes(name: str, data: bytes) -> Table:
     return columns
 
 
+def more_than_before(name: str, columns: Table) -> bool:
+    """True if the file of the table called `name` has columns that it could not have before some were optional."""
+    return any(column.optional for column in _written(TABLES[name], columns).values())
+
+
 def objects(values: Iterable[Any]) -> np.ndarray:
     """object [lines]; one value a line, whatever it is."""
     listed = list(values)
     array = np.empty(len(listed), object)
     array[:] = listed
     return array
+
+
+def _written(described: Mapping[str, Column], columns: Table) -> Mapping[str, Column]:
+    """Without optional columns that say nothing."""
+    optional = (key for key, column in described.items() if column.optional and key in columns)
+    return _held(described, [key for key in optional if not np.isnan(columns[key]).all()])
+
+
+def _held(described: Mapping[str, Column], names: Iterable[str]) -> Mapping[str, Column]:
+    """Without optional columns of other names."""
+    there = set(names)
+    return {key: column for key, column in described.items() if not column.optional or key in there}
 
 
 def _flat(column: Column, values: np.ndarray) -> np.ndarray:

@@ -15,7 +15,7 @@ import numpy as np
 
 from mars_viz.blocks import Blocks, Settled
 from mars_viz.records import Decision, Round, Speculation, Timing, Verdicts
-from mars_viz.runfiles.columns import NODE_VERDICTS, ROW_VERDICTS, TIMING_FIELDS
+from mars_viz.runfiles.columns import GAPS, NODE_VERDICTS, ROW_VERDICTS, TIMING_FIELDS
 from mars_viz.runfiles.on_demand import CUT, filled_in, unfilled
 from mars_viz.runfiles.parquet import Table, objects
 from mars_viz.runfiles.speculations import Lines, Place, contradiction, gathered, joined, lines_of, together
@@ -33,6 +33,8 @@ def to_tables(rounds: Sequence[Round]) -> dict[str, Table]:
     kept = [np.isin(np.arange(n), round_.decision.kept) for n, round_ in zip(lengths, rounds, strict=True)]
     tables = tables_of(speculations, ROUNDS)
     tables["nodes"] |= joined(verdicts, NODE_VERDICTS, lengths, ROUNDS)
+    if any(found.gap_from is not None for found in verdicts):
+        tables["nodes"]["gap_from"] = joined(verdicts, {"gaps": GAPS["gap_from"]}, lengths, ROUNDS)["gaps"]
     tables["nodes"] |= {"kept": np.concatenate([np.zeros(0, bool), *kept])}
     tables["rows"] |= joined(verdicts, ROW_VERDICTS, lengths + 1, ROUNDS)
     tables["rounds"] |= {
@@ -74,7 +76,9 @@ def _blocks(tables: Mapping[str, Table], lines: Lines) -> Blocks:
         best=rows["top_logits"][:, :2],
         second=rows["top_ids"][:, 1],
         verdicts=Verdicts(
-            **{name: nodes[name] for name in NODE_VERDICTS}, **{name: rows[name] for name in ROW_VERDICTS}
+            **{name: nodes[name] for name in NODE_VERDICTS},
+            **{name: rows[name] for name in ROW_VERDICTS},
+            gap_from=nodes.get("gap_from"),
         ),
         recorded=Settled(nodes["kept"], rounds["row"].astype(np.int64), rounds["emitted"]),
         speculation=together(tables, ROUNDS) if len(rounds["row"]) else None,
@@ -90,7 +94,8 @@ class _Stored(Round):
 
 def _rounds(tables: Mapping[str, Table], speculations: Sequence[Speculation], lines: Lines) -> tuple[Round, ...]:
     nodes, rows, rounds = tables["nodes"], tables["rows"], tables["rounds"]
-    text, of_nodes, of_rows = rounds["token_ids"], lines.nodes.tolist(), lines.rows.tolist()
+    gaps, text = nodes.get("gap_from"), rounds["token_ids"]
+    of_nodes, of_rows = lines.nodes.tolist(), lines.rows.tolist()
 
     def cut(r: int, name: str) -> Any:
         its_nodes, its_rows = slice(*of_nodes[r : r + 2]), slice(*of_rows[r : r + 2])
@@ -100,13 +105,19 @@ def _rounds(tables: Mapping[str, Table], speculations: Sequence[Speculation], li
             return tuple(text[r])
         if name == "verdicts":
             values = {name: nodes[name][its_nodes] for name in NODE_VERDICTS}
-            return Verdicts(**values, **{name: rows[name][its_rows] for name in ROW_VERDICTS})
+            values |= {name: rows[name][its_rows] for name in ROW_VERDICTS}
+            return Verdicts(**values, gap_from=None if gaps is None else _any(gaps[its_nodes]))
         if name == "decision":
             kept = tuple(np.flatnonzero(nodes["kept"][its_nodes]).tolist())
             return Decision(kept, int(rounds["row"][r]), int(rounds["emitted"][r]))
         return Timing(**{name: float(rounds[name][r]) for name in TIMING_FIELDS})
 
     return tuple(unfilled(_Stored, partial(cut, r)) for r in range(len(text)))
+
+
+def _any(gaps: np.ndarray) -> np.ndarray | None:
+    """None where no node has a gap."""
+    return None if np.isnan(gaps).all() else gaps
 
 
 def _check_emissions(rows: Table) -> None:

@@ -46,10 +46,6 @@ class Lines:
     rows: np.ndarray
     """int64 [owners + 1]; likewise for the target's laws."""
 
-    def of(self, i: int) -> tuple[slice, slice]:
-        """Those of owner i: of nodes, of rows."""
-        return slice(*self.nodes[i : i + 2].tolist()), slice(*self.rows[i : i + 2].tolist())
-
 
 def to_tables(speculations: Sequence[Speculation], place: Place) -> dict[str, Table]:
     """Their columns in the three tables. Raises BadInput where an array's length is wrong."""
@@ -96,7 +92,7 @@ def lines_of(tables: Mapping[str, Table], place: Place) -> Lines:
         raise contradiction(
             place.rows, f"does not hold one row more than there are drafted tokens in every {place.owner}"
         )
-    _check_nodes(tables[place.nodes], lines.nodes, place)
+    _check_nodes(tables[place.nodes], lines.nodes, place, tables[place.rows]["top_ids"].shape[1])
     _check_rows(tables[place.rows], place)
     return lines
 
@@ -116,6 +112,7 @@ def from_tables(tables: Mapping[str, Table], place: Place, lines: Lines) -> list
     nodes, rows, owners = (tables[name] for name in (place.nodes, place.rows, place.owners))
     single = {name: owners[name].tolist() for name in SCALAR_FIELDS}
     of_nodes, of_rows = lines.nodes.tolist(), lines.rows.tolist()
+    nodes = _unknown(nodes, rows) | nodes
 
     def cut(i: int, name: str) -> Any:
         if name in single:
@@ -132,11 +129,19 @@ def together(tables: Mapping[str, Table], place: Place) -> Speculation:
     Its single values, such as where it starts, are the first owner's; there has to be one.
     """
     nodes, rows, owners = (tables[name] for name in (place.nodes, place.rows, place.owners))
+    nodes = _unknown(nodes, rows) | nodes
 
     def whole(name: str) -> Any:
         return owners[name].tolist()[0] if name in SCALAR_FIELDS else (nodes if name in NODE_FIELDS else rows)[name]
 
     return unfilled(_Stored, whole)
+
+
+def _unknown(nodes: Table, rows: Table) -> Table:
+    """The optional columns of NODE_FIELDS where they say nothing; their lists are as long as the target's."""
+    shape = len(nodes["tokens"]), rows["top_ids"].shape[1]
+    missing = (name for name, column in NODE_FIELDS.items() if column.optional)
+    return {name: np.broadcast_to(NODE_FIELDS[name].dtype.type(np.nan), shape) for name in missing}
 
 
 def contradiction(table: str, what: str) -> BadInput:
@@ -151,8 +156,8 @@ def _offsets(tables: Mapping[str, Table], table: str, place: Place, count: int) 
     return np.concatenate([[0], np.cumsum(np.bincount(owners, minlength=count))]).astype(np.int64)
 
 
-def _check_nodes(nodes: Table, offsets: np.ndarray, place: Place) -> None:
-    """Parents come before their children and are one level above them."""
+def _check_nodes(nodes: Table, offsets: np.ndarray, place: Place, width: int) -> None:
+    """Parents come before their children and are one level above them; `width` tokens of the target's are listed."""
     parents, depths = nodes["parents"], nodes["depths"]
     first = offsets[nodes[place.owner]]
     if (parents >= np.arange(len(parents)) - first).any():
@@ -162,6 +167,8 @@ def _check_nodes(nodes: Table, offsets: np.ndarray, place: Place) -> None:
         raise contradiction(place.nodes, "has a token that is not one level below its parent")
     if nodes["draft_ids"].shape != nodes["draft_logits"].shape:
         raise contradiction(place.nodes, "has candidates of the drafter without a logit each")
+    if "best_q" in nodes and nodes["best_q"].shape[1] != width:
+        raise contradiction(place.nodes, "has not one probability of the drafter for each of the target's best tokens")
 
 
 def _check_rows(rows: Table, place: Place) -> None:

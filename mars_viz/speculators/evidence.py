@@ -92,7 +92,7 @@ def _gathered(blocks: Blocks, settings: Settings, extent: Extent, waiting: Waiti
     drawn = None
     if settings.temperature > 0:
         drawn = _drawn_from(blocks, law(torch.cat([blocks.target, blocks.drafter], 1), settings))
-        found |= _draws(blocks, settings, drawn)
+        found |= _draws(blocks, settings, drawn, found["top_ids"])
     laws = Laws(blocks.tokens, below, totals, drawn)
     if extent is not Extent.DECIDING and room is None:
         found |= divergences(laws, shares)
@@ -138,8 +138,9 @@ def _candidates(blocks: Blocks, best: Largest, lse: Tensor) -> dict[str, Tensor]
     }
 
 
-def _draws(blocks: Blocks, settings: Settings, laws: Tensor) -> dict[str, Tensor]:
-    """Above temperature 0: the law at the drafted tokens, and every row's candidate emissions."""
+def _draws(blocks: Blocks, settings: Settings, laws: Tensor, best: Tensor) -> dict[str, Tensor]:
+    """Above temperature 0: the laws at the drafted and at the target's `best` tokens [B, N + 1, K], and every row's
+    candidate emissions."""
     n, x = blocks.tokens.shape[1], blocks.tokens.unsqueeze(-1)  # [B, N, 1]
     ps, qs = laws[:, : n + 1], laws[:, n + 1 :]
     px, qx = ps[:, :n].gather(-1, x), qs.gather(-1, x)
@@ -153,6 +154,7 @@ def _draws(blocks: Blocks, settings: Settings, laws: Tensor) -> dict[str, Tensor
     return {
         "p": px.squeeze(-1),
         "q": qx.squeeze(-1),
+        "best_q": qs.gather(-1, best[:, :n]),
         "support": (ps > 0).sum(-1),
         "logsumexp_t": (blocks.target / settings.temperature).logsumexp(-1),
         "emissions": emissions,
@@ -181,8 +183,14 @@ def _records(blocks: Blocks, settings: Settings, found: dict[str, np.ndarray]) -
     """The records, with equals in the order of their ids and the fields that follow from others filled in."""
     b, n = found["tokens"].shape
     found = {name: array.astype(np.int32) if array.dtype == np.int64 else array for name, array in found.items()}
-    found["top_ids"], found["top_logits"] = _by_logit_then_id(found["top_ids"], found["top_logits"])
-    found["draft_ids"], found["draft_logits"] = _by_logit_then_id(found["draft_ids"], found["draft_logits"])
+    if settings.temperature == 0:
+        found["best_q"] = np.full(found["top_ids"][:, :n].shape, np.nan, np.float32)
+    order = _order(found["top_ids"], found["top_logits"])
+    if order is not None:
+        found |= _reordered(found, ("top_ids", "top_logits"), order) | _reordered(found, ("best_q",), order[:, :n])
+    order = _order(found["draft_ids"], found["draft_logits"])
+    if order is not None:
+        found |= _reordered(found, ("draft_ids", "draft_logits"), order)
     if settings.temperature == 0:
         shape = (b, n + 1, len(Emission))
         z1 = found["top_logits"][..., :1]
@@ -213,11 +221,15 @@ def _records(blocks: Blocks, settings: Settings, found: dict[str, np.ndarray]) -
     ]
 
 
-def _by_logit_then_id(ids: np.ndarray, logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    if (logits[..., 1:] < logits[..., :-1]).all():  # as nearly always: there are no equals
-        return ids, logits
-    order = np.lexsort((ids, -logits), axis=-1)
-    return np.take_along_axis(ids, order, -1), np.take_along_axis(logits, order, -1)
+def _order(ids: np.ndarray, logits: np.ndarray) -> np.ndarray | None:
+    """By logit, then by id, along the last axis; None where they stand so already, as nearly always."""
+    if (logits[..., 1:] < logits[..., :-1]).all():  # there are no equals
+        return None
+    return np.lexsort((ids, -logits), axis=-1)
+
+
+def _reordered(found: dict[str, np.ndarray], names: tuple[str, ...], order: np.ndarray) -> dict[str, np.ndarray]:
+    return {name: np.take_along_axis(found[name], order, -1) for name in names}
 
 
 def _listed_rank(tokens: np.ndarray, listed: np.ndarray, otherwise: np.ndarray) -> np.ndarray:

@@ -103,13 +103,15 @@ class Rounds:
 
 
 def verdict_columns(verdicts: Sequence[Verdicts]) -> Columns:
-    """Breakpoints, and as bits of one number: 1 kept below, 2 above, 4 at the strict end."""
+    """Breakpoints, where gaps begin, and as bits of one number: 1 kept below, 2 above, 4 at the strict end."""
     below, above, strict = (
         _end_to_end(getattr(found, f"keep_{name}") for found in verdicts).astype(np.uint8)
         for name in ("below", "above", "strict")
     )
+    gapless = all(found.gap_from is None for found in verdicts)
     return {
         "breakpoint": _or_none(_end_to_end(found.breakpoints for found in verdicts)),
+        "gap": None if gapless else _end_to_end(found.gaps for found in verdicts),
         "keep": below | above << 1 | strict << 2,
     }
 

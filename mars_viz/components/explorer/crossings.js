@@ -2,15 +2,18 @@
 
 const BINS = 1024; // equal parts of the dial's range, by which breakpoints are found
 
-/** The breakpoints of a run's nodes and rows that lie in the range of its dial. */
+/** The breakpoints of a run's nodes and rows, and where gaps begin, that lie in the range of its dial. */
 export class Crossings {
   constructor(run) {
     const { low, high } = run.dial;
     Object.assign(this, { low, width: (high - low) / BINS, at: new Int32Array(BINS + 1), met: new Int32Array(run.rounds), turn: 0 });
+    const flips = [[run.nodes.breakpoint, run.nodeAt], [run.rows.breakpoint, run.slotAt]];
+    if (run.nodes.gapped) flips.push([run.nodes.gap, run.nodeAt]);
     const each = (heard) => {
-      for (let r = 0; r < run.rounds; r++) {
-        for (let i = run.nodeAt[r]; i < run.nodeAt[r + 1]; i++) if (run.nodes.breakpoint[i] > low && run.nodes.breakpoint[i] <= high) heard(run.nodes.breakpoint[i], r);
-        for (let i = run.slotAt[r]; i < run.slotAt[r + 1]; i++) if (run.rows.breakpoint[i] > low && run.rows.breakpoint[i] <= high) heard(run.rows.breakpoint[i], r);
+      for (const [flip, starts] of flips) {
+        for (let r = 0; r < run.rounds; r++) {
+          for (let i = starts[r]; i < starts[r + 1]; i++) if (flip[i] > low && flip[i] <= high) heard(flip[i], r);
+        }
       }
     };
     each((breakpoint) => this.at[this.bin(breakpoint) + 1]++);
@@ -29,7 +32,7 @@ export class Crossings {
     return clamp(Math.floor((value - this.low) / this.width), 0, BINS - 1);
   }
 
-  /** The rounds with a breakpoint b so that `dial < b` is true at one value and false at the other; each once. */
+  /** The rounds with a breakpoint, or a gap's beginning, b so that `dial < b` is true at one value and false at the other; each once. */
   between(one, other) {
     const from = Math.min(one, other), to = Math.max(one, other);
     const found = [];

@@ -1,6 +1,6 @@
-// What every block comes to at a dial value. It knows no rule: Python sends every verdict as a breakpoint; `decide`
-// compares the dial with it, walks down the kept nodes and cuts the block, exactly as `rules.settle` and
-// `analysis.metrics` do. Touches no document.
+// What every block comes to at a dial value. It knows no rule: Python sends every verdict as a breakpoint, and as where
+// a gap below it begins; `decide` compares the dial with them, walks down the kept nodes and cuts the block, exactly as
+// `rules.settle` and `analysis.metrics` do. Touches no document.
 
 export const MATCHED = 0, RELAXED = 1, REJECTED = 2, DISCARDED = 3, CORRECTED = 4, BONUS = 5, NOTHING = 6;
 export const NAMES = ["matched", "relaxed", "rejected", "discarded", "corrected", "bonus", "not emitted"];
@@ -41,7 +41,7 @@ export function decideAgain(run, dial, rounds, out) {
 
 function decideRound(run, dial, r, out) {
   const { nodes, rows, childAt, child, nodeAt, slotAt } = run;
-  const { breakpoint, keep, token } = nodes;
+  const { keep, token } = nodes;
   const { outcome, tokens } = out;
   const ends = run.pieces.ends;
   const at = dial === null ? NaN : dial; // compares false with everything, and such a rule has no breakpoints
@@ -52,7 +52,7 @@ function decideRound(run, dial, r, out) {
   for (;;) {
     let kept = -1;
     for (let c = childAt[row]; c < childAt[row + 1]; c++) {
-      if (at < breakpoint[child[c]] ? keep[child[c]] & 1 : keep[child[c]] & 2) {
+      if (keepsAt(nodes, child[c], at)) {
         kept = child[c];
         break;
       }

@@ -65,7 +65,9 @@ class Dial {
     say(this.mark, `recorded ${dialText(dial.recorded)}`);
     this.lane.style.setProperty("--recorded", share);
     this.strip.show(dial, segments);
-    this.breakpoints = run.nodes.breakpoint.filter((b) => b >= dial.low && b <= dial.high);
+    const shown = (b) => b >= dial.low && b <= dial.high;
+    this.breakpoints = run.nodes.breakpoint.filter(shown);
+    if (run.nodes.gapped) this.breakpoints = [this.breakpoints, run.nodes.gap.filter(shown)].flatMap((flips) => [...flips]);
     this.paintRug();
   }
 
@@ -73,7 +75,7 @@ class Dial {
     return (value - this.dial.low) / (this.dial.high - this.dial.low);
   }
 
-  /** One thin line per breakpoint: where the dial, passing, changes a verdict. */
+  /** One thin line per breakpoint and per beginning of a gap: where the dial, passing, changes a verdict. */
   paintRug() {
     const { clientWidth: width, clientHeight: height } = this.rug;
     if (!width || !this.dial) return;

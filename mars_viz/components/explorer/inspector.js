@@ -114,7 +114,7 @@ class Inspector {
     for (const { rule, said, at, verdict } of this.lines) {
       const dial = rule.follows ? reading.dial : rule.default ?? NaN;
       const unsaid = said === null || said.keep[node] & 8; // a report may leave it out, or the rule lack something here
-      const keeps = !unsaid && (dial < said.breakpoint[node] ? said.keep[node] & 1 : said.keep[node] & 2);
+      const keeps = !unsaid && keepsAt(said, node, dial);
       say(at, rule.symbol === null ? "" : `${rule.symbol} ${dialText(dial)}${rule.follows ? "" : " (default)"}`);
       say(verdict, unsaid ? "–" : keeps ? "✓ keeps" : "× rejects");
       verdict.className = unsaid ? "" : keeps ? "keeps" : "rejects";
@@ -142,8 +142,10 @@ export function besideBest(run, p, margin) {
 
 function flipping(run, node) {
   const at = run.nodes.breakpoint[node];
+  const from = run.nodes.gap[node];
   const keep = run.nodes.keep[node];
   if (!run.dial || Number.isNaN(at)) return `No breakpoint: ${keep & 2 ? "kept" : "rejected"} ${run.dial ? `at every ${run.dial.symbol}` : "by this rule"}.`;
+  if (!Number.isNaN(from)) return `Gap from ${run.dial.symbol} = ${short(from)} to ${short(at)}: rejected there, kept below it and from its end on.`;
   const [below, above] = keep & 1 ? ["kept", "rejected"] : ["rejected", "kept"];
   return `Breakpoint ${run.dial.symbol} = ${short(at)}: ${below} below it, ${above} from it on.`;
 }

@@ -1,9 +1,9 @@
 """What the browser needs to know of a run: one dict, sent once, with columns instead of records.
 
 Knows records and rules; knows no Streamlit and no HTML. The browser gets verdicts as breakpoints and never a rule: it
-compares the dial with the breakpoints, walks down the kept nodes as `rules.settle` does, cuts each block as
-`analysis.metrics.judged_rounds` does (a kept end of text cuts its own block, the length limit the rounds of a map and
-the last recorded one), and names outcomes as `records.Round.outcomes` does.
+compares the dial with the breakpoints and with where gaps begin, walks down the kept nodes as `rules.settle` does, cuts
+each block as `analysis.metrics.judged_rounds` does (a kept end of text cuts its own block, the length limit the rounds
+of a map and the last recorded one), and names outcomes as `records.Round.outcomes` does.
 
 The payload holds a pool of rounds and, as indices into it, paths: the recorded one, and where the run carries a dial
 map one for each of its segments. The recorded path's rounds come first, in order. `columns` says how rounds become
@@ -198,4 +198,4 @@ def _standing(verdicts: Verdicts, dial: float) -> Verdicts:
     """What they say at this one value, on either side of nothing: a ninth of what there is to send."""
     keeps = verdicts.keeps(dial)
     none = np.full(len(keeps), np.nan)
-    return replace(verdicts, breakpoints=none, keep_below=keeps, keep_above=keeps)
+    return replace(verdicts, breakpoints=none, keep_below=keeps, keep_above=keeps, gap_from=None)

@@ -28,11 +28,18 @@ function unpackAll(columns) {
   return Object.fromEntries(Object.entries(columns).map(([name, value]) => [name, isArray(value) ? unpack(value) : value]));
 }
 
-/** Columns with breakpoints; those of a rule that never flips are left out of the payload, and all where it is sent without evidence. */
+/** Columns with breakpoints and gaps; those of a rule that has none are left out of the payload, and all where it is sent without evidence. */
 function verdicts(columns) {
   const unpacked = unpackAll(columns);
+  unpacked.gapped = Boolean(unpacked.gap);
   if (unpacked.keep) unpacked.breakpoint ??= nowhere(unpacked.keep.length);
+  if (unpacked.keep) unpacked.gap ??= nowhere(unpacked.keep.length);
   return unpacked;
+}
+
+/** What a rule says of a node: below its breakpoint it is also kept where its gap has not begun. A NaN compares false with everything. */
+export function keepsAt({ breakpoint, gap, keep }, node, dial) {
+  return dial < breakpoint[node] ? keep[node] & 1 || dial < gap[node] : keep[node] & 2;
 }
 
 /** Columns of what rows emit; where it does not depend on the dial, one side is left out. */

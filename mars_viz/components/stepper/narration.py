@@ -61,6 +61,8 @@ def judge(run: Run, rule: Rule, round_: Round, node: int, kept: bool, strict: De
     row = int(spec.judging_rows[node])
     relaxed = kept and not round_.verdicts.keep_strict[node]
     why = _why_relaxed(run, rule, spec, row) if relaxed else _why(run, spec, node, kept)
+    if not kept and round_.verdicts.keep_strict[node] and run.settings.temperature > 0:
+        why = (*why, f" The coin alone would have kept it; {rule.title} at this setting does not.")
     return (token, *why, *_instead(spec, row, kept, strict))
 
 

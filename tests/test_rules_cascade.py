@@ -1,0 +1,239 @@
+"""The token cascade, the one rule whose verdicts have gaps: by hand, by its probabilities, in files and in maps."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from factories import K, best, make_speculation, toy_map, toy_run
+from rule_cases import coin, decided, kept, logits, one
+from test_runfiles import difference, edited
+
+from mars_viz.analysis.equivalents import equivalent
+from mars_viz.analysis.opinions import opinion, ruling
+from mars_viz.blocks import Blocks
+from mars_viz.errors import BadInput
+from mars_viz.mapped import mapped
+from mars_viz.records import Emission, Speculation
+from mars_viz.rules import RULES, settle
+from mars_viz.rules.joined import Joined
+from mars_viz.run import Run, Settings
+from mars_viz.runfiles import contents, load_run, manifest
+from mars_viz.speculators.divergences import Extent
+
+NAME = "cascade-token-acceptance"
+RULE = RULES[NAME]
+NEVER = float("nan")
+
+ABC, THEIRS = logits(0.5, 0.3, 0.2), logits(0.6, 0.1, 0.3)
+"""The target's law and the drafter's over a, b and c; they join A at 0, .4 and .6, and leave .4, .3 and 0."""
+TIED, UNTIED = logits(0.4, 0.4, 0.2), logits(0.2, 0.2, 0.6)
+"""Two best tokens, which join A together at 0 and leave .6; c joins at .5."""
+MASKED = logits(0.6, 0.3, 0.1, 0.0)
+"""Over a uniform q; they join at 0, .5, .8333 and, since p = 0, at 1."""
+SHIFTED = [z + 20 for z in ABC]
+
+FLIPS: list[tuple[Speculation, float, float]] = [  # where the gap begins, where the breakpoint is
+    (coin(ABC, 2, 0.50, THEIRS), 0.0, 0.6),  # u q = .15: within .2, above .4 · .2
+    (coin(ABC, 2, 0.25, THEIRS), 0.4, 0.6),  # .075: within .4 · .2, above .3 · .2
+    (coin(ABC, 2, 0.10, THEIRS), NEVER, NEVER),  # .03: within all of them
+    (coin(ABC, 2, 0.90, THEIRS), NEVER, 0.6),  # .27: above .2, so it is only ever kept in A
+    (coin(ABC, 2, 0.00, THEIRS), NEVER, NEVER),
+    (coin(ABC, 1, 0.99, THEIRS), NEVER, NEVER),  # .099: within .4 · .3
+    (coin(ABC, 0, 0.90, THEIRS), NEVER, 0.0),  # v1: .54 is above .5, and from 0 on it is in A
+    (coin(ABC, 0, 0.80, THEIRS), NEVER, NEVER),
+    (coin(SHIFTED, 2, 0.50, THEIRS), 0.0, 0.6),  # the sign of z1 means nothing: above, all of them are negative
+    (coin(TIED, 1, 0.50, UNTIED), NEVER, NEVER),  # joins with its equal
+    (coin(TIED, 2, 0.30, UNTIED), 0.0, 0.5),  # .18 > .6 · .2
+    (coin(TIED, 2, 0.25, UNTIED), 0.0, 0.5),  # .15: within .8 · .2, but the two join at once
+    (coin(TIED, 2, 0.15, UNTIED), NEVER, NEVER),
+    (coin(MASKED, 3, 0.00), NEVER, 1.0),  # p = 0: A is everything at 1
+    (coin(MASKED, 2, 0.31), 0.0, 5 / 6),  # .0775: within .1, above .75 · .1
+    (coin(MASKED, 2, 0.29), 0.5, 5 / 6),  # .0725: within .75 · .1, above .5 · .1
+    (coin(MASKED, 2, 0.09, sampled=False), NEVER, NEVER),  # q is one-hot, so A has no share until x joins
+    (coin(MASKED, 2, 0.11, sampled=False), NEVER, 5 / 6),
+    (coin(MASKED, 2, 0.29, top_k=2), NEVER, 1.0),  # ruled out: p = 0
+    (one(MASKED, 0), NEVER, NEVER),  # T = 0
+    (one(MASKED, 1), NEVER, 0.5),
+    (one(MASKED, 3), NEVER, 1.0),
+    (one(logits(0.5, 0.5), 1), NEVER, 0.0),  # a tie: off, and then in A
+]
+
+
+@pytest.mark.parametrize(("speculation", "begins", "ends"), FLIPS)
+def test_by_hand(speculation: Speculation, begins: float, ends: float) -> None:
+    verdicts = RULE.judge(speculation)
+    assert verdicts.gaps[0] == pytest.approx(begins, abs=1e-6, nan_ok=True)
+    assert verdicts.breakpoints[0] == pytest.approx(ends, abs=1e-6, nan_ok=True)
+    assert (verdicts.gap_from is None) == math.isnan(begins)
+    strict = bool(verdicts.keep_strict[0])
+    for dial in (-0.01, 0.0, *np.linspace(0.005, 0.995, 100), 1.0):
+        if any(abs(dial - flip) < 1e-6 for flip in (begins, ends) if 0 < flip < 1):
+            continue
+        expected = dial >= ends or (strict and not dial >= begins)
+        decision = decided(NAME, speculation, dial)
+        assert bool(decision.kept) == expected, dial
+        if not expected:
+            assert decision.emitted == speculation.emissions[0, Emission.RESIDUAL]
+    strictly = settle(speculation, RULES["rejection-sampling"].judge(speculation), None)
+    assert decided(NAME, speculation, -0.01) == strictly
+
+
+def test_a_gap_begins_and_ends_on_its_own_values() -> None:
+    speculation = coin(ABC, 2, 0.25, THEIRS)
+    verdicts = RULE.judge(speculation)
+    begins, ends = float(verdicts.gaps[0]), float(verdicts.breakpoints[0])
+    dials = [math.nextafter(begins, -1), begins, math.nextafter(ends, -1), ends]
+    assert [kept(NAME, speculation, dial) for dial in dials] == [1, 0, 0, 1]
+    assert not math.isnan(begins) and verdicts.keep_strict[0] and not verdicts.keep_below[0] and verdicts.keep_above[0]
+
+
+def test_at_temperature_0_a_set_of_the_plain_softmax_and_else_v1() -> None:
+    for alpha, expected in ((-0.01, 0), (0.49, 0), (0.51, 1), (1.0, 1)):
+        decision = decided(NAME, one(MASKED, 1, sampled=False), alpha)
+        assert len(decision.kept) == expected and (expected or decision.emitted == 0)
+
+
+COINS = 200
+
+
+def acceptance(p: np.ndarray, q: np.ndarray, x: int, alphas: np.ndarray) -> np.ndarray:
+    """The share of coins, evenly spread over [0, 1), by which x is kept at each alpha."""
+    coins = ((np.arange(COINS) + 0.5) / COINS).tolist()
+    rows, theirs = np.tile(np.log(p), (COINS + 1, 1)), np.tile(np.log(q), (COINS, 1))
+    verdicts = RULE.judge(make_speculation(rows, theirs, [x] * COINS, temperature=1.0, coins=coins))
+    found = []
+    for alpha in alphas.tolist():
+        keeps = verdicts.keeps(alpha)
+        assert (np.diff(keeps.astype(int)) <= 0).all()  # a smaller coin never keeps less
+        found.append(keeps.mean())
+    return np.array(found)
+
+
+def test_x_is_kept_with_probability_pi_over_q() -> None:
+    """Integrated over the coin, not sampled: it fails for no chance, and is exact to one coin."""
+    rng, alphas = np.random.default_rng(7), np.array([-0.01, 0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99, 1.0])
+    shrank = False
+    for _ in range(12):
+        p, q = rng.dirichlet(np.full(5, 0.8), 2)
+        for x in range(5):
+            found = acceptance(p, q, x, alphas)
+            members = p >= (1 - alphas[:, None]) * p.max()  # [alphas, 5]
+            mixture = q * members + (1 - (q * members).sum(1, keepdims=True)) * p
+            np.testing.assert_allclose(found, np.minimum(1, mixture[:, x] / q[x]), atol=1 / COINS)
+            shrank |= bool((np.diff(found) < -0.1).any())
+    assert shrank  # else no gap was seen
+
+
+def test_of_a_token_beyond_the_recorded_ones_q_of_a_counts_those_alone() -> None:
+    rng, alphas = np.random.default_rng(8), np.linspace(0, 0.9, 10)
+    p, q = rng.dirichlet(np.full(24, 3.0), 2)
+    x = int(np.argsort(-p)[20])
+    members = p >= (1 - alphas[:, None]) * p.max()
+    listed = np.isin(np.arange(24), best(p, K))
+    for share, exact in ((members & listed, True), (members, False)):
+        mixture = q * members + (1 - (q * share).sum(1, keepdims=True)) * p
+        wanted, found = np.minimum(1, mixture[:, x] / q[x]), acceptance(p, q, x, alphas)
+        assert (found >= wanted - 1 / COINS).all()
+        assert np.allclose(found, wanted, atol=1 / COINS) == exact
+
+
+def gapped_run(**more: object) -> Run:
+    return toy_run(**{"rule": NAME, "temperature": 1.0, "max_new_tokens": 120} | more)
+
+
+def test_together_gaps_are_those_of_one_by_one() -> None:
+    speculations = [round_.speculation for round_ in gapped_run().rounds]
+    found, alone = Joined(speculations).judge(RULE), [RULE.judge(speculation) for speculation in speculations]
+    assert found.gap_from is not None and {one.gap_from is None for one in alone} == {True, False}
+    np.testing.assert_array_equal(found.gap_from, np.concatenate([one.gaps for one in alone]))
+
+
+def test_blocks_decide_in_gaps_as_settle_does() -> None:
+    run = gapped_run(seed=1)
+    blocks = Blocks.of(run.rounds)
+    gaps = blocks.verdicts.gaps
+    for dial in [-0.01, *gaps[~np.isnan(gaps)].tolist(), *np.linspace(0, 1, 30).tolist()]:
+        settled = blocks.settled(dial)
+        one_by_one = [settle(round_.speculation, round_.verdicts, dial) for round_ in run.rounds]
+        assert settled.rows.tolist() == [decision.row for decision in one_by_one]
+        assert settled.emitted.tolist() == [decision.emitted for decision in one_by_one]
+
+
+def test_a_run_with_gaps_comes_back_and_one_without_them_is_written_as_ever(tmp_path: Path) -> None:
+    run = gapped_run()
+    assert any(round_.verdicts.gap_from is not None for round_ in run.rounds)
+    files = contents.encode(run)
+    assert json.loads(files["manifest.json"])["schema"] == manifest.SCHEMA
+    assert difference(run, load_run(run.save(tmp_path / "run"))) == ""
+    greedy = gapped_run(temperature=0.0)
+    assert json.loads(contents.encode(greedy)["manifest.json"])["schema"] == manifest.WITHOUT_STOP
+
+
+def as_before(files: dict[str, bytes]) -> dict[str, bytes]:
+    """The files of the run as they were before the target's best tokens had their q."""
+    older = edited(files, "nodes", lambda columns: columns.pop("best_q"))
+    about = json.loads(older["manifest.json"]) | {"schema": 2}
+    del about["settings"]["stop"]
+    return older | {"manifest.json": json.dumps(about).encode()}
+
+
+def test_older_runs_open_and_say_what_the_rule_lacks() -> None:
+    files = contents.encode(gapped_run(rule="mars-sampling"))
+    older = as_before(files)
+    assert len(older["nodes.parquet"]) < len(files["nodes.parquet"])
+    run = contents.decode(older)
+    first = run.rounds[0].speculation
+    assert first.best_q.shape == first.draft_ids.shape and np.isnan(first.best_q).all()
+    found = opinion(RULE, run)
+    assert found.lacks == str(RULE.lacks(first)) and "Record the run again." in found.lacks
+    with pytest.raises(BadInput, match="probabilities of the target's best tokens"):
+        RULE.judge(first)
+    again = contents.encode(run)
+    assert json.loads(again["manifest.json"])["schema"] == 2 and again["nodes.parquet"] == older["nodes.parquet"]
+    assert opinion(RULES["cascade-opt"], run).lacks == ""
+
+
+def test_one_probability_for_each_of_the_targets_best_tokens_or_the_file_is_refused() -> None:
+    def narrower(columns: dict[str, np.ndarray]) -> None:
+        columns["best_q"] = columns["best_q"][:, 1:]
+
+    with pytest.raises(BadInput, match="not one probability of the drafter for each"):
+        contents.decode(edited(contents.encode(gapped_run()), "nodes", narrower))
+
+
+def test_a_map_splits_where_a_gap_begins_and_where_it_ends() -> None:
+    settings = Settings(rule=NAME, temperature=1.0, gamma=4, max_new_tokens=24)
+    made, _ = toy_map(settings)
+    edges = {segment.low for segment in made.segments}
+    verdicts = [round_.verdicts for segment in made.segments for round_ in segment.rounds]
+    assert edges & {gap for found in verdicts for gap in found.gaps.tolist()}
+    assert edges & {flip for found in verdicts for flip in found.breakpoints[~np.isnan(found.gaps)].tolist()}
+
+
+def test_a_run_with_its_map_comes_back_with_the_same_segments(tmp_path: Path) -> None:
+    run = gapped_run(max_new_tokens=24)
+    made, _ = toy_map(replace(run.settings, dial=None), pieces=dict(run.pieces))
+    run = mapped(run, made)
+    loaded = load_run(run.save(tmp_path / "run"))
+    assert loaded.dial_map is not None
+    pairs = zip(loaded.dial_map.segments, made.segments, strict=True)
+    assert all((ours.low, ours.token_ids) == (theirs.low, theirs.token_ids) for ours, theirs in pairs)
+
+
+def test_another_setting_with_the_same_verdicts_is_found_on_either_side_of_a_gap() -> None:
+    """The one verdict is that of rejection sampling below the gap, and its opposite in it."""
+    run = gapped_run(max_new_tokens=60)
+    strict, asked = ruling(opinion(RULES["rejection-sampling"], run)), opinion(RULE, run)
+    assert equivalent(asked, strict).low == -0.01 and equivalent(asked, strict).differing == 0
+    like = ruling(asked, 0.3)
+    found = equivalent(asked, like)
+    assert found.differing == 0 and found.low <= 0.3 < found.high
+
+
+def test_it_needs_no_more_than_what_deciding_computes() -> None:
+    assert Extent.least(RULE.needs, recorded=False) is Extent.DECIDING
