@@ -114,7 +114,7 @@ def _data_set(result: SweepResult) -> dict[str, Any]:
 def _rule(result: SweepResult) -> dict[str, Any]:
     rule, plan = result.plan.rule, result.plan
     facts = {name: getattr(rule, name) for name in ("name", "title", "formula", "source", "lossless")}
-    fixed = {name.lower(): value for name, value in vars(type(rule)).items() if name.isupper()}
+    fixed = {each.symbol: rule.values[each.key] for each in rule.fixed}
     span = {"dial": plan.symbol, "low": plan.low, "high": plan.high, "strict": plan.strict}
     return facts | span | {"gamma": plan.settings.gamma, "fixed": fixed}
 
