@@ -44,15 +44,17 @@ class Fixed:
         return 1.0 if self.whole else 0.1
 
     def checked(self, value: float | None) -> float:
-        """The value as it is written, or the default for None. Raises BadInput for what it cannot be."""
-        if value is None:
-            return self.default
+        """The value as it is written, an int where it counts, or the default for None.
+
+        Raises BadInput for what it cannot be.
+        """
+        value = self.default if value is None else value
         wanted = f"it must be a {'whole ' if self.whole else ''}number from {self.low:g} to {self.high:g}"
         if isinstance(value, bool) or not isinstance(value, Real):
             raise BadInput(f"{self.symbol} is {value!r}; {wanted}.")
         if not self.low <= value <= self.high or (self.whole and value != int(value)):  # NaN fails the first
             raise BadInput(f"{self.symbol} is {float(value):g}; {wanted}.")
-        return float(self.written(value))
+        return int(value) if self.whole else float(self.written(value))
 
     def written(self, value: float) -> str:
         """The value in names and titles."""

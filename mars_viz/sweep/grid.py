@@ -42,7 +42,7 @@ def grid_of(rule: Rule, text: str) -> Grid:
     """Of what is typed, 'k=1,2,5'. Raises BadInput with the remedy."""
     key, equals, listed = text.partition("=")
     setting = setting_named(rule, key.strip().lower())
-    example = f"write {setting.key}={','.join(setting.written(each) for each in _near(setting))}"
+    example = f"write {setting.key}={','.join(setting.written(each) for each in neighbours(setting))}"
     if not equals or not listed.strip():
         raise BadInput(f"The grid {text!r} names no values; {example}, for instance.")
     return Grid(_free(rule, setting), setting, grid_values(setting, listed))
@@ -50,7 +50,7 @@ def grid_of(rule: Rule, text: str) -> Grid:
 
 def grid_values(setting: Fixed, listed: str) -> tuple[float, ...]:
     """The values of '1, 2, 5', ascending. Raises BadInput with the remedy."""
-    example = ", ".join(setting.written(each) for each in _near(setting))
+    example = ", ".join(setting.written(each) for each in neighbours(setting))
     found = set()
     for part in listed.split(","):
         try:
@@ -100,6 +100,6 @@ def _free(rule: Rule, setting: Fixed) -> Rule:
     return rule
 
 
-def _near(setting: Fixed) -> tuple[float, ...]:
+def neighbours(setting: Fixed) -> tuple[float, ...]:
     """Values to give as an example."""
     return (max(setting.low, setting.default - setting.step), setting.default, setting.default + setting.step)

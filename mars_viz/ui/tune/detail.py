@@ -25,7 +25,8 @@ from mars_viz.sweep.evidence_pack import evidence_zip
 from mars_viz.ui import theme
 from mars_viz.ui.charts import chart
 from mars_viz.ui.live import shared_worker
-from mars_viz.ui.tune import sheet, wishes, words
+from mars_viz.ui.tune import grid, sheet, wishes, words
+from mars_viz.ui.tune.grid import Variant
 from mars_viz.ui.tune.jobs import ClockJob
 from mars_viz.ui.tune.shelf import shared_board
 from mars_viz.ui.tune.study import Study
@@ -88,16 +89,19 @@ def _path(study: Study, marked: float, paired: bool, with_gamma: bool) -> RulePa
     return RulePath(name, plan.symbol, path, plan.strict, plan.loosest, marked)
 
 
-def folded(study: Study, dial: float, found: Recommendation | None) -> None:
-    """Everything else; what is closed computes nothing."""
+def folded(study: Study, dial: float, found: Recommendation | None, beside: Callable[[], list[Variant]] | None) -> None:
+    """Everything else; what is closed computes nothing. `beside` opens the sweeps that make a grid with this one, where
+    there are any."""
     sections: dict[str, Callable[[], None]] = {
         "Every figure, along the whole dial": partial(every_figure, study, dial),
         "What the relaxed tokens are": partial(relaxed, study, dial),
         "Prompt by prompt": partial(by_prompt, study, dial),
         "On the clock: strict and this setting in turn": partial(clock, study, dial),
         "Acceptance in every engine's own words": partial(engines, study, dial),
-        "Evidence pack and engine settings": partial(evidence, study, dial, found),
+        "Evidence pack and engine settings": partial(evidence, study, dial, found, beside),
     }
+    if beside is not None:
+        sections["Beside its other settings, as a grid"] = partial(grid.grid, study, dial, found, beside)
     for place, (title, show) in enumerate(sections.items()):
         section = st.expander(title, key=f"tune-section-{place}", on_change="rerun")
         if section.open:
@@ -214,12 +218,19 @@ def exported(study: Study, dial: float) -> str:
     return json.dumps(found, ensure_ascii=False, allow_nan=False, indent=1)
 
 
-def evidence(study: Study, dial: float, found: Recommendation | None) -> None:
+def evidence(
+    study: Study, dial: float, found: Recommendation | None, beside: Callable[[], list[Variant]] | None = None
+) -> None:
     """The pack to download, and what to set in engines."""
     checks = all_checks(study, dial)
+
+    def packed() -> bytes:
+        others = [each.advised for each in beside()] if beside is not None else []
+        return evidence_zip(study.result, dial=dial, recommendation=found, checks=checks.found, beside=others)
+
     st.download_button(
         "Download the evidence pack",
-        lambda: evidence_zip(study.result, dial=dial, recommendation=found, checks=checks.found),
+        packed,
         f"{study.result.folder.name}-evidence.zip",
         "application/zip",
         key="evidence-pack",
@@ -230,7 +241,8 @@ def evidence(study: Study, dial: float, found: Recommendation | None) -> None:
         if checks.latest(dial)
         else "without a wall-clock check, which this setting has not had yet"
     )
-    theme.small(f"A zip of Markdown, CSV and JSON for this setting, {measured}.")
+    more = "" if beside is None else ", and the grid with its other settings"
+    theme.small(f"A zip of Markdown, CSV and JSON for this setting, {measured}{more}.")
     for each in engine_settings(study.plan.settings, dial):
         sheet.line(f"{each.engine}. {each.note}")
         if each.text:
