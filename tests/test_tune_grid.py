@@ -171,6 +171,30 @@ def test_the_grid_is_a_table_on_the_page_in_the_words_of_each_sweep(folder: Path
     assert again.iloc[2]["r = 0.30"] == cell(study.measures["accuracy"], study.value("accuracy", 0.3))
 
 
+def test_sweeps_laid_over_one_another_are_named_by_what_tells_them_apart(folder: Path) -> None:
+    grid = [Study(load_sweep(path)) for path in GRID.folders(folder)]
+    assert detail._names(grid) == ["k = 1", "k = 2", "k = 3", "k = 5"]
+    mars, gamma = (Study(load_sweep(folder / name)) for name in ("mars", "gamma"))
+    assert detail._names([grid[3], mars]) == ["vLLM relaxed thinking, k = 5", "MARS"]
+    assert detail._names([grid[3], gamma]) == ["k = 5, γ = 3", "k = 8, γ = 2"]
+    assert detail._names([grid[2]]) == ["vLLM relaxed thinking"]
+    again = Study(load_sweep(folder / "another-k5"))
+    assert detail._names([grid[3], again]) == 2 * ["vLLM relaxed thinking, k = 5"]
+
+
+def test_the_grid_says_how_far_each_variant_can_go(folder: Path) -> None:
+    tab = section(opened(sweep=OWN, loss="100", confidence="0.5"), SECTIONS)
+    table = tab.dataframe[1].value
+    assert list(table["k"]) == ["1", "2", "3", "5"] and set(table["loosest within the loss"]) == {"r = 0.00"}
+    study = Study(load_sweep(folder / OWN))
+    assert table.iloc[2][study.measures[study.pace].title] == cell(
+        study.measures[study.pace], study.value(study.pace, 0.0)
+    )
+    little = section(opened(sweep=OWN), SECTIONS).dataframe[1].value
+    assert set(little["loosest within the loss"]) == {"none can be told"}
+    assert all(said.startswith("about ") for said in little["prompts to tell of the next"])
+
+
 def test_the_pages_evidence_holds_the_grid_and_that_of_another_rule_does_not(folder: Path) -> None:
     packs: list[Any] = []
     with patch.object(detail.st, "download_button", lambda _, data, *rest, **how: packs.append(data)):

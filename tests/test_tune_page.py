@@ -236,7 +236,7 @@ def test_rules_are_laid_over_one_another_where_they_can_be_compared(folder):
     assert len(tab.multiselect(key="tune-others").options) == 1  # not the ungraded one, whose prompts are others
     settled(tab.multiselect(key="tune-others").select("b-margin").run())
     assert tab.query_params == {"sweep": "a-mars", "with": "b-margin"}
-    assert "buys most" in titles(tab)[0] and "the fastest of each rule" in said(tab)
+    assert "buys most" in titles(tab)[0] and "the fastest of each, against" in said(tab)
     assert "buys most" in titles(opened(sweep="a-mars", **{"with": "b-margin"}))[0]
 
 

@@ -133,12 +133,12 @@ def _tables(table: GridTable, dial: float) -> list[str]:
     symbol = table.setting.symbol
     found = []
     for name in (each for each in _SHOWN if each in table.titles):
-        heads = f"{table.titles[name]:<28}" + "".join(f"{f'{table.symbol} = {exactly(at)}':>14}" for at in shown)
+        heads = f"{table.titles[name]:<44}" + "".join(f"{f'{table.symbol} = {exactly(at)}':>14}" for at in shown)
         lines = [heads]
         for value, each in zip(table.values, table.variants, strict=True):
             known = measures(each.result)[name]
             cells = [cell(known, value_at(each.result, known, at)).split(" (")[0] for at in shown]
-            lines.append(f"{f'{symbol} = {exactly(value)}':<28}" + "".join(f"{text:>14}" for text in cells))
+            lines.append(f"{f'{symbol} = {exactly(value)}':<44}" + "".join(f"{text:>14}" for text in cells))
         found.append("\n".join(lines))
     return found
 

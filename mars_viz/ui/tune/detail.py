@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -73,18 +73,30 @@ def choice_of_pairs() -> None:
 def frontier(study: Study, dial: float, others: Mapping[str, Study], points: float) -> list[RulePath]:
     """A path a sweep, the chosen one's first; the others with their fastest setting that loses at most `points`."""
     paired = shows_pairs()
-    several = len({each.plan.settings.gamma for each in (study, *others.values())}) > 1
-    paths = [_path(study, dial, paired, several)]
-    for other in others.values():
-        whole = _path(other, other.plan.strict, paired, several)
+    names = _names([study, *others.values()])
+    paths = [_path(study, dial, paired, names[0])]
+    for other, name in zip(others.values(), names[1:], strict=True):
+        whole = _path(other, other.plan.strict, paired, name)
         best = float(whole.path.dials[whole.path.best_within(whole.strict, points)])
         paths.append(replace(whole, marked=best))
     return paths
 
 
-def _path(study: Study, marked: float, paired: bool, with_gamma: bool) -> RulePath:
+def _names(studies: Sequence[Study]) -> list[str]:
+    """Of sweeps beside one another, for people: what tells them apart, in a grid the setting alone."""
+    rules = [each.plan.rule for each in studies]
+    several = len({each.plan.settings.gamma for each in studies}) > 1
+    gammas = [f", γ = {each.plan.settings.gamma}" if several else "" for each in studies]
+    varied = [each for each in rules[0].fixed if len({rule.values.get(each.key) for rule in rules}) == len(rules)]
+    if len(rules) > 1 and varied and len({rule.family for rule in rules}) == 1:
+        names = [varied[0].at(rule.values[varied[0].key]) for rule in rules]
+    else:
+        names = [rule.title for rule in rules]
+    return [name + gamma for name, gamma in zip(names, gammas, strict=True)]
+
+
+def _path(study: Study, marked: float, paired: bool, name: str) -> RulePath:
     plan = study.plan
-    name = plan.rule.title + (f", γ = {plan.settings.gamma}" if with_gamma else "")
     path = study.path(marked, paired=paired)
     return RulePath(name, plan.symbol, path, plan.strict, plan.loosest, marked)
 

@@ -10,7 +10,7 @@ import streamlit as st
 
 from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.errors import BadInput
-from mars_viz.figures.words import exact_setting
+from mars_viz.figures.words import exact_setting, number
 from mars_viz.rules import Fixed
 from mars_viz.sweep.evidence import dial_grid
 from mars_viz.sweep.evidence_text import VARIED
@@ -76,12 +76,21 @@ def grid(study: Study, dial: float, found: Recommendation | None, beside: Callab
     )
     sheet.table(_table(variants, setting, known.name, _shown(variants, study, dial)), "grid", known.title)
     if study.graded:
-        lines = [
-            {setting.symbol: _at(each, setting), f"how far {study.plan.symbol} can go": each.found.sentence}
-            for each in variants
-            if each.found is not None
-        ]
+        lines = [_advice(each, setting) for each in variants]
         sheet.table(pd.DataFrame(lines), "grid-advice", f"How far {study.plan.symbol} can go for each {setting.symbol}")
+
+
+def _advice(each: Variant, setting: Fixed) -> dict[str, str]:
+    """How far a variant's dial can go within the loss that is allowed, and what that buys."""
+    found, symbol = each.found, each.study.plan.symbol
+    dial, needed = (None, None) if found is None else (found.dial, found.prompts_needed)
+    pace = each.study.measures[each.study.pace]
+    return {
+        setting.symbol: _at(each, setting),
+        "loosest within the loss": "none can be told" if dial is None else exact_setting(symbol, dial),
+        pace.title: "" if dial is None else cell(pace, each.study.value(pace.name, dial)),
+        "prompts to tell of the next": "" if needed is None else f"about {number(needed)}",
+    }
 
 
 def _shown(variants: list[Variant], study: Study, dial: float) -> list[float]:
