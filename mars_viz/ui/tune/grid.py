@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import pandas as pd
 import streamlit as st
 
-from mars_viz.analysis.recommendation import Recommendation
+from mars_viz.analysis.recommendation import Recommendation, about
 from mars_viz.errors import BadInput
-from mars_viz.figures.words import exact_setting, number
+from mars_viz.figures.words import exact_setting
 from mars_viz.rules import Fixed
 from mars_viz.sweep.evidence import dial_grid
 from mars_viz.sweep.evidence_text import VARIED
@@ -71,7 +71,7 @@ def grid(study: Study, dial: float, found: Recommendation | None, beside: Callab
     )
     known = study.measures[name or names[0]]
     sheet.line(
-        f"{known.title}, by {setting.symbol} and {study.plan.symbol}. {_sentence(setting)}",
+        f"{known.title[0].upper()}{known.title[1:]}, by {setting.symbol} and {study.plan.symbol}. {_sentence(setting)}",
         "modelled" if known.modelled else "exact",
     )
     sheet.table(_table(variants, setting, known.name, _shown(variants, study, dial)), "grid", known.title)
@@ -88,8 +88,8 @@ def _advice(each: Variant, setting: Fixed) -> dict[str, str]:
     return {
         setting.symbol: _at(each, setting),
         "loosest within the loss": "none can be told" if dial is None else exact_setting(symbol, dial),
-        pace.title: "" if dial is None else cell(pace, each.study.value(pace.name, dial)),
-        "prompts to tell of the next": "" if needed is None else f"about {number(needed)}",
+        pace.title: "–" if dial is None else cell(pace, each.study.value(pace.name, dial)),
+        "prompts to tell of the next": "–" if needed is None else f"about {about(needed)}",
     }
 
 
