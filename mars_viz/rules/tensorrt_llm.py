@@ -25,7 +25,7 @@ class TensorRtLlm(Rule):
     on_rejection = Emission.ARGMAX
     fixed = (
         Fixed(
-            "k", "k", "relaxed top-k", 1, RECORDED, 10, "how many of the target's best tokens can be kept; 1 is strict"
+            "k", "k", "best tokens", 1, RECORDED, 10, "how many of the target's best tokens can be kept; 1 is strict"
         ),
     )
 
