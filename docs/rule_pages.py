@@ -23,7 +23,7 @@ from factories import make_speculation  # noqa: E402
 
 from mars_viz.figures.words import number, setting  # noqa: E402
 from mars_viz.records import Decision, Speculation, Verdicts  # noqa: E402
-from mars_viz.rules import RULES, Dial, Rule, settle  # noqa: E402
+from mars_viz.rules import RULES, Dial, Fixed, Rule, settle  # noqa: E402
 from mars_viz.run import Settings  # noqa: E402
 from mars_viz.sweep.engine_settings import engine_settings  # noqa: E402
 from mars_viz.ui.rule_lab.rule_words import EMITTED, standing  # noqa: E402
@@ -100,7 +100,7 @@ def head(rule: Rule) -> str:
     """All that a rule declares, as a table."""
     lines = [f"> {rule.summary}", "", "| | |", "|---|---|", f"| name | `{rule.name}` |"]
     lines.append(f"| keeps a drafted x where | {_cell(rule.formula)} |")
-    lines += _dial_lines(rule.dial)
+    lines += _dial_lines(rule.dial) + [_fixed_line(rule, each) for each in rule.fixed]
     when = " (at the strict end)" if rule.emission_follows_dial else ""
     lines.append(f"| on rejection it writes | {EMITTED[rule.on_rejection]}{when} |")
     needs = ", ".join(f"`{name}`" for name in rule.needs)
@@ -120,6 +120,12 @@ def _dial_lines(dial: Dial | None) -> list[str]:
         f"| default | {dial.default:g} |",
         f"| strict end | {strict} |",
     ]
+
+
+def _fixed_line(rule: Rule, each: Fixed) -> str:
+    other = each.written(each.low + each.step if each.low + each.step != each.default else each.low)
+    said = f"{each.symbol} = {each.written(each.default)}: {each.meaning}; from {each.low:g} to {each.high:g}"
+    return f"| {each.name}, fixed | {said}. Another with `{rule.name}:{each.key}={other}` in place of the name |"
 
 
 def _properties(rule: Rule) -> list[tuple[str, str]]:

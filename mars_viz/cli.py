@@ -124,12 +124,16 @@ def _rules(options: argparse.Namespace) -> None:
             end = "high" if dial.strict_is_high else "low"
             bounds = f"{dial.low:g} to {dial.high:g}, default {dial.default:g}, strict at the {end} end"
             print(f"    dial           {dial.symbol}, {dial.name}: {bounds}")
+        for each in rule.fixed:
+            bounds = f"{each.low:g} to {each.high:g}, default {each.written(each.default)}"
+            print(f"    fixed setting  {each.symbol}, {each.name}: {bounds}; --rule {rule.name}:{each.key}=…")
         print(f"    source         {rule.source}\n")
 
 
 def _described(rule: Rule) -> dict[str, Any]:
     facts = {name: getattr(rule, name) for name in ("name", "title", "summary", "formula", "source", "lossless")}
-    return facts | {"dial": None if rule.dial is None else asdict(rule.dial)}
+    dial = None if rule.dial is None else asdict(rule.dial)
+    return facts | {"dial": dial, "fixed": [asdict(each) for each in rule.fixed]}
 
 
 def _show(options: argparse.Namespace) -> None:

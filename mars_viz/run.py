@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from mars_viz.blocks import Blocks
 from mars_viz.errors import BadInput
 from mars_viz.records import Round, emitted
+from mars_viz.rules import rule_named
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,7 +30,7 @@ class Settings:
     """What decides a run's tokens, besides the models and the prompt."""
 
     rule: str = "mars"
-    """Name in the registry of rules."""
+    """Name in the registry of rules, or of a variant of one, such as 'vllm-thinking:k=5'."""
     dial: float | None = None
     """The rule's threshold; None takes its default."""
     gamma: int = 6
@@ -56,6 +57,8 @@ class Settings:
             object.__setattr__(self, name, wish.kept_as(value))  # NumPy has kinds of its own
         if not isinstance(self.rule, str):
             raise BadInput(f"rule is {self.rule!r}; it must be a rule's name.")
+        if ":" in self.rule:
+            object.__setattr__(self, "rule", rule_named(self.rule).name)  # variants have one way to be written
         if self.dial is not None and (isinstance(self.dial, bool) or not isinstance(self.dial, Real)):
             raise BadInput(f"dial is {self.dial!r}; it must be a number, or None for the rule's default.")
         _check_stop(self.stop)

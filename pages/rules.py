@@ -17,7 +17,7 @@ from mars_viz.errors import BadInput
 from mars_viz.figures.agreement_matrix import agreement_matrix
 from mars_viz.figures.decision_plane import Upward, decision_plane
 from mars_viz.report import file_name
-from mars_viz.rules import RULES, Rule
+from mars_viz.rules import Rule
 from mars_viz.ui import library, live, navigation, theme
 from mars_viz.ui.bench import Bench, current_bench
 from mars_viz.ui.charts import chart
@@ -94,7 +94,7 @@ def look(session: Session, bench: Bench, panel: Panel) -> None:
 
 def standing(panel: Panel, rule: Rule, dial: float | None, alike: Mapping[str, Equivalent]) -> dict[str, float | None]:
     """Where every rule that can judge stands: the chosen one at its dial, the others alike to it or by themselves."""
-    own = {name: own_dial(panel.run, RULES[name]) for name in panel.able}
+    own = {name: own_dial(panel.run, panel.rules[name]) for name in panel.able}
     return {**own, **{name: found.dial for name, found in alike.items()}, rule.name: dial}
 
 
@@ -105,9 +105,9 @@ def controls(bench: Bench, panel: Panel) -> str:
     st.session_state["lab-rule"] = rule.name
     left.selectbox(
         "Rule",
-        list(RULES),
+        list(panel.rules),
         key="lab-rule",
-        format_func=lambda name: RULES[name].title + (" (cannot judge)" if panel.opinions[name].lacks else ""),
+        format_func=lambda name: panel.rules[name].title + (" (cannot judge)" if panel.opinions[name].lacks else ""),
         on_change=lambda: bench.choose(st.session_state["lab-rule"]),
     )
     rule = bench.view.rule_on(panel.run)
@@ -245,7 +245,7 @@ def matrix(session: Session, panel: Panel, agreed: Agreement, chosen: Ruling | N
 def plane(session: Session, panel: Panel, rulings: Mapping[str, Ruling], chosen: Ruling | None) -> None:
     """Where rules draw the line."""
     theme.section("Where does each draw its line?")
-    dialled = [name for name in rulings if RULES[name].dial is not None]
+    dialled = [name for name in rulings if panel.rules[name].dial is not None]
     left, right = st.columns([3.2, 8.8], vertical_alignment="bottom", gap="medium")
     upward = left.segmented_control(
         "Upwards", list(Upward), default=Upward.SHARE, required=True, key="lab-upward", format_func=lambda u: u.value
@@ -255,7 +255,7 @@ def plane(session: Session, panel: Panel, rulings: Mapping[str, Ruling], chosen:
         dialled,
         [name for name in COMPARED if name in dialled],
         key=f"lab-compared-{session.view.run}",
-        format_func=lambda name: RULES[name].title,
+        format_func=lambda name: panel.rules[name].title,
         max_selections=MOST,
         placeholder="Choose rules",
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import streamlit as st
@@ -14,9 +14,10 @@ from mars_viz.sweep.plan import turns_words
 from mars_viz.ui import navigation, theme
 from mars_viz.ui.live import shared_worker
 from mars_viz.ui.session import current_session
-from mars_viz.ui.tune import detail, form, sheet, wishes, words
+from mars_viz.ui.tune import detail, form, grid, sheet, wishes, words
 from mars_viz.ui.tune.bench import Drawn, TuneBench, current_tuning
 from mars_viz.ui.tune.dial import turned
+from mars_viz.ui.tune.grid import Variant
 from mars_viz.ui.tune.jobs import SweepJob
 from mars_viz.ui.tune.shelf import Shelf, shelf
 from mars_viz.ui.tune.study import Study
@@ -139,6 +140,8 @@ def under_way(bench: TuneBench, job: SweepJob) -> None:
     bar, button = st.columns([6, 1], vertical_alignment="center")
     bar.progress(now.part, words.going(now, shared_worker().ahead(job), job.stopping))
     button.button("Stop", on_click=job.cancel, disabled=job.stopping, width="stretch", help="Keeps finished prompts")
+    if len(job.labels) > 1:
+        theme.small(f"{len(job.labels)} sweeps go on together; a prompt counts when all of them have it.")
     for sentence in now.too_long[:5]:
         theme.small(sentence)
 
@@ -187,7 +190,7 @@ def look(bench: TuneBench, found: Shelf, study: Study) -> None:
     detail.hero(view, study, dial, others)
     theme.small(sheet.BASIS)
     theme.small(words.coverage(study), study.plan.provenance.device)
-    detail.folded(study, dial, advised)
+    detail.folded(study, dial, advised, variants(found, study, view))
 
 
 def turn(bench: TuneBench, study: Study) -> None:
@@ -211,6 +214,12 @@ def beside(found: Shelf, study: Study, view: TuneView) -> dict[str, Study]:
         except BadInput as error:
             theme.note(str(error))
     return others
+
+
+def variants(found: Shelf, study: Study, view: TuneView) -> Callable[[], list[Variant]] | None:
+    """What opens the sweeps that make a grid with this one; None where there are none."""
+    names = found.variants(view.sweep)
+    return grid.opener(found, study, names, view.points, view.confidence) if names else None
 
 
 def limits(bench: TuneBench, found: Shelf, study: Study) -> None:

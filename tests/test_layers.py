@@ -19,8 +19,8 @@ LAYERS = (
     ("errors", "strict_json", "samples"),
     ("records", "randomness", "devices", "demo"),  # of demo only the package itself: where the built-in weights lie
     ("blocks",),
-    ("run", "costs"),
     ("rules",),
+    ("run", "costs"),
     ("walk",),
     ("recorded",),
     ("dialmap", "together"),

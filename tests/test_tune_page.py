@@ -236,7 +236,7 @@ def test_rules_are_laid_over_one_another_where_they_can_be_compared(folder):
     assert len(tab.multiselect(key="tune-others").options) == 1  # not the ungraded one, whose prompts are others
     settled(tab.multiselect(key="tune-others").select("b-margin").run())
     assert tab.query_params == {"sweep": "a-mars", "with": "b-margin"}
-    assert "buys most" in titles(tab)[0] and "the fastest of each rule" in said(tab)
+    assert "buys most" in titles(tab)[0] and "the fastest of each, against" in said(tab)
     assert "buys most" in titles(opened(sweep="a-mars", **{"with": "b-margin"}))[0]
 
 
@@ -411,7 +411,7 @@ def test_limits_at_the_ends_of_what_is_allowed_open(folder, parameters):
 
 def test_the_range_of_every_rules_dial_can_be_narrowed(empty, monkeypatch):
     begun = []
-    monkeypatch.setattr(wishes, "_begin", lambda wish, name, span, folder: begun.append((name, span)) or folder.name)
+    monkeypatch.setattr(wishes, "_begin", lambda wish, names, span, _: begun.append((*names, span)) or list(names))
     tab = opened()
     settled(tab.multiselect(key="sweep-rules").set_value(["mars", "tensorrt-llm", "top-k-set"]).run())
     for name, strict, value in (("mars", 1.0, 0.8), ("tensorrt-llm", 0.0, 0.25), ("top-k-set", 1.0, 5.0)):

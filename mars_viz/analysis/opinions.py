@@ -93,7 +93,7 @@ def ruling(opinion: Opinion, dial: float | None = None) -> Ruling:
 
 def own_dial(run: Run, rule: Rule) -> float | None:
     """Where a rule stands on a run until someone moves it: the run's own rule as recorded, others at their default."""
-    return run.settings.dial if rule is rule_named(run.settings.rule) else rule.checked_dial(None)
+    return run.settings.dial if rule == rule_named(run.settings.rule) else rule.checked_dial(None)
 
 
 def kept_nodes(rounds: Sequence[Round]) -> np.ndarray:

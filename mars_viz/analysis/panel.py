@@ -17,7 +17,7 @@ from mars_viz.analysis.rule_table import RuleRow, rule_row, walked_row
 from mars_viz.analysis.shift import Shifted, compared
 from mars_viz.mapped import known_answers
 from mars_viz.recorded import ending_of
-from mars_viz.rules import RULES
+from mars_viz.rules import Rule, rule_named, rules_and
 from mars_viz.run import Run
 from mars_viz.together import Prefix, RuleWalk, Stand, ahead
 from mars_viz.walk import Answer
@@ -38,13 +38,15 @@ class AgainstStrict:
 
 
 class Panel:
-    """Every rule of the registry, and what each says of a run."""
+    """Every rule of the registry and the run's own, and what each says of the run."""
 
     def __init__(self, run: Run, answers: Mapping[Prefix, Answer] | None = None):
         """`answers` are known besides those of the run and its map, from the same models and settings."""
         self.run = run
         self.drafted = drafted(run)
-        self.opinions: Mapping[str, Opinion] = {name: opinion(rule, run) for name, rule in RULES.items()}
+        self.rules: Mapping[str, Rule] = rules_and(rule_named(run.settings.rule))
+        """By name; those that cannot judge the run too."""
+        self.opinions: Mapping[str, Opinion] = {name: opinion(rule, run) for name, rule in self.rules.items()}
         self._answers = {**(answers or {}), **known_answers(run)}
         self.ruling = lru_cache(_REMEMBERED)(self._ruling)
         self.local_row = lru_cache(_REMEMBERED)(self._local_row)
@@ -64,7 +66,7 @@ class Panel:
 
     def stands(self, dials: Mapping[str, float | None]) -> tuple[Stand, ...]:
         """Every rule at its dial value, and at its strict end: what must be walked for rows that are all exact."""
-        own = [Stand(RULES[name], dial) for name, dial in dials.items()]
+        own = [Stand(self.rules[name], dial) for name, dial in dials.items()]
         ends = [Stand(stand.rule, self._strict(stand.rule.name)) for stand in own]
         return tuple(dict.fromkeys([*own, *ends]))
 
@@ -76,12 +78,12 @@ class Panel:
         return AgainstStrict(row(name, dial), row(name, end), walked)
 
     def _strict(self, name: str) -> float | None:
-        dial = RULES[name].dial
+        dial = self.rules[name].dial
         return None if dial is None else dial.strict
 
     def _walk(self, name: str, dial: float | None) -> RuleWalk | None:
         """The rule's own walk at this dial value, where the answers lead to its end."""
-        start = RuleWalk(Stand(RULES[name], dial), self.run.prompt_ids)
+        start = RuleWalk(Stand(self.rules[name], dial), self.run.prompt_ids)
         found = ahead(start, self._answers, len(self.run.prompt_ids), ending_of(self.run))
         return found if found.finished else None
 

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from mars_viz.speculators.loading import Pair
 
 
+VARIANT = "vllm-thinking:k=5"
+"""How a rule with another fixed setting is written."""
+
+
 @dataclass(frozen=True, slots=True)
 class Wish:
     """What is to be decoded."""
@@ -39,7 +43,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     prompt.add_argument("--prompt", metavar="TEXT", help="the prompt itself")
     prompt.add_argument("--prompt-file", metavar="FILE", help="a file that holds it, in UTF-8; - reads standard input")
     parser.add_argument("--out", metavar="DIR", required=True, help="the run's folder, which must not exist yet")
-    parser.add_argument("--rule", default=default.rule, help=f"one of {', '.join(RULES)} (%(default)s)")
+    parser.add_argument(
+        "--rule",
+        default=default.rule,
+        help=f"one of {', '.join(RULES)}, or with another fixed setting, such as {VARIANT} (%(default)s)",
+    )
     parser.add_argument("--dial", type=float, help="the rule's threshold for the run (the rule's default)")
     sampling_arguments(parser)
     model_arguments(parser)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mars_viz.analysis.recommendation import Recommendation
-from mars_viz.commands import decoding
+from mars_viz.commands import decoding, grid
 from mars_viz.dialmap import Span, span_of
 from mars_viz.errors import BadInput
 from mars_viz.figures.words import counted
@@ -56,7 +56,13 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         "--limit", type=int, metavar="N", help="take the first N prompts; built-in: N of each task (20)"
     )
     parser.add_argument("--skip-bad", action="store_true", help="leave out lines that are no prompts, and say which")
-    parser.add_argument("--rule", default=default.rule, help=f"one that has a dial: {', '.join(dialled)} (%(default)s)")
+    parser.add_argument(
+        "--rule",
+        default=default.rule,
+        help=f"one that has a dial: {', '.join(dialled)}; with another fixed setting as {decoding.VARIANT} "
+        "(%(default)s)",
+    )
+    grid.argument(parser)
     parser.add_argument("--low", type=float, help="smallest dial value (the dial's)")
     parser.add_argument("--high", type=float, help="largest dial value (the dial's)")
     decoding.sampling_arguments(parser)
@@ -83,11 +89,15 @@ def run(options: argparse.Namespace) -> None:
     settings = decoding.settings_of(options, dial=None)
     span = span_of(rule_named(options.rule), options.low, options.high, (options.gamma,))
     _check(options, span)
+    variants = grid.checked(options)
     prompts = _prompts(options)
     for line in prompts.skipped:
         _note(f"Line {line.line} is left out: {line.reason}.")
     if prompts.later_turns:
         _note(turns_words(prompts.later_turns))
+    if variants is not None:
+        grid.run(options, variants, settings, span, prompts, _note)
+        return
     pair = decoding.opened_pair(options)
     how = {"chat": options.chat, "resume": options.resume, "batch": options.batch}
     sweep = sweep_prompts(pair, prompts, settings, span, options.out, **how)
@@ -120,7 +130,7 @@ def _check(options: argparse.Namespace, span: Span) -> None:
     if min(options.timed, options.repetitions) < 1:
         raise BadInput("The wall-clock check takes at least one prompt and one repetition.")
     check_nobody(Path(options.out))
-    if not options.resume:
+    if not options.resume and options.grid is None:
         store.check_new(Path(options.out))
     if options.evidence is not None:
         check_free(options.evidence)

@@ -1,4 +1,6 @@
-"""The registry of verification rules."""
+"""The registry of verification rules, and their variants with other fixed settings."""
+
+from functools import lru_cache
 
 from mars_viz.errors import BadInput
 from mars_viz.rules.base import Dial, Rule, Scale, settle
@@ -8,6 +10,7 @@ from mars_viz.rules.cactus import CactusAcceptance
 from mars_viz.rules.cascade import CascadeOpt, CascadeTokenAcceptance
 from mars_viz.rules.ears import Ears
 from mars_viz.rules.ensemble import Ensemble
+from mars_viz.rules.fixed import Fixed, values_in
 from mars_viz.rules.fly import Fly
 from mars_viz.rules.fuzzy import Fuzzy
 from mars_viz.rules.lenience import Lenience
@@ -24,7 +27,7 @@ from mars_viz.rules.tensorrt_llm import TensorRtLlm
 from mars_viz.rules.typical import Typical
 from mars_viz.rules.vllm_thinking import VllmThinking
 
-__all__ = ["RULES", "Dial", "Rule", "Scale", "rule_named", "settle"]
+__all__ = ["RULES", "Dial", "Fixed", "Rule", "Scale", "rule_named", "rules_and", "settle"]
 
 _LOSSLESS = (Strict(), RejectionSampling(), BlockVerification())
 _MARS = (Mars(), MarsCode(), MarsSampling(), MarsMargin(), MarsOdds())
@@ -38,7 +41,27 @@ RULES: dict[str, Rule] = {rule.name: rule for rule in (*_LOSSLESS, *_MARS, *_OF_
 
 
 def rule_named(name: str) -> Rule:
-    """The rule of that name. Raises BadInput with the known names."""
-    if name not in RULES:
-        raise BadInput(f"There is no rule {name!r}. Choose one of {', '.join(RULES)}.")
-    return RULES[name]
+    """The rule of that name, or the variant that 'vllm-thinking:k=5' names. Raises BadInput with the remedy.
+
+    A variant's `name` is the one way to write it: settings at their defaults are left out, the others in their order.
+    """
+    return RULES[name] if name in RULES else _variant(name)
+
+
+def rules_and(own: Rule) -> dict[str, Rule]:
+    """Every rule by its name; beside its rule a variant that is not of the registry."""
+    found: dict[str, Rule] = {}
+    for name, rule in RULES.items():
+        found[name] = rule
+        if name == own.family:
+            found[own.name] = own
+    return found
+
+
+@lru_cache(maxsize=1024)
+def _variant(name: str) -> Rule:
+    family, colon, said = name.partition(":")
+    if family not in RULES:
+        raise BadInput(f"There is no rule {family!r}. Choose one of {', '.join(RULES)}.")
+    rule = RULES[family]
+    return rule.varied(values_in(said, family, rule.fixed))

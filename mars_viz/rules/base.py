@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from numbers import Real
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 
 from mars_viz.errors import BadInput
 from mars_viz.records import Decision, Emission, Speculation, Verdicts
+from mars_viz.rules.fixed import Fixed
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,20 +70,24 @@ class Scale(Enum):
 class Rule(ABC):
     """A verification rule: which drafted tokens are kept, and what is emitted where they stop."""
 
-    name: ClassVar[str]
-    """In the registry, on the command line, in run files."""
-    title: ClassVar[str]
-    """For people."""
-    summary: ClassVar[str]
-    """One plain sentence."""
-    formula: ClassVar[str]
-    """When a drafted token x is kept, in the catalogue's notation."""
+    name: str
+    """In the registry, on the command line, in run files; of a variant 'tensorrt-llm:k=4'."""
+    title: str
+    """For people; of a variant 'TensorRT-LLM relaxed, k = 4'."""
+    summary: str
+    """One plain sentence; the class writes the fixed settings as {k}."""
+    formula: str
+    """When a drafted token x is kept, in the catalogue's notation; the class writes the fixed settings as {k}."""
     source: ClassVar[str]
     """Paper or file, and how well it was read."""
     lossless: ClassVar[bool] = False
     """True if the text keeps the target's law at every setting."""
     dial: ClassVar[Dial | None] = None
     """None for a rule without a threshold."""
+    fixed: ClassVar[tuple[Fixed, ...]] = ()
+    """Its settings besides the dial."""
+    values: Mapping[str, float]
+    """What they are, by key."""
     scale: ClassVar[Scale | None] = None
     """What the dial's value is compared with, where that can be drawn among the two best logits; None elsewhere."""
     strict_at_zero: ClassVar[bool] = False
@@ -99,6 +105,41 @@ class Rule(ABC):
     """True if it judges chains one after the other as well as one alone, but no trees (above temperature 0)."""
     emission_follows_dial: ClassVar[bool] = False
     """True if what a row emits depends on the dial; `Verdicts.row_breakpoints` then say where it changes."""
+
+    def __init__(self, **values: float) -> None:
+        """With these settings, by key, and the others at their defaults. Raises BadInput for values out of range."""
+        assert set(values) <= {each.key for each in self.fixed}, values
+        self.values = {each.key: each.checked(values.get(each.key)) for each in self.fixed}
+        if not self.fixed:
+            return
+        others = [each for each in self.fixed if self.values[each.key] != each.default]
+        if others:
+            said = (f"{each.key}={each.written(self.values[each.key])}" for each in others)
+            self.name = f"{self.family}:{','.join(said)}"
+            self.title = ", ".join([self.title, *(each.at(self.values[each.key]) for each in others)])
+        written = {each.key: each.written(self.values[each.key]) for each in self.fixed}
+        self.summary, self.formula = self.summary.format(**written), self.formula.format(**written)
+
+    def __eq__(self, other: object) -> bool:
+        """The same rule with the same settings."""
+        return type(self) is type(other) and isinstance(other, Rule) and self.name == other.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    @property
+    def family(self) -> str:
+        """The name of the rule with its own settings; variants share it."""
+        return type(self).name
+
+    @property
+    def slug(self) -> str:
+        """The name, fit for files and folders: 'tensorrt-llm-k4'."""
+        return self.name.replace(":", "-").replace(",", "-").replace("=", "")
+
+    def varied(self, values: Mapping[str, float]) -> Self:
+        """The rule with these settings, by key, in place of its own. Raises BadInput for values out of range."""
+        return type(self)(**{**self.values, **values})
 
     @property
     def strict_is_high(self) -> bool:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 
 from mars_viz.records import Emission, Speculation, Verdicts
 from mars_viz.rules.base import Dial, Rule, among_best, best_p, drafted_p
+from mars_viz.rules.fixed import RECORDED, Fixed
 
 
 class TensorRtLlm(Rule):
@@ -19,18 +18,21 @@ class TensorRtLlm(Rule):
 
     name = "tensorrt-llm"
     title = "TensorRT-LLM relaxed"
-    summary = "Keeps any of the ten best tokens whose probability comes within δ of the best one's."
-    formula = "x = v1, or x among the 10 best and p(x) ≥ p(v1) − δ"
+    summary = "Keeps any of the {k} best tokens whose probability comes within δ of the best one's."
+    formula = "x = v1, or x among the {k} best and p(x) ≥ p(v1) − δ"
     source = "TensorRT-LLM, relaxed acceptance, DeepSeek-R1 preset (k = 10, δ = 0.6); reading note"
     dial = Dial(symbol="δ", name="relaxed delta", low=0.0, high=1.0, step=0.01, default=0.6, strict_is_high=False)
     on_rejection = Emission.ARGMAX
-    BEST: ClassVar[int] = 10
-    """k, how many of the target's tokens count."""
+    fixed = (
+        Fixed(
+            "k", "k", "best tokens", 1, RECORDED, 10, "how many of the target's best tokens can be kept; 1 is strict"
+        ),
+    )
 
     def _judge(self, speculation: Speculation) -> Verdicts:
         """Kept from δ = p(v1) - p(x)."""
         p = drafted_p(speculation)
-        relaxes = among_best(speculation, self.BEST) & (p > 0)
+        relaxes = among_best(speculation, int(self.values["k"])) & (p > 0)
         return self._relaxed(
             speculation, among_best(speculation, 1), np.where(relaxes, best_p(speculation) - p, np.nan)
         )

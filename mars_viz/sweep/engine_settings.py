@@ -11,8 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from mars_viz.figures.words import exactly
-from mars_viz.rules import rule_named
-from mars_viz.rules.tensorrt_llm import TensorRtLlm
+from mars_viz.rules import Rule, rule_named
 from mars_viz.run import Settings
 
 ENGINES = ("vLLM", "SGLang", "TensorRT-LLM")
@@ -32,31 +31,33 @@ class EngineSetting:
 
 def engine_settings(settings: Settings, dial: float) -> tuple[EngineSetting, ...]:
     """The rule at this dial value in each engine."""
-    found = _KNOWN.get(settings.rule)
-    known = None if found is None else found(dial, settings.gamma)
     rule = rule_named(settings.rule)
+    found = _KNOWN.get(rule.family)
+    known = None if found is None else found(rule, dial, settings.gamma)
     absent = f"The rule {rule.title} does not exist there; its source: {rule.source}."
     if rule.lossless:
         absent = f"{rule.title} keeps the target's law, as the engine does when nothing is set."
     return tuple(known if known and known.engine == engine else EngineSetting(engine, "", absent) for engine in ENGINES)
 
 
-def _vllm(dial: float, gamma: int) -> EngineSetting:
+def _vllm(rule: Rule, dial: float, gamma: int) -> EngineSetting:
     text = "--speculative-config " + json.dumps({"num_speculative_tokens": gamma, "relaxed_thinking": True})
     note = (
         "In no release: pull request 45229 (closed) has this one field, with r = 0.5 and the 3 best tokens fixed, and "
         "relaxes only while the model thinks, greedily. Here the rule applied to the whole text."
     )
-    if dial != 0.5:
-        note += f" For r = {exactly(dial)} its constant must be changed."
+    best = int(rule.values["k"])
+    wanted = [f"r = {exactly(dial)}"] * (dial != 0.5) + [f"the {best} best tokens"] * (best != 3)
+    if wanted:
+        note += f" For {' and '.join(wanted)} its constant{'s' * (len(wanted) > 1)} must be changed."
     return EngineSetting("vLLM", text, note)
 
 
-def _sglang_single(dial: float, gamma: int) -> EngineSetting:
+def _sglang_single(_: Rule, dial: float, gamma: int) -> EngineSetting:
     return _sglang(f"--speculative-accept-threshold-single {exactly(dial)} --speculative-accept-threshold-acc 1", gamma)
 
 
-def _sglang_acc(dial: float, gamma: int) -> EngineSetting:
+def _sglang_acc(_: Rule, dial: float, gamma: int) -> EngineSetting:
     return _sglang(f"--speculative-accept-threshold-single 1 --speculative-accept-threshold-acc {exactly(dial)}", gamma)
 
 
@@ -65,10 +66,10 @@ def _sglang(options: str, gamma: int) -> EngineSetting:
     return EngineSetting("SGLang", f"{shape} {options}", "Without effect on greedy requests.")
 
 
-def _tensorrt_llm(dial: float, gamma: int) -> EngineSetting:
+def _tensorrt_llm(rule: Rule, dial: float, gamma: int) -> EngineSetting:
     text = (
         f"MTPDecodingConfig(max_draft_len={gamma}, use_relaxed_acceptance_for_thinking=True, "
-        f"relaxed_topk={TensorRtLlm.BEST}, relaxed_delta={exactly(dial)})"
+        f"relaxed_topk={int(rule.values['k'])}, relaxed_delta={exactly(dial)})"
     )
     note = (
         "Relaxes only while the model thinks (set begin_thinking_phase_token and end_thinking_phase_token), greedily, "
@@ -77,7 +78,7 @@ def _tensorrt_llm(dial: float, gamma: int) -> EngineSetting:
     return EngineSetting("TensorRT-LLM", text, note)
 
 
-_KNOWN: dict[str, Callable[[float, int], EngineSetting]] = {
+_KNOWN: dict[str, Callable[[Rule, float, int], EngineSetting]] = {
     "vllm-thinking": _vllm,
     "sglang-single": _sglang_single,
     "sglang-acc": _sglang_acc,

@@ -13,12 +13,13 @@ import numpy as np
 
 from mars_viz import __version__
 from mars_viz.analysis.engines import EngineRow, acceptance_table
-from mars_viz.analysis.intervals import DEFAULT, Band, Bootstrap, mean, wilson
+from mars_viz.analysis.intervals import DEFAULT, Bootstrap, mean, wilson
 from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.analysis.synthetic import synthetic_settings
 from mars_viz.sweep.checks import Checks
 from mars_viz.sweep.columns import RANK_WORDS, RIGHT, SHARE_WORDS
 from mars_viz.sweep.engine_settings import engine_settings
+from mars_viz.sweep.grid_table import Advised, cell, cells_at, grid_table
 from mars_viz.sweep.measures import band_at, measures, relaxed_at, relaxed_bands
 from mars_viz.sweep.report import ALL_AGREE, settings_of, table_of
 from mars_viz.sweep.result import SweepResult
@@ -43,12 +44,14 @@ def evidence_of(
     grid: Sequence[float] | np.ndarray | None = None,
     recommendation: Recommendation | None = None,
     checks: Sequence[TimingCheck] = (),
+    beside: Sequence[Advised] = (),
     how: Bootstrap = DEFAULT,
 ) -> dict[str, Any]:
     """All of it, in JSON's terms but for NaN.
 
-    `checks` are the sweep's wall-clock checks, the oldest first; the newest of this setting stands for it. Raises
-    BadInput for a dial value outside the sweep.
+    `checks` are the sweep's wall-clock checks, the oldest first; the newest of this setting stands for it. `beside` are
+    sweeps of the rule with another fixed setting, which make a grid with this one. Raises BadInput for a dial value
+    outside the sweep, and for sweeps that are no grid.
     """
     plan = result.plan
     values = dial_grid(result, dial) if grid is None else np.unique(np.append(np.asarray(grid, np.float64), dial))
@@ -69,6 +72,7 @@ def evidence_of(
         "costs": None if result.costs is None else asdict(result.costs),
         "off_is_strict": _off(result, timing),
         "grid": _grid(result, values, how),
+        "setting_grid": grid_table([Advised(result, recommendation), *beside], values).facts(how) if beside else None,
         "relaxed_tokens": _relaxed(result, dial, how),
         "engines": [_engine(row) for row in acceptance_table(requests)],
         "engine_settings": [asdict(each) for each in engine_settings(plan.settings, dial)],
@@ -114,7 +118,7 @@ def _data_set(result: SweepResult) -> dict[str, Any]:
 def _rule(result: SweepResult) -> dict[str, Any]:
     rule, plan = result.plan.rule, result.plan
     facts = {name: getattr(rule, name) for name in ("name", "title", "formula", "source", "lossless")}
-    fixed = {name.lower(): value for name, value in vars(type(rule)).items() if name.isupper()}
+    fixed = {each.symbol: rule.values[each.key] for each in rule.fixed}
     span = {"dial": plan.symbol, "low": plan.low, "high": plan.high, "strict": plan.strict}
     return facts | span | {"gamma": plan.settings.gamma, "fixed": fixed}
 
@@ -155,22 +159,14 @@ def _off(result: SweepResult, timing: TimingCheck | None) -> dict[str, Any]:
 def _grid(result: SweepResult, values: np.ndarray, how: Bootstrap) -> list[dict[str, Any]]:
     """A row a dial value: every figure with its interval."""
     bands = {name: band_at(result, measure, values, how) for name, measure in measures(result).items()}
-    return [{"dial": float(value)} | _cells(bands, place) for place, value in enumerate(values)]
-
-
-def _cells(bands: dict[str, Band], place: int) -> dict[str, dict[str, float]]:
-    return {name: _cell(band, place if len(band.estimate) > 1 else 0) for name, band in bands.items()}
-
-
-def _cell(band: Band, place: int) -> dict[str, float]:
-    return {name: float(getattr(band, name)[place]) for name in ("estimate", "low", "high")}
+    return [{"dial": float(value)} | cells_at(bands, place) for place, value in enumerate(values)]
 
 
 def _relaxed(result: SweepResult, dial: float, how: Bootstrap) -> dict[str, Any]:
     """Counts, and shares of all relaxed tokens with their intervals."""
     counts, bands = relaxed_at(result, dial), relaxed_bands(result, dial, how)
     shares = ((RANK_WORDS, bands.by_rank), (SHARE_WORDS, bands.by_share))
-    by_rank, by_share = ({word: _cell(band, i) for i, word in enumerate(words)} for words, band in shares)
+    by_rank, by_share = ({word: cell(band, i) for i, word in enumerate(words)} for words, band in shares)
     return {
         "by_target_rank": dict(zip(RANK_WORDS, counts.by_rank.tolist(), strict=True)),
         "by_p_over_p1": dict(zip(SHARE_WORDS, counts.by_share.tolist(), strict=True)),

@@ -21,6 +21,7 @@ from mars_viz.strict_json import json_of, plain
 from mars_viz.sweep.evidence import evidence_of
 from mars_viz.sweep.evidence_tables import grid_csv, prompts_csv, summary_csv
 from mars_viz.sweep.evidence_text import markdown
+from mars_viz.sweep.grid_table import Advised
 from mars_viz.sweep.result import SweepResult
 from mars_viz.sweep.timing import TimingCheck
 
@@ -32,20 +33,23 @@ def evidence_files(
     grid: Sequence[float] | np.ndarray | None = None,
     recommendation: Recommendation | None = None,
     checks: Sequence[TimingCheck] = (),
+    beside: Sequence[Advised] = (),
     how: Bootstrap = DEFAULT,
 ) -> dict[str, bytes]:
     """The evidence for `dial`, a file each: evidence.md, evidence.json, summary.csv (a line each for the target alone,
-    strict and the setting), grid.csv (a line a dial value) and prompts.csv (a line a prompt).
+    strict and the setting), grid.csv (a line a dial value, and a variant) and prompts.csv (a line a prompt).
 
-    `grid` are the dial values of the table (None: evenly spaced ones), `checks` the sweep's wall-clock checks. Raises
-    BadInput for a dial value outside the sweep.
+    `grid` are the dial values of the table (None: evenly spaced ones), `checks` the sweep's wall-clock checks, `beside`
+    the sweeps of the rule's other variants. Raises BadInput for a dial value outside the sweep, and for sweeps that are
+    no grid.
     """
-    found = plain(evidence_of(result, dial, grid=grid, recommendation=recommendation, checks=checks, how=how))
+    options: dict[str, Any] = {"grid": grid, "recommendation": recommendation, "checks": checks, "beside": beside}
+    found = plain(evidence_of(result, dial, **options, how=how))
     files = {
         "evidence.md": markdown(found),
         "evidence.json": json_of(found, indent=1, escaped=False) + "\n",
         "summary.csv": summary_csv(found),
-        "grid.csv": grid_csv(found["grid"]),
+        "grid.csv": grid_csv(found["grid"], found["setting_grid"]),
         "prompts.csv": prompts_csv(result, dial),
     }
     return {name: text.encode() for name, text in files.items()}

@@ -17,12 +17,20 @@ _SETTING = ("tokens", "rounds", "drafted", "kept", "rolled_back", "relaxed", "ri
 _AGAINST = ("first_divergence", "edit_distance")
 
 
-def grid_csv(rows: list[dict[str, Any]]) -> str:
-    """A line a dial value; each figure with the ends of its interval, empty where it is not defined."""
-    names = [name for name in rows[0] if name != "dial"]
+def grid_csv(rows: list[dict[str, Any]], variants: Mapping[str, Any] | None = None) -> str:
+    """A line a dial value; each figure with the ends of its interval, empty where it is not defined. With `variants`,
+    a line for each of them and dial value, with the setting in which they differ as the first column."""
+    first = rows if variants is None else variants["rows"][0]["dials"]
+    names = [name for name in first[0] if name != "dial"]
     heads = ["dial", *(f"{name}{end}" for name in names for end in ("", "_low", "_high"))]
-    lines = [[row["dial"], *(row[name][key] for name in names for key in ("estimate", "low", "high"))] for row in rows]
-    return _csv(heads, lines)
+    if variants is None:
+        return _csv(heads, [_grid_line(row, names) for row in rows])
+    found = [[each["value"], *_grid_line(row, names)] for each in variants["rows"] for row in each["dials"]]
+    return _csv([variants["setting"]["key"], *heads], found)
+
+
+def _grid_line(row: dict[str, Any], names: list[str]) -> list[Any]:
+    return [row["dial"], *(row[name][key] for name in names for key in ("estimate", "low", "high"))]
 
 
 def summary_csv(found: Mapping[str, Any]) -> str:

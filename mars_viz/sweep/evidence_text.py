@@ -8,8 +8,11 @@ from typing import Any
 
 from mars_viz.figures.words import exactly, number
 from mars_viz.run import stop_words
+from mars_viz.sweep.grid_table import few_dials
 from mars_viz.sweep.report import told
 
+VARIED = ("tau", "speed_up", "speed_up_strict", "accuracy", "accuracy_change", "rolled_back")
+"""Figures of which a grid has a table each."""
 _GRID = ("accuracy", "accuracy_change", "tau", "acceptance", "speed_up", "speed_up_strict", "relaxed", "same", "length")
 
 
@@ -28,6 +31,7 @@ def markdown(found: dict[str, Any]) -> str:
         _off(found),
         f"## The dial, {rule['dial']}",
         _grid(found),
+        *_variants(found),
         "## Relaxed tokens",
         _relaxed(found),
         "## Acceptance in every engine's words",
@@ -151,6 +155,33 @@ def _grid(found: dict[str, Any]) -> str:
     names = [name for name in _GRID if name in titles]
     rows = [[exactly(row["dial"]), *(_cell(name, row[name]) for name in names)] for row in found["grid"]]
     return _table([found["rule"]["dial"], *(titles[name] for name in names)], rows)
+
+
+def _variants(found: dict[str, Any]) -> list[str]:
+    """A table a figure, a row a variant, a column a dial value; none where there is no grid."""
+    grid = found["setting_grid"]
+    if grid is None:
+        return []
+    symbol, dial, rows = grid["setting"]["symbol"], grid["dial"], grid["rows"]
+    shown = few_dials([row["dial"] for row in rows[0]["dials"]], (found["settings"]["chosen"],))
+    parts = [
+        f"## The grid, {symbol} × {dial}",
+        f"{symbol}: {grid['setting']['meaning']}; {grid['setting']['default']:g} unless said. Rows are values of "
+        f"{symbol}, columns of {dial}; each row is a sweep of its own, of the same prompts.",
+    ]
+    heads = ["", *(f"{dial} = {exactly(value)}" for value in shown)]
+    for name in (each for each in VARIED if each in grid["titles"]):
+        lines = [
+            [
+                f"{symbol} = {exactly(row['value'])}",
+                *(_cell(name, at[name]) for at in row["dials"] if at["dial"] in shown),
+            ]
+            for row in rows
+        ]
+        parts.append(f"{_safe(grid['titles'][name])}:\n\n{_table(heads, lines)}")
+    advised = [row for row in rows if row["recommendation"] is not None]
+    lines = [[f"{symbol} = {exactly(row['value'])}", row["recommendation"]["sentence"]] for row in advised]
+    return parts + ([_table(["", f"how far {dial} can go"], lines)] if lines else [])
 
 
 def _relaxed(found: dict[str, Any]) -> str:

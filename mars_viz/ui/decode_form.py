@@ -7,7 +7,7 @@ from collections.abc import Callable
 import streamlit as st
 
 from mars_viz.errors import BadInput
-from mars_viz.rules import RULES, Rule, rule_named
+from mars_viz.rules import RULES, Fixed, Rule, rule_named
 from mars_viz.run import Settings
 
 START = Settings()
@@ -51,11 +51,12 @@ def settings_area(start: Settings = START) -> Callable[[], Settings]:
     """The folded settings, which begin at `start`. Returns what makes `Settings` of them, which raises BadInput for a
     value out of range."""
     with st.popover("Settings", width="stretch"):
-        rule = RULES[
-            str(st.selectbox("Rule", list(RULES), list(RULES).index(start.rule), format_func=_title, key="rule"))
-        ]
-        st.caption(f"{rule.summary} Keeps a draft x where {rule.formula}.")
-        dial = dial_slider(rule, f"dial-{rule.name}", start=start.dial if rule.name == start.rule else None)
+        begun = rule_named(start.rule)
+        family = st.selectbox("Rule", list(RULES), list(RULES).index(begun.family), format_func=_title, key="rule")
+        words = st.empty()  # above the fields that its numbers follow
+        rule = fixed_inputs(RULES[str(family)], "fixed", start=begun)
+        words.caption(f"{rule.summary} Keeps a draft x where {rule.formula}.")
+        dial = dial_slider(rule, f"dial-{rule.family}", start=start.dial if rule.family == begun.family else None)
         left, right = st.columns(2)
         with left:
             gamma = st.number_input(
@@ -119,6 +120,30 @@ def checked(notices: list[str], prompt: str, settings: Callable[[], Settings], *
         notices.append(str(error))
         return None
     return chosen
+
+
+def fixed_inputs(rule: Rule, key: str, start: Rule | None = None) -> Rule:
+    """The rule with its fixed settings as a person sets them, beginning at those of `start` if that is of its family;
+    itself where it has none."""
+    begun = start if start is not None and start.family == rule.family else rule
+    values = {each.key: _fixed_input(each, begun.values[each.key], f"{key}-{rule.family}") for each in rule.fixed}
+    return rule.varied(values) if values else rule
+
+
+def _fixed_input(each: Fixed, start: float, key: str) -> float:
+    kind = int if each.whole else float
+    value = st.number_input(
+        f"{each.name[0].upper()}{each.name[1:]} {each.symbol}",
+        kind(each.low),
+        kind(each.high),
+        kind(start),
+        kind(each.step),
+        format="%d" if each.whole else "%.3g",
+        key=f"{key}-{each.key}",
+        help=f"{each.meaning[0].upper()}{each.meaning[1:]}. {each.written(each.default)} unless said; fixed while the "
+        "dial moves.",
+    )
+    return float(value)
 
 
 def dial_slider(rule: Rule, key: str, disabled: bool = False, start: float | None = None) -> float | None:

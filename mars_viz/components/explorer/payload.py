@@ -30,7 +30,7 @@ from mars_viz.components.explorer.packing import packed
 from mars_viz.components.explorer.pool import Pool, pool_of
 from mars_viz.devices import short_device
 from mars_viz.records import Round, Verdicts
-from mars_viz.rules import RULES, Rule, Scale, rule_named
+from mars_viz.rules import Rule, Scale, rule_named, rules_and
 from mars_viz.rules.joined import Joined
 from mars_viz.run import Run
 
@@ -65,7 +65,7 @@ def pool_payload(
     rule = rule_named(run.settings.rule)
     stored = _as_one(run, pool)
     rounds = Rounds(stored, evidence)
-    beside = RULES.values() if judges is None else judges
+    beside = rules_and(rule).values() if judges is None else judges
     payload: Payload = {
         "rule": {"name": rule.name, "title": rule.title, "summary": rule.summary, "formula": rule.formula},
         "dial": _dial(rule, run),
@@ -165,7 +165,7 @@ def _verdicts(pool: Pool, beside: Collection[Rule], of_run: Rule) -> list[Payloa
     joined = Joined([round_.speculation for round_ in pool.rounds])
     own = [round_.verdicts for round_ in pool.rounds]
     return [
-        _named(rule, of_run) | _judged(rule, of_run, own if rule is of_run else [joined.judge(rule)])
+        _named(rule, of_run) | _judged(rule, of_run, own if rule == of_run else [joined.judge(rule)])
         for rule in beside
         if joined.can_judge(rule)
     ]

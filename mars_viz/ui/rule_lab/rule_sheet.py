@@ -14,7 +14,7 @@ from mars_viz.analysis.panel import Panel
 from mars_viz.analysis.shift import Shifted
 from mars_viz.figures import Theme
 from mars_viz.figures.words import setting
-from mars_viz.rules import RULES, Rule
+from mars_viz.rules import Rule, rule_named
 from mars_viz.ui.rule_lab.rule_words import declarations
 from mars_viz.ui.theme import basis_words
 
@@ -75,12 +75,12 @@ def card(rule: Rule) -> None:
 
 def rule_frame(panel: Panel, dials: Mapping[str, float | None]) -> pd.DataFrame:
     """A row a rule, in the registry's order; empty where the rule cannot judge the run, with the reason."""
-    table = pd.DataFrame([_line(panel, name, dials) for name in RULES], index=list(RULES))
+    table = pd.DataFrame([_line(panel, name, dials) for name in panel.rules], index=list(panel.rules))
     return table if table["why not"].any() else table.drop(columns="why not")
 
 
 def _line(panel: Panel, name: str, dials: Mapping[str, float | None]) -> dict[str, object]:
-    rule = RULES[name]
+    rule = panel.rules[name]
     if lacks := panel.opinions[name].lacks:
         return {"rule": rule.title, "dial": "cannot judge", "why not": lacks}
     row = panel.row(name, dials[name])
@@ -104,9 +104,9 @@ def likeness_frame(
     """How the rules' verdicts on the recorded positions compare: a row for each rule that can judge them."""
     lines = [
         {
-            "rule": RULES[name].title,
-            "dial": _setting(RULES[name], dials[name]),
-            "alike at": _setting(RULES[name], alike[name].dial) if name in alike else "",
+            "rule": rule_named(name).title,
+            "dial": _setting(rule_named(name), dials[name]),
+            "alike at": _setting(rule_named(name), alike[name].dial) if name in alike else "",
             "still differ": alike[name].differing if name in alike else None,
             "shift changes": changed.count,
         }

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mars_viz.analysis.opinions import own_dial
-from mars_viz.rules import RULES, Rule
+from mars_viz.rules import RULES, Rule, rule_named, rules_and
 from mars_viz.run import Run
 from mars_viz.ui.links import clipped, number_in
 
@@ -22,7 +22,7 @@ class RuleView:
 
     def rule_on(self, run: Run) -> Rule:
         """The chosen rule."""
-        return RULES[self.rule or run.settings.rule]
+        return rule_named(self.rule or run.settings.rule)
 
     def dial_on(self, run: Run) -> float | None:
         """The value of its dial; None for a rule without one."""
@@ -50,7 +50,7 @@ def from_parameters(parameters: Mapping[str, str]) -> OpenedRule:
     complaints: list[str] = []
     name, dial = parameters.get("rule", ""), parameters.get("dial", "")
     value = number_in(dial)
-    if name and name not in RULES:
+    if name and name.partition(":")[0] not in RULES:
         complaints.append(f"There is no rule “{clipped(name)}”; the run's own is shown. Choose another from the list.")
         return OpenedRule(RuleView(), tuple(complaints))
     if dial and value is None:
@@ -60,6 +60,9 @@ def from_parameters(parameters: Mapping[str, str]) -> OpenedRule:
 
 def fitted(view: RuleView, run: Run) -> OpenedRule:
     """The view with a dial value that its rule does not have set back to the default, and a complaint about it."""
+    if view.rule and view.rule not in rules_and(rule_named(run.settings.rule)):
+        said = f"The link's rule “{clipped(view.rule)}” is none of the list's, and this run is not its; "
+        return OpenedRule(RuleView(), (said + "the run's own is shown. Choose another from the list.",))
     rule, value = view.rule_on(run), view.dial
     if value is None:
         return OpenedRule(view)

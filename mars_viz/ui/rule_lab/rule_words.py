@@ -14,7 +14,7 @@ from mars_viz.analysis.rule_table import RuleRow
 from mars_viz.analysis.shift import Shifted
 from mars_viz.figures.words import counted, number, setting
 from mars_viz.records import Emission
-from mars_viz.rules import RULES, Rule
+from mars_viz.rules import RULES, Fixed, Rule
 
 EMITTED = {
     Emission.ARGMAX: "the target's most likely token",
@@ -42,6 +42,7 @@ def declarations(rule: Rule) -> tuple[str, ...]:
         said.append("It has no dial.")
     else:
         said.append(f"{setting(rule.dial.symbol, rule.dial.strict)} is its strict end.")
+    said += [f"{each.at(rule.values[each.key])}: {each.meaning} ({_range(each)})." for each in rule.fixed]
     if rule.spans_positions:
         said.append("Its verdict on a token looks at other tokens of the block, and holds where all before are kept.")
     if rule.emission_follows_dial:
@@ -49,6 +50,11 @@ def declarations(rule: Rule) -> tuple[str, ...]:
     if not rule.monotone:
         said.append("Not monotone: a looser dial may keep less.")
     return tuple(said)
+
+
+def _range(setting: Fixed) -> str:
+    """'1 to 16, 10 unless said', of one that stays as it is while the dial moves."""
+    return f"fixed; {setting.low:g} to {setting.high:g}, {setting.written(setting.default)} unless said"
 
 
 def lead(found: AgainstStrict) -> str:

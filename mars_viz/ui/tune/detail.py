@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -25,7 +25,8 @@ from mars_viz.sweep.evidence_pack import evidence_zip
 from mars_viz.ui import theme
 from mars_viz.ui.charts import chart
 from mars_viz.ui.live import shared_worker
-from mars_viz.ui.tune import sheet, wishes, words
+from mars_viz.ui.tune import grid, sheet, wishes, words
+from mars_viz.ui.tune.grid import Variant
 from mars_viz.ui.tune.jobs import ClockJob
 from mars_viz.ui.tune.shelf import shared_board
 from mars_viz.ui.tune.study import Study
@@ -72,32 +73,47 @@ def choice_of_pairs() -> None:
 def frontier(study: Study, dial: float, others: Mapping[str, Study], points: float) -> list[RulePath]:
     """A path a sweep, the chosen one's first; the others with their fastest setting that loses at most `points`."""
     paired = shows_pairs()
-    several = len({each.plan.settings.gamma for each in (study, *others.values())}) > 1
-    paths = [_path(study, dial, paired, several)]
-    for other in others.values():
-        whole = _path(other, other.plan.strict, paired, several)
+    names = _names([study, *others.values()])
+    paths = [_path(study, dial, paired, names[0])]
+    for other, name in zip(others.values(), names[1:], strict=True):
+        whole = _path(other, other.plan.strict, paired, name)
         best = float(whole.path.dials[whole.path.best_within(whole.strict, points)])
         paths.append(replace(whole, marked=best))
     return paths
 
 
-def _path(study: Study, marked: float, paired: bool, with_gamma: bool) -> RulePath:
+def _names(studies: Sequence[Study]) -> list[str]:
+    """Of sweeps beside one another, for people: what tells them apart, in a grid the setting alone."""
+    rules = [each.plan.rule for each in studies]
+    several = len({each.plan.settings.gamma for each in studies}) > 1
+    gammas = [f", γ = {each.plan.settings.gamma}" if several else "" for each in studies]
+    varied = [each for each in rules[0].fixed if len({rule.values.get(each.key) for rule in rules}) == len(rules)]
+    if len(rules) > 1 and varied and len({rule.family for rule in rules}) == 1:
+        names = [varied[0].at(rule.values[varied[0].key]) for rule in rules]
+    else:
+        names = [rule.title for rule in rules]
+    return [name + gamma for name, gamma in zip(names, gammas, strict=True)]
+
+
+def _path(study: Study, marked: float, paired: bool, name: str) -> RulePath:
     plan = study.plan
-    name = plan.rule.title + (f", γ = {plan.settings.gamma}" if with_gamma else "")
     path = study.path(marked, paired=paired)
     return RulePath(name, plan.symbol, path, plan.strict, plan.loosest, marked)
 
 
-def folded(study: Study, dial: float, found: Recommendation | None) -> None:
-    """Everything else; what is closed computes nothing."""
+def folded(study: Study, dial: float, found: Recommendation | None, beside: Callable[[], list[Variant]] | None) -> None:
+    """Everything else; what is closed computes nothing. `beside` opens the sweeps that make a grid with this one, where
+    there are any."""
     sections: dict[str, Callable[[], None]] = {
         "Every figure, along the whole dial": partial(every_figure, study, dial),
         "What the relaxed tokens are": partial(relaxed, study, dial),
         "Prompt by prompt": partial(by_prompt, study, dial),
         "On the clock: strict and this setting in turn": partial(clock, study, dial),
         "Acceptance in every engine's own words": partial(engines, study, dial),
-        "Evidence pack and engine settings": partial(evidence, study, dial, found),
+        "Evidence pack and engine settings": partial(evidence, study, dial, found, beside),
     }
+    if beside is not None:
+        sections["Beside its other settings, as a grid"] = partial(grid.grid, study, dial, found, beside)
     for place, (title, show) in enumerate(sections.items()):
         section = st.expander(title, key=f"tune-section-{place}", on_change="rerun")
         if section.open:
@@ -214,12 +230,19 @@ def exported(study: Study, dial: float) -> str:
     return json.dumps(found, ensure_ascii=False, allow_nan=False, indent=1)
 
 
-def evidence(study: Study, dial: float, found: Recommendation | None) -> None:
+def evidence(
+    study: Study, dial: float, found: Recommendation | None, beside: Callable[[], list[Variant]] | None = None
+) -> None:
     """The pack to download, and what to set in engines."""
     checks = all_checks(study, dial)
+
+    def packed() -> bytes:
+        others = [each.advised for each in beside()] if beside is not None else []
+        return evidence_zip(study.result, dial=dial, recommendation=found, checks=checks.found, beside=others)
+
     st.download_button(
         "Download the evidence pack",
-        lambda: evidence_zip(study.result, dial=dial, recommendation=found, checks=checks.found),
+        packed,
         f"{study.result.folder.name}-evidence.zip",
         "application/zip",
         key="evidence-pack",
@@ -230,7 +253,8 @@ def evidence(study: Study, dial: float, found: Recommendation | None) -> None:
         if checks.latest(dial)
         else "without a wall-clock check, which this setting has not had yet"
     )
-    theme.small(f"A zip of Markdown, CSV and JSON for this setting, {measured}.")
+    more = "" if beside is None else ", and the grid with its other settings"
+    theme.small(f"A zip of Markdown, CSV and JSON for this setting, {measured}{more}.")
     for each in engine_settings(study.plan.settings, dial):
         sheet.line(f"{each.engine}. {each.note}")
         if each.text:

@@ -10,8 +10,11 @@ import streamlit as st
 from mars_viz.errors import BadInput
 from mars_viz.figures.words import counted, exactly
 from mars_viz.prompts import GRADERS, PromptSet, builtin_prompts
-from mars_viz.rules import RULES
+from mars_viz.rules import RULES, Fixed, Rule
 from mars_viz.run import Settings
+from mars_viz.sweep.grid import grid_values, neighbours
+from mars_viz.ui import theme
+from mars_viz.ui.decode_form import fixed_inputs
 from mars_viz.ui.jobs.models import Choice
 from mars_viz.ui.tune.wishes import (
     DIALLED,
@@ -42,6 +45,7 @@ def form(results: Path) -> tuple[Callable[[], Wish], Callable[[], str]]:
         help="One sweep each, so that they can be laid over one another. Each goes from strict to the other end of the "
         "rule's dial, or as far as you say below.",
     )
+    variants = [_variants(RULES[name]) for name in rules if RULES[name].fixed]
     with st.expander("Dial range, settings, models and folder"):
         loosest = _loosest(rules)
         settings = _settings()
@@ -55,9 +59,53 @@ def form(results: Path) -> tuple[Callable[[], Wish], Callable[[], str]]:
 
     def wish() -> Wish:
         choice, chat = models
-        return Wish(prompts(), tuple(rules), settings(), choice, chat, loosest)
+        asked = {rule.family: names for each in variants for rule, names in [each()]}
+        wanted = tuple(name for family in rules for name in asked.get(family, (family,)))
+        return Wish(prompts(), wanted, settings(), choice, chat, loosest)
 
     return wish, lambda: folder
+
+
+def _variants(rule: Rule) -> Callable[[], tuple[Rule, tuple[str, ...]]]:
+    """The fields for a rule's fixed settings. Returns what says its variants, the chosen one first, which raises
+    BadInput for a list that is none."""
+    theme.small(f"{rule.title}:")
+    left, right = st.columns(2)
+    with left:
+        chosen = fixed_inputs(rule, "sweep-fixed")
+    listed = {
+        each.key: right.text_input(
+            f"Also with {each.symbol} =",
+            key=_also(rule, each),
+            placeholder=", ".join(each.written(value) for value in neighbours(each)),
+            help=f"Other values of {each.symbol} to sweep beside it, commas between them: a sweep each, with the same "
+            f"prompts, and a grid of {each.symbol} and {rule.dial.symbol if rule.dial else 'its dial'} in the "
+            "evidence. What the models have answered for one is not asked again for the others.",
+        )
+        for each in rule.fixed
+    }
+
+    def names() -> tuple[Rule, tuple[str, ...]]:
+        more = [
+            chosen.varied({each.key: value}).name
+            for each in rule.fixed
+            if listed[each.key].strip()
+            for value in grid_values(each, listed[each.key])
+        ]
+        return rule, tuple(dict.fromkeys([chosen.name, *more]))
+
+    return names
+
+
+def _also(rule: Rule, setting: Fixed) -> str:
+    """The key of the field for more values."""
+    return f"sweep-also-{rule.family}-{setting.key}"
+
+
+def _sweeps(rules: Sequence[str]) -> int:
+    """About how many sweeps are asked for; what is no list yet counts by its commas."""
+    texts = [st.session_state.get(_also(RULES[name], each)) or "" for name in rules for each in RULES[name].fixed]
+    return max(1, len(rules)) + sum(bool(part.strip()) for text in texts for part in text.split(","))
 
 
 def _loosest(rules: Sequence[str]) -> dict[str, float]:
@@ -139,7 +187,7 @@ def _no_file() -> PromptSet:
 
 def _told(prompts: int, *, builtin: bool) -> str:
     """How long it will take."""
-    rules = max(1, len(st.session_state.get("sweep-rules", ["mars"])))
+    rules = _sweeps(st.session_state.get("sweep-rules", ["mars"]))
     seconds = estimate(prompts, builtin, rules)
     most = "" if builtin else "at most "
     return (

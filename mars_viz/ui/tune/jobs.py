@@ -8,13 +8,14 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mars_viz.errors import BadInput
 from mars_viz.sweep import Sweep
+from mars_viz.sweep.grid_sweep import GridSweep
 from mars_viz.sweep.timing import TimingCheck
 from mars_viz.sweep.wall_clock import WallClock
 from mars_viz.ui.jobs.long_job import LongJob
@@ -54,12 +55,22 @@ class Sweeping(Progress):
 
 
 class SweepJob(LongJob[Sweeping]):
-    """A sweep to its end; what is finished is on disk whatever happens."""
+    """A sweep to its end, or those of a grid; what is finished is on disk whatever happens."""
 
-    def __init__(self, folder: Path, make: Callable[[Any], Sweep], label: str, choice: Choice = BUILT_IN) -> None:
-        """`folder` is where the results are, or will be; `make` begins or continues the sweep with a pair."""
+    def __init__(
+        self,
+        folder: Path,
+        make: Callable[[Any], Sweep | GridSweep],
+        label: str,
+        choice: Choice = BUILT_IN,
+        beside: Mapping[Path, str] | None = None,
+    ) -> None:
+        """`folder` is where the results are, or will be; `make` begins or continues the sweep with a pair. `beside` are
+        the folders of the other sweeps that it makes, with their labels."""
         super().__init__(Sweeping(JobState.QUEUED))
         self.folder, self.label, self.choice = folder, label, choice
+        self.labels: Mapping[Path, str] = {folder: label, **(beside or {})}
+        """Of every sweep that it makes, by folder."""
         self._make = make
 
     def steps(self, models: Models[Any]) -> Iterator[None]:
@@ -129,12 +140,12 @@ class Board:
         self._clocks: dict[tuple[Path, float], ClockJob] = {}
 
     def sweep(self, job: SweepJob, worker: Worker) -> SweepJob:
-        """Begin it, unless one on its folder is under way already; the one that is."""
+        """Begin it, unless one on a folder of its is under way already; the one that is."""
         with self._lock:
-            known = self._sweeps.get(job.folder)
-            if known is not None and not known.progress.state.finished:
-                return known
-            self._sweeps[job.folder] = job
+            for known in filter(None, map(self._sweeps.get, job.labels)):
+                if not known.progress.state.finished:
+                    return known
+            self._sweeps.update(dict.fromkeys(job.labels, job))
         worker.submit(job)
         return job
 

@@ -62,7 +62,7 @@ class Shelf:
     def labels(self) -> dict[str, str]:
         """A line for each sweep by its id, those that are just beginning first."""
         fresh = {
-            name: f"{job.label} ({'failed' if job.progress.error else 'beginning'})"
+            name: f"{_named(job, name)} ({'failed' if job.progress.error else 'beginning'})"
             for name, job in self.jobs.items()
             if name in self._beginning
         }
@@ -106,11 +106,34 @@ class Shelf:
             if other != name and entry.complete and own and entry.plan and comparable(own, entry.plan)
         }
 
+    def variants(self, name: str) -> dict[str, str]:
+        """Finished sweeps that make a grid with this one, with their labels: those of its rule that differ from it in
+        one fixed setting, for each value the newest."""
+        entry = self.entries.get(name)
+        if entry is None or entry.plan is None or not entry.complete:
+            return {}
+        own, labels = entry.plan, self.beside(name)
+        found: dict[str, dict[float, str]] = {each.key: {} for each in own.rule.fixed}
+        for other in labels:
+            plan = self.entries[other].plan
+            assert plan is not None  # or it could not be compared
+            differ = [
+                each.key for each in own.rule.fixed if plan.rule.values.get(each.key) != own.rule.values[each.key]
+            ]
+            if plan.rule.family == own.rule.family and plan.settings.gamma == own.settings.gamma and len(differ) == 1:
+                found[differ[0]].setdefault(plan.rule.values[differ[0]], other)
+        most = max(found.values(), key=len, default={})
+        return {other: labels[other] for other in most.values()}
+
     def _label(self, entry: SweepEntry) -> str:
         if entry.plan is None:
             return f"{entry.path.name} (cannot be read)"
         share = "" if entry.complete else f", {number(entry.finished)} of {number(entry.plan.prompts)} done"
         return f"{sweep_label(entry.plan)} · {_when(entry.plan)}{share}"
+
+
+def _named(job: SweepJob, name: str) -> str:
+    return next((label for folder, label in job.labels.items() if folder.name == name), job.label)
 
 
 def shelf(results: Path) -> Shelf:

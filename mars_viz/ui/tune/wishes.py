@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,8 @@ from mars_viz.rules import RULES, rule_named
 from mars_viz.run import Settings
 from mars_viz.sweep import Plan, Sweep, SweepResult, sweep_prompts
 from mars_viz.sweep.checks import keep_check
+from mars_viz.sweep.grid import MOST
+from mars_viz.sweep.grid_sweep import GridSweep, sweep_grid
 from mars_viz.sweep.lock import check_nobody
 from mars_viz.sweep.store import SweepEntry, open_store
 from mars_viz.sweep.wall_clock import WallClock, spread_over
@@ -47,12 +49,12 @@ class Upload:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """Sweeps to begin, one a rule."""
+    """Sweeps to begin, one a rule; those of variants of one rule go on together."""
 
     prompts: PromptSet
     """What is decoded."""
     rules: tuple[str, ...]
-    """Names of rules that have a dial."""
+    """Names of rules that have a dial, variants among them."""
     settings: Settings
     """But for the rule."""
     choice: Choice = Choice()
@@ -60,7 +62,8 @@ class Wish:
     chat: bool = False
     """True if prompts go through the model's chat template."""
     loosest: Mapping[str, float] = field(default_factory=dict)
-    """How far from strict the dial of a rule goes, by the rule's name; to its end where nothing is said."""
+    """How far from strict the dial of a rule and its variants goes, by the rule's name; to its end where nothing is
+    said."""
 
 
 def first_wish() -> Wish:
@@ -99,8 +102,13 @@ def begin(wish: Wish, results: Path) -> list[str]:
     """Put the sweeps before the worker; the names of their folders. Raises BadInput for what cannot be swept."""
     if not wish.rules:
         raise BadInput("Choose at least one rule to sweep.")
-    spans = {name: span_to(name, wish.loosest.get(name), wish.settings.gamma) for name in wish.rules}
-    return [_begin(wish, name, span, new_folder(results, name)) for name, span in spans.items()]
+    families: dict[str, list[str]] = {}
+    for name in wish.rules:
+        families.setdefault(rule_named(name).family, []).append(name)
+    spans = {family: span_to(family, wish.loosest.get(family), wish.settings.gamma) for family in families}
+    if max(map(len, families.values())) > MOST:
+        raise BadInput(f"A grid has at most {MOST} sweeps; list fewer values.")
+    return [folder for family, names in families.items() for folder in _begin(wish, names, spans[family], results)]
 
 
 def span_to(rule: str, loosest: float | None, gamma: int) -> Span:
@@ -116,12 +124,18 @@ def span_to(rule: str, loosest: float | None, gamma: int) -> Span:
     return span
 
 
-def _begin(wish: Wish, rule: str, span: Span, folder: Path) -> str:
-    settings = replace(wish.settings, rule=rule, dial=None)
-    make = partial(_sweep, wish.prompts, settings, span, folder, wish.chat)
-    label = f"{rule_named(rule).title} · {wish.prompts.name}, {len(wish.prompts)} prompts"
-    shared_board().sweep(SweepJob(folder, make, label, wish.choice), shared_worker())
-    return folder.name
+def _begin(wish: Wish, names: Sequence[str], span: Span, results: Path) -> list[str]:
+    """A rule and its variants as one job, so that the models are asked about nothing twice."""
+    rules = [rule_named(name) for name in names]
+    folders = [new_folder(results, rule.slug) for rule in rules]
+    settings = [replace(wish.settings, rule=rule.name, dial=None) for rule in rules]
+    labels = [f"{rule.title} · {wish.prompts.name}, {len(wish.prompts)} prompts" for rule in rules]
+    make: Callable[[Any], Sweep | GridSweep] = partial(_sweep, wish.prompts, settings[0], span, folders[0], wish.chat)
+    if len(rules) > 1:
+        make = partial(_grid, wish.prompts, settings, span, folders, wish.chat)
+    job = SweepJob(folders[0], make, labels[0], wish.choice, dict(zip(folders[1:], labels[1:], strict=True)))
+    shared_board().sweep(job, shared_worker())
+    return [folder.name for folder in folders]
 
 
 def go_on(entry: SweepEntry) -> None:
@@ -160,6 +174,12 @@ def choice_of(plan: Plan) -> Choice:
 
 def _sweep(prompts: PromptSet, settings: Settings, span: Span, folder: Path, chat: bool, pair: Any) -> Sweep:
     return sweep_prompts(pair, prompts, settings, span, folder, chat=chat, resume=True)
+
+
+def _grid(
+    prompts: PromptSet, settings: Sequence[Settings], span: Span, folders: Sequence[Path], chat: bool, pair: Any
+) -> GridSweep:
+    return sweep_grid(pair, prompts, settings, folders, span, chat=chat, resume=True)
 
 
 def _clock(texts: Sequence[str], settings: Settings, repetitions: int, result: SweepResult, pair: Any) -> WallClock:

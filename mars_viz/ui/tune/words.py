@@ -108,11 +108,11 @@ def coverage(study: Study) -> str:
 def trade(paths: Sequence[RulePath], points: float) -> str:
     """Which rule buys most speed for the accuracy that may be lost."""
     ranked = sorted(paths, key=lambda each: -_best(each, points).speed)
-    parts = [f"{each.name} {times(_best(each, points).speed)}× at {_best(each, points).at}" for each in ranked]
+    parts = [f"{each.name}: {times(_best(each, points).speed)}× at {_best(each, points).at}" for each in ranked]
     allowed = f"{number(points)} {'point' if points == 1 else 'points'}"
     return (
-        f"Of the settings that lose at most {allowed} on these prompts, the fastest of each rule, over "
-        f"{paths[0].path.over}: {', '.join(parts)}. Modelled; on these prompts, not a promise for others."
+        f"Of the settings that lose at most {allowed} on these prompts, the fastest of each, against "
+        f"{paths[0].path.over}, is {'; '.join(parts)}. Modelled; on these prompts, not a promise for others."
     )
 
 

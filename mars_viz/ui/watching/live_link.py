@@ -12,7 +12,7 @@ from typing import Any
 
 from mars_viz.errors import BadInput
 from mars_viz.figures.words import exactly
-from mars_viz.rules import RULES, rule_named
+from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.ui.decode_form import LIMITS, LONGEST_STOPS, stop_lines
 from mars_viz.ui.jobs.models import Choice
@@ -122,17 +122,19 @@ def from_parameters(parameters: Mapping[str, str]) -> OpenedLive:
 
 def _settings(parameters: Mapping[str, str], complaints: list[str]) -> Settings:
     rule = parameters.get("rule", _DEFAULT.rule)
-    if rule not in RULES:
+    try:
+        chosen = rule_named(rule)
+    except BadInput:
         complaints.append(f"There is no rule “{clipped(rule)}”, so the default is chosen; see the list in Settings.")
-        rule = _DEFAULT.rule
-    found: dict[str, Any] = {"rule": rule}
-    dial = RULES[rule].dial
+        chosen = rule_named(_DEFAULT.rule)
+    found: dict[str, Any] = {"rule": chosen.name}
+    dial = chosen.dial
     if asked := parameters.get("dial", ""):
         value = number_in(asked)
         if dial is not None and value is not None and dial.low <= value <= dial.high:
             found["dial"] = value
         else:
-            complaints.append(f"{RULES[rule].title} takes no dial “{clipped(asked)}”; it stands at its default.")
+            complaints.append(f"{chosen.title} takes no dial “{clipped(asked)}”; it stands at its default.")
     for name, (low, high) in LIMITS.items():
         asked = parameters.get(NAMES.get(name, name), "")
         value = number_in(asked)

@@ -1,0 +1,153 @@
+"""`mars-viz sweep --grid k=1,2,5`: every variant of a rule swept, each into a folder of its own.
+
+Knows argparse and terminals; sweeping, tables and files are done beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mars_viz.commands import decoding
+from mars_viz.dialmap import Span
+from mars_viz.errors import BadInput
+from mars_viz.figures.words import counted, exactly
+from mars_viz.prompts import PromptSet
+from mars_viz.rules import rule_named
+from mars_viz.run import Settings
+from mars_viz.strict_json import json_of
+from mars_viz.sweep import store
+from mars_viz.sweep.checks import kept_checks
+from mars_viz.sweep.choice import chosen_dial
+from mars_viz.sweep.evidence import dial_grid
+from mars_viz.sweep.evidence_pack import write_evidence
+from mars_viz.sweep.grid import Grid, grid_of
+from mars_viz.sweep.grid_sweep import GridSweep, sweep_grid
+from mars_viz.sweep.grid_table import Advised, GridTable, best_of, few_dials, grid_table
+from mars_viz.sweep.lock import check_nobody
+from mars_viz.sweep.measures import measures, value_at
+from mars_viz.sweep.report import cell, summary_lines
+
+if TYPE_CHECKING:
+    from mars_viz.speculators.loading import Pair
+
+_SHOWN = ("accuracy", "tau", "speed_up", "rolled_back")
+
+
+def argument(parser: argparse.ArgumentParser) -> None:
+    """Add --grid."""
+    parser.add_argument(
+        "--grid",
+        metavar="KEY=VALUES",
+        help="sweep the rule with each of these values of a fixed setting, such as k=1,2,5; each into a folder below "
+        "--out, and each prefix decoded once for all of them",
+    )
+
+
+def checked(options: argparse.Namespace) -> Grid | None:
+    """The grid that is asked for; None for none. Raises BadInput for what is none, and where a folder is in the way."""
+    if options.grid is None:
+        return None
+    grid, out = grid_of(rule_named(options.rule), options.grid), Path(options.out)
+    if options.wall_clock:
+        raise BadInput("The wall-clock check times one sweep. Leave out --grid, and name the variant with --rule.")
+    if store.holds_sweep(out):
+        raise BadInput(f"{out} holds a sweep itself. Choose another folder for the grid.")
+    if not options.resume:
+        store.check_new(out)
+    for folder in grid.folders(out):
+        check_nobody(folder)
+    return grid
+
+
+def run(
+    options: argparse.Namespace,
+    grid: Grid,
+    settings: Settings,
+    span: Span,
+    prompts: PromptSet,
+    note: Callable[[str], None],
+) -> None:
+    """Sweep, and say what came of it."""
+    pair = decoding.opened_pair(options)
+    sweep = _begun(options, pair, grid, settings, span, prompts)
+    for each in sweep.too_long:
+        note(f"{each.id} will have no results: {each.reason}")
+    _swept(sweep, note)
+    results = [one.result() for one in sweep.sweeps]
+    if not len(results[0]):
+        raise BadInput(f"None of the {results[0].finished} prompts could be swept. {results[0].failures[0].reason}")
+    variants = [Advised.of(result, options.loss, options.confidence) for result in results]
+    best = best_of(variants)
+    dial = chosen_dial(best.result, best.found) if options.dial is None else options.dial
+    if options.evidence is not None:
+        others = [each for each in variants if each is not best]
+        checks = kept_checks(best.result.folder, best.result.plan).found
+        about = {"recommendation": best.found, "checks": checks, "beside": others}
+        write_evidence(options.evidence, best.result, dial=dial, **about)
+    table = None if len(variants) == 1 else grid_table(variants, dial_grid(best.result, dial))
+    _tell(table, best, dial, options)
+
+
+def _begun(
+    options: argparse.Namespace, pair: Pair, grid: Grid, settings: Settings, span: Span, prompts: PromptSet
+) -> GridSweep:
+    each = [replace(settings, rule=rule.name) for rule in grid.rules]
+    how = {"chat": options.chat, "resume": options.resume, "batch": options.batch}
+    return sweep_grid(pair, prompts, each, grid.folders(Path(options.out)), span, **how)
+
+
+def _swept(sweep: GridSweep, note: Callable[[str], None]) -> None:
+    """Sweep to the end with a bar on standard error; an interruption says what is kept."""
+    now, bars = sweep.progress, decoding.progress_bar()
+    said = counted(len(sweep.sweeps), "variant")
+    try:
+        with bars(desc=f"Sweeping {said}", total=now.prompts, initial=now.finished, unit=" prompts") as bar:
+            for progress in sweep:
+                bar.update(progress.finished - bar.n)
+    except KeyboardInterrupt:
+        kept = counted(sweep.progress.finished, "finished prompt")
+        note(f"Interrupted. {kept} of {now.prompts} kept for every variant; go on with --resume.")
+        sys.exit(130)
+
+
+def _tell(table: GridTable | None, best: Advised, dial: float, options: argparse.Namespace) -> None:
+    if options.json:
+        print(json_of(_facts(table, best, dial)))
+        return
+    print("\n".join(summary_lines(best.result, dial)))
+    if table is not None:
+        print("\n" + "\n\n".join(_tables(table, dial)))
+    said = "No recommendation: no prompt of the set is graded." if best.found is None else best.found.sentence
+    print(f"\n{best.result.plan.rule.title}: {said}")
+    print(f"\nResults below {options.out}" + (f", evidence in {options.evidence}." if options.evidence else "."))
+
+
+def _tables(table: GridTable, dial: float) -> list[str]:
+    """A table a figure: rows are variants, columns dial values; estimates alone, which fit a terminal."""
+    shown = few_dials(table.dials.tolist(), (dial,))
+    symbol = table.setting.symbol
+    found = []
+    for name in (each for each in _SHOWN if each in table.titles):
+        heads = f"{table.titles[name]:<44}" + "".join(f"{f'{table.symbol} = {exactly(at)}':>14}" for at in shown)
+        lines = [heads]
+        for value, each in zip(table.values, table.variants, strict=True):
+            known = measures(each.result)[name]
+            cells = [cell(known, value_at(each.result, known, at)).split(" (")[0] for at in shown]
+            lines.append(f"{f'{symbol} = {exactly(value)}':<44}" + "".join(f"{text:>14}" for text in cells))
+        found.append("\n".join(lines))
+    return found
+
+
+def _facts(table: GridTable | None, best: Advised, dial: float) -> dict[str, Any]:
+    return {
+        "folder": str(best.result.folder),
+        "plan": asdict(best.result.plan),
+        "dial": dial,
+        "recommendation": None if best.found is None else asdict(best.found),
+        "setting_grid": None if table is None else table.facts(),
+    }

@@ -1,0 +1,182 @@
+"""The sweeps of a grid in the making: ordinary ones, a round of each in turn, that share what the models answer.
+
+A speculation does not depend on the rule, so variants of one rule ask for many of the same prefixes; each is asked of
+the models once. Knows sweeps and their folders; what is in a sweep's lines is the sweep's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mars_viz.costs import Costs
+from mars_viz.dialmap import Span
+from mars_viz.prompts import PromptSet
+from mars_viz.run import Settings
+from mars_viz.sweep import store
+from mars_viz.sweep.plan import plan_of
+from mars_viz.sweep.source import Prefix, Source, pair_source
+from mars_viz.sweep.sweep import Sweep, SweepProgress, TooLong
+from mars_viz.walk import Answer, Speculator
+
+if TYPE_CHECKING:
+    from mars_viz.speculators.loading import Pair
+
+
+class SharedAnswers:
+    """What the models answered, by prefix, until no sweep can ask for it again."""
+
+    def __init__(self) -> None:
+        self._known: dict[Prefix, Answer] = {}
+        self._until: dict[int, list[Prefix]] = {}
+        self.last = 0
+        """The prompt after those whose prefixes are being asked for."""
+
+    def __len__(self) -> int:
+        """Answers that are kept."""
+        return len(self._known)
+
+    def get(self, live: Callable[[], Speculator], prefixes: Sequence[Prefix]) -> list[Answer]:
+        """One answer a prefix; the models, opened only then, are asked for those that are not known."""
+        missing = [prefix for prefix in dict.fromkeys(prefixes) if prefix not in self._known]
+        if missing:
+            self._known.update(zip(missing, live().speculate(missing), strict=True))
+            self._until.setdefault(self.last, []).extend(missing)
+        return [self._known[prefix] for prefix in prefixes]
+
+    def forget(self, finished: int) -> None:
+        """Drop what was asked for when all of its prompts are now finished by every sweep."""
+        for last in [each for each in self._until if each <= finished]:
+            for prefix in self._until.pop(last):
+                del self._known[prefix]
+
+
+class Sharing:
+    """One sweep's speculator: what is known is not asked again."""
+
+    def __init__(self, shared: SharedAnswers, live: Callable[[], Speculator]):
+        self._shared, self._live = shared, live
+
+    def speculate(self, prefixes: Sequence[Prefix]) -> list[Answer]:
+        """One answer a prefix."""
+        return self._shared.get(self._live, prefixes)
+
+
+class GridSweep:
+    """Several sweeps of the same prompts, which differ in their rule's settings alone; iterate it as a `Sweep`.
+
+    Each sweep goes on where it is, and those that are behind go first, so that the models are asked about few prompts
+    at a time. Whatever is killed, every sweep's finished prompts stay, and any of them can be continued by itself.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        prompts: PromptSet,
+        settings: Sequence[Settings],
+        folders: Sequence[Path],
+        span: Span,
+        *,
+        chat: bool = False,
+        resume: bool = False,
+        costs: Callable[[], Costs] | None = None,
+        batch: int | None = None,
+    ):
+        """Begin in new folders, or with `resume` go on in those that hold a sweep; `costs` measures them once for all.
+        Raises BadInput as `Sweep` does, and before anything is written where any of the folders refuses."""
+        self._shared, self._source = SharedAnswers(), source
+        self._batch = source.batch if batch is None else batch
+        self._opened: list[Speculator] = []
+        known = None
+        for each, folder in zip(settings, folders, strict=True):
+            plan = plan_of(each, span, chat, prompts, source.provenance)
+            if resume and store.holds_sweep(folder):
+                there = store.resume(folder, plan)
+                known = known or there.costs
+            else:
+                store.check_new(folder)
+        if known is None and costs is not None:
+            known = costs()
+        self.sweeps = tuple(
+            Sweep(self._for_one(), prompts, each, span, folder, chat=chat, resume=resume, costs=known, batch=batch)
+            for each, folder in zip(settings, folders, strict=True)
+        )
+        """One a variant, in order."""
+
+    @property
+    def too_long(self) -> tuple[TooLong, ...]:
+        """Prompts that will have no results in any of them."""
+        return self.sweeps[0].too_long
+
+    @property
+    def progress(self) -> SweepProgress:
+        """How far all of them have come; `share` counts the sweeps that are further, too."""
+        return self._progress([sweep.progress for sweep in self.sweeps])
+
+    def __iter__(self) -> Iterator[SweepProgress]:
+        """Sweep to the end, and hold all folders until then. Raises BadInput as `Sweep` does."""
+        going: dict[int, Iterator[SweepProgress]] = {place: iter(sweep) for place, sweep in enumerate(self.sweeps)}
+        now = [sweep.progress for sweep in self.sweeps]
+        try:
+            while going:
+                least = min(now[place].finished for place in going)
+                for place in [each for each in going if now[each].finished == least]:
+                    self._shared.last = least + self._batch
+                    found = next(going[place], None)
+                    if found is None:
+                        del going[place]
+                        continue
+                    now[place] = found
+                    yield self._progress(now)
+                self._shared.forget(min((now[place].finished for place in going), default=now[0].prompts))
+        finally:
+            for sweep in going.values():
+                sweep.close()  # type: ignore[attr-defined]  # a generator, which lets go of its folder
+
+    def _progress(self, now: Sequence[SweepProgress]) -> SweepProgress:
+        least = min(each.finished for each in now)
+        share = sum(min(1.0, each.finished - least + each.share) for each in now) / len(now)
+        return SweepProgress(least, now[0].prompts, max(each.failed for each in now), min(share, 1.0))
+
+    def _for_one(self) -> Source:
+        """The source, for one sweep: its first speculator shares the one of all batches, its second the one beside."""
+        opened = iter(range(1_000_000))
+        return replace(self._source, speculator=lambda: self._sharing(min(next(opened), 1)))
+
+    def _sharing(self, place: int) -> Sharing:
+        def live() -> Speculator:
+            while len(self._opened) <= place:
+                self._opened.append(self._source.speculator())
+            return self._opened[place]
+
+        return Sharing(self._shared, live)
+
+
+def sweep_grid(
+    pair: Pair,
+    prompts: PromptSet,
+    settings: Sequence[Settings],
+    folders: Sequence[Path],
+    span: Span,
+    *,
+    chat: bool = False,
+    resume: bool = False,
+    batch: int | None = None,
+) -> GridSweep:
+    """A grid with local models, this device's costs measured once. Raises BadInput as `GridSweep` does."""
+    from mars_viz.speculators.costs import measure_costs
+
+    source, first = pair_source(pair, settings[0], chat=chat), settings[0]
+    return GridSweep(
+        source,
+        prompts,
+        settings,
+        folders,
+        span,
+        chat=chat,
+        resume=resume,
+        costs=lambda: measure_costs(pair, first.gamma, settings=first),
+        batch=batch,
+    )

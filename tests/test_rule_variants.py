@@ -1,0 +1,251 @@
+"""Rules with other fixed settings: how their names are read, what they keep, and where their names go."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from factories import make_speculation, toy_map, toy_run
+from rule_cases import chain, logits, one
+
+from mars_viz.analysis.opinions import own_dial
+from mars_viz.analysis.panel import Panel
+from mars_viz.components.explorer.payload import run_payload
+from mars_viz.errors import BadInput
+from mars_viz.records import Speculation
+from mars_viz.rules import RULES, Rule, rule_named, rules_and, settle
+from mars_viz.rules.fixed import RECORDED
+from mars_viz.run import Settings
+from mars_viz.runfiles import load_run, read_zip, write_zip
+from mars_viz.sweep.engine_settings import engine_settings
+from mars_viz.ui.rule_lab.rule_view import RuleView
+from mars_viz.ui.rule_lab.rule_view import fitted as rule_fitted
+from mars_viz.ui.rule_lab.rule_view import from_parameters as rule_link
+from mars_viz.ui.rule_lab.rule_words import declarations
+from mars_viz.ui.watching.live_link import LiveView, from_parameters, to_parameters
+
+ADJUSTABLE = [rule for rule in RULES.values() if rule.fixed]
+SETTINGS = [(rule, each) for rule in ADJUSTABLE for each in rule.fixed]
+
+
+def variants(rule: Rule) -> list[Rule]:
+    """The rule with each setting at its ends and near its default."""
+    return [
+        rule.varied({each.key: value})
+        for each in rule.fixed
+        for value in dict.fromkeys((each.low, each.default + each.step, each.default - each.step, each.high))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("written", "name", "title"),
+    [
+        ("vllm-thinking:k=5", "vllm-thinking:k=5", "vLLM relaxed thinking, k = 5"),
+        ("tensorrt-llm:k=4", "tensorrt-llm:k=4", "TensorRT-LLM relaxed, k = 4"),
+        ("tensorrt-llm: K = 4.0", "tensorrt-llm:k=4", "TensorRT-LLM relaxed, k = 4"),
+        ("fly:w=4", "fly:w=4", "FLy, W = 4"),
+        ("fly:w=4,w=4", "fly:w=4", "FLy, W = 4"),
+        ("typical:c=0.50", "typical:c=0.5", "Typical acceptance, c = 0.5"),
+        ("vllm-thinking:k=3", "vllm-thinking", "vLLM relaxed thinking"),
+        ("tensorrt-llm:k=1e1,k=10", "tensorrt-llm", "TensorRT-LLM relaxed"),
+    ],
+)
+def test_a_variant_has_one_name_whatever_way_it_is_written(written: str, name: str, title: str) -> None:
+    rule = rule_named(written)
+    assert (rule.name, rule.title) == (name, title)
+    assert rule == rule_named(name) and hash(rule) == hash(rule_named(name))
+    assert Settings(rule=written).rule == name
+    assert rule.family == name.partition(":")[0]
+    assert not set(rule.slug) & set(":=, ")
+
+
+@pytest.mark.parametrize(
+    ("written", "remedy"),
+    [
+        ("vllm:k=5", "There is no rule 'vllm'. Choose one of strict"),
+        ("vllm-thinking:", "'' sets nothing of the rule vllm-thinking; write vllm-thinking:k=3"),
+        ("vllm-thinking:k", "sets nothing"),
+        ("vllm-thinking:k=5,", "sets nothing"),
+        ("vllm-thinking:n=5", "has no setting 'n'; write vllm-thinking:k=3"),
+        ("vllm-thinking:k=17", "k is 17; it must be a whole number from 1 to 16"),
+        ("vllm-thinking:k=0", "from 1 to 16"),
+        ("vllm-thinking:k=2.5", "whole number"),
+        ("vllm-thinking:k=nan", "whole number"),
+        ("vllm-thinking:k=inf", "whole number"),
+        ("vllm-thinking:k=five", "k is 'five', which is no number"),
+        ("vllm-thinking:k=2,k=5", "set twice"),
+        ("fly:w=64", "from 1 to 63"),
+        ("typical:c=0", "c is 0; it must be a number from 0.1 to 10"),
+        ("mars:k=2", "has no settings besides its dial"),
+        ("strict:", "has no settings besides its dial"),
+    ],
+)
+def test_what_no_variant_is_called_is_refused_with_the_remedy(written: str, remedy: str) -> None:
+    with pytest.raises(BadInput, match="(?s).") as refusal:
+        rule_named(written)
+    assert remedy in str(refusal.value) and "\n" not in str(refusal.value)
+    with pytest.raises(BadInput):
+        Settings(rule=written)
+
+
+def test_no_default_is_out_of_range_and_no_rule_looks_past_what_is_recorded() -> None:
+    for rule, each in SETTINGS:
+        assert each.low <= each.default <= each.high and rule.values[each.key] == each.default
+        assert each.key != "k" or each.high == RECORDED
+        assert each.checked(each.low) == each.low and each.checked(each.high) == each.high
+    assert {rule.name for rule in ADJUSTABLE} == {"vllm-thinking", "tensorrt-llm", "fly", "typical"}
+
+
+# ---- what they keep, by hand
+
+FIVE = logits(0.4, 0.3, 0.2, 0.1, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("rule", "x", "dial", "kept"),
+    [
+        # z_x >= z1 + ln r is p(x)/p1 >= r: 3/4, 1/2, 1/4
+        ("vllm-thinking:k=2", 1, 0.74, 1),
+        ("vllm-thinking:k=2", 2, 0.1, 0),  # the third of two
+        ("vllm-thinking", 2, 0.49, 1),
+        ("vllm-thinking", 3, 0.1, 0),  # the fourth of three
+        ("vllm-thinking:k=4", 3, 0.24, 1),
+        ("vllm-thinking:k=4", 3, 0.26, 0),
+        ("vllm-thinking:k=5", 4, 0.0, 0),  # impossible
+        ("vllm-thinking:k=1", 1, 0.0, 0),
+        ("vllm-thinking:k=1", 0, 0.0, 1),
+        # p(x) >= p1 - δ
+        ("tensorrt-llm:k=2", 1, 0.11, 1),
+        ("tensorrt-llm:k=2", 2, 0.9, 0),
+        ("tensorrt-llm:k=3", 2, 0.21, 1),
+        ("tensorrt-llm:k=3", 2, 0.19, 0),
+        ("tensorrt-llm:k=1", 1, 1.0, 0),
+        # p > min(ε, c √ε exp(-H)): for x = 2, p exp(H) = .719; c = .5: 1.438² > 1; c = 2: .3595² = .129 < p
+        ("typical:c=2", 2, 0.19, 1),
+        ("typical:c=2", 2, 0.21, 0),
+        ("typical:c=0.8", 2, 0.80, 1),  # (.719 / .8)² = .808
+        ("typical:c=0.8", 2, 0.82, 0),
+        ("typical:c=0.5", 2, 0.99, 1),
+        ("typical:c=0.5", 2, 1.0, 0),  # off
+    ],
+)
+def test_one_token_reckoned_by_hand(rule: str, x: int, dial: float, kept: int) -> None:
+    speculation = one(FIVE, x)
+    assert len(settle(speculation, rule_named(rule).judge(speculation), dial).kept) == kept
+
+
+@pytest.mark.parametrize(("window", "kept"), [(1, 4), (2, 4), (3, 4), (4, 0)])
+def test_flys_window_says_how_many_must_follow(window: int, kept: int) -> None:
+    """The first of four drafted tokens is no match, the other three are: enough for a window of 3, which needs two
+    matches and three tokens."""
+    unsure, sure = logits(0.4, 0.35, 0.25), logits(0.1, 0.8, 0.1)
+    block = chain([unsure, sure, sure, sure, sure], [1, 1, 1, 1])
+    assert len(settle(block, rule_named(f"fly:w={window}").judge(block), 0.3).kept) == kept
+
+
+def test_a_window_of_one_asks_for_no_match_after_the_mismatch() -> None:
+    unsure, sure = logits(0.4, 0.35, 0.25), logits(0.1, 0.8, 0.1)
+    block = chain([unsure, unsure, sure], [1, 2])
+    assert len(settle(block, rule_named("fly:w=1").judge(block), 0.3).kept) == 1  # the last one is strict
+    assert len(settle(block, rule_named("fly:w=2").judge(block), 0.3).kept) == 0
+
+
+def blocks(count: int = 60) -> list[Speculation]:
+    rng, found = np.random.default_rng(7), []
+    for seed in range(count):
+        target, drafter = rng.normal(10, 2, (8, 24)), rng.normal(10, 2, (7, 24))
+        tokens = [int(row.argsort()[-1 - rng.integers(0, 4)]) for row in target[:7]]
+        found.append(make_speculation(target, drafter, tokens, temperature=float(seed % 2), seed=seed))
+    return found
+
+
+@pytest.mark.parametrize("rule", [each for rule in ADJUSTABLE for each in variants(rule)], ids=lambda rule: rule.name)
+def test_off_equals_strict_and_a_looser_dial_keeps_no_less(rule: Rule) -> None:
+    dial = rule.dial
+    assert dial is not None and rule.monotone
+    ladder = np.linspace(dial.high, dial.low, 41) if dial.strict_is_high else np.linspace(dial.low, dial.high, 41)
+    for speculation in blocks():
+        verdicts = rule.judge(speculation)
+        strict = speculation.top_ids[speculation.judging_rows, 0] == speculation.tokens
+        assert np.array_equal(verdicts.keeps(dial.strict), strict)
+        kept = [len(settle(speculation, verdicts, float(value)).kept) for value in ladder]
+        assert kept == sorted(kept)
+
+
+@pytest.mark.parametrize("name", ["vllm-thinking", "tensorrt-llm"])
+def test_more_candidates_keep_no_less_and_one_is_strict(name: str) -> None:
+    rule, grew = RULES[name], 0
+    for speculation in blocks():
+        keeps = [
+            rule.varied({"k": k}).judge(speculation).keeps(0.01 if rule.strict_is_high else 0.99) for k in (1, 2, 16)
+        ]
+        assert np.array_equal(keeps[0], speculation.top_ids[speculation.judging_rows, 0] == speculation.tokens)
+        assert (keeps[0] <= keeps[1]).all() and (keeps[1] <= keeps[2]).all()
+        grew += int(keeps[2].sum() > keeps[1].sum())
+    assert grew
+
+
+# ---- where their names go
+
+NAME = "vllm-thinking:k=5"
+VARIANT = Settings(rule=NAME, dial=0.02, gamma=3, max_new_tokens=40)
+
+
+def test_a_walk_by_a_variant_comes_back_from_a_folder_and_a_zip(tmp_path: Path) -> None:
+    run = toy_run(**{name: getattr(VARIANT, name) for name in Settings.__slots__})
+    own = toy_run(**{name: getattr(replace(VARIANT, rule="vllm-thinking"), name) for name in Settings.__slots__})
+    assert run.token_ids != own.token_ids  # the fourth and fifth best matter here
+    folder = run.save(tmp_path / "run")
+    for back in (load_run(folder), read_zip(write_zip(run), tmp_path / "unpacked")):
+        assert (back.settings.rule, back.token_ids) == (NAME, run.token_ids)
+        assert own_dial(back, rule_named(NAME)) == back.settings.dial == 0.02
+
+
+def test_a_variants_map_is_its_own() -> None:
+    settings = replace(VARIANT, dial=None)
+    made, _ = toy_map(settings)
+    of_rule, _ = toy_map(replace(settings, rule="vllm-thinking"))
+    assert len(made.segments) > len(of_rule.segments)
+    alone = toy_run(**{name: getattr(VARIANT, name) for name in Settings.__slots__})
+    assert made.at(0.02).token_ids == alone.token_ids
+
+
+def test_the_rule_pages_and_the_explorers_rules_hold_the_runs_own_variant_beside_its_rule() -> None:
+    run = toy_run(**{name: getattr(VARIANT, name) for name in Settings.__slots__})
+    names = list(rules_and(rule_named(NAME)))
+    assert names.index(NAME) == names.index("vllm-thinking") + 1 and set(names) == {*RULES, NAME}
+    assert list(rules_and(RULES["mars"])) == list(RULES)
+    panel = Panel(run)
+    assert list(panel.opinions) == names and panel.row(NAME, 0.02).rounds == len(run.rounds)
+    sent = run_payload(run)
+    assert [each["name"] for each in sent["rules"]] == [name for name in names if name in panel.able]
+    assert sent["rule"]["title"] == "vLLM relaxed thinking, k = 5"
+
+
+def test_a_link_to_the_rules_page_may_name_the_runs_variant_and_no_other() -> None:
+    run = toy_run(**{name: getattr(VARIANT, name) for name in Settings.__slots__})
+    assert RuleView().rule_on(run).name == NAME
+    assert rule_fitted(rule_link({"rule": NAME}).view, run).view.rule == NAME
+    for other in ("vllm-thinking:k=7", "vllm-thinking:k=<img>"):
+        opened = rule_fitted(rule_link({"rule": other}).view, run)
+        assert opened.view.rule == "" and "none of the list's" in opened.complaints[0]
+
+
+def test_the_live_link_keeps_a_variant_and_complains_of_what_is_none() -> None:
+    view = LiveView(settings=replace(Settings(), rule=NAME, dial=0.3))
+    written = to_parameters(view)
+    assert written["rule"] == NAME and from_parameters(written).view.settings == view.settings
+    refused = from_parameters({"rule": "vllm-thinking:k=99"})
+    assert refused.view.settings.rule == Settings().rule and "There is no rule" in refused.complaints[0]
+
+
+def test_what_is_fixed_is_told_and_given_to_engines() -> None:
+    assert any(said.startswith("k = 5: how many") for said in declarations(rule_named(NAME)))
+    (vllm,) = (each for each in engine_settings(VARIANT, 0.5) if each.text)
+    assert vllm.note.endswith("For the 5 best tokens its constant must be changed.")
+    (vllm,) = (each for each in engine_settings(VARIANT, 0.4) if each.text)
+    assert vllm.note.endswith("For r = 0.4 and the 5 best tokens its constants must be changed.")
+    (trt,) = (each for each in engine_settings(Settings(rule="tensorrt-llm:k=4"), 0.3) if each.text)
+    assert "relaxed_topk=4, relaxed_delta=0.3" in trt.text

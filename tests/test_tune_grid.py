@@ -1,0 +1,211 @@
+"""Grids on the Tune page: the fields of the form, sweeps that are begun together, and their table and evidence."""
+
+from __future__ import annotations
+
+import csv
+import io
+import zipfile
+from dataclasses import replace
+from html import escape
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from streamlit.testing.v1 import AppTest
+from sweep_cases import SHORT, toy_prompts, toy_sweep
+
+from mars_viz.dialmap import Span
+from mars_viz.errors import BadInput
+from mars_viz.sweep import load_sweep
+from mars_viz.sweep.report import cell
+from mars_viz.ui.jobs.worker import JobState
+from mars_viz.ui.tune import detail, wishes
+from mars_viz.ui.tune.shelf import FOLDER_VARIABLE, shared_board, shelf
+from mars_viz.ui.tune.study import Study
+from tests.test_grid import GRID, VLLM, toy_grid
+from tests.test_tune_jobs import until, worker
+from tests.test_tune_page import SECTIONS, clicked, opened, said, section, settled
+
+OWN = "vllm-thinking-k3"
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A grid of four variants, an older sweep of one of them, another rule's, and one that is not finished."""
+    folder = tmp_path_factory.mktemp("sweeps")
+    for _ in toy_grid(folder, count=8):
+        pass
+    toy_sweep(folder / "another-k5", 8, replace(VLLM, rule="vllm-thinking:k=5")).finish()
+    toy_sweep(folder / "mars", 8).finish()
+    toy_sweep(folder / "gamma", 8, replace(VLLM, rule="vllm-thinking:k=8", gamma=2)).finish()
+    half = toy_sweep(folder / "half", 8, replace(VLLM, rule="vllm-thinking:k=9"))
+    next(now for now in half if now.finished == 2)
+    return folder
+
+
+@pytest.fixture
+def folder(swept: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(FOLDER_VARIABLE, str(swept))
+    return swept
+
+
+@pytest.fixture
+def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "results"))
+    return tmp_path / "results"
+
+
+def chosen(*rules: str) -> AppTest:
+    """The form with these rules."""
+    tab = opened()
+    return settled(tab.multiselect(key="sweep-rules").set_value(list(rules)).run())
+
+
+def test_the_form_asks_for_what_a_rule_has_besides_its_dial(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[Any] = []
+    monkeypatch.setattr(wishes, "_begin", lambda wish, names, span, _: begun.append((names, span)) or list(names))
+    tab = chosen("mars", "vllm-thinking", "tensorrt-llm", "fly")
+    assert not [each for each in tab.number_input if each.key and each.key.startswith("sweep-fixed-mars")]
+    field = tab.number_input(key="sweep-fixed-vllm-thinking-k")
+    assert (field.value, field.min, field.max, field.label) == (3, 1, 16, "Best tokens k")
+    field.set_value(5)
+    tab.text_input(key="sweep-also-vllm-thinking-k").set_value("1, 5,3")
+    tab.number_input(key="sweep-fixed-fly-w").set_value(2)
+    tab.number_input(key="sweep-loosest-vllm-thinking").set_value(0.2)
+    clicked(tab, "sweep-begin")
+    assert begun == [
+        (["mars"], Span(0.0, 1.0, (6,))),
+        (["vllm-thinking:k=5", "vllm-thinking:k=1", "vllm-thinking"], Span(0.2, 1.0, (6,))),
+        (["tensorrt-llm"], Span(0.0, 1.0, (6,))),
+        (["fly:w=2"], Span(0.0, 1.1, (6,))),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("listed", "sentence"),
+    [
+        ("2, four", "k: 'four' is no number; list values such as 2, 3, 4"),
+        ("2,,4", "a value is missing between commas"),
+        ("20", "k is 20; it must be a whole number from 1 to 16"),
+        ("<img src=x onerror=alert(1)>", "'<img src=x onerror=alert(1)>' is no number"),
+    ],
+)
+def test_a_list_that_is_none_is_a_sentence_and_nothing_is_begun(empty: Path, listed: str, sentence: str) -> None:
+    tab = chosen("vllm-thinking")
+    tab.text_input(key="sweep-also-vllm-thinking-k").set_value(listed)
+    clicked(tab, "sweep-begin")
+    assert escape(sentence) in said(tab) or sentence in said(tab).replace("&#x27;", "'")
+    assert "<img" not in said(tab)
+    assert not shared_board().sweeps(empty) and not empty.exists()
+
+
+def test_a_grid_is_one_job_on_all_of_its_folders(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = worker()
+    monkeypatch.setattr(wishes, "shared_worker", lambda: own)
+    monkeypatch.setattr(
+        wishes, "sweep_grid", lambda pair, prompts, settings, folders, span, **how: toy_grid(folders[0].parent / "made")
+    )
+    wish = wishes.Wish(toy_prompts(3), ("vllm-thinking", "vllm-thinking:k=5", "vllm-thinking:k=2"), VLLM)
+    names = wishes.begin(wish, empty)
+    assert [name.split("-", 2)[2] for name in names] == ["vllm-thinking", "vllm-thinking-k5", "vllm-thinking-k2"]
+    jobs = shared_board().sweeps(empty)
+    assert set(jobs) == set(names) and len(set(map(id, jobs.values()))) == 1
+    (job,) = set(jobs.values())
+    labels = shelf(empty).labels
+    until(lambda: job.progress.state.finished)
+    assert (job.progress.state, job.progress.finished, job.progress.prompts) == (JobState.DONE, 5, 5)
+    assert all("vLLM relaxed thinking, k = 5 · toys, 3 prompts" in labels[name] for name in names[1:2])
+
+
+def test_a_grid_that_is_stopped_keeps_what_is_finished_and_lets_go(
+    empty: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def begun(pair: object, prompts: Any, settings: Any, folders: Any, span: Any, **how: Any) -> Any:
+        sweep = toy_grid(empty / "made")
+        sweep_steps = iter(sweep)
+        next(now for now in sweep_steps if now.finished == 2)
+        sweep_steps.close()
+        (job,) = set(shared_board().sweeps(empty).values())
+        job.cancel()
+        return sweep
+
+    own = worker()
+    monkeypatch.setattr(wishes, "shared_worker", lambda: own)
+    monkeypatch.setattr(wishes, "sweep_grid", begun)
+    names = wishes.begin(wishes.Wish(toy_prompts(5), ("vllm-thinking", "vllm-thinking:k=5"), VLLM), empty)
+    job = shared_board().sweeps(empty)[names[0]]
+    until(lambda: job.progress.state.finished)
+    assert job.progress.state is JobState.CANCELLED
+    assert [load_sweep(path).finished for path in GRID.folders(empty / "made")] == [2, 2, 2, 2]
+
+
+def test_too_many_sweeps_of_one_rule_are_refused(empty: Path) -> None:
+    names = tuple(f"fly:w={window}" for window in range(1, 19) if window != 6)
+    with pytest.raises(BadInput, match="at most 16"):
+        wishes.begin(wishes.Wish(toy_prompts(1), names, SHORT), empty)
+
+
+def test_a_shelf_knows_which_sweeps_make_a_grid(folder: Path) -> None:
+    found = shelf(folder)
+    variants = set(found.variants(OWN))
+    five = {"vllm-thinking-k5", "another-k5"} & variants
+    assert len(five) == 1 and variants - five == {"vllm-thinking-k1", "vllm-thinking-k2"}
+    assert not found.variants("mars") and not found.variants("half") and not found.variants("gamma")
+    assert not found.variants("nowhere")
+
+
+def test_the_grid_is_a_table_on_the_page_in_the_words_of_each_sweep(folder: Path) -> None:
+    tab = section(opened(sweep=OWN, dial="0.3"), SECTIONS)
+    table = tab.dataframe[0].value
+    assert list(table["k"]) == ["1", "2", "3", "5"]
+    assert list(table.columns)[1:] == ["r = 0.00", "r = 0.25", "r = 0.30", "r = 0.50", "r = 0.75", "r = 1.00"]
+    for k, path in zip((1, 2, 3), GRID.folders(folder), strict=False):
+        study = Study(load_sweep(path))
+        row = table[table["k"] == str(k)].iloc[0]
+        assert row["r = 0.30"] == cell(study.measures["tau"], study.value("tau", 0.3))
+    assert "by k and r. k: how many of the target&#x27;s best tokens" in said(tab)
+    tab.segmented_control(key="grid-figure").set_value("accuracy")
+    again = settled(tab.run()).dataframe[0].value
+    study = Study(load_sweep(folder / OWN))
+    assert again.iloc[2]["r = 0.30"] == cell(study.measures["accuracy"], study.value("accuracy", 0.3))
+
+
+def test_sweeps_laid_over_one_another_are_named_by_what_tells_them_apart(folder: Path) -> None:
+    grid = [Study(load_sweep(path)) for path in GRID.folders(folder)]
+    assert detail._names(grid) == ["k = 1", "k = 2", "k = 3", "k = 5"]
+    mars, gamma = (Study(load_sweep(folder / name)) for name in ("mars", "gamma"))
+    assert detail._names([grid[3], mars]) == ["vLLM relaxed thinking, k = 5", "MARS"]
+    assert detail._names([grid[3], gamma]) == ["k = 5, γ = 3", "k = 8, γ = 2"]
+    assert detail._names([grid[2]]) == ["vLLM relaxed thinking"]
+    again = Study(load_sweep(folder / "another-k5"))
+    assert detail._names([grid[3], again]) == 2 * ["vLLM relaxed thinking, k = 5"]
+
+
+def test_the_grid_says_how_far_each_variant_can_go(folder: Path) -> None:
+    tab = section(opened(sweep=OWN, loss="100", confidence="0.5"), SECTIONS)
+    table = tab.dataframe[1].value
+    assert list(table["k"]) == ["1", "2", "3", "5"] and set(table["loosest within the loss"]) == {"r = 0.00"}
+    study = Study(load_sweep(folder / OWN))
+    assert table.iloc[2][study.measures[study.pace].title] == cell(
+        study.measures[study.pace], study.value(study.pace, 0.0)
+    )
+    little = section(opened(sweep=OWN), SECTIONS).dataframe[1].value
+    assert set(little["loosest within the loss"]) == {"none can be told"}
+    assert all(said.startswith("about ") for said in little["prompts to tell of the next"])
+
+
+def test_the_pages_evidence_holds_the_grid_and_that_of_another_rule_does_not(folder: Path) -> None:
+    packs: list[Any] = []
+    with patch.object(detail.st, "download_button", lambda _, data, *rest, **how: packs.append(data)):
+        section(opened(sweep=OWN, dial="0.3"), 5)
+        section(opened(sweep="mars"), 5)
+    (of_grid, alone) = (zipfile.ZipFile(io.BytesIO(data())) for data in packs if callable(data))
+    lines = list(csv.DictReader(io.StringIO(of_grid.read("evidence/grid.csv").decode())))
+    assert {line["k"] for line in lines} == {"1", "2", "3", "5"}
+    assert "## The grid, k × r" in of_grid.read("evidence/evidence.md").decode()
+    assert alone.read("evidence/grid.csv").decode().startswith("dial,")
+
+
+def test_other_rules_have_no_section_for_a_grid(folder: Path) -> None:
+    assert "grid-figure" not in {each.key for each in section(opened(sweep="mars"), SECTIONS).segmented_control}
