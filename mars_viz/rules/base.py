@@ -87,7 +87,8 @@ class Rule(ABC):
     on_rejection: ClassVar[Emission]
     """What a row emits in place of a rejected token, at the strict end where it depends on the dial."""
     needs: ClassVar[tuple[str, ...]] = ()
-    """Fields of `Speculation` that decoding without recording leaves unknown (NaN) and that the rule reads."""
+    """Fields of `Speculation` that the rule reads and that decisions by others do without: unknown (NaN) unless asked
+    for. `logsumexp` and `draft_logsumexp` stand for ranks and the drafter's best tokens, too."""
     monotone: ClassVar[bool] = True
     """False if a looser dial may keep less of a block."""
     spans_positions: ClassVar[bool] = False
