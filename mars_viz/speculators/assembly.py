@@ -76,7 +76,7 @@ def _standing(found: dict[str, np.ndarray], settings: Settings) -> dict[str, np.
 
 def _each(values: np.ndarray) -> np.ndarray:
     """[B, N + 1, 5] from [B, N + 1, 1]: at temperature 0 all candidates are one token."""
-    return np.broadcast_to(values, (*values.shape[:-1], len(Emission)))
+    return values.repeat(len(Emission), -1)
 
 
 @lru_cache(maxsize=64)
@@ -114,7 +114,8 @@ def _plain_support(n: int, vocabulary: int) -> np.ndarray:
 
 
 def _by_logit_then_id(ids: np.ndarray, logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    if (logits[..., 1:] < logits[..., :-1]).all():  # as nearly always: there are no equals
+    rows = logits.reshape(-1, logits.shape[-1]).tolist()  # so few values that NumPy would take several times as long
+    if all(len(set(row)) == len(row) for row in rows):  # as nearly always: there are no equals
         return ids, logits
     order = np.lexsort((ids, -logits), axis=-1)
     return np.take_along_axis(ids, order, -1), np.take_along_axis(logits, order, -1)

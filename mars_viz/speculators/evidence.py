@@ -63,7 +63,7 @@ def _seen(blocks: Blocks, settings: Settings) -> Seen:
 def _check(target: np.ndarray, drafter: np.ndarray) -> None:
     """Of the largest logits [B, R]: a NaN counts as the largest of its row, and an infinity is."""
     for whose, peaks in (("target", target), ("drafter", drafter)):
-        if not math.isfinite(peaks.sum(dtype=np.float64)):
+        if not all(map(math.isfinite, peaks.ravel().tolist())):
             raise BadInput(
                 f"The {whose}'s logits hold NaN or infinity. Decode in float32 (--dtype float32); if that does not "
                 "help, its weights are damaged: take a fresh copy."

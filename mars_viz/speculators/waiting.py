@@ -14,6 +14,10 @@ from mars_viz.speculators.blocks import Blocks, Seen
 from mars_viz.speculators.laws import to_host
 from mars_viz.speculators.standing import standing
 
+TURNS = 4
+"""How often as many as are worked on at once are worked on when the time has come: the first turn finds neither code
+nor memory in the processor's caches, which the models' weights have gone through."""
+
 
 class Waiting:
     """Holds what was only decided, until there is enough to work on, or somebody asks for all that there is."""
@@ -25,7 +29,7 @@ class Waiting:
         self._records: list[Speculation] = []
 
     def has_seats(self, blocks: Blocks) -> bool:
-        """True unless these chains are enough by themselves."""
+        """True unless these chains keep a processor busy by themselves."""
         return len(blocks.starts) < blocks.seats
 
     def take(self, seen: Seen, made: Sequence[Speculation]) -> None:
@@ -34,20 +38,23 @@ class Waiting:
             self.complete()
         self._seen.append(seen)
         self._records += made
-        if len(self._records) >= seen.blocks.seats:
+        if len(self._records) >= TURNS * seen.blocks.seats:
             self.complete()
 
     def complete(self) -> None:
         """Complete all that wait."""
-        if not self._seen:
-            return
-        blocks = self._seen[0].blocks
-        found = to_host(standing(self._seen, self._settings, apart=True))
-        origin = Origin(
-            tuple(start for seen in self._seen for start in seen.blocks.starts),
-            blocks.sampled,
-            blocks.target.shape[-1],
-        )
-        for record, whole in zip(self._records, records(origin, self._settings, found), strict=True):
+        while self._seen:
+            count, chains = 0, 0
+            while count < len(self._seen) and chains < self._seen[0].blocks.seats:
+                chains += len(self._seen[count].blocks.starts)
+                count += 1
+            self._complete(self._seen[:count], self._records[:chains])
+            self._seen, self._records = self._seen[count:], self._records[chains:]
+
+    def _complete(self, together: Sequence[Seen], unfinished: Sequence[Speculation]) -> None:
+        found = to_host(standing(together, self._settings, apart=True))
+        blocks = together[0].blocks
+        starts = tuple(start for seen in together for start in seen.blocks.starts)
+        origin = Origin(starts, blocks.sampled, blocks.target.shape[-1])
+        for record, whole in zip(unfinished, records(origin, self._settings, found), strict=True):
             complete(record, whole)
-        self._seen, self._records = [], []
