@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-CACHED = 1 << 18
-"""Logits that are worked on at once on a processor: many enough for its cores, few enough for their caches."""
+CACHED = 1 << 17
+"""Logits that are worked on at once on a processor: many enough for its cores, few enough for their caches, which must
+hold some five times as much while divergences are computed."""
 
 
 @dataclass(frozen=True, slots=True)

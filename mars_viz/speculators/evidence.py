@@ -30,22 +30,23 @@ def gather_evidence(
 ) -> list[Speculation]:
     """Compute the record of every block and bring them to the host in one transfer.
 
-    What is left for afterwards goes to `waiting`, unless one part of the blocks is enough by itself. Raises BadInput
-    where a model's logits are no numbers.
+    What is left for afterwards goes to `waiting`, unless a single chain is enough to work on. Raises BadInput where a
+    model's logits are no numbers.
     """
-    waiting = waiting or Waiting(settings)
-    return [record for part in blocks.parts() for record in _gathered(part, settings, extent, waiting)]
+    if extent.waits and blocks.seats > 1:
+        return _gathered(blocks, settings, extent, waiting or Waiting(settings))
+    return [record for part in blocks.parts() for record in _gathered(part, settings, extent, None)]
 
 
-def _gathered(blocks: Blocks, settings: Settings, extent: Extent, waiting: Waiting) -> list[Speculation]:
+def _gathered(blocks: Blocks, settings: Settings, extent: Extent, waiting: Waiting | None) -> list[Speculation]:
     seen = _seen(blocks, settings)
-    found, waits = seen.found, extent.waits and waiting.has_seats(blocks)
-    if extent.stands or not (waits or extent is Extent.DECIDING):
-        found = standing([seen], settings, apart=not waits and extent is not Extent.STANDING)
+    found, whole = seen.found, waiting is None and extent not in (Extent.DECIDING, Extent.STANDING)
+    if whole or extent.stands:
+        found = standing([seen], settings, apart=whole)
     fetched = to_host(found | {"draft_peaks": blocks.drafter.amax(-1)})
     _check(fetched["top_logits"][..., 0], fetched.pop("draft_peaks"))
     made = records(Origin(blocks.starts, blocks.sampled, blocks.target.shape[-1]), settings, fetched)
-    if waits:
+    if waiting is not None:
         waiting.take(seen, made)
     return made
 

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from mars_viz.records import Speculation
 from mars_viz.run import Settings
 from mars_viz.speculators.assembly import Origin, complete, records
-from mars_viz.speculators.blocks import Blocks, Seen
+from mars_viz.speculators.blocks import Seen
 from mars_viz.speculators.laws import to_host
 from mars_viz.speculators.standing import standing
 
-TURNS = 4
+TURNS = 8
 """How often as many as are worked on at once are worked on when the time has come: the first turn finds neither code
 nor memory in the processor's caches, which the models' weights have gone through."""
 
@@ -28,12 +28,8 @@ class Waiting:
         self._seen: list[Seen] = []
         self._records: list[Speculation] = []
 
-    def has_seats(self, blocks: Blocks) -> bool:
-        """True unless these chains keep a processor busy by themselves."""
-        return len(blocks.starts) < blocks.seats
-
     def take(self, seen: Seen, made: Sequence[Speculation]) -> None:
-        """Take chains that it has seats for, and their records, to be completed in place."""
+        """Take chains and their records, to be completed in place."""
         if self._seen and self._seen[0].blocks.tokens.shape[1] != seen.blocks.tokens.shape[1]:
             self.complete()
         self._seen.append(seen)
