@@ -21,7 +21,7 @@ from tqdm import tqdm
 from mars_viz.demo.prompts import STORIES
 from mars_viz.rules import RULES
 from mars_viz.run import Settings
-from mars_viz.speculators.divergences import Extent
+from mars_viz.speculators.extent import Extent
 from mars_viz.speculators.loading import Pair
 from mars_viz.speculators.local import LocalSpeculator
 from mars_viz.walk import Ending, walk

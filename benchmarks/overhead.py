@@ -25,14 +25,15 @@ from mars_viz import walk as walking
 from mars_viz.demo.prompts import STORIES
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
-from mars_viz.speculators import divergences, evidence, local
+from mars_viz.speculators import evidence, local, waiting
 from mars_viz.speculators.cached import CachedModel
-from mars_viz.speculators.divergences import Extent, Waiting
 from mars_viz.speculators.drafters.model import ModelDrafter, Picking
+from mars_viz.speculators.extent import Extent
 from mars_viz.speculators.laws import wait_for
 from mars_viz.speculators.loading import Pair
 from mars_viz.speculators.networks import Chaining, Network
 from mars_viz.speculators.networks.plain import PlainNetwork
+from mars_viz.speculators.waiting import Waiting
 from mars_viz.walk import Ending, walk
 
 Prefix = tuple[int, ...]
@@ -137,7 +138,7 @@ def breakdown(pair: Pair, prompts: list[Prefix], settings: Settings) -> dict[str
     watch.wrap(ModelDrafter, "draft", "drafting")
     watch.wrap(local, "gather_evidence", "evidence")
     watch.wrap(Waiting, "complete", "evidence")
-    for module in (evidence, divergences):
+    for module in (evidence, waiting):
         watch.wrap(module, "to_host", "transfers")
     for owner, name in ((CachedModel, "rewind"), (CachedModel, "remember"), (walking, "commit")):
         watch.wrap(owner, name, "commit and rollback")

@@ -96,7 +96,7 @@ class Mapping:
 
     def __iter__(self) -> Iterator[Progress]:
         """Map to the end, a batched pass at a time. Raises BadInput when the device runs out of memory."""
-        from mars_viz.speculators.divergences import Extent
+        from mars_viz.speculators.extent import Extent
         from mars_viz.speculators.local import LocalSpeculator
 
         prompt = self._recording.prompt_ids

@@ -178,7 +178,7 @@ def _decoded(recordings: Sequence[Recording]) -> Iterator[Step]:
 
     A caller's time between two rounds is not counted.
     """
-    from mars_viz.speculators.divergences import Extent
+    from mars_viz.speculators.extent import Extent
     from mars_viz.speculators.local import LocalSpeculator
 
     first = recordings[0]

@@ -17,8 +17,10 @@ from mars_viz.recording import Recording
 from mars_viz.records import Speculation
 from mars_viz.rules import RULES, rule_named, settle
 from mars_viz.run import Settings
-from mars_viz.speculators.divergences import Extent
-from mars_viz.speculators.evidence import Blocks, gather_evidence
+from mars_viz.speculators.blocks import Blocks
+from mars_viz.speculators.divergences import DIVERGENCES
+from mars_viz.speculators.evidence import gather_evidence
+from mars_viz.speculators.extent import Extent
 from mars_viz.speculators.laws import draw, law
 from mars_viz.speculators.loading import Pair, load_pair
 from mars_viz.speculators.local import LocalSpeculator
@@ -95,16 +97,19 @@ def test_same_seed_same_run_and_the_caches_do_not_matter(pair: Pair, rule: str, 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
 @pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("extent", [Extent.AFTERWARDS, Extent.STANDING_AFTERWARDS])
 def test_what_is_computed_afterwards_is_what_would_have_been_computed_at_once(
-    pair: Pair, temperature: float, batch: int
+    pair: Pair, temperature: float, batch: int, extent: Extent
 ) -> None:
     settings = Settings(rule="strict", gamma=4, temperature=temperature, seed=5)
-    speculators = [LocalSpeculator(pair, settings, extent) for extent in (Extent.WHOLE, Extent.AFTERWARDS)]
+    speculators = [LocalSpeculator(pair, settings, kept) for kept in (Extent.WHOLE, extent)]
     prefixes = [tuple(pair.tokenizer(prompt)["input_ids"]) for prompt in PROMPTS[:batch]]
     pairs = []
     for asked in range(24 // batch):  # several times as many as are worked on together, and some left over
         at_once, later = (speculator.speculate(prefixes) for speculator in speculators)
         assert all(np.isnan(answer.speculation.js).all() for answer in later[-1:] if not asked)
+        known = [not np.isnan(answer.speculation.z).any() for answer in later[-1:] if not asked]
+        assert all(stands is (extent is Extent.STANDING_AFTERWARDS) for stands in known)
         pairs += [(one.speculation, other.speculation) for one, other in zip(at_once, later, strict=True)]
         prefixes = [
             prefix + (int(answer.speculation.top_ids[0, asked % 2]),)
@@ -145,7 +150,9 @@ def test_a_rule_that_reads_what_comes_afterwards_gets_it_at_once(pair: Pair) -> 
     needy = [rule for rule in RULES.values() if rule.needs]
     assert needy
     for rule in needy:
-        assert Extent.least(rule.needs, recorded=True) is Extent.least(rule.needs, recorded=False) is Extent.WHOLE
+        extents = {Extent.least(rule.needs, recorded=recorded) for recorded in (True, False)}
+        apart = not DIVERGENCES.isdisjoint(rule.needs)
+        assert extents == ({Extent.WHOLE} if apart else {Extent.STANDING, Extent.STANDING_AFTERWARDS})
         temperature = 0.9 if rule.name == "block-verification" else 0.0
         assert decode(pair, PROMPTS[1], rule=rule.name, temperature=temperature, max_new_tokens=12).token_ids
 

@@ -13,9 +13,10 @@ from mars_viz.errors import BadInput
 from mars_viz.randomness import Purpose, round_uniforms
 from mars_viz.records import Speculation
 from mars_viz.run import Settings
-from mars_viz.speculators import evidence
-from mars_viz.speculators.divergences import Extent
-from mars_viz.speculators.evidence import Blocks, gather_evidence
+from mars_viz.speculators import blocks
+from mars_viz.speculators.blocks import Blocks
+from mars_viz.speculators.evidence import gather_evidence
+from mars_viz.speculators.extent import Extent
 from mars_viz.speculators.largest import count_above, largest
 
 N, V = 5, 60
@@ -116,12 +117,31 @@ def test_without_recording_the_deciding_fields_are_the_same() -> None:
         rng = np.random.default_rng(0)
         target, drafter = (torch.from_numpy(rng.normal(9, 3, (n, V)).astype(np.float32)) for n in (N + 1, N))
         block = one(4, drafter.argmax(-1), drafter, target, sampled=temperature > 0)
-        full, light = (gather_evidence(block, settings, kept)[0] for kept in (Extent.WHOLE, Extent.DECIDING))
-        for name in ("tokens", "z1", "z2", "emissions", "support", "logsumexp"):
-            np.testing.assert_array_equal(getattr(full, name), getattr(light, name))
-        if temperature > 0:
-            np.testing.assert_array_equal(full.p, light.p)
-            np.testing.assert_array_equal(full.q, light.q)
+        full = gather_evidence(block, settings)[0]
+        deciding = {"tokens", "parents", "depths", "siblings", "top_ids", "top_logits", "emissions", "support"}
+        deciding |= {"p", "q", "best_q", "emission_p", "coins"} if temperature > 0 else set()
+        apart = {
+            "p",
+            "q",
+            "best_q",
+            "q_max",
+            "q_entropy",
+            "total_variation",
+            "kl_pq",
+            "kl_qp",
+            "js",
+            "block_mass",
+            "entropy",
+        }
+        arrays = {name for name in Speculation.__slots__ if isinstance(getattr(full, name), np.ndarray)}
+        for extent, known in ((Extent.DECIDING, deciding), (Extent.STANDING, arrays - (apart - deciding))):
+            light = gather_evidence(block, settings, extent)[0]
+            for name in arrays:
+                found = getattr(light, name)
+                if name in known:
+                    np.testing.assert_array_equal(getattr(full, name), found, err_msg=name)
+                else:  # nobody takes it for what it is not
+                    assert not found.any() if found.dtype.kind == "i" else np.isnan(found).all(), name
 
 
 def test_a_draft_that_was_not_drawn_has_a_one_hot_law_everywhere() -> None:
@@ -150,7 +170,7 @@ def test_the_largest_entries_are_those_of_a_whole_sort(size: int) -> None:
 def test_chains_that_do_not_fit_in_the_cache_together_give_the_same_records(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = Settings(temperature=0.8)
     together, _ = batch(settings, range(7), coarse=False)
-    monkeypatch.setattr(evidence, "CACHED", 2 * (2 * N + 1) * V)  # two chains at a time, and one is left over
+    monkeypatch.setattr(blocks, "CACHED", 2 * (2 * N + 1) * V)  # two chains at a time, and one is left over
     for one, other in zip(together, batch(settings, range(7), coarse=False)[0], strict=True):
         for field in fields(Speculation):
             np.testing.assert_array_equal(getattr(one, field.name), getattr(other, field.name), err_msg=field.name)

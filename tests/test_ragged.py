@@ -26,11 +26,12 @@ from transformers import (
 from mars_viz.prompts import builtin_prompts
 from mars_viz.recording import Recording, record_all
 from mars_viz.run import Settings
-from mars_viz.speculators import divergences, evidence
+from mars_viz.speculators import evidence, waiting
+from mars_viz.speculators.blocks import Blocks
 from mars_viz.speculators.cached import CachedModel
-from mars_viz.speculators.divergences import Extent
 from mars_viz.speculators.drafters.model import ModelDrafter, Picking
-from mars_viz.speculators.evidence import Blocks, gather_evidence
+from mars_viz.speculators.evidence import gather_evidence
+from mars_viz.speculators.extent import Extent
 from mars_viz.speculators.loading import Pair, load_pair
 from mars_viz.speculators.local import LocalSpeculator
 from mars_viz.speculators.networks import Chaining, opener
@@ -384,7 +385,7 @@ def test_a_round_looks_at_no_value_before_its_one_transfer(
         assert {tensor.device.type for tensor in found.values()} == {"meta"}
         raise Arrived
 
-    for module in (evidence, divergences):
+    for module in (evidence, waiting):
         monkeypatch.setattr(module, "to_host", to_host)
     with torch.device("meta"):
         model = LlamaForCausalLM(LlamaConfig(**COMMON | {"vocab_size": 672})).eval().requires_grad_(False)

@@ -10,11 +10,16 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import pytest
+import torch
 from factories import best, make_speculation, processed, softmax, toy_run
 
 from mars_viz.errors import BadInput
-from mars_viz.records import Emission, Outcome, Round, Speculation
+from mars_viz.records import Emission, Outcome, Round, Speculation, Verdicts
 from mars_viz.rules import RULES, Rule, settle
+from mars_viz.run import Settings
+from mars_viz.speculators.blocks import Blocks
+from mars_viz.speculators.evidence import gather_evidence
+from mars_viz.speculators.extent import Extent
 from mars_viz.walk import Ending
 
 DIALLED = [name for name, rule in RULES.items() if rule.dial is not None]
@@ -324,22 +329,27 @@ def test_without_what_it_needs_a_rule_says_so_and_does_not_judge(name: str) -> N
             rule.judge(unknown)
 
 
-UNRECORDED = ("p", "q", "q_max", "q_entropy", "total_variation", "kl_pq", "kl_qp", "js", "block_mass", "entropy")
-
-
 @pytest.mark.parametrize("name", RULES)
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_a_rule_reads_nothing_that_it_does_not_declare(name: str, temperature: float) -> None:
-    """What decoding without recording leaves unknown may hold anything; above temperature 0 p and q are known."""
+    """What decoding without recording leaves unknown may hold anything."""
     rule = RULES[name]
-    unknown = [f for f in UNRECORDED if f not in rule.needs and not (temperature and f in ("p", "q"))]
-    for speculation in blocks(20, temperature, seed=4):
-        bare = replace(speculation, **{f: np.full_like(getattr(speculation, f), np.nan) for f in unknown})
+    settings = Settings(temperature=temperature)
+    rng = np.random.default_rng(4)
+    relaxed = False
+    for start in range(60):
+        target, drafter = (torch.from_numpy(rng.normal(9, 3, (1, n, 60)).astype(np.float32)) for n in (9, 8))
+        target[:, :8] += drafter  # so that some of the draft is good
+        tokens = drafter.argmax(-1)
+        tokens[0, 3:] = target[0, 3:8].argmax(-1)
+        block = Blocks((start,), tokens, drafter, target, sampled=temperature > 0)
+        (speculation,) = gather_evidence(block, settings)
+        (bare,) = gather_evidence(block, settings, Extent.least(rule.needs, recorded=False))
         full, less = rule.judge(speculation), rule.judge(bare)
-        assert np.array_equal(full.breakpoints, less.breakpoints, equal_nan=True)
-        assert full.keep_below.tolist() == less.keep_below.tolist()
-        assert full.keep_above.tolist() == less.keep_above.tolist()
-        assert np.array_equal(full.gaps, less.gaps, equal_nan=True)
+        for field in fields(Verdicts):
+            np.testing.assert_array_equal(getattr(full, field.name), getattr(less, field.name), err_msg=field.name)
+        relaxed |= not np.isnan(full.breakpoints).all()
+    assert relaxed or rule.dial is None or "T = 0: x = v1" in rule.formula or not temperature
 
 
 @pytest.mark.parametrize("name", RULES)

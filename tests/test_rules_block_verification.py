@@ -19,7 +19,8 @@ from mars_viz.rules.block_verification import BlockVerification, block_keeps, bl
 from mars_viz.rules.rejection_sampling import coin_keeps
 from mars_viz.rules.strict import Strict
 from mars_viz.run import Settings
-from mars_viz.speculators.evidence import Blocks, gather_evidence
+from mars_viz.speculators.blocks import Blocks
+from mars_viz.speculators.evidence import gather_evidence
 
 P, Q = logits(0.5, 0.3, 0.2), logits(0.25, 0.25, 0.5)
 """Ratios 2, 1.2, 0.4."""

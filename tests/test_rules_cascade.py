@@ -23,7 +23,6 @@ from mars_viz.rules import RULES, settle
 from mars_viz.rules.joined import Joined
 from mars_viz.run import Run, Settings
 from mars_viz.runfiles import contents, load_run, manifest
-from mars_viz.speculators.divergences import Extent
 
 NAME = "cascade-token-acceptance"
 RULE = RULES[NAME]
@@ -233,7 +232,3 @@ def test_another_setting_with_the_same_verdicts_is_found_on_either_side_of_a_gap
     like = ruling(asked, 0.3)
     found = equivalent(asked, like)
     assert found.differing == 0 and found.low <= 0.3 < found.high
-
-
-def test_it_needs_no_more_than_what_deciding_computes() -> None:
-    assert Extent.least(RULE.needs, recorded=False) is Extent.DECIDING

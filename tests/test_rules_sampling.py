@@ -12,8 +12,9 @@ from mars_viz.randomness import Purpose, round_uniforms
 from mars_viz.records import Emission, Speculation
 from mars_viz.rules import RULES
 from mars_viz.run import Settings
-from mars_viz.speculators.divergences import Extent
-from mars_viz.speculators.evidence import Blocks, gather_evidence
+from mars_viz.speculators.blocks import Blocks
+from mars_viz.speculators.evidence import gather_evidence
+from mars_viz.speculators.extent import Extent
 from mars_viz.speculators.laws import draw as torch_draw
 
 FOUR = logits(0.6, 0.3, 0.1, 0.0)

@@ -106,7 +106,7 @@ class Racing:
             yield written.token, written.seconds
 
     def _walk(self, lane: Lane) -> Iterator[Round]:
-        from mars_viz.speculators.divergences import Extent
+        from mars_viz.speculators.extent import Extent
         from mars_viz.speculators.local import LocalSpeculator
 
         settings = self._settings[lane]

@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from numbers import Real
 from typing import ClassVar, Self
 
@@ -95,7 +96,8 @@ class Rule(ABC):
     on_rejection: ClassVar[Emission]
     """What a row emits in place of a rejected token, at the strict end where it depends on the dial."""
     needs: ClassVar[tuple[str, ...]] = ()
-    """Fields of `Speculation` that decoding without recording leaves unknown (NaN) and that the rule reads."""
+    """Fields of `Speculation` that the rule reads and that decisions by others do without: unknown (NaN) unless asked
+    for. `logsumexp` and `draft_logsumexp` stand for ranks and the drafter's best tokens, too."""
     monotone: ClassVar[bool] = True
     """False if a looser dial may keep less of a block."""
     spans_positions: ClassVar[bool] = False
@@ -185,7 +187,7 @@ class Rule(ABC):
 
     def _strictly(self, speculation: Speculation, keep: np.ndarray) -> Verdicts:
         """Verdicts that no dial moves."""
-        return self._relaxed(speculation, keep, np.full(len(keep), np.nan))
+        return self._relaxed(speculation, keep, _nowhere(len(keep)))
 
     def _relaxed(
         self,
@@ -219,11 +221,19 @@ class Rule(ABC):
             keep_below=below,
             keep_above=above,
             keep_strict=keep_strict,
-            row_breakpoints=np.full(len(emits), np.nan),
+            row_breakpoints=_nowhere(len(emits)),
             emit_below=emits,
             emit_above=emits,
             gap_from=gap_from,
         )
+
+
+@lru_cache(maxsize=64)
+def _nowhere(count: int) -> np.ndarray:
+    """float64 [count]; no breakpoints, the same array each time."""
+    nowhere = np.full(count, np.nan)
+    nowhere.setflags(write=False)
+    return nowhere
 
 
 def is_chain(speculation: Speculation) -> bool:
@@ -239,8 +249,13 @@ def just_above(values: np.ndarray | float) -> np.ndarray:
 def among_best(speculation: Speculation, count: int) -> np.ndarray:
     """bool [N]; the drafted token is among the target's `count` best (at most K) that top-k and top-p leave."""
     rows = speculation.judging_rows
+    if count == 1:  # there always is one
+        first: np.ndarray = speculation.top_ids[rows, 0] == speculation.tokens
+        return first
     best = speculation.top_ids[rows, :count] == speculation.tokens[:, None]  # [N, count]
-    return (best & (np.arange(best.shape[1]) < speculation.support[rows, None])).any(axis=1)
+    if speculation.temperature > 0:
+        best &= np.arange(best.shape[1]) < speculation.support[rows, None]
+    return best.any(axis=1)
 
 
 def drafted_p(speculation: Speculation) -> np.ndarray:
@@ -260,9 +275,12 @@ def best_p(speculation: Speculation) -> np.ndarray:
 
 def emissions(speculation: Speculation, on_rejection: Emission) -> np.ndarray:
     """int32 [N + 1]; the token of each row: `on_rejection` where a drafted token is judged, else the bonus, from p."""
-    judged = np.zeros(len(speculation) + 1, bool)
-    judged[speculation.judging_rows] = True
     table = speculation.emissions
+    if speculation.temperature == 0:  # all candidates are one token
+        greedy: np.ndarray = table[:, on_rejection]
+        return greedy
+    judged = np.zeros(len(table), bool)
+    judged[speculation.judging_rows] = True
     return np.where(judged, table[:, on_rejection], table[:, Emission.SAMPLE]).astype(np.int32)
 
 

@@ -22,6 +22,7 @@ class Bild(Rule):
     source = "BiLD, arXiv 2302.07863, rollback threshold 5 (catalogue note)"
     dial = Dial(symbol="R", name="rollback threshold", low=0.0, high=20.0, step=0.1, default=5.0, strict_is_high=False)
     on_rejection = Emission.ARGMAX
+    needs = ("z", "logsumexp")
 
     def _judge(self, speculation: Speculation) -> Verdicts:
         """Kept from R = -ln p(x)."""

@@ -26,7 +26,7 @@ class CascadeOpt(Rule):
     source = "arXiv 2405.19261, the OPT deferral (catalogue note); the paper varies α, the default is ours"
     dial = Dial(symbol="α", name="deferral cost", low=-1.0, high=1.0, step=0.01, default=0.0, strict_is_high=False)
     on_rejection = Emission.RESIDUAL
-    needs = ("q_max", "total_variation")
+    needs = ("logsumexp", "q_max", "total_variation")
 
     def _judge(self, speculation: Speculation) -> Verdicts:
         """Kept from α = (max p - max q) / TV; everywhere if the laws are the same."""
@@ -64,6 +64,7 @@ class CascadeTokenAcceptance(Rule):
     )
     dial = Dial(symbol="α", name="deferral cost", low=-0.01, high=1.0, step=0.01, default=0.5, strict_is_high=False)
     on_rejection = Emission.RESIDUAL
+    needs = ("z", "logsumexp")
     monotone = False  # a token outside A loses what joins A before it
 
     def lacks_evidence(self, speculation: Speculation) -> str | None:

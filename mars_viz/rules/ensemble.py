@@ -24,6 +24,7 @@ class Ensemble(Rule):
     source = "transformers 5, assistant_ensemble_weight (code read); arXiv 2604.07622. No default there; 0.9 is ours"
     dial = Dial(symbol="w", name="target's weight", low=0.0, high=1.0, step=0.01, default=0.9, strict_is_high=True)
     on_rejection = Emission.RESIDUAL
+    needs = ("z", "logsumexp", "draft_logsumexp")
 
     def _judge(self, speculation: Speculation) -> Verdicts:
         """Kept up to w = a / (a + b): a is what x has of the drafter, b what it lacks of the target."""

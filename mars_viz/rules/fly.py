@@ -23,6 +23,7 @@ class Fly(Rule):
     source = "arXiv 2511.22972 and AMD-AGI/FLy, fly/models/FLy.py (read)"
     dial = Dial(symbol="θ", name="entropy gate", low=0.0, high=1.1, step=0.01, default=0.3, strict_is_high=True)
     on_rejection = Emission.ARGMAX
+    needs = ("logsumexp",)
     spans_positions = True
     fixed = (
         Fixed(

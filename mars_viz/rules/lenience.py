@@ -22,6 +22,7 @@ class Lenience(Rule):
     source = "Leviathan et al., arXiv 2211.17192, appendix (reading note); the paper tabulates l, the default is ours"
     dial = Dial(symbol="l", name="lenience", low=0.01, high=1.0, step=0.01, default=0.5, strict_is_high=True)
     on_rejection = Emission.RESIDUAL
+    needs = ("z", "logsumexp")
 
     def _judge(self, speculation: Speculation) -> Verdicts:
         """Kept up to l = p(x) / (u q(x)); at temperature 0 up to l = p(x) / p(v1)."""

@@ -21,6 +21,7 @@ class RegretBudget(Rule):
     source = "after ASD (catalogue note), whose budget is per request; per block, and the default, are ours"
     dial = Dial(symbol="B", name="regret budget", low=0.0, high=20.0, step=0.1, default=2.0, strict_is_high=False)
     on_rejection = Emission.ARGMAX
+    needs = ("z", "logsumexp")
     spans_positions = True
 
     def _judge(self, speculation: Speculation) -> Verdicts:

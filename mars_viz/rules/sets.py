@@ -18,6 +18,7 @@ class TopKSet(Rule):
     source = "background; the default is ours"
     dial = Dial(symbol="k", name="set size", low=1.0, high=64.0, step=1.0, default=3.0, strict_is_high=False)
     on_rejection = Emission.ARGMAX
+    needs = ("z", "logsumexp")
 
     def _judge(self, speculation: Speculation) -> Verdicts:
         """Kept from k = the token's rank."""
@@ -38,6 +39,7 @@ class NucleusSet(Rule):
     source = "nucleus: Holtzman et al., arXiv 1904.09751 (background); the default is ours"
     dial = Dial(symbol="P", name="nucleus mass", low=0.0, high=1.0, step=0.01, default=0.9, strict_is_high=False)
     on_rejection = Emission.ARGMAX
+    needs = ("z", "logsumexp")
 
     def _judge(self, speculation: Speculation) -> Verdicts:
         """Kept from just above the mass before the token."""
@@ -62,6 +64,7 @@ class MinPSet(Rule):
     source = "min-p: arXiv 2407.01082 (background)"
     dial = Dial(symbol="m", name="min-p", low=0.0, high=1.0, step=0.01, default=0.1, strict_is_high=True)
     on_rejection = Emission.ARGMAX
+    needs = ("z", "logsumexp")
 
     def _judge(self, speculation: Speculation) -> Verdicts:
         """Kept up to m = p(x) / p(v1)."""

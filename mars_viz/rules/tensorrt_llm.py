@@ -23,6 +23,7 @@ class TensorRtLlm(Rule):
     source = "TensorRT-LLM, relaxed acceptance, DeepSeek-R1 preset (k = 10, δ = 0.6); reading note"
     dial = Dial(symbol="δ", name="relaxed delta", low=0.0, high=1.0, step=0.01, default=0.6, strict_is_high=False)
     on_rejection = Emission.ARGMAX
+    needs = ("z", "logsumexp")
     fixed = (
         Fixed(
             "k", "k", "best tokens", 1, RECORDED, 10, "how many of the target's best tokens can be kept; 1 is strict"

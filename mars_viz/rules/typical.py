@@ -23,7 +23,7 @@ class Typical(Rule):
     source = "Medusa, arXiv 2401.10774, and vllm-ascend 9772 (entropy verify); reading note"
     dial = Dial(symbol="ε", name="typical threshold", low=0.0, high=1.0, step=0.01, default=0.09, strict_is_high=True)
     on_rejection = Emission.ARGMAX
-    needs = ("entropy",)
+    needs = ("z", "logsumexp", "entropy")
     fixed = (Fixed("c", "c", "α over √ε", 0.1, 10, 1, "how the entropy's threshold α follows ε, as c·√ε", whole=False),)
 
     def _judge(self, speculation: Speculation) -> Verdicts:

@@ -19,6 +19,7 @@ class VllmThinking(Rule):
     source = "vLLM pull requests 21506, 22238, 43184, 45229 (closed, in no release); reading note"
     dial = Dial(symbol="r", name="relaxed ratio", low=0.0, high=1.0, step=0.01, default=0.5, strict_is_high=True)
     on_rejection = Emission.ARGMAX
+    needs = ("z",)
     fixed = (
         Fixed("k", "k", "best tokens", 1, RECORDED, 3, "how many of the target's best tokens can be kept; 1 is strict"),
     )

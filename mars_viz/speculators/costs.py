@@ -15,8 +15,8 @@ from mars_viz.errors import BadInput
 from mars_viz.records import Timing
 from mars_viz.rules import Rule, rule_named, settle
 from mars_viz.run import Settings
-from mars_viz.speculators.divergences import Extent
 from mars_viz.speculators.drafters.model import Picking
+from mars_viz.speculators.extent import Extent
 from mars_viz.speculators.laws import wait_for
 from mars_viz.speculators.loading import Pair
 from mars_viz.speculators.local import LocalSpeculator

@@ -10,12 +10,14 @@ import torch
 from mars_viz.errors import BadInput
 from mars_viz.records import Timing
 from mars_viz.run import Settings
+from mars_viz.speculators.blocks import Blocks
 from mars_viz.speculators.cached import CachedModel
-from mars_viz.speculators.divergences import Extent, Waiting
 from mars_viz.speculators.drafters.model import ModelDrafter
-from mars_viz.speculators.evidence import Blocks, gather_evidence
+from mars_viz.speculators.evidence import gather_evidence
+from mars_viz.speculators.extent import Extent
 from mars_viz.speculators.loading import Pair
 from mars_viz.speculators.trouble import inference
+from mars_viz.speculators.waiting import Waiting
 from mars_viz.walk import Answer
 
 
@@ -29,7 +31,7 @@ class LocalSpeculator:
         self._drafter = ModelDrafter(self._drafting, settings)
         self._settings = settings
         self._context, self._vocabulary_size = pair.context, pair.vocabulary_size
-        self._extent, self._waiting = extent, Waiting()
+        self._extent, self._waiting = extent, Waiting(settings)
 
     def prefill(self, *prompts: tuple[int, ...]) -> float:
         """Read all of each prompt but its last token; returns the seconds it took."""

@@ -16,7 +16,9 @@ from torch import Tensor
 
 def sent(values: Sequence[Any] | np.ndarray, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
     """A tensor of these values there, on its way where the device can take it so."""
-    here = torch.as_tensor(values, dtype=dtype)
+    here = torch.from_numpy(values) if isinstance(values, np.ndarray) else torch.tensor(values)
+    if dtype is not None:
+        here = here.to(dtype)
     if device.type != "cuda":
         return here.to(device)
     return here.pin_memory().to(device, non_blocking=True)

@@ -147,7 +147,7 @@ def _alone(pair: Pair, prompt: Prefix, settings: Settings) -> Decoded:
 
 
 def _walked(pair: Pair, prompt: Prefix, settings: Settings) -> Decoded:
-    from mars_viz.speculators.divergences import Extent
+    from mars_viz.speculators.extent import Extent
     from mars_viz.speculators.local import LocalSpeculator
 
     rule = rule_named(settings.rule)
