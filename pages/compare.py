@@ -185,8 +185,9 @@ def over_a_sweep(memory: Comparison) -> None:
         )
         return
     try:
-        path, result = chosen_sweep(memory, found)
-        beside = chosen_beside(memory, found, path.name)
+        left, right = st.columns(2, gap="medium")
+        path, result = chosen_sweep(memory, left, found)
+        beside = chosen_beside(memory, right, found, path.name)
         if beside is None:
             over_one_sweep(memory, path, result)
         else:
@@ -245,7 +246,7 @@ def over_two_sweeps(memory: Comparison, one: tuple[Path, SweepResult], other: tu
 SIDES = ("reference", "beside it")
 
 
-def chosen_sweep(memory: Comparison, found: Mapping[str, Path]) -> tuple[Path, SweepResult]:
+def chosen_sweep(memory: Comparison, column: DeltaGenerator, found: Mapping[str, Path]) -> tuple[Path, SweepResult]:
     """The picker of sweeps, and the one that it stands on. Raises BadInput where it cannot be read."""
     if memory.view.sweep and memory.view.sweep not in found:
         theme.note("There is no sweep of the link's name here; another one is shown instead.")
@@ -255,11 +256,11 @@ def chosen_sweep(memory: Comparison, found: Mapping[str, Path]) -> tuple[Path, S
     def choose() -> None:
         memory.look(sweep=st.session_state["compare-sweep"], beside="", from_dial=None, to_dial=None)
 
-    st.selectbox("Sweep", list(found), key="compare-sweep", on_change=choose)
+    column.selectbox("Sweep", list(found), key="compare-sweep", on_change=choose)
     return found[name], sweep_pair.opened(found[name])
 
 
-def chosen_beside(memory: Comparison, found: Mapping[str, Path], own: str) -> Path | None:
+def chosen_beside(memory: Comparison, column: DeltaGenerator, found: Mapping[str, Path], own: str) -> Path | None:
     """The sweep to compare it with; None for itself at another dial value."""
     others = [name for name in found if name != own]
     if memory.view.beside and memory.view.beside not in others:
@@ -270,7 +271,7 @@ def chosen_beside(memory: Comparison, found: Mapping[str, Path], own: str) -> Pa
     def choose() -> None:
         memory.look(beside=st.session_state["compare-beside"], from_dial=None, to_dial=None)
 
-    st.selectbox(
+    column.selectbox(
         "Beside it",
         ["", *others],
         key="compare-beside",

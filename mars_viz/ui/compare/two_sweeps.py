@@ -29,10 +29,13 @@ def _row(found: Paired) -> SweepRow:
 
 
 def names(both: Pairing) -> Names:
-    """As short as tells them apart: by rule and dial, then by drafter or target, then by folder."""
+    """As short as tells them apart: by rule and dial, by γ, by drafter or target, then by folder."""
     settings = (both.left, both.right)
     makers = [(s.result.plan.provenance.target, s.result.plan.provenance.drafter) for s in settings]
     said = [_by_rule(each) for each in settings]
+    blocks = [each.result.plan.settings.gamma for each in settings]
+    if blocks[0] != blocks[1]:
+        said = [f"{name} with γ = {block}" for name, block in zip(said, blocks, strict=True)]
     if makers[0] != makers[1]:
         which = 1 if makers[0][0] == makers[1][0] else 0
         said = [f"{name} with {made[which] or 'an unnamed model'}" for name, made in zip(said, makers, strict=True)]
@@ -43,7 +46,7 @@ def names(both: Pairing) -> Names:
 
 def _by_rule(one: Setting) -> str:
     plan = one.result.plan
-    return f"{plan.rule.title} at {setting(plan.symbol, one.dial)}, γ = {plan.settings.gamma}"
+    return f"{plan.rule.title} at {setting(plan.symbol, one.dial)}"
 
 
 def turned(both: Pairing) -> Turned:
@@ -58,7 +61,7 @@ def finding(both: Pairing, table: tuple[SweepRow, ...], found: Turned, called: N
     tau = table[0]
     said = (
         f"Over {counted(len(both.ids), 'shared prompt')}, {called.right} writes {number(tau.other.estimate)} tokens "
-        f"per target pass, {called.left} {number(tau.reference.estimate)}: a difference of "
+        f"per target pass, {called.left} writes {number(tau.reference.estimate)}: a difference of "
         f"{words(tau.change, signed=True)}."
     )
     if not found.graded:
@@ -112,11 +115,11 @@ def prompts(both: Pairing) -> pd.DataFrame:
 def figures(table: tuple[SweepRow, ...], called: Names) -> pd.DataFrame:
     """The table of figures for a file: each number with both ends of its interval."""
     sides = {called.left: "reference", called.right: "other", "difference": "change"}
-    return pd.DataFrame([{"figure": row.title} | _told(row, sides) for row in table])
+    return pd.DataFrame([_told(row, sides) for row in table])
 
 
 def _told(row: SweepRow, sides: dict[str, str]) -> dict[str, float | str]:
-    told: dict[str, float | str] = {"stands on": "modelled" if row.modelled else "exact"}
+    told: dict[str, float | str] = {"figure": row.title, "stands on": "modelled" if row.modelled else "exact"}
     for name, attribute in sides.items():
         found: Interval = getattr(row, attribute)
         told |= {name: found.estimate, f"{name}, from": found.low, f"{name}, to": found.high}
