@@ -250,8 +250,8 @@ def test_what_shows_the_same_does(digits) -> None:
     rng = np.random.default_rng(5)
     values = np.concatenate([rng.normal(0, 10.0**power, 300) for power in range(-7, 3)])
     values = np.concatenate([values, [0.9994, 0.9996, 9.994, 9.996, 99.94, 99.96, 0.0005, 0.00049, 1.0]])
-    for range_ in (same_digits(values),):
-        assert digits(range_.low) == digits(range_.high) == digits(values)
+    same = same_digits(values)
+    assert digits(same.low) == digits(same.high) == digits(values)
     surprise = np.abs(values)
     chance = same_percentage(surprise)
     assert digits(100 * np.exp(-chance.low)) == digits(100 * np.exp(-chance.high)) == digits(100 * np.exp(-surprise))

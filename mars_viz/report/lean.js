@@ -146,7 +146,7 @@ function corrected({ off, else: others }, guesses) {
 
 function lastDigit(size) {
   if (size >= 0.0005) return size >= 99.95 ? 0 : size >= 9.995 ? -1 : size >= 0.9995 ? -2 : -3;
-  return size > 0 ? Math.max(Math.floor(Math.log10(size)) - 1, -50) : 0;
+  return size > 0 ? Math.max(Math.floor(Math.log10(size)) - 1, -120) : 0;
 }
 
 /** The nearest whole number, the even one of two. */

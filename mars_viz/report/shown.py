@@ -120,7 +120,7 @@ def _exponents(size: np.ndarray) -> np.ndarray:
         [size >= 99.95, size >= 9.995, size >= 0.9995, size >= 0.0005, size > 0], [0, -1, -2, -3, -99]
     )
     tiny = exponents == -99  # written as 1.2e-5
-    exponents[tiny] = np.maximum(np.floor(np.log10(size[tiny])) - 1, -50)
+    exponents[tiny] = np.maximum(np.floor(np.log10(size[tiny])) - 1, -120)
     return exponents
 
 

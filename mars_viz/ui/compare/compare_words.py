@@ -97,8 +97,8 @@ def finding(left: Contender, right: Contender, found: Alignment, names: Names) -
         parts.insert(0, "They continue different prompts.")
     if found.unit is Unit.CHARACTERS:
         parts.append(
-            "Their tokenizers differ, so they are compared by characters; what is counted in tokens, τ included, counts "
-            "tokens of different lengths."
+            "Their tokenizers differ, so they are compared by characters; what is counted in tokens, as τ is, "
+            "counts tokens of different lengths."
         )
     parts.append(f"τ {number(right.run.tau)} against {number(left.run.tau)}.")
     return " ".join([*parts, *graded(left, right, names)])
