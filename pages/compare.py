@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
+from functools import partial
 
 import streamlit as st
 
@@ -13,20 +13,18 @@ from mars_viz.components.compare import compare
 from mars_viz.errors import BadInput
 from mars_viz.rules import RULES
 from mars_viz.run import Run
-from mars_viz.sweep import SweepResult
-from mars_viz.ui import decode_form, library, live, navigation, theme, under_way
-from mars_viz.ui.compare import compare_sheet, compare_view, compare_words, comparison, sweep_pair
+from mars_viz.ui import decode_form, library, live, navigation, share, theme, under_way
+from mars_viz.ui.compare import compare_sheet, compare_view, compare_words, comparison, sweep_desk
 from mars_viz.ui.compare.compare_view import Across
 from mars_viz.ui.compare.comparison import Comparison, current_comparison, line_up
 from mars_viz.ui.library import Shelf
 from mars_viz.ui.session import Session, current_session
-from mars_viz.ui.tune.shelf import FOLDER_VARIABLE
 
 LABELS = {
     Across.SETTINGS: "Settings of one run",
     Across.RULES: "Rules on one prompt",
     Across.RUNS: "All runs",
-    Across.SWEEP: "A saved sweep",
+    Across.SWEEP: "Saved sweeps",
 }
 
 
@@ -47,7 +45,7 @@ def page() -> None:
         problem = str(error) if shelf.labels else "There is no run here yet. Decode a prompt on Explore first."
     head(session, memory, shelf.labels)
     if memory.view.across is Across.SWEEP:
-        over_a_sweep(memory)
+        sweep_desk.over_a_sweep(memory)
         st.stop()
     for sentence in filter(None, [shelf.error, problem]):
         theme.note(sentence)
@@ -113,8 +111,11 @@ def look(session: Session, memory: Comparison, run: Run, shelf: Shelf) -> None:
         key="compare",
         on_ask=lambda asked: memory.answer(asked, left.choice, right.choice),
     )
-    compare_sheet.table(differences(left.run, right.run, timed=left.recorded and right.recorded), names)
+    rows = differences(left.run, right.run, timed=left.recorded and right.recorded)
+    compare_sheet.table(rows, names)
     st.caption(compare_words.footnote(left, right))
+    numbers = share.Table("Both texts in numbers", "compared", partial(compare_sheet.frame, rows, names))
+    share.tables([numbers], [left.rule.name, right.rule.name], "compare")
 
 
 def controls(session: Session, memory: Comparison, run: Run) -> None:
@@ -164,77 +165,6 @@ def another_rule(session: Session, run: Run) -> None:
         help=reason or "The same prompt and settings otherwise",
         on_click=lambda: live.start(session, run.prompt, lambda: replace(run.settings, rule=rule.name, dial=dial)),
     )
-
-
-@st.fragment
-def over_a_sweep(memory: Comparison) -> None:
-    """Two dial values over many prompts."""
-    found = sweep_pair.sweeps()
-    for sentence in memory.notices:
-        theme.note(sentence)
-    if not found:
-        theme.note(
-            "There is no saved sweep here yet. Make one on Tune, or with `mars-viz sweep --out FOLDER`; the variable "
-            f"{FOLDER_VARIABLE} names the folder that holds it."
-        )
-        return
-    try:
-        path, result = chosen_sweep(memory, found)
-    except BadInput as error:
-        theme.note(str(error))
-        return
-    reference, dial = sweep_dials(memory, result)
-    memory.view = replace(memory.view, sweep=path.name, from_dial=reference, to_dial=dial)
-    navigation.write_link(compare_view.to_parameters("", memory.view))
-    with st.spinner("Drawing prompts again and again for the intervals"):
-        rows = sweep_pair.rows(result, f"{path}@{result.plan.provenance.created}@{result.finished}", reference, dial)
-    turned = sweep_pair.turned(result, reference, dial)
-    compare_sheet.lead(sweep_pair.finding(result, rows, turned, reference, dial))
-    names = compare_words.Names(sweep_pair.name_of(result, reference), sweep_pair.name_of(result, dial))
-    compare_sheet.sweep_table(rows, names)
-    st.caption(compare_words.sweep_footnote(rows[0].change.confidence, turned.worse, turned.better))
-
-
-def chosen_sweep(memory: Comparison, found: Mapping[str, Path]) -> tuple[Path, SweepResult]:
-    """The picker of sweeps, and the one that it stands on. Raises BadInput where it cannot be read."""
-    if memory.view.sweep and memory.view.sweep not in found:
-        theme.note("There is no sweep of the link's name here; another one is shown instead.")
-    name = memory.view.sweep if memory.view.sweep in found else next(iter(found))
-    st.session_state["compare-sweep"] = name
-
-    def choose() -> None:
-        memory.look(sweep=st.session_state["compare-sweep"], from_dial=None, to_dial=None)
-
-    st.selectbox("Sweep", list(found), key="compare-sweep", on_change=choose)
-    return found[name], sweep_pair.opened(found[name])
-
-
-def sweep_dials(memory: Comparison, result: SweepResult) -> tuple[float, float]:
-    """Both dial values, within what was swept."""
-    dial, plan = result.plan.rule.dial, result.plan
-    assert dial is not None  # a sweep is a sweep of a dial
-    wanted = (
-        ("reference", "from_dial", memory.view.from_dial, plan.strict),
-        ("beside it", "to_dial", memory.view.to_dial, dial.default),
-    )
-    found = []
-    for column, (words, name, value, default) in zip(st.columns(2, gap="medium"), wanted, strict=True):
-        key = f"compare-{name}"
-        at = min(max(default if value is None else value, plan.low), plan.high)
-        st.session_state[key] = at
-        with column:
-            found.append(
-                st.number_input(
-                    f"{dial.symbol}, {words}",
-                    plan.low,
-                    plan.high,
-                    step=dial.step,
-                    key=key,
-                    format="%g",
-                    on_change=lambda name=name, key=key: memory.look(**{name: st.session_state[key]}),
-                )
-            )
-    return float(found[0]), float(found[1])
 
 
 page()

@@ -8,10 +8,11 @@ import streamlit as st
 
 from mars_viz.components.race import growing, replay
 from mars_viz.errors import BadInput
+from mars_viz.race.table import race_frame
 from mars_viz.run import Run, Settings
 from mars_viz.runfiles import MAX_ZIP
 from mars_viz.runstore import Kept, Standing
-from mars_viz.ui import decode_form, live, navigation, theme
+from mars_viz.ui import decode_form, live, navigation, share, theme
 from mars_viz.ui.jobs.worker import JobState, UnloadJob
 from mars_viz.ui.session import current_session
 from mars_viz.ui.watching import live_words, races
@@ -168,6 +169,8 @@ def race(desk: Desk) -> None:
     if deeds.button("Explore", help="Open the relaxed lane in Explore"):
         explore("", opened.relaxed)
     replay(opened, key="race-replay")
+    board = share.Table("What each lane took", f"{name}-race", lambda: race_frame(opened))
+    share.tables([board], [run.settings.rule for run in (opened.strict, opened.relaxed)], "race-board")
 
 
 def open_race(desk: Desk) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+import pandas as pd
 import streamlit as st
 
 from mars_viz.analysis.agreement import Agreement, agreement
@@ -18,7 +19,7 @@ from mars_viz.figures.agreement_matrix import agreement_matrix
 from mars_viz.figures.decision_plane import Upward, decision_plane
 from mars_viz.report import file_name
 from mars_viz.rules import Rule
-from mars_viz.ui import library, live, navigation, theme
+from mars_viz.ui import library, live, navigation, share, theme
 from mars_viz.ui.bench import Bench, current_bench
 from mars_viz.ui.charts import chart
 from mars_viz.ui.rule_lab import every_rule, rule_sheet, rule_view, rule_words
@@ -90,6 +91,20 @@ def look(session: Session, bench: Bench, panel: Panel) -> None:
     matrix(session, panel, agreement(list(rulings.values()), len(panel.drafted)), chosen)
     plane(session, panel, rulings, chosen)
     likeness(panel, rule, dials, alike)
+    take_away(panel, dials, alike)
+
+
+def take_away(panel: Panel, dials: Mapping[str, float | None], alike: Mapping[str, Equivalent]) -> None:
+    """The page's tables as files, and what to cite of the rules in them."""
+    name, c = file_name(panel.run), float(st.session_state["lab-shift"])
+
+    def like() -> pd.DataFrame:
+        shifted = {each: panel.shifted(each, dials[each], c) for each in panel.able}
+        return rule_sheet.likeness_frame(dials, alike, shifted)
+
+    every = share.Table("Every rule on this run", f"{name}-rules", lambda: rule_sheet.rule_frame(panel, dials))
+    shown = [every, share.Table("Which settings come to the same", f"{name}-likeness", like)]
+    share.tables(shown, panel.able, "lab")
 
 
 def standing(panel: Panel, rule: Rule, dial: float | None, alike: Mapping[str, Equivalent]) -> dict[str, float | None]:

@@ -11,7 +11,7 @@ import streamlit as st
 from mars_viz.errors import BadInput
 from mars_viz.sweep import lock
 from mars_viz.sweep.plan import turns_words
-from mars_viz.ui import navigation, theme
+from mars_viz.ui import navigation, share, theme
 from mars_viz.ui.live import shared_worker
 from mars_viz.ui.session import current_session
 from mars_viz.ui.tune import detail, form, grid, sheet, wishes, words
@@ -191,6 +191,16 @@ def look(bench: TuneBench, found: Shelf, study: Study) -> None:
     theme.small(sheet.BASIS)
     theme.small(words.coverage(study), study.plan.provenance.device)
     detail.folded(study, dial, advised, variants(found, study, view))
+    shown = [
+        share.Table(
+            "All figures at strict, at this setting and at the loosest", "figures", lambda: sheet.figures(study, dial)
+        ),
+        share.Table("Prompt by prompt", "prompts", lambda: sheet.prompts(study.result, dial)),
+        share.Table("Every engine's definition", "engines", lambda: sheet.engines(study.engines(dial))),
+        share.Table("Acceptance by position", "positions", lambda: sheet.by_position(study.engines(dial))),
+    ]
+    rules = [each.plan.rule.name for each in (study, *others.values())]
+    share.tables([replace(table, name=f"{study.result.folder.name}-{table.name}") for table in shown], rules, "tune")
 
 
 def turn(bench: TuneBench, study: Study) -> None:

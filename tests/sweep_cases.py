@@ -73,12 +73,21 @@ def toy_sweep(
     out: Path, count: int = 6, settings: Settings = SETTINGS, *, graded: bool = True, resume: bool = False
 ) -> Sweep:
     """A sweep over the whole dial."""
+    return _sweep(out, toy_prompts(count, graded), settings, resume)
+
+
+def sweep_over(out: Path, prompts: PromptSet, settings: Settings = SETTINGS) -> None:
+    """The same over these prompts, made at once."""
+    for _ in _sweep(out, prompts, settings, resume=False):
+        pass
+
+
+def _sweep(out: Path, prompts: PromptSet, settings: Settings, resume: bool) -> Sweep:
     span = span_of(rule_named(settings.rule), None, None, (settings.gamma,))
     costs = replace(
         COSTS, rest=COSTS.rest[:1] * settings.gamma, target_pass=COSTS.target_pass[:1] * (settings.gamma + 1)
     )
     costs = COSTS if settings.gamma == COSTS.gamma else costs
-    prompts = toy_prompts(count, graded)
     return Sweep(toy_source(settings), prompts, settings, span, out, resume=resume, costs=costs)
 
 

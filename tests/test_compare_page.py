@@ -13,10 +13,11 @@ from streamlit.testing.v1 import AppTest
 
 from mars_viz.components import compare as component
 from mars_viz.components.compare import Ask, Asked
+from mars_viz.rules import RULES
 from mars_viz.run import Piece
 from mars_viz.ui.compare.compare_view import Choice
 from tests import test_pages
-from tests.sweep_cases import toy_sweep
+from tests.sweep_cases import SETTINGS, sweep_over, toy_prompts, toy_sweep
 from tests.tabs import settled
 from tests.test_compare import charted
 from tests.test_rules_page import said
@@ -159,6 +160,53 @@ def test_two_settings_over_a_sweep(folder, tmp_path, monkeypatch):
     settled(tab.number_input(key="compare-to_dial").set_value(0.5).run())
     fresh = opened(**link(tab))
     assert link(fresh)["to"] == "0.5" and said(fresh) == said(tab)
+
+
+@pytest.fixture
+def two_sweeps(folder, tmp_path, monkeypatch) -> Path:
+    """MARS over six prompts, its margin over four of them."""
+    sweeps = tmp_path / "sweeps"
+    for name, rule, count in (("a-mars", "mars", 6), ("b-margin", "mars-margin", 4)):
+        for _ in toy_sweep(sweeps / name, count, replace(SETTINGS, rule=rule)):
+            pass
+    monkeypatch.setenv("MARS_VIZ_SWEEPS", str(sweeps))
+    return sweeps
+
+
+def test_two_sweeps_are_paired_by_prompt_and_the_link_opens_the_same(two_sweeps):
+    tab = opened(across="sweep", sweep="a-mars", beside="b-margin")
+    assert not tab.exception
+    default = f"{RULES['mars-margin'].dial.default:g}"
+    asked = {"across": "sweep", "sweep": "a-mars", "beside": "b-margin"}
+    assert link(tab) == asked | {"from": "0.9", "to": default}
+    assert "Over 4 shared prompts" in said(tab) and "share 4 prompts of 6 and 4" in said(tab)
+    assert " to " in said(tab) and "modelled" in said(tab)
+    frame = tab.dataframe[0].value
+    assert frame["prompt"].tolist() == ["p0", "p1", "p2", "p3"] and "first differs at token" in frame
+    settled(tab.number_input(key="compare-from_dial").set_value(0.5).run())
+    found = link(tab)
+    fresh = opened(**found)
+    assert link(fresh) == found and found["from"] == "0.5" and said(fresh) == said(tab)
+
+
+def test_another_sweep_is_chosen_beside_and_taken_away_again(two_sweeps):
+    tab = opened(across="sweep", sweep="a-mars")
+    settled(tab.selectbox(key="compare-beside").select("b-margin").run())
+    assert link(tab)["beside"] == "b-margin" and "shared prompts" in said(tab)
+    settled(tab.selectbox(key="compare-beside").select("").run())
+    assert "beside" not in link(tab) and link(tab)["from"] == "1"
+
+
+def test_sweeps_that_share_nothing_say_so(two_sweeps):
+    other = replace(toy_prompts(3), items=tuple(replace(item, id=f"z{item.id}") for item in toy_prompts(3).items))
+    sweep_over(two_sweeps / "c-other", other)
+    tab = opened(across="sweep", sweep="a-mars", beside="c-other")
+    assert not tab.exception and "share no prompt" in said(tab)
+
+
+def test_a_second_sweep_that_is_not_there_is_said(two_sweeps):
+    tab = opened(across="sweep", sweep="a-mars", beside="gone")
+    assert "no other sweep of the link" in said(tab) and "beside" not in link(tab)
 
 
 def test_no_sweep_says_how_to_make_one(folder, tmp_path, monkeypatch):

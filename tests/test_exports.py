@@ -33,8 +33,8 @@ SVG = "{http://www.w3.org/2000/svg}"
 def test_tables_hold_the_frame() -> None:
     run = toy_run(temperature=1.0, rule="mars-sampling", pieces={5: b'a,"b"\n', 6: b"\x00"})
     frame = run.to_frame()
-    pd.testing.assert_frame_equal(pd.read_parquet(io.BytesIO(parquet_table(run))), frame)
-    read = pd.read_csv(io.BytesIO(csv_table(run)), keep_default_na=False)
+    pd.testing.assert_frame_equal(pd.read_parquet(io.BytesIO(parquet_table(run.to_frame()))), frame)
+    read = pd.read_csv(io.BytesIO(csv_table(run.to_frame())), keep_default_na=False)
     assert list(read.columns) == list(frame.columns) and len(read) == len(frame)
     assert read["token_id"].tolist() == frame["token_id"].tolist()
     assert read["text"].tolist() == frame["text"].tolist()
@@ -184,4 +184,4 @@ def test_what_is_offered_shows_the_run_as_it_is_looked_at() -> None:
         one.ending: one.make() for one in _downloads(run, 0.6, 2, "ratio") if one.ending != "html"
     }
     assert made["svg"] == token_strip(run, 0.6, 2)
-    assert made["csv"] == csv_table(run) and made["parquet"] == parquet_table(run)
+    assert made["csv"] == csv_table(run.to_frame()) and made["parquet"] == parquet_table(run.to_frame())

@@ -24,8 +24,11 @@ from mars_viz.mapped import mapped
 from mars_viz.report import MAX_BYTES, check_place, file_name, page, report_html, write_report
 from mars_viz.report.detail import LEVELS, UNSAID, Detail, detailed
 from mars_viz.report.drawings import settings
-from mars_viz.report.parcel import as_shown, parcel, to_decimals
+from mars_viz.report.parcel import parcel
+from mars_viz.report.shown import Ranges, as_shown, same_digits, same_percentage, shortest, to_decimals
+from mars_viz.report.text import LETTERS, to_text
 from mars_viz.run import Piece, Run
+from mars_viz.runfiles import load_run
 from tests.factories import toy_map, toy_run
 from tests.in_node import in_node_with
 
@@ -39,7 +42,8 @@ HOSTILE = {
 }
 UNPACK = """
 import { readFileSync } from "node:fs";
-const value = await unparcel(readFileSync(0, "utf8"));
+let value = await unparcel(readFileSync(0, "utf8"));
+if (value !== null && "rules" in value) value = restored(value);
 const number = (x) => typeof x === "bigint" ? Number(x) : Number.isFinite(x) ? x : String(x);
 const plain = (_, item) => ArrayBuffer.isView(item) ? Array.from(item, number) : item;
 console.log(JSON.stringify(value, plain));
@@ -48,6 +52,14 @@ SHORT = """
 const pairs = JSON.parse(require("fs").readFileSync(0));
 console.log(JSON.stringify(pairs.map((pair) => pair.map((x) => short(Number(x))))));
 """
+DIGITS = """
+import { readFileSync } from "node:fs";
+import { short } from "./numbers.mjs";
+console.log(JSON.stringify(JSON.parse(readFileSync(0, "utf8")).map((value) => short(Number(value)))));
+"""
+SAMPLES = Path(__file__).parent.parent / "sample_runs"
+SHOWN = {"nodes": ("p", "q", "coin"), "rows": ("ratio", "margin", "entropy", "p_below", "p_above")}
+"""Columns that every level tells, as they are shown."""
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +69,8 @@ def unpack(tmp_path_factory) -> Callable[[str], object]:
     if node is None:
         pytest.skip("needs node; the browser tests read parcels too")
     script = tmp_path_factory.mktemp("parcel") / "read.mjs"
-    script.write_text((files("mars_viz.report") / "parcel.js").read_text("utf-8") + UNPACK, encoding="utf-8")
+    ours = [(files("mars_viz.report") / name).read_text("utf-8") for name in ("parcel.js", "lean.js")]
+    script.write_text("\n".join([*ours, UNPACK]), encoding="utf-8")
 
     def read(text: str) -> object:
         done = subprocess.run([node, str(script)], input=text, capture_output=True, text=True, timeout=300, check=False)
@@ -65,6 +78,18 @@ def unpack(tmp_path_factory) -> Callable[[str], object]:
         return json.loads(done.stdout)
 
     return read
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory) -> Callable[[np.ndarray], list[str]]:
+    """What the page writes of numbers."""
+    script = (files("mars_viz.components.explorer") / "numbers.js").read_text("utf-8")
+    evaluated = in_node_with(tmp_path_factory.mktemp("digits"), {"numbers": script})
+
+    def shown(values: np.ndarray) -> list[str]:
+        return evaluated(DIGITS, [str(value).replace("inf", "Infinity") for value in np.ravel(values).tolist()])
+
+    return shown
 
 
 def mapped_toy(**asked: object) -> Run:
@@ -154,31 +179,97 @@ def test_the_payload_of_a_small_run_is_whole(unpack) -> None:
     same(payload, read)
 
 
-@pytest.mark.parametrize("level", range(1, len(LEVELS)))
-def test_less_detail_leaves_the_recorded_text_and_every_decision_whole(level: int) -> None:
-    run = mapped_toy()
-    whole, lean = (detailed(run_payload(run), detail) for detail in (Detail(), LEVELS[level]))
-    rounds = len(run.rounds)
-    nodes = int(whole["rounds"]["nodes"][:rounds].sum())
-    for name in ("breakpoint", "gap", "keep"):
-        np.testing.assert_array_equal(lean["nodes"][name], whole["nodes"][name])
-    for part, first in (("nodes", nodes), ("rows", nodes + rounds)):
-        width = whole[part]["top"]
-        for name in ("top_logit", "logsumexp"):
-            many = first * (width if name == "top_logit" else 1)
-            np.testing.assert_array_equal(lean[part][name]["parts"][0], whole[part][name][:many])
-    for rule, full in zip(lean["rules"], whole["rules"], strict=True):
-        np.testing.assert_array_equal(rule["keep"][:nodes], full["keep"][:nodes])
-        own = rule["name"] == whole["rule"]["name"]
-        assert LEVELS[level].rules or own or set(rule["keep"][nodes:]) == {UNSAID}
-    assert LEVELS[level].words
+@pytest.mark.parametrize("run_name", ["mapped", "1-story-mars", "3-story-sampled-mars"])
+@pytest.mark.parametrize("level", [1, 6, len(LEVELS) - 4, len(LEVELS) - 1])
+def test_less_detail_shows_the_same_digits_of_what_it_tells(unpack, digits, run_name: str, level: int) -> None:
+    run = mapped_toy() if run_name == "mapped" else load_run(SAMPLES / run_name)
+    payload, detail = run_payload(run), LEVELS[level]
+    read = unpack(parcel(detailed(payload, detail)))
+    rounds, counts = len(run.rounds), payload["rounds"]["nodes"]
+    first = {"nodes": int(counts[:rounds].sum()), "rows": int(counts[:rounds].sum()) + rounds}
+    told = {"nodes": detail.drafter, "rows": detail.target}
+    for part, most in told.items():
+        columns, got, width, start = payload[part], read[part], payload[part]["top"], first[part]
+        logits, tokens = (columns[f"top_{what}"].reshape(-1, width) for what in ("logit", "token"))
+        found, ids = (np.array(got[f"top_{what}"], float).reshape(-1, width) for what in ("logit", "token"))
+        np.testing.assert_array_equal(found[:start], logits[:start])
+        np.testing.assert_array_equal(ids[:start], tokens[:start])
+        np.testing.assert_array_equal(ids[start:, :most], tokens[start:, :most])
+        assert np.isnan(found[start:, most:]).all()
+        found, logits = found[start:, :most], logits[start:, :most]
+        assert digits(found) == digits(logits)
+        level_, exact = (np.array(of["logsumexp"], float)[start:, None] for of in (got, columns))
+        assert digits(100 * np.exp(found - level_)) == digits(100 * np.exp(logits - exact))
+    for part, names in SHOWN.items():
+        for name in names:
+            if payload[part][name] is not None:
+                assert digits(np.array(read[part][name], float)) == digits(payload[part][name]), name
+    if detail.target:
+        assert digits(np.array(read["nodes"]["z"], float)) == digits(payload["nodes"]["z"])
+    for name in ("breakpoint", "gap", "keep", "token", "parent", "depth", "rank"):
+        assert_same(payload["nodes"][name], read["nodes"][name])
+    for name in ("breakpoint", "emit_below", "emit_above"):
+        assert_same(payload["rows"][name], read["rows"][name])
+    for rule, full in zip(read["rules"], payload["rules"], strict=True):
+        known = detail.rules or rule["name"] == payload["rule"]["name"]
+        end = None if known else first["nodes"]
+        assert rule["keep"][:end] == full["keep"][:end].tolist()
+        assert known or set(rule["keep"][end:]) <= {UNSAID}
+    assert detail.words
+
+
+def assert_same(sent: np.ndarray | None, got: list[float] | None) -> None:
+    assert (sent is None) == (got is None)
+    if sent is not None:
+        np.testing.assert_array_equal(sent.astype(float), np.array(got, float))
+
+
+def test_logits_that_cannot_be_shortened_are_sent_as_they_are(unpack) -> None:
+    payload = run_payload(mapped_toy())
+    start = len(payload["rows"]["logsumexp"]) - 3
+    logits, width = payload["rows"]["top_logit"].copy(), payload["rows"]["top"]
+    logits[start * width] = 3e30
+    logits[(start + 1) * width + 1] = -np.inf
+    payload = payload | {"rows": payload["rows"] | {"top_logit": logits}}
+    read = np.array(unpack(parcel(detailed(payload, LEVELS[1])))["rows"]["top_logit"], float).reshape(-1, width)
+    for row in (start, start + 1):
+        np.testing.assert_array_equal(read[row], logits[row * width : (row + 1) * width])
+
+
+def test_the_shortest_number_of_a_range_lies_in_it() -> None:
+    rng = np.random.default_rng(4)
+    low = rng.normal(0, 20, 4000)
+    ranges = Ranges(low, low + 10.0 ** rng.uniform(-5, 1, 4000))
+    found = shortest(ranges)
+    assert ((ranges.low <= found.values) & (found.values <= ranges.high)).all()
+    coarser = found.mantissas[found.exponents < 0]
+    assert (coarser % 2 != 0).all()  # else one place fewer would have done
+
+
+def test_what_shows_the_same_does(digits) -> None:
+    rng = np.random.default_rng(5)
+    values = np.concatenate([rng.normal(0, 10.0**power, 300) for power in range(-7, 3)])
+    values = np.concatenate([values, [0.9994, 0.9996, 9.994, 9.996, 99.94, 99.96, 0.0005, 0.00049, 1.0]])
+    same = same_digits(values)
+    assert digits(same.low) == digits(same.high) == digits(values)
+    surprise = np.abs(values)
+    chance = same_percentage(surprise)
+    assert digits(100 * np.exp(-chance.low)) == digits(100 * np.exp(-chance.high)) == digits(100 * np.exp(-surprise))
+
+
+@pytest.mark.parametrize("length", [0, 1, 2, 12, 13, 14, 500])
+def test_bytes_stand_as_text_that_means_nothing_to_html(unpack, length: int) -> None:
+    data = np.random.default_rng(length).integers(0, 256, length, np.uint8)
+    assert unpack(parcel([data])) == [data.tolist()]
+    text = to_text(bytes(data))
+    assert set(text) <= set(LETTERS) and not set(text) & set('<&"\\') and len(text) <= 1.2308 * length + 3
 
 
 def test_levels_get_smaller() -> None:
-    payload = run_payload(mapped_toy(max_new_tokens=100))
+    payload = run_payload(load_run(SAMPLES / "1-story-mars"))
     sizes = [len(parcel(detailed(payload, detail))) for detail in LEVELS]
-    assert sizes[0] > 1.05 * sizes[-1]
-    assert all(later < 1.005 * earlier for earlier, later in itertools.pairwise(sizes))  # packing has its own luck
+    assert sizes[1] < 0.65 * sizes[0] and sizes[-1] < 0.3 * sizes[0]
+    assert all(later < earlier for earlier, later in itertools.pairwise(sizes))
 
 
 def test_a_report_of_500_tokens_with_its_map_keeps_to_its_size() -> None:
@@ -188,7 +279,7 @@ def test_a_report_of_500_tokens_with_its_map_keeps_to_its_size() -> None:
 
 
 def test_too_large_a_run_is_told_in_less_detail(monkeypatch) -> None:
-    run = mapped_toy(max_new_tokens=200)
+    run = load_run(SAMPLES / "1-story-mars")
 
     def made(most: int) -> bytes:
         monkeypatch.setattr(page, "MAX_BYTES", most)
@@ -256,7 +347,8 @@ def test_nothing_is_fetched_and_only_known_scripts_run() -> None:
     assert "unsafe-inline" not in policy.split("script-src")[1].split(";")[0]
     markup = re.sub(r"<script[^>]*>.*?</script>", "", html, flags=re.DOTALL)
     assert not re.search(r"(src|href)\s*=|url\(|@import", markup)
-    assert html.count("<script") == html.count("</script>") == 4
+    assert html.count("<script") == html.count("</script>") == 5
+    assert policy.count("'sha256-") == 3  # what unpacks, what was packed, and Plotly
 
 
 def test_a_model_s_text_is_nowhere_in_the_html() -> None:

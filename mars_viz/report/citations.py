@@ -73,11 +73,13 @@ PAPERS = {
 _NUMBER = re.compile(r"(?<!\d)\d{4}\.\d{5}(?!\d)")
 
 
-def bibtex(rule_name: str) -> str:
-    """BibTeX for what a run by this rule shows: MARS, the rule's own sources, MARS Viz."""
-    rule = rule_named(rule_name)
-    numbers = dict.fromkeys([MARS, *_NUMBER.findall(rule.source)])
-    return "\n\n".join([*(_entry(one, rule.source) for one in numbers), _software()]) + "\n"
+def bibtex(*rule_names: str) -> str:
+    """BibTeX for what these rules show: MARS, each rule's own sources, MARS Viz; every entry once."""
+    sources = {MARS: ""}
+    for source in (rule_named(name).source for name in rule_names):
+        for found in _NUMBER.findall(source):
+            sources.setdefault(found, source)
+    return "\n\n".join([*(_entry(found, source) for found, source in sources.items()), _software()]) + "\n"
 
 
 def _entry(number: str, source: str) -> str:

@@ -1,7 +1,7 @@
 """How much a report says of the texts beside its first one, and what it says so.
 
-Knows the columns of the explorer's payload; knows no HTML. The first text, which the run was recorded with, is always
-whole: every number exact, every candidate, every rule. What the other texts of the dial map say can be made leaner.
+Knows the explorer's payload; knows no HTML. The first text, which the run was recorded with, is always whole: every
+number exact, every candidate, every rule. What the other texts of the dial map say can be made leaner.
 """
 
 from __future__ import annotations
@@ -12,12 +12,10 @@ import numpy as np
 
 from mars_viz.components.explorer.columns import TOP, Columns
 from mars_viz.components.explorer.payload import Payload
-from mars_viz.report.parcel import Decimals, as_shown, to_decimals
+from mars_viz.report.lean import lean
 
 UNSAID = 8
 """Bit of a rule's `keep` at a node of which the report does not say what the rule makes of it."""
-LOGIT_DECIMALS = 3
-"""Of rounded logits, so that a probability made from them has three digits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +50,7 @@ class Detail:
 
 LEVELS = (
     Detail(),
-    Detail(rounded=True),
-    Detail(rounded=True, target=5, drafter=5),
-    Detail(rounded=True, target=5, drafter=5, rules=False),
-    Detail(rounded=True, target=3, drafter=2, rules=False),
+    *(Detail(rounded=True, target=count, drafter=count) for count in (TOP, 9, 8, 7, 6, 5, 4, 3, 2)),
     Detail(rounded=True, target=3, drafter=0, rules=False),
     Detail(rounded=True, target=2, drafter=0, rules=False),
     Detail(rounded=True, target=0, drafter=0, rules=False),
@@ -64,43 +59,15 @@ LEVELS = (
 
 
 def detailed(payload: Payload, detail: Detail) -> Payload:
-    """The payload with no more of the texts beside the first than `detail` says.
+    """The payload with no more of the texts beside the first than `detail` says; `lean.js` makes columns of it.
 
-    An array that is rounded is `{"type": numpy dtype, "parts": [the first text's, the others']}`.
+    What the rules keep is told once for each pattern that occurs, `together`.
     """
     counts, first = payload["rounds"]["nodes"], len(payload["recorded"])
-    nodes = int(counts[:first].sum())
-    if detail == Detail() or first == len(counts):
-        return payload
-    own = payload["rule"]["name"]
-    return payload | {
-        "nodes": _lean(payload["nodes"], nodes, detail.drafter),
-        "rows": _lean(payload["rows"], nodes + first, detail.target),
-        "rules": [rule if detail.rules or rule["name"] == own else _unsaid(rule, nodes) for rule in payload["rules"]],
-    }
-
-
-def _lean(columns: Columns, first: int, candidates: int) -> Columns:
-    """Round what follows the first text, and cut its lists of candidates."""
-    width, lean = columns["top"], dict(columns)
-    for name, values in columns.items():
-        if not isinstance(values, np.ndarray) or values.dtype.name not in ("float32", "uint16", "int32"):
-            continue
-        lists = name.startswith("top_")
-        start = first * width if lists else first
-        whole, rest = values[:start], values[start:]
-        if lists:
-            rest = rest.reshape(-1, width).copy()
-            rest[:, candidates:] = np.nan if name == "top_logit" else 0
-            rest = rest.ravel()
-        if name in ("z", "logsumexp") and not candidates:
-            rest = np.full_like(rest, np.nan)  # only needed beside candidates
-        told: np.ndarray | Decimals = rest
-        if rest.dtype == np.float32:
-            fine = name in ("top_logit", "z", "logsumexp")
-            told = to_decimals(rest, LOGIT_DECIMALS) if fine else as_shown(rest)
-        lean[name] = {"type": values.dtype.name, "parts": [whole, told]}
-    return lean
+    own, nodes = payload["rule"]["name"], int(counts[:first].sum())
+    rules = [rule if detail.rules or rule["name"] == own else _unsaid(rule, nodes) for rule in payload["rules"]]
+    payload = payload | _together(rules)
+    return payload if not detail.rounded or first == len(counts) else lean(payload, detail.target, detail.drafter)
 
 
 def _unsaid(rule: Columns, first: int) -> Columns:
@@ -110,3 +77,14 @@ def _unsaid(rule: Columns, first: int) -> Columns:
             said[name] = rule[name].copy()
             said[name][first:] = blank
     return said
+
+
+def _together(rules: list[Columns]) -> Payload:
+    """Rules agree mostly, so there are few patterns of what all of them keep."""
+    if not rules:
+        return {"rules": rules}
+    keeps = np.stack([rule["keep"] for rule in rules], axis=1)  # [nodes, rules]
+    patterns, which = np.unique(keeps, axis=0, return_inverse=True)
+    which = which.ravel().astype(np.uint16 if len(patterns) <= 1 << 16 else np.int32)
+    bare = [{name: column for name, column in rule.items() if name != "keep"} for rule in rules]
+    return {"rules": bare, "together": {"patterns": patterns.ravel(), "of": which}}

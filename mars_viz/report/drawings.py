@@ -22,12 +22,10 @@ from mars_viz.dialmap import DialMap, Segment
 from mars_viz.figures.heat_map import QUANTITIES, heat_map
 from mars_viz.figures.style import DIAL_MARK
 from mars_viz.mapped import shown
-from mars_viz.report.parcel import to_decimals
+from mars_viz.report.clouds import Sky
 from mars_viz.rules import Dial, rule_named
 from mars_viz.run import Run
 
-CLOUD, MARK_DECIMALS = 8, 3
-"""Numbers from which on a trace of marks is a cloud, and the decimals of its places."""
 MOST_STEPS = 100
 """Steps of the dial that are drawn, besides the segments; every so manieth where there are more."""
 
@@ -70,9 +68,10 @@ def _setting(value: float, made: DialMap | None, known: tuple[Segment, ...]) -> 
     return Setting(value, -np.inf, np.inf)
 
 
-def drawings(run: Run, gamma: int, most: int = MOST_STEPS) -> dict[str, Any]:
-    """Everything that the page needs to draw: `parcel`-able, colours as in the light theme."""
-    chosen, shelf = settings(run, gamma, most), _Shelf()
+def drawings(run: Run, gamma: int, sky: Sky, most: int = MOST_STEPS) -> dict[str, Any]:
+    """Everything that the page needs to draw: `parcel`-able once `clouds.by_row` has told its clouds, colours as in the
+    light theme."""
+    chosen, shelf = settings(run, gamma, most), _Shelf(sky)
     lines, before = [], None
     for setting in chosen:
         before = (setting, _positions(run, setting, gamma, before))
@@ -112,7 +111,8 @@ def _maps(run: Run, gamma: int, shelf: _Shelf) -> list[dict[str, Any]]:
 class _Shelf:
     """Figures as Plotly's JSON, each once; the template, which is the same for all, apart."""
 
-    def __init__(self) -> None:
+    def __init__(self, sky: Sky) -> None:
+        self._sky = sky
         self.specs: list[Any] = []
         self.template: Any = {}
         self._known: dict[str, int] = {}
@@ -124,21 +124,19 @@ class _Shelf:
         if key not in self._known:
             self._known[key] = len(self.specs)
             self.template = spec["layout"].pop("template", self.template)
-            traces = [_trace(_compact(trace)) for trace in spec["data"]]
+            traces = [self._trace(trace) for trace in spec["data"]]
             self.specs.append({"data": traces, "layout": _compact(spec["layout"])})
         return self._known[key]
 
-
-def _trace(trace: dict[str, Any]) -> dict[str, Any]:
-    """A trace that the small bundle of Plotly draws; clouds of marks with the decimals that hovering shows."""
-    if trace["type"] == "scattergl":
-        trace["type"] = "scatter"
-    if trace["type"] == "scatter" and trace.get("mode") == "markers":
-        for name in ("x", "y", "customdata"):
-            column = trace.get(name)
-            if isinstance(column, np.ndarray) and column.size > CLOUD:
-                trace[name] = to_decimals(column, MARK_DECIMALS)
-    return trace
+    def _trace(self, trace: dict[str, Any]) -> dict[str, Any]:
+        """A trace that the small bundle of Plotly draws."""
+        if trace["type"] == "scattergl":
+            trace["type"] = "scatter"
+        told = {name: _array(item) for name, item in trace.items()}
+        cloud = self._sky.cloud(told) if trace["type"] == "scatter" and trace.get("mode") == "markers" else None
+        if cloud is None:
+            return {name: _compact(item) for name, item in trace.items()}
+        return {name: _compact(item) for name, item in trace.items() if name not in cloud.columns} | {"cloud": cloud}
 
 
 def _listed(value: Any) -> Any:
@@ -147,17 +145,22 @@ def _listed(value: Any) -> Any:
 
 def _compact(value: Any) -> Any:
     """Arrays in the least type that draws the same."""
+    value = _array(value)
     if isinstance(value, dict):
-        if "bdata" in value:
-            data = np.frombuffer(base64.b64decode(value["bdata"]), value["dtype"])
-            shape = [int(length) for length in str(value.get("shape", data.size)).split(",")]
-            return _smaller(data.reshape(shape))
         return {name: _compact(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return [_compact(item) for item in value]
     if isinstance(value, np.ndarray):
         return _smaller(value) if value.dtype.kind in "fiub" else value.tolist()
     return value
+
+
+def _array(value: Any) -> Any:
+    """An array that Plotly has written as base64; anything else as it is."""
+    if not isinstance(value, dict) or "bdata" not in value:
+        return value
+    data = np.frombuffer(base64.b64decode(value["bdata"]), value["dtype"])
+    return data.reshape([int(length) for length in str(value.get("shape", data.size)).split(",")])
 
 
 def _smaller(array: np.ndarray) -> np.ndarray:

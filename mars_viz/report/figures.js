@@ -45,8 +45,9 @@ class MapFigure extends Figure {
 
 /** What a report was sent to draw: specs of figures, in the colours of the theme, and the settings that they are of. */
 class Drawn {
-  constructor({ settings, specs, template, colours }, dark) {
-    Object.assign(this, { settings, specs, template, colours, dark, painted: new Map() });
+  /** `rows` are the payload's, of whose logits clouds are made. */
+  constructor({ settings, specs, template, colours }, dark, rows) {
+    Object.assign(this, { settings, specs, template, colours, dark, rows, painted: new Map() });
   }
 
   /** The drawn setting that stands for a dial value: the nearest in the same segment of the map. */
@@ -64,7 +65,10 @@ class Drawn {
   /** A figure's description in the colours of the theme. Plotly writes into the layout, where the reader zooms, so each
    *  drawing gets its own; the columns are the same ones each time, by which Plotly knows that they have not changed. */
   spec(index) {
-    if (!this.painted.has(index)) this.painted.set(index, this.paint(this.specs[index]));
+    if (!this.painted.has(index)) {
+      const { data, layout } = this.paint(this.specs[index]);
+      this.painted.set(index, { layout, data: data.map((trace) => clouded(trace, this.rows)) });
+    }
     const { data, layout } = this.painted.get(index);
     return { data: data.map((trace) => ({ ...trace })), layout: { ...structuredClone(layout), template: this.template } };
   }
@@ -77,12 +81,22 @@ class Drawn {
   }
 }
 
+/** A trace with its cloud of marks as Plotly takes it: as it was sent, or the two best logits of rows. */
+function clouded({ cloud, ...trace }, { top, top_logit: logits, ratio }) {
+  if (!cloud) return trace;
+  if (cloud.columns) return { ...trace, ...cloud.columns };
+  const sums = (steps) => ((sum) => Int32Array.from(steps, (step) => (sum += step)))(0);
+  const rows = sums(cloud.rows), rounds = sums(cloud.rounds);
+  const [x, y] = [0, 1].map((k) => Float32Array.from(rows, (row) => logits[row * top + k]));
+  return { ...trace, x, y, customdata: Array.from(rows, (row, i) => [rounds[i], ratio[row]]) };
+}
+
 /** The figures along the dial, and the map of all settings with the dial's mark on it. */
 class Figures {
   /** `places` are the page's elements: `basis`, `figures`, `maps`, `quantities` and `heat_map`. */
-  constructor(described, places, { plotly, file, symbol, dark }) {
+  constructor(described, places, { plotly, file, symbol, dark, rows }) {
     const { names, maps, dialMark } = described;
-    Object.assign(this, { places, maps, dialMark, symbol, map: 0, pace: new Pace(), drawn: new Drawn(described, dark) });
+    Object.assign(this, { places, maps, dialMark, symbol, map: 0, pace: new Pace(), drawn: new Drawn(described, dark, rows) });
     this.along = names.map((name, i) => {
       const figure = new Figure(places.figures.appendChild(h("div", { class: "figure", id: name })), name, plotly, file);
       return { index: -1, draw: () => this.drawAlong(i), figure };

@@ -24,9 +24,10 @@ from mars_viz.devices import short_device
 from mars_viz.figures.words import counted, number, setting
 from mars_viz.mapped import checked_gamma
 from mars_viz.report.citations import bibtex
+from mars_viz.report.clouds import Sky, by_row
 from mars_viz.report.detail import LEVELS, Detail, detailed
 from mars_viz.report.drawings import MOST_STEPS, drawings
-from mars_viz.report.parcel import parcel
+from mars_viz.report.parcel import packed_text, parcel
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, stop_words
 
@@ -52,25 +53,29 @@ def report_html(
     """
     gamma = checked_gamma(run, gamma)
     at = rule_named(run.settings.rule).checked_dial(run.settings.dial if dial is None else dial)
-    drawn = parcel(drawings(run, gamma, most_steps))
     sent = {
         "payload": {},
         "position": {"dial": at, "overlay": overlay, "selected": None},
         "name": file_name(run),
     }
     payload = run_payload(run, gamma)
+    described = drawings(run, gamma, Sky(payload["rows"]), most_steps)
 
-    def page(detail: Detail) -> str:
+    @cache
+    def drawn(told_by_row: bool) -> str:
+        return parcel(by_row(described, told_by_row))
+
+    @cache
+    def page(level: int) -> str:
+        detail = LEVELS[level]
         packed = parcel({**sent, "payload": detailed(payload, detail)})
-        return "".join(_page(run, gamma, detail, packed, drawn))
+        return "".join(_page(run, gamma, detail, packed, drawn(detail.target > 1)))
 
     low, high = 0, len(LEVELS) - 1
-    made_at: dict[int, str] = {}
     while low < high:  # the first level that is small enough; the last one has to do
         middle = (low + high) // 2
-        made_at[middle] = page(LEVELS[middle])
-        low, high = (low, middle) if len(made_at[middle].encode()) <= MAX_BYTES else (middle + 1, high)
-    return made_at[low] if low in made_at else page(LEVELS[low])
+        low, high = (low, middle) if len(page(middle).encode()) <= MAX_BYTES else (middle + 1, high)
+    return page(low)
 
 
 def file_name(run: Run) -> str:
@@ -81,16 +86,16 @@ def file_name(run: Run) -> str:
 
 def _page(run: Run, gamma: int, detail: Detail, packed: str, drawn: str) -> Iterator[str]:
     title = escape(" ".join((run.title or run.prompt or "A run").split())[:200])
-    code = _code()
+    scripts = " ".join(map(_digest, (_opening(), _code(), _plotly())))
     policy = (
-        f"default-src 'none'; script-src {_digest(code)} {_digest(_plotly())}; style-src 'unsafe-inline'; "
+        f"default-src 'none'; script-src {scripts}; style-src 'unsafe-inline'; "
         "img-src data: blob:; font-src data:; base-uri 'none'; form-action 'none'"
     )
     yield f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n{MARK} {escape(__version__)}">\n'
     yield f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
     yield f"<title>{title} · MARS Viz</title>\n<style>{_text('report.css')}</style>\n"
-    yield f'<style id="explorer-style" media="not all">{style()}</style>\n</head>\n<body>\n'
+    yield "</head>\n<body>\n"
     yield f"<header><h1><bdi>{title}</bdi></h1>\n{_facts(run, gamma)}</header>\n"
     yield '<main>\n<p class="note" id="failed" role="alert" hidden></p>\n'
     yield '<noscript><p class="note">This report draws itself: allow scripts for this file to see it.</p></noscript>\n'
@@ -101,9 +106,9 @@ def _page(run: Run, gamma: int, detail: Detail, packed: str, drawn: str) -> Iter
     yield '<div class="figure" id="heat_map"></div></section>\n'
     yield f"<h2>To cite</h2>\n<pre>{escape(bibtex(run.settings.rule))}</pre>\n</main>\n"
     yield f"<footer>Made by MARS Viz {escape(__version__)}. Figures follow the dial.</footer>\n"
-    for name, data in (("run", packed), ("drawn", drawn), ("plotly", _vendored())):
+    for name, data in (("code", _packed_code()), ("run", packed), ("drawn", drawn), ("plotly", _packed_plotly())):
         yield f'<script type="application/octet-stream" id="{name}">{data}</script>\n'
-    yield f'<script type="module">{code}</script>\n</body>\n</html>\n'
+    yield f"<script>{_opening()}</script>\n</body>\n</html>\n"
 
 
 def _facts(run: Run, gamma: int) -> str:
@@ -147,9 +152,21 @@ def _digest(code: str) -> str:
 
 
 @cache
+def _opening() -> str:
+    """What runs at once: it unpacks the rest."""
+    return "\n".join(map(_text, ("parcel.js", "opening.js")))
+
+
+@cache
 def _code() -> str:
     """The explorer's script and the page around it, as one module."""
-    return "\n".join([script(), joined(["marks"]), *map(_text, ("parcel.js", "pace.js", "figures.js", "host.js"))])
+    return "\n".join([script(), joined(["marks"]), *map(_text, ("lean.js", "pace.js", "figures.js", "host.js"))])
+
+
+@cache
+def _packed_code() -> str:
+    """The module and the explorer's style."""
+    return parcel({"code": _code(), "style": style()})
 
 
 def _text(name: str) -> str:
@@ -157,10 +174,10 @@ def _text(name: str) -> str:
 
 
 @cache
-def _vendored() -> str:
-    return base64.b64encode((files(__package__) / "vendor" / "plotly-basic.min.js.gz").read_bytes()).decode("ascii")
+def _plotly() -> str:
+    return gzip.decompress((files(__package__) / "vendor" / "plotly-basic.min.js.gz").read_bytes()).decode("utf-8")
 
 
 @cache
-def _plotly() -> str:
-    return gzip.decompress(base64.b64decode(_vendored())).decode("utf-8")
+def _packed_plotly() -> str:
+    return packed_text(_plotly().encode())

@@ -1,76 +1,83 @@
-"""A value of dicts, lists and arrays as one small base64 text, for a page that has nothing but itself.
+"""A value of dicts, lists and arrays as one small text, for a page that has nothing but itself.
 
-Knows arrays and compression; knows nothing of what is sent. The text is base64 of a gzip of: four bytes that say how
+Knows arrays and compression; knows nothing of what is sent. The text stands for a deflated: four bytes that say how
 long the JSON is, the JSON `{"value": ..., "arrays": [...]}`, the arrays' bytes. In the value an array is
 `{"$array": index}`. Equal arrays are sent once; an array's bytes are sent plane by plane, all first bytes, then all
-second ones, which compresses far better than number by number. `parcel.js` reads it.
+second ones, which compresses far better than number by number; of an array that is mostly NaN the others alone, and
+where they stand. Each plane is compressed in the way that suits it: what repeats itself as strings, what is noise by
+the frequency of its bytes alone; the parts are one deflate stream. `parcel.js` reads it.
 """
 
 from __future__ import annotations
 
-import base64
-import gzip
 import json
-from dataclasses import dataclass
+import zlib
+from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 
-UNKNOWN, INFINITE = -(2**15), 100
-"""Mantissa that stands for NaN, exponent that makes infinity of 1 and -1."""
+from mars_viz.report.shown import Scaled
+from mars_viz.report.text import to_text
+
+SPARSE = 0.5
+"""Share of NaN from which on an array is sent without."""
+MOST_FIRST_BITS = 4
+"""Of a mantissa, at most so many are told with its class; the others, which are noise, stand bit by bit."""
+
+LARGE = 4096
+"""Bytes or numbers from which on a part is looked at by itself; smaller ones repeat what stands in others."""
+_WAYS = (zlib.Z_DEFAULT_STRATEGY, zlib.Z_HUFFMAN_ONLY)
 
 
-@dataclass(frozen=True, slots=True)
-class Decimals:
-    """Numbers as mantissa times a power of ten: few digits, few bytes."""
-
-    mantissas: np.ndarray
-    """int16 [n] or [n, m]."""
-    exponents: np.ndarray
-    """int8, likewise."""
-
-
-def as_shown(values: np.ndarray) -> Decimals:
-    """The values with exactly the digits that the explorer writes: three significant ones, at most three decimals.
-
-    From 32 768 on, where logits and probabilities never are, only four digits are kept.
-    """
-    size = np.abs(np.where(np.isfinite(values), values, 0).astype(np.float64))
-    exponents = np.select(
-        [size >= 99.95, size >= 9.995, size >= 0.9995, size >= 0.0005, size > 0], [0, -1, -2, -3, -99]
-    )
-    tiny = exponents == -99  # written as 1.2e-5
-    exponents[tiny] = np.maximum(np.floor(np.log10(size[tiny])) - 1, -50)
-    return _decimals(values, exponents)
-
-
-def to_decimals(values: np.ndarray, decimals: int) -> Decimals:
-    """The values with so many decimals."""
-    return _decimals(values, np.full(np.shape(values), -decimals))
-
-
-def _decimals(values: np.ndarray, exponents: np.ndarray) -> Decimals:
-    exact = values.astype(np.float64)
-    with np.errstate(invalid="ignore", over="ignore"):
-        mantissas = np.rint(exact / 10.0**exponents)
-    far = np.isfinite(exact) & (np.abs(mantissas) >= 2**15)
-    exponents = np.where(far, np.ceil(np.log10(np.maximum(np.abs(exact), 1))) - 4, exponents)
-    mantissas = np.where(far, np.rint(exact / 10.0**exponents), mantissas)
-    endless = np.isinf(exact)
-    mantissas = np.select([endless, np.isnan(exact)], [np.sign(exact), UNKNOWN], mantissas)
-    return Decimals(mantissas.astype("<i2"), np.where(endless, INFINITE, exponents).astype(np.int8))
+def packed_text(*parts: bytes) -> str:
+    """Bytes, compressed, as text."""
+    return to_text(b"".join([*_deflated(parts), zlib.compress(b"", 9, -15)]))
 
 
 def parcel(value: Any) -> str:
-    """The value as text. NumPy arrays and `Decimals` may stand anywhere in it; the rest is JSON's."""
+    """The value as text. NumPy arrays and `Scaled` may stand anywhere in it; the rest is JSON's."""
     packer = _Packer()
     plain = packer.plain(value)
     text = json.dumps(
         {"value": plain, "arrays": packer.about}, ensure_ascii=False, allow_nan=False, separators=(",", ":")
     ).encode()
-    data = b"".join([len(text).to_bytes(4, "little"), text, *packer.bytes])
-    return base64.b64encode(gzip.compress(data, 9, mtime=0)).decode("ascii")
+    return packed_text(len(text).to_bytes(4, "little") + text, *packer.planes)
+
+
+def _deflated(parts: Iterable[bytes]) -> Iterator[bytes]:
+    """The parts one after the other, each flushed, so that they can stand in one stream."""
+    together: list[bytes] = []
+    for part in parts:
+        if len(part) >= LARGE and _smaller_as_noise(part):
+            yield _part(b"".join(together), zlib.Z_DEFAULT_STRATEGY)
+            yield _part(part, zlib.Z_HUFFMAN_ONLY)
+            together = []
+        else:
+            together.append(part)
+    yield _part(b"".join(together), zlib.Z_DEFAULT_STRATEGY)
+
+
+def _smaller_as_noise(part: bytes) -> bool:
+    strings, noise = (len(_part(part, way)) for way in _WAYS)
+    return noise < strings
+
+
+def _part(data: bytes, strategy: int) -> bytes:
+    if not data:
+        return b""
+    deflate = zlib.compressobj(9, zlib.DEFLATED, -15, 9, strategy)
+    return deflate.compress(data) + deflate.flush(zlib.Z_FULL_FLUSH)
+
+
+def _planes(data: np.ndarray, width: int) -> list[bytes]:
+    """The bytes [n · width] of numbers, all first ones, then all second ones."""
+    return [plane.tobytes() for plane in data.reshape(-1, width).T]
+
+
+def _mostly_nan(value: np.ndarray) -> bool:
+    return value.ndim == 1 and value.dtype.kind == "f" and len(value) > 0 and float(np.isnan(value).mean()) > SPARSE
 
 
 class _Packer:
@@ -78,7 +85,7 @@ class _Packer:
 
     def __init__(self) -> None:
         self.about: list[dict[str, Any]] = []
-        self.bytes: list[bytes] = []
+        self.planes: list[bytes] = []
         self._known: dict[bytes, int] = {}
         self._latest: dict[tuple[str, int], int] = {}
         self._arrays: list[np.ndarray] = []
@@ -90,13 +97,28 @@ class _Packer:
         if isinstance(value, list | tuple):
             return [self.plain(item) for item in value]
         if isinstance(value, np.ndarray):
-            shape = {} if value.ndim < 2 else {"shape": list(value.shape)}
-            return {"$array": self._index(value.ravel())} | shape
-        if isinstance(value, Decimals):
+            return self._array(value)
+        if isinstance(value, Scaled):
             shape = {} if value.mantissas.ndim < 2 else {"shape": list(value.mantissas.shape)}
-            parts = (value.mantissas, value.exponents)
-            return {"$decimals": [self._index(part.ravel()) for part in parts]} | shape
+            return self._scaled(value) | shape
         return value.item() if isinstance(value, np.generic) else value
+
+    def _array(self, value: np.ndarray) -> dict[str, Any]:
+        if _mostly_nan(value):
+            there = ~np.isnan(value)
+            return {"$some": [self._index(part) for part in (np.packbits(there), value[there])], "length": len(value)}
+        shape = {} if value.ndim < 2 else {"shape": list(value.shape)}
+        return {"$array": self._index(value.ravel())} | shape
+
+    def _scaled(self, value: Scaled) -> dict[str, Any]:
+        """By classes, or as it is: what repeats itself is smaller so, and what is short."""
+        plain = (value.mantissas.ravel(), value.exponents.ravel())
+        small = np.abs(plain[0]).max(initial=0) < 1 << 15
+        plain = (plain[0].astype(np.int16 if small else np.int32), plain[1])
+        parts, first = _classes(value) if len(plain[0]) >= LARGE else (plain, 0)
+        if parts is plain or _size(plain) <= _size(parts):
+            return {"$scaled": [self._index(part) for part in plain], "base": value.base}
+        return {"$scaled": [self._index(part) for part in parts], "base": value.base, "first": first}
 
     def _index(self, array: np.ndarray) -> int:
         array = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
@@ -116,7 +138,48 @@ class _Packer:
             if np.mean(difference == 0) > 0.6:
                 about["from"], sent = before, difference
         self.about.append(about)
-        self.bytes.append(sent.reshape(-1, array.itemsize).T.tobytes())
+        self.planes.extend(_planes(sent, array.itemsize))
         self._arrays.append(array)
         self._latest[kind] = index
         return index
+
+
+def _size(arrays: Iterable[np.ndarray]) -> int:
+    return sum(
+        min(len(_part(plane, way)) for way in _WAYS)
+        for array in arrays
+        for plane in _planes(array.view(np.uint8), array.itemsize)
+    )
+
+
+def _classes(value: Scaled) -> tuple[tuple[np.ndarray, ...], int]:
+    """A class for each number, a table of the classes, and the bits that a class does not tell; and how many first bits
+    of a mantissa it tells."""
+    mantissas, exponents = value.mantissas.ravel().astype(np.int64), value.exponents.ravel()
+    size = np.abs(mantissas)
+    length = np.frexp(size.astype(np.float64))[1].astype(np.int8)  # bits
+    signed = np.where(mantissas < 0, -length, length)
+    for first in range(MOST_FIRST_BITS, -1, -1):
+        left = np.maximum(length - first, 0)
+        kinds = np.stack([exponents, signed, size >> left], axis=1)
+        table, classes = np.unique(kinds, axis=0, return_inverse=True)
+        if len(table) <= 1 << 8:
+            break
+    kind = np.uint8 if len(table) <= 1 << 8 else np.uint16
+    parts = (
+        classes.ravel().astype(kind),
+        table[:, 0].astype(np.int8),
+        table[:, 1].astype(np.int8),
+        table[:, 2].astype(np.int32),
+        np.packbits(_low_bits(size, left)),
+    )
+    return parts, first
+
+
+def _low_bits(numbers: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """uint8 0 or 1; of each number its last so many bits, one after the other, the highest first."""
+    if not counts.sum():
+        return np.zeros(0, np.uint8)
+    ends = np.cumsum(counts)
+    places = np.repeat(ends, counts) - np.arange(int(ends[-1])) - 1
+    return (np.repeat(numbers, counts) >> places & 1).astype(np.uint8)

@@ -1,19 +1,24 @@
-"""A run's table of tokens as bytes, for spreadsheets and data frames. Knows formats; the table is `frames`'."""
+"""Tables as bytes, for spreadsheets and data frames. Knows formats; what is in a table is others' business."""
 
 from __future__ import annotations
 
 import io
 
-from mars_viz.run import Run
+import pandas as pd
 
 
-def csv_table(run: Run) -> bytes:
+def csv_table(frame: pd.DataFrame) -> bytes:
     """UTF-8 CSV with a line of names."""
-    return bytes(run.to_frame().to_csv(index=False).encode("utf-8"))
+    return bytes(frame.to_csv(index=False).encode("utf-8"))
 
 
-def parquet_table(run: Run) -> bytes:
-    """Parquet, with the types of the columns."""
+def parquet_table(frame: pd.DataFrame) -> bytes:
+    """Parquet, with the types of the columns; one that holds numbers and words is words."""
+    plain = frame.copy()
+    for place, name in enumerate(plain.columns):
+        column = plain.iloc[:, place]
+        if column.dtype == object and column.map(type).nunique() > 1:
+            plain[name] = [None if pd.isna(value) else str(value) for value in column]
     buffer = io.BytesIO()
-    run.to_frame().to_parquet(buffer, index=False)
+    plain.to_parquet(buffer, index=False)
     return buffer.getvalue()

@@ -1,13 +1,15 @@
-"""What a reader can take away from Explore: a report, tables, pictures, and what to cite.
+"""What a reader can take away from a page: its tables, what to cite, and from Explore a report and pictures as well.
 
 Knows Streamlit and what makes each; everything is made when its button is pressed, not before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
+import pandas as pd
 import streamlit as st
 
 from mars_viz.figures.token_strip import token_strip
@@ -26,15 +28,62 @@ class _Download:
     says: str
 
 
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table that a page shows."""
+
+    title: str
+    """For people: 'Every rule on this run'."""
+    name: str
+    """The file's, without ending: letters, digits and hyphens."""
+    make: Callable[[], pd.DataFrame]
+    """The numbers themselves; called when a button is pressed."""
+
+
+def tables(shown: Sequence[Table], rules: Iterable[str], key: str) -> None:
+    """The popover of a page that shows tables: each as CSV and Parquet, and BibTeX for the rules in view.
+
+    `key` tells the popovers of a page apart.
+    """
+    with st.popover("Share", help="Take these tables away, and what to cite"):
+        for table in shown:
+            st.caption(table.title)
+            with st.container(horizontal=True):
+                for one in _formats(table):
+                    _button(one, table.name, f"{key}-{table.name}")
+        _to_cite(rules)
+
+
+def _formats(table: Table) -> tuple[_Download, ...]:
+    return (
+        _Download("CSV", "csv", "text/csv", partial(_made, csv_table, table), "For a spreadsheet."),
+        _Download("Parquet", "parquet", PARQUET, partial(_made, parquet_table, table), "With the columns' types."),
+    )
+
+
+def _made(write: Callable[[pd.DataFrame], bytes], table: Table) -> bytes:
+    return write(table.make())
+
+
+def _button(one: _Download, name: str, key: str) -> None:
+    file = f"{name}.{one.ending}"
+    st.download_button(one.label, one.make, file, one.mime, on_click="ignore", help=one.says, key=f"{key}-{one.ending}")
+
+
+def _to_cite(rules: Iterable[str]) -> None:
+    st.caption("To cite")
+    st.code(bibtex(*rules), language="bibtex", wrap_lines=True)
+
+
+PARQUET = "application/vnd.apache.parquet"
+
+
 def offer(run: Run, dial: float | None, gamma: int | None, overlay: str) -> None:
     """The popover; reports and pictures show the run as it is looked at."""
     name = file_name(run)
     with st.popover("Share", help="Take this run away: a report, tables, pictures, what to cite"):
         for one in _downloads(run, dial, gamma, overlay):
-            file = f"{name}.{one.ending}"
-            st.download_button(
-                one.label, one.make, file, one.mime, on_click="ignore", help=one.says, key=f"share-{one.ending}"
-            )
+            _button(one, name, "share")
         st.segmented_control(
             "A figure's camera button saves",
             FORMATS,
@@ -43,8 +92,7 @@ def offer(run: Run, dial: float | None, gamma: int | None, overlay: str) -> None
             required=True,
             help="The button appears over a figure under the pointer.",
         )
-        st.caption("To cite")
-        st.code(bibtex(run.settings.rule), language="bibtex", wrap_lines=True)
+        _to_cite([run.settings.rule])
 
 
 def _downloads(run: Run, dial: float | None, gamma: int | None, overlay: str) -> tuple[_Download, ...]:
@@ -67,14 +115,14 @@ def _downloads(run: Run, dial: float | None, gamma: int | None, overlay: str) ->
             "Table of tokens, CSV",
             "csv",
             "text/csv",
-            lambda: csv_table(run),
+            lambda: csv_table(run.to_frame()),
             "One row a drafted position and one a correction or bonus, as recorded.",
         ),
         _Download(
             "Table of tokens, Parquet",
             "parquet",
-            "application/vnd.apache.parquet",
-            lambda: parquet_table(run),
+            PARQUET,
+            lambda: parquet_table(run.to_frame()),
             "The same table with the types of its columns.",
         ),
     )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
+import pandas as pd
 import streamlit as st
 
 from mars_viz.analysis.differences import Difference
@@ -75,6 +76,22 @@ def table(rows: Sequence[Difference], names: Names) -> None:
             )
             for row in rows
         ],
+    )
+
+
+def frame(rows: Sequence[Difference], names: Names) -> pd.DataFrame:
+    """The same numbers for a file, shares as shares."""
+    return pd.DataFrame(
+        [
+            {
+                "number": row.name,
+                names.left: row.left,
+                names.right: row.right,
+                "difference": row.change,
+                "stands on": row.stands.value,
+            }
+            for row in rows
+        ]
     )
 
 

@@ -25,7 +25,7 @@ class Across(Enum):
     RUNS = "runs"
     """All runs there are, whatever their models."""
     SWEEP = "sweep"
-    """Two dial values over the prompts of a saved sweep."""
+    """Many prompts: two dial values of a saved sweep, or two sweeps."""
 
 
 class Colour(Enum):
@@ -87,8 +87,10 @@ class CompareView:
     """The selected token: 'left-' or 'right-' and its slot, as the explorer numbers them; empty for none."""
     sweep: str = ""
     """Id of the sweep; empty for the first there is."""
+    beside: str = ""
+    """Id of the sweep beside it, at a value of its own dial; empty for the same sweep."""
     from_dial: float | None = None
-    """The sweep's reference; None for its strict end."""
+    """The sweep's reference; None for its strict end, or beside another sweep for its rule's default."""
     to_dial: float | None = None
     """The dial value beside it; None for the default."""
 
@@ -108,6 +110,7 @@ def to_parameters(run_id: str, view: CompareView) -> dict[str, str]:
     written = {"across": "" if view.across is Across.SETTINGS else view.across.value}
     if view.across is Across.SWEEP:
         written["sweep"] = view.sweep
+        written["beside"] = view.beside
         written["from"] = "" if view.from_dial is None else f"{view.from_dial:.10g}"
         written["to"] = "" if view.to_dial is None else f"{view.to_dial:.10g}"
     else:
@@ -137,6 +140,7 @@ def from_parameters(parameters: Mapping[str, str]) -> OpenedCompare:
         reference=link.read("reference", Choice.read, "the page chose one itself"),
         shown=link.read("shown", Choice.read, "the page chose one itself"),
         sweep=parameters.get("sweep", ""),
+        beside=parameters.get("beside", ""),
         from_dial=link.read("from", number_in, "it stands at its default"),
         to_dial=link.read("to", number_in, "it stands at its default"),
     )

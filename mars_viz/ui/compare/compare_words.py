@@ -96,7 +96,10 @@ def finding(left: Contender, right: Contender, found: Alignment, names: Names) -
     if left.run.prompt_ids != right.run.prompt_ids and left.run.prompt != right.run.prompt:
         parts.insert(0, "They continue different prompts.")
     if found.unit is Unit.CHARACTERS:
-        parts.append("Their tokenizers differ, so they are compared by characters.")
+        parts.append(
+            "Their tokenizers differ, so they are compared by characters; what is counted in tokens, as τ is, "
+            "counts tokens of different lengths."
+        )
     parts.append(f"τ {number(right.run.tau)} against {number(left.run.tau)}.")
     return " ".join([*parts, *graded(left, right, names)])
 

@@ -69,6 +69,11 @@ def opened(path: Path) -> SweepResult:
     return _loaded(path, changed)
 
 
+def place(path: Path, result: SweepResult) -> str:
+    """Tells sweeps and their states apart."""
+    return f"{path}@{result.plan.provenance.created}@{result.finished}"
+
+
 @st.cache_resource(max_entries=4, show_spinner=False)
 def _loaded(path: Path, changed: int) -> SweepResult:
     return load_sweep(path)

@@ -1,0 +1,161 @@
+"""Saved sweeps side by side, as the Compare page shows them: two settings of one sweep, or two sweeps in pairs.
+
+Knows Streamlit and the tab's memory; the numbers are `sweep_pair`'s and `two_sweeps`'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from mars_viz.errors import BadInput
+from mars_viz.rules import Dial
+from mars_viz.sweep import SweepResult
+from mars_viz.sweep.pairing import Setting, pair
+from mars_viz.ui import navigation, share, theme
+from mars_viz.ui.compare import compare_sheet, compare_view, compare_words, sweep_pair, two_sweeps
+from mars_viz.ui.compare.comparison import Comparison
+from mars_viz.ui.tune.shelf import FOLDER_VARIABLE
+
+
+@st.fragment
+def over_a_sweep(memory: Comparison) -> None:
+    """Two settings over many prompts."""
+    found = sweep_pair.sweeps()
+    for sentence in memory.notices:
+        theme.note(sentence)
+    if not found:
+        theme.note(
+            "There is no saved sweep here yet. Make one on Tune, or with `mars-viz sweep --out FOLDER`; the variable "
+            f"{FOLDER_VARIABLE} names the folder that holds it."
+        )
+        return
+    try:
+        left, right = st.columns(2, gap="medium")
+        path, result = chosen_sweep(memory, left, found)
+        beside = chosen_beside(memory, right, found, path.name)
+        if beside is None:
+            over_one_sweep(memory, path, result)
+        else:
+            over_two_sweeps(memory, (path, result), (beside, sweep_pair.opened(beside)))
+    except BadInput as error:
+        theme.note(str(error))
+
+
+def over_one_sweep(memory: Comparison, path: Path, result: SweepResult) -> None:
+    """Two dial values of one sweep."""
+    left, right = st.columns(2, gap="medium")
+    reference = dial_input(memory, left, result, "from_dial", result.plan.strict, "reference")
+    dial = dial_input(memory, right, result, "to_dial", own_dial(result).default, "beside it")
+    memory.view = replace(memory.view, sweep=path.name, beside="", from_dial=reference, to_dial=dial)
+    navigation.write_link(compare_view.to_parameters("", memory.view))
+    with st.spinner("Drawing prompts again and again for the intervals"):
+        rows = sweep_pair.rows(result, sweep_pair.place(path, result), reference, dial)
+    turned = sweep_pair.turned(result, reference, dial)
+    compare_sheet.lead(sweep_pair.finding(result, rows, turned, reference, dial))
+    names = compare_words.Names(sweep_pair.name_of(result, reference), sweep_pair.name_of(result, dial))
+    compare_sheet.sweep_table(rows, names)
+    st.caption(compare_words.sweep_footnote(rows[0].change.confidence, turned.worse, turned.better))
+    numbers = share.Table("Both settings in numbers", "settings-compared", partial(two_sweeps.figures, rows, names))
+    share.tables([numbers], [result.plan.rule.name], "compare-sweep")
+
+
+def over_two_sweeps(memory: Comparison, one: tuple[Path, SweepResult], other: tuple[Path, SweepResult]) -> None:
+    """Two sweeps in pairs, each at its own dial."""
+    columns, found = st.columns(2, gap="medium"), []
+    for column, name, words, (_, result) in zip(columns, ("from_dial", "to_dial"), SIDES, (one, other), strict=True):
+        at = dial_input(memory, column, result, name, own_dial(result).default, f"{words}: {result.plan.rule.title}")
+        found.append(Setting(result, at))
+    left, right = found
+    memory.view = replace(memory.view, sweep=one[0].name, beside=other[0].name, from_dial=left.dial, to_dial=right.dial)
+    navigation.write_link(compare_view.to_parameters("", memory.view))
+    both = pair(left, right)
+    state = "&".join(f"{sweep_pair.place(*each)}={side.dial!r}" for each, side in zip((one, other), found, strict=True))
+    with st.spinner("Drawing prompts again and again for the intervals"):
+        rows = two_sweeps.rows(both, state)
+    names, turned = two_sweeps.names(both), two_sweeps.turned(both)
+    compare_sheet.lead(two_sweeps.finding(both, rows, turned, names))
+    theme.small(both.coverage)
+    compare_sheet.sweep_table(rows, names)
+    st.caption(compare_words.sweep_footnote(rows[0].change.confidence, turned.worse, turned.better))
+    prompts = two_sweeps.prompts(both)
+    theme.section("Prompt by prompt")
+    theme.small(two_sweeps.parting(both))
+    st.dataframe(prompts, hide_index=True, key="compare-prompts", height=min(420, 38 + 35 * len(prompts)))
+    shown = [
+        share.Table("Both sweeps in numbers", "sweeps-compared", partial(two_sweeps.figures, rows, names)),
+        share.Table("Prompt by prompt", "sweeps-by-prompt", lambda: prompts),
+    ]
+    share.tables(shown, [side.result.plan.rule.name for side in found], "compare-sweeps")
+
+
+SIDES = ("reference", "beside it")
+
+
+def chosen_sweep(memory: Comparison, column: DeltaGenerator, found: Mapping[str, Path]) -> tuple[Path, SweepResult]:
+    """The picker of sweeps, and the one that it stands on. Raises BadInput where it cannot be read."""
+    if memory.view.sweep and memory.view.sweep not in found:
+        theme.note("There is no sweep of the link's name here; another one is shown instead.")
+    name = memory.view.sweep if memory.view.sweep in found else next(iter(found))
+    st.session_state["compare-sweep"] = name
+
+    def choose() -> None:
+        memory.look(sweep=st.session_state["compare-sweep"], beside="", from_dial=None, to_dial=None)
+
+    column.selectbox("Sweep", list(found), key="compare-sweep", on_change=choose)
+    return found[name], sweep_pair.opened(found[name])
+
+
+def chosen_beside(memory: Comparison, column: DeltaGenerator, found: Mapping[str, Path], own: str) -> Path | None:
+    """The sweep to compare it with; None for itself at another dial value."""
+    others = [name for name in found if name != own]
+    if memory.view.beside and memory.view.beside not in others:
+        theme.note("There is no other sweep of the link's second name here; two settings of one are shown instead.")
+    chosen = memory.view.beside if memory.view.beside in others else ""
+    st.session_state["compare-beside"] = chosen
+
+    def choose() -> None:
+        memory.look(beside=st.session_state["compare-beside"], from_dial=None, to_dial=None)
+
+    column.selectbox(
+        "Beside it",
+        ["", *others],
+        key="compare-beside",
+        format_func=lambda name: name or "the same sweep at another setting",
+        on_change=choose,
+        disabled=not others,
+        help="Another rule, drafter or target over the same prompts, paired prompt by prompt",
+    )
+    return found[chosen] if chosen else None
+
+
+def own_dial(result: SweepResult) -> Dial:
+    """The dial that was swept."""
+    dial = result.plan.rule.dial
+    assert dial is not None  # a sweep is a sweep of a dial
+    return dial
+
+
+def dial_input(
+    memory: Comparison, column: DeltaGenerator, result: SweepResult, name: str, default: float, words: str
+) -> float:
+    """A dial value, within what was swept; `name` is the view's."""
+    dial, plan, value = own_dial(result), result.plan, getattr(memory.view, name)
+    key = f"compare-{name}"
+    st.session_state[key] = min(max(default if value is None else value, plan.low), plan.high)
+    return float(
+        column.number_input(
+            f"{dial.symbol}, {words}",
+            plan.low,
+            plan.high,
+            step=dial.step,
+            key=key,
+            format="%g",
+            on_change=lambda: memory.look(**{name: st.session_state[key]}),
+        )
+    )
