@@ -104,7 +104,7 @@ def new_sweep(bench: TuneBench) -> None:
     except BadInput as error:
         theme.note(str(error))
         return
-    bench.notices.extend(filter(None, [turns_words(asked.prompts.later_turns)]))
+    bench.notices.extend(filter(None, [turns_words(asked.prompts)]))
     bench.notices.extend(f"Line {line.line} is left out: {line.reason}." for line in asked.prompts.skipped[:10])
     bench.notices.extend(
         [f"{len(asked.prompts.skipped) - 10} more lines are left out."][: len(asked.prompts.skipped) > 10]

@@ -86,8 +86,8 @@ def run(options: argparse.Namespace) -> None:
     prompts = _prompts(options)
     for line in prompts.skipped:
         _note(f"Line {line.line} is left out: {line.reason}.")
-    if prompts.later_turns:
-        _note(turns_words(prompts.later_turns))
+    if said := turns_words(prompts):
+        _note(said)
     pair = decoding.opened_pair(options)
     how = {"chat": options.chat, "resume": options.resume, "batch": options.batch}
     sweep = sweep_prompts(pair, prompts, settings, span, options.out, **how)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import pairwise
+
+from mars_viz.errors import BadInput
 
 
 class Turns(StrEnum):
@@ -13,20 +16,6 @@ class Turns(StrEnum):
     """The first alone; the later ones are counted and left out."""
     ALL = "all"
     """Every one; a later turn follows the earlier ones with the answers that the target itself gives to them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Exchange:
-    """A turn that has its answer."""
-
-    prompt: str
-    """What was asked."""
-    answer: str
-    """What the model wrote after it."""
-
-
-History = tuple[Exchange, ...]
-"""The turns before a prompt, in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +70,14 @@ class PromptSet:
     """At least one."""
     skipped: tuple[SkippedLine, ...] = ()
     """Lines left out because the user said so."""
+
+    def __post_init__(self) -> None:
+        """Raise BadInput where a later turn does not follow the one before it."""
+        for before, item in pairwise((None, *self.items)):
+            if item is not None and item.turn > 1:
+                told = before is not None and (before.question, before.turn + 1) == (item.question, item.turn)
+                if not (told and item.question):
+                    raise BadInput(f"{item.id} is a later turn, but the one before it is not in front. Put it there.")
 
     def __len__(self) -> int:
         """Number of prompts."""

@@ -115,12 +115,13 @@ def to_jsonl(prompts: PromptSet) -> bytes:
 
 def _line(turns: Sequence[PromptItem]) -> dict[str, Any]:
     first = turns[0]
+    named = {"question_id": first.unit, "category": first.category}
     if not first.question:
-        found = {"question_id": first.id, "category": first.category, "prompt": first.prompt, "grader": first.grader}
+        found = named | {"prompt": first.prompt, "grader": first.grader}
         return found | ({} if first.answer is None else {"answer": first.answer})
     grader = next((item.grader for item in turns if item.graded), "none")
-    found = {"question_id": first.question, "category": first.category, "turns": [item.prompt for item in turns]}
-    return found | {"reference": [item.answer for item in turns], "grader": grader}
+    said, answers = [item.prompt for item in turns], [item.answer for item in turns]
+    return named | {"turns": said, "reference": answers, "grader": grader}
 
 
 _WANTED = "Each line must be a JSON object with 'prompt', 'question' or 'turns'."

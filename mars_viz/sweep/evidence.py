@@ -126,14 +126,15 @@ def _accuracy(result: SweepResult, dial: float, how: Bootstrap) -> dict[str, Any
     rows = {"target": result.prompts["target_right"][result.graded]}
     for name, at in (("strict", result.plan.strict), ("relaxed", dial)):
         rows[name] = result.at("right", np.array([at]), result.graded)[:, 0]
-    found = {}
+    found, units = {}, result.units_of(result.graded)
     for name, values in rows.items():
         right = values == RIGHT
+        drawn = len(right) if units is None else len(np.unique(units))  # turns of one question count as one
         found[name] = {
             "right": int(right.sum()),
             "n": len(right),
-            "bootstrap": asdict(mean(right.astype(np.float64), how)),
-            "wilson": asdict(wilson(int(right.sum()), len(right), how.confidence)),
+            "bootstrap": asdict(mean(right.astype(np.float64), how, units)),
+            "wilson": asdict(wilson(float(right.mean()) * drawn, drawn, how.confidence)),
         }
     return found
 

@@ -69,7 +69,7 @@ def summary_lines(result: SweepResult, dial: float, timed: TimingCheck | None = 
         f"{number(int(result.graded.sum()))} graded; {counted(result.positions, 'drafted position')}.",
         f"{plan.provenance.target} and {plan.provenance.drafter}, {plan.provenance.dtype}, {plan.provenance.device}.",
     ]
-    lines += filter(None, [turns_words(plan.later_turns)])
+    lines += filter(None, [turns_words(plan)])
     if result.failures:
         lines.append(f"{counted(len(result.failures), 'prompt')} without results:")
         lines += [f"  {failure.id}: {failure.reason}" for failure in result.failures[:10]]

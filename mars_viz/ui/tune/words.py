@@ -84,7 +84,8 @@ def so_far(study: Study) -> str:
 
 def _advice(found: Recommendation) -> str:
     if found.dial is not None and found.prompts_needed is not None:
-        return f"{found.sentence} To tell of the next looser setting takes about {about(found.prompts_needed)} prompts."
+        what = "questions" if found.changed is not None and found.changed.kinds else "prompts"
+        return f"{found.sentence} To tell of the next looser setting takes about {about(found.prompts_needed)} {what}."
     return found.sentence
 
 
@@ -101,7 +102,7 @@ def coverage(study: Study) -> str:
         f"{counted(result.positions, 'drafted position')}; γ = {plan.settings.gamma}, temperature "
         f"{plan.settings.temperature:g}, at most {number(plan.settings.max_new_tokens)} tokens; "
         f"{plan.provenance.target} with {plan.provenance.drafter} on {short_device(plan.provenance.device)}. "
-        f"At the strict end {strict} text is the lossless rule's, token for token. {turns_words(plan.later_turns)}"
+        f"At the strict end {strict} text is the lossless rule's, token for token. {turns_words(plan)}"
     ).rstrip()
 
 
