@@ -19,6 +19,16 @@ History = tuple[Exchange, ...]
 """The turns before a prompt, in order."""
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A prompt as a model gets it."""
+
+    prompt: str
+    """What is asked now."""
+    history: History = ()
+    """What was asked before, with the answers."""
+
+
 def messages_of(history: History, prompt: str) -> list[dict[str, str]]:
     """The conversation as a chat template takes it: the user's turns and the assistant's in turn, the prompt last."""
     said = [text for each in history for text in (each.prompt, each.answer)]

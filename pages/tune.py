@@ -185,7 +185,7 @@ def look(bench: TuneBench, found: Shelf, study: Study) -> None:
         limits(bench, found, study)
     others = beside(found, study, view)
     detail.hero(view, study, dial, others)
-    theme.small(sheet.BASIS)
+    theme.small(sheet.basis(study.result))
     theme.small(words.coverage(study), study.plan.provenance.device)
     detail.folded(study, dial, advised)
 

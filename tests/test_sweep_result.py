@@ -22,7 +22,7 @@ from mars_viz.costs import modelled_speed_up
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput
 from mars_viz.figures.words import exact_setting, exactly, times
-from mars_viz.prompts import load_prompts
+from mars_viz.prompts import Turns, load_prompts
 from mars_viz.run import Settings
 from mars_viz.sweep import (
     Sweep,
@@ -396,7 +396,7 @@ def test_later_turns_are_left_out_and_said_to_be(tmp_path: Path, capsys: pytest.
     lines.append({"question_id": 2, "category": "writing", "turns": ["Add 3 and 4."]})
     path = tmp_path / "questions.jsonl"
     path.write_text("\n".join(map(json.dumps, lines)))
-    prompts = load_prompts(path)
+    prompts = load_prompts(path, turns=Turns.FIRST)
     assert [item.prompt for item in prompts.items] == ["Add 1 and 2.", "Add 3 and 4."]
     assert prompts.later_turns == 2
     sweep = Sweep(toy_source(), prompts, SETTINGS, Span(0.0, 1.0, (3,)), tmp_path / "sweep")
@@ -406,7 +406,7 @@ def test_later_turns_are_left_out_and_said_to_be(tmp_path: Path, capsys: pytest.
     assert "2 later turns of conversations, of which the first" in (evidence / "evidence.md").read_text()
     again = open_store(sweep.folder).prompts()  # as the page goes on with it
     Sweep(toy_source(), again, SETTINGS, Span(0.0, 1.0, (3,)), tmp_path / "sweep", resume=True)
-    assert turns_words(0) == ""
+    assert turns_words(toy_prompts(1)) == ""
 
 
 def test_the_evidence_admits_what_was_not_measured(result: SweepResult, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from mars_viz.sweep.checks import Checks
 from mars_viz.sweep.columns import RANK_WORDS, RIGHT, SHARE_WORDS
 from mars_viz.sweep.engine_settings import engine_settings
 from mars_viz.sweep.measures import band_at, measures, relaxed_at, relaxed_bands
+from mars_viz.sweep.plan import turns_words
 from mars_viz.sweep.report import ALL_AGREE, settings_of, table_of
 from mars_viz.sweep.result import SweepResult
 from mars_viz.sweep.timing import TimingCheck
@@ -80,7 +81,8 @@ def evidence_of(
             "resamples": how.resamples,
             "seed": how.seed,
             "where_all_agree": ALL_AGREE,
-            "unit": "prompts, in pairs where settings are compared; each interval by itself, not all of them together",
+            "unit": f"{_drawn(result)}, in pairs where settings are compared; each interval by itself, not all of them "
+            "together",
         },
     }
 
@@ -104,11 +106,19 @@ def _data_set(result: SweepResult) -> dict[str, Any]:
         "n": len(result),
         "graded": int(result.graded.sum()),
         "skipped_lines": plan.skipped,
+        "turns": plan.turns,
+        "turns_are": turns_words(plan),
+        "questions": result.questions,
         "later_turns": plan.later_turns,
         "not_finished": plan.prompts - result.finished,
         "failures": [asdict(failure) for failure in result.failures],
         "drafted_positions": result.positions,
     }
+
+
+def _drawn(result: SweepResult) -> str:
+    """What resampling draws."""
+    return "prompts" if result.units is None else "questions, each with all of its turns"
 
 
 def _rule(result: SweepResult) -> dict[str, Any]:

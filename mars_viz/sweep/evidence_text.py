@@ -50,6 +50,8 @@ def _setup(found: dict[str, Any]) -> list[tuple[str, str]]:
     models, data, rule = found["models"], found["data_set"], found["rule"]
     versions = ", ".join(f"{name} {version}" for name, version in models["versions"].items())
     graded = f"{data['n']} of {data['prompts']} prompts, {data['graded']} graded"
+    if data["turns"] == "all":
+        graded += f", turns of {data['questions']} questions"
     return [
         ("target", f"{models['target']}, revision {models['target_revision'] or 'unknown'}"),
         ("drafter", f"{models['drafter']}, revision {models['drafter_revision'] or 'unknown'}"),
@@ -62,6 +64,7 @@ def _setup(found: dict[str, Any]) -> list[tuple[str, str]]:
         *([("stops at", stop_words(models["stop"]))] if models["stop"] else []),
         ("chat template", "yes" if models["chat"] else "no"),
         ("data set", f"{data['name']}: {graded}; SHA-256 {data['sha256'][:16]}"),
+        *([("conversations", data["turns_are"])] if data["turns"] == "all" else []),
         ("left out", _left_out(data)),
     ]
 

@@ -124,7 +124,8 @@ def set_hash(prompts: PromptSet) -> str:
 def turns_words(of: Plan | PromptSet) -> str:
     """A sentence about conversations; empty where every prompt is one turn."""
     if of.turns is Turns.ALL:
-        return ALL_TURNS
+        plain = isinstance(of, Plan) and not of.chat
+        return f"{ALL_TURNS} {AS_TEXT}" if plain else ALL_TURNS
     if not of.later_turns:
         return ""
     what = "later turn is" if of.later_turns == 1 else "later turns are"
@@ -135,6 +136,8 @@ ALL_TURNS = (
     "Every turn of a conversation is decoded; later turns follow the target's own answers, the same at every setting."
 )
 """What is said where later turns are decoded."""
+AS_TEXT = "Without a chat template they stand one after the other as plain text, a blank line between any two."
+"""How turns and answers are put together then."""
 
 
 def differences(one: Plan, other: Plan) -> list[str]:

@@ -99,8 +99,7 @@ class Store:
     def tables(self) -> Iterator[pa.Table]:
         """The finished prompts in order, a file at a time, without their answers. Raises BadInput for a file that is
         not as it was written."""
-        wanted = [name for name in self._schema.names if name != "answer"]
-        return (self._read(name, wanted) for name in self._names())
+        yield from map(self._read, self._names())
 
     def told(self, first: int, end: int) -> list[Told]:
         """What became of these finished prompts, of a sweep of later turns: those from `first` to before `end`."""
@@ -156,8 +155,10 @@ class Store:
     def _schema(self) -> pa.Schema:
         return schema(self.plan.settings.gamma, turns=self.plan.turns is Turns.ALL)
 
-    def _read(self, name: str, columns: list[str]) -> pa.Table:
+    def _read(self, name: str, columns: list[str] | None = None) -> pa.Table:
+        """All columns but the answers, or those that are named."""
         wanted, source = self._schema, self._opened(name)
+        columns = columns or [column for column in wanted.names if column != "answer"]
         with self._damaged(name):
             table = source.read(columns=columns, use_threads=False)
             if source.schema_arrow.names != wanted.names or any(column.null_count for column in table.columns):

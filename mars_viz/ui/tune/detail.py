@@ -123,7 +123,8 @@ def relaxed(study: Study, dial: float) -> None:
         chart(make(RANK_WORDS, counts.by_rank, bands.by_rank, axis="the target's rank"), "ranks")
     with right:
         chart(make(SHARE_WORDS, counts.by_share, bands.by_share, axis="p(x)/p1"), "shares")
-    sheet.line("Shares of all relaxed tokens at this setting, with 95 % intervals over prompts.", "exact")
+    drawn = sheet.drawn(study.result)
+    sheet.line(f"Shares of all relaxed tokens at this setting, with 95 % intervals over {drawn}.", "exact")
 
 
 def by_prompt(study: Study, dial: float) -> None:

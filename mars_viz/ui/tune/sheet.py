@@ -30,11 +30,6 @@ _TAGS = {
     "modelled": "Modelled: counted target passes times what a pass costs on this device, not the clock.",
     "measured": "Measured: wall clock, on this device, in turn.",
 }
-BASIS = (
-    "Exact, but for those called modelled. Estimates with 95 % intervals: paired bootstrap over prompts; where all "
-    "agree, Wilson's for shares and the recommendation's bounds for the change of accuracy."
-)
-"""What the key figures stand on."""
 ROW = 32
 """Pixels of a row."""
 
@@ -58,6 +53,19 @@ def lead(parts: Iterable[Part], more: str) -> None:
 def line(words: str, kind: str = "") -> None:
     """A sentence as it is, and what its numbers are."""
     st.html(f'<p class="mv-line">{escape(words)} {tag(kind) if kind else ""}</p>')
+
+
+def basis(result: SweepResult) -> str:
+    """What the key figures stand on."""
+    return (
+        f"Exact, but for those called modelled. Estimates with 95 % intervals: paired bootstrap over {drawn(result)}; "
+        "where all agree, Wilson's for shares and the recommendation's bounds for the change of accuracy."
+    )
+
+
+def drawn(result: SweepResult) -> str:
+    """What intervals resample."""
+    return "prompts" if result.units is None else "questions, whose turns stand and fall together"
 
 
 def figures(study: Study, dial: float) -> pd.DataFrame:
