@@ -216,7 +216,7 @@ def test_the_evidence_says_everything_in_three_forms(result: SweepResult, tmp_pa
     checks = [replace(timing(), created=f"2026-01-0{day}T00:00:00+00:00") for day in (1, 2)]
     checks.append(replace(checks[0], dial=0.5))
     path = write_evidence(tmp_path / "pack", result, dial=0.9, recommendation=found, checks=checks)
-    tables = ["grid.csv", "prompts.csv", "summary.csv"]
+    tables = ["engines.csv", "grid.csv", "prompts.csv", "summary.csv"]
     assert sorted(file.name for file in path.iterdir()) == ["evidence.json", "evidence.md", *tables]
     data = json.loads((path / "evidence.json").read_text())
     assert data["models"]["target"] == "toy-target"

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from mars_viz import __version__
-from mars_viz.analysis.engines import EngineRow, acceptance_table
+from mars_viz.analysis.engines import EngineRow, Within, acceptance_table
 from mars_viz.analysis.intervals import DEFAULT, Band, Bootstrap, mean, wilson
 from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.analysis.synthetic import synthetic_settings
@@ -71,7 +71,7 @@ def evidence_of(
         "off_is_strict": _off(result, timing),
         "grid": _grid(result, values, how),
         "relaxed_tokens": _relaxed(result, dial, how),
-        "engines": [_engine(row) for row in acceptance_table(requests)],
+        "engines": [_engine(row) for row in acceptance_table(requests, units=result.units, how=how)],
         "engine_settings": [asdict(each) for each in engine_settings(plan.settings, dial)],
         "synthetic_acceptance": asdict(synthetic_settings(requests)),
         "recommendation": None if recommendation is None else asdict(recommendation),
@@ -196,11 +196,19 @@ def _engine(row: EngineRow) -> dict[str, Any]:
     return {
         "engine": definition.engine,
         "length": row.length,
+        "length_within": _within(row.length_within),
         "length_formula": definition.length_formula,
         "rate": row.rate,
+        "rate_within": _within(row.rate_within),
         "rate_formula": definition.rate_formula,
         "bonus": definition.bonus.value,
         "pooling": definition.pooling.value,
         "source": definition.source,
         "note": definition.note,
     } | {name: None if values is None else values.tolist() for name, values in rates.items()}
+
+
+def _within(found: Within) -> dict[str, Any]:
+    """The ends of an interval, or why there is none."""
+    ends = {name: None if found.interval is None else getattr(found.interval, name) for name in ("low", "high")}
+    return ends | {"why_none": found.why}

@@ -175,9 +175,9 @@ def _engines(found: dict[str, Any]) -> str:
     rows = [
         [
             row["engine"],
-            _number(row["length"]),
+            _within(row["length"], row["length_within"]),
             row["length_formula"] or "not reported",
-            _number(row["rate"]),
+            _within(row["rate"], row["rate_within"]),
             row["rate_formula"] or "not reported",
         ]
         for row in found["engines"]
@@ -191,6 +191,17 @@ def _engines(found: dict[str, Any]) -> str:
     places = [str(place) for place in range(1, len(rates) + 1)]
     heads = ["engine", "length", "formula", "rate", "formula"]
     return _table(heads, rows) + "\n\n" + _table(["by position", *places], positions)
+
+
+def _within(value: float | None, found: dict[str, Any]) -> str:
+    """'2.40 (2.31 to 2.50)', or why it has no interval."""
+    if found["why_none"]:
+        return f"{_number(value)} (no interval: {found['why_none']})"
+    return (
+        _number(value)
+        if found["low"] is None
+        else f"{_number(value)} ({number(found['low'])} to {number(found['high'])})"
+    )
 
 
 def _settings(found: dict[str, Any]) -> str:

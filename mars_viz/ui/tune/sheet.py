@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from mars_viz.analysis.engines import EngineRow
+from mars_viz.analysis.engines import EngineRow, Within
 from mars_viz.figures.words import exact_setting, exactly, number, times
 from mars_viz.sweep import SweepResult
 from mars_viz.sweep.columns import RIGHT, UNGRADED
@@ -114,9 +114,9 @@ def engines(rows: Sequence[EngineRow]) -> pd.DataFrame:
         [
             {
                 "engine": row.definition.engine,
-                "length": number(row.length),
+                "length": _sure(row.length, row.length_within),
                 "length is": row.definition.length_formula or "not reported",
-                "rate": number(row.rate),
+                "rate": _sure(row.rate, row.rate_within),
                 "rate is": row.definition.rate_formula or "not reported",
                 "bonus": row.definition.bonus.value,
                 "requests": row.definition.pooling.value,
@@ -126,6 +126,13 @@ def engines(rows: Sequence[EngineRow]) -> pd.DataFrame:
             for row in rows
         ]
     )
+
+
+def _sure(value: float, within: Within) -> str:
+    """'2.40 (2.31 to 2.50)', or why it has no interval."""
+    if within.interval is None:
+        return f"{number(value)} (no interval: {within.why})" if within.why else number(value)
+    return f"{number(value)} ({number(within.interval.low)} to {number(within.interval.high)})"
 
 
 def checks(found: Sequence[TimingCheck], symbol: str) -> pd.DataFrame:
