@@ -445,6 +445,7 @@ def test_a_range_that_leaves_nothing_to_sweep_is_a_sentence_and_nothing_is_begun
         ('{"prompt": "a", "answer": "1"}', {}, "no grader was named"),
         ('{"prompt": "a", "answer": "1", "grader": "vibes"}', {}, "There is no grader"),
         ('{"question_id": 1, "category": "x", "turns": []}', {}, "is no list of texts"),
+        ('{"question_id": 1, "category": "x", "turns": ["Hi", ""]}', {}, "a later turn of 'turns' is blank"),
         ('{"question_id": 1, "category": "x", "turns": ["Hi"]}', {"grader": "contains"}, "holds no answers to grade"),
     ],
 )
@@ -486,6 +487,7 @@ def test_a_sweep_of_conversations_says_what_is_resampled(empty):
     Sweep(toy_source(), PromptSet("talks", tuple(items)), SETTINGS, Span(0.0, 1.0, (3,)), empty / "talks").finish()
     tab = opened(sweep="talks")
     assert "later turns follow the target's own answers" in said(tab).replace("&#x27;", "'")
+    assert "8 prompts of talks, turns of 4 questions" in said(tab)
     assert "paired bootstrap over questions, whose turns stand and fall together" in said(tab)
     tab = section(tab, 4)
     assert "95 % intervals over questions" in said(tab)

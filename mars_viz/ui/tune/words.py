@@ -96,9 +96,11 @@ def coverage(study: Study) -> str:
     if not result.complete:
         left += f", {number(plan.prompts - result.finished)} not done yet"
     off = int(result.prompts["off_is_strict"].sum())
+    turns = "" if result.units is None else f", turns of {counted(result.questions, 'question')}"
     strict = "every" if off == len(result) else f"{number(off)} of {number(len(result))}"
     return (
-        f"{counted(len(result), 'prompt')} of {plan.prompt_set}, {number(int(result.graded.sum()))} graded{left}; "
+        f"{counted(len(result), 'prompt')} of {plan.prompt_set}{turns}, "
+        f"{number(int(result.graded.sum()))} graded{left}; "
         f"{counted(result.positions, 'drafted position')}; γ = {plan.settings.gamma}, temperature "
         f"{plan.settings.temperature:g}, at most {number(plan.settings.max_new_tokens)} tokens; "
         f"{plan.provenance.target} with {plan.provenance.drafter} on {short_device(plan.provenance.device)}. "
