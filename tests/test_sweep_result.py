@@ -21,7 +21,7 @@ from mars_viz.commands.sweep import add_parser
 from mars_viz.costs import modelled_speed_up
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput
-from mars_viz.figures.words import exact_setting, exactly, times
+from mars_viz.figures.words import exact_setting, exactly, number, times
 from mars_viz.prompts import Turns, load_prompts
 from mars_viz.run import Settings
 from mars_viz.sweep import (
@@ -217,7 +217,7 @@ def test_the_evidence_says_everything_in_three_forms(result: SweepResult, tmp_pa
     checks.append(replace(checks[0], dial=0.5))
     path = write_evidence(tmp_path / "pack", result, dial=0.9, recommendation=found, checks=checks)
     tables = ["engines.csv", "grid.csv", "prompts.csv", "summary.csv"]
-    assert sorted(file.name for file in path.iterdir()) == ["evidence.json", "evidence.md", *tables]
+    assert {file.name for file in path.iterdir()} == {"evidence.json", "evidence.md", *tables}
     data = json.loads((path / "evidence.json").read_text())
     assert data["models"]["target"] == "toy-target"
     assert data["data_set"]["n"] == 12
@@ -239,6 +239,12 @@ def test_the_evidence_says_everything_in_three_forms(result: SweepResult, tmp_pa
     assert "TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS" in text
     assert "For throughput only" in text
     assert text == markdown(data)
+    engines = list(csv.DictReader((path / "engines.csv").read_text().splitlines()))
+    assert [row["engine"] for row in engines] == [row["engine"] for row in data["engines"]]
+    low, length, high = (float(engines[0][name]) for name in ("length_low", "length", "length_high"))
+    assert low < length < high and length == data["engines"][0]["length"]
+    assert (engines[8]["length"], engines[8]["length_low"]) == ("", "")  # LM Studio reports none
+    assert f"{number(length)} ({number(low)} to {number(high)})" in (path / "evidence.md").read_text()
     grid = list(csv.DictReader((path / "grid.csv").read_text().splitlines()))
     assert float(grid[-1]["accuracy"]) == data["accuracy"]["strict"]["bootstrap"]["estimate"]
     alone, strict, chosen = csv.DictReader((path / "summary.csv").read_text().splitlines())
