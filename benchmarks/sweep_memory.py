@@ -3,7 +3,8 @@
     python benchmarks/sweep_memory.py [--prompts 50 500] [--models] [--json FILE]
 
 Sweeps the built-in tasks with a toy pair of bigram tables, or with --models with the built-in pair, and prints the
-largest resident memory of each process; what a process holds before its first prompt is given beside it.
+largest resident memory of each process; what a process holds after its first prompt is given beside it. Once every task
+is a prompt of its own, and once two of them are the turns of a conversation.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 from measuring import json_option, write_json
 
 from mars_viz.dialmap import Span
-from mars_viz.prompts import builtin_prompts
+from mars_viz.prompts import PromptSet, builtin_prompts
 from mars_viz.run import Settings
 from mars_viz.sweep import Sweep, sweep_prompts
 
@@ -31,10 +34,23 @@ def peak() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20 if sys.platform == "darwin" else 1 << 10)
 
 
-def sweep(folder: Path, count: int, models: bool) -> Sweep:
+TURNS = (1, 2)
+"""Of a conversation."""
+
+
+def prompts_of(count: int, turns: int) -> PromptSet:
+    """So many tasks, each by itself or with its neighbours as a conversation."""
+    items = list(builtin_prompts(-(-count // 3)).items[:count])
+    if turns > 1:
+        for place, item in enumerate(items):
+            question, turn = f"talk-{place // turns}", place % turns + 1
+            items[place] = replace(item, id=f"{question}/{turn}", question=question, turn=turn)
+    return PromptSet("built-in tasks", tuple(items))
+
+
+def sweep(folder: Path, count: int, models: bool, turns: int) -> Sweep:
     """The sweep to measure."""
-    prompts = builtin_prompts(-(-count // 3))
-    prompts = type(prompts)(prompts.name, prompts.items[:count])
+    prompts = prompts_of(count, turns)
     settings = Settings(rule="mars", gamma=4, max_new_tokens=24)
     span = Span(0.5, 1.0, (4,))
     if models:
@@ -46,9 +62,9 @@ def sweep(folder: Path, count: int, models: bool) -> Sweep:
     return Sweep(toy_source(settings), prompts, settings, span, folder)
 
 
-def child(folder: Path, count: int, models: bool) -> None:
+def child(folder: Path, count: int, models: bool, turns: int) -> None:
     """Sweep here, and print what it took."""
-    made = sweep(folder, count, models)
+    made = sweep(folder, count, models, turns)
     for progress in made:
         if progress.finished == 1:
             print(peak())
@@ -64,19 +80,30 @@ def main() -> None:
     parser.add_argument("--prompts", type=int, nargs="+", default=[50, 500])
     parser.add_argument("--models", action="store_true", help="the built-in pair in place of the toy one")
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--turns", type=int, default=1, help=argparse.SUPPRESS)
     json_option(parser)
     options = parser.parse_args()
     if options.child is not None:
-        child(options.child, options.prompts[0], options.models)
+        child(options.child, options.prompts[0], options.models, options.turns)
         return
-    figures: dict[str, object] = {}
-    for count in options.prompts:
+    pair = "built-in" if options.models else "toy"
+    figures: dict[str, object] = {"pair": pair}
+    print(f"{pair} pair; largest resident memory of the process")
+    for turns, count in product(TURNS, options.prompts):
         with tempfile.TemporaryDirectory() as folder:
-            command = [sys.executable, __file__, "--child", str(Path(folder) / "sweep"), "--prompts", str(count)]
-            done = subprocess.run(command + ["--models"] * options.models, capture_output=True, text=True, check=True)
+            place = ["--child", str(Path(folder) / "sweep"), "--prompts", str(count), "--turns", str(turns)]
+            command = [sys.executable, __file__, *place] + ["--models"] * options.models
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
         first, whole, seconds = map(float, done.stdout.split())
-        figures[str(count)] = {"first_prompt_mib": first, "peak_mib": whole, "seconds": seconds}
-        print(f"{count:>5} prompts: peak {whole:.0f} MiB ({first:.0f} MiB after the first prompt), {seconds:.0f} s")
+        figures[f"{count} prompts, {turns} a question"] = {
+            "first_prompt_mib": first,
+            "peak_mib": whole,
+            "seconds": seconds,
+        }
+        print(
+            f"{count:>5} prompts, {turns} a question: peak {whole:.0f} MiB ({first:.0f} MiB after the first prompt), "
+            f"{seconds:.0f} s"
+        )
     write_json(options.json, figures)
 
 

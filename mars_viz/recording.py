@@ -13,6 +13,7 @@ from os import PathLike
 from typing import TYPE_CHECKING
 
 from mars_viz.errors import BadInput
+from mars_viz.history import History, in_plain_text, messages_of
 from mars_viz.records import Round, Speculation, emitted
 from mars_viz.rules import rule_named
 from mars_viz.run import Provenance, Run, Settings, stops
@@ -100,14 +101,16 @@ def record_all(
 class Recording:
     """A decode in progress: iterate it for rounds as they are made, stop whenever, and take the run so far."""
 
-    def __init__(self, pair: Pair, prompt: str, settings: Settings, *, chat: bool = False, title: str = ""):
-        """Tokenise the prompt and check it against the context. Raises BadInput."""
+    def __init__(
+        self, pair: Pair, prompt: str, settings: Settings, *, chat: bool = False, title: str = "", history: History = ()
+    ):
+        """Tokenise the prompt, after the turns before it, and check it against the context. Raises BadInput."""
         rule = rule_named(settings.rule)
         self._rule = rule
         self._settings = replace(settings, dial=rule.checked_dial(settings.dial))
         self._pair = pair
         self._prompt, self._title = prompt, title
-        self.prompt_ids = _tokenised(pair, prompt, chat)
+        self.prompt_ids = _tokenised(pair, prompt, chat, history)
         _check_context(len(self.prompt_ids), settings.max_new_tokens, pair.context)
         self._rounds: list[Round] = []
         self._complete: Callable[[], None] = nothing_waits
@@ -205,7 +208,7 @@ def nothing_waits() -> None:
     """All evidence is there."""
 
 
-def _tokenised(pair: Pair, prompt: str, chat: bool) -> tuple[int, ...]:
+def _tokenised(pair: Pair, prompt: str, chat: bool, history: History = ()) -> tuple[int, ...]:
     tokenizer = pair.tokenizer
     if not isinstance(prompt, str):
         raise BadInput(f"The prompt is {prompt!r}; it must be a text.")
@@ -220,10 +223,10 @@ def _tokenised(pair: Pair, prompt: str, chat: bool) -> tuple[int, ...]:
     if chat:
         if not tokenizer.chat_template:
             raise BadInput(f"{pair.target_name} has no chat template; record without chat.")
-        message = [{"role": "user", "content": prompt}]
-        ids = tokenizer.apply_chat_template(message, add_generation_prompt=True, return_dict=False)
+        messages = messages_of(history, prompt)
+        ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
     else:
-        ids = tokenizer(prompt)["input_ids"]
+        ids = tokenizer(in_plain_text(history, prompt))["input_ids"]
     if not ids:
         raise BadInput("The prompt comes to no token at all; write at least one word.")
     return tuple(int(token) for token in ids)

@@ -105,7 +105,7 @@ def new_sweep(bench: TuneBench) -> None:
     except BadInput as error:
         theme.note(str(error))
         return
-    bench.notices.extend(filter(None, [turns_words(asked.prompts.later_turns)]))
+    bench.notices.extend(filter(None, [turns_words(asked.prompts)]))
     bench.notices.extend(f"Line {line.line} is left out: {line.reason}." for line in asked.prompts.skipped[:10])
     bench.notices.extend(
         [f"{len(asked.prompts.skipped) - 10} more lines are left out."][: len(asked.prompts.skipped) > 10]
@@ -188,7 +188,7 @@ def look(bench: TuneBench, found: Shelf, study: Study) -> None:
         limits(bench, found, study)
     others = beside(found, study, view)
     detail.hero(view, study, dial, others)
-    theme.small(sheet.BASIS)
+    theme.small(sheet.basis(study.result))
     theme.small(words.coverage(study), study.plan.provenance.device)
     detail.folded(study, dial, advised, variants(found, study, view))
     shown = [

@@ -12,6 +12,7 @@ from factories import ToySpeculator
 from mars_viz.costs import Costs, Spread
 from mars_viz.dialmap import span_of
 from mars_viz.errors import BadInput
+from mars_viz.history import History, in_plain_text
 from mars_viz.prompts import PromptItem, PromptSet
 from mars_viz.rules import rule_named
 from mars_viz.run import Piece, Provenance, Settings
@@ -36,7 +37,8 @@ COSTS = Costs(
 def toy_source(settings: Settings = SETTINGS, context: int = 10_000) -> Source:
     """Every prompt is three tokens, chosen by its text; token i reads ' w<i>'."""
 
-    def tokenise(prompt: str) -> tuple[int, ...]:
+    def tokenise(prompt: str, history: History = ()) -> tuple[int, ...]:
+        prompt = in_plain_text(history, prompt)
         if len(prompt) > context:
             raise BadInput(f"The prompt has {len(prompt)} letters but the context is {context}; shorten the prompt.")
         return tuple(zlib.crc32(f"{prompt}{place}".encode()) % 31 + 1 for place in range(3))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import fields, replace
 
 import numpy as np
@@ -20,7 +21,8 @@ from mars_viz.records import Speculation, Timing
 from mars_viz.rules import RULES, rule_named
 from mars_viz.run import Settings
 from mars_viz.speculators.loading import Pair, load_pair
-from mars_viz.walk import Ending, walk
+from mars_viz.speculators.local import LocalSpeculator
+from mars_viz.walk import Answer, Ending, walk
 
 MAPPED = sorted(name for name, rule in RULES.items() if rule.dial is not None)
 
@@ -148,35 +150,81 @@ def pair() -> Pair:
     return load_pair(device="cpu", dtype="float32")
 
 
+class Afresh:
+    """The models asked anew, a prefix at a time in a batch of its own; what it has heard it does not ask again.
+
+    It shares nothing with a map: neither its answers, nor its batches, nor the longer blocks that it shortens.
+    """
+
+    def __init__(self, pair: Pair, settings: Settings):
+        self._live = LocalSpeculator(pair, settings)
+        self._heard: dict[tuple[int, ...], Answer] = {}
+
+    def speculate(self, prefixes: Sequence[tuple[int, ...]]) -> list[Answer]:
+        """One answer a prefix."""
+        for prefix in prefixes:
+            if prefix not in self._heard:
+                (self._heard[prefix],) = self._live.speculate([prefix])
+        return [self._heard[prefix] for prefix in prefixes]
+
+
+DIALS = 200
+"""Distinct random dial values at which the map of a case is compared, besides every boundary and its neighbours."""
+
+
 @pytest.mark.parametrize(
-    ("prompt", "settings"),
+    ("prompt", "settings", "gammas"),
     [
-        ("Once upon a time, there was a little girl", Settings(rule="mars", max_new_tokens=48)),
-        ("The frog wanted to", Settings(rule="mars-sampling", temperature=0.8, seed=3, max_new_tokens=48, gamma=4)),
+        ("Once upon a time, there was a little girl", Settings(rule="mars", max_new_tokens=32), (2, 6)),
+        ("Ben was sad because", Settings(rule="mars", max_new_tokens=24, gamma=3), (3,)),
+        ("Lily had a red ball. She", Settings(rule="mars-code", temperature=1.0, seed=2, max_new_tokens=24), (6,)),
+        ("The frog wanted to", Settings(rule="mars", temperature=1.0, seed=1, max_new_tokens=24, gamma=5), (5,)),
+        ("The frog wanted to", Settings(rule="mars-sampling", temperature=0.8, seed=3, max_new_tokens=32), (1, 6)),
+        (
+            "There was a big tree and",
+            Settings(rule="mars-sampling", temperature=1.0, seed=2, max_new_tokens=24, gamma=4),
+            (4,),
+        ),
+        ("One day, Tom and", Settings(rule="mars-margin", max_new_tokens=24, gamma=4), (4,)),
+        ("One day, Tom and", Settings(rule="tensorrt-llm", max_new_tokens=24, gamma=4), (4,)),
+        ("The dog ran", Settings(rule="typical", temperature=0.9, seed=5, max_new_tokens=24, gamma=4), (4,)),
+        ("The dog ran", Settings(rule="lenience", temperature=0.9, seed=5, max_new_tokens=24, gamma=4), (4,)),
     ],
+    ids=lambda value: value.rule if isinstance(value, Settings) else None,
 )
-def test_a_map_of_real_models_is_what_separate_runs_are(pair: Pair, prompt: str, settings: Settings) -> None:
-    """Random dial values, and either side of every boundary, as near as the arithmetic of another batch may move it."""
-    span = span_of(rule_named(settings.rule), 0.5, 1.0, (2, settings.gamma))
+def test_a_map_of_real_models_is_what_walks_of_their_own_are(
+    pair: Pair, prompt: str, settings: Settings, gammas: tuple[int, ...]
+) -> None:
+    """Round for round, at random dial values, on every boundary, and at the floats on either side of it."""
+    rule = rule_named(settings.rule)
+    span = span_of(rule, None, None, gammas)
     made = Mapping(pair, prompt, settings, span).finish()
     assert made.complete
-    for gamma in span.gammas:
-        dials = np.random.default_rng(0).uniform(0.5, 1.0, 25).tolist()
-        dials += [segment.low + side for segment in made.segments_for(gamma)[1:] for side in (-1e-5, 1e-5)]
-        for dial in dials:
-            if any(abs(dial - segment.low) < 5e-6 for segment in made.segments_for(gamma)[1:]):
-                continue  # another boundary lies as near
-            changed = Settings(
-                rule=settings.rule,
-                temperature=settings.temperature,
-                seed=settings.seed,
-                max_new_tokens=settings.max_new_tokens,
-                gamma=gamma,
-                dial=dial,
-            )
-            run = Recording(pair, prompt, changed).finish()
-            assert made.at(dial, gamma).token_ids == run.token_ids
-            assert len(made.segment(dial, gamma).rounds) == len(run.rounds)
+    several = False
+    for gamma in gammas:
+        shorter = replace(settings, gamma=gamma)
+        speculator, ending = Afresh(pair, shorter), pair.ending(shorter)
+        drawn = set(np.random.default_rng(gamma).uniform(span.low, span.high, DIALS).tolist())
+        assert len(drawn) == DIALS
+        edges = {segment.low for segment in made.segments_for(gamma)} | {span.high}
+        beside = {math.nextafter(edge, side) for edge in edges for side in (-math.inf, math.inf)}
+        for dial in drawn | edges | {each for each in beside if span.low <= each <= span.high}:
+            rounds = walk(speculator, rule, dial, made.frame.prompt_ids, ending)
+            expected = [(r.token_ids, r.kept) for r in rounds]
+            assert [(r.token_ids, r.kept) for r in made.segment(dial, gamma).rounds] == expected
+        several |= len(made.segments_for(gamma)) > 2
+    assert several  # or there was nothing to tell apart
+
+
+def test_the_map_is_what_whole_recordings_are(pair: Pair) -> None:
+    """What `Recording` makes from scratch, models, caches and all, in the middle of every stretch."""
+    prompt, settings = "Once upon a time, there was a little girl", Settings(rule="mars", max_new_tokens=32, gamma=4)
+    made = Mapping(pair, prompt, settings, span_of(rule_named("mars"), 0.5, 1.0, (4,))).finish()
+    for segment in made.segments:
+        dial = (segment.low + segment.high) / 2
+        run = Recording(pair, prompt, replace(settings, dial=dial)).finish()
+        assert made.at(dial).token_ids == run.token_ids
+        assert len(segment.rounds) == len(run.rounds)
 
 
 @pytest.mark.parametrize("rule", ["mars", "mars-sampling"])

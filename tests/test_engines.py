@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 
 import numpy as np
 import pytest
@@ -13,7 +14,8 @@ from hypothesis import strategies as st
 
 from mars_viz.analysis.counts import AcceptanceCounts, acceptance_counts, position_rates
 from mars_viz.analysis.definitions import DEFINITIONS, Bonus, ByPosition, Evidence, Pooling
-from mars_viz.analysis.engines import acceptance_table
+from mars_viz.analysis.engines import Within, acceptance_table, resampled
+from mars_viz.analysis.intervals import Bootstrap, Method
 from mars_viz.analysis.metrics import summary
 from mars_viz.analysis.synthetic import WARNING, synthetic_settings
 from mars_viz.analysis.vllm_metrics import load_vllm_metrics, parse_vllm_metrics, vllm_metrics, vllm_metrics_json
@@ -90,6 +92,109 @@ def test_a_request_without_steps_or_completion():
     assert rows["vLLM"].length == 1 + 7 / 5
     with pytest.raises(BadInput, match="Choose at least one"):
         acceptance_table([])
+
+
+def total(requests, name):
+    return sum(getattr(request, name) for request in requests)
+
+
+def resampled_by_hand(requests, groups, value, how):
+    """Percentile ends of `value` of requests, from as many draws of groups of them."""
+    rng = np.random.default_rng(11)
+    drawn = [
+        [requests[place] for group in rng.integers(len(groups), size=len(groups)) for place in groups[group]]
+        for _ in range(4000)
+    ]
+    values = [value(tuple(each)) for each in drawn]
+    return np.quantile(values, [(1 - how.confidence) / 2, (1 + how.confidence) / 2])
+
+
+def many():
+    """Forty requests of different lengths, some of whose texts lack their last tokens."""
+    rng = np.random.default_rng(5)
+    for place, steps in enumerate(rng.integers(2, 30, 40)):
+        accepted = rng.integers(0, 4, steps)
+        yield counts(accepted, [3] * steps, completion=int(accepted.sum() + steps - place % 2), name=f"{place}")
+
+
+MANY = tuple(many())
+BY_COUNTS = {  # of definitions, from the counts themselves
+    (0, "length"): lambda each: 1 + total(each, "accepted_total") / total(each, "steps"),
+    (1, "rate"): lambda each: 1 / 4 + total(each, "accepted_total") / (4 * total(each, "steps")),
+    (2, "length"): lambda each: np.mean([r.completion_tokens / r.steps for r in each]),
+    (2, "rate"): lambda each: np.mean([r.accepted_total / (3 * r.steps) for r in each]),
+    (8, "rate"): lambda each: total(each, "accepted_total") / total(each, "completion_tokens"),
+}
+PERCENTILE = Bootstrap(method=Method.PERCENTILE)
+
+
+@pytest.mark.parametrize("turns", [1, 4])
+def test_every_figure_has_the_interval_of_requests_drawn_by_hand(turns):
+    """Of single requests and of the turns of questions, pooled and as a mean of requests."""
+    units = None if turns == 1 else np.arange(len(MANY)) // turns
+    rows = acceptance_table(MANY, units=units, how=PERCENTILE)
+    groups = [range(first, first + turns) for first in range(0, len(MANY), turns)]
+    for row in rows:
+        for name in ("length", "rate"):
+            within = getattr(row, f"{name}_within")
+            assert (within.interval is None) == (getattr(row.definition, name) is None), row.definition.engine
+            assert within.why == ""
+            if within.interval is not None:
+                assert within.interval.estimate == pytest.approx(getattr(row, name))
+                assert within.interval.low < getattr(row, name) < within.interval.high
+    for (place, name), value in BY_COUNTS.items():
+        low, high = resampled_by_hand(MANY, groups, value, PERCENTILE)
+        found = getattr(rows[place], f"{name}_within").interval
+        assert (found.low, found.high) == pytest.approx((low, high), abs=0.15 * (high - low))
+
+
+def test_a_single_request_is_resampled_over_its_rounds_where_they_are_known():
+    rng = np.random.default_rng(0)
+    accepted = rng.integers(0, 4, 60)
+    whole = int((accepted + 1).sum())
+    for completion in (whole, whole - 2):  # its end cut off
+        (request,) = [counts(accepted, [3] * 60, completion=completion)]
+        rows = {row.definition.engine: row for row in acceptance_table([request])}
+        for row in rows.values():
+            for value, within in ((row.length, row.length_within), (row.rate, row.rate_within)):
+                assert (within.interval is None) == math.isnan(value), row.definition.engine
+                assert within.interval is None or within.interval.estimate == pytest.approx(value)
+        found = rows["vLLM"].length_within.interval
+        half = 1.96 * accepted.std() / math.sqrt(60)
+        assert (found.low, found.high) == pytest.approx(
+            (rows["vLLM"].length - half, rows["vLLM"].length + half), abs=0.1
+        )
+    assert "rounds" in resampled([request]) and resampled(MANY) == "requests"
+
+
+def test_what_has_no_interval_says_why():
+    rows = {row.definition.engine: row for row in acceptance_table([counts([1], [3], completion=2)])}
+    assert rows["vLLM"].length_within == Within(None, "it takes at least two rounds")
+    assert rows["vLLM"].rate == 1 / 3
+    lost = AcceptanceCounts("a", np.array([0, 2, 3, 3]), None, 11, 3, 9, ordered=False)  # the order, and each draft
+    rows = {row.definition.engine: row for row in acceptance_table([lost])}
+    assert rows["vLLM"].length_within.interval is not None
+    for within in (rows["vLLM"].rate_within, rows["SpecForge"].length_within, rows["LM Studio"].rate_within):
+        assert within == Within(None, "of its rounds it is not known, or not defined")
+    rows = {row.definition.engine: row for row in acceptance_table([*MANY, counts([1], [3])])}
+    assert rows["SpecForge"].length_within == Within(None, "of some requests it is not known, or not defined")
+    assert rows["vLLM"].length_within.interval is not None
+
+
+def test_very_many_rounds_are_drawn_in_groups():
+    many = AcceptanceCounts("a", np.repeat([0, 1, 2, 3], 50_000), None, 600_000, 3, None, ordered=False)
+    found = acceptance_table([many])[0].length_within.interval
+    half = 1.96 * many.accepted.std() / math.sqrt(many.steps)
+    assert (found.low, found.high) == pytest.approx((2.5 - half, 2.5 + half), abs=0.2 * half)
+
+
+def test_the_table_of_five_hundred_requests_is_quick():
+    rng = np.random.default_rng(1)
+    requests = [counts(rng.integers(0, 7, 40), [6] * 40, completion=100, gamma=6) for _ in range(500)]
+    acceptance_table(requests)  # the draws, which all figures of a sweep share
+    began = time.process_time()
+    acceptance_table(requests)
+    assert time.process_time() - began < 0.2
 
 
 @pytest.mark.parametrize("rule", ["strict", "mars", "rejection-sampling"])

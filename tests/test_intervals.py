@@ -205,3 +205,32 @@ def test_bad_input():
     for bad_arguments in ((0, 0.95, 0.1), (1, 1.0, 0.1), (1, 0.95, 1.1), (math.nan, 0.95, 0.1)):
         with pytest.raises(BadInput):
             prompts_needed(*bad_arguments)
+
+
+def test_turns_of_a_question_are_drawn_together_by_hand() -> None:
+    """Three questions of 1, 2 and 3 prompts, out of order: a replicate is a mean over the prompts of those drawn."""
+    units, values = np.array([7, 3, 9, 3, 9, 9]), np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0])
+    sums, sizes = np.array([10.0, 1.0, 52.0]), np.array([2, 1, 3])  # of the questions 3, 7 and 9
+    how = Bootstrap(method=Method.PERCENTILE, resamples=500)
+    drawn = np.random.default_rng(0).integers(3, size=(500, 3))
+    replicates = sums[drawn].sum(axis=1) / sizes[drawn].sum(axis=1)
+    found = mean(values, how, units)
+    assert found.estimate == values.mean()
+    assert (found.low, found.high) == pytest.approx(tuple(np.quantile(replicates, [0.025, 0.975])))
+
+
+@pytest.mark.parametrize("method", [Method.BCA, Method.PERCENTILE])
+def test_the_same_prompt_asked_twice_is_no_new_evidence(method: Method) -> None:
+    rng, how = np.random.default_rng(2), Bootstrap(method=method)
+    a, b = rng.normal(3, 1, 60), rng.uniform(1, 2, 60)
+    once = interval(lambda x, y: x / y, a, b, how=how)
+    twice = [np.repeat(column, 2) for column in (a, b)]
+    together = interval(lambda x, y: x / y, *twice, how=how, units=np.repeat(np.arange(60), 2))
+    assert (together.low, together.high) == pytest.approx((once.low, once.high))
+    apart = interval(lambda x, y: x / y, *twice, how=how)
+    assert apart.high - apart.low < 0.8 * (once.high - once.low)
+
+
+def test_one_question_alone_says_nothing_of_others() -> None:
+    found = mean(np.array([1.0, 2.0, 3.0]), units=np.zeros(3, int))
+    assert found.estimate == 2 and np.isnan([found.low, found.high]).all()

@@ -13,7 +13,17 @@ from hypothesis import strategies as st
 
 from mars_viz.demo import tasks
 from mars_viz.errors import BadInput
-from mars_viz.prompts import GRADERS, PromptItem, SkippedLine, builtin_prompts, grader_named, load_prompts, read_prompts
+from mars_viz.prompts import (
+    GRADERS,
+    PromptItem,
+    SkippedLine,
+    Turns,
+    builtin_prompts,
+    grader_named,
+    load_prompts,
+    read_prompts,
+    to_jsonl,
+)
 from mars_viz.prompts import jsonl as jsonl_module
 
 MT_BENCH = {"question_id": 81, "category": "writing", "turns": ["Write a post.", "Now rewrite it."]}
@@ -31,9 +41,58 @@ def file(tmp_path):
 
 
 def test_the_first_turn_is_the_prompt(file):
-    (item,) = load_prompts(write(file, MT_BENCH)).items
+    found = load_prompts(write(file, MT_BENCH), turns=Turns.FIRST)
+    (item,) = found.items
     assert item == PromptItem("81", "writing", "Write a post.", None, "none")
     assert not item.graded
+    assert (found.later_turns, found.turns) == (1, Turns.FIRST)
+
+
+def test_every_turn_is_a_prompt(file):
+    alone = {"question_id": 82, "category": "maths", "turns": ["Add 1 and 2."]}
+    found = load_prompts(write(file, MT_BENCH, alone, {"prompt": "Once"}))
+    assert found.items == (
+        PromptItem("81/1", "writing", "Write a post.", question="81"),
+        PromptItem("81/2", "writing", "Now rewrite it.", question="81", turn=2),
+        PromptItem("82", "maths", "Add 1 and 2."),
+        PromptItem("line-3", "general", "Once"),
+    )
+    assert [item.unit for item in found.items] == ["81", "81", "82", "line-3"]
+    assert (found.later_turns, found.turns) == (0, Turns.ALL)
+    assert len(load_prompts(file, limit=2)) == 3  # a conversation stays whole
+    singles = write(file, alone)
+    assert load_prompts(singles) == load_prompts(singles, turns=Turns.FIRST)
+
+
+def test_each_turn_has_the_answer_at_its_place(file):
+    lines = [
+        MT_BENCH | {"reference": ["It is 7."]},
+        MT_BENCH | {"question_id": 82, "reference": [None, 8, "one too many"]},
+        MT_BENCH | {"question_id": 83, "answer": "9"},
+    ]
+    found = load_prompts(write(file, *lines), grader="last-number")
+    assert [item.answer for item in found.items] == ["It is 7.", None, None, "8", "9", None]
+    assert [item.graded for item in found.items] == [True, False, False, True, True, False]
+    file.write_bytes(to_jsonl(found))
+    assert load_prompts(file).items == found.items
+
+
+LATER = {
+    '{"turns": ["a", " "]}': "later turn of 'turns' is blank or no text",
+    '{"turns": ["a", 3]}': "later turn of 'turns' is blank or no text",
+    '{"turns": ["a", "b"], "reference": ["1", [2]], "grader": "exact"}': "neither a text nor a number",
+    '{"turns": ["a", "b"], "reference": ["1", "b"], "grader": "last-number"}': "no text can be right",
+    '{"prompt": "a", "question_id": "81/2"}': "the id '81/2' is that of line 1",
+    '{"prompt": "a", "question_id": "81"}': "the id '81' is that of line 1",
+}
+
+
+@pytest.mark.parametrize(("line", "reason"), LATER.items(), ids=range(len(LATER)))
+def test_a_bad_later_turn_spoils_its_line_alone(file, line, reason):
+    found = load_prompts(write(file, MT_BENCH, line, {"prompt": "good"}), skip_bad=True)
+    assert [item.id for item in found.items] == ["81/1", "81/2", "line-3"]
+    assert [skipped.line for skipped in found.skipped] == [2]
+    assert reason in found.skipped[0].reason
 
 
 def test_gsm8k_prompt_and_own_grader(file):
@@ -57,7 +116,7 @@ def test_gsm8k_prompt_and_own_grader(file):
 def test_references_are_answers_only_when_someone_grades(file):
     write(file, MT_BENCH | {"reference": ["It is 7.", "Eight."]}, MT_BENCH | {"question_id": 82})
     assert load_prompts(file).graded == 0
-    graded = load_prompts(file, grader="last-number")
+    graded = load_prompts(file, grader="last-number", turns=Turns.FIRST)
     assert [item.answer for item in graded.items] == ["It is 7.", None]
     assert [item.grader for item in graded.items] == ["last-number", "none"]
     assert load_prompts(file, grader="none").graded == 0

@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 from scipy import optimize, stats
 
 from mars_viz.analysis import recommendation
-from mars_viz.analysis.recommendation import Changed, Finding, Graded, exact_bound, loss_bound, recommend, score_bound
+from mars_viz.analysis.recommendation import (
+    Changed,
+    Finding,
+    Graded,
+    Kind,
+    exact_bound,
+    loss_bound,
+    recommend,
+    score_bound,
+)
 from mars_viz.analysis.steps import Steps
 from mars_viz.errors import BadInput
 
@@ -179,3 +188,30 @@ def test_bad_input():
         Graded(Steps(np.array([0.0, 1.0]), np.array([[0.5]])), 0)
     with pytest.raises(BadInput, match="graded set"):
         Graded(Steps(np.array([0.0, 1.0]), np.array([1])), 0)
+
+
+def test_turns_of_a_question_count_as_one_prompt():
+    """Every prompt asked three times over: the same answer as of the prompts once, and questions are counted."""
+    alone = graded(400, [40, 4, 1, 0])
+    right = np.repeat(alone.steps.values, 3, axis=0)
+    thrice = Graded(Steps(EDGES, right), 3, units=np.repeat(np.arange(400), 3))
+    one, other = (recommend(each, 2, symbol="θ") for each in (alone, thrice))
+    assert (one.finding, one.dial, one.segment) == (other.finding, other.dial, other.segment)
+    assert other.bound == pytest.approx(one.bound, rel=0.1)
+    assert other.prompts_needed == one.prompts_needed
+    assert "of 400 questions with 1200 graded turns it loses" in other.sentence
+    assert other.changed.kinds and other.changed.questions == 400
+    assert recommend(Graded(Steps(EDGES, right), 3), 2).segment < other.segment  # what no such evidence allows
+    few = Graded(Steps(EDGES, right[:60]), 3, units=np.repeat(np.arange(20), 3))
+    assert "there are 20 questions with 60 graded turns, about" in recommend(few, 2).sentence
+
+
+def test_what_questions_lose_by_hand():
+    strict = np.array([True, True, True, False, True])
+    other = np.array([False, False, True, True, False])
+    steps = Steps(np.array([0.0, 0.5, 1.0]), np.column_stack([other, strict]))
+    changed = Graded(steps, 1, units=np.array([5, 5, 8, 8, 2])).changed()[0]
+    assert (changed.lost, changed.won, changed.prompts, changed.questions) == (3, 1, 5, 3)
+    assert set(changed.kinds) == {Kind(1, 1, 1), Kind(-1, 2, 1), Kind(2, 2, 1)}
+    assert changed.independent() == Changed(lost=2, won=0, prompts=2)  # 25 / 9 prompts' worth
+    assert Changed(3, 1, 5).independent() == Changed(3, 1, 5)

@@ -255,11 +255,11 @@ def test_prompts_that_are_put_together_while_they_are_read_are_read_once_more(
         whole = sweep.finish()
     read, calls = store_module.Store._read, list[str]()
 
-    def reading(self: store_module.Store, name: str) -> object:
+    def reading(self: store_module.Store, name: str, *columns: list[str]) -> object:
         calls.append(name)
         if len(calls) == 2:
             self.tidy()
-        return read(self, name)
+        return read(self, name, *columns)
 
     monkeypatch.setattr(store_module.Store, "_read", reading)
     assert equal(load_sweep(tmp_path / "sweep"), whole)

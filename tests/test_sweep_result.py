@@ -21,8 +21,8 @@ from mars_viz.commands.sweep import add_parser
 from mars_viz.costs import modelled_speed_up
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput
-from mars_viz.figures.words import exact_setting, exactly, times
-from mars_viz.prompts import load_prompts
+from mars_viz.figures.words import exact_setting, exactly, number, times
+from mars_viz.prompts import Turns, load_prompts
 from mars_viz.run import Settings
 from mars_viz.sweep import (
     Sweep,
@@ -216,8 +216,8 @@ def test_the_evidence_says_everything_in_three_forms(result: SweepResult, tmp_pa
     checks = [replace(timing(), created=f"2026-01-0{day}T00:00:00+00:00") for day in (1, 2)]
     checks.append(replace(checks[0], dial=0.5))
     path = write_evidence(tmp_path / "pack", result, dial=0.9, recommendation=found, checks=checks)
-    tables = ["grid.csv", "prompts.csv", "summary.csv"]
-    assert sorted(file.name for file in path.iterdir()) == ["evidence.json", "evidence.md", *tables]
+    tables = ["engines.csv", "grid.csv", "prompts.csv", "summary.csv"]
+    assert {file.name for file in path.iterdir()} == {"evidence.json", "evidence.md", *tables}
     data = json.loads((path / "evidence.json").read_text())
     assert data["models"]["target"] == "toy-target"
     assert data["data_set"]["n"] == 12
@@ -239,6 +239,12 @@ def test_the_evidence_says_everything_in_three_forms(result: SweepResult, tmp_pa
     assert "TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS" in text
     assert "For throughput only" in text
     assert text == markdown(data)
+    engines = list(csv.DictReader((path / "engines.csv").read_text().splitlines()))
+    assert [row["engine"] for row in engines] == [row["engine"] for row in data["engines"]]
+    low, length, high = (float(engines[0][name]) for name in ("length_low", "length", "length_high"))
+    assert low < length < high and length == data["engines"][0]["length"]
+    assert (engines[8]["length"], engines[8]["length_low"]) == ("", "")  # LM Studio reports none
+    assert f"{number(length)} ({number(low)} to {number(high)})" in (path / "evidence.md").read_text()
     grid = list(csv.DictReader((path / "grid.csv").read_text().splitlines()))
     assert float(grid[-1]["accuracy"]) == data["accuracy"]["strict"]["bootstrap"]["estimate"]
     alone, strict, chosen = csv.DictReader((path / "summary.csv").read_text().splitlines())
@@ -396,7 +402,7 @@ def test_later_turns_are_left_out_and_said_to_be(tmp_path: Path, capsys: pytest.
     lines.append({"question_id": 2, "category": "writing", "turns": ["Add 3 and 4."]})
     path = tmp_path / "questions.jsonl"
     path.write_text("\n".join(map(json.dumps, lines)))
-    prompts = load_prompts(path)
+    prompts = load_prompts(path, turns=Turns.FIRST)
     assert [item.prompt for item in prompts.items] == ["Add 1 and 2.", "Add 3 and 4."]
     assert prompts.later_turns == 2
     sweep = Sweep(toy_source(), prompts, SETTINGS, Span(0.0, 1.0, (3,)), tmp_path / "sweep")
@@ -406,7 +412,7 @@ def test_later_turns_are_left_out_and_said_to_be(tmp_path: Path, capsys: pytest.
     assert "2 later turns of conversations, of which the first" in (evidence / "evidence.md").read_text()
     again = open_store(sweep.folder).prompts()  # as the page goes on with it
     Sweep(toy_source(), again, SETTINGS, Span(0.0, 1.0, (3,)), tmp_path / "sweep", resume=True)
-    assert turns_words(0) == ""
+    assert turns_words(toy_prompts(1)) == ""
 
 
 def test_the_evidence_admits_what_was_not_measured(result: SweepResult, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import io
 import itertools
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -24,7 +25,7 @@ from mars_viz.analysis.vllm_metrics import parse_vllm_metrics
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput
 from mars_viz.figures.words import exactly
-from mars_viz.prompts import GRADERS
+from mars_viz.prompts import GRADERS, PromptItem, PromptSet, Turns
 from mars_viz.run import Settings
 from mars_viz.sweep import Sweep, load_sweep, lock
 from mars_viz.sweep.checks import keep_check, kept_checks
@@ -265,7 +266,7 @@ def test_the_pack_and_the_metrics_hold_what_the_page_shows(folder):
     data = evidence_zip(study.result, dial=0.9, recommendation=study.recommendation(1.0, 0.95))
     assert data == evidence_zip(study.result, dial=0.9, recommendation=study.recommendation(1.0, 0.95))
     with zipfile.ZipFile(io.BytesIO(data)) as pack:
-        names = ["evidence.md", "evidence.json", "summary.csv", "grid.csv", "prompts.csv"]
+        names = ["evidence.md", "evidence.json", "summary.csv", "grid.csv", "engines.csv", "prompts.csv"]
         assert pack.namelist() == [f"evidence/{name}" for name in names]
         assert json.loads(pack.read("evidence/evidence.json"))["settings"]["chosen"] == 0.9
     requests = parse_vllm_metrics(detail.exported(study, 0.9))
@@ -444,6 +445,7 @@ def test_a_range_that_leaves_nothing_to_sweep_is_a_sentence_and_nothing_is_begun
         ('{"prompt": "a", "answer": "1"}', {}, "no grader was named"),
         ('{"prompt": "a", "answer": "1", "grader": "vibes"}', {}, "There is no grader"),
         ('{"question_id": 1, "category": "x", "turns": []}', {}, "is no list of texts"),
+        ('{"question_id": 1, "category": "x", "turns": ["Hi", ""]}', {}, "a later turn of 'turns' is blank"),
         ('{"question_id": 1, "category": "x", "turns": ["Hi"]}', {"grader": "contains"}, "holds no answers to grade"),
     ],
 )
@@ -451,6 +453,47 @@ def test_bad_input_is_a_sentence_on_the_page_and_nothing_is_begun(empty, lines, 
     tab = uploaded(opened(), lines, **choices)
     assert sentence in said(tab).replace("&#x27;", "'") and "/tmp" not in said(tab).replace(str(empty), "")
     assert not shared_board().sweeps(empty) and not empty.exists()
+
+
+@pytest.mark.parametrize(("choice", "ids"), [(Turns.ALL, ["q/1", "q/2", "r"]), (Turns.FIRST, ["q", "r"])])
+def test_conversations_are_swept_as_chosen_and_the_page_says_what_later_turns_follow(empty, monkeypatch, choice, ids):
+    begun = []
+    monkeypatch.setattr(wishes, "begin", lambda wish, results: (begun.append(wish.prompts), ["none"])[1])
+    lines = '{"question_id": "q", "turns": ["Hi", "And?"]}\n{"question_id": "r", "turns": ["Bye"]}'
+    tab = opened()
+    tab.segmented_control(key="sweep-source").set_value("My own file")
+    settled(tab.run())
+    assert tab.segmented_control(key="sweep-turns").value == Turns.ALL
+    tab.segmented_control(key="sweep-turns").set_value(choice)
+    tab.file_uploader(key="sweep-file").set_value(("prompts.jsonl", lines.encode(), "application/json"))
+    settled(tab.run())
+    captions = " ".join(caption.value for caption in tab.caption)
+    follows = "later turns follow the target's own answers, the same at every setting"
+    assert (follows in captions) == (choice is Turns.ALL)
+    assert f"{len(ids)} prompts: at most" in captions
+    clicked(tab, "sweep-begin")
+    (prompts,) = begun
+    assert [item.id for item in prompts.items] == ids
+    left_out = "1 later turn is left out"
+    assert (follows if choice is Turns.ALL else left_out) in said(tab).replace("&#x27;", "'")
+
+
+def test_a_sweep_of_conversations_says_what_is_resampled(empty):
+    items = [
+        PromptItem(f"q{n}/{turn}", "talk", f"{n} {turn}", "w3", "contains", question=f"q{n}", turn=turn)
+        for n in range(4)
+        for turn in (1, 2)
+    ]
+    Sweep(toy_source(), PromptSet("talks", tuple(items)), SETTINGS, Span(0.0, 1.0, (3,)), empty / "talks").finish()
+    tab = opened(sweep="talks")
+    assert "later turns follow the target's own answers" in said(tab).replace("&#x27;", "'")
+    assert "8 prompts of talks, turns of 4 questions" in said(tab)
+    assert "paired bootstrap over questions, whose turns stand and fall together" in said(tab)
+    tab = section(tab, 4)
+    assert "95 % intervals over questions" in said(tab)
+    engines = tab.dataframe[0].value.set_index("engine")
+    assert re.fullmatch(r"[0-9.]+ \([0-9.]+ to [0-9.]+\)", engines.loc["vLLM", "length"])
+    assert engines.loc["LM Studio", "length"] == "–"
 
 
 def test_the_form_says_what_is_missing(empty):

@@ -5,6 +5,7 @@ Knows records; knows no engine's formulas and no files. A step is one verificati
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -72,6 +73,71 @@ def acceptance_counts(run: Run, name: str | None = None) -> AcceptanceCounts:
         gamma=max(run.settings.gamma, int(drafted.max(initial=0))),
         completion_tokens=len(run.token_ids),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What formulas are made of, float64 [...] alike: of a request or a step each, or sums or means over them."""
+
+    accepted: np.ndarray
+    """Drafted tokens that verification accepted."""
+    drafted: np.ndarray
+    """Drafted tokens; NaN where they are not known."""
+    steps: np.ndarray
+    """Target passes."""
+    drafts: np.ndarray
+    """Those that had a draft to verify; where that is not known, all of them."""
+    nominal: np.ndarray
+    """Tokens that could have been drafted: γ a step."""
+    slots: np.ndarray
+    """Tokens that could have been verified: γ + 1 a step."""
+    completion: np.ndarray
+    """Tokens of the text; NaN where they are not known."""
+
+    @property
+    def columns(self) -> tuple[np.ndarray, ...]:
+        """All of them, in the order above."""
+        return tuple(getattr(self, name) for name in Totals.__slots__)
+
+
+def totals_of(requests: tuple[AcceptanceCounts, ...]) -> Totals:
+    """A request each, [P]."""
+    steps = np.array([request.steps for request in requests], np.float64)
+    gamma = np.array([request.gamma for request in requests], np.float64)
+    completion = [math.nan if (known := request.completion_tokens) is None else known for request in requests]
+    return Totals(
+        accepted=np.array([request.accepted_total for request in requests], np.float64),
+        drafted=np.array([request.drafted_total for request in requests], np.float64),
+        steps=steps,
+        drafts=np.array([request.drafts for request in requests], np.float64),
+        nominal=steps * gamma,
+        slots=steps * (gamma + 1),
+        completion=np.array(completion, np.float64),
+    )
+
+
+def totals_by_step(request: AcceptanceCounts) -> Totals:
+    """A step of this request each, [R]; NaN for what is known only of all of them together."""
+    accepted, ones = request.accepted.astype(np.float64), np.ones(request.steps)
+    drafted = None if request.drafted is None else request.drafted.astype(np.float64)
+    return Totals(
+        accepted=accepted,
+        drafted=np.full(request.steps, np.nan) if drafted is None else drafted,
+        steps=ones,
+        drafts=ones if drafted is None else (drafted > 0).astype(np.float64),
+        nominal=ones * request.gamma,
+        slots=ones * (request.gamma + 1),
+        completion=_emitted(request),
+    )
+
+
+def _emitted(request: AcceptanceCounts) -> np.ndarray:
+    """float64 [R]; tokens of the text that each step added, its end cut off where the text ends."""
+    verified = np.cumsum(request.accepted + 1)
+    known, whole = request.completion_tokens, int(verified[-1]) if len(verified) else 0
+    if known is None or known > whole or (known < whole and not request.ordered):
+        return np.full(request.steps, np.nan)
+    return np.diff(np.minimum(verified, known), prepend=0).astype(np.float64)
 
 
 @dataclass(frozen=True, slots=True)

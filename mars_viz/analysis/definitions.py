@@ -10,14 +10,13 @@ cut at its end, as `AcceptanceCounts.accepted` does.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
-from mars_viz.analysis.counts import AcceptanceCounts
+import numpy as np
 
-Requests = tuple[AcceptanceCounts, ...]
+from mars_viz.analysis.counts import Totals
 
 
 class Bonus(Enum):
@@ -65,11 +64,11 @@ class Definition:
     """How requests are put together."""
     by_position: ByPosition
     """What it reports for each position."""
-    length: Callable[[Requests], float] | None
-    """Acceptance length of pooled requests, or of one alone; None where it reports none."""
+    length: Callable[[Totals], np.ndarray] | None
+    """Acceptance length of pooled requests, or of one alone, from their sums or means; None where it reports none."""
     length_formula: str
     """In words; empty where it reports none."""
-    rate: Callable[[Requests], float] | None
+    rate: Callable[[Totals], np.ndarray] | None
     """Acceptance rate, likewise."""
     rate_formula: str
     """In words; empty where it reports none."""
@@ -81,55 +80,38 @@ class Definition:
     """What else makes its number differ."""
 
 
-def _ratio(part: float, whole: float) -> float:
-    return part / whole if whole else math.nan
+def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    """NaN where the denominator is 0."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(whole == 0, np.nan, part / whole)
 
 
-def _accepted(requests: Requests) -> int:
-    return sum(request.accepted_total for request in requests)
+def _per_draft(of: Totals) -> np.ndarray:
+    return 1 + _ratio(of.accepted, of.drafts)
 
 
-def _drafted(requests: Requests) -> int:
-    return sum(request.drafted_total for request in requests)
+def _per_forward(of: Totals) -> np.ndarray:
+    return _ratio(of.accepted + of.steps, of.steps)
 
 
-def _steps(requests: Requests) -> int:
-    return sum(request.steps for request in requests)
+def _of_drafted(of: Totals) -> np.ndarray:
+    return _ratio(of.accepted, of.drafted)
 
 
-def _completion(requests: Requests) -> float:
-    """NaN where one of them is not known."""
-    known = [request.completion_tokens for request in requests]
-    return sum(math.nan if tokens is None else tokens for tokens in known)
+def _of_root_and_drafted(of: Totals) -> np.ndarray:
+    return _ratio(of.accepted + of.steps, of.slots)
 
 
-def _per_draft(requests: Requests) -> float:
-    return 1 + _ratio(_accepted(requests), sum(request.drafts for request in requests))
+def _of_nominal(of: Totals) -> np.ndarray:
+    return _ratio(of.accepted, of.nominal)
 
 
-def _per_forward(requests: Requests) -> float:
-    return _ratio(_accepted(requests) + _steps(requests), _steps(requests))
+def _completion_per_step(of: Totals) -> np.ndarray:
+    return _ratio(of.completion, of.steps)
 
 
-def _of_drafted(requests: Requests) -> float:
-    return _ratio(_accepted(requests), _drafted(requests))
-
-
-def _of_root_and_drafted(requests: Requests) -> float:
-    slots = sum(request.steps * (request.gamma + 1) for request in requests)
-    return _ratio(_accepted(requests) + _steps(requests), slots)
-
-
-def _of_nominal(requests: Requests) -> float:
-    return _ratio(_accepted(requests), sum(request.steps * request.gamma for request in requests))
-
-
-def _completion_per_step(requests: Requests) -> float:
-    return _ratio(_completion(requests), _steps(requests))
-
-
-def _of_completion(requests: Requests) -> float:
-    return _ratio(_accepted(requests), _completion(requests))
+def _of_completion(of: Totals) -> np.ndarray:
+    return _ratio(of.accepted, of.completion)
 
 
 DEFINITIONS: tuple[Definition, ...] = (

@@ -1,6 +1,6 @@
 """Acceptance in every engine's own words: the same requests under each of the definitions, as one table.
 
-Knows counts and definitions; knows no runs, no files and no figures.
+Knows counts, definitions and the bootstrap; knows no runs, no files and no figures.
 """
 
 from __future__ import annotations
@@ -11,9 +11,43 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mars_viz.analysis.counts import AcceptanceCounts, position_rates
-from mars_viz.analysis.definitions import DEFINITIONS, ByPosition, Definition, Pooling, Requests
+from mars_viz.analysis.counts import AcceptanceCounts, Totals, position_rates, totals_by_step, totals_of
+from mars_viz.analysis.definitions import DEFINITIONS, ByPosition, Definition, Pooling
+from mars_viz.analysis.intervals import DEFAULT, Bootstrap, Interval, band
 from mars_viz.errors import BadInput
+
+Formula = Callable[[Totals], np.ndarray]
+MOST_DRAWN = 2_000
+"""Requests or rounds that resampling draws; of more, that many groups of them, put together by chance."""
+_SUMS = len(Totals.__slots__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Figure:
+    """One that an engine reports."""
+
+    engine: str
+    formula: Formula
+    pooling: Pooling
+
+
+_REPORTED = tuple(
+    _Figure(one.engine, formula, one.pooling)
+    for one in DEFINITIONS
+    for formula in (one.length, one.rate)
+    if formula is not None
+)
+"""In the order of the table, lengths before rates."""
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """How sure a figure is."""
+
+    interval: Interval | None
+    """Its interval; None where there is none."""
+    why: str = ""
+    """Why there is none; empty where there is one, or where the figure is not reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,39 +68,91 @@ class EngineRow:
     """float64 [γ]; likewise."""
     joint: np.ndarray | None
     """float64 [γ]; likewise."""
+    length_within: Within
+    """The length's interval: over requests, or over the rounds of a single one."""
+    rate_within: Within
+    """The rate's."""
 
 
-def acceptance_table(requests: Sequence[AcceptanceCounts]) -> tuple[EngineRow, ...]:
-    """The same requests under every definition. Raises BadInput for none."""
+def acceptance_table(
+    requests: Sequence[AcceptanceCounts], *, units: np.ndarray | None = None, how: Bootstrap = DEFAULT
+) -> tuple[EngineRow, ...]:
+    """The same requests under every definition, with intervals. Raises BadInput for none.
+
+    `units`, whole numbers [P], are equal for the turns of one conversation, which are resampled together.
+    """
     pool = tuple(requests)
     if not pool:
         raise BadInput("There is no run to describe. Choose at least one.")
-    positions = position_rates(pool)
+    each, positions = totals_of(pool), position_rates(pool)
+    withins = iter(_withins(pool, each, units, how))
     rows = []
     for definition in DEFINITIONS:
-        lengths = tuple(_value(definition.length, (request,)) for request in pool)
-        rates = tuple(_value(definition.rate, (request,)) for request in pool)
-        by_mean = definition.pooling is Pooling.MEAN
+        length, rate = definition.length, definition.rate
+        alone = np.full(len(pool), np.nan) if length is None else length(each)
         both = definition.by_position is ByPosition.CONDITIONAL_AND_JOINT
         rows.append(
             EngineRow(
                 definition=definition,
-                length=_mean(lengths, pool) if by_mean else _value(definition.length, pool),
-                rate=_mean(rates, pool) if by_mean else _value(definition.rate, pool),
-                lengths=lengths,
+                length=_together(definition, length, each),
+                rate=_together(definition, rate, each),
+                lengths=tuple(alone.tolist()),
                 unconditional=positions.unconditional if definition.by_position is ByPosition.UNCONDITIONAL else None,
                 conditional=positions.conditional if both else None,
                 joint=positions.joint if both else None,
+                length_within=Within(None) if length is None else next(withins),
+                rate_within=Within(None) if rate is None else next(withins),
             )
         )
     return tuple(rows)
 
 
-def _value(function: Callable[[Requests], float] | None, requests: Requests) -> float:
-    return math.nan if function is None else function(requests)
+def resampled(requests: Sequence[AcceptanceCounts], units: np.ndarray | None = None) -> str:
+    """What the table's intervals are over, for people."""
+    if len(requests) == 1:
+        return (
+            "its rounds, taken as independent of one another: how sure this text's own number is, not how another "
+            "prompt would do"
+        )
+    return "requests" if units is None else "questions, whose turns stand and fall together"
 
 
-def _mean(values: tuple[float, ...], requests: Requests) -> float:
-    """Of the requests that had a step: engines report nothing for the others."""
-    counted = [value for value, request in zip(values, requests, strict=True) if request.steps]
-    return sum(counted) / len(counted) if counted else math.nan
+def _together(definition: Definition, formula: Formula | None, each: Totals) -> float:
+    """All requests, as the definition pools them."""
+    if formula is None:
+        return math.nan
+    if definition.pooling is Pooling.POOLED:
+        return float(formula(Totals(*(column.sum() for column in each.columns))))
+    counted = formula(each)[each.steps > 0]  # engines report nothing for requests that had no step
+    return float(counted.sum() / len(counted)) if len(counted) else math.nan
+
+
+def _withins(
+    pool: tuple[AcceptanceCounts, ...], each: Totals, units: np.ndarray | None, how: Bootstrap
+) -> list[Within]:
+    """Of every figure that is reported, in the order of the table; all of them on the same resamples."""
+    single = len(pool) == 1
+    drawn = totals_by_step(pool[0]) if single else each
+    count = len(drawn.steps)
+    if count < 2:
+        return [Within(None, "it takes at least two rounds")] * len(_REPORTED)
+    summed = [each for each in _REPORTED if single or each.pooling is Pooling.POOLED]
+    meant = [each for each in _REPORTED if each not in summed]
+    order = [(summed + meant).index(each) for each in _REPORTED]
+
+    def statistic(*found: np.ndarray) -> np.ndarray:
+        sums, had = Totals(*found[:_SUMS]), found[-1]
+        values = [*(one.formula(sums) for one in summed), *(value / had for value in found[_SUMS:-1])]
+        return np.concatenate([values[place] for place in order], axis=-1)
+
+    means = [np.where(drawn.steps > 0, one.formula(drawn), 0.0) for one in meant]
+    columns = [*drawn.columns, *means, (drawn.steps > 0).astype(np.float64)]
+    if (single or units is None) and count > MOST_DRAWN:
+        units = np.random.default_rng(0).permutation(count) % MOST_DRAWN
+    found = band(statistic, *(column[:, None] for column in columns), how=how, units=units)
+    why = f"of {'its rounds' if single else 'some requests'} it is not known, or not defined"
+    ends = zip(found.estimate.tolist(), found.low.tolist(), found.high.tolist(), strict=True)
+    return [
+        Within(None, why) if math.isnan(low) else Within(Interval(value, low, high, how.confidence, how.method))
+        for value, low, high in ends
+    ]

@@ -1,7 +1,9 @@
 """How sure a number is: paired bootstrap over prompts, Wilson's interval, and how many prompts it takes.
 
 Knows arrays with a row a prompt; knows no runs and no figures. What is compared shares its prompts, so a resample
-draws prompts, and every number of a drawn prompt comes along.
+draws prompts, and every number of a drawn prompt comes along. Prompts that belong together, such as the turns of a
+conversation, are drawn together: `units` says which (the cluster bootstrap, Davison and Hinkley 1997, Bootstrap Methods
+and Their Application, 3.8, with whole clusters drawn).
 """
 
 from __future__ import annotations
@@ -99,9 +101,9 @@ DEFAULT = Bootstrap()
 """95 %, BCa."""
 
 
-def mean(values: np.ndarray, how: Bootstrap = DEFAULT) -> Interval:
+def mean(values: np.ndarray, how: Bootstrap = DEFAULT, units: np.ndarray | None = None) -> Interval:
     """Of values [P], one a prompt: accuracy, output length."""
-    return interval(lambda m: m, values, how=how)
+    return interval(lambda m: m, values, how=how, units=units)
 
 
 def ratio(numerators: np.ndarray, denominators: np.ndarray, how: Bootstrap = DEFAULT) -> Interval:
@@ -128,36 +130,44 @@ def ratio_of_ratios(
     return interval(lambda x, y, u, v: _divided(_divided(x, y), _divided(u, v)), *a, *b, how=how)
 
 
-def interval(statistic: Statistic, *columns: np.ndarray, how: Bootstrap = DEFAULT) -> Interval:
+def interval(
+    statistic: Statistic, *columns: np.ndarray, how: Bootstrap = DEFAULT, units: np.ndarray | None = None
+) -> Interval:
     """Of any function of the columns' means; each column is [P], a value a prompt. Raises BadInput for no prompts."""
-    found = band(statistic, *(np.asarray(column, np.float64).reshape(len(column), 1) for column in columns), how=how)
+    values = (np.asarray(column, np.float64).reshape(len(column), 1) for column in columns)
+    found = band(statistic, *values, how=how, units=units)
     return Interval(float(found.estimate[0]), float(found.low[0]), float(found.high[0]), how.confidence, how.method)
 
 
-def band(statistic: Statistic, *columns: np.ndarray, how: Bootstrap = DEFAULT) -> Band:
+def band(statistic: Statistic, *columns: np.ndarray, how: Bootstrap = DEFAULT, units: np.ndarray | None = None) -> Band:
     """The same for columns [P, S]: a value for each prompt and segment, all segments on the same resamples.
 
-    A column [P, 1] stands for one that is the same on every segment. Raises BadInput for no prompts or columns of
-    different lengths.
+    A column [P, 1] stands for one that is the same on every segment. `units`, whole numbers [P], are equal for prompts
+    that are drawn together; None draws each by itself. Raises BadInput for no prompts or columns of different lengths.
     """
     columns = tuple(np.asarray(column, np.float64) for column in columns)
     lengths = {len(column) for column in columns}
     if len(lengths) != 1 or 0 in lengths:
         raise BadInput("An interval needs at least one prompt, and every number of each. Choose a set with prompts.")
+    sizes = np.ones(len(columns[0]))
+    if units is not None:
+        columns = tuple(_joined(units, *columns))
+        sizes = _joined(units, sizes)[0]
     segments = max(column.shape[1] for column in columns)
     block = max(1, _CHUNK // how.resamples)
     parts = [
-        _block(statistic, [c if c.shape[1] == 1 else c[:, first : first + block] for c in columns], how)
+        _block(statistic, [c if c.shape[1] == 1 else c[:, first : first + block] for c in columns], sizes, how)
         for first in range(0, segments, block)
     ]
     estimate, low, high = (np.concatenate(part) for part in zip(*parts, strict=True))
     return Band(estimate, low, high, how.confidence, how.method)
 
 
-def wilson(successes: int, trials: int, confidence: float = 0.95) -> Interval:
+def wilson(successes: float, trials: int, confidence: float = 0.95) -> Interval:
     """A single share, such as an accuracy (Wilson 1927, Journal of the American Statistical Association 22:209-212).
 
-    From 0 to 1, and no estimate, where nothing was tried.
+    From 0 to 1, and no estimate, where nothing was tried. Successes need not be whole: where trials stand for more than
+    one prompt each, they are the share of all prompts times the trials.
     """
     _check_confidence(confidence)
     if not 0 <= successes <= trials:
@@ -191,22 +201,32 @@ def prompts_needed(points: float, confidence: float, discordant_share: float, po
     return max(2, math.ceil(spread * spread / (loss * loss)))
 
 
-def _block(statistic: Statistic, columns: list[np.ndarray], how: Bootstrap) -> tuple[np.ndarray, ...]:
-    prompts = len(columns[0])
+def _joined(units: np.ndarray, *columns: np.ndarray) -> list[np.ndarray]:
+    """Each column's sums over the prompts of a unit, [U, S]."""
+    order = np.argsort(units, kind="stable")
+    begins = np.flatnonzero(np.diff(np.asarray(units)[order], prepend=np.nan))
+    return [np.add.reduceat(column[order], begins, axis=0) for column in columns]
+
+
+def _block(
+    statistic: Statistic, columns: list[np.ndarray], sizes: np.ndarray, how: Bootstrap
+) -> tuple[np.ndarray, ...]:
+    """Of sums over units, each of so many prompts."""
+    units, prompts = len(sizes), sizes.sum()
     with np.errstate(divide="ignore", invalid="ignore"):
-        estimate = np.atleast_1d(statistic(*(column.mean(axis=0) for column in columns)))  # [S]
-        if prompts < 2:
+        estimate = np.atleast_1d(statistic(*(column.sum(axis=0) / prompts for column in columns)))  # [S]
+        if units < 2:
             return estimate, np.full_like(estimate, np.nan), np.full_like(estimate, np.nan)
         replicates = np.concatenate(
             [
-                statistic(*(weights @ column / prompts for column in columns))
-                for weights in _weights(prompts, how.resamples, how.seed)
+                statistic(*(weights @ column / (weights @ sizes)[:, None] for column in columns))
+                for weights in _weights(units, how.resamples, how.seed)
             ]
         )  # [resamples, S]
         replicates.sort(axis=0)  # NaN last
         levels = np.broadcast_to([[(1 - how.confidence) / 2], [(1 + how.confidence) / 2]], (2, len(estimate)))
         if how.method is Method.BCA:
-            levels = _bca_levels(levels, estimate, replicates, _left_out(statistic, columns))
+            levels = _bca_levels(levels, estimate, replicates, _left_out(statistic, columns, sizes))
         low, high = _quantiles(replicates, levels)
     settled = replicates[-1] - replicates[0] <= 1e-12 * np.abs(estimate)  # one value, but for rounding
     low, high = np.where(settled, estimate, low), np.where(settled, estimate, high)
@@ -238,9 +258,10 @@ def _drawn(prompts: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
         yield counts.astype(np.min_scalar_type(int(counts.max())))
 
 
-def _left_out(statistic: Statistic, columns: list[np.ndarray]) -> np.ndarray:
-    """float64 [P, S]; the statistic without each prompt in turn."""
-    return statistic(*((column.sum(axis=0) - column) / (len(column) - 1) for column in columns))
+def _left_out(statistic: Statistic, columns: list[np.ndarray], sizes: np.ndarray) -> np.ndarray:
+    """float64 [U, S]; the statistic without each unit in turn."""
+    rest = (sizes.sum() - sizes)[:, None]
+    return statistic(*((column.sum(axis=0) - column) / rest for column in columns))
 
 
 def _bca_levels(levels: np.ndarray, estimate: np.ndarray, replicates: np.ndarray, left: np.ndarray) -> np.ndarray:

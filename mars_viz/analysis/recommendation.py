@@ -35,6 +35,9 @@ class Graded:
     """Values bool [P, S]: the prompt's text is right on the segment."""
     strict: int
     """The segment that holds the rule's strict end: the first or the last."""
+    units: np.ndarray | None = None
+    """int64 [P]; equal for the turns of one question, which are no independent evidence. None where every prompt stands
+    alone."""
 
     def __post_init__(self) -> None:
         """Raise BadInput where this is no table of right and wrong with a strict end."""
@@ -55,7 +58,36 @@ class Graded:
         right = self.steps.values.astype(bool)  # [P, S]
         strict = right[:, [self.strict]]
         lost, won = np.count_nonzero(strict & ~right, axis=0), np.count_nonzero(~strict & right, axis=0)
-        return [Changed(int(b), int(c), len(right)) for b, c in zip(lost, won, strict=True)]
+        kinds = self._kinds(strict.astype(np.int64) - right)
+        each = zip(lost, won, kinds, strict=True)
+        return [Changed(int(b), int(c), len(right), found) for b, c, found in each]
+
+    def _kinds(self, lost: np.ndarray) -> list[tuple[Kind, ...]]:
+        """Of each segment, from the turns lost [P, S], -1 where one was won."""
+        if self.units is None:
+            return [()] * lost.shape[1]
+        names, place, sizes = np.unique(self.units, return_inverse=True, return_counts=True)
+        nets = np.zeros((len(names), lost.shape[1]), np.int64)
+        np.add.at(nets, place, lost)
+        found: list[list[Kind]] = [[] for _ in range(lost.shape[1])]
+        for size in np.unique(sizes).tolist():
+            for net in range(-size, size + 1):
+                counts = np.count_nonzero(nets[sizes == size] == net, axis=0)
+                for segment in np.flatnonzero(counts).tolist():
+                    found[segment].append(Kind(net, size, int(counts[segment])))
+        return [tuple(each) for each in found]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Questions that are alike."""
+
+    lost: int
+    """Turns of each that only the strict setting gets right, less those that only the other one does."""
+    turns: int
+    """Graded turns of each."""
+    count: int
+    """How many there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +100,29 @@ class Changed:
     """Prompts that only the other setting gets right."""
     prompts: int
     """All of them."""
+    kinds: tuple[Kind, ...] = ()
+    """The same by question, where prompts are turns of conversations; empty where every prompt stands alone."""
+
+    @property
+    def questions(self) -> int:
+        """Prompts, but for the turns of one conversation, which are one."""
+        return sum(kind.count for kind in self.kinds) or self.prompts
+
+    def drawn(self) -> tuple[Kind, ...]:
+        """What resampling draws."""
+        same = self.prompts - self.lost - self.won
+        return self.kinds or (Kind(1, 1, self.lost), Kind(-1, 1, self.won), Kind(0, 1, same))
+
+    def independent(self) -> Changed:
+        """As if the turns of a question were one prompt, all lost or won together: with as many prompts as so many
+        turns are worth then, (Σ m)² / Σ m² for questions of m turns (Kish 1965, Survey Sampling, 8.2). That is the
+        most cautious reading, for bounds that take every prompt for itself."""
+        if not self.kinds:
+            return self
+        worth = int(self.prompts**2 / sum(kind.count * kind.turns**2 for kind in self.kinds))
+        share = worth / self.prompts
+        lost, won = min(worth, math.ceil(self.lost * share)), math.floor(self.won * share)
+        return Changed(lost, min(won, worth - lost), worth)
 
     @property
     def loss(self) -> float:
@@ -107,8 +162,8 @@ class Recommendation:
     """The accuracy loss, as a share, is at most this with the confidence asked for: at the dial, or where none is
     recommended at a setting that changes no grade."""
     prompts_needed: int | None
-    """About how many it takes to tell of the next looser segment; None where there is none, or where it loses more
-    than the limit on these prompts already."""
+    """About how many it takes to tell of the next looser segment, questions where prompts are turns of conversations;
+    None where there is none, or where it loses more than the limit on these prompts already."""
 
 
 def recommend(
@@ -134,10 +189,11 @@ def recommend(
     following = changed[order[stop]] if stop < len(order) else None
     if stop == 0:
         mildest = changed[order[min(1, len(order) - 1)]]
+        there = _counted(mildest) if mildest.kinds else f"{mildest.prompts}"
         needed = prompts_needed(points, confidence, mildest.discordant_share)
         sentence = (
             "Not enough prompts to tell whether any setting looser than strict keeps the accuracy loss within "
-            f"{_points(points)} with {100 * confidence:.4g} % confidence: there are {mildest.prompts}, "
+            f"{_points(points)} with {100 * confidence:.4g} % confidence: there are {there}, "
             f"about {about(needed)} are needed."
         )
         return Recommendation(Finding.NOT_ENOUGH, sentence, None, None, None, bound(changed[graded.strict]), needed)
@@ -145,13 +201,13 @@ def recommend(
     dial, best = _loosest(graded, segment, decimals), changed[segment]
     sentence = (
         f"{symbol} = {_exactly(dial)} is the loosest setting whose accuracy loss is at most {_points(points)} with "
-        f"{100 * confidence:.4g} % confidence: of {best.prompts} prompts it loses {best.lost} and wins {best.won} "
+        f"{100 * confidence:.4g} % confidence: of {_counted(best)} it loses {best.lost} and wins {best.won} "
         "against strict."
     )
     needed_next = None
     if following is not None and following.loss < points / 100:
         margin = min(points - 100 * following.loss, 100.0)
-        needed_next = max(best.prompts + 1, prompts_needed(margin, confidence, following.discordant_share))
+        needed_next = max(best.questions + 1, prompts_needed(margin, confidence, following.discordant_share))
     return Recommendation(Finding.RECOMMENDED, sentence, dial, segment, best, bound(best), needed_next)
 
 
@@ -162,14 +218,17 @@ def loss_bound(changed: Changed, confidence: float, *, resamples: int = 10_000, 
     Drawing prompts with replacement draws (lost, won, same) from a multinomial law with their shares, so that is what
     is drawn; the bound is the replicates' quantile. Where few prompts changed it is too low, and 0 where none did, and
     the score bound takes over; that one, an approximation, is a little too low itself where nothing was won, and what
-    was lost is then a single share.
+    was lost is then a single share. Of conversations the bootstrap draws whole questions, and the other bounds take
+    each for one prompt.
     """
-    lost, won, prompts = changed.lost, changed.won, changed.prompts
-    shares = np.array([lost, won, prompts - lost - won]) / prompts
-    drawn = np.random.default_rng(seed).multinomial(prompts, shares, size=resamples)  # [resamples, 3]
-    bootstrap = float(np.quantile((drawn[:, 0] - drawn[:, 1]) / prompts, confidence, method="higher"))
-    exact = -1.0 if won else exact_bound(lost, prompts, confidence)
-    return max(bootstrap, score_bound(changed, confidence), exact)
+    kinds = changed.drawn()
+    lost, turns, counts = (np.array([getattr(kind, name) for kind in kinds]) for name in ("lost", "turns", "count"))
+    shares = counts / counts.sum()
+    drawn = np.random.default_rng(seed).multinomial(counts.sum(), shares, size=resamples)  # [resamples, kinds]
+    bootstrap = float(np.quantile((drawn @ lost) / (drawn @ turns), confidence, method="higher"))
+    alone = changed.independent()
+    exact = -1.0 if alone.won else exact_bound(alone.lost, alone.prompts, confidence)
+    return max(bootstrap, score_bound(alone, confidence), exact)
 
 
 def exact_bound(lost: int, prompts: int, confidence: float) -> float:
@@ -241,6 +300,13 @@ def _exactly(dial: float) -> str:
 
 def _points(points: float) -> str:
     return f"{points:.4g} point" + ("" if points == 1 else "s")
+
+
+def _counted(changed: Changed) -> str:
+    """How many there are: '300 prompts', '80 questions with 160 graded turns'."""
+    if not changed.kinds:
+        return f"{changed.prompts} prompts"
+    return f"{changed.questions} questions with {changed.prompts} graded turns"
 
 
 def about(count: int) -> str:

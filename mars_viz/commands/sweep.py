@@ -16,7 +16,7 @@ from mars_viz.commands import decoding, grid
 from mars_viz.dialmap import Span, span_of
 from mars_viz.errors import BadInput
 from mars_viz.figures.words import counted
-from mars_viz.prompts import GRADERS, PromptSet, builtin_prompts, load_prompts
+from mars_viz.prompts import GRADERS, PromptSet, Turns, builtin_prompts, load_prompts
 from mars_viz.rules import RULES, rule_named
 from mars_viz.run import Settings
 from mars_viz.runfiles import check_free
@@ -53,7 +53,17 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--set", metavar="SET", default=_BUILTIN, help=f"{_BUILTIN}, or a JSONL file (%(default)s)")
     parser.add_argument("--grader", metavar="NAME", help=f"for lines that name none: {graders}")
     parser.add_argument(
-        "--limit", type=int, metavar="N", help="take the first N prompts; built-in: N of each task (20)"
+        "--limit",
+        type=int,
+        metavar="N",
+        help="take the first N prompts or conversations; built-in: N of each task (20)",
+    )
+    parser.add_argument(
+        "--turns",
+        choices=[each.value for each in Turns],
+        help="of conversations: the first alone, or all, each of which follows the target's own answers to those "
+        "before it, through the chat template or, without --chat, as plain text with blank lines between (all; with "
+        "--resume what the sweep was begun with)",
     )
     parser.add_argument("--skip-bad", action="store_true", help="leave out lines that are no prompts, and say which")
     parser.add_argument(
@@ -93,8 +103,8 @@ def run(options: argparse.Namespace) -> None:
     prompts = _prompts(options)
     for line in prompts.skipped:
         _note(f"Line {line.line} is left out: {line.reason}.")
-    if prompts.later_turns:
-        _note(turns_words(prompts.later_turns))
+    if said := turns_words(prompts):
+        _note(said)
     if variants is not None:
         grid.run(options, variants, settings, span, prompts, _note)
         return
@@ -138,7 +148,10 @@ def _check(options: argparse.Namespace, span: Span) -> None:
 
 def _prompts(options: argparse.Namespace) -> PromptSet:
     if options.set != _BUILTIN:
-        return load_prompts(options.set, grader=options.grader, skip_bad=options.skip_bad, limit=options.limit)
+        how = {"grader": options.grader, "skip_bad": options.skip_bad, "limit": options.limit}
+        return load_prompts(options.set, turns=_turns(options), **how)
+    if options.turns is not None:
+        raise BadInput("The built-in tasks are no conversations. Leave --turns out, or name a JSONL file.")
     if options.grader not in (None, "none"):
         raise BadInput("The built-in tasks have a grader of their own. Leave --grader out, or name a JSONL file.")
     prompts = builtin_prompts(20 if options.limit is None else options.limit)
@@ -146,6 +159,15 @@ def _prompts(options: argparse.Namespace) -> PromptSet:
         items = tuple(replace(item, answer=None, grader="none") for item in prompts.items)
         prompts = replace(prompts, items=items)
     return prompts
+
+
+def _turns(options: argparse.Namespace) -> Turns:
+    """As asked for; else as a sweep to go on with was begun, else all."""
+    out = Path(options.out)
+    if options.turns is not None or not (options.resume and store.holds_sweep(out)):
+        return Turns(options.turns or Turns.ALL)
+    plan = store.open_store(out).plan
+    return Turns.FIRST if plan.later_turns else Turns.ALL
 
 
 def _swept(sweep: Sweep) -> None:
@@ -166,14 +188,12 @@ def _swept(sweep: Sweep) -> None:
 def _timed(
     pair: Pair, prompts: PromptSet, result: SweepResult, dial: float, options: argparse.Namespace
 ) -> TimingCheck:
-    from mars_viz.sweep.wall_clock import spread_over, wall_clock
+    from mars_viz.sweep.wall_clock import to_time, wall_clock
 
-    known = set(result.prompts["id"].tolist())
-    texts = [item.prompt for item in prompts.items if item.id in known]
     settings = replace(result.plan.settings, dial=dial)
     return wall_clock(
         pair,
-        spread_over(texts, options.timed),
+        to_time(result, prompts, options.timed),
         settings,
         repetitions=options.repetitions,
         chat=options.chat,

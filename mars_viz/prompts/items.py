@@ -3,6 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import pairwise
+
+from mars_viz.errors import BadInput
+
+
+class Turns(StrEnum):
+    """Which turns of a conversation are decoded."""
+
+    FIRST = "first"
+    """The first alone; the later ones are counted and left out."""
+    ALL = "all"
+    """Every one; a later turn follows the earlier ones with the answers that the target itself gives to them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,13 +33,21 @@ class PromptItem:
     grader: str = "none"
     """Name in the registry of graders."""
     later_turns: int = field(default=0, compare=False)
-    """Turns of its conversation that come after it in its file. They speak of an answer that no model has given yet, so
-    they are left out, and whoever decodes the set says so."""
+    """Turns of its conversation that come after it in its file and are left out; whoever decodes the set says so."""
+    question: str = ""
+    """The conversation whose turn it is; empty where it stands alone."""
+    turn: int = 1
+    """Which of its conversation's turns it is. A later one follows the one before it in the set."""
 
     @property
     def graded(self) -> bool:
         """True if a text after this prompt is right or wrong."""
         return self.grader != "none"
+
+    @property
+    def unit(self) -> str:
+        """What is drawn when a set is resampled: the turns of one conversation stand and fall together."""
+        return self.question or self.id
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +71,14 @@ class PromptSet:
     skipped: tuple[SkippedLine, ...] = ()
     """Lines left out because the user said so."""
 
+    def __post_init__(self) -> None:
+        """Raise BadInput where a later turn does not follow the one before it."""
+        for before, item in pairwise((None, *self.items)):
+            if item is not None and item.turn > 1:
+                told = before is not None and (before.question, before.turn + 1) == (item.question, item.turn)
+                if not (told and item.question):
+                    raise BadInput(f"{item.id} is a later turn, but the one before it is not in front. Put it there.")
+
     def __len__(self) -> int:
         """Number of prompts."""
         return len(self.items)
@@ -58,6 +87,11 @@ class PromptSet:
     def graded(self) -> int:
         """Prompts that are graded."""
         return sum(item.graded for item in self.items)
+
+    @property
+    def turns(self) -> Turns:
+        """ALL where it holds a later turn."""
+        return Turns.ALL if any(item.turn > 1 for item in self.items) else Turns.FIRST
 
     @property
     def later_turns(self) -> int:

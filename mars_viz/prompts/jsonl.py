@@ -1,9 +1,9 @@
 """Prompt sets from JSONL files: a JSON object a line, read a line at a time.
 
 Three forms are understood, told apart by their fields:
-- MT-Bench and Spec-Bench: `question_id`, `category`, `turns`. The first turn is the prompt; the later ones refer to
-  an answer that is not there yet; they are left out and counted. `reference` (its first entry) is the answer if
-  a grader is named.
+- MT-Bench and Spec-Bench: `question_id`, `category`, `turns`. Every turn is a prompt of its own, 'q81/1' and 'q81/2'
+  of the question q81, or the first alone, and the others are counted. `reference` holds the answers, if a grader is
+  named: entry i grades turn i, and a turn without one is not graded.
 - `prompt`, with `answer` where it is graded.
 - GSM8K: `question` and `answer`.
 In all of them `question_id` or `id`, `category` and `grader` are optional. Knows files; knows no models.
@@ -12,27 +12,41 @@ In all of them `question_id` or `id`, `category` and `grader` are optional. Know
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 from os import PathLike
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from mars_viz.errors import BadInput
 from mars_viz.prompts.graders import grader_named
-from mars_viz.prompts.items import PromptItem, PromptSet, SkippedLine
+from mars_viz.prompts.items import PromptItem, PromptSet, SkippedLine, Turns
 
 MAX_LINE = 16 << 20
 """Bytes; no prompt is longer, and a file without line breaks must not fill the memory."""
 _BOM = b"\xef\xbb\xbf"
 
 
-def read_prompts(path: str | PathLike[str], *, grader: str | None = None) -> Iterator[PromptItem | SkippedLine]:
+def read_prompts(
+    path: str | PathLike[str], *, grader: str | None = None, turns: Turns = Turns.ALL
+) -> Iterator[PromptItem | SkippedLine]:
     """The file's lines as prompts, and as what is wrong with them; blank lines are passed over.
 
     `grader` is used for every line that has an answer and names none itself; lines without an answer are not graded.
     Raises BadInput for a file that cannot be read or is not UTF-8, for an unknown grader, and where lines have answers
     but nobody named a grader.
     """
+    for read in _read(path, grader, turns):
+        if isinstance(read, SkippedLine):
+            yield read
+        else:
+            yield from read
+
+
+def _read(
+    path: str | PathLike[str], grader: str | None, turns: Turns
+) -> Iterator[tuple[PromptItem, ...] | SkippedLine]:
+    """A line at a time: its turns, or what is wrong with it."""
     if grader is not None:
         grader_named(grader)
     path, seen = Path(path), dict[str, int]()
@@ -40,11 +54,12 @@ def read_prompts(path: str | PathLike[str], *, grader: str | None = None) -> Ite
         with path.open("rb") as file:
             for line, data in _lines(file):
                 try:
-                    item = _item(_parsed(data, line), line, grader)
-                    if item.id in seen:
-                        raise _BadLine(f"the id {item.id!r} is that of line {seen[item.id]}; give it another")
-                    seen[item.id] = line
-                    yield item
+                    items = _items(_parsed(data, line), line, grader, turns)
+                    names = {items[0].unit, *(item.id for item in items)}
+                    if taken := sorted(names & seen.keys()):
+                        raise _BadLine(f"the id {taken[0]!r} is that of line {seen[taken[0]]}; give it another")
+                    seen |= dict.fromkeys(names, line)
+                    yield items
                 except _BadLine as error:
                     yield SkippedLine(line, str(error))
     except BadInput as error:
@@ -54,9 +69,14 @@ def read_prompts(path: str | PathLike[str], *, grader: str | None = None) -> Ite
 
 
 def load_prompts(
-    path: str | PathLike[str], *, grader: str | None = None, skip_bad: bool = False, limit: int | None = None
+    path: str | PathLike[str],
+    *,
+    grader: str | None = None,
+    skip_bad: bool = False,
+    limit: int | None = None,
+    turns: Turns = Turns.ALL,
 ) -> PromptSet:
-    """The file as a set; `limit` stops reading after so many prompts.
+    """The file as a set; `limit` stops reading after so many lines with prompts, conversations whole.
 
     A line that is no prompt raises BadInput with its number, unless `skip_bad` is set: then it is left out and listed
     in `skipped`. Raises BadInput as `read_prompts` does, for a set without prompts, and where a grader is named but no
@@ -66,10 +86,12 @@ def load_prompts(
         raise BadInput(f"A set of {limit} prompts is none. Ask for at least 1.")
     items: list[PromptItem] = []
     skipped: list[SkippedLine] = []
-    for read in read_prompts(path, grader=grader):
-        if isinstance(read, PromptItem):
-            items.append(read)
-            if len(items) == limit:
+    lines = 0
+    for read in _read(path, grader, turns):
+        if not isinstance(read, SkippedLine):
+            items.extend(read)
+            lines += 1
+            if lines == limit:
                 break
         elif skip_bad:
             skipped.append(read)
@@ -86,12 +108,20 @@ def load_prompts(
 
 
 def to_jsonl(prompts: PromptSet) -> bytes:
-    """The set as a file that `load_prompts` reads back, prompt for prompt."""
-    lines = []
-    for item in prompts.items:
-        found = {"question_id": item.id, "category": item.category, "prompt": item.prompt, "grader": item.grader}
-        lines.append(json.dumps(found | ({} if item.answer is None else {"answer": item.answer})))
+    """The set as a file that `load_prompts` reads back, prompt for prompt; a conversation is a line."""
+    lines = [json.dumps(_line(tuple(turns))) for _, turns in groupby(prompts.items, key=lambda item: item.unit)]
     return "".join(f"{line}\n" for line in lines).encode()
+
+
+def _line(turns: Sequence[PromptItem]) -> dict[str, Any]:
+    first = turns[0]
+    named = {"question_id": first.unit, "category": first.category}
+    if not first.question:
+        found = named | {"prompt": first.prompt, "grader": first.grader}
+        return found | ({} if first.answer is None else {"answer": first.answer})
+    grader = next((item.grader for item in turns if item.graded), "none")
+    said, answers = [item.prompt for item in turns], [item.answer for item in turns]
+    return named | {"turns": said, "reference": answers, "grader": grader}
 
 
 _WANTED = "Each line must be a JSON object with 'prompt', 'question' or 'turns'."
@@ -134,19 +164,24 @@ def _parsed(data: bytes | None, line: int) -> dict[str, Any]:
     return found
 
 
-def _item(found: dict[str, Any], line: int, grader: str | None) -> PromptItem:
+def _items(found: dict[str, Any], line: int, grader: str | None, turns: Turns) -> tuple[PromptItem, ...]:
+    """A prompt, or the turns of a conversation."""
     named = _text(found, "grader") or grader
-    answer = _answer(found, named)
-    if answer is None or named == "none":
-        answer, named = None, "none"
-    elif named is None:
+    asked = _prompts(found, turns)
+    answers = _answers(found, named, len(asked))
+    if named is None and any(answer is not None for answer in answers):
         raise BadInput(f"line {line} has an answer, but no grader was named. Choose one; 'none' grades nothing.")
-    else:
-        _check_answer(answer, named)
-    prompt = _prompt(found)
+    for answer in answers:
+        if named is not None and answer is not None:
+            _check_answer(answer, named)
     name = _name(found, "question_id") or _name(found, "id") or f"line-{line}"
-    turns = found.get("turns", [])
-    return PromptItem(name, _text(found, "category") or "general", prompt, answer, named, max(0, len(turns) - 1))
+    category = _text(found, "category") or "general"
+    left_out = len(found.get("turns", asked)) - len(asked)
+    graders = ["none" if named is None or answer is None else named for answer in answers]
+    if len(asked) == 1:
+        return (PromptItem(name, category, asked[0], answers[0], graders[0], left_out),)
+    each = zip(asked, answers, graders, strict=True)
+    return tuple(PromptItem(f"{name}/{n}", category, *one, 0, name, n) for n, one in enumerate(each, start=1))
 
 
 def _check_answer(answer: str, named: str) -> None:
@@ -158,29 +193,43 @@ def _check_answer(answer: str, named: str) -> None:
         raise _BadLine(f"no text can be right by its answer and the grader {named!r}; mend one of them")
 
 
-def _prompt(found: dict[str, Any]) -> str:
-    turns = found.get("turns")
-    if "turns" in found and not (isinstance(turns, list) and turns and isinstance(turns[0], str)):
-        raise _BadLine("'turns' is no list of texts; write a list with the prompt first")
-    prompt = turns[0] if isinstance(turns, list) else _text(found, "prompt") or _text(found, "question")
-    if prompt is None:
+def _prompts(found: dict[str, Any], turns: Turns) -> list[str]:
+    """What the model is to be asked, one after the other."""
+    if "turns" in found:
+        given = found["turns"]
+        if not (isinstance(given, list) and given and isinstance(given[0], str)):
+            raise _BadLine("'turns' is no list of texts; write a list with the prompt first")
+        given = given if turns is Turns.ALL else given[:1]
+        if not all(isinstance(each, str) and each.strip() for each in given[1:]):
+            raise _BadLine("a later turn of 'turns' is blank or no text; mend it, or take first turns alone")
+    else:
+        prompt = _text(found, "prompt") or _text(found, "question")
+        given = [] if prompt is None else [prompt]
+    if not given:
         raise _BadLine("it has none of 'turns', 'prompt' and 'question'; add one of them")
-    if not str(prompt).strip():
+    if not given[0].strip():
         raise _BadLine("its prompt is blank; write at least one word")
-    return str(prompt)
+    return list(given)
 
 
-def _answer(found: dict[str, Any], named: str | None) -> str | None:
-    """`answer`, a number included; the first `reference` only where someone wants to grade by it."""
+def _answers(found: dict[str, Any], named: str | None, count: int) -> list[str | None]:
+    """`answer`, of the first turn; else the entries of `reference`, only where someone wants to grade by them."""
     answer = found.get("answer")
+    given = [answer]
     if answer is None and named not in (None, "none"):
-        answer = found.get("reference")
-        answer = (answer[0] if answer else None) if isinstance(answer, list) else answer
-    if isinstance(answer, int | float) and not isinstance(answer, bool):
-        return str(answer)
-    if answer is not None and not isinstance(answer, str):
+        reference = found.get("reference")
+        given = reference if isinstance(reference, list) else [reference]
+    answers = [_answer(each) for each in [*given, *[None] * count][:count]]
+    return [None] * count if named == "none" else answers
+
+
+def _answer(given: Any) -> str | None:
+    """A text, or a number as one."""
+    if isinstance(given, int | float) and not isinstance(given, bool):
+        return str(given)
+    if given is not None and not isinstance(given, str):
         raise _BadLine("its answer is neither a text nor a number; write one of them")
-    return answer
+    return given
 
 
 def _text(found: dict[str, Any], key: str) -> str | None:

@@ -1,6 +1,7 @@
 """The table of a sweep: a line for each prompt and stretch of the dial. Knows names and types, nothing else.
 
-A prompt that failed has a single line with the reason in `error` and zeros.
+A prompt that failed has a single line with the reason in `error` and zeros. A sweep of later turns has `OF_TURNS`
+besides, so that it can go on in the middle of a conversation, and so that intervals know what belongs together.
 """
 
 from __future__ import annotations
@@ -73,7 +74,14 @@ PER_SEGMENT: dict[str, Column] = {
 }
 """Each stretch's own."""
 
+OF_TURNS: dict[str, Column] = {
+    "question": Column(_text, "the conversation whose turn it is, or the prompt's own name"),
+    "answer": Column(_text, "the target's own text, which later turns follow"),
+}
+"""The same on all lines of a prompt, where later turns are decoded."""
+
 COLUMNS = PER_PROMPT | PER_SEGMENT
+"""Of every sweep."""
 
 
 def width(column: Column, gamma: int) -> int:
@@ -81,10 +89,10 @@ def width(column: Column, gamma: int) -> int:
     return gamma + 1 if column.wide < 0 else column.wide
 
 
-def schema(gamma: int) -> pa.Schema:
-    """Of a file, at this block length."""
+def schema(gamma: int, *, turns: bool = False) -> pa.Schema:
+    """Of a file, at this block length; `turns` where later turns are decoded."""
     fields = []
-    for name, column in COLUMNS.items():
+    for name, column in (COLUMNS | OF_TURNS if turns else COLUMNS).items():
         size = width(column, gamma)
         kind = pa.list_(pa.field("element", column.type, nullable=False), size) if size else column.type
         fields.append(pa.field(name, kind, nullable=False))

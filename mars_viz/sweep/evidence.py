@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from mars_viz import __version__
-from mars_viz.analysis.engines import EngineRow, acceptance_table
+from mars_viz.analysis.engines import EngineRow, Within, acceptance_table
 from mars_viz.analysis.intervals import DEFAULT, Bootstrap, mean, wilson
 from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.analysis.synthetic import synthetic_settings
@@ -21,6 +21,7 @@ from mars_viz.sweep.columns import RANK_WORDS, RIGHT, SHARE_WORDS
 from mars_viz.sweep.engine_settings import engine_settings
 from mars_viz.sweep.grid_table import Advised, cell, cells_at, grid_table
 from mars_viz.sweep.measures import band_at, measures, relaxed_at, relaxed_bands
+from mars_viz.sweep.plan import turns_words
 from mars_viz.sweep.report import ALL_AGREE, settings_of, table_of
 from mars_viz.sweep.result import SweepResult
 from mars_viz.sweep.timing import TimingCheck
@@ -74,7 +75,7 @@ def evidence_of(
         "grid": _grid(result, values, how),
         "setting_grid": grid_table([Advised(result, recommendation), *beside], values).facts(how) if beside else None,
         "relaxed_tokens": _relaxed(result, dial, how),
-        "engines": [_engine(row) for row in acceptance_table(requests)],
+        "engines": [_engine(row) for row in acceptance_table(requests, units=result.units, how=how)],
         "engine_settings": [asdict(each) for each in engine_settings(plan.settings, dial)],
         "synthetic_acceptance": asdict(synthetic_settings(requests)),
         "recommendation": None if recommendation is None else asdict(recommendation),
@@ -84,7 +85,8 @@ def evidence_of(
             "resamples": how.resamples,
             "seed": how.seed,
             "where_all_agree": ALL_AGREE,
-            "unit": "prompts, in pairs where settings are compared; each interval by itself, not all of them together",
+            "unit": f"{_drawn(result)}, in pairs where settings are compared; each interval by itself, not all of them "
+            "together",
         },
     }
 
@@ -108,11 +110,19 @@ def _data_set(result: SweepResult) -> dict[str, Any]:
         "n": len(result),
         "graded": int(result.graded.sum()),
         "skipped_lines": plan.skipped,
+        "turns": plan.turns,
+        "turns_are": turns_words(plan),
+        "questions": result.questions,
         "later_turns": plan.later_turns,
         "not_finished": plan.prompts - result.finished,
         "failures": [asdict(failure) for failure in result.failures],
         "drafted_positions": result.positions,
     }
+
+
+def _drawn(result: SweepResult) -> str:
+    """What resampling draws."""
+    return "prompts" if result.units is None else "questions, each with all of its turns"
 
 
 def _rule(result: SweepResult) -> dict[str, Any]:
@@ -130,14 +140,15 @@ def _accuracy(result: SweepResult, dial: float, how: Bootstrap) -> dict[str, Any
     rows = {"target": result.prompts["target_right"][result.graded]}
     for name, at in (("strict", result.plan.strict), ("relaxed", dial)):
         rows[name] = result.at("right", np.array([at]), result.graded)[:, 0]
-    found = {}
+    found, units = {}, result.units_of(result.graded)
     for name, values in rows.items():
         right = values == RIGHT
+        drawn = len(right) if units is None else len(np.unique(units))  # turns of one question count as one
         found[name] = {
             "right": int(right.sum()),
             "n": len(right),
-            "bootstrap": asdict(mean(right.astype(np.float64), how)),
-            "wilson": asdict(wilson(int(right.sum()), len(right), how.confidence)),
+            "bootstrap": asdict(mean(right.astype(np.float64), how, units)),
+            "wilson": asdict(wilson(float(right.mean()) * drawn, drawn, how.confidence)),
         }
     return found
 
@@ -181,11 +192,19 @@ def _engine(row: EngineRow) -> dict[str, Any]:
     return {
         "engine": definition.engine,
         "length": row.length,
+        "length_within": _within(row.length_within),
         "length_formula": definition.length_formula,
         "rate": row.rate,
+        "rate_within": _within(row.rate_within),
         "rate_formula": definition.rate_formula,
         "bonus": definition.bonus.value,
         "pooling": definition.pooling.value,
         "source": definition.source,
         "note": definition.note,
     } | {name: None if values is None else values.tolist() for name, values in rates.items()}
+
+
+def _within(found: Within) -> dict[str, Any]:
+    """The ends of an interval, or why there is none."""
+    ends = {name: None if found.interval is None else getattr(found.interval, name) for name in ("low", "high")}
+    return ends | {"why_none": found.why}

@@ -33,6 +33,21 @@ def _grid_line(row: dict[str, Any], names: list[str]) -> list[Any]:
     return [row["dial"], *(row[name][key] for name in names for key in ("estimate", "low", "high"))]
 
 
+def engines_csv(rows: list[dict[str, Any]]) -> str:
+    """A line a definition of acceptance; its length and rate with the ends of their intervals, empty where it reports
+    none or they are not defined."""
+    whats = ("length", "rate")
+    heads = [f"{what}{end}" for what in whats for end in ("", "_low", "_high", "_formula")]
+    lines = []
+    for row in rows:
+        cells = [
+            [row[what], *(row[f"{what}_within"][end] for end in ("low", "high")), row[f"{what}_formula"]]
+            for what in whats
+        ]
+        lines.append([row["engine"], *cells[0], *cells[1], row["bonus"], row["pooling"]])
+    return _csv(["engine", *heads, "bonus", "pooling"], lines)
+
+
 def summary_csv(found: Mapping[str, Any]) -> str:
     """Of the whole evidence: a line each for the target alone, strict and the chosen setting, with what they were
     measured on; every figure with the ends of its interval, empty where it is not measured or not defined."""

@@ -54,6 +54,8 @@ def _setup(found: dict[str, Any]) -> list[tuple[str, str]]:
     models, data, rule = found["models"], found["data_set"], found["rule"]
     versions = ", ".join(f"{name} {version}" for name, version in models["versions"].items())
     graded = f"{data['n']} of {data['prompts']} prompts, {data['graded']} graded"
+    if data["turns"] == "all":
+        graded += f", turns of {data['questions']} questions"
     return [
         ("target", f"{models['target']}, revision {models['target_revision'] or 'unknown'}"),
         ("drafter", f"{models['drafter']}, revision {models['drafter_revision'] or 'unknown'}"),
@@ -66,6 +68,7 @@ def _setup(found: dict[str, Any]) -> list[tuple[str, str]]:
         *([("stops at", stop_words(models["stop"]))] if models["stop"] else []),
         ("chat template", "yes" if models["chat"] else "no"),
         ("data set", f"{data['name']}: {graded}; SHA-256 {data['sha256'][:16]}"),
+        *([("conversations", data["turns_are"])] if data["turns"] == "all" else []),
         ("left out", _left_out(data)),
     ]
 
@@ -203,9 +206,9 @@ def _engines(found: dict[str, Any]) -> str:
     rows = [
         [
             row["engine"],
-            _number(row["length"]),
+            _within(row["length"], row["length_within"]),
             row["length_formula"] or "not reported",
-            _number(row["rate"]),
+            _within(row["rate"], row["rate_within"]),
             row["rate_formula"] or "not reported",
         ]
         for row in found["engines"]
@@ -219,6 +222,17 @@ def _engines(found: dict[str, Any]) -> str:
     places = [str(place) for place in range(1, len(rates) + 1)]
     heads = ["engine", "length", "formula", "rate", "formula"]
     return _table(heads, rows) + "\n\n" + _table(["by position", *places], positions)
+
+
+def _within(value: float | None, found: dict[str, Any]) -> str:
+    """'2.40 (2.31 to 2.50)', or why it has no interval."""
+    if found["why_none"]:
+        return f"{_number(value)} (no interval: {found['why_none']})"
+    return (
+        _number(value)
+        if found["low"] is None
+        else f"{_number(value)} ({number(found['low'])} to {number(found['high'])})"
+    )
 
 
 def _settings(found: dict[str, Any]) -> str:

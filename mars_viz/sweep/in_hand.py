@@ -15,10 +15,12 @@ from mars_viz.walk import Speculator
 class InHand:
     """A prompt whose map is being made."""
 
+    index: int
+    """Its place in the set."""
     item: PromptItem
-    """The prompt as it stands in the set."""
+    """The prompt as it stands there."""
     prompt: Prefix
-    """Its tokens."""
+    """Its tokens, those of the turns before it in front."""
     exploration: Exploration
     """Its walk for every dial value."""
     share: float = 0.0

@@ -56,7 +56,7 @@ class Measure:
     modelled: bool = False
     """True if it stands on measured costs in place of the clock."""
     agreed: Callable[[float, int, float], Ends] | None = None
-    """The interval where all prompts agree, of the estimate, the number of prompts and the confidence. Resampling them
+    """The interval where all prompts agree, of the estimate, the number of questions and the confidence. Resampling
     shows no spread then, which is no certainty. None where that is left at the estimate."""
     sure_at_strict: bool = False
     """True for what compares texts or grades with strict's: at the strict end that is no estimate."""
@@ -188,21 +188,23 @@ def named_places(result: SweepResult, most: int = PLACES) -> np.ndarray:
 
 
 def band_at(result: SweepResult, measure: Measure, dials: np.ndarray, how: Bootstrap = DEFAULT) -> Band:
-    """The figure with its interval at these dial values: resampled over prompts, in pairs where it is a comparison.
+    """The figure with its interval at these dial values: resampled over prompts, in pairs where it is a comparison,
+    the turns of a conversation together.
 
     Where all prompts agree, the interval of a share is Wilson's, and that of a change of accuracy the recommendation's
     bounds, the wider of score and exact binomial.
     """
-    columns = _columns(result, measure, dials)
-    found = band(measure.of, *columns, how=how)
+    columns, units = _columns(result, measure, dials), result.units_of(result.graded if measure.graded else None)
+    found = band(measure.of, *columns, how=how, units=units)
     bare = np.flatnonzero((found.low == found.high) & ~(measure.sure_at_strict & (dials == result.plan.strict)))
     if measure.agreed is None or not len(bare):
         return found
     low, high, known = found.low.copy(), found.high.copy(), dict[float, Ends]()
+    count = len(columns[0]) if units is None else len(np.unique(units))
     for place in bare.tolist():
         estimate = float(found.estimate[place])
         if estimate not in known:
-            known[estimate] = measure.agreed(estimate, len(columns[0]), how.confidence)
+            known[estimate] = measure.agreed(estimate, count, how.confidence)
         low[place], high[place] = known[estimate].low, known[estimate].high
     return replace(found, low=low, high=high)
 
@@ -218,8 +220,9 @@ def difference_at(
 ) -> Interval:
     """The figure at one dial value less that at another: paired, both on the same resampled prompts."""
     ours, theirs = ([column[:, 0] for column in _columns(result, measure, np.array([at]))] for at in (dial, reference))
-    count = len(ours)
-    return interval(lambda *means: measure.of(*means[:count]) - measure.of(*means[count:]), *ours, *theirs, how=how)
+    count, units = len(ours), result.units_of(result.graded if measure.graded else None)
+    change = lambda *means: measure.of(*means[:count]) - measure.of(*means[count:])  # noqa: E731
+    return interval(change, *ours, *theirs, how=how, units=units)
 
 
 def _columns(result: SweepResult, measure: Measure, dials: np.ndarray) -> list[np.ndarray]:
@@ -274,7 +277,7 @@ def relaxed_bands(result: SweepResult, dial: float, how: Bootstrap = DEFAULT) ->
     where = np.array([dial])
     whole = result.at("relaxed", where).astype(np.float64)  # [P, 1]
     parts = (result.at(f"relaxed_by_{what}", where)[:, 0].astype(np.float64) for what in ("rank", "share"))
-    return RelaxedBands(*(band(_over, part, whole, how=how) for part in parts))
+    return RelaxedBands(*(band(_over, part, whole, how=how, units=result.units) for part in parts))
 
 
 def relaxed_at(result: SweepResult, dial: float) -> RelaxedShares:

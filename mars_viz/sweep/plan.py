@@ -15,16 +15,17 @@ from mars_viz.costs import Costs, costs_from
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput
 from mars_viz.figures.words import exactly, number
-from mars_viz.prompts import PromptSet
+from mars_viz.prompts import PromptSet, Turns
 from mars_viz.rules import Rule, rule_named
 from mars_viz.run import Provenance, Settings, stop_words
 
 FORMAT = "mars-viz-sweep"
-SCHEMA = 3
+SCHEMA = 4
 """Raised whenever a sweep written before could no longer be read as it is, or the other way round."""
-WITHOUT_STOP = 2
-"""Of settings without stop strings, written as before there were any: as in `runfiles.manifest`."""
-_READ = (1, WITHOUT_STOP, SCHEMA)
+FIRST_TURNS, WITHOUT_STOP = 3, 2
+"""Of first turns alone, and of settings without stop strings besides, written as before there was more: as in
+`runfiles.manifest`."""
+_READ = (1, WITHOUT_STOP, FIRST_TURNS, SCHEMA)
 """What can be read: the first lacks what has a default here."""
 
 
@@ -54,6 +55,8 @@ class Plan:
     """Models, revisions, dtype, device, versions; when the sweep was begun."""
     later_turns: int = 0
     """Turns of its conversations that were left out: all but the first. Unknown, and 0, in sweeps of schema 1."""
+    turns: Turns = Turns.FIRST
+    """ALL where later turns are decoded, after the target's own answers to the earlier ones, whatever the dial."""
 
     @property
     def rule(self) -> Rule:
@@ -104,6 +107,7 @@ def plan_of(settings: Settings, span: Span, chat: bool, prompts: PromptSet, prov
         skipped=len(prompts.skipped),
         provenance=provenance,
         later_turns=prompts.later_turns,
+        turns=prompts.turns,
     )
 
 
@@ -111,17 +115,29 @@ def set_hash(prompts: PromptSet) -> str:
     """SHA-256 of the set's contents, in hexadecimal; its name and what was left out do not count."""
     digest = hashlib.sha256()
     for item in prompts.items:
-        contents = {name: value for name, value in asdict(item).items() if name != "later_turns"}
+        other = {"later_turns"} if item.question else {"later_turns", "question", "turn"}
+        contents = {name: value for name, value in asdict(item).items() if name not in other}
         digest.update(json.dumps(contents, sort_keys=True).encode() + b"\n")
     return digest.hexdigest()
 
 
-def turns_words(later_turns: int) -> str:
+def turns_words(of: Plan | PromptSet) -> str:
     """A sentence about conversations; empty where every prompt is one turn."""
-    if not later_turns:
+    if of.turns is Turns.ALL:
+        plain = isinstance(of, Plan) and not of.chat
+        return f"{ALL_TURNS} {AS_TEXT}" if plain else ALL_TURNS
+    if not of.later_turns:
         return ""
-    what = "later turn is" if later_turns == 1 else "later turns are"
-    return f"Of conversations the first turn alone is decoded; {number(later_turns)} {what} left out."
+    what = "later turn is" if of.later_turns == 1 else "later turns are"
+    return f"Of conversations the first turn alone is decoded; {number(of.later_turns)} {what} left out."
+
+
+ALL_TURNS = (
+    "Every turn of a conversation is decoded; later turns follow the target's own answers, the same at every setting."
+)
+"""What is said where later turns are decoded."""
+AS_TEXT = "Without a chat template they stand one after the other as plain text, a blank line between any two."
+"""How turns and answers are put together then."""
 
 
 def differences(one: Plan, other: Plan) -> list[str]:
@@ -152,7 +168,11 @@ def _identity(plan: Plan) -> dict[str, Any]:
     device = {"device": made.device.partition(",")[0]}  # how many threads it may use does not count
     versions = {f"version of {name}": version for name, version in sorted(made.versions.items())}
     span = {"low end": plan.low, "high end": plan.high, "chat template": plan.chat}
-    prompts = {"number of prompts": plan.prompts, "contents of the prompt set": plan.prompt_set_sha256[:12]}
+    prompts = {
+        "turns": plan.turns,
+        "number of prompts": plan.prompts,
+        "contents of the prompt set": plan.prompt_set_sha256[:12],
+    }
     known = {**settings, **span, **prompts, **models, **revisions, **device, **versions}
     return {name: exactly(value) if isinstance(value, float) else str(value) for name, value in known.items()}
 
@@ -160,9 +180,12 @@ def _identity(plan: Plan) -> dict[str, Any]:
 def to_json(plan: Plan, costs: Costs | None) -> bytes:
     """The file sweep.json."""
     facts, schema = asdict(plan), SCHEMA
-    if not plan.settings.stop:
-        del facts["settings"]["stop"]
-        schema = WITHOUT_STOP
+    if plan.turns is Turns.FIRST:
+        del facts["turns"]
+        schema = FIRST_TURNS
+        if not plan.settings.stop:
+            del facts["settings"]["stop"]
+            schema = WITHOUT_STOP
     found = {
         "format": FORMAT,
         "schema": schema,
@@ -182,20 +205,21 @@ def from_json(data: bytes) -> tuple[Plan, Costs | None]:
             raise BadInput(
                 f"sweep.json has the schema {found.get('schema')!r}; this MARS Viz reads {SCHEMA} and below. Update it."
             )
-        return _plan(found["plan"], found["schema"] == SCHEMA), None if found["costs"] is None else costs_from(
-            found["costs"]
-        )
+        plan = _plan(found["plan"], found["schema"])
+        return plan, None if found["costs"] is None else costs_from(found["costs"])
     except (ValueError, OverflowError, KeyError, TypeError, RecursionError) as error:
         raise BadInput("sweep.json is damaged. Take a fresh copy, or sweep again into a new folder.") from error
 
 
-def _plan(found: Mapping[str, Any], stops: bool) -> Plan:
+def _plan(found: Mapping[str, Any], schema: int) -> Plan:
     settings = dict(found["settings"])
-    if stops:
+    if schema > WITHOUT_STOP:
         settings["stop"] = tuple(settings["stop"])
+    turns = Turns(found["turns"]) if schema == SCHEMA else Turns.FIRST
     provenance = dict(found["provenance"])
     provenance["eos_ids"] = tuple(int(token) for token in provenance["eos_ids"])
-    plan = Plan(**{**found, "settings": Settings(**settings), "provenance": Provenance(**provenance)})
+    known = {"settings": Settings(**settings), "provenance": Provenance(**provenance), "turns": turns}
+    plan = Plan(**{**found, **known})
     counts = (plan.prompts, plan.graded, plan.skipped, plan.later_turns)
     if not all(type(count) is int and count >= 0 for count in counts) or plan.prompts == 0:
         raise ValueError("impossible counts")

@@ -66,6 +66,8 @@ def lines_of(made: DialMap, index: int, item: PromptItem, texts: Texts) -> Lines
         "seconds": made.seconds,
         "off_is_strict": off == texts.strict,
         "target_right": grades.of(texts.target),
+        "question": item.unit,
+        "answer": texts.read(texts.target),
     }
     return lines | {name: [value] * len(segments) for name, value in whole.items()}
 
@@ -78,7 +80,7 @@ def failed_lines(plan: Plan, index: int, item: PromptItem, why: str) -> Lines:
             lines[name] = [np.zeros(size, np.int64)]
     whole: dict[str, Any] = {"prompt": index, "id": item.id, "category": item.category, "error": why}
     whole |= {"prompt_tokens": 0, "positions": 0, "passes": 0, "seconds": 0.0}
-    whole |= {"off_is_strict": False, "target_right": UNGRADED}
+    whole |= {"off_is_strict": False, "target_right": UNGRADED, "question": item.unit, "answer": ""}
     span: Lines = {"low": [plan.low], "high": [plan.high], "right": [UNGRADED], "first_divergence": [-1]}
     return lines | span | {name: [value] for name, value in whole.items()}
 

@@ -69,7 +69,7 @@ def summary_lines(result: SweepResult, dial: float, timed: TimingCheck | None = 
         f"{number(int(result.graded.sum()))} graded; {counted(result.positions, 'drafted position')}.",
         f"{plan.provenance.target} and {plan.provenance.drafter}, {plan.provenance.dtype}, {plan.provenance.device}.",
     ]
-    lines += filter(None, [turns_words(plan.later_turns)])
+    lines += filter(None, [turns_words(plan)])
     if result.failures:
         lines.append(f"{counted(len(result.failures), 'prompt')} without results:")
         lines += [f"  {failure.id}: {failure.reason}" for failure in result.failures[:10]]
@@ -79,7 +79,8 @@ def summary_lines(result: SweepResult, dial: float, timed: TimingCheck | None = 
         if name in known:
             cells = [cell(known[name], value_at(result, known[name], at)) for at in columns.values()]
             lines.append(f"{known[name].title:<44}" + "".join(f"{text:>31}" for text in cells))
-    lines.append("Intervals: 95 %, bootstrap over prompts. 'Modelled' figures stand on measured costs of passes.")
+    drawn = "prompts" if result.units is None else f"the {counted(result.questions, 'question')} with all their turns"
+    lines.append(f"Intervals: 95 %, bootstrap over {drawn}. 'Modelled' figures stand on measured costs of passes.")
     lines.append(ALL_AGREE)
     off = int(result.prompts["off_is_strict"].sum())
     lines.append(f"At the strict end {off} of {len(result)} texts are the lossless rule's, token for token.")

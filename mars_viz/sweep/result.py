@@ -20,7 +20,8 @@ from mars_viz.analysis.steps import Steps
 from mars_viz.costs import Costs
 from mars_viz.errors import BadInput
 from mars_viz.figures.words import exactly
-from mars_viz.sweep.columns import COLUMNS, PER_PROMPT, PER_SEGMENT, RIGHT, UNGRADED, Column, width
+from mars_viz.prompts import Turns
+from mars_viz.sweep.columns import COLUMNS, OF_TURNS, PER_PROMPT, PER_SEGMENT, RIGHT, UNGRADED, Column, width
 from mars_viz.sweep.plan import Plan
 from mars_viz.sweep.store import Store, open_store
 
@@ -58,7 +59,7 @@ class SweepResult:
     failures: tuple[Failure, ...]
     """Prompts that could not be swept."""
     prompts: Mapping[str, np.ndarray]
-    """Columns of `PER_PROMPT`, [P]; texts as objects."""
+    """Columns of `PER_PROMPT`, [P]; texts as objects. Besides, where later turns are decoded: `question`."""
     starts: np.ndarray
     """int64 [P + 1]; where each prompt's lines begin."""
     lines: Mapping[str, np.ndarray]
@@ -78,6 +79,23 @@ class SweepResult:
     def graded(self) -> np.ndarray:
         """bool [P]; prompts that are right or wrong."""
         return np.asarray(self.prompts["target_right"] != UNGRADED)
+
+    @cached_property
+    def units(self) -> np.ndarray | None:
+        """int64 [P]; the question that each prompt is a turn of, by number: what resampling draws. None where every
+        prompt stands alone."""
+        if "question" not in self.prompts:
+            return None
+        return np.unique(self.prompts["question"].astype(str), return_inverse=True)[1].astype(np.int64)
+
+    @property
+    def questions(self) -> int:
+        """Number of questions that have results: prompts, but for the turns of one conversation, which are one."""
+        return len(self) if self.units is None else len(np.unique(self.units))
+
+    def units_of(self, chosen: np.ndarray | None = None) -> np.ndarray | None:
+        """The same of the prompts that `chosen` [P] marks."""
+        return self.units if self.units is None or chosen is None else self.units[chosen]
 
     @property
     def positions(self) -> int:
@@ -151,7 +169,7 @@ class SweepResult:
         for row, place in enumerate(np.flatnonzero(graded).tolist()):
             values[row] = grades[self._lines_at(place, edges)] == RIGHT
         right = Steps(np.append(edges, self.top), values)
-        return Graded(right, strict=right.segment(self.plan.strict))
+        return Graded(right, strict=right.segment(self.plan.strict), units=self.units_of(graded))
 
     def acceptance(self, dial: float) -> tuple[AcceptanceCounts, ...]:
         """Every prompt's acceptance counts at a dial value, for engines' figures. Raises BadInput outside the span."""
@@ -187,7 +205,8 @@ def _read(store: Store) -> SweepResult:
     if not total:
         raise BadInput(f"{folder} has no finished prompt yet. Go on with the sweep (--resume).")
     lines = {name: _room(column, total, store.plan.settings.gamma) for name, column in PER_SEGMENT.items()}
-    prompts: dict[str, list[np.ndarray]] = {name: [] for name in PER_PROMPT}
+    names = [*PER_PROMPT, *(["question"] if store.plan.turns is Turns.ALL else [])]
+    prompts: dict[str, list[np.ndarray]] = {name: [] for name in names}
     starts, count = [np.zeros(0, np.int64)], 0
     for table in store.tables():
         if count + len(table) > total:
@@ -197,7 +216,7 @@ def _read(store: Store) -> SweepResult:
         first = table.take(pa.array(heads))
         for name, values in lines.items():
             values[count : count + len(table)] = _column(table, name)
-        for name in PER_PROMPT:
+        for name in names:
             prompts[name].append(_column(first, name))
         count += len(table)
     begins = np.concatenate(starts)
@@ -215,9 +234,10 @@ def _room(column: Column, total: int, gamma: int) -> np.ndarray:
 
 def _column(table: pa.Table, name: str) -> np.ndarray:
     array = table.column(name).combine_chunks()
-    if COLUMNS[name].wide:
+    column = (COLUMNS | OF_TURNS)[name]
+    if column.wide:
         return np.asarray(array.flatten().to_numpy(zero_copy_only=False)).reshape(len(array), -1)
-    if COLUMNS[name].type == pa.string():
+    if column.type == pa.string():
         return np.array(array.to_pylist(), object)
     return np.asarray(array.to_numpy(zero_copy_only=False))
 

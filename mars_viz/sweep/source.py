@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
+from mars_viz.history import History
 from mars_viz.recording import Recording
 from mars_viz.run import Piece, Provenance, Settings, joined
 from mars_viz.walk import Answer, Speculator
@@ -15,6 +16,16 @@ if TYPE_CHECKING:
     from mars_viz.speculators.loading import Pair
 
 Prefix = tuple[int, ...]
+
+
+class Tokenise(Protocol):
+    """Makes tokens of a prompt."""
+
+    def __call__(self, prompt: str, history: History = ()) -> Prefix:
+        """With the turns before it. Raises BadInput where all of it does not fit in the context."""
+        ...
+
+
 TOGETHER = 8
 """Prompts that are mapped at once where a batch costs less than its parts."""
 
@@ -25,8 +36,8 @@ class Source:
 
     provenance: Provenance
     """Models, revisions, dtype, device, versions."""
-    tokenise: Callable[[str], Prefix]
-    """A prompt's tokens. Raises BadInput where it does not fit in the context."""
+    tokenise: Tokenise
+    """A prompt's tokens, those of the turns before it in front."""
     speculator: Callable[[], Speculator]
     """A new one."""
     pieces: Mapping[int, Piece]
@@ -48,7 +59,7 @@ def pair_source(pair: Pair, settings: Settings, *, chat: bool = False) -> Source
     any_prompt = Recording(pair, "a", replace(settings, dial=None, max_new_tokens=1))
     return Source(
         provenance=any_prompt.run().provenance,
-        tokenise=lambda prompt: Recording(pair, prompt, settings, chat=chat).prompt_ids,
+        tokenise=lambda text, history=(): Recording(pair, text, settings, chat=chat, history=history).prompt_ids,
         speculator=lambda: LocalSpeculator(pair, settings),
         pieces=Pieces(pair.tokenizer),
         batch=TOGETHER if fits(pair.target) and fits(pair.drafter) else 1,  # of others, rounding depends on the batch

@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 
 from mars_viz.costs import Costs
 from mars_viz.errors import BadInput
-from mars_viz.prompts import PromptSet, load_prompts, to_jsonl
+from mars_viz.prompts import PromptSet, Turns, load_prompts, to_jsonl
 from mars_viz.runfiles import check_free
-from mars_viz.sweep.columns import COLUMNS, schema
+from mars_viz.sweep.columns import schema
 from mars_viz.sweep.files import refusals, write_whole
 from mars_viz.sweep.lock import held
 from mars_viz.sweep.plan import Plan, differences, from_json, set_hash, to_json
@@ -32,6 +32,16 @@ _SHEET, _RESULTS, _PROMPTS = "sweep.json", "results", "prompts.jsonl"
 _KEPT = "; what is finished is kept, go on with --resume"
 _NAME = re.compile(r"(prompt|batch)-(\d{6})\.parquet")
 _DAMAGED = (pa.ArrowException, OSError, ValueError, TypeError, KeyError, OverflowError)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What became of a turn."""
+
+    answer: str
+    """The target's own text; empty where there is none."""
+    error: str
+    """Why it has no results; empty where it has."""
 
 
 class Store:
@@ -63,8 +73,8 @@ class Store:
 
     def append(self, index: int, lines: Lines) -> None:
         """Add a finished prompt, the next one. Raises BadInput where the disk refuses; nothing half-written stays."""
-        arrays = [pa.array(lines[field.name], field.type) for field in schema(self.plan.settings.gamma)]
-        table = pa.Table.from_arrays(arrays, schema=schema(self.plan.settings.gamma))
+        arrays = [pa.array(lines[field.name], field.type) for field in self._schema]
+        table = pa.Table.from_arrays(arrays, schema=self._schema)
         with refusals(self.folder, _KEPT):
             write_whole(self.results / f"prompt-{index:06}.parquet", _bytes(table))
         if index % BATCH == BATCH - 1:
@@ -79,7 +89,7 @@ class Store:
             for batch in {each // BATCH for each in singles}:
                 members = [batch * BATCH + place for place in range(BATCH)]
                 if batch not in batches and singles.issuperset(members):
-                    tables = [self._read(f"prompt-{member:06}.parquet") for member in members]
+                    tables = [self._read(f"prompt-{member:06}.parquet", self._schema.names) for member in members]
                     write_whole(self.results / f"batch-{batch:06}.parquet", _bytes(pa.concat_tables(tables)))
                     batches.add(batch)
             for single in singles:
@@ -87,8 +97,20 @@ class Store:
                     (self.results / f"prompt-{single:06}.parquet").unlink(missing_ok=True)
 
     def tables(self) -> Iterator[pa.Table]:
-        """The finished prompts in order, a file at a time. Raises BadInput for a file that is not as it was written."""
+        """The finished prompts in order, a file at a time, without their answers. Raises BadInput for a file that is
+        not as it was written."""
         yield from map(self._read, self._names())
+
+    def told(self, first: int, end: int) -> list[Told]:
+        """What became of these finished prompts, of a sweep of later turns: those from `first` to before `end`."""
+        found: dict[int, Told] = {}
+        for name in self._names():
+            kind, start = name.removesuffix(".parquet").split("-")
+            begins, count = (int(start) * BATCH, BATCH) if kind == "batch" else (int(start), 1)
+            if begins < end and begins + count > first:
+                table = self._read(name, ["prompt", "answer", "error"])
+                found |= {row["prompt"]: Told(row["answer"], row["error"]) for row in table.to_pylist()}
+        return [found[index] for index in range(first, end)]
 
     def count_lines(self) -> int:
         """How many lines the finished prompts have, from the files' ends alone. Raises BadInput as `tables` does."""
@@ -100,7 +122,7 @@ class Store:
         again = "Go on with `mars-viz sweep --resume` and the file that it was begun with, or sweep anew."
         if not path.is_file():
             raise BadInput(f"{self.folder} does not hold the prompts of its sweep. {again}")
-        found = replace(load_prompts(path), name=self.plan.prompt_set)
+        found = replace(load_prompts(path, turns=self.plan.turns), name=self.plan.prompt_set)
         if set_hash(found) != self.plan.prompt_set_sha256:
             raise BadInput(f"{path} is not what was swept. {again}")
         return found
@@ -125,17 +147,23 @@ class Store:
         ]
 
     def _opened(self, name: str) -> pq.ParquetFile:
-        texts = ["id", "category", "error"]
+        texts = [field.name for field in self._schema if field.type == pa.string()]
         with self._damaged(name):
             return pq.ParquetFile(self.results / name, read_dictionary=texts, page_checksum_verification=True)
 
-    def _read(self, name: str) -> pa.Table:
-        wanted, source = schema(self.plan.settings.gamma), self._opened(name)
+    @property
+    def _schema(self) -> pa.Schema:
+        return schema(self.plan.settings.gamma, turns=self.plan.turns is Turns.ALL)
+
+    def _read(self, name: str, columns: list[str] | None = None) -> pa.Table:
+        """All columns but the answers, or those that are named."""
+        wanted, source = self._schema, self._opened(name)
+        columns = columns or [column for column in wanted.names if column != "answer"]
         with self._damaged(name):
-            table = source.read(columns=list(COLUMNS), use_threads=False)
+            table = source.read(columns=columns, use_threads=False)
             if source.schema_arrow.names != wanted.names or any(column.null_count for column in table.columns):
                 raise ValueError("other columns")
-            return table.cast(_as_read(wanted))
+            return table.cast(_as_read(pa.schema([wanted.field(column) for column in columns])))
 
     @contextmanager
     def _damaged(self, name: str) -> Iterator[None]:

@@ -1,13 +1,14 @@
 """A sweep in the making: every prompt's exact dial map, reduced to its lines and written.
 
 A few neighbouring prompts are in hand at once, and what their maps ask goes out as one batch; they are written in the
-set's order. Knows walks, maps and the sweep's folder; what the models are is its source's business. Nothing of a
-prompt is kept in memory once it is written.
+set's order. A later turn of a conversation waits for the target's own answers to the turns before it, which it follows
+at every dial value. Knows walks, maps and the sweep's folder; what the models are is its source's business. Nothing of
+a prompt is kept in memory once it is written, but for the answers of a conversation that is not at its end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 from mars_viz.costs import Costs
 from mars_viz.dialmap import DialMap, Exploration, Span
 from mars_viz.errors import BadInput
+from mars_viz.history import History
 from mars_viz.prompts import PromptItem, PromptSet
 from mars_viz.records import Emission, emitted
 from mars_viz.rules import Rule, rule_named
@@ -27,11 +29,16 @@ from mars_viz.sweep.lock import held
 from mars_viz.sweep.plan import plan_of
 from mars_viz.sweep.reduction import Lines, Texts, failed_lines, lines_of
 from mars_viz.sweep.result import SweepResult, load_sweep
-from mars_viz.sweep.source import Remembering, Source, pair_source
+from mars_viz.sweep.source import Prefix, Remembering, Source, pair_source
+from mars_viz.sweep.talks import Talks, unanswered
 from mars_viz.walk import Ending, Speculator, walk
 
 if TYPE_CHECKING:
     from mars_viz.speculators.loading import Pair
+
+
+_AHEAD = 4
+"""How far ahead of the first prompt that is not written others are begun, in batches: so many lines wait at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +68,9 @@ class TooLong:
 class Sweep:
     """Iterate it for its progress, stop whenever, and take the result so far.
 
-    A prompt that does not fit in the context is known before anything is decoded (`too_long`); it gets a line that says
-    so, is counted, and the others go on.
+    A prompt that does not fit in the context is known before anything is decoded (`too_long`), unless it is a later
+    turn, which may not fit once its history is known; it gets a line that says so, as do the turns after it, is
+    counted, and the others go on.
     """
 
     def __init__(
@@ -88,7 +96,7 @@ class Sweep:
         self._source, self._prompts, self._rule = source, prompts, rule_named(settings.rule)
         self._settings, self._span = plan.settings, span
         self.too_long = _too_long(source, prompts)
-        """Prompts that will have no results."""
+        """Prompts that will have no results, as far as that is known yet."""
         if len(self.too_long) == len(prompts):
             raise BadInput(f"No prompt of the set can be decoded. The first one: {self.too_long[0].reason}")
         folder = Path(out)
@@ -117,18 +125,43 @@ class Sweep:
 
     def _steps(self) -> Iterator[SweepProgress]:
         hand: dict[int, InHand] = {}
+        done: dict[int, Lines] = {}  # that wait for those before them
+        talks = self._resumed()
         while self._finished < len(self._prompts):
-            hand |= self._joining(hand)
-            first = hand.get(self._finished)
-            if first is not None and first.exploration.going:
-                advance(self._speculator, [one for one in hand.values() if one.exploration.going])
-                yield self._progress(first.share)
+            self._join(hand, done, talks)
+            if (lines := done.pop(self._finished, None)) is not None:
+                self._write(lines, talks)
+                yield self.progress
                 continue
-            lines = self._lines(hand.pop(self._finished, None))
-            self._store.append(self._finished, lines)
-            self._failed += bool(lines["error"][0])
-            self._finished += 1
-            yield self.progress
+            advance(self._speculator, list(hand.values()))
+            first = hand[self._finished]
+            for one in [one for one in hand.values() if not one.exploration.going]:
+                del hand[one.index]
+                done[one.index] = lines = self._lines(one)
+                talks.answered(one.item, lines["answer"][0])
+            yield self._progress(first.share)
+
+    def _resumed(self) -> Talks:
+        """What was answered of the conversation in whose middle the sweep was left."""
+        talks, items = Talks(), self._prompts.items
+        if self._finished < len(items) and items[self._finished].turn > 1:
+            begins = self._finished - items[self._finished].turn + 1
+            turns = items[begins : self._finished]
+            for item, told in zip(turns, self._store.told(begins, self._finished), strict=True):
+                if told.error:
+                    talks.failed(item)
+                else:
+                    talks.answered(item, told.answer)
+        return talks
+
+    def _write(self, lines: Lines, talks: Talks) -> None:
+        """The next prompt's lines."""
+        index, items = self._finished, self._prompts.items
+        self._store.append(index, lines)
+        self._failed += bool(lines["error"][0])
+        self._finished += 1
+        if self._finished == len(items) or items[self._finished].unit != items[index].unit:
+            talks.forget(items[index])
 
     def finish(self) -> SweepResult:
         """Sweep to the end and return the result."""
@@ -143,28 +176,34 @@ class Sweep:
     def _progress(self, share: float) -> SweepProgress:
         return SweepProgress(self._finished, len(self._prompts), self._failed, share)
 
-    def _joining(self, hand: Mapping[int, InHand]) -> dict[int, InHand]:
-        """The prompts that come next, as many as may be in hand with the first that is not written."""
-        unfit = {each.id for each in self.too_long}
-        last = min(self._finished + self._batch, len(self._prompts))
-        items = {index: self._prompts.items[index] for index in range(self._finished, last) if index not in hand}
-        return {index: self._begun(item) for index, item in items.items() if item.id not in unfit}
+    def _join(self, hand: dict[int, InHand], done: dict[int, Lines], talks: Talks) -> None:
+        """Begin the prompts that come next: of as many questions as may be in hand, those whose history is known."""
+        units: set[str] = set()
+        for index in range(self._finished, min(self._finished + _AHEAD * self._batch, len(self._prompts))):
+            item = self._prompts.items[index]
+            units.add(item.unit)
+            if len(units) > self._batch:
+                break
+            if index in hand or index in done:
+                continue
+            try:
+                history = talks.before(item)
+                if history is not None:
+                    hand[index] = self._begun(index, item, history)
+            except BadInput as error:
+                done[index] = failed_lines(self._store.plan, index, item, str(error))
+                talks.failed(item)
 
-    def _begun(self, item: PromptItem) -> InHand:
-        prompt = self._source.tokenise(item.prompt)
-        return InHand(item, prompt, Exploration(self._rule, self._span, prompt, self._ending, {}))
+    def _begun(self, index: int, item: PromptItem, history: History) -> InHand:
+        prompt = _tokens(self._source, item, history)
+        return InHand(index, item, prompt, Exploration(self._rule, self._span, prompt, self._ending, {}))
 
-    def _lines(self, mapped: InHand | None) -> Lines:
-        """Of the next prompt to write; None for one that cannot be decoded."""
-        if mapped is None:
-            item = self._prompts.items[self._finished]
-            reason = next(each.reason for each in self.too_long if each.id == item.id)
-            return failed_lines(self._store.plan, self._finished, item, reason)
-        item, exploration = mapped.item, mapped.exploration
-        source = self._source
+    def _lines(self, mapped: InHand) -> Lines:
+        """Of a prompt whose map is complete."""
+        item, exploration, source = mapped.item, mapped.exploration, self._source
         frame = Run(self._settings, source.provenance, mapped.prompt, (), source.pieces, item.id, item.prompt)
         made = DialMap(frame, self._span, exploration.answers, exploration.passes, mapped.seconds)
-        return lines_of(made, self._finished, item, self._texts(made))
+        return lines_of(made, mapped.index, item, self._texts(made))
 
     def _texts(self, made: DialMap) -> Texts:
         """The lossless texts, walked over the map's own answers; models are asked only where they leave the map."""
@@ -231,11 +270,28 @@ def strict_reference(rule: Rule, temperature: float) -> Rule:
     return rule_named("rejection-sampling")
 
 
+def _tokens(source: Source, item: PromptItem, history: History) -> Prefix:
+    """Raises BadInput where it does not fit in the context."""
+    try:
+        return source.tokenise(item.prompt, history)
+    except BadInput as error:
+        if not history:
+            raise
+        raise BadInput(f"With the turns before it and their answers: {error}") from error
+
+
 def _too_long(source: Source, prompts: PromptSet) -> tuple[TooLong, ...]:
-    found = []
+    """Those that do not fit even by themselves, and the turns after them."""
+    found: list[TooLong] = []
+    before: PromptItem | None = None
     for item in prompts.items:
+        if before is not None and item.turn > 1:
+            found.append(TooLong(item.id, unanswered(before)))
+            continue
+        before = None
         try:
             source.tokenise(item.prompt)
         except BadInput as error:
             found.append(TooLong(item.id, str(error)))
+            before = item
     return tuple(found)

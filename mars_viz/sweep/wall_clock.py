@@ -10,22 +10,28 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from mars_viz.costs import Costs, modelled_speed_up
 from mars_viz.errors import BadInput
+from mars_viz.history import Asked, Exchange
+from mars_viz.prompts import PromptItem, PromptSet
 from mars_viz.recording import Recording
 from mars_viz.records import emitted
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
+from mars_viz.sweep.result import SweepResult
+from mars_viz.sweep.store import Store, open_store
 from mars_viz.sweep.timing import TimingCheck, Way
 from mars_viz.walk import walk
 
 if TYPE_CHECKING:
     from mars_viz.speculators.loading import Pair
 
+T = TypeVar("T")
 Prefix = tuple[int, ...]
 WAYS = ("target", "strict", "chosen")
 """How every prompt is decoded."""
@@ -62,7 +68,7 @@ class WallClock:
     def __init__(
         self,
         pair: Pair,
-        prompts: Sequence[str],
+        prompts: Sequence[Asked],
         settings: Settings,
         *,
         repetitions: int = 3,
@@ -78,7 +84,8 @@ class WallClock:
         self._pair, self._costs, self._repetitions = pair, costs, repetitions
         self._settings = replace(settings, dial=rule.dial.checked(settings.dial))
         self._strict = replace(settings, dial=rule.dial.strict)
-        self._prompts = [Recording(pair, prompt, settings, chat=chat).prompt_ids for prompt in prompts]
+        recordings = (Recording(pair, each.prompt, settings, chat=chat, history=each.history) for each in prompts)
+        self._prompts = [recording.prompt_ids for recording in recordings]
         self._found: dict[str, list[list[Decoded]]] = {name: [[] for _ in prompts] for name in WAYS}
 
     @property
@@ -125,7 +132,7 @@ class WallClock:
         return _walked(self._pair, prompt, self._strict if name == "strict" else self._settings)
 
 
-def wall_clock(pair: Pair, prompts: Sequence[str], settings: Settings, **options: Any) -> TimingCheck:
+def wall_clock(pair: Pair, prompts: Sequence[Asked], settings: Settings, **options: Any) -> TimingCheck:
     """The whole check at once; takes the options of `WallClock` and raises what it does."""
     clock = WallClock(pair, prompts, settings, **options)
     for _ in clock:
@@ -133,10 +140,31 @@ def wall_clock(pair: Pair, prompts: Sequence[str], settings: Settings, **options
     return clock.check()
 
 
-def spread_over(texts: Sequence[str], count: int) -> list[str]:
+def to_time(result: SweepResult, prompts: PromptSet, count: int) -> list[Asked]:
+    """At most `count` of the prompts that have results, evenly spaced from the first to the last.
+
+    Of a conversation one turn at most, from question to question a later one, since turns of one question are no
+    independent measurements; it follows what the sweep had it follow.
+    """
+    known, store = set(result.prompts["id"].tolist()), open_store(result.folder)
+    numbered = [(index, item) for index, item in enumerate(prompts.items) if item.id in known]
+    questions = [list(turns) for _, turns in groupby(numbered, key=lambda each: each[1].unit)]
+    chosen = [turns[n % len(turns)] for n, turns in enumerate(spread_over(questions, count))]
+    return [_asked(store, prompts, index, item) for index, item in chosen]
+
+
+def _asked(store: Store, prompts: PromptSet, index: int, item: PromptItem) -> Asked:
+    if item.turn == 1:
+        return Asked(item.prompt)
+    begins = index - item.turn + 1
+    told = zip(prompts.items[begins:index], store.told(begins, index), strict=True)
+    return Asked(item.prompt, tuple(Exchange(before.prompt, each.answer) for before, each in told))
+
+
+def spread_over(found: Sequence[T], count: int) -> list[T]:
     """At most `count` of them, evenly spaced from the first to the last."""
-    places = np.linspace(0, len(texts) - 1, min(count, len(texts))).round().astype(int)
-    return [texts[place] for place in places]
+    places = np.linspace(0, len(found) - 1, min(count, len(found))).round().astype(int)
+    return [found[place] for place in places]
 
 
 def _alone(pair: Pair, prompt: Prefix, settings: Settings) -> Decoded:

@@ -9,7 +9,7 @@ from functools import partial
 
 import streamlit as st
 
-from mars_viz.analysis.engines import acceptance_table
+from mars_viz.analysis.engines import acceptance_table, resampled
 from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.analysis.synthetic import synthetic_settings
 from mars_viz.analysis.vllm_metrics import MAX_FILE, parse_vllm_metrics, vllm_metrics
@@ -139,7 +139,8 @@ def relaxed(study: Study, dial: float) -> None:
         chart(make(RANK_WORDS, counts.by_rank, bands.by_rank, axis="the target's rank"), "ranks")
     with right:
         chart(make(SHARE_WORDS, counts.by_share, bands.by_share, axis="p(x)/p1"), "shares")
-    sheet.line("Shares of all relaxed tokens at this setting, with 95 % intervals over prompts.", "exact")
+    drawn = sheet.drawn(study.result)
+    sheet.line(f"Shares of all relaxed tokens at this setting, with 95 % intervals over {drawn}.", "exact")
 
 
 def by_prompt(study: Study, dial: float) -> None:
@@ -204,7 +205,9 @@ def timing(job: ClockJob) -> None:
 def engines(study: Study, dial: float) -> None:
     """The table of definitions, and vLLM's metrics to take away."""
     rows = study.engines(dial)
-    sheet.line("The same texts, counted as each engine counts. All of these numbers are right.", "exact")
+    over = resampled(study.result.acceptance(dial), study.result.units)
+    words = "The same texts, counted as each engine counts. All of these numbers are right"
+    sheet.line(f"{words}; 95 % intervals over {over}.", "exact")
     sheet.table(sheet.engines(rows), "engines", "Acceptance length and rate under every engine's definition")
     sheet.table(sheet.by_position(rows), "positions", "Acceptance by position in the block")
     st.download_button(
@@ -288,6 +291,7 @@ def imported() -> None:
             theme.note(str(error))
         else:
             theme.note(COUNTS_ONLY)
-            sheet.line(f"{len(requests)} requests.", "measured")
+            over = f"95 % intervals over {resampled(requests)}"
+            sheet.line(f"{len(requests)} {'request' if len(requests) == 1 else 'requests'}; {over}.", "measured")
             sheet.table(sheet.engines(rows), "imported", "Acceptance of the file under every engine's definition")
             sheet.table(sheet.by_position(rows), "imported-positions", "Acceptance by position in the block")

@@ -9,10 +9,11 @@ import streamlit as st
 
 from mars_viz.errors import BadInput
 from mars_viz.figures.words import counted, exactly
-from mars_viz.prompts import GRADERS, PromptSet, builtin_prompts
+from mars_viz.prompts import GRADERS, PromptSet, Turns, builtin_prompts
 from mars_viz.rules import RULES, Fixed, Rule
 from mars_viz.run import Settings
 from mars_viz.sweep.grid import grid_values, neighbours
+from mars_viz.sweep.plan import ALL_TURNS, AS_TEXT
 from mars_viz.ui import theme
 from mars_viz.ui.decode_form import fixed_inputs
 from mars_viz.ui.jobs.models import Choice
@@ -162,7 +163,15 @@ def _file() -> Callable[[], PromptSet]:
         key="sweep-file",
         max_upload_size=50,
     )
-    st.caption("Of conversations with several turns the first turn is decoded, since later ones speak of an answer.")
+    turns = st.segmented_control(
+        "Conversations",
+        list(Turns),
+        default=Turns.ALL,
+        required=True,
+        key="sweep-turns",
+        format_func={Turns.ALL: "Every turn", Turns.FIRST: "First turn only"}.__getitem__,
+    )
+    st.caption(f"{ALL_TURNS} {AS_TEXT}" if turns is Turns.ALL else "Later turns are left out, and counted.")
     left, right = st.columns(2)
     grader = left.selectbox(
         "Grader",
@@ -171,14 +180,30 @@ def _file() -> Callable[[], PromptSet]:
         format_func=lambda name: name if name == BY_LINE else f"{name}: {GRADERS[name].summary}",
         help="For lines that have an answer and name no grader",
     )
-    limit = right.number_input("At most prompts", 0, 1_000_000, 0, key="sweep-limit", help="0 takes all of them")
+    limit = right.number_input(
+        "At most prompts",
+        0,
+        1_000_000,
+        0,
+        key="sweep-limit",
+        help="0 takes all of them; a conversation counts as one, and stays whole",
+    )
     skip = st.checkbox("Leave out lines that are no prompts, and say which", key="sweep-skip")
     if upload is None:
         return _no_file
     data = Upload(upload.name, upload.getvalue())
-    lines = sum(bool(line.strip()) for line in data.data.splitlines())
-    st.caption(_told(min(lines, int(limit)) if limit else lines, builtin=False))
-    return lambda: uploaded_prompts(data, None if grader == BY_LINE else grader, skip, int(limit) or None)
+    st.caption(_told(_count(upload.file_id, data, int(limit) or None, turns), builtin=False))
+    return lambda: uploaded_prompts(data, None if grader == BY_LINE else grader, skip, int(limit) or None, turns)
+
+
+@st.cache_data(max_entries=8, show_spinner=False)
+def _count(file_id: str, _data: Upload, limit: int | None, turns: Turns) -> int:
+    """Prompts that the file comes to, for an estimate: the lines as they are where they make no set."""
+    try:
+        return len(uploaded_prompts(_data, "none", skip_bad=True, limit=limit, turns=turns))
+    except BadInput:
+        lines = sum(bool(line.strip()) for line in _data.data.splitlines())
+        return min(lines, limit or lines)
 
 
 def _no_file() -> PromptSet:

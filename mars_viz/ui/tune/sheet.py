@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from mars_viz.analysis.engines import EngineRow
+from mars_viz.analysis.engines import EngineRow, Within
 from mars_viz.figures.words import exact_setting, exactly, number, times
 from mars_viz.sweep import SweepResult
 from mars_viz.sweep.columns import RIGHT, UNGRADED
@@ -30,11 +30,6 @@ _TAGS = {
     "modelled": "Modelled: counted target passes times what a pass costs on this device, not the clock.",
     "measured": "Measured: wall clock, on this device, in turn.",
 }
-BASIS = (
-    "Exact, but for those called modelled. Estimates with 95 % intervals: paired bootstrap over prompts; where all "
-    "agree, Wilson's for shares and the recommendation's bounds for the change of accuracy."
-)
-"""What the key figures stand on."""
 ROW = 32
 """Pixels of a row."""
 
@@ -58,6 +53,19 @@ def lead(parts: Iterable[Part], more: str) -> None:
 def line(words: str, kind: str = "") -> None:
     """A sentence as it is, and what its numbers are."""
     st.html(f'<p class="mv-line">{escape(words)} {tag(kind) if kind else ""}</p>')
+
+
+def basis(result: SweepResult) -> str:
+    """What the key figures stand on."""
+    return (
+        f"Exact, but for those called modelled. Estimates with 95 % intervals: paired bootstrap over {drawn(result)}; "
+        "where all agree, Wilson's for shares and the recommendation's bounds for the change of accuracy."
+    )
+
+
+def drawn(result: SweepResult) -> str:
+    """What intervals resample."""
+    return "prompts" if result.units is None else "questions, whose turns stand and fall together"
 
 
 def figures(study: Study, dial: float) -> pd.DataFrame:
@@ -106,9 +114,9 @@ def engines(rows: Sequence[EngineRow]) -> pd.DataFrame:
         [
             {
                 "engine": row.definition.engine,
-                "length": number(row.length),
+                "length": _sure(row.length, row.length_within),
                 "length is": row.definition.length_formula or "not reported",
-                "rate": number(row.rate),
+                "rate": _sure(row.rate, row.rate_within),
                 "rate is": row.definition.rate_formula or "not reported",
                 "bonus": row.definition.bonus.value,
                 "requests": row.definition.pooling.value,
@@ -118,6 +126,13 @@ def engines(rows: Sequence[EngineRow]) -> pd.DataFrame:
             for row in rows
         ]
     )
+
+
+def _sure(value: float, within: Within) -> str:
+    """'2.40 (2.31 to 2.50)', or why it has no interval."""
+    if within.interval is None:
+        return f"{number(value)} (no interval: {within.why})" if within.why else number(value)
+    return f"{number(value)} ({number(within.interval.low)} to {number(within.interval.high)})"
 
 
 def checks(found: Sequence[TimingCheck], symbol: str) -> pd.DataFrame:

@@ -86,7 +86,9 @@ class Study:
 
     def engines(self, dial: float) -> tuple[EngineRow, ...]:
         """Acceptance in every engine's words."""
-        return self.kept(("engines", dial), lambda: acceptance_table(self.result.acceptance(dial)))
+        return self.kept(
+            ("engines", dial), lambda: acceptance_table(self.result.acceptance(dial), units=self.result.units)
+        )
 
     def _graded(self, name: str, dial: float) -> Interval:
         """A speed-up on the graded prompts alone, as on the frontier."""

@@ -12,7 +12,8 @@ from typing import Any
 from mars_viz.dialmap import Span, span_of
 from mars_viz.errors import BadInput
 from mars_viz.figures.words import exact_setting
-from mars_viz.prompts import PromptSet, builtin_prompts, load_prompts
+from mars_viz.history import Asked
+from mars_viz.prompts import PromptSet, Turns, builtin_prompts, load_prompts
 from mars_viz.rules import RULES, rule_named
 from mars_viz.run import Settings
 from mars_viz.sweep import Plan, Sweep, SweepResult, sweep_prompts
@@ -21,7 +22,7 @@ from mars_viz.sweep.grid import MOST
 from mars_viz.sweep.grid_sweep import GridSweep, sweep_grid
 from mars_viz.sweep.lock import check_nobody
 from mars_viz.sweep.store import SweepEntry, open_store
-from mars_viz.sweep.wall_clock import WallClock, spread_over
+from mars_viz.sweep.wall_clock import WallClock, to_time
 from mars_viz.ui.jobs.models import Choice
 from mars_viz.ui.live import BUILT_IN, shared_worker
 from mars_viz.ui.tune.jobs import ClockJob, SweepJob
@@ -71,14 +72,16 @@ def first_wish() -> Wish:
     return Wish(builtin_prompts(FIRST_PER_TASK), ("mars",), Settings(max_new_tokens=128))
 
 
-def uploaded_prompts(upload: Upload, grader: str | None, skip_bad: bool, limit: int | None) -> PromptSet:
+def uploaded_prompts(
+    upload: Upload, grader: str | None, skip_bad: bool, limit: int | None, turns: Turns = Turns.ALL
+) -> PromptSet:
     """The file as a set. Raises BadInput as `load_prompts` does, in the name that the file has for its owner."""
     name = Path(upload.name.replace("\\", "/")).name.lstrip(".")[-100:] or "prompts.jsonl"
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / name
         path.write_bytes(upload.data)
         try:
-            return load_prompts(path, grader=grader, skip_bad=skip_bad, limit=limit)
+            return load_prompts(path, grader=grader, skip_bad=skip_bad, limit=limit, turns=turns)
         except BadInput as error:
             raise BadInput(str(error).replace(f"{path}", name)) from error
 
@@ -150,10 +153,9 @@ def go_on(entry: SweepEntry) -> None:
 
 def check_clock(result: SweepResult, dial: float, count: int, repetitions: int) -> None:
     """Time strict and this setting. Raises BadInput where the folder no longer holds its prompts."""
-    known = set(result.prompts["id"].tolist())
-    texts = [item.prompt for item in open_store(result.folder).prompts().items if item.id in known]
+    asked = to_time(result, open_store(result.folder).prompts(), count)
     plan = result.plan
-    make = partial(_clock, spread_over(texts, count), replace(plan.settings, dial=dial), repetitions, result)
+    make = partial(_clock, asked, replace(plan.settings, dial=dial), repetitions, result)
     job = ClockJob(make, partial(keep_check, result.folder), _models_of(result.folder, plan))
     shared_board().clock(result.folder, dial, job, shared_worker())
 
@@ -182,5 +184,5 @@ def _grid(
     return sweep_grid(pair, prompts, settings, folders, span, chat=chat, resume=True)
 
 
-def _clock(texts: Sequence[str], settings: Settings, repetitions: int, result: SweepResult, pair: Any) -> WallClock:
-    return WallClock(pair, texts, settings, repetitions=repetitions, chat=result.plan.chat, costs=result.costs)
+def _clock(asked: Sequence[Asked], settings: Settings, repetitions: int, result: SweepResult, pair: Any) -> WallClock:
+    return WallClock(pair, asked, settings, repetitions=repetitions, chat=result.plan.chat, costs=result.costs)

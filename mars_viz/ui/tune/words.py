@@ -84,7 +84,8 @@ def so_far(study: Study) -> str:
 
 def _advice(found: Recommendation) -> str:
     if found.dial is not None and found.prompts_needed is not None:
-        return f"{found.sentence} To tell of the next looser setting takes about {about(found.prompts_needed)} prompts."
+        what = "questions" if found.changed is not None and found.changed.kinds else "prompts"
+        return f"{found.sentence} To tell of the next looser setting takes about {about(found.prompts_needed)} {what}."
     return found.sentence
 
 
@@ -95,13 +96,15 @@ def coverage(study: Study) -> str:
     if not result.complete:
         left += f", {number(plan.prompts - result.finished)} not done yet"
     off = int(result.prompts["off_is_strict"].sum())
+    turns = "" if result.units is None else f", turns of {counted(result.questions, 'question')}"
     strict = "every" if off == len(result) else f"{number(off)} of {number(len(result))}"
     return (
-        f"{counted(len(result), 'prompt')} of {plan.prompt_set}, {number(int(result.graded.sum()))} graded{left}; "
+        f"{counted(len(result), 'prompt')} of {plan.prompt_set}{turns}, "
+        f"{number(int(result.graded.sum()))} graded{left}; "
         f"{counted(result.positions, 'drafted position')}; γ = {plan.settings.gamma}, temperature "
         f"{plan.settings.temperature:g}, at most {number(plan.settings.max_new_tokens)} tokens; "
         f"{plan.provenance.target} with {plan.provenance.drafter} on {short_device(plan.provenance.device)}. "
-        f"At the strict end {strict} text is the lossless rule's, token for token. {turns_words(plan.later_turns)}"
+        f"At the strict end {strict} text is the lossless rule's, token for token. {turns_words(plan)}"
     ).rstrip()
 
 

@@ -1,0 +1,44 @@
+"""What stands before a later turn of a conversation. Knows texts only; how they become tokens is the tokenizer's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A turn that has its answer."""
+
+    prompt: str
+    """What was asked."""
+    answer: str
+    """What the model wrote after it."""
+
+
+History = tuple[Exchange, ...]
+"""The turns before a prompt, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A prompt as a model gets it."""
+
+    prompt: str
+    """What is asked now."""
+    history: History = ()
+    """What was asked before, with the answers."""
+
+
+def messages_of(history: History, prompt: str) -> list[dict[str, str]]:
+    """The conversation as a chat template takes it: the user's turns and the assistant's in turn, the prompt last."""
+    said = [text for each in history for text in (each.prompt, each.answer)]
+    roles = ("user", "assistant")
+    return [{"role": roles[n % 2], "content": text} for n, text in enumerate([*said, prompt])]
+
+
+def in_plain_text(history: History, prompt: str) -> str:
+    """The conversation for a model without a chat template: every earlier turn and its answer, without the blanks
+    around them, then the prompt as it is, a blank line between any two; no names of roles, and nothing for an empty
+    answer."""
+    said = [text.strip() for each in history for text in (each.prompt, each.answer)]
+    return "\n\n".join([*filter(None, said), prompt])
