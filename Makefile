@@ -7,16 +7,18 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --no-input --disable-pip-version-check
 PORT ?= 8501
+FUZZ ?= 50000
 TESTS ?= tests
 
 .DEFAULT_GOAL := help
-.PHONY: help app test check format gpu chromium clean
+.PHONY: help app test check format fuzz gpu chromium clean
 
 help:
 	@echo 'make app     open the app at localhost:$(PORT)'
 	@echo 'make test    run every test; TESTS=tests/test_walk.py runs some'
 	@echo 'make check   look for mistakes in form and types'
 	@echo 'make format  lay the code out as make check wants it'
+	@echo 'make fuzz    50,000 spoiled run files at the loader, as before a release; FUZZ=2000 for fewer'
 	@echo 'make gpu     on a machine with a GPU: its tests and benchmarks, with PYTHON as it is'
 	@echo 'make clean   remove what these commands made'
 
@@ -26,6 +28,10 @@ app: $(VENV)/app.stamp
 # Files of tests side by side, each with one thread: two torch jobs of two threads starve one another on two cores.
 test: $(VENV)/dev.stamp chromium
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile $(TESTS)
+
+# Says at the end how long it took. The same inputs each time, so that what fails can be looked at.
+fuzz: $(VENV)/dev.stamp
+	MARS_VIZ_FUZZ=$(FUZZ) OMP_NUM_THREADS=1 $(BIN)/python -m pytest --durations 6 tests/test_fuzz.py
 
 check: $(VENV)/dev.stamp
 	$(BIN)/ruff format --check .

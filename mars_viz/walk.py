@@ -81,6 +81,14 @@ class Ending:
             return False
         return True
 
+    def may_stop_with(self, token: int) -> bool:
+        """False if this token completes no stop string, whatever comes before it."""
+        data = self._bytes(token)
+        return any(
+            stop in data or any(data.startswith(stop[-part:]) for part in range(1, min(len(stop), len(data) + 1)))
+            for stop in self.stop
+        )
+
     @property
     def reach(self) -> int:
         """How many tokens before a block may bear on where it ends, none of them without bytes."""

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from mars_viz.analysis.metrics import basis, judged_rounds, strict_rounds
+from mars_viz.analysis.metrics import basis, judged_at, judged_rounds, strict_rounds
 from mars_viz.analysis.positions import OUTCOMES, positions
 from mars_viz.blocks import Blocks
 from mars_viz.components.explorer.payload import run_payload
@@ -15,7 +15,7 @@ from mars_viz.records import Decision, Round
 from mars_viz.rules import RULES, rule_named, settle
 from mars_viz.run import Run
 from mars_viz.runfiles import load_run
-from tests.factories import toy_run
+from tests.factories import long_run, toy_run
 
 DIALS = (None, 0.0, 0.31, 0.75, 0.9, 1.0)
 
@@ -111,12 +111,30 @@ def test_every_rule(name):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_stop_strings_that_end_blocks_before_the_last(seed):
+@pytest.mark.parametrize("stop", [("w1", "5 w2"), ("3",), ("2 w1", "nowhere"), (" w7 w",), ("nowhere",)])
+def test_stop_strings_that_end_blocks_before_the_last(seed, stop):
     run = toy_run(temperature=0.9, seed=seed, max_new_tokens=60)
-    stopped = replace(run, settings=replace(run.settings, stop=("w1", "5 w2")))
-    assert [r.outcomes for r in judged_rounds(run, 0.5)] != [r.outcomes for r in judged_rounds(stopped, 0.5)]
+    stopped = replace(run, settings=replace(run.settings, stop=stop))
+    changes = [r.outcomes for r in judged_rounds(run, 0.5)] != [r.outcomes for r in judged_rounds(stopped, 0.5)]
+    assert changes or stop != ("w1", "5 w2")
     for dial in DIALS:
         same_as_one_by_one(stopped, dial)
+
+
+def test_only_blocks_that_a_stop_string_may_end_are_asked_one_by_one(monkeypatch):
+    run = long_run(1500)
+    asked: list[int] = []
+
+    def noting(run, dial, chosen):
+        asked.extend(chosen)
+        return judged_at(run, dial, chosen)
+
+    monkeypatch.setattr("mars_viz.analysis.positions.judged_at", noting)
+    for stop, fewest, most in (((), 0, 0), (("zebra 終",), 0, 0), ((" little",), 5, 0.2 * len(run.rounds))):
+        asked.clear()
+        positions(replace(run, settings=replace(run.settings, stop=stop)), 0.5)
+        at_the_dial = asked[: asked.index(len(run.rounds) - 1)]  # the last is asked in any case
+        assert fewest <= len(at_the_dial) <= most
 
 
 def test_the_recorded_decisions_are_those_of_the_runs_own_dial():

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mars_viz.analysis.opinions import opinion, ruling
-from mars_viz.analysis.shift import compared, shifted
+from mars_viz.analysis.shift import compared, moved, shifted
 from mars_viz.records import Speculation
 from mars_viz.rules import RULES
 from tests.factories import make_speculation, toy_run
@@ -50,6 +50,18 @@ def test_only_rules_that_read_a_ratio_of_logits_can_tell(name, temperature):
         assert max(counts) > 0
     if name not in RATIO_RULES:
         assert counts == [0] * 5
+
+
+def test_one_after_the_other_is_as_all_at_once():
+    run = toy_run(temperature=1.0, vocabulary=64, max_new_tokens=150)
+    after = moved(run, 11.3)
+    for name in ("mars", "mars-sampling", "fuzzy"):
+        rule = RULES[name]
+        asked = ruling(opinion(rule, run))
+        keeps = [rule.judge(shifted(round_.speculation, 11.3)).keeps(asked.dial) for round_ in run.rounds]
+        found = compared(asked, 11.3, after)
+        np.testing.assert_array_equal(found.changed, np.concatenate(keeps) != asked.keeps)
+        assert found.count or name != "mars"
 
 
 def test_mars_by_hand():

@@ -112,6 +112,28 @@ def test_however_a_text_falls_into_rounds_it_ends_at_the_same_place() -> None:
     assert 300 < ended < 1700
 
 
+def test_what_may_complete_a_stop_string() -> None:
+    when = ending("lo w", "!")
+    assert [token for token in PIECES if when.may_stop_with(token)] == [2, 4]
+    assert [token for token in PIECES if ending("终", "Help").may_stop_with(token)] == []
+    assert [token for token in PIECES if ending("終", "Hell").may_stop_with(token)] == [2, 3, 6]
+    assert not any(map(ending().may_stop_with, PIECES))
+
+
+def test_no_token_completes_a_stop_string_that_may_not() -> None:
+    rng, found = np.random.default_rng(1), 0
+    pieces = {token: Piece(bytes(rng.choice(list(b"ab"), rng.integers(0, 4)))) for token in range(1, 9)}
+    for _ in range(2000):
+        stop = tuple("".join(rng.choice(list("ab"), rng.integers(1, 8))) for _ in range(rng.integers(1, 3)))
+        when = Ending.of(Settings(stop=stop), (), pieces)
+        tokens = tuple(rng.integers(1, 9, 12).tolist())
+        ended = brute(tokens, pieces, stop)
+        if 0 < len(ended) < len(tokens):
+            assert when.may_stop_with(ended[-1])
+            found += 1
+    assert found > 300
+
+
 def test_without_stop_strings_no_piece_is_looked_up() -> None:
     assert Ending(frozenset({0}), 9).cut((5, 6, 7), 0, (999,)) == (5, 6, 7)
     assert Ending(frozenset({0}), 9).reads([999])

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from itertools import accumulate
 
 import numpy as np
 
@@ -112,19 +113,20 @@ def judged_rounds(run: Run, dial: float | None) -> tuple[Round, ...]:
     Every block starts from its recorded prefix. A kept end of text or stop string cuts its block; the length limit cuts
     only the last one, at what it allowed there. Raises BadInput for a value that the rule's dial does not have.
     """
-    at, ending, written, judged = _dial(run, dial), ending_of(run), 0, []
+    return judged_at(run, dial, range(len(run.rounds)))
+
+
+def judged_at(run: Run, dial: float | None, chosen: Iterable[int]) -> tuple[Round, ...]:
+    """The same, of some rounds alone, by their places in the run."""
+    at, ending, text, last = _dial(run, dial), ending_of(run), run.token_ids, len(run.rounds) - 1
     boundless = replace(ending, max_new_tokens=2**63)
-    for round_ in run.rounds[:-1]:
-        judged.append(_settled(round_, at, boundless, run.token_ids[max(0, written - ending.reach) : written]))
-        written += len(round_.token_ids)
-    return (*judged, last_judged(run, at)) if run.rounds else ()
-
-
-def last_judged(run: Run, dial: float | None) -> Round:
-    """The last of `judged_rounds`; there has to be one."""
-    last = run.rounds[-1]
-    written = len(run.token_ids) - len(last.token_ids)
-    return _settled(last, _dial(run, dial), ending_of(run), run.token_ids[:written], written)
+    begins = [0, *accumulate(len(round_.token_ids) for round_ in run.rounds)]
+    return tuple(
+        _settled(run.rounds[place], at, boundless, text[max(0, begins[place] - ending.reach) : begins[place]])
+        if place < last
+        else _settled(run.rounds[place], at, ending, text[: begins[place]], begins[place])
+        for place in chosen
+    )
 
 
 def strict_rounds(run: Run) -> tuple[Round, ...]:

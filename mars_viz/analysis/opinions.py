@@ -15,6 +15,7 @@ import numpy as np
 from mars_viz.analysis.metrics import Basis, basis, judged_rounds, strict_rounds
 from mars_viz.records import Round, Verdicts
 from mars_viz.rules import Rule, rule_named
+from mars_viz.rules.joined import Joined
 from mars_viz.run import Run
 
 
@@ -64,15 +65,19 @@ class Ruling:
         return self.keeps & ~self.opinion.verdicts.keep_strict
 
 
-def opinion(rule: Rule, run: Run) -> Opinion:
-    """What the rule says of every block of the run."""
+def opinion(rule: Rule, run: Run, blocks: Joined | None = None) -> Opinion:
+    """What the rule says of every block of the run. Who asks several rules joins the `blocks` once for all of them."""
     lacks = next(filter(None, (rule.lacks(round_.speculation) for round_ in run.rounds)), "")
-    rounds = () if lacks else tuple(replace(r, verdicts=rule.judge(r.speculation)) for r in run.rounds)
+    blocks = blocks or Joined([round_.speculation for round_ in run.rounds])
+    judged = [] if lacks else [blocks.judge(rule)]
+    rounds = tuple(map(_judged, run.rounds, blocks.parts(judged[0]))) if judged else ()
     settings = replace(run.settings, rule=rule.name, dial=rule.checked_dial(None))
     asked = replace(run, settings=settings, rounds=rounds, dial_map=None)
-    return Opinion(
-        rule, lacks, asked, strict_rounds(asked), Verdicts.end_to_end([round_.verdicts for round_ in rounds])
-    )
+    return Opinion(rule, lacks, asked, strict_rounds(asked), Verdicts.end_to_end(judged))
+
+
+def _judged(round_: Round, verdicts: Verdicts) -> Round:
+    return replace(round_, verdicts=verdicts)
 
 
 def ruling(opinion: Opinion, dial: float | None = None) -> Ruling:

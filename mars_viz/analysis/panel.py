@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from mars_viz.analysis.drafted import drafted
 from mars_viz.analysis.equivalents import Equivalent, equivalent
 from mars_viz.analysis.opinions import Opinion, Ruling, opinion, ruling
 from mars_viz.analysis.rule_table import RuleRow, rule_row, walked_row
-from mars_viz.analysis.shift import Shifted, compared
+from mars_viz.analysis.shift import Shifted, compared, moved
 from mars_viz.mapped import known_answers
 from mars_viz.recorded import ending_of
 from mars_viz.rules import Rule, rule_named, rules_and
+from mars_viz.rules.joined import Joined
 from mars_viz.run import Run
 from mars_viz.together import Prefix, RuleWalk, Stand, ahead
 from mars_viz.walk import Answer
@@ -46,13 +47,15 @@ class Panel:
         self.drafted = drafted(run)
         self.rules: Mapping[str, Rule] = rules_and(rule_named(run.settings.rule))
         """By name; those that cannot judge the run too."""
-        self.opinions: Mapping[str, Opinion] = {name: opinion(rule, run) for name, rule in self.rules.items()}
+        blocks = Joined([round_.speculation for round_ in run.rounds])
+        self.opinions: Mapping[str, Opinion] = {name: opinion(rule, run, blocks) for name, rule in self.rules.items()}
         self._answers = {**(answers or {}), **known_answers(run)}
         self.ruling = lru_cache(_REMEMBERED)(self._ruling)
         self.local_row = lru_cache(_REMEMBERED)(self._local_row)
         self.walk = lru_cache(_REMEMBERED)(self._walk)
         self.row = lru_cache(_REMEMBERED)(self._row)
         self.shifted = lru_cache(_REMEMBERED)(self._shifted)
+        self._moved = lru_cache(1)(partial(moved, run))
 
     @property
     def able(self) -> tuple[str, ...]:
@@ -101,4 +104,4 @@ class Panel:
         return walked_row(self.run, walk, strict)
 
     def _shifted(self, name: str, dial: float | None, c: float) -> Shifted:
-        return compared(self.ruling(name, dial), c)
+        return compared(self.ruling(name, dial), c, self._moved(c))

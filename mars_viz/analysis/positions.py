@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mars_viz.analysis.metrics import Basis, judged_rounds, last_judged, strict_walk
+from mars_viz.analysis.metrics import Basis, judged_at, strict_walk
 from mars_viz.blocks import Settled
+from mars_viz.recorded import ending_of
 from mars_viz.records import Outcome, Round
 from mars_viz.rules import Rule, Scale, rule_named
 from mars_viz.run import Run
@@ -138,14 +139,12 @@ def _strict_outcomes(run: Run) -> np.ndarray:
 def _outcomes(run: Run, settled: Settled, dial: float | None) -> np.ndarray:
     """int8 [P]; what `Round.outcomes` says in every round of `judged_rounds`, as an index of `OUTCOMES`.
 
-    A kept end of text cuts its block. The length limit cuts the last one alone, which is therefore asked by itself.
+    A kept end of text cuts its block. The length limit cuts the last one alone, and a stop string may have begun in
+    another one: the last block, and those in which a kept token may complete a stop string, are asked one by one.
     """
     blocks, codes = run.blocks, {outcome: OUTCOMES.index(outcome) for outcome in OUTCOMES}
     if not len(blocks):
         return np.zeros(0, np.int8)
-    if run.settings.stop:  # what ends a block may have begun in another one
-        judged = judged_rounds(run, dial)
-        return np.array([codes[outcome] for round_ in judged for outcome in round_.outcomes], np.int8)
     place, of_round = blocks.places(settled.kept), blocks.round_index
     ends = settled.kept & np.isin(blocks.tokens, run.provenance.eos_ids)
     cut = ends & (blocks.places(ends) == 1)  # the first kept end of each block that has one
@@ -158,9 +157,19 @@ def _outcomes(run: Run, settled: Settled, dial: float | None) -> np.ndarray:
     uncut = length[of_round] == np.iinfo(np.int64).max
     stopped = uncut & (blocks.parents + 1 == settled.rows[of_round])
     found[stopped & (blocks.places(stopped) == 1)] = codes[Outcome.REJECTED]
-    last = blocks.firsts[-1]
-    found[last:] = [codes[outcome] for outcome in last_judged(run, dial).outcomes]
+    alone = np.union1d(of_round[_may_end(run, settled)], [len(blocks) - 1]).tolist()
+    for at, round_ in zip(blocks.firsts[alone].tolist(), judged_at(run, dial, alone), strict=True):
+        found[at : at + len(round_.speculation)] = [codes[outcome] for outcome in round_.outcomes]
     return found
+
+
+def _may_end(run: Run, settled: Settled) -> np.ndarray:
+    """bool [P]; the kept positions whose token may complete one of the run's stop strings."""
+    if not run.settings.stop:
+        return np.zeros(len(settled.kept), bool)
+    ending, tokens = ending_of(run), run.blocks.tokens
+    able = [token for token in np.unique(tokens[settled.kept]).tolist() if ending.may_stop_with(token)]
+    return settled.kept & np.isin(tokens, able)
 
 
 def _course(rounds: Sequence[Round]) -> Course:

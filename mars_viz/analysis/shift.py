@@ -11,7 +11,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mars_viz.analysis.opinions import Ruling
-from mars_viz.records import Speculation, Verdicts
+from mars_viz.records import Speculation
+from mars_viz.rules.joined import Joined
+from mars_viz.run import Run
 
 _LOGITS = ("z", "top_logits", "logsumexp", "emission_z")
 
@@ -41,8 +43,16 @@ def shifted(speculation: Speculation, c: float) -> Speculation:
     return replace(speculation, **moved, logsumexp_t=speculation.logsumexp_t.astype(np.float64) + c / scale)
 
 
-def compared(ruling: Ruling, c: float) -> Shifted:
-    """The ruling's verdicts against the same rule's, at the same dial value, after `c` is added to every logit."""
-    rule, rounds = ruling.rule, ruling.rounds
-    after = Verdicts.end_to_end([rule.judge(shifted(round_.speculation, c)) for round_ in rounds])
-    return Shifted(ruling, after.keeps(np.nan if ruling.dial is None else ruling.dial) != ruling.keeps)
+def moved(run: Run, c: float) -> Joined:
+    """All of the run's speculations, shifted by `c`."""
+    return Joined([shifted(round_.speculation, c) for round_ in run.rounds])
+
+
+def compared(ruling: Ruling, c: float, after: Joined | None = None) -> Shifted:
+    """The ruling's verdicts against the same rule's, at the same dial value, after `c` is added to every logit.
+
+    Who asks this of several rules makes `after`, which is `moved` of their run, once for all of them.
+    """
+    after = after or moved(ruling.opinion.run, c)
+    found = after.judge(ruling.rule)
+    return Shifted(ruling, found.keeps(np.nan if ruling.dial is None else ruling.dial) != ruling.keeps)

@@ -26,10 +26,10 @@ from mars_viz.run import Run
 from mars_viz.runfiles import RunEntry, list_runs, read_zip
 from mars_viz.runstore import FOLDER_VARIABLE, Standing, default_folder, read, started
 from mars_viz.ui.links import View
+from mars_viz.ui.run_cache import MOST, RunCache
 from mars_viz.ui.session import Session
 
 NOTHING_YET = "There is no run here yet. Write a prompt above and press Decode, or open the zip of a run's folder."
-_KEPT = 32  # recorded runs in memory; more than the lanes of Compare, or each rerun would read them all anew
 SAMPLES_VARIABLE = "MARS_VIZ_SAMPLES"  # "off" leaves the samples out
 _OWN = re.compile(r"(live|upload)-[0-9a-f]{8}")  # how a tab names its own runs
 
@@ -86,7 +86,7 @@ class Shelf:
             raise BadInput(
                 f"{run_id} is not there any more ({error.strerror}); choose another from the list."
             ) from error
-        return _loaded(entry.path, changed)
+        return _cache().opened(entry.path, changed)
 
 
 def shelf(session: Session) -> Shelf:
@@ -116,7 +116,7 @@ def interrupted(folder: Path) -> dict[str, RunEntry]:
 def readable(on: Shelf) -> tuple[Run, ...]:
     """Every recorded run that can be read, in order; of very many, the first."""
     found = []
-    for run_id in islice(on.recorded, _KEPT):
+    for run_id in islice(on.recorded, MOST):
         with suppress(BadInput):
             found.append(on.opened(run_id))
     return tuple(found)
@@ -179,7 +179,7 @@ def own_label(run_id: str, run: Run) -> str:
     return f"{source}: {rule.title}{dial} · {line if len(line) <= 40 else line[:39] + '…'}"
 
 
-@st.cache_resource(max_entries=_KEPT, show_spinner=False)
-def _loaded(path: Path, changed: int) -> Run:
-    """A recorded run; `changed` is part of the key, so a folder written anew is read anew."""
-    return read(path)
+@st.cache_resource(show_spinner=False)
+def _cache() -> RunCache:
+    """The server's; a folder written anew is read anew."""
+    return RunCache(read)

@@ -23,6 +23,10 @@ from mars_viz.components.whereabouts import Whereabouts, position_of
 from mars_viz.run import Run
 
 _KEPT = 8  # runs ready to be sent; a new tab on one of them need not wait
+MEMORIES = "explorer.memories"
+"""Under which name the session keeps what its explorers were last sent, the one shown last at the end."""
+MOST = 2
+"""Of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,15 +109,20 @@ def get_ready(run: Run) -> None:
 
 
 def _remembered(run: Run, gamma: int | None, asked: _Position, key: str) -> _Memory:
-    name = f"{key}.memory"
-    memory: _Memory | None = st.session_state.get(name)
+    """What the element was last sent. Of the runs that a tab looked at before, all but the last are forgotten: each
+    holds its run and what is sent of it."""
+    memories: dict[str, _Memory] = st.session_state.setdefault(MEMORIES, {})
+    memory = memories.pop(key, None)
     if memory is None or memory.sent.run is not run or memory.sent.gamma != gamma:
         sent = _prepared(run, id(run), gamma)
         if memory is not None and memory.sent.id == sent.id:
             memory.sent = sent
         else:
-            memory = _Memory(sent, Whereabouts.begin(asked, memory.where if memory else None))
-        st.session_state[name] = memory
+            before = memory or next(reversed(memories.values()), None)  # so that no revision comes twice
+            memory = _Memory(sent, Whereabouts.begin(asked, before.where if before else None))
+    memories[key] = memory
+    while len(memories) > MOST:
+        del memories[next(iter(memories))]
     return memory
 
 

@@ -1,0 +1,92 @@
+"""Recorded runs in the server's memory: each is read once for all tabs, and all together take no more than so much.
+
+Knows runs and how many bytes they take; how one is read is an argument. Knows no Streamlit.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import numpy as np
+
+from mars_viz.records import Speculation
+from mars_viz.run import Run
+
+BUDGET = 512 << 20
+"""Bytes of all runs together; the one that was asked for last stays in any case."""
+MOST = 32
+"""Runs; more than the lanes of Compare, or each rerun would read them all anew."""
+OBJECTS = 3000
+"""Bytes that a round takes besides its arrays, about: some thirty Python objects."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Version:
+    path: Path
+    changed: int
+
+
+class RunCache:
+    """The runs that were asked for last."""
+
+    def __init__(self, read: Callable[[Path], Run], budget: int = BUDGET, most: int = MOST) -> None:
+        """Nothing is read yet."""
+        self._read, self._budget, self._most = read, budget, most
+        self._lock = threading.Lock()
+        self._reading: dict[_Version, Future[Run]] = {}
+        self._sizes: dict[_Version, int] = {}
+
+    def opened(self, path: Path, changed: int) -> Run:
+        """The run in that folder; one with another `changed` is read anew. Several that ask at once wait for one
+        reading. Raises what reading raises, and then keeps nothing."""
+        version = _Version(path, changed)
+        with self._lock:
+            future = self._reading.pop(version, None)
+            is_new = future is None
+            future = future or Future()
+            self._reading[version] = future  # at the end: it was asked for last
+        if is_new:
+            self._fill(version, future)
+        return future.result()
+
+    def __len__(self) -> int:
+        """How many are kept."""
+        return len(self._reading)
+
+    def _fill(self, version: _Version, future: Future[Run]) -> None:
+        try:
+            run = self._read(version.path)
+            size = bytes_of(run)
+        except BaseException as error:  # who waits for it hears the same
+            with self._lock:
+                self._reading.pop(version, None)
+            future.set_exception(error)
+            return
+        future.set_result(run)
+        with self._lock:
+            self._sizes[version] = size
+            self._make_room()
+
+    def _make_room(self) -> None:
+        """Forget what was asked for longest ago, until the rest fits."""
+        for version in list(self._reading)[:-1]:
+            if len(self._reading) <= self._most and sum(self._sizes.values()) <= self._budget:
+                return
+            if version in self._sizes:  # else it is still being read
+                del self._reading[version], self._sizes[version]
+
+
+def bytes_of(run: Run) -> int:
+    """What a run takes in memory, its map included, about: the arrays of a block of it stand for those of all."""
+    answers = () if run.dial_map is None else run.dial_map.answers.values()
+    speculations = [round_.speculation for round_ in run.rounds] + [answer.speculation for answer in answers]
+    if not speculations:
+        return 0
+    first = speculations[0]
+    arrays = (getattr(first, field.name) for field in fields(Speculation))
+    a_row = sum(array.nbytes for array in arrays if isinstance(array, np.ndarray)) / (len(first) + 1)
+    return round(a_row * sum(len(one) + 1 for one in speculations)) + OBJECTS * len(speculations)

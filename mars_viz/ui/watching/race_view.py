@@ -1,0 +1,91 @@
+"""Races on the Live page: one under way, or a kept one, and what can be done with it. Knows the desk."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from mars_viz.components.race import replay
+from mars_viz.errors import BadInput
+from mars_viz.race.table import race_frame
+from mars_viz.runfiles import MAX_ZIP
+from mars_viz.ui import live, share, theme
+from mars_viz.ui.jobs.worker import JobState
+from mars_viz.ui.watching import live_words, races
+from mars_viz.ui.watching.desk import Desk
+from mars_viz.ui.watching.text_view import explore
+
+
+def race(desk: Desk) -> None:
+    """A race under way, or a recorded one."""
+    if desk.race is not None:
+        st.fragment(racing, run_every=live.pace())(desk)
+        return
+    course = races.course()
+    name = course.landed(desk.shown)
+    if desk.shown and name != desk.shown:
+        theme.note("There is no race of that name here; " + ("another is shown." if name else "run one first."))
+    desk.shown = name
+    left, right = st.columns([5.6, 4.4], vertical_alignment="center")
+    deeds = right.container(horizontal=True, horizontal_alignment="right")
+    with deeds.popover("Open"):
+        open_race(desk)
+    if not name:
+        theme.note("No race was run here yet. Choose a relaxed rule in Settings and press Race now.")
+        return
+    st.session_state["race"] = name
+    with deeds.popover("Change", disabled=not course.own(name)):
+        st.text_input("Name", name, key=f"race-name-{name}", max_chars=80)
+        st.button("Rename", key=f"rename-race-{name}", on_click=rename_race, args=(desk, name))
+        st.button("Delete for good", key=f"delete-race-{name}", on_click=delete_race, args=(desk, name))
+    left.selectbox(
+        "Race", list(course.entries), key="race", format_func=course.label, label_visibility="collapsed",
+        on_change=lambda: setattr(desk, "shown", st.session_state["race"]),
+    )  # fmt: skip
+    try:
+        opened = course.opened(name)
+    except BadInput as error:
+        theme.note(str(error))
+        return
+    deeds.download_button("Download", lambda: course.zipped(name), f"{name}.zip", "application/zip", on_click="ignore")
+    if deeds.button("Explore", help="Open the relaxed lane in Explore"):
+        explore("", opened.relaxed)
+    replay(opened, key="race-replay")
+    board = share.Table("What each lane took", f"{name}-race", lambda: race_frame(opened))
+    share.tables([board], [run.settings.rule for run in (opened.strict, opened.relaxed)], "race-board")
+
+
+def open_race(desk: Desk) -> None:
+    """Bring in the zip of a race, from this page of another server or of this one."""
+    upload = st.file_uploader("Open a race's zip", type="zip", max_upload_size=MAX_ZIP >> 20, key="race-zip")
+    if upload is not None and desk.bring_race(upload.file_id, upload.getvalue(), upload.name.removesuffix(".zip")):
+        st.rerun()
+
+
+def rename_race(desk: Desk, name: str) -> None:
+    """Give a race the name that is written beside it; what is wrong becomes a notice."""
+    desk.attempt(lambda: setattr(desk, "shown", races.race_store().rename(name, st.session_state[f"race-name-{name}"])))
+
+
+def delete_race(desk: Desk, name: str) -> None:
+    """Delete a race and show another; what is wrong becomes a notice."""
+
+    def gone() -> None:
+        races.race_store().delete(name)
+        desk.shown = ""
+
+    desk.attempt(gone)
+
+
+def racing(desk: Desk) -> None:
+    """How far a race is, and a way to stop it."""
+    job = desk.race
+    if job is None or job.progress.state.finished:
+        st.rerun(scope="app")
+    progress, worker = job.progress, live.shared_worker()
+    words, button = st.columns([6, 1], vertical_alignment="center")
+    if progress.state is JobState.DECODING:
+        words.progress(0.0, live_words.racing(progress, job.stopping))
+    else:
+        sentence = live_words.waiting(progress, worker.models.status, worker.ahead(job))
+        words.progress(worker.models.status.share, sentence)
+    button.button("Cancel", on_click=job.cancel, disabled=job.stopping, width="stretch", key="cancel-race")
