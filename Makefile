@@ -18,7 +18,7 @@ help:
 	@echo 'make test    run every test; TESTS=tests/test_walk.py runs some'
 	@echo 'make check   look for mistakes in form and types'
 	@echo 'make format  lay the code out as make check wants it'
-	@echo 'make fuzz    50,000 spoiled run files at the loader, as before a release; FUZZ=2000 for fewer'
+	@echo 'make fuzz    50,000 spoiled run files at the loader, about 20 minutes; FUZZ=2000 for fewer'
 	@echo 'make gpu     on a machine with a GPU: its tests and benchmarks, with PYTHON as it is'
 	@echo 'make clean   remove what these commands made'
 
@@ -29,7 +29,7 @@ app: $(VENV)/app.stamp
 test: $(VENV)/dev.stamp chromium
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile $(TESTS)
 
-# Says at the end how long it took. The same inputs each time, so that what fails can be looked at.
+# Before a release. Says at the end how long it took; the same inputs each time, so that what fails can be looked at.
 fuzz: $(VENV)/dev.stamp
 	MARS_VIZ_FUZZ=$(FUZZ) OMP_NUM_THREADS=1 $(BIN)/python -m pytest --durations 6 tests/test_fuzz.py
 
