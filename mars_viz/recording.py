@@ -137,7 +137,9 @@ class Recording:
 
     def run(self) -> Run:
         """The rounds so far as a run, with all of their evidence."""
+        began = time.perf_counter()
         self._complete()
+        self._seconds += time.perf_counter() - began
         return self.framed([round_.speculation for round_ in self._rounds], tuple(self._rounds))
 
     def framed(self, speculations: Iterable[Speculation], rounds: tuple[Round, ...] = ()) -> Run:

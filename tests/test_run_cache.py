@@ -20,14 +20,14 @@ RUN = toy_run(max_new_tokens=20)
 
 
 def reading(told: list[str], run: Run = RUN) -> RunCache:
-    """Room for three runs of that size."""
-    return RunCache(lambda path: told.append(path.name) or run, budget=3 * bytes_of(run))
+    """Room for three runs of that size, each read as an object of its own."""
+    return RunCache(lambda path: told.append(path.name) or replace(run), budget=3 * bytes_of(run))
 
 
 def test_a_run_is_read_once_and_anew_where_it_changed():
     told: list[str] = []
     cache = reading(told)
-    assert cache.opened(Path("a"), 1) is cache.opened(Path("a"), 1) is RUN
+    assert cache.opened(Path("a"), 1) is cache.opened(Path("a"), 1)
     cache.opened(Path("a"), 2)
     assert told == ["a", "a"]
 
@@ -44,9 +44,18 @@ def test_what_was_asked_for_longest_ago_makes_room():
     assert told == ["a", "b", "c", "d", "b"] and len(cache) == 3
 
 
+def test_one_that_somebody_still_holds_is_not_read_again():
+    told: list[str] = []
+    cache = reading(told)
+    held = cache.opened(Path("a"), 1)
+    for name in "bcde":
+        cache.opened(Path(name), 1)
+    assert cache.opened(Path("a"), 1) is held and told == ["a", "b", "c", "d", "e"]
+
+
 def test_one_that_is_too_large_stays_alone_until_another_is_asked_for():
     told: list[str] = []
-    cache = RunCache(lambda path: told.append(path.name) or RUN, budget=1)
+    cache = RunCache(lambda path: told.append(path.name) or replace(RUN), budget=1)
     for name in "aaba":
         cache.opened(Path(name), 1)
         assert len(cache) == 1

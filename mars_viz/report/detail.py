@@ -40,8 +40,12 @@ class Detail:
         gone = [f"the {whose} candidates" for count, whose in self._candidates if not count]
         if not self.rules:
             gone.append("the other rules' verdicts")
-        parts = [f"has only {' and '.join(kept)}"] * bool(kept) + [f"leaves out {', '.join(gone)}"] * bool(gone)
-        return f"To stay small, away from the recorded text this report {' and '.join(parts)}." if parts else ""
+        parts = [f"has only {' and '.join(kept)}"] * bool(kept) + [f"leaves out {' and '.join(gone)}"] * bool(gone)
+        if self.rounded:
+            parts.append("rounds numbers to the digits shown")
+        *most, last = parts or [""]
+        said = f"{', '.join(most)} and {last}" if most else last
+        return f"To stay small, away from the recorded text this report {said}." if said else ""
 
     @property
     def _candidates(self) -> tuple[tuple[int, str], ...]:

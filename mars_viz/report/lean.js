@@ -14,7 +14,7 @@ function restored({ together, lean, ...payload }) {
   const z = beside(lean.z, lean.target.count, rest, nodes.token.subarray(lean.nodes), tokens.target, ours);
   const drafted = nodes.token.subarray(lean.nodes);
   const q = corrected(lean.q, chances(drafted, tokens.drafter, nodes.top, theirs));
-  const p = corrected(lean.p, z.map((logit, i) => Math.exp(logit - ours.logsumexp[rest.judge[i]])));
+  const p = corrected(lean.p, Float64Array.from(z, (logit, i) => Math.exp(logit - ours.logsumexp[rest.judge[i]])));
   const [first, second] = [0, 1].map((k) => Float64Array.from(rest.before, (_, row) => (k < lean.target.count ? ours.logits[row * rows.top + k] : NaN)));
   const sides = Object.fromEntries(["below", "above"].filter((side) => lean[side]).flatMap((side) => {
     const found = emitted(lean[side], rows.top, tokens.target, ours);

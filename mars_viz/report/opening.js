@@ -2,9 +2,18 @@
 
 let explorerStyle = "";
 
+/** True if the browser can unpack what `unparcel` is given. */
+function unpacks() {
+  try {
+    return Boolean(new DecompressionStream("deflate-raw"));
+  } catch {
+    return false;
+  }
+}
+
 /** Say that the report cannot be shown, and what to do. */
 function failed(error) {
-  const old = typeof DecompressionStream === "undefined";
+  const old = !unpacks();
   const place = document.getElementById("failed");
   place.textContent = old ? "This browser is too old to unpack the report. Open it in a browser of 2023 or later." : `The report could not be shown: ${error.message}. It may have been damaged on its way; make it again.`;
   place.hidden = false;

@@ -1,4 +1,5 @@
-"""Recorded runs in the server's memory: each is read once for all tabs, and all together take no more than so much.
+"""Recorded runs in the server's memory: each is read once for all tabs, and all that are kept here take no more than so
+much together. A run that was let go but that somebody still holds is not read again.
 
 Knows runs and how many bytes they take; how one is read is an argument. Knows no Streamlit.
 """
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, fields
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -39,6 +41,7 @@ class RunCache:
         self._lock = threading.Lock()
         self._reading: dict[_Version, Future[Run]] = {}
         self._sizes: dict[_Version, int] = {}
+        self._alive: WeakValueDictionary[_Version, Run] = WeakValueDictionary()
 
     def opened(self, path: Path, changed: int) -> Run:
         """The run in that folder; one with another `changed` is read anew. Several that ask at once wait for one
@@ -59,7 +62,7 @@ class RunCache:
 
     def _fill(self, version: _Version, future: Future[Run]) -> None:
         try:
-            run = self._read(version.path)
+            run = self._alive.get(version) or self._read(version.path)
             size = bytes_of(run)
         except BaseException as error:  # who waits for it hears the same
             with self._lock:
@@ -68,6 +71,7 @@ class RunCache:
             return
         future.set_result(run)
         with self._lock:
+            self._alive[version] = run
             self._sizes[version] = size
             self._make_room()
 
@@ -88,5 +92,6 @@ def bytes_of(run: Run) -> int:
         return 0
     first = speculations[0]
     arrays = (getattr(first, field.name) for field in fields(Speculation))
-    a_row = sum(array.nbytes for array in arrays if isinstance(array, np.ndarray)) / (len(first) + 1)
-    return round(a_row * sum(len(one) + 1 for one in speculations)) + OBJECTS * len(speculations)
+    a_row = sum(array.nbytes for array in arrays if isinstance(array, np.ndarray) and all(array.strides))
+    rows = int((run.blocks.lengths + 1).sum()) + sum(len(answer.speculation) + 1 for answer in answers)
+    return round(a_row / (len(first) + 1) * rows) + OBJECTS * len(speculations)

@@ -86,7 +86,13 @@ def over_two_sweeps(memory: Comparison, one: tuple[Path, SweepResult], other: tu
     prompts = two_sweeps.prompts(both)
     theme.section("Prompt by prompt")
     theme.small(two_sweeps.parting(both))
-    st.dataframe(prompts, hide_index=True, key="compare-prompts", height=min(420, 38 + 35 * len(prompts)))
+    st.dataframe(
+        prompts,
+        hide_index=True,
+        key="compare-prompts",
+        height=min(420, 38 + 35 * len(prompts)),
+        alt="What each sweep makes of each prompt that both hold",
+    )
     shown = [
         share.Table("Both sweeps in numbers", "sweeps-compared", partial(two_sweeps.figures, rows, names)),
         share.Table("Prompt by prompt", "sweeps-by-prompt", lambda: prompts),
