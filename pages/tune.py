@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 import streamlit as st
 
 from mars_viz.errors import BadInput
+from mars_viz.figures.words import counted
 from mars_viz.sweep import lock
 from mars_viz.sweep.plan import turns_words
 from mars_viz.ui import navigation, share, theme
 from mars_viz.ui.live import shared_worker
 from mars_viz.ui.session import current_session
-from mars_viz.ui.tune import detail, form, grid, sheet, wishes, words
+from mars_viz.ui.tune import detail, form, sheet, wishes, words
 from mars_viz.ui.tune.bench import Drawn, TuneBench, current_tuning
 from mars_viz.ui.tune.dial import turned
-from mars_viz.ui.tune.grid import Variant
+from mars_viz.ui.tune.grid import Variants
 from mars_viz.ui.tune.jobs import SweepJob
 from mars_viz.ui.tune.shelf import Shelf, shelf
 from mars_viz.ui.tune.study import Study
@@ -151,17 +152,21 @@ def unfinished(bench: TuneBench, found: Shelf) -> None:
     entry = found.entries[bench.view.sweep]
     if entry.plan is None or entry.complete:
         return
+    beside = found.left_beside(bench.view.sweep)
     left, right = st.columns([6, 1], vertical_alignment="center")
     with left:
         done = f"This sweep is not finished: {entry.finished} of {entry.plan.prompts} prompts are done."
         holder = lock.holder(entry.path)
         theme.note(done if holder is None else f"{done} It is under way elsewhere: {holder.words}.")
+        if beside and holder is None:
+            others = counted(len(beside), "other variant")
+            theme.small(f"Continue goes on with {others} of its rule as well, begun alike and not finished either.")
     if holder is not None:
         right.button("Look again", key="sweep-again", width="stretch", help="What has been finished meanwhile")
         return
     if right.button("Continue", key="sweep-continue", width="stretch", help="Finished prompts are not decoded again"):
         try:
-            wishes.go_on(entry)
+            wishes.go_on(entry, beside)
         except BadInput as error:
             bench.notices[:] = [str(error)]
         st.rerun()
@@ -226,10 +231,10 @@ def beside(found: Shelf, study: Study, view: TuneView) -> dict[str, Study]:
     return others
 
 
-def variants(found: Shelf, study: Study, view: TuneView) -> Callable[[], list[Variant]] | None:
-    """What opens the sweeps that make a grid with this one; None where there are none."""
-    names = found.variants(view.sweep)
-    return grid.opener(found, study, names, view.points, view.confidence) if names else None
+def variants(found: Shelf, study: Study, view: TuneView) -> Variants | None:
+    """The sweeps that make a grid with this one; None where there are none."""
+    names = tuple(found.variants(view.sweep))
+    return Variants(found, study, names, view.points, view.confidence) if names else None
 
 
 def limits(bench: TuneBench, found: Shelf, study: Study) -> None:

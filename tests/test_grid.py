@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from factories import Counting
 from sweep_cases import COSTS, toy_prompts, toy_source, toy_sweep
+from test_turns import talks
 
 from mars_viz import cli
 from mars_viz.commands import decoding
@@ -28,7 +29,8 @@ from mars_viz.errors import BadInput
 from mars_viz.prompts import PromptSet
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
-from mars_viz.sweep import Source, SweepResult, load_sweep, lock
+from mars_viz.sweep import Source, Sweep, SweepResult, load_sweep, lock
+from mars_viz.sweep.choice import recommended
 from mars_viz.sweep.evidence import dial_grid
 from mars_viz.sweep.evidence_pack import evidence_files, write_evidence
 from mars_viz.sweep.grid import grid_of
@@ -143,6 +145,36 @@ def test_every_variant_is_as_if_swept_alone_and_no_prefix_is_asked_twice(tmp_pat
     assert 3 * len(asked) < apart  # positions, three a prefix: sharing did save something
 
 
+def test_of_conversations_no_prefix_is_asked_twice(tmp_path: Path) -> None:
+    """Later turns of a question are in hand before the first of the next ones are finished."""
+    source, opened = counted_source()
+    settings = [replace(VLLM, rule=rule.name) for rule in GRID.rules]
+    grid = GridSweep(source, talks(), settings, GRID.folders(tmp_path), WHOLE, batch=2)
+    results = finished(grid)
+    asked = [prefix for one in opened for batch in one.batches for prefix in batch]
+    assert len(asked) == len(set(asked)) and len(grid._shared) == 0
+    alone = Sweep(toy_source(VLLM), talks(), settings[3], WHOLE, tmp_path / "alone").finish()
+    assert equal(results[3], alone)
+
+
+def test_all_folders_are_held_from_the_first_step_to_the_end(tmp_path: Path) -> None:
+    sweep = toy_grid(tmp_path / "grid", count=2)
+    folders = [one.folder for one in sweep.sweeps]
+    for _ in sweep:
+        assert all(lock.holder(folder) is not None for folder in folders)
+    assert not any(lock.holder(folder) for folder in folders)
+
+
+def test_a_folder_that_somebody_takes_refuses_before_the_models_are_asked(tmp_path: Path) -> None:
+    source, opened = counted_source()
+    sweep = toy_grid(tmp_path / "grid", source=source)
+    folders = [one.folder for one in sweep.sweeps]
+    with lock.held(folders[-1]):
+        with pytest.raises(BadInput, match="is in use"):
+            next(iter(sweep))
+        assert not opened and not any(lock.holder(folder) for folder in folders[:-1])
+
+
 def test_answers_are_kept_no_longer_than_they_may_be_asked_for(tmp_path: Path) -> None:
     sweep, most, total = toy_grid(tmp_path / "grid", count=12, batch=1), 0, 0
     shared = sweep._shared
@@ -229,7 +261,7 @@ def test_a_variant_that_was_begun_otherwise_refuses_before_anything_is_written(t
 
 
 def test_the_evidence_holds_every_sweeps_own_values(swept: list[SweepResult], tmp_path: Path) -> None:
-    variants = [Advised.of(result, 1.0, 0.95) for result in swept]
+    variants = [Advised.of(result, 1.0, 0.95, 4) for result in swept]
     chosen = variants[2]
     folder = write_evidence(
         tmp_path / "pack", chosen.result, dial=0.4, recommendation=chosen.found, beside=[*variants[:2], *variants[3:]]
@@ -238,9 +270,12 @@ def test_the_evidence_holds_every_sweeps_own_values(swept: list[SweepResult], tm
     assert found["setting"]["key"] == "k" and found["dial"] == "r"
     assert [row["value"] for row in found["rows"]] == [1, 2, 3, 5]
     assert [row["rule"] for row in found["rows"]] == [rule.name for rule in GRID.rules]
-    lines = list(csv.DictReader(io.StringIO((folder / "grid.csv").read_text())))
+    lines = list(csv.DictReader(io.StringIO((folder / "setting_grid.csv").read_text())))
     dials = dial_grid(chosen.result, 0.4)
     assert len(lines) == 4 * len(dials) and list(lines[0])[:2] == ["k", "dial"]
+    own = [line for line in lines if float(line.pop("k")) == 3]
+    assert own == list(csv.DictReader(io.StringIO((folder / "grid.csv").read_text())))
+    lines = list(csv.DictReader(io.StringIO((folder / "setting_grid.csv").read_text())))
     text = (folder / "evidence.md").read_text()
     assert "## The grid, k × r" in text
     for row, each in zip(found["rows"], variants, strict=True):
@@ -268,7 +303,11 @@ def test_strict_is_the_same_for_all_and_more_candidates_are_faster_or_the_same(s
 
 def test_without_other_variants_the_evidence_has_no_grid(swept: list[SweepResult]) -> None:
     files = evidence_files(swept[2], dial=0.5)
-    assert files["grid.csv"].startswith(b"dial,") and "× r" not in files["evidence.md"].decode()
+    assert (
+        files["grid.csv"].startswith(b"dial,")
+        and "setting_grid.csv" not in files
+        and "× r" not in files["evidence.md"].decode()
+    )
     assert json.loads(files["evidence.json"])["setting_grid"] is None
 
 
@@ -290,14 +329,46 @@ def test_sweeps_that_are_no_grid_are_refused(swept: list[SweepResult], tmp_path:
 
 
 def test_a_grid_speaks_for_its_fastest_safe_variant(swept: list[SweepResult]) -> None:
-    nobody = [Advised.of(result, 0.001, 0.999) for result in swept]
+    nobody = [Advised.of(result, 0.001, 0.999, 4) for result in swept]
     assert best_of(nobody).result is swept[2]  # nothing can be told of eight prompts: the rule as it is
     assert best_of([Advised(swept[3], None), Advised(swept[1], None)]).result is swept[3]
-    everything = [Advised.of(result, 100.0, 0.5) for result in swept]
+    everything = [Advised.of(result, 100.0, 0.5, 4) for result in swept]
     speeds = [
         value_at(each.result, measures(each.result)["speed_up_strict"], each.found.dial).estimate for each in everything
     ]
     assert best_of(everything) is everything[int(np.argmax(speeds))] and len(set(speeds)) > 1
+
+
+def test_the_fastest_of_several_is_as_sure_as_was_asked_for(swept: list[SweepResult]) -> None:
+    """Four are tested, so each at a quarter of the error that is allowed: 80 % of all is 95 % of each."""
+    for result in swept:
+        found, each = Advised.of(result, 40, 0.8, 4).found, recommended(result, 40, 0.95)
+        assert found is not None and each is not None
+        assert (found.finding, found.dial, found.prompts_needed) == (each.finding, each.dial, each.prompts_needed)
+        assert found.bound == pytest.approx(each.bound) and found.bound > recommended(result, 40, 0.8).bound  # type: ignore[union-attr]
+        assert "with 95 % confidence" in found.sentence and found.sentence.endswith(
+            "Each of the 4 variants is tested at 95 %, so that whichever is chosen holds at 80 %."
+        )
+        assert recommended(result, 40, 0.8, 1) == recommended(result, 40, 0.8) and "Each of" not in each.sentence
+
+
+def test_a_dial_value_that_not_all_sweeps_hold_stays_in_the_chosen_ones_table(
+    swept: list[SweepResult], tmp_path: Path
+) -> None:
+    narrow = Sweep(
+        toy_source(VLLM), toy_prompts(8), replace(VLLM, rule="vllm-thinking:k=5"), Span(0.5, 1.0, (3,)), tmp_path / "n"
+    ).finish()
+    files = evidence_files(swept[2], dial=0.3, beside=[Advised(narrow, None)])
+    tables = {
+        name: list(csv.DictReader(io.StringIO(files[name].decode()))) for name in ("grid.csv", "setting_grid.csv")
+    }
+    dials = dial_grid(swept[2], 0.3).tolist()
+    assert [float(line["dial"]) for line in tables["grid.csv"]] == dials and 0.3 in dials
+    shared = [dial for dial in dials if dial >= 0.5]
+    assert [float(line["dial"]) for line in tables["setting_grid.csv"]] == 2 * shared
+    said = "r = 0.30 is no column, because not all of these sweeps go as far."
+    assert said in files["evidence.md"].decode()
+    assert said not in evidence_files(swept[2], dial=0.5, beside=[Advised(narrow, None)])["evidence.md"].decode()
 
 
 def test_few_of_many_dial_values_are_shown() -> None:
@@ -334,10 +405,24 @@ def test_the_command_sweeps_tells_and_packs_a_grid(tmp_path: Path, capsys: pytes
     assert sorted(path.name for path in out.iterdir()) == ["vllm-thinking-k1", "vllm-thinking-k4"]
     assert load_sweep(out / "vllm-thinking-k4").plan.settings.rule == "vllm-thinking:k=4"
     assert "The grid, k × r" in (pack / "evidence.md").read_text()
-    again = [*ASKED, "--grid", "k=1,4,6", "--out", str(out), "--resume", "--json"]
-    assert cli.main(again) == 0
+    again = [*ASKED, "--grid", "k=1,4,6", "--out", str(out)]
+    assert cli.main(again) == 2
+    assert f"{out} holds sweeps of this grid already. Go on with them (--resume)" in capsys.readouterr().err
+    assert cli.main([*again, "--resume", "--json", "--confidence", "0.85", "--loss", "100"]) == 0
     told = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert "with 95 % confidence" in told["recommendation"]["sentence"]
+    assert "Each of the 3 variants is tested at 95 %, so that whichever" in told["recommendation"]["sentence"]
     assert [row["value"] for row in told["setting_grid"]["rows"]] == [1, 4, 6]
+
+
+@pytest.mark.usefixtures("toy_models")
+def test_a_grid_of_first_turns_goes_on_as_it_was_begun(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, out = tmp_path / "set.jsonl", tmp_path / "grid"
+    file.write_text("".join(json.dumps({"turns": [f"Add {n} and 2.", "And 3?"]}) + "\n" for n in range(2)))
+    asked = [*ASKED, "--limit", "2", "--set", str(file), "--out", str(out)]
+    assert cli.main([*asked, "--turns", "first", "--grid", "k=4"]) == 0
+    assert cli.main([*asked, "--grid", "k=1,4", "--resume"]) == 0, capsys.readouterr().err
+    assert [len(load_sweep(folder)) for folder in sorted(out.iterdir())] == [2, 2]
 
 
 @pytest.mark.parametrize(
@@ -345,7 +430,7 @@ def test_the_command_sweeps_tells_and_packs_a_grid(tmp_path: Path, capsys: pytes
     [
         (["--grid", "k=0"], "from 1 to 16"),
         (["--grid", "n=1"], "it has k"),
-        (["--grid", "k=1", "--wall-clock"], "times one sweep"),
+        (["--grid", "k=1,4", "--wall-clock"], "vllm-thinking:k=4 --out {new}/vllm-thinking-k4 --resume."),
         (["--grid", "k=1", "--rule", "mars"], "no settings besides"),
         (["--grid", "k=1", "--rule", "strict"], "no dial"),
         (["--rule", "vllm-thinking:k=40"], "from 1 to 16"),
@@ -365,7 +450,8 @@ def test_bad_input_is_one_line_and_code_2_and_nothing_is_written(
     monkeypatch.setattr(decoding, "opened_pair", lambda *_: pytest.fail("it began to load the models"))
     assert cli.main([*ASKED, "--out", str(tmp_path / "new"), *options]) == 2
     said = capsys.readouterr()
-    assert said.out == "" and said.err.startswith("error: ") and said.err.count("\n") == 1 and message in said.err
+    assert said.out == "" and said.err.startswith("error: ") and said.err.count("\n") == 1
+    assert message.format(new=tmp_path / "new") in said.err
     assert not list(tmp_path.iterdir())
 
 

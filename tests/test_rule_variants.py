@@ -228,6 +228,9 @@ def test_a_link_to_the_rules_page_may_name_the_runs_variant_and_no_other() -> No
     run = toy_run(**{name: getattr(VARIANT, name) for name in Settings.__slots__})
     assert RuleView().rule_on(run).name == NAME
     assert rule_fitted(rule_link({"rule": NAME}).view, run).view.rule == NAME
+    for spelt in ("vllm-thinking:k=5.0", "vllm-thinking:K=5", "vllm-thinking: k = 5"):
+        assert rule_fitted(rule_link({"rule": spelt}).view, run).view.rule == NAME
+    assert rule_fitted(rule_link({"rule": "vllm-thinking:k=3"}).view, run).view.rule == "vllm-thinking"
     for other in ("vllm-thinking:k=7", "vllm-thinking:k=<img>"):
         opened = rule_fitted(rule_link({"rule": other}).view, run)
         assert opened.view.rule == "" and "none of the list's" in opened.complaints[0]

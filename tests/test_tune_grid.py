@@ -13,14 +13,17 @@ from unittest.mock import patch
 
 import pytest
 from streamlit.testing.v1 import AppTest
-from sweep_cases import SHORT, toy_prompts, toy_sweep
+from sweep_cases import SHORT, toy_prompts, toy_source, toy_sweep
 
+from mars_viz.analysis.recommendation import about
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput
-from mars_viz.sweep import load_sweep
+from mars_viz.sweep import load_sweep, lock
+from mars_viz.sweep.grid_sweep import GridSweep
 from mars_viz.sweep.report import cell
 from mars_viz.ui.jobs.worker import JobState
 from mars_viz.ui.tune import detail, wishes
+from mars_viz.ui.tune.jobs import SweepJob
 from mars_viz.ui.tune.shelf import FOLDER_VARIABLE, shared_board, shelf
 from mars_viz.ui.tune.study import Study
 from tests.test_grid import GRID, VLLM, toy_grid
@@ -190,21 +193,90 @@ def test_the_grid_says_how_far_each_variant_can_go(folder: Path) -> None:
     assert table.iloc[2][study.measures[study.pace].title] == cell(
         study.measures[study.pace], study.value(study.pace, 0.0)
     )
-    little = section(opened(sweep=OWN), SECTIONS).dataframe[1].value
+    assert "Each of the 4 variants is tested at 87.5 %, so that whichever is chosen holds at 50 %." in said(tab)
+    few = section(opened(sweep=OWN), SECTIONS)
+    little, needed = few.dataframe[1].value, study.recommendation(1.0, 0.95, 4).prompts_needed
+    assert little.iloc[2]["prompts to tell of the next"] == f"about {about(needed)}" != _more(study)
     assert set(little["loosest within the loss"]) == {"none can be told"}
     assert all(said.startswith("about ") for said in little["prompts to tell of the next"])
 
 
 def test_the_pages_evidence_holds_the_grid_and_that_of_another_rule_does_not(folder: Path) -> None:
     packs: list[Any] = []
-    with patch.object(detail.st, "download_button", lambda _, data, *rest, **how: packs.append(data)):
+    packed = lambda _, data, *rest, **how: packs.append(data) if how["key"] == "evidence-pack" else None  # noqa: E731
+    with patch.object(detail.st, "download_button", packed):
         section(opened(sweep=OWN, dial="0.3"), 5)
         section(opened(sweep="mars"), 5)
-    (of_grid, alone) = (zipfile.ZipFile(io.BytesIO(data())) for data in packs if callable(data))
-    lines = list(csv.DictReader(io.StringIO(of_grid.read("evidence/grid.csv").decode())))
+    (of_grid, alone) = (zipfile.ZipFile(io.BytesIO(data())) for data in packs)
+    lines = list(csv.DictReader(io.StringIO(of_grid.read("evidence/setting_grid.csv").decode())))
     assert {line["k"] for line in lines} == {"1", "2", "3", "5"}
+    assert of_grid.read("evidence/evidence.md").decode().count("is tested at 98.75 %, so that") == 5  # its own, and all
     assert "## The grid, k × r" in of_grid.read("evidence/evidence.md").decode()
-    assert alone.read("evidence/grid.csv").decode().startswith("dial,")
+    assert "evidence/setting_grid.csv" not in alone.namelist()
+    assert "is tested at" not in alone.read("evidence/evidence.md").decode()
+
+
+def _more(study: Study) -> str:
+    """What it takes to tell of the next setting of this sweep by itself."""
+    found = study.recommendation(1.0, 0.95)
+    assert found is not None and found.prompts_needed is not None
+    return f"about {about(found.prompts_needed)}"
+
+
+def left(folder: Path, finished: int, *rules: str, count: int = 5) -> None:
+    """Sweeps that were stopped so far."""
+    for rule in rules:
+        steps = iter(toy_sweep(folder / rule.replace(":", "-"), count, replace(VLLM, rule=rule)))
+        next(now for now in steps if now.finished == finished)
+        steps.close()  # type: ignore[attr-defined]
+
+
+def test_what_was_left_of_a_grid_goes_on_together(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    left(empty, 2, "vllm-thinking:k=5", "fly:w=2", "mars")
+    left(empty, 1, "vllm-thinking", "vllm-thinking:k=2")
+    left(empty, 1, "vllm-thinking:k=7", count=4)
+    toy_sweep(empty / "whole", 5, replace(VLLM, rule="vllm-thinking:k=8")).finish()
+    made: list[GridSweep] = []
+
+    def begun(_: object, prompts: Any, settings: Any, folders: Any, span: Any, **how: Any) -> GridSweep:
+        made.append(GridSweep(toy_source(VLLM), prompts, settings, folders, span, **how))
+        return made[0]
+
+    own = worker()
+    monkeypatch.setattr(wishes, "shared_worker", lambda: own)
+    monkeypatch.setattr(wishes, "sweep_grid", begun)
+    found, name = shelf(empty), "vllm-thinking-k=5"
+    assert [each.path.name for each in found.left_beside("mars")] == []
+    with lock.held(empty / "vllm-thinking-k=2"):
+        assert [each.path.name for each in found.left_beside(name)] == ["vllm-thinking"]
+    tab = opened(sweep=name)
+    assert "Continue goes on with 2 other variants of its rule as well" in said(tab)
+    wishes.go_on(found.entries[name], found.left_beside(name))
+    job = shared_board().sweeps(empty)[name]
+    until(lambda: job.progress.state.finished)
+    assert job.progress.state is JobState.DONE, job.progress
+    assert {path.name for path in job.labels} == {name, "vllm-thinking", "vllm-thinking-k=2"}
+    assert len(made[0].sweeps) == 3 and all(load_sweep(folder).complete for folder in job.labels)
+    assert not load_sweep(empty / "fly-w=2").complete
+
+
+def test_a_grid_from_the_command_line_is_found_below_the_folder_of_results(
+    empty: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in toy_grid(empty / "g", count=2):
+        pass
+    toy_sweep(empty / "alone", 2).finish()
+    (empty / "file.txt").write_text("")
+    toy_sweep(empty / "far" / "away" / "mars", 2).finish()
+    found = shelf(empty)
+    assert set(found.entries) == {"alone", *(f"g/{path.name}" for path in GRID.folders(empty))}
+    assert len(found.variants(f"g/{OWN}")) == 3
+    tab = opened(sweep=f"g/{OWN}")
+    assert "vLLM relaxed thinking at " in said(tab)
+    job = SweepJob(empty / "g" / OWN, lambda pair: pytest.fail("never begun"), "a")
+    monkeypatch.setattr(shared_board(), "_sweeps", {job.folder: job})
+    assert shared_board().sweeps(empty) == {f"g/{OWN}": job} and shared_board().sweeps(empty / "g") == {OWN: job}
+    assert not shared_board().sweeps(empty.parent.parent)
 
 
 def test_other_rules_have_no_section_for_a_grid(folder: Path) -> None:

@@ -316,7 +316,7 @@ def test_an_unfinished_sweep_is_shown_as_far_as_it_is_and_can_be_continued(folde
     assert "2 of 5 prompts are done" in said(tab) and len(titles(tab)) == 1
     assert "So far, of the first 2 prompts of 5 alone: " in said(tab)
     asked = []
-    monkeypatch.setattr(wishes, "go_on", lambda entry: asked.append(entry.path.name))
+    monkeypatch.setattr(wishes, "go_on", lambda entry, beside: asked.append(entry.path.name))
     clicked(tab, "sweep-continue")
     assert asked == ["d-half"]
 

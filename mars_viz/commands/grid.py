@@ -12,6 +12,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from mars_viz.commands import decoding
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput
@@ -27,10 +29,9 @@ from mars_viz.sweep.evidence import dial_grid
 from mars_viz.sweep.evidence_pack import write_evidence
 from mars_viz.sweep.grid import Grid, grid_of
 from mars_viz.sweep.grid_sweep import GridSweep, sweep_grid
-from mars_viz.sweep.grid_table import Advised, GridTable, best_of, few_dials, grid_table
+from mars_viz.sweep.grid_table import Advised, GridTable, best_of, few_dials, grid_table, left_out
 from mars_viz.sweep.lock import check_nobody
-from mars_viz.sweep.measures import measures, value_at
-from mars_viz.sweep.report import cell, summary_lines
+from mars_viz.sweep.report import alone, summary_lines
 
 if TYPE_CHECKING:
     from mars_viz.speculators.loading import Pair
@@ -54,14 +55,24 @@ def checked(options: argparse.Namespace) -> Grid | None:
         return None
     grid, out = grid_of(rule_named(options.rule), options.grid), Path(options.out)
     if options.wall_clock:
-        raise BadInput("The wall-clock check times one sweep. Leave out --grid, and name the variant with --rule.")
+        one = f"--rule {grid.rules[-1].name} --out {grid.folders(out)[-1]} --resume"
+        raise BadInput(f"The wall-clock check times one sweep. Leave out --grid and name one of them, such as {one}.")
     if store.holds_sweep(out):
         raise BadInput(f"{out} holds a sweep itself. Choose another folder for the grid.")
     if not options.resume:
+        if begun(grid, out):
+            raise BadInput(
+                f"{out} holds sweeps of this grid already. Go on with them (--resume), or choose another folder."
+            )
         store.check_new(out)
     for folder in grid.folders(out):
         check_nobody(folder)
     return grid
+
+
+def begun(grid: Grid | None, out: Path) -> list[Path]:
+    """The folders that hold a sweep already: of a grid below `out`, of one sweep `out` itself."""
+    return [folder for folder in ((out,) if grid is None else grid.folders(out)) if store.holds_sweep(folder)]
 
 
 def run(
@@ -81,7 +92,7 @@ def run(
     results = [one.result() for one in sweep.sweeps]
     if not len(results[0]):
         raise BadInput(f"None of the {results[0].finished} prompts could be swept. {results[0].failures[0].reason}")
-    variants = [Advised.of(result, options.loss, options.confidence) for result in results]
+    variants = [Advised.of(result, options.loss, options.confidence, len(results)) for result in results]
     best = best_of(variants)
     dial = chosen_dial(best.result, best.found) if options.dial is None else options.dial
     if options.evidence is not None:
@@ -129,18 +140,20 @@ def _tell(table: GridTable | None, best: Advised, dial: float, options: argparse
 
 def _tables(table: GridTable, dial: float) -> list[str]:
     """A table a figure: rows are variants, columns dial values; estimates alone, which fit a terminal."""
-    shown = few_dials(table.dials.tolist(), (dial,))
+    whole = table.dials.tolist()
+    shown = few_dials(whole, (dial,))
+    few = replace(table, dials=np.array(shown))
     symbol = table.setting.symbol
     found = []
     for name in (each for each in _SHOWN if each in table.titles):
         heads = f"{table.titles[name]:<44}" + "".join(f"{f'{table.symbol} = {exactly(at)}':>14}" for at in shown)
         lines = [heads]
-        for value, each in zip(table.values, table.variants, strict=True):
-            known = measures(each.result)[name]
-            cells = [cell(known, value_at(each.result, known, at)).split(" (")[0] for at in shown]
+        for place, value in enumerate(table.values):
+            estimates = few.band(place, name).estimate.tolist()
+            cells = [alone(name, estimate) for estimate in estimates]
             lines.append(f"{f'{symbol} = {exactly(value)}':<44}" + "".join(f"{text:>14}" for text in cells))
         found.append("\n".join(lines))
-    return found
+    return [*found, *filter(None, [left_out(table.symbol, whole, dial)])]
 
 
 def _facts(table: GridTable | None, best: Advised, dial: float) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from mars_viz.sweep import store
 from mars_viz.sweep.checks import Checks, keep_check, kept_checks
 from mars_viz.sweep.choice import chosen_dial, recommended
 from mars_viz.sweep.evidence_pack import write_evidence
+from mars_viz.sweep.grid import Grid
 from mars_viz.sweep.lock import check_nobody
 from mars_viz.sweep.plan import turns_words
 from mars_viz.sweep.report import summary_lines, table_of
@@ -100,7 +101,7 @@ def run(options: argparse.Namespace) -> None:
     span = span_of(rule_named(options.rule), options.low, options.high, (options.gamma,))
     _check(options, span)
     variants = grid.checked(options)
-    prompts = _prompts(options)
+    prompts = _prompts(options, variants)
     for line in prompts.skipped:
         _note(f"Line {line.line} is left out: {line.reason}.")
     if said := turns_words(prompts):
@@ -146,10 +147,10 @@ def _check(options: argparse.Namespace, span: Span) -> None:
         check_free(options.evidence)
 
 
-def _prompts(options: argparse.Namespace) -> PromptSet:
+def _prompts(options: argparse.Namespace, variants: Grid | None) -> PromptSet:
     if options.set != _BUILTIN:
         how = {"grader": options.grader, "skip_bad": options.skip_bad, "limit": options.limit}
-        return load_prompts(options.set, turns=_turns(options), **how)
+        return load_prompts(options.set, turns=_turns(options, variants), **how)
     if options.turns is not None:
         raise BadInput("The built-in tasks are no conversations. Leave --turns out, or name a JSONL file.")
     if options.grader not in (None, "none"):
@@ -161,12 +162,12 @@ def _prompts(options: argparse.Namespace) -> PromptSet:
     return prompts
 
 
-def _turns(options: argparse.Namespace) -> Turns:
-    """As asked for; else as a sweep to go on with was begun, else all."""
-    out = Path(options.out)
-    if options.turns is not None or not (options.resume and store.holds_sweep(out)):
+def _turns(options: argparse.Namespace, variants: Grid | None) -> Turns:
+    """As asked for; else as what there is to go on with was begun, else all."""
+    there = grid.begun(variants, Path(options.out)) if options.resume else []
+    if options.turns is not None or not there:
         return Turns(options.turns or Turns.ALL)
-    plan = store.open_store(out).plan
+    plan = store.open_store(there[0]).plan
     return Turns.FIRST if plan.later_turns else Turns.ALL
 
 

@@ -19,7 +19,7 @@ from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.runfiles.folders import check_free, write_folder
 from mars_viz.strict_json import json_of, plain
 from mars_viz.sweep.evidence import evidence_of
-from mars_viz.sweep.evidence_tables import engines_csv, grid_csv, prompts_csv, summary_csv
+from mars_viz.sweep.evidence_tables import engines_csv, grid_csv, prompts_csv, setting_grid_csv, summary_csv
 from mars_viz.sweep.evidence_text import markdown
 from mars_viz.sweep.grid_table import Advised
 from mars_viz.sweep.result import SweepResult
@@ -37,8 +37,8 @@ def evidence_files(
     how: Bootstrap = DEFAULT,
 ) -> dict[str, bytes]:
     """The evidence for `dial`, a file each: evidence.md, evidence.json, summary.csv (a line each for the target alone,
-    strict and the setting), grid.csv (a line a dial value, and a variant), engines.csv (a line a definition of
-    acceptance) and prompts.csv (a line a prompt).
+    strict and the setting), grid.csv (a line a dial value), engines.csv (a line a definition of acceptance) and
+    prompts.csv (a line a prompt); with `beside` setting_grid.csv as well (a line a variant and dial value).
 
     `grid` are the dial values of the table (None: evenly spaced ones), `checks` the sweep's wall-clock checks, `beside`
     the sweeps of the rule's other variants. Raises BadInput for a dial value outside the sweep, and for sweeps that are
@@ -50,10 +50,12 @@ def evidence_files(
         "evidence.md": markdown(found),
         "evidence.json": json_of(found, indent=1, escaped=False) + "\n",
         "summary.csv": summary_csv(found),
-        "grid.csv": grid_csv(found["grid"], found["setting_grid"]),
+        "grid.csv": grid_csv(found["grid"]),
         "engines.csv": engines_csv(found["engines"]),
         "prompts.csv": prompts_csv(result, dial),
     }
+    if found["setting_grid"] is not None:
+        files["setting_grid.csv"] = setting_grid_csv(found["setting_grid"])
     return {name: text.encode() for name, text in files.items()}
 
 

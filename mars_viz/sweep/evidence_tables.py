@@ -17,16 +17,22 @@ _SETTING = ("tokens", "rounds", "drafted", "kept", "rolled_back", "relaxed", "ri
 _AGAINST = ("first_divergence", "edit_distance")
 
 
-def grid_csv(rows: list[dict[str, Any]], variants: Mapping[str, Any] | None = None) -> str:
-    """A line a dial value; each figure with the ends of its interval, empty where it is not defined. With `variants`,
-    a line for each of them and dial value, with the setting in which they differ as the first column."""
-    first = rows if variants is None else variants["rows"][0]["dials"]
-    names = [name for name in first[0] if name != "dial"]
-    heads = ["dial", *(f"{name}{end}" for name in names for end in ("", "_low", "_high"))]
-    if variants is None:
-        return _csv(heads, [_grid_line(row, names) for row in rows])
-    found = [[each["value"], *_grid_line(row, names)] for each in variants["rows"] for row in each["dials"]]
-    return _csv([variants["setting"]["key"], *heads], found)
+def grid_csv(rows: list[dict[str, Any]]) -> str:
+    """A line a dial value; each figure with the ends of its interval, empty where it is not defined."""
+    names = [name for name in rows[0] if name != "dial"]
+    return _csv(_grid_heads(names), [_grid_line(row, names) for row in rows])
+
+
+def setting_grid_csv(variants: Mapping[str, Any]) -> str:
+    """The same of several sweeps, at the dial values that all of them hold: a line for each of them and dial value,
+    with the setting in which they differ as the first column."""
+    names = list(variants["titles"])
+    lines = [[each["value"], *_grid_line(row, names)] for each in variants["rows"] for row in each["dials"]]
+    return _csv([variants["setting"]["key"], *_grid_heads(names)], lines)
+
+
+def _grid_heads(names: list[str]) -> list[str]:
+    return ["dial", *(f"{name}{end}" for name in names for end in ("", "_low", "_high"))]
 
 
 def _grid_line(row: dict[str, Any], names: list[str]) -> list[Any]:

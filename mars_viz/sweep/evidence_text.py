@@ -8,7 +8,7 @@ from typing import Any
 
 from mars_viz.figures.words import exactly, number
 from mars_viz.run import stop_words
-from mars_viz.sweep.grid_table import few_dials
+from mars_viz.sweep.grid_table import few_dials, left_out
 from mars_viz.sweep.report import told
 
 VARIED = ("tau", "speed_up", "speed_up_strict", "accuracy", "accuracy_change", "rolled_back")
@@ -166,11 +166,12 @@ def _variants(found: dict[str, Any]) -> list[str]:
     if grid is None:
         return []
     symbol, dial, rows = grid["setting"]["symbol"], grid["dial"], grid["rows"]
-    shown = few_dials([row["dial"] for row in rows[0]["dials"]], (found["settings"]["chosen"],))
+    dials, chosen = [row["dial"] for row in rows[0]["dials"]], found["settings"]["chosen"]
+    shown, absent = few_dials(dials, (chosen,)), left_out(dial, dials, chosen)
     parts = [
         f"## The grid, {symbol} × {dial}",
         f"{symbol}: {grid['setting']['meaning']}; {grid['setting']['default']:g} unless said. Rows are values of "
-        f"{symbol}, columns of {dial}; each row is a sweep of its own, of the same prompts.",
+        f"{symbol}, columns of {dial}; each row is a sweep of its own, of the same prompts. {absent}".rstrip(),
     ]
     heads = ["", *(f"{dial} = {exactly(value)}" for value in shown)]
     for name in (each for each in VARIED if each in grid["titles"]):

@@ -7,6 +7,7 @@ the models once. Knows sweeps and their folders; what is in a sweep's lines is t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,9 +17,10 @@ from mars_viz.dialmap import Span
 from mars_viz.prompts import PromptSet
 from mars_viz.run import Settings
 from mars_viz.sweep import store
+from mars_viz.sweep.lock import held
 from mars_viz.sweep.plan import plan_of
 from mars_viz.sweep.source import Prefix, Source, pair_source
-from mars_viz.sweep.sweep import Sweep, SweepProgress, TooLong
+from mars_viz.sweep.sweep import Sweep, SweepProgress, TooLong, in_reach
 from mars_viz.walk import Answer, Speculator
 
 if TYPE_CHECKING:
@@ -87,7 +89,7 @@ class GridSweep:
         """Begin in new folders, or with `resume` go on in those that hold a sweep; `costs` measures them once for all.
         Raises BadInput as `Sweep` does, and before anything is written where any of the folders refuses."""
         self._shared, self._source = SharedAnswers(), source
-        self._batch = source.batch if batch is None else batch
+        self._batch, self._prompts = source.batch if batch is None else batch, prompts
         self._opened: list[Speculator] = []
         known = None
         for each, folder in zip(settings, folders, strict=True):
@@ -117,23 +119,25 @@ class GridSweep:
 
     def __iter__(self) -> Iterator[SweepProgress]:
         """Sweep to the end, and hold all folders until then. Raises BadInput as `Sweep` does."""
-        going: dict[int, Iterator[SweepProgress]] = {place: iter(sweep) for place, sweep in enumerate(self.sweeps)}
+        with ExitStack() as folders:
+            for sweep in self.sweeps:
+                folders.enter_context(held(sweep.folder))
+            yield from self._steps()
+
+    def _steps(self) -> Iterator[SweepProgress]:
+        going = {place: sweep.steps() for place, sweep in enumerate(self.sweeps)}
         now = [sweep.progress for sweep in self.sweeps]
-        try:
-            while going:
-                least = min(now[place].finished for place in going)
-                for place in [each for each in going if now[each].finished == least]:
-                    self._shared.last = least + self._batch
-                    found = next(going[place], None)
-                    if found is None:
-                        del going[place]
-                        continue
-                    now[place] = found
-                    yield self._progress(now)
-                self._shared.forget(min((now[place].finished for place in going), default=now[0].prompts))
-        finally:
-            for sweep in going.values():
-                sweep.close()  # type: ignore[attr-defined]  # a generator, which lets go of its folder
+        while going:
+            least = min(now[place].finished for place in going)
+            for place in [each for each in going if now[each].finished == least]:
+                self._shared.last = in_reach(self._prompts, least, self._batch).stop
+                found = next(going[place], None)
+                if found is None:
+                    del going[place]
+                    continue
+                now[place] = found
+                yield self._progress(now)
+            self._shared.forget(min((now[place].finished for place in going), default=now[0].prompts))
 
     def _progress(self, now: Sequence[SweepProgress]) -> SweepProgress:
         least = min(each.finished for each in now)

@@ -12,6 +12,7 @@ import numpy as np
 from mars_viz.analysis.intervals import DEFAULT, Band, Bootstrap
 from mars_viz.analysis.recommendation import Finding, Recommendation
 from mars_viz.errors import BadInput
+from mars_viz.figures.words import exact_setting
 from mars_viz.rules import Fixed
 from mars_viz.sweep.choice import recommended
 from mars_viz.sweep.grid import varied_setting
@@ -29,12 +30,13 @@ class Advised:
     result: SweepResult
     """Its figures."""
     found: Recommendation | None
-    """What is recommended of it; None where no prompt is graded."""
+    """What is recommended of it, tested as one of all that stand beside one another; None where no prompt is graded."""
 
     @classmethod
-    def of(cls, result: SweepResult, points: float, confidence: float) -> Self:
-        """With the loosest setting that loses at most `points` with this confidence. Raises as `recommended` does."""
-        return cls(result, recommended(result, points, confidence))
+    def of(cls, result: SweepResult, points: float, confidence: float, among: int) -> Self:
+        """With the loosest setting that loses at most `points`, tested as one `among` so many. Raises as `recommended`
+        does."""
+        return cls(result, recommended(result, points, confidence, among))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,13 @@ def few_dials(values: Sequence[float], wanted: Sequence[float] = ()) -> list[flo
     """Of many dial values some for people to read: evenly spaced ones, the ends among them, and the wanted ones."""
     places = {round(share * (len(values) - 1) / (COLUMNS - 1)) for share in range(COLUMNS)} if values else set()
     return sorted({*(values[place] for place in places), *(each for each in wanted if each in values)})
+
+
+def left_out(symbol: str, dials: Sequence[float], wanted: float) -> str:
+    """A sentence where a table of these dial values cannot hold the wanted one; empty where it does."""
+    if wanted in dials:
+        return ""
+    return f"{exact_setting(symbol, wanted)} is no column, because not all of these sweeps go as far."
 
 
 def cells_at(bands: dict[str, Band], place: int) -> dict[str, dict[str, float]]:

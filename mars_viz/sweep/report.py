@@ -114,7 +114,16 @@ def cell(measure: Measure, found: Interval) -> str:
 
 def told(name: str, values: Sequence[float]) -> str:
     """A figure's estimate and the ends of its interval in words."""
+    estimate, low, high = values
+    return f"{alone(name, estimate)} ({_number(name, low)} to {_number(name, high)})"
+
+
+def alone(name: str, estimate: float) -> str:
+    """The same without its interval."""
     unit = " points" if name == "accuracy_change" else " %" if name in PERCENT else ""
+    return f"{_number(name, estimate)}{unit}"
+
+
+def _number(name: str, value: float) -> str:
     words = times if name in RATIOS else number
-    estimate, low, high = (words((100 if name in PERCENT else 1) * value) for value in values)
-    return f"{estimate}{unit} ({low} to {high})"
+    return words((100 if name in PERCENT else 1) * value)

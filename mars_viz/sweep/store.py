@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 
 import pyarrow as pa
@@ -28,6 +29,8 @@ from mars_viz.sweep.reduction import Lines
 
 BATCH = 64
 """Prompts in a file that holds more than one; part of the format."""
+_FURTHER = 100
+"""Folders that hold no sweep themselves and are looked into for sweeps, and what is looked at in each, at most."""
 _SHEET, _RESULTS, _PROMPTS = "sweep.json", "results", "prompts.jsonl"
 _KEPT = "; what is finished is kept, go on with --resume"
 _NAME = re.compile(r"(prompt|batch)-(\d{6})\.parquet")
@@ -248,15 +251,22 @@ class SweepEntry:
 
 def list_sweeps(folder: Path) -> list[SweepEntry]:
     """The sweeps in a folder, the newest first, those that cannot be read last; none where there is no such folder.
+    Those of a grid lie one level further down.
 
     Reads no results. Raises BadInput for a folder that cannot be listed.
     """
     try:
-        paths = [path for path in folder.iterdir() if holds_sweep(path)]
+        there = sorted(folder.iterdir())
+        paths = [path for path in there if holds_sweep(path)]
     except FileNotFoundError:
         return []
     except OSError as error:
         raise BadInput(f"{folder} cannot be listed ({error.strerror}). Choose another folder for results.") from error
+    known = set(paths)
+    further = [path for path in there if path not in known and not path.name.startswith(".")]
+    for path in further[:_FURTHER]:
+        with suppress(OSError):  # a file, or not for us
+            paths += [inner for inner in islice(path.iterdir(), _FURTHER) if holds_sweep(inner)]
     entries = sorted(map(_entry, paths), key=lambda entry: entry.path.name)
     return sorted(entries, key=lambda entry: "" if entry.plan is None else entry.plan.provenance.created, reverse=True)
 

@@ -119,9 +119,13 @@ class Sweep:
         """Sweep to the end, and hold the folder until then. Raises BadInput when somebody else holds it, the disk
         refuses, or the device runs out of memory."""
         with held(self.folder):
-            self._store.tidy()
-            self._finished = self._store.finished()  # others may have gone on with it since
-            yield from self._steps()
+            yield from self.steps()
+
+    def steps(self) -> Iterator[SweepProgress]:
+        """The same for whoever holds the folder already."""
+        self._store.tidy()
+        self._finished = self._store.finished()  # others may have gone on with it since
+        yield from self._steps()
 
     def _steps(self) -> Iterator[SweepProgress]:
         hand: dict[int, InHand] = {}
@@ -178,12 +182,8 @@ class Sweep:
 
     def _join(self, hand: dict[int, InHand], done: dict[int, Lines], talks: Talks) -> None:
         """Begin the prompts that come next: of as many questions as may be in hand, those whose history is known."""
-        units: set[str] = set()
-        for index in range(self._finished, min(self._finished + _AHEAD * self._batch, len(self._prompts))):
+        for index in in_reach(self._prompts, self._finished, self._batch):
             item = self._prompts.items[index]
-            units.add(item.unit)
-            if len(units) > self._batch:
-                break
             if index in hand or index in done:
                 continue
             try:
@@ -254,6 +254,18 @@ def sweep_prompts(
 
     costs = measure_costs(pair, settings.gamma, settings=settings)
     return Sweep(source, prompts, settings, span, out, chat=chat, costs=costs, batch=batch)
+
+
+def in_reach(prompts: PromptSet, finished: int, batch: int) -> range:
+    """The prompts that may be in hand after so many finished ones: those of the next `batch` questions, but no more
+    than a few batches of them."""
+    units: set[str] = set()
+    end = min(finished + _AHEAD * batch, len(prompts))
+    for index in range(finished, end):
+        units.add(prompts.items[index].unit)
+        if len(units) > batch:
+            return range(finished, index)
+    return range(finished, end)
 
 
 def strict_reference(rule: Rule, temperature: float) -> Rule:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from mars_viz.analysis.opinions import own_dial
+from mars_viz.errors import BadInput
 from mars_viz.rules import RULES, Rule, rule_named, rules_and
 from mars_viz.run import Run
 from mars_viz.ui.links import clipped, number_in
@@ -55,6 +57,8 @@ def from_parameters(parameters: Mapping[str, str]) -> OpenedRule:
         return OpenedRule(RuleView(), tuple(complaints))
     if dial and value is None:
         complaints.append(f"The link's dial “{clipped(dial)}” is no number, so it stands at its default.")
+    with suppress(BadInput):  # what it names is refused by `fitted`
+        name = name and rule_named(name).name  # however it is spelt
     return OpenedRule(RuleView(name, value), tuple(complaints))
 
 

@@ -26,7 +26,7 @@ from mars_viz.ui import theme
 from mars_viz.ui.charts import chart
 from mars_viz.ui.live import shared_worker
 from mars_viz.ui.tune import grid, sheet, wishes, words
-from mars_viz.ui.tune.grid import Variant
+from mars_viz.ui.tune.grid import Variant, Variants
 from mars_viz.ui.tune.jobs import ClockJob
 from mars_viz.ui.tune.shelf import shared_board
 from mars_viz.ui.tune.study import Study
@@ -101,9 +101,9 @@ def _path(study: Study, marked: float, paired: bool, name: str) -> RulePath:
     return RulePath(name, plan.symbol, path, plan.strict, plan.loosest, marked)
 
 
-def folded(study: Study, dial: float, found: Recommendation | None, beside: Callable[[], list[Variant]] | None) -> None:
-    """Everything else; what is closed computes nothing. `beside` opens the sweeps that make a grid with this one, where
-    there are any."""
+def folded(study: Study, dial: float, found: Recommendation | None, beside: Variants | None) -> None:
+    """Everything else; what is closed computes nothing. `beside` are the sweeps that make a grid with this one,
+    where there are any."""
     sections: dict[str, Callable[[], None]] = {
         "Every figure, along the whole dial": partial(every_figure, study, dial),
         "What the relaxed tokens are": partial(relaxed, study, dial),
@@ -113,7 +113,7 @@ def folded(study: Study, dial: float, found: Recommendation | None, beside: Call
         "Evidence pack and engine settings": partial(evidence, study, dial, found, beside),
     }
     if beside is not None:
-        sections["Beside its other settings, as a grid"] = partial(grid.grid, study, dial, found, beside)
+        sections["Beside its other settings, as a grid"] = partial(grid.grid, study, dial, beside)
     for place, (title, show) in enumerate(sections.items()):
         section = st.expander(title, key=f"tune-section-{place}", on_change="rerun")
         if section.open:
@@ -233,15 +233,14 @@ def exported(study: Study, dial: float) -> str:
     return json.dumps(found, ensure_ascii=False, allow_nan=False, indent=1)
 
 
-def evidence(
-    study: Study, dial: float, found: Recommendation | None, beside: Callable[[], list[Variant]] | None = None
-) -> None:
+def evidence(study: Study, dial: float, found: Recommendation | None, beside: Variants | None = None) -> None:
     """The pack to download, and what to set in engines."""
     checks = all_checks(study, dial)
 
     def packed() -> bytes:
-        others = [each.advised for each in beside()] if beside is not None else []
-        return evidence_zip(study.result, dial=dial, recommendation=found, checks=checks.found, beside=others)
+        variants = [Variant(study, found)] if beside is None else beside.opened()
+        own, *others = (each.advised for each in variants)
+        return evidence_zip(study.result, dial=dial, recommendation=own.found, checks=checks.found, beside=others)
 
     st.download_button(
         "Download the evidence pack",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import pandas as pd
@@ -12,10 +11,10 @@ from mars_viz.analysis.recommendation import Recommendation, about
 from mars_viz.errors import BadInput
 from mars_viz.figures.words import exact_setting
 from mars_viz.rules import Fixed
+from mars_viz.sweep.choice import together
 from mars_viz.sweep.evidence import dial_grid
 from mars_viz.sweep.evidence_text import VARIED
-from mars_viz.sweep.grid import varied_setting
-from mars_viz.sweep.grid_table import Advised, few_dials
+from mars_viz.sweep.grid_table import Advised, few_dials, grid_table, left_out
 from mars_viz.sweep.report import cell
 from mars_viz.ui import theme
 from mars_viz.ui.tune import sheet
@@ -38,26 +37,37 @@ class Variant:
         return Advised(self.study.result, self.found)
 
 
-def opener(
-    found: Shelf, study: Study, names: Iterable[str], points: float, confidence: float
-) -> Callable[[], list[Variant]]:
-    """What opens these sweeps when they are looked at; the page's own is not among them."""
+@dataclass(frozen=True, slots=True)
+class Variants:
+    """The sweeps of a grid, which are opened when they are looked at."""
 
-    def opened() -> list[Variant]:
-        studies = [each for name in names if (each := found.opened(name)) is not None and each is not study]
-        return [Variant(each, each.recommendation(points, confidence)) for each in studies]
+    shelf: Shelf
+    """Where they are."""
+    study: Study
+    """The page's own."""
+    names: tuple[str, ...]
+    """Of the others."""
+    points: float
+    """Loss of accuracy that is allowed."""
+    confidence: float
+    """That the one chosen of them keeps to it."""
 
-    return opened
+    def opened(self) -> list[Variant]:
+        """The page's own first; each tested as one of so many. Raises BadInput where one cannot be read."""
+        others = [found for name in self.names if (found := self.shelf.opened(name)) is not None]
+        studies = [self.study, *(each for each in others if each is not self.study)]
+        return [Variant(each, each.recommendation(self.points, self.confidence, len(studies))) for each in studies]
 
 
-def grid(study: Study, dial: float, found: Recommendation | None, beside: Callable[[], list[Variant]]) -> None:
+def grid(study: Study, dial: float, beside: Variants) -> None:
     """A table of one figure: rows are values of the setting, columns dial values; and how far each can go."""
     try:
-        variants = [Variant(study, found), *beside()]
-        setting = varied_setting([each.study.plan for each in variants])
+        variants = beside.opened()
+        table = grid_table([each.advised for each in variants], dial_grid(study.result, dial))
     except BadInput as error:
         theme.note(str(error))
         return
+    setting, dials = table.setting, table.dials.tolist()
     variants.sort(key=lambda each: each.study.plan.rule.values[setting.key])
     names = [name for name in VARIED if all(name in each.study.measures for each in variants)]
     name = st.segmented_control(
@@ -71,12 +81,14 @@ def grid(study: Study, dial: float, found: Recommendation | None, beside: Callab
     )
     known = study.measures[name or names[0]]
     sheet.line(
-        f"{known.title[0].upper()}{known.title[1:]}, by {setting.symbol} and {study.plan.symbol}. {_sentence(setting)}",
+        f"{known.title[0].upper()}{known.title[1:]}, by {setting.symbol} and {study.plan.symbol}. {_sentence(setting)} "
+        f"{left_out(study.plan.symbol, dials, dial)}".rstrip(),
         "modelled" if known.modelled else "exact",
     )
-    sheet.table(_table(variants, setting, known.name, _shown(variants, study, dial)), "grid", known.title)
+    sheet.table(_table(variants, setting, known.name, few_dials(dials, (dial,))), "grid", known.title)
     if study.graded:
         lines = [_advice(each, setting) for each in variants]
+        sheet.line(together(beside.confidence, len(variants)))
         sheet.table(pd.DataFrame(lines), "grid-advice", f"How far {study.plan.symbol} can go for each {setting.symbol}")
 
 
@@ -89,15 +101,10 @@ def _advice(each: Variant, setting: Fixed) -> dict[str, str]:
         setting.symbol: _at(each, setting),
         "loosest within the loss": "none can be told" if dial is None else exact_setting(symbol, dial),
         pace.title: "–" if dial is None else cell(pace, each.study.value(pace.name, dial)),
-        "prompts to tell of the next": "–" if needed is None else f"about {about(needed)}",
+        f"{'prompts' if each.study.result.units is None else 'questions'} to tell of the next": "–"
+        if needed is None
+        else f"about {about(needed)}",
     }
-
-
-def _shown(variants: list[Variant], study: Study, dial: float) -> list[float]:
-    """The dial values of the table, which all of the sweeps hold."""
-    low, high = max(each.study.plan.low for each in variants), min(each.study.plan.high for each in variants)
-    values = [value for value in dial_grid(study.result, dial).tolist() if low <= value <= high]
-    return few_dials(values, (dial,))
 
 
 def _table(variants: list[Variant], setting: Fixed, name: str, dials: list[float]) -> pd.DataFrame:

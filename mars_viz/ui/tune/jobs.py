@@ -159,9 +159,10 @@ class Board:
         worker.submit(job)
 
     def sweeps(self, folder: Path) -> dict[str, SweepJob]:
-        """Jobs on sweeps in this folder of results, by the sweep's name, the newest last."""
+        """Jobs on sweeps in this folder of results or one level below it, by the sweep's id, the newest last."""
         with self._lock:
-            return {path.name: job for path, job in self._sweeps.items() if path.parent == folder}
+            within = [(path, job) for path, job in self._sweeps.items() if folder in tuple(path.parents)[:2]]
+        return {path.relative_to(folder).as_posix(): job for path, job in within}
 
     def clocked(self, folder: Path, dial: float) -> ClockJob | None:
         """The check of this sweep's setting, if there is or was one."""

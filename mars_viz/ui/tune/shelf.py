@@ -15,7 +15,8 @@ import streamlit as st
 
 from mars_viz.errors import BadInput
 from mars_viz.figures.words import number
-from mars_viz.sweep import Plan, load_sweep
+from mars_viz.sweep import Plan, load_sweep, lock
+from mars_viz.sweep.grid import MOST
 from mars_viz.sweep.plan import comparable
 from mars_viz.sweep.store import SweepEntry, list_sweeps
 from mars_viz.ui.tune.jobs import Board, SweepJob
@@ -52,7 +53,8 @@ class Shelf:
     """What a tab can choose from at one moment."""
 
     entries: Mapping[str, SweepEntry]
-    """Sweeps on disk by id, which is the folder's name and never a path; the newest first."""
+    """Sweeps on disk by id, which is the folder's name, behind its parent's where it lies one level further down; only
+    looked up, never opened as a path. The newest first."""
     jobs: Mapping[str, SweepJob]
     """Jobs by the same ids: under way, or ended since the server started."""
     error: str = ""
@@ -106,6 +108,17 @@ class Shelf:
             if other != name and entry.complete and own and entry.plan and comparable(own, entry.plan)
         }
 
+    def left_beside(self, name: str) -> tuple[SweepEntry, ...]:
+        """Unfinished sweeps that can go on together with this one: its rule's other variants, begun alike, that nobody
+        works on; of each variant the newest."""
+        own = self.entries[name]
+        found: dict[str, SweepEntry] = {}
+        for other, entry in self.entries.items():
+            if entry.path.parent == own.path.parent and not self.running(other) and _together(own, entry):
+                assert entry.plan is not None  # or it went on with none
+                found.setdefault(entry.plan.settings.rule, entry)
+        return tuple(each for each in found.values() if lock.holder(each.path) is None)[: MOST - 1]
+
     def variants(self, name: str) -> dict[str, str]:
         """Finished sweeps that make a grid with this one, with their labels: those of its rule that differ from it in
         one fixed setting, for each value the newest."""
@@ -132,6 +145,15 @@ class Shelf:
         return f"{sweep_label(entry.plan)} · {_when(entry.plan)}{share}"
 
 
+def _together(own: SweepEntry, other: SweepEntry) -> bool:
+    """Whether two unfinished sweeps differ in their rule's fixed settings alone."""
+    if own.plan is None or other.plan is None or own.complete or other.complete:
+        return False
+    rules = (own.plan.rule, other.plan.rule)
+    alike = rules[0].family == rules[1].family and own.plan.span == other.plan.span
+    return alike and rules[0].name != rules[1].name and comparable(own.plan, other.plan)
+
+
 def _named(job: SweepJob, name: str) -> str:
     return next((label for folder, label in job.labels.items() if folder.name == name), job.label)
 
@@ -143,7 +165,7 @@ def shelf(results: Path) -> Shelf:
         entries = list_sweeps(results)
     except BadInput as error:
         return Shelf({}, jobs, str(error))
-    return Shelf({entry.path.name: entry for entry in entries}, jobs)
+    return Shelf({entry.path.relative_to(results).as_posix(): entry for entry in entries}, jobs)
 
 
 def sweep_label(plan: Plan) -> str:

@@ -48,10 +48,10 @@ class Study:
         """The name of the speed-up to speak of."""
         return "speed_up" if "speed_up" in self.measures else "speed_up_strict"
 
-    def recommendation(self, points: float, confidence: float) -> Recommendation | None:
+    def recommendation(self, points: float, confidence: float, among: int = 1) -> Recommendation | None:
         """See `recommended`."""
-        key = ("recommendation", points, confidence)
-        return self.kept(key, lambda: recommended(self.result, points, confidence))
+        key = ("recommendation", points, confidence, among)
+        return self.kept(key, lambda: recommended(self.result, points, confidence, among))
 
     def dial(self, asked: float | None, points: float, confidence: float) -> float:
         """The setting asked for, or else the one that the sweep speaks for."""

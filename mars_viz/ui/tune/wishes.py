@@ -141,14 +141,19 @@ def _begin(wish: Wish, names: Sequence[str], span: Span, results: Path) -> list[
     return [folder.name for folder in folders]
 
 
-def go_on(entry: SweepEntry) -> None:
-    """Continue a sweep. Raises BadInput where the folder no longer says what was swept, and while somebody else sweeps
-    into it."""
-    check_nobody(entry.path)
-    plan, prompts = entry.plan, open_store(entry.path).prompts()
-    assert plan is not None  # or the store had raised
-    make = partial(_sweep, prompts, plan.settings, plan.span, entry.path, plan.chat)
-    shared_board().sweep(SweepJob(entry.path, make, sweep_label(plan), _models_of(entry.path, plan)), shared_worker())
+def go_on(entry: SweepEntry, beside: Sequence[SweepEntry] = ()) -> None:
+    """Continue a sweep, and those of its rule's variants `beside` it as one job. Raises BadInput where the folder no
+    longer says what was swept, and while somebody else sweeps into one of them."""
+    plans = {each.path: each.plan for each in (entry, *beside) if each.plan is not None}
+    for folder in plans:
+        check_nobody(folder)
+    prompts = open_store(entry.path).prompts()
+    plan, labels = plans[entry.path], {folder: sweep_label(each) for folder, each in plans.items()}
+    make: Callable[[Any], Sweep | GridSweep] = partial(_sweep, prompts, plan.settings, plan.span, entry.path, plan.chat)
+    if len(plans) > 1:
+        make = partial(_grid, prompts, [each.settings for each in plans.values()], plan.span, list(plans), plan.chat)
+    job = SweepJob(entry.path, make, labels[entry.path], _models_of(entry.path, plan), labels)
+    shared_board().sweep(job, shared_worker())
 
 
 def check_clock(result: SweepResult, dial: float, count: int, repetitions: int) -> None:
