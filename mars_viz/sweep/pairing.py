@@ -17,7 +17,7 @@ from mars_viz.analysis.intervals import DEFAULT, Bootstrap, Interval, band
 from mars_viz.costs import Costs
 from mars_viz.errors import BadInput
 from mars_viz.prompts import Turns
-from mars_viz.rules.base import Emission
+from mars_viz.records import Emission
 from mars_viz.sweep.columns import UNGRADED
 from mars_viz.sweep.measures import Among, Measure, columns_at, drawn, measures, not_too_sure, value_at
 from mars_viz.sweep.plan import Plan, comparable, same_answers
