@@ -71,6 +71,31 @@ def toy_prompts(count: int, graded: bool = True) -> PromptSet:
     return PromptSet("toys", tuple(items))
 
 
+def conversations(questions: int, turns: int) -> PromptSet:
+    """Questions of so many turns; every turn is graded."""
+    each = [(n, turn) for n in range(questions) for turn in range(1, turns + 1)]
+    items = [
+        PromptItem(
+            f"q{n}/{turn}",
+            "talk",
+            f"question {n}, turn {turn}",
+            f"w{(n + turn) % 31 + 1}",
+            "contains",
+            0,
+            f"q{n}",
+            turn,
+        )
+        for n, turn in each
+    ]
+    return PromptSet("talks", tuple(items))
+
+
+def first_turns(prompts: PromptSet) -> PromptSet:
+    """The same read without later turns: a question is known by its own name then."""
+    firsts = [replace(item, id=item.question, question="") for item in prompts.items if item.turn == 1]
+    return replace(prompts, items=tuple(firsts))
+
+
 def toy_sweep(
     out: Path, count: int = 6, settings: Settings = SETTINGS, *, graded: bool = True, resume: bool = False
 ) -> Sweep:

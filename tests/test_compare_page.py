@@ -17,7 +17,7 @@ from mars_viz.rules import RULES
 from mars_viz.run import Piece
 from mars_viz.ui.compare.compare_view import Choice
 from tests import test_pages
-from tests.sweep_cases import SETTINGS, sweep_over, toy_prompts, toy_sweep
+from tests.sweep_cases import SETTINGS, conversations, sweep_over, toy_prompts, toy_sweep
 from tests.tabs import settled
 from tests.test_compare import charted
 from tests.test_rules_page import said
@@ -202,6 +202,16 @@ def test_sweeps_that_share_nothing_say_so(two_sweeps):
     sweep_over(two_sweeps / "c-other", other)
     tab = opened(across="sweep", sweep="a-mars", beside="c-other")
     assert not tab.exception and "share no prompt" in said(tab)
+
+
+def test_of_conversations_questions_are_drawn_again(two_sweeps):
+    for name, rule in (("c-talks", "mars"), ("d-talks", "mars-margin")):
+        sweep_over(two_sweeps / name, conversations(3, 2), replace(SETTINGS, rule=rule))
+    for beside in ({}, {"beside": "d-talks"}):
+        assert "questions, each with all of its turns, drawn again" in said(
+            opened(across="sweep", sweep="c-talks", **beside)
+        )
+    assert "prompts drawn again" in said(opened(across="sweep", sweep="a-mars"))
 
 
 def test_a_second_sweep_that_is_not_there_is_said(two_sweeps):

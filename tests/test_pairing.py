@@ -8,10 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mars_viz.costs import Spread
 from mars_viz.errors import BadInput
-from mars_viz.sweep import difference_at, load_sweep, measures
+from mars_viz.sweep import difference_at, load_sweep, measures, value_at
 from mars_viz.sweep.pairing import Setting, compared, divergence, pair, turned
-from tests.sweep_cases import SETTINGS, sweep_over, toy_prompts
+from mars_viz.sweep.plan import Plan, same_answers
+from mars_viz.ui.compare import two_sweeps
+from tests.factories import toy_run
+from tests.sweep_cases import COSTS, SETTINGS, conversations, first_turns, sweep_over, toy_prompts
 
 
 def swept(place: Path, prompts=None, **asked: object) -> Setting:
@@ -91,3 +95,153 @@ def test_accuracy_that_no_prompt_changes_is_not_called_certain(tmp_path) -> None
     one = swept(tmp_path / "one")
     accuracy = next(iter(compared(pair(one, one), ("accuracy",))))
     assert accuracy.change.estimate == 0 and accuracy.change.low < 0 < accuracy.change.high
+
+
+def test_turns_of_a_question_are_drawn_together(tmp_path) -> None:
+    """As in the sweep itself; that drawing each turn for itself would say something else is seen as well."""
+    one = swept(tmp_path / "one", conversations(6, 3))
+    both, known = pair(Setting(one.result, 1.0), Setting(one.result, 0.5)), measures(one.result)
+    assert both.units is not None and len(np.unique(both.units)) == 6
+    for found in compared(both, ("tau", "tokens", "acceptance", "same", "accuracy")):
+        measure = known[found.measure.name]
+        assert (found.left, found.right) == (value_at(one.result, measure, 1.0), value_at(one.result, measure, 0.5))
+        if found.measure.name != "accuracy":
+            assert found.change == difference_at(one.result, measure, 0.5, 1.0)
+    singly = {name: values for name, values in one.result.prompts.items() if name != "question"}
+    assert (
+        difference_at(replace(one.result, prompts=singly), known["tau"], 0.5, 1.0) != compared(both, ("tau",))[0].change
+    )
+
+
+def test_accuracy_that_no_turn_changes_is_as_sure_as_so_many_questions_make_it(tmp_path) -> None:
+    one = swept(tmp_path / "one", conversations(6, 3))
+    change = compared(pair(one, one), ("accuracy",))[0].change
+    ends = measures(one.result)["accuracy_change"].agreed(0.0, 6, 0.95)
+    assert (change.estimate, change.low, change.high) == (0, ends.low, ends.high)
+
+
+@pytest.mark.parametrize(
+    ("rule", "gamma", "beside", "other", "alike"),
+    [
+        ("mars", 3, "mars-margin", 3, True),
+        ("mars", 3, "typical", 3, True),
+        ("mars", 3, "mars", 2, False),
+        ("mars", 3, "mars-sampling", 3, False),
+        ("sglang-single", 3, "sglang-acc", 2, True),
+        ("sglang-single", 3, "mars", 3, False),
+    ],
+)
+def test_above_temperature_0_texts_part_only_from_one_strict_text(
+    rule: str, gamma: int, beside: str, other: int, alike: bool, tmp_path
+) -> None:
+    """The strict ends themselves say whether theirs is one text."""
+    warm = {"temperature": 0.8, "seed": 3}
+    one = swept(tmp_path / "one", toy_prompts(3), rule=rule, gamma=gamma, **warm)
+    two = swept(tmp_path / "two", toy_prompts(3), rule=beside, gamma=other, **warm)
+    texts = [
+        [
+            toy_run(rule=name, gamma=block, dial=side.result.plan.strict, temperature=0.8, seed=seed).token_ids
+            for seed in range(4)
+        ]
+        for name, block, side in ((rule, gamma, one), (beside, other, two))
+    ]
+    assert (texts[0] == texts[1]) is alike
+    found = divergence(pair(one, two))
+    assert (found is not None) is alike
+    assert ("not known" in two_sweeps.parting(pair(one, two))) is not alike
+
+
+def test_at_temperature_0_every_strict_text_is_one(tmp_path) -> None:
+    one = swept(tmp_path / "one", toy_prompts(3))
+    assert divergence(pair(one, swept(tmp_path / "two", toy_prompts(3), rule="mars-sampling", gamma=2))) is not None
+
+
+def test_later_turns_after_the_same_answers_are_pairs(tmp_path) -> None:
+    talks = conversations(3, 2)
+    one, other = swept(tmp_path / "one", talks), swept(tmp_path / "other", talks, rule="mars-margin", gamma=2)
+    both = pair(one, other)
+    assert both.ids == tuple(item.id for item in talks.items) and both.apart == 0
+    assert "Both sweeps hold the same 6 prompts" in both.coverage
+    assert divergence(both) is not None
+
+
+def test_later_turns_after_other_answers_are_none(tmp_path) -> None:
+    talks = conversations(3, 2)
+    both = pair(swept(tmp_path / "one", talks), swept(tmp_path / "other", talks, max_new_tokens=12))
+    assert both.ids == ("q0/1", "q1/1", "q2/1") and both.apart == 3
+    assert "share 3 prompts of 6 and 6" in both.coverage
+    assert "3 later turns that both hold follow other turns or other answers and are left out" in both.coverage
+
+
+def test_a_later_turn_after_another_turn_is_none(tmp_path) -> None:
+    talks = conversations(2, 3)
+    changed = list(talks.items)
+    changed[1] = replace(changed[1], prompt="something else")
+    both = pair(swept(tmp_path / "one", talks), swept(tmp_path / "other", replace(talks, items=tuple(changed))))
+    assert both.ids == ("q0/1", "q1/1", "q1/2", "q1/3") and (both.otherwise, both.apart) == (1, 1)
+    assert "1 later turn that both hold follows other turns or other answers and is left out" in both.coverage
+
+
+def test_first_turns_are_paired_with_those_of_whole_conversations(tmp_path) -> None:
+    talks = conversations(4, 2)
+    every, first = swept(tmp_path / "every", talks), swept(tmp_path / "first", first_turns(talks))
+    both = pair(first, every)
+    assert both.ids == ("q0", "q1", "q2", "q3") and both.texts[1] == "question 1, turn 1"
+    assert (both.units, both.apart) == (None, 0) and "share 4 prompts of 4 and 8" in both.coverage
+    np.testing.assert_array_equal(*both.at("tokens"))
+    assert divergence(both) is not None
+    assert pair(every, first).ids == ("q0/1", "q1/1", "q2/1", "q3/1")
+
+
+@pytest.mark.parametrize(
+    ("settings", "made", "same"),
+    [
+        ({"rule": "mars-margin", "gamma": 2, "seed": 4}, {"drafter": "another"}, True),
+        ({"max_new_tokens": 12}, {}, False),
+        ({"stop": ("w3",)}, {}, False),
+        ({"temperature": 0.8}, {}, False),
+        ({}, {"target": "another"}, False),
+        ({}, {"dtype": "float16"}, False),
+    ],
+)
+def test_what_decides_the_targets_own_answers(settings: dict, made: dict, same: bool, tmp_path) -> None:
+    plan = swept(tmp_path / "one", toy_prompts(1)).result.plan
+
+    def changed(plan: Plan, **settings: object) -> Plan:
+        return replace(plan, settings=replace(plan.settings, **settings))
+
+    other = replace(changed(plan, **settings), provenance=replace(plan.provenance, **made))
+    assert same_answers(plan, other) is same and same_answers(other, plan) is same
+    warm = changed(plan, temperature=0.8)
+    assert not same_answers(warm, changed(warm, seed=4)) and same_answers(warm, changed(warm, gamma=2))
+
+
+def costing(one: Setting, **changed: object) -> Setting:
+    """The same with other measured costs."""
+    return replace(one, result=replace(one.result, costs=replace(one.result.costs, **changed)))
+
+
+def test_costs_of_one_pair_measured_twice_are_no_difference_of_settings(tmp_path) -> None:
+    one = swept(tmp_path / "one")
+    again = costing(one, drafter_step=Spread(0.003, 0.003, 0.003))
+    both = pair(one, again)
+    found = compared(both, ("speed_up",))[0]
+    assert (found.change.estimate, found.left) == (0, found.right)
+    assert found.left == value_at(one.result, measures(one.result)["speed_up"], one.dial)
+    assert "with the costs of passes that the reference measured" in two_sweeps.costs(both)
+    assert two_sweeps.costs(pair(one, one)) == ""
+
+
+def test_the_costs_of_the_longer_blocks_serve_both(tmp_path) -> None:
+    short, long = swept(tmp_path / "short", gamma=2), swept(tmp_path / "long")
+    both = pair(short, long)
+    assert both.costs == (COSTS, COSTS) and "that the other sweep measured" in two_sweeps.costs(both)
+    assert len(compared(both, ("speed_up",))) == 1
+
+
+@pytest.mark.parametrize("other", ["device", "dtype", "target", "drafter"])
+def test_costs_of_something_else_stay_apart_and_are_said_to_be(other: str, tmp_path) -> None:
+    one = swept(tmp_path / "one", toy_prompts(3))
+    both = pair(one, costing(one, drafter_step=Spread(0.003, 0.003, 0.003), **{other: "another"}))
+    assert compared(both, ("speed_up",))[0].change.estimate < 0
+    assert "each sweep measured for itself" in two_sweeps.costs(both)

@@ -215,3 +215,12 @@ def test_what_questions_lose_by_hand():
     assert set(changed.kinds) == {Kind(1, 1, 1), Kind(-1, 2, 1), Kind(2, 2, 1)}
     assert changed.independent() == Changed(lost=2, won=0, prompts=2)  # 25 / 9 prompts' worth
     assert Changed(3, 1, 5).independent() == Changed(3, 1, 5)
+
+
+def test_of_questions_it_says_how_many_questions_and_more_than_there_are():
+    """Turns of one long conversation are worth little: 701 questions are not enough, and no fewer can be."""
+    units = np.append(np.arange(700), np.full(300, 700))
+    found = recommend(Graded(Steps(EDGES, np.ones((1000, 4), bool)), 3, units=units), 1)
+    assert (found.finding, found.prompts_needed) == (Finding.NOT_ENOUGH, 702)
+    assert found.sentence.startswith("Not enough questions to tell")
+    assert found.sentence.endswith("there are 701 questions with 1000 graded turns, about 710 questions are needed.")

@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 import pytest
 from streamlit.testing.v1 import AppTest
-from sweep_cases import SHORT, toy_prompts, toy_source, toy_sweep
+from sweep_cases import SHORT, conversations, sweep_over, toy_prompts, toy_source, toy_sweep
 
 from mars_viz.analysis.recommendation import about
 from mars_viz.dialmap import Span
@@ -199,6 +199,14 @@ def test_the_grid_says_how_far_each_variant_can_go(folder: Path) -> None:
     assert little.iloc[2]["prompts to tell of the next"] == f"about {about(needed)}" != _more(study)
     assert set(little["loosest within the loss"]) == {"none can be told"}
     assert all(said.startswith("about ") for said in little["prompts to tell of the next"])
+
+
+def test_of_conversations_it_says_how_many_questions_it_takes(empty: Path) -> None:
+    for k in (1, 2):
+        sweep_over(empty / f"talks-k{k}", conversations(3, 2), replace(VLLM, rule=f"vllm-thinking:k={k}"))
+    table = section(opened(sweep="talks-k1"), SECTIONS).dataframe[1].value
+    assert all(said.startswith("about ") for said in table["questions to tell of the next"])
+    assert "prompts to tell of the next" not in table
 
 
 def test_the_pages_evidence_holds_the_grid_and_that_of_another_rule_does_not(folder: Path) -> None:

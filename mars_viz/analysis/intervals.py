@@ -71,6 +71,12 @@ class Band:
     method: Method
     """How it was made."""
 
+    @property
+    def only(self) -> Interval:
+        """Of a band of one segment, that segment's."""
+        low, high = float(self.low[0]), float(self.high[0])
+        return Interval(float(self.estimate[0]), low, high, self.confidence, self.method)
+
 
 @dataclass(frozen=True, slots=True)
 class Bootstrap:
@@ -135,8 +141,7 @@ def interval(
 ) -> Interval:
     """Of any function of the columns' means; each column is [P], a value a prompt. Raises BadInput for no prompts."""
     values = (np.asarray(column, np.float64).reshape(len(column), 1) for column in columns)
-    found = band(statistic, *values, how=how, units=units)
-    return Interval(float(found.estimate[0]), float(found.low[0]), float(found.high[0]), how.confidence, how.method)
+    return band(statistic, *values, how=how, units=units).only
 
 
 def band(statistic: Statistic, *columns: np.ndarray, how: Bootstrap = DEFAULT, units: np.ndarray | None = None) -> Band:

@@ -108,6 +108,11 @@ class Changed:
         """Prompts, but for the turns of one conversation, which are one."""
         return sum(kind.count for kind in self.kinds) or self.prompts
 
+    @property
+    def unit(self) -> str:
+        """What these are, for people."""
+        return "questions" if self.kinds else "prompts"
+
     def drawn(self) -> tuple[Kind, ...]:
         """What resampling draws."""
         same = self.prompts - self.lost - self.won
@@ -189,12 +194,12 @@ def recommend(
     following = changed[order[stop]] if stop < len(order) else None
     if stop == 0:
         mildest = changed[order[min(1, len(order) - 1)]]
-        there = _counted(mildest) if mildest.kinds else f"{mildest.prompts}"
-        needed = prompts_needed(points, confidence, mildest.discordant_share)
+        there, what = (_counted(mildest), " questions") if mildest.kinds else (f"{mildest.prompts}", "")
+        needed = max(mildest.questions + 1, prompts_needed(points, confidence, mildest.discordant_share))
         sentence = (
-            "Not enough prompts to tell whether any setting looser than strict keeps the accuracy loss within "
+            f"Not enough {mildest.unit} to tell whether any setting looser than strict keeps the accuracy loss within "
             f"{_points(points)} with {100 * confidence:.4g} % confidence: there are {there}, "
-            f"about {about(needed)} are needed."
+            f"about {about(needed)}{what} are needed."
         )
         return Recommendation(Finding.NOT_ENOUGH, sentence, None, None, None, bound(changed[graded.strict]), needed)
     segment = order[stop - 1]
@@ -304,9 +309,8 @@ def _points(points: float) -> str:
 
 def _counted(changed: Changed) -> str:
     """How many there are: '300 prompts', '80 questions with 160 graded turns'."""
-    if not changed.kinds:
-        return f"{changed.prompts} prompts"
-    return f"{changed.questions} questions with {changed.prompts} graded turns"
+    turns = f" with {changed.prompts} graded turns" if changed.kinds else ""
+    return f"{changed.questions} {changed.unit}{turns}"
 
 
 def about(count: int) -> str:

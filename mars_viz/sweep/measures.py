@@ -6,14 +6,14 @@ but those called modelled, which put this device's measured costs in place of th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
 from mars_viz.analysis.frontier import Frontier
-from mars_viz.analysis.intervals import DEFAULT, Band, Bootstrap, Interval, band, interval, wilson
+from mars_viz.analysis.intervals import DEFAULT, Band, Bootstrap, Interval, band, wilson
 from mars_viz.analysis.recommendation import Changed, loss_bound
 from mars_viz.analysis.steps import Steps, combined, plain_within, total
 from mars_viz.costs import Costs, round_seconds
@@ -90,7 +90,15 @@ def _share_ends(share: float, prompts: int, confidence: float) -> Ends:
 
 
 def _change_ends(change: float, prompts: int, confidence: float) -> Ends:
-    """The recommendation's bounds, one on each side. All prompts agree: none changed, or all did, one way."""
+    """The recommendation's bounds, one on each side, where none changed, or all did, one way.
+
+    Questions also agree where each loses the same part of its turns. No question's change lies outside -1 to 1, and of
+    all such the two ends vary most, so that the interval of a share that is as far between them is no narrower than
+    theirs.
+    """
+    if change not in (-1, 0, 1):
+        part = wilson((1 + change) / 2 * prompts, prompts, confidence)
+        return Ends(2 * part.low - 1, 2 * part.high - 1)
     changed = Changed(lost=prompts * (change < 0), won=prompts * (change > 0), prompts=prompts)
     turned, each = Changed(changed.won, changed.lost, prompts), (1 + confidence) / 2
     return Ends(-loss_bound(changed, each), loss_bound(turned, each))
@@ -187,50 +195,83 @@ def named_places(result: SweepResult, most: int = PLACES) -> np.ndarray:
     return np.unique(np.concatenate([found[:1], inner, found[-1:]]))
 
 
-def band_at(result: SweepResult, measure: Measure, dials: np.ndarray, how: Bootstrap = DEFAULT) -> Band:
+@dataclass(frozen=True, slots=True)
+class Among:
+    """Prompts of a sweep that a figure is of."""
+
+    rows: np.ndarray | None
+    """[P]; where they stand in the sweep, or bool for each of its prompts; None for all."""
+    units: np.ndarray | None
+    """[P]; equal for those that are drawn together; None where each is drawn by itself."""
+
+
+def band_at(
+    result: SweepResult, measure: Measure, dials: np.ndarray, how: Bootstrap = DEFAULT, over: Among | None = None
+) -> Band:
     """The figure with its interval at these dial values: resampled over prompts, in pairs where it is a comparison,
-    the turns of a conversation together.
+    the turns of a conversation together. `over` says of which prompts, None of all that count.
 
     Where all prompts agree, the interval of a share is Wilson's, and that of a change of accuracy the recommendation's
-    bounds, the wider of score and exact binomial.
+    bounds, the wider of score and exact binomial; Wilson's too where all questions lose a part of their turns.
     """
-    columns, units = _columns(result, measure, dials), result.units_of(result.graded if measure.graded else None)
-    found = band(measure.of, *columns, how=how, units=units)
-    bare = np.flatnonzero((found.low == found.high) & ~(measure.sure_at_strict & (dials == result.plan.strict)))
+    over = over or _whole(result, measure)
+    columns = columns_at(result, measure, dials, over.rows)
+    found = band(measure.of, *columns, how=how, units=over.units)
+    sure = measure.sure_at_strict & (dials == result.plan.strict)
+    return not_too_sure(found, measure, drawn(columns, over.units), sure)
+
+
+def not_too_sure(found: Band, measure: Measure, count: int, sure: np.ndarray | None = None) -> Band:
+    """Of `count` prompts or questions drawn, with the intervals of `Measure.agreed` where resampling shows no spread,
+    but for places that are `sure`, bool [S]."""
+    bare = np.flatnonzero((found.low == found.high) & (True if sure is None else ~sure))
     if measure.agreed is None or not len(bare):
         return found
     low, high, known = found.low.copy(), found.high.copy(), dict[float, Ends]()
-    count = len(columns[0]) if units is None else len(np.unique(units))
     for place in bare.tolist():
         estimate = float(found.estimate[place])
         if estimate not in known:
-            known[estimate] = measure.agreed(estimate, count, how.confidence)
+            known[estimate] = measure.agreed(estimate, count, found.confidence)
         low[place], high[place] = known[estimate].low, known[estimate].high
     return replace(found, low=low, high=high)
 
 
-def value_at(result: SweepResult, measure: Measure, dial: float, how: Bootstrap = DEFAULT) -> Interval:
+def value_at(
+    result: SweepResult, measure: Measure, dial: float, how: Bootstrap = DEFAULT, over: Among | None = None
+) -> Interval:
     """The same at one dial value."""
-    found = band_at(result, measure, np.array([dial]), how)
-    return Interval(float(found.estimate[0]), float(found.low[0]), float(found.high[0]), how.confidence, how.method)
+    return band_at(result, measure, np.array([dial]), how, over).only
 
 
 def difference_at(
     result: SweepResult, measure: Measure, dial: float, reference: float, how: Bootstrap = DEFAULT
 ) -> Interval:
     """The figure at one dial value less that at another: paired, both on the same resampled prompts."""
-    ours, theirs = ([column[:, 0] for column in _columns(result, measure, np.array([at]))] for at in (dial, reference))
-    count, units = len(ours), result.units_of(result.graded if measure.graded else None)
+    over = _whole(result, measure)
+    ours, theirs = (columns_at(result, measure, np.array([at]), over.rows) for at in (dial, reference))
+    count = len(ours)
     change = lambda *means: measure.of(*means[:count]) - measure.of(*means[count:])  # noqa: E731
-    return interval(change, *ours, *theirs, how=how, units=units)
+    return band(change, *ours, *theirs, how=how, units=over.units).only
 
 
-def _columns(result: SweepResult, measure: Measure, dials: np.ndarray) -> list[np.ndarray]:
-    """float64 [P, D], or [P, 1] for what no dial moves."""
+def _whole(result: SweepResult, measure: Measure) -> Among:
+    """All prompts that count."""
     chosen = result.graded if measure.graded else None
+    return Among(chosen, result.units_of(chosen))
+
+
+def columns_at(
+    result: SweepResult, measure: Measure, dials: np.ndarray, rows: np.ndarray | None = None
+) -> list[np.ndarray]:
+    """float64 [P, D], or [P, 1] for what no dial moves: what the figure is made of, for these prompts; None for all."""
     strict = np.array([result.plan.strict])
     named = (_named(column) for column in measure.columns)
-    return [result.at(name, strict if fixed else dials, chosen).astype(np.float64) for name, fixed in named]
+    return [result.at(name, strict if fixed else dials, rows).astype(np.float64) for name, fixed in named]
+
+
+def drawn(columns: Sequence[np.ndarray], units: np.ndarray | None) -> int:
+    """How many resampling draws: prompts, or units where there are any."""
+    return len(columns[0]) if units is None else len(np.unique(units))
 
 
 def _named(column: str) -> tuple[str, bool]:

@@ -1,23 +1,29 @@
 """Two sweeps over the same prompts, each at a value of its own dial: their figures in pairs, prompt by prompt.
 
-Knows sweeps' columns and the bootstrap; knows no models and draws nothing. A prompt is known by its id, and where both
-sweeps hold their prompts by what it says.
+Knows sweeps' columns and the bootstrap; knows no models and draws nothing. A prompt is known by its id, a turn of a
+conversation by its question and place, and where both sweeps hold their prompts by what it says. A later turn is the
+same prompt only after the same turns and answers.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mars_viz.analysis.intervals import DEFAULT, Bootstrap, Interval, interval
+from mars_viz.analysis.intervals import DEFAULT, Bootstrap, Interval, band
+from mars_viz.costs import Costs
 from mars_viz.errors import BadInput
+from mars_viz.prompts import Turns
+from mars_viz.records import Emission
 from mars_viz.sweep.columns import UNGRADED
-from mars_viz.sweep.measures import Measure, measures
-from mars_viz.sweep.plan import comparable
+from mars_viz.sweep.measures import Among, Measure, columns_at, drawn, measures, not_too_sure, value_at
+from mars_viz.sweep.plan import Plan, comparable, same_answers
 from mars_viz.sweep.result import SweepResult
 from mars_viz.sweep.store import open_store
+from mars_viz.sweep.sweep import strict_reference
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +47,7 @@ class Paired:
     right: Interval
     """The second's."""
     change: Interval
-    """Second less first, both on the same resampled prompts."""
+    """Second less first, both on the same resampled prompts, or questions where prompts are turns of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,19 +59,38 @@ class Pairing:
     right: Setting
     """The other."""
     ids: tuple[str, ...]
-    """[P]; the shared prompts, in the reference's order."""
+    """[P]; the shared prompts, in the reference's order and by its names."""
     texts: tuple[str, ...]
     """[P]; what each asks; empty where the sweeps do not hold their prompts."""
     rows: tuple[np.ndarray, np.ndarray]
     """int64 [P] each; where they stand in either sweep."""
     otherwise: int
     """Prompts of one id that say something else in the other sweep; they are not paired."""
+    apart: int
+    """Later turns that both hold, after other turns or other answers; they are not paired."""
 
     @property
     def graded(self) -> np.ndarray:
         """bool [P]; prompts that are right or wrong in both."""
         sides = zip((self.left, self.right), self.rows, strict=True)
         return np.logical_and.reduce([side.result.graded[rows] for side, rows in sides])
+
+    @property
+    def units(self) -> np.ndarray | None:
+        """int64 [P]; the question that each is a turn of, which is what resampling draws. None where every prompt
+        stands alone, as where one of the sweeps has first turns only."""
+        units = self.left.result.units
+        return None if units is None or self.right.result.units is None else units[self.rows[0]]
+
+    @property
+    def costs(self) -> tuple[Costs | None, Costs | None]:
+        """What either setting is modelled with. Of one pair on one device that is what one sweep measured, up to the
+        longer blocks: two measurements of one thing differ, and that would pass for a difference of the settings."""
+        ours, theirs = self.left.result.costs, self.right.result.costs
+        if ours is None or theirs is None or any(getattr(ours, name) != getattr(theirs, name) for name in _COSTED):
+            return ours, theirs
+        shared = ours if ours.gamma >= theirs.gamma else theirs
+        return shared, shared
 
     def at(self, column: str) -> tuple[np.ndarray, np.ndarray]:
         """[P] each; a column of the sweeps' tables at both settings."""
@@ -77,14 +102,23 @@ class Pairing:
 
     @property
     def coverage(self) -> str:
-        """How far the two sets match, in a sentence."""
+        """How far the two sets match, in a sentence or two."""
         ours, theirs, shared = len(self.left.result), len(self.right.result), len(self.ids)
         if shared == ours == theirs:
             return f"Both sweeps hold the same {shared} prompts." if shared > 1 else "Both sweeps hold the same prompt."
         said = f"The sweeps share {shared} prompts of {ours} and {theirs}; these alone are compared."
         if self.otherwise:
             said += f" {self.otherwise} more have one id and different texts."
+        if self.apart:
+            what = "later turn that both hold follows" if self.apart == 1 else "later turns that both hold follow"
+            said += (
+                f" {self.apart} {what} other turns or other answers and {'is' if self.apart == 1 else 'are'} left out."
+            )
         return said
+
+
+_COSTED = ("device", "dtype", "target", "drafter", "cache_length")
+"""What makes two measurements of costs ones of the same thing."""
 
 
 def pair(left: Setting, right: Setting) -> Pairing:
@@ -92,19 +126,60 @@ def pair(left: Setting, right: Setting) -> Pairing:
     was not swept."""
     for side in (left, right):
         side.result.rows(np.array([side.dial]))
-    ours, theirs = ({str(name): row for row, name in enumerate(side.result.prompts["id"])} for side in (left, right))
-    asked, other = _texts(left.result), _texts(right.result)
-    shared = [name for name in ours if name in theirs]
-    alike = [name for name in shared if name not in asked or name not in other or asked[name] == other[name]]
+    ours, theirs = _asked(left.result), _asked(right.result)
+    answers = same_answers(left.result.plan, right.result.plan)
+    alike: dict[_Place, None] = {}
+    otherwise = apart = 0
+    for place in (place for place in ours if place in theirs):
+        if place.turn > 1 and not (answers and replace(place, turn=place.turn - 1) in alike):
+            apart += 1
+        elif None not in (texts := {ours[place].text, theirs[place].text}) and len(texts) > 1:
+            otherwise += 1
+        else:
+            alike[place] = None
     if not alike:
-        same = f" {len(shared)} ids occur in both, with different texts." if shared else ""
+        same = f" {otherwise} ids occur in both, with different texts." if otherwise else ""
         raise BadInput(
             f"These sweeps share no prompt: one is over “{left.result.plan.prompt_set}”, the other over "
             f"“{right.result.plan.prompt_set}”.{same} Choose two sweeps of one set of prompts."
         )
-    rows = tuple(np.array([known[name] for name in alike], np.int64) for known in (ours, theirs))
-    texts = tuple(asked.get(name, other.get(name, "")) for name in alike)
-    return Pairing(left, right, tuple(alike), texts, (rows[0], rows[1]), len(shared) - len(alike))
+    rows = tuple(np.array([known[place].row for place in alike], np.int64) for known in (ours, theirs))
+    texts_of = tuple(ours[place].text or theirs[place].text or "" for place in alike)
+    return Pairing(left, right, tuple(ours[p].id for p in alike), texts_of, (rows[0], rows[1]), otherwise, apart)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """What a prompt is known by in both sweeps, whether they decode first turns or all."""
+
+    question: str
+    """The conversation whose turn it is, or its own id."""
+    turn: int
+    """Which of its turns, from 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A prompt of one sweep."""
+
+    row: int
+    """Where it stands among those with results."""
+    id: str
+    """Its name there."""
+    text: str | None
+    """What it asks; None where the folder does not hold its prompts."""
+
+
+def _asked(result: SweepResult) -> dict[_Place, _Asked]:
+    """Every prompt with results. Turns are counted: one without results leaves the later ones without them."""
+    ids, texts, turns = result.prompts["id"].astype(str).tolist(), _texts(result), Counter[str]()
+    if result.plan.turns is Turns.FIRST:
+        return {_Place(name, 1): _Asked(row, name, texts.get(name)) for row, name in enumerate(ids)}
+    found = {}
+    for row, (name, question) in enumerate(zip(ids, result.prompts["question"].astype(str).tolist(), strict=True)):
+        turns[question] += 1
+        found[_Place(question, turns[question])] = _Asked(row, name, texts.get(name))
+    return found
 
 
 def _texts(result: SweepResult) -> dict[str, str]:
@@ -117,7 +192,8 @@ def _texts(result: SweepResult) -> dict[str, str]:
 
 def compared(pairing: Pairing, names: Sequence[str], how: Bootstrap = DEFAULT) -> tuple[Paired, ...]:
     """The figures of these names that both sweeps have of the shared prompts."""
-    known = [measures(side.result) for side in (pairing.left, pairing.right)]
+    sides = zip((pairing.left, pairing.right), pairing.costs, strict=True)
+    known = [measures(replace(side.result, costs=costs)) for side, costs in sides]
     graded = pairing.graded
     return tuple(
         _paired(pairing, (known[0][name], known[1][name]), graded, known[0].get("accuracy_change"), how)
@@ -133,36 +209,26 @@ def _paired(
     turned: Measure | None,
     how: Bootstrap,
 ) -> Paired:
-    sides = zip((pairing.left, pairing.right), pairing.rows, both, strict=True)
-    columns = [_columns(side, measure, rows[graded] if measure.graded else rows) for side, rows, measure in sides]
-    values = [
-        _not_too_sure(interval(measure.of, *each, how=how), measure, len(each[0]))
-        for measure, each in zip(both, columns, strict=True)
+    chosen = graded if both[0].graded else np.ones_like(graded)
+    units = None if pairing.units is None else pairing.units[chosen]
+    sides = [
+        (side, Among(rows[chosen], units))
+        for side, rows in zip((pairing.left, pairing.right), pairing.rows, strict=True)
     ]
-    count = len(columns[0])
-    change = interval(
-        lambda *means: both[1].of(*means[count:]) - both[0].of(*means[:count]), *columns[0], *columns[1], how=how
+    ours, theirs = (
+        columns_at(side.result, measure, np.array([side.dial]), over.rows)
+        for measure, (side, over) in zip(both, sides, strict=True)
+    )
+    values = [
+        value_at(side.result, measure, side.dial, how, over) for measure, (side, over) in zip(both, sides, strict=True)
+    ]
+    count = len(ours)
+    change = band(
+        lambda *means: both[1].of(*means[count:]) - both[0].of(*means[:count]), *ours, *theirs, how=how, units=units
     )
     if both[0].name == "accuracy" and turned is not None:
-        change = _not_too_sure(change, turned, len(columns[0][0]))
-    return Paired(both[0], values[0], values[1], change)
-
-
-def _columns(side: Setting, measure: Measure, rows: np.ndarray) -> list[np.ndarray]:
-    found = []
-    for column in measure.columns:
-        name = column.removeprefix("strict:")
-        at = side.dial if name == column else side.result.plan.strict
-        found.append(side.result.at(name, np.array([at]))[rows, 0].astype(np.float64))
-    return found
-
-
-def _not_too_sure(found: Interval, measure: Measure, prompts: int) -> Interval:
-    """Where all prompts agree, resampling shows no spread; see `Measure.agreed`."""
-    if measure.agreed is None or found.low != found.high:
-        return found
-    ends = measure.agreed(found.estimate, prompts, found.confidence)
-    return replace(found, low=ends.low, high=ends.high)
+        change = not_too_sure(change, turned, drawn(ours, units))
+    return Paired(both[0], values[0], values[1], change.only)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,19 +243,30 @@ class Divergence:
 
 def divergence(pairing: Pairing) -> Divergence | None:
     """Where the texts part; None where the two strict texts are not known to be the same: other models, sampling,
-    length limit or device, or a strict end that is not lossless."""
+    length limit or device, a strict end that is not lossless, or above temperature 0 one of another kind."""
     one, other = pairing.left.result.plan, pairing.right.result.plan
-    same_set = replace(other, prompt_set_sha256=one.prompt_set_sha256, prompts=one.prompts)
+    # what is paired asks the same after the same turns and answers, whatever else the sets hold
+    same_set = replace(other, prompt_set_sha256=one.prompt_set_sha256, prompts=one.prompts, turns=one.turns)
     lossless = all(
         side.result.prompts["off_is_strict"][rows].all()
         for side, rows in zip((pairing.left, pairing.right), pairing.rows, strict=True)
     )
-    if not comparable(one, same_set) or not lossless:
+    if not comparable(one, same_set) or not lossless or not _one_strict_text(one, other):
         return None
     left, right = (column.astype(np.int64) for column in pairing.at("first_divergence"))
     never = np.iinfo(np.int64).max
     least = np.minimum(np.where(left < 0, never, left), np.where(right < 0, never, right))
     return Divergence(np.where(least == never, -1, least), (left != right) | (left < 0))
+
+
+def _one_strict_text(one: Plan, other: Plan) -> bool:
+    """Of plans that are comparable: True if the strict ends of both rules give one text.
+
+    That is what lossless rules emit on a rejection, and where this is not the target's own sample, which stands at its
+    position whatever was drafted, it also depends on where blocks begin.
+    """
+    emits = {strict_reference(plan.rule, plan.settings.temperature).on_rejection for plan in (one, other)}
+    return emits == {Emission.SAMPLE} or (len(emits) == 1 and one.settings.gamma == other.settings.gamma)
 
 
 def turned(pairing: Pairing) -> tuple[np.ndarray, np.ndarray]:

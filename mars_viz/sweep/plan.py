@@ -159,6 +159,26 @@ def comparable(one: Plan, other: Plan) -> bool:
     return all(now[name] == value for name, value in before.items() if name not in _OF_THE_RULE)
 
 
+_NOT_THE_TARGETS = (
+    *_OF_THE_RULE,
+    "drafter",
+    "drafter's revision",
+    "turns",
+    "number of prompts",
+    "contents of the prompt set",
+)
+_DRAWING = ("seed", "top k", "top p")
+
+
+def same_answers(one: Plan, other: Plan) -> bool:
+    """True if nothing differs that decides what the target itself writes after a prompt, which later turns follow."""
+    free = (*_NOT_THE_TARGETS, *(_DRAWING if one.settings.temperature == 0 else ()))
+    before, now = (
+        {name: value for name, value in _identity(plan).items() if name not in free} for plan in (one, other)
+    )
+    return before == now
+
+
 def _identity(plan: Plan) -> dict[str, Any]:
     made = plan.provenance
     settings = {name.replace("_", " "): getattr(plan.settings, name) for name in Settings.__slots__}

@@ -180,12 +180,17 @@ def footnote(left: Contender, right: Contender) -> str:
     return f"Exact: each text is the one that its own setting generates.{clock} One prompt says nothing of others."
 
 
-def sweep_footnote(confidence: float, worse: Sequence[str], better: Sequence[str]) -> str:
-    """What the intervals are, and which prompts turned."""
+def sweep_footnote(
+    confidence: float, worse: Sequence[str], better: Sequence[str], *, turns: bool = False, costs: str = ""
+) -> str:
+    """What the intervals are, and which prompts turned; `turns` where prompts are turns of questions, `costs` a
+    sentence on what modelled figures stand on."""
+    drawn = "questions, each with all of its turns," if turns else "prompts"
     said = (
         "Exact on every prompt's own text, but for what is called modelled. In brackets intervals that hold "
-        f"{number(100 * confidence)} of 100 times: prompts drawn again with replacement, both settings in pairs."
+        f"{number(100 * confidence)} of 100 times: {drawn} drawn again with replacement, both settings in pairs."
     )
+    said += f" {costs}" if costs else ""
     for ids, turn in ((worse, "wrong"), (better, "right")):
         if ids:
             more = f" and {number(len(ids) - MOST_IDS)} more" if len(ids) > MOST_IDS else ""

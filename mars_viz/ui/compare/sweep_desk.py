@@ -60,7 +60,8 @@ def over_one_sweep(memory: Comparison, path: Path, result: SweepResult) -> None:
     compare_sheet.lead(sweep_pair.finding(result, rows, turned, reference, dial))
     names = compare_words.Names(sweep_pair.name_of(result, reference), sweep_pair.name_of(result, dial))
     compare_sheet.sweep_table(rows, names)
-    st.caption(compare_words.sweep_footnote(rows[0].change.confidence, turned.worse, turned.better))
+    confidence, turns = rows[0].change.confidence, result.units is not None
+    st.caption(compare_words.sweep_footnote(confidence, turned.worse, turned.better, turns=turns))
     numbers = share.Table("Both settings in numbers", "settings-compared", partial(two_sweeps.figures, rows, names))
     share.tables([numbers], [result.plan.rule.name], "compare-sweep")
 
@@ -82,7 +83,8 @@ def over_two_sweeps(memory: Comparison, one: tuple[Path, SweepResult], other: tu
     compare_sheet.lead(two_sweeps.finding(both, rows, turned, names))
     theme.small(both.coverage)
     compare_sheet.sweep_table(rows, names)
-    st.caption(compare_words.sweep_footnote(rows[0].change.confidence, turned.worse, turned.better))
+    confidence, turns, costs = rows[0].change.confidence, both.units is not None, two_sweeps.costs(both)
+    st.caption(compare_words.sweep_footnote(confidence, turned.worse, turned.better, turns=turns, costs=costs))
     prompts = two_sweeps.prompts(both)
     theme.section("Prompt by prompt")
     theme.small(two_sweeps.parting(both))

@@ -73,6 +73,20 @@ def finding(both: Pairing, table: tuple[SweepRow, ...], found: Turned, called: N
     )
 
 
+def costs(both: Pairing) -> str:
+    """Whose measured costs the speed-up over the target alone stands on, in a sentence; empty where that is plain."""
+    own, used = (both.left.result.costs, both.right.result.costs), both.costs
+    if None in own or own[0] == own[1]:
+        return ""
+    if used[0] == used[1]:
+        whose = "reference" if used[0] is own[0] else "other sweep"
+        return f"Both speed-ups over the target alone are modelled with the costs of passes that the {whose} measured."
+    return (
+        "The speed-ups over the target alone are modelled with the costs of passes that each sweep measured for "
+        "itself, of other models or on another device."
+    )
+
+
 def parting(both: Pairing) -> str:
     """What is known of where the texts part, in a sentence."""
     found = pairing.divergence(both)

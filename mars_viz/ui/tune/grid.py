@@ -97,13 +97,12 @@ def _advice(each: Variant, setting: Fixed) -> dict[str, str]:
     found, symbol = each.found, each.study.plan.symbol
     dial, needed = (None, None) if found is None else (found.dial, found.prompts_needed)
     pace = each.study.measures[each.study.pace]
+    asked = "prompts" if each.study.result.units is None else "questions"
     return {
         setting.symbol: _at(each, setting),
         "loosest within the loss": "none can be told" if dial is None else exact_setting(symbol, dial),
         pace.title: "–" if dial is None else cell(pace, each.study.value(pace.name, dial)),
-        f"{'prompts' if each.study.result.units is None else 'questions'} to tell of the next": "–"
-        if needed is None
-        else f"about {about(needed)}",
+        f"{asked} to tell of the next": "–" if needed is None else f"about {about(needed)}",
     }
 
 

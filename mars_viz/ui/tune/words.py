@@ -84,7 +84,7 @@ def so_far(study: Study) -> str:
 
 def _advice(found: Recommendation) -> str:
     if found.dial is not None and found.prompts_needed is not None:
-        what = "questions" if found.changed is not None and found.changed.kinds else "prompts"
+        what = "prompts" if found.changed is None else found.changed.unit
         return f"{found.sentence} To tell of the next looser setting takes about {about(found.prompts_needed)} {what}."
     return found.sentence
 
