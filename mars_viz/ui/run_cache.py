@@ -86,12 +86,12 @@ class RunCache:
 
 def bytes_of(run: Run) -> int:
     """What a run takes in memory, its map included, about: the arrays of a block of it stand for those of all."""
-    answers = () if run.dial_map is None else run.dial_map.answers.values()
-    speculations = [round_.speculation for round_ in run.rounds] + [answer.speculation for answer in answers]
-    if not speculations:
+    answers = [] if run.dial_map is None else [answer.speculation for answer in run.dial_map.answers.values()]
+    count = len(run.rounds) + len(answers)
+    if not count:
         return 0
-    first = speculations[0]
+    first = run.rounds[0].speculation if run.rounds else answers[0]
     arrays = (getattr(first, field.name) for field in fields(Speculation))
     a_row = sum(array.nbytes for array in arrays if isinstance(array, np.ndarray) and all(array.strides))
-    rows = int((run.blocks.lengths + 1).sum()) + sum(len(answer.speculation) + 1 for answer in answers)
-    return round(a_row / (len(first) + 1) * rows) + OBJECTS * len(speculations)
+    rows = int((run.blocks.lengths + 1).sum()) + sum(len(one) + 1 for one in answers)
+    return round(a_row / (len(first) + 1) * rows) + OBJECTS * count
