@@ -162,6 +162,15 @@ def test_two_settings_over_a_sweep(folder, tmp_path, monkeypatch):
     assert link(fresh)["to"] == "0.5" and said(fresh) == said(tab)
 
 
+def test_a_grids_sweeps_are_listed_though_they_lie_deeper(folder, tmp_path, monkeypatch):
+    sweeps = tmp_path / "sweeps"
+    for _ in toy_sweep(sweeps / "grid" / "mars-one", 4):
+        pass
+    monkeypatch.setenv("MARS_VIZ_SWEEPS", str(sweeps))
+    tab = opened(across="sweep")
+    assert link(tab)["sweep"] == "grid/mars-one" and said(opened(**link(tab))) == said(tab)
+
+
 @pytest.fixture
 def two_sweeps(folder, tmp_path, monkeypatch) -> Path:
     """MARS over six prompts, its margin over four of them."""

@@ -34,6 +34,16 @@ def test_a_sweep_beside_itself_is_what_it_says_of_two_of_its_settings(tmp_path) 
         assert found.right.estimate - found.left.estimate == pytest.approx(found.change.estimate)
 
 
+def test_an_accuracy_that_no_prompt_changes_is_not_called_certain(tmp_path) -> None:
+    one = swept(tmp_path / "one").result
+    accuracy = measures(one)["accuracy"]
+    looser = np.nextafter(one.plan.strict, 0)
+    change = difference_at(one, accuracy, float(looser), one.plan.strict)
+    assert change.estimate == 0 and change.low < 0 < change.high
+    same = difference_at(one, accuracy, one.plan.strict, one.plan.strict)
+    assert (same.low, same.high) == (0, 0)
+
+
 def test_prompts_are_paired_by_id_whatever_their_order(tmp_path) -> None:
     prompts = toy_prompts(8)
     turned_about = replace(prompts, items=tuple(reversed(prompts.items[2:])))

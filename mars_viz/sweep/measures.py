@@ -246,12 +246,19 @@ def value_at(
 def difference_at(
     result: SweepResult, measure: Measure, dial: float, reference: float, how: Bootstrap = DEFAULT
 ) -> Interval:
-    """The figure at one dial value less that at another: paired, both on the same resampled prompts."""
+    """The figure at one dial value less that at another: paired, both on the same resampled prompts.
+
+    An accuracy that no prompt changes is not taken for certain.
+    """
     over = _whole(result, measure)
     ours, theirs = (columns_at(result, measure, np.array([at]), over.rows) for at in (dial, reference))
     count = len(ours)
     change = lambda *means: measure.of(*means[:count]) - measure.of(*means[count:])  # noqa: E731
-    return band(change, *ours, *theirs, how=how, units=over.units).only
+    found = band(change, *ours, *theirs, how=how, units=over.units)
+    if measure.name == "accuracy":
+        turned = measure_named(result, "accuracy_change")
+        found = not_too_sure(found, turned, drawn(ours, over.units), np.array([dial == reference]))
+    return found.only
 
 
 def _whole(result: SweepResult, measure: Measure) -> Among:

@@ -256,19 +256,25 @@ def list_sweeps(folder: Path) -> list[SweepEntry]:
     Reads no results. Raises BadInput for a folder that cannot be listed.
     """
     try:
-        there = sorted(folder.iterdir())
-        paths = [path for path in there if holds_sweep(path)]
+        paths = sweep_folders(folder)
     except FileNotFoundError:
         return []
     except OSError as error:
         raise BadInput(f"{folder} cannot be listed ({error.strerror}). Choose another folder for results.") from error
+    entries = sorted(map(_entry, paths), key=lambda entry: entry.path.name)
+    return sorted(entries, key=lambda entry: "" if entry.plan is None else entry.plan.provenance.created, reverse=True)
+
+
+def sweep_folders(folder: Path) -> list[Path]:
+    """Those that hold a sweep, by name; those of a grid lie one level further down. Raises OSError."""
+    there = sorted(folder.iterdir())
+    paths = [path for path in there if holds_sweep(path)]
     known = set(paths)
     further = [path for path in there if path not in known and not path.name.startswith(".")]
     for path in further[:_FURTHER]:
         with suppress(OSError):  # a file, or not for us
-            paths += [inner for inner in islice(path.iterdir(), _FURTHER) if holds_sweep(inner)]
-    entries = sorted(map(_entry, paths), key=lambda entry: entry.path.name)
-    return sorted(entries, key=lambda entry: "" if entry.plan is None else entry.plan.provenance.created, reverse=True)
+            paths += sorted(inner for inner in islice(path.iterdir(), _FURTHER) if holds_sweep(inner))
+    return paths
 
 
 def _entry(path: Path) -> SweepEntry:

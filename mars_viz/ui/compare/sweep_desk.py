@@ -38,7 +38,7 @@ def over_a_sweep(memory: Comparison) -> None:
     try:
         left, right = st.columns(2, gap="medium")
         path, result = chosen_sweep(memory, left, found)
-        beside = chosen_beside(memory, right, found, path.name)
+        beside = chosen_beside(memory, right, found, sweep_pair.id_of(path))
         if beside is None:
             over_one_sweep(memory, path, result)
         else:
@@ -52,7 +52,7 @@ def over_one_sweep(memory: Comparison, path: Path, result: SweepResult) -> None:
     left, right = st.columns(2, gap="medium")
     reference = dial_input(memory, left, result, "from_dial", result.plan.strict, "reference")
     dial = dial_input(memory, right, result, "to_dial", own_dial(result).default, "beside it")
-    memory.view = replace(memory.view, sweep=path.name, beside="", from_dial=reference, to_dial=dial)
+    memory.view = replace(memory.view, sweep=sweep_pair.id_of(path), beside="", from_dial=reference, to_dial=dial)
     navigation.write_link(compare_view.to_parameters("", memory.view))
     with st.spinner("Drawing prompts again and again for the intervals"):
         rows = sweep_pair.rows(result, sweep_pair.place(path, result), reference, dial)
@@ -73,7 +73,8 @@ def over_two_sweeps(memory: Comparison, one: tuple[Path, SweepResult], other: tu
         at = dial_input(memory, column, result, name, own_dial(result).default, f"{words}: {result.plan.rule.title}")
         found.append(Setting(result, at))
     left, right = found
-    memory.view = replace(memory.view, sweep=one[0].name, beside=other[0].name, from_dial=left.dial, to_dial=right.dial)
+    ours, theirs = (sweep_pair.id_of(path) for path, _ in (one, other))
+    memory.view = replace(memory.view, sweep=ours, beside=theirs, from_dial=left.dial, to_dial=right.dial)
     navigation.write_link(compare_view.to_parameters("", memory.view))
     both = pair(left, right)
     state = "&".join(f"{sweep_pair.place(*each)}={side.dial!r}" for each, side in zip((one, other), found, strict=True))

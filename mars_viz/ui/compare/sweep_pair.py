@@ -16,7 +16,7 @@ from mars_viz.errors import BadInput
 from mars_viz.figures.words import counted, number, setting
 from mars_viz.sweep import SweepResult, difference_at, load_sweep, measures, value_at
 from mars_viz.sweep.columns import RIGHT, WRONG
-from mars_viz.sweep.store import holds_sweep
+from mars_viz.sweep.store import sweep_folders
 from mars_viz.ui.tune.shelf import default_folder
 
 COMPARED = ("tau", "accuracy", "speed_up", "acceptance", "relaxed", "rolled_back", "passes", "tokens", "same")
@@ -52,11 +52,16 @@ class Turned:
 
 
 def sweeps() -> dict[str, Path]:
-    """The sweeps on this server by their folders' names, which is all that a link holds."""
+    """The sweeps on this server by where they lie in the folder of all, which is all that a link holds."""
     try:
-        return {path.name: path for path in sorted(default_folder().iterdir()) if holds_sweep(path)}
+        return {id_of(path): path for path in sweep_folders(default_folder())}
     except OSError:
         return {}
+
+
+def id_of(path: Path) -> str:
+    """What a link calls the sweep that lies there."""
+    return path.relative_to(default_folder()).as_posix()
 
 
 def opened(path: Path) -> SweepResult:
