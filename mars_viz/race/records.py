@@ -88,6 +88,28 @@ class Race:
         return {lane: len(token_ids) / self.seconds[lane] for lane, token_ids in self.token_ids.items()}
 
     @property
+    def runs(self) -> dict[Lane, Run | None]:
+        """What was decoded speculatively; None for the target alone."""
+        return {Lane.ALONE: None, Lane.STRICT: self.strict, Lane.RELAXED: self.relaxed}
+
+    @property
+    def figures(self) -> dict[Lane, Figures]:
+        """What each lane took."""
+        texts, seconds, pace = self.token_ids, self.seconds, self.pace
+        return {
+            lane: Figures(
+                seconds=seconds[lane],
+                pace=pace[lane],
+                over_alone=pace[lane] / pace[Lane.ALONE],
+                tokens=len(texts[lane]),
+                passes=len(texts[lane]) if run is None else len(run.rounds),
+                rolled_back=0 if run is None else sum(round_.rolled_back for round_ in run.rounds),
+                as_alone=texts[lane] == texts[Lane.ALONE],
+            )
+            for lane, run in self.runs.items()
+        }
+
+    @property
     def token_ids(self) -> dict[Lane, tuple[int, ...]]:
         """The text of each lane."""
         return {
@@ -95,6 +117,31 @@ class Race:
             Lane.STRICT: self.strict.token_ids,
             Lane.RELAXED: self.relaxed.token_ids,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What a lane took, for the end board."""
+
+    seconds: float
+    """Wall clock, measured once, the prompt's own pass excluded."""
+    pace: float
+    """Tokens a second, measured."""
+    over_alone: float
+    """Its pace over that of the target alone."""
+    tokens: int
+    """Emitted; exact."""
+    passes: int
+    """Of the target, the prompt's own excluded; exact."""
+    rolled_back: int
+    """Drafted tokens that were thrown away; exact."""
+    as_alone: bool
+    """True if its text is, token for token, that of the target alone."""
+
+    @property
+    def tau(self) -> float:
+        """Tokens a pass of the target; exact."""
+        return self.tokens / self.passes
 
 
 def round_clock(run: Run) -> np.ndarray:

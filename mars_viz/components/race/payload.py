@@ -94,27 +94,23 @@ def rule_words(run: Run) -> str:
 
 def board(race: Race) -> Payload:
     """The end board in words."""
-    seconds, texts = race.seconds, race.token_ids
-    pace = race.pace
+    texts = race.token_ids
     names = {Lane.ALONE: "Autoregressive", Lane.STRICT: "Strict", Lane.RELAXED: rule_words(race.relaxed)}
-    runs = {Lane.STRICT: race.strict, Lane.RELAXED: race.relaxed}
-    rows = []
-    for lane in Lane:
-        run = runs.get(lane)
-        rolled_back = 0 if run is None else sum(round_.rolled_back for round_ in run.rounds)
-        passes = len(texts[lane]) if run is None else len(run.rounds)
-        cells = [
-            f"{seconds[lane]:.2f} s",
-            number(pace[lane]),
-            f"{pace[lane] / pace[Lane.ALONE]:.2f} ×",
-            number(len(texts[lane])),
-            number(passes),
-            f"{len(texts[lane]) / passes:.2f}",
-            number(rolled_back),
-            "–" if run is None else _same(texts[Lane.ALONE], texts[lane]),
+    rows = [
+        [
+            names[lane],
+            f"{found.seconds:.2f} s",
+            number(found.pace),
+            f"{found.over_alone:.2f} ×",
+            number(found.tokens),
+            number(found.passes),
+            f"{found.tau:.2f}",
+            number(found.rolled_back),
+            "–" if lane is Lane.ALONE else _same(texts[Lane.ALONE], texts[lane]),
         ]
-        rows.append([names[lane], *cells])
-    return {"sentence": _sentence(race, pace), "columns": COLUMNS, "rows": rows}
+        for lane, found in race.figures.items()
+    ]
+    return {"sentence": _sentence(race, race.pace), "columns": COLUMNS, "rows": rows}
 
 
 COLUMNS = [
