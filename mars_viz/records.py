@@ -13,6 +13,9 @@ from enum import Enum, IntEnum
 
 import numpy as np
 
+CANDIDATES = 16
+"""K, the target's and the drafter's best tokens that a recording keeps per row."""
+
 
 class Outcome(Enum):
     """What became of a token."""

@@ -14,9 +14,8 @@ from mars_viz.analysis.opinions import own_dial
 from mars_viz.analysis.panel import Panel
 from mars_viz.components.explorer.payload import run_payload
 from mars_viz.errors import BadInput
-from mars_viz.records import Speculation
+from mars_viz.records import CANDIDATES, Speculation
 from mars_viz.rules import RULES, Rule, rule_named, rules_and, settle
-from mars_viz.rules.fixed import RECORDED
 from mars_viz.run import Settings
 from mars_viz.runfiles import load_run, read_zip, write_zip
 from mars_viz.sweep.engine_settings import engine_settings
@@ -93,7 +92,7 @@ def test_what_no_variant_is_called_is_refused_with_the_remedy(written: str, reme
 def test_no_default_is_out_of_range_and_no_rule_looks_past_what_is_recorded() -> None:
     for rule, each in SETTINGS:
         assert each.low <= each.default <= each.high and rule.values[each.key] == each.default
-        assert each.key != "k" or each.high == RECORDED
+        assert each.key != "k" or each.high == CANDIDATES
         assert each.checked(each.low) == each.low and each.checked(each.high) == each.high
     assert {rule.name for rule in ADJUSTABLE} == {"vllm-thinking", "tensorrt-llm", "fly", "typical"}
 

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from numbers import Real
 
 from mars_viz.errors import BadInput
+from mars_viz.records import CANDIDATES
 
-RECORDED = 16
-"""K, the target's candidates that are recorded per row: no rule can look at more of them."""
 _WRITTEN = re.compile(r"([^=,]+)=([^=,]+)")
 
 
@@ -63,6 +62,12 @@ class Fixed:
     def at(self, value: float) -> str:
         """'k = 4'."""
         return f"{self.symbol} = {self.written(value)}"
+
+
+def best_tokens(default: int) -> Fixed:
+    """k, of a rule that looks at the target's best tokens: at no more of them than a recording holds."""
+    meaning = "how many of the target's best tokens can be kept; 1 is strict"
+    return Fixed("k", "k", "best tokens", 1, CANDIDATES, default, meaning)
 
 
 def values_in(text: str, rule: str, fixed: tuple[Fixed, ...]) -> dict[str, float]:

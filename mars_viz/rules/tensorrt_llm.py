@@ -6,7 +6,7 @@ import numpy as np
 
 from mars_viz.records import Emission, Speculation, Verdicts
 from mars_viz.rules.base import Dial, Rule, among_best, best_p, drafted_p
-from mars_viz.rules.fixed import RECORDED, Fixed
+from mars_viz.rules.fixed import best_tokens
 
 
 class TensorRtLlm(Rule):
@@ -24,11 +24,7 @@ class TensorRtLlm(Rule):
     dial = Dial(symbol="δ", name="relaxed delta", low=0.0, high=1.0, step=0.01, default=0.6, strict_is_high=False)
     on_rejection = Emission.ARGMAX
     needs = ("z", "logsumexp")
-    fixed = (
-        Fixed(
-            "k", "k", "best tokens", 1, RECORDED, 10, "how many of the target's best tokens can be kept; 1 is strict"
-        ),
-    )
+    fixed = (best_tokens(10),)
 
     def _judge(self, speculation: Speculation) -> Verdicts:
         """Kept from δ = p(v1) - p(x)."""

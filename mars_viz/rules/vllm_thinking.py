@@ -6,7 +6,7 @@ import numpy as np
 
 from mars_viz.records import Emission, Speculation, Verdicts
 from mars_viz.rules.base import Dial, Rule, among_best, just_above
-from mars_viz.rules.fixed import RECORDED, Fixed
+from mars_viz.rules.fixed import best_tokens
 
 
 class VllmThinking(Rule):
@@ -20,9 +20,7 @@ class VllmThinking(Rule):
     dial = Dial(symbol="r", name="relaxed ratio", low=0.0, high=1.0, step=0.01, default=0.5, strict_is_high=True)
     on_rejection = Emission.ARGMAX
     needs = ("z",)
-    fixed = (
-        Fixed("k", "k", "best tokens", 1, RECORDED, 3, "how many of the target's best tokens can be kept; 1 is strict"),
-    )
+    fixed = (best_tokens(3),)
 
     def _judge(self, speculation: Speculation) -> Verdicts:
         """Kept up to r = exp(z_x - z1)."""

@@ -123,8 +123,10 @@ def decode(files: Mapping[str, bytes]) -> Run:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Without looking for garbage in cycles, of which rounds leave none: they are so many that it is a third of the
-    time. Whoever came in while it was off leaves it to the first one to turn it on again."""
+    """Without looking for garbage in cycles, of which rounds, however many, leave none.
+
+    Whoever came in while it was off leaves it to the first one to turn it on again.
+    """
     was_on = gc.isenabled()
     gc.disable()
     try:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mars_viz.errors import BadInput
 from mars_viz.randomness import Purpose, position_uniforms, round_uniforms
-from mars_viz.records import Speculation
+from mars_viz.records import CANDIDATES, Speculation
 from mars_viz.run import Settings
 from mars_viz.speculators.assembly import Origin, records
 from mars_viz.speculators.blocks import Blocks, Seen
@@ -21,7 +21,7 @@ from mars_viz.speculators.divergences import parent_weights
 from mars_viz.speculators.extent import Extent
 from mars_viz.speculators.largest import largest
 from mars_viz.speculators.laws import draw, law, on_device, to_host
-from mars_viz.speculators.standing import CANDIDATES, standing
+from mars_viz.speculators.standing import standing
 from mars_viz.speculators.waiting import Waiting
 
 

@@ -11,13 +11,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from mars_viz.records import CANDIDATES
 from mars_viz.run import Settings
 from mars_viz.speculators.blocks import Seen
 from mars_viz.speculators.divergences import LOWEST, Laws, divergences
 from mars_viz.speculators.largest import count_above, largest
-
-CANDIDATES = 16
-"""K, the target's and the drafter's best tokens kept per row."""
 
 
 def standing(seen: Sequence[Seen], settings: Settings, *, apart: bool) -> dict[str, Tensor]:
