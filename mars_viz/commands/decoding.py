@@ -130,8 +130,13 @@ def decoded(pair: Pair, wish: Wish, options: argparse.Namespace) -> Run:
         for round_ in recording:
             bar.update(len(round_.token_ids))
     for sentence in pair.notes:
-        print(" ".join(sentence.split()), file=sys.stderr)
+        note(sentence)
     return recording.run()
+
+
+def note(text: str) -> None:
+    """Say it on standard error, in a line."""
+    print(" ".join(text.split()), file=sys.stderr)
 
 
 def progress_bar() -> Callable[..., Any]:

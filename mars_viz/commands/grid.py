@@ -6,8 +6,6 @@ Knows argparse and terminals; sweeping, tables and files are done beside it.
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mars_viz.commands import decoding
+from mars_viz.commands.decoding import note
+from mars_viz.commands.sweeping import swept
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput
 from mars_viz.figures.words import counted, exactly
@@ -81,14 +81,13 @@ def run(
     settings: Settings,
     span: Span,
     prompts: PromptSet,
-    note: Callable[[str], None],
 ) -> None:
     """Sweep, and say what came of it."""
     pair = decoding.opened_pair(options)
     sweep = _begun(options, pair, grid, settings, span, prompts)
     for each in sweep.too_long:
         note(f"{each.id} will have no results: {each.reason}")
-    _swept(sweep, note)
+    swept(sweep, f"Sweeping {counted(len(sweep.sweeps), 'variant')}", "for every variant")
     results = [one.result() for one in sweep.sweeps]
     if not len(results[0]):
         raise BadInput(f"None of the {results[0].finished} prompts could be swept. {results[0].failures[0].reason}")
@@ -110,20 +109,6 @@ def _begun(
     each = [replace(settings, rule=rule.name) for rule in grid.rules]
     how = {"chat": options.chat, "resume": options.resume, "batch": options.batch}
     return sweep_grid(pair, prompts, each, grid.folders(Path(options.out)), span, **how)
-
-
-def _swept(sweep: GridSweep, note: Callable[[str], None]) -> None:
-    """Sweep to the end with a bar on standard error; an interruption says what is kept."""
-    now, bars = sweep.progress, decoding.progress_bar()
-    said = counted(len(sweep.sweeps), "variant")
-    try:
-        with bars(desc=f"Sweeping {said}", total=now.prompts, initial=now.finished, unit=" prompts") as bar:
-            for progress in sweep:
-                bar.update(progress.finished - bar.n)
-    except KeyboardInterrupt:
-        kept = counted(sweep.progress.finished, "finished prompt")
-        note(f"Interrupted. {kept} of {now.prompts} kept for every variant; go on with --resume.")
-        sys.exit(130)
 
 
 def _tell(table: GridTable | None, best: Advised, dial: float, options: argparse.Namespace) -> None:

@@ -6,16 +6,16 @@ Knows argparse and terminals; sweeping, timing and files are done beside it.
 from __future__ import annotations
 
 import argparse
-import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.commands import decoding, grid
+from mars_viz.commands.decoding import note
+from mars_viz.commands.sweeping import swept
 from mars_viz.dialmap import Span, span_of
 from mars_viz.errors import BadInput
-from mars_viz.figures.words import counted
 from mars_viz.prompts import GRADERS, PromptSet, Turns, builtin_prompts, load_prompts
 from mars_viz.rules import RULES, rule_named
 from mars_viz.run import Settings
@@ -30,7 +30,7 @@ from mars_viz.sweep.lock import check_nobody
 from mars_viz.sweep.plan import turns_words
 from mars_viz.sweep.report import summary_lines, table_of
 from mars_viz.sweep.result import SweepResult
-from mars_viz.sweep.sweep import Sweep, sweep_prompts
+from mars_viz.sweep.sweep import sweep_prompts
 from mars_viz.sweep.timing import TimingCheck
 
 if TYPE_CHECKING:
@@ -103,18 +103,18 @@ def run(options: argparse.Namespace) -> None:
     variants = grid.checked(options)
     prompts = _prompts(options, variants)
     for line in prompts.skipped:
-        _note(f"Line {line.line} is left out: {line.reason}.")
+        note(f"Line {line.line} is left out: {line.reason}.")
     if said := turns_words(prompts):
-        _note(said)
+        note(said)
     if variants is not None:
-        grid.run(options, variants, settings, span, prompts, _note)
+        grid.run(options, variants, settings, span, prompts)
         return
     pair = decoding.opened_pair(options)
     how = {"chat": options.chat, "resume": options.resume, "batch": options.batch}
     sweep = sweep_prompts(pair, prompts, settings, span, options.out, **how)
     for each in sweep.too_long:
-        _note(f"{each.id} will have no results: {each.reason}")
-    _swept(sweep)
+        note(f"{each.id} will have no results: {each.reason}")
+    swept(sweep, "Sweeping", f"in {sweep.folder}")
     result = sweep.result()
     if not len(result):
         raise BadInput(f"None of the {result.finished} prompts could be swept. {result.failures[0].reason}")
@@ -171,21 +171,6 @@ def _turns(options: argparse.Namespace, variants: Grid | None) -> Turns:
     return Turns.FIRST if plan.later_turns else Turns.ALL
 
 
-def _swept(sweep: Sweep) -> None:
-    """Sweep to the end with a bar on standard error; an interruption says what is kept."""
-    now, bars = sweep.progress, decoding.progress_bar()
-    try:
-        with bars(desc="Sweeping", total=now.prompts, initial=now.finished, unit=" prompts") as bar:
-            for progress in sweep:
-                bar.update(progress.finished - bar.n)
-                if progress.failed:
-                    bar.set_postfix(failed=progress.failed, refresh=False)
-    except KeyboardInterrupt:
-        kept = counted(sweep.progress.finished, "finished prompt")
-        _note(f"Interrupted. {kept} of {sweep.progress.prompts} kept in {sweep.folder}; go on with --resume.")
-        sys.exit(130)
-
-
 def _timed(
     pair: Pair, prompts: PromptSet, result: SweepResult, dial: float, options: argparse.Namespace
 ) -> TimingCheck:
@@ -210,10 +195,10 @@ def _checks(result: SweepResult, timed: TimingCheck | None) -> Checks:
             keep_check(result.folder, timed)
         except BadInput as error:
             kept = False
-            _note(str(error))
+            note(str(error))
     checks = kept_checks(result.folder, result.plan)
     for problem in checks.problems:
-        _note(problem)
+        note(problem)
     return checks if timed is None or kept else replace(checks, found=(*checks.found, timed))
 
 
@@ -246,7 +231,3 @@ def _facts(result: SweepResult, found: Recommendation | None, dial: float, timed
         "recommendation": None if found is None else asdict(found),
         "wall_clock": None if timed is None else timed.facts(),
     }
-
-
-def _note(text: str) -> None:
-    print(" ".join(text.split()), file=sys.stderr)

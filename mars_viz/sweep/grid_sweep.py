@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -146,8 +147,8 @@ class GridSweep:
 
     def _for_one(self) -> Source:
         """The source, for one sweep: its first speculator shares the one of all batches, its second the one beside."""
-        opened = iter(range(1_000_000))
-        return replace(self._source, speculator=lambda: self._sharing(min(next(opened), 1)))
+        places = chain((0,), repeat(1))
+        return replace(self._source, speculator=lambda: self._sharing(next(places)))
 
     def _sharing(self, place: int) -> Sharing:
         def live() -> Speculator:
