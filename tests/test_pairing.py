@@ -156,9 +156,10 @@ def test_above_temperature_0_texts_part_only_from_one_strict_text(
         for name, block, side in ((rule, gamma, one), (beside, other, two))
     ]
     assert (texts[0] == texts[1]) is alike
-    found = divergence(pair(one, two))
+    both = pair(one, two)
+    found = divergence(both)
     assert (found is not None) is alike
-    assert ("not known" in two_sweeps.parting(pair(one, two))) is not alike
+    assert ("not known" in two_sweeps.parting(both, found)) is not alike
 
 
 def test_at_temperature_0_every_strict_text_is_one(tmp_path) -> None:

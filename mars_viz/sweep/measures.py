@@ -39,6 +39,10 @@ class Ends:
     """Its high end."""
 
 
+Agreed = Callable[[float, int, float], Ends]
+"""From an estimate, the number of questions and the confidence to the ends of an interval."""
+
+
 @dataclass(frozen=True, slots=True)
 class Measure:
     """A figure of a setting."""
@@ -55,9 +59,11 @@ class Measure:
     """True if only graded prompts count."""
     modelled: bool = False
     """True if it stands on measured costs in place of the clock."""
-    agreed: Callable[[float, int, float], Ends] | None = None
-    """The interval where all prompts agree, of the estimate, the number of questions and the confidence. Resampling
-    shows no spread then, which is no certainty. None where that is left at the estimate."""
+    agreed: Agreed | None = None
+    """The interval where all prompts agree: resampling shows no spread then, which is no certainty. None where that is
+    left at the estimate."""
+    unchanged: Agreed | None = None
+    """Likewise of what changes from one setting to another, where it is the same for all prompts."""
     sure_at_strict: bool = False
     """True for what compares texts or grades with strict's: at the strict end that is no estimate."""
 
@@ -124,7 +130,7 @@ _PACE = Measure(
     modelled=True,
 )
 _GRADED = (
-    Measure("accuracy", "accuracy", ("right",), _same, graded=True, agreed=_share_ends),
+    Measure("accuracy", "accuracy", ("right",), _same, graded=True, agreed=_share_ends, unchanged=_change_ends),
     Measure(
         "accuracy_change",
         "accuracy less strict's",
@@ -218,20 +224,20 @@ def band_at(
     columns = columns_at(result, measure, dials, over.rows)
     found = band(measure.of, *columns, how=how, units=over.units)
     sure = measure.sure_at_strict & (dials == result.plan.strict)
-    return not_too_sure(found, measure, drawn(columns, over.units), sure)
+    return _not_too_sure(found, measure.agreed, drawn(columns, over.units), sure)
 
 
-def not_too_sure(found: Band, measure: Measure, count: int, sure: np.ndarray | None = None) -> Band:
-    """Of `count` prompts or questions drawn, with the intervals of `Measure.agreed` where resampling shows no spread,
-    but for places that are `sure`, bool [S]."""
+def _not_too_sure(found: Band, agreed: Agreed | None, count: int, sure: np.ndarray | None = None) -> Band:
+    """Of `count` prompts or questions drawn, with `agreed`'s intervals where resampling shows no spread, but for places
+    that are `sure`, bool [S]."""
     bare = np.flatnonzero((found.low == found.high) & (True if sure is None else ~sure))
-    if measure.agreed is None or not len(bare):
+    if agreed is None or not len(bare):
         return found
     low, high, known = found.low.copy(), found.high.copy(), dict[float, Ends]()
     for place in bare.tolist():
         estimate = float(found.estimate[place])
         if estimate not in known:
-            known[estimate] = measure.agreed(estimate, count, found.confidence)
+            known[estimate] = agreed(estimate, count, found.confidence)
         low[place], high[place] = known[estimate].low, known[estimate].high
     return replace(found, low=low, high=high)
 
@@ -251,14 +257,26 @@ def difference_at(
     An accuracy that no prompt changes is not taken for certain.
     """
     over = _whole(result, measure)
-    ours, theirs = (columns_at(result, measure, np.array([at]), over.rows) for at in (dial, reference))
-    count = len(ours)
-    change = lambda *means: measure.of(*means[:count]) - measure.of(*means[count:])  # noqa: E731
-    found = band(change, *ours, *theirs, how=how, units=over.units)
-    if measure.name == "accuracy":
-        turned = measure_named(result, "accuracy_change")
-        found = not_too_sure(found, turned, drawn(ours, over.units), np.array([dial == reference]))
-    return found.only
+    first, second = (columns_at(result, measure, np.array([at]), over.rows) for at in (reference, dial))
+    return change((measure, measure), (first, second), how, over.units, sure=dial == reference)
+
+
+def change(
+    figures: tuple[Measure, Measure],
+    columns: tuple[list[np.ndarray], list[np.ndarray]],
+    how: Bootstrap,
+    units: np.ndarray | None,
+    *,
+    sure: bool = False,
+) -> Interval:
+    """The second figure less the first, each of its own columns [P, 1] of the same prompts: paired, both on the same
+    resampled ones. `sure` where they are of one setting."""
+    (one, other), (first, second) = figures, columns
+    count = len(first)
+    found = band(
+        lambda *means: other.of(*means[count:]) - one.of(*means[:count]), *first, *second, how=how, units=units
+    )
+    return _not_too_sure(found, one.unchanged, drawn(first, units), np.array([sure])).only
 
 
 def _whole(result: SweepResult, measure: Measure) -> Among:

@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mars_viz.analysis.intervals import DEFAULT, Bootstrap, Interval, band
+from mars_viz.analysis.intervals import DEFAULT, Bootstrap, Interval
 from mars_viz.costs import Costs
 from mars_viz.errors import BadInput
 from mars_viz.prompts import Turns
 from mars_viz.records import Emission
 from mars_viz.sweep.columns import UNGRADED
-from mars_viz.sweep.measures import Among, Measure, columns_at, drawn, measures, not_too_sure, value_at
+from mars_viz.sweep.measures import Among, Measure, change, columns_at, measures, value_at
 from mars_viz.sweep.plan import Plan, comparable, same_answers
 from mars_viz.sweep.result import SweepResult
 from mars_viz.sweep.store import open_store
@@ -196,19 +196,13 @@ def compared(pairing: Pairing, names: Sequence[str], how: Bootstrap = DEFAULT) -
     known = [measures(replace(side.result, costs=costs)) for side, costs in sides]
     graded = pairing.graded
     return tuple(
-        _paired(pairing, (known[0][name], known[1][name]), graded, known[0].get("accuracy_change"), how)
+        _paired(pairing, (known[0][name], known[1][name]), graded, how)
         for name in names
         if all(name in each for each in known) and (graded.any() or not known[0][name].graded)
     )
 
 
-def _paired(
-    pairing: Pairing,
-    both: tuple[Measure, Measure],
-    graded: np.ndarray,
-    turned: Measure | None,
-    how: Bootstrap,
-) -> Paired:
+def _paired(pairing: Pairing, both: tuple[Measure, Measure], graded: np.ndarray, how: Bootstrap) -> Paired:
     chosen = graded if both[0].graded else np.ones_like(graded)
     units = None if pairing.units is None else pairing.units[chosen]
     sides = [
@@ -222,13 +216,7 @@ def _paired(
     values = [
         value_at(side.result, measure, side.dial, how, over) for measure, (side, over) in zip(both, sides, strict=True)
     ]
-    count = len(ours)
-    change = band(
-        lambda *means: both[1].of(*means[count:]) - both[0].of(*means[:count]), *ours, *theirs, how=how, units=units
-    )
-    if both[0].name == "accuracy" and turned is not None:
-        change = not_too_sure(change, turned, drawn(ours, units))
-    return Paired(both[0], values[0], values[1], change.only)
+    return Paired(both[0], values[0], values[1], change(both, (ours, theirs), how, units))
 
 
 @dataclass(frozen=True, slots=True)

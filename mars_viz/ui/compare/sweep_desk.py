@@ -16,7 +16,7 @@ from streamlit.delta_generator import DeltaGenerator
 from mars_viz.errors import BadInput
 from mars_viz.rules import Dial
 from mars_viz.sweep import SweepResult
-from mars_viz.sweep.pairing import Setting, pair
+from mars_viz.sweep.pairing import Setting, divergence, pair
 from mars_viz.ui import navigation, share, theme
 from mars_viz.ui.compare import compare_sheet, compare_view, compare_words, sweep_pair, two_sweeps
 from mars_viz.ui.compare.comparison import Comparison
@@ -86,9 +86,10 @@ def over_two_sweeps(memory: Comparison, one: tuple[Path, SweepResult], other: tu
     compare_sheet.sweep_table(rows, names)
     confidence, turns, costs = rows[0].change.confidence, both.units is not None, two_sweeps.costs(both)
     st.caption(compare_words.sweep_footnote(confidence, turned.worse, turned.better, turns=turns, costs=costs))
-    prompts = two_sweeps.prompts(both)
+    parted = divergence(both)
+    prompts = two_sweeps.prompts(both, parted)
     theme.section("Prompt by prompt")
-    theme.small(two_sweeps.parting(both))
+    theme.small(two_sweeps.parting(both, parted))
     st.dataframe(
         prompts,
         hide_index=True,

@@ -10,7 +10,7 @@ from mars_viz.analysis.intervals import Interval
 from mars_viz.figures.words import counted, number, setting
 from mars_viz.sweep import pairing
 from mars_viz.sweep.columns import UNGRADED
-from mars_viz.sweep.pairing import Paired, Pairing, Setting
+from mars_viz.sweep.pairing import Divergence, Paired, Pairing, Setting
 from mars_viz.ui.compare.compare_words import Names
 from mars_viz.ui.compare.sweep_pair import COMPARED, SweepRow, Turned, words
 
@@ -87,9 +87,8 @@ def costs(both: Pairing) -> str:
     )
 
 
-def parting(both: Pairing) -> str:
+def parting(both: Pairing, found: Divergence | None) -> str:
     """What is known of where the texts part, in a sentence."""
-    found = pairing.divergence(both)
     if found is None:
         return (
             "Where the texts part is not known: a sweep keeps numbers and where each text leaves its own strict text, "
@@ -104,8 +103,8 @@ def parting(both: Pairing) -> str:
     return f"{said} Sweeps keep no texts: to read both, decode the prompt under Rules on one prompt."
 
 
-def prompts(both: Pairing) -> pd.DataFrame:
-    """A row a shared prompt."""
+def prompts(both: Pairing, found: Divergence | None) -> pd.DataFrame:
+    """A row a shared prompt; `found` says where their texts part."""
     named = {"reference": 0, "beside it": 1}
     frame = pd.DataFrame({"prompt": both.ids, "text": [text[:PROMPT_LENGTH] for text in both.texts]})
     grades, tokens, passes = (both.at(column) for column in ("right", "tokens", "rounds"))
@@ -117,7 +116,6 @@ def prompts(both: Pairing) -> pd.DataFrame:
         frame[f"τ, {name}"] = np.divide(
             tokens[side], passes[side], out=np.full(len(frame), np.nan), where=passes[side] > 0
         )
-    found = pairing.divergence(both)
     if found is not None:
         frame["first differs at token"] = [
             "never" if first < 0 else f"{first + 1}" if exact else f"{first + 1} or later"
