@@ -9,8 +9,9 @@ more by link from another tab. Afterwards every run in the store is read, and it
 must be the same text, complete where its page said so, and lie under the name that its own tab opened.
 
 A move is measured from its message to the end of the script that it led to, while at least one decode is under way.
-Memory is the server's resident set, once each tab has made one run and at the end. A person waits `--pause` seconds in
-the mean between two moves. Stretches in which this process was held up as a whole are left out, and counted.
+Memory is the server's resident set and that of its models' process, once each tab has made one run and at the end. A
+person waits `--pause` seconds in the mean between two moves. Stretches in which this process was held up as a whole are
+left out, and counted.
 """
 
 from __future__ import annotations
@@ -68,14 +69,16 @@ def intact(ended: Sequence[Ended], folder: Path) -> dict[str, str]:
 
 
 def server_memory() -> float:
-    """Resident set of the servers that this process started, MB; NaN where /proc does not say."""
-    found = []
+    """Resident sets of the server and of the process that has its models, MB; NaN where /proc does not say."""
+    parents, sizes, commands = {}, {}, {}
     for status in Path("/proc").glob("[0-9]*/status"):
-        with suppress(OSError, ValueError):
+        with suppress(OSError, ValueError, KeyError):
             lines = dict(line.split(":", 1) for line in status.read_text().splitlines() if ":" in line)
-            command = status.with_name("cmdline").read_bytes()
-            if int(lines["PPid"]) == os.getpid() and b"streamlit" in command:
-                found.append(int(lines["VmRSS"].split()[0]) / 1024)
+            pid = int(status.parent.name)
+            commands[pid] = status.with_name("cmdline").read_bytes()
+            parents[pid], sizes[pid] = int(lines["PPid"]), int(lines["VmRSS"].split()[0]) / 1024
+    servers = {pid for pid in sizes if parents[pid] == os.getpid() and b"streamlit" in commands[pid]}
+    found = [size for pid, size in sizes.items() if servers & {pid, parents[pid]}]
     return sum(found) if found else float("nan")
 
 

@@ -7,6 +7,7 @@ import asyncio
 import os
 import random
 import re
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 
 from mars_viz.run import Run
-from mars_viz.runstore import RunStore, Standing, read
+from mars_viz.runstore import Kept, RunStore, Standing, read
 from tests.clients import Tab, opened
 from tests.served import Server, serving
 
@@ -80,6 +81,17 @@ def done(tab: Tab) -> int | None:
     return next((int(match[1]) for match in found if match), None)
 
 
+def settled(store: RunStore) -> list[Kept]:
+    """What is kept, once the models' process has seen that its server is gone."""
+    end = time.monotonic() + PATIENCE
+    while True:
+        listed = store.list()
+        if all(entry.standing is not Standing.GROWING for entry in listed):
+            return listed
+        assert time.monotonic() < end, "a decode goes on that nobody waits for"
+        time.sleep(0.05)
+
+
 def text_of(run: Run) -> tuple[str, tuple[int, ...]]:
     return run.prompt, run.token_ids
 
@@ -97,7 +109,7 @@ def test_a_server_that_is_killed_loses_no_finished_run(
         with serving(APP, patience=PATIENCE) as server, ThreadPoolExecutor(1) as elsewhere:
             # Playwright's loop, once begun, goes on in a process's first thread, which can have no other
             elsewhere.submit(asyncio.run, decode_until_killed(server, seen, number, tmp_path, luck)).result()
-        listed = store.list()
+        listed = settled(store)
         entries = [entry for entry in listed if not entry.error]
         assert all("before its first round was kept" in entry.error for entry in listed if entry.error)
         now = {entry.name: text_of(read(entry.path)) for entry in entries}  # nothing is half-written

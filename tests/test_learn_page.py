@@ -29,8 +29,9 @@ from mars_viz.run import Run
 from mars_viz.runstore import read
 from mars_viz.ui import live
 from mars_viz.ui.jobs.errands import Errand, Finding
+from mars_viz.ui.jobs.job import JobState
 from mars_viz.ui.jobs.models import Models
-from mars_viz.ui.jobs.worker import JobState, Worker
+from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.lessons import LESSONS, lesson_view, ratio, theta, thumbs, why
 from mars_viz.ui.lessons.lesson_view import LessonView, fitted, from_parameters, to_parameters
 from tests.factories import toy_map, toy_run
@@ -324,10 +325,10 @@ def test_the_device_of_a_run_is_text(folder, monkeypatch):
 
 
 def test_costs_are_measured_on_request_and_drawn(monkeypatch):
-    def measure(pair: Any) -> Iterator[Finding]:
+    def measure(gamma: int, pair: Any) -> Iterator[Finding]:
         yield Finding(1.0, COSTS)
 
-    monkeypatch.setattr(why, "_measure", measure)
+    monkeypatch.setattr(why, "find_costs", measure)
     tab = opened(lesson="1", run="a-greedy")
     tab = finished(settled(button(tab, "Measure").click().run()))
     assert "Reading 9 positions at once costs 1 times as much as reading one (measured)" in titles(tab)
@@ -335,11 +336,11 @@ def test_costs_are_measured_on_request_and_drawn(monkeypatch):
 
 
 def test_an_errand_that_fails_is_a_sentence_with_the_remedy(monkeypatch):
-    def fail(pair: Any) -> Iterator[Finding]:
+    def fail(gamma: int, pair: Any) -> Iterator[Finding]:
         raise BadInput("The models are missing; install them.")
         yield
 
-    monkeypatch.setattr(why, "_measure", fail)
+    monkeypatch.setattr(why, "find_costs", fail)
     tab = finished(settled(button(opened(lesson="1", run="a-greedy"), "Measure").click().run()))
     assert "The models are missing; install them." in said(tab) and len(titles(tab)) == 1
 

@@ -21,11 +21,13 @@ from mars_viz.race.records import Lane
 from mars_viz.runfiles import write_zip
 from mars_viz.runstore import RunStore, Standing
 from mars_viz.ui import live, navigation
+from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.decode_job import DecodeJob, Ways
+from mars_viz.ui.jobs.job import JobState, Progress
 from mars_viz.ui.jobs.long_job import LongJob
 from mars_viz.ui.jobs.models import Choice, Device, Models, Status
 from mars_viz.ui.jobs.race_job import Raced, RaceJob
-from mars_viz.ui.jobs.worker import JobState, Progress, Worker
+from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.watching import live_words
 from tests.factories import toy_run
 from tests.tabs import ROOT, settled
@@ -60,7 +62,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(live, "shared_worker", lambda: worker)
     ways = Ways(lambda pair, prompt, settings: Script(prompt, settings), store=RunStore(tmp_path))
     monkeypatch.setattr(live, "streamed", lambda chat, name: replace(ways, name=name))
-    monkeypatch.setattr(live, "racing", lambda *asked: lambda pair: ToyRacer())
+    monkeypatch.setattr(tasks, "race", lambda *asked: ToyRacer())
     # AppTest forgets before every run that app.py was run; going through it would lose the click (see navigation).
     monkeypatch.setattr(navigation, "through_app", lambda: None)
     for held in (Script, ToyRacer):
@@ -345,14 +347,14 @@ class Sweeps(LongJob[Progress]):
 
     def __init__(self, choice: Choice, steps: int = 3, fail: bool = False) -> None:
         super().__init__(Progress(JobState.QUEUED))
-        self.choice, self.count, self.fail = choice, steps, fail
+        self.choice, self.count, self.fails = choice, steps, fail
 
     def steps(self, models: Models[Any]) -> Iterator[None]:
         pair = models.pair(self.choice)
         for _ in range(self.count):
             yield
             assert pair.name == self.choice.target
-        if self.fail:
+        if self.fails:
             raise BadInput("It went wrong.")
 
 

@@ -19,6 +19,7 @@ from mars_viz.run import Run, Settings
 from mars_viz.runfiles import load_run, write_zip
 from mars_viz.runstore import RunStore
 from mars_viz.ui import links, live, navigation, session
+from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.decode_job import Ways
 from mars_viz.ui.jobs.models import Choice, Models
 from mars_viz.ui.jobs.worker import Worker
@@ -362,7 +363,7 @@ def test_a_view_survives_its_link(view):
 def test_the_pair_is_asked_for_politely_where_torch_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "mars_viz.speculators.loading", None)
     with pytest.raises(BadInput, match="install requirements"):
-        live._load(Choice(), lambda doing, share: None)
+        tasks.load(Choice(), lambda doing, share: None)
 
 
 def test_only_runs_of_the_built_in_pair_can_be_decoded_again():

@@ -120,7 +120,7 @@ def own(folder, monkeypatch) -> Iterator[threading.Event]:
 
     worker = Worker(Models(lambda choice, tell: object()))
     monkeypatch.setattr(live, "shared_worker", lambda: worker)
-    monkeypatch.setattr(every_rule, "walks", walks)
+    monkeypatch.setattr(every_rule, "walk", walks)
     yield go
     go.set()
 
@@ -197,7 +197,7 @@ def test_walks_that_fail_say_why(own, monkeypatch):
     def refuse(*asked: object) -> None:
         raise BadInput("This run was made with other weights; decode it again.")
 
-    monkeypatch.setattr(every_rule, "walks", refuse)
+    monkeypatch.setattr(every_rule, "walk", refuse)
     tab = press(opened(run="d-mine"), EVERY_RULE)
     until(tab, lambda tab: "Cancel" not in labels(tab))
     assert "made with other weights" in said(tab) and len(titles(tab)) == 2

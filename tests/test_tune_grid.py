@@ -18,10 +18,10 @@ from sweep_cases import SHORT, conversations, sweep_over, toy_prompts, toy_sourc
 from mars_viz.analysis.recommendation import about
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput
-from mars_viz.sweep import load_sweep, lock
+from mars_viz.sweep import grid_sweep, load_sweep, lock
 from mars_viz.sweep.grid_sweep import GridSweep
 from mars_viz.sweep.report import cell
-from mars_viz.ui.jobs.worker import JobState
+from mars_viz.ui.jobs.job import JobState
 from mars_viz.ui.tune import detail, wishes
 from mars_viz.ui.tune.jobs import SweepJob
 from mars_viz.ui.tune.shelf import FOLDER_VARIABLE, shared_board, shelf
@@ -107,7 +107,9 @@ def test_a_grid_is_one_job_on_all_of_its_folders(empty: Path, monkeypatch: pytes
     own = worker()
     monkeypatch.setattr(wishes, "shared_worker", lambda: own)
     monkeypatch.setattr(
-        wishes, "sweep_grid", lambda pair, prompts, settings, folders, span, **how: toy_grid(folders[0].parent / "made")
+        grid_sweep,
+        "sweep_grid",
+        lambda pair, prompts, settings, folders, span, **how: toy_grid(folders[0].parent / "made"),
     )
     wish = wishes.Wish(toy_prompts(3), ("vllm-thinking", "vllm-thinking:k=5", "vllm-thinking:k=2"), VLLM)
     names = wishes.begin(wish, empty)
@@ -135,7 +137,7 @@ def test_a_grid_that_is_stopped_keeps_what_is_finished_and_lets_go(
 
     own = worker()
     monkeypatch.setattr(wishes, "shared_worker", lambda: own)
-    monkeypatch.setattr(wishes, "sweep_grid", begun)
+    monkeypatch.setattr(grid_sweep, "sweep_grid", begun)
     names = wishes.begin(wishes.Wish(toy_prompts(5), ("vllm-thinking", "vllm-thinking:k=5"), VLLM), empty)
     job = shared_board().sweeps(empty)[names[0]]
     until(lambda: job.progress.state.finished)
@@ -252,7 +254,7 @@ def test_what_was_left_of_a_grid_goes_on_together(empty: Path, monkeypatch: pyte
 
     own = worker()
     monkeypatch.setattr(wishes, "shared_worker", lambda: own)
-    monkeypatch.setattr(wishes, "sweep_grid", begun)
+    monkeypatch.setattr(grid_sweep, "sweep_grid", begun)
     found, name = shelf(empty), "vllm-thinking-k=5"
     assert [each.path.name for each in found.left_beside("mars")] == []
     with lock.held(empty / "vllm-thinking-k=2"):

@@ -19,9 +19,10 @@ from mars_viz.sweep.checks import keep_check
 from mars_viz.sweep.plan import comparable
 from mars_viz.sweep.store import list_sweeps, open_store
 from mars_viz.sweep.wall_clock import ClockProgress
+from mars_viz.ui.jobs.job import FAULT, Job, JobState, Progress
 from mars_viz.ui.jobs.long_job import LongJob
 from mars_viz.ui.jobs.models import Models
-from mars_viz.ui.jobs.worker import FAULT, Job, JobState, Progress, Worker
+from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.tune.jobs import Board, ClockJob, Sweeping, SweepJob
 
 PATIENCE = 60.0  # seconds; only a hanging test waits as long

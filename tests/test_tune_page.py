@@ -32,7 +32,7 @@ from mars_viz.sweep.checks import keep_check, kept_checks
 from mars_viz.sweep.evidence_pack import evidence_zip
 from mars_viz.sweep.report import cell
 from mars_viz.ui import navigation
-from mars_viz.ui.jobs.worker import JobState
+from mars_viz.ui.jobs.job import JobState
 from mars_viz.ui.tune import detail, dial, wishes
 from mars_viz.ui.tune import readings as readings_module
 from mars_viz.ui.tune import study as study_module

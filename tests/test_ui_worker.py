@@ -20,9 +20,10 @@ from mars_viz.runstore import RunStore, Standing, read
 from mars_viz.ui import live
 from mars_viz.ui.jobs.attendance import LEFT, Attendance
 from mars_viz.ui.jobs.decode_job import Decoded, DecodeJob, Ways
+from mars_viz.ui.jobs.job import FAULT, Job, JobState, Progress
 from mars_viz.ui.jobs.long_job import LongJob
 from mars_viz.ui.jobs.models import Choice, Models
-from mars_viz.ui.jobs.worker import FAULT, Job, JobState, Progress, Worker
+from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.links import View
 from mars_viz.ui.session import Filling, Session
 from mars_viz.ui.watching import live_words

@@ -1,37 +1,30 @@
 """Decoding for this tab with the built-in pair: the server's one worker, and what becomes of a job when it ends.
 
-The model libraries are imported by the worker's thread, at the first decode, and never by a page.
+The models live in a process of their own, which the first decode starts; nothing here imports their libraries.
 """
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import streamlit as st
 from streamlit import runtime
 
-from mars_viz.costs import Costs
-from mars_viz.dialmap import Budget, useful_span
-from mars_viz.errors import BadInput
 from mars_viz.figures.words import counted, number
-from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.runstore import RunStore, default_folder
 from mars_viz.ui import decode_form
+from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.attendance import LEFT, Wanted
-from mars_viz.ui.jobs.decode_job import Decoded, DecodeJob, Mapper, Recorder, Ways
-from mars_viz.ui.jobs.models import Choice, Device, Models, Tell
-from mars_viz.ui.jobs.race_job import Racer
-from mars_viz.ui.jobs.worker import JobState, Worker
+from mars_viz.ui.jobs.decode_job import Decoded, DecodeJob, Ways
+from mars_viz.ui.jobs.engine import Engine
+from mars_viz.ui.jobs.job import JobState
+from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.session import Filling, Session
 
-MAPPING_SECONDS = 20.0
-"""After which a map behind a live run stops where it is; others wait for the worker."""
 OFTEN = 0.3
 """Seconds between two looks at a job, at the least."""
 LOOKS = 10.0
@@ -42,8 +35,8 @@ BUILT_IN = "built-in/"
 
 @st.cache_resource(show_spinner=False)
 def shared_worker() -> Worker:
-    """The server's worker, which owns the models once they are loaded."""
-    return Worker(Models(_load, _look, _release), asker=asker)
+    """The server's worker, whose engine has the models once they are loaded."""
+    return Worker(Engine(tasks.models), asker=asker)
 
 
 def asker() -> Wanted:
@@ -68,41 +61,13 @@ def pace() -> float:
 
 def explored() -> Ways:
     """How Explore decodes: with the map of the dial behind it, and every run is kept."""
-    return Ways(_record, _chart, run_store())
+    return Ways(tasks.record, tasks.chart, run_store())
 
 
 def streamed(chat: bool, name: str) -> Ways:
     """How Live decodes: every run is kept, under that name, and nothing is mapped, for others wait; `chat` for the chat
     template."""
-
-    def record(pair: Any, prompt: str, settings: Settings) -> Recorder:
-        from mars_viz.recording import Recording
-
-        return Recording(pair, prompt, settings, chat=chat)
-
-    return Ways(record, store=run_store(), name=name)
-
-
-def racing(prompt: str, settings: Settings, chat: bool) -> Callable[[Any], Racer]:
-    """How Live races."""
-
-    def make(pair: Any) -> Racer:
-        from mars_viz.race.making import Racing
-
-        return Racing(pair, prompt, settings, chat=chat)
-
-    return make
-
-
-def measuring(settings: Settings) -> Callable[[Any], Costs]:
-    """How Live measures what a pass costs."""
-
-    def measure(pair: Any) -> Costs:
-        from mars_viz.speculators.costs import measure_costs
-
-        return measure_costs(pair, settings.gamma, settings=settings)
-
-    return measure
+    return Ways(partial(tasks.record, chat=chat), store=run_store(), name=name)
 
 
 def run_store() -> RunStore:
@@ -118,59 +83,6 @@ def _store(folder: Path) -> RunStore:
 def races_folder() -> Path:
     """Where races are kept, beside the runs."""
     return default_folder() / "races"
-
-
-def _load(choice: Choice, tell: Tell) -> Any:
-    tell("Starting PyTorch and transformers", 0.0)
-    try:
-        from mars_viz.speculators.loading import load_pair
-    except ImportError as error:
-        raise BadInput(
-            f"Decoding needs PyTorch and transformers, and {error.name} is missing; install requirements.txt. "
-            "Recorded runs open without them."
-        ) from error
-    _forget_libraries()
-    return load_pair(choice.target or None, choice.drafter or None, device=choice.device, dtype=choice.dtype, tell=tell)
-
-
-@cache
-def _forget_libraries() -> None:
-    """Leave what importing the model libraries made out of all later searches for garbage, once: half a million objects
-    that stay anyway, and a third of a second during which no page answers, each time."""
-    gc.collect()
-    gc.freeze()
-
-
-def _look(pair: Any) -> Device:
-    from mars_viz.speculators.memory import bytes_free, bytes_of, bytes_used
-
-    device = pair.target.device
-    weights = bytes_of(pair.target) + bytes_of(pair.drafter)
-    return Device(pair.device, pair.dtype, bytes_used(device), bytes_free(device), weights, pair.notes)
-
-
-def _release() -> None:
-    from mars_viz.speculators.memory import give_back
-
-    gc.unfreeze()  # with the libraries, some tabs that have gone since were left out of the search
-    give_back()
-    gc.freeze()
-
-
-def _record(pair: Any, prompt: str, settings: Settings) -> Recorder:
-    from mars_viz.recording import Recording
-
-    return Recording(pair, prompt, settings)
-
-
-def _chart(pair: Any, run: Run) -> Mapper | None:
-    """What maps the run's dial over its useful range, at every block length up to its own; None without a dial."""
-    from mars_viz.mapping import Mapping
-
-    if rule_named(run.settings.rule).dial is None:
-        return None
-    budget = Budget(branches=48, seconds=MAPPING_SECONDS)
-    return Mapping(pair, run.prompt, run.settings, useful_span(run.settings), title=run.title, budget=budget, run=run)
 
 
 def start(session: Session, prompt: str, settings: Callable[[], Settings]) -> None:

@@ -1,1 +1,1 @@
-"""The server's one worker, the models it owns, and each kind of job."""
+"""The server's one worker, the process that has its models, and each kind of job."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
-    from mars_viz.ui.jobs.worker import Job
+    from mars_viz.ui.jobs.job import Job
 
 Wanted = Callable[[], bool]
 """True while the one who asked is there; any thread may ask it."""

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from mars_viz.costs import Costs
+from mars_viz.ui.jobs.job import Job, JobState, Progress
 from mars_viz.ui.jobs.models import BUILT_IN, Choice, Models
-from mars_viz.ui.jobs.worker import Job, JobState, Progress
 
 
 class CostsJob(Job[Progress]):

@@ -19,8 +19,8 @@ from mars_viz.mapped import mapped
 from mars_viz.records import Round
 from mars_viz.run import Run, Settings
 from mars_viz.runstore import Journal, RunStore
+from mars_viz.ui.jobs.job import Job, JobState, Progress
 from mars_viz.ui.jobs.models import BUILT_IN, Choice, Models
-from mars_viz.ui.jobs.worker import Job, JobState, Progress
 
 LOOK_EVERY = 0.25
 """Seconds between two looks at the run so far, or two of its writings, at the least."""
@@ -86,13 +86,17 @@ class Mapper(Protocol):
         ...
 
 
+def unmapped(pair: Any, run: Run) -> None:
+    """For decodes whose dial nobody wants mapped."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ways:
     """How decoding is done."""
 
     record: Callable[[Any, str, Settings], Recorder]
     """Makes a recorder of pair, prompt and settings."""
-    chart: Callable[[Any, Run], Mapper | None] = lambda pair, run: None
+    chart: Callable[[Any, Run], Mapper | None] = unmapped
     """Makes what maps the dial of a finished run, or None where there is nothing to map."""
     store: RunStore | None = None
     """Keeps the run, from its first round on; None where nobody wants it kept."""
@@ -118,13 +122,15 @@ class DecodeJob(Job[Decoded]):
         keeping = Keeping(self._ways.store, self._ways.name)
         try:
             run = self._decode(recorder, keeping)
-        except Exception:
-            self.tell(run=self.progress.run or self.progress.so_far)  # what had been decoded is there in any case
-            raise
         finally:
             keeping.leave()
         if run is not None:
             self._map(run, self._ways.chart(pair, run))
+
+    def fail(self, error: str) -> None:
+        """What had been decoded is there in any case."""
+        self.tell(run=self.progress.run or self.progress.so_far)
+        super().fail(error)
 
     def _decode(self, recorder: Recorder, keeping: Keeping) -> Run | None:
         """Decode to the end of the text; None where it was stopped before."""
@@ -160,13 +166,21 @@ class DecodeJob(Job[Decoded]):
                 self.tell(exact=progress.exact)
                 if self.stopping:
                     break
-            charted = mapped(run, mapper.map())
-            self.tell(run=charted)  # whatever becomes of it on disk
-            if self._ways.store is not None and self.progress.saved:
-                self._ways.store.replace(self.progress.saved, charted)
+            self._keep(mapped(run, mapper.map()))
             self.tell(state=JobState.DONE)
         except MarsVizError as error:
             self.tell(state=JobState.DONE, error=str(error))
+
+    def _keep(self, charted: Run) -> None:
+        """A map goes where its run is kept, to be opened from there; only where it is not, it is told."""
+        if self._ways.store is None or not self.progress.saved:
+            self.tell(run=charted)
+            return
+        try:
+            self._ways.store.replace(self.progress.saved, charted)
+        except MarsVizError:
+            self.tell(run=charted)
+            raise
 
 
 class Sparing:

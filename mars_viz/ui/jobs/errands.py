@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from mars_viz.ui.jobs.job import Job, JobState, Progress
 from mars_viz.ui.jobs.models import Models
-from mars_viz.ui.jobs.worker import Job, JobState, Progress
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
+from mars_viz.ui.jobs.job import Job, JobState, P
 from mars_viz.ui.jobs.models import Models
-from mars_viz.ui.jobs.worker import Job, JobState, P
 
 
 class LongJob(Job[P]):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from mars_viz.costs import Costs
 from mars_viz.errors import MarsVizError, TooLarge
@@ -85,6 +85,14 @@ class _Loan(Generic[Pair]):
     pair: Pair
 
 
+class Doable(Protocol):
+    """What can be done with models: a job."""
+
+    def run(self, models: Models[Any]) -> None:
+        """Do it."""
+        ...
+
+
 class Models(Generic[Pair]):
     """Loads a pair when one is asked for, and keeps it until another is, or nobody needs it."""
 
@@ -97,8 +105,9 @@ class Models(Generic[Pair]):
         """`load` makes the pair, and raises BadInput with the remedy where that cannot be; `look` says what it runs on;
         `release` gives memory back after a pair was dropped."""
         self._load, self._look, self._release = load, look, release
+        self._told: Callable[[Status, tuple[Choice, ...]], None] = lambda status, recent: None
         self._pair: Pair | None = None
-        self._status = Status()
+        self._held = Status()
         self._borrower: object = None
         self._loan: _Loan[Pair] | None = None
         self.recent: tuple[Choice, ...] = ()
@@ -108,6 +117,29 @@ class Models(Generic[Pair]):
     def status(self) -> Status:
         """The latest snapshot."""
         return self._status
+
+    @property
+    def _status(self) -> Status:
+        return self._held
+
+    @_status.setter
+    def _status(self, status: Status) -> None:
+        self._held = status
+        self._told(status, self.recent)
+
+    def report_to(self, told: Callable[[Status, tuple[Choice, ...]], None]) -> None:
+        """Let somebody hear of every new snapshot, and of what was loaded."""
+        self._told = told
+
+    def serve(self, job: Doable) -> None:
+        """Have a job done with these models, or a step of a long one. Raises what a lost device raises."""
+        job.run(self)
+        self.look()
+
+    def rest(self) -> None:
+        """Nobody has wanted the models for a while."""
+        if self._status.choice is not None:
+            self.drop()
 
     def pair(self, choice: Choice = BUILT_IN, stopping: Callable[[], bool] = lambda: False) -> Pair:
         """The pair, loaded if it is not one that is held.
@@ -167,8 +199,8 @@ class Models(Generic[Pair]):
                 self.drop()
                 made = self._load(choice, tell)
             device = self._look(made)  # may raise: until then the old pair is held
-            self._pair, self._status = made, Status(choice, device)
             self.recent = (choice, *(other for other in self.recent if other != choice))[:RECENT]
+            self._pair, self._status = made, Status(choice, device)
         finally:
             self._status = replace(self._status, doing="", share=0.0)
         self._release()

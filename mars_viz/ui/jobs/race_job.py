@@ -14,8 +14,8 @@ from mars_viz.errors import BadInput
 from mars_viz.race import Race, save_race
 from mars_viz.race.making import Step
 from mars_viz.runstore import new_name
+from mars_viz.ui.jobs.job import Job, JobState, Progress
 from mars_viz.ui.jobs.models import BUILT_IN, Choice, Models
-from mars_viz.ui.jobs.worker import Job, JobState, Progress
 
 
 @dataclass(frozen=True, slots=True)

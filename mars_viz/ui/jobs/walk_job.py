@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 from mars_viz.run import Run
 from mars_viz.together import Stand, Together
+from mars_viz.ui.jobs.job import Job, JobState, Progress
 from mars_viz.ui.jobs.models import Models
-from mars_viz.ui.jobs.worker import Job, JobState, Progress
 
 Walk = Callable[[Any, Run, Sequence[Stand]], Iterable[Together]]
 """Walks rules from a run's prompt with a pair; each step is a batched pass."""

@@ -10,7 +10,7 @@ import streamlit as st
 from mars_viz.ui import live, theme
 from mars_viz.ui.jobs.attendance import LEFT
 from mars_viz.ui.jobs.errands import Errand, Finding
-from mars_viz.ui.jobs.worker import JobState
+from mars_viz.ui.jobs.job import JobState
 from mars_viz.ui.lessons.base import Room
 from mars_viz.ui.lessons.lesson_desk import Desk
 

@@ -2,45 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from mars_viz.analysis.alignment import common_prefix
 from mars_viz.analysis.intervals import wilson
 from mars_viz.analysis.map_grid import along_dial
-from mars_viz.analysis.steps import Steps, total
+from mars_viz.analysis.steps import Steps
 from mars_viz.components.lesson import Kind, Knob, lesson_figure
 from mars_viz.demo.tasks import final_answer
-from mars_viz.dialmap import DialMap, Segment, span_of
+from mars_viz.dialmap import DialMap, Segment
 from mars_viz.figures.lesson_dial import accuracy_curve
-from mars_viz.prompts import PromptItem, recognised
-from mars_viz.prompts.builtin import builtin_prompts
-from mars_viz.prompts.graders import grader_named
-from mars_viz.rules import rule_named
+from mars_viz.prompts import recognised
 from mars_viz.rules.mars import THETA
-from mars_viz.run import Run, Settings
-from mars_viz.ui.jobs.errands import Finding
+from mars_viz.run import Run
+from mars_viz.ui.jobs.exercises import PER_TASK, Graded, grade
 from mars_viz.ui.lessons import thumbs
 from mars_viz.ui.lessons.asking import asked
 from mars_viz.ui.lessons.base import Lesson, Room
 from mars_viz.ui.lessons.drawing import draw
 from mars_viz.ui.lessons.lesson_desk import write_address
-
-PER_TASK = 20
-"""Exercises of each of the three built-in kinds that are graded on request."""
-LOW = 0.5
-"""Smallest θ of those maps."""
-
-
-@dataclass(frozen=True, slots=True)
-class Graded:
-    """So many exercises, graded at every θ."""
-
-    exercises: int
-    """How many."""
-    right: Steps
-    """How many of them are right, along θ."""
 
 
 def lacks(run: Run) -> str:
@@ -93,7 +73,7 @@ def accuracy(room: Room) -> None:
     made = room.run.dial_map
     assert made is not None and made.rule.dial is not None
     words = f"Grade {3 * PER_TASK} exercises at every θ"
-    graded = asked(room, "graded", words, "The built-in pair works through exercises that it never saw …", _grade)
+    graded = asked(room, "graded", words, "The built-in pair works through exercises that it never saw …", grade)
     at = _standing(room, made)
     if isinstance(graded, Graded) and made.rule.dial == THETA and graded.right.low <= at <= graded.right.high:
         sure = wilson(int(graded.right.at(at)), graded.exercises)
@@ -160,31 +140,6 @@ def _thumbnail(run: Run) -> str:
 def _strict(made: DialMap) -> float:
     """The strictest value of the map."""
     return made.span.high if made.rule.strict_is_high else made.span.low
-
-
-def _grade(pair: Any) -> Iterator[Finding]:
-    """Exact maps of the built-in exercises, one after the other, and how many are right at every θ."""
-    from mars_viz.mapping import Mapping
-
-    settings = Settings(rule="mars", max_new_tokens=96)
-    span = span_of(rule_named("mars"), LOW, None, (settings.gamma,))
-    items = sorted(builtin_prompts(PER_TASK).items, key=lambda item: int(item.id.rsplit("-", 1)[1]))  # kinds in turn
-    found: list[Steps] = []
-    for done, item in enumerate(items, start=1):
-        made = Mapping(pair, item.prompt, settings, span).finish()
-        if made.complete:
-            found.append(graded_along(made, item))
-        yield Finding(done / len(items), Graded(len(found), total(found)) if found else None)
-
-
-def graded_along(made: DialMap, item: PromptItem) -> Steps:
-    """1 where the text answers the exercise rightly, else 0, along the dial."""
-    grader = grader_named(item.grader)
-
-    def right(segment: Segment) -> float:
-        return grader.grade(item.answer or "", made.frame.decode(segment.token_ids))
-
-    return along_dial(made.segments, right)
 
 
 LESSON = Lesson(

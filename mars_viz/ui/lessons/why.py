@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import Any
+from functools import partial
 
 from mars_viz.analysis.gain import Gain, gain
 from mars_viz.components.lesson import Kind, Knob
@@ -14,7 +13,7 @@ from mars_viz.figures.lesson_gain import pass_costs, run_times
 from mars_viz.figures.words import number
 from mars_viz.run import Run
 from mars_viz.ui import theme
-from mars_viz.ui.jobs.errands import Finding
+from mars_viz.ui.jobs.tasks import find_costs
 from mars_viz.ui.lessons import thumbs
 from mars_viz.ui.lessons.asking import asked
 from mars_viz.ui.lessons.base import Lesson, Room
@@ -23,6 +22,8 @@ from mars_viz.ui.lessons.moving import moving
 
 LONGEST = 16
 """γ of the dial."""
+MEASURED = 8
+"""γ of the measured passes."""
 
 
 def lacks(run: Run) -> str:
@@ -50,7 +51,13 @@ def show(room: Room) -> None:
 def passes(room: Room) -> None:
     """What a pass costs: by the run's own clock, or measured here and now."""
     found = gain(room.run)
-    costs = asked(room, "costs", "Measure the passes on this device", "Timing passes of both models …", _measure)
+    costs = asked(
+        room,
+        "costs",
+        "Measure the passes on this device",
+        "Timing passes of both models …",
+        partial(find_costs, MEASURED),
+    )
     if isinstance(costs, Costs):
         draw(room, pass_costs(costs, room.theme), "why-passes")
         where = f"Measured on {short_device(costs.device)}, {costs.dtype}, {costs.repeats} repeats"
@@ -71,12 +78,6 @@ def dials(found: Gain) -> tuple[Knob, ...]:
         Knob("block", "γ, tokens per block", min(found.gamma, LONGEST), low=1, high=LONGEST),
         Knob("cost", "c, cost of a draft step", known, step=0.01, digits=2, help="In passes of the target"),
     )
-
-
-def _measure(pair: Any) -> Iterator[Finding]:
-    from mars_viz.speculators.costs import measure_costs
-
-    yield Finding(1.0, measure_costs(pair, 8))
 
 
 LESSON = Lesson(

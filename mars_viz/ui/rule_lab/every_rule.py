@@ -6,25 +6,18 @@ The model libraries are imported by the worker's thread, and never by a page.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from mars_viz.analysis.metrics import Basis
 from mars_viz.analysis.rule_table import RuleRow
 from mars_viz.figures.words import counted, number
 from mars_viz.run import Run
-from mars_viz.together import Stand, Together, answers_along
+from mars_viz.together import Stand, answers_along
 from mars_viz.ui import live
 from mars_viz.ui.bench import Bench, Walking
 from mars_viz.ui.jobs.attendance import LEFT
+from mars_viz.ui.jobs.job import JobState
+from mars_viz.ui.jobs.tasks import walk
 from mars_viz.ui.jobs.walk_job import Walked, WalkJob
-from mars_viz.ui.jobs.worker import JobState
-
-
-def walks(pair: Any, run: Run, stands: Sequence[Stand]) -> Iterable[Together]:
-    """What walks the rules from the run's prompt."""
-    from mars_viz.walking import Walking as Walks
-
-    return Walks(pair, run, stands)
 
 
 def start(bench: Bench, run_id: str, run: Run, stands: Sequence[Stand]) -> None:
@@ -32,7 +25,7 @@ def start(bench: Bench, run_id: str, run: Run, stands: Sequence[Stand]) -> None:
     if bench.walking is not None:
         bench.walking.job.cancel()
     bench.notices.clear()
-    job = WalkJob(run, stands, walks)
+    job = WalkJob(run, stands, walk)
     bench.walking = Walking(run_id, job)
     live.shared_worker().submit(job)
 

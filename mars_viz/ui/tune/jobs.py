@@ -18,9 +18,13 @@ from mars_viz.sweep import Sweep
 from mars_viz.sweep.grid_sweep import GridSweep
 from mars_viz.sweep.timing import TimingCheck
 from mars_viz.sweep.wall_clock import WallClock
+from mars_viz.ui.jobs.job import Job, JobState, Progress
 from mars_viz.ui.jobs.long_job import LongJob
 from mars_viz.ui.jobs.models import BUILT_IN, Choice, Models
-from mars_viz.ui.jobs.worker import Job, JobState, Progress, Worker
+from mars_viz.ui.jobs.worker import Worker
+
+Begin = Callable[[Any], Sweep | GridSweep]
+"""Begins or continues a sweep, or those of a grid, with a pair."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +64,7 @@ class SweepJob(LongJob[Sweeping]):
     def __init__(
         self,
         folder: Path,
-        make: Callable[[Any], Sweep | GridSweep],
+        make: Begin,
         label: str,
         choice: Choice = BUILT_IN,
         beside: Mapping[Path, str] | None = None,
@@ -71,13 +75,18 @@ class SweepJob(LongJob[Sweeping]):
         self.folder, self.label, self.choice = folder, label, choice
         self.labels: Mapping[Path, str] = {folder: label, **(beside or {})}
         """Of every sweep that it makes, by folder."""
-        self._make = make
+        self._make: Begin | None = make
+
+    def let_go(self) -> None:
+        """The board keeps the job, and nobody needs the prompts any more."""
+        super().let_go()
+        self._make = None
 
     def steps(self, models: Models[Any]) -> Iterator[None]:
         """A batched pass of the models each."""
         pair = models.pair(self.choice, lambda: self.stopping)
+        assert self._make is not None  # until it is over
         sweep = self._make(pair)
-        del self._make  # and with it the prompts: the board keeps the job
         now = sweep.progress
         too_long = tuple(f"{each.id}: {each.reason}" for each in sweep.too_long)
         known = {"finished": now.finished, "before": now.finished, "prompts": now.prompts}
@@ -110,13 +119,19 @@ class ClockJob(Job[Clocking]):
     ) -> None:
         """`make` prepares the check with a pair, `keep` writes what it found and may raise BadInput."""
         super().__init__(Clocking(JobState.QUEUED))
-        self._make, self._keep, self._choice = make, keep, choice
+        self._make: Callable[[Any], WallClock] | None = make
+        self._keep, self._choice = keep, choice
+
+    def let_go(self) -> None:
+        """The board keeps the job, and nobody needs the prompts any more."""
+        super().let_go()
+        self._make = None
 
     def work(self, models: Models[Any]) -> None:
         """Decode to the end."""
         pair = models.pair(self._choice, lambda: self.stopping)
+        assert self._make is not None  # until it is over
         clock = self._make(pair)
-        del self._make  # and with it the sweep: the board keeps the job
         self.tell(state=JobState.DECODING, decodes=clock.progress.decodes)
         for now in clock:
             self.tell(done=now.done)

@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from mars_viz.dialmap import Span, span_of
 from mars_viz.errors import BadInput
 from mars_viz.figures.words import exact_setting
-from mars_viz.history import Asked
 from mars_viz.prompts import PromptSet, Turns, builtin_prompts, load_prompts
 from mars_viz.rules import RULES, rule_named
 from mars_viz.run import Settings
-from mars_viz.sweep import Plan, Sweep, SweepResult, sweep_prompts
+from mars_viz.sweep import Plan, SweepResult
 from mars_viz.sweep.checks import keep_check
 from mars_viz.sweep.grid import MOST
-from mars_viz.sweep.grid_sweep import GridSweep, sweep_grid
 from mars_viz.sweep.lock import check_nobody
 from mars_viz.sweep.store import SweepEntry, open_store
-from mars_viz.sweep.wall_clock import WallClock, to_time
+from mars_viz.sweep.wall_clock import to_time
+from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.models import Choice
 from mars_viz.ui.live import BUILT_IN, shared_worker
-from mars_viz.ui.tune.jobs import ClockJob, SweepJob
+from mars_viz.ui.tune.jobs import Begin, ClockJob, SweepJob
 from mars_viz.ui.tune.shelf import new_folder, shared_board, sweep_label
 
 DIALLED = tuple(name for name, rule in RULES.items() if rule.dial is not None)
@@ -133,9 +131,9 @@ def _begin(wish: Wish, names: Sequence[str], span: Span, results: Path) -> list[
     folders = [new_folder(results, rule.slug) for rule in rules]
     settings = [replace(wish.settings, rule=rule.name, dial=None) for rule in rules]
     labels = [f"{rule.title} · {wish.prompts.name}, {len(wish.prompts)} prompts" for rule in rules]
-    make: Callable[[Any], Sweep | GridSweep] = partial(_sweep, wish.prompts, settings[0], span, folders[0], wish.chat)
+    make: Begin = partial(tasks.sweep, wish.prompts, settings[0], span, folders[0], wish.chat)
     if len(rules) > 1:
-        make = partial(_grid, wish.prompts, settings, span, folders, wish.chat)
+        make = partial(tasks.grid, wish.prompts, settings, span, folders, wish.chat)
     job = SweepJob(folders[0], make, labels[0], wish.choice, dict(zip(folders[1:], labels[1:], strict=True)))
     shared_board().sweep(job, shared_worker())
     return [folder.name for folder in folders]
@@ -149,9 +147,10 @@ def go_on(entry: SweepEntry, beside: Sequence[SweepEntry] = ()) -> None:
         check_nobody(folder)
     prompts = open_store(entry.path).prompts()
     plan, labels = plans[entry.path], {folder: sweep_label(each) for folder, each in plans.items()}
-    make: Callable[[Any], Sweep | GridSweep] = partial(_sweep, prompts, plan.settings, plan.span, entry.path, plan.chat)
+    make: Begin = partial(tasks.sweep, prompts, plan.settings, plan.span, entry.path, plan.chat)
     if len(plans) > 1:
-        make = partial(_grid, prompts, [each.settings for each in plans.values()], plan.span, list(plans), plan.chat)
+        settings = [each.settings for each in plans.values()]
+        make = partial(tasks.grid, prompts, settings, plan.span, list(plans), plan.chat)
     job = SweepJob(entry.path, make, labels[entry.path], _models_of(entry.path, plan), labels)
     shared_board().sweep(job, shared_worker())
 
@@ -160,7 +159,7 @@ def check_clock(result: SweepResult, dial: float, count: int, repetitions: int) 
     """Time strict and this setting. Raises BadInput where the folder no longer holds its prompts."""
     asked = to_time(result, open_store(result.folder).prompts(), count)
     plan = result.plan
-    make = partial(_clock, asked, replace(plan.settings, dial=dial), repetitions, result)
+    make = partial(tasks.clock, asked, replace(plan.settings, dial=dial), repetitions, plan.chat, result.costs)
     job = ClockJob(make, partial(keep_check, result.folder), _models_of(result.folder, plan))
     shared_board().clock(result.folder, dial, job, shared_worker())
 
@@ -177,17 +176,3 @@ def choice_of(plan: Plan) -> Choice:
     if made.target.startswith(BUILT_IN) and made.drafter.startswith(BUILT_IN):
         return Choice()
     return Choice(made.target, made.drafter, dtype=made.dtype)
-
-
-def _sweep(prompts: PromptSet, settings: Settings, span: Span, folder: Path, chat: bool, pair: Any) -> Sweep:
-    return sweep_prompts(pair, prompts, settings, span, folder, chat=chat, resume=True)
-
-
-def _grid(
-    prompts: PromptSet, settings: Sequence[Settings], span: Span, folders: Sequence[Path], chat: bool, pair: Any
-) -> GridSweep:
-    return sweep_grid(pair, prompts, settings, folders, span, chat=chat, resume=True)
-
-
-def _clock(asked: Sequence[Asked], settings: Settings, repetitions: int, result: SweepResult, pair: Any) -> WallClock:
-    return WallClock(pair, asked, settings, repetitions=repetitions, chat=result.plan.chat, costs=result.costs)

@@ -14,7 +14,7 @@ from mars_viz.figures.words import counted, exact_setting, number, times
 from mars_viz.sweep.plan import turns_words
 from mars_viz.sweep.report import spread
 from mars_viz.sweep.timing import TimingCheck
-from mars_viz.ui.jobs.worker import JobState
+from mars_viz.ui.jobs.job import JobState
 from mars_viz.ui.tune.jobs import Clocking, Sweeping
 from mars_viz.ui.tune.study import Study
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import streamlit as st
@@ -13,12 +14,13 @@ from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.runstore import Standing, new_name, read
 from mars_viz.ui import decode_form, live
+from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.attendance import LEFT
 from mars_viz.ui.jobs.costs_job import CostsJob
 from mars_viz.ui.jobs.decode_job import DecodeJob
+from mars_viz.ui.jobs.job import Job, JobState
 from mars_viz.ui.jobs.models import Choice
 from mars_viz.ui.jobs.race_job import RaceJob
-from mars_viz.ui.jobs.worker import Job, JobState
 from mars_viz.ui.session import Session
 from mars_viz.ui.watching.live_link import LiveView, Show, from_parameters
 from mars_viz.ui.watching.pair_form import Wanted
@@ -154,7 +156,7 @@ class Desk:
             if rule_named(chosen.rule).dial is None:
                 self.notices.append("That rule has no dial, so nothing relaxed could race; choose another in Settings.")
                 return
-            make = live.racing(prompt, chosen, models.chat)
+            make = partial(tasks.race, prompt, chosen, models.chat)
             self.racing = new_name("race")
             self.race = RaceJob(make, models.choice, live.races_folder(), self.racing)
             roster().add(self.racing, self.race)
@@ -164,7 +166,7 @@ class Desk:
         """Ask the worker to measure what a pass costs."""
         asked = self._asked("any", settings, wanted)
         if asked is not None:
-            self.measuring = CostsJob(live.measuring(asked[0]), asked[1].choice)
+            self.measuring = CostsJob(partial(tasks.measure, asked[0]), asked[1].choice)
             live.shared_worker().submit(self.measuring)
 
     def attempt(self, deed: Callable[[], object]) -> None:

@@ -9,9 +9,9 @@ from mars_viz.race.records import Lane
 from mars_viz.run import Run
 from mars_viz.ui.jobs.attendance import LEFT
 from mars_viz.ui.jobs.decode_job import Decoded
+from mars_viz.ui.jobs.job import JobState, Progress
 from mars_viz.ui.jobs.models import Device, Status
 from mars_viz.ui.jobs.race_job import Raced
-from mars_viz.ui.jobs.worker import JobState, Progress
 from mars_viz.ui.theme import Tile
 
 LANES = {Lane.ALONE: "the target alone", Lane.STRICT: "strict", Lane.RELAXED: "relaxed"}

@@ -9,7 +9,7 @@ from mars_viz.errors import BadInput
 from mars_viz.race.table import race_frame
 from mars_viz.runfiles import MAX_ZIP
 from mars_viz.ui import live, share, theme
-from mars_viz.ui.jobs.worker import JobState
+from mars_viz.ui.jobs.job import JobState
 from mars_viz.ui.watching import live_words, races
 from mars_viz.ui.watching.desk import Desk
 from mars_viz.ui.watching.text_view import explore

@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 
 import streamlit as st
 
-from mars_viz.ui.jobs.worker import Job
+from mars_viz.ui.jobs.job import Job
 
 
 class Roster:

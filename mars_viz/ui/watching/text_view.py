@@ -7,7 +7,7 @@ import streamlit as st
 from mars_viz.components.race import growing
 from mars_viz.run import Run
 from mars_viz.ui import live, navigation, theme
-from mars_viz.ui.jobs.worker import JobState
+from mars_viz.ui.jobs.job import JobState
 from mars_viz.ui.session import current_session
 from mars_viz.ui.watching import live_words
 from mars_viz.ui.watching.desk import Desk

@@ -1,0 +1,91 @@
+"""The process that owns the models: it does one job after the other, as `engine` asks, and tells what the jobs tell.
+
+    python -m mars_viz.ui.jobs.engine_process
+
+It ends when nobody is at the other end of its standard input any more, whatever it is doing. Knows jobs, models as
+something that a function makes, and the wire; knows no Streamlit, and no torch until a pair is loaded.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from mars_viz.ui.jobs.job import Job
+from mars_viz.ui.jobs.messages import Do, GoOn, Holds, Over, Stop, Told
+from mars_viz.ui.jobs.models import Models
+from mars_viz.ui.jobs.wire import Wire
+
+MODEST = 5
+"""How far it stands back where processors are scarce: who waits for a page feels it more than a slower decode."""
+
+
+def main() -> None:
+    """Serve the parent until it goes."""
+    wire = _wire()
+    make: Callable[[], Models[Any]] = wire.take()
+    models = make()
+    models.report_to(lambda status, recent: wire.put(Holds(status, recent)))
+    asked: queue.SimpleQueue[Do | GoOn] = queue.SimpleQueue()
+    jobs: dict[int, Job[Any]] = {}
+    threading.Thread(target=_listen, args=(wire, asked, jobs), daemon=True).start()
+    while True:
+        number = asked.get().number
+        job = jobs[number]
+        job.report_to(lambda news: wire.put(Told(dict(news))))
+        last = False
+        try:
+            models.serve(job)
+        except Exception:  # of a device that does not answer; the next process may find it well again
+            last = True
+        if job.progress.state.finished:
+            del jobs[number]
+        del job
+        wire.forget()  # first: what is asked next may come as soon as the parent knows
+        wire.put(Over(last))
+        if last:
+            os._exit(1)  # without asking the device to tidy up
+
+
+def _wire() -> Wire:
+    """Over the standard streams, which are then nobody else's: what a library prints goes where errors go."""
+    incoming, outgoing = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    with open(os.devnull, "rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    os.dup2(2, 1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is the parent that is interrupted, and this ends with it
+    with suppress(AttributeError, OSError):
+        os.nice(MODEST)
+    return Wire(incoming, outgoing)
+
+
+def _listen(wire: Wire, asked: queue.SimpleQueue[Do | GoOn], jobs: dict[int, Job[Any]]) -> None:
+    """Hear what is asked while a job is done."""
+    try:
+        while True:
+            match wire.take():
+                case Do(number, job) as task:
+                    jobs[number] = job
+                    asked.put(task)
+                case GoOn() as task:
+                    asked.put(task)
+                case Stop(number):
+                    if number in jobs:
+                        jobs[number].cancel()
+                case other:
+                    raise TypeError(f"{other!r} is nothing to ask.")
+    except EOFError:
+        os._exit(0)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""The built-in exercises graded at every θ, as an errand. Knows no Streamlit; the model libraries are the caller's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from mars_viz.analysis.map_grid import along_dial
+from mars_viz.analysis.steps import Steps, total
+from mars_viz.dialmap import DialMap, Segment, span_of
+from mars_viz.prompts import PromptItem
+from mars_viz.prompts.builtin import builtin_prompts
+from mars_viz.prompts.graders import grader_named
+from mars_viz.rules import rule_named
+from mars_viz.run import Settings
+from mars_viz.ui.jobs.errands import Finding
+
+PER_TASK = 20
+"""Exercises of each of the three built-in kinds that are graded on request."""
+LOW = 0.5
+"""Smallest θ of those maps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Graded:
+    """So many exercises, graded at every θ."""
+
+    exercises: int
+    """How many."""
+    right: Steps
+    """How many of them are right, along θ."""
+
+
+def grade(pair: Any) -> Iterator[Finding]:
+    """Exact maps of the built-in exercises, one after the other, and how many are right at every θ."""
+    from mars_viz.mapping import Mapping
+
+    settings = Settings(rule="mars", max_new_tokens=96)
+    span = span_of(rule_named("mars"), LOW, None, (settings.gamma,))
+    items = sorted(builtin_prompts(PER_TASK).items, key=lambda item: int(item.id.rsplit("-", 1)[1]))  # kinds in turn
+    found: list[Steps] = []
+    for done, item in enumerate(items, start=1):
+        made = Mapping(pair, item.prompt, settings, span).finish()
+        if made.complete:
+            found.append(_along(made, item))
+        yield Finding(done / len(items), Graded(len(found), total(found)) if found else None)
+
+
+def _along(made: DialMap, item: PromptItem) -> Steps:
+    """1 where the text answers the exercise rightly, else 0, along the dial."""
+    grader = grader_named(item.grader)
+
+    def right(segment: Segment) -> float:
+        return grader.grade(item.answer or "", made.frame.decode(segment.token_ids))
+
+    return along_dial(made.segments, right)

@@ -1,0 +1,182 @@
+"""What a job is: one thing to do with models for one asker, and what is known of it meanwhile.
+
+A job may be done in another process than the one where it was asked for: it travels there as it is, what it `tell`s
+there is told here, and `cancel` here reaches it there. Knows no threads, no queue, no models and no Streamlit.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any, ClassVar, Generic, TypeVar
+
+from mars_viz.errors import DeviceLost, MarsVizError
+from mars_viz.ui.jobs.models import Interrupted, Models
+
+FAULT = "It stopped because of a fault in the program; try again, and see the server's log if it comes back."
+
+_log = logging.getLogger(__name__)
+
+
+class JobState(Enum):
+    """How far a job is."""
+
+    QUEUED = "queued"
+    """Waiting for others' jobs."""
+    LOADING = "loading"
+    """The models are being loaded, once for all jobs that want the same."""
+    DECODING = "decoding"
+    """What was asked for is being made."""
+    MAPPING = "mapping"
+    """The text is complete, and what other dial values make of the prompt is being found out."""
+    DONE = "done"
+    """All that was asked for is there."""
+    CANCELLED = "cancelled"
+    """Stopped on request; what was made is kept."""
+    FAILED = "failed"
+    """Stopped by an error; `error` says which."""
+
+    @property
+    def finished(self) -> bool:
+        """True if nothing more will happen."""
+        return self in (JobState.DONE, JobState.CANCELLED, JobState.FAILED)
+
+    @property
+    def readable(self) -> bool:
+        """True if the text will not grow any more."""
+        return self.finished or self is JobState.MAPPING
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What is known of a job at one moment; each kind of job adds its own."""
+
+    state: JobState
+    """How far it is."""
+    error: str = ""
+    """A sentence for the person who asked, where it failed."""
+    abandoned: bool = False
+    """True where it was stopped because nobody was there any more who had asked for it."""
+
+
+P = TypeVar("P", bound=Progress)
+
+
+class Job(Generic[P]):
+    """One thing to do for one asker. A kind of job says in `work` what; `Worker.submit` takes it.
+
+    What it holds besides its progress must be such that it can be pickled: where it is done may be another process.
+    """
+
+    long: ClassVar[bool] = False
+    """True if it may return from `work` unfinished, to be asked again once the short jobs that wait are done."""
+    private: ClassVar[bool] = False
+    """True if what it makes is of use to its asker's tab alone, so that it stops when that has been closed for a while.
+    Others go on: what they make is for everyone, or is found again by a tab that is opened later."""
+
+    def __init__(self, progress: P) -> None:
+        """A job that waits; `progress` is its first snapshot."""
+        self._progress = progress
+        self._begin()
+
+    def _begin(self) -> None:
+        self._stop = threading.Event()
+        self._lock = threading.Lock()
+        self._told: Callable[[Mapping[str, object]], None] = _to_nobody
+        self._cancelled: Callable[[], None] = _to_nobody
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What travels: everything but what ties it to this process."""
+        mine = ("_stop", "_lock", "_told", "_cancelled")
+        return {name: value for name, value in vars(self).items() if name not in mine}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        vars(self).update(state)
+        self._begin()
+
+    def work(self, models: Models[Any]) -> None:
+        """Do it, and end in a finished state; on the worker's thread, in the state LOADING.
+
+        Ask `models` for a pair, `stopping` between any two steps whether to go on, and `tell` what is new. What it
+        raises ends the job as FAILED: a MarsVizError in its own words.
+        """
+        raise NotImplementedError
+
+    @property
+    def progress(self) -> P:
+        """The latest snapshot."""
+        return self._progress
+
+    @property
+    def stopping(self) -> bool:
+        """True once somebody has cancelled it."""
+        return self._stop.is_set()
+
+    def cancel(self) -> None:
+        """Stop it: at once where it still waits, else after the step that is being made."""
+        self._stop.set()
+        with self._lock:
+            if self._progress.state is JobState.QUEUED:
+                self._progress = replace(self._progress, state=JobState.CANCELLED)
+        self._cancelled()
+
+    def abandon(self) -> None:
+        """Stop it as `cancel` does, since its asker has gone."""
+        self.tell(abandoned=True)
+        self.cancel()
+
+    def tell(self, **news: object) -> None:
+        """Replace fields of the snapshot."""
+        with self._lock:
+            self._progress = replace(self._progress, **news)  # type: ignore[arg-type]
+        self._told(news)
+
+    def fail(self, error: str) -> None:
+        """End it as FAILED, for this reason; a kind of job that has something to show all the same says so here."""
+        self.tell(state=JobState.FAILED, error=error)
+
+    def begin(self) -> bool:
+        """Leave the queue. False where it was cancelled there."""
+        with self._lock:
+            if self._progress.state is JobState.QUEUED:
+                self._progress = replace(self._progress, state=JobState.LOADING)
+        return not self._progress.state.finished
+
+    def run(self, models: Models[Any]) -> None:
+        """Work, unless it was cancelled in the queue. Nothing escapes, for the thread serves others too, but a lost
+        device: whoever used it can use nothing any more."""
+        if not self.begin():
+            return
+        try:
+            self.work(models)
+        except Interrupted:
+            self.tell(state=JobState.CANCELLED)
+        except MarsVizError as error:
+            self.fail(str(error))
+            if isinstance(error, DeviceLost):
+                raise
+        except Exception:
+            _log.exception("A job failed.")
+            self.fail(FAULT)
+        finally:
+            if self._progress.state.finished:
+                self.let_go()
+
+    def report_to(self, told: Callable[[Mapping[str, object]], None]) -> None:
+        """Where it is done: let the one who asked hear all that it tells."""
+        self._told = told
+
+    def entrust(self, cancelled: Callable[[], None]) -> None:
+        """Where it was asked for: somebody else does it, and must hear of it when it is `cancelled`."""
+        self._cancelled = cancelled
+
+    def let_go(self) -> None:
+        """It is over: drop what only `work` needs. A kind of job with much of that says so here."""
+        self._cancelled = _to_nobody
+
+
+def _to_nobody(*news: object) -> None:
+    """Nobody is to hear of it."""

@@ -1,0 +1,147 @@
+"""What is done with models: one function a kind of work, which a job names and whoever has the models calls.
+
+The model libraries are imported inside, at the first call, and never by a page. Knows no Streamlit.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mars_viz.costs import Costs
+from mars_viz.dialmap import Budget, Span, useful_span
+from mars_viz.errors import BadInput
+from mars_viz.history import Asked
+from mars_viz.rules import rule_named
+from mars_viz.run import Run, Settings
+from mars_viz.together import Stand, Together
+from mars_viz.ui.jobs.errands import Finding
+from mars_viz.ui.jobs.models import Choice, Device, Models, Tell
+
+if TYPE_CHECKING:
+    from mars_viz.mapping import Mapping
+    from mars_viz.prompts import PromptSet
+    from mars_viz.race.making import Racing
+    from mars_viz.recording import Recording
+    from mars_viz.sweep import Sweep
+    from mars_viz.sweep.grid_sweep import GridSweep
+    from mars_viz.sweep.wall_clock import WallClock
+
+MAPPING_SECONDS = 20.0
+"""After which a map behind a live run stops where it is; others wait for the worker."""
+
+
+def models() -> Models[Any]:
+    """Real ones, none of them loaded yet."""
+    return Models(load, look, release)
+
+
+def load(choice: Choice, tell: Tell) -> Any:
+    """The pair. Raises BadInput with the remedy where that cannot be."""
+    tell("Starting PyTorch and transformers", 0.0)
+    try:
+        from mars_viz.speculators.loading import load_pair
+    except ImportError as error:
+        raise BadInput(
+            f"Decoding needs PyTorch and transformers, and {error.name} is missing; install requirements.txt. "
+            "Recorded runs open without them."
+        ) from error
+    _forget_libraries()
+    return load_pair(choice.target or None, choice.drafter or None, device=choice.device, dtype=choice.dtype, tell=tell)
+
+
+@cache
+def _forget_libraries() -> None:
+    """Leave what importing the model libraries made out of all later searches for garbage, once: half a million objects
+    that stay anyway, and a third of a second each time."""
+    gc.collect()
+    gc.freeze()
+
+
+def look(pair: Any) -> Device:
+    """What the pair runs on, and the memory there."""
+    from mars_viz.speculators.memory import bytes_free, bytes_of, bytes_used
+
+    device = pair.target.device
+    weights = bytes_of(pair.target) + bytes_of(pair.drafter)
+    return Device(pair.device, pair.dtype, bytes_used(device), bytes_free(device), weights, pair.notes)
+
+
+def release() -> None:
+    """Give back what a pair took that nobody holds any more."""
+    from mars_viz.speculators.memory import give_back
+
+    give_back()
+
+
+def record(pair: Any, prompt: str, settings: Settings, *, chat: bool = False) -> Recording:
+    """Decodes a prompt; `chat` for the chat template."""
+    from mars_viz.recording import Recording
+
+    return Recording(pair, prompt, settings, chat=chat)
+
+
+def chart(pair: Any, run: Run) -> Mapping | None:
+    """Maps the run's dial over its useful range, at every block length up to its own; None without a dial."""
+    from mars_viz.mapping import Mapping
+
+    if rule_named(run.settings.rule).dial is None:
+        return None
+    budget = Budget(branches=48, seconds=MAPPING_SECONDS)
+    return Mapping(pair, run.prompt, run.settings, useful_span(run.settings), title=run.title, budget=budget, run=run)
+
+
+def race(prompt: str, settings: Settings, chat: bool, pair: Any) -> Racing:
+    """Decodes a prompt in three lanes."""
+    from mars_viz.race.making import Racing
+
+    return Racing(pair, prompt, settings, chat=chat)
+
+
+def measure(settings: Settings, pair: Any) -> Costs:
+    """Measures what a pass costs in blocks of these settings."""
+    from mars_viz.speculators.costs import measure_costs
+
+    return measure_costs(pair, settings.gamma, settings=settings)
+
+
+def find_costs(gamma: int, pair: Any) -> Iterator[Finding]:
+    """The same as an errand, with blocks of up to γ."""
+    from mars_viz.speculators.costs import measure_costs
+
+    yield Finding(1.0, measure_costs(pair, gamma))
+
+
+def walk(pair: Any, run: Run, stands: Sequence[Stand]) -> Iterable[Together]:
+    """Walks rules from the run's prompt."""
+    from mars_viz.walking import Walking
+
+    return Walking(pair, run, stands)
+
+
+def sweep(prompts: PromptSet, settings: Settings, span: Span, folder: Path, chat: bool, pair: Any) -> Sweep:
+    """Begins a sweep, or continues it."""
+    from mars_viz.sweep import sweep_prompts
+
+    return sweep_prompts(pair, prompts, settings, span, folder, chat=chat, resume=True)
+
+
+def grid(
+    prompts: PromptSet, settings: Sequence[Settings], span: Span, folders: Sequence[Path], chat: bool, pair: Any
+) -> GridSweep:
+    """The same of a rule's variants together."""
+    from mars_viz.sweep.grid_sweep import sweep_grid
+
+    return sweep_grid(pair, prompts, settings, folders, span, chat=chat, resume=True)
+
+
+def clock(
+    asked: Sequence[Asked], settings: Settings, repetitions: int, chat: bool, costs: Costs | None, pair: Any
+) -> WallClock:
+    """Times a setting of a sweep against strict; `costs` are those that the sweep was modelled with."""
+    from mars_viz.sweep.wall_clock import WallClock
+
+    return WallClock(pair, asked, settings, repetitions=repetitions, chat=chat, costs=costs)

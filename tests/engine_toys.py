@@ -1,0 +1,120 @@
+"""Jobs and models that the process of an `Engine` can import: what they hold travels by name."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from mars_viz.errors import BadInput, DeviceLost
+from mars_viz.run import Run, Settings
+from mars_viz.ui.jobs.job import Job, JobState, Progress
+from mars_viz.ui.jobs.long_job import LongJob
+from mars_viz.ui.jobs.models import Choice, Device, Models, Tell
+from tests.factories import toy_run
+from tests.recorders import ToyRecorder
+
+
+def toys() -> Models[str]:
+    """Models that are names."""
+    return Models(load, lambda pair: Device("a toy", "float32", used=len(pair)))
+
+
+def load(choice: Choice, tell: Tell) -> str:
+    tell("Looking for it", 0.5)
+    if choice.target == "missing":
+        raise BadInput("There is no such toy; take another.")
+    return f"toy {choice.target}"
+
+
+@dataclass(frozen=True, slots=True)
+class Seen(Progress):
+    """What the other process has to say."""
+
+    pid: int = 0
+    steps: int = 0
+    libraries: tuple[str, ...] = ()
+    what: Any = None
+
+
+class Look(Job[Seen]):
+    """Says where it is done, and with what."""
+
+    def __init__(self, target: str = "", *, worse: str = "") -> None:
+        super().__init__(Seen(JobState.QUEUED))
+        self.target, self.worse = target, worse
+        self.unread: Any = None
+
+    def work(self, models: Models[Any]) -> None:
+        pair = models.pair(Choice(self.target))
+        found = tuple(name for name in ("streamlit", "torch", "pytest") if name in sys.modules)
+        self.tell(state=JobState.DECODING, pid=os.getpid(), libraries=found, what=pair)
+        match self.worse:
+            case "dies":
+                os._exit(3)
+            case "device":
+                raise DeviceLost("The device does not answer any more (toy). Try again.")
+            case "fault":
+                raise ZeroDivisionError
+            case "unsayable":
+                self.tell(what=[toy_run().rounds, lambda: None])
+        self.tell(state=JobState.DONE)
+
+
+class Wait(Job[Seen]):
+    """Counts until it is stopped."""
+
+    def __init__(self) -> None:
+        super().__init__(Seen(JobState.QUEUED))
+
+    def work(self, models: Models[Any]) -> None:
+        steps = 0
+        while not self.stopping:
+            steps += 1
+            self.tell(state=JobState.DECODING, pid=os.getpid(), steps=steps)
+            time.sleep(0.005)
+        self.tell(state=JobState.CANCELLED)
+
+
+class Grow(Job[Seen]):
+    """Tells a run as it grows, round by round."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(Seen(JobState.QUEUED))
+        self.run_of = run
+
+    def work(self, models: Models[Any]) -> None:
+        recorder = ToyRecorder(self.run_of, "grow")
+        for step, _ in enumerate(recorder, start=1):
+            self.tell(state=JobState.DECODING, steps=step, what=recorder.run())
+        self.tell(state=JobState.DONE)
+
+
+class Steps(LongJob[Seen]):
+    """Takes three steps, and holds what cannot travel in between."""
+
+    long: ClassVar[bool] = True
+
+    def __init__(self) -> None:
+        super().__init__(Seen(JobState.QUEUED))
+
+    def steps(self, models: Models[Any]) -> Iterator[None]:
+        held = models.pair(Choice("long"))
+        for step in range(1, 4):
+            self.tell(state=JobState.DECODING, pid=os.getpid(), steps=step, what=held)
+            yield
+
+
+class Held(ToyRecorder):
+    """A recorder that makes two rounds and then waits for ever."""
+
+    def before(self) -> None:
+        if self.made == 2:
+            time.sleep(600)
+
+
+def held(pair: Any, prompt: str, settings: Settings) -> Held:
+    return Held(toy_run(max_new_tokens=60), prompt)
