@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 from mars_viz.errors import BadInput, DeviceLost
@@ -37,6 +38,8 @@ class Seen(Progress):
     pid: int = 0
     steps: int = 0
     libraries: tuple[str, ...] = ()
+    nice: int = 0
+    expendable: int = 0
     what: Any = None
 
 
@@ -51,7 +54,9 @@ class Look(Job[Seen]):
     def work(self, models: Models[Any]) -> None:
         pair = models.pair(Choice(self.target))
         found = tuple(name for name in ("streamlit", "torch", "pytest") if name in sys.modules)
+        expendable = int(Path("/proc/self/oom_score_adj").read_text())
         self.tell(state=JobState.DECODING, pid=os.getpid(), libraries=found, what=pair)
+        self.tell(nice=os.nice(0), expendable=expendable)
         match self.worse:
             case "dies":
                 os._exit(3)

@@ -24,6 +24,7 @@ from mars_viz.speculators.loading import load_pair
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.decode_job import DecodeJob, Ways
 from mars_viz.ui.jobs.engine import Engine
+from mars_viz.ui.jobs.engine_process import EXPENDABLE, MODEST
 from mars_viz.ui.jobs.job import FAULT, Job, JobState
 from mars_viz.ui.jobs.models import Choice, Status
 from mars_viz.ui.jobs.wire import Wire
@@ -67,6 +68,7 @@ def test_a_job_is_done_elsewhere_and_what_it_tells_is_told_here(engine):
     seen = done(engine, Look("bear"))
     assert (seen.state, seen.what) == (JobState.DONE, "toy bear")
     assert seen.pid != os.getpid() and "streamlit" not in seen.libraries and "torch" not in seen.libraries
+    assert (seen.nice, seen.expendable) == (min(19, os.nice(0) + MODEST), EXPENDABLE)  # pages and runs come first
     assert done(engine, Look()).pid == seen.pid  # one process for all
 
 

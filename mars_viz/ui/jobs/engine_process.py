@@ -15,6 +15,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from mars_viz.ui.jobs.job import Job
@@ -24,6 +25,8 @@ from mars_viz.ui.jobs.wire import Wire
 
 MODEST = 5
 """How far it stands back where processors are scarce: who waits for a page feels it more than a slower decode."""
+EXPENDABLE = 500
+"""How much sooner than others Linux ends it where memory runs out: the server, and what it has of runs, should stay."""
 
 
 def main() -> None:
@@ -43,6 +46,7 @@ def main() -> None:
         try:
             models.serve(job)
         except Exception:  # of a device that does not answer; the next process may find it well again
+            sys.excepthook(*sys.exc_info())
             last = True
         if job.progress.state.finished:
             del jobs[number]
@@ -60,9 +64,16 @@ def _wire() -> Wire:
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is the parent that is interrupted, and this ends with it
+    _stand_back()
+    return Wire(incoming, outgoing)
+
+
+def _stand_back() -> None:
+    """Leave processors and memory to the server first, where the system knows of such things."""
     with suppress(AttributeError, OSError):
         os.nice(MODEST)
-    return Wire(incoming, outgoing)
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(str(EXPENDABLE), "ascii")
 
 
 def _listen(wire: Wire, asked: queue.SimpleQueue[Do | GoOn], jobs: dict[int, Job[Any]]) -> None:
