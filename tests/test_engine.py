@@ -146,6 +146,15 @@ def test_a_process_that_ends_is_a_sentence_and_the_next_job_has_another(engine):
     assert second.state is JobState.DONE and second.pid not in (first, 0)
 
 
+def test_a_process_that_cannot_be_started_is_a_sentence_too(monkeypatch):
+    def refuse(*asked: object, **how: object) -> None:
+        raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    refused = done(Engine(toys), Look())
+    assert refused.state is JobState.FAILED and "could not be started ([Errno 12] Cannot allocate" in refused.error
+
+
 def test_a_lost_device_is_found_again_by_another_process(engine):
     first = done(engine, Look(worse="device"))
     assert first.state is JobState.FAILED and first.error.startswith("The device does not answer")

@@ -56,8 +56,8 @@ class Engine:
         try:
             if not self._serve(job):
                 self.rest()
-        except (EOFError, OSError):
-            job.fail(self._ended())
+        except (EOFError, OSError) as error:
+            job.fail(self._ended(error))
         except Exception:
             _log.exception("A job could not be handed over.")
             job.fail(FAULT)
@@ -77,7 +77,8 @@ class Engine:
     def _serve(self, job: Job[Any]) -> bool:
         """False where the process has ended after it."""
         if self._process is None:
-            self._process = _Process(self._make)
+            self._process = _Process()
+            self._process.wire.put(self._make)
         wire, number = self._process.wire, self._asked.get(job)
         if number is None:
             number = self._asked[job] = next(self._numbers)
@@ -97,9 +98,10 @@ class Engine:
                     wire.forget()
                     return not last
 
-    def _ended(self) -> str:
-        """The process has ended in the middle of a job: why, in a sentence with the remedy."""
-        assert self._process is not None
+    def _ended(self, error: EOFError | OSError) -> str:
+        """The process has ended in the middle of a job, or was never there: why, in a sentence with the remedy."""
+        if self._process is None:
+            return f"The process that runs the models could not be started ({error}). Free some memory, and try again."
         code = self._process.end()
         self.rest()
         how = f"stopped by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
@@ -112,7 +114,7 @@ class Engine:
 class _Process:
     """One process and the wire to it."""
 
-    def __init__(self, make: Callable[[], Models[Any]]) -> None:
+    def __init__(self) -> None:
         package = Path(__file__).resolve().parents[3]
         paths = filter(None, [str(package), *sys.path, os.environ.get("PYTHONPATH")])
         self._running = subprocess.Popen(
@@ -123,7 +125,6 @@ class _Process:
         )
         assert self._running.stdin is not None and self._running.stdout is not None
         self.wire = Wire(self._running.stdout, self._running.stdin)
-        self.wire.put(make)
 
     def end(self) -> int:
         """Close the wire, which ends it, and say how it ended."""
