@@ -18,7 +18,7 @@ from mars_viz.errors import BadInput
 from mars_viz.figures.agreement_matrix import agreement_matrix
 from mars_viz.figures.decision_plane import Upward, decision_plane
 from mars_viz.report import file_name
-from mars_viz.rules import Rule
+from mars_viz.rules import Rule, rule_named
 from mars_viz.ui import library, live, navigation, share, theme
 from mars_viz.ui.bench import Bench, current_bench
 from mars_viz.ui.charts import chart
@@ -118,11 +118,14 @@ def controls(bench: Bench, panel: Panel) -> str:
     left, middle, right = st.columns([3.6, 5.8, 2.6], vertical_alignment="bottom", gap="medium")
     rule = bench.view.rule_on(panel.run)
     st.session_state["lab-rule"] = rule.name
+    choices = {
+        name: one.title + (" (cannot judge)" if panel.opinions[name].lacks else "") for name, one in panel.rules.items()
+    }
     left.selectbox(
         "Rule",
-        list(panel.rules),
+        list(choices),
         key="lab-rule",
-        format_func=lambda name: panel.rules[name].title + (" (cannot judge)" if panel.opinions[name].lacks else ""),
+        format_func=choices.__getitem__,
         on_change=lambda: bench.choose(st.session_state["lab-rule"]),
     )
     rule = bench.view.rule_on(panel.run)
@@ -270,7 +273,7 @@ def plane(session: Session, panel: Panel, rulings: Mapping[str, Ruling], chosen:
         dialled,
         [name for name in COMPARED if name in dialled],
         key=f"lab-compared-{session.view.run}",
-        format_func=lambda name: panel.rules[name].title,
+        format_func=_title,  # of no panel: Streamlit never forgets a widget that it has shown, nor what that holds
         max_selections=MOST,
         placeholder="Choose rules",
     )
@@ -280,6 +283,10 @@ def plane(session: Session, panel: Panel, rulings: Mapping[str, Ruling], chosen:
     figure = decision_plane(panel.drafted, chosen, [line for line in lines if line], upward, theme.figure_theme())
     chart(figure, "plane", of=file_name(panel.run))
     st.caption("Block-local: the drafted tokens of the recorded text. " + rule_words.undrawn(wanted, lines))
+
+
+def _title(name: str) -> str:
+    return rule_named(name).title
 
 
 page()

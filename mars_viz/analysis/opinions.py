@@ -2,21 +2,32 @@
 
 Knows records and rules; knows no figures and no browser. A rule is asked on the prefixes that were recorded: its
 verdict within a block is exact, and what it makes of the run as a whole is block-local, unless no decision changes.
-P is the number of drafted positions of the run, in order.
+R is the number of rounds, P that of their drafted positions, in order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mars_viz.analysis.metrics import Basis, basis, judged_rounds, strict_rounds
-from mars_viz.records import Round, Verdicts
+from mars_viz.analysis.ends import text_lengths
+from mars_viz.analysis.metrics import Basis
+from mars_viz.blocks import Blocks, Settled
+from mars_viz.records import Verdicts
 from mars_viz.rules import Rule, rule_named
 from mars_viz.rules.joined import Joined
 from mars_viz.run import Run
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Written:
+    """What the blocks of a run add to its text at one setting of a rule, each after its recorded prefix."""
+
+    settled: Settled
+    """The decisions, before the text's end cuts anything off."""
+    lengths: np.ndarray
+    """int64 [R]; tokens of each block that belong to the text."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,11 +39,16 @@ class Opinion:
     lacks: str
     """Why it cannot judge this run, as a sentence; empty where it can."""
     run: Run
-    """The run as if this rule had judged it: its verdicts, the recorded decisions. Without rounds where it lacks."""
-    strict: tuple[Round, ...]
-    """The recorded rounds, settled anew at the rule's strict end."""
-    verdicts: Verdicts
-    """On all nodes and rows of the run, end to end."""
+    """The run as it was recorded; without rounds where the rule lacks."""
+    blocks: Blocks
+    """Those of the run, judged by this rule; what was decided in them is the recorded."""
+    strict: Written
+    """At the rule's strict end."""
+
+    @property
+    def verdicts(self) -> Verdicts:
+        """On all nodes and rows of the run, end to end."""
+        return self.blocks.verdicts
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,7 +59,7 @@ class Ruling:
     """Whose."""
     dial: float | None
     """The value; None for a rule without a dial."""
-    rounds: tuple[Round, ...]
+    written: Written
     """The recorded rounds, settled anew."""
     basis: Basis
     """Exact if no recorded decision changes: the rule would have written this very text."""
@@ -65,58 +81,46 @@ class Ruling:
         return self.keeps & ~self.opinion.verdicts.keep_strict
 
 
-def opinion(rule: Rule, run: Run, blocks: Joined | None = None) -> Opinion:
-    """What the rule says of every block of the run. Who asks several rules joins the `blocks` once for all of them."""
-    lacks = next(filter(None, (rule.lacks(round_.speculation) for round_ in run.rounds)), "")
-    blocks = blocks or Joined([round_.speculation for round_ in run.rounds])
-    judged = [] if lacks else [blocks.judge(rule)]
-    rounds = tuple(map(_judged, run.rounds, blocks.parts(judged[0]))) if judged else ()
-    settings = replace(run.settings, rule=rule.name, dial=rule.checked_dial(None))
-    asked = replace(run, settings=settings, rounds=rounds, dial_map=None)
-    return Opinion(rule, lacks, asked, strict_rounds(asked), Verdicts.end_to_end(judged))
-
-
-def _judged(round_: Round, verdicts: Verdicts) -> Round:
-    return replace(round_, verdicts=verdicts)
+def opinion(rule: Rule, run: Run, joined: Joined | None = None) -> Opinion:
+    """What the rule says of every block of the run. Who asks several rules joins the blocks once for all of them."""
+    joined = joined or Joined([round_.speculation for round_ in run.rounds])
+    lacks = ""
+    if not joined.can_judge(rule):
+        lacks = next(filter(None, (rule.lacks(round_.speculation) for round_ in run.rounds)), "")
+    asked = replace(run, rounds=(), dial_map=None) if lacks else run
+    blocks = asked.blocks if lacks else replace(run.blocks, verdicts=joined.judge(rule))
+    return Opinion(rule, lacks, asked, blocks, _written(asked, blocks, None if rule.dial is None else rule.dial.strict))
 
 
 def ruling(opinion: Opinion, dial: float | None = None) -> Ruling:
     """The opinion at this dial value; None takes the rule's default. Raises BadInput for a value out of range."""
-    rule, run = opinion.rule, opinion.run
+    rule, blocks = opinion.rule, opinion.blocks
     at = rule.checked_dial(dial)
-    rounds = judged_rounds(run, at)
+    written = _written(opinion.run, blocks, at)
+    settled = written.settled
     return Ruling(
         opinion=opinion,
         dial=at,
-        rounds=rounds,
-        basis=basis(run, rounds),
+        written=written,
+        basis=Basis.EXACT if settled.same_as(blocks.recorded) else Basis.BLOCK_LOCAL,
         keeps=opinion.verdicts.keeps(np.nan if at is None else at),
-        reached=_flags([_reached(round_) for round_ in rounds]),
-        kept=kept_nodes(rounds),
+        reached=_reached(blocks, settled),
+        kept=settled.kept & (blocks.places(settled.kept) <= written.lengths[blocks.round_index]),
     )
+
+
+def _written(run: Run, blocks: Blocks, dial: float | None) -> Written:
+    settled = blocks.settled(dial)
+    return Written(settled, text_lengths(run, settled))
+
+
+def _reached(blocks: Blocks, settled: Settled) -> np.ndarray:
+    """bool [P]; the parent of each position is kept, or is the prefix."""
+    parents = np.repeat(blocks.firsts, blocks.lengths) + blocks.parents
+    found: np.ndarray = (blocks.parents < 0) | settled.kept[parents]
+    return found
 
 
 def own_dial(run: Run, rule: Rule) -> float | None:
     """Where a rule stands on a run until someone moves it: the run's own rule as recorded, others at their default."""
     return run.settings.dial if rule == rule_named(run.settings.rule) else rule.checked_dial(None)
-
-
-def kept_nodes(rounds: Sequence[Round]) -> np.ndarray:
-    """bool [P]; the drafted tokens that reach the text."""
-    return _flags([_kept(round_) for round_ in rounds])
-
-
-def _reached(round_: Round) -> np.ndarray:
-    rows = np.zeros(len(round_.speculation) + 1, np.bool_)
-    rows[[0, *(node + 1 for node in round_.decision.kept)]] = True
-    return rows[round_.speculation.judging_rows]
-
-
-def _kept(round_: Round) -> np.ndarray:
-    nodes = np.zeros(len(round_.speculation), np.bool_)
-    nodes[list(round_.decision.kept[: round_.kept])] = True
-    return nodes
-
-
-def _flags(parts: Sequence[np.ndarray]) -> np.ndarray:
-    return np.concatenate([np.empty(0, np.bool_), *parts]).astype(np.bool_, copy=False)

@@ -23,7 +23,9 @@ from mars_viz.run import Run
 from mars_viz.together import Prefix, RuleWalk, Stand, ahead
 from mars_viz.walk import Answer
 
-_REMEMBERED = 256
+_REMEMBERED = 64
+"""Rulings, rows and the like of each kind: those of every rule where it stands are asked for at each move.
+On a long run each takes megabytes, so not all that a dial has passed are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +49,8 @@ class Panel:
         self.drafted = drafted(run)
         self.rules: Mapping[str, Rule] = rules_and(rule_named(run.settings.rule))
         """By name; those that cannot judge the run too."""
-        blocks = Joined([round_.speculation for round_ in run.rounds])
-        self.opinions: Mapping[str, Opinion] = {name: opinion(rule, run, blocks) for name, rule in self.rules.items()}
+        joined = Joined([round_.speculation for round_ in run.rounds])
+        self.opinions: Mapping[str, Opinion] = {name: opinion(rule, run, joined) for name, rule in self.rules.items()}
         self._answers = {**(answers or {}), **known_answers(run)}
         self.ruling = lru_cache(_REMEMBERED)(self._ruling)
         self.local_row = lru_cache(_REMEMBERED)(self._local_row)

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mars_viz.analysis.ends import ENDLESS, asked_one_by_one, end_of_text
 from mars_viz.analysis.metrics import Basis, judged_at, strict_walk
 from mars_viz.blocks import Settled
-from mars_viz.recorded import ending_of
 from mars_viz.records import Outcome, Round
 from mars_viz.rules import Rule, Scale, rule_named
 from mars_viz.run import Run
@@ -145,31 +145,18 @@ def _outcomes(run: Run, settled: Settled, dial: float | None) -> np.ndarray:
     blocks, codes = run.blocks, {outcome: OUTCOMES.index(outcome) for outcome in OUTCOMES}
     if not len(blocks):
         return np.zeros(0, np.int8)
-    place, of_round = blocks.places(settled.kept), blocks.round_index
-    ends = settled.kept & np.isin(blocks.tokens, run.provenance.eos_ids)
-    cut = ends & (blocks.places(ends) == 1)  # the first kept end of each block that has one
-    length = np.full(len(blocks), np.iinfo(np.int64).max)
-    length[of_round[cut]] = place[cut]
+    place, of_round, length = blocks.places(settled.kept), blocks.round_index, end_of_text(run, settled)
     found = np.full(len(of_round), codes[Outcome.DISCARDED], np.int8)
     reached = settled.kept & (place <= length[of_round])
     strictly = np.where(blocks.verdicts.keep_strict, codes[Outcome.MATCHED], codes[Outcome.RELAXED])
     found[reached] = strictly[reached]
-    uncut = length[of_round] == np.iinfo(np.int64).max
+    uncut = length[of_round] == ENDLESS
     stopped = uncut & (blocks.parents + 1 == settled.rows[of_round])
     found[stopped & (blocks.places(stopped) == 1)] = codes[Outcome.REJECTED]
-    alone = np.union1d(of_round[_may_end(run, settled)], [len(blocks) - 1]).tolist()
+    alone = asked_one_by_one(run, settled)
     for at, round_ in zip(blocks.firsts[alone].tolist(), judged_at(run, dial, alone), strict=True):
         found[at : at + len(round_.speculation)] = [codes[outcome] for outcome in round_.outcomes]
     return found
-
-
-def _may_end(run: Run, settled: Settled) -> np.ndarray:
-    """bool [P]; the kept positions whose token may complete one of the run's stop strings."""
-    if not run.settings.stop:
-        return np.zeros(len(settled.kept), bool)
-    ending, tokens = ending_of(run), run.blocks.tokens
-    able = [token for token in np.unique(tokens[settled.kept]).tolist() if ending.may_stop_with(token)]
-    return settled.kept & np.isin(tokens, able)
 
 
 def _course(rounds: Sequence[Round]) -> Course:

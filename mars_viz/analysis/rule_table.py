@@ -6,15 +6,15 @@ Knows rulings and walks; knows no figures and no browser. A row says which of th
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from mars_viz.analysis.drafted import Drafted, drafted
 from mars_viz.analysis.metrics import Basis
-from mars_viz.analysis.opinions import Ruling, kept_nodes
-from mars_viz.records import Round, parting
+from mars_viz.analysis.opinions import Ruling, Written
+from mars_viz.blocks import Blocks
+from mars_viz.records import parting
 from mars_viz.rules import Rule
 from mars_viz.run import Run
 from mars_viz.together import RuleWalk
@@ -64,41 +64,66 @@ def rule_row(ruling: Ruling, drafted: Drafted) -> RuleRow:
     place = _leaves(ruling)
     exact = ruling.basis is Basis.EXACT and place.sure
     basis = Basis.EXACT if exact else Basis.BLOCK_LOCAL
-    return _row(ruling.rule, ruling.dial, ruling.rounds, drafted, basis, place.index)
+    strictly = ruling.opinion.verdicts.keep_strict
+    return _row(ruling.rule, ruling.dial, ruling.written.lengths, ruling.kept, strictly, drafted, basis, place.index)
 
 
 def walked_row(run: Run, walk: RuleWalk, strict: RuleWalk) -> RuleRow:
     """A rule's own walk from the run's prompt in numbers, and where its text leaves that of the rule's strict end."""
-    thought = drafted(replace(run, rounds=walk.rounds, dial_map=None))
+    own = replace(run, rounds=walk.rounds, dial_map=None)
+    lengths = np.array([len(round_.token_ids) for round_ in own.rounds], np.int64)
+    kept, blocks = own.blocks.recorded.kept, own.blocks
+    kept = kept & (blocks.places(kept) <= lengths[blocks.round_index])
     place = parting(walk.token_ids, strict.token_ids)
-    return _row(walk.stand.rule, walk.stand.dial, walk.rounds, thought, Basis.EXACT, place)
+    strictly = blocks.verdicts.keep_strict
+    return _row(walk.stand.rule, walk.stand.dial, lengths, kept, strictly, drafted(own), Basis.EXACT, place)
 
 
 def _row(
-    rule: Rule, dial: float | None, rounds: Sequence[Round], drafted: Drafted, basis: Basis, place: int | None
+    rule: Rule,
+    dial: float | None,
+    lengths: np.ndarray,
+    kept: np.ndarray,
+    strictly: np.ndarray,
+    drafted: Drafted,
+    basis: Basis,
+    place: int | None,
 ) -> RuleRow:
-    nodes = kept_nodes(rounds)
-    kept = int(np.count_nonzero(nodes))
+    """`lengths` are the tokens of each round, int64 [R]; of each position, bool [P], `kept` says whether it reaches the
+    text, and `strictly` whether the strict end keeps it."""
+    some = bool(kept.any())
     return RuleRow(
         rule=rule,
         dial=dial,
         basis=basis,
-        rounds=len(rounds),
-        tau=sum(len(round_.token_ids) for round_ in rounds) / len(rounds) if rounds else math.nan,
-        kept=kept,
-        rolled_back=len(nodes) - kept,
-        relaxed=sum(not r.verdicts.keep_strict[node] for r in rounds for node in r.decision.kept[: r.kept]),
+        rounds=len(lengths),
+        tau=int(lengths.sum()) / len(lengths) if len(lengths) else math.nan,
+        kept=int(np.count_nonzero(kept)),
+        rolled_back=int(np.count_nonzero(~kept)),
+        relaxed=int(np.count_nonzero(kept & ~strictly)),
         first_difference=place,
-        lowest_rank=int(drafted.rank[nodes].max()) if kept else None,
-        lowest_share=float(drafted.share[nodes].min()) if kept else math.nan,
+        lowest_rank=int(drafted.rank[kept].max()) if some else None,
+        lowest_share=float(drafted.share[kept].min()) if some else math.nan,
     )
 
 
 def _leaves(ruling: Ruling) -> _Parting:
-    written = 0
-    recorded = ruling.opinion.run.rounds
-    for old, ours, strict in zip(recorded, ruling.rounds, ruling.opinion.strict, strict=True):
-        if (place := parting(ours.token_ids, strict.token_ids)) is not None:
-            return _Parting(written + place, place < min(len(ours.token_ids), len(strict.token_ids)))
-        written += len(old.token_ids)
-    return _Parting(None, True)
+    """Block by block beside the strict end, each after its recorded prefix."""
+    blocks, recorded = ruling.opinion.blocks, ruling.opinion.run.rounds
+    ours, strict = (_texts(blocks, written) for written in (ruling.written, ruling.opinion.strict))
+    different = np.argwhere(ours != strict)
+    if not len(different):
+        return _Parting(None, True)
+    block, place = different[0].tolist()
+    before = sum(len(round_.token_ids) for round_ in recorded[:block])
+    both = min(ruling.written.lengths[block], ruling.opinion.strict.lengths[block])
+    return _Parting(before + place, bool(place < both))
+
+
+def _texts(blocks: Blocks, written: Written) -> np.ndarray:
+    """int64 [R, γ + 1]; the tokens of each block, then -1."""
+    decided = replace(blocks, recorded=written.settled).decided()
+    texts = np.full((len(blocks), int(blocks.lengths.max(initial=0)) + 1), -1)
+    texts[np.arange(texts.shape[1]) < decided.lengths[:, None]] = decided.tokens
+    texts[np.arange(texts.shape[1]) >= written.lengths[:, None]] = -1
+    return texts

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from functools import cached_property
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -33,7 +32,6 @@ _PER_NODE = tuple(
     for field in fields(Speculation)
     if field.name not in (*_PER_ROW, "start", "temperature", "sampled", "parents")
 )
-_OF_ROWS = ("row_breakpoints", "emit_below", "emit_above")
 _CERTAIN = ("p", "q", "q_max", "ranks")
 
 
@@ -58,14 +56,6 @@ class Joined:
             keep_strict=found.keep_strict[nodes],
             gap_from=None if found.gap_from is None else found.gap_from[nodes],
         )
-
-    def parts(self, verdicts: Verdicts) -> list[Verdicts]:
-        """What is said of all of them end to end, as what is said of each; nothing is copied."""
-        nodes, rows = ([0, *np.cumsum(counts).tolist()] for counts in (self._counts, self._counts + 1))
-        columns = [
-            _cut(getattr(verdicts, field.name), rows if field.name in _OF_ROWS else nodes) for field in fields(Verdicts)
-        ]
-        return [Verdicts(*part) for part in zip(*columns, strict=True)]
 
     def can_judge(self, rule: Rule) -> bool:
         """True if the rule lacks nothing that it needs to judge each of them."""
@@ -127,8 +117,3 @@ class Joined:
 
 def _kind(speculation: Speculation) -> tuple[object, ...]:
     return speculation.temperature, speculation.sampled, speculation.top_ids.shape[1], speculation.draft_ids.shape[1]
-
-
-def _cut(column: np.ndarray | None, ends: list[int]) -> list[Any]:
-    """The column from each end to the next; None where there is no such column."""
-    return [None if column is None else column[begin:end] for begin, end in pairwise(ends)]

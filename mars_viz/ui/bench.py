@@ -11,6 +11,7 @@ from mars_viz.analysis.panel import Panel
 from mars_viz.run import Run
 from mars_viz.together import Prefix
 from mars_viz.ui.jobs.walk_job import WalkJob
+from mars_viz.ui.rule_lab.panels import panels
 from mars_viz.ui.rule_lab.rule_view import RuleView, fitted, from_parameters
 from mars_viz.ui.session import Session
 from mars_viz.walk import Answer
@@ -85,7 +86,8 @@ class Bench:
         """All rules before this run."""
         if self.panel is None or self.panel.run is not run:
             known = self.known.get(run_id)
-            self.panel = Panel(run, known.answers if known is not None and known.fits(run) else None)
+            told = known is not None and known.fits(run)
+            self.panel = Panel(run, known.answers) if known is not None and told else panels().of(run)
         return self.panel
 
     def learn(self, run_id: str, run: Run, answers: Mapping[Prefix, Answer]) -> None:

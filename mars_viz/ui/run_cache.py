@@ -18,8 +18,9 @@ import numpy as np
 from mars_viz.records import Speculation
 from mars_viz.run import Run
 
-BUDGET = 512 << 20
-"""Bytes of all runs together; the one that was asked for last stays in any case."""
+BUDGET = 256 << 20
+"""Bytes of all runs together; the one that was asked for last stays in any case. Two runs of 100,000 tokens fit. A run
+with a map that was looked at takes up to twice what `bytes_of` says, since its segments are walked then."""
 MOST = 32
 """Runs; more than the lanes of Compare, or each rerun would read them all anew."""
 OBJECTS = 3000

@@ -1,0 +1,39 @@
+"""What all rules say of a run, shared by the tabs that look at it: a class on one run asks the rules once.
+
+Knows runs and panels; keeps none: a panel is there for as long as some tab holds it.
+"""
+
+from __future__ import annotations
+
+import threading
+from weakref import WeakValueDictionary
+
+import streamlit as st
+
+from mars_viz.analysis.panel import Panel
+from mars_viz.run import Run
+
+
+class Panels:
+    """Panels that some tab holds, by their run."""
+
+    def __init__(self) -> None:
+        """None yet."""
+        self._alive: WeakValueDictionary[int, Panel] = WeakValueDictionary()
+        self._lock = threading.Lock()
+
+    def of(self, run: Run) -> Panel:
+        """The run's, with no answers but its own. It holds the run, so nothing else has that run's id meanwhile."""
+        with self._lock:
+            found = self._alive.get(id(run))
+        if found is not None:
+            return found
+        made = Panel(run)  # not under the lock: of a long run it takes seconds
+        with self._lock:
+            return self._alive.setdefault(id(run), made)
+
+
+@st.cache_resource(show_spinner=False)
+def panels() -> Panels:
+    """The server's."""
+    return Panels()
