@@ -81,6 +81,7 @@ def test_what_is_no_key_is_none(key):
         CompareView(token="left-12", shown=Choice("a", 1.0)),
         CompareView(gamma=3, reference=Choice("a", 1.0), shown=Choice("a", None, 3)),
         CompareView(Across.SWEEP, sweep="tuesday", from_dial=1.0, to_dial=0.8875),
+        CompareView(Across.SWEEP, sweep="tuesday", from_dial=1.0, to_dial=0.5, prompt="a&b=c d"),
     ],
 )
 def test_a_view_survives_its_link(view):
