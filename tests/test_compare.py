@@ -216,7 +216,7 @@ def test_differences_are_both_summaries(run):
     timed = differences(run, run, timed=True)
     assert {row.stands for row in timed} == {Stands.EXACT, Stands.MEASURED}
     assert compare_words.change(replace(rows["τ"], left=3.4, right=4.2)) == "+0.800"
-    assert compare_words.change(replace(rows["τ"], left=0.3, right=0.2, scale=Scale.SHARE)) == "−10.0\u2009points"
+    assert compare_words.change(replace(rows["τ"], left=0.3, right=0.2, scale=Scale.SHARE)) == "−10.0\u202fpoints"
 
 
 @pytest.mark.parametrize("task", tasks.Task)

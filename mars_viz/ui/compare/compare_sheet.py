@@ -104,9 +104,9 @@ def sweep_table(rows: Sequence[SweepRow], names: Names) -> None:
             _Line(
                 row.title,
                 "",
-                words(row.reference),
-                words(row.other),
-                words(row.change, signed=True),
+                words(row.reference, percent=row.percent),
+                words(row.other, percent=row.percent),
+                words(row.change, signed=True, percent=row.percent),
                 "modelled" if row.modelled else "exact",
             )
             for row in rows

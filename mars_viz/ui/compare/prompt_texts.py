@@ -54,11 +54,21 @@ def _entries(_both: Pairing, state: str) -> tuple[Entry, ...]:
     return two_texts.entries(_both)
 
 
+_COUNTED = {
+    Change.WORSE: ("turns wrong", "turn wrong"),
+    Change.BETTER: ("turns right", "turn right"),
+    Change.DIFFERS: ("gets another text", "get another text"),
+    Change.PERHAPS: ("may get another text", "may get another text"),
+    Change.SAME: ("keeps its text", "keep theirs"),
+}
+"""What is said of one such prompt, and of several."""
+
+
 def summary(entries: tuple[Entry, ...]) -> str:
     """How many prompts of each kind there are, in a sentence."""
     counts = {kind: sum(entry.change is kind for entry in entries) for kind in Change}
-    said = [f"{number(count)} {kind.value}" for kind, count in counts.items() if count]
-    return f"{counted(len(entries), 'prompt')}, those that change first: {', '.join(said)}."
+    said = [f"{number(count)} {_COUNTED[kind][count > 1]}" for kind, count in counts.items() if count]
+    return f"Of {counted(len(entries), 'prompt')}, those that change first: {', '.join(said)}."
 
 
 def _chosen(memory: Comparison, both: Pairing, entries: tuple[Entry, ...]) -> Entry:

@@ -10,6 +10,7 @@ from mars_viz.analysis.intervals import Interval
 from mars_viz.figures.words import counted, number, setting
 from mars_viz.sweep import pairing
 from mars_viz.sweep.columns import UNGRADED
+from mars_viz.sweep.measures import PERCENT
 from mars_viz.sweep.pairing import Divergence, Paired, Pairing, Setting
 from mars_viz.ui.compare.compare_words import Names
 from mars_viz.ui.compare.sweep_pair import COMPARED, SweepRow, Turned, words
@@ -25,7 +26,8 @@ def rows(_pairing: Pairing, place: str) -> tuple[SweepRow, ...]:
 
 
 def _row(found: Paired) -> SweepRow:
-    return SweepRow(found.measure.title, found.left, found.right, found.change, found.measure.modelled)
+    measure = found.measure
+    return SweepRow(measure.title, found.left, found.right, found.change, measure.modelled, measure.name in PERCENT)
 
 
 def names(both: Pairing) -> Names:
