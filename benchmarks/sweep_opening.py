@@ -26,8 +26,9 @@ from mars_viz.prompts import PromptItem, PromptSet
 from mars_viz.run import Provenance, Settings
 from mars_viz.sweep import load_sweep
 from mars_viz.sweep.columns import RANKS, SHARES, schema
+from mars_viz.sweep.parts import BATCH
 from mars_viz.sweep.plan import plan_of
-from mars_viz.sweep.store import BATCH, create
+from mars_viz.sweep.store import create
 from mars_viz.ui.tune.study import KEY, Study
 from mars_viz.ui.tune.view import CONFIDENCE, POINTS
 

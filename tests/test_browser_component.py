@@ -114,7 +114,7 @@ def told(page: Page, **wanted: object) -> dict[str, object]:
 
 def number(page: Page, name: str) -> float:
     shown = page.locator(f"[data-number={name}]").inner_text()
-    return float(re.sub(r"[\u2009%]", "", shown).replace("−", "-"))
+    return float(re.sub(r"[\u202f%]", "", shown).replace("−", "-"))
 
 
 def drag(page: Page, value: float, *, release: bool = True) -> None:

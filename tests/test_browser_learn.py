@@ -156,7 +156,7 @@ def test_rejection_sampling_converges_before_ones_eyes_with_hostile_tokens(page:
     while "draws=100000" not in page.url:
         seen.add(title.inner_text())
     assert len(seen) > 5, "it goes on by itself, many times a second"
-    expect(title).to_contain_text("After 100\u2009000 trials")
+    expect(title).to_contain_text("After 100\u202f000 trials")
     assert page.evaluate("window.hacked") is None and page.locator(".lesson :is(img, script)").count() == 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter
 from dataclasses import replace
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 from mars_viz.analysis.alignment import align_runs
 from mars_viz.analysis.differences import Scale, Stands, differences
+from mars_viz.analysis.intervals import Interval, Method
 from mars_viz.analysis.metrics import summary
 from mars_viz.components.compare import Ask, Asked
 from mars_viz.components.compare import payload as compare_payload
@@ -31,7 +33,7 @@ from mars_viz.prompts.graders import final_line
 from mars_viz.records import Outcome
 from mars_viz.run import Piece, Run
 from mars_viz.sweep import difference_at, load_sweep, measures, value_at
-from mars_viz.ui.compare import compare_words, lineup
+from mars_viz.ui.compare import compare_words, lineup, sweep_pair
 from mars_viz.ui.compare.compare_view import Across, Choice, Colour, CompareView, from_parameters, to_parameters
 from mars_viz.ui.compare.comparison import Comparison, line_up
 from mars_viz.ui.library import Shelf
@@ -81,6 +83,7 @@ def test_what_is_no_key_is_none(key):
         CompareView(token="left-12", shown=Choice("a", 1.0)),
         CompareView(gamma=3, reference=Choice("a", 1.0), shown=Choice("a", None, 3)),
         CompareView(Across.SWEEP, sweep="tuesday", from_dial=1.0, to_dial=0.8875),
+        CompareView(Across.SWEEP, sweep="tuesday", from_dial=1.0, to_dial=0.5, prompt="a&b=c d"),
     ],
 )
 def test_a_view_survives_its_link(view):
@@ -215,7 +218,7 @@ def test_differences_are_both_summaries(run):
     timed = differences(run, run, timed=True)
     assert {row.stands for row in timed} == {Stands.EXACT, Stands.MEASURED}
     assert compare_words.change(replace(rows["τ"], left=3.4, right=4.2)) == "+0.800"
-    assert compare_words.change(replace(rows["τ"], left=0.3, right=0.2, scale=Scale.SHARE)) == "−10.0\u2009points"
+    assert compare_words.change(replace(rows["τ"], left=0.3, right=0.2, scale=Scale.SHARE)) == "−10.0\u202fpoints"
 
 
 @pytest.mark.parametrize("task", tasks.Task)
@@ -258,6 +261,15 @@ def test_the_difference_of_two_dials_is_paired(tmp_path: Path):
     assert found.low <= found.estimate <= found.high
     same = difference_at(result, measure, 0.9, 0.9)
     assert (same.estimate, same.low, same.high) == (0, 0, 0), "in pairs nothing differs from itself"
+
+
+def test_shares_of_a_sweep_are_told_in_per_cent_and_their_changes_in_points():
+    share = Interval(0.5, 0.4, 0.625, 0.95, Method.PERCENTILE)
+    assert sweep_pair.words(share, percent=True) == "50\u202f% (40 to 62.5)"
+    assert sweep_pair.words(share, signed=True, percent=True) == "+50\u202fpoints (+40 to +62.5)"
+    assert sweep_pair.words(share) == "0.500 (0.400 to 0.625)"
+    unknown = Interval(0.5, math.nan, math.nan, 0.95, Method.PERCENTILE)
+    assert sweep_pair.words(unknown, percent=True) == "50\u202f%"
 
 
 # ---- sentences

@@ -103,11 +103,11 @@ def test_stopped_between_two_stops_the_trials_go_to_the_one_below_and_are_heard_
         "button.dispatchEvent({ type: 'click' }); return [seen, heard(), at.told];",
         Kind.LOSSLESS,
     )
-    trials = int(seen[0].replace("\u2009", ""))
+    trials = int(seen[0].replace("\u202f", ""))
     assert trials not in DRAWS and seen[1], "it was stopped between two stops, and nothing was said on the way"
     below = max(stop for stop in DRAWS if stop <= trials)
     assert [position["draws"] for position in told] == [below]
-    assert heard.replace("\u2009", "").startswith(f"After {below} trials")
+    assert heard.replace("\u202f", "").startswith(f"After {below} trials")
     assert FIGURES[Kind.LOSSLESS][0][0].settled(told[0]["draws"]) == below
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from mars_viz.figures import DARK, LIGHT
+from mars_viz.figures.style import ink_on
 
 APART = 6.0
 """ΔE*ab between two outcomes of the text, by ground or by ink."""
@@ -174,3 +175,13 @@ def test_colour_is_never_the_only_cue() -> None:
         line = re.search(r"text-decoration: ([\w -]+)", rule)
         cues.append((glyph and glyph[1], line and line[1]))
     assert len(set(cues)) == len(OUTCOMES), cues
+
+
+@pytest.mark.parametrize("colour", [*(getattr(LIGHT, name) for name in ("relaxed", "dial")), DARK.relaxed, DARK.dial])
+def test_words_on_a_bar_are_read_in_either_theme(colour: str) -> None:
+    assert contrast(ink_on(colour), colour) >= LEGIBLE
+
+
+def test_black_or_white_is_legible_on_every_grey() -> None:
+    for grey in (f"#{level:02x}{level:02x}{level:02x}" for level in range(256)):
+        assert contrast(ink_on(grey), grey) >= LEGIBLE

@@ -497,7 +497,7 @@ def drawn_at(tab: Page, value: float) -> None:
 
 
 def shown(tab: Page, name: str) -> float:
-    return float(re.sub(r"[\u2009%]", "", tab.locator(f"[data-number={name}]").inner_text()).replace("−", "-"))
+    return float(re.sub(r"[\u202f%]", "", tab.locator(f"[data-number={name}]").inner_text()).replace("−", "-"))
 
 
 def test_dial_text_inspector_and_figures_work_offline(opened) -> None:

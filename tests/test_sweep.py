@@ -24,6 +24,7 @@ from mars_viz.records import Round
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.sweep import Sweep, SweepResult, load_sweep, lock
+from mars_viz.sweep import parts as parts_module
 from mars_viz.sweep import store as store_module
 from mars_viz.sweep.columns import COLUMNS, SHARES, rank_bins, share_bins
 from mars_viz.sweep.reduction import edit_distance, first_divergence
@@ -126,8 +127,8 @@ import os, random, signal, sys, time
 sys.path[:0] = [{tests!r}, {root!r}]
 from sweep_cases import SHORT, toy_sweep
 from pathlib import Path
-from mars_viz.sweep import store
-store.BATCH = 4
+from mars_viz.sweep import parts, store
+parts.BATCH = 4
 folder, before, rng = Path({folder!r}), 0, random.Random(7)
 def slow(function):  # so that kills hit the moments that matter: before and after a file gets its name
     def slowly(*arguments, **options):
@@ -170,7 +171,7 @@ def test_a_sweep_killed_twenty_times_loses_nothing(tmp_path: Path, monkeypatch: 
     counts = [int(line) for line in done.stdout.split()]
     assert len(counts) == 20
     assert len(set(counts)) > 3, counts  # it was killed in the middle of things, not before or after them
-    monkeypatch.setattr(store_module, "BATCH", 4)
+    monkeypatch.setattr(parts_module, "BATCH", 4)
     ours = toy_sweep(killed, 30, SHORT, resume=True).finish()
     theirs = toy_sweep(whole, 30, SHORT).finish()
     assert ours.complete
@@ -248,7 +249,7 @@ def test_prompts_that_are_put_together_while_they_are_read_are_read_once_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As the page reads a sweep that is under way."""
-    monkeypatch.setattr(store_module, "BATCH", 3)
+    monkeypatch.setattr(parts_module, "BATCH", 3)
     sweep = toy_sweep(tmp_path / "sweep", 3, SHORT)
     with monkeypatch.context() as patched:
         patched.setattr(store_module.Store, "tidy", lambda self: None)
@@ -273,7 +274,7 @@ def equal(one: SweepResult, other: SweepResult) -> bool:
 
 
 def test_finished_prompts_end_up_in_one_plain_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_module, "BATCH", 4)
+    monkeypatch.setattr(parts_module, "BATCH", 4)
     sweep = toy_sweep(tmp_path / "sweep", 10)
     result = sweep.finish()
     names = sorted(path.name for path in (sweep.folder / "results").iterdir())
@@ -286,14 +287,14 @@ def test_finished_prompts_end_up_in_one_plain_data_set(tmp_path: Path, monkeypat
 
 def test_a_batch_beside_its_prompts_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a kill between the renaming of a batch and the removal of its prompts leaves it."""
-    monkeypatch.setattr(store_module, "BATCH", 3)
+    monkeypatch.setattr(parts_module, "BATCH", 3)
     sweep = toy_sweep(tmp_path / "sweep", 5)
     parts = sweep.folder / "results"
     unlink, kept = Path.unlink, list[str]()
     monkeypatch.setattr(Path, "unlink", lambda path, missing_ok=False: kept.append(path.name))
     result = sweep.finish()
     assert len(list(parts.iterdir())) == 6
-    assert len([name for name in kept if name.endswith(".parquet")]) == 3
+    assert len([name for name in kept if name.endswith(".parquet")]) == 6  # three of the results and their texts
     assert len(result) == 5
     assert equal(load_sweep(sweep.folder), toy_sweep(tmp_path / "other", 5).finish())
     monkeypatch.setattr(Path, "unlink", unlink)
@@ -363,7 +364,7 @@ def test_a_prompt_over_the_context_is_counted_and_the_others_go_on(tmp_path: Pat
     assert not (tmp_path / "none").exists()
 
 
-@pytest.mark.parametrize("at", [0, 1, 6])
+@pytest.mark.parametrize("at", [0, 1, 5, 6])
 def test_a_full_disk_leaves_what_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int) -> None:
     """The disk fills up while the n-th file is written."""
     real, calls = os.fsync, [0]
@@ -380,7 +381,7 @@ def test_a_full_disk_leaves_what_is_finished(tmp_path: Path, monkeypatch: pytest
     assert not list(tmp_path.rglob(".*"))
     monkeypatch.undo()
     sweep = toy_sweep(tmp_path / "sweep", 8, resume=True)
-    assert sweep.progress.finished == max(0, at - 2)  # the prompts and the sheet come first
+    assert sweep.progress.finished == max(0, (at - 2) // 2)  # the prompts and the sheet come first; two files a prompt
     assert equal(sweep.finish(), toy_sweep(tmp_path / "whole", 8).finish())
 
 

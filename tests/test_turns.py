@@ -23,8 +23,7 @@ from mars_viz.prompts import PromptItem, PromptSet, Turns, load_prompts
 from mars_viz.records import Round, emitted
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
-from mars_viz.sweep import Sweep, SweepResult, load_sweep
-from mars_viz.sweep import store as store_module
+from mars_viz.sweep import Sweep, SweepResult, load_sweep, parts
 from mars_viz.sweep.evidence_pack import write_evidence
 from mars_viz.sweep.report import summary_lines
 from mars_viz.sweep.store import open_store
@@ -117,7 +116,7 @@ def test_left_between_two_turns_it_goes_on_with_the_same_history(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped: int
 ) -> None:
     """After every number of finished prompts; of those that are finished nothing is asked again."""
-    monkeypatch.setattr(store_module, "BATCH", 4)
+    monkeypatch.setattr(parts, "BATCH", 4)
     whole = sweep(tmp_path / "whole", batch=1).finish()
     for progress in sweep(tmp_path / "sweep", batch=1):
         if progress.finished == stopped:

@@ -316,4 +316,4 @@ def _counted(changed: Changed) -> str:
 def about(count: int) -> str:
     """Up to two significant digits, for a number of prompts that is an estimate: '930'."""
     unit = 10 ** max(0, len(str(count)) - 2)
-    return f"{-(-count // unit) * unit:,}".replace(",", "\u2009")
+    return f"{-(-count // unit) * unit:,}".replace(",", "\u202f")

@@ -110,7 +110,11 @@ def _cells(grid: MapGrid, quantity: Quantity, values: np.ndarray) -> go.Bar:
             "color": shown,
             "colorscale": "Cividis",
             "reversescale": quantity.least_is_best,
-            "colorbar": {"title": {"text": quantity.name, "side": "right"}, "thickness": 10, "outlinewidth": 0},
+            "colorbar": {
+                "title": {"text": quantity.name, "side": "right", "font": {"size": 12}},
+                "thickness": 10,
+                "outlinewidth": 0,
+            },
             "line": {"width": 0},
         },
         hovertemplate=f"γ = %{{customdata[0]}}, {grid.symbol} from %{{customdata[1]:.4~f}} to %{{customdata[2]:.4~f}}:"

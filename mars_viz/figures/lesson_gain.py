@@ -6,7 +6,7 @@ import plotly.graph_objects as go
 
 from mars_viz.analysis.gain import Gain
 from mars_viz.costs import Costs
-from mars_viz.figures.style import Entry, Theme, blank, say_empty
+from mars_viz.figures.style import Entry, Theme, blank, ink_on, say_empty
 from mars_viz.figures.words import number
 
 
@@ -62,6 +62,7 @@ def _bars(figure: go.Figure, names: list[str], values: list[float], colours: lis
         text=[number(value) for value in values],
         textposition="inside",
         insidetextanchor="middle",
+        insidetextfont={"color": [ink_on(colour) for colour in colours]},  # Plotly's own choice is too faint on some
         hovertemplate="%{x}: %{y:.3~f} ms<extra></extra>",
     )
     figure.update_xaxes(type="category", tickangle=0)

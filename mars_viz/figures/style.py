@@ -112,6 +112,13 @@ def _axis(name: str, theme: Theme) -> dict[str, Any]:
     }
 
 
+def ink_on(colour: str) -> str:
+    """Black or white, whichever is read more easily on this colour, '#rrggbb'; always above 4.5 : 1 (WCAG 2.1)."""
+    shares = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    red, green, blue = (share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4 for share in shares)
+    return "#000000" if 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.179 else "#FFFFFF"
+
+
 def spoken_title(figure: go.Figure) -> str:
     """The title as plain words, for those who cannot see the figure."""
     text = figure.layout.title.text.removeprefix("<b>").removesuffix("</b>").replace("<br>", " ")

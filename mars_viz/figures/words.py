@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-THIN_SPACE = "\u2009"
-"""Between thousands, and between a number and its unit."""
+THIN_SPACE = "\u202f"
+"""Between thousands, and between a number and its unit: a thin space that no line is broken at."""
 
 
 def number(value: float) -> str:

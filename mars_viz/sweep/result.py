@@ -188,11 +188,11 @@ def load_sweep(folder: str | PathLike[str]) -> SweepResult:
     """Read a sweep, finished or not. Raises BadInput for anything that is none, or where nothing is finished yet."""
     store = open_store(Path(folder))
     while True:
-        before = store.names()
+        before = store.files
         try:
             return _read(store)
         except BadInput:
-            if store.names() == before:
+            if store.files == before:
                 raise
             # else a sweep under way has put prompts together meanwhile: what was listed is read under another name
 

@@ -1,5 +1,5 @@
 """A sweep's folder: `sweep.json`, one Parquet data set, `results/`, and the prompts. The only module that touches them;
-wall-clock checks, which may lie beside them, are `checks`'s.
+wall-clock checks, which may lie beside them, are `checks`'s, and prompts' texts are `texts`'.
 
 A finished prompt is a file of its own that gets its name in one step; every `BATCH` of them are put together the same
 way. Whatever is killed, finished prompts stay, and what stays is a whole data set. Prompts finish in the set's order.
@@ -7,7 +7,6 @@ way. Whatever is killed, finished prompts stay, and what stays is a whole data s
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -21,20 +20,19 @@ from mars_viz.costs import Costs
 from mars_viz.errors import BadInput
 from mars_viz.prompts import PromptSet, Turns, load_prompts, to_jsonl
 from mars_viz.runfiles import check_free
+from mars_viz.sweep import parts, texts
 from mars_viz.sweep.columns import schema
 from mars_viz.sweep.files import refusals, write_whole
 from mars_viz.sweep.lock import held
+from mars_viz.sweep.parts import Parts, parts_of
 from mars_viz.sweep.plan import Plan, differences, from_json, set_hash, to_json
 from mars_viz.sweep.reduction import Lines
+from mars_viz.sweep.texts import PromptTexts
 
-BATCH = 64
-"""Prompts in a file that holds more than one; part of the format."""
 _FURTHER = 100
 """Folders that hold no sweep themselves and are looked into for sweeps, and what is looked at in each, at most."""
 _SHEET, _RESULTS, _PROMPTS = "sweep.json", "results", "prompts.jsonl"
 _KEPT = "; what is finished is kept, go on with --resume"
-_NAME = re.compile(r"(prompt|batch)-(\d{6})\.parquet")
-_DAMAGED = (pa.ArrowException, OSError, ValueError, TypeError, KeyError, OverflowError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,25 +60,28 @@ class Store:
 
     def finished(self) -> int:
         """How many prompts are finished: the first so many of the set. Raises BadInput where files are missing."""
-        batches, singles = self._parts()
-        start = len(batches) * BATCH
-        later = sorted(each for each in singles if each >= start)
-        if sorted(batches) != list(range(len(batches))) or later != list(range(start, start + len(later))):
+        found = self.files
+        start = len(found.batches) * parts.BATCH
+        later = sorted(each for each in found.singles if each >= start)
+        if sorted(found.batches) != list(range(len(found.batches))) or later != list(range(start, start + len(later))):
             raise BadInput(f"{self.results} lacks files between others. Take a fresh copy, or sweep into a new folder.")
         return start + len(later)
 
-    def names(self) -> frozenset[str]:
+    @property
+    def files(self) -> Parts:
         """The data set's files now. Raises BadInput where they cannot be listed."""
-        batches, singles = self._parts()
-        return frozenset([f"batch-{batch:06}" for batch in batches] + [f"prompt-{single:06}" for single in singles])
+        return parts_of(self.results)
 
-    def append(self, index: int, lines: Lines) -> None:
-        """Add a finished prompt, the next one. Raises BadInput where the disk refuses; nothing half-written stays."""
+    def append(self, index: int, lines: Lines, read: PromptTexts | None = None) -> None:
+        """Add a finished prompt, the next one, and its texts before it. Raises BadInput where the disk refuses; nothing
+        half-written stays."""
         arrays = [pa.array(lines[field.name], field.type) for field in self._schema]
         table = pa.Table.from_arrays(arrays, schema=self._schema)
         with refusals(self.folder, _KEPT):
-            write_whole(self.results / f"prompt-{index:06}.parquet", _bytes(table))
-        if index % BATCH == BATCH - 1:
+            if read is not None:
+                texts.write(self.folder, index, read)
+            write_whole(self.results / parts.prompt_file(index), parts.bytes_of(table))
+        if index % parts.BATCH == parts.BATCH - 1:
             self.tidy()
 
     def tidy(self) -> None:
@@ -88,28 +89,27 @@ class Store:
         with refusals(self.folder, _KEPT):
             for path in [*self.results.glob(".*"), *self.folder.glob(".*.part")]:
                 path.unlink(missing_ok=True)
-            batches, singles = self._parts()
-            for batch in {each // BATCH for each in singles}:
-                members = [batch * BATCH + place for place in range(BATCH)]
-                if batch not in batches and singles.issuperset(members):
-                    tables = [self._read(f"prompt-{member:06}.parquet", self._schema.names) for member in members]
-                    write_whole(self.results / f"batch-{batch:06}.parquet", _bytes(pa.concat_tables(tables)))
-                    batches.add(batch)
-            for single in singles:
-                if single // BATCH in batches:
-                    (self.results / f"prompt-{single:06}.parquet").unlink(missing_ok=True)
+            found = self.files
+            for batch in {each // parts.BATCH for each in found.singles} - found.batches:
+                members = parts.members(batch)
+                if found.singles.issuperset(members):
+                    tables = [self._read(parts.prompt_file(member), self._schema.names) for member in members]
+                    write_whole(self.results / parts.batch_file(batch), parts.bytes_of(pa.concat_tables(tables)))
+            batches = self.files.batches
+            parts.remove_batched(self.results, batches)
+            texts.tidy(self.folder, batches)
 
     def tables(self) -> Iterator[pa.Table]:
         """The finished prompts in order, a file at a time, without their answers. Raises BadInput for a file that is
         not as it was written."""
-        yield from map(self._read, self._names())
+        yield from map(self._read, self.files.names)
 
     def told(self, first: int, end: int) -> list[Told]:
         """What became of these finished prompts, of a sweep of later turns: those from `first` to before `end`."""
         found: dict[int, Told] = {}
-        for name in self._names():
+        for name in self.files.names:
             kind, start = name.removesuffix(".parquet").split("-")
-            begins, count = (int(start) * BATCH, BATCH) if kind == "batch" else (int(start), 1)
+            begins, count = (int(start) * parts.BATCH, parts.BATCH) if kind == "batch" else (int(start), 1)
             if begins < end and begins + count > first:
                 table = self._read(name, ["prompt", "answer", "error"])
                 found |= {row["prompt"]: Told(row["answer"], row["error"]) for row in table.to_pylist()}
@@ -117,7 +117,7 @@ class Store:
 
     def count_lines(self) -> int:
         """How many lines the finished prompts have, from the files' ends alone. Raises BadInput as `tables` does."""
-        return sum(self._opened(name).metadata.num_rows for name in self._names())
+        return sum(self._opened(name).metadata.num_rows for name in self.files.names)
 
     def prompts(self) -> PromptSet:
         """What was swept, to go on with. Raises BadInput where the folder does not hold it, or holds another set."""
@@ -130,29 +130,10 @@ class Store:
             raise BadInput(f"{path} is not what was swept. {again}")
         return found
 
-    def _parts(self) -> tuple[set[int], set[int]]:
-        """The batches and the single prompts that are there."""
-        try:
-            names = [_NAME.fullmatch(path.name) for path in self.results.iterdir()]
-        except OSError as error:
-            raise BadInput(f"{self.results} cannot be listed ({error.strerror}). Choose a sweep's folder.") from error
-        kinds: dict[str, set[int]] = {"batch": set(), "prompt": set()}
-        for found in filter(None, names):
-            kinds[found[1]].add(int(found[2]))
-        return kinds["batch"], kinds["prompt"]
-
-    def _names(self) -> list[str]:
-        """The files that hold the finished prompts, in order."""
-        batches, singles = self._parts()
-        alone = sorted(each for each in singles if each // BATCH not in batches)
-        return [f"batch-{batch:06}.parquet" for batch in sorted(batches)] + [
-            f"prompt-{one:06}.parquet" for one in alone
-        ]
-
     def _opened(self, name: str) -> pq.ParquetFile:
-        texts = [field.name for field in self._schema if field.type == pa.string()]
+        words = [field.name for field in self._schema if field.type == pa.string()]
         with self._damaged(name):
-            return pq.ParquetFile(self.results / name, read_dictionary=texts, page_checksum_verification=True)
+            return pq.ParquetFile(self.results / name, read_dictionary=words, page_checksum_verification=True)
 
     @property
     def _schema(self) -> pa.Schema:
@@ -172,7 +153,7 @@ class Store:
     def _damaged(self, name: str) -> Iterator[None]:
         try:
             yield
-        except _DAMAGED as error:
+        except parts.DAMAGED as error:
             raise BadInput(
                 f"{self.results / name} is damaged or is no result of this sweep. Remove it and go on with --resume, "
                 "or sweep again into a new folder."
@@ -300,11 +281,5 @@ def resume(folder: Path, plan: Plan) -> Store:
 
 def _as_read(wanted: pa.Schema) -> pa.Schema:
     """Texts as dictionaries: the same few over and over."""
-    texts = pa.dictionary(pa.int32(), pa.string())
-    return pa.schema([field.with_type(texts) if field.type == pa.string() else field for field in wanted])
-
-
-def _bytes(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
-    return bytes(sink.getvalue())
+    words = pa.dictionary(pa.int32(), pa.string())
+    return pa.schema([field.with_type(words) if field.type == pa.string() else field for field in wanted])

@@ -31,10 +31,21 @@ from mars_viz.sweep.reduction import Lines, Texts, failed_lines, lines_of
 from mars_viz.sweep.result import SweepResult, load_sweep
 from mars_viz.sweep.source import Prefix, Remembering, Source, pair_source
 from mars_viz.sweep.talks import Talks, unanswered
+from mars_viz.sweep.texts import PromptTexts, texts_of
 from mars_viz.walk import Ending, Speculator, walk
 
 if TYPE_CHECKING:
     from mars_viz.speculators.loading import Pair
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """A prompt that waits to be written."""
+
+    lines: Lines
+    """Of the table."""
+    texts: PromptTexts | None = None
+    """What it reads along the dial; None where it has no results."""
 
 
 _AHEAD = 4
@@ -129,20 +140,20 @@ class Sweep:
 
     def _steps(self) -> Iterator[SweepProgress]:
         hand: dict[int, InHand] = {}
-        done: dict[int, Lines] = {}  # that wait for those before them
+        done: dict[int, _Done] = {}  # that wait for those before them
         talks = self._resumed()
         while self._finished < len(self._prompts):
             self._join(hand, done, talks)
-            if (lines := done.pop(self._finished, None)) is not None:
-                self._write(lines, talks)
+            if (ready := done.pop(self._finished, None)) is not None:
+                self._write(ready, talks)
                 yield self.progress
                 continue
             advance(self._speculator, list(hand.values()))
             first = hand[self._finished]
             for one in [one for one in hand.values() if not one.exploration.going]:
                 del hand[one.index]
-                done[one.index] = lines = self._lines(one)
-                talks.answered(one.item, lines["answer"][0])
+                done[one.index] = ready = self._done(one)
+                talks.answered(one.item, ready.lines["answer"][0])
             yield self._progress(first.share)
 
     def _resumed(self) -> Talks:
@@ -158,11 +169,11 @@ class Sweep:
                     talks.answered(item, told.answer)
         return talks
 
-    def _write(self, lines: Lines, talks: Talks) -> None:
-        """The next prompt's lines."""
+    def _write(self, ready: _Done, talks: Talks) -> None:
+        """The next prompt."""
         index, items = self._finished, self._prompts.items
-        self._store.append(index, lines)
-        self._failed += bool(lines["error"][0])
+        self._store.append(index, ready.lines, ready.texts)
+        self._failed += bool(ready.lines["error"][0])
         self._finished += 1
         if self._finished == len(items) or items[self._finished].unit != items[index].unit:
             talks.forget(items[index])
@@ -180,7 +191,7 @@ class Sweep:
     def _progress(self, share: float) -> SweepProgress:
         return SweepProgress(self._finished, len(self._prompts), self._failed, share)
 
-    def _join(self, hand: dict[int, InHand], done: dict[int, Lines], talks: Talks) -> None:
+    def _join(self, hand: dict[int, InHand], done: dict[int, _Done], talks: Talks) -> None:
         """Begin the prompts that come next: of as many questions as may be in hand, those whose history is known."""
         for index in in_reach(self._prompts, self._finished, self._batch):
             item = self._prompts.items[index]
@@ -191,19 +202,19 @@ class Sweep:
                 if history is not None:
                     hand[index] = self._begun(index, item, history)
             except BadInput as error:
-                done[index] = failed_lines(self._store.plan, index, item, str(error))
+                done[index] = _Done(failed_lines(self._store.plan, index, item, str(error)))
                 talks.failed(item)
 
     def _begun(self, index: int, item: PromptItem, history: History) -> InHand:
         prompt = _tokens(self._source, item, history)
         return InHand(index, item, prompt, Exploration(self._rule, self._span, prompt, self._ending, {}))
 
-    def _lines(self, mapped: InHand) -> Lines:
-        """Of a prompt whose map is complete."""
+    def _done(self, mapped: InHand) -> _Done:
+        """A prompt whose map is complete."""
         item, exploration, source = mapped.item, mapped.exploration, self._source
         frame = Run(self._settings, source.provenance, mapped.prompt, (), source.pieces, item.id, item.prompt)
         made = DialMap(frame, self._span, exploration.answers, exploration.passes, mapped.seconds)
-        return lines_of(made, mapped.index, item, self._texts(made))
+        return _Done(lines_of(made, mapped.index, item, self._texts(made)), texts_of(made))
 
     def _texts(self, made: DialMap) -> Texts:
         """The lossless texts, walked over the map's own answers; models are asked only where they leave the map."""

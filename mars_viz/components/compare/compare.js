@@ -1,7 +1,7 @@
 // Two texts side by side, the way through the others, and the traffic with Python.
 
 const COLOURS = {
-  difference: { label: "Difference", keys: [["same", "same so far"], ["apart", "differs"], ["again", "same again"]] },
+  difference: { label: "Difference", keys: KINDS_OF_DIFFERENCE },
   outcome: { label: "Outcome", keys: NAMES.slice(0, 6).map((name) => [name, name]) },
 };
 
@@ -131,7 +131,7 @@ class Compare {
       radio.setAttribute("aria-checked", on);
       radio.tabIndex = on ? 0 : -1;
     }
-    this.legend.replaceChildren(...COLOURS[name].keys.map(([kind, words]) => h("span", { class: "key" }, h("span", { class: `t ${kind}` }, words))));
+    this.legend.replaceChildren(...legendOf(COLOURS[name].keys));
   }
 
   /** Select the token of a link, such as 'left-12', where there is one. */

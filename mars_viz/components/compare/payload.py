@@ -79,7 +79,7 @@ def _pane(pane: Pane, side: Side, run: Payload, partners: Sequence[int | None]) 
         "name": pane.name,
         "detail": pane.detail,
         "run": run,
-        "common": _rows(map(bool, side.common)),
+        "common": rows_of(map(bool, side.common)),
         "parts": side.parts,
         "partners": list(partners),
     }
@@ -94,8 +94,8 @@ def lane_payload(lane: Lane) -> Payload:
         "tau": run.tau if run.rounds else None,
         "tokens": len(run.token_ids),
         "right": lane.right,
-        "outcomes": _rows(OUTCOMES.index(outcome) for outcome in outcomes(run)),
-        "common": _rows(map(bool, lane.common.common)),
+        "outcomes": rows_of(OUTCOMES.index(outcome) for outcome in outcomes(run)),
+        "common": rows_of(map(bool, lane.common.common)),
         "parts": lane.common.parts,
     }
 
@@ -130,6 +130,6 @@ def whole_payload(
     return {"id": digest, "token": token, **payload}
 
 
-def _rows(kinds: Iterable[int]) -> list[list[int]]:
+def rows_of(kinds: Iterable[int]) -> list[list[int]]:
     """Kind and length of every stretch of one kind."""
     return [[int(kind), sum(1 for _ in members)] for kind, members in groupby(kinds)]

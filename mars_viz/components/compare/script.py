@@ -22,7 +22,7 @@ SHARED = (
     "stream",
 )
 """Of the explorer: a run, a reading of it, and its tokens."""
-MODULES = ("side", "linked", "lanes", "compare")
+MODULES = ("difference", "side", "linked", "lanes", "compare")
 """In the order in which they are joined; the last one is the way in."""
 STYLES = ("explorer/explorer", "compare/compare")
 """The explorer's style first: its colours and tokens are the comparison's too."""

@@ -22,9 +22,7 @@ class Side extends Stream {
   mark(reading, slot) {
     const index = reading.textIndex(slot);
     if (index === null) return " away"; // a draft that did not reach the text
-    const { parts } = this.pane;
-    if (!this.common[index]) return index === parts ? " apart parts" : " apart";
-    return parts === null || index < parts ? " same" : " again";
+    return differenceOf(this.common, this.pane.parts, index);
   }
 
   build(chunk) {
@@ -81,9 +79,4 @@ function readingOf(payload) {
     readings.set(payload.id, reading);
   }
   return readings.get(payload.id);
-}
-
-/** [[kind, length], …] as one kind for each token. */
-function spread(rows) {
-  return rows.flatMap(([kind, length]) => new Array(length).fill(kind));
 }

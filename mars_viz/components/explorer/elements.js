@@ -102,3 +102,9 @@ function cut(text, most) {
   const chars = text.length > most ? Array.from(text) : [];
   return chars.length > most ? `${chars.slice(0, most).join("")}…` : text;
 }
+
+/** A prompt before its text: the end of a long one. */
+function promptBefore(prompt) {
+  const shown = prompt.length > 1200 ? `…${prompt.slice(-1200).replace(/^[\udc00-\udfff]/, "")}` : prompt;
+  return h("span", { class: "prompt", role: "presentation" }, shown);
+}

@@ -32,7 +32,7 @@ export function numbers(run, decisions, strict, strictRun = run, exact = false) 
   };
 }
 
-const THIN = "\u2009";
+const THIN = "\u202f"; // no line is broken at it
 
 export function whole(value) {
   if (!Number.isFinite(value)) return "–";

@@ -55,7 +55,8 @@ def window(run: Run, gamma: int | None, pool: Pool, index: int) -> Payload:
     """The evidence of the rounds from `WINDOW` times `index` on: their payload as if there were no others."""
     chosen = slice(index * WINDOW, (index + 1) * WINDOW)
     rounds = pool.rounds[chosen]
-    return pool_payload(run, gamma, Pool(rounds, pool.limits[chosen], tuple(range(len(rounds))), (), ()), None, True)
+    part = Pool(rounds, pool.limits[chosen], tuple(range(len(rounds))), (), (), pool.lengths[chosen])
+    return pool_payload(run, gamma, part, None, True)
 
 
 def pool_payload(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 
@@ -34,11 +33,8 @@ class Pool:
     """Of the dial map; none without one."""
     paths: tuple[tuple[int, ...], ...]
     """The path of each segment, as indices."""
-
-    @cached_property
-    def lengths(self) -> np.ndarray:
-        """int32 [R]; nodes of each round."""
-        return np.array([len(round_.speculation) for round_ in self.rounds], np.int32)
+    lengths: np.ndarray
+    """int32 [R]; nodes of each round."""
 
     @property
     def slots(self) -> int:
@@ -69,7 +65,15 @@ def pool_of(run: Run, gamma: int | None = None) -> Pool:
     if run.settings.stop:
         walked = [(recorded, own), *((path, s.rounds) for path, s in zip(paths, segments, strict=True))]
         limits = list(map(min, limits, _stopped(run, walked)))
-    return Pool(tuple(rounds), tuple(limits), recorded, segments, paths)
+    return Pool(tuple(rounds), tuple(limits), recorded, segments, paths, _lengths(run, rounds, own is run.rounds))
+
+
+def _lengths(run: Run, rounds: Sequence[Round], begins: bool) -> np.ndarray:
+    """int32 [R]; nodes of each. Where the run's own rounds are the first they are not looked at one by one: those of a
+    long run are made when they are looked at."""
+    known = run.blocks.lengths if begins else np.zeros(0, np.int64)
+    others = np.array([len(round_.speculation) for round_ in rounds[len(known) :]], np.int64)
+    return np.concatenate([known, others]).astype(np.int32)
 
 
 def _paths(run: Run, rounds: list[Round], segments: Sequence[Segment]) -> Iterator[tuple[int, ...]]:

@@ -32,7 +32,7 @@ class Stream {
     this.upkeep.clear();
     this.chunks = chunked(run, reading.recorded).map((range) => this.emptyChunk(range));
     const prompt = run.about.prompt;
-    this.prompt = prompt ? h("span", { class: "prompt", role: "presentation" }, prompt.length > 1200 ? `…${prompt.slice(-1200).replace(/^[\udc00-\udfff]/, "")}` : prompt) : null;
+    this.prompt = prompt ? promptBefore(prompt) : null;
     this.element.replaceChildren(...this.shelves.put(this.chunks));
     if (!run.rounds) this.element.replaceChildren(h("p", { class: "empty" }, "This run has no tokens. Choose another, or decode a prompt."));
     this.element.scrollTop = 0;

@@ -58,11 +58,6 @@ export function distance(shares, law) {
   return shares.reduce((sum, part, i) => sum + Math.abs(part - law[i]), 0) / 2;
 }
 
-/** A percentage that no line is broken in. */
-function share(part) {
-  return percent(part).replace(THIN, "\u202f");
-}
-
 class Lossless {
   /** `move` places a knob, as the hand does; `rest` says that it stands. */
   constructor({ move, rest }) {
@@ -84,7 +79,7 @@ class Lossless {
     const counts = this.trials.upTo(draws);
     const shares = counts.map((count) => count / draws);
     const { p, q, names } = laws;
-    const title = `After ${plural(draws, "trial")} the text is ${share(distance(shares, p))} away from the target’s law; keeping every draft would be ${share(distance(q, p))} away`;
+    const title = `After ${plural(draws, "trial")} the text is ${percent(distance(shares, p))} away from the target’s law; keeping every draft would be ${percent(distance(q, p))} away`;
     if (!this.frame) say(this.heard, title);
     this.seen.show({
       title,
@@ -102,7 +97,7 @@ class Lossless {
   showAreas({ p, q, shared, residual, names }) {
     const kept = shared.reduce((sum, part) => sum + part, 0);
     this.areas.show({
-      title: `${share(kept)} of the drafts are kept here: the area that both laws share`,
+      title: `${percent(kept)} of the drafts are kept here: the area that both laws share`,
       key: [["■", INK.quiet, "both: kept"], ["■", INK.dial, "only target: written instead"], ["■", INK.rejected, "only drafter: rejected"]],
       x: { low: -0.6, high: names.length - 0.4, name: "", names },
       y: { low: 0, high: 1.12 * Math.max(...p, ...q), name: "probability (exact)" },

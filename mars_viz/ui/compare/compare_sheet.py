@@ -26,6 +26,11 @@ _STYLE = """
 .mv-table tbody th { cursor: help; white-space: nowrap; }
 .mv-table td { white-space: nowrap; }
 .mv-table .change { font-weight: 600; }
+@media (max-width: 1000px) { /* intervals are wide: names take two lines before a column is lost */
+  .mv-table tbody th { white-space: normal; }
+  .mv-table :is(th, td) { padding-left: .3rem; padding-right: .3rem; }
+  .mv-table :is(th, td):last-child { padding-right: 0; }
+}
 @media (max-width: 700px) {
   .mv-table, .mv-table tbody { display: block; }
   .mv-table thead { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
@@ -104,9 +109,9 @@ def sweep_table(rows: Sequence[SweepRow], names: Names) -> None:
             _Line(
                 row.title,
                 "",
-                words(row.reference),
-                words(row.other),
-                words(row.change, signed=True),
+                words(row.reference, percent=row.percent),
+                words(row.other, percent=row.percent),
+                words(row.change, signed=True, percent=row.percent),
                 "modelled" if row.modelled else "exact",
             )
             for row in rows

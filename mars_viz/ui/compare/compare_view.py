@@ -93,6 +93,8 @@ class CompareView:
     """The sweep's reference; None for its strict end, or beside another sweep for its rule's default."""
     to_dial: float | None = None
     """The dial value beside it; None for the default."""
+    prompt: str = ""
+    """Name of the prompt whose texts are read; empty for the first of those that change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,7 @@ def to_parameters(run_id: str, view: CompareView) -> dict[str, str]:
         written["beside"] = view.beside
         written["from"] = "" if view.from_dial is None else f"{view.from_dial:.10g}"
         written["to"] = "" if view.to_dial is None else f"{view.to_dial:.10g}"
+        written["prompt"] = view.prompt
     else:
         written["run"] = run_id
         written["gamma"] = "" if view.gamma is None else str(view.gamma)
@@ -143,6 +146,7 @@ def from_parameters(parameters: Mapping[str, str]) -> OpenedCompare:
         beside=parameters.get("beside", ""),
         from_dial=link.read("from", number_in, "it stands at its default"),
         to_dial=link.read("to", number_in, "it stands at its default"),
+        prompt=parameters.get("prompt", ""),
     )
     return OpenedCompare(view, tuple(link.complaints))
 

@@ -92,7 +92,11 @@ def finding(left: Contender, right: Contender, found: Alignment, names: Names) -
             f"There is nothing else here to compare {names.left} with. Choose another run, or decode the prompt with "
             "another rule."
         )
-    parts = [_parting(left, right, found, names)]
+    parts = [
+        parting(
+            found, names, *(_piece(each.run, side.parts) for each, side in ((left, found.left), (right, found.right)))
+        )
+    ]
     if left.run.prompt_ids != right.run.prompt_ids and left.run.prompt != right.run.prompt:
         parts.insert(0, "They continue different prompts.")
     if found.unit is Unit.CHARACTERS:
@@ -101,29 +105,31 @@ def finding(left: Contender, right: Contender, found: Alignment, names: Names) -
             "counts tokens of different lengths."
         )
     parts.append(f"τ {number(right.run.tau)} against {number(left.run.tau)}.")
-    return " ".join([*parts, *graded(left, right, names)])
+    return " ".join([*parts, *graded(left.right, right.right, names)])
 
 
-def _parting(left: Contender, right: Contender, found: Alignment, names: Names) -> str:
+def parting(found: Alignment, names: Names, left: Piece | None, right: Piece | None) -> str:
+    """Where both part: `left` and `right` are what each says there, None where its text is over."""
     shared = counted(found.prefix, found.unit.value)
     if found.identical:
         return f"{_capital(names.right)} and {names.left} write the same text, all of its {shared}."
-    says, other = (_said(each.run, side.parts) for each, side in ((right, found.right), (left, found.left)))
     begin = f"Both write the same {shared}; then " if found.prefix else "They differ from the first token on: "
     begin = begin.replace("same 1 ", "same first ")
-    if says is None:
-        return f"{begin}{names.right} ends, and {names.left} goes on with {other}."
-    if other is None:
-        return f"{begin}{names.left} ends, and {names.right} goes on with {says}."
-    return f"{begin}{names.right} says {says}, {names.left} says {other}."
+    if right is None:
+        return f"{begin}{names.right} ends, and {names.left} goes on with {_said(left)}."
+    if left is None:
+        return f"{begin}{names.left} ends, and {names.right} goes on with {_said(right)}."
+    return f"{begin}{names.right} says {_said(right)}, {names.left} says {_said(left)}."
 
 
-def _said(run: Run, index: int | None) -> str | None:
-    """The token at an index of the text, in quotation marks; None where the text is over."""
-    if index is None or index >= len(run.token_ids):
-        return None
-    piece = run.pieces[run.token_ids[index]]
-    return "the end of the text" if piece.special else f"“{quoted(piece)}”"
+def _piece(run: Run, index: int | None) -> Piece | None:
+    """The token at an index of the text; None where the text is over."""
+    return None if index is None or index >= len(run.token_ids) else run.pieces[run.token_ids[index]]
+
+
+def _said(piece: Piece | None) -> str:
+    """A token in quotation marks."""
+    return "the end of the text" if piece is None or piece.special else f"“{quoted(piece)}”"
 
 
 def quoted(piece: Piece) -> str:
@@ -137,13 +143,13 @@ def _isolated(text: str) -> str:
     return f"{_ISOLATE}{shown.replace('·', ' ') if text.strip() else shown}{_POP}"
 
 
-def graded(left: Contender, right: Contender, names: Names) -> list[str]:
+def graded(left: bool | None, right: bool | None, names: Names) -> list[str]:
     """Which of them has the answer right, where that is known of both."""
-    if left.right is None or right.right is None:
+    if left is None or right is None:
         return []
-    if left.right == right.right:
-        return [f"Both get the answer {'right' if left.right else 'wrong'}."]
-    good, bad = (names.left, names.right) if left.right else (names.right, names.left)
+    if left == right:
+        return [f"Both get the answer {'right' if left else 'wrong'}."]
+    good, bad = (names.left, names.right) if left else (names.right, names.left)
     return [f"{_capital(good)} gets the answer right, {bad} wrong."]
 
 
@@ -168,8 +174,13 @@ def change(row: Difference) -> str:
 def detail(one: Contender) -> str:
     """What a contender came to, in a line."""
     run = one.run
-    mark = {True: ", answer right", False: ", answer wrong", None: ""}[one.right]
-    return f"τ {number(run.tau)}, {counted(len(run.token_ids), 'token')}, {counted(len(run.rounds), 'round')}{mark}"
+    said = f"τ {number(run.tau)}, {counted(len(run.token_ids), 'token')}, {counted(len(run.rounds), 'round')}"
+    return f"{said}{answer(one.right)}"
+
+
+def answer(right: bool | None) -> str:
+    """Whether an answer is right, after a comma; empty where that is not known."""
+    return {True: ", answer right", False: ", answer wrong", None: ""}[right]
 
 
 def footnote(left: Contender, right: Contender) -> str:

@@ -18,7 +18,7 @@ from mars_viz.rules import Dial
 from mars_viz.sweep import SweepResult
 from mars_viz.sweep.pairing import Setting, divergence, pair
 from mars_viz.ui import navigation, share, theme
-from mars_viz.ui.compare import compare_sheet, compare_view, compare_words, sweep_pair, two_sweeps
+from mars_viz.ui.compare import compare_sheet, compare_view, compare_words, prompt_texts, sweep_pair, two_sweeps
 from mars_viz.ui.compare.comparison import Comparison
 from mars_viz.ui.tune.shelf import FOLDER_VARIABLE
 
@@ -63,6 +63,8 @@ def over_one_sweep(memory: Comparison, path: Path, result: SweepResult) -> None:
     confidence, turns = rows[0].change.confidence, result.units is not None
     st.caption(compare_words.sweep_footnote(confidence, turned.worse, turned.better, turns=turns))
     numbers = share.Table("Both settings in numbers", "settings-compared", partial(two_sweeps.figures, rows, names))
+    both = pair(Setting(result, reference), Setting(result, dial))
+    prompt_texts.read(memory, both, names, sweep_pair.place(path, result))
     share.tables([numbers], [result.plan.rule.name], "compare-sweep")
 
 
@@ -86,6 +88,7 @@ def over_two_sweeps(memory: Comparison, one: tuple[Path, SweepResult], other: tu
     compare_sheet.sweep_table(rows, names)
     confidence, turns, costs = rows[0].change.confidence, both.units is not None, two_sweeps.costs(both)
     st.caption(compare_words.sweep_footnote(confidence, turned.worse, turned.better, turns=turns, costs=costs))
+    prompt_texts.read(memory, both, names, state)
     parted = divergence(both)
     prompts = two_sweeps.prompts(both, parted)
     theme.section("Prompt by prompt")
@@ -115,7 +118,7 @@ def chosen_sweep(memory: Comparison, column: DeltaGenerator, found: Mapping[str,
     st.session_state["compare-sweep"] = name
 
     def choose() -> None:
-        memory.look(sweep=st.session_state["compare-sweep"], beside="", from_dial=None, to_dial=None)
+        memory.look(sweep=st.session_state["compare-sweep"], beside="", from_dial=None, to_dial=None, prompt="")
 
     column.selectbox("Sweep", list(found), key="compare-sweep", on_change=choose)
     return found[name], sweep_pair.opened(found[name])

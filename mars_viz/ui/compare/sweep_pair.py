@@ -13,9 +13,10 @@ import streamlit as st
 
 from mars_viz.analysis.intervals import Interval
 from mars_viz.errors import BadInput
-from mars_viz.figures.words import counted, number, setting
+from mars_viz.figures.words import THIN_SPACE, counted, number, setting
 from mars_viz.sweep import SweepResult, difference_at, load_sweep, measures, value_at
 from mars_viz.sweep.columns import RIGHT, WRONG
+from mars_viz.sweep.measures import PERCENT
 from mars_viz.sweep.store import sweep_folders
 from mars_viz.ui.tune.shelf import default_folder
 
@@ -37,6 +38,8 @@ class SweepRow:
     """Second less first, paired over prompts."""
     modelled: bool
     """True if it stands on measured costs in place of the clock."""
+    percent: bool = False
+    """True if it is a share, which is told in per cent, and its change in percentage points."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +103,7 @@ def rows(_result: SweepResult, place: str, reference: float, dial: float) -> tup
                 value_at(_result, measure, dial),
                 difference_at(_result, measure, dial, reference),
                 measure.modelled,
+                name in PERCENT,
             )
         )
     return tuple(found)
@@ -121,15 +125,17 @@ def name_of(result: SweepResult, dial: float) -> str:
     return "strict" if dial == own.strict else setting(own.symbol, dial)
 
 
-def words(interval: Interval, *, signed: bool = False) -> str:
-    """'a (b to c)'; the number alone where nothing can be said of its range. `signed` marks what is above 0."""
+def words(interval: Interval, *, signed: bool = False, percent: bool = False) -> str:
+    """'a (b to c)'; the number alone where nothing can be said of its range. `signed` marks what is above 0, as of a
+    difference, and that of a share is in percentage points."""
+    unit = f"{THIN_SPACE}{'points' if signed else '%'}" if percent else ""
 
     def said(value: float) -> str:
-        return ("+" if signed and value > 0 else "") + number(value)
+        return ("+" if signed and value > 0 else "") + number(100 * value if percent else value)
 
     if np.isnan([interval.low, interval.high]).any():
-        return said(interval.estimate)
-    return f"{said(interval.estimate)} ({said(interval.low)} to {said(interval.high)})"
+        return f"{said(interval.estimate)}{unit if np.isfinite(interval.estimate) else ''}"
+    return f"{said(interval.estimate)}{unit} ({said(interval.low)} to {said(interval.high)})"
 
 
 def finding(result: SweepResult, table: tuple[SweepRow, ...], found: Turned, reference: float, dial: float) -> str:

@@ -10,6 +10,7 @@ from mars_viz.analysis.intervals import Interval
 from mars_viz.figures.words import counted, number, setting
 from mars_viz.sweep import pairing
 from mars_viz.sweep.columns import UNGRADED
+from mars_viz.sweep.measures import PERCENT
 from mars_viz.sweep.pairing import Divergence, Paired, Pairing, Setting
 from mars_viz.ui.compare.compare_words import Names
 from mars_viz.ui.compare.sweep_pair import COMPARED, SweepRow, Turned, words
@@ -25,7 +26,8 @@ def rows(_pairing: Pairing, place: str) -> tuple[SweepRow, ...]:
 
 
 def _row(found: Paired) -> SweepRow:
-    return SweepRow(found.measure.title, found.left, found.right, found.change, found.measure.modelled)
+    measure = found.measure
+    return SweepRow(measure.title, found.left, found.right, found.change, measure.modelled, measure.name in PERCENT)
 
 
 def names(both: Pairing) -> Names:
@@ -91,8 +93,8 @@ def parting(both: Pairing, found: Divergence | None) -> str:
     """What is known of where the texts part, in a sentence."""
     if found is None:
         return (
-            "Where the texts part is not known: a sweep keeps numbers and where each text leaves its own strict text, "
-            "and these two do not start from the same one. Record both runs and compare them under All runs."
+            "Where the texts part is not known of all prompts at once: a sweep's figures say where each text leaves "
+            "its own strict text, and these two do not start from the same one."
         )
     same = int((found.first < 0).sum())
     unsure = int((~found.exact).sum())
@@ -100,7 +102,7 @@ def parting(both: Pairing, found: Divergence | None) -> str:
     if unsure:
         said += f" {counted(unsure, 'text')} {'leaves' if unsure == 1 else 'leave'} strict's text at one place in both"
         said += " sweeps; they part there or later, or not at all."
-    return f"{said} Sweeps keep no texts: to read both, decode the prompt under Rules on one prompt."
+    return said
 
 
 def prompts(both: Pairing, found: Divergence | None) -> pd.DataFrame:

@@ -45,8 +45,8 @@ def caption(room: Room) -> None:
     if not room.large:
         st.caption(
             f"{rule.title}{at}, blocks of {settings.gamma} tokens, temperature {settings.temperature:g}. Exact: these "
-            "are the decisions of this very text. Keys: ← → one step, ↑ ↓ a round, space plays, x next rejection, k "
-            "next relaxed keep, p next parting from strict."
+            "are the decisions of this very text. Keys: ←\u00a0→ one step, ↑\u00a0↓ a round, space plays, x next "
+            "rejection, k next relaxed keep, p next parting from strict."
         )
 
 

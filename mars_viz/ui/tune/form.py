@@ -55,7 +55,8 @@ def form(results: Path) -> tuple[Callable[[], Wish], Callable[[], str]]:
             "Folder for results",
             str(results),
             key="sweep-folder",
-            help="Each sweep makes a folder of its own in it: sweep.json, the prompts, and one Parquet data set.",
+            help="Each sweep makes a folder of its own in it: sweep.json, the prompts, and Parquet data sets of its "
+            "figures and texts.",
         )
 
     def wish() -> Wish:

@@ -25,8 +25,8 @@ def race(desk: Desk) -> None:
     if desk.shown and name != desk.shown:
         theme.note("There is no race of that name here; " + ("another is shown." if name else "run one first."))
     desk.shown = name
-    left, right = st.columns([5.6, 4.4], vertical_alignment="center")
-    deeds = right.container(horizontal=True, horizontal_alignment="right")
+    left, right = st.columns([5.3, 4.7], vertical_alignment="center")
+    deeds = right.container(horizontal=True, horizontal_alignment="right", gap="xsmall")  # one row, on a phone as well
     with deeds.popover("Open"):
         open_race(desk)
     if not name:

@@ -1,0 +1,181 @@
+"""The texts of a sweep, token by token: a Parquet data set, `texts/`, beside the results; no other module touches it.
+
+A line a prompt: its text on every stretch of the dial, in the order of the results' lines, and what its tokens read. A
+prompt's texts are written before its results, so whatever is finished has them. No figure needs them: sweeps that were
+made before there were texts are read as ever, and opening a sweep does not read them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from mars_viz.analysis.alignment import Written
+from mars_viz.dialmap import DialMap
+from mars_viz.errors import BadInput
+from mars_viz.run import Piece
+from mars_viz.sweep import parts
+from mars_viz.sweep.files import write_whole
+
+FOLDER = "texts"
+"""Its name in a sweep's folder."""
+MAX_BYTES = 1 << 30
+"""Of what is read at once, unpacked; far above any sweep."""
+_READ_AT_ONCE = 8
+"""Prompts: with fewer the files would mostly be directories, with more one prompt would take a while."""
+
+
+def _each(kind: pa.DataType) -> pa.DataType:
+    return pa.list_(pa.field("element", kind, nullable=False))
+
+
+_COLUMNS: dict[str, pa.DataType] = {
+    "prompt": pa.int32(),
+    "lengths": _each(pa.int32()),
+    "token_ids": _each(pa.int32()),
+    "piece_ids": _each(pa.int32()),
+    "pieces": _each(pa.binary()),
+    "special": _each(pa.bool_()),
+}
+"""Place in the set; tokens of each text; all texts, one after the other; and of every token that occurs its id, its
+bytes and whether it is a control token."""
+_SCHEMA = pa.schema([pa.field(name, kind, nullable=False) for name, kind in _COLUMNS.items()])
+
+
+@dataclass(frozen=True, slots=True)
+class PromptTexts:
+    """S texts of one prompt, one for each stretch of the dial."""
+
+    lengths: np.ndarray
+    """int32 [S]; tokens of each."""
+    token_ids: np.ndarray
+    """int32 [sum of lengths]; one text after the other."""
+    pieces: Mapping[int, Piece]
+    """Of every token that occurs, by rising id."""
+
+    def text(self, stretch: int) -> Written:
+        """The text of a stretch, without its rounds."""
+        end = int(self.lengths[: stretch + 1].sum(dtype=np.int64))
+        tokens = tuple(self.token_ids[end - int(self.lengths[stretch]) : end].tolist())
+        return Written(tokens, tuple(self.pieces[token] for token in tokens), ())
+
+
+def texts_of(made: DialMap) -> PromptTexts:
+    """The texts of a prompt's dial map."""
+    texts = [segment.token_ids for segment in made.segments]
+    token_ids = np.array([token for text in texts for token in text], np.int32)
+    lengths = np.array([len(text) for text in texts], np.int32)
+    return PromptTexts(lengths, token_ids, {token: made.frame.pieces[token] for token in np.unique(token_ids).tolist()})
+
+
+def write(sweep: Path, index: int, texts: PromptTexts) -> None:
+    """Add those of a prompt, whole or not at all. Raises OSError."""
+    folder = sweep / FOLDER
+    folder.mkdir(exist_ok=True)
+    line = {
+        "prompt": index,
+        "lengths": texts.lengths,
+        "token_ids": texts.token_ids,
+        "piece_ids": list(texts.pieces),
+        "pieces": [piece.data for piece in texts.pieces.values()],
+        "special": [piece.special for piece in texts.pieces.values()],
+    }
+    arrays = [pa.array([line[field.name]], field.type) for field in _SCHEMA]
+    write_whole(folder / parts.prompt_file(index), _bytes(pa.Table.from_arrays(arrays, schema=_SCHEMA)))
+
+
+def tidy(sweep: Path, batches: frozenset[int]) -> None:
+    """Put the prompts of whole batches together, and remove what a kill left behind. Raises OSError. Only the sweep
+    itself may."""
+    folder = sweep / FOLDER
+    if not folder.is_dir():
+        return
+    for path in folder.glob(".*"):
+        path.unlink(missing_ok=True)
+    there = parts.parts_of(folder)
+    for batch in {single // parts.BATCH for single in there.singles} & batches - there.batches:
+        members = [each for each in parts.members(batch) if each in there.singles]
+        with suppress(BadInput):  # beside a damaged file the others stay as they are: no figure needs texts
+            table = pa.concat_tables(_table(folder / parts.prompt_file(each)) for each in members)
+            write_whole(folder / parts.batch_file(batch), _bytes(table))
+    parts.remove_batched(folder, batches & parts.parts_of(folder).batches)
+
+
+def read(sweep: Path, index: int) -> PromptTexts | None:
+    """Those of the prompt at this place of the set; None where the sweep kept none of it, as before there were texts.
+    Raises BadInput where they are damaged."""
+    folder = sweep / FOLDER
+    while folder.is_dir():
+        before = parts.parts_of(folder)
+        name = before.holding(index)
+        try:
+            return None if name is None else _read(folder / name, index)
+        except BadInput:
+            if parts.parts_of(folder) == before:
+                raise
+            # else a sweep under way has put prompts together meanwhile
+    return None
+
+
+def _read(path: Path, index: int) -> PromptTexts | None:
+    """A prompt's line; None where the file has none of it."""
+    try:
+        source = pq.ParquetFile(path, page_checksum_verification=True)
+        rows = np.flatnonzero(source.read(columns=["prompt"], use_threads=False).column("prompt").to_numpy() == index)
+        if not len(rows):
+            return None
+        group, row = _whereabouts(source, int(rows[0]))
+        if source.metadata.row_group(group).total_byte_size > MAX_BYTES:
+            raise ValueError("more than any prompt has")
+        table = source.read_row_group(group, use_threads=False).cast(_SCHEMA)
+        table.validate(full=True)
+        return _texts(table.slice(row, 1).to_pylist()[0])
+    except parts.DAMAGED as error:
+        raise spoiled(path) from error
+
+
+def _whereabouts(source: pq.ParquetFile, row: int) -> tuple[int, int]:
+    """The row group of a row, and its place in there."""
+    group = 0
+    while row >= (rows := source.metadata.row_group(group).num_rows):
+        group, row = group + 1, row - rows
+    return group, row
+
+
+def _texts(line: Mapping[str, Any]) -> PromptTexts:
+    """Raises ValueError, TypeError or KeyError where it is none."""
+    lengths, token_ids = (np.array(line[name], np.int32) for name in ("lengths", "token_ids"))
+    named = zip(line["piece_ids"], line["pieces"], line["special"], strict=True)
+    pieces = {token: Piece(data, special) for token, data, special in named}
+    if (lengths < 0).any() or lengths.sum(dtype=np.int64) != len(token_ids):
+        raise ValueError("other lengths")
+    if not pieces.keys() >= set(np.unique(token_ids).tolist()):
+        raise KeyError("a token without a piece")
+    return PromptTexts(lengths, token_ids, pieces)
+
+
+def _table(path: Path) -> pa.Table:
+    try:
+        return pq.read_table(path, partitioning=None, use_threads=False, page_checksum_verification=True).cast(_SCHEMA)
+    except parts.DAMAGED as error:
+        raise spoiled(path) from error
+
+
+def _bytes(table: pa.Table) -> bytes:
+    """Equal stretches of texts are equal bytes, which pack well, and a prompt is read without most of the others."""
+    return parts.bytes_of(table, row_group_size=_READ_AT_ONCE, use_dictionary=False, write_statistics=False)
+
+
+def spoiled(path: Path) -> BadInput:
+    """What is said of a file that is not as it was written."""
+    return BadInput(
+        f"{path} is damaged or holds no texts of this sweep; its figures do not need it. Take a fresh copy, or sweep "
+        "again into a new folder to read the texts."
+    )

@@ -1,0 +1,151 @@
+"""The two texts of one prompt of a sweep, or of two: which prompt, what both write, and where they part.
+
+Knows Streamlit and the tab's memory; the texts are `sweep.two_texts`'.
+"""
+
+from __future__ import annotations
+
+import math
+
+import streamlit as st
+
+from mars_viz.analysis.alignment import Side, Unit, Written
+from mars_viz.components.texts import two_texts as show
+from mars_viz.components.texts.payload import TextPane, texts_payload
+from mars_viz.errors import BadInput
+from mars_viz.figures.words import counted, number
+from mars_viz.run import Piece
+from mars_viz.sweep import two_texts
+from mars_viz.sweep.columns import RIGHT, UNGRADED
+from mars_viz.sweep.pairing import Pairing
+from mars_viz.sweep.two_texts import Change, Entry, Kept, TwoTexts
+from mars_viz.ui import theme
+from mars_viz.ui.compare import compare_sheet, compare_words
+from mars_viz.ui.compare.compare_words import Names
+from mars_viz.ui.compare.comparison import Comparison
+
+LABEL_LENGTH = 60
+"""Characters of a prompt in the list."""
+
+
+def read(memory: Comparison, both: Pairing, names: Names, state: str) -> None:
+    """Choose a prompt, and read what both settings write after it; `state` tells sweeps and their states apart."""
+    theme.section("What both write after one prompt")
+    entries = _entries(both, f"{state}&{both.left.dial!r}&{both.right.dial!r}")
+    theme.small(summary(entries))
+    entry = _chosen(memory, both, entries)
+    try:
+        kept = two_texts.kept(both, entry.place)
+    except BadInput as error:
+        theme.note(str(error))
+        return
+    if kept.both is None:
+        theme.note(missing(both, kept))
+        return
+    compare_sheet.lead(finding(kept.both, names, _grades(both, entry.place)))
+    details, found = _details(both, entry.place), kept.both.found
+    left = TextPane(names.left, details[0], kept.both.left, found.left)
+    right = TextPane(names.right, details[1], kept.both.right, found.right)
+    show(texts_payload(both.texts[entry.place], left, right), key="compare-texts")
+
+
+@st.cache_resource(max_entries=32, show_spinner=False)
+def _entries(_both: Pairing, state: str) -> tuple[Entry, ...]:
+    return two_texts.entries(_both)
+
+
+_COUNTED = {
+    Change.WORSE: ("turns wrong", "turn wrong"),
+    Change.BETTER: ("turns right", "turn right"),
+    Change.DIFFERS: ("gets another text", "get another text"),
+    Change.PERHAPS: ("may get another text", "may get another text"),
+    Change.SAME: ("keeps its text", "keep theirs"),
+}
+"""What is said of one such prompt, and of several."""
+
+
+def summary(entries: tuple[Entry, ...]) -> str:
+    """How many prompts of each kind there are, in a sentence."""
+    counts = {kind: sum(entry.change is kind for entry in entries) for kind in Change}
+    said = [f"{number(count)} {_COUNTED[kind][count > 1]}" for kind, count in counts.items() if count]
+    return f"Of {counted(len(entries), 'prompt')}, those that change first: {', '.join(said)}."
+
+
+def _chosen(memory: Comparison, both: Pairing, entries: tuple[Entry, ...]) -> Entry:
+    """The picker of prompts, and the one that it stands on."""
+    known = {entry.id: entry for entry in entries}
+    wanted = memory.view.prompt
+    if wanted and wanted not in known:
+        theme.note("There is no prompt of the link's name among those compared; another one is shown instead.")
+    chosen = wanted if wanted in known else entries[0].id
+    st.session_state["compare-prompt"] = chosen
+
+    def label(name: str) -> str:
+        entry = known[name]
+        return f"{name} · {entry.change.value} · {clipped(both.texts[entry.place])}".removesuffix(" · ")
+
+    st.selectbox(
+        "Prompt",
+        list(known),
+        key="compare-prompt",
+        format_func=label,
+        on_change=lambda: memory.look(prompt=st.session_state["compare-prompt"]),
+        help="Those whose answer changes come first; write to search",
+    )
+    return known[chosen]
+
+
+def clipped(text: str) -> str:
+    """The end of a prompt, which is what it asks, on one line."""
+    line = " ".join(text.split())
+    return line if len(line) <= LABEL_LENGTH else f"…{line[-LABEL_LENGTH + 1 :]}"
+
+
+def finding(both: TwoTexts, names: Names, grades: tuple[bool | None, bool | None]) -> str:
+    """The sentence first: where both part, and which of them is right."""
+    said = compare_words.parting(
+        both.found, names, _next(both.left, both.found.left), _next(both.right, both.found.right)
+    )
+    if both.found.unit is Unit.CHARACTERS:
+        said += " Their tokenizers differ, so they are compared by characters."
+    return " ".join([said, *compare_words.graded(*grades, names)])
+
+
+def _next(text: Written, side: Side) -> Piece | None:
+    """What a text says where it parts; None where it is over."""
+    return None if side.parts is None else text.pieces[side.parts]
+
+
+def _grades(both: Pairing, place: int) -> tuple[bool | None, bool | None]:
+    left, right = (int(grades[place]) for grades in both.at("right"))
+    return _grade(left), _grade(right)
+
+
+def _grade(value: int) -> bool | None:
+    return None if value == UNGRADED else value == RIGHT
+
+
+def _details(both: Pairing, place: int) -> list[str]:
+    """What either text came to, in a line."""
+    lengths, passes, grades = both.at("tokens"), both.at("rounds"), _grades(both, place)
+    return [_detail(int(lengths[side][place]), int(passes[side][place]), grades[side]) for side in (0, 1)]
+
+
+def _detail(tokens: int, rounds: int, right: bool | None) -> str:
+    tau = number(tokens / rounds if rounds else math.nan)
+    return f"τ {tau}, {counted(tokens, 'token')}, {counted(rounds, 'round')}{compare_words.answer(right)}"
+
+
+def missing(both: Pairing, kept: Kept) -> str:
+    """Which sweep kept no text of a prompt, and the remedy."""
+    if both.left.result is both.right.result:
+        whose = "This sweep"
+    elif kept.left is None:
+        whose = "Neither sweep" if kept.right is None else "The reference sweep"
+    else:
+        whose = "The sweep beside it"
+    verb = "holds a" if whose == "Neither sweep" else "holds no"
+    return (
+        f"{whose} {verb} text of this prompt, as sweeps did before texts were kept. Sweep again into a new folder to "
+        "read both, or decode the prompt under Rules on one prompt. The figures above need no texts."
+    )

@@ -1,0 +1,144 @@
+"""The texts that a sweep keeps: each is what its setting writes, they survive the disk, and figures never need them."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mars_viz.errors import BadInput
+from mars_viz.run import Piece
+from mars_viz.sweep import Sweep, load_sweep, texts
+from mars_viz.sweep import parts as parts_module
+from mars_viz.sweep.plan import Plan
+from mars_viz.sweep.texts import PromptTexts
+from tests.sweep_cases import SETTINGS, toy_prompts, toy_source, toy_sweep
+from tests.test_sweep import alone, tokens_of
+
+HOSTILE = "\u202e<img src=x onerror=window.hacked=1>"
+
+
+@pytest.mark.parametrize("batch", [2, 64])
+def test_every_text_is_what_an_independent_walk_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: int
+) -> None:
+    monkeypatch.setattr(parts_module, "BATCH", batch)
+    result = toy_sweep(tmp_path / "sweep", 5).finish()
+    assert len(list((tmp_path / "sweep" / "texts").iterdir())) == (3 if batch == 2 else 5)
+    stretches = 0
+    for place, item in enumerate(toy_prompts(5).items):
+        read = texts.read(result.folder, place)
+        assert read is not None
+        lows = result.lines["low"][slice(*result.starts[place : place + 2])]
+        assert len(read.lengths) == len(lows)
+        stretches += len(lows)
+        for stretch, low in enumerate(lows.tolist()):
+            written = read.text(stretch)
+            assert written.tokens == tuple(tokens_of(alone(item.prompt, SETTINGS, low)))
+            assert written.pieces == tuple(toy_source().pieces[token] for token in written.tokens)
+    assert stretches > 5
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 2**31 - 1), max_size=6), min_size=1, max_size=5),
+    st.binary(max_size=8),
+    st.booleans(),
+)
+def test_any_bytes_come_back_as_they_were(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[list[int]], data: bytes, special: bool
+) -> None:
+    folder = tmp_path_factory.mktemp("sweep")
+    flat = [token for line in lines for token in line]
+    pieces = {token: Piece(data + str(token).encode(), special) for token in sorted(set(flat))}
+    lengths = np.array([len(line) for line in lines], np.int32)
+    texts.write(folder, 7, PromptTexts(lengths, np.array(flat, np.int32), pieces))
+    read = texts.read(folder, 7)
+    assert read is not None and read.pieces == pieces
+    assert [list(read.text(place).tokens) for place in range(len(lines))] == lines
+    shutil.rmtree(folder)
+
+
+def test_hostile_pieces_are_kept_as_bytes(tmp_path: Path) -> None:
+    source = toy_source()
+    hostile = {token: piece if piece.special else Piece(HOSTILE.encode()) for token, piece in source.pieces.items()}
+    plan = load_plan(tmp_path)
+    for _ in Sweep(replace(source, pieces=hostile), toy_prompts(1), SETTINGS, plan.span, tmp_path / "hostile"):
+        pass
+    read = texts.read(tmp_path / "hostile", 0)
+    assert read is not None and HOSTILE in read.text(0).text
+
+
+def load_plan(tmp_path: Path) -> Plan:
+    return toy_sweep(tmp_path / "plain", 1).finish().plan
+
+
+def test_a_sweep_from_before_there_were_texts_is_read_and_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its first prompts have none; those that are swept from now on do, also where both end up in one batch."""
+    monkeypatch.setattr(parts_module, "BATCH", 4)
+    sweep = toy_sweep(tmp_path / "sweep", 6)
+    for progress in sweep:
+        if progress.finished == 2:
+            break
+    shutil.rmtree(tmp_path / "sweep" / "texts")
+    assert texts.read(tmp_path / "sweep", 0) is None
+    result = toy_sweep(tmp_path / "sweep", 6, resume=True).finish()
+    found = [texts.read(result.folder, index) for index in range(6)]
+    assert [read is None for read in found] == [True, True, False, False, False, False]
+    whole = toy_sweep(tmp_path / "whole", 6).finish()
+    assert all(np.array_equal(result.lines[name], whole.lines[name]) for name in whole.lines)
+    for index in range(2, 6):
+        ours, theirs = found[index], texts.read(whole.folder, index)
+        assert ours is not None and theirs is not None
+        assert np.array_equal(ours.token_ids, theirs.token_ids) and ours.pieces == theirs.pieces
+
+
+def test_a_prompt_without_results_has_no_texts(tmp_path: Path) -> None:
+    prompts = toy_prompts(3)
+    long = replace(prompts.items[1], prompt="x" * 50)
+    items = (prompts.items[0], long, prompts.items[2])
+    plan = load_plan(tmp_path)
+    sweep = Sweep(toy_source(context=20), replace(prompts, items=items), SETTINGS, plan.span, tmp_path / "sweep")
+    assert len(sweep.finish()) == 2
+    assert [texts.read(tmp_path / "sweep", index) is None for index in range(3)] == [False, True, False]
+
+
+@pytest.mark.parametrize("how", ["cut", "empty", "overwritten", "another prompt"])
+def test_damaged_texts_are_named_and_cost_no_figure(tmp_path: Path, how: str) -> None:
+    result = toy_sweep(tmp_path / "sweep", 3).finish()
+    path = result.folder / "texts" / "prompt-000001.parquet"
+    data = path.read_bytes()
+    spoiled = {
+        "cut": data[:-40],
+        "empty": b"",
+        "overwritten": data[:40] + bytes(80) + data[120:],
+        "another prompt": (result.folder / "texts" / "prompt-000002.parquet").read_bytes(),
+    }[how]
+    path.write_bytes(spoiled)
+    if how == "another prompt":
+        assert texts.read(result.folder, 1) is None
+    else:
+        with pytest.raises(BadInput, match=r"prompt-000001.parquet is damaged.*sweep again into a new folder"):
+            texts.read(result.folder, 1)
+    assert len(load_sweep(result.folder)) == 3
+    assert texts.read(result.folder, 0) is not None
+
+
+def test_a_damaged_file_of_texts_does_not_stop_a_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts_module, "BATCH", 4)
+    sweep = toy_sweep(tmp_path / "sweep", 6)
+    for progress in sweep:
+        if progress.finished == 2:
+            break
+    (tmp_path / "sweep" / "texts" / "prompt-000001.parquet").write_bytes(b"no")
+    result = toy_sweep(tmp_path / "sweep", 6, resume=True).finish()
+    assert result.complete and (result.folder / "results" / "batch-000000.parquet").is_file()
+    assert texts.read(result.folder, 0) is not None
+    with pytest.raises(BadInput, match="damaged"):
+        texts.read(result.folder, 1)

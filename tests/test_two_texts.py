@@ -1,0 +1,246 @@
+"""Both texts of a swept prompt: which prompts come first, what either setting writes, and the page and script that show
+it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mars_viz.components.texts import payload as texts_payload_module
+from mars_viz.components.texts.payload import TextPane, texts_payload
+from mars_viz.components.texts.script import script
+from mars_viz.errors import BadInput
+from mars_viz.run import Piece
+from mars_viz.sweep import Sweep, SweepResult, load_sweep, two_texts
+from mars_viz.sweep.pairing import Pairing, Setting, pair
+from mars_viz.sweep.two_texts import Change
+from mars_viz.ui.compare import prompt_texts
+from mars_viz.ui.compare.compare_words import Names
+from tests.in_node import in_node_with
+from tests.sweep_cases import SETTINGS, toy_prompts, toy_source, toy_sweep
+from tests.test_compare_page import folder, link, opened, recorded  # noqa: F401
+from tests.test_rules_page import said
+from tests.test_sweep import alone, tokens_of
+
+COUNT = 12
+HOSTILE = "\u202e<img src=x onerror=window.hacked=1>"
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> SweepResult:
+    return toy_sweep(tmp_path_factory.mktemp("two") / "mars", COUNT).finish()
+
+
+def settings(result: SweepResult, left: float = 1.0, right: float = 0.3) -> Pairing:
+    return pair(Setting(result, left), Setting(result, right))
+
+
+def test_both_texts_are_what_independent_walks_write_and_part_where_they_do(swept: SweepResult) -> None:
+    both, differing = settings(swept), 0
+    for place, item in enumerate(toy_prompts(COUNT).items):
+        kept = two_texts.kept(both, place)
+        ours, theirs = (tokens_of(alone(item.prompt, SETTINGS, dial)) for dial in (1.0, 0.3))
+        assert kept.both is not None and kept.left is not None and kept.right is not None
+        assert (kept.left.tokens, kept.right.tokens) == (ours, theirs)
+        first = next((i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), None)
+        assert kept.both.found.left.parts == first == kept.both.found.right.parts or ours == theirs
+        differing += ours != theirs
+    assert 0 < differing < COUNT
+
+
+def test_prompts_that_change_come_first_and_no_kind_is_a_guess(swept: SweepResult) -> None:
+    both = settings(swept)
+    entries = two_texts.entries(both)
+    assert sorted(entry.place for entry in entries) == list(range(COUNT))
+    order = [list(Change).index(entry.change) for entry in entries]
+    assert order == sorted(order) and len(set(order)) > 2
+    left, right = both.at("right")
+    for entry in entries:
+        kept = two_texts.kept(both, entry.place)
+        assert kept.left is not None and kept.right is not None
+        differs = kept.left.tokens != kept.right.tokens
+        if entry.change is Change.SAME:
+            assert not differs
+        if entry.change is Change.DIFFERS:
+            assert differs
+        assert (entry.change is Change.WORSE) == (left[entry.place] > right[entry.place])
+        assert (entry.change is Change.BETTER) == (left[entry.place] < right[entry.place])
+    assert all(entry.change is Change.SAME for entry in two_texts.entries(settings(swept, 0.3, 0.3)))
+
+
+def test_two_sweeps_of_different_rules_are_read_in_pairs(swept: SweepResult, tmp_path: Path) -> None:
+    margin = toy_sweep(tmp_path / "margin", COUNT, replace(SETTINGS, rule="mars-margin")).finish()
+    both = pair(Setting(swept, 0.3), Setting(margin, 2.0))
+    for place, item in enumerate(toy_prompts(COUNT).items):
+        kept = two_texts.kept(both, place)
+        assert kept.right is not None
+        assert kept.right.tokens == tokens_of(alone(item.prompt, replace(SETTINGS, rule="mars-margin"), 2.0))
+
+
+def test_texts_of_another_sweep_are_not_taken_for_this_ones(swept: SweepResult, tmp_path: Path) -> None:
+    shutil.copytree(swept.folder, tmp_path / "copy")
+    other = toy_sweep(tmp_path / "other", COUNT, replace(SETTINGS, max_new_tokens=9)).finish()
+    shutil.rmtree(tmp_path / "copy" / "texts")
+    shutil.copytree(other.folder / "texts", tmp_path / "copy" / "texts")
+    with pytest.raises(BadInput, match="holds no texts of this sweep"):
+        two_texts.kept(settings(load_sweep(tmp_path / "copy")), 0)
+
+
+def test_an_older_sweep_says_that_it_holds_no_texts_and_what_to_do(swept: SweepResult, tmp_path: Path) -> None:
+    shutil.copytree(swept.folder, tmp_path / "older")
+    shutil.rmtree(tmp_path / "older" / "texts")
+    older = load_sweep(tmp_path / "older")
+    for left, right, whose in (
+        (older, older, "This sweep holds no"),
+        (swept, older, "The sweep beside it holds no"),
+        (older, swept, "The reference sweep holds no"),
+        (older, load_sweep(tmp_path / "older"), "Neither sweep holds a"),
+    ):
+        both = pair(Setting(left, 1.0), Setting(right, 0.5))
+        kept = two_texts.kept(both, 0)
+        assert kept.both is None
+        words = prompt_texts.missing(both, kept)
+        assert words.startswith(f"{whose} text of this prompt") and "Sweep again into a new folder" in words
+
+
+def test_the_sentence_names_the_first_difference_and_the_grades(swept: SweepResult) -> None:
+    both = settings(swept)
+    entry = next(entry for entry in two_texts.entries(both) if entry.change in (Change.WORSE, Change.BETTER))
+    kept = two_texts.kept(both, entry.place).both
+    assert kept is not None
+    words = prompt_texts.finding(kept, Names("strict", "loose"), prompt_texts._grades(both, entry.place))
+    assert f"Both write the same {kept.found.prefix} token" in words or kept.found.prefix == 0
+    assert ("Strict gets the answer right, loose wrong." in words) == (entry.change is Change.WORSE)
+
+
+# ---- the page
+
+
+@pytest.fixture
+def shelf(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, swept: SweepResult) -> Path:  # noqa: F811
+    sweeps = tmp_path / "sweeps"
+    shutil.copytree(swept.folder, sweeps / "tuesday")
+    monkeypatch.setenv("MARS_VIZ_SWEEPS", str(sweeps))
+    return sweeps
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What the browser was sent."""
+    found: list[dict[str, Any]] = []
+    monkeypatch.setattr(prompt_texts, "show", lambda payload, *, key: found.append(payload))
+    return found
+
+
+def test_a_link_opens_the_chosen_prompt_and_a_choice_makes_a_link(shelf: Path, sent: list[dict[str, Any]]) -> None:
+    tab = opened(across="sweep", sweep="tuesday", to="0.3")
+    assert not tab.exception and "prompt" not in link(tab)
+    first = tab.selectbox(key="compare-prompt").value
+    chosen = next(f"p{place}" for place in range(COUNT) if f"p{place}" != first)
+    tab.selectbox(key="compare-prompt").select(chosen).run()
+    assert link(tab)["prompt"] == chosen and sent[-1]["prompt"] == f"prompt {chosen[1:]}"
+    shown = sent[-1]
+    fresh = opened(**link(tab))
+    assert fresh.selectbox(key="compare-prompt").value == chosen and sent[-1] == shown
+    assert link(fresh) == link(tab) and said(fresh) == said(tab)
+    fresh.number_input(key="compare-to_dial").set_value(0.9).run()
+    assert link(fresh)["prompt"] == chosen  # another setting, the same prompt
+
+
+def test_a_prompt_that_is_not_there_is_said(shelf: Path, sent: list[dict[str, Any]]) -> None:
+    tab = opened(across="sweep", sweep="tuesday", prompt="gone")
+    assert not tab.exception and "no prompt of the link" in said(tab) and sent
+
+
+def test_an_older_sweep_still_shows_its_figures(shelf: Path, sent: list[dict[str, Any]]) -> None:
+    shutil.rmtree(shelf / "tuesday" / "texts")
+    tab = opened(across="sweep", sweep="tuesday")
+    assert not tab.exception and "holds no text of this prompt" in said(tab) and not sent
+    assert f"Over {COUNT} prompts" in said(tab)
+
+
+def test_damaged_texts_are_a_sentence_on_the_page(shelf: Path, sent: list[dict[str, Any]]) -> None:
+    for path in (shelf / "tuesday" / "texts").iterdir():
+        path.write_bytes(b"nonsense")
+    tab = opened(across="sweep", sweep="tuesday")
+    assert not tab.exception and "is damaged or holds no texts" in said(tab) and not sent
+
+
+# ---- what is sent, and what the script makes of it
+
+PAGE = """
+import { TextPane } from "./texts.mjs";
+let made = 0;
+class Fake {
+  constructor(tag) { Object.assign(this, { tag, children: [], attributes: {}, dataset: {}, style: {}, kind: "" }); }
+  append(...nodes) { this.children.push(...nodes); }
+  replaceChildren(...nodes) { this.children = nodes; }
+  setAttribute(name, value) { this.attributes[name] = value; }
+  set textContent(text) { this.children = [text]; }
+  get firstChild() { return undefined; }
+  get childNodes() { return this.children; }
+}
+globalThis.document = { createElement: (tag) => { made++; return new Fake(tag); } };
+import { readFileSync } from "node:fs";
+const { payload } = JSON.parse(readFileSync(0, "utf8"));
+const pane = new TextPane("right");
+pane.show(payload.right, payload.prompt);
+const text = (node) => typeof node === "string" ? node : node.children.map(text).join("");
+const tags = (node) => typeof node === "string" ? [] : [node.tag, ...node.children.flatMap(tags)];
+const [prompt, ...tokens] = pane.stream.children[0].children;
+console.log(JSON.stringify({
+  prompt: text(prompt), texts: tokens.map(text), classes: tokens.map((token) => token.className),
+  tags: [...new Set(tags(pane.stream))], parting: tokens.indexOf(pane.parting),
+}));
+"""
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Any], Any]:
+    run = in_node_with(tmp_path_factory.mktemp("script"), {"texts": f"{script()}\nexport {{ TextPane }};\n"})
+    return lambda payload: run(PAGE, {"payload": payload})
+
+
+def hostile_sweep(out: Path, plan_of: SweepResult) -> SweepResult:
+    source = toy_source()
+    pieces = {token: Piece(f"{HOSTILE}{token}".encode()) for token in source.pieces}
+    prompts = replace(
+        toy_prompts(COUNT),
+        items=tuple(replace(item, prompt=f"{HOSTILE} {item.prompt}") for item in toy_prompts(COUNT).items),
+    )
+    return Sweep(replace(source, pieces=pieces), prompts, SETTINGS, plan_of.plan.span, out).finish()
+
+
+def test_hostile_texts_stay_text_and_the_first_difference_is_marked(
+    drawn: Callable[[Any], Any], swept: SweepResult, tmp_path: Path
+) -> None:
+    both = settings(hostile_sweep(tmp_path / "hostile", swept))
+    entry = next(e for e in two_texts.entries(both) if e.change is Change.DIFFERS)
+    kept = two_texts.kept(both, entry.place).both
+    assert kept is not None and kept.right.tokens
+    left, right = (
+        TextPane("a", "", text, side) for text, side in ((kept.left, kept.found.left), (kept.right, kept.found.right))
+    )
+    sent = json.loads(json.dumps(texts_payload(both.texts[entry.place], left, right)))
+    shown = drawn(sent)
+    assert shown["texts"] == [piece.text for piece in kept.right.pieces]
+    assert HOSTILE in shown["prompt"] and set(shown["tags"]) <= {"div", "span", "i"}
+    assert all(" bidi" in each for each in shown["classes"])
+    assert shown["parting"] == kept.found.right.parts == kept.found.prefix
+    kinds = [next(kind for kind in ("same", "apart", "again") if f" {kind}" in each) for each in shown["classes"]]
+    assert kinds[: kept.found.prefix] == ["same"] * kept.found.prefix and kinds[kept.found.prefix] == "apart"
+    assert [kind != "apart" for kind in kinds] == np.asarray(kept.found.right.common).tolist()
+    assert sum(" parts" in each for each in shown["classes"]) == 1
+
+
+def test_the_script_is_short_and_has_one_way_in() -> None:
+    path = Path(texts_payload_module.__file__).parent / "texts.js"
+    assert script().count("export default") == 1
+    assert path.read_text("utf-8").startswith("// ") and len(path.read_text("utf-8").splitlines()) <= 280
