@@ -257,13 +257,14 @@ def just_above(values: np.ndarray | float) -> np.ndarray:
 
 def among_best(speculation: Speculation, count: int) -> np.ndarray:
     """bool [N]; the drafted token is among the target's `count` best (at most K) that top-k and top-p leave."""
-    return each_best(speculation, count).any(axis=1)
+    among: np.ndarray = np.logical_or.reduce(each_best(speculation, count), axis=1)
+    return among
 
 
 def each_best(speculation: Speculation, count: int) -> np.ndarray:
     """bool [N, count]; the drafted token is the target's best, its second best, …, of those that top-k and top-p
     leave."""
-    best = np.asarray(speculation.at_nodes(speculation.top_ids)[:, :count] == speculation.tokens[:, None])
+    best: np.ndarray = speculation.at_nodes(speculation.top_ids)[:, :count] == speculation.tokens[:, None]
     if speculation.temperature > 0:
         best &= np.arange(best.shape[1]) < speculation.at_nodes(speculation.support)[:, None]
     return best

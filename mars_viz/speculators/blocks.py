@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-CACHED = 1 << 17
+CACHED = 1 << 19
 """Logits that are worked on at once on a processor: many enough for its cores, few enough for their caches, which must
-hold some five times as much while divergences are computed."""
+hold some four times as much while divergences are computed."""
 
 
 @dataclass(frozen=True, slots=True)
