@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-CACHED = 1 << 19
+CACHED = 1 << 18
 """Logits that are worked on at once on a processor: many enough for its cores, few enough for their caches, which must
 hold some four times as much while divergences are computed."""
 

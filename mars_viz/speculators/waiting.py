@@ -14,7 +14,7 @@ from mars_viz.speculators.blocks import Seen
 from mars_viz.speculators.laws import to_host
 from mars_viz.speculators.standing import standing
 
-TURNS = 2
+TURNS = 4
 """How often as many as are worked on at once are worked on when the time has come: the first turn finds neither code
 nor memory in the processor's caches, which the models' weights have gone through."""
 
