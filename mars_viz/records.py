@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum
+from functools import lru_cache
 
 import numpy as np
 
@@ -58,6 +59,14 @@ class Emission(IntEnum):
     BLOCK = 4
     """A sample of norm((w p - q)+), w block verification's weight after the node above, keyed as RESIDUAL; of p where
     no token was drafted at this row."""
+
+
+@lru_cache(maxsize=64)
+def chain(count: int) -> np.ndarray:
+    """int32 [count]; the parents of the nodes of a chain, the same array each time."""
+    parents = np.arange(-1, count - 1, dtype=np.int32)
+    parents.setflags(write=False)
+    return parents
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +157,10 @@ class Speculation:
         """int32 [N]; the row whose law judges each node."""
         return self.parents + 1
 
+    def at_nodes(self, rows: np.ndarray) -> np.ndarray:
+        """[N, …] from [N + 1, …]: of each node what holds at its judging row."""
+        return rows[:-1] if self.parents is chain(len(self)) else rows[self.judging_rows]
+
     @property
     def z1(self) -> np.ndarray:
         """float32 [N + 1]; the target's largest raw logit."""
@@ -223,6 +236,8 @@ class Verdicts:
 
     def keeps(self, dial: float) -> np.ndarray:
         """bool [N]; the verdicts at this dial value."""
+        if self.keep_below is self.keep_above and self.gap_from is None:  # no dial moves any
+            return self.keep_above
         below = self.keep_below if self.gap_from is None else self.keep_below | (dial < self.gap_from)
         return np.where(dial < self.breakpoints, below, self.keep_above)
 
@@ -271,6 +286,12 @@ class Round:
     """The tokens that it added to the text, truncated at the end of text or the length limit."""
     timing: Timing = Timing()
     """How long it took."""
+
+    def timed(self, total: float) -> Round:
+        """The same, which took so many seconds in all."""
+        parts = self.timing
+        timing = Timing(parts.draft, parts.verify, parts.evidence, total)
+        return Round(self.speculation, self.verdicts, self.decision, self.token_ids, timing)
 
     @property
     def kept(self) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from mars_viz.records import Decision, Round, Speculation, Timing, Verdicts
@@ -96,14 +96,16 @@ class Ending:
 
     def _last(self, token: int, tail: bytes) -> bool:
         """True if a text whose bytes end with `tail` goes no further than `token`."""
-        if token in self.eos_ids:
-            return True
+        if token in self.eos_ids or not self.stop:
+            return token in self.eos_ids
         window = tail + self._bytes(token)
         return any(window.find(stop, max(0, len(tail) + 1 - len(stop))) >= 0 for stop in self.stop)
 
     def _tail(self, tokens: Sequence[int]) -> bytes:
         """The end of what these tokens read: as much as a stop string may have begun in."""
-        wanted, found = max(map(len, self.stop), default=1) - 1, b""
+        if not self.stop:
+            return b""
+        wanted, found = max(map(len, self.stop)) - 1, b""
         for token in reversed(tokens):
             if len(found) >= wanted:
                 break
@@ -149,12 +151,12 @@ def walk_all(
             prefixes[index] = prefix + round_.token_ids
             if ending.reached(text + round_.token_ids):
                 del prefixes[index]
-            timing = replace(round_.timing, total=time.perf_counter() - began)
-            yield Step(index, replace(round_, timing=timing))
+            yield Step(index, round_.timed(time.perf_counter() - began))
 
 
 def commit(answer: Answer, verdicts: Verdicts, decision: Decision, ending: Ending, text: tuple[int, ...]) -> Round:
     """The round that a decision comes to, after the text so far: the kept tokens and the emitted one, cut where the
     text ends."""
-    block = [*(int(answer.speculation.tokens[node]) for node in decision.kept), decision.emitted]
+    drafted = answer.speculation.tokens.tolist()
+    block = [*(drafted[node] for node in decision.kept), decision.emitted]
     return Round(answer.speculation, verdicts, decision, ending.cut(block, len(text), text), answer.timing)

@@ -200,7 +200,7 @@ def test_lossless_rules_keep_the_targets_law(rule: str, processors: dict[str, fl
     uniforms = torch.from_numpy(round_uniforms(settings.seed, 4, Purpose.DRAFT, total))
     tokens = draw(law(drafter, settings), uniforms)
     target = torch.from_numpy(p_logits).expand(total + 1, -1)
-    blocks = Blocks((4,), tokens[None], drafter[None], target[None], sampled=True)
+    blocks = Blocks.of((4,), tokens[None], [drafter[None]], target[None], sampled=True)
     (speculation,) = gather_evidence(blocks, settings, Extent.DECIDING)
     dial = 1.0 if rule == "mars-sampling" else None
     verdicts = RULES[rule].judge(speculation)

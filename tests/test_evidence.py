@@ -23,7 +23,7 @@ N, V = 5, 60
 
 
 def one(start: int, tokens: torch.Tensor, drafter: torch.Tensor, target: torch.Tensor, *, sampled: bool) -> Blocks:
-    return Blocks((start,), tokens[None], drafter[None], target[None], sampled)
+    return Blocks.of((start,), tokens[None], [drafter[None]], target[None], sampled=sampled)
 
 
 def batch(settings: Settings, seeds: range, coarse: bool) -> tuple[list[Speculation], list[Speculation]]:
@@ -31,10 +31,10 @@ def batch(settings: Settings, seeds: range, coarse: bool) -> tuple[list[Speculat
     starts = tuple(4 + 3 * seed for seed in seeds)
     drawn = [logits_and_tokens(settings, start, seed, coarse) for start, seed in zip(starts, seeds, strict=True)]
     target, drafter, tokens = (np.stack(part) for part in zip(*drawn, strict=True))
-    blocks = Blocks(
+    blocks = Blocks.of(
         starts=starts,
         tokens=torch.from_numpy(tokens),
-        drafter=torch.from_numpy(drafter),
+        drafter=[torch.from_numpy(drafter)],
         target=torch.from_numpy(target),
         sampled=settings.temperature > 0,
     )

@@ -161,12 +161,17 @@ def test_nothing_is_read_twice(pair: Pair) -> None:
 
     network = Counting(pack(pair.target, pair.vocabulary_size))
     model = CachedModel(network)
+
+    def read(prefixes: list[tuple[int, ...]]) -> None:
+        left = model.rewind(prefixes)
+        model.logits(torch.tensor([prefix[-left:] for prefix in prefixes]), 1)
+
     with torch.inference_mode():
         prompt = tuple(range(5, 45))
-        model.logits(model.rewind([prompt]), 1)
+        read([prompt])
         assert network.read == 40
         forks = [(*prompt, 50 + i) for i in range(3)]
-        model.logits(model.rewind(forks), 1)
+        read(forks)
         assert network.read == 40 + 3
-        model.logits(model.rewind([(*forks[2], 7), (*forks[0], 8, 9)]), 1)
+        read([(*forks[2], 7), (*forks[0], 8, 9)])
         assert network.read == 43 + 4

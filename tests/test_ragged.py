@@ -392,9 +392,12 @@ def test_a_round_looks_at_no_value_before_its_one_transfer(
     target, drafter = (CachedModel(RaggedNetwork(Rooms(Body(model, 640)))) for _ in range(2))
     prefixes = [(1, 2, 3, 4, 5), (1, 2, 9), (4, 4, 4, 4, 4, 4, 4)]
     with torch.inference_mode():
-        tokens, draft_logits = ModelDrafter(drafter, settings).draft(prefixes, 4)
-        ids = torch.cat([target.rewind(prefixes), tokens], 1)
+        own, unread = drafter.rewind(prefixes), target.rewind(prefixes)
+        tails = torch.tensor([prefix[-max(own, unread) :] for prefix in prefixes], device="meta")
+        drafted = ModelDrafter(drafter, settings).draft(tails[:, -own:], (5, 3, 7), 4)
+        ids = torch.cat([tails[:, -unread:], *drafted.tokens], 1)
         logits = target.logits(ids, rows=5)
-        blocks = Blocks((5, 3, 7), ids[:, -4:], draft_logits, logits, sampled=settings.temperature > 0)
+        sampled = settings.temperature > 0
+        blocks = Blocks.of((5, 3, 7), ids[:, -4:], drafted.logits, logits, sampled=sampled)
         with pytest.raises(Arrived):
             gather_evidence(blocks, settings, extent)

@@ -105,10 +105,10 @@ def test_it_keeps_the_targets_law_and_more_tokens_than_rejection_sampling() -> N
     drafts[:, 0] = 3
     for depth in range(gamma):
         drafts[:, depth + 1] = pick(q[drafts[:, depth]], rng)
-    blocks = Blocks(
+    blocks = Blocks.of(
         tuple(range(4, total + 4)),
         torch.from_numpy(drafts[:, 1:]),
-        torch.from_numpy(q_logits[drafts[:, :-1]]),
+        [torch.from_numpy(q_logits[drafts[:, :-1]])],
         torch.from_numpy(p_logits[drafts]),
         sampled=True,
     )

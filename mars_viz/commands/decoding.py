@@ -84,7 +84,12 @@ def pair_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--target", metavar="MODEL", help="hub id or folder of the target (the built-in one)")
     parser.add_argument("--drafter", metavar="MODEL", help="hub id or folder of the drafter (the built-in one)")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or mps (%(default)s)")
-    parser.add_argument("--dtype", default="auto", help="auto, float32, bfloat16 or float16 (%(default)s)")
+    parser.add_argument(
+        "--dtype",
+        default="auto",
+        help="auto, float32, bfloat16 or float16 (%(default)s: the weights' own on a GPU; on the CPU float32, or "
+        "bfloat16 for a large pair that is stored in it where the processor has units for it, as with Intel's AMX)",
+    )
 
 
 def settings_of(options: argparse.Namespace, **others: Any) -> Settings:

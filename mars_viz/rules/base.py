@@ -187,7 +187,16 @@ class Rule(ABC):
 
     def _strictly(self, speculation: Speculation, keep: np.ndarray) -> Verdicts:
         """Verdicts that no dial moves."""
-        return self._relaxed(speculation, keep, _nowhere(len(keep)))
+        emits = emissions(speculation, self.on_rejection)
+        return Verdicts(
+            breakpoints=_nowhere(len(keep)),
+            keep_below=keep,
+            keep_above=keep,
+            keep_strict=keep,
+            row_breakpoints=_nowhere(len(emits)),
+            emit_below=emits,
+            emit_above=emits,
+        )
 
     def _relaxed(
         self,
@@ -248,14 +257,17 @@ def just_above(values: np.ndarray | float) -> np.ndarray:
 
 def among_best(speculation: Speculation, count: int) -> np.ndarray:
     """bool [N]; the drafted token is among the target's `count` best (at most K) that top-k and top-p leave."""
-    rows = speculation.judging_rows
-    if count == 1:  # there always is one
-        first: np.ndarray = speculation.top_ids[rows, 0] == speculation.tokens
-        return first
-    best = speculation.top_ids[rows, :count] == speculation.tokens[:, None]  # [N, count]
+    among: np.ndarray = np.logical_or.reduce(each_best(speculation, count), axis=1)
+    return among
+
+
+def each_best(speculation: Speculation, count: int) -> np.ndarray:
+    """bool [N, count]; the drafted token is the target's best, its second best, …, of those that top-k and top-p
+    leave."""
+    best: np.ndarray = speculation.at_nodes(speculation.top_ids)[:, :count] == speculation.tokens[:, None]
     if speculation.temperature > 0:
-        best &= np.arange(best.shape[1]) < speculation.support[rows, None]
-    return best.any(axis=1)
+        best &= np.arange(best.shape[1]) < speculation.at_nodes(speculation.support)[:, None]
+    return best
 
 
 def drafted_p(speculation: Speculation) -> np.ndarray:

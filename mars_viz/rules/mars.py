@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mars_viz.records import Emission, Speculation, Verdicts
-from mars_viz.rules.base import Dial, Rule, Scale, among_best
+from mars_viz.rules.base import Dial, Rule, Scale, each_best
 
 THETA = Dial(symbol="θ", name="ratio threshold", low=0.0, high=1.0, step=0.005, default=0.9, strict_is_high=True)
 
@@ -25,8 +25,8 @@ class Mars(Rule):
 
     def _judge(self, speculation: Speculation) -> Verdicts:
         """The runner-up's breakpoint is the ratio of its row."""
-        rows = speculation.judging_rows
-        relaxes = among_best(speculation, 2) & (speculation.z1[rows] > 0)
-        return self._relaxed(
-            speculation, among_best(speculation, 1), np.where(relaxes, speculation.ratio[rows], np.nan)
-        )
+        best, runner_up = each_best(speculation, 2).T
+        if not any(runner_up.tolist()):
+            return self._strictly(speculation, best)
+        z1, ratio = map(speculation.at_nodes, (speculation.z1, speculation.ratio))
+        return self._relaxed(speculation, best, np.where(runner_up & (z1 > 0), ratio, np.nan))

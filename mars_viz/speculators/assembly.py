@@ -3,6 +3,7 @@ others. Knows arrays and the fields of a Speculation; knows no tensors."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from mars_viz.randomness import Purpose, round_uniforms
-from mars_viz.records import Emission, Speculation
+from mars_viz.records import Emission, Speculation, chain
 from mars_viz.run import Settings
 
 
@@ -27,25 +28,18 @@ class Origin:
 
 
 def records(origin: Origin, settings: Settings, found: dict[str, np.ndarray]) -> list[Speculation]:
-    """One of each chain. Fields [B, …] that are not among `found`, and do not follow from it, are unknown."""
-    n, k = found["tokens"].shape[1], found["top_ids"].shape[-1]
-    found = {name: array.astype(np.int32) if array.dtype == np.int64 else array for name, array in found.items()}
-    order = _order(found["top_ids"], found["top_logits"])
-    if order is not None:
-        found |= _reordered(found, ("top_ids", "top_logits"), order)
-        found |= _reordered(found, ("best_q",) if "best_q" in found else (), order[:, :n])
+    """One of each chain, of what every rule decides by; the other fields are unknown. See `Seen.found`."""
+    n, k = found["tokens"].shape[1], found["listed_ids"].shape[-1]
+    fields = {"tokens": found["tokens"].astype(np.int32)}
+    fields |= _listed("top_ids", "top_logits", found["listed_ids"][:, : n + 1], found["listed_logits"][:, : n + 1])
     if settings.temperature == 0:
-        found["emissions"] = _each(found["top_ids"][..., :1])
-    stands = "logsumexp" in found
-    if stands:
-        found |= _standing(found, settings)
-    shared = _unknown(n, k) | {"support": _plain_support(n, origin.vocabulary)}
-    drawn_by = settings.temperature > 0 or stands  # no rule looks at a coin at temperature 0
+        fields["emissions"] = _each(fields["top_ids"][..., :1])
+    else:
+        fields |= _drawn(found, settings, origin.starts)
+    shared = _unknown(n, k, origin.vocabulary)
     return [
         Speculation(
-            **shared
-            | {name: array[i] for name, array in found.items()}
-            | ({"coins": round_uniforms(settings.seed, start, Purpose.COIN, n)} if drawn_by else {}),
+            **{**shared, **{name: array[i] for name, array in fields.items()}},
             start=start,
             temperature=settings.temperature,
             sampled=origin.sampled,
@@ -54,29 +48,52 @@ def records(origin: Origin, settings: Settings, found: dict[str, np.ndarray]) ->
     ]
 
 
-def complete(record: Speculation, whole: Speculation) -> None:
-    """Give a record what it was left to hear of afterwards: frozen means that nobody else may."""
-    for name in Speculation.__slots__:
-        object.__setattr__(record, name, getattr(whole, name))
-
-
-def _standing(found: dict[str, np.ndarray], settings: Settings) -> dict[str, np.ndarray]:
-    """What follows from where tokens stand."""
-    made: dict[str, np.ndarray] = {}
-    n, listed = found["tokens"].shape[1], found["top_ids"]
-    order = _order(found["draft_ids"], found["draft_logits"])
-    if order is not None:
-        made |= _reordered(found, ("draft_ids", "draft_logits"), order)
-    made["ranks"] = _listed_rank(found["tokens"][..., None], listed[:, :n], found["ranks"][..., None])[..., 0]
+def complete(made: Sequence[Speculation], settings: Settings, found: dict[str, np.ndarray]) -> None:
+    """Give records, in place, what `standing` found of them: frozen means that nobody else may."""
+    fields = found | _listed("draft_ids", "draft_logits", found["draft_ids"], found["draft_logits"])
+    tokens, top_ids, z1 = _together(made, "tokens"), _together(made, "top_ids"), _together(made, "top_logits")[..., :1]
+    n = tokens.shape[1]
+    fields["ranks"] = _listed_rank(tokens[..., None], top_ids[:, :n], found["ranks"][..., None])[..., 0]
     if settings.temperature > 0:
-        made["emission_ranks"] = _listed_rank(found["emissions"], listed, found["emission_ranks"])
-        return made
-    z1 = found["top_logits"][..., :1]
-    made["emission_z"] = _each(z1)
-    made["emission_p"] = _each(np.exp(z1 - found["logsumexp"][..., None]))
-    made["emission_ranks"] = np.ones(made["emission_z"].shape, np.int32)
-    made["logsumexp_t"] = found["logsumexp"]
-    return made
+        fields["emission_ranks"] = _listed_rank(_together(made, "emissions"), top_ids, found["emission_ranks"])
+    else:
+        fields["emission_z"] = _each(z1)
+        fields["emission_p"] = _each(np.exp(z1 - found["logsumexp"][..., None]))
+        fields["emission_ranks"] = np.ones(fields["emission_z"].shape, np.int32)
+        fields["logsumexp_t"] = found["logsumexp"]
+        fields["coins"] = _coins(settings, [record.start for record in made], n)
+    for name, array in fields.items():
+        for record, value in zip(made, array, strict=True):
+            object.__setattr__(record, name, value)
+
+
+def _together(made: Sequence[Speculation], name: str) -> np.ndarray:
+    """[B, …]; this field of all of them."""
+    return np.stack([getattr(record, name) for record in made])
+
+
+def _drawn(found: dict[str, np.ndarray], settings: Settings, starts: Sequence[int]) -> dict[str, np.ndarray]:
+    """Above temperature 0: what is known of the laws that tokens were drawn from, and the coins."""
+    n = found["tokens"].shape[1]
+    fields = {name: found[name] for name in ("p", "q", "best_q", "emission_p")}
+    fields |= {name: found[name].astype(np.int32) for name in ("support", "emissions")}
+    order = _order(found["listed_ids"][:, :n], found["listed_logits"][:, :n])
+    if order is not None:
+        fields["best_q"] = np.take_along_axis(found["best_q"], order, -1)
+    return fields | {"coins": _coins(settings, starts, n)}
+
+
+def _coins(settings: Settings, starts: Sequence[int], n: int) -> np.ndarray:
+    """float64 [B, N]; no rule looks at one at temperature 0."""
+    return np.stack([round_uniforms(settings.seed, start, Purpose.COIN, n) for start in starts])
+
+
+def _listed(ids_name: str, logits_name: str, ids: np.ndarray, logits: np.ndarray) -> dict[str, np.ndarray]:
+    """Both under their names: a law's best tokens, equals in the order of their ids."""
+    order = _order(ids, logits)
+    if order is not None:
+        ids, logits = (np.take_along_axis(array, order, -1) for array in (ids, logits))
+    return {ids_name: ids.astype(np.int32), logits_name: logits}
 
 
 def _each(values: np.ndarray) -> np.ndarray:
@@ -85,18 +102,20 @@ def _each(values: np.ndarray) -> np.ndarray:
 
 
 @lru_cache(maxsize=64)
-def _unknown(n: int, k: int) -> dict[str, Any]:
-    """All array fields of N tokens whose rows list K: their shape, and NaN or no entries for what is unknown."""
+def _unknown(n: int, k: int, vocabulary: int) -> dict[str, Any]:
+    """All array fields of N tokens whose rows list K: their shape, what temperature 0 leaves to the target's law, which
+    is everything, and NaN or no entries for what is unknown."""
     node, row, emission = np.full(n, np.nan, np.float32), np.full(n + 1, np.nan, np.float32), (n + 1, len(Emission))
     depths = np.arange(1, n + 1, dtype=np.int32)
     made = {
-        "parents": depths - 2,
+        "parents": chain(n),
         "depths": depths,
         "siblings": np.zeros(n, np.int32),
         "coins": np.full(n, np.nan),
         "draft_ids": np.zeros((n, 0), np.int32),
         "draft_logits": np.zeros((n, 0), np.float32),
         "ranks": np.zeros(n, np.int32),
+        "support": np.full(n + 1, vocabulary, np.int32),
         "best_q": np.full((n, k), np.nan, np.float32),
         "block_mass": np.full(n, np.nan),
         "emission_z": np.full(emission, np.nan, np.float32),
@@ -111,24 +130,12 @@ def _unknown(n: int, k: int) -> dict[str, Any]:
     return made
 
 
-@lru_cache(maxsize=64)
-def _plain_support(n: int, vocabulary: int) -> np.ndarray:
-    """int32 [N + 1]; what temperature 0 leaves to the target's law: everything."""
-    support = np.full(n + 1, vocabulary, np.int32)
-    support.setflags(write=False)
-    return support
-
-
 def _order(ids: np.ndarray, logits: np.ndarray) -> np.ndarray | None:
     """By logit, then by id, along the last axis; None where they stand so already."""
     rows = logits.reshape(-1, logits.shape[-1]).tolist()  # so few values that NumPy would take several times as long
     if all(len(set(row)) == len(row) for row in rows):  # as nearly always: there are no equals
         return None
     return np.lexsort((ids, -logits), axis=-1)
-
-
-def _reordered(found: dict[str, np.ndarray], names: tuple[str, ...], order: np.ndarray) -> dict[str, np.ndarray]:
-    return {name: np.take_along_axis(found[name], order, -1) for name in names}
 
 
 def _listed_rank(tokens: np.ndarray, listed: np.ndarray, otherwise: np.ndarray) -> np.ndarray:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
-CACHED = 1 << 17
+CACHED = 1 << 18
 """Logits that are worked on at once on a processor: many enough for its cores, few enough for their caches, which must
-hold some five times as much while divergences are computed."""
+hold some four times as much while divergences are computed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,31 +21,40 @@ class Blocks:
     """Absolute position of each chain's first drafted token."""
     tokens: Tensor
     """int64 [B, N]."""
-    drafter: Tensor
-    """float32 [B, N, V]; raw logits that each token was drafted from."""
-    target: Tensor
-    """float32 [B, N + 1, V]; raw logits after the prefix and after each token."""
+    logits: Tensor
+    """float32 [B, 2N + 1, V]; the target's raw logits after the prefix and after each token, then the drafter's, each
+    row what a token was drafted from."""
     sampled: bool
     """True if the tokens were drawn from the drafter's law."""
+
+    @classmethod
+    def of(
+        cls, starts: tuple[int, ...], tokens: Tensor, drafter: Sequence[Tensor], target: Tensor, *, sampled: bool
+    ) -> Blocks:
+        """With the drafter's logits in parts [B, n, V] that come to N rows."""
+        return cls(starts, tokens, torch.cat([target, *drafter], 1), sampled)
+
+    @property
+    def target(self) -> Tensor:
+        """float32 [B, N + 1, V]; the target's rows."""
+        return self.logits[:, : self.tokens.shape[1] + 1]
 
     @property
     def seats(self) -> int:
         """How many chains like these are worked on at once on a processor."""
-        rows, vocabulary = self.target.shape[1:]
-        return CACHED // ((rows + self.drafter.shape[1]) * vocabulary)
+        rows, vocabulary = self.logits.shape[1:]
+        return CACHED // (rows * vocabulary)
 
     def parts(self) -> Iterator[Blocks]:
         """The same chains, on a processor a few at a time, so that what is computed of them stays in its cache."""
         chains = len(self.starts)
-        step = max(1, self.seats) if self.target.device.type == "cpu" else chains
+        step = max(1, self.seats) if self.logits.device.type == "cpu" else chains
         if step >= chains:
             yield self
             return
         for at in range(0, chains, step):
             some = slice(at, at + step)
-            yield Blocks(
-                self.starts[some], self.tokens[some], self.drafter[some], self.target[some], sampled=self.sampled
-            )
+            yield Blocks(self.starts[some], self.tokens[some], self.logits[some], sampled=self.sampled)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +64,7 @@ class Seen:
     blocks: Blocks
     """The chains."""
     found: dict[str, Tensor]
-    """Fields of their Speculations, [B, …] each."""
+    """Of their Speculations, [B, …] each: the tokens, both models' best ones as `listed_ids` and `listed_logits`, int64
+    and float32 [B, 2N + 1, K], and above temperature 0 what was drawn and by which shares."""
     drawn: Tensor | None
     """float32 [B, 2N + 1, V]; the laws that tokens were drawn from, the target's rows first; None at temperature 0."""

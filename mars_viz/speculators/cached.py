@@ -20,8 +20,8 @@ class Row:
 
     asked: Prefix
     """The prefix that it was last asked about."""
-    read: Prefix
-    """All that it has read: what was drafted after it, too."""
+    drafted: Prefix = ()
+    """What it has read after that."""
 
 
 class CachedModel:
@@ -41,10 +41,11 @@ class CachedModel:
         for prefix, known, slot in zip(prefixes, self._settle(prefixes), self._slots, strict=True):
             self._network.score(sent([prefix[known:]], self.device), [known], 1, [slot])
 
-    def rewind(self, prefixes: Sequence[Prefix]) -> Tensor:
-        """Give each prefix a row that holds what of it was read, and return the rest, int64 [B, n], n at least 1.
+    def rewind(self, prefixes: Sequence[Prefix]) -> int:
+        """Give each prefix a row that holds what of it was read; return how many of its last tokens are left to read.
 
-        Where one prefix has more left to read than another, the other's last tokens are read again.
+        That is at least 1, and one number for all: where one prefix has more left than another, the other's last tokens
+        are read again.
         """
         shared = self._settle(prefixes)
         together = min(2, *(len(prefix) for prefix in prefixes)) if len(prefixes) > 1 else len(prefixes[0])
@@ -55,7 +56,7 @@ class CachedModel:
                 shared[i] = len(prefix) - 1
         n = max(len(prefix) - known for prefix, known in zip(prefixes, shared, strict=True))
         self._ends = [len(prefix) - n for prefix in prefixes]
-        return sent([prefix[-n:] for prefix in prefixes], self.device)
+        return n
 
     def logits(self, input_ids: Tensor, rows: int) -> Tensor:
         """Raw float32 logits [B, rows, V] after the last `rows` of the ids [B, n], which follow what was read."""
@@ -72,13 +73,15 @@ class CachedModel:
     def remember(self, drafted: Sequence[Sequence[int]]) -> None:
         """Note which tokens were read after each of the prefixes."""
         for slot, tokens in zip(self._slots, drafted, strict=True):
-            row = self._rows[slot]
-            self._rows[slot] = Row(row.asked, row.asked + tuple(tokens))
+            self._rows[slot] = Row(self._rows[slot].asked, tuple(tokens))
 
     def _settle(self, prefixes: Sequence[Prefix]) -> list[int]:
         """Spread the prefixes over rows 0 to B - 1, copying rows where they part; tokens of each that its row holds."""
         found = [self._nearest(prefix) for prefix in prefixes]
         count = len(prefixes)
+        if count == 1 and found[0][0] in (0, None):  # one text by itself stays where it is
+            self._slots, self._rows = [0], [Row(prefixes[0])]
+            return [found[0][1]]
         slots: list[int | None] = [None] * count
         for i, (source, _) in enumerate(found):
             if source is not None and source < count and source not in slots:
@@ -88,19 +91,22 @@ class CachedModel:
         for (source, shared), slot in zip(found, self._slots, strict=True):
             if source is not None and source != slot:
                 self._network.copy(source, slot, shared)
-        self._rows = [Row(prefix, prefix) for _, prefix in sorted(zip(self._slots, prefixes, strict=True))]
+        self._rows = [Row(prefix) for _, prefix in sorted(zip(self._slots, prefixes, strict=True))]
         return [shared for _, shared in found]
 
     def _nearest(self, prefix: Prefix) -> tuple[int | None, int]:
         """The row that shares most with the prefix, and how much of it, its last token excepted."""
-        known = prefix[:-1]
+        known = len(prefix) - 1
         best: tuple[int | None, int] = (None, 0)
         for slot, row in enumerate(self._rows):
-            asked = len(row.asked) if known[: len(row.asked)] == row.asked else 0  # as it nearly always is
-            shared = asked + _common(row.read[asked:], known[asked:])
+            asked = len(row.asked)
+            if asked <= known and prefix[:asked] == row.asked:  # as it nearly always does, it goes on
+                shared = asked + _common(row.drafted, prefix[asked:known])
+            else:
+                shared = _common(row.asked + row.drafted, prefix[:known])
             if shared > best[1]:
                 best = (slot, shared)
-            if shared >= len(known) - 1:
+            if shared >= known - 1:
                 break
         return best
 

@@ -15,7 +15,7 @@ from mars_viz.errors import BadInput
 from mars_viz.randomness import Purpose, position_uniforms, round_uniforms
 from mars_viz.records import CANDIDATES, Speculation
 from mars_viz.run import Settings
-from mars_viz.speculators.assembly import Origin, records
+from mars_viz.speculators.assembly import Origin, complete, records
 from mars_viz.speculators.blocks import Blocks, Seen
 from mars_viz.speculators.divergences import parent_weights
 from mars_viz.speculators.extent import Extent
@@ -40,12 +40,13 @@ def gather_evidence(
 
 def _gathered(blocks: Blocks, settings: Settings, extent: Extent, waiting: Waiting | None) -> list[Speculation]:
     seen = _seen(blocks, settings)
-    found, whole = seen.found, waiting is None and extent not in (Extent.DECIDING, Extent.STANDING)
-    if whole or extent.stands:
-        found = standing([seen], settings, apart=whole)
-    fetched = to_host(found | {"draft_peaks": blocks.drafter.amax(-1)})
-    _check(fetched["top_logits"][..., 0], fetched.pop("draft_peaks"))
-    made = records(Origin(blocks.starts, blocks.sampled, blocks.target.shape[-1]), settings, fetched)
+    whole = waiting is None and extent not in (Extent.DECIDING, Extent.STANDING)
+    later = standing([seen], settings, apart=whole) if whole or extent.stands else {}
+    found = to_host(seen.found | later)
+    _check(found["listed_logits"][..., 0], blocks.tokens.shape[1])
+    made = records(Origin(blocks.starts, blocks.sampled, blocks.logits.shape[-1]), settings, found)
+    if later:
+        complete(made, settings, {name: found[name] for name in later})
     if waiting is not None:
         waiting.take(seen, made)
     return made
@@ -53,35 +54,35 @@ def _gathered(blocks: Blocks, settings: Settings, extent: Extent, waiting: Waiti
 
 def _seen(blocks: Blocks, settings: Settings) -> Seen:
     """What every rule decides by."""
-    best = largest(blocks.target, CANDIDATES)
-    found = {"tokens": blocks.tokens, "top_ids": best.ids, "top_logits": best.values}
+    best = largest(blocks.logits, CANDIDATES)
+    found = {"tokens": blocks.tokens, "listed_ids": best.ids, "listed_logits": best.values}
     if settings.temperature == 0:
         return Seen(blocks, found, None)
-    drawn = _drawn_from(blocks, law(torch.cat([blocks.target, blocks.drafter], 1), settings))
+    drawn = _drawn_from(blocks, law(blocks.logits, settings))
     return Seen(blocks, found | _draws(blocks, settings, drawn, best.ids), drawn)
 
 
-def _check(target: np.ndarray, drafter: np.ndarray) -> None:
-    """Of the largest logits [B, R]: a NaN counts as the largest of its row, and an infinity is."""
-    for whose, peaks in (("target", target), ("drafter", drafter)):
-        if not all(map(math.isfinite, peaks.ravel().tolist())):
-            raise BadInput(
-                f"The {whose}'s logits hold NaN or infinity. Decode in float32 (--dtype float32); if that does not "
-                "help, its weights are damaged: take a fresh copy."
-            )
+def _check(peaks: np.ndarray, n: int) -> None:
+    """Of every row's largest logit [B, 2N + 1]: a NaN counts as the largest, and an infinity is."""
+    if not all(all(map(math.isfinite, chain)) for chain in peaks.tolist()):
+        whose = "drafter" if np.isfinite(peaks[:, : n + 1]).all() else "target"
+        raise BadInput(
+            f"The {whose}'s logits hold NaN or infinity. Decode in float32 (--dtype float32); if that does not "
+            "help, its weights are damaged: take a fresh copy."
+        )
 
 
 def _drawn_from(blocks: Blocks, laws: Tensor) -> Tensor:
     """The laws [B, 2N + 1, V], with q one-hot where the drafter did not draw."""
     if blocks.sampled:
         return laws
-    rows = blocks.target.shape[1]
+    rows = blocks.tokens.shape[1] + 1
     one_hot = torch.zeros_like(laws[:, rows:]).scatter_(-1, blocks.tokens.unsqueeze(-1), 1.0)
     return torch.cat([laws[:, :rows], one_hot], 1)
 
 
 def _draws(blocks: Blocks, settings: Settings, laws: Tensor, best: Tensor) -> dict[str, Tensor]:
-    """Above temperature 0: the laws at the drafted and at the target's `best` tokens [B, N + 1, K], and every row's
+    """Above temperature 0: the laws at the drafted and at both models' `best` tokens [B, 2N + 1, K], and every row's
     candidate emissions."""
     n, x = blocks.tokens.shape[1], blocks.tokens.unsqueeze(-1)  # [B, N, 1]
     ps, qs = laws[:, : n + 1], laws[:, n + 1 :]

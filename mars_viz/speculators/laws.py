@@ -61,7 +61,7 @@ def wait_for(device: torch.device) -> None:
 
 def to_host(found: dict[str, Tensor]) -> dict[str, np.ndarray]:
     """All of it in one device-to-host transfer."""
-    if all(t.device.type == "cpu" for t in found.values()):
+    if next(iter(found.values())).device.type == "cpu":  # all of them are on one
         return {name: t.numpy() for name, t in found.items()}
     raw = fetched(torch.cat([t.contiguous().view(torch.uint8).flatten() for t in found.values()]))
     here, at = {}, 0

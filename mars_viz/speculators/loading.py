@@ -21,6 +21,7 @@ from mars_viz import demo
 from mars_viz.errors import BadInput, MarsVizError
 from mars_viz.run import Settings
 from mars_viz.speculators.arriving import Arrival, Span
+from mars_viz.speculators.dtypes import dtype_of
 from mars_viz.speculators.memory import check_fit, too_large
 from mars_viz.speculators.networks import Network, Opener, opener
 from mars_viz.speculators.pieces import Pieces
@@ -28,7 +29,6 @@ from mars_viz.speculators.trouble import is_gone, lacks_memory, lost
 from mars_viz.walk import Ending
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
-DTYPES = ("auto", "float32", "bfloat16", "float16")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,8 @@ def load_pair(
 ) -> Pair:
     """Load two models by hub id or folder; None takes the built-in ones.
 
-    `device` auto takes a GPU if there is one; `dtype` auto takes float32 on the CPU and the weights' own elsewhere.
+    `device` auto takes a GPU if there is one; `dtype` auto takes the weights' own on a GPU, and on the CPU float32, or
+    bfloat16 where both models are stored in it, the target is large and the processor has units for it (see `dtypes`).
     `tell` hears what is being done and how far it is, from 0 to 1; what it raises ends the loading. Raises BadInput,
     with the remedy, for anything that keeps the pair from working, TooLarge for what does not fit.
     """
@@ -114,10 +115,11 @@ def load_pair(
     tell("Reading the tokenizers", 0.0)
     tokenizers = [_tokenizer(name) for name in names]
     _check_tokenizers(tokenizers[0], tokenizers[1], names)
-    check_fit(names, place, _dtype(dtype, place))
+    kind = dtype_of(dtype, place, names)
+    check_fit(names, place, kind)
     models = []
     for name, span in zip(names, (Span(0.1, 0.7), Span(0.7, 1.0)), strict=True):
-        models.append(_model(name, place, _dtype(dtype, place), Arrival(_short(name), span, tell)))
+        models.append(_model(name, place, kind, Arrival(_short(name), span, tell)))
     sizes = [_output_size(model) for model in models]
     if min(sizes) < len(tokenizers[0]):
         raise BadInput(
@@ -149,14 +151,6 @@ def _device(name: str) -> torch.device:
     if not available[name]:
         raise BadInput(f"The device {name} was asked for, but PyTorch finds none here; use --device cpu or auto.")
     return torch.device(name)
-
-
-def _dtype(name: str, device: torch.device) -> torch.dtype | str:
-    if name not in DTYPES:
-        raise BadInput(f"There is no dtype {name!r}; choose one of {', '.join(DTYPES)}.")
-    if name == "auto":
-        return torch.float32 if device.type == "cpu" else "auto"
-    return getattr(torch, name)
 
 
 def _tokenizer(name: str) -> PreTrainedTokenizerBase:

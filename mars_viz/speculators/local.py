@@ -16,6 +16,7 @@ from mars_viz.speculators.drafters.model import ModelDrafter
 from mars_viz.speculators.evidence import gather_evidence
 from mars_viz.speculators.extent import Extent
 from mars_viz.speculators.loading import Pair
+from mars_viz.speculators.transfers import sent
 from mars_viz.speculators.trouble import inference
 from mars_viz.speculators.waiting import Waiting
 from mars_viz.walk import Answer
@@ -54,6 +55,8 @@ class LocalSpeculator:
         rooms = [min(self._settings.gamma, self._context - len(prefix)) for prefix in prefixes]
         answers: dict[int, Answer] = {}
         with inference():
+            if len(set(rooms)) == 1:
+                return self._speculate(prefixes, rooms[0])
             for room in sorted(set(rooms), reverse=True):
                 batch = [i for i, own in enumerate(rooms) if own == room]
                 found = self._speculate([prefixes[i] for i in batch], room)
@@ -66,27 +69,26 @@ class LocalSpeculator:
             self._waiting.complete()
 
     def _speculate(self, prefixes: Sequence[tuple[int, ...]], count: int) -> list[Answer]:
-        clock = [time.perf_counter()]
-        tokens, draft_logits = self._drafter.draft(prefixes, count)
-        clock.append(time.perf_counter())
-        unread = self._target.rewind(prefixes)
-        ids = torch.cat([unread, tokens.to(unread.device)], 1)
+        began, share = time.perf_counter(), 1 / len(prefixes)
+        starts = tuple(map(len, prefixes))
+        own, unread = self._drafter.rewind(prefixes), self._target.rewind(prefixes)
+        tails = sent([prefix[-max(own, unread) :] for prefix in prefixes], self._target.device)
+        drafted = self._drafter.draft(tails[:, -own:], starts, count)
+        drafting = time.perf_counter()
+        ids = torch.cat([tails[:, -unread:], *drafted.tokens], 1)  # [B, n + N]
         logits = self._target.logits(ids, rows=count + 1)
-        clock.append(time.perf_counter())
-        blocks = Blocks(
-            starts=tuple(len(prefix) for prefix in prefixes),
-            tokens=ids[:, -count:],
-            drafter=draft_logits.to(logits.device),
-            target=logits,
-            sampled=self._settings.temperature > 0,
-        )
+        verifying = time.perf_counter()
+        sampled = self._settings.temperature > 0
+        blocks = Blocks.of(starts, ids[:, -count:], drafted.logits, logits, sampled=sampled)
         speculations = gather_evidence(blocks, self._settings, self._extent, self._waiting)
-        drafted = [speculation.tokens.tolist() for speculation in speculations]
-        self._target.remember(drafted)
-        self._drafter.committed(drafted)
-        clock.append(time.perf_counter())
-        shares = ((later - earlier) / len(prefixes) for earlier, later in zip(clock, clock[1:], strict=False))
-        timing = Timing(*shares)
+        read = [speculation.tokens.tolist() for speculation in speculations]
+        self._target.remember(read)
+        self._drafter.committed(read)
+        timing = Timing(
+            draft=(drafting - began) * share,
+            verify=(verifying - drafting) * share,
+            evidence=(time.perf_counter() - verifying) * share,
+        )
         return [Answer(speculation, timing) for speculation in speculations]
 
 

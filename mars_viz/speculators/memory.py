@@ -10,6 +10,7 @@ import json
 import math
 import os
 import struct
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -49,17 +50,25 @@ def too_large(names: Sequence[str], device: torch.device, dtype: torch.dtype | s
 def bytes_needed(name: str, dtype: torch.dtype | str) -> int | None:
     """Of the weights in this dtype ('auto': their own), for a folder or a hub id; None where that cannot be known."""
     size = None if isinstance(dtype, str) else dtype.itemsize
+    stored = stored_values(name)
+    return sum(count * (size or _SIZES.get(kind, 1)) for kind, count in stored.items()) if stored else None
+
+
+def stored_values(name: str) -> dict[str, int]:
+    """How many of each kind ('BF16') a folder's or a hub id's weights hold; empty where that cannot be known."""
     folder = Path(name)
     if not folder.exists():
         with suppress(Exception):  # the hub's library has many, and an unknown need is no reason to refuse
             folder = Path(snapshot_download(name, local_files_only=True, allow_patterns="*.safetensors"))
     files = _weights(folder)
-    if files:
-        return sum(count * (size or own) for file in files for count, own in _tensors(file))
-    with suppress(Exception):
-        counts = get_safetensors_metadata(name).parameter_count
-        return sum(count * (size or _SIZES.get(kind, 1)) for kind, count in counts.items())
-    return None
+    found: Counter[str] = Counter()
+    if all(file.is_file() for file in files):  # of a download that was broken off some are missing
+        for kind, count in (tensor for file in files for tensor in _tensors(file)):
+            found[kind] += count
+    if not found:
+        with suppress(Exception):
+            found.update(get_safetensors_metadata(name).parameter_count)
+    return dict(found)
 
 
 def _weights(folder: Path) -> list[Path]:
@@ -70,14 +79,14 @@ def _weights(folder: Path) -> list[Path]:
     return [single] if single.is_file() else sorted(folder.glob("*.safetensors"))
 
 
-def _tensors(file: Path) -> Iterator[tuple[int, int]]:
-    """Values of each tensor and bytes of each value, from the file's header."""
+def _tensors(file: Path) -> Iterator[tuple[str, int]]:
+    """Kind and number of each tensor's values, from the file's header."""
     with file.open("rb") as weights:
         (length,) = struct.unpack("<Q", weights.read(8))
         header = json.loads(weights.read(min(length, _LARGEST_HEADER)))
     for name, tensor in header.items():
         if name != "__metadata__":
-            yield math.prod(tensor["shape"]), _SIZES.get(tensor["dtype"], 1)
+            yield tensor["dtype"], math.prod(tensor["shape"])
 
 
 def bytes_free(device: torch.device) -> int | None:

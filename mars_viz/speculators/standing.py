@@ -11,34 +11,29 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from mars_viz.records import CANDIDATES
 from mars_viz.run import Settings
 from mars_viz.speculators.blocks import Seen
 from mars_viz.speculators.divergences import LOWEST, Laws, divergences
-from mars_viz.speculators.largest import count_above, largest
+from mars_viz.speculators.largest import count_above
 
 
 def standing(seen: Sequence[Seen], settings: Settings, *, apart: bool) -> dict[str, Tensor]:
-    """All that is known of these chains, one after the other, where tokens stand included; where `apart`, with the
-    divergences."""
-    found = {name: _cat([one.found[name] for one in seen]) for name in seen[0].found}
-    tokens, best = found["tokens"], found["top_logits"]
+    """Where the tokens of these chains stand, one chain after the other; where `apart`, with the divergences."""
+    tokens, ids, best = (_cat([one.found[name] for one in seen]) for name in ("tokens", "listed_ids", "listed_logits"))
+    logits = _cat([one.blocks.logits for one in seen])
     n, x = tokens.shape[1], tokens.unsqueeze(-1)
-    pairs = (pair for one in seen for pair in zip(one.blocks.target, one.blocks.drafter, strict=True))
-    both = torch.cat([rows for pair in pairs for rows in pair]).view(len(tokens), 2 * n + 1, -1)
-    target, drafter = both[:, : n + 1], both[:, n + 1 :]
-    own = largest(drafter, CANDIDATES)
+    target, peaks = logits[:, : n + 1], best[..., :1]
     z = target[:, :n].gather(-1, x)  # [B, N, 1]
-    found |= {
-        "draft_ids": own.ids,
-        "draft_logits": own.values,
+    found = {
+        "draft_ids": ids[:, n + 1 :],
+        "draft_logits": best[:, n + 1 :],
         "z": z.squeeze(-1),
         "ranks": count_above(target[:, :n], z) + 1,
     }
     if settings.temperature > 0:
-        found |= _standing_emissions(target, found["emissions"], settings)
-    peaks = torch.cat([best[..., :1], own.values[..., :1]], 1)
-    below = both.sub_(peaks).clamp_(min=LOWEST)  # the logits themselves are not read any more
+        found |= _standing_emissions(target, _cat([one.found["emissions"] for one in seen]), settings)
+    below = logits - peaks if len(seen) == 1 else logits.sub_(peaks)  # a copy is not read any more
+    below.clamp_(min=LOWEST)
     shares = below.exp()
     totals = shares.sum(-1, keepdim=True)
     normalisers = (peaks + totals.log()).squeeze(-1)

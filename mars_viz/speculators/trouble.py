@@ -5,8 +5,7 @@ Knows what PyTorch raises; knows no models.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from types import TracebackType
 
 import torch
 
@@ -16,13 +15,16 @@ _GONE = ("CUDA error", "HIP error", "CUDA driver", "MPS backend")
 """In the message of an error without a class of its own."""
 
 
-@contextmanager
-def inference() -> Iterator[None]:
+class inference(torch.inference_mode):  # noqa: N801 (it is used as its base is)
     """Inference. Raises BadInput where the device runs out of memory, DeviceLost where it does not answer any more."""
-    try:
-        with torch.inference_mode():
-            yield
-    except (MemoryError, RuntimeError) as error:
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leave the mode, and say what the device's trouble is."""
+        super().__exit__(kind, error, trace)
+        if not isinstance(error, MemoryError | RuntimeError):
+            return
         if lacks_memory(error):
             raise BadInput(
                 "The device ran out of memory while decoding. Shorten the prompt, ask for fewer tokens or fewer "
@@ -30,7 +32,6 @@ def inference() -> Iterator[None]:
             ) from error
         if is_gone(error):
             raise lost(error) from error
-        raise
 
 
 def lacks_memory(error: Exception) -> bool:

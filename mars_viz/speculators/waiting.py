@@ -9,12 +9,12 @@ from collections.abc import Sequence
 
 from mars_viz.records import Speculation
 from mars_viz.run import Settings
-from mars_viz.speculators.assembly import Origin, complete, records
+from mars_viz.speculators.assembly import complete
 from mars_viz.speculators.blocks import Seen
 from mars_viz.speculators.laws import to_host
 from mars_viz.speculators.standing import standing
 
-TURNS = 8
+TURNS = 4
 """How often as many as are worked on at once are worked on when the time has come: the first turn finds neither code
 nor memory in the processor's caches, which the models' weights have gone through."""
 
@@ -48,9 +48,4 @@ class Waiting:
             self._seen, self._records = self._seen[count:], self._records[chains:]
 
     def _complete(self, together: Sequence[Seen], unfinished: Sequence[Speculation]) -> None:
-        found = to_host(standing(together, self._settings, apart=True))
-        blocks = together[0].blocks
-        starts = tuple(start for seen in together for start in seen.blocks.starts)
-        origin = Origin(starts, blocks.sampled, blocks.target.shape[-1])
-        for record, whole in zip(unfinished, records(origin, self._settings, found), strict=True):
-            complete(record, whole)
+        complete(unfinished, self._settings, to_host(standing(together, self._settings, apart=True)))

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from mars_viz.randomness import Purpose, round_uniforms
@@ -30,8 +29,18 @@ class Picking:
     def __call__(self, logits: Tensor, uniforms: Tensor | None) -> Tensor:
         """Token ids [B, 1]: the largest of the logits [B, 1, V], or what the uniforms [B, 1] draw from their law."""
         if uniforms is None:
-            return logits.max(-1).indices  # much faster than argmax; the first among equals, too
+            return logits.argmax(-1)  # the first among equals
         return draw(law(logits, self.law), uniforms)
+
+
+@dataclass(frozen=True, slots=True)
+class Drafted:
+    """What was drafted after each of B prefixes, on the device; the parts come to N tokens each."""
+
+    tokens: Sequence[Tensor]
+    """int64 [B, n] each."""
+    logits: Sequence[Tensor]
+    """float32 [B, n, V] each; raw, each row what its token was drafted from."""
 
 
 class ModelDrafter:
@@ -42,23 +51,24 @@ class ModelDrafter:
         self._settings = settings
         self._pick = Picking.by(settings)
 
-    def draft(self, prefixes: Sequence[tuple[int, ...]], count: int) -> tuple[Tensor, Tensor]:
-        """Tokens int64 [B, count] and the raw logits float32 [B, count, V] they were drafted from, on the device.
+    def rewind(self, prefixes: Sequence[tuple[int, ...]]) -> int:
+        """See `CachedModel.rewind`; after a fully kept block there are two tokens to read, since the last is not read
+        while drafting."""
+        return self._model.rewind(prefixes)
 
-        The last token is not read, so after a fully kept block the cache lacks it and the next call reads two.
-        """
-        ids = self._model.rewind(prefixes)
-        uniforms = self._uniforms([len(prefix) for prefix in prefixes], count)
+    def draft(self, ids: Tensor, starts: Sequence[int], count: int) -> Drafted:
+        """Draft so many tokens from the places `starts` on, after the ids [B, n] that `rewind` has left to read."""
+        uniforms = self._uniforms(starts, count)
         chain = self._model.chain(ids, count, self._pick, uniforms)
         if chain is not None:
-            return chain.tokens, chain.logits
+            return Drafted([chain.tokens], [chain.logits])
         tokens, rows = [], []
         for step in range(count):
             logits = self._model.logits(ids, rows=1)  # [B, 1, V]
             ids = self._pick(logits, None if uniforms is None else uniforms[:, step, None])
             tokens.append(ids)
             rows.append(logits)
-        return torch.cat(tokens, 1), torch.cat(rows, 1)
+        return Drafted(tokens, rows)
 
     def committed(self, drafted: Sequence[Sequence[int]]) -> None:
         """Told what it drafted once that is on the host; the last token of each was never read."""

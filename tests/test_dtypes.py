@@ -1,0 +1,89 @@
+"""What a pair is computed in where nobody says: by what is stored, how large it is and what the processor can do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
+from mars_viz import demo
+from mars_viz.recording import record
+from mars_viz.speculators import dtypes
+from mars_viz.speculators.dtypes import LARGE, dtype_of, fastest_on_cpu
+from mars_viz.speculators.loading import load_pair
+from mars_viz.speculators.memory import bytes_needed, stored_values
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+NATIVE, OTHERS = {"avx512_bf16": True, "amx_bf16": True}, {"avx512_bf16": True, "amx_bf16": False}
+SMALL = {"BF16": 6_000_000}
+
+
+def processor(monkeypatch: pytest.MonkeyPatch, capabilities: dict[str, bool]) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model stored in bfloat16."""
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    config = LlamaConfig(
+        vocab_size=4096,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        max_position_embeddings=64,
+        tie_word_embeddings=True,
+    )
+    LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(demo.TARGET).save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("target", "drafter", "expected"),
+    [
+        ({"BF16": LARGE}, SMALL, torch.bfloat16),
+        ({"BF16": LARGE, "F32": 64, "I64": 1}, SMALL, torch.bfloat16),  # a few buffers beside the weights
+        ({"BF16": LARGE - 1}, SMALL, torch.float32),
+        ({"F32": LARGE}, SMALL, torch.float32),
+        ({"F16": LARGE}, SMALL, torch.float32),
+        ({"BF16": LARGE}, {"F32": 6_000_000}, torch.float32),
+        ({}, SMALL, torch.float32),  # nobody knows what is stored
+        ({"BF16": LARGE}, {}, torch.float32),
+    ],
+)
+def test_bfloat16_is_for_large_targets_of_pairs_that_are_stored_in_it(
+    target: dict[str, int], drafter: dict[str, int], expected: torch.dtype
+) -> None:
+    assert fastest_on_cpu([target, drafter]) == expected
+
+
+def test_only_a_processor_with_units_for_bfloat16_is_given_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dtypes, "stored_values", lambda name: {"BF16": LARGE})
+    for capabilities, expected in ((NATIVE, torch.bfloat16), (OTHERS, torch.float32), ({}, torch.float32)):
+        processor(monkeypatch, capabilities)
+        assert dtype_of("auto", CPU, ["target", "drafter"]) == expected
+        assert dtype_of("float32", CPU, ["target", "drafter"]) == torch.float32
+        assert dtype_of("auto", CUDA, ["target", "drafter"]) == "auto"
+
+
+def test_what_is_stored_is_read_from_the_weights_headers(tiny: Path) -> None:
+    stored = stored_values(str(tiny))
+    assert stored == {"BF16": LlamaForCausalLM.from_pretrained(tiny).num_parameters()}
+    assert bytes_needed(str(tiny), "auto") == 2 * stored["BF16"]
+    assert bytes_needed(str(tiny), torch.float32) == 4 * stored["BF16"]
+    assert stored_values(str(tiny / "nothing")) == {}
+
+
+def test_a_tiny_checkpoint_in_bfloat16_stays_in_float32_and_a_large_one_does_not(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    processor(monkeypatch, NATIVE)
+    assert load_pair(tiny, tiny, device="cpu").dtype == "float32"
+    assert load_pair(device="cpu").dtype == "float32"  # stored in bfloat16 as well
+    monkeypatch.setattr(dtypes, "LARGE", 1)
+    run = record("Once upon a time", target=tiny, drafter=tiny, max_new_tokens=9, device="cpu", rule="strict")
+    assert run.provenance.dtype == "bfloat16" and len(run.token_ids) == 9
