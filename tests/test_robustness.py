@@ -111,7 +111,7 @@ def test_a_device_that_vanishes_is_said_to_and_what_came_before_is_kept(
     with pytest.raises(DeviceLost) as error:
         recording.finish()
     said = str(error.value)
-    assert "\n" not in said and "does not answer any more (CUDA" in said and "Start the program anew" in said
+    assert "\n" not in said and "does not answer any more (CUDA" in said and "in a new process" in said
     assert recording.run().rounds
 
 

@@ -12,6 +12,10 @@ from mars_viz.ui.jobs.models import BUILT_IN, Choice
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
+AUTO = (
+    "auto: on a GPU the weights' own; on the CPU float32, or bfloat16 for a large pair that is stored in it, where the "
+    "processor has units for it"
+)
 OTHER = "Another pair …"
 
 
@@ -53,7 +57,7 @@ def pair_area(recent: tuple[Choice, ...], start: Choice = BUILT_IN, chat: bool =
             target, drafter = known[named].target, known[named].drafter
         left, right = st.columns(2)
         device = str(left.selectbox("Device", DEVICES, key="device", help="auto takes a GPU if there is one"))
-        dtype = str(right.selectbox("Dtype", DTYPES, key="dtype", help="auto: float32 on the CPU, else the weights'"))
+        dtype = str(right.selectbox("Dtype", DTYPES, key="dtype", help=AUTO))
         chat = st.toggle("Chat template", chat, key="chat", help="Puts the prompt through the target's chat template")
     return lambda: Wanted(_checked(Choice(target.strip(), drafter.strip(), device, dtype), named), chat)
 
