@@ -48,6 +48,6 @@ def lost(error: Exception) -> DeviceLost:
     """The sentence."""
     reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
     return DeviceLost(
-        f"The device does not answer any more ({reason}). Try again, in a new process: the app starts one by itself. If "
-        "it comes back, look after the device and its driver, or decode on the CPU (--device cpu)."
+        f"The device does not answer any more ({reason}). Try again, in a new process: the app starts one by itself. "
+        "If it comes back, look after the device and its driver, or decode on the CPU (--device cpu)."
     )
