@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from functools import cache
+from functools import cache, lru_cache
 
 from transformers import PreTrainedTokenizerBase
 
@@ -43,9 +43,15 @@ class Pieces(dict[int, Piece]):
 
 
 def pieces_of(tokenizer: PreTrainedTokenizerBase, token_ids: Iterable[int]) -> dict[int, Piece]:
-    """The pieces of these ids alone, by rising id."""
-    pieces = Pieces(tokenizer)
+    """The pieces of these ids alone, by rising id; each the same object every time."""
+    pieces = _all(tokenizer)
     return {token_id: pieces[token_id] for token_id in sorted(set(token_ids))}
+
+
+@lru_cache(maxsize=4)
+def _all(tokenizer: PreTrainedTokenizerBase) -> Pieces:
+    """Those of one tokenizer: a growing run is looked at again and again."""
+    return Pieces(tokenizer)
 
 
 def _is_byte_level(tokenizer: PreTrainedTokenizerBase) -> bool:

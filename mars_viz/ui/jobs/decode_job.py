@@ -5,8 +5,8 @@ Knows settings, and recordings as something to iterate; how to record and to map
 
 from __future__ import annotations
 
+import logging
 import math
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,9 +21,9 @@ from mars_viz.run import Run, Settings
 from mars_viz.runstore import Journal, RunStore
 from mars_viz.ui.jobs.job import Job, JobState, Progress
 from mars_viz.ui.jobs.models import BUILT_IN, Choice, Models
+from mars_viz.ui.jobs.sparing import Sparing
 
-LOOK_EVERY = 0.25
-"""Seconds between two looks at the run so far, or two of its writings, at the least."""
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,10 @@ class DecodeJob(Job[Decoded]):
 
     def fail(self, error: str) -> None:
         """What had been decoded is there in any case."""
-        self.tell(run=self.progress.run or self.progress.so_far)
+        try:
+            self.tell(run=self.progress.run or self.progress.so_far)
+        except Exception:  # which may be the very thing that failed before
+            _log.exception("What had been decoded could not be told.")
         super().fail(error)
 
     def _decode(self, recorder: Recorder, keeping: Keeping) -> Run | None:
@@ -181,26 +184,6 @@ class DecodeJob(Job[Decoded]):
         except MarsVizError:
             self.tell(run=charted)
             raise
-
-
-class Sparing:
-    """Something done between rounds: not too often, and never for more than a tenth of the time."""
-
-    def __init__(self) -> None:
-        """Due at once."""
-        self._after = self._began = 0.0
-
-    @property
-    def due(self) -> bool:
-        """True if it is time again."""
-        return time.monotonic() >= self._after
-
-    def __enter__(self) -> None:
-        self._began = time.monotonic()
-
-    def __exit__(self, *problem: object) -> None:
-        now = time.monotonic()
-        self._after = now + max(LOOK_EVERY, 10 * (now - self._began))
 
 
 class Keeping:

@@ -25,6 +25,10 @@ from mars_viz.ui.jobs.wire import Wire
 
 PROGRAM = "mars_viz.ui.jobs.engine_process"
 """The module that the process runs."""
+GIVEN_UP = (
+    "The process that runs the models could not ask their device any more, and has ended. Try again: it is started "
+    "anew. If it comes back, look after the device and its driver, or decode on the CPU."
+)
 PATIENCE = 5.0
 """Seconds that a process gets to end by itself."""
 
@@ -53,18 +57,21 @@ class Engine:
         """Have the job done, or a step of a long one; what it tells there is told here."""
         if not job.begin():
             return
+        trouble = ""
         try:
             if not self._serve(job):
                 self.rest()
+                trouble = GIVEN_UP
         except (EOFError, OSError) as error:
-            job.fail(self._ended(error))
+            trouble = self._ended(error)
         except Exception:
             _log.exception("A job could not be handed over.")
-            job.fail(FAULT)
             self.rest()
-        finally:
-            if job.progress.state.finished:
-                job.let_go()
+            trouble = FAULT
+        if trouble and not job.progress.state.finished:
+            job.fail(trouble)
+        if job.progress.state.finished:
+            job.let_go()
 
     def rest(self) -> None:
         """Let the process go, and with it all memory that models take."""
@@ -76,6 +83,8 @@ class Engine:
 
     def _serve(self, job: Job[Any]) -> bool:
         """False where the process has ended after it."""
+        if self._process is not None and self._process.is_gone:  # while nobody needed it
+            self.rest()
         if self._process is None:
             self._process = _Process()
             self._process.wire.put(self._make)
@@ -121,10 +130,15 @@ class _Process:
             [sys.executable, "-m", PROGRAM],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)), "PYTHONSAFEPATH": "1"},
         )
         assert self._running.stdin is not None and self._running.stdout is not None
         self.wire = Wire(self._running.stdout, self._running.stdin)
+
+    @property
+    def is_gone(self) -> bool:
+        """True where it has ended."""
+        return self._running.poll() is not None
 
     def end(self) -> int:
         """Close the wire, which ends it, and say how it ended."""

@@ -35,11 +35,11 @@ def main() -> None:
     make: Callable[[], Models[Any]] = wire.take()
     models = make()
     models.report_to(lambda status, recent: wire.put(Holds(status, recent)))
-    asked: queue.SimpleQueue[Do | GoOn] = queue.SimpleQueue()
+    asked: queue.SimpleQueue[int] = queue.SimpleQueue()
     jobs: dict[int, Job[Any]] = {}
     threading.Thread(target=_listen, args=(wire, asked, jobs), daemon=True).start()
     while True:
-        number = asked.get().number
+        number = asked.get()
         job = jobs[number]
         job.report_to(lambda news: wire.put(Told(dict(news))))
         last = False
@@ -76,26 +76,30 @@ def _stand_back() -> None:
         Path("/proc/self/oom_score_adj").write_text(str(EXPENDABLE), "ascii")
 
 
-def _listen(wire: Wire, asked: queue.SimpleQueue[Do | GoOn], jobs: dict[int, Job[Any]]) -> None:
+def _listen(wire: Wire, asked: queue.SimpleQueue[int], jobs: dict[int, Job[Any]]) -> None:
     """Hear what is asked while a job is done."""
     try:
         while True:
-            match wire.take():
-                case Do(number, job) as task:
-                    jobs[number] = job
-                    asked.put(task)
-                case GoOn() as task:
-                    asked.put(task)
-                case Stop(number):
-                    if number in jobs:
-                        jobs[number].cancel()
-                case other:
-                    raise TypeError(f"{other!r} is nothing to ask.")
+            _hear(wire.take(), asked, jobs)
     except EOFError:
         os._exit(0)
     except BaseException:
         sys.excepthook(*sys.exc_info())
         os._exit(1)
+
+
+def _hear(message: Do | GoOn | Stop, asked: queue.SimpleQueue[int], jobs: dict[int, Job[Any]]) -> None:
+    """Nothing of the message is kept here: a job goes with its end."""
+    match message:
+        case Do(number, job):
+            jobs[number] = job
+            asked.put(number)
+        case GoOn(number):
+            asked.put(number)
+        case Stop(number):
+            stopped = jobs.get(number)  # in one step: it may be ending
+            if stopped is not None:
+                stopped.cancel()
 
 
 if __name__ == "__main__":

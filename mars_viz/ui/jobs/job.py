@@ -98,7 +98,7 @@ class Job(Generic[P]):
         self._begin()
 
     def work(self, models: Models[Any]) -> None:
-        """Do it, and end in a finished state; on the worker's thread, in the state LOADING.
+        """Do it, and end in a finished state; where the models are, in the state LOADING.
 
         Ask `models` for a pair, `stopping` between any two steps whether to go on, and `tell` what is new. What it
         raises ends the job as FAILED: a MarsVizError in its own words.
@@ -143,6 +143,8 @@ class Job(Generic[P]):
         with self._lock:
             if self._progress.state is JobState.QUEUED:
                 self._progress = replace(self._progress, state=JobState.LOADING)
+        if self._progress.state.finished:
+            self.let_go()
         return not self._progress.state.finished
 
     def run(self, models: Models[Any]) -> None:

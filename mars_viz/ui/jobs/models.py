@@ -1,8 +1,8 @@
-"""The one pair of models that a server holds, and which it is. Knows no torch: how to load a pair is an argument.
+"""The one pair of models that is held, and which it is. Knows no torch: how to load a pair is an argument.
 
 A long job keeps its pair between its steps, while a short job in between may want another: then both are held where
-both fit, and neither twice. Only the worker's thread asks for a pair or drops it; anyone may read what
-is held and what is being loaded.
+both fit, and neither twice. Only the thread that does the jobs asks for a pair or drops it;
+anyone may hear what is held and what is being loaded.
 """
 
 from __future__ import annotations

@@ -115,11 +115,13 @@ class Worker:
     def _serve(self) -> None:
         while True:
             with self._news:
-                if not self._news.wait_for(lambda: bool(self._waiting), self._idle):
-                    self._rest()
-                    continue
-                job = self._waiting.popleft()
-                self._running = True
+                job = None
+                if self._news.wait_for(lambda: bool(self._waiting), self._idle):
+                    job = self._waiting.popleft()
+                    self._running = True
+            if job is None:
+                self._rest()  # not under the lock: nobody who asks meanwhile is to wait for that
+                continue
             try:
                 self.models.serve(job)
             except Exception:  # a device that cannot even be asked; the thread serves others too

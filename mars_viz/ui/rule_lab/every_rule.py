@@ -1,6 +1,6 @@
 """Decoding every rule on one prompt for this tab: the job, what it says on the way, and what becomes of it.
 
-The model libraries are imported by the worker's thread, and never by a page.
+The models are in a process of their own; nothing here imports their libraries.
 """
 
 from __future__ import annotations

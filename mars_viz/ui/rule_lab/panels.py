@@ -1,4 +1,5 @@
-"""What all rules say of a run, shared by the tabs that look at it: a class on one run asks the rules once.
+"""What all rules say of a run, shared by the tabs that look at it; those that come while the rules are first asked ask
+them as well.
 
 Knows runs and panels; keeps none: a panel is there for as long as some tab holds it.
 """
