@@ -105,7 +105,7 @@ def test_what_is_computed_afterwards_is_what_would_have_been_computed_at_once(
     speculators = [LocalSpeculator(pair, settings, kept) for kept in (Extent.WHOLE, extent)]
     prefixes = [tuple(pair.tokenizer(prompt)["input_ids"]) for prompt in PROMPTS[:batch]]
     pairs = []
-    for asked in range(24 // batch):  # several times as many as are worked on together, and some left over
+    for asked in range(48 // batch):  # several times as many as are worked on together, and some left over
         at_once, later = (speculator.speculate(prefixes) for speculator in speculators)
         assert all(np.isnan(answer.speculation.js).all() for answer in later[-1:] if not asked)
         known = [not np.isnan(answer.speculation.z).any() for answer in later[-1:] if not asked]

@@ -10,11 +10,13 @@ import torch
 
 from mars_viz.errors import BadInput
 from mars_viz.speculators.memory import stored_values
+from mars_viz.speculators.networks.packed import LARGEST
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
-LARGE = 100_000_000
-"""Values of a target from which passes in bfloat16 are clearly faster on a processor with `TILES` (a block of 5 took
-25 ms in place of 43); a small drafter loses less by it than such a target gains."""
+LARGE = LARGEST
+"""Values of a target from which a pair runs in bfloat16 on a processor with `TILES`: smaller ones have the packed pass,
+which is float32 and whose texts do not depend on their batch. A block of 5 took 63 ms in place of 136 at 316 M; a small
+drafter loses less than that."""
 TILES = "amx_bf16"
 """What a processor that multiplies tiles of bfloat16 says of itself. Others, AVX-512's bfloat16 alone among them, were
 up to ten times slower in it than in float32."""
@@ -40,7 +42,7 @@ def dtype_of(name: str, device: torch.device, models: Sequence[str]) -> torch.dt
 def fastest_on_cpu(stored: Sequence[Mapping[str, int]]) -> torch.dtype:
     """For a pair whose values are stored so, by kind ('BF16'), on a processor with `TILES`.
 
-    One for both, so that a run's dtype says it all; bfloat16 only where nothing is rounded that was stored finer.
+    One for both, so that a run's dtype says it all; bfloat16 only where most of both models is stored in it.
     """
     kept = all(values and max(values, key=values.__getitem__) == "BF16" for values in stored)
     return torch.bfloat16 if kept and sum(stored[0].values()) >= LARGE else torch.float32

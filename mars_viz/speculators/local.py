@@ -71,7 +71,10 @@ class LocalSpeculator:
     def _speculate(self, prefixes: Sequence[tuple[int, ...]], count: int) -> list[Answer]:
         began, share = time.perf_counter(), 1 / len(prefixes)
         starts = tuple(map(len, prefixes))
-        own, unread = self._drafter.rewind(prefixes), self._target.rewind(prefixes)
+        own = self._drafter.rewind(prefixes)
+        reading = time.perf_counter()
+        unread = self._target.rewind(prefixes)
+        reading = time.perf_counter() - reading
         tails = sent([prefix[-max(own, unread) :] for prefix in prefixes], self._target.device)
         drafted = self._drafter.draft(tails[:, -own:], starts, count)
         drafting = time.perf_counter()
@@ -85,8 +88,8 @@ class LocalSpeculator:
         self._target.remember(read)
         self._drafter.committed(read)
         timing = Timing(
-            draft=(drafting - began) * share,
-            verify=(verifying - drafting) * share,
+            draft=(drafting - began - reading) * share,
+            verify=(verifying - drafting + reading) * share,
             evidence=(time.perf_counter() - verifying) * share,
         )
         return [Answer(speculation, timing) for speculation in speculations]
