@@ -21,6 +21,7 @@ from mars_viz.runfiles import MAX_ZIP, write_zip
 from mars_viz.ui import decode_form, library, links, live, navigation, share, theme, under_way
 from mars_viz.ui.charts import chart
 from mars_viz.ui.session import Session, current_session
+from mars_viz.ui.stop_button import stop_button
 
 NARROWEST = 270  # pixels of a figure, below which fewer stand on a row
 
@@ -98,7 +99,7 @@ def filling(session: Session) -> None:
     job = session.filling.job
     words, button = st.columns([6, 1], vertical_alignment="center")
     words.caption(live.what_is_mapped(job.progress, job.stopping))
-    button.button("Stop", on_click=job.cancel, disabled=job.stopping, width="stretch", help="Keeps what was mapped")
+    stop_button(button, "Stop", job, keeps="Keeps what was mapped")
 
 
 @st.fragment

@@ -24,6 +24,7 @@ from mars_viz.ui.bench import Bench, current_bench
 from mars_viz.ui.charts import chart
 from mars_viz.ui.rule_lab import every_rule, rule_sheet, rule_view, rule_words
 from mars_viz.ui.session import Session, current_session
+from mars_viz.ui.stop_button import stop_button
 
 COMPARED = ("mars", "mars-margin", "tensorrt-llm", "vllm-thinking")  # whose boundaries are drawn at first
 MOST = 5  # boundaries besides the chosen rule's
@@ -187,7 +188,7 @@ def table(session: Session, bench: Bench, panel: Panel, rule: Rule, dials: Mappi
                 key="lab-every-rule",
                 disabled=bool(reason),
                 width="stretch",
-                on_click=lambda: every_rule.start(bench, session.view.run, panel.run, panel.stands(dials)),
+                on_click=lambda: every_rule.start(bench, session, panel.run, panel.stands(dials)),
                 help="Each rule writes its own text after this prompt, with the same seed and settings, which its row "
                 "then counts",
             )
@@ -203,14 +204,7 @@ def walking(bench: Bench) -> None:
     words = every_rule.what_goes_on(job.progress, live.shared_worker().ahead(job), job.stopping)
     bar, button = st.columns([6, 1], vertical_alignment="center")
     bar.progress(every_rule.share(job.progress), words)
-    button.button(
-        "Cancel",
-        key="lab-cancel",
-        on_click=job.cancel,
-        disabled=job.stopping,
-        width="stretch",
-        help="Keeps the rules that are done",
-    )
+    stop_button(button, "Cancel", job, keeps="Keeps the rules that are done", key="lab-cancel")
 
 
 def likeness(panel: Panel, rule: Rule, dials: Mapping[str, float | None], alike: Mapping[str, Equivalent]) -> None:

@@ -15,6 +15,7 @@ from mars_viz.sweep.plan import turns_words
 from mars_viz.ui import navigation, share, theme
 from mars_viz.ui.live import shared_worker
 from mars_viz.ui.session import current_session
+from mars_viz.ui.stop_button import stop_button
 from mars_viz.ui.tune import detail, form, sheet, wishes, words
 from mars_viz.ui.tune.bench import Drawn, TuneBench, current_tuning
 from mars_viz.ui.tune.dial import turned
@@ -140,7 +141,7 @@ def under_way(bench: TuneBench, job: SweepJob) -> None:
         st.rerun()
     bar, button = st.columns([6, 1], vertical_alignment="center")
     bar.progress(now.part, words.going(now, shared_worker().ahead(job), job.stopping))
-    button.button("Stop", on_click=job.cancel, disabled=job.stopping, width="stretch", help="Keeps finished prompts")
+    stop_button(button, "Stop", job, keeps="Keeps finished prompts")
     if len(job.labels) > 1:
         theme.small(f"{len(job.labels)} sweeps go on together; a prompt counts when all of them have it.")
     for sentence in now.too_long[:5]:

@@ -24,6 +24,12 @@ def toys() -> Models[str]:
     return Models(load, lambda pair: Device("a toy", "float32", used=len(pair)))
 
 
+def blind() -> Models[str]:
+    """Models on a device that can be asked once."""
+    left = [Device("a toy", "float32")]
+    return Models(load, lambda pair: left.pop())
+
+
 def load(choice: Choice, tell: Tell) -> str:
     tell("Looking for it", 0.5)
     if choice.target == "missing":
@@ -64,6 +70,9 @@ class Look(Job[Seen]):
                 raise DeviceLost("The device does not answer any more (toy). Try again.")
             case "fault":
                 raise ZeroDivisionError
+            case "dies at its end":
+                self.tell(state=JobState.DONE)
+                os._exit(4)
             case "unsayable":
                 self.tell(what=[toy_run().rounds, lambda: None])
         self.tell(state=JobState.DONE)
@@ -109,6 +118,7 @@ class Steps(LongJob[Seen]):
     def steps(self, models: Models[Any]) -> Iterator[None]:
         held = models.pair(Choice("long"))
         for step in range(1, 4):
+            time.sleep(0.05)
             self.tell(state=JobState.DECODING, pid=os.getpid(), steps=step, what=held)
             yield
 

@@ -6,13 +6,16 @@ from __future__ import annotations
 import io
 import logging
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,13 +26,15 @@ from mars_viz.runstore import RunStore, Standing
 from mars_viz.speculators.loading import load_pair
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.decode_job import DecodeJob, Ways
-from mars_viz.ui.jobs.engine import Engine
+from mars_viz.ui.jobs.engine import GIVEN_UP, Engine
 from mars_viz.ui.jobs.engine_process import EXPENDABLE, MODEST
 from mars_viz.ui.jobs.job import FAULT, Job, JobState
 from mars_viz.ui.jobs.models import Choice, Status
+from mars_viz.ui.jobs.walk_job import WalkJob
 from mars_viz.ui.jobs.wire import Wire
 from mars_viz.ui.jobs.worker import UnloadJob, Worker
-from tests.engine_toys import Grow, Look, Seen, Steps, Wait, held, toys
+from mars_viz.ui.stop_button import stop_button
+from tests.engine_toys import Grow, Look, Seen, Steps, Wait, blind, held, toys
 from tests.factories import toy_run
 
 PATIENCE = 120.0  # seconds; only a hanging test waits as long
@@ -155,6 +160,59 @@ def test_a_process_that_cannot_be_started_is_a_sentence_too(monkeypatch):
     assert refused.state is JobState.FAILED and "could not be started ([Errno 12] Cannot allocate" in refused.error
 
 
+def test_a_process_that_dies_while_nobody_needs_it_costs_no_job(engine):
+    first, long = done(engine, Look("bear")).pid, Steps()
+    engine.serve(long)
+    assert not long.progress.state.finished
+    os.kill(first, signal.SIGKILL)
+    until(lambda: engine._process._running.poll() is not None)
+    second = done(engine, Look())
+    assert (second.state, second.pid != first, second.error) == (JobState.DONE, True, "")
+    for _ in range(4):  # begun anew there, since what it had come to went with the first
+        engine.serve(long)
+    assert (long.progress.state, long.progress.steps, long.progress.pid) == (JobState.DONE, 3, second.pid)
+
+
+def test_what_is_over_stays_over_when_the_process_dies(engine):
+    over = done(engine, Look(worse="dies at its end"))
+    assert (over.state, over.error) == (JobState.DONE, "")
+
+
+def test_a_job_whose_process_gives_up_fails_once():
+    engine, job = Engine(blind), Steps()
+    worker = Worker(engine)
+    worker.submit(job)
+    until(lambda: job.progress.state.finished)
+    assert (job.progress.state, job.progress.error, job.progress.steps) == (JobState.FAILED, GIVEN_UP, 1)
+    engine.rest()
+
+
+def test_a_walk_of_a_kept_run_travels_without_it(tmp_path):
+    run = toy_run()
+    path, walked = run.save(tmp_path / "run"), []
+    there = pickle.loads(pickle.dumps(WalkJob(run, (), len, path)))
+    there._walk = lambda pair, run, stands: walked.append(run) or iter(())
+    there.run(toys())
+    assert there.progress.state is JobState.DONE and walked[0].token_ids == run.token_ids
+    own = pickle.loads(pickle.dumps(WalkJob(run, (), len)))
+    assert own.asked.token_ids == run.token_ids
+
+
+def test_a_button_that_stops_a_job_does_not_keep_it():
+    class Place:
+        def button(self, words: str, **how: Any) -> None:
+            self.press = how["on_click"]
+
+    place, job = Place(), Wait()
+    stop_button(place, "Stop", job)
+    place.press()
+    assert job.stopping
+    gone = weakref.ref(job)
+    del job
+    assert gone() is None
+    place.press()  # of a tab that still shows it
+
+
 def test_a_lost_device_is_found_again_by_another_process(engine):
     first = done(engine, Look(worse="device"))
     assert first.state is JobState.FAILED and first.error.startswith("The device does not answer")
@@ -218,7 +276,9 @@ def test_the_built_in_pair_decodes_there_as_it_does_here(tmp_path):
     job = DecodeJob("Once upon a time", settings, Ways(tasks.record, tasks.chart, RunStore(tmp_path)))
     engine.serve(job)
     assert job.progress.state is JobState.DONE and not job.progress.error, job.progress.error
-    alone = Recording(load_pair(), "Once upon a time", settings).finish()
+    recording = Recording(load_pair(), "Once upon a time", settings)
+    alone = recording.finish()
+    assert all(recording.run().pieces[token] is piece for token, piece in alone.pieces.items())  # sent once, so
     kept = load_run(tmp_path / job.progress.saved)
     assert kept.token_ids == alone.token_ids == job.progress.run.token_ids
     assert kept.dial_map is not None and job.progress.run.dial_map is None  # the map is read where it is kept

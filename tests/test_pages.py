@@ -13,7 +13,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 import mars_viz.components.explorer as component
-from mars_viz.components.explorer import ExplorerState, element
+from mars_viz.components.explorer import ExplorerState
 from mars_viz.errors import BadInput
 from mars_viz.run import Run, Settings
 from mars_viz.runfiles import load_run, write_zip
@@ -131,7 +131,7 @@ def test_of_the_runs_that_a_tab_looked_at_only_the_last_stay_in_memory(folder):
     tab = opened(run="run-0")
     for seed in (1, 2, 3, 4, 0):
         settled(picker(tab).select(f"run-{seed}").run())
-        memories = tab.session_state[element.MEMORIES]
+        memories = tab.session_state["explorer.memories"]
         assert list(memories)[-1] == f"explorer-run-{seed}" and len(memories) <= 2
     turns = [memory.where.turn for memory in memories.values()]
     assert turns == sorted(turns) and turns[-1] >= 5  # a revision that a browser may still know does not come again

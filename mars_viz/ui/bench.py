@@ -19,6 +19,10 @@ from mars_viz.walk import Answer
 _KEY = "mars_viz_rules"
 
 
+MOST = 4
+"""Runs of which a tab keeps what walks were answered: all of their laws."""
+
+
 @dataclass(frozen=True, slots=True)
 class Walking:
     """Walks that this tab waits for."""
@@ -94,7 +98,10 @@ class Bench:
         """Keep what walks from the run's prompt were answered, beside what earlier ones were."""
         before = self.known.get(run_id)
         old = before.answers if before is not None and before.fits(run) else {}
-        self.known[run_id] = Known(run, {**answers, **old})
+        self.known.pop(run_id, None)
+        self.known[run_id] = Known(run, {**answers, **old})  # at the end: the newest
+        while len(self.known) > MOST:
+            del self.known[next(iter(self.known))]
         self.panel = None
 
 

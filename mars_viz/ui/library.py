@@ -69,6 +69,10 @@ class Shelf:
             lost = "There is no run of the link's name here; choose another from the list."
         return View(first, overlay=view.overlay), lost + (" A recorded run is shown instead." if first else "")
 
+    def path_of(self, run_id: str) -> Path | None:
+        """Where a run is kept that was recorded; None for the tab's own."""
+        return None if run_id in self.own or run_id not in self.recorded else self.recorded[run_id].path
+
     def opened(self, run_id: str) -> Run:
         """The run of that id. Raises BadInput where it cannot be read, or where there is none."""
         if not self.labels:

@@ -6,6 +6,7 @@ import streamlit as st
 
 from mars_viz.ui import live, theme
 from mars_viz.ui.session import Session
+from mars_viz.ui.stop_button import stop_button
 
 
 def decoding(session: Session) -> None:
@@ -21,5 +22,5 @@ def _decoding(session: Session) -> None:
     words = live.what_goes_on(progress, limit, live.shared_worker().ahead(job), job.stopping)
     bar, button = st.columns([6, 1], vertical_alignment="center")
     bar.progress(min(1.0, progress.tokens / limit), words)
-    button.button("Cancel", on_click=job.cancel, disabled=job.stopping, width="stretch", help="Keeps what was decoded")
+    stop_button(button, "Cancel", job, keeps="Keeps what was decoded")
     theme.live_text(job.prompt, progress.text)

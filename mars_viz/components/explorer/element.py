@@ -19,14 +19,13 @@ import streamlit as st
 from mars_viz.components.explorer.prepared import Prepared, Shipment
 from mars_viz.components.explorer.script import script
 from mars_viz.components.explorer.style import style
+from mars_viz.components.lately import keep, memories, newest
 from mars_viz.components.whereabouts import Whereabouts, position_of
 from mars_viz.run import Run
 
 _KEPT = 8  # runs ready to be sent; a new tab on one of them need not wait
-MEMORIES = "explorer.memories"
-"""Under which name the session keeps what its explorers were last sent, the one shown last at the end."""
-MOST = 2
-"""Of them."""
+KIND = "explorer"
+"""Of element, among those that a tab remembers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,20 +108,16 @@ def get_ready(run: Run) -> None:
 
 
 def _remembered(run: Run, gamma: int | None, asked: _Position, key: str) -> _Memory:
-    """What the element was last sent. Of the runs that a tab looked at before, all but the last are forgotten: each
-    holds its run and what is sent of it."""
-    memories: dict[str, _Memory] = st.session_state.setdefault(MEMORIES, {})
-    memory = memories.pop(key, None)
+    """What the element was last sent."""
+    memory: _Memory | None = memories(KIND).get(key)
     if memory is None or memory.sent.run is not run or memory.sent.gamma != gamma:
         sent = _prepared(run, id(run), gamma)
         if memory is not None and memory.sent.id == sent.id:
             memory.sent = sent
         else:
-            before = memory or next(reversed(memories.values()), None)  # so that no revision comes twice
+            before = memory or newest(KIND)  # so that no revision comes twice
             memory = _Memory(sent, Whereabouts.begin(asked, before.where if before else None))
-    memories[key] = memory
-    while len(memories) > MOST:
-        del memories[next(iter(memories))]
+    keep(KIND, key, memory)
     return memory
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import streamlit as st
 
+from mars_viz.components.lately import keep, memories, newest
 from mars_viz.components.stepper.frames import Playback, playback
 from mars_viz.components.stepper.payload import Payload, playback_payload
 from mars_viz.components.stepper.script import script, style
@@ -20,6 +21,9 @@ from mars_viz.components.whereabouts import Whereabouts, position_of
 from mars_viz.run import Run
 
 __all__ = ["playback", "stepper"]
+
+KIND = "stepper"
+"""Of element, among those that a tab remembers."""
 
 
 @dataclass(slots=True)
@@ -61,8 +65,7 @@ def stepper(run: Run, *, frame: int, key: str, large: bool = False) -> int:
 
 
 def _remembered(run: Run, frame: int, key: str) -> _Memory:
-    name = f"{key}.memory"
-    memory: _Memory | None = st.session_state.get(name)
+    memory: _Memory | None = memories(KIND).get(key)
     if memory is None or memory.run is not run:
         played = playback(run)
         payload = playback_payload(played)
@@ -70,8 +73,9 @@ def _remembered(run: Run, frame: int, key: str) -> _Memory:
         if memory is not None and memory.payload["id"] == payload["id"]:
             memory.run = run
         else:
-            memory = _Memory(run, played, payload, Whereabouts.begin(frame, memory.where if memory else None))
-        st.session_state[name] = memory
+            before = memory or newest(KIND)  # so that no revision comes twice
+            memory = _Memory(run, played, payload, Whereabouts.begin(frame, before.where if before else None))
+    keep(KIND, key, memory)
     return memory
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 from mars_viz.run import Run
+from mars_viz.runstore import read
 from mars_viz.together import Stand, Together
 from mars_viz.ui.jobs.job import Job, JobState, Progress
 from mars_viz.ui.jobs.models import Models
+from mars_viz.ui.jobs.sparing import Sparing
 
 Walk = Callable[[Any, Run, Sequence[Stand]], Iterable[Together]]
 """Walks rules from a run's prompt with a pair; each step is a batched pass."""
@@ -28,18 +31,26 @@ class WalkJob(Job[Walked]):
 
     private: ClassVar[bool] = True
 
-    def __init__(self, run: Run, stands: Sequence[Stand], walk: Walk) -> None:
-        """A job that waits; `walk` makes the walks."""
+    def __init__(self, run: Run, stands: Sequence[Stand], walk: Walk, path: Path | None = None) -> None:
+        """A job that waits; `walk` makes the walks. `path` is where the run is kept, if it is."""
         super().__init__(Walked(JobState.QUEUED))
         self.asked, self.stands = run, stands
-        self._walk = walk
+        self._walk, self._path = walk, path
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A run that is kept is read where it is needed: with its map it is large."""
+        return super().__getstate__() | ({} if self._path is None else {"asked": None})
 
     def work(self, models: Models[Any]) -> None:
         """Walk to the end, or until it is stopped; what was walked is kept."""
         pair = models.pair(stopping=lambda: self.stopping)
+        run = read(self._path) if self.asked is None and self._path is not None else self.asked
         self.tell(state=JobState.DECODING)
-        for together in () if self.stopping else self._walk(pair, self.asked, self.stands):
-            self.tell(together=together)
+        looks, together = Sparing(), None
+        for together in () if self.stopping else self._walk(pair, run, self.stands):
+            if looks.due:
+                with looks:
+                    self.tell(together=together)
             if self.stopping:
                 break
-        self.tell(state=JobState.CANCELLED if self.stopping else JobState.DONE)
+        self.tell(state=JobState.CANCELLED if self.stopping else JobState.DONE, together=together)

@@ -13,6 +13,7 @@ from mars_viz.ui.jobs.errands import Errand, Finding
 from mars_viz.ui.jobs.job import JobState
 from mars_viz.ui.lessons.base import Room
 from mars_viz.ui.lessons.lesson_desk import Desk
+from mars_viz.ui.stop_button import stop_button
 
 POLL = 0.5
 """Seconds between looks at an errand under way."""
@@ -56,4 +57,4 @@ def _waiting(desk: Desk, name: str, doing: str) -> None:
         words = doing
     bar, button = st.columns([4, 1], vertical_alignment="center")
     bar.progress(min(1.0, report.share), words)
-    button.button("Stop", key=f"stop-{name}", on_click=errand.cancel, disabled=errand.stopping, width="stretch")
+    stop_button(button, "Stop", errand, key=f"stop-{name}")

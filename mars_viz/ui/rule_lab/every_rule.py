@@ -12,21 +12,22 @@ from mars_viz.analysis.rule_table import RuleRow
 from mars_viz.figures.words import counted, number
 from mars_viz.run import Run
 from mars_viz.together import Stand, answers_along
-from mars_viz.ui import live
+from mars_viz.ui import library, live
 from mars_viz.ui.bench import Bench, Walking
 from mars_viz.ui.jobs.attendance import LEFT
 from mars_viz.ui.jobs.job import JobState
 from mars_viz.ui.jobs.tasks import walk
 from mars_viz.ui.jobs.walk_job import Walked, WalkJob
+from mars_viz.ui.session import Session
 
 
-def start(bench: Bench, run_id: str, run: Run, stands: Sequence[Stand]) -> None:
-    """Ask the worker to walk these rules for this tab, instead of what it may be walking for it."""
+def start(bench: Bench, session: Session, run: Run, stands: Sequence[Stand]) -> None:
+    """Ask the worker to walk these rules from the run that this tab looks at, instead of what it may be walking."""
     if bench.walking is not None:
         bench.walking.job.cancel()
     bench.notices.clear()
-    job = WalkJob(run, stands, walk)
-    bench.walking = Walking(run_id, job)
+    job = WalkJob(run, stands, walk, library.shelf(session).path_of(session.view.run))
+    bench.walking = Walking(session.view.run, job)
     live.shared_worker().submit(job)
 
 

@@ -25,6 +25,7 @@ from mars_viz.sweep.evidence_pack import evidence_zip
 from mars_viz.ui import theme
 from mars_viz.ui.charts import chart
 from mars_viz.ui.live import shared_worker
+from mars_viz.ui.stop_button import stop_button
 from mars_viz.ui.tune import grid, sheet, wishes, words
 from mars_viz.ui.tune.grid import Variant, Variants
 from mars_viz.ui.tune.jobs import ClockJob
@@ -199,7 +200,7 @@ def timing(job: ClockJob) -> None:
     bar, button = st.columns([6, 1], vertical_alignment="center")
     share = now.done / now.decodes if now.decodes else 0.0
     bar.progress(share, words.timing(now, shared_worker().ahead(job), job.stopping))
-    button.button("Cancel", key="clock-stop", on_click=job.cancel, disabled=job.stopping, width="stretch")
+    stop_button(button, "Cancel", job, key="clock-stop")
 
 
 def engines(study: Study, dial: float) -> None:

@@ -10,6 +10,7 @@ from mars_viz.race.table import race_frame
 from mars_viz.runfiles import MAX_ZIP
 from mars_viz.ui import live, share, theme
 from mars_viz.ui.jobs.job import JobState
+from mars_viz.ui.stop_button import stop_button
 from mars_viz.ui.watching import live_words, races
 from mars_viz.ui.watching.desk import Desk
 from mars_viz.ui.watching.text_view import explore
@@ -88,4 +89,4 @@ def racing(desk: Desk) -> None:
     else:
         sentence = live_words.waiting(progress, worker.models.status, worker.ahead(job))
         words.progress(worker.models.status.share, sentence)
-    button.button("Cancel", on_click=job.cancel, disabled=job.stopping, width="stretch", key="cancel-race")
+    stop_button(button, "Cancel", job, key="cancel-race")

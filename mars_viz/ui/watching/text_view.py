@@ -9,6 +9,7 @@ from mars_viz.run import Run
 from mars_viz.ui import live, navigation, theme
 from mars_viz.ui.jobs.job import JobState
 from mars_viz.ui.session import current_session
+from mars_viz.ui.stop_button import stop_button
 from mars_viz.ui.watching import live_words
 from mars_viz.ui.watching.desk import Desk
 
@@ -34,7 +35,7 @@ def stream(desk: Desk, busy: bool) -> None:
         sentence = live_words.decoding(progress, job.settings.max_new_tokens, job.stopping)
         words.progress(min(1.0, progress.tokens / job.settings.max_new_tokens), sentence)
     if not state.finished:
-        button.button("Cancel", on_click=job.cancel, disabled=job.stopping, width="stretch", help="Keeps what there is")
+        stop_button(button, "Cancel", job, keeps="Keeps what there is")
     elif progress.run is not None and button.button("Explore", width="stretch", help="Open this run in Explore"):
         explore(progress.saved and desk.run, progress.run)
     for problem in filter(None, [progress.error, progress.unsaved]):
