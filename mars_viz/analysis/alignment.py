@@ -8,24 +8,19 @@ it stands for one absolute position.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import Match, SequenceMatcher
 from enum import Enum
-from heapq import heappop, heappush
 
 import numpy as np
 
+from mars_viz.analysis.shared import shared_stretches
 from mars_viz.run import Piece, Run
 
 SHORTEST = 3
 """Tokens or words that two texts must share in a row, once they have parted, for it to count as common."""
 LONGEST = 5000
 """Tokens or words after the parting beyond which nothing common is looked for; it would take too long."""
-MOST_WORK = 16_000_000
-"""Pairs of equal tokens or words to look at, at most; a second or two. Ordinary texts of `LONGEST` need less, but texts
-that go round in a loop the cube of their length. What is not searched by then counts as different."""
 
 
 class Unit(Enum):
@@ -198,66 +193,12 @@ def _met_again(left: Sequence[Hashable], right: Sequence[Hashable], unit: Unit) 
     if max(len(ours), len(theirs)) > LONGEST:
         return
     at, other = (_before(ours), _before(theirs)) if unit is Unit.CHARACTERS else (None, None)
-    for found in _matches(ours, theirs):
-        a, b, count = found.a, found.b, found.size
+    for found in shared_stretches(ours, theirs, SHORTEST):
+        a, b, count = found.left, found.right, found.size
         if at is None or other is None:
             yield a, b, count
         else:
             yield int(at[a]), int(other[b]), int(at[a + count] - at[a])
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class _Region:
-    """A part of both texts in which nothing has been looked for yet; the longest comes first."""
-
-    length: int
-    """Of both, negative."""
-    left: tuple[int, int]
-    """Where it begins and ends in the left text."""
-    right: tuple[int, int]
-    """In the right one."""
-
-
-def _matches(ours: Sequence[Hashable], theirs: Sequence[Hashable]) -> list[Match]:
-    """What both have in a row, the longest first and then on either side of it, in order: difflib's blocks of at least
-    `SHORTEST`, within `MOST_WORK`. Where that is used up, only what a part ends with in both is taken."""
-    waiting: list[_Region] = []
-    found: list[Match] = []
-
-    def wait(begin: int, end: int, start: int, stop: int) -> None:
-        if min(end - begin, stop - start) >= SHORTEST:
-            heappush(waiting, _Region(begin - end + start - stop, (begin, end), (start, stop)))
-
-    wait(0, len(ours), 0, len(theirs))
-    left = MOST_WORK
-    while waiting:
-        region = heappop(waiting)
-        (begin, end), (start, stop) = region.left, region.right
-        here, there = ours[begin:end], theirs[start:stop]
-        often = Counter(there)
-        work = sum(often[unit] for unit in here) - region.length
-        searched = work <= left
-        best = _longest(here, there) if searched else _common_end(here, there)
-        left -= work if searched else -region.length
-        if best.size >= SHORTEST:  # else there is nothing longer beside it either
-            a, b, size = begin + best.a, start + best.b, best.size
-            found.append(Match(a, b, size))
-            if searched:
-                wait(begin, a, start, b)
-                wait(a + size, end, b + size, stop)
-    return sorted(found)
-
-
-def _longest(ours: Sequence[Hashable], theirs: Sequence[Hashable]) -> Match:
-    """The first of the longest that both have in a row."""
-    matcher = SequenceMatcher(None, ours, theirs, autojunk=False)
-    return matcher.find_longest_match(0, len(ours), 0, len(theirs))
-
-
-def _common_end(ours: Sequence[Hashable], theirs: Sequence[Hashable]) -> Match:
-    """What two texts end with."""
-    size = common_prefix(ours[::-1], theirs[::-1])
-    return Match(len(ours) - size, len(theirs) - size, size)
 
 
 def _words(text: Sequence[Hashable]) -> list[str]:
