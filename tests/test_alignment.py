@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from dataclasses import replace
+from difflib import SequenceMatcher
 
 import numpy as np
 from hypothesis import given, settings
@@ -145,6 +148,45 @@ def test_long_texts_are_not_searched_after_they_part(monkeypatch):
     assert flat(found)[-1] == (True, 3, 3), "five tokens after the parting are still searched"
     monkeypatch.setattr(alignment, "LONGEST", 4)
     assert flat(align(spelled(*"abxcde"), spelled(*"abyycde"), Unit.TOKENS)) == [(True, 2, 2), (False, 4, 5)]
+
+
+def numbered(tokens: Sequence[int]) -> Written:
+    return Written(tuple(tokens), tuple(Piece(f" {token}".encode()) for token in tokens), ())
+
+
+def met_again(left: Sequence[int], right: Sequence[int]) -> list[tuple[int, int, int]]:
+    """What difflib finds after the parting."""
+    head = common_prefix(left, right)
+    blocks = SequenceMatcher(None, left[head:], right[head:], autojunk=False).get_matching_blocks()
+    return [(head + a, head + b, size) for a, b, size in blocks if size >= alignment.SHORTEST]
+
+
+def shared(found: Alignment) -> list[tuple[int, int, int]]:
+    later = [stretch for stretch in found.stretches if stretch.same and stretch.left.start >= found.prefix]
+    return [(stretch.left.start, stretch.right.start, len(stretch.left)) for stretch in later]
+
+
+@given(*[st.lists(st.integers(0, 4), max_size=60)] * 2)
+def test_what_is_met_again_is_what_difflib_finds(left, right):
+    assert shared(align(numbered(left), numbered(right), Unit.TOKENS)) == met_again(left, right)
+
+
+def test_ordinary_long_texts_are_aligned_whole():
+    """Words as often as in a language, edited throughout."""
+    draw, often = np.random.default_rng(0), 1 / np.arange(1, 20_001)
+    left = draw.choice(20_000, alignment.LONGEST - 1, p=often / often.sum()).tolist()
+    right = [30_000 if place % 50 == 0 else token for place, token in enumerate(left)]
+    found = shared(align(numbered(left), numbered(right), Unit.TOKENS))
+    assert found == met_again(left, right) and len(found) > 90
+
+
+def test_looping_texts_take_no_longer_than_others():
+    """With difflib these take minutes."""
+    left, right = [1] + [5, 6, 7, 8] * 1000 + [2, 3, 4], [2] + [5, 6, 7, 9, 8] * 800 + [2, 3, 4]
+    began = time.perf_counter()
+    found = align(numbered(left), numbered(right), Unit.TOKENS)
+    assert time.perf_counter() - began < 20
+    assert len(shared(found)) == 801 and shared(found)[:2] == [(1, 1, 3), (4, 5, 4)]
 
 
 def test_other_vocabularies_are_compared_by_characters():

@@ -29,6 +29,7 @@ from mars_viz.errors import BadInput
 from mars_viz.prompts import PromptSet
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
+from mars_viz.speculators import loading
 from mars_viz.sweep import Source, Sweep, SweepResult, load_sweep, lock
 from mars_viz.sweep.choice import recommended
 from mars_viz.sweep.evidence import dial_grid
@@ -453,6 +454,38 @@ def test_bad_input_is_one_line_and_code_2_and_nothing_is_written(
     assert said.out == "" and said.err.startswith("error: ") and said.err.count("\n") == 1
     assert message.format(new=tmp_path / "new") in said.err
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("grid", [[], ["--grid", "k=1,4"]])
+@pytest.mark.parametrize(
+    ("device", "asked", "taken"),
+    [
+        ("Toy, 1 thread", [], "bfloat16"),
+        ("Toy, 4 threads", ["--resume"], "bfloat16"),
+        ("Toy, 4 threads", ["--resume", "--dtype", "float32"], "float32"),
+        ("NVIDIA Toy", ["--resume"], "auto"),
+    ],
+)
+def test_gone_on_with_auto_is_the_dtype_that_it_was_begun_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, grid: list[str], device: str, asked: list[str], taken: str
+) -> None:
+    """What auto takes on a CPU depends on the processor and the version; elsewhere each model has its own."""
+    made, settings = toy_source(VLLM), replace(VLLM, rule="vllm-thinking:k=1" if grid else VLLM.rule)
+    source = replace(made, provenance=replace(made.provenance, device=device, dtype="bfloat16"))
+    out = tmp_path / "out" / "vllm-thinking-k1" if grid else tmp_path / "out"
+    Sweep(source, toy_prompts(1), settings, Span(0.0, 1.0, (3,)), out)
+    if not asked:
+        out, taken, asked = tmp_path / "elsewhere", "auto", ["--resume"]
+    loaded: list[str] = []
+
+    def load_pair(*_: object, device: str, dtype: str) -> None:
+        loaded.append(dtype)
+        raise BadInput("far enough")
+
+    monkeypatch.setattr(loading, "load_pair", load_pair)
+    place = out.parent if grid and out.name != "elsewhere" else out
+    assert cli.main([*ASKED, *grid, "--out", str(place), *asked]) == 2
+    assert loaded == [taken]
 
 
 def test_a_grid_goes_into_no_sweep_and_over_nothing(

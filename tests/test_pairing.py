@@ -13,6 +13,7 @@ from mars_viz.errors import BadInput
 from mars_viz.sweep import difference_at, load_sweep, measures, value_at
 from mars_viz.sweep.pairing import Setting, compared, divergence, pair, turned
 from mars_viz.sweep.plan import Plan, same_answers
+from mars_viz.sweep.result import Failure
 from mars_viz.ui.compare import two_sweeps
 from tests.factories import toy_run
 from tests.sweep_cases import COSTS, SETTINGS, conversations, first_turns, sweep_over, toy_prompts
@@ -68,6 +69,25 @@ def test_sweeps_that_share_no_prompt_are_refused(tmp_path) -> None:
     strange = replace(prompts, name="others", items=tuple(replace(item, id=f"x{item.id}") for item in prompts.items))
     with pytest.raises(BadInput, match="share no prompt: one is over “toys”, the other over “others”"):
         pair(swept(tmp_path / "one", prompts), swept(tmp_path / "other", strange))
+
+
+def test_a_sweep_that_failed_throughout_is_no_sweep_of_another_set(tmp_path) -> None:
+    """It has lines, which say why, but no results to pair."""
+    prompts = toy_prompts(2)
+    out = tmp_path / "failed"
+    sweep_over(out, prompts)
+    result = load_sweep(out)
+    nothing = replace(
+        result,
+        failures=(Failure("p0", "The prompt is too long."),),
+        prompts={name: column[:0] for name, column in result.prompts.items()},
+        starts=result.starts[:1],
+        lines={name: column[:0] for name, column in result.lines.items()},
+    )
+    empty = Setting(nothing, 0.5)
+    for left, right in ((empty, empty), (Setting(result, 0.5), empty)):
+        with pytest.raises(BadInput, match="No prompt of the sweep failed could be swept. The prompt is too long."):
+            pair(left, right)
 
 
 def test_a_dial_value_that_was_not_swept_is_refused(tmp_path) -> None:

@@ -130,6 +130,30 @@ def test_damaged_texts_are_named_and_cost_no_figure(tmp_path: Path, how: str) ->
     assert texts.read(result.folder, 0) is not None
 
 
+@pytest.mark.parametrize("stopped", [1, 6])
+def test_results_that_are_swept_anew_have_their_own_texts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped: int
+) -> None:
+    """The old texts of a batch whose results were taken away are neither read nor kept, whenever one looks."""
+    monkeypatch.setattr(parts_module, "BATCH", 4)
+    out = tmp_path / "sweep"
+    toy_sweep(out, 6).finish()
+    old = toy_sweep(tmp_path / "old", 6, replace(SETTINGS, max_new_tokens=5)).finish()
+    for folder in (out / "results", out / "texts"):
+        for path in folder.iterdir():
+            path.unlink()  # as the message on damaged results advises, but for the texts
+    shutil.copytree(old.folder / "texts", out / "texts", dirs_exist_ok=True)
+    for progress in toy_sweep(out, 6, resume=True):
+        if progress.finished == stopped:
+            break
+    result = load_sweep(out)
+    for index in range(stopped):
+        read = texts.read(out, index)
+        assert read is not None
+        assert np.array_equal(read.lengths, result.lines["tokens"][slice(*result.starts[index : index + 2])])
+    assert all(texts.read(out, index) is None for index in range(stopped, 6))
+
+
 def test_a_damaged_file_of_texts_does_not_stop_a_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parts_module, "BATCH", 4)
     sweep = toy_sweep(tmp_path / "sweep", 6)

@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mars_viz.analysis.alignment import Unit
 from mars_viz.components.texts import payload as texts_payload_module
 from mars_viz.components.texts.payload import TextPane, texts_payload
 from mars_viz.components.texts.script import script
 from mars_viz.errors import BadInput
 from mars_viz.run import Piece
-from mars_viz.sweep import Sweep, SweepResult, load_sweep, two_texts
+from mars_viz.sweep import Sweep, SweepResult, load_sweep, pairing, two_texts
 from mars_viz.sweep.pairing import Pairing, Setting, pair
 from mars_viz.sweep.two_texts import Change
 from mars_viz.ui.compare import prompt_texts
@@ -120,6 +121,53 @@ def test_the_sentence_names_the_first_difference_and_the_grades(swept: SweepResu
     assert ("Strict gets the answer right, loose wrong." in words) == (entry.change is Change.WORSE)
 
 
+def from_target(one: SweepResult, target: str) -> SweepResult:
+    """The same sweep as if by another target."""
+    return replace(one, plan=replace(one.plan, provenance=replace(one.plan.provenance, target=target)))
+
+
+def test_other_lengths_are_another_text_only_of_one_vocabulary(swept: SweepResult) -> None:
+    lines = dict(swept.lines)
+    lines["tokens"] = swept.lines["tokens"] + 1
+    reseeded = replace(swept.plan, settings=replace(swept.plan.settings, seed=1))  # so that nothing else is known
+    longer = replace(swept, lines=lines, plan=reseeded)
+    one, other = Setting(swept, 1.0), Setting(longer, 1.0)
+    assert {entry.change for entry in two_texts.entries(pair(one, other))} == {Change.DIFFERS}
+    strange = Setting(from_target(longer, "other"), 1.0)
+    assert {entry.change for entry in two_texts.entries(pair(one, strange))} == {Change.PERHAPS}
+
+
+def test_the_plans_say_whether_tokens_mean_the_same(swept: SweepResult, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two answers without a common token say nothing of their tokenizers; those of other targets are asked."""
+    monkeypatch.setattr(two_texts, "same_vocabulary", lambda *_: False)
+    left, right = Setting(swept, 1.0), Setting(swept, 0.3)
+    copy = replace(swept, plan=replace(swept.plan))
+    revised = replace(swept.plan.provenance, target_revision="another")
+    units = {}
+    for name, other in {
+        "itself": right,
+        "one target": Setting(copy, 0.3),
+        "another": Setting(from_target(swept, "other"), 0.3),
+        "revised": Setting(replace(swept, plan=replace(swept.plan, provenance=revised)), 0.3),
+    }.items():
+        found = two_texts.kept(pair(left, other), 0).both
+        assert found is not None
+        units[name] = found.found.unit
+    assert units == {
+        "itself": Unit.TOKENS,
+        "one target": Unit.TOKENS,
+        "another": Unit.CHARACTERS,
+        "revised": Unit.CHARACTERS,
+    }
+
+
+def test_a_label_looks_at_no_more_than_the_end_of_a_prompt() -> None:
+    assert prompt_texts.clipped(" a  prompt\n") == "a prompt"
+    long = prompt_texts.clipped("word " * 100_000)
+    assert len(long) == prompt_texts.LABEL_LENGTH and long.startswith("…") and long.endswith("word word")
+    assert prompt_texts.clipped("first" + " " * 10_000 + "last \n") == "…last"
+
+
 # ---- the page
 
 
@@ -156,7 +204,50 @@ def test_a_link_opens_the_chosen_prompt_and_a_choice_makes_a_link(shelf: Path, s
 
 def test_a_prompt_that_is_not_there_is_said(shelf: Path, sent: list[dict[str, Any]]) -> None:
     tab = opened(across="sweep", sweep="tuesday", prompt="gone")
-    assert not tab.exception and "no prompt of the link" in said(tab) and sent
+    assert not tab.exception and "The prompt “gone” is not among those compared" in said(tab) and sent
+    assert "prompt" not in link(tab)
+    assert "not among those compared" not in said(tab.run())
+
+
+def test_a_prompt_that_the_next_sweep_lacks_is_said_once_and_forgotten(shelf: Path, sent: list[dict[str, Any]]) -> None:
+    toy_sweep(shelf / "smaller", 3, replace(SETTINGS, rule="mars-margin")).finish()
+    tab = opened(across="sweep", sweep="tuesday", prompt=f"p{COUNT - 1}")
+    assert sent[-1]["prompt"] == f"prompt {COUNT - 1}"
+    tab.selectbox(key="compare-beside").select("smaller").run()
+    assert f"The prompt “p{COUNT - 1}” is not among those compared" in said(tab) and "prompt" not in link(tab)
+    tab.number_input(key="compare-to_dial").set_value(2.0).run()
+    assert not tab.exception and "not among those compared" not in said(tab)
+    tab.selectbox(key="compare-prompt").select("p1").run()
+    tab.selectbox(key="compare-beside").select("").run()
+    assert link(tab)["prompt"] == "p1" and sent[-1]["prompt"] == "prompt 1"  # which both have
+
+
+def test_prompts_and_texts_are_read_and_aligned_once(
+    shelf: Path, sent: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def watched(module: Any, name: str) -> None:
+        real = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *given: (asked.append(name), real(*given))[1])
+
+    watched(pairing, "_texts")
+    watched(two_texts, "align")
+    watched(two_texts.texts, "read")
+    tab = opened(across="sweep", sweep="tuesday", to="0.3")
+    assert sorted(asked) == ["_texts", "align", "read"]
+    tab.run()
+    assert len(asked) == 3 and len(sent) > 1
+    tab.number_input(key="compare-to_dial").set_value(0.4).run()
+    assert sorted(asked) == ["_texts", "align", "align", "read", "read"]
+
+
+def test_a_sweep_that_was_written_again_is_read_again(shelf: Path, sent: list[dict[str, Any]]) -> None:
+    tab = opened(across="sweep", sweep="tuesday")
+    shown = len(sent)
+    shutil.rmtree(shelf / "tuesday" / "texts")
+    tab.run()
+    assert "holds no text of this prompt" in said(tab) and len(sent) == shown
 
 
 def test_an_older_sweep_still_shows_its_figures(shelf: Path, sent: list[dict[str, Any]]) -> None:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
 from enum import Enum
 
 import numpy as np
 
+from mars_viz.analysis.shared import shared_stretches
 from mars_viz.run import Piece, Run
 
 SHORTEST = 3
@@ -193,9 +193,8 @@ def _met_again(left: Sequence[Hashable], right: Sequence[Hashable], unit: Unit) 
     if max(len(ours), len(theirs)) > LONGEST:
         return
     at, other = (_before(ours), _before(theirs)) if unit is Unit.CHARACTERS else (None, None)
-    for a, b, count in SequenceMatcher(None, ours, theirs, autojunk=False).get_matching_blocks():
-        if count < SHORTEST:
-            continue
+    for found in shared_stretches(ours, theirs, SHORTEST):
+        a, b, count = found.left, found.right, found.size
         if at is None or other is None:
             yield a, b, count
         else:

@@ -116,14 +116,16 @@ def _read_prompt(name: str) -> str:
         raise BadInput(f"{name} cannot be read ({error.strerror}). Give a text file that holds the prompt.") from error
 
 
-def opened_pair(options: argparse.Namespace) -> Pair:
-    """The models. Raises BadInput where a library is missing or they cannot be loaded."""
+def opened_pair(options: argparse.Namespace, begun: str = "auto") -> Pair:
+    """The models; where the options leave the dtype open it is `begun`, that of what is gone on with. Raises BadInput
+    where a library is missing or they cannot be loaded."""
     for library in ("torch", "transformers", "tqdm"):
         if importlib.util.find_spec(library) is None:
             raise BadInput(f"Decoding needs {library}, which is not installed. Run: pip install -r requirements.txt")
     from mars_viz.speculators.loading import load_pair
 
-    return load_pair(options.target, options.drafter, device=options.device, dtype=options.dtype)
+    dtype = begun if options.dtype == "auto" else options.dtype
+    return load_pair(options.target, options.drafter, device=options.device, dtype=dtype)
 
 
 def decoded(pair: Pair, wish: Wish, options: argparse.Namespace) -> Run:

@@ -6,6 +6,7 @@ Knows argparse and terminals; sweeping, tables and files are done beside it.
 from __future__ import annotations
 
 import argparse
+import re
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,7 @@ from mars_viz.sweep.grid import Grid, grid_of
 from mars_viz.sweep.grid_sweep import GridSweep, sweep_grid
 from mars_viz.sweep.grid_table import Advised, GridTable, best_of, few_dials, grid_table, left_out
 from mars_viz.sweep.lock import check_nobody
+from mars_viz.sweep.plan import Plan
 from mars_viz.sweep.report import alone, summary_lines
 
 if TYPE_CHECKING:
@@ -75,6 +77,23 @@ def begun(grid: Grid | None, out: Path) -> list[Path]:
     return [folder for folder in ((out,) if grid is None else grid.folders(out)) if store.holds_sweep(folder)]
 
 
+def gone_on_with(options: argparse.Namespace, grid: Grid | None) -> Plan | None:
+    """What was begun and is to be gone on with; of a grid its first sweep. None where all is new. Raises BadInput."""
+    there = begun(grid, Path(options.out)) if options.resume else []
+    return store.open_store(there[0]).plan if there else None
+
+
+_ON_THE_CPU = re.compile(r", \d+ threads?$")
+
+
+def dtype_of(plan: Plan | None) -> str:
+    """What `auto` is for the models of a sweep that is gone on with: on the CPU it depends on the processor and on what
+    auto took when the sweep was begun. Elsewhere it is what each model is stored in, which may be two dtypes."""
+    if plan is None or not _ON_THE_CPU.search(plan.provenance.device):
+        return "auto"
+    return plan.provenance.dtype or "auto"
+
+
 def run(
     options: argparse.Namespace,
     grid: Grid,
@@ -83,7 +102,7 @@ def run(
     prompts: PromptSet,
 ) -> None:
     """Sweep, and say what came of it."""
-    pair = decoding.opened_pair(options)
+    pair = decoding.opened_pair(options, dtype_of(gone_on_with(options, grid)))
     sweep = _begun(options, pair, grid, settings, span, prompts)
     for each in sweep.too_long:
         note(f"{each.id} will have no results: {each.reason}")

@@ -109,7 +109,7 @@ def run(options: argparse.Namespace) -> None:
     if variants is not None:
         grid.run(options, variants, settings, span, prompts)
         return
-    pair = decoding.opened_pair(options)
+    pair = decoding.opened_pair(options, grid.dtype_of(grid.gone_on_with(options, variants)))
     how = {"chat": options.chat, "resume": options.resume, "batch": options.batch}
     sweep = sweep_prompts(pair, prompts, settings, span, options.out, **how)
     for each in sweep.too_long:
@@ -164,10 +164,9 @@ def _prompts(options: argparse.Namespace, variants: Grid | None) -> PromptSet:
 
 def _turns(options: argparse.Namespace, variants: Grid | None) -> Turns:
     """As asked for; else as what there is to go on with was begun, else all."""
-    there = grid.begun(variants, Path(options.out)) if options.resume else []
-    if options.turns is not None or not there:
+    plan = grid.gone_on_with(options, variants)
+    if options.turns is not None or plan is None:
         return Turns(options.turns or Turns.ALL)
-    plan = store.open_store(there[0]).plan
     return Turns.FIRST if plan.later_turns else Turns.ALL
 
 

@@ -83,6 +83,13 @@ class Pairing:
         return None if units is None or self.right.result.units is None else units[self.rows[0]]
 
     @property
+    def one_vocabulary(self) -> bool:
+        """True if a token is known to mean the same in both: they are one sweep, or sweeps of one target."""
+        ours, theirs = (side.result.plan.provenance for side in (self.left, self.right))
+        one = ours.target == theirs.target and ours.target_revision == theirs.target_revision
+        return self.left.result is self.right.result or one
+
+    @property
     def costs(self) -> tuple[Costs | None, Costs | None]:
         """What either setting is modelled with. Of one pair on one device that is what one sweep measured, up to the
         longer blocks: two measurements of one thing differ, and that would pass for a difference of the settings."""
@@ -122,11 +129,11 @@ _COSTED = ("device", "dtype", "target", "drafter", "cache_length")
 
 
 def pair(left: Setting, right: Setting) -> Pairing:
-    """The prompts that both settings have results of. Raises BadInput where they share none, and for a dial value that
-    was not swept."""
-    for side in (left, right):
-        side.result.rows(np.array([side.dial]))
-    ours, theirs = _asked(left.result), _asked(right.result)
+    """The prompts that both settings have results of. Raises BadInput where they share none, where one has results of
+    none, and for a dial value that was not swept."""
+    _check(left, right)
+    ours = _asked(left.result)
+    theirs = ours if right.result is left.result else _asked(right.result)
     answers = same_answers(left.result.plan, right.result.plan)
     alike: dict[_Place, None] = {}
     otherwise = apart = 0
@@ -146,6 +153,20 @@ def pair(left: Setting, right: Setting) -> Pairing:
     rows = tuple(np.array([known[place].row for place in alike], np.int64) for known in (ours, theirs))
     texts_of = tuple(ours[place].text or theirs[place].text or "" for place in alike)
     return Pairing(left, right, tuple(ours[p].id for p in alike), texts_of, (rows[0], rows[1]), otherwise, apart)
+
+
+def at_settings(paired: Pairing, left: Setting, right: Setting) -> Pairing:
+    """The same prompts at other dial values of the same sweeps. Raises BadInput for one that was not swept."""
+    _check(left, right)
+    return replace(paired, left=left, right=right)
+
+
+def _check(*settings: Setting) -> None:
+    for side in settings:
+        side.result.rows(np.array([side.dial]))
+        if not len(side.result):
+            reason = side.result.failures[0].reason  # it has lines, but none of a text
+            raise BadInput(f"No prompt of the sweep {side.result.folder.name} could be swept. {reason}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,9 +95,8 @@ class Store:
                 if found.singles.issuperset(members):
                     tables = [self._read(parts.prompt_file(member), self._schema.names) for member in members]
                     write_whole(self.results / parts.batch_file(batch), parts.bytes_of(pa.concat_tables(tables)))
-            batches = self.files.batches
-            parts.remove_batched(self.results, batches)
-            texts.tidy(self.folder, batches)
+            parts.remove_batched(self.results, self.files.batches)
+            texts.tidy(self.folder, self.files)
 
     def tables(self) -> Iterator[pa.Table]:
         """The finished prompts in order, a file at a time, without their answers. Raises BadInput for a file that is

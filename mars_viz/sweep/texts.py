@@ -91,21 +91,32 @@ def write(sweep: Path, index: int, texts: PromptTexts) -> None:
     write_whole(folder / parts.prompt_file(index), _bytes(pa.Table.from_arrays(arrays, schema=_SCHEMA)))
 
 
-def tidy(sweep: Path, batches: frozenset[int]) -> None:
-    """Put the prompts of whole batches together, and remove what a kill left behind. Raises OSError. Only the sweep
-    itself may."""
+def tidy(sweep: Path, results: parts.Parts) -> None:
+    """Put the prompts of whole batches together, and remove what a kill left behind and what has no results any more,
+    as after damaged ones were taken away: it will be written anew. Raises OSError. Only the sweep itself may."""
     folder = sweep / FOLDER
     if not folder.is_dir():
         return
     for path in folder.glob(".*"):
         path.unlink(missing_ok=True)
-    there = parts.parts_of(folder)
-    for batch in {single // parts.BATCH for single in there.singles} & batches - there.batches:
+    there = _without_results(folder, results)
+    for batch in {single // parts.BATCH for single in there.singles} & results.batches - there.batches:
         members = [each for each in parts.members(batch) if each in there.singles]
         with suppress(BadInput):  # beside a damaged file the others stay as they are: no figure needs texts
             table = pa.concat_tables(_table(folder / parts.prompt_file(each)) for each in members)
             write_whole(folder / parts.batch_file(batch), _bytes(table))
-    parts.remove_batched(folder, batches & parts.parts_of(folder).batches)
+    parts.remove_batched(folder, parts.parts_of(folder).batches)
+
+
+def _without_results(folder: Path, results: parts.Parts) -> parts.Parts:
+    """Remove the texts of prompts that have no results; the files that are left. A batch is put together only where
+    the results' is."""
+    there = parts.parts_of(folder)
+    batches = there.batches - results.batches
+    singles = frozenset(each for each in there.singles if results.holding(each) is None)
+    for name in [*map(parts.batch_file, batches), *map(parts.prompt_file, singles)]:
+        (folder / name).unlink(missing_ok=True)
+    return parts.Parts(there.batches - batches, there.singles - singles)
 
 
 def read(sweep: Path, index: int) -> PromptTexts | None:

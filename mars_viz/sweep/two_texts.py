@@ -92,7 +92,8 @@ class _Told:
 
 def _told(both: Pairing) -> _Told:
     parted, lengths = divergence(both), both.at("tokens")
-    differs = lengths[0] != lengths[1]
+    # tokens of another vocabulary may be more or fewer for one text
+    differs = (lengths[0] != lengths[1]) & both.one_vocabulary
     same = np.zeros_like(differs)
     if parted is not None:
         same = parted.first < 0
@@ -106,14 +107,18 @@ def _told(both: Pairing) -> _Told:
 
 def kept(both: Pairing, place: int) -> Kept:
     """What both write after a prompt. Raises BadInput where a sweep's texts are damaged."""
-    read = [_texts(side, int(rows[place])) for side, rows in zip((both.left, both.right), both.rows, strict=True)]
+    ours, theirs = (int(rows[place]) for rows in both.rows)
+    read = [_texts(both.left, ours)]
+    once = both.left.result is both.right.result and ours == theirs
+    read.append(read[0] if once else _texts(both.right, theirs))
     left, right = (
         None if found is None else found.text(_stretch(side, int(rows[place])))
         for side, rows, found in zip((both.left, both.right), both.rows, read, strict=True)
     )
     if left is None or right is None or read[0] is None or read[1] is None:
         return Kept(left, right, None)
-    unit = Unit.TOKENS if same_vocabulary(read[0].pieces, read[1].pieces) else Unit.CHARACTERS
+    known = both.one_vocabulary or same_vocabulary(read[0].pieces, read[1].pieces)
+    unit = Unit.TOKENS if known else Unit.CHARACTERS
     return Kept(left, right, TwoTexts(left, right, align(left, right, unit)))
 
 

@@ -6,6 +6,7 @@ Knows Streamlit and the tab's memory; the texts are `sweep.two_texts`'.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import streamlit as st
 
@@ -19,23 +20,25 @@ from mars_viz.sweep import two_texts
 from mars_viz.sweep.columns import RIGHT, UNGRADED
 from mars_viz.sweep.pairing import Pairing
 from mars_viz.sweep.two_texts import Change, Entry, Kept, TwoTexts
-from mars_viz.ui import theme
-from mars_viz.ui.compare import compare_sheet, compare_words
+from mars_viz.ui import navigation, theme
+from mars_viz.ui.compare import compare_sheet, compare_view, compare_words, sweep_pair
 from mars_viz.ui.compare.compare_words import Names
 from mars_viz.ui.compare.comparison import Comparison
 
 LABEL_LENGTH = 60
 """Characters of a prompt in the list."""
+_LOOKED_AT = 8 * LABEL_LENGTH  # blanks among them
 
 
 def read(memory: Comparison, both: Pairing, names: Names, state: str) -> None:
     """Choose a prompt, and read what both settings write after it; `state` tells sweeps and their states apart."""
     theme.section("What both write after one prompt")
-    entries = _entries(both, f"{state}&{both.left.dial!r}&{both.right.dial!r}")
+    state = sweep_pair.settings_key(both, state)
+    entries = _entries(both, state)
     theme.small(summary(entries))
     entry = _chosen(memory, both, entries)
     try:
-        kept = two_texts.kept(both, entry.place)
+        kept = _kept(both, state, entry.place)
     except BadInput as error:
         theme.note(str(error))
         return
@@ -52,6 +55,11 @@ def read(memory: Comparison, both: Pairing, names: Names, state: str) -> None:
 @st.cache_resource(max_entries=32, show_spinner=False)
 def _entries(_both: Pairing, state: str) -> tuple[Entry, ...]:
     return two_texts.entries(_both)
+
+
+@st.cache_resource(max_entries=32, show_spinner="Laying both texts side by side")
+def _kept(_both: Pairing, state: str, place: int) -> Kept:
+    return two_texts.kept(_both, place)
 
 
 _COUNTED = {
@@ -76,7 +84,9 @@ def _chosen(memory: Comparison, both: Pairing, entries: tuple[Entry, ...]) -> En
     known = {entry.id: entry for entry in entries}
     wanted = memory.view.prompt
     if wanted and wanted not in known:
-        theme.note("There is no prompt of the link's name among those compared; another one is shown instead.")
+        theme.note(f"The prompt “{clipped(wanted)}” is not among those compared; another one is shown instead.")
+        memory.view = replace(memory.view, prompt="")
+        navigation.write_link(compare_view.to_parameters("", memory.view))
     chosen = wanted if wanted in known else entries[0].id
     st.session_state["compare-prompt"] = chosen
 
@@ -97,8 +107,10 @@ def _chosen(memory: Comparison, both: Pairing, entries: tuple[Entry, ...]) -> En
 
 def clipped(text: str) -> str:
     """The end of a prompt, which is what it asks, on one line."""
-    line = " ".join(text.split())
-    return line if len(line) <= LABEL_LENGTH else f"…{line[-LABEL_LENGTH + 1 :]}"
+    end = text.rstrip()[-_LOOKED_AT:]  # a prompt may be long, and there may be thousands of them
+    line = " ".join(end.split())
+    whole = len(line) <= LABEL_LENGTH and len(end) < _LOOKED_AT
+    return line if whole else f"…{line[-LABEL_LENGTH + 1 :]}"
 
 
 def finding(both: TwoTexts, names: Names, grades: tuple[bool | None, bool | None]) -> str:

@@ -16,7 +16,7 @@ from streamlit.delta_generator import DeltaGenerator
 from mars_viz.errors import BadInput
 from mars_viz.rules import Dial
 from mars_viz.sweep import SweepResult
-from mars_viz.sweep.pairing import Setting, divergence, pair
+from mars_viz.sweep.pairing import Setting, divergence
 from mars_viz.ui import navigation, share, theme
 from mars_viz.ui.compare import compare_sheet, compare_view, compare_words, prompt_texts, sweep_pair, two_sweeps
 from mars_viz.ui.compare.comparison import Comparison
@@ -54,8 +54,10 @@ def over_one_sweep(memory: Comparison, path: Path, result: SweepResult) -> None:
     dial = dial_input(memory, right, result, "to_dial", own_dial(result).default, "beside it")
     memory.view = replace(memory.view, sweep=sweep_pair.id_of(path), beside="", from_dial=reference, to_dial=dial)
     navigation.write_link(compare_view.to_parameters("", memory.view))
+    state = sweep_pair.place(path, result)
+    both = sweep_pair.paired(Setting(result, reference), Setting(result, dial), state)
     with st.spinner("Drawing prompts again and again for the intervals"):
-        rows = sweep_pair.rows(result, sweep_pair.place(path, result), reference, dial)
+        rows = sweep_pair.rows(result, state, reference, dial)
     turned = sweep_pair.turned(result, reference, dial)
     compare_sheet.lead(sweep_pair.finding(result, rows, turned, reference, dial))
     names = compare_words.Names(sweep_pair.name_of(result, reference), sweep_pair.name_of(result, dial))
@@ -63,8 +65,7 @@ def over_one_sweep(memory: Comparison, path: Path, result: SweepResult) -> None:
     confidence, turns = rows[0].change.confidence, result.units is not None
     st.caption(compare_words.sweep_footnote(confidence, turned.worse, turned.better, turns=turns))
     numbers = share.Table("Both settings in numbers", "settings-compared", partial(two_sweeps.figures, rows, names))
-    both = pair(Setting(result, reference), Setting(result, dial))
-    prompt_texts.read(memory, both, names, sweep_pair.place(path, result))
+    prompt_texts.read(memory, both, names, state)
     share.tables([numbers], [result.plan.rule.name], "compare-sweep")
 
 
@@ -78,10 +79,10 @@ def over_two_sweeps(memory: Comparison, one: tuple[Path, SweepResult], other: tu
     ours, theirs = (sweep_pair.id_of(path) for path, _ in (one, other))
     memory.view = replace(memory.view, sweep=ours, beside=theirs, from_dial=left.dial, to_dial=right.dial)
     navigation.write_link(compare_view.to_parameters("", memory.view))
-    both = pair(left, right)
-    state = "&".join(f"{sweep_pair.place(*each)}={side.dial!r}" for each, side in zip((one, other), found, strict=True))
+    state = "&".join(sweep_pair.place(*each) for each in (one, other))
+    both = sweep_pair.paired(left, right, state)
     with st.spinner("Drawing prompts again and again for the intervals"):
-        rows = two_sweeps.rows(both, state)
+        rows = two_sweeps.rows(both, sweep_pair.settings_key(both, state))
     names, turned = two_sweeps.names(both), two_sweeps.turned(both)
     compare_sheet.lead(two_sweeps.finding(both, rows, turned, names))
     theme.small(both.coverage)

@@ -17,6 +17,7 @@ from mars_viz.figures.words import THIN_SPACE, counted, number, setting
 from mars_viz.sweep import SweepResult, difference_at, load_sweep, measures, value_at
 from mars_viz.sweep.columns import RIGHT, WRONG
 from mars_viz.sweep.measures import PERCENT
+from mars_viz.sweep.pairing import Pairing, Setting, at_settings, pair
 from mars_viz.sweep.store import sweep_folders
 from mars_viz.ui.tune.shelf import default_folder
 
@@ -69,17 +70,36 @@ def id_of(path: Path) -> str:
 
 def opened(path: Path) -> SweepResult:
     """The sweep in a folder, read again where it has grown. Raises BadInput where it cannot be read."""
-    try:
-        parts = [path, *path.rglob("*")]
-        changed = max(part.stat().st_mtime_ns for part in parts)
-    except OSError as error:
-        raise BadInput(f"The sweep {path.name} cannot be read ({error.strerror}). Choose another.") from error
-    return _loaded(path, changed)
+    return _loaded(path, _changed(path))
 
 
 def place(path: Path, result: SweepResult) -> str:
-    """Tells sweeps and their states apart."""
-    return f"{path}@{result.plan.provenance.created}@{result.finished}"
+    """Tells sweeps and their states apart. Raises BadInput where the sweep is gone."""
+    return f"{path}@{result.plan.provenance.created}@{result.finished}@{_changed(path)}"
+
+
+def _changed(path: Path) -> int:
+    """When anything in a sweep's folder was last written, in nanoseconds."""
+    try:
+        return max(part.stat().st_mtime_ns for part in [path, *path.rglob("*")])
+    except OSError as error:
+        raise BadInput(f"The sweep {path.name} cannot be read ({error.strerror}). Choose another.") from error
+
+
+def paired(left: Setting, right: Setting, state: str) -> Pairing:
+    """The prompts that both settings have results of; `state` tells sweeps and their states apart. Prompts are read and
+    matched once, whatever the dial values. Raises BadInput as `pair` does."""
+    return at_settings(_paired(left, right, state), left, right)
+
+
+def settings_key(both: Pairing, state: str) -> str:
+    """Tells the dial values apart besides."""
+    return f"{state}&{both.left.dial!r}&{both.right.dial!r}"
+
+
+@st.cache_resource(max_entries=4, show_spinner=False)
+def _paired(_left: Setting, _right: Setting, state: str) -> Pairing:
+    return pair(_left, _right)
 
 
 @st.cache_resource(max_entries=4, show_spinner=False)
