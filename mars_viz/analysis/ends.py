@@ -12,7 +12,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from mars_viz.blocks import Settled
+from mars_viz.blocks import Blocks, Settled
 from mars_viz.recorded import ending_of
 from mars_viz.run import Run
 
@@ -37,6 +37,12 @@ def text_lengths(run: Run, settled: Settled) -> np.ndarray:
         else:
             lengths[place] = len(ending.cut(block, begin, text[:begin]))
     return lengths
+
+
+def in_text(blocks: Blocks, kept: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """bool [P]; the `kept` positions, bool [P], that lie within their block's `lengths`, int64 [R], tokens of text."""
+    found: np.ndarray = kept & (blocks.places(kept) <= lengths[blocks.round_index])
+    return found
 
 
 def _begins(run: Run, places: list[int]) -> dict[int, int]:

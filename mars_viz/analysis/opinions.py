@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mars_viz.analysis.ends import text_lengths
+from mars_viz.analysis.ends import in_text, text_lengths
 from mars_viz.analysis.metrics import Basis
 from mars_viz.blocks import Blocks, Settled
 from mars_viz.records import Verdicts
@@ -105,7 +105,7 @@ def ruling(opinion: Opinion, dial: float | None = None) -> Ruling:
         basis=Basis.EXACT if settled.same_as(blocks.recorded) else Basis.BLOCK_LOCAL,
         keeps=opinion.verdicts.keeps(np.nan if at is None else at),
         reached=_reached(blocks, settled),
-        kept=settled.kept & (blocks.places(settled.kept) <= written.lengths[blocks.round_index]),
+        kept=in_text(blocks, settled.kept, written.lengths),
     )
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mars_viz.analysis.drafted import Drafted, drafted
+from mars_viz.analysis.ends import in_text
 from mars_viz.analysis.metrics import Basis
 from mars_viz.analysis.opinions import Ruling, Written
 from mars_viz.blocks import Blocks
@@ -72,8 +73,8 @@ def walked_row(run: Run, walk: RuleWalk, strict: RuleWalk) -> RuleRow:
     """A rule's own walk from the run's prompt in numbers, and where its text leaves that of the rule's strict end."""
     own = replace(run, rounds=walk.rounds, dial_map=None)
     lengths = np.array([len(round_.token_ids) for round_ in own.rounds], np.int64)
-    kept, blocks = own.blocks.recorded.kept, own.blocks
-    kept = kept & (blocks.places(kept) <= lengths[blocks.round_index])
+    blocks = own.blocks
+    kept = in_text(blocks, blocks.recorded.kept, lengths)
     place = parting(walk.token_ids, strict.token_ids)
     strictly = blocks.verdicts.keep_strict
     return _row(walk.stand.rule, walk.stand.dial, lengths, kept, strictly, drafted(own), Basis.EXACT, place)

@@ -4,10 +4,11 @@ forgotten: each holds its run and what is sent of it. Knows Streamlit's session 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import streamlit as st
 
+Kept = TypeVar("Kept")
 MOST = 2
 """Memories of a kind: going back and forth between two runs sends nothing anew."""
 
@@ -25,8 +26,12 @@ def newest(kind: str) -> Any:
 
 def keep(kind: str, key: str, memory: object) -> None:
     """Make this the newest, and forget the oldest beyond `MOST`."""
-    known = memories(kind)
+    put_last(memories(kind), key, memory, MOST)
+
+
+def put_last(known: dict[str, Kept], key: str, newest: Kept, most: int) -> None:
+    """Put it at the end, and take away from the beginning what is more than `most`."""
     known.pop(key, None)
-    known[key] = memory
-    while len(known) > MOST:
+    known[key] = newest
+    while len(known) > most:
         del known[next(iter(known))]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import streamlit as st
 
 from mars_viz.analysis.panel import Panel
+from mars_viz.components.lately import put_last
 from mars_viz.run import Run
 from mars_viz.together import Prefix
 from mars_viz.ui.jobs.walk_job import WalkJob
@@ -98,10 +99,7 @@ class Bench:
         """Keep what walks from the run's prompt were answered, beside what earlier ones were."""
         before = self.known.get(run_id)
         old = before.answers if before is not None and before.fits(run) else {}
-        self.known.pop(run_id, None)
-        self.known[run_id] = Known(run, {**answers, **old})  # at the end: the newest
-        while len(self.known) > MOST:
-            del self.known[next(iter(self.known))]
+        put_last(self.known, run_id, Known(run, {**answers, **old}), MOST)
         self.panel = None
 
 

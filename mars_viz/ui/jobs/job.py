@@ -1,7 +1,8 @@
 """What a job is: one thing to do with models for one asker, and what is known of it meanwhile.
 
 A job may be done in another process than the one where it was asked for: it travels there as it is, what it `tell`s
-there is told here, and `cancel` here reaches it there. Knows no threads, no queue, no models and no Streamlit.
+there is told here, and `cancel` here reaches it there. Knows models as something to ask for a
+pair; knows no queue and no Streamlit.
 """
 
 from __future__ import annotations
