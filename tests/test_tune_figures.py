@@ -112,9 +112,13 @@ def test_bars_by_hand():
     make = {"axis": "rank", "noun": "relaxed token"}
     figure = share_bars(["2", "3"], np.array([3, 1]), shares, figures.LIGHT, **make)
     assert figures.spoken_title(figure) == "75 % of 4 relaxed tokens have rank 2"
-    assert list(figure.data[0].y) == [75, 25] and list(figure.data[0].error_y.array) == [25, 25]
+    assert list(figure.data[0].x) == [75, 25] and list(figure.data[0].error_x.array) == [25, 25]
+    assert list(figure.data[0].y) == ["2", "3"] and figure.layout.yaxis.autorange == "reversed"  # the first on top
     none = share_bars(["2", "3"], np.zeros(2, int), shares, figures.LIGHT, **make)
     assert figures.spoken_title(none) == "There is no relaxed token at this setting" and not none.data
+    for counts, words in (([0, 1], "The one relaxed token has rank 3"), ([5, 0], "All 5 relaxed tokens have rank 2")):
+        same = share_bars(["2", "3"], np.array(counts), shares, figures.LIGHT, **make)
+        assert figures.spoken_title(same) == words
 
 
 def test_a_studys_figures_are_those_of_the_sweep(tmp_path: Path):

@@ -1,4 +1,4 @@
-"""What something is made of: a bar a kind, its share with the interval."""
+"""What something is made of: a lying bar a kind, so that its name fits anywhere, and its share with the interval."""
 
 from __future__ import annotations
 
@@ -17,28 +17,29 @@ def share_bars(
 ) -> go.Figure:
     """`counts` int64 [K] and their shares [K] of all `noun`s; `axis` names what the kinds are."""
     whole = int(counts.sum())
-    figure = blank(_title(kinds, counts, axis, noun), theme, axis, f"share of {noun}s, %")
+    figure = blank(_title(kinds, counts, axis, noun), theme, f"share of {noun}s, %", axis)
     if not whole:
         return say_empty(figure, f"No {noun} here.", theme)
     estimate, low, high = (100 * np.nan_to_num(end) for end in (shares.estimate, shares.low, shares.high))
     figure.add_bar(
-        x=list(kinds),
-        y=estimate,
+        x=estimate,
+        y=list(kinds),
+        orientation="h",
         customdata=np.stack([counts, low, high], axis=1),
         marker={"color": theme.relaxed},
-        error_y={
+        error_x={
             "type": "data",
             "array": np.maximum(0, high - estimate),
             "arrayminus": np.maximum(0, estimate - low),
             "color": theme.muted,
             "thickness": 1.5,
         },
-        hovertemplate="%{x}: %{customdata[0]} (%{y:.3g} %, %{customdata[1]:.3g} to %{customdata[2]:.3g})"
+        hovertemplate="%{y}: %{customdata[0]} (%{x:.3g} %, %{customdata[1]:.3g} to %{customdata[2]:.3g})"
         "<extra></extra>",
         name=noun,
     )
-    figure.update_xaxes(type="category")
-    figure.update_yaxes(rangemode="tozero")
+    figure.update_xaxes(rangemode="tozero")
+    figure.update_yaxes(type="category", autorange="reversed", automargin=True, showgrid=False, dtick=1)
     return figure
 
 
@@ -47,5 +48,7 @@ def _title(kinds: Sequence[str], counts: np.ndarray, axis: str, noun: str) -> st
     if not whole:
         return f"There is no {noun} at this setting"
     most = int(counts.argmax())
-    share = number(100 * counts[most] / whole)
-    return f"{share} % of {counted(whole, noun)} have {axis} {kinds[most]}"
+    found = f"{axis} {kinds[most]}"
+    if counts[most] == whole:
+        return f"The one {noun} has {found}" if whole == 1 else f"All {counted(whole, noun)} have {found}"
+    return f"{number(100 * counts[most] / whole)} % of {counted(whole, noun)} have {found}"
