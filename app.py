@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import streamlit as st
+from starlette.middleware import Middleware
 from streamlit import runtime
 
 from mars_viz.ui import opening
 
 if not runtime.exists():  # `streamlit run` imports this file once, and serves the App that it finds here
-    app = st.App(__file__, lifespan=opening.warmed_up)
+    app = st.App(__file__, lifespan=opening.warmed_up, middleware=[Middleware(opening.ReadAhead)])
 else:  # each tab runs it as its script
     opening.wait_for_imports()
     st.set_page_config(

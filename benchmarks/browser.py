@@ -23,13 +23,12 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from browser_long import LONG, long_answer, long_figures, show_long
-from hand import PAINTED, PATIENCE, ROOT, SCROLL, SCROLLS, WATCH, chromium, drag, line, memory, p95, shown, sweep
+from hand import PATIENCE, ROOT, SCROLL, SCROLLS, WATCH, chromium, drag, line, memory, p95, shown, sweep
 from measuring import json_option, write_json
 from playwright.sync_api import Browser, TimeoutError
 
@@ -138,12 +137,10 @@ def first_token(browser: Browser) -> float | None:
     page = browser.new_page(viewport={"width": 1400, "height": 900})
     began = time.perf_counter()
     with served(ROOT / "app.py") as address:
-        page.goto(f"{address}/explore")
-        with suppress(TimeoutError):
-            page.wait_for_selector(".explorer .t", timeout=30_000)
-        if not page.locator(".explorer .t").count():
+        try:
+            shown(page, f"{address}/explore", patience=30_000)
+        except TimeoutError:
             return None
-        page.evaluate(PAINTED)
         took = time.perf_counter() - began
         page.close()
     return took

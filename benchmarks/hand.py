@@ -43,6 +43,8 @@ window.addEventListener("pointermove", (event) => {
 }, true);
 """
 PAINTED = "() => new Promise((done) => requestAnimationFrame(() => setTimeout(done)))"
+TOKEN = """() => [...document.querySelectorAll("[data-testid=stBidiComponentIsolated]")].some(
+  (component) => component.shadowRoot?.querySelector(".explorer .t"))"""
 SCROLL = """(steps) => new Promise((done) => {
   const stream = document.querySelector("[data-testid=stBidiComponentIsolated]")?.shadowRoot?.querySelector(".stream")
     ?? document.querySelector(".stream");
@@ -75,11 +77,14 @@ def chromium() -> Iterator[Browser]:
         browser.close()
 
 
-def shown(page: Page, address: str) -> float:
-    """Open the page; seconds until a token has been painted."""
+def shown(page: Page, address: str, patience: float = PATIENCE) -> float:
+    """Open the page; seconds until a token has been painted. Raises TimeoutError after `patience` milliseconds.
+
+    It looks in every frame: where Playwright waits for a selector, it looks but twice a second.
+    """
     began = time.perf_counter()
     page.goto(address)
-    page.wait_for_selector(".explorer .t", timeout=PATIENCE)
+    page.wait_for_function(TOKEN, polling="raf", timeout=patience)
     page.evaluate(PAINTED)
     return time.perf_counter() - began
 

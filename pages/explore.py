@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from mars_viz import figures
 from mars_viz.analysis.map_grid import map_grid
@@ -35,14 +36,15 @@ def page() -> None:
     shelf = library.shelf(session)
     session.view, lost = shelf.landed(session.view)
     session.notices.extend(filter(None, [lost]))
+    saving = head(session, shelf.labels)
+    prompt(session)
     run, problem = None, ""
     try:
-        run = shelf.opened(session.view.run)
+        run = shelf.opened(session.view.run)  # a long run is read while the browser draws what is above it
         session.notices.extend(session.fit(run))
+        offer_zip(saving, session.view.run, run)
     except BadInput as error:
         problem = str(error)
-    head(session, shelf.labels, run)
-    prompt(session)
     for sentence in filter(None, [shelf.error, *session.notices]):
         theme.note(sentence)
     if session.job is not None:
@@ -56,24 +58,25 @@ def page() -> None:
     look(session, run)
 
 
-def head(session: Session, labels: Mapping[str, str], run: Run | None) -> None:
-    """The title, the picker of runs, and run folders as zip."""
+def head(session: Session, labels: Mapping[str, str]) -> DeltaGenerator:
+    """The title, the picker of runs, and run folders as zip; where the run that is shown can be saved as one."""
     st.session_state["run"] = session.view.run if labels else None
     left, middle, right = st.columns([4.8, 4.8, 2.1], vertical_alignment="center")
     with left:
         theme.title("Explore", "What did the rule decide, and what was it worth?")
     library.picker(middle, labels, lambda: session.open(st.session_state["run"]), disabled=session.job is not None)
-    with right.popover("Open or save", width="stretch"):
-        upload = st.file_uploader(
-            "Open the zip of a run's folder", type="zip", max_upload_size=MAX_ZIP >> 20, key="zip"
-        )
-        if upload is not None and library.add_upload(session, upload.getvalue()):
-            st.rerun()
-        if run is not None:
-            name = f"{session.view.run}.zip"
-            st.download_button(
-                "Save this run as a zip", lambda: write_zip(run), name, "application/zip", on_click="ignore"
-            )
+    zips = right.popover("Open or save", width="stretch")
+    upload = zips.file_uploader("Open the zip of a run's folder", type="zip", max_upload_size=MAX_ZIP >> 20, key="zip")
+    if upload is not None and library.add_upload(session, upload.getvalue()):
+        st.rerun()
+    return zips
+
+
+def offer_zip(place: DeltaGenerator, run_id: str, run: Run) -> None:
+    """The button that saves a run's folder."""
+    place.download_button(
+        "Save this run as a zip", lambda: write_zip(run), f"{run_id}.zip", "application/zip", on_click="ignore"
+    )
 
 
 def prompt(session: Session) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sys
+import threading
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow
 import pytest
 from playwright.sync_api import Browser
 from streamlit.testing.v1 import AppTest
@@ -62,6 +65,7 @@ def test_what_the_warm_up_made_ready_is_what_the_first_tab_shows(folder, monkeyp
     warm_up = opening.WarmUp()
     warm_up.run()
     assert warm_up.imported.is_set() and "pandas" in sys.modules
+    assert pyarrow.default_memory_pool().backend_name == "system"
     assert len(made) == 1 and made[0].settings.seed == 7
     tabs.opened("pages/explore.py")
     assert len(made) == 1
@@ -146,3 +150,94 @@ def test_what_is_never_painted_is_not_waited_for_forever(browser: Browser, tmp_p
                 page.add_init_script(without)
                 page.goto(address)
                 page.get_by_text("waited long enough").wait_for(timeout=PATIENCE)
+
+
+def request(path: str, query: str = "", kind: str = "http") -> dict[str, Any]:
+    return {"type": kind, "path": path, "query_string": query.encode()}
+
+
+@pytest.mark.parametrize(
+    ("asked", "run"),
+    [
+        (request("/explore", "run=a-run"), "a-run"),
+        (request("/under/explore", "dial=0.9&run=a%20run"), "a run"),
+        (request("/", "run=a-run"), "a-run"),
+        (request("/explore"), ""),
+        (request("/explore", "run="), ""),
+        (request("/compare", "run=a-run"), ""),
+        (request("/static/js/index.js", "run=a-run"), ""),
+        (request("/explore", "run=a-run", "websocket"), ""),
+        ({"type": "lifespan"}, ""),
+    ],
+)
+def test_the_run_that_a_request_leads_to(asked, run):
+    assert opening.asked_for(asked) == run
+
+
+class Behind:
+    """What stands behind the reading ahead, and what it was asked."""
+
+    def __init__(self) -> None:
+        self.heard: list[Any] = []
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        self.heard.append(scope)
+
+
+def ask(ahead: opening.ReadAhead, scope: dict[str, Any]) -> None:
+    """The request, in which nothing waits; what it sets going goes on."""
+    with suppress(StopIteration):
+        ahead(scope, None, None).send(None)  # type: ignore[arg-type]
+
+
+def asking(ahead: opening.ReadAhead, scope: dict[str, Any]) -> None:
+    """The request, until what it set going is done."""
+    ask(ahead, scope)
+    for thread in threading.enumerate():
+        if thread.name == "read-ahead":
+            thread.join(60)
+
+
+def test_a_link_s_run_is_ready_before_its_tab_asks(folder, monkeypatch):
+    toy_run(seed=8).save(folder / "b-run")
+    made: list[Any] = []
+    make = element.Prepared.of
+    monkeypatch.setattr(element.Prepared, "of", lambda run, gamma: made.append(run) or make(run, gamma))
+    behind = Behind()
+    asking(opening.ReadAhead(behind), request("/explore", "run=b-run"))
+    assert behind.heard == [request("/explore", "run=b-run")]
+    assert [run.settings.seed for run in made] == [8]
+    assert tabs.opened("pages/explore.py", run="b-run").session_state[KEY].view.run == "b-run"
+    assert [run.settings.seed for run in made] == [8]
+
+
+def test_a_link_to_nothing_is_passed_on_and_the_next_one_is_read(folder, monkeypatch):
+    (folder / "broken").mkdir()
+    (folder / "broken" / "manifest.json").write_text("{}")
+    opened: list[Any] = []
+    monkeypatch.setattr(element, "get_ready", opened.append)
+    ahead = opening.ReadAhead(behind := Behind())
+    for name in ("../a-run", "nowhere", "broken"):
+        asking(ahead, request("/explore", f"run={name}"))
+    assert not opened
+    asking(ahead, request("/explore", "run=a-run"))
+    assert len(behind.heard) == 4 and opened[0].settings.seed == 7
+
+
+def test_one_run_at_a_time_is_read_ahead(monkeypatch):
+    begun, end, read = threading.Event(), threading.Event(), []
+
+    def get_ready(run_id: str) -> None:
+        read.append(run_id)
+        begun.set()
+        end.wait(60)
+
+    monkeypatch.setattr(opening, "get_ready", get_ready)
+    ahead = opening.ReadAhead(behind := Behind())
+    ask(ahead, request("/explore", "run=one"))
+    assert begun.wait(60)
+    ask(ahead, request("/explore", "run=two"))
+    end.set()
+    asking(ahead, request("/compare"))
+    asking(ahead, request("/explore", "run=three"))
+    assert read == ["one", "three"] and len(behind.heard) == 4

@@ -369,6 +369,7 @@ def test_a_newer_schema_asks_for_an_update(files: dict[str, bytes]) -> None:
         ({"provenance.seconds": 10**400}, "manifest.json"),
         ({"prompt_ids": [-1, 2, 3]}, "negative token id"),
         ({"prompt_ids": [1, 2, 999]}, "lacks the token 999"),
+        ({"prompt_ids": [1, 2, 2**40]}, "lacks the token 1099511627776"),
         ({"prompt_ids": [1, 2]}, "does not start where"),
         ({"prompt": "\ud800"}, "manifest.json is damaged"),
         ({"rounds": 1}, "counts other rounds"),
@@ -908,3 +909,10 @@ def test_a_decision_is_recorded_even_where_the_end_cuts_it(tmp_path: Path) -> No
     )
     last: Decision = run.rounds[-1].decision
     assert runfiles.load_run(run.save(tmp_path / "run")).rounds[-1].decision == last
+
+
+def test_a_token_may_have_the_largest_id_there_is(tmp_path):
+    run = toy_run()
+    largest = Piece(b"far", special=True)
+    saved = replace(run, pieces={**run.pieces, 2**31 - 1: largest}).save(tmp_path / "run")
+    assert runfiles.load_run(saved).pieces[2**31 - 1] == largest

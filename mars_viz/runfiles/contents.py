@@ -159,11 +159,12 @@ def _check(run: Run, about: Manifest, tables: Mapping[str, Table]) -> None:
         raise BadInput(f"{MANIFEST} counts other rounds or tokens than the tables hold. Take a fresh copy.")
     if about.tokens > about.settings.max_new_tokens:
         raise BadInput(f"{MANIFEST} allows fewer tokens than the tables hold. Take a fresh copy.")
-    known = np.array(list(run.pieces), np.int64)
     held = [tables[table][column] for table, columns in _TOKEN_COLUMNS.items() if table in tables for column in columns]
     held += [np.array(run.prompt_ids, np.int64)]
     if "map_answers" in tables:
         held += [np.fromiter(chain.from_iterable(tables["map_answers"]["prefix"]), np.int64)]
-    lacking = [int(ids[~has].min()) for ids in held if not (has := np.isin(ids, known)).all()]
+    has_piece = np.zeros(max(run.pieces, default=-1) + 2, bool)  # the last one stands for all ids above
+    has_piece[list(run.pieces)] = True
+    lacking = [int(ids[~has].min()) for ids in held if not (has := has_piece.take(ids, mode="clip")).all()]
     if lacking:
         raise BadInput(f"pieces.parquet lacks the token {min(lacking)}. Take a fresh copy, or record the run again.")

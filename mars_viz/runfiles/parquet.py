@@ -119,7 +119,10 @@ def _from_arrow(column: Column, chunks: pa.ChunkedArray) -> np.ndarray:
         raise ValueError("a value is missing")
     if column.shape is Shape.MANY and array.flatten().null_count:
         raise ValueError("a value is missing within a list")
-    if column.shape is Shape.MANY or column.type == pa.binary():
+    if column.shape is Shape.MANY:
+        values, ends = _to_numpy(array.flatten()).tolist(), np.cumsum(_to_numpy(array.value_lengths())).tolist()
+        return objects(values[start:end] for start, end in itertools.pairwise([0, *ends]))
+    if column.type == pa.binary():
         return objects(array.to_pylist())
     flat = array.flatten() if column.shape is Shape.WIDE else array
     if flat.null_count:

@@ -10,10 +10,11 @@ export class Reading {
     const decided = (dial) => decide(run, dial, emptyDecisions(run));
     this.run = run;
     this.exact = exact !== null;
-    this.recorded = decided(exact ? exact.at : run.dial ? run.dial.recorded : null);
+    this.dial = exact ? exact.at : run.dial ? run.dial.recorded : null;
+    this.recorded = decided(this.dial);
     this.strictRun = exact?.strict?.run ?? run;
     this.strict = exact ? exact.strict?.recorded ?? this.recorded : decided(run.dial ? run.dial.strict : null);
-    this.now = emptyDecisions(run);
+    this.now = structuredClone(this.recorded);
     this.forced = run.forced.reduce((sum, count) => sum + count, 0);
     this.starts = new Int32Array(run.rounds + 1); // where each round begins in the text shown
   }
@@ -30,11 +31,10 @@ export class Reading {
     this.differs = this.fromStrict && this.fromStrict.left >= 0 ? this.slotOf(this.fromStrict) : null;
   }
 
-  /** After the first time only the rounds of which the dial has crossed a breakpoint. */
+  /** Only the rounds of which the dial has crossed a breakpoint. */
   decide(dial) {
-    const { run, now } = this;
-    if (this.dial === undefined || dial === null) decide(run, dial, now);
-    else decideAgain(run, dial, (this.crossings ??= new Crossings(run)).between(this.dial, dial), now);
+    if (dial === this.dial) return;
+    decideAgain(this.run, dial, (this.crossings ??= new Crossings(this.run)).between(this.dial, dial), this.now);
     this.dial = dial;
   }
 
