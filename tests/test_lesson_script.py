@@ -184,7 +184,7 @@ def test_the_strip_under_the_dial_says_where_it_stands_and_leads_to_a_segments_e
     """  # noqa: E501
     start = {"position": {"dial": 0.6}, "knobs": [asdict(replace(DIAL, exact=True, start=0.6))]}
     before, after, left, said, told, finding = page(click, Kind.CHOOSING, start, segments=segments)
-    assert before.startswith("Segment 1 of 2") and "one text, 9 rounds, τ = 2.50" in before
+    assert before.startswith("Segment 1 of 2") and "one text, 9 rounds, τ\u00a0=\u00a02.50" in before
     assert "cut short here" in after and float(left.rstrip("%")) == pytest.approx(49.946, abs=0.01)
     assert (said, told, finding) == ("0.7512345", {"revision": "1", "dial": 0.7512345}, "Cut.")
 

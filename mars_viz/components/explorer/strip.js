@@ -48,7 +48,7 @@ class Strip {
     const { low, high, tau, rounds, complete } = this.segments[index];
     const range = `${this.dial.symbol} from ${dialText(low)} to ${dialText(high)}`;
     if (!complete) return `${range}: the map was cut short here, so the recorded text is judged block by block.`;
-    return `Segment ${whole(index + 1)} of ${whole(this.segments.length)}, ${range}: one text, ${plural(rounds, "round")}, τ = ${short(tau)}.`;
+    return `Segment ${whole(index + 1)} of ${whole(this.segments.length)}, ${range}: one text, ${plural(rounds, "round")}, τ\u00a0=\u00a0${short(tau)}.`;
   }
 
   /** The dial value under the pointer, and the edge within reach of it, if there is one. */

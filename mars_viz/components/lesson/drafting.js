@@ -31,16 +31,18 @@ class Drafting {
     const here = expectedSpeedUp(alpha, block, cost);
     const curve = Array.from({ length: 101 }, (_, i) => [i / 100, expectedSpeedUp(i / 100, block, cost)]);
     const top = 1.08 * Math.max(1, expectedSpeedUp(1, block, cost), ...runs.map(({ speedUp }) => speedUp));
+    const gammas = [...new Set(runs.map(({ gamma }) => gamma))]; // the curve is of the dial's γ, and they are of theirs
+    const lengths = gammas.length === 1 ? ` at γ\u00a0=\u00a0${gammas[0]}` : ", each at its own γ";
     this.chart.show({
       title: `With α = ${alpha.toFixed(2)}, γ = ${block} and c = ${cost.toFixed(2)} drafting is ${paceWords(here)}`,
-      key: [["●", INK.dial, "your dials (modelled)"], ["◆", INK.relaxed, "recorded runs (measured)"]],
+      key: [["●", INK.dial, "your dials (modelled)"], ["◆", INK.relaxed, `recorded runs${lengths}, drafting and reading alone (measured)`]],
       x: { low: 0, high: 1, name: "α, chance that a drafted token is kept" },
       y: { low: 0, high: top, name: "speed-up" },
       marks: [
         { kind: "across", y: 1, colour: INK.quiet },
         { kind: "line", points: curve, colour: INK.dial },
         ...runs.map(({ name, alpha: a, gamma, c, speedUp }) => ({
-          kind: "dot", shape: "diamond", x: a, y: speedUp, colour: INK.relaxed,
+          kind: "dot", shape: "diamond", x: a, y: speedUp, colour: INK.relaxed, faint: gamma !== block,
           tip: `${name}: α ${short(a)}, γ ${gamma}, c ${short(c)}: ${short(speedUp)} times (measured)`,
         })),
         { kind: "dot", x: alpha, y: here, colour: INK.dial, size: 8 },
