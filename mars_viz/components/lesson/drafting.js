@@ -20,11 +20,19 @@ export function paceWords(speedUp) {
   return speedUp > 1 ? `${ratio} times as fast` : `${ratio} of the target’s own speed: it loses time`;
 }
 
+/** The formula with the dials put in, as words and raised exponents; at α = 1, where it is 0/0, its limit. */
+function worked(alpha, block, cost) {
+  const a = alpha.toFixed(2), price = `(${block} × ${cost.toFixed(2)} + 1) = ${short(expectedSpeedUp(alpha, block, cost))} (modelled)`;
+  if (alpha === 1) return [`Speed-up = (γ + 1) / (γc + 1) = (${block} + 1) / ${price}`];
+  return ["Speed-up = (1 − α", h("sup", {}, "γ+1"), `) / ((1 − α)(γc + 1)) = (1 − ${a}`, h("sup", {}, `${block + 1}`), `) / ((1 − ${a})${price.replace(" =", ") =")}`];
+}
+
 class Drafting {
   constructor() {
     this.chart = new Chart();
     this.words = h("p", { class: "lesson-finding", role: "status" });
-    this.element = h("div", {}, this.chart.element, this.words);
+    this.sum = h("p", { class: "lesson-sum" });
+    this.element = h("div", {}, this.chart.element, this.sum, this.words);
   }
 
   show({ runs, own }, { alpha, block, cost }) {
@@ -48,6 +56,7 @@ class Drafting {
         { kind: "dot", x: alpha, y: here, colour: INK.dial, size: 8 },
       ],
     });
+    this.sum.replaceChildren(...worked(alpha, block, cost));
     say(this.words, `At these dials a pass of the target yields ${short(expectedTokens(alpha, block))} tokens (modelled). ${own}`);
   }
 }

@@ -21,6 +21,8 @@ _TEACHER = """
 .stAppHeader { display: none; }
 .stMainBlockContainer { padding-top: 1.2rem; }
 .mv-head { position: absolute; clip-path: inset(50%); }
+.st-key-place { display: none; } /* a control; the choice stays */
+.mv-lesson p { font-size: 1.02rem; }
 """
 
 

@@ -57,7 +57,7 @@ def _label(room: Room, place: Place) -> str:
 LESSON = Lesson(
     name="Lossless",
     title="Why rejection sampling loses nothing",
-    point="What the drafter proposes too often is rejected just often enough: the text follows the target exactly.",
+    point="What the drafter overdoes is rejected just often enough: the text follows the target's law exactly.",
     text=(
         "At one place of a text the drafter gives every token x a probability q(x), the target p(x). The drafter draws "
         "x from q, and x is kept with chance min(1, p(x)/q(x)). So x is **drafted and kept** with chance min(p, q): "
