@@ -1,4 +1,4 @@
-"""What the lessons measure, as it comes with the product: it is whole, it is the product's own, and none is no fault."""
+"""What the lessons measure, as it comes with the product: whole, the product's own, and none is no fault."""
 
 from __future__ import annotations
 

@@ -32,7 +32,8 @@ class Drafting {
     this.chart = new Chart();
     this.words = h("p", { class: "lesson-finding", role: "status" });
     this.sum = h("p", { class: "lesson-sum" });
-    this.element = h("div", {}, this.chart.element, this.sum, this.words);
+    this.note = h("p", { class: "lesson-note" }, "The diamonds are by the runs’ own clocks. Like the formula, they take a pass over γ + 1 tokens to cost what a pass over one does.");
+    this.element = h("div", {}, this.chart.element, this.sum, this.words, this.note);
   }
 
   show({ runs, own }, { alpha, block, cost }) {

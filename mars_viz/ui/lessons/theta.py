@@ -87,7 +87,7 @@ def accuracy(room: Room) -> None:
         )
         with place:
             draw(room, figure, "theta-accuracy")
-            theme.small("The built-in pair on sums, sortings and questions that it never saw; greedy, MARS.")
+            theme.small("The built-in pair, greedy, on exercises that it never saw.")
 
 
 def _standing(room: Room, made: DialMap) -> float:

@@ -67,9 +67,9 @@ def passes(room: Room) -> None:
             _own_times(room)
             return
         draw(room, pass_costs(costs, room.theme), "why-passes")
-        whose = "Measured" if costs is here else "The built-in pair, measured"
-        where = f"{whose} on {short_device(costs.device)}, {costs.dtype}, {costs.repeats} repeats"
-        theme.small(f"{where}, caches of {costs.cache_length} positions.", costs.device)
+        whose = "Measured" if costs is here else "The built-in pair"
+        more = f"{costs.device}, {costs.dtype}, caches of {costs.cache_length} positions"
+        theme.small(f"{whose} on {short_device(costs.device)}; lines: range of {costs.repeats} repeats.", more)
 
 
 def _own_times(room: Room) -> None:
@@ -100,8 +100,7 @@ LESSON = Lesson(
         "one pass and keeps each with chance α, up to the first that it rejects. If that pass costs what a pass over "
         "one token costs (see below), the speed-up is "
         r"$\dfrac{1-\alpha^{\gamma+1}}{(1-\alpha)(\gamma c+1)}$ "
-        "([Leviathan et al.](https://arxiv.org/abs/2211.17192)). "
-        "The diamonds, recorded runs by their own clocks, take that for granted too.",
+        "([Leviathan et al.](https://arxiv.org/abs/2211.17192)).",
     ),
     question="With a very good drafter, why not draft a hundred tokens at once?",
     answer=(
