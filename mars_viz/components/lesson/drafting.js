@@ -22,7 +22,7 @@ export function paceWords(speedUp) {
 
 /** The formula with the dials put in, as words and raised exponents; at α = 1, where it is 0/0, its limit. */
 function worked(alpha, block, cost) {
-  const a = alpha.toFixed(2), price = `(${block} × ${cost.toFixed(2)} + 1) = ${short(expectedSpeedUp(alpha, block, cost))} (modelled)`;
+  const a = alpha.toFixed(2), price = `(${block}\u00a0×\u00a0${cost.toFixed(2)}\u00a0+\u00a01) = ${short(expectedSpeedUp(alpha, block, cost))} (modelled)`;
   if (alpha === 1) return [`Speed-up = (γ + 1) / (γc + 1) = (${block} + 1) / ${price}`];
   return ["Speed-up = (1 − α", h("sup", {}, "γ+1"), `) / ((1 − α)(γc + 1)) = (1 − ${a}`, h("sup", {}, `${block + 1}`), `) / ((1 − ${a})${price.replace(" =", ") =")}`];
 }

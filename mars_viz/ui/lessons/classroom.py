@@ -43,7 +43,8 @@ def finding(sentence: str) -> None:
 
 def caption(finding: str) -> None:
     """A figure's title: it wraps where the page does."""
-    st.html(f'<h3 class="mv-caption">{escape(finding)}</h3>')
+    unbroken = escape(finding).replace(" = ", "&nbsp;=&nbsp;").replace(" %", "&nbsp;%")
+    st.html(f'<h3 class="mv-caption">{unbroken}</h3>')
 
 
 def question(lesson: Lesson, key: str) -> None:
