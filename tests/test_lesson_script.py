@@ -107,6 +107,14 @@ def test_the_runs_say_of_which_block_length_they_are(page):
     assert "recorded runs, each at its own γ," in page(key, Kind.DRAFTING, runs=runs)
 
 
+def test_keeping_every_draft_is_as_far_away_as_the_orange_area_is_large(page):
+    """Tokens that share a group may differ where the group does not: what is said is of the tokens."""
+    title = "return at.found('chart-title').map(({ textContent }) => textContent);"
+    areas, seen = page(title, Kind.LOSSLESS, shared=[0.2, 0.4], residual=[0.3, 0.1])
+    assert areas.replace("\u202f", " ").startswith("60 %") or areas.replace("\u202f", " ").startswith("60.0 %")
+    assert seen.replace("\u202f", " ").endswith(("would be 40 % away", "would be 40.0 % away"))
+
+
 def test_what_a_constant_changes_is_told_beside_what_was(page):
     title = "return at.found('chart-title')[0].textContent;"
     calls = [[20, 17], [20, 18.5]]

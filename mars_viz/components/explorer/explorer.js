@@ -43,7 +43,7 @@ class Explorer {
 
   receive(data) {
     const { payload, position, revision, key, look } = data;
-    this.root.className = `explorer ${look ?? ""}`;
+    this.root.className = look ? `explorer ${look}` : "explorer";
     this.theme();
     const fresh = payload.id !== this.reading?.run.id;
     if (!fresh && (revision === this.revision || this.dial.grip)) return;
