@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from mars_viz.errors import BadInput
 from mars_viz.ui import library, navigation, theme
@@ -35,7 +37,7 @@ def page() -> None:
         desk.fit(run)
     except BadInput as error:
         problem = str(error) if shelf.labels else "There is no run here yet. Decode a prompt on Explore first."
-    head(session, desk, shelf.labels)
+    head(session, desk, shelf.labels, lesson)
     for sentence in filter(None, [shelf.error, *desk.notices, problem]):
         theme.note(sentence)
     if run is None:
@@ -54,12 +56,16 @@ def page() -> None:
     look(room, lesson, shelf)
 
 
-def head(session: Session, desk: Desk, labels: Mapping[str, str]) -> None:
-    """The title, the choice of lesson and run; in teacher mode only the way on."""
+def head(session: Session, desk: Desk, labels: Mapping[str, str], lesson: Lesson | None) -> None:
+    """The title, the choice of lesson and run; in teacher mode what is taught, and the way on."""
     if desk.view.teach:
         theme.title("Learn", "")
         classroom.style(large=True)
-        teacher_bar(desk)
+        left, right = st.columns([8.9, 2.1])
+        with left:
+            name(desk, lesson)
+        with right:
+            teacher_bar(desk)
         return
     left, right = st.columns([6.9, 4.8], vertical_alignment="center")
     with left:
@@ -97,12 +103,18 @@ def teaching(session: Session, desk: Desk) -> None:
 def teacher_bar(desk: Desk) -> None:
     """From lesson to lesson, and out."""
     now, last = desk.view.lesson, len(LESSONS)
-    with st.container(horizontal=True, vertical_alignment="center"):
+    with st.container(horizontal=True, horizontal_alignment="right"):
         st.button("‹", help="Lesson before", disabled=now == 0, on_click=lambda: desk.turn_to(now - 1))
         st.button("›", help="Next lesson", disabled=now == last, on_click=lambda: desk.turn_to(now + 1))
         st.button("Leave", help="Show the controls again", on_click=lambda: desk.change(teach=False))
-        if not now:
-            classroom.finding(WATCH)
+
+
+def name(desk: Desk, lesson: Lesson | None) -> None:
+    """What is shown: the lesson's title and point."""
+    if lesson is None:
+        classroom.finding(WATCH)
+    else:
+        classroom.heading(desk.view.lesson, lesson)
 
 
 @st.fragment
@@ -111,17 +123,19 @@ def look(room: Room, lesson: Lesson | None, shelf: Shelf) -> None:
     if room.outdated:
         st.rerun()  # all of the page, not this part alone
     write_address(room.session, room.desk)
-    left, corner = st.columns([9.6, 2.1], vertical_alignment="top")
-    with left:
-        if lesson is None:
-            watch.caption(room)
-        else:
-            classroom.heading(room.desk.view.lesson, lesson)
+    corner = None
+    if not room.large:
+        left, corner = st.columns([9.6, 2.1], vertical_alignment="top")
+        with left:
+            if lesson is None:
+                watch.caption(room)
+            else:
+                name(room.desk, lesson)
     if lesson is None:
         watch.show(room)
     else:
         give(room, lesson, shelf)
-    if not room.large:  # last, so that the link says what the lesson's knobs say
+    if corner is not None:  # last, so that the link says what the lesson's knobs say
         with corner.popover("Teach", width="stretch"):
             teaching(room.session, room.desk)
 
@@ -137,36 +151,55 @@ def give(room: Room, lesson: Lesson, shelf: Shelf) -> None:
                 f"Open “{shelf.labels[other.run]}”", key="learn-open", on_click=lambda: room.session.open(other.run)
             )
         return
-    steps = lesson.below or step_by_step
     if room.steps_first:
-        steps(room)
-    if lesson.whole_width:
-        words, picture = st.container(), st.container()
-        beside = st.container()
-    else:
-        picture, words = st.columns([7.8, 4.2], gap="large")
-        beside = words
-    with picture:
+        step_by_step(room, lesson)
+    place = places(room, lesson)
+    with place.picture:
         lesson.show(room)
-    with words:
+    with place.words:
         for paragraph in () if room.large else lesson.text:
             st.markdown(paragraph)
-    with beside:
+    with place.question:
         classroom.question(lesson, f"answer-{number}")
         if lesson.beside is not None:
             lesson.beside(room)
     if not room.steps_first:
-        steps(room)
+        step_by_step(room, lesson)
 
 
-def step_by_step(room: Room) -> None:
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where the parts of a lesson stand."""
+
+    picture: DeltaGenerator
+    """And the one thing to move."""
+    words: DeltaGenerator
+    """What to know."""
+    question: DeltaGenerator
+    """And what more there is."""
+
+
+def places(room: Room, lesson: Lesson) -> Places:
+    """On the page. The picture has its width where it needs that, and in front of a class, who read no words."""
+    if not lesson.whole_width and (not room.large or lesson.beside is not None):
+        picture, words = st.columns([7.8, 4.2], gap="large")
+        return Places(picture, words, words)
+    if room.large:
+        picture, below = st.container(), st.container()
+        return Places(picture, below, below)
+    words, question = st.columns([7.8, 4.2], gap="large")
+    return Places(st.container(), words, question)
+
+
+def step_by_step(room: Room, lesson: Lesson) -> None:
     """The run itself, folded below the lesson; open where the link asks for a step of it."""
     asked_for = room.desk.view.frame is not None
     key = f"watch-{room.desk.view.lesson}"
-    folded = st.expander("Watch this run step by step", expanded=asked_for, key=key, on_change="rerun")
+    steps = lesson.steps or watch.STEPS
+    folded = st.expander(steps.words, expanded=asked_for, key=key, on_change="rerun")
     if folded.open:
         with folded:
-            watch.show(room)
+            steps.show(room)
 
 
 page()

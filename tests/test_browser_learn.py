@@ -42,6 +42,17 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
+def samples_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The page as it comes: with the recorded runs and measurements of the product."""
+    patch = pytest.MonkeyPatch()
+    patch.setenv("MARS_VIZ_RUNS", str(tmp_path_factory.mktemp("none")))
+    patch.delenv("MARS_VIZ_SAMPLES", raising=False)
+    with served(ROOT / "app.py", patience=PATIENCE / 1000) as found:
+        yield found
+    patch.undo()
+
+
+@pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> Playback:
     return playback(run())
 
@@ -170,3 +181,35 @@ def test_the_text_follows_the_dial_of_the_last_lesson(page: Page, address: str) 
     assert text.inner_text() != strict and page.locator(".lesson-text mark").is_visible()
     page.wait_for_function("new URLSearchParams(location.search).get('dial') === '0.5'")
     assert page.evaluate("window.hacked") is None and page.locator(".lesson :is(img, script)").count() == 0
+
+
+END = """() => {
+    const block = document.querySelector(".stMainBlockContainer");
+    const whole = document.querySelector("[data-testid=stMain]");
+    return whole.scrollHeight - parseFloat(getComputedStyle(block).paddingBottom);
+}"""
+"""Pixels from the window's upper edge to where the last thing on the page ends, if that is below the edge."""
+
+
+@pytest.mark.parametrize("teach", ["", "&teach=1"])
+@pytest.mark.parametrize("lesson", range(1, 7))
+def test_a_lesson_is_one_screen(page: Page, samples_address: str, lesson: int, teach: str) -> None:
+    page.set_viewport_size({"width": 1400, "height": 900})
+    page.goto(f"{samples_address}/learn?lesson={lesson}{teach}", wait_until="commit")
+    page.get_by_text("step by step", exact=False).last.wait_for()
+    page.locator(".explorer").first.wait_for()
+    page.wait_for_selector("[data-testid=stApp][data-test-script-state=notRunning]")
+    page.wait_for_timeout(500)  # until figures have their size
+    assert page.evaluate(END) <= 900
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1400
+
+
+def test_close_calls_are_shown_on_a_lean_text(page: Page, samples_address: str) -> None:
+    page.goto(f"{samples_address}/learn?lesson=4", wait_until="commit")
+    expect(page.locator(".explorer")).to_have_class("explorer lean")
+    expect(page.locator(".explorer .stream .t").first).to_be_visible()
+    for left_out in (".numbers", ".overlays", ".verdicts", ".decode"):
+        assert page.locator(f".explorer {left_out}:visible").count() == 0
+    assert "z2/z1" in page.locator(".explorer .legend").inner_text()
+    page.goto(f"{samples_address}/learn?lesson=4&teach=1", wait_until="commit")
+    expect(page.locator(".explorer")).to_have_class("explorer lean large")

@@ -38,7 +38,10 @@ def there() -> set[str]:
     """What must be listed: folders of the top, modules of the package's top, and every folder of modules."""
     package = ROOT / "mars_viz"
     folders = [found.parent for found in package.rglob("__init__.py")]
-    top = [ROOT / name for name in ("pages", "docs", "sample_runs", "sample_races", "benchmarks", "tests")]
+    top = [
+        ROOT / name
+        for name in ("pages", "docs", "sample_runs", "sample_races", "sample_measurements", "benchmarks", "tests")
+    ]
     return {
         "app.py",
         *(f"{folder.relative_to(ROOT)}/" for folder in [*top, *folders]),

@@ -345,6 +345,27 @@ def test_an_errand_that_fails_is_a_sentence_with_the_remedy(monkeypatch):
     assert "The models are missing; install them." in said(tab) and len(titles(tab)) == 1
 
 
+def test_what_was_measured_once_stands_until_one_measures(monkeypatch):
+    monkeypatch.delenv("MARS_VIZ_SAMPLES")
+    tab = opened(lesson="1", run="a-greedy")
+    assert any("Reading 9 positions at once" in title for title in titles(tab)) and "The built-in pair on" in said(tab)
+    tab = opened(lesson="6", run="a-greedy")
+    assert any("of 300 exercises are right at θ = 0.90" in title for title in titles(tab))
+    assert "The built-in pair, greedy" in said(tab)
+
+
+@pytest.mark.parametrize(
+    ("number", "words"), [(1, "Watch this run"), (2, "Watch the strict text"), (6, "Watch this run")]
+)
+def test_below_a_lesson_its_run_is_folded_and_open_where_a_link_asks_for_a_step(number, words):
+    tab = opened(lesson=str(number), run="a-greedy")
+    folded = next(each for each in tab.expander if each.label == f"{words} step by step")
+    assert not folded.proto.expanded
+    tab = opened(lesson=str(number), run="a-greedy", frame="3")
+    folded = next(each for each in tab.expander if each.label == f"{words} step by step")
+    assert folded.proto.expanded and query(tab)["frame"] == "3"
+
+
 def test_errands_stop_and_survive_their_faults():
     def count(pair: Any) -> Iterator[Finding]:
         for step in range(5):

@@ -58,6 +58,14 @@ def test_the_speed_up_in_the_browser_is_pythons(js):
         assert speed_up == pytest.approx(float(expected_speed_up(alpha, gamma, c)), rel=1e-12)
 
 
+def test_a_runner_ups_curve_begins_at_nought_and_never_falls(js):
+    for z1, z2 in ((9.0, 8.5), (3.0, -2.0), (60.0, 50.0)):
+        curve = js("lesson.curve(given[0], given[1], 40)", [z1, z2])
+        assert curve[0][0] == max(-z2, -40) and curve[-1][0] == 40
+        assert curve[0][1] == pytest.approx(0 if z2 <= 40 else (z2 - 40) / (z1 - 40))
+        assert all(later[1] >= before[1] for before, later in zip(curve, curve[1:], strict=False))
+
+
 def test_a_runner_ups_ratio_in_the_browser_is_pythons(js):
     calls = close_calls(toy_run(temperature=1.0, max_new_tokens=60))
     assert len(calls)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from mars_viz.analysis.gain import expected_speed_up
 from mars_viz.components.lesson import Kind, Knob
 from mars_viz.components.lesson.script import script
 from mars_viz.ui.lessons.lossless import DRAWS
@@ -88,6 +89,41 @@ def test_every_lessons_finding_is_heard(page, kind):
         "return at.found('p').filter(({ attributes }) => attributes.role === 'status').map((p) => p.textContent);", kind
     )
     assert len(heard) == 1 and len(heard[0]) > 5
+
+
+def test_the_formula_with_the_dials_put_in_comes_to_what_it_says(page):
+    said = page("return at.found('lesson-sum')[0].textContent;", Kind.DRAFTING).replace("\u00a0", " ")
+    assert said.startswith("Speed-up = (1 − αγ+1) / ((1 − α)(γc + 1)) = (1 − 0.807) / ((1 − 0.80)(6 × 0.17 + 1)) = ")
+    assert float(said.split(" = ")[-1].split()[0]) == pytest.approx(float(expected_speed_up(0.8, 6, 0.17)), abs=0.005)
+    certain = {"position": {"alpha": 1.0, "block": 6, "cost": 0.5}}
+    said = page("return at.found('lesson-sum')[0].textContent;", Kind.DRAFTING, certain)
+    assert said.replace("\u00a0", " ") == "Speed-up = (γ + 1) / (γc + 1) = (6 + 1) / (6 × 0.50 + 1) = 1.75 (modelled)"
+
+
+def test_the_runs_say_of_which_block_length_they_are(page):
+    key = "return at.found('chart-key')[0].textContent;"
+    runs = [{"name": "a", "alpha": 0.5, "gamma": gamma, "c": 0.2, "speedUp": 1.5} for gamma in (6, 3)]
+    assert "recorded runs at γ\u00a0=\u00a06," in page(key, Kind.DRAFTING, runs=runs[:1])
+    assert "recorded runs, each at its own γ," in page(key, Kind.DRAFTING, runs=runs)
+
+
+def test_keeping_every_draft_is_as_far_away_as_the_orange_area_is_large(page):
+    """Tokens that share a group may differ where the group does not: what is said is of the tokens."""
+    title = "return at.found('chart-title').map(({ textContent }) => textContent);"
+    areas, seen = page(title, Kind.LOSSLESS, shared=[0.2, 0.4], residual=[0.3, 0.1])
+    assert areas.replace("\u202f", " ").startswith("60 %") or areas.replace("\u202f", " ").startswith("60.0 %")
+    assert seen.replace("\u202f", " ").endswith(("would be 40 % away", "would be 40.0 % away"))
+
+
+def test_what_a_constant_changes_is_told_beside_what_was(page):
+    title = "return at.found('chart-title')[0].textContent;"
+    calls = [[20, 17], [20, 18.5]]
+    assert (
+        page(title, Kind.SHIFT, calls=calls)
+        == "With 0 added to every logit 1 of 2 runner-ups lies above θ\u00a0=\u00a00.90"
+    )
+    shifted = page(title, Kind.SHIFT, {"position": {"shift": 1.0}}, calls=[[9, 8], [20, 17]])
+    assert shifted.endswith("0 of 2 runner-ups lie above θ\u00a0=\u00a00.90, instead of 0")
 
 
 def test_the_text_at_the_dial_has_a_role_that_may_be_named(page):

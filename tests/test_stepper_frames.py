@@ -47,6 +47,16 @@ def words(frame) -> str:
 
 
 @pytest.mark.parametrize("run", [*toy_runs(), *sampled_runs()], ids=lambda run: f"{run.settings.rule}-{run.title[:20]}")
+def test_a_rollback_says_which_caches_shrink(run):
+    played = playback(run)
+    for before, frame in zip(played.frames, played.frames[1:], strict=False):
+        if frame.stage is Stage.ROLL_BACK:
+            assert frame.target_cache < before.target_cache
+            both = frame.drafter_cache < before.drafter_cache
+            assert ("both caches" in words(frame)) is both, "as the bars show it"
+
+
+@pytest.mark.parametrize("run", [*toy_runs(), *sampled_runs()], ids=lambda run: f"{run.settings.rule}-{run.title[:20]}")
 def test_every_playback_ends_with_the_runs_text_and_its_marks_are_the_outcomes(run):
     played = playback(run)
     assert played.whole and played.frames[0].stage is Stage.START and played.frames[-1].stage is Stage.END

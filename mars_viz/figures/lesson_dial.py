@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import plotly.graph_objects as go
 
@@ -13,11 +15,12 @@ from mars_viz.figures.words import number, setting
 def accuracy_curve(
     right: Steps, exercises: int, low: float, high: float, symbol: str, dial: float, theme: Theme
 ) -> go.Figure:
-    """Share of right answers along the dial; `low` and `high` are its interval where the dial stands."""
-    share = float(right.at(dial)) / exercises
+    """Share of right answers along the dial; `low` and `high` are its interval where the dial stands.
+    The dial's high end is the strict one."""
+    share, strict = (float(right.at(at)) / exercises for at in (dial, right.high))
     title = (
-        f"At {setting(symbol, dial)} {number(round(100 * share))} % of {exercises} exercises are right "
-        f"({number(round(100 * low))} to {number(round(100 * high))} %, exact maps)"
+        f"{number(round(100 * share))} % ({number(round(100 * low))} to {number(round(100 * high))}) of {exercises} "
+        f"exercises are right at {setting(symbol, dial)} (exact); strict {number(round(100 * strict))} %"
     )
     figure = blank(title, theme, symbol, "right answers, %")
     percent = Steps(right.edges, 100 * right.values / exercises)
@@ -31,7 +34,8 @@ def accuracy_curve(
         hoverinfo="skip",
     )
     figure.update_xaxes(range=[right.low, right.high + 0.003 * (right.high - right.low)])
-    figure.update_yaxes(range=[0, 104])
+    lowest = min(100 * low, float(percent.values.min()))
+    figure.update_yaxes(range=[max(0, 10 * math.floor((lowest - 2) / 10)), 101])  # where the differences are
     add_dial_line(figure, symbol, dial, theme)
     return figure
 

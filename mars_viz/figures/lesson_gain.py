@@ -62,8 +62,10 @@ def _bars(figure: go.Figure, names: list[str], values: list[float], colours: lis
         text=[number(value) for value in values],
         textposition="inside",
         insidetextanchor="middle",
+        textangle=0,
         insidetextfont={"color": [ink_on(colour) for colour in colours]},  # Plotly's own choice is too faint on some
         hovertemplate="%{x}: %{y:.3~f} ms<extra></extra>",
     )
+    figure.update_layout(uniformtext={"minsize": 10, "mode": "hide"})  # rather none than some on their side
     figure.update_xaxes(type="category", tickangle=0)
     figure.update_yaxes(rangemode="tozero")

@@ -30,7 +30,6 @@ from mars_viz.ui.run_cache import MOST, RunCache
 from mars_viz.ui.session import Session
 
 NOTHING_YET = "There is no run here yet. Write a prompt above and press Decode, or open the zip of a run's folder."
-SAMPLES_VARIABLE = "MARS_VIZ_SAMPLES"  # "off" leaves the samples out
 _OWN = re.compile(r"(live|upload)-[0-9a-f]{8}")  # how a tab names its own runs
 
 
@@ -101,7 +100,7 @@ def shelf(session: Session) -> Shelf:
         if not os.environ.get(FOLDER_VARIABLE):
             there.reverse()  # nobody has put them in an order, so the newest come first
         kept = {entry.path.name: entry for entry in there} | interrupted(folder)
-        shipped = [] if os.environ.get(SAMPLES_VARIABLE) == "off" else list_runs(samples.RUNS)
+        shipped = list_runs(samples.RUNS) if samples.wanted() else []
         recorded = kept | {entry.path.name: entry for entry in shipped if entry.path.name not in kept}
     except BadInput as error:
         return Shelf(session.runs, {}, str(error))

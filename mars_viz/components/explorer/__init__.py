@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from mars_viz.components.explorer.pool import locate
 
 if TYPE_CHECKING:
-    from mars_viz.components.explorer.element import ExplorerState, explorer
+    from mars_viz.components.explorer.element import ExplorerState, Look, explorer
 
-__all__ = ["ExplorerState", "explorer", "locate"]
+__all__ = ["ExplorerState", "Look", "explorer", "locate"]
 
 
 def __getattr__(name: str) -> Any:

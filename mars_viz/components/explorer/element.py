@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from enum import Enum
 from functools import cache
 from typing import Any
 
@@ -26,6 +27,17 @@ from mars_viz.run import Run
 _KEPT = 8  # runs ready to be sent; a new tab on one of them need not wait
 KIND = "explorer"
 """Of element, among those that a tab remembers."""
+
+
+class Look(Enum):
+    """How much of itself the explorer shows; the values are its classes in the style."""
+
+    WHOLE = ""
+    """All there is."""
+    LEAN = "lean"
+    """Sentence, dial and text, and of a token what the target made of it: no row of numbers, no choice of colours."""
+    LARGE = "lean large"
+    """The same in type for the back row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +83,14 @@ class _Memory:
 
 
 def explorer(
-    run: Run, *, dial: float | None, overlay: str, selected: int | None, key: str, gamma: int | None = None
+    run: Run,
+    *,
+    dial: float | None,
+    overlay: str,
+    selected: int | None,
+    key: str,
+    gamma: int | None = None,
+    look: Look = Look.WHOLE,
 ) -> ExplorerState:
     """Show the run and return what the reader has set; `dial` and `gamma` None stand for the run's own.
 
@@ -87,6 +106,7 @@ def explorer(
         data={
             "key": key,
             "revision": memory.revision,
+            "look": look.value,
             "position": asdict(memory.where.sent),
             "payload": memory.sent.whole.head,
             "columns": memory.sent.whole.columns,

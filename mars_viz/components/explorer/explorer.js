@@ -42,7 +42,8 @@ class Explorer {
   // ---- what comes from Python
 
   receive(data) {
-    const { payload, position, revision, key } = data;
+    const { payload, position, revision, key, look } = data;
+    this.root.className = look ? `explorer ${look}` : "explorer";
     this.theme();
     const fresh = payload.id !== this.reading?.run.id;
     if (!fresh && (revision === this.revision || this.dial.grip)) return;
@@ -193,7 +194,7 @@ function deliver(data, setStateValue) {
 
 export default function explorer({ data, parentElement, setStateValue, setTriggerValue }) {
   if (data.evidence) return deliver(data, setStateValue);
-  const view = views.get(parentElement) ?? new Explorer(parentElement, Boolean(setTriggerValue));
+  const view = views.get(parentElement) ?? new Explorer(parentElement, Boolean(setTriggerValue) && !data.look); // a lean one has nobody who would decode
   views.set(parentElement, view);
   view.state = setStateValue;
   view.trigger = setTriggerValue;

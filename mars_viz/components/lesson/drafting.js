@@ -20,32 +20,44 @@ export function paceWords(speedUp) {
   return speedUp > 1 ? `${ratio} times as fast` : `${ratio} of the target’s own speed: it loses time`;
 }
 
+/** The formula with the dials put in, as words and raised exponents; at α = 1, where it is 0/0, its limit. */
+function worked(alpha, block, cost) {
+  const a = alpha.toFixed(2), price = `(${block}\u00a0×\u00a0${cost.toFixed(2)}\u00a0+\u00a01) = ${short(expectedSpeedUp(alpha, block, cost))} (modelled)`;
+  if (alpha === 1) return [`Speed-up = (γ + 1) / (γc + 1) = (${block} + 1) / ${price}`];
+  return ["Speed-up = (1 − α", h("sup", {}, "γ+1"), `) / ((1 − α)(γc + 1)) = (1 − ${a}`, h("sup", {}, `${block + 1}`), `) / ((1 − ${a})${price.replace(" =", ") =")}`];
+}
+
 class Drafting {
   constructor() {
     this.chart = new Chart();
     this.words = h("p", { class: "lesson-finding", role: "status" });
-    this.element = h("div", {}, this.chart.element, this.words);
+    this.sum = h("p", { class: "lesson-sum" });
+    this.note = h("p", { class: "lesson-note" }, "The diamonds are by the runs’ own clocks. Like the formula, they take a pass over γ + 1 tokens to cost what a pass over one does.");
+    this.element = h("div", {}, this.chart.element, this.sum, this.words, this.note);
   }
 
   show({ runs, own }, { alpha, block, cost }) {
     const here = expectedSpeedUp(alpha, block, cost);
     const curve = Array.from({ length: 101 }, (_, i) => [i / 100, expectedSpeedUp(i / 100, block, cost)]);
     const top = 1.08 * Math.max(1, expectedSpeedUp(1, block, cost), ...runs.map(({ speedUp }) => speedUp));
+    const gammas = [...new Set(runs.map(({ gamma }) => gamma))]; // the curve is of the dial's γ, and they are of theirs
+    const lengths = gammas.length === 1 ? ` at γ\u00a0=\u00a0${gammas[0]}` : ", each at its own γ";
     this.chart.show({
       title: `With α = ${alpha.toFixed(2)}, γ = ${block} and c = ${cost.toFixed(2)} drafting is ${paceWords(here)}`,
-      key: [["●", INK.dial, "your dials (modelled)"], ["◆", INK.relaxed, "recorded runs (measured)"]],
+      key: [["●", INK.dial, "your dials (modelled)"], ["◆", INK.relaxed, `recorded runs${lengths}, drafting and reading alone (measured)`]],
       x: { low: 0, high: 1, name: "α, chance that a drafted token is kept" },
       y: { low: 0, high: top, name: "speed-up" },
       marks: [
         { kind: "across", y: 1, colour: INK.quiet },
         { kind: "line", points: curve, colour: INK.dial },
         ...runs.map(({ name, alpha: a, gamma, c, speedUp }) => ({
-          kind: "dot", shape: "diamond", x: a, y: speedUp, colour: INK.relaxed,
+          kind: "dot", shape: "diamond", x: a, y: speedUp, colour: INK.relaxed, faint: gamma !== block,
           tip: `${name}: α ${short(a)}, γ ${gamma}, c ${short(c)}: ${short(speedUp)} times (measured)`,
         })),
         { kind: "dot", x: alpha, y: here, colour: INK.dial, size: 8 },
       ],
     });
+    this.sum.replaceChildren(...worked(alpha, block, cost));
     say(this.words, `At these dials a pass of the target yields ${short(expectedTokens(alpha, block))} tokens (modelled). ${own}`);
   }
 }

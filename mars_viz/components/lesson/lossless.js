@@ -78,8 +78,9 @@ class Lossless {
     }
     const counts = this.trials.upTo(draws);
     const shares = counts.map((count) => count / draws);
-    const { p, q, names } = laws;
-    const title = `After ${plural(draws, "trial")} the text is ${percent(distance(shares, p))} away from the target’s law; keeping every draft would be ${percent(distance(q, p))} away`;
+    const { p, q, shared, names } = laws;
+    const apart = 1 - shared.reduce((sum, part) => sum + part, 0); // of the laws themselves: groups are no further apart
+    const title = `After ${plural(draws, "trial")} the text is ${percent(distance(shares, p))} away from the target’s law; keeping every draft would be ${percent(apart)} away`;
     if (!this.frame) say(this.heard, title);
     this.seen.show({
       title,

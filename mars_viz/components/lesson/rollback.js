@@ -13,13 +13,13 @@ class Rollback {
     const here = prices.find((price) => price.gamma === gamma);
     this.chart.show({
       title: here.title,
-      key: [["■", INK.quiet, "kept"], ["■", INK.rejected, "rolled back (exact)"]],
+      key: [["■", INK.quiet, "kept"], ["■", INK.rejected, "rolled back (exact)"], ["above:", INK.quiet, "passes of the target"]],
       x: { low: -0.6, high: gammas.length - 0.4, name: "γ, tokens drafted per block", names: gammas.map(String) },
       y: { low: 0, high: top, name: "drafted tokens" },
       marks: prices.flatMap((price, place) => [
         { kind: "bar", x: place, low: 0, high: price.kept, colour: INK.quiet, faint: price !== here, tip: `γ = ${price.gamma}: ${plural(price.kept, "draft")} kept` },
         { kind: "bar", x: place, low: price.kept, high: price.kept + price.lost, colour: INK.rejected, faint: price !== here, tip: `γ = ${price.gamma}: ${plural(price.lost, "draft")} rolled back` },
-        { kind: "label", x: place, y: price.kept + price.lost, words: prices.length > 7 ? whole(price.passes) : `${whole(price.passes)} passes`, colour: price === here ? INK.text : "var(--quiet)", strong: price === here },
+        { kind: "label", x: place, y: price.kept + price.lost, words: `${whole(price.passes)} passes`, brief: whole(price.passes), colour: price === here ? INK.text : "var(--quiet)", strong: price === here },
       ]),
     });
     say(this.words, here.words);

@@ -7,6 +7,12 @@ export function shiftedRatio(z1, z2, c) {
 
 const CURVES = 12; // runner-ups drawn, the closest first
 
+/** The ratio from where z2 + c is 0 on: closely at first, where it is steep. */
+export function curve(z1, z2, reach) {
+  const from = Math.max(-z2, -reach), length = reach - from;
+  return Array.from({ length: 81 }, (_, i) => from + length * (i / 80) ** 3).map((x) => [x, shiftedRatio(z1, z2, x)]);
+}
+
 class Shift {
   constructor() {
     this.curves = new Chart();
@@ -18,15 +24,15 @@ class Shift {
   show({ calls, theta, reach, rules, told }, { shift: c }) {
     const above = calls.filter(([z1, z2]) => shiftedRatio(z1, z2, c) > theta).length;
     const sign = whole(c);
-    const at = Array.from({ length: 161 }, (_, i) => -reach + (i * reach) / 80);
+    const before = calls.filter(([z1, z2]) => shiftedRatio(z1, z2, 0) > theta).length;
     const drawn = calls.slice(0, CURVES);
     this.curves.show({
-      title: `With ${sign} added to every logit ${whole(above)} of ${plural(calls.length, "runner-up")} ${above === 1 ? "lies" : "lie"} above θ = ${dialText(theta)}`,
+      title: `With ${sign} added to every logit ${whole(above)} of ${plural(calls.length, "runner-up")} ${above === 1 ? "lies" : "lie"} above θ = ${dialText(theta)}${c ? `, instead of ${whole(before)}` : ""}`,
       key: [["━", INK.relaxed, "z2/z1 of a drafted runner-up (exact)"], ["┅", INK.dial, "θ"]],
       x: { low: -reach, high: reach, name: "c, added to every logit" },
       y: { low: 0, high: 1.1, name: "z2/z1" },
       marks: [
-        ...drawn.map(([z1, z2]) => ({ kind: "line", points: at.map((x) => [x, shiftedRatio(z1, z2, x)]), colour: INK.relaxed, wide: 1.5, faint: true })),
+        ...drawn.map(([z1, z2]) => ({ kind: "line", points: curve(z1, z2, reach), colour: INK.relaxed, wide: 1.5, faint: true })),
         { kind: "across", y: theta, colour: INK.dial },
         { kind: "down", x: c, colour: INK.dial },
         ...drawn.map(([z1, z2]) => [shiftedRatio(z1, z2, c), z1, z2]).filter(([ratio]) => ratio >= 0 && ratio <= 1.1)
@@ -47,6 +53,6 @@ class Shift {
     });
     const ratio = shiftedRatio(told.z1, told.z2, c);
     const after = Number.isFinite(ratio) ? short(ratio) : "no longer a ratio (z1 is not above 0)";
-    say(this.words, `One runner-up of this run: z1 = ${short(told.z1)}, z2 = ${short(told.z2)}, so z2/z1 = ${short(told.z2 / told.z1)}. With c = ${sign} it is ${after}. The margin z1 − z2 stays ${short(told.z1 - told.z2)}, and p2/p1 stays ${short(Math.exp(told.z2 - told.z1))}.`);
+    say(this.words, unbroken(`One runner-up of this run: z1 = ${short(told.z1)}, z2 = ${short(told.z2)}, so z2/z1 = ${short(told.z2 / told.z1)}. With c = ${sign} it is ${after}. The margin z1 − z2 stays ${short(told.z1 - told.z2)}, and p2/p1 stays ${short(Math.exp(told.z2 - told.z1))}.`));
   }
 }

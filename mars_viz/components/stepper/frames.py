@@ -175,6 +175,7 @@ def _round_frames(run: Run, rule: Rule, round_: Round, frame: Frame) -> Iterator
         frame = judged
         yield frame
     kept = round_.decision.kept[: round_.kept]
+    read = frame.drafter_cache
     frame = replace(
         frame,
         judged=None,
@@ -184,7 +185,8 @@ def _round_frames(run: Run, rule: Rule, round_: Round, frame: Frame) -> Iterator
     )
     if len(kept) < drafted:
         marks = tuple(Mark.DISCARDED if mark is Mark.READ else mark for mark in frame.marks)
-        frame = replace(frame, stage=Stage.ROLL_BACK, words=narration.roll_back(round_), marks=marks)
+        words = narration.roll_back(round_, both=frame.drafter_cache < read)
+        frame = replace(frame, stage=Stage.ROLL_BACK, words=words, marks=marks)
         yield frame
     written = frame.written + len(round_.token_ids)
     words = narration.commit(round_)

@@ -72,7 +72,7 @@ def _why(run: Run, spec: Speculation, node: int, kept: bool) -> Words:
     if run.settings.temperature == 0:
         if rank == 1:
             return (" is what the target would write here too" + (": kept." if kept else ", yet it is rejected."),)
-        place = f" is only the target's {_ordinal(rank)} choice, after "
+        place = f" is only the target's {_ordinal(rank)} choice, and its first is "
         return (place, best, ": kept." if kept else ": rejected.")
     p, q = float(spec.p[node]), float(spec.q[node])
     chances = f": the target gives it p = {number(p)}"
@@ -107,20 +107,25 @@ def _instead(spec: Speculation, row: int, kept: bool, strict: Decision | None) -
     return (" Here they part: strict would have stopped and written ", Quoted(strict.emitted), ".")
 
 
-def roll_back(round_: Round) -> Words:
-    """What is thrown away."""
+def roll_back(round_: Round, *, both: bool) -> Words:
+    """What is thrown away; from `both` caches, or from the target's alone: a drafter never reads its last guess."""
     lost, rejected = round_.rolled_back, Outcome.REJECTED in round_.outcomes
+    shrinks = "the target's cache shrinks"
     after = lost - rejected
     if not rejected:
         return (
             f"The text ends inside the block: {counted(lost, 'drafted token')} after it "
-            f"{'is' if lost == 1 else 'are'} thrown away, and the caches shrink.",
+            f"{'is' if lost == 1 else 'are'} thrown away, and {'both caches shrink' if both else shrinks}.",
         )
     node = round_.outcomes.index(Outcome.REJECTED)
     rest = (
         f" and the {'one' if after == 1 else number(after)} drafted after it were in vain" if after else " was in vain"
     )
-    tail = "Whatever the models had read from there on is struck from both caches."
+    tail = (
+        "Whatever the models had read from there on is struck from both caches."
+        if both
+        else "The target's cache drops it; the drafter had not read it yet."
+    )
     return ("Roll back: ", Quoted(int(round_.speculation.tokens[node])), f"{rest}. {tail}")
 
 

@@ -32,13 +32,14 @@ class Graded:
     """How many of them are right, along θ."""
 
 
-def grade(pair: Any) -> Iterator[Finding]:
-    """Exact maps of the built-in exercises, one after the other, and how many are right at every θ."""
+def grade(pair: Any, per_task: int = PER_TASK) -> Iterator[Finding]:
+    """Exact maps of the built-in exercises, `per_task` of each kind, one after the other, and how many are right at
+    every θ."""
     from mars_viz.mapping import Mapping
 
     settings = Settings(rule="mars", max_new_tokens=96)
     span = span_of(rule_named("mars"), LOW, None, (settings.gamma,))
-    items = sorted(builtin_prompts(PER_TASK).items, key=lambda item: int(item.id.rsplit("-", 1)[1]))  # kinds in turn
+    items = sorted(builtin_prompts(per_task).items, key=lambda item: int(item.id.rsplit("-", 1)[1]))  # kinds in turn
     found: list[Steps] = []
     for done, item in enumerate(items, start=1):
         made = Mapping(pair, item.prompt, settings, span).finish()

@@ -44,6 +44,16 @@ Wish: TypeAlias = Callable[[Run], str]
 
 
 @dataclass(frozen=True, slots=True)
+class Fold:
+    """A part of the page that is shown on request."""
+
+    words: str
+    """What it holds."""
+    show: Callable[[Room], None]
+    """Shows it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Lesson:
     """One screen."""
 
@@ -67,8 +77,8 @@ class Lesson:
     """The picture at a glance, as SVG, of a run that `lacks` nothing."""
     beside: Callable[[Room], None] | None = None
     """What more stands below the words."""
-    below: Callable[[Room], None] | None = None
-    """What more stands below all, in the page's width; None for the run's stepper, folded."""
+    steps: Fold | None = None
+    """What is folded below all, in the page's width; None for the run's stepper."""
     whole_width: bool = False
     """True if the picture needs the page's width; the words then stand above it."""
     prefers: Wish | None = None

@@ -13,6 +13,7 @@ from mars_viz.ui.lessons.base import Lesson
 _STYLE = """
 .mv-lesson h2 { font-size: 1.35rem; font-weight: 650; padding: 0; margin: 0 0 .2rem; }
 .mv-lesson p { font-size: 1.12rem; line-height: 1.5; margin: 0; max-width: 62rem; }
+.mv-caption { font-size: 1rem; font-weight: 600; line-height: 1.4; padding: 0; margin: 0; text-wrap: pretty; }
 .mv-big { font-size: 1.12rem; line-height: 1.5; margin: 0; font-variant-numeric: tabular-nums; }
 """
 _TEACHER = """
@@ -20,6 +21,8 @@ _TEACHER = """
 .stAppHeader { display: none; }
 .stMainBlockContainer { padding-top: 1.2rem; }
 .mv-head { position: absolute; clip-path: inset(50%); }
+.st-key-place { display: none; } /* a control; the choice stays */
+.mv-lesson p { font-size: 1.02rem; }
 """
 
 
@@ -36,6 +39,12 @@ def heading(number: int, lesson: Lesson) -> None:
 def finding(sentence: str) -> None:
     """A sentence with numbers, large enough to be read aloud."""
     st.html(f'<p class="mv-big" role="status">{escape(sentence)}</p>')
+
+
+def caption(finding: str) -> None:
+    """A figure's title: it wraps where the page does."""
+    unbroken = escape(finding).replace(" = ", "&nbsp;=&nbsp;").replace(" %", "&nbsp;%")
+    st.html(f'<h3 class="mv-caption">{unbroken}</h3>')
 
 
 def question(lesson: Lesson, key: str) -> None:

@@ -9,10 +9,17 @@ from plotly.graph_objects import Figure
 
 from mars_viz import figures
 from mars_viz.ui.charts import chart
+from mars_viz.ui.lessons import classroom
 from mars_viz.ui.lessons.base import Room
 
 LARGER = 1.45
 """How much larger type is in teacher mode."""
+HEIGHT = 196
+"""Pixels of a figure, so that a lesson fits a screen; its title stands above it."""
+TOP = 10
+"""Pixels above the plot."""
+KEY = 20
+"""Pixels more where a key stands there."""
 
 
 def forget(key: str, choices: Sequence[object]) -> None:
@@ -22,16 +29,17 @@ def forget(key: str, choices: Sequence[object]) -> None:
 
 
 def draw(room: Room, figure: Figure, key: str) -> None:
-    """A figure; its title says the finding and is what a screen reader says."""
+    """A figure; its title says the finding, stands above it as a heading, and is what a screen reader says."""
     alt = figures.spoken_title(figure)
+    classroom.caption(alt)
+    grown, by = figure.layout, LARGER if room.large else 1.0
+    figure.update_layout(
+        title_text="",
+        height=by * HEIGHT,
+        font_size=by * grown.font.size,
+        margin={"l": by * grown.margin.l, "t": by * (TOP + KEY * bool(grown.annotations)), "b": by * grown.margin.b},
+    )
     if room.large:
-        grown = figure.layout
-        figure.update_layout(
-            height=LARGER * grown.height,
-            font_size=LARGER * grown.font.size,
-            title_font_size=LARGER * grown.title.font.size,
-            margin={"l": LARGER * grown.margin.l, "t": LARGER * grown.margin.t, "b": LARGER * grown.margin.b},
-        )
         figure.update_xaxes(title_font_size=17)
         figure.update_yaxes(title_font_size=17)
         figure.update_annotations(font_size=17)

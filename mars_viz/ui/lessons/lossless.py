@@ -46,24 +46,25 @@ def show(room: Room) -> None:
 
 
 def _name(room: Room, token: int) -> str:
-    return "others" if token == OTHERS else unescape(token_label(room.run.pieces[token].text, 10))
+    return "rest" if token == OTHERS else unescape(token_label(room.run.pieces[token].text, 10))
 
 
 def _label(room: Room, place: Place) -> str:
     token = int(room.run.rounds[place.round].speculation.tokens[place.node])
-    return f"round {place.round + 1}, draft {place.node + 1}: {unescape(token_label(room.run.pieces[token].text))}"
+    return f"round {place.round + 1}, draft {place.node + 1}: “{unescape(token_label(room.run.pieces[token].text))}”"
 
 
 LESSON = Lesson(
     name="Lossless",
     title="Why rejection sampling loses nothing",
-    point="Keep a draft with chance min(1, p/q), else write from what p has and q lacks: the text follows p exactly.",
+    point="What the drafter overdoes is rejected just often enough: the text follows the target's law exactly.",
     text=(
-        "The drafter draws a token x from its law q. It is kept with chance min(1, p(x)/q(x)), so a token is "
-        "**drafted and kept** with chance min(p, q): the grey area.",
-        "After a rejection the target writes from (p − q)₊, the blue area, scaled up to 1. A rejection happens with "
-        "the chance of the orange area, which is as large as the blue one. Grey plus blue is p: whatever the drafter "
-        "proposes, nothing of the target's law is lost.",
+        "At one place of a text the drafter gives every token x a probability q(x), the target p(x). The drafter draws "
+        "x from q, and x is kept with chance min(1, p(x)/q(x)). So x is **drafted and kept** with chance min(p, q): "
+        "the grey area.",
+        "What the drafter favours too much (orange) is rejected. As often, the target writes from what q gives too "
+        "little: (p − q)₊, the blue area, scaled up to 1. **Grey plus blue is p**: nothing of the target's law is "
+        "lost, whatever the drafter proposes.",
     ),
     question="A drafter that is always wrong: does it change the text?",
     answer=(

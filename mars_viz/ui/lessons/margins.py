@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mars_viz.analysis.close_calls import close_calls
-from mars_viz.components.explorer import explorer
+from mars_viz.components.explorer import Look, explorer
 from mars_viz.rules import rule_named
 from mars_viz.rules.mars import THETA
 from mars_viz.run import Run
@@ -23,8 +23,8 @@ def lacks(run: Run) -> str:
 
 def show(room: Room) -> None:
     """The explorer, coloured by the ratio, with its live dial."""
-    run_id = room.session.view.run
-    state = explorer(room.run, dial=room.desk.view.dial, overlay="ratio", selected=None, key=f"learn-explorer-{run_id}")
+    key, look = f"learn-explorer-{room.session.view.run}", Look.LARGE if room.large else Look.LEAN
+    state = explorer(room.run, dial=room.desk.view.dial, overlay="ratio", selected=None, key=key, look=look)
     moved = None if state.dial == room.run.settings.dial else state.dial
     if moved != room.desk.view.dial:
         room.desk.change(dial=moved, frame=None)
@@ -37,10 +37,9 @@ LESSON = Lesson(
     point="Where the target hardly prefers its best token, insisting buys little. MARS keeps the runner-up there.",
     text=(
         "At each place look at the target's two largest logits, z1 and z2. Where z2/z1 is near 1 (**bright** tokens), "
-        "the target all but tossed a coin. **MARS** keeps a drafted token also where it is the runner-up and "
-        "z2/z1 > θ ([arXiv 2601.15498](https://arxiv.org/abs/2601.15498)).",
-        "Move θ to the left: more close calls are kept (◆), fewer drafts are thrown away, and from some place on the "
-        "text goes another way.",
+        "the target all but tossed a coin, and there **MARS** keeps a drafted runner-up too: if z2/z1 > θ "
+        "([arXiv 2601.15498](https://arxiv.org/abs/2601.15498)). Move θ to the left: more close calls are kept (◆), "
+        "and from some place on the text goes another way.",
     ),
     question="Is the text at a lower θ still what the target would have written?",
     answer=(

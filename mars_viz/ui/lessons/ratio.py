@@ -83,8 +83,9 @@ LESSON = Lesson(
     ),
     question="Does the paper's θ = 0.9 carry over to a model whose logits lie 10 higher?",
     answer=(
-        "No: every ratio moves towards 1, so far more runner-ups pass. With z1 = 20 and z2 = 17 the ratio is 0.85, "
-        "with 30 and 27 it is 0.90, and p2/p1 = e⁻³ ≈ 0.05 both times. Compare models by the margin or by p2/p1."
+        "No: every ratio moves towards 1, so far more runner-ups pass. With z1 = 20 and z2 = 17.5 the ratio is 0.875 "
+        "and the runner-up is rejected; with 30 and 27.5 it is 0.917 and it is kept. Yet p2/p1 ≈ 0.08 both times. "
+        "Compare models by the margin or by p2/p1."
     ),
     lacks=lacks,
     show=show,

@@ -12,7 +12,7 @@ from mars_viz.rules import rule_named
 from mars_viz.run import Run
 from mars_viz.ui import theme
 from mars_viz.ui.lessons import thumbs
-from mars_viz.ui.lessons.base import Lesson, Room
+from mars_viz.ui.lessons.base import Fold, Lesson, Room
 from mars_viz.ui.lessons.moving import moving
 from mars_viz.ui.lessons.watch import watch
 
@@ -111,7 +111,7 @@ LESSON = Lesson(
         "The target judges from left to right. At the **first** token that it would not have written it puts its own "
         "in place, and everything drafted after that is void: it was guessed after a token that is not there.",
         "Both models had already read those tokens, so their **caches** shrink as well. Move γ and see how much of the "
-        "drafting is in vain; step through the text below.",
+        "drafting is in vain; below, the text can be watched step by step.",
     ),
     question="After a rejection at the first place, was the target's pass wasted?",
     answer=(
@@ -122,5 +122,5 @@ LESSON = Lesson(
     lacks=lacks,
     show=show,
     thumbnail=thumbs.kept_and_lost,
-    below=strict_steps,
+    steps=Fold("Watch the strict text step by step", strict_steps),
 )

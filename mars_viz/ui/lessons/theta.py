@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import streamlit as st
+
 from mars_viz.analysis.alignment import common_prefix
 from mars_viz.analysis.intervals import wilson
 from mars_viz.analysis.map_grid import along_dial
@@ -15,12 +17,14 @@ from mars_viz.figures.lesson_dial import accuracy_curve
 from mars_viz.prompts import recognised
 from mars_viz.rules.mars import THETA
 from mars_viz.run import Run
+from mars_viz.ui import theme
 from mars_viz.ui.jobs.exercises import PER_TASK, Graded, grade
 from mars_viz.ui.lessons import thumbs
 from mars_viz.ui.lessons.asking import asked
 from mars_viz.ui.lessons.base import Lesson, Room
 from mars_viz.ui.lessons.drawing import draw
 from mars_viz.ui.lessons.lesson_desk import write_address
+from mars_viz.ui.lessons.measured import recorded_grades
 
 
 def lacks(run: Run) -> str:
@@ -69,18 +73,21 @@ def show(room: Room) -> None:
 
 
 def accuracy(room: Room) -> None:
-    """What the dial costs in right answers, found out on request."""
+    """What the dial costs in right answers: as it comes with the product, or found out on request."""
     made = room.run.dial_map
     assert made is not None and made.rule.dial is not None
-    words = f"Grade {3 * PER_TASK} exercises at every θ"
-    graded = asked(room, "graded", words, "The built-in pair works through exercises that it never saw …", grade)
-    at = _standing(room, made)
-    if isinstance(graded, Graded) and made.rule.dial == THETA and graded.right.low <= at <= graded.right.high:
+    place = st.container()
+    words = f"Grade {3 * PER_TASK} exercises here"
+    here = asked(room, "graded", words, "The built-in pair works through exercises that it never saw …", grade)
+    graded, at = here if isinstance(here, Graded) else recorded_grades(), _standing(room, made)
+    if graded is not None and made.rule.dial == THETA and graded.right.low <= at <= graded.right.high:
         sure = wilson(int(graded.right.at(at)), graded.exercises)
         figure = accuracy_curve(
             graded.right, graded.exercises, sure.low, sure.high, made.rule.dial.symbol, at, room.theme
         )
-        draw(room, figure, "theta-accuracy")
+        with place:
+            draw(room, figure, "theta-accuracy")
+            theme.small("The built-in pair, greedy, on exercises that it never saw.")
 
 
 def _standing(room: Room, made: DialMap) -> float:
@@ -147,16 +154,17 @@ LESSON = Lesson(
     title="How to choose θ",
     point="Looser is mostly faster, and somewhere wrong. Find the loosest that your graded task does not notice.",
     text=(
-        "The steps are **exact**: the run carries a map of every text that θ can make of its prompt. Move θ and read "
-        "what it writes; the marked part is what strict verification would not have written.",
-        "Speed alone says nothing of damage, and neither does the share of kept drafts. Grade a task: take prompts "
-        "like your own, and let every θ answer them all.",
+        "The run carries a map of every text that θ can make of its prompt (**exact**). Move θ and read: the marked "
+        "part is what strict verification would not have written.",
+        "Neither speed nor the share of kept drafts tells of damage, and one prompt proves little. Grade a task: "
+        "prompts like your own, all of them answered at every θ.",
     ),
-    question="θ = 0.9 is right on 60 of 60 exercises. Is it safe?",
+    question="In 60 graded exercises θ = 0.9 does no harm. Is it safe?",
     answer=(
-        "Not proven. With 60 of 60 right, the 95 % interval of the accuracy still reaches down to 94 %: one answer in "
-        "seventeen may be wrong. And it was measured on *these* exercises. Grade more prompts, of your own kind, and "
-        "compare with strict on the same ones (`mars-viz sweep`)."
+        "Not proven. Where none of 60 went wrong, the share that does may still be 6 % (95 % interval): one in "
+        "seventeen. And it was measured on *these* exercises: the sample “An answer that θ = 0.9 gets wrong” is "
+        "another of their kind. Grade more prompts, of your own kind, and compare with strict on the same ones "
+        "(`mars-viz sweep`)."
     ),
     lacks=lacks,
     show=show,

@@ -10,7 +10,7 @@ from mars_viz.mapped import shown
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
 from mars_viz.ui import theme
-from mars_viz.ui.lessons.base import Room
+from mars_viz.ui.lessons.base import Fold, Room
 from mars_viz.ui.lessons.lesson_desk import write_address
 
 
@@ -56,6 +56,10 @@ def show(room: Room) -> None:
     if complaint:
         theme.note(complaint)
     watch(room, run, room.session.view.run)
+
+
+STEPS = Fold("Watch this run step by step", show)
+"""The stepper, below a lesson."""
 
 
 def cached(room: Room) -> tuple[Run, str]:

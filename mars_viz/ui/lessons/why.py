@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from functools import partial
 
+import streamlit as st
+
 from mars_viz.analysis.gain import Gain, gain
 from mars_viz.components.lesson import Kind, Knob
 from mars_viz.costs import Costs
@@ -18,6 +20,7 @@ from mars_viz.ui.lessons import thumbs
 from mars_viz.ui.lessons.asking import asked
 from mars_viz.ui.lessons.base import Lesson, Room
 from mars_viz.ui.lessons.drawing import draw
+from mars_viz.ui.lessons.measured import recorded_costs
 from mars_viz.ui.lessons.moving import moving
 
 LONGEST = 16
@@ -49,23 +52,31 @@ def show(room: Room) -> None:
 
 
 def passes(room: Room) -> None:
-    """What a pass costs: by the run's own clock, or measured here and now."""
-    found = gain(room.run)
-    costs = asked(
+    """What a pass costs: measured here and now, or as it comes with the product, or by the run's own clock."""
+    place = st.container()
+    here = asked(
         room,
         "costs",
         "Measure the passes on this device",
         "Timing passes of both models …",
         partial(find_costs, MEASURED),
     )
-    if isinstance(costs, Costs):
+    costs = here if isinstance(here, Costs) else recorded_costs()
+    with place:
+        if costs is None:
+            _own_times(room)
+            return
         draw(room, pass_costs(costs, room.theme), "why-passes")
-        where = f"Measured on {short_device(costs.device)}, {costs.dtype}, {costs.repeats} repeats"
-        theme.small(f"{where}, caches of {costs.cache_length} positions.", costs.device)
-        return
+        whose = "Measured" if costs is here else "The built-in pair"
+        more = f"{costs.device}, {costs.dtype}, caches of {costs.cache_length} positions"
+        theme.small(f"{whose} on {short_device(costs.device)}; lines: range of {costs.repeats} repeats.", more)
+
+
+def _own_times(room: Room) -> None:
+    """A drafter's step and the target's pass over a block, by the run's own clock."""
+    found, device = gain(room.run), room.run.provenance.device
     draw(room, run_times(found, room.theme), "why-passes")
     if found.timed:
-        device = room.run.provenance.device
         where = short_device(device) or "a device it does not name"
         theme.small(f"Measured when the run was made, on {where}.", device)
 
@@ -83,13 +94,13 @@ def dials(found: Gain) -> tuple[Knob, ...]:
 LESSON = Lesson(
     name="Drafting",
     title="Why drafting pays",
-    point="A large model reads seven tokens at once in nearly the time of one. So let a small one guess.",
+    point="A large model reads several tokens at once in little more time than one. So let a small one guess.",
     text=(
-        "The **drafter** guesses γ tokens one by one; a step of it costs *c* target passes. The **target** then reads "
-        "all of them in one pass and keeps those that it agrees with, each with chance α.",
-        "The speed-up is then (1 − α^(γ+1)) / ((1 − α)(γc + 1)) "
-        "([Leviathan et al.](https://arxiv.org/abs/2211.17192)). Move the dials; the diamonds are what the recorded "
-        "runs measured by their own clocks, drafting and reading alone.",
+        "The **drafter** guesses γ tokens one by one; each costs *c* target passes. The **target** reads them all in "
+        "one pass and keeps each with chance α, up to the first that it rejects. If that pass costs what a pass over "
+        "one token costs (see below), the speed-up is "
+        r"$\dfrac{1-\alpha^{\gamma+1}}{(1-\alpha)(\gamma c+1)}$ "
+        "([Leviathan et al.](https://arxiv.org/abs/2211.17192)).",
     ),
     question="With a very good drafter, why not draft a hundred tokens at once?",
     answer=(
