@@ -73,6 +73,17 @@ def test_a_token_chosen_while_the_next_text_is_under_way_is_not_told(page):
     assert back[-1] == {"what": "token", "value": "right-6"}, "the text that is shown is the one that is asked for"
 
 
+def test_up_and_down_leaf_in_the_strip_alone(page):
+    press = """const press = (key, inside) => { receive({ shown: "a" }); at.key({
+      key, target: { closest: (selector) => selector === inside }, preventDefault() {}, stopPropagation() {} }); };"""
+    asked, _ = page(f"{press} press('ArrowDown', '.list'); press('ArrowUp', '.list'); press('ArrowRight', '.list');")
+    assert [wish["value"] for wish in asked] == ["b", "b", "b"]
+    asked, _ = page(
+        f"{press} press('ArrowDown', '.pane'); press('ArrowDown', '.stream'); press('ArrowLeft', '.stream');"
+    )
+    assert not asked
+
+
 @pytest.mark.parametrize("between", ["", "pass();"])
 def test_another_colouring_keeps_the_token_that_was_chosen_last(page, between):
     asked, chosen = page(

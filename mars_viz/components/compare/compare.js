@@ -98,10 +98,12 @@ class Compare {
     this.pin.disabled = at < 0;
   }
 
-  /** Page Up and Page Down leaf; so do left and right, but for a text, where they move between tokens. */
+  /** Page Up and Page Down leaf; so do left and right, but for a text, where they move between tokens; in the strip, whose texts stand
+   * below one another, up and down as well. */
   key(event) {
     const inText = event.target.closest(".stream");
-    const step = { PageUp: -1, PageDown: 1, ...(!inText && { ArrowLeft: -1, ArrowRight: 1 }) }[event.key];
+    const inStrip = event.target.closest(".list");
+    const step = { PageUp: -1, PageDown: 1, ...(!inText && { ArrowLeft: -1, ArrowRight: 1 }), ...(inStrip && { ArrowUp: -1, ArrowDown: 1 }) }[event.key];
     if (!step || event.ctrlKey || event.metaKey || event.altKey || event.shiftKey || event.target.closest("[role=radiogroup]")) return;
     if (event.key.startsWith("Page") && event.target === document.body) return; // there they scroll the page
     event.preventDefault();

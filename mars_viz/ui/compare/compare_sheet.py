@@ -40,9 +40,13 @@ _STYLE = """
   .mv-table tbody th { font-weight: 600; }
   .mv-table tbody td:last-child { grid-row: 1; grid-column: 2; text-align: right; }
   .mv-table tbody .change { grid-column: 1 / -1; }
-  .mv-table td[data-name]::before { content: attr(data-name) ": "; opacity: .75; font-weight: 400; }
+  .mv-table td[data-name]::before { content: attr(data-name); display: block; opacity: .75; font-weight: 400;
+    font-size: .85rem; }
+  .mv-table td.change::before { content: "difference: "; display: inline; }
 }
 """
+LONG = 24
+"""Characters of a name that is not said with every number on a narrow screen."""
 _MEANING = {
     "exact": "Exact: every number stands on the text that its own setting generates.",
     "measured": "Measured: wall clock of the recorded decoding, on its own device.",
@@ -132,10 +136,12 @@ class _Line:
 
 
 def _table(label: str, names: Names, lines: Sequence[_Line]) -> None:
+    long = max(len(names.left), len(names.right)) > LONG
+    beside = Names("reference", "beside it") if long else names  # each number's, where there is no room for columns
     body = "".join(
         f'<tr><th scope="row" title="{escape(line.meaning)}">{escape(line.name)}</th>'
-        f'<td data-name="{escape(names.left)}">{escape(line.left)}</td>'
-        f'<td data-name="{escape(names.right)}">{escape(line.right)}</td>'
+        f'<td data-name="{escape(beside.left)}">{escape(line.left)}</td>'
+        f'<td data-name="{escape(beside.right)}">{escape(line.right)}</td>'
         f'<td class="change" data-name="difference">{escape(line.change)}</td><td>{tag(line.stands)}</td></tr>'
         for line in lines
     )

@@ -16,6 +16,8 @@ from mars_viz.run import Piece, Run
 from mars_viz.ui.compare import lineup
 from mars_viz.ui.compare.lineup import Contender
 
+BUILT_IN = "built-in"
+"""How the names of the built-in models begin, before a slash."""
 QUOTED = 24
 """Characters of a token in a sentence."""
 MODEL = 48
@@ -120,7 +122,10 @@ def _by_models(left: Contender, right: Contender) -> Names:
 
 def _told_apart(left: str, right: str, unnamed: str) -> Names:
     """Models by the last part of their names where that tells them apart."""
-    short = [name.rstrip("/").rpartition("/")[2] for name in (left, right)]
+    short = [
+        f"the built-in {last}" if first == BUILT_IN else last
+        for first, _, last in (name.rstrip("/").rpartition("/") for name in (left, right))
+    ]
     shown = short if short[0] != short[1] else [left, right]
     return Names(*(_isolated(name, MODEL) if name else unnamed for name in shown))
 
@@ -136,8 +141,8 @@ def finding(left: Contender, right: Contender, found: Alignment, names: Names) -
     """The sentence first: what both write, where they part, and what that is worth."""
     if left.choice == right.choice:
         return (
-            f"There is nothing else here to compare {names.left} with. Look under All runs, or decode its prompt with "
-            "another rule under Rules or models on one prompt."
+            f"There is nothing else here to compare {names.left} with. Decode its prompt with another rule under Rules "
+            "or models on one prompt; runs of other prompts are under All runs."
         )
     parts = [
         parting(
