@@ -26,11 +26,11 @@ STYLE = """
 .mv-card .bars:empty { display: none; }
 .mv-card .bars img { display: block; width: 100%; height: 44px; }
 .mv-card h3 { font-size: 1.05rem; font-weight: 600; padding: .3rem 0 0; margin: 0; line-height: 1.3; }
+.mv-card .words { display: flex; flex-direction: column; gap: .25rem; }
 .mv-card h3, .mv-card p { overflow-wrap: anywhere; }
 .mv-card p { margin: 0; font-size: .9rem; line-height: 1.45; }
 @media (min-width: 700px) {
-  .mv-card h3 { min-height: 2.9em; }
-  .mv-card p { min-height: 2.9em; }
+  .mv-card .words { min-height: 6.1rem; } /* two lines each, so that what follows stands in a row */
 }
 .mv-card .fact { font-variant-numeric: tabular-nums; opacity: .75; font-size: .85rem; }
 """

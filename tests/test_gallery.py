@@ -112,6 +112,13 @@ def test_without_runs_the_page_says_what_to_do(folder, monkeypatch, tmp_path_fac
     tab = opened()
     assert all("<img" not in card for card in cards(tab)) and len(cards(tab)) == len(LESSONS)
     assert any("press Decode" in html.body for html in tab.html)
+    assert all(gallery.UNSERVED in card for card in cards(tab)), "what cannot be opened says why"
+
+
+def test_a_run_without_tokens_says_so(folder):
+    replace(toy_run(), rounds=(), title="0 empty").save(folder / "0-empty")
+    card = next(card for card in cards(opened()) if "0 empty" in card)
+    assert "has no tokens" in card and "– tokens" not in card
 
 
 def test_an_old_link_to_a_view_still_opens_it_on_explore(folder):

@@ -34,6 +34,7 @@ EMPTY = (
     "There is no recorded run here yet. Write a prompt on Explore and press Decode, or record one:"
     ' mars-viz map --prompt "Once upon a time" --out sample_runs/mine'
 )
+UNSERVED = "No recorded run here shows it. Decode another prompt on Explore."
 EXCERPT = 5
 """Rounds of a run that the start page shows in full."""
 KEY = "◆ kept only because the rule is relaxed, × refused, ↺ written by the large model instead, + free on top"
@@ -98,7 +99,8 @@ class Card:
         fact = f'<span class="fact">{escape(self.fact)}</span>' if self.fact else ""
         return (
             f'<article class="mv-card"><div class="bars">{picture}</div>'
-            f"<h3><bdi>{escape(self.title)}</bdi></h3><p>{escape(self.line)}</p>{fact}</article>"
+            f'<div class="words"><h3><bdi>{escape(self.title)}</bdi></h3><p>{escape(self.line)}</p></div>'
+            f"{fact}</article>"
         )
 
 
@@ -125,6 +127,8 @@ def _run_card(shelf: Shelf, run_id: str) -> Card:
         run = shelf.opened(run_id)
     except BadInput as error:
         return Card(run_id, title, str(error), "", "")
+    if not run.rounds:
+        return Card(run_id, title, "This run has no tokens: nothing was decoded.", "", token_bars(run))
     return Card(run_id, title, to_be_seen(run), f"{number(run.tau)} tokens a round (exact)", token_bars(run))
 
 
@@ -152,7 +156,7 @@ def lesson_cards(shelf: Shelf) -> Iterator[Card]:
         except BadInput:
             lacks = "No run"
         picture = "" if lacks else lesson.thumbnail(run)
-        yield Card(str(lesson_number), title, lesson.point, "", picture)
+        yield Card(str(lesson_number), title, lesson.point, "" if picture else UNSERVED, picture)
 
 
 def race_card(course: Course) -> Card | None:
