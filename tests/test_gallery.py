@@ -111,7 +111,10 @@ def test_without_runs_the_page_says_what_to_do(folder, monkeypatch, tmp_path_fac
     monkeypatch.setenv("MARS_VIZ_SAMPLES", "off")
     tab = opened()
     assert all("<img" not in card for card in cards(tab)) and len(cards(tab)) == len(LESSONS)
-    assert any("press Decode" in html.body for html in tab.html)
+    (said,) = [html.body for html in tab.html if "press Decode" in html.body]
+    assert f"--out {tmp_path_factory.getbasetemp()}" in said, "it is found there"
+    assert button(tab, "begin").label == "Decode a prompt on Explore"
+    assert "begin-learning" not in {each.key for each in tab.button}
     assert all(gallery.UNSERVED in card for card in cards(tab)), "what cannot be opened says why"
 
 

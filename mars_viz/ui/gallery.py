@@ -6,6 +6,7 @@ Knows runs, races and lessons; the layout is the page's. What cannot be read bec
 from __future__ import annotations
 
 import base64
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from html import escape
@@ -19,6 +20,7 @@ from mars_viz.figures.words import counted, number
 from mars_viz.race.records import Lane
 from mars_viz.rules import RULES, rule_named
 from mars_viz.run import Run
+from mars_viz.runstore import default_folder
 from mars_viz.ui import library
 from mars_viz.ui.lessons import LESSONS
 from mars_viz.ui.library import Shelf
@@ -29,10 +31,6 @@ HERO = "A small model guesses the next words, a large one checks them. See every
 STORY = (
     "That is speculative decoding: it writes faster, and how strictly the guesses are checked is a choice. Turn one "
     "dial and watch which words change, which guesses are thrown away, and what it saves."
-)
-EMPTY = (
-    "There is no recorded run here yet. Write a prompt on Explore and press Decode, or record one:"
-    ' mars-viz map --prompt "Once upon a time" --out sample_runs/mine'
 )
 UNSERVED = "No recorded run here shows it. Decode another prompt on Explore."
 EXCERPT = 5
@@ -102,6 +100,15 @@ class Card:
             f'<div class="words"><h3><bdi>{escape(self.title)}</bdi></h3><p>{escape(self.line)}</p></div>'
             f"{fact}</article>"
         )
+
+
+def nothing_yet() -> str:
+    """What to do where no run is to be seen; a run is found where the app looks for runs, and nowhere else."""
+    place = default_folder() / "mine"
+    return (
+        "There is no recorded run here yet. Write a prompt on Explore and press Decode, or record one: "
+        f'mars-viz map --prompt "Once upon a time" --out {shlex.quote(str(place))}'
+    )
 
 
 def excerpt(shelf: Shelf) -> Run | None:

@@ -40,9 +40,9 @@ _STYLE = """
   .mv-table tbody th { font-weight: 600; }
   .mv-table tbody td:last-child { grid-row: 1; grid-column: 2; text-align: right; }
   .mv-table tbody .change { grid-column: 1 / -1; }
-  .mv-table td[data-name]::before { content: attr(data-name); display: block; opacity: .75; font-weight: 400;
+  .mv-table td[data-name]::before { content: attr(data-name) ": "; opacity: .75; font-weight: 400; }
+  .mv-table.intervals td[data-name]:not(.change)::before { content: attr(data-name); display: block;
     font-size: .85rem; }
-  .mv-table td.change::before { content: "difference: "; display: inline; }
 }
 """
 LONG = 24
@@ -120,6 +120,7 @@ def sweep_table(rows: Sequence[SweepRow], names: Names) -> None:
             )
             for row in rows
         ],
+        "intervals",
     )
 
 
@@ -135,7 +136,7 @@ class _Line:
     stands: str
 
 
-def _table(label: str, names: Names, lines: Sequence[_Line]) -> None:
+def _table(label: str, names: Names, lines: Sequence[_Line], kind: str = "") -> None:
     long = max(len(names.left), len(names.right)) > LONG
     beside = Names("reference", "beside it") if long else names  # each number's, where there is no room for columns
     body = "".join(
@@ -147,7 +148,7 @@ def _table(label: str, names: Names, lines: Sequence[_Line]) -> None:
     )
     heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in (names.left, names.right))
     st.html(
-        f'<div class="mv-scroll"><table class="mv-table" aria-label="{escape(label)}"><thead><tr>'
+        f'<div class="mv-scroll"><table class="mv-table {kind}" aria-label="{escape(label)}"><thead><tr>'
         f'<th scope="col">number</th>{heads}<th scope="col">difference</th><th scope="col">stands on</th></tr></thead>'
         f"<tbody>{body}</tbody></table></div>"
     )

@@ -32,7 +32,7 @@ def over_a_sweep(memory: Comparison) -> None:
         theme.note(sentence)
     if not found:
         theme.note(
-            "There is no saved sweep here yet. Make one on Tune, or with `mars-viz sweep --out FOLDER`; the variable "
+            "There is no saved sweep here yet. Make one on Tune, or with mars-viz sweep --out FOLDER; the variable "
             f"{FOLDER_VARIABLE} names the folder that holds it."
         )
         return
