@@ -126,6 +126,14 @@ def test_a_link_opens_both_texts_which_scroll_together_and_are_leafed_through(pa
     page.reload()
     expect(page.locator(".left .t.selected")).to_have_attribute("id", chosen)
 
+    # from there on the next difference, whose link it becomes
+    page.get_by_role("button", name="Next difference").press("Enter")
+    expect(page.locator(".compare .t.selected.apart").first).to_be_visible()
+    at = page.locator(".compare .t.selected").first.get_attribute("id")
+    page.get_by_role("button", name="Next difference").press("Enter")
+    page.wait_for_url(lambda url: "token=" in url)
+    assert page.locator(".compare .t.selected").first.get_attribute("id") != at
+
     # pinning swaps, and focus is seen
     page.locator(".pin", has_text="Pin as reference").click()
     expect(page.locator(".pane bdi.name").first).to_have_text("θ = 0.90")

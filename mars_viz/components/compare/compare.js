@@ -17,7 +17,7 @@ class Compare {
     this.arrows = [[-1, "‹", "The text before"], [1, "›", "The next text"]].map(([step, sign, words]) =>
       h("button", { type: "button", class: "arrow", "aria-label": words, title: `${words} (${step < 0 ? "left" : "right"} arrow key, in a text Page ${step < 0 ? "Up" : "Down"})`, onclick: () => this.leaf(step) }, sign));
     this.pin = h("button", { type: "button", class: "pin", onclick: () => this.pinned(), title: "Compare the others with this text" }, "Pin as reference");
-    this.jump = h("button", { type: "button", class: "pin", onclick: () => this.linked.showParting() }, "Show the first difference");
+    this.jump = h("button", { type: "button", class: "pin", onclick: () => this.leap(), title: "From the chosen token on, and from the end to the first again" }, "Next difference");
     this.radios = Object.entries(COLOURS).map(([name, { label }]) =>
       h("button", { type: "button", role: "radio", "data-colour": name, onclick: () => this.colour(name) }, label));
     this.choice = h("div", { class: "overlays", role: "radiogroup", "aria-label": "Colour the tokens by", onkeydown: (e) => this.turn(e) }, ...this.radios);
@@ -167,6 +167,18 @@ class Compare {
       return at === null ? null : `${each.pane.name}: ${each.reading.label(at)}`;
     });
     say(this.said, words.filter(Boolean).join(" · "));
+  }
+
+  /** On to the next difference behind the chosen token; after the last one to the first. */
+  leap() {
+    const found = differencesOf(...this.sides.map(({ common }) => common), this.positions);
+    if (!found.length) return;
+    const here = Math.max(-1, ...this.sides.map((side, place) => this.positions || place === found[0].side ? side.inCommon() : -1));
+    const to = found.find(({ before }) => before > here) ?? found[0];
+    const side = this.sides[to.side];
+    const slot = side.slotAt(to.index);
+    this.picked(side, slot);
+    this.linked.show(side, slot);
   }
 
   ask(what, value) {
