@@ -77,16 +77,24 @@ def test_the_next_difference_is_the_next_in_either_text_and_after_the_last_the_f
     both = """const text = (words) => words.split("").map((letter) => Number(letter === "="));
     Object.assign(left, { common: text("==xx==x="), selected: null }); Object.assign(right, { common: text("==y====z"), selected: null });
     for (const side of [left, right]) {
-      side.reading = { textIndex: (slot) => slot };
+      side.reading = { textIndex: (slot) => slot, label: String };
+      side.pane = { name: "" };
+      side.select = (slot) => { side.selected = slot; };
       side.slotAt = (index) => index;
       side.inCommon = Side.prototype.inCommon;
     }
     at.linked.show = () => {};
-    at.pick = (side, slot) => { left.selected = right.selected = null; side.selected = slot; chosen.push(`${side.prefix}${slot}`); };"""  # noqa: E501
+    at.pick = (side, slot) => { chosen.push(`${side.prefix}${slot}`); Compare.prototype.pick.call(at, side, slot); };"""  # noqa: E501
     _, chosen = page(f"{both} at.positions = true; for (let i = 0; i < 4; i++) at.leap();")
     assert chosen == ["right-2", "left-6", "right-7", "right-2"]
-    _, chosen = page(f"{both} at.positions = true; right.selected = 4; at.leap();")
-    assert chosen == ["left-6"], "from the chosen token on"
+    _, chosen = page(f"{both} at.positions = true; at.pick(right, 4); at.leap();")
+    assert chosen[1:] == ["left-6"], "from the chosen token on"
+    _, chosen = page(
+        f"{both} left.common = text('x=====x='); at.positions = true; for (let i = 0; i < 4; i++) at.leap();"
+    )
+    assert chosen == ["left-0", "right-2", "left-6", "right-7"], (
+        "though the same place of the other text lies elsewhere"
+    )
     _, chosen = page(f"{both} at.positions = false; for (let i = 0; i < 3; i++) at.leap();")
     assert chosen == ["right-2", "right-7", "right-2"]
     _, chosen = page(f"{both} left.common = right.common = [1, 1]; at.positions = true; at.leap();")
@@ -94,10 +102,10 @@ def test_the_next_difference_is_the_next_in_either_text_and_after_the_last_the_f
 
 
 def test_up_and_down_leaf_in_the_strip_alone(page):
-    press = """const press = (key, inside) => { receive({ shown: "a" }); at.key({
+    press = """const press = (key, inside) => { receive({ order: ["a", "b", "c"], shown: "a" }); at.key({
       key, target: { closest: (selector) => selector === inside }, preventDefault() {}, stopPropagation() {} }); };"""
     asked, _ = page(f"{press} press('ArrowDown', '.list'); press('ArrowUp', '.list'); press('ArrowRight', '.list');")
-    assert [wish["value"] for wish in asked] == ["b", "b", "b"]
+    assert [wish["value"] for wish in asked] == ["b", "c", "b"]
     asked, _ = page(
         f"{press} press('ArrowDown', '.pane'); press('ArrowDown', '.stream'); press('ArrowLeft', '.stream');"
     )

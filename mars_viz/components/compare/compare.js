@@ -160,6 +160,7 @@ class Compare {
 
   /** A token, and what stands at the same place of the other text. */
   pick(side, slot) {
+    this.on = side;
     const index = side.reading.textIndex(slot);
     const words = this.sides.map((each) => {
       const at = each === side ? slot : this.positions ? each.slotAt(index) : null;
@@ -173,7 +174,8 @@ class Compare {
   leap() {
     const found = differencesOf(...this.sides.map(({ common }) => common), this.positions);
     if (!found.length) return;
-    const here = Math.max(-1, ...this.sides.map((side, place) => this.positions || place === found[0].side ? side.inCommon() : -1));
+    const known = this.on && (this.positions || this.on === this.sides[found[0].side]);
+    const here = known ? this.on.inCommon() : -1;
     const to = found.find(({ before }) => before > here) ?? found[0];
     const side = this.sides[to.side];
     const slot = side.slotAt(to.index);
