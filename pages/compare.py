@@ -22,7 +22,7 @@ from mars_viz.ui.session import Session, current_session
 
 LABELS = {
     Across.SETTINGS: "Settings of one run",
-    Across.RULES: "Rules on one prompt",
+    Across.RULES: "Rules or models on one prompt",
     Across.RUNS: "All runs",
     Across.SWEEP: "Saved sweeps",
 }
@@ -65,12 +65,8 @@ def head(session: Session, memory: Comparison, labels: Mapping[str, str]) -> Non
         theme.title("Compare", "Where do two texts part, and what is that worth?")
         compare_sheet.style()
 
-    library.picker(
-        right,
-        labels,
-        lambda: session.open(st.session_state["run"]),
-        disabled=session.job is not None or memory.view.across is Across.SWEEP,
-    )
+    if memory.view.across is not Across.SWEEP:  # sweeps are no runs
+        library.picker(right, labels, lambda: session.open(st.session_state["run"]), disabled=session.job is not None)
     st.session_state["across"] = memory.view.across
 
     def across() -> None:
@@ -84,7 +80,7 @@ def head(session: Session, memory: Comparison, labels: Mapping[str, str]) -> Non
         required=True,
         on_change=across,
         label_visibility="collapsed",
-        help="Settings: every text that the run's dial can make. Rules: all runs of the same prompt.",
+        help="Settings: every text that the run's dial can make. Rules or models: all runs of the same prompt.",
     )
 
 
@@ -105,12 +101,13 @@ def look(session: Session, memory: Comparison, run: Run, shelf: Shelf) -> None:
     memory.view = memory.pinned(left.choice, right.choice)
     navigation.write_link(compare_view.to_parameters(session.view.run, memory.view))
     names = compare_words.named(left, right)
-    compare_sheet.lead(compare_words.finding(left, right, memory.alignment(left, right), names))
-    compare(
-        comparison.payload(memory, shown),
-        key="compare",
-        on_ask=lambda asked: memory.answer(asked, left.choice, right.choice),
-    )
+    sentence = compare_words.finding(left, right, memory.alignment(left, right), names)
+    if left.choice == right.choice:
+        theme.note(sentence)
+        return
+    compare_sheet.lead(sentence)
+    answer = partial(memory.answer, reference=left.choice, shown=right.choice)  # Streamlit keeps it for ever
+    compare(comparison.payload(memory, shown), key="compare", on_ask=answer)
     rows = differences(left.run, right.run, timed=left.recorded and right.recorded)
     compare_sheet.table(rows, names)
     st.caption(compare_words.footnote(left, right))
@@ -144,6 +141,7 @@ def controls(session: Session, memory: Comparison, run: Run) -> None:
 def another_rule(session: Session, run: Run) -> None:
     """Decode the prompt with a rule of which there is no run yet."""
     reason = live.why_not_again(run)
+    prompt, settings = run.prompt, run.settings  # a button outlives the page, and is to hold no run
     left, middle, right = st.columns([3.6, 5.8, 2.6], vertical_alignment="bottom", gap="medium")
     rule = RULES[
         str(
@@ -158,12 +156,14 @@ def another_rule(session: Session, run: Run) -> None:
     ]
     with middle:
         dial = decode_form.dial_slider(rule, f"compare-dial-{rule.name}", disabled=bool(reason))
+    if reason:
+        theme.small(reason)
     right.button(
         "Decode with it",
         disabled=bool(reason),
         width="stretch",
         help=reason or "The same prompt and settings otherwise",
-        on_click=lambda: live.start(session, run.prompt, lambda: replace(run.settings, rule=rule.name, dial=dial)),
+        on_click=lambda: live.start(session, prompt, lambda: replace(settings, rule=rule.name, dial=dial)),
     )
 
 

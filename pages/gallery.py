@@ -26,11 +26,11 @@ STYLE = """
 .mv-card .bars:empty { display: none; }
 .mv-card .bars img { display: block; width: 100%; height: 44px; }
 .mv-card h3 { font-size: 1.05rem; font-weight: 600; padding: .3rem 0 0; margin: 0; line-height: 1.3; }
+.mv-card .words { display: flex; flex-direction: column; gap: .25rem; }
 .mv-card h3, .mv-card p { overflow-wrap: anywhere; }
 .mv-card p { margin: 0; font-size: .9rem; line-height: 1.45; }
 @media (min-width: 700px) {
-  .mv-card h3 { min-height: 2.9em; }
-  .mv-card p { min-height: 2.9em; }
+  .mv-card .words { min-height: 6.1rem; } /* two lines each, so that what follows stands in a row */
 }
 .mv-card .fact { font-variant-numeric: tabular-nums; opacity: .75; font-size: .85rem; }
 """
@@ -50,7 +50,7 @@ def page() -> None:
     if shelf.error:
         theme.note(shelf.error)
     elif not shelf.recorded:
-        theme.note(gallery.EMPTY)
+        theme.note(gallery.nothing_yet())
     runs(session, shelf)
     theme.section("Six lessons, each with one thing to move")
     in_cards("lessons", gallery.lesson_cards(shelf), "Open the lesson", lambda name: teach(session, int(name)))
@@ -59,16 +59,17 @@ def page() -> None:
 
 def hero(session: Session, shelf: Shelf) -> None:
     """The sentence, the one thing to do first, and the beginning of a real run."""
-    words, seen = st.columns([4.6, 7.4], gap="large", vertical_alignment="center")
-    with words:
+    told, seen = st.columns([4.6, 7.4], gap="large", vertical_alignment="center")
+    with told:
         st.html(
             f'<div class="mv-hero"><p class="first">{escape(gallery.HERO)}</p>'
             f'<p class="then">{escape(gallery.STORY)}</p></div>'
         )
         with st.container(horizontal=True):
-            if st.button("Open a run in Explore", type="primary", key="begin"):
+            words = "Open a run in Explore" if shelf.recorded else "Decode a prompt on Explore"
+            if st.button(words, type="primary", key="begin"):
                 st.switch_page("pages/explore.py")
-            if st.button("Start with lesson 1", type="tertiary", key="begin-learning"):
+            if shelf.recorded and st.button("Start with lesson 1", type="tertiary", key="begin-learning"):
                 teach(session, 1)
     run = gallery.excerpt(shelf)
     if run is not None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
+from weakref import ref
 
 import numpy as np
 import pandas as pd
@@ -188,12 +190,19 @@ def table(session: Session, bench: Bench, panel: Panel, rule: Rule, dials: Mappi
                 key="lab-every-rule",
                 disabled=bool(reason),
                 width="stretch",
-                on_click=lambda: every_rule.start(bench, session, panel.run, panel.stands(dials)),
+                on_click=partial(decode_every_rule, session, bench, ref(panel), dials),
                 help="Each rule writes its own text after this prompt, with the same seed and settings, which its row "
                 "then counts",
             )
     spoken = "Every rule: acceptance length, rolled back, relaxed, and what it let through"
     rule_sheet.table(rule_sheet.rule_frame(panel, dials), rule.name, theme.figure_theme(), "rules", spoken)
+
+
+def decode_every_rule(session: Session, bench: Bench, known: ref[Panel], dials: Mapping[str, float | None]) -> None:
+    """What the button does, which does not keep the run: Streamlit never forgets a button that a tab has shown."""
+    panel = known()
+    if panel is not None:
+        every_rule.start(bench, session, panel.run, panel.stands(dials))
 
 
 def walking(bench: Bench) -> None:

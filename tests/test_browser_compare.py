@@ -53,6 +53,17 @@ def test_a_link_opens_both_texts_which_scroll_together_and_are_leafed_through(pa
     run = charted()
     assert rows.count() == len(run.dial_map.segments)
 
+    # both begin at one height however long a name is, and the mark of the first difference covers no token
+    head = page.locator(".right header .name")
+    head.evaluate("name => { name.style.flexBasis = '100%'; name.style.fontSize = '40px'; }")
+    tops = page.locator(".compare .stream").evaluate_all("all => all.map(each => each.getBoundingClientRect().top)")
+    assert abs(tops[0] - tops[1]) < 1
+    head.evaluate("name => name.removeAttribute('style')")
+    margins = page.locator(".compare .t.parts").evaluate_all(
+        "all => all.map(each => getComputedStyle(each).marginLeft)"
+    )
+    assert [float(margin.removesuffix("px")) for margin in margins] == [4, 4], "three of them are the mark"
+
     # a text much taller than its frame: both sides come to the same round
     page.locator(".compare").evaluate("""(root) => {
       const low = { minHeight: "60px", maxHeight: "70px" };
@@ -104,7 +115,7 @@ def test_a_link_opens_both_texts_which_scroll_together_and_are_leafed_through(pa
     page.locator(".list").focus()
     page.keyboard.press("ArrowRight")
     expect(page.locator(".pane bdi.name").nth(1)).not_to_have_text("θ = 0.90")
-    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowUp")
     expect(page.locator(".pane bdi.name").nth(1)).to_have_text("θ = 0.90")
 
     # a token is told of in both texts, and the address holds it
@@ -114,6 +125,14 @@ def test_a_link_opens_both_texts_which_scroll_together_and_are_leafed_through(pa
     chosen = page.locator(".left .t.selected").get_attribute("id")
     page.reload()
     expect(page.locator(".left .t.selected")).to_have_attribute("id", chosen)
+
+    # from there on the next difference, whose link it becomes
+    page.get_by_role("button", name="Next difference").press("Enter")
+    expect(page.locator(".compare .t.selected.apart").first).to_be_visible()
+    at = page.locator(".compare .t.selected").first.get_attribute("id")
+    page.get_by_role("button", name="Next difference").press("Enter")
+    page.wait_for_url(lambda url: "token=" in url)
+    assert page.locator(".compare .t.selected").first.get_attribute("id") != at
 
     # pinning swaps, and focus is seen
     page.locator(".pin", has_text="Pin as reference").click()
@@ -134,6 +153,10 @@ def test_a_small_screen_stacks_the_texts_and_nothing_sticks_out(page):
     assert right["y"] >= left["y"] + left["height"] and abs(left["x"] - right["x"]) < 1
     widths = page.locator(".compare").evaluate("root => [root.scrollWidth, root.clientWidth]")
     assert widths[0] <= widths[1] + 1
+    named = page.locator(".text:not(.head) .number").evaluate_all(
+        "all => all.map(each => ['::before', '::after'].map(name => getComputedStyle(each, name).content))"
+    )
+    assert {tuple(each) for each in named} == {('"τ "', "none"), ("none", '" tokens"')}, "numbers bear their names"
     table = page.locator(".mv-scroll").evaluate("box => [box.scrollWidth, box.clientWidth]")
     assert table[0] <= table[1] + 1
     wide = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")

@@ -27,13 +27,14 @@ from mars_viz.components.explorer.packing import plain
 from mars_viz.components.explorer.payload import run_payload
 from mars_viz.demo import tasks
 from mars_viz.errors import BadInput
+from mars_viz.figures.words import number
 from mars_viz.mapped import mapped
 from mars_viz.prompts import recognised
 from mars_viz.prompts.graders import final_line
 from mars_viz.records import Outcome
 from mars_viz.run import Piece, Run
 from mars_viz.sweep import difference_at, load_sweep, measures, value_at
-from mars_viz.ui.compare import compare_words, lineup, sweep_pair
+from mars_viz.ui.compare import compare_words, comparison, lineup, sweep_pair
 from mars_viz.ui.compare.compare_view import Across, Choice, Colour, CompareView, from_parameters, to_parameters
 from mars_viz.ui.compare.comparison import Comparison, line_up
 from mars_viz.ui.library import Shelf
@@ -286,8 +287,9 @@ def test_the_sentence_says_where_they_part_and_what_it_is_worth(run):
     found = align_runs(strict.run, own.run)
     words = [compare_words.quoted(one.run.pieces[one.run.token_ids[found.prefix]]) for one in (own, strict)]
     shared = "first token" if found.prefix == 1 else f"{found.prefix} tokens"
-    begin = f"Both write the same {shared}; then θ = 0.90 says “{words[0]}”, strict says “{words[1]}”. τ "
-    assert sentence(strict, own).startswith(begin)
+    begin = f"Both write the same {shared}; then θ = 0.90 says “{words[0]}”, strict says “{words[1]}”."
+    worth = f"τ, the tokens a round, is {number(own.run.tau)} against {number(strict.run.tau)}."
+    assert sentence(strict, own) == f"{begin} {worth}"
     blocks = lineup.contender(Choice("a", 1.0, 2), shelf)
     assert compare_words.named(strict, blocks).right == "strict, γ = 2"
     assert "write the same text" in sentence(strict, blocks), "strict writes one text, whatever γ is"
@@ -306,6 +308,74 @@ def test_runs_without_a_common_dial_are_called_by_rule_by_models_or_by_their_lin
     clones = shelf_of(a=one, e=one)
     names = compare_words.named(*(lineup.contender(Choice(each), clones) for each in ("a", "e")))
     assert names.left != names.right
+
+
+def with_models(run: Run, target: str, drafter: str, **changed: object) -> Run:
+    return replace(run, provenance=replace(run.provenance, target=target, drafter=drafter), **changed)
+
+
+def names_of(*runs: Run) -> compare_words.Names:
+    shelf = shelf_of(**dict(zip("ab", runs, strict=True)))
+    return compare_words.named(*(lineup.contender(Choice(each), shelf) for each in "ab"))
+
+
+def test_two_models_are_called_by_what_of_them_differs():
+    one, strict = toy_run(), toy_run(rule="strict")
+    hub = "meta-llama/Llama-3.1-70B-Instruct"
+    names = names_of(with_models(one, "built-in/target", "d"), with_models(one, hub, "d"))
+    assert names == compare_words.Names("⁨the built-in target⁩", "⁨Llama-3.1-70B-Instruct⁩")
+    names = names_of(with_models(one, "x/model", "d"), with_models(one, "y/model", ""))
+    assert names.left.startswith("⁨x/model⁩, drafted by ⁨d") and names.right == "⁨y/model⁩, drafted by an unnamed drafter"
+    names = names_of(with_models(one, "t", "d"), with_models(strict, hub, "d"))
+    assert names.left.endswith("MARS at θ = 0.90") and names.right.startswith("⁨Llama-3.1"), "both are said to differ"
+    words = with_models(one, hub, "d", prompt_ids=(4, 5), pieces={i: Piece(f" v{i}".encode()) for i in range(40)})
+    assert names_of(with_models(one, "t", "d"), words).right == "⁨Llama-3.1-70B-Instruct⁩", "the same words"
+    assert "\u202e" not in names_of(one, with_models(one, "\u202eevil", "d")).right
+
+
+def test_no_two_texts_of_the_strip_are_called_alike():
+    one, strict = replace(toy_run(), title="One"), toy_run(rule="strict")
+    runs = {"a": one} | {name: replace(strict, title=f"Run {name}") for name in "bcd"}
+    left, right, *others = (lineup.contender(Choice(name), shelf_of(**runs)) for name in runs)
+    called = compare_words.lane_names(left, right, [left, right, *others])
+    assert len(set(called)) == len(runs)
+    assert called[:2] == [compare_words.named(left, right).left, compare_words.named(left, right).right]
+    assert "Run d" in called[3]
+
+
+def test_a_pane_says_rule_and_block_length_once(run):
+    strict = lineup.contender(Choice("a", 1.0), shelf_of(a=run))
+    assert compare_words.detail(strict, "strict").startswith("MARS at θ = 1.00, γ = ")
+    assert compare_words.detail(strict, "MARS at θ = 1.00").startswith("γ = ")
+
+
+def test_a_text_without_tokens_writes_nothing():
+    run = toy_run()
+    empty = replace(run, rounds=(), title="Empty")
+    one, none = (lineup.contender(Choice(each), shelf_of(a=replace(run, title="Full"), b=empty)) for each in "ab")
+    said = sentence(one, none)
+    assert "writes nothing" in said and "begins with" in said and "τ" not in said
+
+
+def test_a_link_that_names_one_text_twice_shows_it_beside_another(run):
+    shelf, memory = shelf_of(a=run), Comparison()
+    own = run.settings.dial
+    memory.view = replace(memory.view, reference=Choice("a"), shown=Choice("a", own, run.settings.gamma))
+    shown = line_up(memory, "a", run, shelf)
+    assert shown.left.choice == Choice("a") != shown.right.choice
+    assert shown.left.run.token_ids != shown.right.run.token_ids
+
+
+def test_what_is_not_shown_any_more_is_forgotten(run):
+    shelf, memory = shelf_of(a=run, b=replace(toy_run(), prompt="else")), Comparison()
+    first = line_up(memory, "a", run, shelf)
+    comparison.payload(memory, first)
+    seen = {one.choice for one in (first.left, first.right, *first.lanes)}
+    assert {one.choice for one in memory.known.values()} == seen and memory.alignments
+    memory.view = CompareView(Across.RULES)
+    second = line_up(memory, "b", shelf.opened("b"), shelf)
+    assert [one.choice for one in memory.known.values()] == [second.left.choice] == [Choice("b")]
+    assert not memory.alignments and not memory.payloads
 
 
 def test_tokens_in_a_sentence_cannot_turn_it_round():

@@ -13,6 +13,7 @@ from streamlit.testing.v1 import AppTest
 
 from mars_viz.components import compare as component
 from mars_viz.components.compare import Ask, Asked
+from mars_viz.figures.words import setting
 from mars_viz.rules import RULES
 from mars_viz.run import Piece
 from mars_viz.ui.compare.compare_view import Choice
@@ -69,7 +70,7 @@ def test_a_first_visit_shows_strict_beside_the_runs_own_setting(folder):
     tab = opened()
     assert link(tab) == {"run": "0-mapped", "reference": "0-mapped~1~", "shown": "0-mapped"}
     assert "Both write the same" in said(tab) or "differ from the first" in said(tab)
-    assert "θ = 0.90 says" in said(tab) and "strict says" in said(tab) and "τ " in said(tab)
+    assert "θ = 0.90 says" in said(tab) and "strict says" in said(tab) and "τ, the tokens a round, is " in said(tab)
     assert 'class="mv-tag"' in said(tab) and "rolled back" in said(tab)
 
 
@@ -122,7 +123,9 @@ def test_links_that_ask_in_vain_say_so_and_show_something(folder):
 
 def test_a_run_without_a_map_stands_alone_with_a_way_on(folder):
     tab = opened(run="b-strict")
-    assert "nothing else here to compare" in said(tab)
+    assert "nothing else here to compare" in said(tab) and "under All runs" in said(tab)
+    assert "<table" not in said(tab), "a text is not compared with itself"
+    assert link(tab)["run"] == "b-strict"
 
 
 def test_runs_are_compared_whatever_they_are_and_a_broken_one_is_left_out(folder):
@@ -145,7 +148,7 @@ def test_another_rule_is_decoded_on_the_spot(folder):
 def test_a_rule_cannot_be_decoded_with_models_that_are_not_here(folder):
     tab = opened(across="rules", run="a-story")
     button = next(found for found in tab.button if found.label == "Decode with it")
-    assert button.disabled and "built-in pair" in button.help
+    assert button.disabled and "built-in pair" in button.help and "built-in pair" in said(tab)
 
 
 def test_two_settings_over_a_sweep(folder, tmp_path, monkeypatch):
@@ -160,6 +163,14 @@ def test_two_settings_over_a_sweep(folder, tmp_path, monkeypatch):
     settled(tab.number_input(key="compare-to_dial").set_value(0.5).run())
     fresh = opened(**link(tab))
     assert link(fresh)["to"] == "0.5" and said(fresh) == said(tab)
+
+
+def test_a_dial_out_of_range_and_one_setting_twice_are_said(two_sweeps):
+    tab = opened(across="sweep", sweep="a-mars", to="77")
+    assert "θ = 77 is not among what this sweep covers, 0 to 1; the nearest value is shown" in said(tab)
+    assert "Both stand at strict, so nothing differs" in said(tab) and link(tab)["to"] == "1"
+    assert "is not among" not in said(settled(tab.run()))
+    assert not [each for each in tab.selectbox if each.key == "run"], "sweeps are no runs"
 
 
 def test_a_grids_sweeps_are_listed_though_they_lie_deeper(folder, tmp_path, monkeypatch):
@@ -190,6 +201,8 @@ def test_two_sweeps_are_paired_by_prompt_and_the_link_opens_the_same(two_sweeps)
     assert link(tab) == asked | {"from": "0.9", "to": default}
     assert "Over 4 shared prompts" in said(tab) and "share 4 prompts of 6 and 4" in said(tab)
     assert " to " in said(tab) and "modelled" in said(tab)
+    margin = f"MARS by margin at {setting('m', RULES['mars-margin'].dial.default)}"
+    assert f" wrong only with {margin}, and " in said(tab) and "only with MARS at θ = 0.90." in said(tab)
     frame = tab.dataframe[0].value
     assert frame["prompt"].tolist() == ["p0", "p1", "p2", "p3"] and "first differs at token" in frame
     settled(tab.number_input(key="compare-from_dial").set_value(0.5).run())

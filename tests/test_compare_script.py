@@ -11,7 +11,7 @@ from mars_viz.components.compare.script import script
 from tests.in_node import in_node_with
 
 PAGE = """
-import { Compare } from "./compare.mjs";
+import { Compare, Side } from "./compare.mjs";
 
 const noElement = () => ({ style: {}, append() {}, remove() {} });
 globalThis.document = { createElement: noElement, removeEventListener() {} };
@@ -40,7 +40,7 @@ receive({});
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Any]:
     """Runs statements on `at`, an open comparison, and gives what was asked of Python and what was chosen since."""
-    run = in_node_with(tmp_path_factory.mktemp("script"), {"compare": f"{script()}\nexport {{ Compare }};\n"})
+    run = in_node_with(tmp_path_factory.mktemp("script"), {"compare": f"{script()}\nexport {{ Compare, Side }};\n"})
     return lambda statements: run(f"{PAGE}{statements}\nconsole.log(JSON.stringify([asked, chosen]));", None)
 
 
@@ -71,6 +71,45 @@ def test_a_token_chosen_while_the_next_text_is_under_way_is_not_told(page):
     assert [wish["value"] for wish in asked] == ["b", "right-7"] and chosen == ["right-6", "right-7"]
     back, _ = page("at.show('b'); at.show('a'); at.picked(right, 6); pass();")
     assert back[-1] == {"what": "token", "value": "right-6"}, "the text that is shown is the one that is asked for"
+
+
+def test_the_next_difference_is_the_next_in_either_text_and_after_the_last_the_first(page):
+    both = """const text = (words) => words.split("").map((letter) => Number(letter === "="));
+    Object.assign(left, { common: text("==xx==x="), selected: null }); Object.assign(right, { common: text("==y====z"), selected: null });
+    for (const side of [left, right]) {
+      side.reading = { textIndex: (slot) => slot, label: String };
+      side.pane = { name: "" };
+      side.select = (slot) => { side.selected = slot; };
+      side.slotAt = (index) => index;
+      side.inCommon = Side.prototype.inCommon;
+    }
+    at.linked.show = () => {};
+    at.pick = (side, slot) => { chosen.push(`${side.prefix}${slot}`); Compare.prototype.pick.call(at, side, slot); };"""  # noqa: E501
+    _, chosen = page(f"{both} at.positions = true; for (let i = 0; i < 4; i++) at.leap();")
+    assert chosen == ["right-2", "left-6", "right-7", "right-2"]
+    _, chosen = page(f"{both} at.positions = true; at.pick(right, 4); at.leap();")
+    assert chosen[1:] == ["left-6"], "from the chosen token on"
+    _, chosen = page(
+        f"{both} left.common = text('x=====x='); at.positions = true; for (let i = 0; i < 4; i++) at.leap();"
+    )
+    assert chosen == ["left-0", "right-2", "left-6", "right-7"], (
+        "though the same place of the other text lies elsewhere"
+    )
+    _, chosen = page(f"{both} at.positions = false; for (let i = 0; i < 3; i++) at.leap();")
+    assert chosen == ["right-2", "right-7", "right-2"]
+    _, chosen = page(f"{both} left.common = right.common = [1, 1]; at.positions = true; at.leap();")
+    assert chosen == []
+
+
+def test_up_and_down_leaf_in_the_strip_alone(page):
+    press = """const press = (key, inside) => { receive({ order: ["a", "b", "c"], shown: "a" }); at.key({
+      key, target: { closest: (selector) => selector === inside }, preventDefault() {}, stopPropagation() {} }); };"""
+    asked, _ = page(f"{press} press('ArrowDown', '.list'); press('ArrowUp', '.list'); press('ArrowRight', '.list');")
+    assert [wish["value"] for wish in asked] == ["b", "c", "b"]
+    asked, _ = page(
+        f"{press} press('ArrowDown', '.pane'); press('ArrowDown', '.stream'); press('ArrowLeft', '.stream');"
+    )
+    assert not asked
 
 
 @pytest.mark.parametrize("between", ["", "pass();"])

@@ -111,7 +111,17 @@ def test_without_runs_the_page_says_what_to_do(folder, monkeypatch, tmp_path_fac
     monkeypatch.setenv("MARS_VIZ_SAMPLES", "off")
     tab = opened()
     assert all("<img" not in card for card in cards(tab)) and len(cards(tab)) == len(LESSONS)
-    assert any("press Decode" in html.body for html in tab.html)
+    (said,) = [html.body for html in tab.html if "press Decode" in html.body]
+    assert f"--out {tmp_path_factory.getbasetemp()}" in said, "it is found there"
+    assert button(tab, "begin").label == "Decode a prompt on Explore"
+    assert "begin-learning" not in {each.key for each in tab.button}
+    assert all(gallery.UNSERVED in card for card in cards(tab)), "what cannot be opened says why"
+
+
+def test_a_run_without_tokens_says_so(folder):
+    replace(toy_run(), rounds=(), title="0 empty").save(folder / "0-empty")
+    card = next(card for card in cards(opened()) if "0 empty" in card)
+    assert "has no tokens" in card and "– tokens" not in card
 
 
 def test_an_old_link_to_a_view_still_opens_it_on_explore(folder):

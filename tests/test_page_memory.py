@@ -1,27 +1,34 @@
-"""What a tab that goes from run to run leaves in the server's memory: what it looks at, and no run before that.
+"""What a tab that goes from run to run, and from page to page, leaves in the server's memory: what it looks at, and
+nothing before that.
 
 Streamlit keeps what it was told of every widget for as long as a session lives, also of those long gone; so no widget
-that is named for a run may hold anything large.
+may hold anything large.
 """
 
 from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from mars_viz.analysis.panel import Panel
-from mars_viz.ui import library
+from mars_viz.run import Run
+from mars_viz.sweep import SweepResult
+from mars_viz.ui import library, live
 from mars_viz.ui.bench import Bench, Known
 from mars_viz.ui.rule_lab.panels import Panels
 from mars_viz.ui.run_cache import RunCache
+from mars_viz.ui.tune.shelf import FOLDER_VARIABLE
 from tests import tabs
 from tests.factories import toy_run
+from tests.sweep_cases import SETTINGS, toy_sweep
 
 RUNS = 6
 
@@ -49,6 +56,30 @@ def made(kind: type, monkeypatch: pytest.MonkeyPatch) -> weakref.WeakSet[Any]:
 
     monkeypatch.setattr(kind, "__init__", noted)
     return found
+
+
+def alive(kind: type, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """Counts the objects of that kind that were made from now on and are still held; they need not be hashable."""
+    found: list[weakref.ref[Any]] = []
+    begin = kind.__init__
+
+    def noted(self: Any, *given: Any, **named: Any) -> None:
+        begin(self, *given, **named)
+        found.append(weakref.ref(self))
+
+    def count() -> int:
+        gc.collect()
+        return len([each for each in found if each() is not None])
+
+    monkeypatch.setattr(kind, "__init__", noted)
+    return count
+
+
+def left(tab: AppTest) -> None:
+    """The tab has gone to another page, and the server's caches hold nothing."""
+    tab.query_params = {}
+    tabs.settled(tab.switch_page("pages/gallery.py").run())
+    st.cache_resource.clear()
 
 
 def walk_through(tab: AppTest) -> None:
@@ -80,3 +111,64 @@ def test_a_tab_that_knows_more_of_a_run_does_not_share(folder: Path) -> None:
     one.known["a"] = Known(run, {})
     assert other.panel_of("a", run) is Bench().panel_of("a", run)
     assert one.panel_of("a", run) is not other.panel_of("a", run)
+
+
+def test_rules_is_left_without_what_its_button_needs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "why_not_again", lambda run: "")
+    panels = made(Panel, monkeypatch)
+    tab = tabs.opened("pages/rules.py", run="run-0")
+    assert not tab.button(key="lab-every-rule").disabled and len(panels) == 1
+    tab.session_state["mars_viz_rules"].panel = None  # the tab's own, which it keeps for when it comes back
+    left(tab)
+    gc.collect()
+    assert not len(panels)
+
+
+def test_compare_keeps_the_runs_that_it_shows(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = alive(Run, monkeypatch)
+    tab = tabs.opened("pages/compare.py", run="run-0", across="settings")
+    first = runs()
+    walk_through(tab)
+    assert tab.query_params["run"] == "run-5" and runs() <= first
+
+
+def test_no_widget_of_compare_holds_a_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = alive(Run, monkeypatch)
+    tab = tabs.opened("pages/compare.py", run="run-0", across="runs")
+    assert runs() >= RUNS
+    memory = tab.session_state["mars_viz_compare"]
+    for kept in (memory.known, memory.alignments, memory.payloads):  # what the tab is to come back to
+        kept.clear()
+    left(tab)
+    assert runs() <= 2, "one in the cache, and a card's"
+
+
+@pytest.fixture
+def sweeps(folder: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two sweeps that make a grid."""
+    made_in = tmp_path_factory.mktemp("sweeps")
+    for k in (1, 2):
+        settings = replace(SETTINGS, rule=f"vllm-thinking:k={k}")
+        toy_sweep(made_in / f"k{k}", 4, settings).finish()
+    monkeypatch.setenv(FOLDER_VARIABLE, str(made_in))
+    return made_in
+
+
+@pytest.mark.parametrize(
+    ("page", "asked", "widget"),
+    [
+        ("pages/compare.py", {"across": "sweep", "sweep": "k1"}, "compare-prompt"),
+        ("pages/compare.py", {"across": "sweep", "sweep": "k1", "beside": "k2"}, "compare-prompt"),
+        ("pages/tune.py", {"sweep": "k1"}, "tune-figure"),
+        ("pages/tune.py", {"sweep": "k1"}, "grid-figure"),
+    ],
+)
+def test_a_page_of_sweeps_is_left_without_them(sweeps, monkeypatch, page, asked, widget) -> None:
+    results = alive(SweepResult, monkeypatch)
+    tab = tabs.opened(page, **asked)
+    if page == "pages/tune.py":
+        tab.session_state[f"tune-section-{0 if widget == 'tune-figure' else 6}"] = True
+        tabs.settled(tab.run())
+    assert widget in {each.key for each in (*tab.selectbox, *tab.segmented_control)} and results()
+    left(tab)
+    assert not results()

@@ -150,6 +150,27 @@ def test_outcomes_are_told_apart_by_every_kind_of_colour_vision(theme: str, visi
         assert max(by_ground, by_ink) >= APART, (one, other, by_ground, by_ink)
 
 
+def of_comparison(theme: str) -> dict[str, str]:
+    """The comparison's own colours of a theme, by name."""
+    css = (files("mars_viz.components.compare") / "compare.css").read_text("utf-8")
+    block = css.split(".compare {" if theme == "light" else '.compare[data-theme="dark"] {', 1)[1].split("}", 1)[0]
+    return dict(re.findall(r"--([\w-]+): (#[0-9a-fA-F]{6});", block))
+
+
+@pytest.mark.parametrize("theme", PAGES)
+def test_what_differs_has_a_colour_of_its_own(theme: str) -> None:
+    """In a text and in the strip, where outcomes are seen as well: legible, and no outcome's colour."""
+    own = of_comparison(theme)
+    assert contrast(own["apart-ink"], own["apart-ground"]) >= LEGIBLE
+    assert contrast(own["bar-other"], PAGES[theme]) >= VISIBLE
+    for outcome in OUTCOMES:
+        assert distance(own["apart-ground"], ground(theme, outcome), "no deficiency") >= APART, outcome
+    for outcome in ("matched", "relaxed", "corrected", "bonus"):
+        assert distance(own["bar-other"], own[f"bar-{outcome}"], "no deficiency") >= MARKS_APART, outcome
+    for vision in VISIONS:
+        assert distance(own["bar-other"], own["bar-matched"], vision) >= MARKS_APART, "the line below a bar"
+
+
 @pytest.mark.parametrize("vision", VISIONS)
 @pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
 def test_marks_of_figures_are_told_apart_by_every_kind_of_colour_vision(theme, vision: str) -> None:

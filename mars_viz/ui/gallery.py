@@ -6,6 +6,7 @@ Knows runs, races and lessons; the layout is the page's. What cannot be read bec
 from __future__ import annotations
 
 import base64
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from html import escape
@@ -19,6 +20,7 @@ from mars_viz.figures.words import counted, number
 from mars_viz.race.records import Lane
 from mars_viz.rules import RULES, rule_named
 from mars_viz.run import Run
+from mars_viz.runstore import default_folder
 from mars_viz.ui import library
 from mars_viz.ui.lessons import LESSONS
 from mars_viz.ui.library import Shelf
@@ -30,10 +32,7 @@ STORY = (
     "That is speculative decoding: it writes faster, and how strictly the guesses are checked is a choice. Turn one "
     "dial and watch which words change, which guesses are thrown away, and what it saves."
 )
-EMPTY = (
-    "There is no recorded run here yet. Write a prompt on Explore and press Decode, or record one:"
-    ' mars-viz map --prompt "Once upon a time" --out sample_runs/mine'
-)
+UNSERVED = "No recorded run here shows it. Decode another prompt on Explore."
 EXCERPT = 5
 """Rounds of a run that the start page shows in full."""
 KEY = "◆ kept only because the rule is relaxed, × refused, ↺ written by the large model instead, + free on top"
@@ -98,8 +97,18 @@ class Card:
         fact = f'<span class="fact">{escape(self.fact)}</span>' if self.fact else ""
         return (
             f'<article class="mv-card"><div class="bars">{picture}</div>'
-            f"<h3><bdi>{escape(self.title)}</bdi></h3><p>{escape(self.line)}</p>{fact}</article>"
+            f'<div class="words"><h3><bdi>{escape(self.title)}</bdi></h3><p>{escape(self.line)}</p></div>'
+            f"{fact}</article>"
         )
+
+
+def nothing_yet() -> str:
+    """What to do where no run is to be seen; a run is found where the app looks for runs, and nowhere else."""
+    place = default_folder() / "mine"
+    return (
+        "There is no recorded run here yet. Write a prompt on Explore and press Decode, or record one: "
+        f'mars-viz map --prompt "Once upon a time" --out {shlex.quote(str(place))}'
+    )
 
 
 def excerpt(shelf: Shelf) -> Run | None:
@@ -125,6 +134,8 @@ def _run_card(shelf: Shelf, run_id: str) -> Card:
         run = shelf.opened(run_id)
     except BadInput as error:
         return Card(run_id, title, str(error), "", "")
+    if not run.rounds:
+        return Card(run_id, title, "This run has no tokens: nothing was decoded.", "", token_bars(run))
     return Card(run_id, title, to_be_seen(run), f"{number(run.tau)} tokens a round (exact)", token_bars(run))
 
 
@@ -152,7 +163,7 @@ def lesson_cards(shelf: Shelf) -> Iterator[Card]:
         except BadInput:
             lacks = "No run"
         picture = "" if lacks else lesson.thumbnail(run)
-        yield Card(str(lesson_number), title, lesson.point, "", picture)
+        yield Card(str(lesson_number), title, lesson.point, "" if picture else UNSERVED, picture)
 
 
 def race_card(course: Course) -> Card | None:

@@ -17,7 +17,7 @@ class Compare {
     this.arrows = [[-1, "‹", "The text before"], [1, "›", "The next text"]].map(([step, sign, words]) =>
       h("button", { type: "button", class: "arrow", "aria-label": words, title: `${words} (${step < 0 ? "left" : "right"} arrow key, in a text Page ${step < 0 ? "Up" : "Down"})`, onclick: () => this.leaf(step) }, sign));
     this.pin = h("button", { type: "button", class: "pin", onclick: () => this.pinned(), title: "Compare the others with this text" }, "Pin as reference");
-    this.jump = h("button", { type: "button", class: "pin", onclick: () => this.linked.showParting() }, "Show the first difference");
+    this.jump = h("button", { type: "button", class: "pin", onclick: () => this.leap(), title: "From the chosen token on, and from the end to the first again" }, "Next difference");
     this.radios = Object.entries(COLOURS).map(([name, { label }]) =>
       h("button", { type: "button", role: "radio", "data-colour": name, onclick: () => this.colour(name) }, label));
     this.choice = h("div", { class: "overlays", role: "radiogroup", "aria-label": "Colour the tokens by", onkeydown: (e) => this.turn(e) }, ...this.radios);
@@ -98,10 +98,12 @@ class Compare {
     this.pin.disabled = at < 0;
   }
 
-  /** Page Up and Page Down leaf; so do left and right, but for a text, where they move between tokens. */
+  /** Page Up and Page Down leaf; so do left and right, but for a text, where they move between tokens; in the strip, whose texts stand
+   * below one another, up and down as well. */
   key(event) {
     const inText = event.target.closest(".stream");
-    const step = { PageUp: -1, PageDown: 1, ...(!inText && { ArrowLeft: -1, ArrowRight: 1 }) }[event.key];
+    const inStrip = event.target.closest(".list");
+    const step = { PageUp: -1, PageDown: 1, ...(!inText && { ArrowLeft: -1, ArrowRight: 1 }), ...(inStrip && { ArrowUp: -1, ArrowDown: 1 }) }[event.key];
     if (!step || event.ctrlKey || event.metaKey || event.altKey || event.shiftKey || event.target.closest("[role=radiogroup]")) return;
     if (event.key.startsWith("Page") && event.target === document.body) return; // there they scroll the page
     event.preventDefault();
@@ -158,6 +160,7 @@ class Compare {
 
   /** A token, and what stands at the same place of the other text. */
   pick(side, slot) {
+    this.on = side;
     const index = side.reading.textIndex(slot);
     const words = this.sides.map((each) => {
       const at = each === side ? slot : this.positions ? each.slotAt(index) : null;
@@ -165,6 +168,19 @@ class Compare {
       return at === null ? null : `${each.pane.name}: ${each.reading.label(at)}`;
     });
     say(this.said, words.filter(Boolean).join(" · "));
+  }
+
+  /** On to the next difference behind the chosen token; after the last one to the first. */
+  leap() {
+    const found = differencesOf(...this.sides.map(({ common }) => common), this.positions);
+    if (!found.length) return;
+    const known = this.on && (this.positions || this.on === this.sides[found[0].side]);
+    const here = known ? this.on.inCommon() : -1;
+    const to = found.find(({ before }) => before > here) ?? found[0];
+    const side = this.sides[to.side];
+    const slot = side.slotAt(to.index);
+    this.picked(side, slot);
+    this.linked.show(side, slot);
   }
 
   ask(what, value) {

@@ -8,8 +8,8 @@ class Lanes {
     this.chosen = chosen;
     const keys = KINDS.slice(1).map((kind) => h("span", { class: `mark ${kind}` }, kind));
     this.head = h("div", { class: "text head", "aria-hidden": "true" },
-      h("span"), h("span", { class: "marks" }, ...keys, h("span", { class: "mark other" }, "differs")), h("span", {}, "τ"), h("span", {}, "tokens"), h("span"));
-    this.list = h("div", { class: "list", role: "listbox", tabindex: "0", "aria-label": "Texts beside the reference; left and right leaf through them" });
+      h("span"), h("span", { class: "marks" }, ...keys, h("span", { class: "mark other" }, "differs")), h("span", {}, "τ"), h("span", {}, "tokens"), h("span", { class: "answer" }, "answer"));
+    this.list = h("div", { class: "list", role: "listbox", tabindex: "0", "aria-label": "Texts beside the reference; the arrow keys leaf through them" });
     this.element = h("div", { class: "lanes" }, this.head, this.list);
   }
 
@@ -49,7 +49,8 @@ class Lanes {
       "aria-disabled": pinned, onclick: () => !pinned && this.chosen(key),
     },
     h("span", { class: "name" }, h("bdi", { title: name }, name), pinned ? h("span", { class: "tag" }, "reference") : null),
-    bar, h("span", { class: "number" }, short(tau ?? NaN)), h("span", { class: "number" }, whole(tokens)),
+    bar, h("span", { class: "number tau" }, short(tau ?? NaN)),
+    h("span", { class: "number tokens", "data-unit": tokens === 1 ? " token" : " tokens" }, whole(tokens)),
     h("span", { class: right === null ? "answer" : right ? "answer keeps" : "answer rejects", title: answer || null }, right === null ? "" : right ? "✓" : "✗"));
   }
 }

@@ -40,11 +40,9 @@ class Linked {
     return b ? a[1 - from] + share * (b[1 - from] - a[1 - from]) : a[1 - from] + at - a[from];
   }
 
-  /** The first difference into view, in both. */
-  showParting() {
-    const side = this.sides.find(({ pane }) => pane.parts !== null);
-    const token = side && side.slotElements[side.slotAt(side.pane.parts)];
-    if (!token) return;
+  /** A token into view, and what stands beside it. */
+  show(side, slot) {
+    const token = side.slotElements[slot];
     side.element.scrollTop = side.offset(token) - side.element.clientHeight / 3;
     this.led = null;
     this.follow(side);

@@ -35,6 +35,12 @@ class Side extends Stream {
     }
   }
 
+  /** How many tokens before the chosen one are in common; -1 where none is chosen, or a draft that did not reach the text. */
+  inCommon() {
+    const index = this.selected === null ? null : this.reading.textIndex(this.selected);
+    return index === null ? -1 : this.common.slice(0, index).filter(Boolean).length;
+  }
+
   /** The slot that wrote the token at an index of the text, or null. */
   slotAt(index) {
     const { reading, run } = this;

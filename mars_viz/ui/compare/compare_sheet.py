@@ -41,8 +41,12 @@ _STYLE = """
   .mv-table tbody td:last-child { grid-row: 1; grid-column: 2; text-align: right; }
   .mv-table tbody .change { grid-column: 1 / -1; }
   .mv-table td[data-name]::before { content: attr(data-name) ": "; opacity: .75; font-weight: 400; }
+  .mv-table.intervals td[data-name]:not(.change)::before { content: attr(data-name); display: block;
+    font-size: .85rem; }
 }
 """
+LONG = 24
+"""Characters of a name that is not said with every number on a narrow screen."""
 _MEANING = {
     "exact": "Exact: every number stands on the text that its own setting generates.",
     "measured": "Measured: wall clock of the recorded decoding, on its own device.",
@@ -116,6 +120,7 @@ def sweep_table(rows: Sequence[SweepRow], names: Names) -> None:
             )
             for row in rows
         ],
+        "intervals",
     )
 
 
@@ -131,17 +136,19 @@ class _Line:
     stands: str
 
 
-def _table(label: str, names: Names, lines: Sequence[_Line]) -> None:
+def _table(label: str, names: Names, lines: Sequence[_Line], kind: str = "") -> None:
+    long = max(len(names.left), len(names.right)) > LONG
+    beside = Names("reference", "beside it") if long else names  # each number's, where there is no room for columns
     body = "".join(
         f'<tr><th scope="row" title="{escape(line.meaning)}">{escape(line.name)}</th>'
-        f'<td data-name="{escape(names.left)}">{escape(line.left)}</td>'
-        f'<td data-name="{escape(names.right)}">{escape(line.right)}</td>'
+        f'<td data-name="{escape(beside.left)}">{escape(line.left)}</td>'
+        f'<td data-name="{escape(beside.right)}">{escape(line.right)}</td>'
         f'<td class="change" data-name="difference">{escape(line.change)}</td><td>{tag(line.stands)}</td></tr>'
         for line in lines
     )
     heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in (names.left, names.right))
     st.html(
-        f'<div class="mv-scroll"><table class="mv-table" aria-label="{escape(label)}"><thead><tr>'
+        f'<div class="mv-scroll"><table class="mv-table {kind}" aria-label="{escape(label)}"><thead><tr>'
         f'<th scope="col">number</th>{heads}<th scope="col">difference</th><th scope="col">stands on</th></tr></thead>'
         f"<tbody>{body}</tbody></table></div>"
     )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import unescape
 
@@ -12,10 +13,15 @@ from mars_viz.analysis.differences import Difference, Scale
 from mars_viz.figures.token_words import token_label
 from mars_viz.figures.words import THIN_SPACE, counted, number, setting
 from mars_viz.run import Piece, Run
+from mars_viz.ui.compare import lineup
 from mars_viz.ui.compare.lineup import Contender
 
+BUILT_IN = "built-in"
+"""How the names of the built-in models begin, before a slash."""
 QUOTED = 24
 """Characters of a token in a sentence."""
+MODEL = 48
+"""Characters of a model's name."""
 MOST_IDS = 12
 """Prompts named in a line."""
 _ISOLATE, _POP = "\u2068", "\u2069"
@@ -35,24 +41,48 @@ def named(left: Contender, right: Contender) -> Names:
     """As short as tells them apart: by dial, by rule, by models, by the line of their runs."""
     if left.choice == right.choice:
         return Names(_by_rule(left), _by_rule(left))
-    for name in (_by_dial, _by_rule, _by_models, _by_line):
-        if name is _by_dial and not _alike(left.run, right.run):
-            continue
-        if name is not _by_line and left.run.prompt_ids != right.run.prompt_ids:
-            continue
-        names = Names(name(left), name(right))
+    for names in _ways(left, right):
         if names.left != names.right:
             return names
     same = _by_line(left)
     return Names(same, f"{same} ({_isolated(right.choice.key)})")
 
 
+def _ways(left: Contender, right: Contender) -> Iterator[Names]:
+    """Names that say what differs, the shortest first; of texts that differ in their prompts their lines alone."""
+    ours, theirs = left.run, right.run
+    if lineup.same_prompt(ours, theirs.prompt, theirs.prompt_ids):
+        if _models(ours) != _models(theirs):
+            yield _by_models(left, right)
+        else:
+            if _alike(ours, theirs):
+                yield Names(_by_dial(left), _by_dial(right))
+            yield Names(_by_rule(left), _by_rule(right))
+    yield Names(_by_line(left), _by_line(right))
+
+
+def lane_names(left: Contender, right: Contender, lanes: Sequence[Contender]) -> list[str]:
+    """What the texts of the strip are called: the pair as its panes are, the others beside the reference; those that
+    would be called alike get the line of their runs besides."""
+    pair = named(left, right)
+    known = {left.choice: pair.left, right.choice: pair.right}
+    names = [known.get(one.choice) or named(left, one).right for one in lanes]
+    often = Counter(names)
+    return [
+        name if often[name] == 1 or one.choice in known else f"{name}, {_by_line(one)}"
+        for one, name in zip(lanes, names, strict=True)
+    ]
+
+
+def _models(run: Run) -> tuple[str, str]:
+    return run.provenance.target, run.provenance.drafter
+
+
 def _alike(one: Run, other: Run) -> bool:
     """True if nothing but dial and γ tells their settings apart."""
     ours, theirs = one.settings, other.settings
     fields = ("rule", "temperature", "top_p", "top_k", "seed", "max_new_tokens", "stop")
-    models = (one.provenance.target, one.provenance.drafter) == (other.provenance.target, other.provenance.drafter)
-    return models and all(getattr(ours, name) == getattr(theirs, name) for name in fields)
+    return all(getattr(ours, name) == getattr(theirs, name) for name in fields)
 
 
 def _by_dial(one: Contender) -> str:
@@ -76,21 +106,43 @@ def _by_rule(one: Contender) -> str:
     return f"{one.rule.title}{at}"
 
 
-def _by_models(one: Contender) -> str:
-    made = one.run.provenance
-    return f"{_by_rule(one)} with {made.target or 'an unnamed target'} and {made.drafter or 'an unnamed drafter'}"
+def _by_models(left: Contender, right: Contender) -> Names:
+    """By those of their models that differ, and by the rule where that differs too."""
+    targets, drafters = zip(_models(left.run), _models(right.run), strict=True)
+    parts = []
+    if targets[0] != targets[1]:
+        parts.append(_told_apart(*targets, "an unnamed target"))
+    if drafters[0] != drafters[1]:
+        drawn = _told_apart(*drafters, "an unnamed drafter")
+        parts.append(Names(f"drafted by {drawn.left}", f"drafted by {drawn.right}"))
+    if _by_rule(left) != _by_rule(right):
+        parts.append(Names(_by_rule(left), _by_rule(right)))
+    return Names(", ".join(each.left for each in parts), ", ".join(each.right for each in parts))
+
+
+def _told_apart(left: str, right: str, unnamed: str) -> Names:
+    """Models by the last part of their names where that tells them apart."""
+    short = [
+        f"the built-in {last}" if first == BUILT_IN else last
+        for first, _, last in (name.rstrip("/").rpartition("/") for name in (left, right))
+    ]
+    shown = short if short[0] != short[1] else [left, right]
+    return Names(*(_isolated(name, MODEL) if name else unnamed for name in shown))
 
 
 def _by_line(one: Contender) -> str:
-    return _by_rule(one) if not one.label else f"“{_isolated(one.label)}” at {setting_words(one)}"
+    if not one.label:
+        return _by_rule(one)
+    own = one.choice.dial is None and one.choice.gamma is None
+    return f"“{_isolated(one.label)}”" + ("" if own else f" at {setting_words(one)}")
 
 
 def finding(left: Contender, right: Contender, found: Alignment, names: Names) -> str:
     """The sentence first: what both write, where they part, and what that is worth."""
     if left.choice == right.choice:
         return (
-            f"There is nothing else here to compare {names.left} with. Choose another run, or decode the prompt with "
-            "another rule."
+            f"There is nothing else here to compare {names.left} with. Decode its prompt with another rule under Rules "
+            "or models on one prompt; runs of other prompts are under All runs."
         )
     parts = [
         parting(
@@ -104,7 +156,8 @@ def finding(left: Contender, right: Contender, found: Alignment, names: Names) -
             "Their tokenizers differ, so they are compared by characters; what is counted in tokens, as τ is, "
             "counts tokens of different lengths."
         )
-    parts.append(f"τ {number(right.run.tau)} against {number(left.run.tau)}.")
+    if left.run.rounds and right.run.rounds:
+        parts.append(f"τ, the tokens a round, is {number(right.run.tau)} against {number(left.run.tau)}.")
     return " ".join([*parts, *graded(left.right, right.right, names)])
 
 
@@ -113,8 +166,15 @@ def parting(found: Alignment, names: Names, left: Piece | None, right: Piece | N
     shared = counted(found.prefix, found.unit.value)
     if found.identical:
         return f"{_capital(names.right)} and {names.left} write the same text, all of its {shared}."
-    begin = f"Both write the same {shared}; then " if found.prefix else "They differ from the first token on: "
+    begin = (
+        f"Both write the same {shared}; then "
+        if found.prefix
+        else f"They differ from the first {found.unit.value} on: "
+    )
     begin = begin.replace("same 1 ", "same first ")
+    if not found.prefix and (left is None or right is None):
+        silent, other, said = (names.right, names.left, left) if right is None else (names.left, names.right, right)
+        return f"{_capital(silent)} writes nothing, {other} begins with {_said(said)}."
     if right is None:
         return f"{begin}{names.right} ends, and {names.left} goes on with {_said(left)}."
     if left is None:
@@ -138,8 +198,8 @@ def quoted(piece: Piece) -> str:
     return _isolated(piece.text.strip() or piece.text)
 
 
-def _isolated(text: str) -> str:
-    shown = unescape(token_label(text, QUOTED if len(text.split()) == 1 else 60))
+def _isolated(text: str, most: int = 0) -> str:
+    shown = unescape(token_label(text, most or (QUOTED if len(text.split()) == 1 else 60)))
     return f"{_ISOLATE}{shown.replace('·', ' ') if text.strip() else shown}{_POP}"
 
 
@@ -171,11 +231,12 @@ def change(row: Difference) -> str:
     return ("+" if value > 0 else "") + number(value) + unit
 
 
-def detail(one: Contender) -> str:
-    """What a contender came to, in a line."""
-    run = one.run
+def detail(one: Contender, name: str) -> str:
+    """What a contender of that name is and came to, in a line."""
+    run, rule = one.run, _by_rule(one)
+    made = f"γ = {run.settings.gamma}" if rule in name else f"{rule}, γ = {run.settings.gamma}"
     said = f"τ {number(run.tau)}, {counted(len(run.token_ids), 'token')}, {counted(len(run.rounds), 'round')}"
-    return f"{said}{answer(one.right)}"
+    return f"{made}: {said}{answer(one.right)}"
 
 
 def answer(right: bool | None) -> str:
@@ -185,9 +246,12 @@ def answer(right: bool | None) -> str:
 
 def footnote(left: Contender, right: Contender) -> str:
     """What the table's numbers stand on, and what they cannot say."""
-    clock = ""
     if not (left.recorded and right.recorded):
         clock = " Speeds are left out: at least one of these settings was found on the dial map, not decoded by itself."
+    else:
+        devices = [one.run.provenance.device or "an unnamed device" for one in (left, right)]
+        clock = " Measured: one decoding each, so without an interval"
+        clock += f", and on different devices: {devices[0]} and {devices[1]}." if devices[0] != devices[1] else "."
     return f"Exact: each text is the one that its own setting generates.{clock} One prompt says nothing of others."
 
 

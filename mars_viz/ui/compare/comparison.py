@@ -21,7 +21,6 @@ from mars_viz.ui.session import Session
 
 MOST_LANES = 24
 """Texts of the strip at once; more are leafed through in parts."""
-_KEPT = 200  # contenders, alignments and payloads of one tab
 _KEY = "mars_viz_compare"
 
 
@@ -36,11 +35,11 @@ class Comparison:
     notices: list[str] = field(default_factory=list)
     """Sentences to show until another thing is asked for."""
     known: dict[Choice, Contender] = field(default_factory=dict)
-    """Looked up before."""
+    """Those that are shown, by what was asked for; each holds its run."""
     alignments: dict[tuple[Choice, Choice], Alignment] = field(default_factory=dict)
-    """Of pairs looked at before."""
+    """Of pairs of them."""
     payloads: dict[Choice, Payload] = field(default_factory=dict)
-    """Of runs shown before."""
+    """Of those that were side by side."""
 
     def arrive(self, session: Session, parameters: Mapping[str, str]) -> None:
         """Open what the link asks for, when it is this page that opens the tab; see `Session.arrive`."""
@@ -66,29 +65,35 @@ class Comparison:
         found = self.known.get(choice)
         if found is None or found.source is not shelf.opened(choice.run):
             self.forget(choice)
-            _make_room(self.known)
             found = self.known[choice] = lineup.contender(choice, shelf)
         return found
 
     def forget(self, choice: Choice) -> None:
         """Drop what was remembered of a choice, since its run is another one now."""
-        self.known.pop(choice, None)
-        self.payloads.pop(choice, None)
-        for pair in [pair for pair in self.alignments if choice in pair]:
-            del self.alignments[pair]
+        gone = self.known.pop(choice, None)
+        if gone is not None:
+            self._keep({one.choice for one in self.known.values()} - {gone.choice})
+
+    def keep(self, shown: Lineup) -> None:
+        """Drop what is not shown any more: a run may be large, and there may be many to leaf through."""
+        kept = {one.choice for one in (shown.left, shown.right, *shown.lanes)}
+        self.known = {asked: one for asked, one in self.known.items() if one.choice in kept}
+        self._keep(kept)
+
+    def _keep(self, kept: set[Choice]) -> None:
+        self.payloads = {choice: made for choice, made in self.payloads.items() if choice in kept}
+        self.alignments = {pair: found for pair, found in self.alignments.items() if kept.issuperset(pair)}
 
     def alignment(self, left: Contender, right: Contender) -> Alignment:
         """The two texts side by side."""
         pair = left.choice, right.choice
         if pair not in self.alignments:
-            _make_room(self.alignments)
             self.alignments[pair] = align_runs(left.run, right.run)
         return self.alignments[pair]
 
     def payload(self, one: Contender) -> Payload:
         """Its run for the browser."""
         if one.choice not in self.payloads:
-            _make_room(self.payloads)
             self.payloads[one.choice] = run_pane(one.run)
         return self.payloads[one.choice]
 
@@ -115,11 +120,6 @@ class Comparison:
             self.look(reference=reference, shown=choice)
 
 
-def _make_room(kept: dict) -> None:  # type: ignore[type-arg]
-    if len(kept) >= _KEPT:
-        del kept[next(iter(kept))]
-
-
 @dataclass(frozen=True, slots=True)
 class Lineup:
     """What the page shows at one moment."""
@@ -142,7 +142,10 @@ def line_up(memory: Comparison, run_id: str, run: Run, shelf: Shelf) -> Lineup:
     choices = lineup.field(view.across, run_id, run, view.gamma, shelf)
     reference, shown = _defaults(view, run_id, run, choices)
     left = _settled(memory, view.reference, reference, shelf, "reference")
-    right = _settled(memory, view.shown, shown if shown != left.choice else reference, shelf, "shown")
+    other = next((choice for choice in (shown, reference, *choices) if choice != left.choice), left.choice)
+    right = _settled(memory, view.shown, other, shelf, "shown")
+    if right.choice == left.choice != other:  # a link may ask for one text twice
+        right = memory.contender(other, shelf)
     order = _without(memory, left, right, choices, view.across)
     at = order.index(right.choice) if right.choice in order else 0
     lanes, unread = [left], []
@@ -151,7 +154,9 @@ def line_up(memory: Comparison, run_id: str, run: Run, shelf: Shelf) -> Lineup:
             lanes.append(memory.contender(order[place], shelf))
         except BadInput as error:
             unread.append(str(error))
-    return Lineup(left, right, order, tuple(lanes), tuple(dict.fromkeys(unread)))
+    shown_now = Lineup(left, right, order, tuple(lanes), tuple(dict.fromkeys(unread)))
+    memory.keep(shown_now)
+    return shown_now
 
 
 def _defaults(view: CompareView, run_id: str, run: Run, choices: Sequence[Choice]) -> tuple[Choice, Choice]:
@@ -196,23 +201,23 @@ def _without(
 def payload(memory: Comparison, shown: Lineup) -> Payload:
     """All that the browser needs."""
     left, right = shown.left, shown.right
-    names = compare_words.named(left, right)
+    names, called = compare_words.named(left, right), compare_words.lane_names(left, right, shown.lanes)
     panes = (
-        Pane(left.choice.key, names.left, compare_words.detail(left), left.run),
-        Pane(right.choice.key, names.right, compare_words.detail(right), right.run),
+        Pane(left.choice.key, names.left, compare_words.detail(left, names.left), left.run),
+        Pane(right.choice.key, names.right, compare_words.detail(right, names.right), right.run),
     )
     pair = pair_payload(*panes, memory.alignment(left, right), (memory.payload(left), memory.payload(right)))
     lanes = [
         lane_payload(
             Lane(
                 one.choice.key,
-                names.left if one is left else compare_words.named(left, one).right,
+                name,
                 one.run,
                 memory.alignment(left, one).right,
                 one.right,
             )
         )
-        for one in shown.lanes
+        for one, name in zip(shown.lanes, called, strict=True)
     ]
     order = [choice.key for choice in shown.order]
     return whole_payload(

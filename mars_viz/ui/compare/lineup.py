@@ -49,12 +49,13 @@ class Contender:
 
 
 def contender(choice: Choice, shelf: Shelf) -> Contender:
-    """The exact run of a choice. Raises BadInput for a run that is not there, and for a setting nobody mapped."""
+    """The exact run of a choice, and the choice in its simplest form: a link may say what is the run's own. Raises
+    BadInput for a run that is not there, and for a setting nobody mapped."""
     if choice.run not in shelf.labels:
         raise BadInput("There is no run of that name here; choose another from the list.")
     source = shelf.opened(choice.run)
     run = replace(_at(source, choice), dial_map=None)
-    return Contender(choice, source, run, shelf.labels[choice.run], _right(run))
+    return Contender(simplest(choice, source), source, run, shelf.labels[choice.run], _right(run))
 
 
 def _at(source: Run, choice: Choice) -> Run:
@@ -83,11 +84,11 @@ def field(across: Across, run_id: str, run: Run, gamma: int | None, shelf: Shelf
     entries = {name: entry.manifest for name, entry in shelf.recorded.items() if entry.manifest is not None}
     if across is Across.RUNS:
         return tuple(map(Choice, (*reversed(list(shelf.own)), *entries)))
-    own = [name for name, each in reversed(list(shelf.own.items())) if _same_prompt(run, each.prompt, each.prompt_ids)]
-    return tuple(map(Choice, (*own, *(n for n, e in entries.items() if _same_prompt(run, e.prompt, e.prompt_ids)))))
+    own = [name for name, each in reversed(list(shelf.own.items())) if same_prompt(run, each.prompt, each.prompt_ids)]
+    return tuple(map(Choice, (*own, *(n for n, e in entries.items() if same_prompt(run, e.prompt, e.prompt_ids)))))
 
 
-def _same_prompt(run: Run, prompt: str, prompt_ids: tuple[int, ...]) -> bool:
+def same_prompt(run: Run, prompt: str, prompt_ids: tuple[int, ...]) -> bool:
     """By its words, so that other tokenizers count; by its ids where there are none."""
     return run.prompt == prompt if run.prompt and prompt else run.prompt_ids == prompt_ids
 

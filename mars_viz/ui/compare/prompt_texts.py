@@ -90,19 +90,20 @@ def _chosen(memory: Comparison, both: Pairing, entries: tuple[Entry, ...]) -> En
     chosen = wanted if wanted in known else entries[0].id
     st.session_state["compare-prompt"] = chosen
 
-    def label(name: str) -> str:
-        entry = known[name]
-        return f"{name} · {entry.change.value} · {clipped(both.texts[entry.place])}".removesuffix(" · ")
-
+    labels = {name: _label(entry, both.texts[entry.place]) for name, entry in known.items()}  # outlive the page
     st.selectbox(
         "Prompt",
         list(known),
         key="compare-prompt",
-        format_func=label,
+        format_func=labels.__getitem__,
         on_change=lambda: memory.look(prompt=st.session_state["compare-prompt"]),
         help="Those whose answer changes come first; write to search",
     )
     return known[chosen]
+
+
+def _label(entry: Entry, text: str) -> str:
+    return f"{entry.id} · {entry.change.value} · {clipped(text)}".removesuffix(" · ")
 
 
 def clipped(text: str) -> str:
@@ -159,5 +160,5 @@ def missing(both: Pairing, kept: Kept) -> str:
     verb = "holds a" if whose == "Neither sweep" else "holds no"
     return (
         f"{whose} {verb} text of this prompt, as sweeps did before texts were kept. Sweep again into a new folder to "
-        "read both, or decode the prompt under Rules on one prompt. The figures above need no texts."
+        "read both, or decode the prompt under Rules or models on one prompt. The figures above need no texts."
     )

@@ -14,6 +14,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from mars_viz.errors import BadInput
+from mars_viz.figures.words import exactly
 from mars_viz.rules import Dial
 from mars_viz.sweep import SweepResult
 from mars_viz.sweep.pairing import Setting, divergence
@@ -31,7 +32,7 @@ def over_a_sweep(memory: Comparison) -> None:
         theme.note(sentence)
     if not found:
         theme.note(
-            "There is no saved sweep here yet. Make one on Tune, or with `mars-viz sweep --out FOLDER`; the variable "
+            "There is no saved sweep here yet. Make one on Tune, or with mars-viz sweep --out FOLDER; the variable "
             f"{FOLDER_VARIABLE} names the folder that holds it."
         )
         return
@@ -98,6 +99,7 @@ def over_two_sweeps(memory: Comparison, one: tuple[Path, SweepResult], other: tu
         prompts,
         hide_index=True,
         key="compare-prompts",
+        column_config={name: _HUNDREDTHS for name in prompts.columns if name.startswith("τ")},
         height=min(420, 38 + 35 * len(prompts)),
         alt="What each sweep makes of each prompt that both hold",
     )
@@ -108,6 +110,7 @@ def over_two_sweeps(memory: Comparison, one: tuple[Path, SweepResult], other: tu
     share.tables(shown, [side.result.plan.rule.name for side in found], "compare-sweeps")
 
 
+_HUNDREDTHS = st.column_config.NumberColumn(format="%.2f")
 SIDES = ("reference", "beside it")
 
 
@@ -161,6 +164,11 @@ def dial_input(
     """A dial value, within what was swept; `name` is the view's."""
     dial, plan, value = own_dial(result), result.plan, getattr(memory.view, name)
     key = f"compare-{name}"
+    if value is not None and not plan.low <= value <= plan.high:
+        theme.note(
+            f"{dial.symbol} = {exactly(value)} is not among what this sweep covers, {exactly(plan.low)} to "
+            f"{exactly(plan.high)}; the nearest value is shown instead."
+        )
     st.session_state[key] = min(max(default if value is None else value, plan.low), plan.high)
     return float(
         column.number_input(

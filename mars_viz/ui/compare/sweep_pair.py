@@ -161,6 +161,11 @@ def words(interval: Interval, *, signed: bool = False, percent: bool = False) ->
 def finding(result: SweepResult, table: tuple[SweepRow, ...], found: Turned, reference: float, dial: float) -> str:
     """The sentence first."""
     tau, (here, there) = table[0], (name_of(result, dial), name_of(result, reference))
+    if dial == reference:
+        return (
+            f"Both stand at {here}, so nothing differs: {number(tau.other.estimate)} tokens per target pass over "
+            f"{counted(len(result), 'prompt')}. Choose another value for one of them."
+        )
     said = (
         f"Over {counted(len(result), 'prompt')}, {here} writes {number(tau.other.estimate)} tokens per target pass, "
         f"{there} {number(tau.reference.estimate)}: a difference of {words(tau.change, signed=True)}."

@@ -70,8 +70,8 @@ def finding(both: Pairing, table: tuple[SweepRow, ...], found: Turned, called: N
         return said
     return (
         f"{said} Of {counted(found.graded, 'graded answer')} {number(len(found.worse))} "
-        f"{'is' if len(found.worse) == 1 else 'are'} wrong in the second alone and {number(len(found.better))} in the "
-        "first alone."
+        f"{'is' if len(found.worse) == 1 else 'are'} wrong only with {called.right}, and {number(len(found.better))} "
+        f"only with {called.left}."
     )
 
 

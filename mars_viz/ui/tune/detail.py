@@ -124,9 +124,9 @@ def folded(study: Study, dial: float, found: Recommendation | None, beside: Vari
 
 def every_figure(study: Study, dial: float) -> None:
     """A curve of choice, and the table of all."""
-    names = list(study.measures)
-    first = names.index("tau")
-    name = st.selectbox("Figure", names, first, key="tune-figure", format_func=lambda name: study.measures[name].title)
+    titles = {name: measure.title for name, measure in study.measures.items()}  # all that the widget is to hold
+    names = list(titles)
+    name = st.selectbox("Figure", names, names.index("tau"), key="tune-figure", format_func=titles.__getitem__)
     chart(dial_curve(study.curve(name), dial, theme.figure_theme()), "curve")
     sheet.table(sheet.figures(study, dial), "all-figures", "All figures at strict, at this setting and at the loosest")
 

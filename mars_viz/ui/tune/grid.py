@@ -70,13 +70,14 @@ def grid(study: Study, dial: float, beside: Variants) -> None:
     setting, dials = table.setting, table.dials.tolist()
     variants.sort(key=lambda each: each.study.plan.rule.values[setting.key])
     names = [name for name in VARIED if all(name in each.study.measures for each in variants)]
+    titles = {name: study.measures[name].title for name in names}  # all that the widget is to hold
     name = st.segmented_control(
         "Figure",
         names,
         default=names[0],
         required=True,
         key="grid-figure",
-        format_func=lambda each: study.measures[each].title,
+        format_func=titles.__getitem__,
         label_visibility="collapsed",
     )
     known = study.measures[name or names[0]]
