@@ -27,5 +27,5 @@ def chart(figure: Figure, key: str, *, of: str = "", alt: str = "") -> None:
 
 
 def _by_finger() -> bool:
-    """True on a telephone, where a finger that moves over a figure means the page: Plotly would hold the page and zoom."""
+    """True on a telephone: a finger that moves over a figure means the page, which Plotly would hold to zoom."""
     return "Mobi" in st.context.headers.get("User-Agent", "")
