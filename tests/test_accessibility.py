@@ -52,6 +52,10 @@ def test_every_figure_and_table_has_a_sentence_for_those_who_cannot_see_it(drawn
     assert silent == []
 
 
+def test_every_figure_is_shown_in_the_one_way() -> None:
+    assert [path for path, _ in calls("plotly_chart")] == ["mars_viz/ui/charts.py"]
+
+
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
     with served(ROOT / "app.py", patience=PATIENCE / 1000) as found:
