@@ -14,6 +14,7 @@ from playwright.sync_api import Browser, Page
 from mars_viz import samples
 from mars_viz.report import report_html
 from mars_viz.runfiles import load_run
+from tests.fingers import swiped_up
 from tests.served import served
 
 ROOT = Path(__file__).parents[1]
@@ -49,6 +50,10 @@ def test_every_figure_and_table_has_a_sentence_for_those_who_cannot_see_it(drawn
     assert found
     silent = [f"{path}:{call.lineno}" for path, call in found if "alt" not in {word.arg for word in call.keywords}]
     assert silent == []
+
+
+def test_every_figure_is_shown_in_the_one_way() -> None:
+    assert [path for path, _ in calls("plotly_chart")] == ["mars_viz/ui/charts.py"]
 
 
 @pytest.fixture(scope="module")
@@ -108,6 +113,52 @@ def test_explore_off_the_recorded_value_and_under_an_overlay(browser: Browser, a
     assert not found, in_words(found)
 
 
+@pytest.mark.parametrize("opens", ["Share", "Open or save", "Settings"])
+def test_what_a_button_of_explore_opens(browser: Browser, address: str, opens: str) -> None:
+    page = settled(browser, f"{address}/explore?run=1-story-mars", "light")
+    page.get_by_role("button", name=opens).click()
+    page.wait_for_timeout(700)
+    found = violations(page)
+    page.close()
+    assert not found, in_words(found)
+
+
+def test_what_scrolls_below_the_header_is_not_read_through_it(browser: Browser, address: str) -> None:
+    page = settled(browser, f"{address}/explore?run=1-story-mars", "dark")
+    header, title = page.locator(".stAppHeader"), page.get_by_role("heading", name="Explore")
+    ground, room = header.evaluate("e => getComputedStyle(e).backgroundColor"), header.bounding_box()
+    assert ground == page.locator(".stApp").evaluate("e => getComputedStyle(e).backgroundColor")
+    assert room["y"] + room["height"] <= title.bounding_box()["y"], "nor does it hide anything unscrolled"
+    page.close()
+
+
+def test_buttons_over_a_figure_show_themselves_to_keys(browser: Browser, address: str) -> None:
+    page = settled(browser, f"{address}/explore?run=1-story-mars", "light")
+    button = page.get_by_role("button", name="Download plot").first
+    page.locator("summary", has_text="Figures").focus()
+    page.keyboard.press("Tab")
+    page.wait_for_timeout(700)  # it fades in
+    assert (
+        button.evaluate("e => e === document.activeElement && getComputedStyle(e.closest('.modebar')).opacity") == "1"
+    )
+    page.close()
+
+
+def test_a_finger_on_a_figure_moves_the_page(browser: Browser, address: str) -> None:
+    agent = "Mozilla/5.0 (Linux; Android 14; Pixel 7) AppleWebKit/537.36 Chrome/140.0 Mobile Safari/537.36"
+    with browser.new_context(
+        viewport={"width": 375, "height": 800}, is_mobile=True, has_touch=True, user_agent=agent
+    ) as context:
+        page = context.new_page()
+        page.set_default_timeout(PATIENCE)
+        page.goto(f"{address}/explore?run=1-story-mars")
+        page.wait_for_selector(".js-plotly-plot .main-svg")
+        page.wait_for_timeout(1500)
+        figure = page.locator(".js-plotly-plot").first
+        figure.evaluate("element => element.scrollIntoView({ block: 'center' })")
+        assert swiped_up(page, figure) > 80
+
+
 def test_a_lessons_figure_and_its_knob(browser: Browser, address: str) -> None:
     """Drawn in the browser, with controls of its own."""
     page = settled(browser, f"{address}/learn?run=3-story-sampled-mars&lesson=3", "dark")
@@ -138,8 +189,14 @@ def test_the_report(browser: Browser, tmp_path: Path, scheme: str) -> None:
     page.wait_for_selector(".js-plotly-plot .main-svg")
     page.wait_for_timeout(1000)
     found = violations(page, *(COLOURS if scheme == "dark" else ()))
+    page.locator(".stream .rejected").first.click()
+    page.set_viewport_size({"width": 375, "height": 800})
+    page.wait_for_timeout(500)
+    found += violations(page, *(COLOURS if scheme == "dark" else ()))
+    levels = [int(found.evaluate("e => e.localName[1]")) for found in page.get_by_role("heading").all()]
     page.close()
     assert not found, in_words(found)
+    assert levels[0] == 1 and max(levels) == 2, "a heading stands below another, and none is left out"
 
 
 def test_axe_is_at_work(browser: Browser) -> None:

@@ -216,6 +216,24 @@ def test_dial_by_keyboard_and_double_click(opened):
     told(page, dial=0.9)
 
 
+def test_the_sentence_is_announced_when_the_dial_rests_and_not_before(opened):
+    page = opened("hostile")
+    heard = page.get_by_role("status")
+    assert heard.inner_text() == "", "what stands there from the beginning is read anyway"
+    drag(page, 0.4, release=False)
+    shown = page.locator(".sentence .words").inner_text()
+    assert "θ = 0.40" in shown and heard.inner_text() == "", "not at every step of the hand"
+    page.mouse.up()
+    expect(heard).to_contain_text("At θ = 0.40")
+    assert heard.inner_text().endswith("These numbers are block-local.")
+    page.get_by_role("button", name="other run").click()
+    expect(heard).to_be_empty()
+    page.locator(".thumb").focus()
+    page.keyboard.press("ArrowLeft")
+    expect(heard).to_contain_text("At θ = 0.395")
+    assert page.locator(".heard").bounding_box()["width"] <= 1, "heard, not seen"
+
+
 def test_number_box_takes_any_value_in_range_and_no_other(opened):
     page = opened("greedy")
     box = page.locator(".box input")

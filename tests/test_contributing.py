@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import shutil
@@ -10,6 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from mars_viz.speculators.drafters.model import ModelDrafter
 
 ROOT = Path(__file__).parents[1]
 GUIDE = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
@@ -47,6 +50,12 @@ def there() -> set[str]:
         *(f"{folder.relative_to(ROOT)}/" for folder in [*top, *folders]),
         *(str(module.relative_to(ROOT)) for module in package.glob("*.py")),
     }
+
+
+def test_the_way_to_a_drafter_names_what_is_called() -> None:
+    named = dict(re.findall(r"^   - `(\w+)\(([\w, ]*)\)`", part("Add a drafter"), re.MULTILINE))
+    methods = {name: found for name, found in vars(ModelDrafter).items() if not name.startswith("_")}
+    assert named == {name: ", ".join([*inspect.signature(found).parameters][1:]) for name, found in methods.items()}
 
 
 def test_the_list_is_what_is_there() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 
 import numpy as np
@@ -17,8 +18,10 @@ from mars_viz.recording import Recording
 from mars_viz.records import Speculation
 from mars_viz.rules import RULES, rule_named, settle
 from mars_viz.run import Settings
+from mars_viz.speculators import local
 from mars_viz.speculators.blocks import Blocks
 from mars_viz.speculators.divergences import DIVERGENCES
+from mars_viz.speculators.drafters.model import Drafted
 from mars_viz.speculators.evidence import gather_evidence
 from mars_viz.speculators.extent import Extent
 from mars_viz.speculators.laws import draw, law
@@ -77,6 +80,45 @@ def test_strict_greedy_is_the_targets_own_greedy_text(pair: Pair, prompt: str) -
         expected = expected or alone(pair, run.prompt_ids, 48)
         assert run.token_ids == expected
         assert run.tau <= gamma + 1
+
+
+class Stutter:
+    """A drafter without a model, as CONTRIBUTING.md has it: the last token again and again."""
+
+    def __init__(self, words: int):
+        self.words, self.told = words, 0
+
+    def rewind(self, prefixes: Sequence[tuple[int, ...]]) -> int:
+        return 1
+
+    def draft(self, ids: torch.Tensor, starts: Sequence[int], count: int) -> Drafted:
+        assert ids.shape == (len(starts), 1)
+        logits = torch.nn.functional.one_hot(ids, self.words).float() * 30  # [B, 1, V]
+        return Drafted([ids.expand(-1, count)], [logits.expand(-1, count, -1)])
+
+    def committed(self, drafted: Sequence[Sequence[int]]) -> None:
+        assert all(len(set(tokens)) == 1 for tokens in drafted)
+        self.told += len(drafted)
+
+
+def test_another_drafter_needs_three_methods_and_strict_writes_the_same(pair: Pair, monkeypatch) -> None:
+    stutter = Stutter(pair.vocabulary_size)
+    monkeypatch.setattr(local, "ModelDrafter", lambda model, settings: stutter)
+    run = decode(pair, PROMPTS[0], rule="strict", gamma=4)
+    assert run.token_ids == alone(pair, run.prompt_ids, 48)
+    assert stutter.told == len(run.rounds) > 12
+    assert all(
+        set(round_.speculation.tokens.tolist()) == {before}
+        for round_, before in zip(run.rounds, ends(run), strict=True)
+    )
+
+
+def ends(run: mars_viz.Run) -> Iterator[int]:
+    """The token that each round began after."""
+    last = run.prompt_ids[-1]
+    for round_ in run.rounds:
+        yield last
+        last = round_.token_ids[-1]
 
 
 @pytest.mark.parametrize("rule", sorted(RULES))

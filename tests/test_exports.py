@@ -100,6 +100,7 @@ def test_citations_name_mars_the_rule_s_sources_and_the_tool(name: str) -> None:
     assert text.count("{") == text.count("}")
     keys = re.findall(r"^@\w+\{(\w+),$", text, re.MULTILINE)
     assert len(keys) == len(set(keys)) == text.count("@") and "marsviz" in keys
+    assert text.count("  title = {") == text.count("  author = {") == len(keys), "a style can set no entry without them"
 
 
 PLOTS = ("plot_ratios", "plot_margins", "plot_rounds", "plot_savings", "plot_map")

@@ -30,6 +30,7 @@ from mars_viz.report.text import LETTERS, to_text
 from mars_viz.run import Piece, Run
 from mars_viz.runfiles import load_run
 from tests.factories import toy_map, toy_run
+from tests.fingers import swiped_up
 from tests.in_node import in_node_with
 
 PATIENCE = 60_000  # ms; a busy machine is no reason to fail
@@ -57,6 +58,18 @@ import { readFileSync } from "node:fs";
 import { short } from "./numbers.mjs";
 console.log(JSON.stringify(JSON.parse(readFileSync(0, "utf8")).map((value) => short(Number(value)))));
 """
+STOP = """() => {
+  let stop = document.activeElement;
+  if (stop === document.body) return null;
+  while (stop.shadowRoot?.activeElement) stop = stop.shadowRoot.activeElement;
+  const { outlineStyle: outline } = getComputedStyle(stop);
+  let opacity = 1;
+  for (let at = stop; at instanceof Element; at = at.parentElement ?? at.getRootNode().host) {
+    at.getAnimations().forEach((running) => running.finish());
+    opacity *= getComputedStyle(at).opacity;
+  }
+  return { name: stop.getAttribute("aria-label") ?? stop.innerText.trim(), opacity, outline };
+}"""
 SAMPLES = Path(__file__).parent.parent / "sample_runs"
 SHOWN = {"nodes": ("p", "q", "coin"), "rows": ("ratio", "margin", "entropy", "p_below", "p_above")}
 """Columns that every level tells, as they are shown."""
@@ -551,6 +564,56 @@ def test_figures_follow_the_hand_while_it_holds_the_dial(opened) -> None:
         assert line == pytest.approx(left + share * width, abs=2)
     tab.mouse.up()
     drawn_at(tab, stands)
+
+
+def test_page_keys_go_from_segment_to_segment(opened) -> None:
+    run = load_run(SAMPLES / "1-story-mars")
+    tab, starts = opened(run, most_steps=0), [segment.low for segment in run.dial_map.segments_for(6)]
+    assert len(starts) > 9
+    thumb = tab.locator(".thumb")
+    turn(tab, 0.6)
+    assert starts[0] < 0.6 < starts[1]
+    thumb.focus()
+
+    def leafed(key: str) -> float:
+        tab.keyboard.press(key)
+        return float(thumb.get_attribute("aria-valuenow"))
+
+    assert [leafed("PageUp") for _ in starts] == [*starts[1:], 1.0]
+    expect(tab.locator(".segment")).to_contain_text(f"Segment {len(starts)} of {len(starts)}")
+    assert [leafed("PageDown") for _ in starts] == [*starts[-2::-1], 0.0]
+
+
+@pytest.mark.parametrize("figure", ["savings", "heat_map"])
+def test_a_finger_on_a_figure_moves_the_page(browser: Browser, tmp_path: Path, figure: str) -> None:
+    path = write_report(report_html(mapped_toy(), most_steps=0), tmp_path / "report.html")
+    with browser.new_context(
+        viewport={"width": 375, "height": 800}, is_mobile=True, has_touch=True, offline=True
+    ) as context:
+        context.set_default_timeout(PATIENCE)
+        tab = context.new_page()
+        tab.goto(path.as_uri())
+        tab.wait_for_selector("#heat_map .main-svg")
+        assert tab.evaluate("document.documentElement.scrollWidth") == 375
+        place = tab.locator(f"#{figure}")
+        place.evaluate("element => element.scrollIntoView({ block: 'center' })")
+        assert swiped_up(tab, place) > 80
+
+
+def test_whoever_comes_by_keys_sees_where_they_are_and_can_leave(opened) -> None:
+    """Every stop of the Tab key, from the first to the last; the buttons over figures among them."""
+    tab, stops = opened(mapped_toy(), most_steps=0), []
+    for _ in range(200):
+        tab.keyboard.press("Tab")
+        stop = tab.evaluate(STOP)
+        if stop is None:
+            break
+        stops.append(stop)
+    assert stops[-1]["name"] != stops[-2]["name"] and len(stops) < 200, "no place keeps whoever comes to it"
+    assert {"ratio threshold", "Outcome", "The selected token", "Save as PNG", "target passes"} <= {
+        stop["name"] for stop in stops
+    }
+    assert [stop for stop in stops if stop["opacity"] < 0.5 or stop["outline"] == "none"] == []
 
 
 def test_text_of_a_model_stays_text(opened) -> None:

@@ -722,7 +722,7 @@ def test_a_missing_or_truncated_file_is_named(tmp_path: Path, charted: Run, name
 
 def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(BadInput, match="the folder is a file"):
+    with pytest.raises(BadInput, match="it is a file.*unpack"):
         runfiles.load_run(tmp_path / "file")
     with pytest.raises(BadInput, match="the folder does not exist"):
         runfiles.load_run(tmp_path / "nothing")

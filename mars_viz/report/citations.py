@@ -67,6 +67,40 @@ PAPERS = {
         "The Curious Case of Neural Text Degeneration",
         "Holtzman, Ari and Buys, Jan and Du, Li and Forbes, Maxwell and Choi, Yejin",
     ),
+    "2405.19261": Paper(
+        "narasimhan2024faster",
+        "Faster Cascades via Speculative Decoding",
+        "Narasimhan, Harikrishna and Jitkrittum, Wittawat and Rawat, Ankit Singh and Kim, Seungyeon and Gupta, Neha and"
+        " Menon, Aditya Krishna and Kumar, Sanjiv",
+    ),
+    "2407.01082": Paper(
+        "nguyen2024turning",
+        "Turning Up the Heat: Min-p Sampling for Creative and Coherent {LLM} Outputs",
+        "Nguyen, Minh Nhat and Baker, Andrew and Neo, Clement and Roush, Allen and Kirsch, Andreas and"
+        " Shwartz-Ziv, Ravid",
+    ),
+    "2511.22972": Paper(
+        "li2025training",
+        "Training-Free Loosely Speculative Decoding: Accepting Semantically Correct Drafts Beyond Exact Match",
+        "Li, Jinze and Xu, Yixing and Li, Guanchen and Yang, Shuo and Xu, Jinfeng and Yin, Xuanwu and Li, Dong and"
+        " Ngai, Edith C. H. and Barsoum, Emad",
+    ),
+    "2512.13194": Paper(
+        "sun2025ears",
+        "{EARS}: Efficient Adaptive Rejection Sampling for Accelerating Speculative Decoding in Large Language Models",
+        "Sun, Chendong and Mao, Ali and Xu, Lei and Chen, Mingmin",
+    ),
+    "2604.04987": Paper(
+        "hao2026cactus",
+        "Cactus: Accelerating Auto-Regressive Decoding with Constrained Acceptance Speculative Sampling",
+        "Hao, Yongchang and Mou, Lili",
+    ),
+    "2604.07622": Paper(
+        "wang2026diversed",
+        "{DIVERSED}: Relaxed Speculative Decoding via Dynamic Ensemble Verification",
+        "Wang, Ziyi and Kasa, Siva Rajesh and M S, Ankith and Kasa, Santhosh Kumar and Zou, Jiaru and Negi, Sumit and"
+        " Zhang, Ruqi and Jiang, Nan and Song, Qifan",
+    ),
 }
 """By arXiv number."""
 

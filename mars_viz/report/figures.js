@@ -1,6 +1,8 @@
 // The figures of a report, which follow its dial: each drawn setting came with the file, and the nearest is shown.
 // Knows Plotly and where the figures stand; knows no explorer.
 
+const BY_FINGER = matchMedia("(pointer: coarse)");
+
 /** A place of the page and what stands in it. */
 class Figure {
   constructor(element, name, plotly, file) {
@@ -10,6 +12,7 @@ class Figure {
   draw({ data, layout }) {
     const save = (format) => ({ name: `Save as ${format.toUpperCase()}`, icon: this.plotly.Icons.camera, click: (drawn) => this.plotly.downloadImage(drawn, { format, filename: `${this.file}-${this.name}`, scale: format === "png" ? 2 : 1, width: drawn.offsetWidth, height: layout.height }) });
     this.config ??= { responsive: true, displaylogo: false, modeBarButtons: [[save("svg"), save("png")]] };
+    if (BY_FINGER.matches) layout.dragmode = false; // a finger that moves over a figure means the page, and no zoom
     this.plotly.react(this.element, data, layout, this.config);
     this.element.setAttribute("role", "group");
     this.element.setAttribute("aria-label", layout.title.text.replace(/<br>/g, " ").replace(/<\/?b>/g, ""));

@@ -145,8 +145,9 @@ def write_folder(files: Mapping[str, bytes], path: Path) -> None:
 
 def _check_file(path: Path, name: str) -> None:
     if not path.is_dir():
-        what = "is a file" if path.exists() else "does not exist"
-        raise BadInput(f"the folder {what}. Choose a folder written by MARS Viz.")
+        if path.exists():
+            raise BadInput("it is a file. Choose a folder written by MARS Viz; unpack a run's zip first.")
+        raise BadInput("the folder does not exist. Choose a folder written by MARS Viz.")
     if not (path / name).is_file():
         raise BadInput(f"{name} is missing. Choose a whole folder written by MARS Viz.")
 

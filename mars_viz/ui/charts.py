@@ -22,4 +22,10 @@ def chart(figure: Figure, key: str, *, of: str = "", alt: str = "") -> None:
     kind = str(st.session_state.get(FORMAT) or FORMATS[0]).lower()
     saved = {"format": kind, "filename": f"{of}-{key}" if of else key, "scale": 2 if kind == "png" else 1}
     button = {"displaylogo": False, "modeBarButtons": [["toImage"]], "toImageButtonOptions": saved}
+    figure.update_layout(dragmode=False if _by_finger() else None)
     st.plotly_chart(figure, theme=None, key=key, config=button, alt=alt or figures.spoken_title(figure))
+
+
+def _by_finger() -> bool:
+    """True on a telephone: a finger that moves over a figure means the page, which Plotly would hold to zoom."""
+    return "Mobi" in st.context.headers.get("User-Agent", "")

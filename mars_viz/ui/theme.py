@@ -28,9 +28,8 @@ WIDE_FIGURE = "wide-figure"
 """Key of a container whose figure keeps its width on a phone and is pushed sideways."""
 
 _STYLE = """
-.stAppHeader { background: none; }
-.stAppHeader, .stAppHeader * { pointer-events: none; }
-.stAppHeader :is(a, button), .stAppHeader :is(a, button) * { pointer-events: auto; }
+.stAppHeader { height: 3.25rem; min-height: 0; } /* opaque: what scrolls below it must not be read through its links */
+.stMain { scroll-padding-top: 3.5rem; } /* nor stand below it with the focus */
 .stMainBlockContainer { padding-top: 3.5rem; padding-bottom: 3rem; }
 .mv-head { display: flex; flex-wrap: wrap; align-items: baseline; gap: .2rem .9rem; }
 .mv-head h1 { font-size: 1.5rem; font-weight: 650; padding: 0; margin: 0; }
@@ -44,6 +43,7 @@ button[kind="primary"]:not(:disabled):hover { background: #005F95; border-color:
 .stButtonGroup button[data-selected="true"] { color: inherit !important; } /* blue on its own tint is too faint */
 @media (max-width: 640px) { .st-key-wide-figure { overflow-x: auto; } .st-key-wide-figure > * { min-width: 720px; } }
 .st-key-text-painted { display: none; }
+.stApp .js-plotly-plot .modebar:focus-within { opacity: 1; } /* its buttons, for who comes to them by keys */
 .mv-section { font-size: 1.1rem; font-weight: 650; padding: 0; margin: 1.1rem 0 0; }
 .mv-live { white-space: pre-wrap; overflow-wrap: anywhere; line-height: 1.7; min-height: 18rem; margin: 0; }
 .mv-live .prompt { opacity: .6; }

@@ -153,7 +153,8 @@ class Dial {
   key(event) {
     const { low, high, step } = this.dial;
     const steps = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1, PageUp: 10, PageDown: -10 }[event.key];
-    const target = { Home: low, End: high }[event.key];
+    const leafs = event.key.startsWith("Page") && this.strip.segments.length > 0;
+    const target = leafs ? this.strip.leafed(this.value, event.key === "PageUp") : { Home: low, End: high }[event.key];
     if (steps === undefined && target === undefined) return;
     event.preventDefault();
     this.keyed = true;

@@ -35,6 +35,8 @@ class Explorer {
     this.root = h("div", { class: "explorer" }, shadeSheet(), this.words.element, this.dial.element, this.dial.absent, this.tiles.element,
       h("div", { class: "reading" }, this.overlays.choice, this.overlays.legend),
       h("div", { class: "body" }, this.stream.frame, h("div", { class: "side" }, this.inspector.element)));
+    this.heard = h("p", { class: "heard", role: "status" });
+    this.root.append(this.heard);
     this.tip = new Tip(this.root);
     parent.append(this.root);
   }
@@ -72,6 +74,7 @@ class Explorer {
     this.reading = trajectories.at(own.within(dial));
     this.reading.turn(own.within(dial));
     this.selected = null;
+    say(this.heard, "");
     this.dial.show(pool, trajectories.strip());
     this.overlays.open(pool);
     this.tiles.open(own, pool);
@@ -109,6 +112,7 @@ class Explorer {
     clearTimeout(this.resting);
     this.resting = setTimeout(() => {
       this.settle();
+      this.announce();
       this.report();
     }, this.dial.keyed ? 250 : 0);
   }
@@ -152,7 +156,8 @@ class Explorer {
   render() {
     const { run, dial, values, fromStrict, parted, local } = this.reading;
     this.dial.place(dial);
-    this.words.show(run, sentence(run, dial, values, fromStrict, parted));
+    this.sentence = sentence(run, dial, values, fromStrict, parted);
+    this.words.show(run, this.sentence);
     mark(this.basis, !values.strictExact && (fromStrict || local) ? "block-local" : "exact"); // off the map, strict stands on recorded prefixes
     this.tiles.show(this.reading);
     this.overlays.draw(this.reading);
@@ -164,6 +169,11 @@ class Explorer {
     this.stream.name();
     this.stream.point();
     this.tiles.explain(this.reading);
+  }
+
+  /** Let a screen reader say what the dial has changed, once and not at every step of the hand. */
+  announce() {
+    say(this.heard, heardSentence(this.reading.run, this.sentence, this.basis.dataset.tag));
   }
 
   theme() {

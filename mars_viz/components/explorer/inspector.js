@@ -28,7 +28,7 @@ class Inspector {
     this.lines = run.rules.map((rule) => ({ rule, said: null, at: h("div"), verdict: h("div") }));
     const lines = this.lines.map(({ rule, at, verdict }) => h("tr", { class: rule.name === run.rule.name ? "own" : null },
       h("th", { scope: "row", "data-tip": rule.formula, tabindex: "0" }, rule.title), h("td", { class: rule.follows ? "at follows" : "at" }, at), h("td", {}, verdict)));
-    this.verdicts = h("div", { class: "verdicts" }, h("h4", {}, "Every rule on ", this.judged.element), h("table", {}, h("tbody", {}, ...lines)));
+    this.verdicts = h("div", { class: "verdicts" }, h("h2", {}, "Every rule on ", this.judged.element), h("table", {}, h("tbody", {}, ...lines)));
     this.coming = h("p", { class: "aside" }, "What target and drafter thought of it is on its way …");
     this.laws = h("div", { class: "laws" }, this.target.element, this.drafter.element);
     this.list = h("dl", { class: "facts" }, ...this.facts.map(({ name, value, tip }) => h("div", { "data-tip": tip, tabindex: "0" }, h("dt", {}, name), value)));

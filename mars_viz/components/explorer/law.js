@@ -9,7 +9,7 @@ class Law {
     this.table = h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "token"), h("th", {}, "logit"), h("th", {}, "prob."))), h("tbody", {}, ...this.rows));
     this.none = h("p", { class: "aside" }, "no draft here");
     this.element = h("div", { class: "law" },
-      h("h4", { "data-tip": "Its best tokens at this place: raw logit, and probability by a plain softmax of the raw logits.", tabindex: "0" }, title),
+      h("h2", { "data-tip": "Its best tokens at this place: raw logit, and probability by a plain softmax of the raw logits.", tabindex: "0" }, title),
       this.table, this.none);
   }
 

@@ -42,6 +42,12 @@ function otherLength({ tokens, tau, rolledBack, strictTokens, strictRounds, stri
     `by strict ${whole(strictRolledBack)}`;
 }
 
+/** The sentence as it is heard, with what its numbers stand on; a token is spelled out as in its name. */
+export function heardSentence(run, parts, basis) {
+  const told = parts.map((part) => (typeof part === "string" ? part : `“${spoken(run.pieces.text[part.token].trim() || run.pieces.text[part.token])}”`));
+  return `${told.join("")} These numbers are ${basis}.`;
+}
+
 /**
  * A sentence of strings and tokens. Its elements stay as long as strings and tokens alternate in the same way, and its
  * place only ever grows, so that nothing around it is laid out anew when its words change.

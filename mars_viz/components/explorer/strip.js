@@ -1,4 +1,5 @@
-// The strip under the dial: the segments of a dial map, coloured by tokens per round. A click goes to a segment's edge.
+// The strip under the dial: the segments of a dial map, coloured by tokens per round. A click goes to a segment's edge,
+// as do Page Up and Page Down on the dial.
 
 const REACH = 7; // pixels from an edge within which a click means it
 
@@ -24,7 +25,7 @@ class Strip {
       if (complete) part.style.background = `rgb(${cividis(high > low ? (tau - low) / (high - low) : 0.5)})`;
       return part;
     }));
-    this.lane.setAttribute("aria-label", `${whole(segments.length)} segments of the dial, coloured by tokens per round`);
+    this.lane.setAttribute("aria-label", `${whole(segments.length)} segments of the dial, coloured by tokens per round; on the dial, Page Up and Page Down go to the next and the one before`);
   }
 
   share(value) {
@@ -49,6 +50,14 @@ class Strip {
     const range = `${this.dial.symbol} from ${dialText(low)} to ${dialText(high)}`;
     if (!complete) return `${range}: the map was cut short here, so the recorded text is judged block by block.`;
     return `Segment ${whole(index + 1)} of ${whole(this.segments.length)}, ${range}: one text, ${plural(rounds, "round")}, τ\u00a0=\u00a0${short(tau)}.`;
+  }
+
+  /** Where the next segment begins, or the one before; past the map's ends, the dial's. */
+  leafed(value, forward) {
+    const { low, high } = this.dial, starts = this.segments.map(({ low: from }) => from);
+    const here = starts.findLastIndex((from) => value >= from);
+    if (forward) return starts[here + 1] ?? high;
+    return starts[here - 1] ?? (value > starts[0] ? starts[0] : low);
   }
 
   /** The dial value under the pointer, and the edge within reach of it, if there is one. */
