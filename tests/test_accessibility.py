@@ -132,18 +132,6 @@ def test_what_scrolls_below_the_header_is_not_read_through_it(browser: Browser, 
     page.close()
 
 
-def test_buttons_over_a_figure_show_themselves_to_keys(browser: Browser, address: str) -> None:
-    page = settled(browser, f"{address}/explore?run=1-story-mars", "light")
-    button = page.get_by_role("button", name="Download plot").first
-    page.locator("summary", has_text="Figures").focus()
-    page.keyboard.press("Tab")
-    page.wait_for_timeout(700)  # it fades in
-    assert (
-        button.evaluate("e => e === document.activeElement && getComputedStyle(e.closest('.modebar')).opacity") == "1"
-    )
-    page.close()
-
-
 def test_a_finger_on_a_figure_moves_the_page(browser: Browser, address: str) -> None:
     agent = "Mozilla/5.0 (Linux; Android 14; Pixel 7) AppleWebKit/537.36 Chrome/140.0 Mobile Safari/537.36"
     with browser.new_context(

@@ -97,6 +97,8 @@ def test_a_race_is_played_by_keys_and_ends_with_its_board(toy: str, page: Page) 
     expect(page.locator(".race-sentence")).to_be_visible()
     assert page.locator(".r[data-state=ahead]").count() == 0
     expect(lanes.nth(1).locator(".track-count")).to_contain_text(re.compile("done · 40 tokens"))
+    end = page.get_by_role("slider", name="Recorded time").get_attribute("aria-valuetext")
+    assert re.fullmatch(r"(\d+\.\d\d s) of \1", end), "heard with its unit, not as a bare number"
     page.keyboard.press("Home")
     assert page.locator(".r:not([data-state=ahead])").count() == 0
     page.get_by_role("radio", name="true speed").click()

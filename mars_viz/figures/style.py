@@ -85,6 +85,7 @@ def blank(title: str, theme: Theme, x: str, y: str, key: Sequence[Entry] = ()) -
         "plot_bgcolor": "rgba(0,0,0,0)",
         "showlegend": False,
         "hoverlabel": {"font": {"size": 13}},
+        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": theme.muted, "activecolor": theme.ink},
         "bargap": 0.06,
         "xaxis": _axis(x, theme),
         "yaxis": _axis(y, theme),

@@ -43,7 +43,6 @@ button[kind="primary"]:not(:disabled):hover { background: #005F95; border-color:
 .stButtonGroup button[data-selected="true"] { color: inherit !important; } /* blue on its own tint is too faint */
 @media (max-width: 640px) { .st-key-wide-figure { overflow-x: auto; } .st-key-wide-figure > * { min-width: 720px; } }
 .st-key-text-painted { display: none; }
-.stApp .js-plotly-plot .modebar:focus-within { opacity: 1; } /* its buttons, for who comes to them by keys */
 .mv-section { font-size: 1.1rem; font-weight: 650; padding: 0; margin: 1.1rem 0 0; }
 .mv-live { white-space: pre-wrap; overflow-wrap: anywhere; line-height: 1.7; min-height: 18rem; margin: 0; }
 .mv-live .prompt { opacity: .6; }

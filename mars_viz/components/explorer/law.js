@@ -6,7 +6,7 @@ class Law {
     this.lines = Array.from({ length: width + 1 }, () => ({ token: quote(), logit: h("td"), bar: h("span", { class: "bar" }), p: h("span") }));
     this.rows = this.lines.map(({ token, logit, bar, p }) =>
       h("tr", {}, h("td", { class: "token" }, token.element), logit, h("td", { class: "share" }, bar, p)));
-    this.table = h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "token"), h("th", {}, "logit"), h("th", {}, "prob."))), h("tbody", {}, ...this.rows));
+    this.table = h("table", { "aria-label": `Best tokens of the ${title.toLowerCase()}` }, h("thead", {}, h("tr", {}, h("th", {}, "token"), h("th", {}, "logit"), h("th", {}, "prob."))), h("tbody", {}, ...this.rows));
     this.none = h("p", { class: "aside" }, "no draft here");
     this.element = h("div", { class: "law" },
       h("h2", { "data-tip": "Its best tokens at this place: raw logit, and probability by a plain softmax of the raw logits.", tabindex: "0" }, title),

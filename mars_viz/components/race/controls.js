@@ -35,7 +35,9 @@ class Controls {
 
   show(seconds) {
     this.time.value = String(seconds);
-    say(this.read, `${seconds.toFixed(2)} s of ${this.clock.end.toFixed(2)} s`);
+    const words = `${seconds.toFixed(2)} s of ${this.clock.end.toFixed(2)} s`;
+    say(this.read, words);
+    this.time.setAttribute("aria-valuetext", words);
   }
 
   /** Space plays and pauses, arrows move by a fiftieth, Home and End go to the ends, digits and brackets change nothing. */
