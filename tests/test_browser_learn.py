@@ -81,6 +81,9 @@ def test_keys_play_jumps_and_a_link_for_the_class(page: Page, address: str, play
         page.keyboard.press(press)
         at(page, frame)
     assert page.locator(".cache .length").first.inner_text() == str(played.frames[1].target_cache)
+    speaks = page.locator(".stepper :is([aria-live], [role=status], output)")
+    expect(speaks).to_have_count(1)  # a step is told in its sentence, and in nothing else
+    assert page.locator(".said").inner_text() == speaks.inner_text()
     still = page.locator(".flying .chip").first.evaluate("chip => getComputedStyle(chip).animationName")
     assert still == "none", "the reader asked for no motion"
     assert page.locator(".cell.new").count() == len(played.run.rounds[0].speculation)

@@ -616,6 +616,21 @@ def test_whoever_comes_by_keys_sees_where_they_are_and_can_leave(opened) -> None
     assert [stop for stop in stops if stop["opacity"] < 0.5 or stop["outline"] == "none"] == []
 
 
+def test_the_names_of_a_list_are_one_stop_and_arrows_move_among_them(opened) -> None:
+    tab = opened(mapped_toy(), most_steps=0)
+    tab.locator(".stream .t:visible").nth(2).click()
+    names, tip = tab.locator(".verdicts th"), tab.locator(".tip")
+    assert names.count() > 20 and tab.locator(".verdicts [tabindex='0']").count() == 1
+    names.first.focus()
+    for press, place in (("ArrowUp", 0), ("ArrowDown", 1), ("ArrowRight", 2), ("ArrowUp", 1)):
+        tab.keyboard.press(press)
+        expect(names.nth(place)).to_be_focused()
+        expect(names.nth(place)).to_have_attribute("tabindex", "0")
+        assert tab.locator(".verdicts [tabindex='0']").count() == 1
+    expect(tip).to_have_text(names.nth(1).get_attribute("data-tip") or "")
+    assert tab.locator(".facts [tabindex='0'], .legend [tabindex='0']").count() == 2
+
+
 def test_text_of_a_model_stays_text(opened) -> None:
     run = toy_run(
         rule="mars", pieces=HOSTILE | {i: b"</script><script>window.hacked=1</script>" for i in range(10, 20)}

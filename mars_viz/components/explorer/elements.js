@@ -17,6 +17,22 @@ function say(element, text) {
   } else element.textContent = text;
 }
 
+/** A group of explained things as one stop of the Tab key, arrow keys moving within it; they show and hide together. */
+function grouped(elements) {
+  elements.forEach((element, i) => {
+    element.tabIndex = i === 0 ? 0 : -1;
+    element.addEventListener("keydown", (event) => {
+      const next = elements[i + ({ ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1 }[event.key] ?? NaN)];
+      if (!next) return;
+      event.preventDefault();
+      element.tabIndex = -1;
+      next.tabIndex = 0;
+      next.focus();
+    });
+  });
+  return elements;
+}
+
 function clamp(value, low, high) {
   return Math.min(high, Math.max(low, value));
 }

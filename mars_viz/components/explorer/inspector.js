@@ -26,12 +26,13 @@ class Inspector {
     this.undrafted = h("p", { class: "aside" }, "Nothing was drafted here, so there is nothing to judge: the whole block was kept.");
     this.judged = quote();
     this.lines = run.rules.map((rule) => ({ rule, said: null, at: h("div"), verdict: h("div") }));
-    const lines = this.lines.map(({ rule, at, verdict }) => h("tr", { class: rule.name === run.rule.name ? "own" : null },
-      h("th", { scope: "row", "data-tip": rule.formula, tabindex: "0" }, rule.title), h("td", { class: rule.follows ? "at follows" : "at" }, at), h("td", {}, verdict)));
+    const names = grouped(run.rules.map((rule) => h("th", { scope: "row", "data-tip": rule.formula }, rule.title)));
+    const lines = this.lines.map(({ rule, at, verdict }, i) => h("tr", { class: rule.name === run.rule.name ? "own" : null },
+      names[i], h("td", { class: rule.follows ? "at follows" : "at" }, at), h("td", {}, verdict)));
     this.verdicts = h("div", { class: "verdicts" }, h("h2", {}, "Every rule on ", this.judged.element), h("table", {}, h("tbody", {}, ...lines)));
     this.coming = h("p", { class: "aside" }, "What target and drafter thought of it is on its way …");
     this.laws = h("div", { class: "laws" }, this.target.element, this.drafter.element);
-    this.list = h("dl", { class: "facts" }, ...this.facts.map(({ name, value, tip }) => h("div", { "data-tip": tip, tabindex: "0" }, h("dt", {}, name), value)));
+    this.list = h("dl", { class: "facts" }, ...grouped(this.facts.map(({ name, value, tip }) => h("div", { "data-tip": tip }, h("dt", {}, name), value))));
     this.hint = h("p", { class: "empty" }, "Click a token, or walk through the text with the arrow keys, to see what target and drafter thought of it.");
     this.sheet = h("div", {},
       h("header", {}, h("div", { class: "headline" }, h("span", { class: "what" }, this.token.element), this.pill), this.where),

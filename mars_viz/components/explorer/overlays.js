@@ -85,8 +85,8 @@ class Overlays {
   outcomeLegend() {
     this.tallies = LEGEND.map(() => h("div"));
     this.legend.style.setProperty("--digits", `${whole(this.run.judge.length).length}ch`); // none of them grows wider
-    return LEGEND.map(([outcome, tip], i) => h("span", { class: "key", "data-tip": tip, tabindex: "0" },
-      h("span", { class: `t ${NAMES[outcome]}` }, NAMES[outcome]), h("span", { class: "tally" }, this.tallies[i])));
+    return grouped(LEGEND.map(([outcome, tip], i) => h("span", { class: "key", "data-tip": tip },
+      h("span", { class: `t ${NAMES[outcome]}` }, NAMES[outcome]), h("span", { class: "tally" }, this.tallies[i]))));
   }
 
   scaleLegend() {

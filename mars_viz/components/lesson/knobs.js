@@ -23,7 +23,7 @@ class Knob {
       onkeydown: (event) => this.key(event),
       ondblclick: () => { this.place(this.knob.start); moved(); rested(); },
     });
-    this.said = h("output", { class: "knob-value" });
+    this.said = h("span", { class: "knob-value" });
     this.element = h("label", { class: "knob", title: help || null }, h("span", { class: "knob-label" }, label), this.said, this.range);
     this.place(knob.start);
   }

@@ -5,7 +5,7 @@ class Cache {
   constructor(name, explained) {
     this.certain = h("div", { class: "certain" });
     this.cells = h("div", { class: "cells" });
-    this.count = h("output", { class: "length" });
+    this.count = h("span", { class: "length" });
     this.bar = h("div", { class: "bar-of-cache", role: "img" }, this.certain, this.cells);
     this.name = name;
     this.element = h("div", { class: "cache" }, h("div", { class: "cache-name", title: explained }, name), this.bar, this.count);

@@ -18,7 +18,7 @@ class Controls {
     }));
     this.speed = h("select", { "aria-label": "Speed", title: "Speed" }, ...SPEEDS.map((speed) => h("option", { value: speed, selected: speed === 1 }, `${speed}×`)));
     this.scrubber = h("input", { type: "range", min: "0", step: "1", "aria-label": "Step of the playback", oninput: () => go(this.scrubber.valueAsNumber) });
-    this.place = h("output", { class: "place" });
+    this.place = h("span", { class: "place" });
     this.element = h("div", { class: "controls" },
       h("div", { class: "transport" }, this.back, this.toggle, this.forth, this.speed),
       h("div", { class: "scrub" }, this.scrubber, this.place),
