@@ -8,6 +8,8 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
+from urllib.parse import urlencode
 
 import pyarrow
 import pytest
@@ -15,10 +17,12 @@ from playwright.sync_api import Browser
 from streamlit.testing.v1 import AppTest
 
 from mars_viz.components.explorer import element
+from mars_viz.mapped import mapped
 from mars_viz.ui import opening
+from mars_viz.ui.links import View
 from mars_viz.ui.session import KEY, Session
 from tests import tabs
-from tests.factories import toy_run
+from tests.factories import toy_map, toy_run
 from tests.served import served
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -152,26 +156,35 @@ def test_what_is_never_painted_is_not_waited_for_forever(browser: Browser, tmp_p
                 page.get_by_text("waited long enough").wait_for(timeout=PATIENCE)
 
 
-def request(path: str, query: str = "", kind: str = "http") -> dict[str, Any]:
-    return {"type": kind, "path": path, "query_string": query.encode()}
+def request(path: str, query: str = "", kind: str = "http", method: str = "GET") -> dict[str, Any]:
+    return {"type": kind, "method": method, "path": path, "query_string": query.encode()}
 
 
 @pytest.mark.parametrize(
-    ("asked", "run"),
+    ("asked", "link"),
     [
-        (request("/explore", "run=a-run"), "a-run"),
-        (request("/under/explore", "dial=0.9&run=a%20run"), "a run"),
-        (request("/", "run=a-run"), "a-run"),
-        (request("/explore"), ""),
-        (request("/explore", "run="), ""),
-        (request("/compare", "run=a-run"), ""),
-        (request("/static/js/index.js", "run=a-run"), ""),
-        (request("/explore", "run=a-run", "websocket"), ""),
-        ({"type": "lifespan"}, ""),
+        (request("/explore", "run=a-run"), {"run": "a-run"}),
+        (request("/explore/", "gamma=3&run=a%20run"), {"run": "a run", "gamma": "3"}),
+        (request("/", "run=a-run"), {"run": "a-run"}),
+        (request("/explore"), {}),
+        (request("/explore", "run="), {}),
+        (request("/compare", "run=a-run"), {}),
+        (request("/compare/", "run=a-run"), {}),
+        (request("/static/js/index.js", "run=a-run"), {}),
+        (request("/explore", "run=a-run", method="HEAD"), {}),
+        (request("/explore", "run=a-run", "websocket"), {}),
+        ({"type": "lifespan"}, {}),
     ],
 )
-def test_the_run_that_a_request_leads_to(asked, run):
-    assert opening.asked_for(asked) == run
+def test_the_link_that_a_request_is_for(asked, link):
+    assert opening.asked_for(asked) == link
+
+
+def test_a_link_below_a_base_path(monkeypatch):
+    monkeypatch.setattr(opening.st, "get_option", {"server.baseUrlPath": "under/"}.__getitem__)
+    for path in ("/under", "/under/", "/under/explore"):
+        assert opening.asked_for(request(path, "run=a-run")) == {"run": "a-run"}
+    assert opening.asked_for(request("/explore", "run=a-run")) == {}
 
 
 class Behind:
@@ -198,37 +211,52 @@ def asking(ahead: opening.ReadAhead, scope: dict[str, Any]) -> None:
             thread.join(60)
 
 
-def test_a_link_s_run_is_ready_before_its_tab_asks(folder, monkeypatch):
-    toy_run(seed=8).save(folder / "b-run")
+@pytest.mark.parametrize(("more", "gamma"), [({}, None), ({"gamma": "3"}, 3), ({"gamma": "5"}, None)])
+def test_a_link_s_run_is_ready_before_its_tab_asks(folder, monkeypatch, more, gamma):
+    run = toy_run(seed=8, rule="mars", dial=0.9)
+    mapped(run, toy_map(replace(run.settings, dial=None), 0.5, None, (3, run.settings.gamma))[0]).save(folder / "b-run")
     made: list[Any] = []
     make = element.Prepared.of
-    monkeypatch.setattr(element.Prepared, "of", lambda run, gamma: made.append(run) or make(run, gamma))
+    monkeypatch.setattr(element.Prepared, "of", lambda run, gamma: made.append((run, gamma)) or make(run, gamma))
     behind = Behind()
-    asking(opening.ReadAhead(behind), request("/explore", "run=b-run"))
-    assert behind.heard == [request("/explore", "run=b-run")]
-    assert [run.settings.seed for run in made] == [8]
-    assert tabs.opened("pages/explore.py", run="b-run").session_state[KEY].view.run == "b-run"
-    assert [run.settings.seed for run in made] == [8]
+    asked = request("/explore", urlencode({"run": "b-run"} | more))
+    asking(opening.ReadAhead(behind), asked)
+    assert behind.heard == [asked]
+    assert [(run.settings.seed, gamma) for run, gamma in made] == [(8, gamma)]
+    tab = tabs.opened("pages/explore.py", run="b-run", **more)
+    assert (tab.session_state[KEY].view.run, tab.session_state[KEY].view.gamma) == ("b-run", gamma)
+    assert len(made) == 1
+
+
+def test_a_page_comes_where_no_thread_can_be_had(monkeypatch):
+    read: list[str] = []
+    monkeypatch.setattr(opening, "get_ready", lambda view: read.append(view.run))
+    ahead = opening.ReadAhead(behind := Behind())
+    with monkeypatch.context() as short:
+        short.setattr(threading.Thread, "start", Mock(side_effect=RuntimeError("can't start new thread")))
+        ask(ahead, request("/explore", "run=one"))
+    asking(ahead, request("/explore", "run=two"))
+    assert read == ["two"] and len(behind.heard) == 2
 
 
 def test_a_link_to_nothing_is_passed_on_and_the_next_one_is_read(folder, monkeypatch):
     (folder / "broken").mkdir()
     (folder / "broken" / "manifest.json").write_text("{}")
     opened: list[Any] = []
-    monkeypatch.setattr(element, "get_ready", opened.append)
+    monkeypatch.setattr(element, "get_ready", lambda run, gamma: opened.append(run))
     ahead = opening.ReadAhead(behind := Behind())
-    for name in ("../a-run", "nowhere", "broken"):
-        asking(ahead, request("/explore", f"run={name}"))
+    asking(ahead, request("/explore", "run=broken"))
     assert not opened
-    asking(ahead, request("/explore", "run=a-run"))
-    assert len(behind.heard) == 4 and opened[0].settings.seed == 7
+    for name in ("../a-run", "nowhere", "a-run"):  # the page shows the first run that there is
+        asking(ahead, request("/explore", f"run={name}"))
+    assert len(behind.heard) == 4 and [run.settings.seed for run in opened] == [7, 7, 7]
 
 
 def test_one_run_at_a_time_is_read_ahead(monkeypatch):
     begun, end, read = threading.Event(), threading.Event(), []
 
-    def get_ready(run_id: str) -> None:
-        read.append(run_id)
+    def get_ready(view: View) -> None:
+        read.append(view.run)
         begun.set()
         end.wait(60)
 

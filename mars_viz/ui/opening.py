@@ -8,7 +8,7 @@ little to do.
 from __future__ import annotations
 
 import webbrowser
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import cache
 from threading import Event, Lock, Thread
@@ -24,10 +24,12 @@ from mars_viz.ui import navigation
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
+    from mars_viz.ui.links import View
+
 EVERYWHERE = ("0.0.0.0", "::")
 """Addresses to serve at that are none to go to."""
-SHOW_RUNS = ("explore", "")
-"""The pages to which a link to a run leads; the bare address is one of them."""
+EXPLORE = "explore"
+"""The page to which a link to a run leads; so does the bare address."""
 
 
 @asynccontextmanager
@@ -71,7 +73,9 @@ class WarmUp(Thread):
             from mars_viz.ui import library, links, live, share  # noqa: F401  and with them nearly all that pages need
         finally:
             self.imported.set()
-        get_ready("")
+        from mars_viz.ui.links import View
+
+        get_ready(View())
 
 
 class ReadAhead:
@@ -83,39 +87,48 @@ class ReadAhead:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on what was asked, and look at it."""
-        run = asked_for(scope)
-        if run and self._turn.acquire(blocking=False):
-            Thread(target=self._read, args=(run,), name="read-ahead", daemon=True).start()
+        link = asked_for(scope)
+        if "run" in link and self._turn.acquire(blocking=False):
+            try:
+                Thread(target=self._read, args=(link,), name="read-ahead", daemon=True).start()
+            except RuntimeError:  # no thread can be had now; nobody needs this one
+                self._turn.release()
         await self._app(scope, receive, send)
 
-    def _read(self, run: str) -> None:
+    def _read(self, link: Mapping[str, str]) -> None:
         try:
             wait_for_imports()
-            get_ready(run)
+            from mars_viz.ui.links import from_parameters
+
+            get_ready(from_parameters(link).view)
         finally:
             self._turn.release()
 
 
-def asked_for(scope: Scope) -> str:
-    """The run that the link of a page leads to; empty where a request is for anything else."""
-    if scope["type"] != "http" or scope["path"].rpartition("/")[2] not in SHOW_RUNS:
-        return ""
-    return parse_qs(scope["query_string"].decode("latin-1")).get("run", [""])[0]
+def asked_for(scope: Scope) -> dict[str, str]:
+    """The link of a page that shows runs, as its query parameters; empty where a request is for anything else."""
+    if scope["type"] != "http" or scope["method"] != "GET":
+        return {}
+    base = str(st.get_option("server.baseUrlPath") or "").strip("/")
+    if scope["path"].strip("/") not in (base, f"{base}/{EXPLORE}".strip("/")):
+        return {}
+    return {name: values[0] for name, values in parse_qs(scope["query_string"].decode("latin-1")).items()}
 
 
-def get_ready(run_id: str) -> None:
-    """Read that run, empty for the one that Explore opens by itself, and make what is sent of it.
+def get_ready(view: View) -> None:
+    """Read the run that Explore opens for this view, and make what is sent of it.
 
     What is wrong with it is not told here: the page meets it again, and says it.
     """
     from mars_viz.components.explorer import element
-    from mars_viz.ui import library
-    from mars_viz.ui.links import View
+    from mars_viz.ui import library, links
     from mars_viz.ui.session import Session
 
     with suppress(BadInput):
         shelf = library.shelf(Session())
-        element.get_ready(shelf.opened(run_id or shelf.landed(View())[0].run))
+        view, _ = shelf.landed(view)
+        run = shelf.opened(view.run)
+        element.get_ready(run, links.fitted(view, run).view.gamma)
 
 
 @cache

@@ -122,9 +122,9 @@ def explorer(
     return ExplorerState(stands.dial, stands.overlay, stands.selected, decode)
 
 
-def get_ready(run: Run) -> None:
-    """Make now what is sent of a run, so that the first tab that shows it need not wait."""
-    _prepared(run, id(run), None)
+def get_ready(run: Run, gamma: int | None = None) -> None:
+    """Make now what is sent of a run, so that the first tab that shows it need not wait; `gamma` as in `explorer`."""
+    _prepared(run, id(run), gamma)
 
 
 def _remembered(run: Run, gamma: int | None, asked: _Position, key: str) -> _Memory:
