@@ -113,11 +113,15 @@ def test_explore_off_the_recorded_value_and_under_an_overlay(browser: Browser, a
     assert not found, in_words(found)
 
 
-@pytest.mark.parametrize("opens", ["Share", "Open or save", "Settings"])
-def test_what_a_button_of_explore_opens(browser: Browser, address: str, opens: str) -> None:
+@pytest.mark.parametrize(
+    ("opens", "holds"),
+    [("Share", "Report, one HTML file"), ("Open or save", "Save this run as a zip"), ("Settings", "Draft length γ")],
+)
+def test_what_a_button_of_explore_opens(browser: Browser, address: str, opens: str, holds: str) -> None:
     page = settled(browser, f"{address}/explore?run=1-story-mars", "light")
     page.get_by_role("button", name=opens).click()
-    page.wait_for_timeout(700)
+    page.get_by_text(holds).first.wait_for()
+    page.wait_for_timeout(300)  # it fades in
     found = violations(page)
     page.close()
     assert not found, in_words(found)
@@ -132,8 +136,9 @@ def test_what_scrolls_below_the_header_is_not_read_through_it(browser: Browser, 
     page.close()
 
 
-def test_a_finger_on_a_figure_moves_the_page(browser: Browser, address: str) -> None:
-    agent = "Mozilla/5.0 (Linux; Android 14; Pixel 7) AppleWebKit/537.36 Chrome/140.0 Mobile Safari/537.36"
+@pytest.mark.parametrize("device", ["Pixel 7) AppleWebKit/537.36 Chrome/140.0 Mobile", "Tab S9) AppleWebKit/537.36"])
+def test_a_finger_on_a_figure_moves_the_page(browser: Browser, address: str, device: str) -> None:
+    agent = f"Mozilla/5.0 (Linux; Android 14; {device} Safari/537.36"
     with browser.new_context(
         viewport={"width": 375, "height": 800}, is_mobile=True, has_touch=True, user_agent=agent
     ) as context:

@@ -27,5 +27,7 @@ def chart(figure: Figure, key: str, *, of: str = "", alt: str = "") -> None:
 
 
 def _by_finger() -> bool:
-    """True on a telephone: a finger that moves over a figure means the page, which Plotly would hold to zoom."""
-    return "Mobi" in st.context.headers.get("User-Agent", "")
+    """True on a telephone or tablet: a finger that moves over a figure means the page, which Plotly would hold to zoom.
+    As far as a browser says so: an iPad's calls itself a Macintosh."""
+    agent = st.context.headers.get("User-Agent", "")
+    return any(name in agent for name in ("Mobi", "Android", "iPad"))

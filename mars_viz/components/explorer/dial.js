@@ -5,7 +5,7 @@
 class Dial {
   constructor({ moved, rested, decode }) {
     Object.assign(this, { moved, rested, value: null, dial: null, grip: null });
-    this.thumb = h("div", { class: "thumb", role: "slider", tabindex: "0", onkeydown: (e) => this.key(e), onkeyup: () => this.rest() });
+    this.thumb = h("div", { class: "thumb", role: "slider", tabindex: "0", "aria-keyshortcuts": "PageUp PageDown", onkeydown: (e) => this.key(e), onkeyup: () => this.rest() });
     this.hand = h("div", { class: "hand" }, this.thumb);
     this.rug = h("canvas", { class: "rug", "aria-hidden": "true" });
     this.mark = h("button", { class: "recorded", type: "button", onclick: () => this.set(this.dial.recorded, true) });

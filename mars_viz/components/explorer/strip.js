@@ -1,5 +1,5 @@
 // The strip under the dial: the segments of a dial map, coloured by tokens per round. A click goes to a segment's edge,
-// as do Page Up and Page Down on the dial.
+// as do Page Up and Page Down on Explore's dial.
 
 const REACH = 7; // pixels from an edge within which a click means it
 
@@ -25,7 +25,7 @@ class Strip {
       if (complete) part.style.background = `rgb(${cividis(high > low ? (tau - low) / (high - low) : 0.5)})`;
       return part;
     }));
-    this.lane.setAttribute("aria-label", `${whole(segments.length)} segments of the dial, coloured by tokens per round; on the dial, Page Up and Page Down go to the next and the one before`);
+    this.lane.setAttribute("aria-label", `${whole(segments.length)} segments of the dial, coloured by tokens per round`);
   }
 
   share(value) {
