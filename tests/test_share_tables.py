@@ -13,6 +13,7 @@ from mars_viz.race.table import race_frame
 from mars_viz.report import bibtex
 from mars_viz.report.tables import csv_table, parquet_table
 from mars_viz.ui import share
+from tests.factories import toy_run
 from tests.sweep_cases import toy_sweep
 from tests.tabs import opened
 from tests.test_exports import tab as tab
@@ -64,9 +65,10 @@ def test_the_race_board_in_numbers_is_the_race() -> None:
     assert frame["same_text"].tolist()[:2] == [True, race.strict.token_ids == race.alone.token_ids]
 
 
-def test_rules_and_compare_offer_their_tables(tab) -> None:
-    for page, tables in (("pages/rules.py", 2), ("pages/compare.py", 1)):
-        shown = opened(page)
+def test_rules_and_compare_offer_their_tables(tab, tmp_path: Path) -> None:
+    toy_run(dial=0.7).save(tmp_path / "another")
+    for page, link, tables in (("pages/rules.py", {}, 2), ("pages/compare.py", {"across": "runs"}, 1)):
+        shown = opened(page, run="story", **link)
         assert not shown.exception
         assert offered(shown).count("CSV") == offered(shown).count("Parquet") == tables
         assert any("song2026mars" in code.value for code in shown.code)
