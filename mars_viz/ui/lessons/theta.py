@@ -14,17 +14,17 @@ from mars_viz.components.lesson import Kind, Knob, lesson_figure
 from mars_viz.demo.tasks import final_answer
 from mars_viz.dialmap import DialMap, Segment
 from mars_viz.figures.lesson_dial import accuracy_curve
+from mars_viz.measurements import Graded, recorded_grades
 from mars_viz.prompts import recognised
 from mars_viz.rules.mars import THETA
 from mars_viz.run import Run
 from mars_viz.ui import theme
-from mars_viz.ui.jobs.exercises import PER_TASK, Graded, grade
+from mars_viz.ui.jobs.exercises import PER_TASK, grade
 from mars_viz.ui.lessons import thumbs
 from mars_viz.ui.lessons.asking import asked
 from mars_viz.ui.lessons.base import Lesson, Room
 from mars_viz.ui.lessons.drawing import draw
 from mars_viz.ui.lessons.lesson_desk import write_address
-from mars_viz.ui.lessons.measured import recorded_grades
 
 
 def lacks(run: Run) -> str:
