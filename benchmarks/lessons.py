@@ -14,10 +14,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 from mars_viz import samples
+from mars_viz.measurements import COSTS, GRADED, Graded, as_json
 from mars_viz.speculators.costs import measure_costs
 from mars_viz.speculators.loading import load_pair
-from mars_viz.ui.jobs.exercises import Graded, grade
-from mars_viz.ui.lessons.measured import COSTS, GRADED, as_json
+from mars_viz.ui.jobs.exercises import grade
 from mars_viz.ui.lessons.why import MEASURED
 
 

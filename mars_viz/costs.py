@@ -90,21 +90,26 @@ def costs_from(found: Any) -> Costs:
     """Costs from what JSON made of `dataclasses.asdict`. Raises BadInput for anything else."""
     try:
         made = Costs(
-            device=str(found["device"]),
-            dtype=str(found["dtype"]),
-            target=str(found["target"]),
-            drafter=str(found["drafter"]),
-            cache_length=int(found["cache_length"]),
-            repeats=int(found["repeats"]),
+            **{name: _kept(str, found[name]) for name in ("device", "dtype", "target", "drafter")},
+            **{name: _kept(int, found[name]) for name in ("cache_length", "repeats")},
             target_pass=tuple(_spread(each) for each in found["target_pass"]),
             drafter_step=_spread(found["drafter_step"]),
             rest=tuple(_spread(each) for each in found["rest"]),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise BadInput("The measured costs cannot be read. Measure them again.") from error
-    if not made.rest or len(made.target_pass) != len(made.rest) + 1:
+    taken = (made.drafter_step, *made.target_pass)  # but a round's rest may be below 0
+    fits = made.rest and len(made.target_pass) == len(made.rest) + 1
+    if not fits or not all(0 < each.low <= each.median <= each.high for each in taken):
         raise BadInput("The measured costs contradict each other. Measure them again.")
     return made
+
+
+def _kept(kind: type, value: Any) -> Any:
+    """The value, of that very kind: nothing is cut or made to fit."""
+    if type(value) is not kind:
+        raise TypeError(f"{value!r:.40} is no {kind.__name__}")
+    return value
 
 
 def _spread(found: Any) -> Spread:

@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 from sweep_cases import COSTS
 
-from mars_viz.costs import autoregressive_seconds, costs_from, modelled_seconds, modelled_speed_up, round_seconds
+from mars_viz.costs import (
+    Spread,
+    autoregressive_seconds,
+    costs_from,
+    modelled_seconds,
+    modelled_speed_up,
+    round_seconds,
+)
 from mars_viz.errors import BadInput
 from mars_viz.run import Settings
 from mars_viz.speculators.autoregressive import decode_alone
@@ -37,6 +44,30 @@ def test_costs_survive_json_and_nonsense_is_refused() -> None:
             costs_from(wrong)
     with pytest.raises(BadInput, match="contradict"):
         costs_from(asdict(replace(COSTS, rest=COSTS.rest[:2])))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"repeats": float("inf")},
+        {"repeats": 2.5},
+        {"cache_length": "64"},
+        {"device": ["a device"]},
+        {"drafter_step": {"median": 10**400, "low": 1, "high": 10**400}},
+        {"drafter_step": {"median": float("nan"), "low": 1, "high": 2}},
+        {"target_pass": [{"median": 0, "low": 0, "high": 1}] * 4},
+        {"target_pass": [{"median": -1, "low": -2, "high": 1}] * 4},
+        {"target_pass": [{"median": 3, "low": 1, "high": 2}] * 4},
+    ],
+)
+def test_damaged_costs_are_a_line_with_the_remedy(wrong: dict[str, object]) -> None:
+    with pytest.raises(BadInput, match="Measure them again"):
+        costs_from(asdict(COSTS) | wrong)
+
+
+def test_what_a_round_takes_besides_may_be_below_nothing() -> None:
+    below = replace(COSTS, rest=(Spread(-0.001, -0.002, 0.001),) * 3)
+    assert costs_from(json.loads(json.dumps(asdict(below)))) == below
 
 
 @pytest.fixture(scope="module")

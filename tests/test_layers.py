@@ -27,7 +27,7 @@ LAYERS = (
     ("mapped", "runfiles", "frames"),
     ("runstore",),
     ("analysis",),
-    ("figures",),
+    ("figures", "measurements"),
     ("speculators",),
     ("recording",),
     ("mapping", "walking"),

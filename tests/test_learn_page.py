@@ -351,7 +351,19 @@ def test_what_was_measured_once_stands_until_one_measures(monkeypatch):
     assert any("Reading 9 positions at once" in title for title in titles(tab)) and "The built-in pair on" in said(tab)
     tab = opened(lesson="6", run="a-greedy")
     assert any("of 300 exercises are right at θ = 0.90" in title for title in titles(tab))
-    assert "The built-in pair, greedy" in said(tab)
+    assert "The built-in pair with MARS, greedy" in said(tab)
+
+
+@pytest.mark.parametrize("rule", ["mars-sampling", "mars-code"])
+def test_the_grades_of_one_rule_are_not_shown_for_another_with_the_same_dial(rule, tmp_path, monkeypatch):
+    monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path))
+    monkeypatch.delenv("MARS_VIZ_SAMPLES")
+    with_map("Other", rule=rule, temperature=0.8, dial=0.7).save(tmp_path / "other")
+    tab = opened(lesson="6", run="other")
+    assert element(tab)["figure"]["segments"] and RULES[rule].dial == RULES["mars"].dial
+    assert titles(tab) == [] and "300 exercises" not in said(tab)
+    assert f"graded with MARS alone, which says nothing of {RULES[rule].title}" in said(tab)
+    assert not any(found.label.startswith("Grade") for found in tab.button)
 
 
 @pytest.mark.parametrize(

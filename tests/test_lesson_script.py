@@ -107,6 +107,24 @@ def test_the_runs_say_of_which_block_length_they_are(page):
     assert "recorded runs, each at its own γ," in page(key, Kind.DRAFTING, runs=runs)
 
 
+def test_what_stands_on_a_modelled_pass_is_not_called_measured(page):
+    runs = [{"name": "a", "alpha": 0.5, "gamma": 6, "c": 0.2, "speedUp": 1.5}]
+    key, note, hidden = page(
+        "const [note] = at.found('lesson-note'), [key] = at.found('chart-key');"
+        "return [key.textContent, note.textContent, note.hidden];",
+        Kind.DRAFTING,
+        runs=runs,
+    )
+    assert key.endswith("(modelled from measured times)") and "modelled from" in note and not hidden
+
+
+def test_without_a_timed_run_nothing_is_said_of_its_mark(page):
+    key, hidden = page(
+        "return [at.found('chart-key')[0].textContent, at.found('lesson-note')[0].hidden];", Kind.DRAFTING, runs=[]
+    )
+    assert "◆" not in key and "recorded runs" not in key and "your dials" in key and hidden is True
+
+
 def test_keeping_every_draft_is_as_far_away_as_the_orange_area_is_large(page):
     """Tokens that share a group may differ where the group does not: what is said is of the tokens."""
     title = "return at.found('chart-title').map(({ textContent }) => textContent);"
@@ -122,8 +140,9 @@ def test_what_a_constant_changes_is_told_beside_what_was(page):
         page(title, Kind.SHIFT, calls=calls)
         == "With 0 added to every logit 1 of 2 runner-ups lies above θ\u00a0=\u00a00.90"
     )
-    shifted = page(title, Kind.SHIFT, {"position": {"shift": 1.0}}, calls=[[9, 8], [20, 17]])
-    assert shifted.endswith("0 of 2 runner-ups lie above θ\u00a0=\u00a00.90, instead of 0")
+    before_and_after = [[20, 18.5], [9, 8.05], [20, 17]]  # above θ in both; only with the constant; in neither
+    shifted = page(title, Kind.SHIFT, {"position": {"shift": 1.0}}, calls=before_and_after)
+    assert shifted == "With 1 added to every logit 2 of 3 runner-ups lie above θ\u00a0=\u00a00.90, instead of 1"
 
 
 def test_the_text_at_the_dial_has_a_role_that_may_be_named(page):
@@ -133,7 +152,7 @@ def test_the_text_at_the_dial_has_a_role_that_may_be_named(page):
 
 def test_stopped_between_two_stops_the_trials_go_to_the_one_below_and_are_heard_once(page):
     seen, heard, told = page(
-        "const button = at.found('lesson-play')[0], heard = () => at.found('lesson-heard')[0].textContent;"
+        "const button = at.found('lesson-play')[0], heard = () => at.found('heard')[0].textContent;"
         "const before = heard(); button.dispatchEvent({ type: 'click' }); pass(3300);"
         "const seen = [at.found('knob-value')[0].textContent, heard() === before];"
         "button.dispatchEvent({ type: 'click' }); return [seen, heard(), at.told];",
@@ -185,10 +204,10 @@ def test_a_setting_s_figures_follow_the_hand_and_are_told_when_it_rests(page):
     read = "[at.found('spread')[0].textContent, at.found('setting')[0].childNodes[0].childNodes[1].textContent]"
     for value, spread, estimate in ((0.8, "87 to 93", "90 %"), (0.795, "75 to 85", "80 %"), (1, "88 to 94", "91 %")):
         assert page(f"at.pull({value}); return {read};", Kind.SETTING) == [spread, estimate]
-    told = page("at.pull(0.8); return [at.told.at(-1), at.found('lesson-heard')[0].textContent];", Kind.SETTING)
+    told = page("at.pull(0.8); return [at.told.at(-1), at.found('heard')[0].textContent];", Kind.SETTING)
     assert told == [{"revision": "1", "dial": 0.8}, "θ = 0.80: accuracy 90 % (87 to 93)"]
     moving = "const [range] = at.found('input'); range.value = 0.6; range.dispatchEvent({ type: 'input' });"
-    heard = page(f"{moving} return at.found('lesson-heard')[0].textContent;", Kind.SETTING)
+    heard = page(f"{moving} return at.found('heard')[0].textContent;", Kind.SETTING)
     assert heard == "θ = 0.987: accuracy 90 % (87 to 93)"
 
 

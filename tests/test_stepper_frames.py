@@ -56,6 +56,33 @@ def test_a_rollback_says_which_caches_shrink(run):
             assert ("both caches" in words(frame)) is both, "as the bars show it"
 
 
+@pytest.mark.parametrize(
+    ("drafted", "told"),
+    [
+        ([1], "<1> was in vain. The target's cache drops it; the drafter had not read it yet."),
+        (
+            [1, 2],
+            "<1> and the one drafted after it were in vain. "
+            "The target's cache drops them; the drafter had not read them yet.",
+        ),
+    ],
+)
+def test_leaves_of_a_tree_that_are_rolled_back_are_spoken_of_as_many_as_they_are(drafted, told):
+    """The drafter reads no leaf; here all of them are siblings after the prefix, and the target would write token 3."""
+    laws = np.array([[0, 1, 2, 9]] * (len(drafted) + 1), np.float32)
+    tree = replace(
+        make_speculation(laws, laws[:-1], drafted, start=3),
+        parents=np.full(len(drafted), -1, np.int32),
+        depths=np.ones(len(drafted), np.int32),
+        siblings=np.arange(len(drafted), dtype=np.int32),
+    )
+    verdicts = rule_named("strict").judge(tree)
+    decision = settle(tree, verdicts, None)
+    run = replace(toy_run(rule="strict"), rounds=(Round(tree, verdicts, decision, (3,)),), prompt_ids=(1, 2, 3))
+    said = [words(frame) for frame in playback(run).frames if frame.stage is Stage.ROLL_BACK]
+    assert said == [f"Roll back: {told}"]
+
+
 @pytest.mark.parametrize("run", [*toy_runs(), *sampled_runs()], ids=lambda run: f"{run.settings.rule}-{run.title[:20]}")
 def test_every_playback_ends_with_the_runs_text_and_its_marks_are_the_outcomes(run):
     played = playback(run)

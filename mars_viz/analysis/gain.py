@@ -42,8 +42,9 @@ class Gain:
     tau: float
     """Tokens per target pass, counted."""
     speed_up: float
-    """Target passes' worth of tokens per time spent drafting and verifying, from the run's clock: what is spent on
-    evidence and records is left out, as in the formula. NaN without timings."""
+    """Target passes' worth of tokens per time spent drafting and verifying: modelled from the run's clock, since a pass
+    over γ + 1 positions stands for a plain one. What is spent on evidence and records is left out, as in the formula.
+    NaN without timings."""
     draft_step: float
     """Median seconds of a drafted token."""
     target_pass: float

@@ -17,11 +17,14 @@ FORMAT = "figure-format"
 """Under which name the session keeps which of them."""
 
 
-def chart(figure: Figure, key: str, *, of: str = "", alt: str = "") -> None:
-    """Draw it. Its file is named for the `key`, after what it is `of`; `alt` is read aloud in place of its title."""
+def chart(figure: Figure, key: str, *, of: str = "", alt: str = "", saves: bool = True) -> None:
+    """Draw it. Its file is named for the `key`, after what it is `of`; `alt` is read aloud in place of its title. No
+    button `saves` a figure whose finding stands beside it on the page: the file would lack it."""
     kind = str(st.session_state.get(FORMAT) or FORMATS[0]).lower()
     saved = {"format": kind, "filename": f"{of}-{key}" if of else key, "scale": 2 if kind == "png" else 1}
-    button = {"displaylogo": False, "modeBarButtons": [["toImage"]], "toImageButtonOptions": saved}
+    button: dict[str, object] = {"displayModeBar": False}
+    if saves:
+        button = {"displaylogo": False, "modeBarButtons": [["toImage"]], "toImageButtonOptions": saved}
     figure.update_layout(dragmode=False if _by_finger() else None)
     st.plotly_chart(figure, theme=None, key=key, config=button, alt=alt or figures.spoken_title(figure))
 

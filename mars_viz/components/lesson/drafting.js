@@ -1,4 +1,4 @@
-// Why drafting pays: the speed-up that theory expects, over α, and what recorded runs measured.
+// Why drafting pays: the speed-up that theory expects, over α, and what follows from the times of recorded runs.
 
 /** (1 − α^(γ+1)) / (1 − α), tokens per target pass: 1 + α + … + α^γ (Leviathan et al., arXiv 2211.17192, equation 1). */
 export function expectedTokens(alpha, gamma) {
@@ -32,7 +32,7 @@ class Drafting {
     this.chart = new Chart();
     this.words = h("p", { class: "lesson-finding", role: "status" });
     this.sum = h("p", { class: "lesson-sum" });
-    this.note = h("p", { class: "lesson-note" }, "The diamonds are by the runs’ own clocks. Like the formula, they take a pass over γ + 1 tokens to cost what a pass over one does.");
+    this.note = h("p", { class: "lesson-note" }, "The diamonds are modelled from what the runs’ own clocks measured. Like the formula, they take a pass over γ + 1 tokens to cost what a pass over one does.");
     this.element = h("div", {}, this.chart.element, this.sum, this.words, this.note);
   }
 
@@ -44,7 +44,10 @@ class Drafting {
     const lengths = gammas.length === 1 ? ` at γ\u00a0=\u00a0${gammas[0]}` : ", each at its own γ";
     this.chart.show({
       title: `With α = ${alpha.toFixed(2)}, γ = ${block} and c = ${cost.toFixed(2)} drafting is ${paceWords(here)}`,
-      key: [["●", INK.dial, "your dials (modelled)"], ["◆", INK.relaxed, `recorded runs${lengths}, drafting and reading alone (measured)`]],
+      key: [
+        ["●", INK.dial, "your dials (modelled)"],
+        ...(runs.length ? [["◆", INK.relaxed, `recorded runs${lengths}, drafting and reading alone (modelled from measured times)`]] : []),
+      ],
       x: { low: 0, high: 1, name: "α, chance that a drafted token is kept" },
       y: { low: 0, high: top, name: "speed-up" },
       marks: [
@@ -52,11 +55,12 @@ class Drafting {
         { kind: "line", points: curve, colour: INK.dial },
         ...runs.map(({ name, alpha: a, gamma, c, speedUp }) => ({
           kind: "dot", shape: "diamond", x: a, y: speedUp, colour: INK.relaxed, faint: gamma !== block,
-          tip: `${name}: α ${short(a)}, γ ${gamma}, c ${short(c)}: ${short(speedUp)} times (measured)`,
+          tip: `${name}: α ${short(a)}, γ ${gamma}, c ${short(c)}: ${short(speedUp)} times (modelled from measured times)`,
         })),
         { kind: "dot", x: alpha, y: here, colour: INK.dial, size: 8 },
       ],
     });
+    this.note.hidden = !runs.length;
     this.sum.replaceChildren(...worked(alpha, block, cost));
     say(this.words, `At these dials a pass of the target yields ${short(expectedTokens(alpha, block))} tokens (modelled). ${own}`);
   }

@@ -65,7 +65,7 @@ class Lossless {
     this.areas = new Chart();
     this.seen = new Chart();
     this.button = h("button", { type: "button", class: "lesson-play", onclick: () => this.toggle() }, "▶ Watch it converge");
-    this.heard = h("p", { class: "lesson-heard", role: "status" }); // the second title, which changes sixty times a second
+    this.heard = h("p", { class: "heard", role: "status" }); // the second title, which changes sixty times a second
     this.element = h("div", {}, this.button, this.heard, h("div", { class: "lesson-pair" }, this.areas.element, this.seen.element));
   }
 

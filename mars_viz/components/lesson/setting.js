@@ -12,7 +12,7 @@ class Setting {
   constructor() {
     this.tiles = h("dl", { class: "setting" });
     this.note = h("p", { class: "aside" });
-    this.heard = h("p", { class: "lesson-heard", role: "status" });
+    this.heard = h("p", { class: "heard", role: "status" });
     this.element = h("div", {}, this.tiles, this.note, this.heard);
   }
 

@@ -121,10 +121,11 @@ def roll_back(round_: Round, *, both: bool) -> Words:
     rest = (
         f" and the {'one' if after == 1 else number(after)} drafted after it were in vain" if after else " was in vain"
     )
+    them = "them" if after else "it"
     tail = (
         "Whatever the models had read from there on is struck from both caches."
         if both
-        else "The target's cache drops it; the drafter had not read it yet."
+        else f"The target's cache drops {them}; the drafter had not read {them} yet."
     )
     return ("Roll back: ", Quoted(int(round_.speculation.tokens[node])), f"{rest}. {tail}")
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from mars_viz.analysis.map_grid import along_dial
 from mars_viz.analysis.steps import Steps, total
 from mars_viz.dialmap import DialMap, Segment, span_of
+from mars_viz.measurements import Graded
 from mars_viz.prompts import PromptItem
 from mars_viz.prompts.builtin import builtin_prompts
 from mars_viz.prompts.graders import grader_named
@@ -20,16 +20,6 @@ PER_TASK = 20
 """Exercises of each of the three built-in kinds that are graded on request."""
 LOW = 0.5
 """Smallest θ of those maps."""
-
-
-@dataclass(frozen=True, slots=True)
-class Graded:
-    """So many exercises, graded at every θ."""
-
-    exercises: int
-    """How many."""
-    right: Steps
-    """How many of them are right, along θ."""
 
 
 def grade(pair: Any, per_task: int = PER_TASK) -> Iterator[Finding]:

@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 
 import streamlit as st
 
+from mars_viz.figures.style import UNBROKEN
 from mars_viz.ui.lessons.base import Lesson
 
 _STYLE = """
@@ -43,7 +44,7 @@ def finding(sentence: str) -> None:
 
 def caption(finding: str) -> None:
     """A figure's title: it wraps where the page does."""
-    unbroken = escape(finding).replace(" = ", "&nbsp;=&nbsp;").replace(" %", "&nbsp;%")
+    unbroken = escape(finding).replace(" = ", UNBROKEN).replace(" %", "\u00a0%")
     st.html(f'<h3 class="mv-caption">{unbroken}</h3>')
 
 

@@ -37,10 +37,15 @@ def draw(room: Room, figure: Figure, key: str) -> None:
         title_text="",
         height=by * HEIGHT,
         font_size=by * grown.font.size,
-        margin={"l": by * grown.margin.l, "t": by * (TOP + KEY * bool(grown.annotations)), "b": by * grown.margin.b},
+        margin={"l": by * grown.margin.l, "t": by * (TOP + KEY * _has_key(figure)), "b": by * grown.margin.b},
     )
     if room.large:
         figure.update_xaxes(title_font_size=17)
         figure.update_yaxes(title_font_size=17)
         figure.update_annotations(font_size=17)
-    chart(figure, key, alt=alt)
+    chart(figure, key, alt=alt, saves=False)
+
+
+def _has_key(figure: Figure) -> bool:
+    """True if words stand above the plot; the dial's name stands in it."""
+    return any((words.yref, words.y, words.yanchor) == ("paper", 1, "bottom") for words in figure.layout.annotations)

@@ -110,8 +110,8 @@ LESSON = Lesson(
     text=(
         "The target judges from left to right. At the **first** token that it would not have written it puts its own "
         "in place, and everything drafted after that is void: it was guessed after a token that is not there.",
-        "Both models had already read those tokens, so their **caches** shrink as well. Move γ and see how much of the "
-        "drafting is in vain; below, the text can be watched step by step.",
+        "The target had already read those tokens, and the drafter all but its last guess, so the **caches** lose them "
+        "again. Move γ and see how much of the drafting is in vain; below, the text can be watched step by step.",
     ),
     question="After a rejection at the first place, was the target's pass wasted?",
     answer=(

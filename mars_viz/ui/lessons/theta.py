@@ -7,24 +7,23 @@ from typing import Any
 import streamlit as st
 
 from mars_viz.analysis.alignment import common_prefix
-from mars_viz.analysis.intervals import wilson
 from mars_viz.analysis.map_grid import along_dial
 from mars_viz.analysis.steps import Steps
 from mars_viz.components.lesson import Kind, Knob, lesson_figure
 from mars_viz.demo.tasks import final_answer
 from mars_viz.dialmap import DialMap, Segment
 from mars_viz.figures.lesson_dial import accuracy_curve
+from mars_viz.measurements import Graded, recorded_grades
 from mars_viz.prompts import recognised
-from mars_viz.rules.mars import THETA
+from mars_viz.rules.mars import Mars
 from mars_viz.run import Run
 from mars_viz.ui import theme
-from mars_viz.ui.jobs.exercises import PER_TASK, Graded, grade
+from mars_viz.ui.jobs.exercises import PER_TASK, grade
 from mars_viz.ui.lessons import thumbs
 from mars_viz.ui.lessons.asking import asked
 from mars_viz.ui.lessons.base import Lesson, Room
 from mars_viz.ui.lessons.drawing import draw
 from mars_viz.ui.lessons.lesson_desk import write_address
-from mars_viz.ui.lessons.measured import recorded_grades
 
 
 def lacks(run: Run) -> str:
@@ -76,18 +75,18 @@ def accuracy(room: Room) -> None:
     """What the dial costs in right answers: as it comes with the product, or found out on request."""
     made = room.run.dial_map
     assert made is not None and made.rule.dial is not None
+    if made.rule.name != Mars.name:  # another rule's verdicts at the same θ are others
+        theme.small(f"Exercises are graded with {Mars.title} alone, which says nothing of {made.rule.title}.")
+        return
     place = st.container()
     words = f"Grade {3 * PER_TASK} exercises here"
     here = asked(room, "graded", words, "The built-in pair works through exercises that it never saw …", grade)
     graded, at = here if isinstance(here, Graded) else recorded_grades(), _standing(room, made)
-    if graded is not None and made.rule.dial == THETA and graded.right.low <= at <= graded.right.high:
-        sure = wilson(int(graded.right.at(at)), graded.exercises)
-        figure = accuracy_curve(
-            graded.right, graded.exercises, sure.low, sure.high, made.rule.dial.symbol, at, room.theme
-        )
+    if graded is not None and graded.right.low <= at <= graded.right.high:
+        figure = accuracy_curve(graded.right, graded.exercises, made.rule.dial.symbol, at, room.theme)
         with place:
             draw(room, figure, "theta-accuracy")
-            theme.small("The built-in pair, greedy, on exercises that it never saw.")
+            theme.small(f"The built-in pair with {Mars.title}, greedy, on exercises that it never saw.")
 
 
 def _standing(room: Room, made: DialMap) -> float:

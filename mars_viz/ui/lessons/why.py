@@ -13,6 +13,7 @@ from mars_viz.costs import Costs
 from mars_viz.devices import short_device
 from mars_viz.figures.lesson_gain import pass_costs, run_times
 from mars_viz.figures.words import number
+from mars_viz.measurements import recorded_costs
 from mars_viz.run import Run
 from mars_viz.ui import theme
 from mars_viz.ui.jobs.tasks import find_costs
@@ -20,7 +21,6 @@ from mars_viz.ui.lessons import thumbs
 from mars_viz.ui.lessons.asking import asked
 from mars_viz.ui.lessons.base import Lesson, Room
 from mars_viz.ui.lessons.drawing import draw
-from mars_viz.ui.lessons.measured import recorded_costs
 from mars_viz.ui.lessons.moving import moving
 
 LONGEST = 16

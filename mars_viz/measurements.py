@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-import json
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,23 @@ from mars_viz import samples
 from mars_viz.analysis.steps import Steps
 from mars_viz.costs import Costs, costs_from
 from mars_viz.errors import BadInput
-from mars_viz.ui.jobs.exercises import Graded
+from mars_viz.runfiles.manifest import strict_json
 
 COSTS = "costs.json"
 """Of the built-in pair's passes."""
 GRADED = "graded.json"
 """Exercises of the built-in pair that are right, along θ."""
+_AGAIN = "Grade them again: python benchmarks/lessons.py."
+
+
+@dataclass(frozen=True, slots=True)
+class Graded:
+    """So many exercises, graded at every θ."""
+
+    exercises: int
+    """How many."""
+    right: Steps
+    """How many of them are right, along θ; whole numbers [S]."""
 
 
 def recorded_costs() -> Costs | None:
@@ -49,15 +60,16 @@ def as_json(graded: Graded) -> dict[str, Any]:
 def graded_from(found: Any) -> Graded:
     """Graded exercises from what JSON made of `as_json`. Raises BadInput for anything else."""
     try:
-        exercises = int(found["exercises"])
-        right = Steps(np.array(found["edges"], np.float64), np.array(found["right"], np.float64))
+        exercises = found["exercises"]
+        right = np.array(found["right"], np.float64)
+        edges = np.array(found["edges"], np.float64)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise BadInput(
-            "The graded exercises cannot be read. Grade them again: python benchmarks/lessons.py."
-        ) from error
-    if exercises < 1 or not ((right.values >= 0) & (right.values <= exercises)).all():
-        raise BadInput("The graded exercises contradict each other. Grade them again: python benchmarks/lessons.py.")
-    return Graded(exercises, right)
+        raise BadInput(f"The graded exercises cannot be read. {_AGAIN}") from error
+    if type(exercises) is not int or right.ndim != 1:
+        raise BadInput(f"The graded exercises cannot be read. {_AGAIN}")
+    if not (0 < exercises < 2**53 and ((right >= 0) & (right <= exercises) & (right == np.floor(right))).all()):
+        raise BadInput(f"The graded exercises contradict each other. {_AGAIN}")
+    return Graded(exercises, Steps(edges, right))
 
 
 def _read(path: Path) -> Any:
@@ -69,6 +81,6 @@ def _read(path: Path) -> Any:
 @cache
 def _parsed(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        return strict_json(path.read_bytes(), path.name)
+    except OSError as error:
         raise BadInput(f"{path} cannot be read. Make it again: python benchmarks/lessons.py.") from error
