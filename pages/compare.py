@@ -101,7 +101,7 @@ def look(session: Session, memory: Comparison, run: Run, shelf: Shelf) -> None:
     memory.view = memory.pinned(left.choice, right.choice)
     navigation.write_link(compare_view.to_parameters(session.view.run, memory.view))
     names = compare_words.named(left, right)
-    sentence = compare_words.finding(left, right, memory.alignment(left, right), names)
+    sentence = compare_words.finding(left, right, memory.alignment(left, right), names, memory.view.across)
     if left.choice == right.choice:
         theme.note(sentence)
         return

@@ -33,6 +33,7 @@ from mars_viz.prompts import recognised
 from mars_viz.prompts.graders import final_line
 from mars_viz.records import Outcome
 from mars_viz.run import Piece, Run
+from mars_viz.runfiles import list_runs
 from mars_viz.sweep import difference_at, load_sweep, measures, value_at
 from mars_viz.ui.compare import compare_words, comparison, lineup, sweep_pair
 from mars_viz.ui.compare.compare_view import Across, Choice, Colour, CompareView, from_parameters, to_parameters
@@ -276,9 +277,9 @@ def test_shares_of_a_sweep_are_told_in_per_cent_and_their_changes_in_points():
 # ---- sentences
 
 
-def sentence(left: lineup.Contender, right: lineup.Contender) -> str:
+def sentence(left: lineup.Contender, right: lineup.Contender, across: Across = Across.SETTINGS) -> str:
     names = compare_words.named(left, right)
-    return compare_words.finding(left, right, align_runs(left.run, right.run), names)
+    return compare_words.finding(left, right, align_runs(left.run, right.run), names, across)
 
 
 def test_the_sentence_says_where_they_part_and_what_it_is_worth(run):
@@ -343,10 +344,56 @@ def test_no_two_texts_of_the_strip_are_called_alike():
     assert "Run d" in called[3]
 
 
+@pytest.mark.parametrize("reference", ["One title", "Another"])
+@pytest.mark.parametrize("prompts", [["one prompt"] * 5, [f"prompt {name}" for name in "abcde"]])
+@pytest.mark.parametrize("seeds", [[0] * 5, [0, 1, 2, 3, 4]])
+def test_texts_of_one_title_are_called_by_their_keys(reference, prompts, seeds):
+    keys = ["a", *(f"{20 * 'long'}-{each}" for each in "bcde")]
+    runs = {
+        key: replace(toy_run(rule="strict", seed=seed), title="One title", prompt=prompt)
+        for key, prompt, seed in zip(keys, prompts, seeds, strict=True)
+    }
+    runs["a"] = replace(toy_run(), title=reference, prompt=prompts[0])
+    left, right, *others = (lineup.contender(Choice(key), shelf_of(**runs)) for key in keys)
+    called = compare_words.lane_names(left, right, [left, right, *others])
+    assert len(set(called)) == len(runs)
+    assert all(name.count("One title") <= 1 for name in called), "a line is said once"
+
+
 def test_a_pane_says_rule_and_block_length_once(run):
-    strict = lineup.contender(Choice("a", 1.0), shelf_of(a=run))
-    assert compare_words.detail(strict, "strict").startswith("MARS at θ = 1.00, γ = ")
-    assert compare_words.detail(strict, "MARS at θ = 1.00").startswith("γ = ")
+    shelf = shelf_of(a=run, b=replace(charted(seed=1), title="MARS at θ = 1.00"), c=replace(run, prompt="another"))
+    strict, own, other, elsewhere = (
+        lineup.contender(choice, shelf) for choice in (Choice("a", 1.0), Choice("a"), Choice("b"), Choice("c"))
+    )
+    for right, ruled in ((own, False), (other, True), (elsewhere, False)):
+        names = compare_words.named(strict, right)
+        assert names.ruled is ruled
+        begin = "γ = " if ruled else "MARS at θ = 1.00, γ = "
+        assert compare_words.detail(strict, ruled=names.ruled).startswith(begin)
+        assert names.left.count("MARS at θ = 1.00") == ruled
+
+
+def test_a_title_that_reads_like_a_rule_hides_no_rule():
+    runs = [replace(toy_run(rule="strict"), title=title, prompt=title) for title in ("Strict parents", "Other parents")]
+    shelf = shelf_of(**{"upload-a": runs[0], "upload-b": runs[1]})
+    left, right = (lineup.contender(Choice(name), shelf) for name in shelf.own)
+    names = compare_words.named(left, right)
+    assert "Strict" in names.left and not names.ruled
+    assert compare_words.detail(left, ruled=names.ruled).startswith("Strict")
+
+
+@pytest.mark.parametrize(
+    ("across", "said", "unsaid"),
+    [
+        (Across.SETTINGS, ["under Rules or models", "under All runs"], []),
+        (Across.RULES, ["under All runs"], ["under Rules or models"]),
+        (Across.RUNS, ["under Rules or models"], ["All runs"]),
+    ],
+)
+def test_a_text_that_stands_alone_is_led_to_other_views_than_its_own(across, said, unsaid):
+    alone = lineup.contender(Choice("a"), shelf_of(a=toy_run(rule="strict")))
+    found = sentence(alone, alone, across)
+    assert all(each in found for each in said) and not any(each in found for each in unsaid)
 
 
 def test_a_text_without_tokens_writes_nothing():
@@ -355,6 +402,7 @@ def test_a_text_without_tokens_writes_nothing():
     one, none = (lineup.contender(Choice(each), shelf_of(a=replace(run, title="Full"), b=empty)) for each in "ab")
     said = sentence(one, none)
     assert "writes nothing" in said and "begins with" in said and "τ" not in said
+    assert sentence(none, replace(none, choice=Choice("c"))) == "Both write nothing."
 
 
 def test_a_link_that_names_one_text_twice_shows_it_beside_another(run):
@@ -364,6 +412,48 @@ def test_a_link_that_names_one_text_twice_shows_it_beside_another(run):
     shown = line_up(memory, "a", run, shelf)
     assert shown.left.choice == Choice("a") != shown.right.choice
     assert shown.left.run.token_ids != shown.right.run.token_ids
+    assert [said for said in memory.notices if "is the reference itself" in said] == memory.notices != []
+
+
+def test_one_text_asked_for_in_two_ways_is_kept_once(run):
+    shelf, memory = shelf_of(a=run), Comparison()
+    found = [memory.contender(choice, shelf) for choice in (Choice("a"), Choice("a", 0.9), Choice("a", None, 6))]
+    assert found[0] is found[1] is found[2] and list(memory.known) == [Choice("a")]
+
+
+def test_a_text_that_stands_alone_is_no_link_that_asks_for_it_twice():
+    shelf, memory = shelf_of(a=toy_run()), Comparison(view=CompareView(Across.RUNS))
+    shown = line_up(memory, "a", shelf.opened("a"), shelf)
+    memory.view = memory.pinned(shown.left.choice, shown.right.choice)
+    more = shelf_of(a=shelf.own["a"], b=toy_run(rule="strict"))
+    assert line_up(memory, "a", more.opened("a"), more).right.choice == Choice("b") and memory.notices == []
+
+
+@pytest.fixture
+def damaged(tmp_path: Path) -> Shelf:
+    """Three runs; the second can be listed but not read."""
+    for name in "abc":
+        replace(toy_run(), title=name).save(tmp_path / name)
+    table = tmp_path / "b" / "nodes.parquet"
+    table.write_bytes(bytes(len(table.read_bytes())))  # of the right size, so that it shows only when it is loaded
+    return Shelf({}, {entry.path.name: entry for entry in list_runs(tmp_path)})
+
+
+@pytest.mark.parametrize("across", [Across.RULES, Across.RUNS])
+def test_a_damaged_run_blocks_no_comparison(damaged, across):
+    asked = CompareView(across)
+    shown = line_up(Comparison(view=asked), "a", damaged.opened("a"), damaged)
+    assert (shown.left.choice, shown.right.choice) == (Choice("a"), Choice("c"))
+    assert len(shown.unread) == 1 and "nodes.parquet" in shown.unread[0]
+    memory = Comparison(view=replace(asked, shown=Choice("b")))
+    assert line_up(memory, "a", damaged.opened("a"), damaged).right.choice == Choice("c")
+    assert ["nodes.parquet" in said for said in memory.notices] == [True]
+
+
+def test_where_nothing_beside_the_reference_can_be_read_it_is_said_why(damaged):
+    few = Shelf({}, {name: damaged.recorded[name] for name in "ab"})
+    with pytest.raises(BadInput, match="nodes.parquet"):
+        line_up(Comparison(view=CompareView(Across.RUNS)), "a", few.opened("a"), few)
 
 
 def test_what_is_not_shown_any_more_is_forgotten(run):

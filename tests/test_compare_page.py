@@ -13,12 +13,14 @@ from streamlit.testing.v1 import AppTest
 
 from mars_viz.components import compare as component
 from mars_viz.components.compare import Ask, Asked
+from mars_viz.dialmap import span_of
 from mars_viz.figures.words import setting
 from mars_viz.rules import RULES
 from mars_viz.run import Piece
+from mars_viz.sweep import Sweep
 from mars_viz.ui.compare.compare_view import Choice
 from tests import test_pages
-from tests.sweep_cases import SETTINGS, conversations, sweep_over, toy_prompts, toy_sweep
+from tests.sweep_cases import COSTS, SETTINGS, conversations, sweep_over, toy_prompts, toy_source, toy_sweep
 from tests.tabs import settled
 from tests.test_compare import charted
 from tests.test_rules_page import said
@@ -173,6 +175,18 @@ def test_a_dial_out_of_range_and_one_setting_twice_are_said(two_sweeps):
     assert not [each for each in tab.selectbox if each.key == "run"], "sweeps are no runs"
 
 
+def test_the_pages_own_link_to_the_end_of_what_was_swept_is_no_dial_out_of_range(folder, tmp_path, monkeypatch):
+    sweeps, low = tmp_path / "sweeps", 0.66666666671  # a link says 0.6666666667, which lies below
+    span = span_of(RULES["mars"], low, 1.0, (SETTINGS.gamma,))
+    Sweep(toy_source(), toy_prompts(4), SETTINGS, span, sweeps / "thirds", costs=COSTS).finish()
+    monkeypatch.setenv("MARS_VIZ_SWEEPS", str(sweeps))
+    tab = opened(across="sweep", sweep="thirds", to="0.666666666")
+    assert "is not among what this sweep covers" in said(tab) and link(tab)["to"] == "0.6666666667"
+    fresh = opened(**link(tab))
+    assert "is not among" not in said(fresh) and link(fresh) == link(tab)
+    assert fresh.number_input(key="compare-to_dial").value == low
+
+
 def test_a_grids_sweeps_are_listed_though_they_lie_deeper(folder, tmp_path, monkeypatch):
     sweeps = tmp_path / "sweeps"
     for _ in toy_sweep(sweeps / "grid" / "mars-one", 4):
@@ -249,7 +263,7 @@ def test_no_sweep_says_how_to_make_one(folder, tmp_path, monkeypatch):
 def test_another_run_chosen_elsewhere_starts_anew(folder):
     tab = opened()
     settled(tab.selectbox(key="run").select("b-strict").run())
-    assert link(tab) == {"run": "b-strict", "reference": "b-strict", "shown": "b-strict"}
+    assert link(tab) == {"run": "b-strict", "reference": "b-strict"}
     assert tab.session_state["mars_viz_compare"].view.reference == Choice("b-strict")
 
 

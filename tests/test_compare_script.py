@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ from mars_viz.components.compare.script import script
 from tests.in_node import in_node_with
 
 PAGE = """
-import { Compare, Side } from "./compare.mjs";
+import { CORRECTED, Compare, DISCARDED, MATCHED, REJECTED, Side } from "./compare.mjs";
 
 const noElement = () => ({ style: {}, append() {}, remove() {} });
 globalThis.document = { createElement: noElement, removeEventListener() {} };
@@ -73,32 +74,86 @@ def test_a_token_chosen_while_the_next_text_is_under_way_is_not_told(page):
     assert back[-1] == {"what": "token", "value": "right-6"}, "the text that is shown is the one that is asked for"
 
 
+BOTH = """const text = (words) => words.split("").map((letter) => Number(letter === "="));
+Object.assign(left, { common: text("==xx==x="), selected: null }); Object.assign(right, { common: text("==y====z"), selected: null });
+for (const side of [left, right]) {
+  side.reading = { textIndex: (slot) => slot, label: String };
+  side.pane = { name: "" };
+  side.select = (slot) => { side.selected = slot; };
+  side.slotAt = (index) => index;
+  for (const name of ["inCommon", "inCommonAt", "inCommonBefore", "written", "partner"]) side[name] = Side.prototype[name];
+}
+at.linked.show = () => {};
+at.pick = (side, slot) => { chosen.push(`${side.prefix}${slot}`); Compare.prototype.pick.call(at, side, slot); };
+"""  # noqa: E501
+
+
 def test_the_next_difference_is_the_next_in_either_text_and_after_the_last_the_first(page):
-    both = """const text = (words) => words.split("").map((letter) => Number(letter === "="));
-    Object.assign(left, { common: text("==xx==x="), selected: null }); Object.assign(right, { common: text("==y====z"), selected: null });
-    for (const side of [left, right]) {
-      side.reading = { textIndex: (slot) => slot, label: String };
-      side.pane = { name: "" };
-      side.select = (slot) => { side.selected = slot; };
-      side.slotAt = (index) => index;
-      side.inCommon = Side.prototype.inCommon;
-    }
-    at.linked.show = () => {};
-    at.pick = (side, slot) => { chosen.push(`${side.prefix}${slot}`); Compare.prototype.pick.call(at, side, slot); };"""  # noqa: E501
-    _, chosen = page(f"{both} at.positions = true; for (let i = 0; i < 4; i++) at.leap();")
+    _, chosen = page(f"{BOTH} at.positions = true; for (let i = 0; i < 4; i++) at.leap();")
     assert chosen == ["right-2", "left-6", "right-7", "right-2"]
-    _, chosen = page(f"{both} at.positions = true; at.pick(right, 4); at.leap();")
+    _, chosen = page(f"{BOTH} at.positions = true; at.pick(right, 4); at.leap();")
     assert chosen[1:] == ["left-6"], "from the chosen token on"
     _, chosen = page(
-        f"{both} left.common = text('x=====x='); at.positions = true; for (let i = 0; i < 4; i++) at.leap();"
+        f"{BOTH} left.common = text('x=====x='); at.positions = true; for (let i = 0; i < 4; i++) at.leap();"
     )
     assert chosen == ["left-0", "right-2", "left-6", "right-7"], (
         "though the same place of the other text lies elsewhere"
     )
-    _, chosen = page(f"{both} at.positions = false; for (let i = 0; i < 3; i++) at.leap();")
+    _, chosen = page(f"{BOTH} at.positions = false; for (let i = 0; i < 3; i++) at.leap();")
     assert chosen == ["right-2", "right-7", "right-2"]
-    _, chosen = page(f"{both} left.common = right.common = [1, 1]; at.positions = true; at.leap();")
+    _, chosen = page(f"{BOTH} left.common = right.common = [1, 1]; at.positions = true; at.leap();")
     assert chosen == []
+
+
+ROUNDS = """
+/** Two rounds of three drafts each and what the target wrote; `kept` says how many drafts each keeps. */
+const rounds = (side, kept, partners) => {
+  side.run = { rounds: 2, count: [3, 3], slotAt: [0, 4, 8], slots: 8 };
+  const outcome = kept.flatMap((count) => [0, 1, 2].map((i) => i < count ? MATCHED : i === count ? REJECTED : DISCARDED));
+  const starts = [0, kept[0] + 1, kept[0] + kept[1] + 2];
+  const textIndex = (slot) => { const r = Number(slot > 3), at = slot - 4 * r; return at < kept[r] ? starts[r] + at : at === 3 ? starts[r] + kept[r] : null; };
+  side.reading = { now: { outcome, emission: [CORRECTED, CORRECTED] }, starts, textIndex, label: String };
+  side.slotAt = (index) => [...Array(8).keys()].find((slot) => textIndex(slot) === index);
+  side.pane.partners = partners;
+};
+"""  # noqa: E501
+
+
+@pytest.mark.parametrize(
+    ("slot", "kept", "common", "then"),
+    [
+        (6, [2, 1], "==x=x", "right-7"),  # the second round's first draft is written, its others are not
+        (6, [2, 1], "x=x==", "right-0"),  # nothing differs behind it, so from the start again
+        (6, [2, 1], "x=xx=", "right-0"),  # the difference it stands in is no next one
+        (2, [1, 3], "=xx=x", "right-3"),
+        (0, [0, 3], "x==x=", "right-3"),  # before the first token
+    ],
+)
+def test_the_next_difference_goes_on_from_a_draft_that_did_not_reach_the_text(page, slot, kept, common, then):
+    _, chosen = page(
+        f"{BOTH}{ROUNDS} left.common = text('====='); right.common = text('{common}'); rounds(right, {kept}, []);"
+        f"at.positions = true; at.pick(right, {slot}); at.leap();"
+    )
+    assert chosen[1:] == [then]
+
+
+@pytest.mark.parametrize(
+    ("slot", "partners", "then"),
+    [
+        (1, [0, 1], "right-0"),  # in the round that starts where the right text's first does
+        (5, [0, 1], "right-5"),  # in the one that starts where its second does
+        (6, [0, 1], "right-5"),  # so does a draft of it
+        (5, [0, None], "right-0"),  # the last round that the right text has too
+        (5, [None, None], "right-0"),
+    ],
+)
+def test_of_two_vocabularies_a_token_of_either_text_is_gone_on_from(page, slot, partners, then):
+    _, chosen = page(
+        f"{BOTH}{ROUNDS} left.common = text('======='); right.common = text('x===x=x');"
+        f"rounds(left, [2, 1], {json.dumps(partners)}); rounds(right, [2, 3], []);"
+        f"at.positions = false; at.pick(left, {slot}); at.leap();"
+    )
+    assert chosen[1:] == [then]
 
 
 def test_up_and_down_leaf_in_the_strip_alone(page):

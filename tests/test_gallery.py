@@ -17,6 +17,7 @@ from streamlit.testing.v1 import AppTest
 
 from mars_viz import samples
 from mars_viz.figures.thumbnails import AMBER, BLUE, Band, Line, Part, lanes, lines, stacked_bars
+from mars_viz.runstore import default_folder
 from mars_viz.ui import gallery, links, navigation
 from mars_viz.ui.lessons import LESSONS
 from mars_viz.ui.watching.races import Course, course
@@ -112,10 +113,34 @@ def test_without_runs_the_page_says_what_to_do(folder, monkeypatch, tmp_path_fac
     tab = opened()
     assert all("<img" not in card for card in cards(tab)) and len(cards(tab)) == len(LESSONS)
     (said,) = [html.body for html in tab.html if "press Decode" in html.body]
-    assert f"--out {tmp_path_factory.getbasetemp()}" in said, "it is found there"
+    assert "--out &quot;$MARS_VIZ_RUNS/mine&quot;" in said, "it is found there"
+    assert str(tmp_path_factory.getbasetemp()) not in said, "the server's own paths are not for visitors"
     assert button(tab, "begin").label == "Decode a prompt on Explore"
     assert "begin-learning" not in {each.key for each in tab.button}
     assert all(gallery.UNSERVED in card for card in cards(tab)), "what cannot be opened says why"
+
+
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        ({}, "~/.local/share/mars-viz/runs/mine"),
+        ({"XDG_DATA_HOME": "{home}/my data"}, "~/'my data/mars-viz/runs/mine'"),
+        ({"XDG_DATA_HOME": "{other}/data"}, '"$XDG_DATA_HOME/mars-viz/runs/mine"'),
+        ({"MARS_VIZ_RUNS": "{home}/runs"}, "~/runs/mine"),
+        ({"MARS_VIZ_RUNS": "{other}/my runs"}, '"$MARS_VIZ_RUNS/mine"'),
+        ({"MARS_VIZ_RUNS": "{other}/my runs", "HOME": "/"}, '"$MARS_VIZ_RUNS/mine"'),
+    ],
+)
+def test_where_to_record_is_right_in_a_shell_and_tells_no_path_of_the_server(tmp_path, monkeypatch, named, said):
+    home, other = tmp_path / "home", tmp_path / "other"
+    for name in ("MARS_VIZ_RUNS", "XDG_DATA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in ({"HOME": "{home}"} | named).items():
+        monkeypatch.setenv(name, value.format(home=home, other=other))
+    command = gallery.nothing_yet()
+    assert command.endswith(f" --out {said}") and str(tmp_path) not in command
+    written = subprocess.run(["sh", "-c", f"printf %s {said}"], capture_output=True, text=True, check=True).stdout
+    assert Path(written) == default_folder() / "mine"
 
 
 def test_a_run_without_tokens_says_so(folder):

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mars_viz.analysis.alignment import Unit
+from mars_viz.analysis.alignment import Side, Unit, Written
 from mars_viz.components.texts import payload as texts_payload_module
 from mars_viz.components.texts.payload import TextPane, texts_payload
 from mars_viz.components.texts.script import script
@@ -267,10 +267,14 @@ def test_damaged_texts_are_a_sentence_on_the_page(shelf: Path, sent: list[dict[s
 # ---- what is sent, and what the script makes of it
 
 PAGE = """
-import { TextPane } from "./texts.mjs";
+import { TextPane, Texts } from "./texts.mjs";
 let made = 0;
 class Fake {
   constructor(tag) { Object.assign(this, { tag, children: [], attributes: {}, dataset: {}, style: {}, kind: "" }); }
+  get classList() { return { add: (name) => { this.on = name; }, remove: () => { this.on = ""; } }; }
+  remove() {}
+  addEventListener() {}
+  getBoundingClientRect() { return { top: 0 }; }
   append(...nodes) { this.children.push(...nodes); }
   replaceChildren(...nodes) { this.children = nodes; }
   setAttribute(name, value) { this.attributes[name] = value; }
@@ -278,6 +282,7 @@ class Fake {
   get firstChild() { return undefined; }
   get childNodes() { return this.children; }
 }
+globalThis.getComputedStyle = () => ({ color: "rgb(0, 0, 0)", getPropertyValue: () => "" });
 globalThis.document = { createElement: (tag) => { made++; return new Fake(tag); } };
 import { readFileSync } from "node:fs";
 const { payload } = JSON.parse(readFileSync(0, "utf8"));
@@ -286,16 +291,29 @@ pane.show(payload.right, payload.prompt);
 const text = (node) => typeof node === "string" ? node : node.children.map(text).join("");
 const tags = (node) => typeof node === "string" ? [] : [node.tag, ...node.children.flatMap(tags)];
 const [prompt, ...tokens] = pane.stream.children[0].children;
+const view = new Texts(new Fake("div"));
+view.receive({ id: 1, ...payload });
+const leaps = [], { reveal } = TextPane.prototype;
+TextPane.prototype.reveal = function (index, mark) {
+  leaps.at(-1).push([index, mark]);
+  reveal.call(this, index, mark);
+};
+for (let i = 0; i <= view.found.length; i++) {
+  leaps.push([]);
+  view.leap();
+  leaps.at(-1).push(text(view.count));
+}
 console.log(JSON.stringify({
   prompt: text(prompt), texts: tokens.map(text), classes: tokens.map((token) => token.className),
-  tags: [...new Set(tags(pane.stream))], parting: tokens.indexOf(pane.parting),
+  tags: [...new Set(tags(pane.stream))], leaps,
+  on: view.panes.map(({ built }) => built.filter(({ on }) => on === "selected").length),
 }));
 """
 
 
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Any], Any]:
-    run = in_node_with(tmp_path_factory.mktemp("script"), {"texts": f"{script()}\nexport {{ TextPane }};\n"})
+    run = in_node_with(tmp_path_factory.mktemp("script"), {"texts": f"{script()}\nexport {{ TextPane, Texts }};\n"})
     return lambda payload: run(PAGE, {"payload": payload})
 
 
@@ -319,16 +337,54 @@ def test_hostile_texts_stay_text_and_the_first_difference_is_marked(
     left, right = (
         TextPane("a", "", text, side) for text, side in ((kept.left, kept.found.left), (kept.right, kept.found.right))
     )
-    sent = json.loads(json.dumps(texts_payload(both.texts[entry.place], left, right)))
+    sent = json.loads(json.dumps(texts_payload(both.texts[entry.place], left, right, kept.found.unit)))
     shown = drawn(sent)
     assert shown["texts"] == [piece.text for piece in kept.right.pieces]
     assert HOSTILE in shown["prompt"] and set(shown["tags"]) <= {"div", "span", "i"}
     assert all(" bidi" in each for each in shown["classes"])
-    assert shown["parting"] == kept.found.right.parts == kept.found.prefix
+    assert shown["leaps"][0][:2] == [[kept.found.prefix, False], [kept.found.prefix, True]]
     kinds = [next(kind for kind in ("same", "apart", "again") if f" {kind}" in each) for each in shown["classes"]]
     assert kinds[: kept.found.prefix] == ["same"] * kept.found.prefix and kinds[kept.found.prefix] == "apart"
     assert [kind != "apart" for kind in kinds] == np.asarray(kept.found.right.common).tolist()
     assert sum(" parts" in each for each in shown["classes"]) == 1
+
+
+def test_the_next_difference_is_shown_in_both_texts_and_after_the_last_the_first(
+    drawn: Callable[[Any], Any], swept: SweepResult
+) -> None:
+    both, several = settings(swept), 0
+    for place in range(COUNT):
+        kept = two_texts.kept(both, place).both
+        assert kept is not None
+        sides = kept.found.left, kept.found.right
+        if kept.found.identical:
+            continue
+        panes = [TextPane("a", "", text, side) for text, side in zip((kept.left, kept.right), sides, strict=True)]
+        shown = drawn(texts_payload("", panes[0], panes[1], kept.found.unit))
+        *leaps, again = shown["leaps"]
+        assert again == leaps[0] and sum(shown["on"]) == 1
+        assert [words for *_, words in leaps] == [f"{n} of {len(leaps)}" for n in range(1, len(leaps) + 1)]
+        for *each, _ in leaps:
+            (led,) = (side for side, (_, mark) in enumerate(each) if mark)
+            common, index = np.asarray(sides[led].common), each[led][0]
+            assert not common[index] and (index == 0 or common[index - 1]), "where a stretch begins"
+            before = {int(np.sum(side.common[:at])) for side, (at, _) in zip(sides, each, strict=True)}
+            assert len(before) == 1, "the other text is shown at the same place"
+        right = np.asarray(sides[1].common)
+        starts = [at for at in range(len(right)) if not right[at] and (at == 0 or right[at - 1])]
+        assert [at for _, (at, mark), _ in leaps if mark] == starts
+        several += len(leaps) > 1
+    assert several
+
+
+def test_of_two_vocabularies_the_other_text_follows_in_proportion(drawn: Callable[[Any], Any]) -> None:
+    words = [Piece(f" w{place}".encode()) for place in range(6)]
+    left, right = (
+        TextPane("a", "", Written(tuple(range(length)), tuple(words[:length]), (0,)), Side(np.array(common), 0))
+        for length, common in ((6, [False] * 6), (3, [False, True, False]))
+    )
+    leaps = drawn(texts_payload("", left, right, Unit.CHARACTERS))["leaps"]
+    assert [each[:2] for each in leaps] == [[[0, False], [0, True]], [[4, False], [2, True]], [[0, False], [0, True]]]
 
 
 def test_the_script_is_short_and_has_one_way_in() -> None:

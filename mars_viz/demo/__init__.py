@@ -1,7 +1,15 @@
-"""The built-in pair: where its weights lie. Knows paths only; importing it loads no model library."""
+"""The built-in pair: where its weights lie, and what its models are called. Knows paths and names only; importing
+it loads no model library."""
 
 from pathlib import Path
 
 PAIR = Path(__file__).parent / "pair"
 TARGET = PAIR / "target"
 DRAFTER = PAIR / "drafter"
+BUILT_IN = "built-in"
+"""What stands before the slash in the names of its models, in a run's provenance."""
+
+
+def is_built_in(name: str) -> bool:
+    """True of the name of one of its models."""
+    return name.startswith(f"{BUILT_IN}/")

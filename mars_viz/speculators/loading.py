@@ -238,7 +238,7 @@ def _short(name: str) -> str:
     """Paths of one machine stay out of run files."""
     folder = Path(name)
     if folder in (demo.TARGET, demo.DRAFTER):
-        return f"built-in/{folder.name}"
+        return f"{demo.BUILT_IN}/{folder.name}"
     return folder.resolve().name if folder.exists() else name
 
 

@@ -6,11 +6,13 @@ Knows runs, races and lessons; the layout is the page's. What cannot be read bec
 from __future__ import annotations
 
 import base64
+import os
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from html import escape
 from itertools import islice
+from pathlib import Path
 
 from mars_viz.analysis.metrics import summary
 from mars_viz.errors import BadInput
@@ -20,7 +22,7 @@ from mars_viz.figures.words import counted, number
 from mars_viz.race.records import Lane
 from mars_viz.rules import RULES, rule_named
 from mars_viz.run import Run
-from mars_viz.runstore import default_folder
+from mars_viz.runstore import FOLDER_VARIABLE, default_folder
 from mars_viz.ui import library
 from mars_viz.ui.lessons import LESSONS
 from mars_viz.ui.library import Shelf
@@ -104,11 +106,22 @@ class Card:
 
 def nothing_yet() -> str:
     """What to do where no run is to be seen; a run is found where the app looks for runs, and nowhere else."""
-    place = default_folder() / "mine"
     return (
         "There is no recorded run here yet. Write a prompt on Explore and press Decode, or record one: "
-        f'mars-viz map --prompt "Once upon a time" --out {shlex.quote(str(place))}'
+        f'mars-viz map --prompt "Once upon a time" --out {_for_a_shell()}'
     )
+
+
+def _for_a_shell() -> str:
+    """A folder in the folder of runs, as whoever runs the app may write it: from the home folder, or from the variable
+    that names it. Every visitor reads this, and the server's paths are none of their business."""
+    folder = default_folder().absolute()
+    home = Path(os.path.expanduser("~"))  # '~' itself where there is none, which holds nothing
+    if home != home.parent and folder.is_relative_to(home):
+        return f"~/{shlex.quote((folder.relative_to(home) / 'mine').as_posix())}"
+    if os.environ.get(FOLDER_VARIABLE):
+        return f'"${FOLDER_VARIABLE}/mine"'
+    return '"$XDG_DATA_HOME/mars-viz/runs/mine"'
 
 
 def excerpt(shelf: Shelf) -> Run | None:

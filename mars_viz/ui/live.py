@@ -13,6 +13,7 @@ from pathlib import Path
 import streamlit as st
 from streamlit import runtime
 
+from mars_viz.demo import is_built_in
 from mars_viz.figures.words import counted, number
 from mars_viz.run import Run, Settings
 from mars_viz.runstore import RunStore, default_folder
@@ -29,8 +30,6 @@ OFTEN = 0.3
 """Seconds between two looks at a job, at the least."""
 LOOKS = 10.0
 """Looks a second, of all tabs together."""
-BUILT_IN = "built-in/"
-"""How the names of the built-in models begin in a run's provenance."""
 
 
 @st.cache_resource(show_spinner=False)
@@ -109,7 +108,7 @@ def start_again(session: Session, run: Run, dial: float | None) -> None:
 def why_not_again(run: Run) -> str:
     """Why the run's prompt cannot be decoded anew here; empty if it can."""
     made_with = run.provenance
-    if made_with.target.startswith(BUILT_IN) and made_with.drafter.startswith(BUILT_IN):
+    if is_built_in(made_with.target) and is_built_in(made_with.drafter):
         return "" if run.prompt else "This run does not say what its prompt was, so it cannot be decoded anew."
     return (
         f"This run was made with {made_with.target or 'an unnamed target'} and "

@@ -174,13 +174,21 @@ class Compare {
   leap() {
     const found = differencesOf(...this.sides.map(({ common }) => common), this.positions);
     if (!found.length) return;
-    const known = this.on && (this.positions || this.on === this.sides[found[0].side]);
-    const here = known ? this.on.inCommon() : -1;
+    const here = this.reached(this.sides[found[0].side]);
     const to = found.find(({ before }) => before > here) ?? found[0];
     const side = this.sides[to.side];
     const slot = side.slotAt(to.index);
     this.picked(side, slot);
     this.linked.show(side, slot);
+  }
+
+  /** How many tokens in common lie before the chosen one. In texts that do not share theirs in pairs only those of one are counted: a
+   * token of the other stands for the round that starts where its own does. */
+  reached(counted) {
+    if (!this.on) return -1;
+    if (this.positions || this.on === counted) return this.on.inCommon();
+    const round = this.on.partner();
+    return round === null ? -1 : counted.inCommonAt(round);
   }
 
   ask(what, value) {

@@ -35,10 +35,36 @@ class Side extends Stream {
     }
   }
 
-  /** How many tokens before the chosen one are in common; -1 where none is chosen, or a draft that did not reach the text. */
+  /** How many tokens before the chosen one are in common; for a draft that did not reach the text, before the token written last
+   * before it. -1 where there is none. */
   inCommon() {
-    const index = this.selected === null ? null : this.reading.textIndex(this.selected);
-    return index === null ? -1 : this.common.slice(0, index).filter(Boolean).length;
+    return this.selected === null ? -1 : this.inCommonBefore(this.written(this.selected));
+  }
+
+  /** The same for a round: before the token that was written last before it. */
+  inCommonAt(round) {
+    return this.inCommonBefore(this.reading.starts[round] - 1);
+  }
+
+  inCommonBefore(index) {
+    return index < 0 ? -1 : this.common.slice(0, index).filter(Boolean).length;
+  }
+
+  /** The index of the token that a slot wrote; of a draft that did not reach the text, of the one written last before it, or -1. */
+  written(slot) {
+    const { reading, run } = this;
+    const index = reading.textIndex(slot);
+    if (index !== null) return index;
+    const order = readingOrder(run, reading.now, roundOf(run, slot));
+    const before = order.slice(0, order.indexOf(slot)).filter((each) => reading.textIndex(each) !== null);
+    return reading.starts[roundOf(run, slot)] + before.length - 1;
+  }
+
+  /** The round of the other text that starts where the chosen token's does, or else the last one before it that has such a round; null
+   * for none. */
+  partner() {
+    const known = this.selected === null ? [] : this.pane.partners.slice(0, roundOf(this.run, this.selected) + 1);
+    return known.findLast((partner) => partner !== null) ?? null;
   }
 
   /** The slot that wrote the token at an index of the text, or null. */

@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from mars_viz.analysis.alignment import Side, Written
+from mars_viz.analysis.alignment import Side, Unit, Written
 from mars_viz.components.compare.payload import rows_of
 
 Payload = dict[str, Any]
@@ -28,9 +28,10 @@ class TextPane:
     """What of it the other has too."""
 
 
-def texts_payload(prompt: str, left: TextPane, right: TextPane) -> Payload:
-    """Both, after the prompt; `id` tells them from any other two."""
-    payload = {"prompt": prompt, "left": _pane(left), "right": _pane(right)}
+def texts_payload(prompt: str, left: TextPane, right: TextPane, unit: Unit) -> Payload:
+    """Both, after the prompt; `id` tells them from any other two. Tokens in common are so in pairs where they are what
+    the texts were aligned by."""
+    payload = {"prompt": prompt, "positions": unit is Unit.TOKENS, "left": _pane(left), "right": _pane(right)}
     digest = hashlib.blake2b(json.dumps(payload, sort_keys=True).encode(), digest_size=12).hexdigest()
     return {"id": digest, **payload}
 

@@ -3,9 +3,10 @@
 class Texts {
   constructor(parent) {
     this.panes = ["left", "right"].map((name) => new TextPane(name));
-    this.jump = h("button", { type: "button", class: "pin", onclick: () => this.panes.forEach((pane) => pane.showParting()) }, "Show the first difference");
+    this.jump = h("button", { type: "button", class: "pin", onclick: () => this.leap(), title: "In both texts, and from the last to the first again" }, "Next difference");
+    this.count = h("span", { class: "count", "aria-live": "polite" });
     this.root = h("div", { class: "explorer compare texts", "data-by": "difference" },
-      h("div", { class: "reading" }, h("div", { class: "legend" }, ...legendOf(KINDS_OF_DIFFERENCE)), this.jump),
+      h("div", { class: "reading" }, h("div", { class: "legend" }, ...legendOf(KINDS_OF_DIFFERENCE)), this.jump, this.count),
       h("div", { class: "pair" }, ...this.panes.map(({ element }) => element)));
     parent.append(this.root);
   }
@@ -16,7 +17,21 @@ class Texts {
     this.id = data.id;
     this.panes[0].show(data.left, data.prompt);
     this.panes[1].show(data.right, data.prompt);
-    this.jump.hidden = data.left.parts === null && data.right.parts === null;
+    this.found = differencesOf(...this.panes.map(({ common }) => common), data.positions);
+    Object.assign(this, { positions: data.positions, at: -1 });
+    this.jump.hidden = !this.found.length;
+    say(this.count, "");
+  }
+
+  /** On to the next difference; after the last one to the first. Of two vocabularies the other text follows in proportion. */
+  leap() {
+    this.at = (this.at + 1) % this.found.length;
+    const { side, index, before } = this.found[this.at];
+    const led = this.panes[side];
+    for (const pane of this.panes) {
+      pane.reveal(pane === led ? index : this.positions ? pane.behind(before) : Math.round((index / led.built.length) * pane.built.length), pane === led);
+    }
+    say(this.count, `${this.at + 1} of ${this.found.length}`);
   }
 }
 
@@ -33,22 +48,33 @@ class TextPane {
     say(this.name, name);
     say(this.detail, detail);
     this.stream.setAttribute("aria-label", `Text of ${spoken(name)}`);
-    const kinds = spread(common);
-    const built = tokens.map((piece, index) => {
+    this.common = spread(common);
+    this.built = tokens.map((piece, index) => {
       const { text, special } = pieces[piece];
       const token = fill(h("span"), text);
-      token.className = `t${differenceOf(kinds, parts, index)}${token.kind}${special ? " special" : ""}`;
+      token.className = `t${differenceOf(this.common, parts, index)}${token.kind}${special ? " special" : ""}`;
       return token;
     });
-    this.parting = parts === null ? null : built[parts];
-    this.stream.replaceChildren(h("div", { class: "chunk built" }, ...(prompt ? [promptBefore(prompt)] : []), ...built));
+    this.stream.replaceChildren(h("div", { class: "chunk built" }, ...(prompt ? [promptBefore(prompt)] : []), ...this.built));
     this.stream.scrollTop = 0;
+    this.marked = null;
   }
 
-  /** The first difference into view; the page stays where it is. */
-  showParting() {
-    if (!this.parting) return;
-    const at = this.parting.getBoundingClientRect().top - this.stream.getBoundingClientRect().top;
+  /** The index behind so many tokens in common. */
+  behind(before) {
+    let index = 0;
+    for (let left = before; left > 0 && index < this.common.length; index++) left -= this.common[index];
+    return index;
+  }
+
+  /** A token into view, or the last one where the text is over before it; the page stays where it is. */
+  reveal(index, mark) {
+    this.marked?.classList.remove("selected");
+    const token = this.built[Math.min(index, this.built.length - 1)];
+    this.marked = mark ? token : null;
+    this.marked?.classList.add("selected");
+    if (!token) return;
+    const at = token.getBoundingClientRect().top - this.stream.getBoundingClientRect().top;
     this.stream.scrollTop += at - this.stream.clientHeight / 3;
   }
 }

@@ -10,7 +10,7 @@ import pandas as pd
 import streamlit as st
 
 from mars_viz.analysis.differences import Difference
-from mars_viz.ui.compare.compare_words import Names, change, written
+from mars_viz.ui.compare.compare_words import SIDES, Names, change, written
 from mars_viz.ui.compare.sweep_pair import SweepRow, words
 
 _STYLE = """
@@ -138,7 +138,7 @@ class _Line:
 
 def _table(label: str, names: Names, lines: Sequence[_Line], kind: str = "") -> None:
     long = max(len(names.left), len(names.right)) > LONG
-    beside = Names("reference", "beside it") if long else names  # each number's, where there is no room for columns
+    beside = SIDES if long else names  # each number's, where there is no room for columns
     body = "".join(
         f'<tr><th scope="row" title="{escape(line.meaning)}">{escape(line.name)}</th>'
         f'<td data-name="{escape(beside.left)}">{escape(line.left)}</td>'

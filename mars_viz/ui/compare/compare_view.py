@@ -53,7 +53,7 @@ class Choice:
         """In a link: the id, and where one of them is set the dial and γ, each after a tilde."""
         if self.dial is None and self.gamma is None and "~" not in self.run:
             return self.run
-        dial = "" if self.dial is None else f"{self.dial:.10g}"
+        dial = "" if self.dial is None else digits(self.dial)
         return f"{self.run}~{dial}~{'' if self.gamma is None else self.gamma}"
 
     @classmethod
@@ -107,14 +107,19 @@ class OpenedCompare:
     """A sentence for each part that cannot."""
 
 
+def digits(dial: float) -> str:
+    """A dial value as a link says it."""
+    return f"{dial:.10g}"
+
+
 def to_parameters(run_id: str, view: CompareView) -> dict[str, str]:
     """The query parameters of a view; what is at its default is left out."""
     written = {"across": "" if view.across is Across.SETTINGS else view.across.value}
     if view.across is Across.SWEEP:
         written["sweep"] = view.sweep
         written["beside"] = view.beside
-        written["from"] = "" if view.from_dial is None else f"{view.from_dial:.10g}"
-        written["to"] = "" if view.to_dial is None else f"{view.to_dial:.10g}"
+        written["from"] = "" if view.from_dial is None else digits(view.from_dial)
+        written["to"] = "" if view.to_dial is None else digits(view.to_dial)
         written["prompt"] = view.prompt
     else:
         written["run"] = run_id

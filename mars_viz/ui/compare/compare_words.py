@@ -5,19 +5,19 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from html import unescape
 
 from mars_viz.analysis.alignment import Alignment, Unit
 from mars_viz.analysis.differences import Difference, Scale
+from mars_viz.demo import BUILT_IN
 from mars_viz.figures.token_words import token_label
 from mars_viz.figures.words import THIN_SPACE, counted, number, setting
 from mars_viz.run import Piece, Run
 from mars_viz.ui.compare import lineup
+from mars_viz.ui.compare.compare_view import Across
 from mars_viz.ui.compare.lineup import Contender
 
-BUILT_IN = "built-in"
-"""How the names of the built-in models begin, before a slash."""
 QUOTED = 24
 """Characters of a token in a sentence."""
 MODEL = 48
@@ -35,17 +35,23 @@ class Names:
     """The reference."""
     right: str
     """The other."""
+    ruled: bool = field(default=False, kw_only=True)
+    """True if both say rule and dial, which need not be said again."""
+
+
+SIDES = Names("reference", "beside it")
+"""What they are called where there is no room for more."""
 
 
 def named(left: Contender, right: Contender) -> Names:
     """As short as tells them apart: by dial, by rule, by models, by the line of their runs."""
     if left.choice == right.choice:
-        return Names(_by_rule(left), _by_rule(left))
+        return Names(_by_rule(left), _by_rule(left), ruled=True)
     for names in _ways(left, right):
         if names.left != names.right:
             return names
-    same = _by_line(left)
-    return Names(same, f"{same} ({_isolated(right.choice.key)})")
+    same = _by_lines(left, right)
+    return replace(same, right=_with_key(right, same.right))
 
 
 def _ways(left: Contender, right: Contender) -> Iterator[Names]:
@@ -56,22 +62,35 @@ def _ways(left: Contender, right: Contender) -> Iterator[Names]:
             yield _by_models(left, right)
         else:
             if _alike(ours, theirs):
-                yield Names(_by_dial(left), _by_dial(right))
-            yield Names(_by_rule(left), _by_rule(right))
-    yield Names(_by_line(left), _by_line(right))
+                yield Names(_by_dial(left), _by_dial(right), ruled=left.dial is None)  # rules without one say their own
+            yield Names(_by_rule(left), _by_rule(right), ruled=True)
+    yield _by_lines(left, right)
 
 
 def lane_names(left: Contender, right: Contender, lanes: Sequence[Contender]) -> list[str]:
     """What the texts of the strip are called: the pair as its panes are, the others beside the reference; those that
-    would be called alike get the line of their runs besides."""
+    would be called alike get the line of their runs besides, and where that repeats the key of their choice."""
     pair = named(left, right)
     known = {left.choice: pair.left, right.choice: pair.right}
     names = [known.get(one.choice) or named(left, one).right for one in lanes]
-    often = Counter(names)
-    return [
-        name if often[name] == 1 or one.choice in known else f"{name}, {_by_line(one)}"
-        for one, name in zip(lanes, names, strict=True)
-    ]
+    for more in (_with_line, _with_key):
+        often = Counter(names)
+        names = [
+            name if often[name] == 1 or one.choice in known else more(one, name)
+            for one, name in zip(lanes, names, strict=True)
+        ]
+    return names
+
+
+def _with_line(one: Contender, name: str) -> str:
+    line = _by_line(one)
+    return name if name == line else f"{name}, {line}"
+
+
+def _with_key(one: Contender, name: str) -> str:
+    """A key is never cut: its end may be all that differs."""
+    key = one.choice.key
+    return f"{name} ({_isolated(key, len(key))})"
 
 
 def _models(run: Run) -> tuple[str, str]:
@@ -116,8 +135,9 @@ def _by_models(left: Contender, right: Contender) -> Names:
         drawn = _told_apart(*drafters, "an unnamed drafter")
         parts.append(Names(f"drafted by {drawn.left}", f"drafted by {drawn.right}"))
     if _by_rule(left) != _by_rule(right):
-        parts.append(Names(_by_rule(left), _by_rule(right)))
-    return Names(", ".join(each.left for each in parts), ", ".join(each.right for each in parts))
+        parts.append(Names(_by_rule(left), _by_rule(right), ruled=True))
+    said = [", ".join(names) for names in ([each.left for each in parts], [each.right for each in parts])]
+    return Names(*said, ruled=parts[-1].ruled)
 
 
 def _told_apart(left: str, right: str, unnamed: str) -> Names:
@@ -130,6 +150,10 @@ def _told_apart(left: str, right: str, unnamed: str) -> Names:
     return Names(*(_isolated(name, MODEL) if name else unnamed for name in shown))
 
 
+def _by_lines(left: Contender, right: Contender) -> Names:
+    return Names(_by_line(left), _by_line(right), ruled=not left.label and not right.label)
+
+
 def _by_line(one: Contender) -> str:
     if not one.label:
         return _by_rule(one)
@@ -137,13 +161,11 @@ def _by_line(one: Contender) -> str:
     return f"“{_isolated(one.label)}”" + ("" if own else f" at {setting_words(one)}")
 
 
-def finding(left: Contender, right: Contender, found: Alignment, names: Names) -> str:
-    """The sentence first: what both write, where they part, and what that is worth."""
+def finding(left: Contender, right: Contender, found: Alignment, names: Names, across: Across) -> str:
+    """The sentence first: what both write, where they part, and what that is worth; of a text that stands alone, in
+    which other view there is more than in this one."""
     if left.choice == right.choice:
-        return (
-            f"There is nothing else here to compare {names.left} with. Decode its prompt with another rule under Rules "
-            "or models on one prompt; runs of other prompts are under All runs."
-        )
+        return f"There is nothing else here to compare {names.left} with. {_ELSEWHERE[across]}"
     parts = [
         parting(
             found, names, *(_piece(each.run, side.parts) for each, side in ((left, found.left), (right, found.right)))
@@ -161,9 +183,21 @@ def finding(left: Contender, right: Contender, found: Alignment, names: Names) -
     return " ".join([*parts, *graded(left.right, right.right, names)])
 
 
+_DECODE, _OTHERS = "Decode its prompt with another rule", "runs of other prompts are under All runs."
+_RULES_VIEW = "under Rules or models on one prompt"
+_ELSEWHERE = {
+    Across.SETTINGS: f"{_DECODE} {_RULES_VIEW}; {_OTHERS}",
+    Across.RULES: f"{_DECODE} here; {_OTHERS}",
+    Across.RUNS: f"{_DECODE} {_RULES_VIEW}.",
+}
+"""Where there is more to compare a text with than in the view itself."""
+
+
 def parting(found: Alignment, names: Names, left: Piece | None, right: Piece | None) -> str:
     """Where both part: `left` and `right` are what each says there, None where its text is over."""
     shared = counted(found.prefix, found.unit.value)
+    if found.identical and not found.prefix:
+        return "Both write nothing."
     if found.identical:
         return f"{_capital(names.right)} and {names.left} write the same text, all of its {shared}."
     begin = (
@@ -231,10 +265,10 @@ def change(row: Difference) -> str:
     return ("+" if value > 0 else "") + number(value) + unit
 
 
-def detail(one: Contender, name: str) -> str:
-    """What a contender of that name is and came to, in a line."""
-    run, rule = one.run, _by_rule(one)
-    made = f"γ = {run.settings.gamma}" if rule in name else f"{rule}, γ = {run.settings.gamma}"
+def detail(one: Contender, *, ruled: bool) -> str:
+    """What a contender is and came to, in a line; `ruled` where its name says rule and dial."""
+    run = one.run
+    made = f"γ = {run.settings.gamma}" if ruled else f"{_by_rule(one)}, γ = {run.settings.gamma}"
     said = f"τ {number(run.tau)}, {counted(len(run.token_ids), 'token')}, {counted(len(run.rounds), 'round')}"
     return f"{made}: {said}{answer(one.right)}"
 

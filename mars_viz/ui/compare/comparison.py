@@ -35,7 +35,7 @@ class Comparison:
     notices: list[str] = field(default_factory=list)
     """Sentences to show until another thing is asked for."""
     known: dict[Choice, Contender] = field(default_factory=dict)
-    """Those that are shown, by what was asked for; each holds its run."""
+    """Those that are shown, by their choice in its simplest form; each holds its run."""
     alignments: dict[tuple[Choice, Choice], Alignment] = field(default_factory=dict)
     """Of pairs of them."""
     payloads: dict[Choice, Payload] = field(default_factory=dict)
@@ -62,22 +62,23 @@ class Comparison:
 
     def contender(self, choice: Choice, shelf: Shelf) -> Contender:
         """The exact run of a choice. Raises BadInput as `lineup.contender` does."""
-        found = self.known.get(choice)
-        if found is None or found.source is not shelf.opened(choice.run):
-            self.forget(choice)
-            found = self.known[choice] = lineup.contender(choice, shelf)
+        source = lineup.source_of(choice, shelf)
+        plain = lineup.simplest(choice, source)
+        found = self.known.get(plain)
+        if found is None or found.source is not source:
+            self.forget(plain)
+            found = self.known[plain] = lineup.contender(plain, shelf)
         return found
 
     def forget(self, choice: Choice) -> None:
         """Drop what was remembered of a choice, since its run is another one now."""
-        gone = self.known.pop(choice, None)
-        if gone is not None:
-            self._keep({one.choice for one in self.known.values()} - {gone.choice})
+        if self.known.pop(choice, None) is not None:
+            self._keep(set(self.known))
 
     def keep(self, shown: Lineup) -> None:
         """Drop what is not shown any more: a run may be large, and there may be many to leaf through."""
         kept = {one.choice for one in (shown.left, shown.right, *shown.lanes)}
-        self.known = {asked: one for asked, one in self.known.items() if one.choice in kept}
+        self.known = {choice: one for choice, one in self.known.items() if choice in kept}
         self._keep(kept)
 
     def _keep(self, kept: set[Choice]) -> None:
@@ -98,8 +99,9 @@ class Comparison:
         return self.payloads[one.choice]
 
     def pinned(self, reference: Choice, shown: Choice) -> CompareView:
-        """The view with both texts named, so that its link shows the same whatever the defaults are by then."""
-        return replace(self.view, reference=reference, shown=shown)
+        """The view with both texts named, so that its link shows the same whatever the defaults are by then; a text
+        that stands alone is named once."""
+        return replace(self.view, reference=reference, shown=None if shown == reference else shown)
 
     def answer(self, asked: Asked, reference: Choice, shown: Choice) -> None:
         """Do what the reader asked for; what is no choice, colour or token is not heeded."""
@@ -137,18 +139,22 @@ class Lineup:
 
 
 def line_up(memory: Comparison, run_id: str, run: Run, shelf: Shelf) -> Lineup:
-    """Settle what stands side by side. Raises BadInput where not even the defaults can be shown."""
+    """Settle what stands side by side. Raises BadInput where there is no reference, or nothing beside it that can be
+    read, though there are others."""
     view = memory.view
     choices = lineup.field(view.across, run_id, run, view.gamma, shelf)
     reference, shown = _defaults(view, run_id, run, choices)
-    left = _settled(memory, view.reference, reference, shelf, "reference")
-    other = next((choice for choice in (shown, reference, *choices) if choice != left.choice), left.choice)
-    right = _settled(memory, view.shown, other, shelf, "shown")
-    if right.choice == left.choice != other:  # a link may ask for one text twice
-        right = memory.contender(other, shelf)
+    left = _asked(memory, view.reference, shelf, "reference") or memory.contender(reference, shelf)
+    unread: list[str] = []
+    right = _asked(memory, view.shown, shelf, "text")
+    others = [choice for choice in dict.fromkeys((shown, reference, *choices)) if choice != left.choice]
+    if others and right is not None and right.choice == left.choice:
+        memory.notices.append("The text of the link is the reference itself; another one is shown beside it.")
+    if right is None or right.choice == left.choice:
+        right = _readable(memory, others, shelf, unread) if others else left
     order = _without(memory, left, right, choices, view.across)
     at = order.index(right.choice) if right.choice in order else 0
-    lanes, unread = [left], []
+    lanes = [left]
     for place in lineup.window(order, at, MOST_LANES):
         try:
             lanes.append(memory.contender(order[place], shelf))
@@ -166,15 +172,25 @@ def _defaults(view: CompareView, run_id: str, run: Run, choices: Sequence[Choice
     return reference, next((choice for choice in choices if choice != reference), reference)
 
 
-def _settled(memory: Comparison, wanted: Choice | None, default: Choice, shelf: Shelf, name: str) -> Contender:
-    """The contender asked for; the default with a notice where it is not to be had."""
+def _asked(memory: Comparison, wanted: Choice | None, shelf: Shelf, noun: str) -> Contender | None:
+    """The contender asked for; None where none is, and with a notice where it is not to be had."""
     if wanted is not None:
         try:
             return memory.contender(wanted, shelf)
         except BadInput as error:
-            said = {"reference": "The reference of the link", "shown": "The text of the link"}[name]
-            memory.notices.append(f"{said} cannot be shown: {error} Another one is shown instead.")
-    return memory.contender(default, shelf)
+            memory.notices.append(f"The {noun} of the link cannot be shown: {error} Another one is shown instead.")
+    return None
+
+
+def _readable(memory: Comparison, choices: Sequence[Choice], shelf: Shelf, unread: list[str]) -> Contender:
+    """The first that can be read; `unread` gets why those before it cannot. Raises BadInput, and says all of that,
+    where none can."""
+    for choice in choices:
+        try:
+            return memory.contender(choice, shelf)
+        except BadInput as error:
+            unread.append(str(error))
+    raise BadInput(" ".join(dict.fromkeys(unread)))
 
 
 def _without(
@@ -203,8 +219,8 @@ def payload(memory: Comparison, shown: Lineup) -> Payload:
     left, right = shown.left, shown.right
     names, called = compare_words.named(left, right), compare_words.lane_names(left, right, shown.lanes)
     panes = (
-        Pane(left.choice.key, names.left, compare_words.detail(left, names.left), left.run),
-        Pane(right.choice.key, names.right, compare_words.detail(right, names.right), right.run),
+        Pane(left.choice.key, names.left, compare_words.detail(left, ruled=names.ruled), left.run),
+        Pane(right.choice.key, names.right, compare_words.detail(right, ruled=names.ruled), right.run),
     )
     pair = pair_payload(*panes, memory.alignment(left, right), (memory.payload(left), memory.payload(right)))
     lanes = [

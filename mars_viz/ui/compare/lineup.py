@@ -22,7 +22,7 @@ class Contender:
     """A text to compare."""
 
     choice: Choice
-    """What was asked for."""
+    """Which text it is, in the simplest form: what is the run's own goes unsaid."""
     source: Run
     """The run that it comes from."""
     run: Run
@@ -48,12 +48,17 @@ class Contender:
         return None if self.rule.dial is None else self.rule.dial.checked(self.run.settings.dial)
 
 
+def source_of(choice: Choice, shelf: Shelf) -> Run:
+    """The run that a choice comes from. Raises BadInput where it is not there, or cannot be read."""
+    if choice.run not in shelf.own and choice.run not in shelf.recorded:
+        raise BadInput("There is no run of that name here; choose another from the list.")
+    return shelf.opened(choice.run)
+
+
 def contender(choice: Choice, shelf: Shelf) -> Contender:
     """The exact run of a choice, and the choice in its simplest form: a link may say what is the run's own. Raises
-    BadInput for a run that is not there, and for a setting nobody mapped."""
-    if choice.run not in shelf.labels:
-        raise BadInput("There is no run of that name here; choose another from the list.")
-    source = shelf.opened(choice.run)
+    BadInput as `source_of` does, and for a setting nobody mapped."""
+    source = source_of(choice, shelf)
     run = replace(_at(source, choice), dial_map=None)
     return Contender(simplest(choice, source), source, run, shelf.labels[choice.run], _right(run))
 

@@ -49,7 +49,7 @@ def read(memory: Comparison, both: Pairing, names: Names, state: str) -> None:
     details, found = _details(both, entry.place), kept.both.found
     left = TextPane(names.left, details[0], kept.both.left, found.left)
     right = TextPane(names.right, details[1], kept.both.right, found.right)
-    show(texts_payload(both.texts[entry.place], left, right), key="compare-texts")
+    show(texts_payload(both.texts[entry.place], left, right, found.unit), key="compare-texts")
 
 
 @st.cache_resource(max_entries=32, show_spinner=False)

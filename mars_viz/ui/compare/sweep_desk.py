@@ -23,6 +23,8 @@ from mars_viz.ui.compare import compare_sheet, compare_view, compare_words, prom
 from mars_viz.ui.compare.comparison import Comparison
 from mars_viz.ui.tune.shelf import FOLDER_VARIABLE
 
+_HUNDREDTHS = st.column_config.NumberColumn(format="%.2f")
+
 
 @st.fragment
 def over_a_sweep(memory: Comparison) -> None:
@@ -51,8 +53,8 @@ def over_a_sweep(memory: Comparison) -> None:
 def over_one_sweep(memory: Comparison, path: Path, result: SweepResult) -> None:
     """Two dial values of one sweep."""
     left, right = st.columns(2, gap="medium")
-    reference = dial_input(memory, left, result, "from_dial", result.plan.strict, "reference")
-    dial = dial_input(memory, right, result, "to_dial", own_dial(result).default, "beside it")
+    reference = dial_input(memory, left, result, "from_dial", result.plan.strict, compare_words.SIDES.left)
+    dial = dial_input(memory, right, result, "to_dial", own_dial(result).default, compare_words.SIDES.right)
     memory.view = replace(memory.view, sweep=sweep_pair.id_of(path), beside="", from_dial=reference, to_dial=dial)
     navigation.write_link(compare_view.to_parameters("", memory.view))
     state = sweep_pair.place(path, result)
@@ -73,7 +75,8 @@ def over_one_sweep(memory: Comparison, path: Path, result: SweepResult) -> None:
 def over_two_sweeps(memory: Comparison, one: tuple[Path, SweepResult], other: tuple[Path, SweepResult]) -> None:
     """Two sweeps in pairs, each at its own dial."""
     columns, found = st.columns(2, gap="medium"), []
-    for column, name, words, (_, result) in zip(columns, ("from_dial", "to_dial"), SIDES, (one, other), strict=True):
+    sides = compare_words.SIDES.left, compare_words.SIDES.right
+    for column, name, words, (_, result) in zip(columns, ("from_dial", "to_dial"), sides, (one, other), strict=True):
         at = dial_input(memory, column, result, name, own_dial(result).default, f"{words}: {result.plan.rule.title}")
         found.append(Setting(result, at))
     left, right = found
@@ -108,10 +111,6 @@ def over_two_sweeps(memory: Comparison, one: tuple[Path, SweepResult], other: tu
         share.Table("Prompt by prompt", "sweeps-by-prompt", lambda: prompts),
     ]
     share.tables(shown, [side.result.plan.rule.name for side in found], "compare-sweeps")
-
-
-_HUNDREDTHS = st.column_config.NumberColumn(format="%.2f")
-SIDES = ("reference", "beside it")
 
 
 def chosen_sweep(memory: Comparison, column: DeltaGenerator, found: Mapping[str, Path]) -> tuple[Path, SweepResult]:
@@ -164,7 +163,7 @@ def dial_input(
     """A dial value, within what was swept; `name` is the view's."""
     dial, plan, value = own_dial(result), result.plan, getattr(memory.view, name)
     key = f"compare-{name}"
-    if value is not None and not plan.low <= value <= plan.high:
+    if value is not None and not _in_link(plan.low) <= _in_link(value) <= _in_link(plan.high):
         theme.note(
             f"{dial.symbol} = {exactly(value)} is not among what this sweep covers, {exactly(plan.low)} to "
             f"{exactly(plan.high)}; the nearest value is shown instead."
@@ -181,3 +180,8 @@ def dial_input(
             on_change=lambda: memory.look(**{name: st.session_state[key]}),
         )
     )
+
+
+def _in_link(value: float) -> float:
+    """As a link says it: one that the page wrote itself may lie beyond what was swept by its last digit."""
+    return float(compare_view.digits(value))

@@ -12,7 +12,7 @@ from mars_viz.sweep import pairing
 from mars_viz.sweep.columns import UNGRADED
 from mars_viz.sweep.measures import PERCENT
 from mars_viz.sweep.pairing import Divergence, Paired, Pairing, Setting
-from mars_viz.ui.compare.compare_words import Names
+from mars_viz.ui.compare.compare_words import SIDES, Names
 from mars_viz.ui.compare.sweep_pair import COMPARED, SweepRow, Turned, words
 
 PROMPT_LENGTH = 80
@@ -107,7 +107,7 @@ def parting(both: Pairing, found: Divergence | None) -> str:
 
 def prompts(both: Pairing, found: Divergence | None) -> pd.DataFrame:
     """A row a shared prompt; `found` says where their texts part."""
-    named = {"reference": 0, "beside it": 1}
+    named = {SIDES.left: 0, SIDES.right: 1}
     frame = pd.DataFrame({"prompt": both.ids, "text": [text[:PROMPT_LENGTH] for text in both.texts]})
     grades, tokens, passes = (both.at(column) for column in ("right", "tokens", "rounds"))
     if both.graded.any():

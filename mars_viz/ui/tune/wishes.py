@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from mars_viz.demo import is_built_in
 from mars_viz.dialmap import Span, span_of
 from mars_viz.errors import BadInput
 from mars_viz.figures.words import exact_setting
@@ -22,7 +23,7 @@ from mars_viz.sweep.store import SweepEntry, open_store
 from mars_viz.sweep.wall_clock import to_time
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.models import Choice
-from mars_viz.ui.live import BUILT_IN, shared_worker
+from mars_viz.ui.live import shared_worker
 from mars_viz.ui.tune.jobs import Begin, ClockJob, SweepJob
 from mars_viz.ui.tune.shelf import new_folder, shared_board, sweep_label
 
@@ -173,6 +174,6 @@ def _models_of(folder: Path, plan: Plan) -> Choice:
 def choice_of(plan: Plan) -> Choice:
     """The models of a sweep, to have them again."""
     made = plan.provenance
-    if made.target.startswith(BUILT_IN) and made.drafter.startswith(BUILT_IN):
+    if is_built_in(made.target) and is_built_in(made.drafter):
         return Choice()
     return Choice(made.target, made.drafter, dtype=made.dtype)
