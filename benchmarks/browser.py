@@ -12,9 +12,10 @@ end, and the memory of its tab (the renderer's resident set). The first token is
 the server's process to the end of the first frame that shows a token.
 
 The long run (`--long`, 0 leaves it out) is opened on Explore itself, figures and all, from a folder of runs: the rounds
-of a recorded sample of the built-in pair again and again. It opens in a browser that has the app's own scripts on a
-server that has never read the run ("opens"), and then in a fresh tab with an empty cache ("again"), whose memory is
-what is reported. The server's processor seconds are those until it is idle after the first opening, figures included.
+of a recorded sample of the built-in pair again and again. It opens in a browser that has the app's own scripts on
+servers that have never read the run ("opens": median and range of five), and then in a fresh tab with an empty cache
+("again"), whose memory is what is reported. The server's processor seconds are those until it is idle after the last
+opening, figures included.
 From end to end the text scrolls by several windows a frame, so it is shown in glimpses; as a wheel does, all of it is.
 """
 
