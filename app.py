@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import streamlit as st
 from starlette.middleware import Middleware
 from streamlit import runtime
@@ -14,7 +16,7 @@ else:  # each tab runs it as its script
     opening.wait_for_imports()
     st.set_page_config(
         page_title="MARS Viz",
-        page_icon=":material/stacked_line_chart:",
+        page_icon=Path(__file__).parent / "mars_viz/ui/icon.svg",  # a named one would be asked of another host
         layout="wide",
         initial_sidebar_state="collapsed",
         menu_items={"About": "MARS Viz shows speculative decoding token by token: what a verification rule decided."},

@@ -127,6 +127,21 @@ def test_what_a_button_of_explore_opens(browser: Browser, address: str, opens: s
     assert not found, in_words(found)
 
 
+def test_no_page_asks_anything_of_another_host(browser: Browser, address: str) -> None:
+    """It may be served where there is no other: Streamlit fetches named icons and emoji of a tab from elsewhere."""
+    asked: list[str] = []
+    page = browser.new_page()
+    page.set_default_timeout(PATIENCE)
+    page.on("request", lambda request: asked.append(request.url))
+    for path in pages_of_the_app():
+        page.goto(f"{address}/{path}")
+        page.wait_for_selector("link[rel~=icon][href*='svg']", state="attached")
+        page.wait_for_selector("[data-testid=stApp][data-test-script-state=notRunning] h1")
+    page.close()
+    assert len(asked) > 50
+    assert {url for url in asked if not url.startswith((address, "data:", "blob:"))} == set()
+
+
 def test_what_scrolls_below_the_header_is_not_read_through_it(browser: Browser, address: str) -> None:
     page = settled(browser, f"{address}/explore?run=1-story-mars", "dark")
     header, title = page.locator(".stAppHeader"), page.get_by_role("heading", name="Explore")
