@@ -35,7 +35,7 @@ def main() -> None:
     if options.gamma:
         costs = measure_costs(pair, options.gamma)
         write(options.out / COSTS, asdict(costs))
-        more = costs.target_pass[-1].median / costs.target_pass[0].median
+        more = costs.passes[-1].seconds / costs.passes[0].seconds
         print(f"{len(costs.target_pass)} positions take {more:.2f} times as long as one, on {costs.device}")
     if options.exercises:
         found: Graded | None = None

@@ -102,7 +102,7 @@ def head(rule: Rule) -> str:
     lines.append(f"| keeps a drafted x where | {_cell(rule.formula)} |")
     lines += _dial_lines(rule.dial) + [_fixed_line(rule, each) for each in rule.fixed]
     when = " (at the strict end)" if rule.emission_follows_dial else ""
-    lines.append(f"| on rejection it writes | {EMITTED[rule.on_rejection]}{when} |")
+    lines.append(f"| on rejection it emits | {EMITTED[rule.on_rejection]}{when} |")
     needs = ", ".join(f"`{name}`" for name in rule.needs)
     evidence = f"{needs}: decode with full evidence" if needs else "what every recording has"
     lines.append(f"| evidence that it needs | {evidence} |")
@@ -130,13 +130,13 @@ def _fixed_line(rule: Rule, each: Fixed) -> str:
 
 def _properties(rule: Rule) -> list[tuple[str, str]]:
     said = [
-        ("lossless", "yes: the text keeps the target's law" if rule.lossless else "no"),
-        ("a verdict looks at", "other tokens of the block too" if rule.spans_positions else "its own token alone"),
+        ("lossless", "yes: the text follows the target's distribution" if rule.lossless else "no"),
+        ("a verdict depends on", "other tokens of the block too" if rule.spans_positions else "its own token alone"),
     ]
     if rule.dial is not None:
         said += [
             ("monotone", "yes: a looser dial keeps no less" if rule.monotone else "no: a looser dial may keep less"),
-            ("what it writes depends on the dial", "yes" if rule.emission_follows_dial else "no"),
+            ("what it emits depends on the dial", "yes" if rule.emission_follows_dial else "no"),
         ]
     return said
 
@@ -200,11 +200,11 @@ def _outcome(rule: Rule, speculation: Speculation, verdicts: Verdicts, at: float
 
 
 def _written(decision: Decision) -> str:
-    """'keeps 3 of 8 and writes “ woods” in place of the rejected token'."""
+    """'keeps 3 of 8 and emits “ woods” in place of “ forest”'."""
     kept, token = len(decision.kept), VOCABULARY[decision.emitted]
     if kept == len(BLOCK):
         return f"keeps all {kept} and adds “{token}” as its bonus"
-    return f"keeps {kept or 'none'} of {len(BLOCK)} and writes “{token}” in place of “{BLOCK[kept].drafted}”"
+    return f"keeps {kept or 'none'} of {len(BLOCK)} and emits “{token}” in place of “{BLOCK[kept].drafted}”"
 
 
 def index() -> str:

@@ -62,6 +62,13 @@ def fixed_settings(page: Page) -> None:
     choose_vllm(page, page.get_by_role("combobox", name="Rule", exact=False).last)
 
 
+def new_prompt(page: Page) -> None:
+    """What opens for a new prompt, with its settings, on a rule that has a fixed one."""
+    page.get_by_role("button", name="New prompt").click()
+    page.get_by_text("Settings", exact=True).click()
+    choose_vllm(page, page.get_by_role("combobox", name="Rule", exact=False).last)
+
+
 def choose_vllm(page: Page, box: Locator) -> None:
     """Search a list for a rule that has a fixed setting; what is far down in a list is not there until then."""
     box.click()
@@ -101,7 +108,7 @@ SCENES = (
     Scene("rules", "/rules", ".js-plotly-plot", readme=True),
     Scene("tune", "/tune", ".js-plotly-plot", readme=True),
     Scene("learn", "/learn?run=3-story-sampled-mars&lesson=3&draws=10000", ".lesson .chart rect", readme=True),
-    Scene("explore-form", "/explore?run=1-story-mars", ".explorer .t", fixed_settings),
+    Scene("explore-form", "/explore?run=1-story-mars", ".explorer .t", new_prompt),
     Scene("live-form", "/live", "[data-testid=stMainBlockContainer] textarea", fixed_settings),
     Scene("compare-sweep", "/compare?across=sweep&sweep=builtin&to=0.5", ".texts .t"),
     Scene("compare-sweeps", "/compare?across=sweep&sweep=builtin&beside=margin&to=6", ".texts .t"),

@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         reason = " ".join(str(error).split()) or "no message"
         hint = f"Set {DEBUG_VARIABLE}=1 and run it again to see the traceback."
-        return _failed(1, f"This should not have happened: {type(error).__name__}: {reason}. {hint}")
+        return _failed(1, f"Internal error, {type(error).__name__}: {reason}. {hint}")
     return 0
 
 
@@ -62,7 +62,14 @@ def _failed(code: int, message: str) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """One line for an error, as everywhere else."""
+    """One line for an error, as everywhere else, and the help of the command that was meant."""
+
+    def parse_known_args(self, *arguments: Any, **options: Any) -> Any:
+        """Refuse what is left over here: argparse hands it up to the parser of all commands, whose help lacks it."""
+        found, unknown = super().parse_known_args(*arguments, **options)
+        if unknown:
+            self.error(f"{self.prog} does not know {' '.join(unknown)}")
+        return found, unknown
 
     def error(self, message: str) -> NoReturn:
         """Print it and exit with 2."""
@@ -70,7 +77,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="mars-viz", description="See and tune how speculative decoding is verified.")
+    parser = _Parser(prog="mars-viz", description="Record, map and sweep verification rules of speculative decoding.")
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
 
@@ -80,21 +87,21 @@ def _parser() -> argparse.ArgumentParser:
         return added
 
     decoding.arguments(command("record", _record, "Decode a prompt and save the run to a new folder."))
-    about = "Decode a prompt, find every text that the rule's dial can make of it, and save both to a new folder."
+    about = "Decode a prompt, map every text that the rule's dial can reach, and save both to a new folder."
     dial_map.arguments(command("map", dial_map.run, about))
     sweep.add_parser(commands)
     rules = command("rules", _rules, "List the verification rules with their dials and sources.")
-    show = command("show", _show, "Say in words what a recorded run decided, and print its text.")
+    show = command("show", _show, "Summarise a recorded run, and print its text.")
     show.add_argument("path", metavar="RUN", help="folder of a run")
-    report.arguments(command("report", report.run, "Write a run as one HTML file that opens without a network."))
+    report.arguments(command("report", report.run, "Write a run as one HTML file that opens offline."))
     for each in (rules, show):
         each.add_argument("--json", action="store_true", help="print JSON instead of text")
-    app = command("app", _app, "Open the app in the browser, served to this machine alone.")
-    app.add_argument("--port", type=int, default=8501, help="port to serve at (%(default)s)")
+    app = command("app", _app, "Serve the app to this machine and open it in the browser.")
+    app.add_argument("--port", type=int, default=8501, help="port (default: %(default)s)")
     app.add_argument(
-        "--address", default="localhost", help="0.0.0.0 serves everybody who reaches the machine; there is no login"
+        "--address", default="localhost", help="0.0.0.0 serves the network, without a login (default: %(default)s)"
     )
-    app.add_argument("--no-browser", action="store_true", help="serve only; open the address yourself")
+    app.add_argument("--no-browser", action="store_true", help="do not open the browser")
     return parser
 
 

@@ -13,6 +13,10 @@ class BadInput(MarsVizError):
     exit_code = 2
 
 
+class Disturbed(BadInput):
+    """What a clock measured varies too much to say anything, or cannot be: other work ran beside it."""
+
+
 class DeviceLost(MarsVizError):
     """The device that the models are on does not answer any more."""
 

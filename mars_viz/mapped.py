@@ -36,16 +36,19 @@ def checked_gamma(run: Run, gamma: int | None) -> int:
 
 
 def shown(run: Run, dial: float | None, gamma: int) -> tuple[Run, float | None]:
-    """The run that this setting really makes, where the map knows it to its end, else the recorded one to be judged.
+    """The run that this setting really makes, where the map knows it to its end, else the one to be judged: the
+    recorded one, or at another block length what the map knows of that one's dial.
 
-    Either carries the map, so that what compares it with the strict end finds the strict end's own text there.
+    Each carries the map, so that what compares it with the strict end finds the strict end's own text there.
     """
-    made = run.dial_map
-    if made is None or dial is None or not made.span.low <= dial <= made.span.high or gamma not in made.span.gammas:
+    made, own = run.dial_map, run.settings
+    if made is None or dial is None or gamma not in made.span.gammas:
         return run, dial
-    if not made.segment(dial, gamma).complete:
+    if made.span.low <= dial <= made.span.high and made.segment(dial, gamma).complete:
+        return replace(made.at(dial, gamma), dial_map=made), dial
+    if gamma == own.gamma or own.dial is None:
         return run, dial
-    return replace(made.at(dial, gamma), dial_map=made), dial
+    return replace(run, settings=replace(own, gamma=gamma), rounds=made.segment(own.dial, gamma).rounds), dial
 
 
 def known_answers(run: Run) -> dict[Prefix, Answer]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from mars_viz.dialmap import Budget, DialMap, Progress, Span, explore, span_of
 from mars_viz.errors import BadInput
-from mars_viz.recorded import answers_of
+from mars_viz.mapped import known_answers
 from mars_viz.recording import Recording, nothing_waits
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings, stops
@@ -82,17 +82,20 @@ class Mapping:
     ):
         """Tokenise the prompt and check it against the context. Raises BadInput.
 
-        `run` is one with the same pair, prompt and settings (its dial may be any): what it was answered is not asked
-        again, so that the map holds the very same.
+        `run` is one with the same pair, prompt and settings (its dial may be any): what it and its map were answered is
+        not asked again, so that the map holds the very same. Answers that its map cut to shorter blocks are.
         """
         if max(span.gammas) > settings.gamma:
             raise BadInput(f"γ = {max(span.gammas)} is to be mapped, but only {settings.gamma} tokens are drafted.")
         self._recording = Recording(pair, prompt, settings, chat=chat, title=title)
         self._pair, self._settings, self._span, self._budget = pair, settings, span, budget
-        self._answers: dict[tuple[int, ...], Answer] = {} if run is None else answers_of(run)
+        if run is not None and run.prompt_ids != self._recording.prompt_ids:
+            raise BadInput("The run's prompt was read otherwise than here, so its map cannot be made; decode it anew.")
+        self._answers: dict[tuple[int, ...], Answer] = {} if run is None else known_answers(run)
         self._complete: Callable[[], None] = nothing_waits
-        self._passes = 0
-        self._seconds = 0.0
+        before = None if run is None else run.dial_map
+        self._passes_before = self._passes = 0 if before is None else before.passes
+        self._seconds = 0.0 if before is None else before.seconds
 
     def __iter__(self) -> Iterator[Progress]:
         """Map to the end, a batched pass at a time. Raises BadInput when the device runs out of memory."""
@@ -107,7 +110,7 @@ class Mapping:
         began = time.perf_counter()
         speculator.prefill(prompt)
         for progress in explore(speculator, rule, self._span, prompt, ending, self._answers, self._budget):
-            self._passes = progress.passes
+            self._passes = self._passes_before + progress.passes
             self._seconds += time.perf_counter() - began
             yield progress
             began = time.perf_counter()

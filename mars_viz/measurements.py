@@ -14,7 +14,7 @@ import numpy as np
 
 from mars_viz import samples
 from mars_viz.analysis.steps import Steps
-from mars_viz.costs import Costs, costs_from
+from mars_viz.costs import Costs, costs_from, objection
 from mars_viz.errors import BadInput
 from mars_viz.runfiles.manifest import strict_json
 
@@ -36,11 +36,12 @@ class Graded:
 
 
 def recorded_costs() -> Costs | None:
-    """The passes; None where there are none that can be read, for the lesson can do without."""
+    """The passes; None where there are none that can be read and believed, for the lesson can do without."""
     try:
-        return costs_from(_read(samples.MEASURED / COSTS))
+        costs = costs_from(_read(samples.MEASURED / COSTS))
     except BadInput:
         return None
+    return None if objection(costs) else costs
 
 
 def recorded_grades() -> Graded | None:

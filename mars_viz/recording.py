@@ -17,6 +17,7 @@ from mars_viz.history import History, in_plain_text, messages_of
 from mars_viz.records import Round, Speculation, emitted
 from mars_viz.rules import rule_named
 from mars_viz.run import Provenance, Run, Settings, stops
+from mars_viz.speculators.names import check_names
 from mars_viz.walk import Step, walk_all
 
 if TYPE_CHECKING:
@@ -59,7 +60,9 @@ def record(
         max_new_tokens=max_new_tokens,
         stop=stops(stop),
     )
-    rule_named(rule).checked_dial(dial)  # before the models are loaded
+    rule_named(rule).checked_dial(dial)  # before the models are loaded, as are prompt and names
+    check_prompt(prompt)
+    check_names(target, drafter, device=device, dtype=dtype)
     from mars_viz.speculators.loading import load_pair
 
     pair = load_pair(target, drafter, device=device, dtype=dtype)
@@ -171,6 +174,7 @@ class Recording:
             device=pair.device,
             eos_ids=tuple(sorted(pair.eos_ids)),
             vocabulary_size=pair.vocabulary_size,
+            batching=pair.batching,
             versions={name: importlib.metadata.version(name) for name in ("torch", "transformers", "numpy")},
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             seconds=self._seconds,
@@ -210,8 +214,8 @@ def nothing_waits() -> None:
     """All evidence is there."""
 
 
-def _tokenised(pair: Pair, prompt: str, chat: bool, history: History = ()) -> tuple[int, ...]:
-    tokenizer = pair.tokenizer
+def check_prompt(prompt: str) -> None:
+    """Raise BadInput, with the remedy, for what is no prompt to any model."""
     if not isinstance(prompt, str):
         raise BadInput(f"The prompt is {prompt!r}; it must be a text.")
     if not prompt.strip():
@@ -222,6 +226,11 @@ def _tokenised(pair: Pair, prompt: str, chat: bool, history: History = ()) -> tu
         raise BadInput(
             f"The prompt holds what is no character, at place {error.start + 1}; write it as UTF-8 text."
         ) from error
+
+
+def _tokenised(pair: Pair, prompt: str, chat: bool, history: History = ()) -> tuple[int, ...]:
+    check_prompt(prompt)
+    tokenizer = pair.tokenizer
     if chat:
         if not tokenizer.chat_template:
             raise BadInput(f"{pair.target_name} has no chat template; record without chat.")

@@ -148,6 +148,10 @@ def joined(pieces: Iterable[Piece]) -> str:
     return b"".join(piece.data for piece in pieces if not piece.special).decode("utf-8", "replace")
 
 
+WITHIN_ROUNDING = "within rounding"
+"""The text is that of any other batch but where two candidates tie within rounding."""
+
+
 @dataclass(frozen=True, slots=True)
 class Provenance:
     """Where a run comes from: everything needed to make it again, and to judge its timings."""
@@ -176,6 +180,9 @@ class Provenance:
     """Wall-clock time of the decoding, prefill excluded."""
     prefill_seconds: float = 0.0
     """Wall-clock time of the first pass over the prompt."""
+    batching: str = ""
+    """How a text hangs on what was computed beside it: `WITHIN_ROUNDING`, or not at all and in words how that was
+    reached; empty where it is not known."""
 
 
 @dataclass(frozen=True)

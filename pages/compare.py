@@ -59,10 +59,10 @@ def page() -> None:
 
 def head(session: Session, memory: Comparison, labels: Mapping[str, str]) -> None:
     """The title, the run that the texts come from, and what they differ in."""
-    st.session_state["run"] = session.view.run if labels else None
+    st.session_state["run"] = session.view.run or None
     left, right = st.columns([6.4, 5.3], vertical_alignment="center")
     with left:
-        theme.title("Compare", "Where do two texts part, and what is that worth?")
+        theme.title("Compare", "Where do two texts diverge, and what is that worth?")
         compare_sheet.style()
 
     if memory.view.across is not Across.SWEEP:  # sweeps are no runs
@@ -70,7 +70,8 @@ def head(session: Session, memory: Comparison, labels: Mapping[str, str]) -> Non
     st.session_state["across"] = memory.view.across
 
     def across() -> None:
-        memory.look(across=st.session_state["across"], reference=None, shown=None)
+        memory.look(across=st.session_state["across"])
+        memory.turned = True
 
     st.segmented_control(
         "Compare",
@@ -80,7 +81,7 @@ def head(session: Session, memory: Comparison, labels: Mapping[str, str]) -> Non
         required=True,
         on_change=across,
         label_visibility="collapsed",
-        help="Settings: every text that the run's dial can make. Rules or models: all runs of the same prompt.",
+        help="Settings: every text on the run's dial map. Rules or models: all runs of the same prompt.",
     )
 
 
@@ -129,12 +130,12 @@ def controls(session: Session, memory: Comparison, run: Run) -> None:
         memory.look(gamma=None if chosen == own else chosen, shown=None)
 
     st.segmented_control(
-        "γ of the settings to leaf through",
+        "Draft length γ",
         made.span.gammas,
         key="compare-gamma",
         required=True,
         on_change=turn,
-        help="Tokens drafted per block. The reference keeps its own.",
+        help="Tokens drafted per round. The reference keeps its own γ.",
     )
 
 

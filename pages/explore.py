@@ -13,6 +13,8 @@ from mars_viz.analysis.map_grid import map_grid
 from mars_viz.analysis.positions import positions
 from mars_viz.components.explorer import explorer
 from mars_viz.components.painted import painted
+from mars_viz.costs import disturbance
+from mars_viz.demo import is_built_in
 from mars_viz.errors import BadInput
 from mars_viz.figures.heat_map import QUANTITIES, heat_map
 from mars_viz.mapped import shown
@@ -21,10 +23,13 @@ from mars_viz.run import Run
 from mars_viz.runfiles import MAX_ZIP, write_zip
 from mars_viz.ui import decode_form, library, links, live, navigation, share, theme, under_way
 from mars_viz.ui.charts import chart
+from mars_viz.ui.jobs.models import BUILT_IN
+from mars_viz.ui.measuring import measure_again
 from mars_viz.ui.session import Session, current_session
 from mars_viz.ui.stop_button import stop_button
 
 NARROWEST = 270  # pixels of a figure, below which fewer stand on a row
+ASKING = "new-prompt"  # key of what opens for a new prompt
 
 
 def page() -> None:
@@ -36,8 +41,7 @@ def page() -> None:
     shelf = library.shelf(session)
     session.view, lost = shelf.landed(session.view)
     session.notices.extend(filter(None, [lost]))
-    saving = head(session, shelf.labels)
-    prompt(session)
+    asking, saving = head(session, shelf.labels)
     run, problem = None, ""
     try:
         run = shelf.opened(session.view.run)  # a long run is read while the browser draws what is above it
@@ -45,6 +49,8 @@ def page() -> None:
         offer_zip(saving, session.view.run, run)
     except BadInput as error:
         problem = str(error)
+    with asking:
+        prompt(session, run)
     for sentence in filter(None, [shelf.error, *session.notices]):
         theme.note(sentence)
     if session.job is not None:
@@ -53,46 +59,73 @@ def page() -> None:
     if run is None:
         theme.note(problem)
         st.stop()
-    if session.filling is not None and session.filling.run_id == session.view.run:
-        st.fragment(filling, run_every=live.pace())(session)
+    mapping(session, run)
     look(session, run)
 
 
-def head(session: Session, labels: Mapping[str, str]) -> DeltaGenerator:
-    """The title, the picker of runs, and run folders as zip; where the run that is shown can be saved as one."""
-    st.session_state["run"] = session.view.run if labels else None
-    left, middle, right = st.columns([4.8, 4.8, 2.1], vertical_alignment="center")
-    with left:
-        theme.title("Explore", "What did the rule decide, and what was it worth?")
-    library.picker(middle, labels, lambda: session.open(st.session_state["run"]), disabled=session.job is not None)
-    zips = right.popover("Open or save", width="stretch")
+def head(session: Session, labels: Mapping[str, str]) -> tuple[DeltaGenerator, DeltaGenerator]:
+    """A row with the title and the picker of runs; what opens for a new prompt, and what for run folders as zip."""
+    st.session_state["run"] = session.view.run or None
+    row = st.container(horizontal=True, vertical_alignment="center", key="explore-head")
+    with row.container(width="content"):
+        theme.title("Explore", "")
+    library.picker(row, labels, lambda: session.open(st.session_state["run"]), disabled=session.job is not None)
+    asking = row.popover("New prompt", key=ASKING, on_change="rerun")
+    zips = row.popover("Open or save")
     upload = zips.file_uploader("Open the zip of a run's folder", type="zip", max_upload_size=MAX_ZIP >> 20, key="zip")
     if upload is not None and library.add_upload(session, upload.getvalue()):
         st.rerun()
-    return zips
+    return asking, zips
 
 
 def offer_zip(place: DeltaGenerator, run_id: str, run: Run) -> None:
     """The button that saves a run's folder."""
     place.download_button(
-        "Save this run as a zip", lambda: write_zip(run), f"{run_id}.zip", "application/zip", on_click="ignore"
+        "Save this run as a zip",
+        lambda: write_zip(run),
+        f"{run_id}.zip",
+        "application/zip",
+        on_click="ignore",
+        help="The whole run as recorded, with its dial map; where the dial stands makes no difference",
     )
 
 
-def prompt(session: Session) -> None:
-    """The prompt, its folded settings, and the button; the one primary button is the explorer's."""
-    left, middle, right = st.columns([7.8, 1.8, 2.1], vertical_alignment="center")
-    with left:
-        text = decode_form.prompt_box()
-    with middle:
-        settings = decode_form.settings_area()
-    if right.button(
+def prompt(session: Session, run: Run | None) -> None:
+    """The prompt, which begins as that of the run that is shown, its settings, and the button."""
+    text = decode_form.prompt_box(start=(run.prompt if run else "") or decode_form.EXAMPLE, follows=True)
+    act = st.container()  # above the settings, which are long
+    with st.expander("Settings"):
+        settings = decode_form.settings_fields()
+    if act.button(
         "Decode",
         width="stretch",
-        help="Decode the prompt and open what it becomes; it is kept on this server, for everyone who opens the app",
+        on_click=_close,
+        help="Decode this prompt and open what it becomes; it is kept on this server, for everyone who opens the app",
     ):
         live.start(session, text, settings)
         st.rerun()
+
+
+def _close() -> None:
+    st.session_state[ASKING] = False
+
+
+def mapping(session: Session, run: Run) -> None:
+    """The run's dial map where it is not whole: how far it is, and a way to stop it, or to have it go on."""
+    live.find_map(session)
+    if session.filling is not None and session.filling.run_id == session.view.run:
+        st.fragment(filling, run_every=live.pace())(session)
+    elif said := live.why_not_mapped(run):
+        words, button = st.columns([6, 1], vertical_alignment="center")
+        words.caption(said)
+        if button.button(
+            "Map the dial" if run.dial_map is None else "Continue",
+            width="stretch",
+            key="map-on",
+            help="Finds out what every other setting writes; other visitors' decodes go first",
+        ):
+            live.go_on_mapping(session, run)
+            st.rerun()
 
 
 def filling(session: Session) -> None:
@@ -101,47 +134,28 @@ def filling(session: Session) -> None:
         st.rerun()
     job = session.filling.job
     words, button = st.columns([6, 1], vertical_alignment="center")
-    words.caption(live.what_is_mapped(job.progress, job.stopping))
-    stop_button(button, "Stop", job, keeps="Keeps what was mapped")
+    words.caption(live.what_is_mapped(job.progress, job.stopping, live.shared_worker().ahead(job)))
+    stop_button(button, "Stop", job, keeps="Keeps what was mapped; it can go on later")
 
 
 @st.fragment
 def look(session: Session, run: Run) -> None:
-    """The run itself and the figures that follow its dial."""
-    gamma = block_length(session, run)
+    """The run itself and the figures that follow its dials."""
     view = session.view
     state = explorer(
-        run, dial=view.dial, overlay=view.overlay, selected=view.selected, key=f"explorer-{view.run}", gamma=gamma
+        run, dial=view.dial, overlay=view.overlay, selected=view.selected, key=f"explorer-{view.run}", gamma=view.gamma
     )
     moved = None if state.dial == run.settings.dial else state.dial
-    session.view = replace(view, dial=moved, overlay=state.overlay, selected=state.selected)
+    session.view = replace(view, dial=moved, overlay=state.overlay, selected=state.selected, gamma=state.gamma)
     navigation.write_link(links.to_parameters(session.view))
     if state.decode is not None:
-        live.start_again(session, run, state.decode)
+        live.start_again(session, run, state.decode, state.gamma)
         st.rerun()
-    share.offer(run, state.dial, gamma, state.overlay)
+    share.offer(run, state.dial, state.gamma, state.overlay)
     folded = st.expander("Figures", expanded=True, key="figures", on_change="rerun")
     if folded.open:
         with folded:
-            after_the_text(session, run, state.dial, gamma or run.settings.gamma)
-
-
-def block_length(session: Session, run: Run) -> int | None:
-    """The second dial: γ, where the run carries a map of several. None for the run's own."""
-    own, made = run.settings.gamma, run.dial_map
-    if made is None or len(made.span.gammas) < 2:
-        return None
-    st.session_state["gamma-dial"] = session.view.gamma or own
-    chosen = st.segmented_control(
-        "γ, tokens drafted per block",
-        made.span.gammas,
-        key="gamma-dial",
-        required=True,
-        help=f"The run was decoded with γ = {own}; the others are exact too, from the same speculations.",
-    )
-    gamma = None if chosen in (None, own) else int(chosen)
-    session.view = replace(session.view, gamma=gamma)
-    return gamma
+            after_the_text(session, run, state.dial, state.gamma or run.settings.gamma)
 
 
 @st.fragment
@@ -155,12 +169,12 @@ def after_the_text(session: Session, run: Run, dial: float | None, gamma: int) -
 
 def draw(run: Run, dial: float | None, gamma: int) -> None:
     """The figures at this dial value, as many on a row as fit, and the map of all settings."""
-    at, colours = positions(*shown(run, dial, gamma)), theme.figure_theme()
+    at, colours, name = positions(*shown(run, dial, gamma)), theme.figure_theme(), file_name(run, dial, gamma)
     st.caption(at.words)
     with st.grid(4, min_column_width=NARROWEST, key="figure-row"):
         for make in figures.ALONG_THE_DIAL:
             figure = make(at, colours)
-            chart(figure, make.__name__, of=file_name(run))
+            chart(figure, make.__name__, of=name)
 
     if run.dial_map is not None:
         choices = {quantity.label: quantity for quantity in QUANTITIES}
@@ -176,7 +190,12 @@ def draw(run: Run, dial: float | None, gamma: int) -> None:
             gamma=gamma,
             costs=live.shared_worker().models.status.costs,
         )
-        chart(figure, "heat-map", of=file_name(run))
+        chart(figure, "heat-map", of=name)
+        if choices[chosen].basis == "modelled" and is_built_in(run.provenance.target):
+            known = live.shared_worker().models.status.costs
+            why = disturbance(known) if known is not None else "Modelled from this run's own timings."
+            if why:
+                measure_again("explore", why, replace(run.settings, gamma=max(run.dial_map.span.gammas)), BUILT_IN)
 
 
 page()

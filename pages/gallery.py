@@ -49,8 +49,8 @@ def page() -> None:
     hero(session, shelf)
     if shelf.error:
         theme.note(shelf.error)
-    elif not shelf.recorded:
-        theme.note(gallery.nothing_yet())
+    elif not shelf.samples:
+        theme.note(gallery.nothing_yet(shelf))
     runs(session, shelf)
     theme.section("Six lessons, each with one thing to move")
     in_cards("lessons", gallery.lesson_cards(shelf), "Open the lesson", lambda name: teach(session, int(name)))
@@ -59,6 +59,7 @@ def page() -> None:
 
 def hero(session: Session, shelf: Shelf) -> None:
     """The sentence, the one thing to do first, and the beginning of a real run."""
+    sample = library.suited(shelf, lambda run: "" if run.rounds else "nothing was decoded")
     told, seen = st.columns([4.6, 7.4], gap="large", vertical_alignment="center")
     with told:
         st.html(
@@ -66,30 +67,36 @@ def hero(session: Session, shelf: Shelf) -> None:
             f'<p class="then">{escape(gallery.STORY)}</p></div>'
         )
         with st.container(horizontal=True):
-            words = "Open a run in Explore" if shelf.recorded else "Decode a prompt on Explore"
+            words = "Open a run in Explore" if sample else "Decode a prompt on Explore"
             if st.button(words, type="primary", key="begin"):
+                if sample:
+                    see(session, sample)
                 st.switch_page("pages/explore.py")
-            if shelf.recorded and st.button("Start with lesson 1", type="tertiary", key="begin-learning"):
+            if sample and st.button("Start with lesson 1", type="tertiary", key="begin-learning"):
                 teach(session, 1)
-    run = gallery.excerpt(shelf)
-    if run is not None:
+    if sample:
         with seen:
-            excerpt(run, key="excerpt")
+            excerpt(gallery.excerpt(shelf.opened(sample)), key="excerpt")
             st.caption(gallery.KEY)
 
 
 def runs(session: Session, shelf: Shelf) -> None:
-    """Recorded runs; of very many the first, until all are asked for."""
-    if not shelf.recorded:
+    """The samples, then what else was recorded here; of very many the first, until all are asked for."""
+
+    def row(kind: str, title: str, cards: Iterable[gallery.Card]) -> None:
+        theme.section(title)
+        in_cards(kind, cards, "Open", lambda name: see(session, name))
+
+    if shelf.samples:
+        row("runs", "Sample runs", gallery.run_cards(shelf, filter(shelf.samples.__contains__, shelf.recorded)))
+    kept = shelf.kept
+    if not kept:
         return
-    theme.section("Recorded runs")
     every = st.session_state.get("all-runs", False)
-    in_cards("runs", gallery.run_cards(shelf, None if every else gallery.MOST), "Open", lambda name: see(session, name))
-    if len(shelf.recorded) > gallery.MOST and not every:
+    row("kept", "Runs recorded on this server", gallery.run_cards(shelf, kept, None if every else gallery.MOST))
+    if len(kept) > gallery.MOST and not every:
         show_all = {"all-runs": True}
-        st.button(
-            f"Show all {len(shelf.recorded)} runs", on_click=lambda: st.session_state.update(show_all), key="every-run"
-        )
+        st.button(f"Show all {len(kept)} runs", on_click=lambda: st.session_state.update(show_all), key="every-run")
 
 
 def in_cards(kind: str, cards: Iterable[gallery.Card], verb: str, opened: Callable[[str], None]) -> None:
@@ -124,7 +131,7 @@ def watch_race(name: str) -> None:
 
 def more() -> None:
     """The race, and the pages that no card leads to."""
-    theme.section("And then")
+    theme.section("Other pages")
     left, right = st.columns([4, 8], gap="large")
     card = gallery.race_card(races.course())
     if card is not None:

@@ -26,57 +26,95 @@ def page() -> None:
     desk.arrive(session, st.query_params.to_dict(), len(LESSONS))
     shelf = library.shelf(session)
     lesson = LESSONS[desk.view.lesson - 1] if desk.view.lesson else None
-    session.view, lost = shelf.landed(session.view)
-    if lesson is not None and desk.choosing:
-        session.view = library.suited(shelf, session.view, *lesson.wishes)
-    desk.choosing = False
-    desk.notices.extend(filter(None, [lost]))
+    land(session, desk, shelf, lesson)
     run, problem = None, ""
     try:
-        run = shelf.opened(session.view.run)
+        run = shelf.opened(desk.run)
         desk.fit(run)
     except BadInput as error:
-        problem = str(error) if shelf.labels else "There is no run here yet. Decode a prompt on Explore first."
-    head(session, desk, shelf.labels, lesson)
+        problem = str(error) if lesson is None or desk.run else unserved(lesson)
+        problem = problem if shelf.labels else "There is no run here yet. Decode a prompt on Explore first."
+    told = "" if run is None else shelf.described(desk.run)
+    head(session, desk, labels(shelf, lesson, desk.run), lesson, told)
     for sentence in filter(None, [shelf.error, *desk.notices, problem]):
         theme.note(sentence)
     if run is None:
+        if not desk.view.teach:
+            name(desk, lesson, told)
         st.stop()
     teach = desk.view.teach
     room = Room(
         run=run,
-        run_id=session.view.run,
+        run_id=desk.run,
         large=teach,
         steps_first=teach and desk.view.frame is not None,
         session=session,
         desk=desk,
         theme=theme.figure_theme(),
-        others=lambda: library.readable(shelf),
+        samples=lambda: library.samples_of(shelf),
     )
-    look(room, lesson, shelf)
+    look(room, lesson, shelf, told)
 
 
-def head(session: Session, desk: Desk, labels: Mapping[str, str], lesson: Lesson | None) -> None:
+def land(session: Session, desk: Desk, shelf: Shelf, lesson: Lesson | None) -> None:
+    """Find the run to look at: the one that the tab looks at elsewhere; in a lesson its sample, unless somebody chose
+    another run for it."""
+    if lesson is None:
+        session.view, lost = shelf.landed(session.view)
+        desk.run = session.view.run
+    else:
+        asked = desk.chosen.get(desk.view.lesson, "")
+        lost = "" if shelf.has(asked) or not asked else shelf.lost(asked)
+        desk.run = asked if shelf.has(asked) else library.suited(shelf, lesson.lacks, lesson.sample)
+        desk.chosen[desk.view.lesson] = "" if lost else asked
+    desk.notices.extend(filter(None, [lost]))
+
+
+def unserved(lesson: Lesson) -> str:
+    """What to do where no sample fits the lesson."""
+    return (
+        f"{library.NO_SAMPLES} This lesson needs a run with {lesson.wanted}. Choose one from the list, or decode one "
+        "on Explore."
+    )
+
+
+def labels(shelf: Shelf, lesson: Lesson | None, shown: str) -> Mapping[str, str]:
+    """The runs to choose from: those that may serve the lesson, by their manifests, and the one that is shown."""
+    if lesson is None:
+        return shelf.labels
+    facts = {run_id: entry.manifest for run_id, entry in shelf.recorded.items()} | dict(shelf.own)
+
+    def serves(run_id: str) -> bool:
+        known = facts[run_id]
+        return run_id == shown or (known is not None and not lesson.rules_out(known))
+
+    return {run_id: label for run_id, label in shelf.labels.items() if serves(run_id)}
+
+
+def head(session: Session, desk: Desk, labels: Mapping[str, str], lesson: Lesson | None, told: str) -> None:
     """The title, the choice of lesson and run; in teacher mode what is taught, and the way on."""
     if desk.view.teach:
         theme.title("Learn", "")
         classroom.style(large=True)
         left, right = st.columns([8.9, 2.1])
         with left:
-            name(desk, lesson)
+            name(desk, lesson, told)
         with right:
             teacher_bar(desk)
         return
     left, right = st.columns([6.9, 4.8], vertical_alignment="center")
     with left:
-        theme.title("Learn", "Speculative decoding, for everybody")
+        theme.title("Learn", told or "Speculative decoding, for everybody")
         classroom.style(large=False)
-    st.session_state["run"] = session.view.run if labels else None
+    st.session_state["run"] = desk.run or None
 
     def open_run() -> None:
-        desk.notices.clear()
-        desk.change(frame=None, dial=None)
-        session.open(st.session_state["run"])
+        if lesson is None:
+            desk.notices.clear()
+            desk.change(frame=None, dial=None)
+            session.open(st.session_state["run"])
+        else:
+            desk.choose(st.session_state["run"])
 
     library.picker(right, labels, open_run, disabled=False)
     names = [WATCH, *(f"{number} · {lesson.name}" for number, lesson in enumerate(LESSONS, 1))]
@@ -92,11 +130,11 @@ def head(session: Session, desk: Desk, labels: Mapping[str, str], lesson: Lesson
     )
 
 
-def teaching(session: Session, desk: Desk) -> None:
+def teaching(desk: Desk) -> None:
     """What a teacher needs: large type, and a link to what is shown."""
     st.button("Large type, no controls", key="learn-teach", on_click=lambda: desk.change(teach=True), width="stretch")
-    st.caption("A link that opens this very screen, step and settings included, for the class:")
-    bound = st.query_params.to_dict() | to_parameters(session.view.run, desk.view) | {"teach": "1"}
+    st.caption("A link for the class: it opens this screen with its run, step and settings.")
+    bound = st.query_params.to_dict() | to_parameters(desk.run, desk.view) | {"teach": "1"}
     st.code(classroom.link(st.context.url, bound), language=None, wrap_lines=True)
 
 
@@ -106,23 +144,23 @@ def teacher_bar(desk: Desk) -> None:
     with st.container(horizontal=True, horizontal_alignment="right"):
         st.button("‹", help="Lesson before", disabled=now == 0, on_click=lambda: desk.turn_to(now - 1))
         st.button("›", help="Next lesson", disabled=now == last, on_click=lambda: desk.turn_to(now + 1))
-        st.button("Leave", help="Show the controls again", on_click=lambda: desk.change(teach=False))
+        st.button("Exit", help="Show the controls again", on_click=lambda: desk.change(teach=False))
 
 
-def name(desk: Desk, lesson: Lesson | None) -> None:
-    """What is shown: the lesson's title and point."""
+def name(desk: Desk, lesson: Lesson | None, told: str) -> None:
+    """What is shown: the lesson's title and point, and the run as it is `told`."""
     if lesson is None:
         classroom.finding(WATCH)
     else:
-        classroom.heading(desk.view.lesson, lesson)
+        classroom.heading(desk.view.lesson, lesson, told)
 
 
 @st.fragment
-def look(room: Room, lesson: Lesson | None, shelf: Shelf) -> None:
+def look(room: Room, lesson: Lesson | None, shelf: Shelf, told: str) -> None:
     """The lesson on the run."""
     if room.outdated:
         st.rerun()  # all of the page, not this part alone
-    write_address(room.session, room.desk)
+    write_address(room.desk)
     corner = None
     if not room.large:
         left, corner = st.columns([9.6, 2.1], vertical_alignment="top")
@@ -130,26 +168,22 @@ def look(room: Room, lesson: Lesson | None, shelf: Shelf) -> None:
             if lesson is None:
                 watch.caption(room)
             else:
-                name(room.desk, lesson)
+                name(room.desk, lesson, told)
     if lesson is None:
         watch.show(room)
     else:
         give(room, lesson, shelf)
     if corner is not None:  # last, so that the link says what the lesson's knobs say
         with corner.popover("Teach", width="stretch"):
-            teaching(room.session, room.desk)
+            teaching(room.desk)
 
 
 def give(room: Room, lesson: Lesson, shelf: Shelf) -> None:
     """The lesson's picture, words and question; or why this run cannot serve, and one that can."""
-    number = room.desk.view.lesson
-    if lacks := lesson.lacks(room.run):
-        theme.note(lacks)
-        other = library.suited(shelf, room.session.view, *lesson.wishes)
-        if other.run != room.session.view.run:
-            st.button(
-                f"Open “{shelf.labels[other.run]}”", key="learn-open", on_click=lambda: room.session.open(other.run)
-            )
+    number, lacks = room.desk.view.lesson, lesson.lacks(room.run)
+    if doubt := lacks or (lesson.caution(room.run) if lesson.caution else ""):
+        offer_sample(room, lesson, shelf, doubt)
+    if lacks:
         return
     if room.steps_first:
         step_by_step(room, lesson)
@@ -165,6 +199,17 @@ def give(room: Room, lesson: Lesson, shelf: Shelf) -> None:
             lesson.beside(room)
     if not room.steps_first:
         step_by_step(room, lesson)
+
+
+def offer_sample(room: Room, lesson: Lesson, shelf: Shelf, doubt: str) -> None:
+    """What is wrong with this run, and the lesson's sample in its place."""
+    told, button = st.columns([7.8, 4.2], vertical_alignment="center")
+    with told:
+        theme.note(doubt)
+    other = library.suited(shelf, lesson.lacks, lesson.sample)
+    if other and other != room.run_id:
+        words = f"Open “{shelf.labels[other]}”"
+        button.button(words, key="learn-open", on_click=lambda: room.desk.choose(other), width="stretch")
 
 
 @dataclass(frozen=True, slots=True)

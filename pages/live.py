@@ -27,7 +27,7 @@ def page() -> None:
     if desk.arrive(current_session(), st.query_params.to_dict()):
         st.session_state["live-view"] = next(name for name, show in VIEWS.items() if show is desk.link.show)
     desk.settle()
-    theme.title("Live", "What does the rule decide, while it decides it?")
+    theme.title("Live", "Decode now, and see each round as it is verified")
     busy = desk.waits_for is not None
     settings, wanted = ask(desk)
     for sentence in desk.notices:
@@ -61,11 +61,11 @@ def ask(desk: Desk) -> tuple[Callable[[], Settings], Callable[[], Wanted]]:
         settings = decode_form.settings_area(start=desk.link.settings)
     desk.remember(text, settings, wanted)
     with right:
-        if st.button("Decode now", type="primary", width="stretch", help="Shows every round as it is made"):
+        if st.button("Decode now", type="primary", width="stretch", help="Shows each round as soon as it is verified"):
             desk.decode(text, settings, wanted)
             st.session_state[NEXT] = TEXT
             st.rerun()
-        if st.button("Race now", width="stretch", help="Autoregressive, strict and relaxed, by the clock"):
+        if st.button("Race now", width="stretch", help="Times the target alone, strict and relaxed on the same prompt"):
             desk.run_race(text, settings, wanted)
             st.session_state[NEXT] = RACES
             st.rerun()

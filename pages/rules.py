@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from weakref import ref
 
@@ -16,6 +16,7 @@ from mars_viz.analysis.equivalents import Equivalent
 from mars_viz.analysis.metrics import Basis
 from mars_viz.analysis.opinions import Ruling, own_dial
 from mars_viz.analysis.panel import Panel
+from mars_viz.analysis.shift import Shifted
 from mars_viz.errors import BadInput
 from mars_viz.figures.agreement_matrix import agreement_matrix
 from mars_viz.figures.decision_plane import Upward, decision_plane
@@ -30,7 +31,7 @@ from mars_viz.ui.stop_button import stop_button
 
 COMPARED = ("mars", "mars-margin", "tensorrt-llm", "vllm-thinking")  # whose boundaries are drawn at first
 MOST = 5  # boundaries besides the chosen rule's
-DEFAULT, ALIKE = "defaults", "alike"
+DEFAULT, MATCHED = "defaults", "matched"
 DISPUTED, EVERY = "disputed", "all"
 
 
@@ -65,7 +66,7 @@ def page() -> None:
 
 def head(session: Session, bench: Bench, labels: Mapping[str, str]) -> None:
     """The title and the picker of runs."""
-    st.session_state["run"] = session.view.run if labels else None
+    st.session_state["run"] = session.view.run or None
     left, right = st.columns([6.9, 4.8], vertical_alignment="center")
     with left:
         theme.title("Rules", "Which rule keeps what, on one run?")
@@ -85,40 +86,45 @@ def look(session: Session, bench: Bench, panel: Panel) -> None:
     rule, dial = bench.view.rule_on(panel.run), bench.view.dial_on(panel.run)
     navigation.write_link(rule_view.to_parameters(session.view.run, bench.view))
     chosen = None if panel.opinions[rule.name].lacks else panel.ruling(rule.name, dial)
-    alike = {} if chosen is None else panel.equivalents(rule.name, dial)
-    dials = standing(panel, rule, dial, alike if others == ALIKE else {})
-    finding(panel, rule, dial, alike)
+    matched = {} if chosen is None else panel.equivalents(rule.name, dial)
+    dials = standing(panel, rule, dial, matched if others == MATCHED else {})
+    listed = bench.view.listed(panel.rules, panel.run)
+    finding(panel, rule, dial)
     rule_sheet.card(rule)
     rulings = {name: panel.ruling(name, dials[name]) for name in panel.able}
-    table(session, bench, panel, rule, dials)
-    matrix(session, panel, agreement(list(rulings.values()), len(panel.drafted)), chosen)
+    table(session, bench, panel, listed, dials)
+    side_by_side = [rulings[name] for name in listed if name in rulings]
+    matrix(session, panel, agreement(side_by_side, len(panel.drafted)), chosen)
     plane(session, panel, rulings, chosen)
-    likeness(panel, rule, dials, alike)
-    take_away(panel, dials, alike)
+    equivalents(panel, listed, rule, dials, matched)
+    take_away(panel, dials, matched)
 
 
-def take_away(panel: Panel, dials: Mapping[str, float | None], alike: Mapping[str, Equivalent]) -> None:
-    """The page's tables as files, and what to cite of the rules in them."""
+def take_away(panel: Panel, dials: Mapping[str, float | None], matched: Mapping[str, Equivalent]) -> None:
+    """The page's tables as files, of every rule, and what to cite of them."""
     name, c = file_name(panel.run), float(st.session_state["lab-shift"])
 
     def like() -> pd.DataFrame:
-        shifted = {each: panel.shifted(each, dials[each], c) for each in panel.able}
-        return rule_sheet.likeness_frame(dials, alike, shifted)
+        return rule_sheet.likeness_frame(dials, matched, shifts(panel, panel.able, dials, c))
 
-    every = share.Table("Every rule on this run", f"{name}-rules", lambda: rule_sheet.rule_frame(panel, dials))
-    shown = [every, share.Table("Which settings come to the same", f"{name}-likeness", like)]
+    numbers = share.Table(
+        "Every rule on this run", f"{name}-rules", lambda: rule_sheet.rule_frame(panel, list(panel.rules), dials)
+    )
+    shown = [numbers, share.Table("Equivalent settings of every rule", f"{name}-likeness", like)]
     share.tables(shown, panel.able, "lab")
 
 
-def standing(panel: Panel, rule: Rule, dial: float | None, alike: Mapping[str, Equivalent]) -> dict[str, float | None]:
-    """Where every rule that can judge stands: the chosen one at its dial, the others alike to it or by themselves."""
+def standing(
+    panel: Panel, rule: Rule, dial: float | None, matched: Mapping[str, Equivalent]
+) -> dict[str, float | None]:
+    """The dial of every rule that can judge: the chosen one's, and the others' own or as matched to it."""
     own = {name: own_dial(panel.run, panel.rules[name]) for name in panel.able}
-    return {**own, **{name: found.dial for name, found in alike.items()}, rule.name: dial}
+    return {**own, **{name: found.dial for name, found in matched.items()}, rule.name: dial}
 
 
 def controls(bench: Bench, panel: Panel) -> str:
     """The chosen rule, its dial, and where the other rules stand."""
-    left, middle, right = st.columns([3.6, 5.8, 2.6], vertical_alignment="bottom", gap="medium")
+    left, middle, right = st.columns([3.5, 4.9, 3.6], vertical_alignment="bottom", gap="medium")
     rule = bench.view.rule_on(panel.run)
     st.session_state["lab-rule"] = rule.name
     choices = {
@@ -144,58 +150,65 @@ def controls(bench: Bench, panel: Panel) -> str:
             step=rule.dial.step,
             key=key,
             format="%.0f" if rule.dial.step >= 1 else "%.3f",
-            help=f"{rule.dial.strict:g} is strict, {rule.dial.default:g} the default",
+            help=f"Strict at {rule.dial.strict:g}, default {rule.dial.default:g}",
             on_change=lambda: bench.turn(st.session_state[key]),
         )
     return str(
         right.segmented_control(
             "Other rules at",
-            [DEFAULT, ALIKE],
+            [DEFAULT, MATCHED],
             default=DEFAULT,
             required=True,
             key="lab-others",
-            help="Their defaults, or for each the dial value whose verdicts come nearest to the chosen rule's",
+            help="Defaults, or for each rule the dial value whose verdicts differ least from the chosen rule's",
         )
     )
 
 
-def finding(panel: Panel, rule: Rule, dial: float | None, alike: Mapping[str, Equivalent]) -> None:
+def finding(panel: Panel, rule: Rule, dial: float | None) -> None:
     """The sentence first."""
     if lacks := panel.opinions[rule.name].lacks:
         theme.note(lacks)
         return
     found = panel.against_strict(rule.name, dial)
     rows = {found.row.basis, found.strict.basis}
-    basis = Basis.EXACT if rows == {Basis.EXACT} else Basis.BLOCK_LOCAL
-    rule_sheet.lead(rule_words.lead(found), basis, rule_words.alike(rule, dial, alike))
+    rule_sheet.lead(rule_words.lead(found), Basis.EXACT if rows == {Basis.EXACT} else Basis.BLOCK_LOCAL)
 
 
-def table(session: Session, bench: Bench, panel: Panel, rule: Rule, dials: Mapping[str, float | None]) -> None:
-    """All rules in numbers, and the way to exact ones."""
-    theme.section("What each rule writes, and what it lets through")
+def table(
+    session: Session, bench: Bench, panel: Panel, listed: Sequence[str], dials: Mapping[str, float | None]
+) -> None:
+    """Rules in numbers, how many of them, and the way to exact ones."""
+    theme.section("Rules in numbers")
+    said, every, decode = st.columns([4.4, 3.7, 3.9], vertical_alignment="center", gap="medium")
+    st.session_state["lab-every"] = bench.view.every
+    every.toggle(
+        f"Show all {len(panel.rules)} rules",
+        key="lab-every",
+        on_change=lambda: bench.list_every(st.session_state["lab-every"]),
+        help="In the tables and in the figure of verdicts",
+    )
     waiting = bench.walking is not None and bench.walking.run_id == session.view.run
     if waiting:
         st.fragment(walking, run_every=live.pace())(bench)
     else:
-        rows = [panel.row(name, dials[name]) for name in panel.able]
+        rows = [panel.row(name, dials[name]) for name in listed if name in panel.able]
         missing = any(row.basis is not Basis.EXACT for row in rows)
         reason = live.why_not_again(panel.run) if missing else ""
-        widths = [7.0, 5.0] if missing else [11.9, 0.1]
-        said, button = st.columns(widths, vertical_alignment="center", gap="medium")
         with said:
             rule_sheet.sentence(" ".join(filter(None, [every_rule.what_is_exact(rows), reason])))
         if missing:
-            button.button(
+            decode.button(
                 "Decode every rule on this prompt",
                 key="lab-every-rule",
                 disabled=bool(reason),
                 width="stretch",
                 on_click=partial(decode_every_rule, session, bench, ref(panel), dials),
-                help="Each rule writes its own text after this prompt, with the same seed and settings, which its row "
-                "then counts",
+                help="Each rule writes its own text after this prompt, with the same seed and settings; its row then "
+                "counts that text",
             )
-    spoken = "Every rule: acceptance length, rolled back, relaxed, and what it let through"
-    rule_sheet.table(rule_sheet.rule_frame(panel, dials), rule.name, theme.figure_theme(), "rules", spoken)
+    chosen = bench.view.rule_on(panel.run).name
+    rule_sheet.table(rule_sheet.rule_frame(panel, listed, dials), chosen, "Rules in numbers")
 
 
 def decode_every_rule(session: Session, bench: Bench, known: ref[Panel], dials: Mapping[str, float | None]) -> None:
@@ -216,25 +229,37 @@ def walking(bench: Bench) -> None:
     stop_button(button, "Cancel", job, keeps="Keeps the rules that are done", key="lab-cancel")
 
 
-def likeness(panel: Panel, rule: Rule, dials: Mapping[str, float | None], alike: Mapping[str, Equivalent]) -> None:
-    """Which settings come to the same, and the shift test."""
-    theme.section("Which settings come to the same?")
+def shifts(panel: Panel, names: Iterable[str], dials: Mapping[str, float | None], c: float) -> dict[str, Shifted]:
+    """What adding `c` to every logit does to each of the rules' verdicts."""
+    return {name: panel.shifted(name, dials[name], c) for name in names}
+
+
+def equivalents(
+    panel: Panel,
+    listed: Sequence[str],
+    rule: Rule,
+    dials: Mapping[str, float | None],
+    matched: Mapping[str, Equivalent],
+) -> None:
+    """Which settings are equivalent, and the shift test."""
+    theme.section("Which settings are equivalent?")
+    rule_sheet.sentence(rule_words.nearest_settings(rule, dials.get(rule.name), matched))
     left, right = st.columns([3.2, 8.8], vertical_alignment="bottom", gap="medium")
     c = left.number_input("Shift test: add to every logit", -1000.0, 1000.0, 10.0, 1.0, key="lab-shift", format="%g")
-    shifted = {name: panel.shifted(name, dials[name], float(c)) for name in panel.able}
+    shifted = shifts(panel, panel.able, dials, float(c))
     with right:
         rule_sheet.sentence(rule_words.shift_words(float(c), shifted.values()))
     folded = st.expander("Rule by rule", key="lab-likeness", on_change="rerun")
     if folded.open:
-        frame, spoken = rule_sheet.likeness_frame(dials, alike, shifted), "Which settings of the rules come to the same"
+        shown = {name: shifted[name] for name in listed if name in shifted}
         with folded:
-            rule_sheet.table(frame, rule.name, theme.figure_theme(), "likeness", spoken)
-    st.caption("Block-local: verdicts on the positions of the recorded text, each rule where it stands in the tables.")
+            rule_sheet.table(rule_sheet.likeness_frame(dials, matched, shown), rule.name, "Equivalent settings")
+    st.caption("Block-local: verdicts on the drafted positions of the recorded text, each rule at the table's dial.")
 
 
 def matrix(session: Session, panel: Panel, agreed: Agreement, chosen: Ruling | None) -> None:
     """Who keeps what."""
-    theme.section("Who keeps what?")
+    theme.section("Verdicts, token by token")
     rounds = int(panel.drafted.round_index.max()) + 1
     left, right = st.columns([3.2, 8.8], vertical_alignment="bottom", gap="medium")
     which = left.segmented_control(
@@ -243,7 +268,7 @@ def matrix(session: Session, panel: Panel, agreed: Agreement, chosen: Ruling | N
         default=DISPUTED,
         required=True,
         key="lab-positions",
-        help="Disputed: rules disagree on it",
+        help="Disputed: the rules disagree on it",
     )
     first, last = 1, rounds
     if rounds > 1:
@@ -257,35 +282,42 @@ def matrix(session: Session, panel: Panel, agreed: Agreement, chosen: Ruling | N
             of=file_name(panel.run),
         )
     st.caption(
-        "Block-local: every rule is judged on the recorded text before each block, so that all are asked about the "
-        f"same tokens. {rule_words.in_the_light_of_others()} "
-        "Drag over the figure to look closer, double-click to see it all."
+        "Block-local: every rule judges the same drafted tokens, after the recorded text before each block.",
+        help=f"{rule_words.across_positions()} Drag over the figure to zoom, double-click to see it all.",
     )
 
 
 def plane(session: Session, panel: Panel, rulings: Mapping[str, Ruling], chosen: Ruling | None) -> None:
     """Where rules draw the line."""
-    theme.section("Where does each draw its line?")
-    dialled = [name for name in rulings if panel.rules[name].dial is not None]
+    theme.section("Decision boundaries")
+    others = [name for name in rulings if panel.rules[name].dial is not None and rulings[name] is not chosen]
     left, right = st.columns([3.2, 8.8], vertical_alignment="bottom", gap="medium")
     upward = left.segmented_control(
-        "Upwards", list(Upward), default=Upward.SHARE, required=True, key="lab-upward", format_func=lambda u: u.value
+        "Vertical axis",
+        list(Upward),
+        default=Upward.SHARE,
+        required=True,
+        key="lab-upward",
+        format_func=lambda u: u.value,
     )
     compared = right.multiselect(
         "Boundaries to compare with",
-        dialled,
-        [name for name in COMPARED if name in dialled],
+        others,
+        [name for name in COMPARED if name in others],
         key=f"lab-compared-{session.view.run}",
         format_func=_title,  # of no panel: Streamlit never forgets a widget that it has shown, nor what that holds
         max_selections=MOST,
         placeholder="Choose rules",
     )
     upward = upward or Upward.SHARE
-    wanted = ([] if chosen is None else [chosen]) + [rulings[name] for name in compared if rulings[name] is not chosen]
+    wanted = ([] if chosen is None else [chosen]) + [rulings[name] for name in compared]
     lines = [boundary(ruling, panel.drafted.margin, upward.of(panel.drafted)) for ruling in wanted]
     figure = decision_plane(panel.drafted, chosen, [line for line in lines if line], upward, theme.figure_theme())
     chart(figure, "plane", of=file_name(panel.run))
-    st.caption("Block-local: the drafted tokens of the recorded text. " + rule_words.undrawn(wanted, lines))
+    st.caption(
+        " ".join(filter(None, ["Block-local: the recorded text's drafted tokens.", rule_words.undrawn(wanted, lines)])),
+        help="A line is where a rule's verdicts divide best; “exceptions” counts those on its wrong side",
+    )
 
 
 def _title(name: str) -> str:

@@ -5,18 +5,22 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 import streamlit as st
 
+from mars_viz.costs import disturbance, objection
 from mars_viz.errors import BadInput
 from mars_viz.figures.words import counted
 from mars_viz.sweep import lock
 from mars_viz.sweep.plan import turns_words
+from mars_viz.sweep.store import keep_costs
 from mars_viz.ui import navigation, share, theme
 from mars_viz.ui.live import shared_worker
+from mars_viz.ui.measuring import measure_again
 from mars_viz.ui.session import current_session
 from mars_viz.ui.stop_button import stop_button
-from mars_viz.ui.tune import detail, form, sheet, wishes, words
+from mars_viz.ui.tune import detail, form, more_prompts, sheet, wishes, words
 from mars_viz.ui.tune.bench import Drawn, TuneBench, current_tuning
 from mars_viz.ui.tune.dial import turned
 from mars_viz.ui.tune.grid import Variants
@@ -92,7 +96,7 @@ def head(bench: TuneBench, found: Shelf) -> None:
         placeholder="No sweep yet",
         label_visibility="collapsed",
     )
-    with right.popover("New sweep", width="stretch"):
+    with right.popover("New sweep", width="stretch", key=f"new-sweep-{bench.begun}"):  # a new one is closed
         new_sweep(bench)
 
 
@@ -104,6 +108,7 @@ def new_sweep(bench: TuneBench) -> None:
     try:
         asked, bench.folder = wish(), wishes.checked_folder(folder())
         bench.open(wishes.begin(asked, bench.folder)[0])
+        bench.begun += 1
     except BadInput as error:
         theme.note(str(error))
         return
@@ -120,9 +125,8 @@ def first_visit(bench: TuneBench) -> None:
     wish = wishes.first_wish()
     seconds = wishes.estimate(len(wish.prompts), builtin=True, rules=1)
     sheet.line(
-        "A sweep decodes a set of prompts and finds, for every value of a rule's dial, the text that it would have "
-        "written: exactly, not on a grid. From that this page says how far a rule can be relaxed before answers get "
-        "worse, and what that buys. Nothing has been swept here yet."
+        "A sweep decodes a prompt set and finds the exact text at every value of a rule's dial, without a grid. It "
+        "shows how far the rule can be relaxed before accuracy drops, and the speed-up. There is no sweep here yet."
     )
     if st.button(f"Sweep {len(wish.prompts)} built-in exercises with MARS", key="sweep-first", type="primary"):
         bench.open(wishes.begin(wish, bench.folder)[0])
@@ -143,7 +147,7 @@ def under_way(bench: TuneBench, job: SweepJob) -> None:
     bar.progress(now.part, words.going(now, shared_worker().ahead(job), job.stopping))
     stop_button(button, "Stop", job, keeps="Keeps finished prompts")
     if len(job.labels) > 1:
-        theme.small(f"{len(job.labels)} sweeps go on together; a prompt counts when all of them have it.")
+        theme.small(f"{len(job.labels)} sweeps run together; a prompt counts once all of them have finished it.")
     for sentence in now.too_long[:5]:
         theme.small(sentence)
 
@@ -160,8 +164,8 @@ def unfinished(bench: TuneBench, found: Shelf) -> None:
         holder = lock.holder(entry.path)
         theme.note(done if holder is None else f"{done} It is under way elsewhere: {holder.words}.")
         if beside and holder is None:
-            others = counted(len(beside), "other variant")
-            theme.small(f"Continue goes on with {others} of its rule as well, begun alike and not finished either.")
+            others = counted(len(beside), "unfinished variant")
+            theme.small(f"Continue also resumes {others} of this rule.")
     if holder is not None:
         right.button("Look again", key="sweep-again", width="stretch", help="What has been finished meanwhile")
         return
@@ -185,6 +189,7 @@ def look(bench: TuneBench, found: Shelf, study: Study) -> None:
     )
     with sentence:
         sheet.lead(words.lead(study, dial), words.advice(study, advised))
+        more_prompts.offer(bench, found, study, advised)
     navigation.write_link(to_parameters(view))
     left, right = st.columns([8.6, 3.1], vertical_alignment="center", gap="medium")
     if study.graded:
@@ -196,17 +201,32 @@ def look(bench: TuneBench, found: Shelf, study: Study) -> None:
     detail.hero(view, study, dial, others)
     theme.small(sheet.basis(study.result))
     theme.small(words.coverage(study), study.plan.provenance.device)
+    costs(study)
     detail.folded(study, dial, advised, variants(found, study, view))
     shown = [
         share.Table(
-            "All figures at strict, at this setting and at the loosest", "figures", lambda: sheet.figures(study, dial)
+            "All figures at strict, this setting and the loosest", "figures", lambda: sheet.figures(study, dial)
         ),
         share.Table("Prompt by prompt", "prompts", lambda: sheet.prompts(study.result, dial)),
-        share.Table("Every engine's definition", "engines", lambda: sheet.engines(study.engines(dial))),
+        share.Table("Acceptance as each engine defines it", "engines", lambda: sheet.engines(study.engines(dial))),
         share.Table("Acceptance by position", "positions", lambda: sheet.by_position(study.engines(dial))),
     ]
     rules = [each.plan.rule.name for each in (study, *others.values())]
     share.tables([replace(table, name=f"{study.result.folder.name}-{table.name}") for table in shown], rules, "tune")
+
+
+def costs(study: Study) -> None:
+    """Why there is no speed-up over the target alone, or what disturbed it, and a way to measure its costs again."""
+    result = study.result
+    why = objection(result.costs) or ("" if result.costs is None else disturbance(result.costs))
+    if why:
+        measure_again(
+            f"tune-{result.folder.name}",
+            f"No speed-up over the target alone: {why}" if objection(result.costs) else why,
+            study.plan.settings,
+            wishes.models_of(result.folder, study.plan),
+            partial(keep_costs, result.folder),
+        )
 
 
 def turn(bench: TuneBench, study: Study) -> None:
@@ -224,8 +244,11 @@ def beside(found: Shelf, study: Study, view: TuneView) -> dict[str, Study]:
     others: dict[str, Study] = {}
     able = found.beside(view.sweep) if study.graded else {}
     for name in view.others:
+        if name not in able:
+            theme.note(f"{name} is not overlaid: it is unfinished, cannot be read, or has other prompts or models.")
+            continue
         try:
-            if name in able and (other := found.opened(name)) is not None:
+            if (other := found.opened(name)) is not None:
                 others[name] = other
         except BadInput as error:
             theme.note(str(error))
@@ -251,7 +274,7 @@ def limits(bench: TuneBench, found: Shelf, study: Study) -> None:
 
     left, right = st.columns(2)
     left.number_input(
-        "Accuracy loss at most, points",
+        "Max accuracy loss, points",
         LEAST_POINTS,
         100.0,
         step=0.5,
@@ -273,7 +296,7 @@ def lay_over(bench: TuneBench, beside: Mapping[str, str]) -> None:
         bench.view = replace(bench.view, others=tuple(st.session_state["tune-others"]))
 
     st.multiselect(
-        "Lay over it",
+        "Overlay",
         list(beside),
         key="tune-others",
         format_func=lambda name: beside.get(name, name),

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from mars_viz.errors import BadInput, DeviceLost
 from mars_viz.run import Run, Settings
@@ -109,8 +109,6 @@ class Grow(Job[Seen]):
 
 class Steps(LongJob[Seen]):
     """Takes three steps, and holds what cannot travel in between."""
-
-    long: ClassVar[bool] = True
 
     def __init__(self) -> None:
         super().__init__(Seen(JobState.QUEUED))

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+PATIENCE = 240.0
+"""Seconds; a busy machine is no reason to fail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +30,14 @@ class Server:
 
 
 @contextmanager
-def served(script: Path, *, patience: float = 60.0, before: Path | None = None) -> Iterator[str]:
+def served(script: Path, *, patience: float = PATIENCE, before: Path | None = None) -> Iterator[str]:
     """Serve a page with the project and its tests importable; yields the address once it answers."""
     with serving(script, patience=patience, before=before) as server:
         yield server.address
 
 
 @contextmanager
-def serving(script: Path, *, patience: float = 60.0, before: Path | None = None) -> Iterator[Server]:
+def serving(script: Path, *, patience: float = PATIENCE, before: Path | None = None) -> Iterator[Server]:
     """`served`, with the process at hand.
 
     A folder `before` comes first on the server's import path, so a `sitecustomize.py` in it runs as the server starts.

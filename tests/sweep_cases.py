@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from factories import ToySpeculator
 
-from mars_viz.costs import Costs, Spread
+from mars_viz.costs import Cost, Costs
 from mars_viz.dialmap import span_of
 from mars_viz.errors import BadInput
 from mars_viz.history import History, in_plain_text
@@ -27,10 +27,10 @@ COSTS = Costs(
     target="toy-target",
     drafter="toy-drafter",
     cache_length=64,
-    repeats=3,
-    target_pass=tuple(Spread(s, s, s) for s in (0.010, 0.011, 0.012, 0.013)),
-    drafter_step=Spread(0.001, 0.001, 0.001),
-    rest=tuple(Spread(0.001, 0.001, 0.001) for _ in range(3)),
+    repeats=30,
+    target_pass=tuple(Cost(s, s, s) for s in (0.010, 0.011, 0.012, 0.013)),
+    drafter_step=Cost(0.001, 0.001, 0.001),
+    rest=tuple(Cost(0.001, 0.001, 0.001) for _ in range(3)),
 )
 
 
@@ -122,7 +122,7 @@ def timing(gamma: int = 3) -> TimingCheck:
     """A wall-clock check that finds the setting twice as fast as strict, for every prompt."""
     ways = [
         Way(name, np.array([10, 20, 30]), np.array([5, 8, 9]), factor * np.array([[1.0, 1.2], [2.0, 2.1], [3.0, 3.3]]))
-        for name, factor in (("target", 2.0), ("strict", 1.0), ("chosen", 0.5))
+        for name, factor in (("target", 1.2), ("strict", 1.0), ("chosen", 0.5))
     ]
     return TimingCheck(
         "Toy", "mars", 0.9, gamma, *ways, same_as_target=3, modelled_over_strict=1.5, modelled_over_target=3

@@ -125,14 +125,14 @@ def test_what_the_buttons_of_explore_open(browser: Browser, address: str) -> Non
     for opens, holds in (
         ("Share", "Report, one HTML file"),
         ("Open or save", "Save this run as a zip"),
-        ("Settings", "Draft length γ"),
+        ("New prompt", "Settings"),
     ):
         page.get_by_role("button", name=opens).click()
-        page.get_by_text(holds).first.wait_for()
+        page.get_by_text(holds, exact=True).first.wait_for()
         page.wait_for_timeout(300)  # it fades in
         found += violations(page)
         page.keyboard.press("Escape")
-        page.get_by_text(holds).first.wait_for(state="hidden")
+        page.get_by_text(holds, exact=True).first.wait_for(state="hidden")
     page.close()
     assert not found, in_words(found)
 

@@ -181,11 +181,11 @@ def test_ordinary_long_texts_are_aligned_whole():
 
 
 def test_looping_texts_take_no_longer_than_others():
-    """With difflib these take minutes."""
+    """With difflib these take minutes, .3 s so: the bound tells them apart on any machine."""
     left, right = [1] + [5, 6, 7, 8] * 1000 + [2, 3, 4], [2] + [5, 6, 7, 9, 8] * 800 + [2, 3, 4]
     began = time.perf_counter()
     found = align(numbered(left), numbered(right), Unit.TOKENS)
-    assert time.perf_counter() - began < 20
+    assert time.perf_counter() - began < 60
     assert len(shared(found)) == 801 and shared(found)[:2] == [(1, 1, 3), (4, 5, 4)]
 
 

@@ -104,7 +104,7 @@ def test_a_link_opens_both_texts_which_scroll_together_and_are_leafed_through(pa
 
     # in a text they move between its tokens, and Page Down leafs; the page says so
     expect(page.locator(".said")).to_contain_text(
-        "In a text the arrow keys move between tokens, and Page Up and Page Down leaf"
+        "In a text, arrow keys move between tokens and Page Up and Page Down switch texts"
     )
     left.focus()
     page.keyboard.press("Home")
@@ -115,7 +115,7 @@ def test_a_link_opens_both_texts_which_scroll_together_and_are_leafed_through(pa
     expect(page.locator(".left .t.selected")).to_have_attribute("id", first)
     expect(page.locator(".pane bdi.name").nth(1)).to_have_text("θ = 0.90")
     address_holds_what_is_selected(page)
-    assert "Page Up and Page Down leaf" in left.get_attribute("aria-label")
+    assert "Page Up and Page Down switch texts" in left.get_attribute("aria-label")
     page.keyboard.press("PageDown")
     expect(page.locator(".pane bdi.name").nth(1)).not_to_have_text("θ = 0.90")
     page.keyboard.press("PageUp")

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from mars_viz.runstore import RunStore
+from mars_viz.ui import visitors
 from tests.served import served
 from tests.test_race import toy_race
 
@@ -34,6 +36,10 @@ Recording.__iter__ = rounds
 """
 """Run by the server's interpreter as it starts: after its first round the decode waits until the test lets it go on,
 for the built-in pair ends a text before a hand can stop it."""
+MARKED = """marks => marks.map((mark) => {
+  const glyph = getComputedStyle(mark, "::after").content.match(/^"([^"]*)"/);
+  return mark.textContent + (glyph ? glyph[1] : "");
+})"""
 NAMES = "tokens => tokens.map((token) => token.getAttribute('aria-label'))"
 PAGE = """
 import time
@@ -86,9 +92,14 @@ def test_a_race_is_played_by_keys_and_ends_with_its_board(toy: str, page: Page) 
     lanes = page.locator(".track-lane")
     expect(lanes).to_have_count(3)
     expect(page.get_by_role("button", name="Play")).to_be_visible()
-    assert page.locator(".r:not([data-state=ahead])").count() == 0
-    expect(page.locator(".race-sentence")).to_be_hidden()
+    expect(page.locator(".race-legend")).to_be_visible()
+    expect(page.locator(".race-sentence")).to_be_visible()  # the verdict stands at once
+    expect(page.locator(".race-sentence")).to_contain_text(re.compile(r"times as fast as the target alone"))
+    assert page.locator(".r[data-state=ahead]").count() == 0
     page.get_by_role("button", name="Play").focus()
+    page.keyboard.press("Home")
+    expect(page.locator(".race-sentence")).to_be_hidden()
+    assert page.locator(".r:not([data-state=ahead])").count() == 0
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")
     first = [lane.locator(".r:not([data-state=ahead])").count() for lane in lanes.all()]
@@ -199,6 +210,9 @@ def test_a_growing_text_adds_rounds_and_keeps_hostile_tokens_text(toy: str, page
     page.goto(f"{toy}?kind=live")
     rounds = page.locator(".r")
     expect(rounds).to_have_count(2)
+    legend = page.locator(".race-legend")
+    expect(legend).to_be_visible()
+    assert legend.locator(".t").evaluate_all(MARKED) == ["relaxed◆", "rejected×", "discarded", "corrected↺", "bonus+"]
     rounds.first.evaluate("element => { element.mine = true }")
     page.get_by_role("button", name="more").click()
     expect(rounds).to_have_count(5)
@@ -210,7 +224,7 @@ def test_a_growing_text_adds_rounds_and_keeps_hostile_tokens_text(toy: str, page
     assert not any("\u202e" in name for name in names)  # spelled out, or it would turn what follows
 
 
-def test_a_decode_streams_and_is_cancelled_on_the_real_page(
+def test_a_race_and_a_decode_stream_on_the_real_page(
     browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path / "runs"))
@@ -221,8 +235,20 @@ def test_a_decode_streams_and_is_cancelled_on_the_real_page(
         page = browser.new_page(viewport={"width": 1400, "height": 900})
         page.set_default_timeout(PATIENCE)
         page.goto(f"{address}/live")
+        page.get_by_role("button", name="Race now", exact=True).click()
+        lanes = page.locator(".track-lane")
+        expect(lanes).to_have_count(3, timeout=PATIENCE)
+        expect(lanes.nth(0).locator(".r").first).to_be_visible(timeout=PATIENCE)  # while the race goes on
+        assert lanes.nth(2).locator(".r").count() == 0
+        expect(page.get_by_text("Race, untimed")).to_be_visible(timeout=PATIENCE)
+        expect(page.locator(".race-sentence")).to_have_count(0)
+        (tmp_path / "go-on").touch()
+        sentence = page.locator(".race-sentence")
+        expect(sentence).to_be_visible(timeout=PATIENCE)  # without pressing Play
+        expect(sentence).to_contain_text(re.compile(r"times as fast as the target alone (and|cannot be)"))
+        (tmp_path / "go-on").unlink()
         page.get_by_role("button", name="Settings").click()
-        page.get_by_role("spinbutton", name="At most tokens").fill("400")
+        page.get_by_role("spinbutton", name="Max new tokens").fill("400")
         page.keyboard.press("Tab")
         page.keyboard.press("Escape")
         page.get_by_role("button", name="Decode now", exact=True).click()
@@ -236,5 +262,9 @@ def test_a_decode_streams_and_is_cancelled_on_the_real_page(
         )  # the round that was under way is kept
         page.get_by_role("button", name="Explore", exact=True).click()
         expect(page.locator(".stream .r").first).to_be_visible(timeout=PATIENCE)
+        cookies = page.context.cookies()
         page.close()
-    assert len([path for path in (tmp_path / "runs").iterdir() if path.name.startswith("live-")]) == 1
+    store = RunStore(tmp_path / "runs")
+    (entry,) = store.list()
+    (cookie,) = (each for each in cookies if each["name"] == visitors.COOKIE)
+    assert entry.name.startswith("live-") and store.makers.of(entry.name) == visitors.mark_of(cookie["value"]) != ""

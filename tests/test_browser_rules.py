@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from playwright.sync_api import expect
 
@@ -38,18 +40,54 @@ def test_the_pair_writes_for_each_rule_what_it_writes_alone(pair):
     assert last.finished == len(RULES) and len(texts) > 2
 
 
-def test_a_press_makes_every_row_exact(pair, browser, tmp_path, monkeypatch):
-    Recording(pair, PROMPT, SHORT).finish().save(tmp_path / "a-short-one")
-    monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path))
-    monkeypatch.setenv("MARS_VIZ_SAMPLES", "off")
-    with served(ROOT / "app.py", patience=PATIENCE / 1000) as address:
-        page = browser.new_page()
-        page.set_default_timeout(PATIENCE)
-        page.goto(f"{address}/rules", wait_until="commit")
-        said = page.locator(".mv-rule", has_text="judged round by round on the recorded text")
-        expect(said).to_be_visible(timeout=PATIENCE)
-        page.get_by_role("button", name="Decode every rule on this prompt").click()
-        done = page.get_by_text("Every row is exact: it counts what the rule itself writes after this prompt.")
-        expect(done).to_be_visible(timeout=PATIENCE)
-        assert not page.get_by_role("button", name="Decode every rule on this prompt").is_visible()
-        page.close()
+@pytest.fixture(scope="module")
+def address(pair: Pair, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("runs")
+    Recording(pair, PROMPT, SHORT).finish().save(folder / "a-short-one")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MARS_VIZ_RUNS", str(folder))
+        patch.setenv("MARS_VIZ_SAMPLES", str(folder))
+        with served(ROOT / "app.py", patience=PATIENCE / 1000) as found:
+            yield found
+
+
+def test_eight_rules_first_the_rest_on_demand_and_a_table_that_fits(address, browser):
+    page = browser.new_page(viewport={"width": 800, "height": 900})
+    page.set_default_timeout(PATIENCE)
+    page.goto(f"{address}/rules", wait_until="commit")
+    rows, table = page.locator(".mv-rules tbody tr"), page.locator(".mv-wide")
+    expect(rows).to_have_count(8, timeout=PATIENCE)
+    assert table.evaluate("table => table.scrollWidth <= table.clientWidth")
+    about = page.get_by_text("About this rule")
+    expect(page.get_by_text("Source: arXiv 2601.15498")).to_be_hidden()
+    about.click()
+    expect(page.get_by_text("Source: arXiv 2601.15498")).to_be_visible()
+    page.get_by_text(f"Show all {len(RULES)} rules").click()
+    expect(rows).to_have_count(len(RULES), timeout=PATIENCE)
+    page.wait_for_url("**/rules?*rules=all")
+    page.reload(wait_until="commit")
+    expect(rows).to_have_count(len(RULES), timeout=PATIENCE)
+    page.set_viewport_size({"width": 375, "height": 800})
+    name = page.locator(".mv-rules tbody th").first
+    page.wait_for_function(
+        "() => { const t = document.querySelector('.mv-wide'); return t.scrollWidth > t.clientWidth; }"
+    )
+    before = name.bounding_box()
+    table.evaluate("table => { table.scrollLeft = table.scrollWidth; }")
+    page.wait_for_function("() => document.querySelector('.mv-wide').scrollLeft > 0")
+    assert name.bounding_box()["x"] == before["x"] and before["width"] < 160  # whose numbers they are stays in sight
+    page.close()
+
+
+def test_a_press_makes_every_row_exact(address, browser):
+    page = browser.new_page()
+    page.set_default_timeout(PATIENCE)
+    page.goto(f"{address}/rules", wait_until="commit")
+    expect(page.locator(".mv-rule", has_text="judged round by round on the recorded text")).to_be_visible(
+        timeout=PATIENCE
+    )
+    page.get_by_role("button", name="Decode every rule on this prompt").click()
+    done = page.get_by_text("Every row is exact: counted on the rule's own text after this prompt.")
+    expect(done).to_be_visible(timeout=PATIENCE)
+    assert not page.get_by_role("button", name="Decode every rule on this prompt").is_visible()
+    page.close()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import argparse
 import io
 import json
 import os
@@ -222,8 +223,8 @@ def test_show_speaks_and_prints_strict_json(saved: Path, capsys: pytest.CaptureF
 
 
 def test_what_show_says_of_a_run_tells_where_the_rule_was_forced_to_be_strict() -> None:
-    assert "At 1 drafted runner-up the best logit z1 is at or below 0" in sentence(small_run())
-    assert "at or below 0" not in sentence(replace(small_run(), rounds=small_run().rounds[:1]))
+    assert "Strict at 1 drafted runner-up where z1 ≤ 0" in sentence(small_run())
+    assert "z1 ≤ 0" not in sentence(replace(small_run(), rounds=small_run().rounds[:1]))
 
 
 def test_numbers_that_json_lacks_become_null(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -261,6 +262,10 @@ BAD = {
     "a name that is too long": (["record", "--prompt", "a", "--out", "{new}" + 300 * "x"], "cannot be written"),
     "sweep below a file": (["sweep", "--out", "{bytes}/sweep"], "cannot be written"),
     "evidence below a file": (["sweep", "--out", "{new}", "--evidence", "{bytes}/pack"], "cannot be written"),
+    "an empty prompt": (["record", "--prompt", "", "--out", "{new}"], "The prompt is empty; write at least one word."),
+    "a blank prompt": (["map", "--prompt", " \n\t", "--out", "{new}"], "The prompt is empty"),
+    "a blank prompt file": (["record", "--prompt-file", "{blank}", "--out", "{new}"], "The prompt is empty"),
+    "half a character": (["record", "--prompt", "a\ud800", "--out", "{new}"], "at place 2"),
     "no prompt file": (["record", "--prompt-file", "{new}", "--out", "{new}"], "No such file"),
     "binary prompt file": (["record", "--prompt-file", "{bytes}", "--out", "{new}"], "UTF-8"),
     "unknown rule": (["record", "--prompt", "a", "--out", "{new}", "--rule", "luck"], "no rule 'luck'"),
@@ -285,8 +290,39 @@ BAD = {
     "run off the map": (["map", "--prompt", "a", "--out", "{new}", "--low", "0.95"], "θ = 0.90 is not between"),
     "no branches": (["map", "--prompt", "a", "--out", "{new}", "--budget-branches", "0"], "at least 1 branch"),
     "no time": (["map", "--prompt", "a", "--out", "{new}", "--budget-seconds", "nan"], "budget"),
+    "no set": (["sweep", "--out", "{new}", "--set", "{new}.jsonl"], "new.jsonl"),
+    "no limit": (["sweep", "--out", "{new}", "--limit", "0"], "at least 1"),
+    "sweep of luck": (["sweep", "--out", "{new}", "--rule", "luck"], "no rule 'luck'"),
+    "sweep of no setting": (["sweep", "--out", "{new}", "--grid", "k=1,2"], "no settings besides its dial"),
+    "report on nothing": (["report", "{new}", "--out", "{new}.html"], "does not exist"),
     "port": (["app", "--port", "0"], "The port is 0"),
 }
+MODELS = {
+    "a target alone": (["--target", "org/name"], "without a drafter"),
+    "no folder": (["--target", "/no/such/target", "--drafter", "org/name"], "no folder /no/such/target"),
+    "an empty folder": (["--target", "{old}", "--drafter", "{old}"], "no config.json"),
+    "device": (["--device", "gpu"], "no device 'gpu'; choose one of auto"),
+    "dtype": (["--dtype", "int4"], "no dtype 'int4'; choose one of auto"),
+}
+"""Models that are refused by their names."""
+COMMANDS = {
+    "record": ["--prompt", "a", "--out", "b"],
+    "map": ["--prompt", "a", "--out", "b"],
+    "sweep": ["--out", "b"],
+    "rules": [],
+    "show": ["run"],
+    "report": ["run"],
+    "app": [],
+}
+"""Every command with what it must be given."""
+
+
+def places(tmp_path: Path) -> dict[str, Path]:
+    """What the arguments of bad input name."""
+    found = {"new": tmp_path / "new", "old": tmp_path, "bytes": tmp_path / "bytes", "blank": tmp_path / "blank"}
+    found["bytes"].write_bytes(b"\xff\xfe\xfa")
+    found["blank"].write_text(" \n")
+    return found
 
 
 @pytest.mark.parametrize("case", BAD)
@@ -294,12 +330,58 @@ def test_bad_input_is_one_line_and_code_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, case: str
 ) -> None:
     monkeypatch.setattr(decoding, "opened_pair", lambda *_: pytest.fail("it began to load the models"))
-    paths = {"new": tmp_path / "new", "old": tmp_path, "bytes": tmp_path / "bytes"}
-    paths["bytes"].write_bytes(b"\xff\xfe\xfa")
-    arguments, message = BAD[case]
+    paths, (arguments, message) = places(tmp_path), BAD[case]
     assert cli.main([argument.format(**paths) for argument in arguments]) == 2
     assert message in error_of(capsys)
     assert not paths["new"].exists()
+
+
+def test_what_can_be_refused_without_models_never_imports_their_libraries(tmp_path: Path) -> None:
+    """All of it in one process, which says after each command whether torch is there by now."""
+    paths = places(tmp_path)
+    models = {
+        name: (["record", "--prompt", "a", "--out", "{new}", *said], words) for name, (said, words) in MODELS.items()
+    }
+    swept = {f"sweep, {name}": (["sweep", "--out", "{new}", *said], words) for name, (said, words) in MODELS.items()}
+    cases = {**BAD, **models, **swept}
+    asked = [[part.format(**paths) for part in arguments] for arguments, _ in cases.values()]
+    code = """if True:
+        import contextlib, io, json, sys
+        from mars_viz import cli
+        for arguments in json.load(sys.stdin):
+            with contextlib.redirect_stderr(io.StringIO()) as said:
+                code = cli.main(arguments)
+            there = [name for name in ("torch", "transformers") if name in sys.modules]
+            print(json.dumps([code, said.getvalue(), there]))
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, input=json.dumps(asked), capture_output=True, encoding="utf-8"
+    )
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(told) == len(cases), done.stderr
+    for (name, (_, words)), (code, said, there) in zip(cases.items(), told, strict=True):
+        assert (code, there) == (2, []) and words in said, (name, code, said, there)
+    assert not paths["new"].exists()
+
+
+def test_the_python_api_refuses_a_prompt_and_names_before_it_loads_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mars_viz.speculators.loading.load_pair", lambda *_, **__: pytest.fail("it began to load"))
+    with pytest.raises(BadInput, match="The prompt is empty"):
+        mars_viz.record(" ")
+    with pytest.raises(BadInput, match="no device 'gpu'"):
+        mars_viz.record("a", device="gpu")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_an_unknown_option_points_to_the_help_of_its_command(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([name, *COMMANDS[name], "--volume", "11"]) == 2
+    said = error_of(capsys)
+    assert said.endswith(f"See mars-viz {name} --help.\n") and "--volume 11" in said
+
+
+def test_every_command_is_asked_for_its_help() -> None:
+    (commands,) = (each for each in cli._parser()._actions if isinstance(each, argparse._SubParsersAction))
+    assert set(commands.choices) == set(COMMANDS)
 
 
 def test_help_and_version_are_no_errors(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,7 @@ from mars_viz.figures.words import setting
 from mars_viz.rules import RULES
 from mars_viz.run import Piece
 from mars_viz.sweep import Sweep
-from mars_viz.ui.compare.compare_view import Choice
+from mars_viz.ui.compare.compare_view import Across, Choice
 from tests import test_pages
 from tests.sweep_cases import COSTS, SETTINGS, conversations, sweep_over, toy_prompts, toy_source, toy_sweep
 from tests.tabs import settled
@@ -71,8 +71,8 @@ def ask(monkeypatch: pytest.MonkeyPatch, tab: AppTest, what: Ask, choice: str) -
 def test_a_first_visit_shows_strict_beside_the_runs_own_setting(folder):
     tab = opened()
     assert link(tab) == {"run": "0-mapped", "reference": "0-mapped~1~", "shown": "0-mapped"}
-    assert "Both write the same" in said(tab) or "differ from the first" in said(tab)
-    assert "θ = 0.90 says" in said(tab) and "strict says" in said(tab) and "τ, the tokens a round, is " in said(tab)
+    assert "Same first" in said(tab) or "differ from the first" in said(tab)
+    assert "θ = 0.90 writes" in said(tab) and "strict writes" in said(tab) and "τ (tokens per round): " in said(tab)
     assert 'class="mv-tag"' in said(tab) and "rolled back" in said(tab)
 
 
@@ -125,7 +125,7 @@ def test_links_that_ask_in_vain_say_so_and_show_something(folder):
 
 def test_a_run_without_a_map_stands_alone_with_a_way_on(folder):
     tab = opened(run="b-strict")
-    assert "nothing else here to compare" in said(tab) and "under All runs" in said(tab)
+    assert "Nothing else here to compare" in said(tab) and "under All runs" in said(tab)
     assert "<table" not in said(tab), "a text is not compared with itself"
     assert link(tab)["run"] == "b-strict"
 
@@ -160,7 +160,7 @@ def test_two_settings_over_a_sweep(folder, tmp_path, monkeypatch):
     monkeypatch.setenv("MARS_VIZ_SWEEPS", str(sweeps))
     tab = opened(across="sweep")
     assert link(tab) == {"across": "sweep", "sweep": "tuesday", "from": "1", "to": "0.9"}
-    assert "Over 5 prompts, θ = 0.90 writes" in said(tab) and " to " in said(tab)
+    assert "τ (tokens per target pass) over 5 prompts: " in said(tab) and " to " in said(tab)
     assert "modelled" in said(tab) and "strict" in said(tab)
     settled(tab.number_input(key="compare-to_dial").set_value(0.5).run())
     fresh = opened(**link(tab))
@@ -170,18 +170,18 @@ def test_two_settings_over_a_sweep(folder, tmp_path, monkeypatch):
 def test_a_dial_out_of_range_and_one_setting_twice_are_said(two_sweeps):
     tab = opened(across="sweep", sweep="a-mars", to="77")
     assert "θ = 77 is not among what this sweep covers, 0 to 1; the nearest value is shown" in said(tab)
-    assert "Both stand at strict, so nothing differs" in said(tab) and link(tab)["to"] == "1"
+    assert "Both are at strict, so nothing differs" in said(tab) and link(tab)["to"] == "1"
     assert "is not among" not in said(settled(tab.run()))
     assert not [each for each in tab.selectbox if each.key == "run"], "sweeps are no runs"
 
 
 def test_the_pages_own_link_to_the_end_of_what_was_swept_is_no_dial_out_of_range(folder, tmp_path, monkeypatch):
-    sweeps, low = tmp_path / "sweeps", 0.66666666671  # a link says 0.6666666667, which lies below
+    sweeps, low = tmp_path / "sweeps", 0.66666666671  # which ten digits would carry below
     span = span_of(RULES["mars"], low, 1.0, (SETTINGS.gamma,))
     Sweep(toy_source(), toy_prompts(4), SETTINGS, span, sweeps / "thirds", costs=COSTS).finish()
     monkeypatch.setenv("MARS_VIZ_SWEEPS", str(sweeps))
     tab = opened(across="sweep", sweep="thirds", to="0.666666666")
-    assert "is not among what this sweep covers" in said(tab) and link(tab)["to"] == "0.6666666667"
+    assert "is not among what this sweep covers" in said(tab) and link(tab)["to"] == "0.66666666671"
     fresh = opened(**link(tab))
     assert "is not among" not in said(fresh) and link(fresh) == link(tab)
     assert fresh.number_input(key="compare-to_dial").value == low
@@ -213,7 +213,7 @@ def test_two_sweeps_are_paired_by_prompt_and_the_link_opens_the_same(two_sweeps)
     default = f"{RULES['mars-margin'].dial.default:g}"
     asked = {"across": "sweep", "sweep": "a-mars", "beside": "b-margin"}
     assert link(tab) == asked | {"from": "0.9", "to": default}
-    assert "Over 4 shared prompts" in said(tab) and "share 4 prompts of 6 and 4" in said(tab)
+    assert "over 4 shared prompts" in said(tab) and "share 4 prompts of 6 and 4" in said(tab)
     assert " to " in said(tab) and "modelled" in said(tab)
     margin = f"MARS by margin at {setting('m', RULES['mars-margin'].dial.default)}"
     assert f" wrong only with {margin}, and " in said(tab) and "only with MARS at θ = 0.90." in said(tab)
@@ -244,15 +244,51 @@ def test_of_conversations_questions_are_drawn_again(two_sweeps):
     for name, rule in (("c-talks", "mars"), ("d-talks", "mars-margin")):
         sweep_over(two_sweeps / name, conversations(3, 2), replace(SETTINGS, rule=rule))
     for beside in ({}, {"beside": "d-talks"}):
-        assert "questions, each with all of its turns, drawn again" in said(
+        assert "paired bootstrap over questions, each with all of its turns" in said(
             opened(across="sweep", sweep="c-talks", **beside)
         )
-    assert "prompts drawn again" in said(opened(across="sweep", sweep="a-mars"))
+    assert "paired bootstrap over prompts" in said(opened(across="sweep", sweep="a-mars"))
 
 
 def test_a_second_sweep_that_is_not_there_is_said(two_sweeps):
     tab = opened(across="sweep", sweep="a-mars", beside="gone")
     assert "no other sweep of the link" in said(tab) and "beside" not in link(tab)
+
+
+def test_a_second_sweep_that_cannot_be_read_leaves_two_settings_of_the_first(two_sweeps):
+    (two_sweeps / "b-margin" / "sweep.json").write_text("{}")
+    tab = opened(across="sweep", sweep="a-mars", beside="b-margin")
+    assert "is not that of a sweep" in said(tab) and "Two settings of one sweep are shown instead." in said(tab)
+    assert "τ (tokens per target pass) over 6 prompts" in said(tab)
+
+
+def test_sweeps_are_called_as_on_tune(two_sweeps):
+    labels = opened(across="sweep").selectbox(key="compare-sweep").options
+    assert any(label.startswith("MARS by margin · toys, 4 prompts · ") for label in labels), labels
+
+
+def test_a_folder_for_sweeps_that_cannot_be_listed_is_a_sentence(folder, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("MARS_VIZ_SWEEPS", str(tmp_path / "file"))
+    text = said(opened(across="sweep"))
+    assert "cannot be listed" in text and "no saved sweep here yet" not in text
+
+
+def test_the_reference_and_its_side_stay_from_tab_to_tab(folder):
+    tab = opened(run="0-mapped")
+    reference, shown = link(tab)["reference"], link(tab)["shown"]
+    assert reference == "0-mapped~1~" and shown == "0-mapped"
+    for across in (Across.RULES, Across.RUNS, Across.SETTINGS):
+        settled(tab.segmented_control(key="across").set_value(across).run())
+        assert (link(tab)["reference"], link(tab)["shown"]) == (reference, shown), across
+        assert link(opened(**link(tab))) == link(tab)
+
+
+def test_a_text_that_the_next_tab_does_not_have_makes_room_and_the_reference_stays(folder, monkeypatch):
+    tab = ask(monkeypatch, opened(run="0-mapped", across="runs", reference="0-mapped~1~"), Ask.SHOW, "b-strict")
+    assert link(tab)["shown"] == "b-strict"
+    settled(tab.segmented_control(key="across").set_value(Across.SETTINGS).run())
+    assert link(tab) == {"run": "0-mapped", "reference": "0-mapped~1~", "shown": "0-mapped"}
 
 
 def test_no_sweep_says_how_to_make_one(folder, tmp_path, monkeypatch):

@@ -19,8 +19,11 @@ from typing import Any
 
 import pytest
 
+from mars_viz.dialmap import Budget, Span
+from mars_viz.mapped import mapped
+from mars_viz.mapping import Mapping
 from mars_viz.recording import Recording
-from mars_viz.run import Settings
+from mars_viz.run import Run, Settings
 from mars_viz.runfiles import load_run
 from mars_viz.runstore import RunStore, Standing
 from mars_viz.speculators.loading import load_pair
@@ -274,7 +277,8 @@ def test_the_process_ends_with_the_one_that_asked_however_that_dies():
 def test_the_built_in_pair_decodes_there_as_it_does_here(tmp_path):
     engine, settings = Engine(tasks.models), Settings(max_new_tokens=24)
     job = DecodeJob("Once upon a time", settings, Ways(tasks.record, tasks.chart, RunStore(tmp_path)))
-    engine.serve(job)
+    while not job.progress.state.finished:  # its map is made in turns
+        engine.serve(job)
     assert job.progress.state is JobState.DONE and not job.progress.error, job.progress.error
     recording = Recording(load_pair(), "Once upon a time", settings)
     alone = recording.finish()
@@ -283,6 +287,26 @@ def test_the_built_in_pair_decodes_there_as_it_does_here(tmp_path):
     assert kept.token_ids == alone.token_ids == job.progress.run.token_ids
     assert kept.dial_map is not None and job.progress.run.dial_map is None  # the map is read where it is kept
     engine.rest()
+
+
+def test_a_map_that_was_cut_short_goes_on_from_its_file_to_the_very_same(tmp_path):
+    pair, settings, span = load_pair(), Settings(max_new_tokens=24, gamma=4), Span(0.5, 1.0, (1, 2, 3, 4))
+    recording = Recording(pair, "Once upon a time", settings)
+    recording.finish()
+    run = recording.run()
+
+    def made(begun: Run, budget: Budget | None = None) -> Run:
+        mapper = Mapping(pair, run.prompt, settings, span, run=begun, budget=budget)
+        return mapped(run, mapper.finish())
+
+    whole, part = made(run), made(run, Budget(passes=4, branches=4))
+    assert whole.dial_map.known == 1 and 0 < part.dial_map.known < 1
+    part.save(tmp_path / "part")  # with the answers of shorter blocks cut to what their walks look at
+    more = made(load_run(tmp_path / "part"))
+    assert more.dial_map.complete and more.dial_map.passes > part.dial_map.passes
+    for gamma in span.gammas:
+        ours, theirs = (one.dial_map.segments_for(gamma) for one in (more, whole))
+        assert [(s.low, s.high, s.token_ids) for s in ours] == [(s.low, s.high, s.token_ids) for s in theirs]
 
 
 def test_what_was_sent_is_named_and_what_is_cut_off_ends_the_wire():

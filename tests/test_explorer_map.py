@@ -9,10 +9,13 @@ import numpy as np
 import pytest
 
 from mars_viz.analysis.metrics import Basis, summary
+from mars_viz.analysis.positions import positions
 from mars_viz.components.explorer.payload import run_payload
 from mars_viz.components.explorer.pool import pool_of
 from mars_viz.dialmap import Budget
 from mars_viz.errors import BadInput
+from mars_viz.figures import LIGHT
+from mars_viz.figures.savings import savings
 from mars_viz.mapped import mapped
 from mars_viz.mapped import shown as generated
 from mars_viz.rules import rule_named
@@ -134,15 +137,40 @@ def test_beside_a_strict_text_of_another_length_nothing_is_told_as_a_saving(brow
         )
         assert all(text in shown["tip"] for text in lengths)
         assert "about" not in said(shown)
-        if len(segment.token_ids) == len(strict.token_ids):
-            assert f"ran {ours} times instead of {theirs}, " in said(shown) or ours == theirs
-            assert "differ in length" not in shown["tip"]
-        else:
-            assert (
-                f"for {len(segment.token_ids)} tokens, strict {theirs} times for the {len(strict.token_ids)}"
-                in said(shown)
-            )
-            assert "fewer" not in said(shown) and "differ in length" in shown["tip"]
+        passes = f"{ours} target passes for {len(segment.token_ids)} tokens; strict needs {theirs} for "
+        assert f"{passes}{len(strict.token_ids)}. " in said(shown)
+        same = len(segment.token_ids) == len(strict.token_ids)
+        assert ("differ in length" in shown["tip"]) is not same
+
+
+@pytest.mark.parametrize("gamma", [4, 2])
+@pytest.mark.parametrize("cut_short", [False, True])
+def test_what_strict_takes_is_one_number_wherever_the_dial_stands(browser, gamma, cut_short):
+    """In the sentence, the numbers, the figures and the map, inside the map and outside, where the text is judged."""
+    budget = Budget(branches=2, passes=24) if cut_short else None
+    run = mapped_run(dial=0.9, budget=budget, max_new_tokens=40)
+    made = run.dial_map
+    strict = made.at(1.0, gamma)
+    lost = sum(round_.rolled_back for round_ in strict.rounds)
+    dials = [0.0, 0.1, 0.29, 0.5, 0.9, 1.0]
+    known = [dial >= 0.3 and made.segment(dial, gamma).complete for dial in dials]
+    assert set(known[:3]) == {False} and known[-1]
+    for dial, exact, shown in zip(dials, known, browser(run, dials, gamma)["at"], strict=True):
+        assert shown["exact"] is exact
+        told = summary(*generated(run, dial, gamma))
+        assert told.strict_basis is Basis.EXACT
+        assert (told.strict_passes, told.strict_rolled_back) == (len(strict.rounds), lost)
+        for ours, name in NAMES.items():
+            assert shown["values"][name] == pytest.approx(getattr(told, ours)), (dial, name)
+        assert shown["values"]["strictExact"] and "about" not in said(shown)
+        if shown["fromStrict"] is not None:
+            assert f"strict needs {len(strict.rounds)} for {len(strict.token_ids)}. " in said(shown)
+            assert f"{told.rolled_back} drafted tokens rolled back, {lost} by strict" in said(shown)
+        drawn = positions(*generated(run, dial, gamma))
+        spared = savings(drawn, LIGHT)
+        assert drawn.basis is told.basis
+        assert spared.data[0].y[-1] == told.drafts_spared_strict
+        assert told.basis.value in spared.layout.yaxis.title.text
 
 
 def test_outside_the_map_the_recorded_text_is_judged_block_by_block(browser):

@@ -15,14 +15,18 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from mars_viz import load_run
+from mars_viz.analysis.metrics import basis, judged_rounds
 from mars_viz.components.explorer.payload import run_payload
 from mars_viz.errors import BadInput
 from mars_viz.figures import spoken_title
 from mars_viz.figures.token_strip import token_bars, token_strip
+from mars_viz.figures.words import exact_setting
+from mars_viz.mapped import shown as generated
 from mars_viz.records import Outcome
-from mars_viz.report import bibtex
+from mars_viz.report import bibtex, report_html
 from mars_viz.report.tables import csv_table, parquet_table
 from mars_viz.rules import RULES
+from mars_viz.ui import share
 from tests.factories import toy_run
 from tests.tabs import opened
 from tests.test_report import HOSTILE, mapped_toy
@@ -38,6 +42,27 @@ def test_tables_hold_the_frame() -> None:
     assert list(read.columns) == list(frame.columns) and len(read) == len(frame)
     assert read["token_id"].tolist() == frame["token_id"].tolist()
     assert read["text"].tolist() == frame["text"].tolist()
+
+
+@pytest.mark.parametrize(("dial", "gamma"), [(0.9853, 2), (0.9, None), (0.625, 1), (0.2, None), (0.2, 2)])
+def test_all_that_is_shared_is_of_the_setting_that_is_shown(dial: float, gamma: int | None) -> None:
+    """Inside the map, outside, and at another draft length; what is said of it in the popover and in the files."""
+    run = mapped_toy()
+    own = run.settings.gamma if gamma is None else gamma
+    made = {one.ending: one.make() for one in share._downloads(run, dial, gamma, "outcome")}
+    at, value = generated(run, dial, own)
+    judged = judged_rounds(at, value)
+    frames = [pd.read_csv(io.BytesIO(made["csv"])), pd.read_parquet(io.BytesIO(made["parquet"]))]
+    for frame in frames:
+        assert set(frame["dial"]) == {dial} and set(frame["gamma"]) == {own}
+        assert set(frame["basis"]) == {basis(at, judged).value}
+        kept = frame[~frame["outcome"].isin(["REJECTED", "DISCARDED"])]
+        written = [token for round_ in judged for token in round_.token_ids]
+        assert sorted(kept["token_id"]) == sorted(written) and len(frame) >= len(written)
+    assert re.search(rf"{re.escape(exact_setting('θ', dial))}, γ = {own}\b", texts(made["svg"])[-1])
+    assert f"<dt>γ</dt><dd><bdi>{own}{'' if gamma is None else ' (recorded with 4)'}</bdi>" in made["html"]
+    assert made["html"] == report_html(run, dial=dial, gamma=gamma)
+    assert share._setting(run, dial, gamma) == f"All of {exact_setting('θ', dial)}, γ = {own}, as shown."
 
 
 def texts(svg: str) -> list[str]:
@@ -156,7 +181,7 @@ def test_a_notebook_shows_the_report_in_a_frame(tmp_path: Path) -> None:
 def tab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AppTest:
     replace(toy_run(rule="mars"), title="A story").save(tmp_path / "story")
     monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path))
-    monkeypatch.setenv("MARS_VIZ_SAMPLES", "off")
+    monkeypatch.setenv("MARS_VIZ_SAMPLES", str(tmp_path))
     return opened("pages/explore.py")
 
 
@@ -175,14 +200,3 @@ def test_the_camera_saves_what_was_chosen(tab: AppTest) -> None:
     tab.session_state["figure-format"] = "PNG"
     tab.run()
     assert not tab.exception and formats() == {"png"}
-
-
-def test_what_is_offered_shows_the_run_as_it_is_looked_at() -> None:
-    from mars_viz.ui.share import _downloads
-
-    run = mapped_toy()
-    made: dict[str, object] = {
-        one.ending: one.make() for one in _downloads(run, 0.6, 2, "ratio") if one.ending != "html"
-    }
-    assert made["svg"] == token_strip(run, 0.6, 2)
-    assert made["csv"] == csv_table(run.to_frame()) and made["parquet"] == parquet_table(run.to_frame())

@@ -67,7 +67,7 @@ def test_titles_state_what_the_small_run_shows():
     )
     # strict keeps one draft of nine, the dial five
     assert title(figures.savings(flat, figures.LIGHT)) == (
-        "At θ = 0.90 relaxing spares 4 drafted tokens that strict throws away"
+        "At θ = 0.90 relaxing spares 4 drafted tokens that strict rolls back"
     )
 
 

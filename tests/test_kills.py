@@ -39,8 +39,9 @@ class Seen:
 
 
 async def decode_until_killed(server: Server, seen: Seen, number: int, folder: Path, luck: random.Random) -> None:
-    """Two tabs decode one run after the other; the server dies at some moment after it first wrote to the folder."""
-    had = set(folder.iterdir())
+    """Two tabs decode one run after the other; the server dies at some moment after it first kept a round."""
+    store = RunStore(folder)
+    had = with_rounds(store)
 
     async def person(tab_number: int) -> None:
         with suppress(ConnectionClosed, AssertionError, OSError):  # as it is when the server goes
@@ -51,14 +52,19 @@ async def decode_until_killed(server: Server, seen: Seen, number: int, folder: P
 
     people = [asyncio.create_task(person(i)) for i in range(2)]
     async with asyncio.timeout(PATIENCE):
-        while set(folder.iterdir()) <= had:
-            await asyncio.sleep(0.01)
+        while with_rounds(store) <= had:
+            await asyncio.sleep(0.05)
     await asyncio.sleep(luck.uniform(0, 3))
     server.process.kill()
     await asyncio.wait(people, timeout=PATIENCE)
     for task in people:
         task.cancel()
     await asyncio.gather(*people, return_exceptions=True)
+
+
+def with_rounds(store: RunStore) -> set[str]:
+    """Names of the runs of which something is kept."""
+    return {entry.name for entry in store.list() if not entry.error}
 
 
 async def one_decode(tab: Tab, prompt: str, seen: Seen) -> None:

@@ -16,8 +16,9 @@ from factories import toy_run
 ROOT = Path(__file__).parents[1]
 
 LAYERS = (
-    ("errors", "strict_json", "samples", "history"),
-    ("records", "randomness", "devices", "demo"),  # of demo only the package itself: where the built-in weights lie
+    ("errors", "strict_json", "history"),
+    ("records", "randomness", "devices", "samples"),
+    ("demo",),  # the package itself: where the built-in weights lie
     ("blocks",),
     ("rules",),
     ("run", "costs"),

@@ -103,8 +103,8 @@ def test_the_formula_with_the_dials_put_in_comes_to_what_it_says(page):
 def test_the_runs_say_of_which_block_length_they_are(page):
     key = "return at.found('chart-key')[0].textContent;"
     runs = [{"name": "a", "alpha": 0.5, "gamma": gamma, "c": 0.2, "speedUp": 1.5} for gamma in (6, 3)]
-    assert "recorded runs at γ\u00a0=\u00a06," in page(key, Kind.DRAFTING, runs=runs[:1])
-    assert "recorded runs, each at its own γ," in page(key, Kind.DRAFTING, runs=runs)
+    assert "sample runs at γ\u00a0=\u00a06," in page(key, Kind.DRAFTING, runs=runs[:1])
+    assert "sample runs, each at its own γ," in page(key, Kind.DRAFTING, runs=runs)
 
 
 def test_what_stands_on_a_modelled_pass_is_not_called_measured(page):
@@ -122,7 +122,7 @@ def test_without_a_timed_run_nothing_is_said_of_its_mark(page):
     key, hidden = page(
         "return [at.found('chart-key')[0].textContent, at.found('lesson-note')[0].hidden];", Kind.DRAFTING, runs=[]
     )
-    assert "◆" not in key and "recorded runs" not in key and "your dials" in key and hidden is True
+    assert "◆" not in key and "sample runs" not in key and "at these settings" in key and hidden is True
 
 
 def test_keeping_every_draft_is_as_far_away_as_the_orange_area_is_large(page):
@@ -130,7 +130,7 @@ def test_keeping_every_draft_is_as_far_away_as_the_orange_area_is_large(page):
     title = "return at.found('chart-title').map(({ textContent }) => textContent);"
     areas, seen = page(title, Kind.LOSSLESS, shared=[0.2, 0.4], residual=[0.3, 0.1])
     assert areas.replace("\u202f", " ").startswith("60 %") or areas.replace("\u202f", " ").startswith("60.0 %")
-    assert seen.replace("\u202f", " ").endswith(("would be 40 % away", "would be 40.0 % away"))
+    assert seen.replace("\u202f", " ").endswith(("every draft kept: 40 %", "every draft kept: 40.0 %"))
 
 
 def test_what_a_constant_changes_is_told_beside_what_was(page):
@@ -180,8 +180,8 @@ def test_a_dial_rests_where_python_has_it_too(page):
 
 def test_a_strict_text_that_was_cut_short_yields_no_number(page):
     title = "return at.found('chart-title')[0].textContent;"
-    assert page(title, Kind.CHOOSING).endswith("a pass yields 2.50 tokens; strict yields 2.00 (exact)")
-    assert page(title, Kind.CHOOSING, strictTau=None).endswith("a pass yields 2.50 tokens (exact)")
+    assert page(title, Kind.CHOOSING).endswith("2.50 tokens per pass; strict: 2.00 (exact)")
+    assert page(title, Kind.CHOOSING, strictTau=None).endswith("2.50 tokens per pass (exact)")
 
 
 @pytest.mark.parametrize(
@@ -191,8 +191,8 @@ def test_a_strict_text_that_was_cut_short_yields_no_number(page):
         (1.004, "1.004 times as fast"),
         (1, "as fast as the target alone"),
         (0.9997, "as fast as the target alone"),
-        (0.997, "0.997 of the target’s own speed: it loses time"),
-        (0.5, "0.500 of the target’s own speed: it loses time"),
+        (0.997, "0.997 times as fast, slower than the target alone"),
+        (0.5, "0.500 times as fast, slower than the target alone"),
     ],
 )
 def test_a_speed_up_near_one_is_not_rounded_to_the_wrong_side(page, speed_up, words):
@@ -239,8 +239,8 @@ def test_the_strip_under_the_dial_says_where_it_stands_and_leads_to_a_segments_e
     """  # noqa: E501
     start = {"position": {"dial": 0.6}, "knobs": [asdict(replace(DIAL, exact=True, start=0.6))]}
     before, after, left, said, told, finding = page(click, Kind.CHOOSING, start, segments=segments)
-    assert before.startswith("Segment 1 of 2") and "one text, 9 rounds, τ\u00a0=\u00a02.50" in before
-    assert "cut short here" in after and float(left.rstrip("%")) == pytest.approx(49.946, abs=0.01)
+    assert before == "Segment 1 of 2: θ 0.503 to 0.7512, τ\u00a0=\u00a02.50"
+    assert "not mapped to its end" in after and float(left.rstrip("%")) == pytest.approx(49.946, abs=0.01)
     assert (said, told, finding) == ("0.7512345", {"revision": "1", "dial": 0.7512345}, "Cut.")
 
 

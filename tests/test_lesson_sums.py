@@ -9,12 +9,13 @@ import pytest
 
 from mars_viz.analysis.close_calls import close_calls
 from mars_viz.analysis.gain import expected_speed_up, expected_tokens, gain
-from mars_viz.analysis.overlap import OTHERS, Place, lacks, overlap, places
+from mars_viz.analysis.overlap import OTHERS, Place, overlap, places
 from mars_viz.analysis.rollback import Price, prices, strict_run
 from mars_viz.errors import BadInput
 from mars_viz.mapped import mapped
 from mars_viz.records import Timing
 from mars_viz.rules import rule_named
+from mars_viz.ui.lessons import lossless
 from mars_viz.ui.lessons.rollback import heading
 from mars_viz.walk import Ending, walk
 from tests.factories import PROMPT, ToySpeculator, make_speculation, processed, toy_map, toy_run
@@ -74,7 +75,7 @@ def test_prices_are_those_of_decoding_at_the_strict_end():
 
 @pytest.mark.parametrize(("lost", "of", "share"), [(1, 300, "0.333"), (7, 100, "7"), (0, 5, "0"), (0, 0, "0")])
 def test_a_small_share_of_wasted_drafts_is_not_told_as_none(lost, of, share):
-    assert heading(Price(3, 9, 4, of - lost, lost)).endswith(f"and {share} % of the drafts are thrown away")
+    assert heading(Price(3, 9, 4, of - lost, lost)).endswith(f", {share} % of drafted tokens rolled back (exact)")
 
 
 def test_a_run_that_does_not_know_its_strict_text_has_no_price():
@@ -108,11 +109,12 @@ def test_the_areas_are_those_of_the_full_laws():
 
 def test_places_are_those_whose_laws_are_known_and_the_lesson_says_what_is_missing():
     run = toy_run(rule="rejection-sampling", temperature=1.0)
+    lacks = lossless.LESSON.lacks
     assert places(run) and lacks(run) == ""
     assert all(place.node < len(run.rounds[place.round].speculation) for place in places(run))
     assert "greedy" in lacks(toy_run())
     assert "top-k" in lacks(toy_run(rule="rejection-sampling", temperature=1.0, top_p=0.9))
-    assert "recorded both laws" in lacks(replace(run, rounds=()))
+    assert "recorded both distributions" in lacks(replace(run, rounds=()))
 
 
 def test_close_calls_and_their_ratios_by_hand():

@@ -211,18 +211,23 @@ def test_a_link_to_a_decode_that_is_not_here_says_so(folder):
     assert "no run of that name" in notes(lost) and address(lost) == {}
 
 
-def test_a_renamed_run_has_another_link_and_a_deleted_one_none(folder):
+def test_a_renamed_run_keeps_its_link_a_deleted_one_has_none_and_undo_opens_it_again(folder, monkeypatch):
+    monkeypatch.setenv("MARS_VIZ_DELETE", "everybody")
     tab = opened()
     press(tab, "Decode now")
     wait(tab)
     (entry,) = RunStore(folder).list()
     show(tab, "Saved runs")
-    tab.text_input(key=f"name-{entry.name}").set_value("My fox")
-    settled(tab.button(key=f"rename-{entry.name}").click().run())
-    assert address(show(tab, "Live text")) == {"run": "My fox"}
+    tab.text_input(key=f"title-run-{entry.name}").set_value("My fox")
+    settled(tab.button(key=f"rename-run-{entry.name}").click().run())
+    assert address(show(tab, "Live text")) == {"run": entry.name}
     show(tab, "Saved runs")
-    settled(tab.button(key="delete-My fox").click().run())
+    settled(tab.button(key=f"delete-run-{entry.name}").click().run())
     assert address(show(tab, "Live text")) == {}
+    assert "no run of that name" in notes(opened(run=entry.name))
+    show(tab, "Saved runs")
+    settled(tab.button(key=f"undo-run-{entry.name}").click().run())
+    assert "Decoded earlier" in " ".join(caption.value for caption in opened(run=entry.name).caption)
 
 
 def test_all_saved_runs_are_within_reach(folder, monkeypatch):

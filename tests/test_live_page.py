@@ -16,11 +16,13 @@ from streamlit.testing.v1 import AppTest
 
 from mars_viz.errors import BadInput, TooLarge
 from mars_viz.race import Race, save_race, zips
-from mars_viz.race.making import Step
+from mars_viz.race.making import RECORDED, Step, Texts
 from mars_viz.race.records import Lane
+from mars_viz.race.store import RaceStore
+from mars_viz.run import Settings
 from mars_viz.runfiles import write_zip
 from mars_viz.runstore import RunStore, Standing
-from mars_viz.ui import live, navigation
+from mars_viz.ui import live, navigation, visitors
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.decode_job import DecodeJob, Ways
 from mars_viz.ui.jobs.job import JobState, Progress
@@ -44,9 +46,12 @@ class ToyRacer:
     held = threading.Event()
 
     def __iter__(self) -> Iterator[Step]:
-        yield Step(Lane.ALONE, 1, True)
+        yield Step(Lane.ALONE, 1, RECORDED)
         assert self.held.wait(PATIENCE)
-        yield Step(Lane.RELAXED, 9, False)
+        yield Step(Lane.RELAXED, 9, 2)
+
+    def texts(self) -> Texts:
+        return Texts(("Once", " upon"))
 
     def race(self) -> Race:
         return toy_race()
@@ -174,21 +179,111 @@ def test_a_failure_is_a_sentence(folder):
     assert RunStore(folder).list() == []
 
 
-def test_saved_runs_are_renamed_and_deleted(folder):
+def test_saved_runs_get_another_title_and_go_to_the_bin_and_come_back(folder, monkeypatch):
+    monkeypatch.setenv("MARS_VIZ_DELETE", "everybody")
     store = RunStore(folder)
-    first = store.finish(store.begin(), replace(toy_run(), title="<img src=x onerror=alert(1)>"))
+    name = store.finish(store.begin(), replace(toy_run(), title="<img src=x onerror=alert(1)>"))
     tab = show(opened(), "Saved runs")
     assert "<img" not in notes(tab) and "&lt;img" in notes(tab)
-    tab.text_input(key=f"name-{first}").set_value("../out")
-    settled(tab.button(key=f"rename-{first}").click().run())
-    assert "begins with a letter" in notes(tab)
-    assert [entry.name for entry in store.list()] == [first]
-    tab.text_input(key=f"name-{first}").set_value("My fox")
-    settled(tab.button(key=f"rename-{first}").click().run())
-    assert [entry.name for entry in store.list()] == ["My fox"]
-    settled(tab.button(key="delete-My fox").click().run())
-    assert store.list() == []
-    assert "No run is kept yet" in notes(tab)
+    for title, refused in {" ": "The title is empty", "two\nlines": "control character"}.items():
+        tab.text_input(key=f"title-run-{name}").set_value(title)
+        settled(tab.button(key=f"rename-run-{name}").click().run())
+        assert refused in notes(tab)
+        assert [entry.title for entry in store.list()] == ["<img src=x onerror=alert(1)>"]
+    tab.text_input(key=f"title-run-{name}").set_value("<b>My fox</b>")
+    settled(tab.button(key=f"rename-run-{name}").click().run())
+    assert [(entry.name, entry.title) for entry in store.list()] == [(name, "<b>My fox</b>")]
+    assert "&lt;b&gt;My fox" in notes(tab) and "<b>My fox" not in notes(tab) and "control character" not in notes(tab)
+    settled(tab.button(key=f"delete-run-{name}").click().run())
+    assert store.list() == [] and "Deleted: &lt;b&gt;My fox" in notes(tab)
+    assert "It stays in the bin for 30 days" in notes(tab)
+    another = show(opened(), "Saved runs")
+    assert "No run is saved yet" in notes(another) and [found.label for found in another.expander][0] == "Bin (1)"
+    settled(tab.button(key=f"undo-run-{name}").click().run())
+    assert [(entry.name, entry.title) for entry in store.list()] == [(name, "<b>My fox</b>")]
+    assert f"delete-run-{name}" in [found.key for found in tab.button]
+    settled(another.button(key=f"undo-run-{name}").click().run())
+    assert "not in the bin any more" in notes(another)
+
+
+def changed_by_hand(deed: str, tab: AppTest, name: str) -> AppTest:
+    """What a tab sends that drew the button while it was enabled, or makes up its message."""
+    pressed = tab.button(key=f"{deed}-run-{name}")
+    pressed.proto.disabled = False
+    return settled(pressed.click().run())
+
+
+@pytest.mark.parametrize(
+    ("setting", "browser", "may", "sentence"),
+    [
+        (None, "mine", True, "Only the browser that made a run can rename or delete it"),
+        (None, "other", False, "Only the browser that made it"),
+        (None, "", False, "This browser sends no cookie"),
+        ("maker", "mine", True, "Only the browser that made a run can rename or delete it"),
+        ("everybody", "", True, "Everybody can rename and delete them"),
+        ("nobody", "mine", False, "nobody rename or delete"),
+        ("anybody", "mine", False, "MARS_VIZ_DELETE is “anybody”, which is none of maker, everybody, nobody"),
+    ],
+)
+def test_who_may_rename_and_delete_is_said_and_enforced(folder, monkeypatch, setting, browser, may, sentence):
+    monkeypatch.setattr(visitors, "mark", lambda: browser)
+    monkeypatch.delenv("MARS_VIZ_DELETE", raising=False)
+    if setting is not None:
+        monkeypatch.setenv("MARS_VIZ_DELETE", setting)
+    store = RunStore(folder)
+    name = store.finish(store.begin(), replace(toy_run(), title="Fox"))
+    store.makers.note(name, "mine")
+    tab = show(opened(), "Saved runs")
+    tab.text_input(key=f"title-run-{name}").set_value("Bear")
+    changed_by_hand("rename", tab, name)
+    said = " ".join([notes(tab), *(caption.value for caption in tab.caption)])
+    assert sentence in said
+    assert [entry.title for entry in store.list()] == ["Bear" if may else "Fox"]
+    changed_by_hand("delete", tab, name)
+    assert [entry.name for entry in store.list()] == ([] if may else [name])
+    if may:
+        monkeypatch.setattr(visitors, "mark", lambda: "another")
+        monkeypatch.setenv("MARS_VIZ_DELETE", "maker")
+        changed_by_hand("undo", tab, name)
+        assert store.list() == []  # to bring it back is the same right
+
+
+def test_a_run_that_nobody_is_known_to_have_made_is_left_as_it_is(folder, monkeypatch):
+    monkeypatch.setattr(visitors, "mark", lambda: "mine")
+    store = RunStore(folder)
+    name = store.finish(store.begin(), toy_run())
+    tab = changed_by_hand("delete", show(opened(), "Saved runs"), name)
+    assert "It is not known which browser made it" in notes(tab)
+    assert [entry.name for entry in store.list()] == [name]
+
+
+def test_what_two_tabs_do_to_one_run_at_once_is_said_and_nothing_is_lost(folder, monkeypatch):
+    monkeypatch.setenv("MARS_VIZ_DELETE", "everybody")
+    store = RunStore(folder)
+    name = store.finish(store.begin(), replace(toy_run(), title="Fox"))
+    one, other = (show(opened(), "Saved runs") for _ in range(2))
+    one.text_input(key=f"title-run-{name}").set_value("Bear")
+    settled(one.button(key=f"rename-run-{name}").click().run())
+    other.text_input(key=f"title-run-{name}").set_value("Wolf")
+    settled(other.button(key=f"rename-run-{name}").click().run())
+    assert "It was renamed to “Bear” meanwhile" in notes(other) and store.find(name).title == "Bear"
+    assert other.text_input(key=f"title-run-{name}").value == "Wolf"
+    settled(other.button(key=f"rename-run-{name}").click().run())
+    assert store.find(name).title == "Wolf" and "meanwhile" not in notes(other)
+    settled(one.button(key=f"delete-run-{name}").click().run())
+    settled(other.button(key=f"delete-run-{name}").click().run())
+    assert "no run of that name here any more" in notes(other) and store.list() == []
+    assert [entry.title for entry in store.deleted()] == ["Wolf"]
+
+
+def test_a_decode_that_failed_before_a_token_says_so_and_shows_no_numbers(folder):
+    tab = opened()
+    tab.text_area(key="prompt").set_value("fail")
+    press(tab, "Decode now")
+    wait(tab)
+    said = " ".join(found.proto.text for found in tab.get("progress"))
+    assert "The decode failed before the first token." in said and "Done" not in said
+    assert "Rolled back" not in notes(tab)
 
 
 def test_an_interrupted_run_is_listed_and_opens(folder):
@@ -234,7 +329,7 @@ def test_a_stopped_race_is_not_kept(folder):
     ToyRacer.held.set()
     until(lambda: job.progress.state.finished)
     wait(tab)
-    assert "half a race is not kept" in notes(tab)
+    assert "an unfinished race is not saved" in notes(tab)
     assert not (folder / "races").exists()
 
 
@@ -249,7 +344,7 @@ def test_a_race_that_comes_to_nothing_leaves_the_one_that_was_shown(folder):
     press(settled(tab.run()), "Cancel")
     ToyRacer.held.set()
     wait(tab)
-    assert "half a race is not kept" in notes(tab) and "no race of that name" not in notes(tab)
+    assert "an unfinished race is not saved" in notes(tab) and "no race of that name" not in notes(tab)
     assert tab.selectbox(key="race").value == "one"
 
 
@@ -402,7 +497,7 @@ def test_what_does_not_fit_beside_a_sweep_says_so_and_leaves_every_pair_usable()
 
 def test_a_loading_that_nobody_waits_for_is_stopped():
     models = Models(lambda choice, tell: [tell("Reading", share) for share in (0.1, 0.2)])
-    job = RaceJob(lambda pair: pytest.fail("there is no pair"))
+    job = RaceJob(lambda pair: pytest.fail("there is no pair"), "Once", Settings())
     job._progress = Raced(JobState.LOADING)
     job._stop.set()
     job.run(models)
@@ -413,33 +508,54 @@ def test_words_for_jobs_that_wait_and_go_on():
     status = Status(doing="Reading org/name", share=0.5)
     assert "Reading org/name" in live_words.waiting(Raced(JobState.LOADING), status, 0)
     assert "2 other jobs" in live_words.waiting(Raced(JobState.QUEUED), status, 2)
-    step = Raced(JobState.DECODING, step=Step(Lane.STRICT, 4, True))
-    assert live_words.racing(step, False) == "Decoding strict by the clock: 4 tokens"
+    step = Raced(JobState.DECODING, step=Step(Lane.STRICT, 4, 2))
+    assert live_words.racing(step, False) == "Race, turn 2 of 5 by the clock: strict, 4 tokens"
 
 
-def test_a_race_is_brought_in_from_its_zip_renamed_and_deleted(folder, tmp_path_factory):
+def test_a_race_is_brought_in_from_its_zip_renamed_deleted_and_brought_back(folder, tmp_path_factory, monkeypatch):
+    monkeypatch.setattr(visitors, "mark", lambda: "mine")
     path = save_race(toy_race(title="<img src=x>"), tmp_path_factory.mktemp("elsewhere") / "brought")
     tab = show(opened(), "Races")
     settled(tab.file_uploader(key="race-zip").set_value(("lesson.zip", zips.write_zip(path), "application/zip")).run())
     assert tab.selectbox(key="race").value == "lesson" and (folder / "races" / "lesson").is_dir()
-    tab.text_input(key="race-name-lesson").set_value("1-story")
+    tab.text_input(key="title-race-lesson").set_value("\u202eevil")
     settled(tab.button(key="rename-race-lesson").click().run())
-    assert "name of a recorded race" in notes(tab)
-    tab.text_input(key="race-name-lesson").set_value("My race")
+    assert "control character" in notes(tab)
+    tab.text_input(key="title-race-lesson").set_value("My race")
     settled(tab.button(key="rename-race-lesson").click().run())
-    assert tab.selectbox(key="race").value == "My race"
-    settled(tab.button(key="delete-race-My race").click().run())
-    assert tab.selectbox(key="race").value == "1-story" and not list((folder / "races").iterdir())
+    assert tab.selectbox(key="race").value == "lesson" and tab.selectbox(key="race").options[0].startswith("My race")
+    settled(tab.button(key="delete-race-lesson").click().run())
+    assert tab.selectbox(key="race").value == "1-story" and "Deleted: My race" in notes(tab)
+    assert [entry.path.name for entry in RaceStore(folder / "races").list()] == []
+    settled(tab.button(key="undo-race-lesson").click().run())
+    assert tab.selectbox(key="race").options[0].startswith("My race") and "Deleted" not in notes(tab)
+    monkeypatch.setattr(visitors, "mark", lambda: "other")
+    tab.selectbox(key="race").set_value("lesson").run()
+    tab.button(key="delete-race-lesson").proto.disabled = False
+    settled(tab.button(key="delete-race-lesson").click().run())
+    assert "Only the browser that made it" in notes(tab) and (folder / "races" / "lesson").is_dir()
 
 
-def test_the_zip_of_a_deleted_race_is_opened_again(folder, tmp_path_factory):
+def test_of_two_races_with_one_title_each_can_be_chosen(folder):
+    for name in ("one", "other"):
+        save_race(toy_race(title="Twice"), folder / "races" / name)
+    tab = show(opened(), "Races")
+    options = tab.selectbox(key="race").options
+    assert len(set(options)) == len(options) == 3
+    for name in ("one", "other"):
+        settled(tab.selectbox(key="race").set_value(name).run())
+        assert tab.session_state["mars_viz_live"].shown == name
+
+
+def test_the_zip_of_a_deleted_race_is_opened_again(folder, tmp_path_factory, monkeypatch):
+    monkeypatch.setattr(visitors, "mark", lambda: "mine")
     path = save_race(toy_race(title="Toy"), tmp_path_factory.mktemp("elsewhere") / "brought")
     upload = ("lesson.zip", zips.write_zip(path), "application/zip")
     tab = show(opened(), "Races")
     settled(tab.file_uploader(key="race-zip").set_value(upload).run())
     settled(tab.button(key="delete-race-lesson").click().run())
     assert tab.selectbox(key="race").value == "1-story"
-    assert not list((folder / "races").iterdir())  # the upload that still lies there is not read once more
+    assert RaceStore(folder / "races").list() == []  # the upload that still lies there is not read once more
     settled(tab.file_uploader(key="race-zip").set_value(upload).run())
     assert tab.selectbox(key="race").value == "lesson" and (folder / "races" / "lesson").is_dir()
 

@@ -9,11 +9,12 @@ import pytest
 from factories import toy_map
 
 from mars_viz import figures
-from mars_viz.analysis.map_grid import map_grid, modelled_speed_up, round_times
-from mars_viz.costs import Costs, Spread, round_seconds
+from mars_viz.analysis.map_grid import map_grid, modelled_speed_up, round_times, speed_up_interval
+from mars_viz.costs import Cost, Costs, ratio, round_cost
 from mars_viz.dialmap import Budget
 from mars_viz.figures.heat_map import QUANTITIES, Quantity, heat_map
 from mars_viz.figures.style import DIAL_MARK
+from mars_viz.figures.words import number
 from mars_viz.records import Timing
 from mars_viz.run import Run, Settings
 
@@ -68,7 +69,7 @@ def test_the_model_holds_the_whole_round() -> None:
     timing = Timing(draft=4.0, verify=3.0, evidence=1.0, total=10.0)  # 2 of them are judging and commit
     chains = [r for r in run.rounds if len(r.speculation) == 4]
     found = round_times(grid, replace(run, rounds=tuple(replace(r, timing=timing) for r in chains)))
-    assert found.seconds.tolist() == [7.0, 8.0, 10.0]
+    assert found.rounds is not None and [each.seconds for each in found.rounds] == [7.0, 8.0, 10.0]
 
 
 def test_what_a_modelled_speed_stands_on_is_said() -> None:
@@ -84,20 +85,42 @@ def test_what_a_modelled_speed_stands_on_is_said() -> None:
     assert "modelled from this run's timings, on &lt;b&gt;chip&lt;/b&gt;" in notes(None)
     assert "verifying taken as at γ = 4" in notes(None)
     assert "modelled from passes measured here, on a bench" in notes(costs)
-    assert round_times(grid, run, costs).seconds == pytest.approx([round_seconds(costs, g) for g in (1, 2, 4)])
-    seconds = round_times(grid, run, costs).seconds
+    rounds = round_times(grid, run, costs).rounds
+    assert rounds is not None and rounds == tuple(round_cost(costs, g) for g in (1, 2, 4))
+    seconds = [each.seconds for each in rounds]
     loose, strict = made.at(0.5, 1), made.at(1.0, 4)
     ours, theirs = len(loose.token_ids) / len(loose.rounds) / seconds[0], len(strict.token_ids) / len(strict.rounds)
     assert modelled_speed_up(grid, run, costs)[0, 0] == pytest.approx(ours / (theirs / seconds[2]))
     for other in (costs_of("another"), costs_of("t", 3)):  # of another pair, of shorter blocks
         assert "from this run's timings" in notes(other)
     assert "modelled" not in notes(costs, 0)
+    few = replace(costs, repeats=3)  # that nothing is modelled from
+    assert "from this run's timings" in notes(few)
+
+
+def test_the_costs_interval_is_in_the_modelled_speed_up() -> None:
+    made = toy_map(SETTINGS, 0.5, 1.0, gammas=(1, 2, 4), model_seed=1)[0]
+    grid, run = map_grid(made), timed(made.at(0.9))
+    run = replace(run, provenance=replace(run.provenance, target="t", drafter="d", dtype="f"))
+    costs, gamma = costs_of("t"), run.settings.gamma
+    assert speed_up_interval(grid, run, gamma, 2.0, costs) is None  # rounds of one cost, which cancels
+    other = next(each for each in grid.gammas if each != gamma)
+    found = speed_up_interval(grid, run, other, 2.0, costs)
+    by = ratio(round_cost(costs, gamma), round_cost(costs, other))
+    assert found is not None and found.low < 2.0 < found.high
+    assert (found.low, found.high) == pytest.approx((2 * by.low / by.estimate, 2 * by.high / by.estimate))
+    best = replace(
+        QUANTITIES[2], read=lambda grid, *_: np.where(np.array(grid.gammas)[:, None] == other, 2.0, 1.0) + 0 * grid.tau
+    )
+    assert f"2 ({number(found.low)} to {number(found.high)}) (modelled)" in heat_map(
+        grid, run, best, figures.LIGHT, costs=costs
+    ).layout.title.text.replace("<br>", " ")
 
 
 def costs_of(target: str, gamma: int = 4) -> Costs:
-    step, passes = Spread(0.5, 0.5, 0.5), tuple(Spread(2.0 + n, 0.0, 9.0) for n in range(gamma + 1))
-    rest = (Spread(0.25, 0.0, 1.0),) * gamma
-    return Costs("a bench", "f", target, "d", 64, 3, passes, step, rest)
+    step, passes = Cost(0.5, 0.4, 0.6), tuple(Cost(2.0 + n, 1.9 + n, 2.2 + n) for n in range(gamma + 1))
+    rest = (Cost(0.25, 0.2, 0.4),) * gamma
+    return Costs("a bench", "f", target, "d", 64, 30, passes, step, rest)
 
 
 def test_cells_of_a_map_cut_short_are_empty() -> None:

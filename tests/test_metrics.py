@@ -102,8 +102,9 @@ def test_on_a_map_strict_is_its_own_text_however_long():
     )
     assert found.passes_saved_strict == len(strict.rounds) - len(short.rounds)
     assert found.drafts_spared_strict == sum(r.rolled_back for r in strict.rounds) - found.rolled_back
-    off = summary(run, short.low)  # judged on the recorded blocks, which no strict text stands beside
-    assert (off.basis, off.strict_basis) == (Basis.BLOCK_LOCAL, Basis.BLOCK_LOCAL)
+    off = summary(run, short.low)  # judged on the recorded blocks; strict is what it is all the same
+    assert (off.basis, off.strict_basis) == (Basis.BLOCK_LOCAL, Basis.EXACT)
+    assert (off.strict_passes, off.strict_rolled_back) == (found.strict_passes, found.strict_rolled_back)
     part = mapped(
         replace(run, dial_map=None), toy_map(replace(run.settings, dial=None), 0.3, 0.95, (4,), model_seed=4)[0]
     )

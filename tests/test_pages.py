@@ -61,7 +61,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     replace(toy_run(), title="Broken").save(tmp_path / "c-broken")
     (tmp_path / "c-broken" / "nodes.parquet").unlink()
     monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path))
-    monkeypatch.setenv("MARS_VIZ_SAMPLES", "off")
+    monkeypatch.setenv("MARS_VIZ_SAMPLES", str(tmp_path))
     worker = Worker(Models(lambda choice, tell: object()))
     monkeypatch.setattr(live, "shared_worker", lambda: worker)
     monkeypatch.setattr(live, "explored", lambda: Ways(lambda pair, prompt, settings: Script(prompt, settings)))

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mars_viz.costs import Spread
+from mars_viz.costs import Cost
 from mars_viz.errors import BadInput
 from mars_viz.sweep import difference_at, load_sweep, measures, value_at
 from mars_viz.sweep.pairing import Setting, compared, divergence, pair, turned
@@ -179,7 +179,7 @@ def test_above_temperature_0_texts_part_only_from_one_strict_text(
     both = pair(one, two)
     found = divergence(both)
     assert (found is not None) is alike
-    assert ("not known" in two_sweeps.parting(both, found)) is not alike
+    assert ("known of one prompt at a time" in two_sweeps.parting(both, found)) is not alike
 
 
 def test_at_temperature_0_every_strict_text_is_one(tmp_path) -> None:
@@ -254,7 +254,7 @@ def costing(one: Setting, **changed: object) -> Setting:
 
 def test_costs_of_one_pair_measured_twice_are_no_difference_of_settings(tmp_path) -> None:
     one = swept(tmp_path / "one")
-    again = costing(one, drafter_step=Spread(0.003, 0.003, 0.003))
+    again = costing(one, drafter_step=Cost(0.003, 0.003, 0.003))
     both = pair(one, again)
     found = compared(both, ("speed_up",))[0]
     assert (found.change.estimate, found.left) == (0, found.right)
@@ -273,6 +273,6 @@ def test_the_costs_of_the_longer_blocks_serve_both(tmp_path) -> None:
 @pytest.mark.parametrize("other", ["device", "dtype", "target", "drafter"])
 def test_costs_of_something_else_stay_apart_and_are_said_to_be(other: str, tmp_path) -> None:
     one = swept(tmp_path / "one", toy_prompts(3))
-    both = pair(one, costing(one, drafter_step=Spread(0.003, 0.003, 0.003), **{other: "another"}))
+    both = pair(one, costing(one, drafter_step=Cost(0.003, 0.003, 0.003), **{other: "another"}))
     assert compared(both, ("speed_up",))[0].change.estimate < 0
     assert "each sweep measured for itself" in two_sweeps.costs(both)

@@ -16,11 +16,13 @@ from mars_viz.errors import BadInput
 from mars_viz.prompts import (
     GRADERS,
     PromptItem,
+    PromptSet,
     SkippedLine,
     Turns,
     builtin_prompts,
     grader_named,
     load_prompts,
+    per_task,
     read_prompts,
     to_jsonl,
 )
@@ -276,3 +278,41 @@ def test_built_in_tasks_are_held_out_and_graded_as_the_tasks_grade():
     assert len({item.prompt for item in additions}) == len(additions) == 300
     with pytest.raises(BadInput, match="Ask for at least 1"):
         builtin_prompts(0)
+
+
+def _asked(*names: str, graded: bool = True) -> tuple[PromptItem, ...]:
+    """A prompt each; 'q/1' and 'q/2' are turns of the question q."""
+    answer, grader = ("1", "contains") if graded else (None, "none")
+    return tuple(
+        PromptItem(
+            name, "x", name, answer, grader, 0, name[:-2] if "/" in name else "", int(name.partition("/")[2] or 1)
+        )
+        for name in names
+    )
+
+
+def test_a_set_is_followed_by_what_it_lacks_with_conversations_whole():
+    swept = PromptSet("swept", _asked("b", "q/1", "q/2"))
+    offered = PromptSet("offered", _asked("a", "b", "q/1", "q/2", "r/1", "r/2", "c"))
+    assert [item.id for item in swept.with_more(offered).items] == ["b", "q/1", "q/2", "a", "r/1", "r/2", "c"]
+    assert swept.with_more(offered).name == "swept" and swept.with_more(swept) == swept
+    for graded, last in ((1, "q/2"), (2, "q/2"), (3, "a"), (4, "r/2"), (99, "c")):
+        assert swept.with_more(offered, graded).items[-1].id == last
+
+
+def test_prompts_that_are_not_graded_do_not_count_where_graded_ones_are_wanted():
+    swept = PromptSet("swept", _asked("a"))
+    offered = PromptSet("offered", (*_asked("a"), *_asked("b", graded=False), *_asked("c", "d")))
+    assert [item.id for item in swept.with_more(offered, 2).items] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("offered", [_asked("a"), (*_asked("a"), *_asked("b", graded=False))])
+def test_another_set_adds_nothing(offered):
+    with pytest.raises(BadInput, match="is not the set that was swept: b "):
+        PromptSet("swept", _asked("a", "b")).with_more(PromptSet("other", offered))
+
+
+def test_more_built_in_tasks_follow_those_that_were_swept():
+    few, many = builtin_prompts(3), builtin_prompts(per_task(13))
+    assert len(many) == 15 and (grown := few.with_more(many)).items[:9] == few.items
+    assert sorted(item.id for item in grown.items) == sorted(item.id for item in many.items)

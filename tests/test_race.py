@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from mars_viz.components.race.payload import LOOKS, live_payload, race_payload
+from mars_viz.components.race.payload import LOOKS, live_payload, race_payload, racing_payload
 from mars_viz.components.race.script import MODULES, script
 from mars_viz.errors import BadInput
 from mars_viz.race import Race, Solo, list_races, load_race, save_race
-from mars_viz.race.making import Racing, Step, timed
+from mars_viz.race.making import RECORDED, TURNS, Racing, Step, Texts, timed
 from mars_viz.race.records import Lane, round_clock
+from mars_viz.race.table import race_frame
 from mars_viz.records import Outcome, Timing
 from mars_viz.run import Run, Settings
 from tests.factories import toy_run
@@ -33,7 +37,18 @@ def toy_race(**changes: object) -> Race:
     pieces = {**strict.pieces, **relaxed.pieces}
     solo = Solo(strict.token_ids, tuple(0.02 * (i + 1) for i in range(len(strict.token_ids))))
     race = Race("A toy race", solo, replace(strict, pieces=pieces, prompt="Once"), replace(relaxed, prompt="Once"))
-    return replace(race, **changes)
+    return replace(turned(race, 0.9, 1.0, 1.3), **changes)
+
+
+def turned(race: Race, *slower: float, disturbed: float = 1.0) -> Race:
+    """The same in so many turns, each so much slower than the clocks; in the others than the middle one the target
+    alone was disturbed besides."""
+    alone, strict, relaxed = race.seconds.values()
+    others = [disturbed if by != 1.0 else 1.0 for by in slower]
+    return replace(
+        race,
+        turns=tuple((alone * by * also, strict * by, relaxed * by) for by, also in zip(slower, others, strict=True)),
+    )
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +58,7 @@ def race() -> Race:
 
 def test_the_pace_counts_tokens_since_texts_differ_in_length(race):
     short = replace(race.relaxed, rounds=race.relaxed.rounds[:2])
-    other = replace(race, relaxed=short)
+    other = replace(race, relaxed=short, turns=())
     assert len(other.token_ids[Lane.RELAXED]) < len(race.token_ids[Lane.RELAXED])
     for lane in Lane:
         assert other.pace[lane] == pytest.approx(len(other.token_ids[lane]) / other.seconds[lane])
@@ -92,7 +107,7 @@ def test_a_race_comes_back_from_its_folder(race, tmp_path):
 def damage(path: Path, how: str) -> None:
     about = json.loads((path / "race.json").read_text())
     if how == "newer":
-        about["schema"] = 2
+        about["schema"] = 3
     elif how == "no race":
         about["format"] = "mars-viz-run"
     elif how == "swapped":
@@ -100,6 +115,10 @@ def damage(path: Path, how: str) -> None:
             about["manifests"]["relaxed"],
             about["manifests"]["strict"],
         )
+    elif how == "other turns":
+        about["turns"][1] = [1.0, 2.0, 3.0]
+    elif how == "half a turn":
+        about["turns"][0].pop()
     elif how == "backwards":
         about["alone"]["clock"].reverse()
     elif how == "extra":
@@ -112,7 +131,19 @@ def damage(path: Path, how: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "how", ["newer", "no race", "swapped", "backwards", "extra", "missing table", "changed table", "no JSON"]
+    "how",
+    [
+        "newer",
+        "no race",
+        "swapped",
+        "backwards",
+        "other turns",
+        "half a turn",
+        "extra",
+        "missing table",
+        "changed table",
+        "no JSON",
+    ],
 )
 def test_a_damaged_race_is_refused_with_a_sentence(race, tmp_path, how):
     path = save_race(race, tmp_path / "one")
@@ -161,10 +192,65 @@ def test_the_board_says_measured_times_and_ratios(race):
     pace = {lane: len(race.token_ids[lane]) / race.seconds[lane] for lane in Lane}
     assert [row[0] for row in board["rows"]] == ["Autoregressive", "Strict", "MARS, θ = 0.50"]
     assert board["rows"][0][3] == "1.00 ×"
-    assert board["rows"][2][3] == f"{pace[Lane.RELAXED] / pace[Lane.ALONE]:.2f} ×"
+    assert board["rows"][2][3] == f"{pace[Lane.RELAXED] / pace[Lane.ALONE]:.2f} ×"  # all turns alike
+    assert re.fullmatch(r"0\.80 s \(0\.72 to 1\.04\)", board["rows"][0][1])
     assert board["rows"][1][-1] == "yes"
     assert all(len(row) == len(board["columns"]) for row in board["rows"])
-    assert "measured once on" in board["sentence"]
+    assert "measured over 3 turns on" in board["sentence"]
+    varied = board_of(replace(race, turns=((0.9, 0.5, 1.2), race.turns[1], (0.6, 0.5, 1.1))))
+    found = race.over(Lane.RELAXED, Lane.ALONE).estimate
+    assert f"was {found:.2f} (" in varied["sentence"] and re.search(r"\(\d\.\d\d to \d\.\d\d\)", varied["rows"][2][3])
+
+
+def board_of(race: Race) -> dict[str, Any]:
+    board: dict[str, Any] = race_payload(race)["board"]
+    return board
+
+
+def test_a_race_of_one_turn_has_no_interval_and_is_read_as_before(race, tmp_path):
+    once = replace(race, turns=())
+    board = board_of(once)
+    assert "measured once, so without an interval" in board["sentence"] and "(" not in board["rows"][2][3]
+    path = save_race(once, tmp_path / "one")
+    about = json.loads((path / "race.json").read_text())
+    (path / "race.json").write_text(json.dumps({k: v for k, v in about.items() if k != "turns"} | {"schema": 1}))
+    assert race_payload(load_race(path)) == race_payload(once)
+
+
+def test_nothing_is_faster_than_tau_over_the_target_alone(race):
+    """One turn of three whose autoregressive lane was disturbed ends the range at τ; two give no number."""
+    one = replace(race, turns=(race.turns[0], race.turns[1], (30.0, *race.turns[2][1:])))
+    found = one.over(Lane.RELAXED, Lane.ALONE)
+    assert one.objection == "" and found.high == race.relaxed.tau and found.estimate < found.high
+    two = turned(race, 0.9, 1.0, 1.3, disturbed=40.0)
+    assert "cannot be with τ" in two.objection and "race again" in two.objection
+    board = board_of(two)
+    assert board["sentence"] == two.objection and [row[3] for row in board["rows"]] == ["1.00 ×", *["disturbed"] * 2]
+    frame = race_frame(two)
+    assert frame["over_autoregressive_measured"].isna().all() and frame["turns"].tolist() == [3, 3, 3]
+
+
+def test_the_middle_turn_is_the_one_that_is_replayed(race):
+    assert race.taken[Lane.RELAXED].tolist() == pytest.approx([race.seconds[Lane.RELAXED] * by for by in (0.9, 1, 1.3)])
+    for figures in race.figures.values():
+        assert figures.least < figures.seconds < figures.most
+
+
+def test_lanes_are_shown_as_far_as_they_go(race):
+    strict = replace(race.strict, rounds=race.strict.rounds[:2])
+    told = racing_payload(Texts(("a", "b"), strict), "Once", "MARS", "job")
+    assert [len(lane["rounds"]) for lane in told["lanes"]] == [2, 2, 0]
+    assert told["live"] and told["board"] is None and told["lanes"][2]["title"] == "MARS"
+    later = racing_payload(Texts(("a", "b", "c"), race.strict, race.relaxed), "Once", "MARS", "job")
+    whole = race_payload(race)
+    assert [len(lane["rounds"]) for lane in later["lanes"]][1:] == [len(lane["rounds"]) for lane in whole["lanes"]][1:]
+    assert later["id"] == told["id"] and written(later, 1)[:2] == written(told, 1)
+
+
+def written(payload: dict[str, Any], lane: int) -> list[list[str]]:
+    """The texts of each round's tokens."""
+    pieces = payload["pieces"]
+    return [[pieces[piece] for piece, *_ in each["tokens"]] for each in payload["lanes"][lane]["rounds"]]
 
 
 def test_a_growing_run_only_adds_to_what_was_told(race):
@@ -194,22 +280,44 @@ def made() -> Iterator[tuple[Race, list[Step]]]:
     pytest.importorskip("torch")
     from mars_viz.speculators.loading import load_pair
 
-    racing = Racing(load_pair(device="cpu"), "Once upon a time", Settings(rule="mars", gamma=4, max_new_tokens=12))
+    settings = Settings(rule="mars", gamma=4, max_new_tokens=12)
+    racing = Racing(load_pair(device="cpu"), "Once upon a time", settings, turns=3)
+    assert racing.texts() == Texts()
     with pytest.raises(BadInput, match="not over"):
         racing.race()
-    steps = list(racing)
+    steps = []
+    for step in racing:
+        steps.append(step)
+        if step.turn == RECORDED:
+            texts = racing.texts()
+            so_far = {Lane.ALONE: texts.alone}
+            so_far |= {
+                lane: run and run.token_ids
+                for lane, run in zip(SPECULATIVE, (texts.strict, texts.relaxed), strict=True)
+            }
+            assert len(so_far[step.lane]) == step.tokens
     yield racing.race(), steps
 
 
-def test_a_real_race_is_decoded_three_times_and_strict_writes_what_the_target_writes(made, tmp_path):
+SPECULATIVE = (Lane.STRICT, Lane.RELAXED)
+
+
+def test_a_real_race_is_decoded_in_turn_and_strict_writes_what_the_target_writes(made, tmp_path):
     race, steps = made
     assert race.token_ids[Lane.STRICT] == race.token_ids[Lane.ALONE]
     assert len(race.alone.clock) == len(race.alone.token_ids) == 12
-    for lane in (Lane.STRICT, Lane.RELAXED):
-        assert {step.timed for step in steps if step.lane is lane} == {True, False}
+    order = [key for key, _ in groupby(steps, key=lambda step: (step.turn, step.lane))]
+    assert order == [(turn, lane) for turn in range(4) for lane in Lane], "lanes take turns"
+    assert len(race.turns) == 3 and race.objection == "" or "cannot be" in race.objection
+    for lane in SPECULATIVE:
         assert max(step.tokens for step in steps if step.lane is lane) == len(race.token_ids[lane])
     assert race.relaxed.provenance.seconds == pytest.approx(race.seconds[Lane.RELAXED])
     assert race_payload(load_race(save_race(race, tmp_path / "race"))) == race_payload(race)
+
+
+def test_turns_have_a_middle_one():
+    with pytest.raises(BadInput, match="no middle one"):
+        Racing(None, "Once", Settings(rule="mars"), turns=4)
 
 
 def test_a_rule_without_a_dial_cannot_race():
@@ -221,4 +329,7 @@ def test_the_race_that_is_shipped_opens_and_is_small():
     path = Path(__file__).parents[1] / "sample_races" / "1-story"
     race = load_race(path)
     assert race.token_ids[Lane.STRICT] == race.token_ids[Lane.ALONE]
+    assert len(race.turns) == TURNS and race.objection == ""
+    found = race.over(Lane.RELAXED, Lane.ALONE)
+    assert found.low < found.estimate < found.high < race.relaxed.tau
     assert sum(file.stat().st_size for file in path.rglob("*") if file.is_file()) < 300_000

@@ -97,28 +97,30 @@ def test_a_zip_that_kills_its_reader_is_refused(tmp_path, files, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_race_is_brought_in_renamed_and_deleted(made, tmp_path):
+def test_a_race_is_brought_in_renamed_deleted_and_brought_back(made, tmp_path):
     store = RaceStore(tmp_path / "races", taken=["1-story"])
     assert store.bring(write_zip(made), "one") == "one"
     for name in ("one", "1-story", "../out", "", "races", "CON"):
         other = store.bring(write_zip(made), name)
         assert other.startswith("race-")
         store.delete(other)
-    for new, message in {"../out": "A race's name", "1-story": "recorded race", "a/b": "A race's name"}.items():
+    for title, message in {" ": "is empty", "a\nb": "control character", "x" * 81: "at most 80"}.items():
         with pytest.raises(BadInput, match=message):
-            store.rename("one", new)
-    assert store.rename("one", "one") == "one"
-    assert store.rename("one", " For class ") == "For class"
-    assert [entry.path.name for entry in store.list()] == ["For class"]
-    save_race(toy_race(), tmp_path / "races" / "two")
-    with pytest.raises(BadInput, match="exists already"):
-        store.rename("two", "For class")
-    for deed in (lambda: store.rename("..", "x"), lambda: store.delete("../races"), lambda: store.delete("one")):
+            store.rename("one", title)
+    assert store.rename("one", " For class: 1/2 ", "A toy race") == "For class: 1/2"
+    assert [(entry.path.name, entry.title) for entry in store.list()] == [("one", "For class: 1/2")]
+    assert load_race(tmp_path / "races" / "one").title == "For class: 1/2"
+    with pytest.raises(BadInput, match="renamed to “For class: 1/2” meanwhile"):
+        store.rename("one", "Mine", "A toy race")
+    for deed in (lambda: store.rename("..", "x"), lambda: store.delete("../races"), lambda: store.delete("two")):
         with pytest.raises(BadInput, match="no race of that name"):
             deed()
-    store.delete("For class")
-    store.delete("two")
-    assert list((tmp_path / "races").iterdir()) == []
+    store.delete("one")
+    assert store.list() == [] and "For class: 1/2" in [entry.title for entry in store.deleted()]
+    store.restore("one")
+    assert load_race(tmp_path / "races" / "one").title == "For class: 1/2"
+    with pytest.raises(BadInput, match="not in the bin any more"):
+        store.restore("one")
 
 
 def test_what_a_crash_left_of_a_deletion_is_removed(tmp_path):

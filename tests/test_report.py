@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import re
 import shutil
 import subprocess
@@ -390,8 +391,18 @@ def test_facts_and_citations_are_there() -> None:
 
 
 def test_file_names_are_plain() -> None:
-    assert file_name(replace(toy_run(), title="../../A <b>Störy</b> at θ = 0.90!")) == "a-b-st-ry-b-at-0-90"
-    assert file_name(replace(toy_run(), title="θθ", prompt="")) == "run"
+    assert file_name(replace(toy_run(), title="../../A <b>Störy</b> at θ = 0.90!")) == "a-b-st-ry-b-at-0-9"
+    assert file_name(replace(toy_run(), title="θθ", prompt="")) == "run-at-0-9"
+    assert file_name(replace(toy_run(rule="strict"), title="A story")) == "a-story"
+    margin = replace(toy_run(rule="cascade-opt", dial=-0.25), title="A story")
+    assert file_name(margin) == "a-story-at-minus-0-25"
+
+
+def test_file_names_say_the_very_setting() -> None:
+    run = replace(mapped_toy(), title="A story, MARS at θ = 0.9, greedy")
+    assert file_name(run, 0.9853, 1) == "a-story-mars-greedy-at-0-9853-gamma-1"
+    near = math.nextafter(0.9853, 1)
+    assert file_name(run, near) == f"a-story-mars-greedy-at-{str(near).replace('.', '-')}"
 
 
 # ---- on disk
@@ -522,7 +533,8 @@ def test_dial_text_inspector_and_figures_work_offline(opened) -> None:
     for value in (0.9, 0.55, 1.0):
         turn(tab, value)
         expected = summary(run.dial_map.at(value))
-        assert (shown(tab, "tokens"), shown(tab, "rounds")) == (expected.tokens, expected.rounds)
+        said = f": {expected.rounds} target passes for {expected.tokens} tokens"
+        expect(tab.locator(".sentence")).to_contain_text(said)
         assert shown(tab, "rolled_back") == expected.rolled_back
         expect(tab.locator("#savings .g-gtitle")).to_contain_text(f"{value:.2f}")
         drawn_at(tab, value)
@@ -653,7 +665,7 @@ def test_the_leanest_report_still_shows_every_text(opened, monkeypatch) -> None:
     tab = opened(run, most_steps=0)
     for value in (0.55, 1.0):
         turn(tab, value)
-        assert shown(tab, "tokens") == summary(run.dial_map.at(value)).tokens
+        assert shown(tab, "rolled_back") == summary(run.dial_map.at(value)).rolled_back
         for token in tab.locator(".stream .t:visible").all()[-6:]:
             token.click()
     expect(tab.locator(".inspector")).to_contain_text("not in this report")
@@ -676,7 +688,7 @@ def test_figures_are_saved_as_svg_and_png(opened) -> None:
         tab.locator("#savings").hover()
         with tab.expect_download() as found:
             tab.locator(f"#savings [data-title='Save as {kind}']").click()
-        assert found.value.suggested_filename == f"a-toy-run-savings.{kind.lower()}"
+        assert found.value.suggested_filename == f"a-toy-run-at-0-9-savings.{kind.lower()}"
         assert Path(found.value.path()).read_bytes().startswith(head)
 
 

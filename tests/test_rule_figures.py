@@ -142,7 +142,7 @@ def test_a_line_stands_where_its_rule_divides():
     assert level.line.color == figures.LIGHT.ink and level.line.dash != "solid"
     assert {"MARS by margin, m = 0.90", "Min-p set, m = 0.50"} <= set(labels(figure))
     assert figures.spoken_title(figure) == (
-        "At m = 0.90 MARS by margin keeps, of the 4 drafts that m decides, those up to a margin of about 0.900"
+        "At m = 0.90 MARS by margin keeps, of the 4 drafts that m decides, those with margin up to about 0.900"
     )
 
 
@@ -175,7 +175,7 @@ def test_a_lines_name_counts_its_exceptions():
     panel = Panel(LONG)
     line = boundary(panel.ruling("tensorrt-llm", 0.3), panel.drafted.margin, panel.drafted.share)
     assert line.side in Side and line.exceptions > 0
-    assert boundary_name(line) == f"TensorRT-LLM relaxed, δ = 0.30 · {line.exceptions} of {line.positions} off"
+    assert boundary_name(line) == f"TensorRT-LLM relaxed, δ = 0.30 · {line.exceptions} of {line.positions} exceptions"
 
 
 def test_best_tokens_far_to_the_right_are_counted_and_do_not_squash_the_rest():

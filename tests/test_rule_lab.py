@@ -15,7 +15,7 @@ from factories import best, make_speculation, processed, softmax, toy_run
 
 from mars_viz.errors import BadInput
 from mars_viz.records import Emission, Outcome, Round, Speculation, Verdicts
-from mars_viz.rules import RULES, Rule, settle
+from mars_viz.rules import RULES, Rule, rule_named, settle
 from mars_viz.run import Settings
 from mars_viz.speculators.blocks import Blocks
 from mars_viz.speculators.evidence import gather_evidence
@@ -127,7 +127,51 @@ FORMULAS: dict[str, Callable[[Case, float], bool]] = {
     "min-p-set": lambda c, d: c.top or (c.possible and c.p[c.x] >= d * c.p1),
 }
 """The catalogue's formula of every rule that judges a token by itself, from the whole laws. The released MARS code,
-MARS with rejection sampling and FLy have tests of their own."""
+MARS with rejection sampling have tests of their own, and the rules of the FLy family below."""
+
+
+def entropy_of(law: np.ndarray, count: int) -> float:
+    """Of the largest probabilities of a law as they are, nats."""
+    largest = np.sort(law)[::-1][:count]
+    return -sum(float(p * np.log(p)) for p in largest if p > 0)
+
+
+def fly(cases: list[Case], dial: float, window: int) -> list[bool]:
+    """The paper's: `window` drafted tokens follow the mismatch, and all of them but the last match."""
+    return [
+        c.top
+        or (
+            i + window < len(cases)
+            and all(after.top for after in cases[i + 1 : i + window])
+            and entropy_of(softmax(c.z.astype(np.float64)), 3) >= dial
+        )
+        for i, c in enumerate(cases)
+    ]
+
+
+def vllm_fly(cases: list[Case], dial: float, window: int, best_tokens: int) -> list[bool]:
+    """vLLM's: `window` drafted tokens follow the rejection, and rejection sampling keeps them all."""
+    return [
+        c.tossed
+        or (
+            c.possible
+            and i + window < len(cases)
+            and all(after.tossed for after in cases[i + 1 : i + window + 1])
+            and entropy_of(c.p, best_tokens) >= dial
+        )
+        for i, c in enumerate(cases)
+    ]
+
+
+OF_BLOCKS: dict[str, Callable[[list[Case], float], list[bool]]] = {
+    "fly:w=1": lambda cases, d: fly(cases, d, 1),
+    "fly:w=2": lambda cases, d: fly(cases, d, 2),
+    "fly:w=3": lambda cases, d: fly(cases, d, 3),
+    "vllm-fly:w=1": lambda cases, d: vllm_fly(cases, d, 1, 3),
+    "vllm-fly:w=2,k=1": lambda cases, d: vllm_fly(cases, d, 2, 1),
+    "vllm-fly:w=3,k=5": lambda cases, d: vllm_fly(cases, d, 3, 5),
+}
+"""The same of rules whose verdict on a token depends on those after it."""
 
 
 def random_block(rng: np.random.Generator, temperature: float, length: int = 1) -> tuple[Speculation, list[Case]]:
@@ -197,6 +241,22 @@ def test_verdicts_are_the_formula(name: str, temperature: float) -> None:
             differs += kept != rule.judge(speculation).keep_strict[0]
     assert compared > 1000
     assert differs or (temperature == 0 and name in ("sglang-acc", "sglang-single", "cactus-acceptance", "ears"))
+
+
+@pytest.mark.parametrize("name", OF_BLOCKS)
+@pytest.mark.parametrize("temperature", TEMPERATURES)
+def test_verdicts_on_a_block_are_the_formula(name: str, temperature: float) -> None:
+    rng = np.random.default_rng(list(name.encode()))
+    rule, compared, relaxed = rule_named(name), 0, 0
+    for _ in range(300):
+        speculation, cases = random_block(rng, temperature, length=int(rng.integers(1, 8)))
+        verdicts = rule.judge(speculation)
+        for dial in dials(rule, rng, speculation):
+            kept = verdicts.keeps(dial).tolist()
+            assert kept == OF_BLOCKS[name](cases, dial), (cases, dial)
+            compared += 1
+            relaxed += kept != verdicts.keep_strict.tolist()
+    assert compared > 1000 and relaxed > 20
 
 
 STRICT = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from mars_viz.analysis.opinions import own_dial
 from mars_viz.analysis.panel import Panel
 from mars_viz.components.explorer.payload import run_payload
 from mars_viz.errors import BadInput
-from mars_viz.records import CANDIDATES, Speculation
+from mars_viz.records import CANDIDATES, Emission, Speculation
 from mars_viz.rules import RULES, Rule, rule_named, rules_and, settle
 from mars_viz.run import Settings
 from mars_viz.runfiles import load_run, read_zip, write_zip
@@ -46,6 +47,7 @@ def variants(rule: Rule) -> list[Rule]:
         ("tensorrt-llm: K = 4.0", "tensorrt-llm:k=4", "TensorRT-LLM relaxed, k = 4"),
         ("fly:w=4", "fly:w=4", "FLy, W = 4"),
         ("fly:w=4,w=4", "fly:w=4", "FLy, W = 4"),
+        ("vllm-fly:k=5,w=2", "vllm-fly:w=2,k=5", "vLLM FLy, W = 2, k = 5"),
         ("typical:c=0.50", "typical:c=0.5", "Typical acceptance, c = 0.5"),
         ("vllm-thinking:k=3", "vllm-thinking", "vLLM relaxed thinking"),
         ("tensorrt-llm:k=1e1,k=10", "tensorrt-llm", "TensorRT-LLM relaxed"),
@@ -76,6 +78,8 @@ def test_a_variant_has_one_name_whatever_way_it_is_written(written: str, name: s
         ("vllm-thinking:k=five", "k is 'five', which is no number"),
         ("vllm-thinking:k=2,k=5", "set twice"),
         ("fly:w=64", "from 1 to 63"),
+        ("vllm-fly:w=0", "from 1 to 63"),
+        ("vllm-fly:k=6", "k is 6; it must be a whole number from 1 to 5"),
         ("typical:c=0", "c is 0; it must be a number from 0.1 to 10"),
         ("mars:k=2", "has no settings besides its dial"),
         ("strict:", "has no settings besides its dial"),
@@ -92,9 +96,11 @@ def test_what_no_variant_is_called_is_refused_with_the_remedy(written: str, reme
 def test_no_default_is_out_of_range_and_no_rule_looks_past_what_is_recorded() -> None:
     for rule, each in SETTINGS:
         assert each.low <= each.default <= each.high and rule.values[each.key] == each.default
-        assert each.key != "k" or each.high == CANDIDATES
+        assert each.key != "k" or each.high <= CANDIDATES
         assert each.checked(each.low) == each.low and each.checked(each.high) == each.high
-    assert {rule.name for rule in ADJUSTABLE} == {"vllm-thinking", "tensorrt-llm", "fly", "typical"}
+    assert {rule.name for rule in ADJUSTABLE} == {
+        "vllm-thinking", "vllm-fly", "tensorrt-llm", "fly", "typical"
+    }  # fmt: skip
 
 
 # ---- what they keep, by hand
@@ -167,8 +173,8 @@ def test_off_equals_strict_and_a_looser_dial_keeps_no_less(rule: Rule) -> None:
     ladder = np.linspace(dial.high, dial.low, 41) if dial.strict_is_high else np.linspace(dial.low, dial.high, 41)
     for speculation in blocks():
         verdicts = rule.judge(speculation)
-        strict = speculation.top_ids[speculation.judging_rows, 0] == speculation.tokens
-        assert np.array_equal(verdicts.keeps(dial.strict), strict)
+        reference = "rejection-sampling" if rule.on_rejection is Emission.RESIDUAL else "mars"
+        assert np.array_equal(verdicts.keeps(dial.strict), RULES[reference].judge(speculation).keep_strict)
         kept = [len(settle(speculation, verdicts, float(value)).kept) for value in ladder]
         assert kept == sorted(kept)
 
@@ -232,7 +238,7 @@ def test_a_link_to_the_rules_page_may_name_the_runs_variant_and_no_other() -> No
     assert rule_fitted(rule_link({"rule": "vllm-thinking:k=3"}).view, run).view.rule == "vllm-thinking"
     for other in ("vllm-thinking:k=7", "vllm-thinking:k=<img>"):
         opened = rule_fitted(rule_link({"rule": other}).view, run)
-        assert opened.view.rule == "" and "none of the list's" in opened.complaints[0]
+        assert opened.view.rule == "" and "not in the list" in opened.complaints[0]
 
 
 def test_the_live_link_keeps_a_variant_and_complains_of_what_is_none() -> None:
@@ -249,5 +255,27 @@ def test_what_is_fixed_is_told_and_given_to_engines() -> None:
     assert vllm.note.endswith("For the 5 best tokens its constant must be changed.")
     (vllm,) = (each for each in engine_settings(VARIANT, 0.4) if each.text)
     assert vllm.note.endswith("For r = 0.4 and the 5 best tokens its constants must be changed.")
+    (vllm,) = (each for each in engine_settings(Settings(rule="vllm-fly:w=3,k=2"), 0.4) if each.text)
+    assert json.loads(vllm.text.removeprefix("--speculative-config '").removesuffix("'")) == {
+        "num_speculative_tokens": 6,
+        "rejection_sample_method": "fly",
+        "fly_window_size": 3,
+        "fly_entropy_threshold": 0.4,
+        "fly_entropy_top_k": 2,
+    }
     (trt,) = (each for each in engine_settings(Settings(rule="tensorrt-llm:k=4"), 0.3) if each.text)
     assert "relaxed_topk=4, relaxed_delta=0.3" in trt.text
+
+
+def test_the_papers_fly_is_given_to_vllm_with_the_window_that_must_match_there_and_said_to_be_another_rule() -> None:
+    (vllm,) = (each for each in engine_settings(Settings(rule="fly", temperature=0.8), 0.3) if each.text)
+    assert '"fly_window_size": 5' in vllm.text and '"draft_sample_method": "probabilistic"' in vllm.text
+    assert "not the same rule" in vllm.note and "The rule vllm-fly is vLLM's" in vllm.note
+    (vllm,) = (each for each in engine_settings(Settings(rule="fly:w=3"), 0.3) if each.text)
+    assert '"fly_window_size": 2' in vllm.text and "vllm-fly:w=2" in vllm.note
+
+
+@pytest.mark.parametrize("rule", ["vllm-fly:w=6", "fly:w=1", "fly:w=8"])
+def test_a_window_that_vllm_refuses_is_said_and_not_written(rule: str) -> None:
+    found = engine_settings(Settings(rule=rule, gamma=6), 0.3)
+    assert not any(each.text for each in found) and "window" in found[0].note

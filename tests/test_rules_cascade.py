@@ -167,7 +167,7 @@ def test_a_run_with_gaps_comes_back_and_one_without_them_is_written_as_ever(tmp_
     run = gapped_run()
     assert any(round_.verdicts.gap_from is not None for round_ in run.rounds)
     files = contents.encode(run)
-    assert json.loads(files["manifest.json"])["schema"] == manifest.SCHEMA
+    assert json.loads(files["manifest.json"])["schema"] == manifest.WITHOUT_BATCHING
     assert difference(run, load_run(run.save(tmp_path / "run"))) == ""
     greedy = gapped_run(temperature=0.0)
     assert json.loads(contents.encode(greedy)["manifest.json"])["schema"] == manifest.WITHOUT_STOP

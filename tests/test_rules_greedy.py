@@ -7,7 +7,7 @@ import pytest
 from rule_cases import chain, coin, decided, kept, logits, one
 
 from mars_viz.records import Speculation
-from mars_viz.rules import RULES
+from mars_viz.rules import RULES, rule_named, settle
 
 FIVE = logits(0.4, 0.3, 0.2, 0.1, 0.0)
 """Entropy 1.2799 nats, exp(-H) = 0.2781; token 4 is impossible."""
@@ -163,6 +163,66 @@ class TestFly:
         assert kept("fly", self.block([1, 0, 0, 0, 0, 0, 0], law=impossible), 0.70) == 0
         assert kept("fly", self.block([1, 0, 0, 0, 0, 0, 0]), 1.1) == 0  # off
         assert decided("fly", self.block([1, 1]), 0.3).emitted == 0
+
+
+class TestVllmFly:
+    """Where vLLM's FLy and the paper's part. The drafter is uniform over the four tokens, so q = .25 everywhere."""
+
+    block = TestFly().block
+
+    @staticmethod
+    def kept(name: str, block: Speculation, dial: float = 0.3) -> int:
+        return len(settle(block, rule_named(name).judge(block), dial).kept)
+
+    def test_five_tokens_that_follow_are_enough_for_vllms_window_of_five(self) -> None:
+        five, six = self.block([1, 0, 0, 0, 0, 0]), self.block([1, 0, 0, 0, 0, 0, 0])
+        assert [self.kept("vllm-fly", block) for block in (five, six)] == [6, 7]
+        assert [self.kept("fly", block) for block in (five, six)] == [0, 7]
+
+    def test_all_of_vllms_window_must_be_accepted_and_all_but_the_last_of_the_papers(self) -> None:
+        sixth = self.block([1, 0, 0, 0, 0, 0, 1])
+        assert self.kept("fly", sixth) == 6 and self.kept("vllm-fly:w=6", sixth) == 0
+        assert self.kept("vllm-fly:w=5", sixth) == 6
+
+    def test_with_fewer_tokens_to_follow_than_the_window_has_nothing_is_forgiven(self) -> None:
+        for window in range(1, 8):
+            block = self.block([1, 0, 0, 0, 0])
+            assert self.kept(f"vllm-fly:w={window}", block) == (5 if window <= 4 else 0)
+        assert self.kept("vllm-fly:w=1", self.block([0, 0, 0, 0, 1], unsure=4)) == 4  # the last one
+
+    def test_the_window_sees_what_the_coins_say_not_what_was_forgiven(self) -> None:
+        block = chain([UNSURE] * 5, [1, 1, 0, 0])
+        assert self.kept("vllm-fly:w=1", block) == 0  # the second is forgiven, but not accepted
+        assert self.kept("vllm-fly:w=1", chain([UNSURE] * 5, [0, 1, 0, 0])) == 4
+
+    def test_the_entropy_is_of_the_k_best_not_renormalised(self) -> None:
+        for k, entropy in ((1, 0.3665), (2, 0.7277), (3, 1.0496), (4, 1.2799)):
+            name = f"vllm-fly:w=1,k={k}"
+            assert self.kept(name, self.block([1, 0]), entropy - 0.001) == 2
+            assert self.kept(name, self.block([1, 0]), entropy + 0.001) == 0
+
+    def test_above_temperature_0_coins_accept_and_the_law_is_the_processed_one(self) -> None:
+        """p = .4, .3, .2, .1; token 3 is rejected by a coin above .1/.25 = .4, and then the residual is drawn."""
+        law = [UNSURE] * 4
+        warm = {"temperature": 1.0, "coins": [0.5, 0.9, 0.9]}
+        assert self.kept("vllm-fly:w=2", chain(law, [3, 1, 0], **warm)) == 3  # neither is v1, both coins accept
+        assert self.kept("vllm-fly:w=2", chain(law, [3, 1, 3], **warm)) == 0  # the third's coin fails
+        assert self.kept("vllm-fly:w=1", chain(law, [3, 1, 3], **warm)) == 2
+        hot = chain(law, [3, 1, 0], **{**warm, "temperature": 0.5})  # p = .533, .3, .133, .033: .335 + .361 + .269
+        assert self.kept("vllm-fly:w=2", hot, 0.96) == 3 and self.kept("vllm-fly:w=2", hot, 0.97) == 0
+
+    def test_what_the_target_cannot_write_is_never_forgiven(self) -> None:
+        cut = chain([UNSURE] * 4, [3, 0, 0], temperature=1.0, top_k=2, coins=[0.5, 0.5, 0.5])
+        assert cut.p[0] == 0 and self.kept("vllm-fly:w=2", cut, 0.0) == 0
+        fond = {"drafters": [[0.0, 3.0, -9.0, -9.0]] * 3}  # of token 1: p/q = .429/.953; .320 + .363 nats
+        two = chain([UNSURE] * 4, [1, 0, 0], temperature=1.0, top_k=2, coins=[0.99, 0.5, 0.5], **fond)
+        assert self.kept("vllm-fly:w=2", two, 0.68) == 3 and self.kept("vllm-fly:w=2", two, 0.69) == 0
+
+    def test_its_strict_end_is_rejection_sampling(self) -> None:
+        block = chain([UNSURE] * 4, [3, 1, 0], temperature=1.0, coins=[0.5, 0.5, 0.5])
+        assert settle(block, rule_named("vllm-fly:w=1").judge(block), 1.61) == settle(
+            block, RULES["rejection-sampling"].judge(block), None
+        )
 
 
 class TestRegretBudget:

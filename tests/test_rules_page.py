@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from streamlit.runtime.pages_manager import PagesManager
 from streamlit.testing.v1 import AppTest
@@ -27,8 +27,8 @@ from mars_viz.together import Stand, Together, walk_together
 from mars_viz.ui import library, live
 from mars_viz.ui.jobs.models import Models
 from mars_viz.ui.jobs.worker import Worker
-from mars_viz.ui.rule_lab import every_rule, rule_words
-from mars_viz.ui.rule_lab.rule_view import OpenedRule, RuleView, fitted, from_parameters, to_parameters
+from mars_viz.ui.rule_lab import every_rule, rule_sheet, rule_words
+from mars_viz.ui.rule_lab.rule_view import FIRST, OpenedRule, RuleView, fitted, from_parameters, to_parameters
 from tests import tabs
 from tests.factories import ToySpeculator, toy_map, toy_run
 from tests.tabs import settled
@@ -47,7 +47,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     replace(toy_run(), title="Broken").save(tmp_path / "c-broken")
     (tmp_path / "c-broken" / "nodes.parquet").unlink()
     monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path))
-    monkeypatch.setenv("MARS_VIZ_SAMPLES", "off")
+    monkeypatch.setenv("MARS_VIZ_SAMPLES", str(tmp_path))
     return tmp_path
 
 
@@ -65,30 +65,98 @@ def titles(tab: AppTest) -> list[str]:
     return [chart.proto.alt for chart in tab.get("plotly_chart")]
 
 
-def table(tab: AppTest) -> Any:
-    return tab.dataframe[0].value
+SHOWN: dict[str, pd.DataFrame] = {}
+"""The tables that the page last drew, by what is said of them."""
 
 
-def likeness(tab: AppTest) -> Any:
+@pytest.fixture(autouse=True)
+def drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Remembers the numbers of tables, which the page writes as HTML."""
+    draw = rule_sheet.table
+
+    def table(frame: pd.DataFrame, chosen: str, spoken: str) -> None:
+        SHOWN[spoken] = frame
+        draw(frame, chosen, spoken)
+
+    SHOWN.clear()
+    monkeypatch.setattr(rule_sheet, "table", table)
+
+
+def table(tab: AppTest) -> pd.DataFrame:
+    assert sum("<table" in html.body for html in tab.html) == len(SHOWN)
+    return SHOWN["Rules in numbers"]
+
+
+def likeness(tab: AppTest) -> pd.DataFrame:
     """The folded table, which is not made until it is opened."""
-    assert len(tab.dataframe) == 1
+    SHOWN.pop("Equivalent settings", None)
+    settled(tab.run())
+    assert "Equivalent settings" not in SHOWN
     tab.session_state["lab-likeness"] = True
-    found = settled(tab.run()).dataframe[1].value
+    settled(tab.run())
     tab.session_state["lab-likeness"] = False
+    found = SHOWN.pop("Equivalent settings")
     settled(tab.run())
     return found
 
 
-def test_opens_on_the_runs_own_rule_with_every_rule_in_the_table(folder):
+def test_a_table_is_written_out_and_escaped(folder):
+    frame = table(opened(rule="min-p-set"))
+    (written,) = (html.body for html in opened(rule="min-p-set").html if "<table" in html.body)
+    assert written.count("<tr") == len(frame) + 1 and written.count('scope="col"') == len(frame.columns) == 9
+    assert f'<td class="number">{frame.loc["mars", "τ"]:.2f}</td>' in written and "nan" not in written
+    assert written.count('class="chosen') == 1 and '<tr class="chosen grey"><th scope="row">Min-p set' in written
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rule_sheet.st, "html", shown := [].append)
+        rule_sheet.table(pd.DataFrame({"rule": ["<b>"], "τ": [float("nan")]}, index=["x"]), "x", '"><i>')
+        (found,) = shown.__self__
+    assert "<b>" not in found and "<i>" not in found and "–</td>" in found
+
+
+def test_opens_on_the_runs_own_rule_beside_those_that_are_compared_first(folder):
     tab = opened()
     assert tab.selectbox(key="run").value == "a-story" and tab.selectbox(key="lab-rule").value == "mars"
     assert tab.query_params == {"run": "a-story"}
-    assert list(table(tab).index) == list(RULES)
-    assert table(tab).loc["mars", "stands on"] == "exact"
-    assert "On the recorded text MARS at θ = 0.90 keeps" in said(
-        tab
-    ) and "(block-local), MARS at θ = 0.90 behaves like" in said(tab)
-    assert len(titles(tab)) == 2 and titles(tab)[0].startswith(f"The {len(RULES)} rules disagree on")
+    assert list(table(tab).index) == list(FIRST) and len(FIRST) == 8
+    assert table(tab).loc["mars", "basis"] == "exact"
+    assert "MARS at θ = 0.90 on the recorded text: τ = " in said(tab) and "Closest to MARS at θ = 0.90: " in said(tab)
+    assert len(titles(tab)) == 2 and titles(tab)[0].startswith("The 8 rules disagree on")
+
+
+def test_the_rest_of_the_rules_come_on_demand_and_the_link_keeps_them(folder):
+    tab = opened()
+    toggle = tab.toggle(key="lab-every")
+    assert toggle.label == f"Show all {len(RULES)} rules" and not toggle.value
+    settled(toggle.set_value(True).run())
+    assert list(table(tab).index) == list(RULES) == list(likeness(tab).index)
+    assert tab.query_params == {"run": "a-story", "rules": "all"}
+    assert titles(tab)[0].startswith(f"The {len(RULES)} rules disagree on")
+    settled(tab.selectbox(key="lab-rule").select("bild").run())
+    assert tab.query_params == {"run": "a-story", "rule": "bild", "rules": "all"} and len(table(tab)) == len(RULES)
+    assert list(table(opened(rules="all")).index) == list(RULES)
+    settled(tab.toggle(key="lab-every").set_value(False).run())
+    assert tab.query_params == {"run": "a-story", "rule": "bild"}
+
+
+def test_the_runs_own_rule_and_the_chosen_one_are_always_listed(folder, monkeypatch):
+    run = toy_run(rule="vllm-thinking:k=5", dial=0.02)
+    monkeypatch.setattr(library.Shelf, "opened", lambda shelf, run_id: run)
+    tab = opened(rule="ears")
+    assert set(table(tab).index) == {*FIRST, "vllm-thinking:k=5", "ears"}
+    assert set(likeness(tab).index) == {*FIRST, "vllm-thinking:k=5", "ears"}
+    settled(tab.selectbox(key="lab-rule").select("mars").run())
+    assert set(table(tab).index) == {*FIRST, "vllm-thinking:k=5"}
+
+
+def test_a_rule_is_one_line_and_what_it_declares_is_folded(folder):
+    (card,) = (
+        html.body for html in opened(rule="tensorrt-llm").html if "mv-rule" in html.body and "<code>" in html.body
+    )
+    line, folded = card.split("<details")
+    assert line.count(".") <= 1 and "x among the 10 best" in line
+    assert all(
+        words in folded for words in ("Keeps any of the 10 best", "Strict at δ = 0.00", "k = 10: how many", "Source")
+    )
 
 
 def test_a_link_goes_through_the_app_also_in_a_fresh_server(folder):
@@ -100,8 +168,8 @@ def test_a_link_goes_through_the_app_also_in_a_fresh_server(folder):
 
 def test_block_local_numbers_are_labelled(folder):
     tab = opened()
-    assert said(tab).count("Block-local") >= 4
-    assert set(table(tab)["stands on"]) == {"exact", "block-local"}
+    assert said(tab).count("Block-local") >= 3 and "block-local</span>" in said(tab)
+    assert set(table(tab)["basis"]) == {"exact", "block-local"}
 
 
 @pytest.fixture
@@ -144,9 +212,9 @@ def labels(tab: AppTest) -> list[str]:
 
 
 def test_decoding_every_rule_makes_every_row_exact(own):
-    tab = opened(run="d-mine")
+    tab = opened(run="d-mine", rules="all")
     before = table(tab)
-    assert set(before["stands on"]) == {"exact", "block-local"} and "The others are judged round by round" in said(tab)
+    assert set(before["basis"]) == {"exact", "block-local"} and "judged round by round" in said(tab)
     press(tab, EVERY_RULE)
     until(tab, lambda tab: "complete after" in "".join(bar.proto.text for bar in tab.get("progress")))
     assert EVERY_RULE not in labels(tab) and "Cancel" in labels(tab)
@@ -154,7 +222,7 @@ def test_decoding_every_rule_makes_every_row_exact(own):
     until(tab, lambda tab: "Cancel" not in labels(tab))
     assert "Every row is exact" in said(tab) and EVERY_RULE not in labels(tab)
     after = table(tab)
-    assert set(after["stands on"]) == {"exact"} and (after["τ"] != before["τ"]).any()
+    assert set(after["basis"]) == {"exact"} and (after["τ"] != before["τ"]).any()
     for name, rule in RULES.items():
         alone = toy_run(rule=name, temperature=0.7, seed=4, max_new_tokens=40)
         assert after.loc[name, "τ"] == pytest.approx(alone.tau)
@@ -163,20 +231,20 @@ def test_decoding_every_rule_makes_every_row_exact(own):
         if rule.dial is not None:
             strict = toy_run(rule=name, dial=rule.dial.strict, temperature=0.7, seed=4, max_new_tokens=40)
             place = parting(alone.token_ids, strict.token_ids)
-            assert np.isnan(after.loc[name, "first differs"]) if place is None else (
-                after.loc[name, "first differs"] == place + 1
+            assert np.isnan(after.loc[name, "first difference"]) if place is None else (
+                after.loc[name, "first difference"] == place + 1
             )  # fmt: skip
     settled(tab.selectbox(key="lab-rule").select("nucleus-set").run())
     seen = set()
     for dial in (0.3, 0.5, 0.7, 0.8, 0.85, 0.95):
         settled(tab.slider(key="lab-dial-nucleus-set").set_value(dial).run())
         row = table(tab).loc["nucleus-set"]
-        seen.add(row["stands on"])
-        if row["stands on"] == "exact":  # another setting's answers led to its end
+        seen.add(row["basis"])
+        if row["basis"] == "exact":  # another setting's answers led to its end
             alone = toy_run(rule="nucleus-set", dial=dial, temperature=0.7, seed=4, max_new_tokens=40)
             assert row["τ"] == pytest.approx(alone.tau)
         else:
-            assert f"{len(RULES) - 1} of {len(RULES)} rows are exact" in said(tab)
+            assert f"{len(RULES) - 1} of {len(RULES)} rows exact" in said(tab)
     assert "block-local" in seen  # texts that nobody has decoded
     settled(tab.selectbox(key="run").select("a-story").run())
     settled(tab.selectbox(key="run").select("d-mine").run())
@@ -190,7 +258,7 @@ def test_cancelling_keeps_the_rules_that_are_done(own):
     own.set()
     until(tab, lambda tab: "Cancel" not in labels(tab))
     assert "You stopped the walks" in said(tab) and EVERY_RULE in labels(tab)
-    assert "exact" in set(table(tab)["stands on"])
+    assert "exact" in set(table(tab)["basis"])
 
 
 def test_walks_that_fail_say_why(own, monkeypatch):
@@ -219,10 +287,10 @@ def test_a_mapped_run_is_exact_at_once_for_its_own_rule_wherever_the_dial_stands
         settled(tab.slider(key="lab-dial-mars-sampling").set_value(dial).run())
         exact = run.dial_map.at(dial)
         row = table(tab).loc["mars-sampling"]
-        assert (row["stands on"], row["τ"]) == ("exact", pytest.approx(exact.tau))
+        assert (row["basis"], row["τ"]) == ("exact", pytest.approx(exact.tau))
         assert row["relaxed"] == run.dial_map.segment(dial).relaxed
     settled(tab.slider(key="lab-dial-mars-sampling").set_value(0.5).run())  # beyond the map, where the text is another
-    assert table(tab).loc["mars-sampling", "stands on"] == "block-local"
+    assert table(tab).loc["mars-sampling", "basis"] == "block-local"
 
 
 def test_opening_the_page_imports_no_model_library(folder):
@@ -238,7 +306,7 @@ def test_another_rule_and_its_dial(folder):
     assert table(tab).loc["min-p-set", "dial"] == "m = 0.40" and table(tab).loc["mars", "dial"] == "θ = 0.90"
     assert titles(tab)[1].startswith("At m = 0.40 Min-p set")
     settled(tab.selectbox(key="lab-rule").select("strict").run())
-    assert "Strict keeps" in said(tab) and "has no dial" in titles(tab)[1]
+    assert "Strict on the recorded text: τ = " in said(tab) and "has no dial" in titles(tab)[1]
 
 
 def test_a_link_opens_the_same_view(folder):
@@ -293,35 +361,35 @@ def test_a_run_without_drafts_says_so(folder, monkeypatch):
 def test_a_rule_that_the_run_cannot_feed_is_greyed_out_with_the_reason(folder, monkeypatch):
     run = without(toy_run(temperature=1.0), "js")
     monkeypatch.setattr(library.Shelf, "opened", lambda shelf, run_id: run)
-    tab = opened(rule="fuzzy")
+    tab = opened(rule="fuzzy", rules="all")
     assert table(tab).loc["fuzzy", "dial"] == "cannot judge"
-    assert "Decode with full evidence" in table(tab).loc["fuzzy", "why not"]
-    assert np.isnan(table(tab).loc["fuzzy", "τ"]) and not table(tab).loc["mars", "why not"]
+    assert "Decode with full evidence" in table(tab).loc["fuzzy", "reason"]
+    assert np.isnan(table(tab).loc["fuzzy", "τ"]) and not table(tab).loc["mars", "reason"]
     assert "Decode with full evidence" in said(tab) and "cannot judge this run" in titles(tab)[1]
     assert "Fuzzy speculative decoding (cannot judge)" in tab.selectbox(key="lab-rule").options
     assert titles(tab)[0].startswith(f"The {len(RULES) - 1} rules")
 
 
-def test_other_rules_can_be_set_alike(folder):
-    tab = opened()
+def test_other_rules_can_be_matched(folder):
+    tab = opened(rules="all")
     assert table(tab).loc["mars-margin", "dial"] == "m = 2.00"
     settled(tab.slider(key="lab-dial-mars").set_value(0.8).run())
-    alike = likeness(tab)["alike at"]
-    tab.segmented_control(key="lab-others").set_value("alike")
+    matched = likeness(tab)["matched at"]
+    tab.segmented_control(key="lab-others").set_value("matched")
     settled(tab.run())
-    assert table(tab).loc["mars-margin", "dial"] == alike["mars-margin"] != "m = 2.00"
+    assert table(tab).loc["mars-margin", "dial"] == matched["mars-margin"] != "m = 2.00"
 
 
 def test_the_shift_test_names_who_can_tell(folder):
-    tab = opened()
+    tab = opened(rules="all")
     tab.number_input(key="lab-shift").set_value(100.0)
     settled(tab.run())
     changed = likeness(tab)["shift changes"]
     assert changed["mars"] > 0 and changed["mars-margin"] == changed["mars-odds"] == 0
-    assert "Adding 100 to every logit" in said(tab) and "All other rules stay as they are" in said(tab)
+    assert "Adding 100 to every logit changes no probability, but " in said(tab)
     tab.number_input(key="lab-shift").set_value(0.0)
     settled(tab.run())
-    assert "no rule changes a verdict" in said(tab)
+    assert "changes no probability and, here, no verdict." in said(tab)
 
 
 def test_the_plane_can_show_ratios_and_other_rules(folder):
@@ -361,7 +429,7 @@ def test_the_run_stays_on_the_way_to_explore_and_back(folder):
     assert tab.selectbox(key="run").value == "b-strict" and tab.selectbox(key="lab-rule").value == "mars"
 
 
-@pytest.mark.parametrize("view", [RuleView(), RuleView("mars"), RuleView("mars", 0.8875), RuleView("", 0.5)])
+@pytest.mark.parametrize("view", [RuleView(), RuleView("mars"), RuleView("mars", 0.8875), RuleView("", 0.5, True)])
 def test_a_view_survives_its_link(view):
     assert from_parameters(to_parameters("x y&z=1", view)) == OpenedRule(view)
     assert fitted(view, toy_run()) == OpenedRule(view)
@@ -370,9 +438,9 @@ def test_a_view_survives_its_link(view):
 @pytest.mark.parametrize("rule", RULES.values(), ids=list(RULES))
 def test_every_rule_declares_itself_in_words(rule):
     words = " ".join(rule_words.declarations(rule))
-    assert words.startswith("On rejection it writes ") and words.count("strict end") == (rule.dial is not None)
+    assert words.startswith("On rejection it emits ") and words.count("Strict at ") == (rule.dial is not None)
     assert ("other tokens of the block" in words) == rule.spans_positions
-    assert ("changes with the dial" in words) == rule.emission_follows_dial
+    assert ("depends on the dial" in words) == rule.emission_follows_dial
     assert ("Not monotone" in words) == (not rule.monotone) and ("Lossless" in words) == rule.lossless
     assert rule.on_rejection in Emission
 
@@ -382,10 +450,9 @@ def test_sentences_by_hand():
     mars = ruling(opinion(RULES["mars"], panel_run), 0.9)
     one = compared(mars, 20.0)
     assert rule_words.shift_words(20.0, [one]) == (
-        "Adding 20 to every logit leaves every probability as it is, yet it changes 2 verdicts of MARS at θ = 0.90. "
-        "All other rules stay as they are."
+        "Adding 20 to every logit changes no probability, but 2 verdicts of MARS at θ = 0.90."
     )
-    assert rule_words.shift_words(-3.0, []).startswith("Taking 3 from every logit")
+    assert rule_words.shift_words(-3.0, []).startswith("Subtracting 3 from every logit")
     assert rule_words.undrawn([mars], [None]).endswith("No line for MARS at θ = 0.90 (keeps all of the 3 its dial "
                                                        "decides).")  # fmt: skip
 

@@ -351,7 +351,7 @@ def test_a_newer_schema_asks_for_an_update(files: dict[str, bytes]) -> None:
     ("changes", "message"),
     [
         ({"schema": 0}, "schema 0"),
-        ({"schema": 1}, "has the schema 1; this MARS Viz reads 2 to 4. Record the run again"),
+        ({"schema": 1}, "has the schema 1; this MARS Viz reads 2 to 5. Record the run again"),
         ({"schema": True}, "schema True"),
         ({"schema": "1"}, "schema '1'"),
         ({"format": "other"}, "not that of a run"),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +19,8 @@ import pytest
 
 from mars_viz.errors import BadInput
 from mars_viz.run import Run
-from mars_viz.runfiles import read_zip
+from mars_viz.runfiles import list_runs, read_zip
+from mars_viz.runfiles.zips import unpacked
 from mars_viz.runstore import RunStore, Standing, checked_name, default_folder, locks, read
 from mars_viz.runstore.journal import segment
 from tests.factories import toy_run
@@ -44,8 +48,13 @@ def kept(store: RunStore, run: Run) -> str:
     return store.finish(store.begin(), run)
 
 
-def saved_as(store: RunStore, run: Run, name: str) -> str:
-    return store.rename(kept(store, run), name)
+def interrupted(store: RunStore, run: Run, *rounds: int) -> str:
+    """A run that was cut short after the last of these rounds, each of which was written."""
+    journal = store.begin()
+    for count in rounds:
+        journal.write(cut(run, count))
+    journal.leave()
+    return journal.folder.name[1 : -len(".journal")]
 
 
 def same(one: Run, other: Run) -> bool:
@@ -75,10 +84,7 @@ def test_a_run_is_seen_growing_and_then_whole(store, run):
 
 
 def test_an_abandoned_journal_is_an_interrupted_run_that_can_be_kept(store, run):
-    journal = store.begin()
-    for rounds in (1, 2, 5):
-        journal.write(cut(run, rounds))
-    journal.leave()
+    interrupted(store, run, 1, 2, 5)
     (entry,) = store.list()
     assert entry.standing is Standing.INTERRUPTED
     assert same(read(entry.path), cut(run, 5))
@@ -90,10 +96,7 @@ def test_an_abandoned_journal_is_an_interrupted_run_that_can_be_kept(store, run)
 
 
 def test_a_damaged_segment_ends_the_run_before_it(store, run):
-    journal = store.begin()
-    for rounds in (2, 4, 6):
-        journal.write(cut(run, rounds))
-    journal.leave()
+    interrupted(store, run, 2, 4, 6)
     path = store.list()[0].path
     (path / "000001.zip").write_bytes(b"PK no more")
     assert same(read(path), cut(run, 2))
@@ -111,18 +114,147 @@ def test_a_decode_that_made_nothing_leaves_nothing(store):
     assert list(store.folder.iterdir()) == []
 
 
-def test_rename_delete_and_zip(store, run, tmp_path):
+def test_another_title_changes_nothing_else(store, run, tmp_path):
     name = kept(store, run)
-    assert store.rename(name, "  Fox, take 2 ") == "Fox, take 2"
-    assert [entry.name for entry in store.list()] == ["Fox, take 2"]
-    assert same(read_zip(store.zipped("Fox, take 2"), tmp_path / "unzipped"), run)
-    other = kept(store, run)
-    with pytest.raises(BadInput, match="exists already"):
-        store.rename(other, "Fox, take 2")
-    store.delete("Fox, take 2")
+    before = {path.name: path.read_bytes() for path in (store.folder / name).iterdir()}
+    assert store.rename(name, "  Fox: take 2/3 🦊 ") == "Fox: take 2/3 🦊"
+    (entry,) = store.list()
+    assert (entry.name, entry.title) == (name, "Fox: take 2/3 🦊")
+    after = {path.name: path.read_bytes() for path in (store.folder / name).iterdir()}
+    assert [file for file in before if before[file] != after[file]] == [
+        "manifest.json"
+    ] and before.keys() == after.keys()
+    assert json.loads(after["manifest.json"]) == json.loads(before["manifest.json"]) | {"title": "Fox: take 2/3 🦊"}
+    found = read_zip(store.zipped(name), tmp_path / "unzipped")
+    assert same(found, run) and found.title == "Fox: take 2/3 🦊"
+    assert [path.name for path in store.folder.iterdir()] == [name]
+
+
+@pytest.mark.parametrize(
+    ("title", "sentence"),
+    [("", "is empty"), (" \t", "is empty"), ("\u200d", "is empty"), ("x" * 81, "has 81 characters")]
+    + [(f"a{control}b", "control character") for control in "\0\n\r\t\x1b\x7f\x85\u2028\u202e\u2066\ufeff\ud800"],
+)
+def test_what_is_no_title_is_a_sentence_and_the_old_one_stays(store, run, title, sentence):
+    name = kept(store, run)
+    with pytest.raises(BadInput, match=sentence):
+        store.rename(name, title)
+    assert store.find(name).title == "A toy"
+
+
+def test_a_title_that_somebody_else_changed_meanwhile_is_not_overwritten_unseen(store, run):
+    name = kept(store, run)
+    store.rename(name, "Theirs", "A toy")
+    with pytest.raises(BadInput, match="renamed to “Theirs” meanwhile"):
+        store.rename(name, "Mine", "A toy")
+    assert store.find(name).title == "Theirs"
+
+
+def test_an_interrupted_run_gets_another_title_with_all_its_rounds(store, run):
+    name = interrupted(store, run, 1, 2, 5)
+    store.rename(name, "As far as it came")
+    (entry,) = store.list()
+    assert (entry.name, entry.title, entry.standing) == (name, "As far as it came", Standing.INTERRUPTED)
+    assert same(read(entry.path), cut(run, 5)) and read(entry.path).title == "As far as it came"
+
+
+def test_a_map_that_is_ready_later_leaves_the_title_and_brings_back_nothing_that_was_deleted(store, run):
+    name = kept(store, cut(run, 2))
+    store.rename(name, "Given meanwhile")
+    store.replace(name, run)
+    assert store.find(name).title == "Given meanwhile" and same(read(store.find(name).path), run)
+    store.delete(name)
+    with pytest.raises(BadInput, match="was deleted meanwhile"):
+        store.replace(name, run)
+    assert store.list() == [] and not list(store.folder.glob("*.next"))
+    assert [path.name for path in store.folder.iterdir()] == [".bin"]
+
+
+def test_a_deleted_run_lies_in_the_bin_and_comes_back_under_its_name(store, run):
+    name, other = kept(store, run), kept(store, run)
+    begun = interrupted(store, run, 3)
+    for each in (name, begun):
+        store.delete(each)
+        with pytest.raises(BadInput, match="no run of that name"):
+            store.delete(each)
     assert [entry.name for entry in store.list()] == [other]
-    with pytest.raises(BadInput, match="no run of that name"):
-        store.delete("Fox, take 2")
+    assert {(entry.name, entry.standing) for entry in store.deleted()} == {
+        (name, Standing.DELETED),
+        (begun, Standing.DELETED),
+    }
+    RunStore(store.folder)  # another server starts: it tidies up
+    store.restore(name)
+    store.restore(begun)
+    assert {entry.name for entry in store.list()} == {name, other, begun} and store.deleted() == ()
+    assert same(read(store.find(name).path), run) and same(read(store.find(begun).path), cut(run, 3))
+    with pytest.raises(BadInput, match="not in the bin any more"):
+        store.restore(name)
+
+
+def test_a_run_comes_back_to_no_place_that_is_taken(store, run):
+    name = kept(store, run)
+    store.delete(name)
+    store.finish(store.begin(name), cut(run, 2))
+    with pytest.raises(BadInput, match="exists already"):
+        store.restore(name)
+    assert same(read(store.find(name).path), cut(run, 2)) and len(store.deleted()) == 1
+    store.delete(name)  # the bin has room for one of a name: the last one
+    store.restore(name)
+    assert same(read(store.find(name).path), cut(run, 2))
+
+
+def test_the_bin_is_bounded_in_days_and_in_bytes(store, run, monkeypatch):
+    names = [kept(store, run) for _ in range(4)]
+    for ago, name in zip((31, 3, 2, 1), names, strict=True):
+        store.delete(name)
+        os.utime(store.folder / ".bin" / name, (time.time() - ago * 86_400,) * 2)
+    RunStore(store.folder)
+    assert {entry.name for entry in store.deleted()} == set(names[1:])
+    one = sum(path.stat().st_size for path in (store.folder / ".bin" / names[3]).iterdir())
+    monkeypatch.setattr("mars_viz.runstore.bin.BYTES", 2 * one + one // 2)
+    RunStore(store.folder)
+    assert {entry.name for entry in store.deleted()} == set(names[2:])
+    monkeypatch.setattr("mars_viz.runstore.bin.BYTES", 1)
+    RunStore(store.folder)
+    assert {entry.name for entry in store.deleted()} == {names[3]}, "what was deleted last can be brought back"
+    assert [path.name for path in store.folder.iterdir()] == [".bin"]
+
+
+def test_who_made_a_run_is_known_beside_it_and_never_in_it(store, run, tmp_path):
+    name = kept(store, run)
+    store.makers.note(name, "a mark")
+    store.makers.note("nobody's", "")
+    assert (store.makers.of(name), store.makers.of("nobody's"), store.makers.of(f"../.makers/{name}")) == (
+        "a mark",
+        "",
+        "",
+    )
+    store.rename(name, "Fox")
+    store.replace(name, run)
+    store.delete(name)
+    os.utime(store.folder / ".makers" / name, (0, 0))
+    assert RunStore(store.folder).makers.of(name) == "a mark"
+    store.restore(name)
+    assert all(b"a mark" not in path.read_bytes() for path in (store.folder / name).iterdir())
+    assert b"a mark" not in b"".join(unpacked(store.zipped(name)).values())
+    assert len(list_runs(store.folder)) == 1
+    shutil.rmtree(store.folder / name)
+    assert RunStore(store.folder).makers.of(name) == ""
+
+
+def test_a_disk_that_refuses_to_rename_and_to_delete_is_a_sentence(store, run, monkeypatch):
+    name = kept(store, run)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(Path, "replace", refuse)
+    monkeypatch.setattr(Path, "rename", refuse)
+    for deed in (lambda: store.rename(name, "b"), lambda: store.delete(name)):
+        with pytest.raises(BadInput, match="Read-only file system.* Check that you may write there"):
+            deed()
+    assert store.find(name).title == "A toy"
+    assert sorted(path.name for path in store.folder.iterdir()) == [".bin", name]
 
 
 def test_a_run_under_way_can_be_neither_renamed_nor_deleted(store, run):
@@ -145,9 +277,8 @@ def test_names_cannot_leave_the_folder(store, run, name):
     mine = kept(store, run)
     with pytest.raises(BadInput):
         checked_name(name)
-    with pytest.raises(BadInput):
-        store.rename(mine, name)
-    for ask in (store.delete, store.zipped, lambda name: store.replace(name, run)):
+    asked = (store.delete, store.restore, store.zipped, lambda name: store.replace(name, run))
+    for ask in (*asked, lambda name: store.rename(name, "Out")):
         with pytest.raises(BadInput):
             ask(name)
     assert [entry.name for entry in store.list()] == [mine]
@@ -256,7 +387,6 @@ def test_killed_at_any_moment_every_finished_run_is_whole_and_the_others_have_th
 SHARING = """
 import random, sys, time
 from dataclasses import replace
-from mars_viz.errors import BadInput
 from mars_viz.runstore import RunStore
 from tests.factories import toy_run
 
@@ -281,22 +411,19 @@ while time.monotonic() < end or turns < 6:  # a busy machine does little in that
         case 0:
             store.replace(mine[-1], short)
         case 1:
-            mine[-1] = store.rename(mine[-1], f"{who}-{len(mine)}")
+            store.rename(mine[-1], f"{who}-{len(mine)}")
         case 2:
             store.delete(mine.pop())
         case 3:
-            try:
-                store.rename(mine[-1], "everybody wants this name")
-                store.rename("everybody wants this name", mine[-1])
-            except BadInput as error:
-                assert "exists already" in str(error), error
+            store.delete(mine[-1])
+            store.restore(mine[-1])
 for name in mine:
     print(name, flush=True)
 """
 
 
 def test_servers_that_share_a_folder_do_not_harm_each_other(tmp_path):
-    """Each begins, keeps, replaces, renames and deletes its own runs as fast as it can, and tidies up as if anew."""
+    """Each begins, keeps, replaces, renames, deletes and restores its own runs as fast as it can, and tidies up."""
     command = [sys.executable, "-c", SHARING, str(tmp_path / "runs")]
     paths = {**os.environ, "PYTHONPATH": str(ROOT)}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
@@ -312,7 +439,7 @@ def test_servers_that_share_a_folder_do_not_harm_each_other(tmp_path):
     assert sorted(entry.name for entry in kept) == sorted(names) and len(names) > 3
     for entry in kept:
         assert entry.standing is Standing.WHOLE and len(read(entry.path).rounds) >= 2
-    assert not [path for path in (tmp_path / "runs").iterdir() if path.name.startswith(".")]
+    assert {path.name for path in (tmp_path / "runs").iterdir() if path.name.startswith(".")} <= {".bin"}
 
 
 def test_a_journal_is_held_even_where_somebody_asks_about_it_at_that_moment(tmp_path):

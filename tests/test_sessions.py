@@ -51,7 +51,7 @@ st.markdown("and it stays.")
 
 def test_every_tab_of_a_few_gets_its_own_runs_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path))
-    monkeypatch.setenv("MARS_VIZ_SAMPLES", "off")
+    monkeypatch.setenv("MARS_VIZ_SAMPLES", str(tmp_path))
     crowd = Crowd(3, 6, pause=0.05)
     with served(APP, patience=PATIENCE) as address, ThreadPoolExecutor(1) as elsewhere:
         # Playwright's loop, once begun, goes on in a process's first thread, which can have no other

@@ -59,11 +59,11 @@ def test_a_rollback_says_which_caches_shrink(run):
 @pytest.mark.parametrize(
     ("drafted", "told"),
     [
-        ([1], "<1> was in vain. The target's cache drops it; the drafter had not read it yet."),
+        ([1], "<1> is rejected. The target's cache drops it; the drafter's did not hold it yet."),
         (
             [1, 2],
-            "<1> and the one drafted after it were in vain. "
-            "The target's cache drops them; the drafter had not read them yet.",
+            "<1> is rejected, and the one drafted after it discarded. "
+            "The target's cache drops them; the drafter's did not hold them yet.",
         ),
     ],
 )
@@ -175,21 +175,21 @@ def test_jumps_go_where_they_say(run):
     assert counts[Jump.REJECTION] == outcomes.count(Outcome.REJECTED)
     assert counts[Jump.RELAXED] == outcomes.count(Outcome.RELAXED)
     assert counts[Jump.ROUND] == len(run.rounds)
-    parting = [
+    diverging = [
         index
         for index, r in enumerate(run.rounds)
         if rule.dial is not None and _path(r, rule.dial.strict) != _path(r, run.settings.dial)
     ]
-    found = [played.frames[place].round for place in played.places(Jump.PARTING)]
+    found = [played.frames[place].round for place in played.places(Jump.DIVERGENCE)]
     cut = {index for index, r in enumerate(run.rounds) if r.emission is None}
-    assert [index for index in found if index not in cut] == [index for index in parting if index not in cut]
+    assert [index for index in found if index not in cut] == [index for index in diverging if index not in cut]
     for jump in Jump:
         at, visited = -1, []
         while (at := played.next_place(at, jump)) is not None:
             visited.append(at)
         assert tuple(visited) == played.places(jump)
-    for place in played.places(Jump.PARTING):
-        assert "Here they part" in words(played.frames[place])
+    for place in played.places(Jump.DIVERGENCE):
+        assert "Divergence: strict" in words(played.frames[place])
 
 
 def _path(round_: Round, dial: float | None) -> tuple[object, ...]:
@@ -206,9 +206,9 @@ def test_a_relaxed_keep_says_what_strict_would_have_written():
     run = replace(toy_run(), rounds=(round_,), prompt_ids=(1, 2, 3))
     played = playback(run)
     (place,) = played.places(Jump.RELAXED)
-    assert (place,) == played.places(Jump.PARTING)
+    assert (place,) == played.places(Jump.DIVERGENCE)
     said = words(played.frames[place])
-    assert said.startswith("<1> is not what strict") and said.endswith("strict would have stopped and written <0>.")
+    assert said.startswith("<1> is not what strict") and said.endswith("Divergence: strict stops here and writes <0>.")
     assert "z2/z1 = 0.980 is above θ = 0.90" in said
     assert words(played.frames[-1]).startswith("The text is complete: 3 tokens in 1 pass of the target, τ = 3")
 

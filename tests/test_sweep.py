@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from factories import ToySpeculator
-from sweep_cases import COSTS, SETTINGS, SHORT, toy_prompts, toy_source, toy_sweep
+from sweep_cases import COSTS, SETTINGS, SHORT, conversations, toy_prompts, toy_source, toy_sweep
 
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput
@@ -308,7 +308,7 @@ def test_a_batch_beside_its_prompts_counts_once(tmp_path: Path, monkeypatch: pyt
         ({"settings": replace(SETTINGS, gamma=2)}, "gamma was 3 and is 2"),
         ({"settings": replace(SETTINGS, seed=1)}, "seed was 0 and is 1"),
         ({"settings": replace(SETTINGS, rule="vllm-thinking")}, "rule was mars and is vllm-thinking"),
-        ({"count": 5}, "number of prompts was 4 and is 5"),
+        ({"count": 3}, "number of prompts was 4 and is 3"),
         ({"graded": False}, "contents of the prompt set"),
     ],
 )
@@ -316,6 +316,69 @@ def test_a_resume_with_other_settings_is_refused(tmp_path: Path, change: dict[st
     toy_sweep(tmp_path / "sweep", 4).finish()
     with pytest.raises(BadInput, match=what):
         toy_sweep(tmp_path / "sweep", **{"count": 4, **change}, resume=True)  # type: ignore[arg-type]
+
+
+class _Counting:
+    """A toy that remembers what it was asked."""
+
+    def __init__(self, asked: list[tuple[int, ...]]):
+        self._asked, self._toy = asked, ToySpeculator(SETTINGS)
+
+    def speculate(self, prefixes):
+        self._asked.extend(prefixes)
+        return self._toy.speculate(prefixes)
+
+
+def test_a_finished_sweep_goes_on_to_more_prompts_and_asks_nothing_again(tmp_path: Path) -> None:
+    toy_sweep(tmp_path / "sweep", 4).finish()
+    results = {path: path.read_bytes() for path in (tmp_path / "sweep" / "results").iterdir()}
+    asked: list[tuple[int, ...]] = []
+    source = replace(toy_source(), speculator=lambda: _Counting(asked))
+    more = Sweep(source, toy_prompts(7), SETTINGS, Span(0.0, 1.0, (3,)), tmp_path / "sweep", resume=True)
+    assert (more.progress.finished, more.progress.prompts) == (4, 7)
+    assert load_sweep(tmp_path / "sweep").complete, "until it goes on, nothing is changed"
+    going = iter(more)
+    next(now for now in going if now.finished == 5)
+    going.close()
+    half = load_sweep(tmp_path / "sweep")
+    assert (half.finished, half.plan.prompts, half.plan.graded) == (5, 7, 7)
+    result = Sweep(
+        source, store_module.open_store(more.folder).prompts(), SETTINGS, Span(0.0, 1.0, (3,)), more.folder, resume=True
+    ).finish()
+    first = {toy_source().tokenise(item.prompt) for item in toy_prompts(4).items}
+    assert asked and not first & {prefix[:3] for prefix in asked}
+    assert all(path.read_bytes() == data for path, data in results.items())
+    assert equal(result, toy_sweep(tmp_path / "at-once", 7).finish())
+
+
+@pytest.mark.parametrize("killed", ["sweep.json", "prompts.jsonl"])
+def test_a_sweep_killed_while_it_takes_on_prompts_is_the_one_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: str
+) -> None:
+    toy_sweep(tmp_path / "sweep", 4).finish()
+    more, write = toy_sweep(tmp_path / "sweep", 7, resume=True), store_module.write_whole
+
+    def failing(path: Path, data: bytes) -> None:
+        if path.name == killed:
+            raise OSError(28, "No space left on device")
+        write(path, data)
+
+    with monkeypatch.context() as patched, pytest.raises(BadInput, match="No space left"):
+        patched.setattr(store_module, "write_whole", failing)
+        more.finish()
+    assert load_sweep(tmp_path / "sweep").complete and len(store_module.open_store(tmp_path / "sweep").prompts()) == 4
+    assert toy_sweep(tmp_path / "sweep", 7, resume=True).finish().complete
+
+
+def test_prompts_are_added_at_the_end_alone(tmp_path: Path) -> None:
+    toy_sweep(tmp_path / "sweep", 4).finish()
+    items = toy_prompts(6).items
+    with pytest.raises(BadInput, match="number of prompts was 4 and is 6"):
+        other = replace(toy_prompts(6), items=(items[5], *items[:5]))
+        Sweep(toy_source(), other, SETTINGS, Span(0.0, 1.0, (3,)), tmp_path / "sweep", resume=True)
+    talks = replace(toy_prompts(4), items=(*items[:4], *conversations(1, 2).items))
+    with pytest.raises(BadInput, match="turns was first and is all"):
+        Sweep(toy_source(), talks, SETTINGS, Span(0.0, 1.0, (3,)), tmp_path / "sweep", resume=True)
 
 
 def test_other_models_versions_or_ranges_are_refused_too(tmp_path: Path) -> None:

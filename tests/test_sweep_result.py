@@ -6,6 +6,7 @@ import argparse
 import csv
 import itertools
 import json
+import re
 from dataclasses import replace
 from math import nan
 from pathlib import Path
@@ -202,7 +203,7 @@ def test_a_set_without_grades_has_speed_and_agreement_only(tmp_path: Path) -> No
 def test_a_wall_clock_ratio_is_that_of_tokens_a_second(result: SweepResult) -> None:
     check = timing()
     assert check.over_strict.estimate == pytest.approx(2)
-    assert check.over_target.estimate == pytest.approx(4)
+    assert check.over_target.estimate == pytest.approx(2.4)
     assert check.pace(check.strict).estimate == pytest.approx(60 / (1.1 + 2.05 + 3.15))
     assert check.facts()["repetitions"] == 2
 
@@ -437,6 +438,7 @@ def test_text_from_outside_stays_text() -> None:
     [
         ("tensorrt-llm", "TensorRT-LLM", "relaxed_topk=10, relaxed_delta=0.3"),
         ("vllm-thinking", "vLLM", "relaxed_thinking"),
+        ("vllm-fly", "vLLM", '"fly_entropy_threshold": 0.3'),
         ("sglang-acc", "SGLang", "--speculative-accept-threshold-acc 0.3"),
         ("sglang-single", "SGLang", "--speculative-accept-threshold-single 0.3"),
         ("mars", "", ""),
@@ -464,6 +466,42 @@ def command(*arguments: str) -> None:
     add_parser(parser.add_subparsers())
     options = parser.parse_args(["sweep", *arguments])
     options.run(options)
+
+
+def test_the_command_says_what_adds_prompts_and_adds_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    common = [
+        "--device",
+        "cpu",
+        "--gamma",
+        "2",
+        "--max-new-tokens",
+        "6",
+        "--low",
+        "0.8",
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    command(*common, "--limit", "1")
+    said = re.search(r"The same command with --resume --limit (\d+) adds them\.", capsys.readouterr().out)
+    assert said is not None and 3 * int(said[1]) >= 100
+    written = {path: path.read_bytes() for path in (tmp_path / "out" / "results").iterdir()}
+    command(*common, "--resume", "--limit", "2")
+    assert "6 prompts of built-in tasks" in capsys.readouterr().out
+    assert len(written) == 3 and all(path.read_bytes() == data for path, data in written.items())
+    command(*common, "--resume")
+    assert "6 prompts of built-in tasks" in capsys.readouterr().out, "without --limit as many as there are"
+    with pytest.raises(BadInput, match="number of prompts was 6 and is 3"):
+        command(*common, "--resume", "--limit", "1")
+
+
+def test_the_command_says_how_many_graded_prompts_a_file_has(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [{"prompt": f"Add 1 and {n}.\n", "answer": f"{n + 1}"} for n in range(3)]
+    (tmp_path / "set.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    small = ["--device", "cpu", "--gamma", "2", "--max-new-tokens", "6", "--low", "0.8", "--out", str(tmp_path / "out")]
+    command(*small, "--set", str(tmp_path / "set.jsonl"), "--grader", "last-number", "--limit", "1")
+    assert f"{tmp_path / 'set.jsonl'} has 3 that are graded." in capsys.readouterr().out
 
 
 def test_the_command_sweeps_resumes_and_writes_the_evidence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -504,7 +542,7 @@ def test_the_command_sweeps_resumes_and_writes_the_evidence(tmp_path: Path, caps
         (["--rule", "strict"], "no dial"),
         (["--rule", "nosuch"], "There is no rule"),
         (["--high", "0.9"], "reach the strict end"),
-        (["--loss", "0"], "The loss"),
+        (["--loss", "0"], "--loss must"),
         (["--dial", "0.1", "--low", "0.5"], "--dial 0.1 is outside"),
         (["--set", "/nosuch.jsonl"], "cannot be read"),
         (["--grader", "exact"], "grader of their own"),

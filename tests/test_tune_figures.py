@@ -60,7 +60,7 @@ def test_the_title_says_the_finding(theme):
     )
     two = [rule_path("A", [1.5, 1.2, 1.0], [5, 1, 0], 0.8), rule_path("B", [1.4, 1.3, 1.0], [2, 0.5, 0])]
     assert figures.spoken_title(frontier_figure(two, theme, 1.0)) == (
-        "For at most 1 point lost on these prompts, B buys most: 1.30× strict, at θ = 0.90"
+        "For at most 1 point lost on these prompts, B is fastest: 1.30× strict, at θ = 0.90"
     )
     assert one.layout.paper_bgcolor == "rgba(0,0,0,0)" and not one.layout.showlegend
     assert figures.spoken_title(frontier_figure([], theme)) == "No sweep to show yet"
@@ -99,9 +99,9 @@ def curve(places: int, percent: bool = False) -> DialCurve:
 @THEMES
 def test_a_curve_says_both_values_and_stays_small(theme):
     figure = dial_curve(curve(4), 0.3, theme)
-    assert figures.spoken_title(figure) == "At θ = 0.30: 0.417, 0.250 at the strict end"
+    assert figures.spoken_title(figure) == "At θ = 0.30: 0.417, strict 0.250"
     assert figures.spoken_title(dial_curve(curve(4, percent=True), 1.0, theme)) == (
-        "At θ = 1.00: 25 %, as at the strict end"
+        "At θ = 1.00: 25 %, the same as strict"
     )
     steps = dial_curve(curve(50_000), 0.3, theme).data[-1]
     assert len(steps.x) == MOST + 1 and steps.line.shape == "hv"

@@ -198,17 +198,17 @@ def test_the_grid_says_how_far_each_variant_can_go(folder: Path) -> None:
     assert "Each of the 4 variants is tested at 87.5 %, so that whichever is chosen holds at 50 %." in said(tab)
     few = section(opened(sweep=OWN), SECTIONS)
     little, needed = few.dataframe[1].value, study.recommendation(1.0, 0.95, 4).prompts_needed
-    assert little.iloc[2]["prompts to tell of the next"] == f"about {about(needed)}" != _more(study)
-    assert set(little["loosest within the loss"]) == {"none can be told"}
-    assert all(said.startswith("about ") for said in little["prompts to tell of the next"])
+    assert little.iloc[2]["prompts to test the next"] == f"about {about(needed)}" != _more(study)
+    assert set(little["loosest within the loss"]) == {"not enough prompts"}
+    assert all(said.startswith("about ") for said in little["prompts to test the next"])
 
 
 def test_of_conversations_it_says_how_many_questions_it_takes(empty: Path) -> None:
     for k in (1, 2):
         sweep_over(empty / f"talks-k{k}", conversations(3, 2), replace(VLLM, rule=f"vllm-thinking:k={k}"))
     table = section(opened(sweep="talks-k1"), SECTIONS).dataframe[1].value
-    assert all(said.startswith("about ") for said in table["questions to tell of the next"])
-    assert "prompts to tell of the next" not in table
+    assert all(said.startswith("about ") for said in table["questions to test the next"])
+    assert "prompts to test the next" not in table
 
 
 def test_the_pages_evidence_holds_the_grid_and_that_of_another_rule_does_not(folder: Path) -> None:
@@ -260,7 +260,7 @@ def test_what_was_left_of_a_grid_goes_on_together(empty: Path, monkeypatch: pyte
     with lock.held(empty / "vllm-thinking-k=2"):
         assert [each.path.name for each in found.left_beside(name)] == ["vllm-thinking"]
     tab = opened(sweep=name)
-    assert "Continue goes on with 2 other variants of its rule as well" in said(tab)
+    assert "Continue also resumes 2 unfinished variants of this rule" in said(tab)
     wishes.go_on(found.entries[name], found.left_beside(name))
     job = shared_board().sweeps(empty)[name]
     until(lambda: job.progress.state.finished)

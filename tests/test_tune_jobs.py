@@ -25,7 +25,7 @@ from mars_viz.ui.jobs.models import Models
 from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.tune.jobs import Board, ClockJob, Sweeping, SweepJob
 
-PATIENCE = 60.0  # seconds; only a hanging test waits as long
+PATIENCE = 240.0  # seconds; only a hanging test waits as long
 
 
 def worker() -> Worker:

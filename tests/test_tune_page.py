@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -19,13 +20,13 @@ from unittest.mock import patch
 import pytest
 from playwright.sync_api import Locator, expect
 from streamlit.testing.v1 import AppTest
-from sweep_cases import SETTINGS, timing, toy_prompts, toy_source, toy_sweep
+from sweep_cases import SETTINGS, sweep_over, timing, toy_prompts, toy_source, toy_sweep
 
 from mars_viz.analysis.vllm_metrics import parse_vllm_metrics
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput
-from mars_viz.figures.words import exactly
-from mars_viz.prompts import GRADERS, PromptItem, PromptSet, Turns
+from mars_viz.figures.words import counted, exactly
+from mars_viz.prompts import GRADERS, PromptItem, PromptSet, Turns, builtin_prompts, per_task
 from mars_viz.run import Settings
 from mars_viz.sweep import Sweep, load_sweep, lock
 from mars_viz.sweep.checks import keep_check, kept_checks
@@ -39,7 +40,7 @@ from mars_viz.ui.tune import study as study_module
 from mars_viz.ui.tune.bench import Drawn
 from mars_viz.ui.tune.jobs import SweepJob
 from mars_viz.ui.tune.readings import readings
-from mars_viz.ui.tune.shelf import FOLDER_VARIABLE, shared_board
+from mars_viz.ui.tune.shelf import FOLDER_VARIABLE, shared_board, shelf
 from mars_viz.ui.tune.study import KEY, Study
 from mars_viz.ui.tune.view import OpenedTune, TuneView, from_parameters, to_parameters
 from tests.served import served
@@ -49,6 +50,13 @@ ROOT = Path(__file__).parents[1]
 PATIENCE = 400.0  # seconds; only a hanging test waits as long
 MARGIN = Settings(rule="mars-margin", gamma=3, max_new_tokens=16)
 SECTIONS = 6
+NAMES_STAND_APART = """() => {
+  const boxes = [...document.querySelectorAll('.js-plotly-plot .annotation-text')].map(e => e.getBoundingClientRect());
+  const apart = (a, b) => Math.min(a.right, b.right) - Math.max(a.left, b.left) < 2
+    || Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) < 2;
+  return boxes.length > 4 && boxes.every((a, i) => boxes.every((b, j) => i === j || apart(a, b)));
+}"""
+"""True once the names in a figure are there and none lies on another."""
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +168,7 @@ def test_opens_the_sweep_at_the_setting_that_it_speaks_for(folder):
     assert len(titles(tab)) == 1 and "MARS" in titles(tab)[0]
     assert tab.query_params == {"sweep": "a-mars"}
     titles_of = [row["title"] for row in element(tab)["figure"]["rows"]]
-    assert titles_of[:2] == ["accuracy", "accuracy less strict's"]
+    assert titles_of[:2] == ["accuracy", "accuracy change vs strict"]
     assert set(section(tab, 0).dataframe[0].value["is"]) == {"exact", "modelled"}
 
 
@@ -215,10 +223,10 @@ def test_a_setting_that_changes_no_text_says_so(empty):
     toy_sweep(empty / "ungraded", 3, graded=False).finish()
     for name, ending in (
         ("graded", "no prompt's grade changes (−70.8 to 70.8 points)."),
-        ("ungraded", "nothing lost."),
+        ("ungraded", "on every prompt."),
     ):
         text = said(opened(sweep=name, dial="0.999999")).replace("&#x27;", "'")
-        assert "MARS at θ = 0.999999 writes strict's own text for every one of these prompts" in text
+        assert "MARS at θ = 0.999999 writes the same text as strict on every prompt" in text
         assert ending in text
 
 
@@ -237,8 +245,8 @@ def test_rules_are_laid_over_one_another_where_they_can_be_compared(folder):
     assert len(tab.multiselect(key="tune-others").options) == 1  # not the ungraded one, whose prompts are others
     settled(tab.multiselect(key="tune-others").select("b-margin").run())
     assert tab.query_params == {"sweep": "a-mars", "with": "b-margin"}
-    assert "buys most" in titles(tab)[0] and "the fastest of each, against" in said(tab)
-    assert "buys most" in titles(opened(sweep="a-mars", **{"with": "b-margin"}))[0]
+    assert "is fastest" in titles(tab)[0] and "Fastest settings that lose at most 1 point" in said(tab)
+    assert "is fastest" in titles(opened(sweep="a-mars", **{"with": "b-margin"}))[0]
 
 
 def test_an_ungraded_sweep_shows_speed_and_says_why_nothing_is_recommended(folder):
@@ -293,7 +301,7 @@ def test_metrics_of_another_engine_are_read_and_said_to_be_counts(folder):
 @pytest.mark.parametrize(
     ("parameters", "sentence"),
     [
-        ({"sweep": "../../etc"}, "no sweep of the link"),
+        ({"sweep": "../../etc"}, "no sweep “../../etc” in the folder for results; the newest is shown"),
         ({"sweep": "a-mars", "dial": "<b>lots</b>"}, "is no number"),
         ({"sweep": "a-mars", "dial": "7"}, "outside what was swept"),
         ({"sweep": "a-mars", "loss": "-3"}, "must be from 0.001 to 100"),
@@ -314,7 +322,7 @@ def test_a_broken_sweep_says_what_to_do(folder):
 def test_an_unfinished_sweep_is_shown_as_far_as_it_is_and_can_be_continued(folder, monkeypatch):
     tab = opened(sweep="d-half")
     assert "2 of 5 prompts are done" in said(tab) and len(titles(tab)) == 1
-    assert "So far, of the first 2 prompts of 5 alone: " in said(tab)
+    assert "So far, from the first 2 of 5 prompts: " in said(tab)
     asked = []
     monkeypatch.setattr(wishes, "go_on", lambda entry, beside: asked.append(entry.path.name))
     clicked(tab, "sweep-continue")
@@ -330,6 +338,81 @@ def test_a_sweep_that_another_process_works_on_is_left_to_it(folder):
     assert "under way elsewhere" not in said(tab) and tab.button(key="sweep-continue")
 
 
+def test_the_button_adds_as_many_prompts_as_the_next_test_needs(empty, monkeypatch):
+    sweep_over(empty / "a", builtin_prompts(2))
+    needed = Study(load_sweep(empty / "a")).recommendation(1.0, 0.95).prompts_needed
+    each = per_task(needed)
+    tab, asked = opened(sweep="a"), []
+    monkeypatch.setattr(wishes, "go_on", lambda entry, beside, prompts: asked.append((entry.path.name, prompts)))
+    assert tab.button(key="add-prompts").label == f"Add {counted(3 * each - 6, 'prompt')}"
+    clicked(tab, "add-prompts")
+    ((name, prompts),) = asked
+    assert name == "a" and prompts.items[:6] == builtin_prompts(2).items and len(prompts) == 3 * each >= needed
+    with lock.held(empty / "a"):
+        monkeypatch.undo()
+        monkeypatch.setenv(FOLDER_VARIABLE, str(empty))
+        assert "is in use: this very process" in said(clicked(opened(sweep="a"), "add-prompts"))
+
+
+def test_a_need_beyond_the_built_in_tasks_says_how_many_they_have(empty):
+    sweep_over(empty / "a", builtin_prompts(2))
+    tab = opened(sweep="a", loss="0.001")
+    assert "The built-in tasks have 6\u202f000 prompts" in said(tab)
+    assert not [button for button in tab.button if button.key == "add-prompts"]
+
+
+def test_a_files_further_prompts_are_added_and_another_file_is_refused(empty, monkeypatch):
+    def file(count: int, word: str = "w3") -> bytes:
+        lines = [{"id": f"p{i}", "prompt": f"prompt {i}", "answer": word, "grader": "contains"} for i in range(count)]
+        return "\n".join(map(json.dumps, lines)).encode()
+
+    swept = [PromptItem(f"p{i}", "general", f"prompt {i}", "w3", "contains") for i in range(4)]
+    sweep_over(empty / "a", PromptSet("mine.jsonl", tuple(swept)))
+    tab, asked = opened(sweep="a"), []
+    monkeypatch.setattr(wishes, "go_on", lambda entry, beside, prompts: asked.append(prompts))
+    key = next(each.key for each in tab.file_uploader if each.key.startswith("more-file"))
+
+    def offered(data: bytes) -> AppTest:
+        tab.file_uploader(key=key).set_value(("mine.jsonl", data, "application/json"))
+        return settled(tab.run())
+
+    assert "p0 reads otherwise there" in said(offered(file(9, "w4")))
+    assert "p3 is not among them" in said(offered(file(3)))
+    assert "mine.jsonl has 9 that are graded; about " in said(offered(file(9)))
+    assert tab.button(key="add-prompts").label == "Add 5 prompts"
+    clicked(tab, "add-prompts")
+    assert [item.id for item in asked[0].items] == [f"p{i}" for i in range(9)]
+
+
+def test_what_is_not_overlaid_is_said(folder):
+    tab = opened(sweep="a-mars", **{"with": "gone,c-ungraded,e-broken,b-margin"})
+    text = said(tab)
+    assert "Not here any more, so not overlaid: gone." in text
+    for name in ("c-ungraded", "e-broken"):
+        assert f"{name} is not overlaid: it is unfinished, cannot be read, or has other prompts" in text
+    assert "is fastest" in titles(tab)[0]
+
+
+def test_two_sweeps_that_read_alike_can_both_be_chosen(empty):
+    for name in ("a", "b"):
+        toy_sweep(empty / name, 3).finish()
+    for name in ("a", "b", "a"):
+        tab = opened(sweep="b" if name == "a" else "a")
+        settled(tab.selectbox(key="sweep").select(name).run())
+        assert tab.query_params["sweep"] == name
+    assert (
+        len(set(shelf(empty).labels.values())) == 2 and len(set(opened(sweep="a").selectbox(key="sweep").options)) == 2
+    )
+
+
+def test_a_sweep_that_vanishes_while_it_is_opened_is_a_sentence(empty):
+    toy_sweep(empty / "a", 3).finish()
+    found = shelf(empty)
+    shutil.rmtree(empty / "a")
+    with pytest.raises(BadInput, match="cannot be read .*Choose another"):
+        found.opened("a")
+
+
 def test_what_a_sweep_under_way_has_finished_is_drawn_while_it_goes_on(empty, monkeypatch):
     """A prompt of five more on disk, and the job that says so: the page is drawn again without a hand on it."""
     sweep = toy_sweep(empty / "a", 5)
@@ -339,7 +422,7 @@ def test_what_a_sweep_under_way_has_finished_is_drawn_while_it_goes_on(empty, mo
     job.tell(state=JobState.DECODING, prompts=5, finished=2)
     monkeypatch.setattr(shared_board(), "_sweeps", {empty / "a": job})
     tab = opened(sweep="a")
-    assert "So far, of the first 2 prompts of 5 alone: " in said(tab) and element(tab)["figure"]["rows"]
+    assert "So far, from the first 2 of 5 prompts: " in said(tab) and element(tab)["figure"]["rows"]
     asked = []
 
     def outdated(drawn: Drawn, sweep: str, finished: int, now: float) -> bool:
@@ -352,7 +435,7 @@ def test_what_a_sweep_under_way_has_finished_is_drawn_while_it_goes_on(empty, mo
     monkeypatch.setattr(Drawn, "outdated", outdated)
     settled(tab.run())
     assert asked == [("a", 2, 2), ("a", 3, 3)], "drawn with two, and at once again with three"
-    assert "So far, of the first 3 prompts of 5 alone: " in said(tab)
+    assert "So far, from the first 3 of 5 prompts: " in said(tab)
 
 
 def test_a_sweep_under_way_without_results_is_drawn_anew_only_when_more_has_finished(empty, monkeypatch):
@@ -488,7 +571,7 @@ def test_a_sweep_of_conversations_says_what_is_resampled(empty):
     tab = opened(sweep="talks")
     assert "later turns follow the target's own answers" in said(tab).replace("&#x27;", "'")
     assert "8 prompts of talks, turns of 4 questions" in said(tab)
-    assert "paired bootstrap over questions, whose turns stand and fall together" in said(tab)
+    assert "paired bootstrap over questions, all turns of one together" in said(tab)
     tab = section(tab, 4)
     assert "95 % intervals over questions" in said(tab)
     engines = tab.dataframe[0].value.set_index("engine")
@@ -634,3 +717,28 @@ def test_in_a_browser_the_dial_answers_under_the_hand_and_the_page_when_it_rests
         expect(page).to_have_url(f"{address}/tune?sweep=a-mars&dial=0")
         expect(slider).to_be_focused()
         assert not (found := violations(page)), in_words(found)
+        for width in (1400, 375):
+            page.set_viewport_size({"width": width, "height": 900})
+            page.goto(f"{address}/tune?sweep=a-mars&with=b-margin", wait_until="commit")
+            expect(page.locator(".js-plotly-plot .gtitle")).to_contain_text("is fastest")
+            page.wait_for_function(NAMES_STAND_APART, timeout=PATIENCE * 1000)
+
+
+def test_in_a_browser_the_form_closes_and_prompts_are_added_and_stopped(empty, browser):
+    """With the built-in pair: a sweep of three prompts, then as many more as its test needs, stopped and kept."""
+    with served(ROOT / "app.py") as address, browser.new_page() as page:
+        page.set_default_timeout(PATIENCE * 1000)
+        page.goto(f"{address}/tune", wait_until="commit")
+        page.get_by_role("button", name="New sweep").click()
+        count = page.get_by_role("spinbutton", name="Prompts of each task")
+        count.fill("1")
+        count.press("Enter")
+        expect(page.get_by_text("3 prompts: about")).to_be_visible(timeout=PATIENCE * 1000)
+        page.get_by_role("button", name="Sweep", exact=True).click()
+        expect(count).to_have_count(0, timeout=PATIENCE * 1000)
+        page.get_by_role("button", name=re.compile("^Add .* prompts$")).click()
+        page.get_by_role("button", name="Stop").click()
+        page.get_by_role("button", name="Continue").or_(page.get_by_role("button", name=re.compile("^Add "))).wait_for()
+        (path,) = empty.iterdir()
+        kept = load_sweep(path)
+        assert kept.finished >= 3 and list(kept.prompts["id"][:3]) == [item.id for item in builtin_prompts(1).items]

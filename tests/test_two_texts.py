@@ -100,7 +100,7 @@ def test_an_older_sweep_says_that_it_holds_no_texts_and_what_to_do(swept: SweepR
     older = load_sweep(tmp_path / "older")
     for left, right, whose in (
         (older, older, "This sweep holds no"),
-        (swept, older, "The sweep beside it holds no"),
+        (swept, older, "The compared sweep holds no"),
         (older, swept, "The reference sweep holds no"),
         (older, load_sweep(tmp_path / "older"), "Neither sweep holds a"),
     ):
@@ -117,7 +117,7 @@ def test_the_sentence_names_the_first_difference_and_the_grades(swept: SweepResu
     kept = two_texts.kept(both, entry.place).both
     assert kept is not None
     words = prompt_texts.finding(kept, Names("strict", "loose"), prompt_texts._grades(both, entry.place))
-    assert f"Both write the same {kept.found.prefix} token" in words or kept.found.prefix == 0
+    assert f"Same first {kept.found.prefix} token" in words or kept.found.prefix == 0
     assert ("Strict gets the answer right, loose wrong." in words) == (entry.change is Change.WORSE)
 
 
@@ -254,7 +254,7 @@ def test_an_older_sweep_still_shows_its_figures(shelf: Path, sent: list[dict[str
     shutil.rmtree(shelf / "tuesday" / "texts")
     tab = opened(across="sweep", sweep="tuesday")
     assert not tab.exception and "holds no text of this prompt" in said(tab) and not sent
-    assert f"Over {COUNT} prompts" in said(tab)
+    assert f"over {COUNT} prompts" in said(tab)
 
 
 def test_damaged_texts_are_a_sentence_on_the_page(shelf: Path, sent: list[dict[str, Any]]) -> None:

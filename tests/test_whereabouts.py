@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from mars_viz.components.whereabouts import Whereabouts, position_of
 
 
@@ -13,6 +15,20 @@ def test_the_hand_decides_until_the_page_asks_for_something_else():
     assert (where.stands, where.turn) == (9, 0)
     where.settle(1, reported=9)  # the page asks for another place
     assert (where.stands, where.sent, where.turn) == (1, 1, 1)
+
+
+def test_a_page_may_feed_back_one_part_alone():
+    @dataclass(frozen=True)
+    class Place:
+        dial: float
+        selected: int | None
+
+    where = Whereabouts.begin(Place(0.9, None))
+    for before, dial in ((0.9, 0.5), (0.5, 0.7), (0.7, 0.9)):  # the reader moves; the page never asks for a token
+        where.settle(Place(before, None), reported=Place(dial, 24))
+        assert (where.stands, where.turn) == (Place(dial, 24), 0)
+    where.settle(Place(0.9, 3), reported=Place(0.9, 24))
+    assert (where.stands, where.turn) == (Place(0.9, 3), 1)
 
 
 def test_an_element_that_was_away_starts_again_from_where_it_stood():

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mars_viz.analysis.steps import Steps, stacked
-from mars_viz.costs import Costs, round_seconds
+from mars_viz.costs import Cost, Costs, Factor, objection, ratio, round_cost
 from mars_viz.dialmap import DialMap, Segment
 from mars_viz.records import Timing
 from mars_viz.run import Run
@@ -55,33 +55,42 @@ class MapGrid:
 class RoundTimes:
     """What a draft-verify cycle takes at each block length of a grid, and where that is from."""
 
-    seconds: np.ndarray
-    """float64 [G]; NaN where nothing was timed."""
+    rounds: tuple[Cost, ...] | None
+    """[G]; None where nothing was timed."""
     source: str
     """In words, to stand after 'modelled'."""
 
 
 def round_times(grid: MapGrid, run: Run, costs: Costs | None = None) -> RoundTimes:
-    """From passes of the run's own pair that were measured here, for every block length; else from the run's timings.
+    """From passes of the run's own pair that were measured here, for every block length, where they can be believed;
+    else from the run's timings.
 
-    By these a round of γ tokens takes γ times the median drafting time of a token, and once what the median round takes
-    for verification at the run's own γ, judging and commit, and the mean one for evidence, of which much is computed
-    for several rounds at once.
+    By these a round of γ tokens takes γ times the drafting time of a token, and once what a round takes for
+    verification at the run's own γ, judging and commit, each the lower quartile, and the mean one for evidence, of
+    which much is computed for several rounds at once.
     """
-    if costs is not None and _same_pair(costs, run) and grid.gammas[-1] <= costs.gamma:
+    if costs is not None and _same_pair(costs, run) and grid.gammas[-1] <= costs.gamma and not objection(costs):
         return RoundTimes(
-            np.array([round_seconds(costs, gamma) for gamma in grid.gammas]),
+            tuple(round_cost(costs, gamma) for gamma in grid.gammas),
             f"from passes measured here, on {costs.device or 'an unknown device'}",
         )
     rounds = [round_ for round_ in run.rounds if round_.timing.draft > 0]
     if not rounds:
-        return RoundTimes(np.full(len(grid.gammas), np.nan), "this run was not timed")
-    drafting = float(np.median([round_.timing.draft / len(round_.speculation) for round_ in rounds]))
-    beside = float(np.median([_beside_drafting(round_.timing) for round_ in rounds]))
-    beside += float(np.mean([round_.timing.evidence for round_ in rounds]))
+        return RoundTimes(None, "this run was not timed")
+    step = Cost.of([round_.timing.draft / len(round_.speculation) for round_ in rounds])
+    beside = Cost.of([_beside_drafting(round_.timing) for round_ in rounds])
+    evidence = float(np.mean([round_.timing.evidence for round_ in rounds]))
     device = run.provenance.device or "an unknown device"
     source = f"from this run's timings, on {device}; verifying taken as at γ = {run.settings.gamma}"
-    return RoundTimes(np.array(grid.gammas) * drafting + beside, source)
+    return RoundTimes(tuple(_round_of(gamma, step, beside, evidence) for gamma in grid.gammas), source)
+
+
+def _round_of(gamma: int, step: Cost, beside: Cost, evidence: float) -> Cost:
+    """γ steps and what comes beside them; their errors in quadrature."""
+    seconds = gamma * step.seconds + beside.seconds + evidence
+    below = math.hypot(gamma * (step.seconds - step.low), beside.seconds - beside.low)
+    above = math.hypot(gamma * (step.high - step.seconds), beside.high - beside.seconds)
+    return Cost(seconds, seconds - below, seconds + above)
 
 
 def _same_pair(costs: Costs, run: Run) -> bool:
@@ -101,10 +110,26 @@ def modelled_speed_up(grid: MapGrid, run: Run, costs: Costs | None = None) -> np
     """
     if run.settings.gamma not in grid.gammas:
         return np.full_like(grid.tokens, np.nan)
-    seconds = grid.rounds * round_times(grid, run, costs).seconds[:, None]
+    found = round_times(grid, run, costs).rounds
+    if found is None:
+        return np.full_like(grid.tokens, np.nan)
+    seconds = grid.rounds * np.array([each.seconds for each in found])[:, None]
     speed = grid.tokens / seconds
     strict = speed[grid.gammas.index(run.settings.gamma), -1 if grid.strict_is_high else 0]
     return np.asarray(speed / strict)
+
+
+def speed_up_interval(grid: MapGrid, run: Run, gamma: int, value: float, costs: Costs | None = None) -> Factor | None:
+    """The interval of such a speed-up at this block length, which the costs make: of one prompt, the counts are exact.
+
+    None at the run's own γ, where rounds of equal cost are compared, and where nothing was timed.
+    """
+    found = round_times(grid, run, costs).rounds
+    if found is None or gamma == run.settings.gamma:
+        return None
+    own, other = (found[grid.gammas.index(each)] for each in (run.settings.gamma, gamma))
+    by = ratio(own, other)
+    return Factor(value, value * by.low / by.estimate, value * by.high / by.estimate)
 
 
 def map_grid(made: DialMap) -> MapGrid:

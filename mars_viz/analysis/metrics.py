@@ -65,9 +65,9 @@ class Summary:
     rolled_back: int
     """drafted - kept."""
     strict_basis: Basis
-    """What all that compares with the rule's strict end stands on: exact if that is the strict end's own text, counted
-    by itself whatever its length; block-local if it is the same prefixes judged strictly, whose passes and rollbacks
-    are then multiplied to as many tokens as this setting's."""
+    """What the numbers of the rule's strict end stand on: exact if they are of the strict end's own text, counted by
+    itself whatever its length; block-local if of the same prefixes judged strictly, whose passes and rollbacks are then
+    multiplied to as many tokens as this setting's. What compares both is exact where this and `basis` are."""
     strict_tokens: int
     """Tokens that the strict end emits there."""
     strict_tau: float
@@ -162,7 +162,7 @@ def summary(run: Run, dial: float | None = None) -> Summary:
     kept = sum(round_.kept for round_ in rounds)
     outcomes = Counter(outcome for round_ in rounds for outcome in round_.outcomes)
     stands = basis(run, rounds)
-    strict = _strict(run, stands, tokens)
+    strict = _strict(run, tokens)
     return Summary(
         dial=_dial(run, dial),
         basis=stands,
@@ -224,9 +224,9 @@ class _Strict:
     """Drafted tokens."""
 
 
-def _strict(run: Run, stands: Basis, tokens: int) -> _Strict:
-    """The strict end beside a judgement that stands on `stands` and emits `tokens` tokens."""
-    own = strict_walk(run) if stands is Basis.EXACT else None
+def _strict(run: Run, tokens: int) -> _Strict:
+    """The strict end beside a judgement that emits `tokens` tokens."""
+    own = strict_walk(run)
     rounds = strict_rounds(run) if own is None else own
     written, lost = _emitted(rounds), sum(round_.rolled_back for round_ in rounds)
     reach = 1.0 if own is not None or not written else tokens / written

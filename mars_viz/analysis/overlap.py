@@ -7,7 +7,6 @@ total variation leaves to them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -69,18 +68,6 @@ def places(run: Run) -> tuple[Place, ...]:
     )
 
 
-def lacks(run: Run) -> str:
-    """Why the laws of this run cannot be drawn, as a sentence; empty where they can."""
-    settings = run.settings
-    if settings.temperature == 0:
-        return "This run is greedy: nothing was drawn, so there are no two laws to compare. Choose a sampled run."
-    if settings.top_p < 1 or settings.top_k:
-        return "This run cut its laws by top-k or top-p, and the records do not hold what was left. Choose another."
-    if not any(True for _ in _each_known(run)):
-        return "No drafted position of this run recorded both laws. Choose another sampled run."
-    return ""
-
-
 def overlap(run: Run, place: Place) -> Overlap:
     """Both laws at a position that `places` names."""
     spec, node = run.rounds[place.round].speculation, place.node
@@ -109,7 +96,3 @@ def _known(spec: Speculation) -> np.ndarray:
         return np.zeros(len(spec), bool)
     found = (spec.draft_ids == spec.tokens[:, None]).any(1) & (spec.q > 0) & np.isfinite(spec.total_variation)
     return np.asarray(found)
-
-
-def _each_known(run: Run) -> Iterator[Place]:
-    return (Place(i, 0) for i, round_ in enumerate(run.rounds) if _known(round_.speculation).any())

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mars_viz.analysis.ends import ENDLESS, asked_one_by_one, end_of_text
-from mars_viz.analysis.metrics import Basis, judged_at, strict_walk
+from mars_viz.analysis.metrics import Basis, judged_at, judged_rounds, strict_walk
 from mars_viz.blocks import Settled
 from mars_viz.records import Outcome, Round
 from mars_viz.rules import Rule, Scale, rule_named
@@ -33,10 +33,10 @@ class Course:
 
 @dataclass(frozen=True, slots=True)
 class Courses:
-    """A setting's own text beside the strict end's own, whatever their lengths."""
+    """What a setting writes beside the strict end's own text, whatever their lengths."""
 
     ours: Course
-    """The setting's."""
+    """The setting's, as far as it is known: of its own text, or of each recorded block judged at it."""
     strict: Course
     """The strict end's."""
 
@@ -50,7 +50,7 @@ class Positions:
     dial: float | None
     """The value judged at; None for a rule without a dial."""
     basis: Basis
-    """What `outcomes` stand on; what compares them with the strict end is block-local, but for `courses`."""
+    """What `outcomes` and ours of `courses` stand on; what compares outcomes with the strict end's is block-local."""
     rounds: int
     """Rounds of the run; one that drafted nothing has no position."""
     round_index: np.ndarray
@@ -70,7 +70,7 @@ class Positions:
     strict_outcomes: np.ndarray
     """int8 [P]; what becomes of it at the strict end, on the same prefixes."""
     courses: Courses | None = None
-    """Both texts, where both are known: `basis` is exact, and a map holds the strict end's."""
+    """Both texts, where a map holds the strict end's."""
 
     def __len__(self) -> int:
         """Number of drafted positions."""
@@ -84,8 +84,10 @@ class Positions:
     @property
     def words(self) -> str:
         """What figures of them stand on, in a line or two."""
-        if self.basis is not Basis.EXACT or self.courses is not None or self.dial is None:
+        if self.dial is None or (self.basis is Basis.EXACT) == (self.courses is not None):
             return self.basis.words
+        if self.courses is not None:
+            return f"{self.basis.words} What strict takes is exact: its own text is known."
         return f"{self.basis.words} Tokens spared alone are block-local: strict's own text is not known here."
 
     def are(self, outcome: Outcome) -> np.ndarray:
@@ -111,7 +113,7 @@ def positions(run: Run, dial: float | None = None) -> Positions:
     z1, z2 = blocks.best[rows, 0], blocks.best[rows, 1]
     wide = z1.astype(np.float64)
     basis = Basis.EXACT if settled.same_as(blocks.recorded) else Basis.BLOCK_LOCAL
-    strict = strict_walk(run) if basis is Basis.EXACT else None
+    strict = strict_walk(run)
     return Positions(
         rule=rule,
         dial=at,
@@ -125,7 +127,7 @@ def positions(run: Run, dial: float | None = None) -> Positions:
         movable=~np.isnan(blocks.verdicts.breakpoints),
         outcomes=_outcomes(run, settled, at),
         strict_outcomes=_strict_outcomes(run),
-        courses=None if strict is None else Courses(_course(run.rounds), _course(strict)),
+        courses=None if strict is None else Courses(_course(judged_rounds(run, dial)), _course(strict)),
     )
 
 

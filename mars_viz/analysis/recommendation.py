@@ -167,8 +167,15 @@ class Recommendation:
     """The accuracy loss, as a share, is at most this with the confidence asked for: at the dial, or where none is
     recommended at a setting that changes no grade."""
     prompts_needed: int | None
-    """About how many it takes to tell of the next looser segment, questions where prompts are turns of conversations;
+    """About how many testing the next looser segment needs, questions where prompts are turns of conversations;
     None where there is none, or where it loses more than the limit on these prompts already."""
+
+    @property
+    def next_step(self) -> str:
+        """What testing the next looser setting needs, in a sentence; empty where `sentence` says it or nothing does."""
+        if self.changed is None or self.prompts_needed is None:
+            return ""
+        return f"Testing the next looser setting needs about {about(self.prompts_needed)} {self.changed.unit}."
 
 
 def recommend(

@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mars_viz.errors import BadInput
-from mars_viz.rules import RULES, rule_named
+from mars_viz.recording import check_prompt
+from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.runfiles import check_free
+from mars_viz.speculators.names import check_names
 
 if TYPE_CHECKING:
     from mars_viz.speculators.loading import Pair
@@ -40,55 +42,65 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options for prompt, place, models and settings."""
     default = Settings()
     prompt = parser.add_mutually_exclusive_group(required=True)
-    prompt.add_argument("--prompt", metavar="TEXT", help="the prompt itself")
-    prompt.add_argument("--prompt-file", metavar="FILE", help="a file that holds it, in UTF-8; - reads standard input")
-    parser.add_argument("--out", metavar="DIR", required=True, help="the run's folder, which must not exist yet")
+    prompt.add_argument("--prompt", metavar="TEXT", help="the prompt")
+    prompt.add_argument("--prompt-file", metavar="FILE", help="a UTF-8 file with the prompt; - reads standard input")
+    parser.add_argument("--out", metavar="DIR", required=True, help="new folder for the run")
     parser.add_argument(
         "--rule",
         default=default.rule,
-        help=f"one of {', '.join(RULES)}, or with another fixed setting, such as {VARIANT} (%(default)s)",
+        help=f"verification rule, as `mars-viz rules` lists them, or with another fixed setting, such as {VARIANT} "
+        "(default: %(default)s)",
     )
-    parser.add_argument("--dial", type=float, help="the rule's threshold for the run (the rule's default)")
+    parser.add_argument("--dial", type=float, help="the rule's threshold (default: the rule's)")
     sampling_arguments(parser)
     model_arguments(parser)
-    parser.add_argument("--title", default="", help="a line for lists (the start of the prompt)")
+    parser.add_argument("--title", default="", help="title in lists of runs (default: the start of the prompt)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 
 def sampling_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `Settings` besides the rule and its dial."""
     default = Settings()
-    parser.add_argument("--gamma", type=int, default=default.gamma, help="tokens drafted per round (%(default)s)")
-    parser.add_argument("--temperature", type=float, default=default.temperature, help="0 is greedy (%(default)s)")
-    parser.add_argument("--top-p", type=float, default=default.top_p, help="nucleus; 1 is off (%(default)s)")
-    parser.add_argument("--top-k", type=int, default=default.top_k, help="0 is off (%(default)s)")
-    parser.add_argument("--seed", type=int, default=default.seed, help="keys every draw (%(default)s)")
-    parser.add_argument("--max-new-tokens", type=int, default=default.max_new_tokens, help="length limit (%(default)s)")
+    parser.add_argument(
+        "--gamma", type=int, default=default.gamma, help="draft length, tokens per round (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--temperature", type=float, default=default.temperature, help="0 is greedy (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--top-p", type=float, default=default.top_p, help="nucleus sampling; 1 is off (default: %(default)s)"
+    )
+    parser.add_argument("--top-k", type=int, default=default.top_k, help="0 is off (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=default.seed, help="random seed (default: %(default)s)")
+    parser.add_argument(
+        "--max-new-tokens", type=int, default=default.max_new_tokens, help="tokens at most (default: %(default)s)"
+    )
     parser.add_argument(
         "--stop",
         metavar="TEXT",
         action="append",
         default=[],
-        help="end with the token that completes TEXT, taken as it is: \\n is two characters; may be repeated",
+        help="stop string: the text ends with the token that completes it; \\n in it is two characters, no line break; "
+        "may be repeated",
     )
 
 
 def model_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options for the models and their chat template."""
     pair_arguments(parser)
-    parser.add_argument("--chat", action="store_true", help="put prompts through the model's chat template")
+    parser.add_argument("--chat", action="store_true", help="apply the model's chat template")
 
 
 def pair_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options for the models, as `opened_pair` reads them."""
-    parser.add_argument("--target", metavar="MODEL", help="hub id or folder of the target (the built-in one)")
-    parser.add_argument("--drafter", metavar="MODEL", help="hub id or folder of the drafter (the built-in one)")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or mps (%(default)s)")
+    parser.add_argument("--target", metavar="MODEL", help="hub id or folder of the target (default: built-in)")
+    parser.add_argument("--drafter", metavar="MODEL", help="hub id or folder of the drafter (default: built-in)")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or mps (default: %(default)s)")
     parser.add_argument(
         "--dtype",
         default="auto",
-        help="auto, float32, bfloat16 or float16 (%(default)s: the weights' own on a GPU; on the CPU float32, or "
-        "bfloat16 for a large pair that is stored in it where the processor has units for it, as with Intel's AMX)",
+        help="auto, float32, bfloat16 or float16 (default: %(default)s, the weights' own on a GPU; on the CPU float32, "
+        "or bfloat16 for a large pair stored in it where the processor has units for it, such as Intel's AMX)",
     )
 
 
@@ -102,6 +114,7 @@ def wish(options: argparse.Namespace) -> Wish:
     """What the options ask for. Raises BadInput for what cannot be done, and where the run's folder exists already."""
     check_free(options.out)
     prompt = options.prompt if options.prompt_file is None else _read_prompt(options.prompt_file)
+    check_prompt(prompt)
     settings = settings_of(options)
     rule_named(settings.rule).checked_dial(settings.dial)
     return Wish(prompt, settings)
@@ -119,12 +132,13 @@ def _read_prompt(name: str) -> str:
 def opened_pair(options: argparse.Namespace, begun: str = "auto") -> Pair:
     """The models; where the options leave the dtype open it is `begun`, that of what is gone on with. Raises BadInput
     where a library is missing or they cannot be loaded."""
+    dtype = begun if options.dtype == "auto" else options.dtype
+    check_names(options.target, options.drafter, device=options.device, dtype=dtype)
     for library in ("torch", "transformers", "tqdm"):
         if importlib.util.find_spec(library) is None:
             raise BadInput(f"Decoding needs {library}, which is not installed. Run: pip install -r requirements.txt")
     from mars_viz.speculators.loading import load_pair
 
-    dtype = begun if options.dtype == "auto" else options.dtype
     return load_pair(options.target, options.drafter, device=options.device, dtype=dtype)
 
 

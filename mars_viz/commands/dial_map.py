@@ -28,15 +28,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `record`, and those for what is mapped and for how long."""
     decoding.arguments(parser)
     default = Budget()
-    parser.add_argument("--low", type=float, help="smallest dial value to map (the dial's)")
-    parser.add_argument("--high", type=float, help="largest dial value to map (the dial's)")
-    parser.add_argument("--gammas", help="block lengths to map, such as 1,2,6, or all up to --gamma (--gamma alone)")
-    parser.add_argument("--budget-seconds", type=float, default=default.seconds, help="stop then (never)")
+    parser.add_argument("--low", type=float, help="smallest dial value to map (default: the dial's)")
+    parser.add_argument("--high", type=float, help="largest dial value to map (default: the dial's)")
+    parser.add_argument("--gammas", help="draft lengths to map, such as 1,2,6, or all up to --gamma (default: --gamma)")
     parser.add_argument(
-        "--budget-passes", type=int, default=default.passes, help="batched target passes at most (%(default)s)"
+        "--budget-seconds", type=float, default=default.seconds, help="stop mapping after so long (default: no limit)"
     )
     parser.add_argument(
-        "--budget-branches", type=int, default=default.branches, help="texts that grow at once (%(default)s)"
+        "--budget-passes", type=int, default=default.passes, help="target passes at most (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--budget-branches", type=int, default=default.branches, help="branches decoded at once (default: %(default)s)"
     )
 
 
@@ -147,14 +149,14 @@ def _map_sentence(made: DialMap, dial: Dial) -> str:
     span = made.span
     ends = f"{setting(dial.symbol, span.low)} to {number(span.high)}"
     known = "exact everywhere" if made.complete else "cut short, so not exact everywhere"
-    steps = counted(made.passes, "batched step")
-    return f"Map from {ends}: {steps} besides the run's own rounds, {number(made.seconds)} s; {known}."
+    steps = counted(made.passes, "batched round")
+    return f"Map from {ends}: {known}; {steps} beyond the run's own, {number(made.seconds)} s."
 
 
 def _table(made: DialMap, dial: Dial, gamma: int) -> Iterator[str]:
     segments, reference = made.segments_for(gamma), strictest(made, gamma)
     yield f"γ = {gamma}, {counted(len(segments), 'text')}"
-    yield f"{dial.symbol + ' from':>9}  {'to':>9}  {'τ':>5}  rounds  relaxed  differs from the strictest"
+    yield f"{dial.symbol + ' from':>9}  {'to':>9}  {'τ':>5}  rounds  relaxed  differs from strict"
     for segment in segments:
         tau = "–" if math.isnan(segment.tau) else f"{segment.tau:.2f}"
         numbers = f"{segment.low:>9.5f}  {segment.high:>9.5f}  {tau:>5}  {len(segment.rounds):>6}  {segment.relaxed:>7}"

@@ -15,7 +15,7 @@ import numpy as np
 
 from mars_viz.commands import decoding
 from mars_viz.commands.decoding import note
-from mars_viz.commands.sweeping import swept
+from mars_viz.commands.sweeping import next_step, swept
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput
 from mars_viz.figures.words import counted, exactly
@@ -46,8 +46,8 @@ def argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--grid",
         metavar="KEY=VALUES",
-        help="sweep the rule with each of these values of a fixed setting, such as k=1,2,5; each into a folder below "
-        "--out, and each prefix decoded once for all of them",
+        help="sweep each of these values of a fixed setting, such as k=1,2,5, into a folder of its own below --out; "
+        "each prefix is decoded once for all",
     )
 
 
@@ -139,6 +139,8 @@ def _tell(table: GridTable | None, best: Advised, dial: float, options: argparse
         print("\n" + "\n\n".join(_tables(table, dial)))
     said = "No recommendation: no prompt of the set is graded." if best.found is None else best.found.sentence
     print(f"\n{best.result.plan.rule.title}: {said}")
+    if best.found is not None and (more := next_step(best.found, options, best.result.plan.turns)):
+        print(more)
     print(f"\nResults below {options.out}" + (f", evidence in {options.evidence}." if options.evidence else "."))
 
 

@@ -34,22 +34,19 @@ def sentence(run: Run) -> str:
     """What the run decided, in words."""
     numbers, pace, rule = summary(run), speed(run), rule_named(run.settings.rule)
     at = "" if rule.dial is None or numbers.dial is None else f" at {setting(rule.dial.symbol, numbers.dial)}"
-    relaxed = f" ({number(numbers.relaxed)} of them only because it is relaxed)" if numbers.relaxed else ""
+    relaxed = f" ({number(numbers.relaxed)} of them relaxed)" if numbers.relaxed else ""
     stop = f", stop at {printable(stop_words(run.settings.stop))}" if run.settings.stop else ""
     told = (
         f"{rule.title}{at}, γ = {run.settings.gamma}, temperature {run.settings.temperature:g}{stop}: "
         f"{counted(numbers.tokens, 'token')} in {counted(numbers.rounds, 'round')} (τ = {number(numbers.tau)}). "
-        f"Of {counted(numbers.drafted, 'drafted token')}, the rule kept {number(numbers.kept)}{relaxed}, "
-        f"and rolled back {number(numbers.rolled_back)}."
+        f"Of {counted(numbers.drafted, 'drafted token')} {number(numbers.kept)} were kept{relaxed} and "
+        f"{number(numbers.rolled_back)} rolled back."
     )
     if numbers.forced_strict:
-        told += (
-            f" At {counted(numbers.forced_strict, 'drafted runner-up')} the best logit z1 is at or below 0, where z2/z1"
-            " means nothing: there the rule was strict."
-        )
+        told += f" Strict at {counted(numbers.forced_strict, 'drafted runner-up')} where z1 ≤ 0 and z2/z1 is undefined."
     if math.isnan(pace.tokens_per_second):
         return told
-    return f"{told} Measured: {number(pace.tokens_per_second)} tokens a second on {pace.device or 'an unknown device'}."
+    return f"{told} Measured: {number(pace.tokens_per_second)} tokens/s on {pace.device or 'an unknown device'}."
 
 
 def printable(text: str) -> str:

@@ -12,10 +12,10 @@ from mars_viz.runfiles import load_run
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the run, the place, and where the dials stand."""
     parser.add_argument("path", metavar="RUN", help="folder of a run")
-    parser.add_argument("-o", "--out", metavar="FILE", default="report.html", help="the report (%(default)s)")
-    parser.add_argument("--dial", type=float, help="dial value at which it opens (the run's)")
-    parser.add_argument("--gamma", type=int, help="block length whose texts it shows (the run's)")
-    parser.add_argument("--force", action="store_true", help="replace a file that is no report")
+    parser.add_argument("-o", "--out", metavar="FILE", default="report.html", help="the report (default: %(default)s)")
+    parser.add_argument("--dial", type=float, help="dial value that it opens at (default: the run's)")
+    parser.add_argument("--gamma", type=int, help="draft length that it shows (default: the run's)")
+    parser.add_argument("--force", action="store_true", help="replace the file even if it is no report")
 
 
 def run(options: argparse.Namespace) -> None:

@@ -6,6 +6,7 @@ Knows argparse and terminals; sweeping, timing and files are done beside it.
 from __future__ import annotations
 
 import argparse
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,17 +14,18 @@ from typing import TYPE_CHECKING, Any
 from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.commands import decoding, grid
 from mars_viz.commands.decoding import note
-from mars_viz.commands.sweeping import swept
+from mars_viz.commands.sweeping import BUILTIN, next_step, swept
 from mars_viz.dialmap import Span, span_of
 from mars_viz.errors import BadInput
 from mars_viz.prompts import GRADERS, PromptSet, Turns, builtin_prompts, load_prompts
-from mars_viz.rules import RULES, rule_named
+from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.runfiles import check_free
 from mars_viz.strict_json import json_of
 from mars_viz.sweep import store
 from mars_viz.sweep.checks import Checks, keep_check, kept_checks
 from mars_viz.sweep.choice import chosen_dial, recommended
+from mars_viz.sweep.costs import missing
 from mars_viz.sweep.evidence_pack import write_evidence
 from mars_viz.sweep.grid import Grid
 from mars_viz.sweep.lock import check_nobody
@@ -37,7 +39,6 @@ if TYPE_CHECKING:
     from mars_viz.speculators.loading import Pair
 
 ABOUT = "Map a rule's whole dial over a set of prompts, and find the loosest setting that keeps accuracy."
-_BUILTIN = "builtin"
 
 
 def add_parser(commands: Any) -> argparse.ArgumentParser:
@@ -50,48 +51,55 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     default, graders = Settings(), ", ".join(GRADERS)
-    dialled = [name for name, rule in RULES.items() if rule.dial is not None]
-    parser.add_argument("--set", metavar="SET", default=_BUILTIN, help=f"{_BUILTIN}, or a JSONL file (%(default)s)")
-    parser.add_argument("--grader", metavar="NAME", help=f"for lines that name none: {graders}")
+    parser.add_argument(
+        "--set", metavar="SET", default=BUILTIN, help=f"{BUILTIN}, or a JSONL file (default: %(default)s)"
+    )
+    parser.add_argument("--grader", metavar="NAME", help=f"grader of prompts that name none: {graders}")
     parser.add_argument(
         "--limit",
         type=int,
         metavar="N",
-        help="take the first N prompts or conversations; built-in: N of each task (20)",
+        help="first N prompts or conversations; built-in: N of each task (default: 20); with --resume, a larger N adds "
+        "prompts to the sweep",
     )
     parser.add_argument(
         "--turns",
         choices=[each.value for each in Turns],
-        help="of conversations: the first alone, or all, each of which follows the target's own answers to those "
-        "before it, through the chat template or, without --chat, as plain text with blank lines between (all; with "
-        "--resume what the sweep was begun with)",
+        help="turns of conversations; later ones follow the target's own answers, through the chat template or, "
+        "without --chat, as plain text with blank lines between (default: all; with --resume as begun)",
     )
-    parser.add_argument("--skip-bad", action="store_true", help="leave out lines that are no prompts, and say which")
+    parser.add_argument("--skip-bad", action="store_true", help="skip invalid lines, and list them")
     parser.add_argument(
         "--rule",
         default=default.rule,
-        help=f"one that has a dial: {', '.join(dialled)}; with another fixed setting as {decoding.VARIANT} "
-        "(%(default)s)",
+        help=f"verification rule with a dial, as `mars-viz rules` lists them, or with another fixed setting, such as "
+        f"{decoding.VARIANT} (default: %(default)s)",
     )
     grid.argument(parser)
-    parser.add_argument("--low", type=float, help="smallest dial value (the dial's)")
-    parser.add_argument("--high", type=float, help="largest dial value (the dial's)")
+    parser.add_argument("--low", type=float, help="smallest dial value (default: the dial's)")
+    parser.add_argument("--high", type=float, help="largest dial value (default: the dial's)")
     decoding.sampling_arguments(parser)
     decoding.model_arguments(parser)
-    parser.add_argument("--out", metavar="DIR", required=True, help="the folder of the results")
-    parser.add_argument("--resume", action="store_true", help="go on with the sweep in that folder, if there is one")
+    parser.add_argument("--out", metavar="DIR", required=True, help="folder for the results")
+    parser.add_argument("--resume", action="store_true", help="continue the sweep in that folder, if there is one")
     parser.add_argument(
-        "--batch", type=int, metavar="N", help="prompts to map at once (8 where that is faster, else 1)"
+        "--batch", type=int, metavar="N", help="prompts to map at once (default: 8 where that is faster, else 1)"
     )
-    parser.add_argument("--evidence", metavar="DIR", help="write the evidence pack to this new folder")
-    parser.add_argument("--loss", type=float, default=1.0, help="accuracy loss to allow, points (%(default)s)")
-    parser.add_argument("--confidence", type=float, default=0.95, help="of the recommendation (%(default)s)")
+    parser.add_argument("--evidence", metavar="DIR", help="new folder for the evidence pack")
     parser.add_argument(
-        "--dial", type=float, help="setting to time and to report (the recommended one, or the default)"
+        "--loss", type=float, default=1.0, help="accuracy loss to allow, in points (default: %(default)s)"
     )
-    parser.add_argument("--wall-clock", action="store_true", help="time strict and the chosen setting in turn")
-    parser.add_argument("--timed", type=int, default=5, metavar="K", help="prompts to time (%(default)s)")
-    parser.add_argument("--repetitions", type=int, default=3, metavar="R", help="of each (%(default)s)")
+    parser.add_argument(
+        "--confidence", type=float, default=0.95, help="confidence of the recommendation (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--dial", type=float, help="dial value to time and report (default: recommended, else the rule's)"
+    )
+    parser.add_argument("--wall-clock", action="store_true", help="time the strict and the chosen setting in turns")
+    parser.add_argument("--timed", type=int, default=5, metavar="K", help="prompts to time (default: %(default)s)")
+    parser.add_argument(
+        "--repetitions", type=int, default=3, metavar="R", help="repetitions of each (default: %(default)s)"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 
@@ -131,7 +139,7 @@ def _check(options: argparse.Namespace, span: Span) -> None:
     dial = rule_named(options.rule).dial
     assert dial is not None  # span_of has refused it
     if not (0 < options.loss <= 100 and 0.5 <= options.confidence < 1):
-        raise BadInput("The loss is above 0 and at most 100 points, the confidence from 0.5 to below 1. Mend them.")
+        raise BadInput("--loss must be above 0 and at most 100 points, --confidence at least 0.5 and below 1.")
     if options.dial is not None and not span.low <= options.dial <= span.high:
         raise BadInput(f"--dial {options.dial:g} is outside what is swept, {span.low:g} to {span.high:g}.")
     if not span.low <= dial.strict <= span.high:
@@ -147,19 +155,41 @@ def _check(options: argparse.Namespace, span: Span) -> None:
         check_free(options.evidence)
 
 
-def _prompts(options: argparse.Namespace, variants: Grid | None) -> PromptSet:
-    if options.set != _BUILTIN:
+def _offered(options: argparse.Namespace, variants: Grid | None, swept: PromptSet | None) -> PromptSet:
+    if options.set != BUILTIN:
         how = {"grader": options.grader, "skip_bad": options.skip_bad, "limit": options.limit}
         return load_prompts(options.set, turns=_turns(options, variants), **how)
     if options.turns is not None:
         raise BadInput("The built-in tasks are no conversations. Leave --turns out, or name a JSONL file.")
     if options.grader not in (None, "none"):
         raise BadInput("The built-in tasks have a grader of their own. Leave --grader out, or name a JSONL file.")
-    prompts = builtin_prompts(20 if options.limit is None else options.limit)
+    limit = (20 if swept is None else len(swept)) if options.limit is None else options.limit
+    prompts = builtin_prompts(limit)
     if options.grader == "none":
         items = tuple(replace(item, answer=None, grader="none") for item in prompts.items)
         prompts = replace(prompts, items=items)
     return prompts
+
+
+def _swept(options: argparse.Namespace, variants: Grid | None) -> PromptSet | None:
+    """The prompts of the sweep that is gone on with; None where there is none, or its folder does not hold them."""
+    there = grid.begun(variants, Path(options.out)) if options.resume else []
+    with suppress(BadInput):
+        return store.open_store(there[0]).prompts() if there else None
+    return None
+
+
+def _prompts(options: argparse.Namespace, variants: Grid | None) -> PromptSet:
+    """The set; of a sweep that is gone on with what was swept, and after it what a larger --limit adds."""
+    swept = _swept(options, variants)
+    offered = _offered(options, variants, swept)
+    if swept is None:
+        return offered
+    try:
+        more = swept.with_more(offered)
+    except BadInput:  # another set; what differs is said where the sweep is resumed
+        return offered
+    return more.first(len(swept)) if options.limit is None else more
 
 
 def _turns(options: argparse.Namespace, variants: Grid | None) -> Turns:
@@ -213,6 +243,8 @@ def _tell(
         return
     print("\n".join(summary_lines(result, dial, timed)))
     print(f"\n{'No recommendation: no prompt of the set is graded.' if found is None else found.sentence}")
+    if found is not None and (said := next_step(found, options, result.plan.turns)):
+        print(said)
     print(f"\nResults in {options.out}" + (f", evidence in {options.evidence}." if options.evidence else "."))
 
 
@@ -221,6 +253,7 @@ def _facts(result: SweepResult, found: Recommendation | None, dial: float, timed
         "folder": str(result.folder),
         "plan": asdict(result.plan),
         "costs": None if result.costs is None else asdict(result.costs),
+        "costs_objection": missing(result.costs, result.folder),
         "prompts": len(result),
         "failures": [asdict(failure) for failure in result.failures],
         "positions": result.positions,

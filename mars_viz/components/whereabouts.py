@@ -1,12 +1,12 @@
 """Where an element of the browser stands, between what the page asks for and what the reader's hand has done since.
 
-Knows what was asked, sent and reported; knows no Streamlit, and not what a position is.
+Knows what was asked, sent and reported; knows no Streamlit, and of a position no more than that a record has parts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Generic, TypeVar
 
 P = TypeVar("P")
@@ -32,7 +32,7 @@ class Whereabouts(Generic[P]):
 
     def settle(self, asked: P, reported: P | None) -> None:
         """Take in what the page asks for and what the browser reported, None where it has not since it was told."""
-        if asked not in (self.asked, self.stands, reported):  # the page may be one report behind
+        if self._is_new(asked, reported):
             self._tell(asked)
         elif reported is not None:
             self.stands = reported
@@ -49,9 +49,22 @@ class Whereabouts(Generic[P]):
             self.settle(asked, reported)
         return Whereabouts(asked, self.stands, self.stands, self.turn + 1)
 
+    def _is_new(self, asked: P, reported: P | None) -> bool:
+        """True if any part of it is neither as it was asked for before nor as it stands: a page may be one report
+        behind, and may feed back some parts alone."""
+        known = [_parts(each) for each in (self.asked, self.stands, reported) if each is not None]
+        return not all(any(part in other for other in known) for part in _parts(asked))
+
     def _tell(self, position: P) -> None:
         self.sent = self.stands = position
         self.turn += 1
+
+
+def _parts(position: object) -> list[tuple[str, object]]:
+    """A record's, by name; anything else is one part."""
+    if is_dataclass(position):
+        return [(each.name, getattr(position, each.name)) for each in fields(position)]
+    return [("", position)]
 
 
 def position_of(state: Any, revision: str) -> Mapping[str, Any] | None:

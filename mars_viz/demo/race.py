@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 from mars_viz.demo.prompts import STORIES
-from mars_viz.errors import MarsVizError
+from mars_viz.errors import Disturbed, MarsVizError
 from mars_viz.race import save_race
-from mars_viz.race.making import Racing
+from mars_viz.race.making import TURNS, Racing
 from mars_viz.run import Settings
 from mars_viz.runfiles import check_free
 
@@ -34,6 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--max-new-tokens", type=int, default=128)
     parser.add_argument("--chat", action="store_true")
+    parser.add_argument("--turns", type=int, default=TURNS, help="of each lane by the clock (%(default)s)")
     options = parser.parse_args(arguments)
     try:
         check_free(options.out)
@@ -41,7 +42,10 @@ def main(arguments: list[str] | None = None) -> int:
         from mars_viz.speculators.loading import load_pair
 
         pair = load_pair(options.target, options.drafter, device=options.device, dtype=options.dtype)
-        race = Racing(pair, options.prompt, settings, chat=options.chat, title=options.title).finish()
+        how = {"chat": options.chat, "title": options.title, "turns": options.turns}
+        race = Racing(pair, options.prompt, settings, **how).finish()
+        if race.objection:
+            raise Disturbed(race.objection)
         save_race(race, options.out)
     except MarsVizError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -85,6 +85,13 @@ class DialMap:
         """True if the text is known at every dial value and block length of the span."""
         return all(segment.complete for found in self._segments.values() for segment in found)
 
+    @property
+    def known(self) -> float:
+        """Share of the span, all block lengths together, whose text is known to its end; from 0 to 1."""
+        complete = sum(s.high - s.low for found in self._segments.values() for s in found if s.complete)
+        whole = len(self.span.gammas) * (self.span.high - self.span.low)
+        return min(1.0, complete / whole) if whole else float(self.complete)
+
     def exact_ranges(self, gamma: int | None = None) -> tuple[tuple[float, float], ...]:
         """Where the text is known to its end: the smallest and largest dial of each range, neighbours joined."""
         ranges: list[tuple[float, float]] = []

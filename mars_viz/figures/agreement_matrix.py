@@ -109,7 +109,7 @@ def _key(theme: Theme) -> tuple[Entry, ...]:
         Entry("■", theme.quiet, "keeps"),
         Entry("◆", theme.relaxed, "keeps, relaxed"),
         Entry("×", theme.rejected, "rejects"),
-        Entry("□", theme.muted, "pale: its block ends before"),
+        Entry("□", theme.muted, "pale: not reached"),
     )
 
 

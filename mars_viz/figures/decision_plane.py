@@ -252,10 +252,10 @@ def _add_levels(drawing: _Drawing, level: Sequence[_Line], field: _Field) -> Non
 
 
 def boundary_name(line: Boundary) -> str:
-    """'MARS, θ = 0.90 · 3 of 57 off': the rule, its setting and how many positions it puts on the other side."""
+    """'MARS, θ = 0.90 · 3 of 57 exceptions': the rule, its setting and how many positions are on the other side."""
     rule, dial = line.ruling.rule, line.ruling.dial
     at = "" if rule.dial is None or dial is None else f", {setting(rule.dial.symbol, dial)}"
-    off = f" · {number(line.exceptions)} of {number(line.positions)} off" if line.exceptions else ""
+    off = f" · {number(line.exceptions)} of {number(line.positions)} exceptions" if line.exceptions else ""
     return f"{rule.title}{at}{off}"
 
 
@@ -266,18 +266,18 @@ def _title(chosen: Ruling | None, boundaries: Sequence[Boundary], upward: Upward
     if not len(chosen.keeps):
         return "No drafted token yet"
     if rule.dial is None or chosen.dial is None:
-        return f"{rule.title} has no dial, so it draws no line here"
+        return f"{rule.title} has no dial, so it has no boundary here"
     at = setting(rule.dial.symbol, chosen.dial)
     own = next((line for line in boundaries if line.ruling is chosen), None)
     decided = ~_fixed(chosen, len(chosen.keeps))
     decides = int(np.count_nonzero(decided))
     if not decides:
-        return f"{rule.dial.symbol} decides none of the drafts here, so {rule.title} draws no line"
+        return f"{rule.dial.symbol} decides none of the drafts here, so {rule.title} has no boundary"
     if own is None:
         kept = int(np.count_nonzero(chosen.keeps & decided))
         which = "none" if not kept else "all" if kept == decides else number(kept)
         return f"At {at} {rule.title} keeps {which} of the {counted(decides, 'draft')} that {rule.dial.symbol} decides"
-    edge = "up to a margin" if own.side is Side.LEFT else f"from {upward.value}"
+    edge = "margin up to" if own.side is Side.LEFT else f"{upward.value} from"
     of = f"of the {counted(own.positions, 'draft')} that {rule.dial.symbol} decides"
-    but = f", but for {number(own.exceptions)}" if own.exceptions else ""
-    return f"At {at} {rule.title} keeps, {of}, those {edge} of about {number(own.value)}{but}"
+    but = f"; {counted(own.exceptions, 'exception')}" if own.exceptions else ""
+    return f"At {at} {rule.title} keeps, {of}, those with {edge} about {number(own.value)}{but}"

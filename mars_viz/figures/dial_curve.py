@@ -35,6 +35,8 @@ class DialCurve:
     """The strict end's dial value."""
     percent: bool = False
     """True for a share, which is shown in per cent."""
+    modelled: bool = False
+    """True where it stands on measured costs of passes, not on texts alone."""
 
     @property
     def scale(self) -> float:
@@ -48,7 +50,10 @@ class DialCurve:
 
 def dial_curve(curve: DialCurve, dial: float, theme: Theme) -> go.Figure:
     """Steps and band over the dial, with the chosen setting as a line."""
-    key = [Entry("━", theme.ink, "exact"), Entry("▒", theme.muted, f"{100 * curve.band.confidence:g} % interval")]
+    key = [
+        Entry("━", theme.ink, "modelled" if curve.modelled else "exact"),
+        Entry("▒", theme.muted, f"{100 * curve.band.confidence:g} % interval"),
+    ]
     axis = curve.title + (", %" if curve.percent else "")
     figure = blank(_title(curve, dial), theme, f"{curve.symbol}, the dial", axis, key)
     _add_band(figure, curve, theme)
@@ -90,4 +95,4 @@ def _add_band(figure: go.Figure, curve: DialCurve, theme: Theme) -> None:
 def _title(curve: DialCurve, dial: float) -> str:
     here, strict = (float(curve.steps.at(value)) for value in (dial, curve.strict))
     at = f"At {exact_setting(curve.symbol, dial)}: {curve.words(here)}"
-    return f"{at}, as at the strict end" if here == strict else f"{at}, {curve.words(strict)} at the strict end"
+    return f"{at}, the same as strict" if here == strict else f"{at}, strict {curve.words(strict)}"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from html import escape
 
 import numpy as np
 import plotly.graph_objects as go
 
 from mars_viz.analysis.frontier import Frontier
+from mars_viz.figures.label_layout import Label, spots
 from mars_viz.figures.style import DARK, DIAL_MARK, Entry, Theme, add_key, blank, say_empty, set_wide_title
 from mars_viz.figures.words import exact_setting, number, times
 
@@ -46,18 +47,15 @@ def frontier_figure(paths: Sequence[RulePath], theme: Theme, limit: float | None
     if not paths:
         return say_empty(blank("No sweep to show yet", theme, "accuracy", "speed"), "Sweep a set with answers.", theme)
     first = paths[0].path
-    across = "accuracy less strict's, points" if first.paired else "accuracy, %"
+    across = "accuracy change vs strict, points" if first.paired else "accuracy, %"
     figure = blank("", theme, across, f"modelled speed-up over {first.over}")
     colours = COLOURS_ON_DARK if theme == DARK else COLOURS_ON_LIGHT
     for place, each in reversed(list(enumerate(paths))):
         colour = colours[place % len(colours)]
         _add_band(figure, each, colour)
         _add_path(figure, each, colour, DASHES[place % len(DASHES)])
-        _add_name(figure, each, colour, level=place)
     for place, each in enumerate(paths):
         _add_mark(figure, each, theme.dial if place == 0 else colours[place % len(colours)], chosen=place == 0)
-    if limit is not None and first.paired:
-        _add_limit(figure, limit, theme)
     _set_ranges(figure, paths, limit)
     key = [
         Entry("◆", theme.dial, "chosen setting"),
@@ -66,6 +64,8 @@ def frontier_figure(paths: Sequence[RulePath], theme: Theme, limit: float | None
     ]
     add_key(figure, key)
     set_wide_title(figure, _title(paths, limit), TALL, TITLE_WIDTH)
+    names = [_End(each, colours[place % len(colours)]) for place, each in enumerate(paths)]
+    _add_names(figure, names, theme, limit if first.paired else None)
     return figure
 
 
@@ -139,26 +139,8 @@ def _add_path(figure: go.Figure, each: RulePath, colour: str, dash: str) -> None
     )
 
 
-def _add_name(figure: go.Figure, each: RulePath, colour: str, level: int) -> None:
-    """Beside the path's loose end; each on a line of its own, for paths may end at the same place."""
-    path = each.path
-    last = path.near(each.loosest)
-    figure.add_annotation(
-        x=100 * path.accuracy.estimate[last],
-        y=path.speed_up.estimate[last],
-        text=escape(f"{each.name}, {exact_setting(each.symbol, each.loosest)}"),
-        showarrow=False,
-        xanchor="left",
-        yanchor="bottom",
-        xshift=8,
-        yshift=2 + 15 * level,
-        font={"color": colour, "size": 12},
-    )
-
-
 def _add_mark(figure: go.Figure, each: RulePath, colour: str, *, chosen: bool) -> None:
-    path, place = each.path, each.path.near(each.marked)
-    x, y = 100 * path.accuracy.estimate[place], path.speed_up.estimate[place]
+    x, y = _point(each, each.marked)
     symbol = "diamond" if chosen else "diamond-open"
     figure.add_scatter(
         x=[x],
@@ -168,26 +150,62 @@ def _add_mark(figure: go.Figure, each: RulePath, colour: str, *, chosen: bool) -
         hoverinfo="skip",
         name=DIAL_MARK if chosen else each.name,
     )
-    if chosen:
-        words = escape(exact_setting(each.symbol, each.marked))
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """A path's loose end, which bears its name."""
+
+    each: RulePath
+    colour: str
+
+
+def _add_names(figure: go.Figure, ends: Sequence[_End], theme: Theme, limit: float | None) -> None:
+    """The chosen setting at its mark, each path's name at its loose end, and the loss that is allowed: none of them on
+    another."""
+    chosen = ends[0].each
+    points = [_point(chosen, chosen.marked), *(_point(end.each, end.each.loosest) for end in ends)]
+    texts = [exact_setting(chosen.symbol, chosen.marked)]
+    texts += [f"{end.each.name}, {exact_setting(end.each.symbol, end.each.loosest)}" for end in ends]
+    taken = []
+    if limit is not None:
+        said = f"{number(limit)} lost"
+        _add_limit(figure, limit, said, theme)
+        taken = [Label(said, _part(figure.layout.xaxis.range, -limit), 0.0)]
+    labels = [
+        Label(text, _part(figure.layout.xaxis.range, x), _part(figure.layout.yaxis.range, y), 13 if not place else 12)
+        for place, (text, (x, y)) in enumerate(zip(texts, points, strict=True))
+    ]
+    margin = figure.layout.margin
+    found = spots(labels, TALL - margin.t - margin.b, taken)
+    for place, (text, (x, y), spot) in enumerate(zip(texts, points, found, strict=True)):
+        words = escape(text)
         figure.add_annotation(
-            text=f"<b>{words}</b>",
+            text=words if place else f"<b>{words}</b>",
             x=x,
             y=y,
-            xanchor="right" if each.marked == each.loosest else "left",  # beside the path's name, or off its way
-            yanchor="bottom",
-            xshift=-7 if each.marked == each.loosest else 7,
-            yshift=5,
             showarrow=False,
-            font={"color": colour, "size": 13},
-            name=DIAL_MARK,
+            font={"color": ends[place - 1].colour, "size": 12} if place else {"color": theme.dial, "size": 13},
+            name=None if place else DIAL_MARK,
+            **asdict(spot),
         )
 
 
-def _add_limit(figure: go.Figure, limit: float, theme: Theme) -> None:
+def _point(each: RulePath, dial: float) -> tuple[float, float]:
+    """Where a dial value stands, in the axes' units."""
+    place = each.path.near(dial)
+    return float(100 * each.path.accuracy.estimate[place]), float(each.path.speed_up.estimate[place])
+
+
+def _part(ends: Sequence[float], value: float) -> float:
+    """How far along an axis, 0 to 1."""
+    return (value - ends[0]) / (ends[1] - ends[0])
+
+
+def _add_limit(figure: go.Figure, limit: float, said: str, theme: Theme) -> None:
     figure.add_vline(x=-limit, line={"color": theme.rejected, "width": 1, "dash": "dot"})
     figure.add_annotation(
-        text=f"{number(limit)} lost",
+        text=said,
         x=-limit,
         y=0,
         yref="paper",
@@ -221,13 +239,14 @@ def _title(paths: Sequence[RulePath], limit: float | None) -> str:
         best = int(np.argmax(speeds))
         at = exact_setting(paths[best].symbol, float(paths[best].path.dials[places[best]]))
         return (
-            f"For at most {_points(limit)} lost on these prompts, {paths[best].name} buys most: "
+            f"For at most {_points(limit)} lost on these prompts, {paths[best].name} is fastest: "
             f"{times(speeds[best])}× {first.path.over}, at {at}"
         )
     lost = float(first.path.lost(first.strict)[place])
     at, speed = exact_setting(first.symbol, first.marked), times(first.path.speed_up.estimate[place])
+    pace = f"as fast as {first.path.over}" if speed == "1" else f"{speed}× as fast as {first.path.over}"
     price = f"loses {_points(lost)}" if lost > 0.005 else f"wins {_points(-lost)}" if lost < -0.005 else "loses nothing"
-    return f"{first.name} at {at} is {speed}× as fast as {first.path.over} and {price} of accuracy on these prompts"
+    return f"{first.name} at {at} is {pace} and {price} of accuracy on these prompts"
 
 
 def _points(points: float) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import plotly.graph_objects as go
 
-from mars_viz.analysis.map_grid import MapGrid, modelled_speed_up, round_times
+from mars_viz.analysis.map_grid import MapGrid, modelled_speed_up, round_times, speed_up_interval
 from mars_viz.costs import Costs
 from mars_viz.figures.style import DIAL_MARK, Theme, add_dial_line, add_note, blank, say_empty
 from mars_viz.figures.words import number, setting
@@ -57,7 +57,12 @@ def heat_map(
     """
     values = quantity.read(grid, run, costs)  # [G, S]
     best = grid.best(values, least=quantity.least_is_best)
-    figure = blank(_title(grid, quantity, values, best), theme, f"{grid.symbol}", "γ, tokens per block")
+    words = (
+        ""
+        if best is None or quantity.basis == "exact"
+        else _interval(grid, run, grid.gammas[best[0]], values[best], costs)
+    )
+    figure = blank(_title(grid, quantity, values, best, words), theme, f"{grid.symbol}", "draft length γ")
     if best is None:
         return say_empty(figure, "The map holds no finished text yet.", theme)
     if quantity.basis == "modelled":
@@ -124,10 +129,16 @@ def _cells(grid: MapGrid, quantity: Quantity, values: np.ndarray) -> go.Bar:
     )
 
 
-def _title(grid: MapGrid, quantity: Quantity, values: np.ndarray, best: tuple[int, int] | None) -> str:
+def _interval(grid: MapGrid, run: Run, gamma: int, value: float, costs: Costs | None) -> str:
+    """' (1.20 to 1.35)'; empty where costs leave nothing unsure."""
+    found = speed_up_interval(grid, run, gamma, float(value), costs)
+    return "" if found is None else f" ({number(found.low)} to {number(found.high)})"
+
+
+def _title(grid: MapGrid, quantity: Quantity, values: np.ndarray, best: tuple[int, int] | None, interval: str) -> str:
     if best is None:
         return "No setting is known to the end of its text yet"
     low, high = grid.edges[best[1]], grid.edges[best[1] + 1]
     at = f"γ = {grid.gammas[best[0]]} and {setting(grid.symbol, float(low))} to {high:.3f}"
     words = "Fewest" if quantity.least_is_best else "Most"
-    return f"{words} {quantity.name} at {at}: {number(values[best])} ({quantity.basis})"
+    return f"{words} {quantity.name} at {at}: {number(values[best])}{interval} ({quantity.basis})"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import plotly.graph_objects as go
 
 from mars_viz.analysis.gain import Gain
-from mars_viz.costs import Costs
+from mars_viz.costs import Costs, ratio
 from mars_viz.figures.style import Entry, Theme, blank, ink_on, say_empty
 from mars_viz.figures.words import number
 
@@ -29,11 +29,12 @@ def run_times(found: Gain, theme: Theme) -> go.Figure:
 
 
 def pass_costs(costs: Costs, theme: Theme) -> go.Figure:
-    """Passes of the target over 1, 2, … positions, and one drafter step, with the range of the repeats."""
-    passes = costs.target_pass
-    more = passes[-1].median / passes[0].median
+    """Passes of the target over 1, 2, … positions, and one drafter step, with their intervals."""
+    passes = costs.passes
+    more = ratio(passes[-1], passes[0])
     figure = blank(
-        f"Reading {len(passes)} positions at once costs {number(more)} times as much as reading one (measured)",
+        f"Reading {len(passes)} positions at once costs {number(more.estimate)} ({number(more.low)} to "
+        f"{number(more.high)}) times as much as reading one (measured)",
         theme,
         "positions read in one pass",
         "milliseconds",
@@ -42,14 +43,14 @@ def pass_costs(costs: Costs, theme: Theme) -> go.Figure:
     names = ["draft", *(str(count) for count in range(1, len(passes) + 1))]
     spreads = [costs.drafter_step, *passes]
     colours = [theme.relaxed, *([theme.dial] * len(passes))]
-    _bars(figure, names, [1000 * each.median for each in spreads], colours)
+    _bars(figure, names, [1000 * each.seconds for each in spreads], colours)
     figure.data[0].error_y = {
-        "array": [1000 * (each.high - each.median) for each in spreads],
-        "arrayminus": [1000 * (each.median - each.low) for each in spreads],
+        "array": [1000 * (each.high - each.seconds) for each in spreads],
+        "arrayminus": [1000 * (each.seconds - each.low) for each in spreads],
         "color": theme.muted,
         "thickness": 1,
     }
-    top = max(each.median for each in spreads)
+    top = max(each.seconds for each in spreads)
     figure.update_yaxes(range=[0, 2000 * top])
     return figure
 

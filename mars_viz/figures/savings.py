@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import plotly.graph_objects as go
 
+from mars_viz.analysis.metrics import Basis
 from mars_viz.analysis.positions import Course, Courses, Positions
 from mars_viz.figures.style import Theme, blank, say_empty, whole_ticks
 from mars_viz.figures.words import counted, number, setting
@@ -14,6 +15,9 @@ from mars_viz.records import Outcome
 
 MOST_POINTS = 2_000
 """Beyond as many rounds only every so manieth is drawn, and the last."""
+
+ROOM = 0.12
+"""Of the axis's length, above the highest point and below the lowest one if that is below 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +39,11 @@ class _Line:
 def savings(positions: Positions, theme: Theme) -> go.Figure:
     """Running sum of (rolled back at the strict end - rolled back at the dial).
 
-    Exact where both texts are known: each is counted along its own tokens. Elsewhere both sides are judged on the same
-    recorded prefixes, so this says what relaxing spared inside the blocks, not what a strict text would have taken.
+    Where strict's own text is known each side is counted along its own tokens, and exact where the dial's is known too.
+    Elsewhere both sides are judged on the same recorded prefixes, so this says what relaxing spared inside the blocks,
+    not what a strict text would have taken.
     """
-    line = _by_round(positions) if positions.courses is None else _by_token(positions.courses)
+    line = _by_round(positions) if positions.courses is None else _by_token(positions.courses, positions.basis)
     figure = blank(_title(positions, line.total), theme, line.across, line.up)
     if not positions.rounds:
         return say_empty(figure, "No round to show yet.", theme)
@@ -60,13 +65,13 @@ def savings(positions: Positions, theme: Theme) -> go.Figure:
         text=number(int(y[-1])),
         showarrow=False,
         xanchor="right",
-        yanchor="bottom",
+        yanchor="top" if y[-1] < 0 else "bottom",
         font={"color": theme.relaxed, "size": 13},
     )
-    figure.update_yaxes(rangemode="tozero")
+    low, high = float(y.min()), float(y.max())
+    room = ROOM * max(high - low, 5)  # for the number, on its side of the line
+    figure.update_yaxes(range=[low - room if low else 0, high + room if high or not low else 0])
     whole_ticks(figure, float(np.abs(y).max()))
-    if not y.any():
-        figure.update_yaxes(range=[0, 5])
     return figure
 
 
@@ -79,15 +84,15 @@ def _by_round(positions: Positions) -> _Line:
     return _Line(rounds, np.cumsum(strict - now), "vh", "round", "tokens spared (block-local)")
 
 
-def _by_token(courses: Courses) -> _Line:
-    """Both texts side by side, token by token; the shorter one loses nothing more once it has ended."""
+def _by_token(courses: Courses, basis: Basis) -> _Line:
+    """Both texts side by side, token by token; the shorter one loses nothing more once it has ended. `basis`: ours'."""
     places = np.union1d(courses.ours.written, courses.strict.written)
 
     def lost(course: Course) -> np.ndarray:
         rounds = np.searchsorted(course.written, places, side="right")  # finished by then
         return np.concatenate([[0], course.rolled_back])[rounds]
 
-    return _Line(places, lost(courses.strict) - lost(courses.ours), "hv", "token", "tokens spared (exact)")
+    return _Line(places, lost(courses.strict) - lost(courses.ours), "hv", "token", f"tokens spared ({basis.value})")
 
 
 def _title(positions: Positions, total: np.ndarray) -> str:
@@ -102,13 +107,13 @@ def _title(positions: Positions, total: np.ndarray) -> str:
     if positions.courses is not None:
         return f"At {at} {_beside_own(spared, positions.courses)}"
     if spared < 0:
-        return f"At {at} the rule throws away {counted(-spared, 'drafted token')} that strict would keep"
-    return f"At {at} relaxing spares {counted(spared, 'drafted token')} that strict throws away"
+        return f"At {at} the rule rolls back {counted(-spared, 'drafted token')} that strict would keep"
+    return f"At {at} relaxing spares {counted(spared, 'drafted token')} that strict rolls back"
 
 
 def _beside_own(spared: int, courses: Courses) -> str:
     """What was spared against strict's own text, and how long that is where it is of another length."""
     ours, theirs = (int(course.written[-1]) for course in (courses.ours, courses.strict))
-    tokens = f"{number(abs(spared))} {'more' if spared < 0 else 'fewer'} drafted token{'' if abs(spared) == 1 else 's'}"
+    drafts = f"{number(abs(spared))} {'more' if spared < 0 else 'fewer'} draft{'' if abs(spared) == 1 else 's'}"
     lengths = "" if ours == theirs else f", in {counted(ours, 'token')}, not {number(theirs)}"
-    return f"{tokens} {'is' if abs(spared) == 1 else 'are'} thrown away than by strict{lengths}"
+    return f"{drafts} rolled back than by strict{lengths}"

@@ -10,6 +10,9 @@ from mars_viz.demo.tasks import Task
 from mars_viz.errors import BadInput
 from mars_viz.prompts.items import PromptItem, PromptSet
 
+BUILTIN = "built-in tasks"
+"""The set's name."""
+
 
 def builtin_prompts(per_task: int = 100, *, seed: int = 0, kinds: Iterable[Task] = tuple(Task)) -> PromptSet:
     """Held-out exercises that the built-in pair never saw in training, `per_task` of each kind, no prompt twice.
@@ -20,7 +23,12 @@ def builtin_prompts(per_task: int = 100, *, seed: int = 0, kinds: Iterable[Task]
     if per_task < 1 or not kinds:
         raise BadInput(f"{per_task} exercises of {len(kinds)} kinds make no set. Ask for at least 1 of at least 1.")
     items = [item for kind in kinds for item in islice(_items(kind, seed), per_task)]
-    return PromptSet(name="built-in tasks", items=tuple(items))
+    return PromptSet(name=BUILTIN, items=tuple(items))
+
+
+def per_task(prompts: int) -> int:
+    """How many of each kind make so many prompts, or a few more."""
+    return -(-prompts // len(Task))
 
 
 def _items(kind: Task, seed: int) -> Iterator[PromptItem]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 from mars_viz.errors import BadInput
 
@@ -82,6 +82,30 @@ class PromptSet:
     def __len__(self) -> int:
         """Number of prompts."""
         return len(self.items)
+
+    def first(self, count: int) -> PromptSet:
+        """The first so many of its prompts."""
+        return PromptSet(self.name, self.items[:count], self.skipped)
+
+    def with_more(self, offered: PromptSet, graded: int | None = None) -> PromptSet:
+        """This set, and after it the offered prompts that it lacks, conversations whole; `graded` stops at so many
+        graded ones (conversations count once), None takes all.
+
+        Raises BadInput where not all of this set is among those offered: then that is another set.
+        """
+        there = {item.id: item for item in offered.items}
+        if (other := next((item for item in self.items if there.get(item.id) != item), None)) is not None:
+            what = "reads otherwise there" if other.id in there else "is not among them"
+            raise BadInput(f"{offered.name} is not the set that was swept: {other.id} {what}. Give the same prompts.")
+        own = {item.unit for item in self.items}
+        known = {item.unit for item in self.items if item.graded}
+        items = [there[item.id] for item in self.items]  # which also says what later turns are left out
+        for _, turns in groupby((item for item in offered.items if item.unit not in own), lambda item: item.unit):
+            if graded is not None and len(known) >= graded:
+                break
+            items += (more := tuple(turns))
+            known |= {item.unit for item in more if item.graded}
+        return PromptSet(self.name, tuple(items), self.skipped)
 
     @property
     def graded(self) -> int:

@@ -21,7 +21,9 @@ from mars_viz.runfiles.manifest import Stamp, parsed, strict_json
 
 ABOUT = "race.json"
 FORMAT = "mars-viz-race"
-SCHEMA = 1
+SCHEMA = 2
+ONE_TURN = 1
+"""The schema of races before that: each lane was decoded by the clock once."""
 LARGEST = 4 << 20
 """Bytes of race.json."""
 
@@ -42,6 +44,8 @@ class RaceManifest:
     """Measured wall clock by lane, likewise."""
     alone: Solo
     """The autoregressive lane."""
+    turns: tuple[tuple[float, ...], ...]
+    """Seconds of each turn by lane; empty where there was one."""
     manifests: Mapping[str, Stamp]
     """The manifest of each run's folder, which in turn vouches for its tables."""
 
@@ -71,6 +75,7 @@ def save_race(race: Race, path: str | PathLike[str]) -> Path:
         device=race.strict.provenance.device,
         seconds={lane.value: seconds for lane, seconds in race.seconds.items()},
         alone=race.alone,
+        turns=race.turns,
         manifests={name: stamp(files[MANIFEST]) for name, files in runs.items()},
     )
     text = json.dumps({"format": FORMAT, "schema": SCHEMA} | asdict(about), allow_nan=False, ensure_ascii=False)
@@ -83,15 +88,16 @@ def decode_race(files: Mapping[str, bytes]) -> Race:
     """The race of these files, by their paths in its folder. Raises BadInput for anything that is not a whole race."""
     if ABOUT not in files:
         raise BadInput(f"{ABOUT} is missing. Choose a whole folder written by MARS Viz.")
-    about, lanes = _parsed(files[ABOUT]), []
+    about, runs = _parsed(files[ABOUT]), {}
     for name in _RUNS:
         lane = {file.removeprefix(f"{name}/"): data for file, data in files.items() if file.startswith(f"{name}/")}
         try:
-            lanes.append(decode(lane))
+            runs[name] = decode(lane)
         except BadInput as error:
             raise BadInput(f"its run {name} cannot be opened: {error}") from error
         _check_lane(lane[MANIFEST], about.manifests[name], name)
-    return Race(about.title, about.alone, *lanes)
+    strict, relaxed = (runs[name] for name in _RUNS)
+    return Race(about.title, about.alone, strict, relaxed, about.turns)
 
 
 def load_race(path: str | PathLike[str]) -> Race:
@@ -100,7 +106,7 @@ def load_race(path: str | PathLike[str]) -> Race:
     about = _about(path)
     strict, relaxed = (_run(path / name, about.manifests[name]) for name in _RUNS)
     try:
-        return Race(about.title, about.alone, strict, relaxed)
+        return Race(about.title, about.alone, strict, relaxed, about.turns)
     except BadInput as error:
         raise BadInput(f"{path} cannot be opened: {error}") from error
 
@@ -129,8 +135,12 @@ def _parsed(data: bytes) -> RaceManifest:
     if not isinstance(found, dict) or found.pop("format", None) != FORMAT:
         raise BadInput(f"{ABOUT} is not that of a race. Choose a folder written by MARS Viz.")
     schema = found.pop("schema", None)
-    if schema != SCHEMA or isinstance(schema, bool):
-        raise BadInput(f"It has the schema {schema!r}; this MARS Viz reads {SCHEMA}. Update, or record it again.")
+    if schema not in (ONE_TURN, SCHEMA) or isinstance(schema, bool):
+        raise BadInput(
+            f"It has the schema {schema!r}; this MARS Viz reads {SCHEMA} and below. Update, or record it again."
+        )
+    if schema == ONE_TURN:
+        found["turns"] = []
     about = parsed(RaceManifest, found, ABOUT)
     if set(about.manifests) != set(_RUNS) or set(about.seconds) != {lane.value for lane in Lane}:
         raise BadInput(f"{ABOUT} does not name the lanes of a race. Take a fresh copy.")

@@ -1,21 +1,22 @@
 """Running a race: the target alone, strict and relaxed, really decoded one after the other on one device.
 
-Each speculative lane is decoded twice: once by the clock, computing no more than its rule needs, and once to record
-what every round decided; the record gets the clock's times. Knows pairs and clocks; loads the model libraries when
-asked to race.
+Each lane is decoded once without the clock, which warms up and records what every round decided, and then in several
+turns by the clock, the lanes one after the other in each, computing no more than the rule needs. The record gets the
+times of the lane's middle turn. Knows pairs and clocks; loads the model libraries when asked to race.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from mars_viz.errors import BadInput
 from mars_viz.race.records import Lane, Race, Solo
 from mars_viz.recording import Recording
-from mars_viz.records import Round
+from mars_viz.records import Round, emitted
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.walk import walk
@@ -23,8 +24,11 @@ from mars_viz.walk import walk
 if TYPE_CHECKING:
     from mars_viz.speculators.loading import Pair
 
-WARM_UP = 2
-"""Steps of each lane that are taken before its clock starts, and thrown away."""
+TURNS = 5
+"""Of each lane by the clock, where nothing else is asked for."""
+SEVERAL_TEXTS = "This device did not decode the same text twice, so the race cannot be shown. Take the dtype float32."
+RECORDED = 0
+"""The turn without the clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,19 +39,38 @@ class Step:
     """Which lane is decoded."""
     tokens: int
     """Of it so far."""
-    timed: bool
-    """True by the clock; False while its decisions are recorded."""
+    turn: int
+    """Which one by the clock, from 1; `RECORDED` while its decisions are recorded."""
+    turns: int = TURNS
+    """All by the clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """What there is of a race in the making: the lanes' texts, as far as they go."""
+
+    alone: tuple[str, ...] = ()
+    """Pieces of the target's own."""
+    strict: Run | None = None
+    """None before its first round."""
+    relaxed: Run | None = None
+    """Likewise."""
 
 
 class Racing:
     """A race in the making: iterate it to the end, or stop whenever, and take the race."""
 
-    def __init__(self, pair: Pair, prompt: str, settings: Settings, *, chat: bool = False, title: str = ""):
-        """`settings` are the relaxed lane's. Raises BadInput for a rule without a dial, or what `Recording` refuses."""
+    def __init__(
+        self, pair: Pair, prompt: str, settings: Settings, *, chat: bool = False, title: str = "", turns: int = TURNS
+    ):
+        """`settings` are the relaxed lane's. Raises BadInput for a rule without a dial, an even number of turns, which
+        has no middle one, or what `Recording` refuses."""
         rule = rule_named(settings.rule)
         if rule.dial is None:
             raise BadInput(f"{rule.title} has no dial, so there is nothing relaxed to race; choose another rule.")
-        self._pair = pair
+        if turns < 1 or turns % 2 == 0:
+            raise BadInput(f"A race of {turns} turns has no middle one. Take an odd number, such as {TURNS}.")
+        self._pair, self._turns = pair, turns
         strict = replace(settings, rule="strict", dial=None)
         self._recordings = {
             Lane.STRICT: Recording(pair, prompt, strict, chat=chat, title=title),
@@ -56,30 +79,44 @@ class Racing:
         self._settings = {Lane.STRICT: strict, Lane.RELAXED: replace(settings, dial=rule.checked_dial(settings.dial))}
         self._prompt = self._recordings[Lane.STRICT].prompt_ids
         self._title = title or prompt
-        self._alone: Solo | None = None
-        self._runs: dict[Lane, Run] = {}
+        self._written: list[int] = []
+        self._alone: list[Solo] = []
+        self._rounds: dict[Lane, list[list[Round]]] = {lane: [] for lane in self._recordings}
 
     def __iter__(self) -> Iterator[Step]:
         """Race to the end, a token or a round at a time."""
-        for _ in itertools.islice(self._single(), WARM_UP):
-            yield Step(Lane.ALONE, 0, True)
+        self._written, self._alone = [], []
+        for token, _ in self._single():
+            self._written.append(token)
+            yield Step(Lane.ALONE, len(self._written), RECORDED, self._turns)
+        for lane, recording in self._recordings.items():
+            self._rounds[lane] = []
+            for _ in recording:
+                yield Step(lane, len(recording.token_ids), RECORDED, self._turns)
+        for turn in range(1, self._turns + 1):
+            yield from self._turn(turn)
+
+    def _turn(self, turn: int) -> Iterator[Step]:
+        """All lanes by the clock."""
         ids, clock = [], []
         for token, seconds in self._single():
             ids.append(token)
             clock.append(seconds)
-            yield Step(Lane.ALONE, len(ids), True)
-        self._alone = Solo(tuple(ids), tuple(clock))
-        for lane in (Lane.STRICT, Lane.RELAXED):
-            for _ in itertools.islice(self._walk(lane), WARM_UP):
-                yield Step(lane, 0, True)
-            rounds: list[Round] = []
+            yield Step(Lane.ALONE, len(ids), turn, self._turns)
+        self._alone.append(Solo(tuple(ids), tuple(clock)))
+        for lane, turns in self._rounds.items():
+            turns.append([])
             for round_ in self._walk(lane):
-                rounds.append(round_)
-                yield Step(lane, sum(len(each.token_ids) for each in rounds), True)
-            recording = self._recordings[lane]
-            for _ in recording:
-                yield Step(lane, len(recording.token_ids), False)
-            self._runs[lane] = timed(recording.run(), rounds)
+                turns[-1].append(round_)
+                yield Step(lane, len(emitted(turns[-1])), turn, self._turns)
+
+    def texts(self) -> Texts:
+        """The lanes' texts so far."""
+        from mars_viz.speculators.pieces import pieces_of
+
+        pieces = pieces_of(self._pair.tokenizer, set(self._written))
+        begun = {lane: each.run() if each.token_ids else None for lane, each in self._recordings.items()}
+        return Texts(tuple(pieces[token].text for token in self._written), begun[Lane.STRICT], begun[Lane.RELAXED])
 
     def finish(self) -> Race:
         """Race to the end and return the race."""
@@ -88,16 +125,25 @@ class Racing:
         return self.race()
 
     def race(self) -> Race:
-        """The race. Raises BadInput where it was not run to its end."""
-        if self._alone is None or len(self._runs) < len(self._recordings):
+        """The race. Raises BadInput where it was not run to its end, and for lanes that wrote several texts."""
+        if min(len(self._alone), *map(len, self._rounds.values())) < self._turns or not self._alone:
             raise BadInput("The race is not over yet; let it run to its end.")
         from mars_viz.speculators.pieces import pieces_of
 
-        strict = self._runs[Lane.STRICT]
-        pieces = {**pieces_of(self._pair.tokenizer, set(self._alone.token_ids)), **strict.pieces}
+        recorded = {lane: each.run() for lane, each in self._recordings.items()}
+        runs = {lane: [timed(run, rounds) for rounds in self._rounds[lane]] for lane, run in recorded.items()}
+        if {each.token_ids for each in self._alone} != {tuple(self._written)}:
+            raise BadInput(SEVERAL_TEXTS)
+        taken = {Lane.ALONE: [each.clock[-1] for each in self._alone]} | {
+            lane: [each.provenance.seconds for each in turns] for lane, turns in runs.items()
+        }
+        middle = {lane: int(np.argsort(seconds, kind="stable")[self._turns // 2]) for lane, seconds in taken.items()}
+        strict, relaxed = (turns[middle[lane]] for lane, turns in runs.items())
+        pieces = {**pieces_of(self._pair.tokenizer, set(self._written)), **strict.pieces}
         line = " ".join(self._title.split())
         title = line if len(line) <= 60 else f"{line[:59]}…"
-        return Race(title, self._alone, replace(strict, pieces=pieces), self._runs[Lane.RELAXED])
+        turns = tuple(zip(*(taken[lane] for lane in Lane), strict=True))
+        return Race(title, self._alone[middle[Lane.ALONE]], replace(strict, pieces=pieces), relaxed, turns)
 
     def _single(self) -> Iterator[tuple[int, float]]:
         from mars_viz.speculators.autoregressive import writing_alone
@@ -119,9 +165,7 @@ class Racing:
 def timed(run: Run, rounds: Sequence[Round]) -> Run:
     """The recorded run with the times of these rounds. Raises BadInput where they are not the same decode."""
     if [round_.token_ids for round_ in run.rounds] != [round_.token_ids for round_ in rounds]:
-        raise BadInput(
-            "This device did not decode the same text twice, so the race cannot be shown. Take the dtype float32."
-        )
+        raise BadInput(SEVERAL_TEXTS)
     clocked = tuple(replace(mine, timing=theirs.timing) for mine, theirs in zip(run.rounds, rounds, strict=True))
     seconds = sum(round_.timing.total for round_ in rounds)
     return replace(run, rounds=clocked, provenance=replace(run.provenance, seconds=seconds))

@@ -7,6 +7,7 @@ from enum import Enum
 
 import numpy as np
 
+from mars_viz.costs import Factor, too_fast
 from mars_viz.errors import BadInput
 from mars_viz.run import Run
 
@@ -53,6 +54,9 @@ class Race:
     """The strict lane."""
     relaxed: Run
     """The relaxed lane."""
+    turns: tuple[tuple[float, ...], ...] = ()
+    """Seconds of each turn by lane, in the order in which the lanes stand; the clocks of `alone` and of the runs are
+    those of the lane's middle turn. Empty for a race of one turn, as in files of before."""
 
     def __post_init__(self) -> None:
         """Raise BadInput where the lanes do not belong together."""
@@ -72,10 +76,39 @@ class Race:
                 raise BadInput("A lane of the race has rounds that took no time. Record the race again.")
         if not set(self.alone.token_ids) <= one.pieces.keys():
             raise BadInput("The autoregressive lane has a token without a text. Record the race again.")
+        fits = all(len(turn) == len(Lane) and np.isfinite(turn).all() and min(turn) > 0 for turn in self.turns)
+        if not fits or not all(np.isclose(self.taken[lane], end).any() for lane, end in self.seconds.items()):
+            raise BadInput("The turns of the race do not fit its clocks. Record the race again.")
+
+    @property
+    def taken(self) -> dict[Lane, np.ndarray]:
+        """float64 [turns]; seconds of every turn of each lane, the prompt's own pass excluded."""
+        turns = np.array(self.turns or [tuple(self.seconds.values())], np.float64)
+        return {lane: turns[:, place] for place, lane in enumerate(Lane)}
+
+    def over(self, lane: Lane, other: Lane) -> Factor:
+        """How many times as many tokens a second, measured: the median of the turns, each turn's lanes compared with
+        each other, and their range; NaN for its ends where there was one turn. Over the target alone the range ends at
+        τ, which nothing exceeds."""
+        found = self.taken[other] / self.taken[lane] * len(self.token_ids[lane]) / len(self.token_ids[other])
+        estimate = float(np.median(found))
+        if len(found) == 1:
+            return Factor(estimate, np.nan, np.nan)
+        run = self.runs[lane]
+        most = run.tau if run is not None and other is Lane.ALONE else np.inf
+        return Factor(estimate, float(found.min()), max(estimate, min(float(found.max()), most)))
+
+    @property
+    def objection(self) -> str:
+        """Why its speed-ups cannot be, in a sentence; empty where they can."""
+        for lane, run in self.runs.items():
+            if run is not None and (found := self.over(lane, Lane.ALONE).estimate) > run.tau:
+                return too_fast(found, run.tau, "race again")
+        return ""
 
     @property
     def seconds(self) -> dict[Lane, float]:
-        """Measured wall clock of each lane, the prompt's own pass excluded."""
+        """Measured wall clock of each lane's middle turn, the prompt's own pass excluded."""
         return {
             Lane.ALONE: self.alone.clock[-1],
             Lane.STRICT: float(round_clock(self.strict)[-1]),
@@ -84,7 +117,7 @@ class Race:
 
     @property
     def pace(self) -> dict[Lane, float]:
-        """Tokens a second of each lane, measured; their texts may differ in length."""
+        """Tokens a second of each lane's middle turn, measured; their texts may differ in length."""
         return {lane: len(token_ids) / self.seconds[lane] for lane, token_ids in self.token_ids.items()}
 
     @property
@@ -95,12 +128,14 @@ class Race:
     @property
     def figures(self) -> dict[Lane, Figures]:
         """What each lane took."""
-        texts, seconds, pace = self.token_ids, self.seconds, self.pace
+        texts, seconds, pace, taken = self.token_ids, self.seconds, self.pace, self.taken
         return {
             lane: Figures(
                 seconds=seconds[lane],
+                least=float(taken[lane].min()),
+                most=float(taken[lane].max()),
                 pace=pace[lane],
-                over_alone=pace[lane] / pace[Lane.ALONE],
+                over_alone=self.over(lane, Lane.ALONE),
                 tokens=len(texts[lane]),
                 passes=len(texts[lane]) if run is None else len(run.rounds),
                 rolled_back=0 if run is None else sum(round_.rolled_back for round_ in run.rounds),
@@ -124,11 +159,15 @@ class Figures:
     """What a lane took, for the end board."""
 
     seconds: float
-    """Wall clock, measured once, the prompt's own pass excluded."""
+    """Wall clock of the middle turn, measured, the prompt's own pass excluded."""
+    least: float
+    """Of the fastest turn."""
+    most: float
+    """Of the slowest."""
     pace: float
-    """Tokens a second, measured."""
-    over_alone: float
-    """Its pace over that of the target alone."""
+    """Tokens a second of the middle turn, measured."""
+    over_alone: Factor
+    """Its pace over that of the target alone, the median of the turns and their range."""
     tokens: int
     """Emitted; exact."""
     passes: int

@@ -1,19 +1,21 @@
-"""The folder of races: how one comes in from a zip, gets another name and goes, each in one step as runs do."""
+"""The folder of races: how one comes in from a zip, gets another title, goes and comes back, each in one step as runs
+do."""
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Collection
 from os import PathLike
 from pathlib import Path
 
 from mars_viz.errors import BadInput
-from mars_viz.race.files import RaceEntry, list_races
+from mars_viz.race.files import ABOUT, RaceEntry, list_races
 from mars_viz.race.zips import read_zip
 from mars_viz.runfiles import check_free
-from mars_viz.runstore import checked_name, new_name
+from mars_viz.runstore import Makers, checked_name, new_name
+from mars_viz.runstore.bin import Bin
 from mars_viz.runstore.locks import alone_in
-from mars_viz.runstore.store import put_away, refusals, tidy
+from mars_viz.runstore.store import refusals, tidy
+from mars_viz.runstore.titles import UNREADABLE, check_seen, checked_title, retitle
 
 
 class RaceStore:
@@ -23,8 +25,11 @@ class RaceStore:
         """The folder need not exist yet; `taken` are names that other races bear. What a crash left unfinished is
         undone or removed."""
         self.folder = Path(folder)
+        self.makers = Makers(self.folder)
         self._taken = frozenset(taken)
+        self._bin = Bin(self.folder)
         tidy(self.folder)
+        self._bin.expire()
 
     def list(self) -> list[RaceEntry]:
         """What is kept, the newest last."""
@@ -40,22 +45,35 @@ class RaceStore:
         read_zip(data, self.folder / name)
         return name
 
-    def rename(self, name: str, new: str) -> str:
-        """Give a race another name, which it returns. Raises BadInput where that is taken or no name."""
+    def deleted(self) -> tuple[RaceEntry, ...]:
+        """What is in the bin, the newest last."""
+        return tuple(list_races(self._bin.folder))
+
+    def rename(self, name: str, title: str, seen: str | None = None) -> str:
+        """Give a race another title, which it returns; its name, and so its links, stay. Raises BadInput for what is no
+        title, and where the race's is not the one that was `seen` any more; None takes any."""
+        title = checked_title(title)
         with alone_in(self.folder), refusals(name, "renamed"):
-            path = self._path(name)
-            if checked_name(new, "race") != name:
-                path = path.rename(self._free(new))
-        return path.name
+            entry = self._entry(name)
+            if entry.manifest is None:
+                raise BadInput(UNREADABLE)
+            check_seen(entry.title, seen)
+            retitle(entry.path / ABOUT, title)
+        return title
 
     def delete(self, name: str) -> None:
-        """Remove a race, at once for everyone who lists. Raises BadInput where there is none."""
+        """Move a race to the bin, at once for everyone who lists. Raises BadInput where there is none."""
         with alone_in(self.folder), refusals(name, "deleted"):
-            gone = put_away(self._path(name), name)
-        shutil.rmtree(gone, ignore_errors=True)
+            self._bin.take(self._entry(name).path)
+        self._bin.expire()
 
-    def _path(self, name: str) -> Path:
-        found = next((entry.path for entry in self.list() if entry.path.name == name), None)
+    def restore(self, name: str) -> None:
+        """Bring a race back from the bin under its name. Raises BadInput where it is not there any more."""
+        with alone_in(self.folder), refusals(name, "restored"):
+            self._bin.give_back(self._bin.folder / checked_name(name, "race"))
+
+    def _entry(self, name: str) -> RaceEntry:
+        found = next((entry for entry in self.list() if entry.path.name == name), None)
         if found is None:
             raise BadInput("There is no race of that name here any more; choose another from the list.")
         return found

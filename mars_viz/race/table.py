@@ -8,15 +8,22 @@ from mars_viz.race.records import Race
 
 
 def race_frame(race: Race) -> pd.DataFrame:
-    """A row a lane: seconds and tokens a second measured, once, on the race's device; the counts exact."""
+    """A row a lane: seconds and tokens a second measured on the race's device, in so many turns; the counts exact. No
+    speed-up where it cannot be."""
+    known = not race.objection
     rows = [
         {
             "lane": lane.value,
             "rule": "" if run is None else run.settings.rule,
             "dial": None if run is None else run.settings.dial,
+            "turns": len(race.taken[lane]),
             "seconds_measured": found.seconds,
+            "seconds_least": found.least,
+            "seconds_most": found.most,
             "tokens_per_second_measured": found.pace,
-            "over_autoregressive_measured": found.over_alone,
+            "over_autoregressive_measured": found.over_alone.estimate if known else None,
+            "over_autoregressive_low": found.over_alone.low if known else None,
+            "over_autoregressive_high": found.over_alone.high if known else None,
             "tokens": found.tokens,
             "target_passes": found.passes,
             "tau": found.tau,

@@ -10,7 +10,7 @@ class Figure {
   }
 
   draw({ data, layout }) {
-    const save = (format) => ({ name: `Save as ${format.toUpperCase()}`, icon: this.plotly.Icons.camera, click: (drawn) => this.plotly.downloadImage(drawn, { format, filename: `${this.file}-${this.name}`, scale: format === "png" ? 2 : 1, width: drawn.offsetWidth, height: layout.height }) });
+    const save = (format) => ({ name: `Save as ${format.toUpperCase()}`, icon: this.plotly.Icons.camera, click: (drawn) => this.plotly.downloadImage(drawn, { format, filename: `${this.file()}-${this.name}`, scale: format === "png" ? 2 : 1, width: drawn.offsetWidth, height: layout.height }) });
     this.config ??= { responsive: true, displaylogo: false, modeBarButtons: [[save("svg"), save("png")]] };
     if (BY_FINGER.matches) layout.dragmode = false; // a finger that moves over a figure means the page, and no zoom
     this.plotly.react(this.element, data, layout, this.config);

@@ -26,6 +26,12 @@
     return globalThis.Plotly;
   }
 
+  /** As `file_name` in Python. */
+  function fileName({ stem, gamma }, dial) {
+    const at = dial === null ? "" : `-at-${String(dial).replace("-", "minus-").replace(".", "-")}`;
+    return `${stem}${at}${gamma}`;
+  }
+
   async function open() {
     const { payload, position, name, drawn } = await unparcel($("run").textContent);
     const place = $("explorer").attachShadow({ mode: "open" });
@@ -44,7 +50,7 @@
     $("waiting").remove();
     const described = await unparcel($("drawn").textContent);
     const places = Object.fromEntries(["basis", "figures", "maps", "quantities", "heat_map"].map((id) => [id, $(id)]));
-    figures = new Figures(described, places, { plotly: await plotly(), file: name, symbol: payload.dial?.symbol, dark, rows: whole.rows });
+    figures = new Figures(described, places, { plotly: await plotly(), file: () => fileName(name, dial), symbol: payload.dial?.symbol, dark, rows: whole.rows });
     figures.show(dial);
     dark.addEventListener("change", () => {
       show();

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+import re
 from collections.abc import Iterator
 from functools import cache
 from hashlib import sha256
@@ -21,7 +22,7 @@ from mars_viz.components.explorer.script import script
 from mars_viz.components.explorer.style import style
 from mars_viz.components.scripts import joined
 from mars_viz.devices import short_device
-from mars_viz.figures.words import counted, number, setting
+from mars_viz.figures.words import counted, exactly, number, setting
 from mars_viz.mapped import checked_gamma
 from mars_viz.report.citations import bibtex
 from mars_viz.report.clouds import Sky, by_row
@@ -56,7 +57,7 @@ def report_html(
     sent = {
         "payload": {},
         "position": {"dial": at, "overlay": overlay, "selected": None},
-        "name": file_name(run),
+        "name": {"stem": _stem(run), "gamma": _length(run, gamma)},
     }
     payload = run_payload(run, gamma)
     described = drawings(run, gamma, Sky(payload["rows"]), most_steps)
@@ -78,10 +79,28 @@ def report_html(
     return page(low)
 
 
-def file_name(run: Run) -> str:
-    """A plain name for files made from a run: letters, digits and hyphens."""
-    words = "".join(char if char.isascii() and char.isalnum() else " " for char in (run.title or run.prompt).lower())
+def file_name(run: Run, dial: float | None = None, gamma: int | None = None) -> str:
+    """A plain name for files made from a run at a setting: letters, digits and hyphens, with the very dial value and,
+    where it is not the run's own, the draft length. None takes the run's own.
+
+    >>> file_name(run, 0.9853, 4)  # of 'A story, MARS at θ = 0.9, greedy'
+    'a-story-mars-greedy-at-0-9853-gamma-4'
+    """
+    dial = rule_named(run.settings.rule).checked_dial(run.settings.dial if dial is None else dial)
+    at = "" if dial is None else "-at-" + exactly(dial).replace("-", "minus-").replace(".", "-")
+    return f"{_stem(run)}{at}{_length(run, gamma)}"
+
+
+def _stem(run: Run) -> str:
+    """Of its title without the recorded setting, or of its prompt."""
+    dial = rule_named(run.settings.rule).dial
+    title = re.sub(rf"\s(at )?{re.escape(dial.symbol)} = [\d.]*\d", "", run.title) if dial else run.title
+    words = "".join(char if char.isascii() and char.isalnum() else " " for char in (title or run.prompt).lower())
     return "-".join(words.split()[:8])[:60] or "run"
+
+
+def _length(run: Run, gamma: int | None) -> str:
+    return "" if gamma in (None, run.settings.gamma) else f"-gamma-{gamma}"
 
 
 def _page(run: Run, gamma: int, detail: Detail, packed: str, drawn: str) -> Iterator[str]:
@@ -127,7 +146,7 @@ def _facts(run: Run, gamma: int) -> str:
         "γ": str(gamma) if gamma == asked.gamma else f"{gamma} (recorded with {asked.gamma})",
         "Temperature": sampling,
         "Seed": str(asked.seed),
-        "Stops at": stop_words(asked.stop),
+        "Stop strings": stop_words(asked.stop),
         "Recorded text": f"{counted(len(run.token_ids), 'token')} in {counted(len(run.rounds), 'round')},"
         f" τ = {number(run.tau)}",
         "Device": ", ".join(filter(None, [short_device(made.device), made.dtype])),

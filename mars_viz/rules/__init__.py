@@ -11,7 +11,7 @@ from mars_viz.rules.cascade import CascadeOpt, CascadeTokenAcceptance
 from mars_viz.rules.ears import Ears
 from mars_viz.rules.ensemble import Ensemble
 from mars_viz.rules.fixed import Fixed, values_in
-from mars_viz.rules.fly import Fly
+from mars_viz.rules.fly import Fly, VllmFly
 from mars_viz.rules.fuzzy import Fuzzy
 from mars_viz.rules.lenience import Lenience
 from mars_viz.rules.mars import Mars
@@ -31,7 +31,8 @@ __all__ = ["RULES", "Dial", "Fixed", "Rule", "Scale", "rule_named", "rules_and",
 
 _LOSSLESS = (Strict(), RejectionSampling(), BlockVerification())
 _MARS = (Mars(), MarsCode(), MarsSampling(), MarsMargin(), MarsOdds())
-_OF_ENGINES = (Lenience(), Typical(), SglangAccumulated(), SglangSingle(), TensorRtLlm(), VllmThinking(), Ensemble())
+_SGLANG, _VLLM = (SglangAccumulated(), SglangSingle()), (VllmThinking(), VllmFly())
+_OF_ENGINES = (Lenience(), Typical(), *_SGLANG, TensorRtLlm(), *_VLLM, Ensemble())
 _CASCADES = (CascadeOpt(), CascadeTokenAcceptance())
 _OF_PAPERS = (Fuzzy(), CactusAcceptance(), *_CASCADES, Bild(), Fly(), Ears(), RegretBudget())
 _OF_SAMPLERS = (TopKSet(), NucleusSet(), MinPSet())

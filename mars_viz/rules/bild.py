@@ -17,9 +17,9 @@ class Bild(Rule):
 
     name = "bild"
     title = "BiLD rollback"
-    summary = "Keeps every token whose surprise to the target is at most R nats."
+    summary = "Keeps every token whose surprisal under the target is at most R nats."
     formula = "x = v1, or −ln p(x) ≤ R"
-    source = "BiLD, arXiv 2302.07863, rollback threshold 5 (catalogue note)"
+    source = "BiLD, arXiv 2302.07863, rollback threshold 5 (summary read)"
     dial = Dial(symbol="R", name="rollback threshold", low=0.0, high=20.0, step=0.1, default=5.0, strict_is_high=False)
     on_rejection = Emission.ARGMAX
     needs = ("z", "logsumexp")

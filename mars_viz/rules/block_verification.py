@@ -21,7 +21,7 @@ class BlockVerification(Rule):
     title = "Block verification"
     summary = "Decides for the block as a whole, and keeps at least as many tokens as rejection sampling on average."
     formula = "some later or equal i has u_i ≤ h_i"
-    source = "arXiv 2403.10444; vLLM's kernel (catalogue note)"
+    source = "arXiv 2403.10444; vLLM's kernel (summary read)"
     lossless = True
     on_rejection = Emission.BLOCK
     needs = ("block_mass",)

@@ -18,9 +18,9 @@ class CactusAcceptance(Rule):
 
     name = "cactus-acceptance"
     title = "Cactus' acceptance"
-    summary = "Raises the drafted token's probability within a divergence budget; its own residual is not drawn."
+    summary = "Rejection sampling with p(x) raised within a divergence budget; Cactus' own residual is not drawn."
     formula = "u ≤ min(1, p + √(2δ·p(1 − p)))/q"
-    source = "arXiv 2604.04987 and MANGA-UOFA/Cactus, solve_constraint (read); emission as in rejection sampling"
+    source = "arXiv 2604.04987 and MANGA-UOFA/Cactus, solve_constraint (code read); emission as in rejection sampling"
     dial = Dial(symbol="δ", name="divergence budget", low=0.0, high=4.0, step=0.05, default=1.0, strict_is_high=False)
     on_rejection = Emission.RESIDUAL
 

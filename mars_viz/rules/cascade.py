@@ -21,9 +21,9 @@ class CascadeOpt(Rule):
 
     name = "cascade-opt"
     title = "Speculative cascade, OPT"
-    summary = "Keeps what was drafted unless the target is surer than the drafter by more than α of their distance."
+    summary = "Keeps the drafted token unless the target is more confident than the drafter by more than α·TV."
     formula = "max q ≥ max p − α·TV(p, q), or u ≤ p(x)/q(x)"
-    source = "arXiv 2405.19261, the OPT deferral (catalogue note); the paper varies α, the default is ours"
+    source = "arXiv 2405.19261, the OPT deferral (summary read); the paper varies α, the default is ours"
     dial = Dial(symbol="α", name="deferral cost", low=-1.0, high=1.0, step=0.01, default=0.0, strict_is_high=False)
     on_rejection = Emission.RESIDUAL
     needs = ("logsumexp", "q_max", "total_variation")
@@ -54,12 +54,10 @@ class CascadeTokenAcceptance(Rule):
 
     name = "cascade-token-acceptance"
     title = "Token cascade's acceptance"
-    summary = (
-        "Keeps what is nearly as likely as the target's best; the more of the drafter's law that is, the less else."
-    )
+    summary = "Keeps tokens nearly as likely as the target's best; the more probability q gives them, the fewer others."
     formula = "x ∈ A = {p ≥ (1 − α)·p(v1)}, or u ≤ (1 − q(A))·p(x)/q(x); at T = 0: x ∈ A, or x = v1"
     source = (
-        "arXiv 2405.19261, the token-specific deferral (catalogue note); emission as in rejection sampling; the paper "
+        "arXiv 2405.19261, the token-specific deferral (summary read); emission as in rejection sampling; the paper "
         "varies α, the default is ours"
     )
     dial = Dial(symbol="α", name="deferral cost", low=-0.01, high=1.0, step=0.01, default=0.5, strict_is_high=False)

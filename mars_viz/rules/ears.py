@@ -17,9 +17,9 @@ class Ears(Rule):
 
     name = "ears"
     title = "EARS"
-    summary = "Rejection sampling whose coin is lowered in proportion to the target's doubt, 1 − max p."
+    summary = "Rejection sampling with the coin lowered by β times the target's uncertainty, 1 − max p."
     formula = "u − β·(1 − max p) ≤ p(x)/q(x)"
-    source = "arXiv 2512.13194 (abstract and catalogue note); the default is ours"
+    source = "arXiv 2512.13194 (abstract and a summary read); the default is ours"
     dial = Dial(symbol="β", name="tolerance", low=0.0, high=1.0, step=0.01, default=0.1, strict_is_high=False)
     on_rejection = Emission.RESIDUAL
 

@@ -19,7 +19,7 @@ class Ensemble(Rule):
 
     name = "ensemble"
     title = "Ensemble of target and drafter"
-    summary = "Judges by a mixture of the target's law and the drafter's; w = 1 is the target's alone."
+    summary = "Verifies against a mixture of both models' distributions; w = 1 is the target alone."
     formula = "u ≤ 1 − w + w·p(x)/q(x); at T = 0: w·p(x) + (1 − w)·q(x) ≥ w·p(v1) + (1 − w)·q(v1)"
     source = "transformers 5, assistant_ensemble_weight (code read); arXiv 2604.07622. No default there; 0.9 is ours"
     dial = Dial(symbol="w", name="target's weight", low=0.0, high=1.0, step=0.01, default=0.9, strict_is_high=True)

@@ -1,12 +1,21 @@
-"""FLy: a mismatch is forgiven where the target was unsure and agrees with all that was drafted next."""
+"""FLy: a mismatch is forgiven where the target was unsure and agrees with what was drafted next.
+
+Two rules: the paper's, and what vLLM made of it.
+"""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 
 from mars_viz.records import Emission, Speculation, Verdicts
-from mars_viz.rules.base import Dial, Rule, among_best, just_above
+from mars_viz.rules.base import Dial, Rule, among_best, best_p, drafted_p, just_above
 from mars_viz.rules.fixed import Fixed
+from mars_viz.rules.rejection_sampling import coin_keeps
+
+_MOST = 63
+"""Drafted tokens that can follow one in a block."""
 
 
 class Fly(Rule):
@@ -18,40 +27,91 @@ class Fly(Rule):
 
     name = "fly"
     title = "FLy"
-    summary = "Forgives a mismatch where the target was unsure and the drafted tokens after it match; γ above {w}."
-    formula = "x = v1, or H₃ ≥ θ and the next W − 1 drafted tokens match, W = {w} from the block's end"
-    source = "arXiv 2511.22972 and AMD-AGI/FLy, fly/models/FLy.py (read)"
+    summary = "Forgives a mismatch where the target was unsure and the drafted tokens after it match. Needs γ > {w}."
+    formula = "x = v1, or H₃ ≥ θ, at least W = {w} drafted tokens follow, and the first W − 1 of them match"
+    source = "arXiv 2511.22972 and AMD-AGI/FLy, fly/models/FLy.py (code read)"
     dial = Dial(symbol="θ", name="entropy gate", low=0.0, high=1.1, step=0.01, default=0.3, strict_is_high=True)
     on_rejection = Emission.ARGMAX
     needs = ("logsumexp",)
     spans_positions = True
     fixed = (
-        Fixed(
-            "w", "W", "window", 1, 63, 6, "the mismatch and what must match after it; as many last tokens are strict"
-        ),
+        Fixed("w", "W", "window", 1, _MOST, 6, "W − 1 tokens after the mismatch must match, and W must follow it"),
     )
 
     def _judge(self, speculation: Speculation) -> Verdicts:
         """Kept up to θ = H3 where what follows lets it."""
-        matches = among_best(speculation, 1)
-        shares = _three_best(speculation)[speculation.judging_rows]  # [N, 3]
-        entropy = -(shares * np.log(shares, out=np.zeros_like(shares), where=shares > 0)).sum(axis=1)
-        forgiven = _forgiven(speculation, matches, int(self.values["w"]))
+        matches, window = among_best(speculation, 1), int(self.values["w"])
+        following = _Following.of(speculation, matches)
+        forgiven = (following.tokens >= window) & (following.kept >= window - 1)
+        plain = np.exp(speculation.top_logits[:, :3].astype(np.float64) - speculation.logsumexp[:, None])
+        entropy = _entropy(plain[speculation.judging_rows])
         return self._relaxed(speculation, matches, np.where(forgiven, just_above(entropy), np.nan))
 
 
-def _three_best(speculation: Speculation) -> np.ndarray:
-    """float64 [N + 1, 3]; plain probabilities of the target's three best tokens."""
-    logits = speculation.top_logits[:, :3].astype(np.float64)
-    return np.exp(logits - speculation.logsumexp[:, None])
+class VllmFly(Rule):
+    """Keep x iff u <= p(x)/q(x), or Hk >= θ, p(x) > 0 and the coins keep each of the next W drafted tokens; else emit
+    a sample of norm((p - q)+). At temperature 0 a coin keeps v1 alone.
+
+    Hk is the entropy of the k best tokens' probabilities after temperature, top-k and top-p, not renormalised; at most
+    ln k. W tokens must follow in the block, so its last W positions are never relaxed.
+    """
+
+    name = "vllm-fly"
+    title = "vLLM FLy"
+    summary = (
+        "Forgives a rejection where the target was unsure and the next {w} drafted tokens are accepted. Needs γ > {w}."
+    )
+    formula = "u ≤ p(x)/q(x), or H_{k} ≥ θ and the next {w} drafted tokens have u ≤ p/q"
+    source = "vLLM 0.33.0, rejection_sample_method fly, v1/spec_decode/fly.py (summary read)"
+    dial = Dial(symbol="θ", name="entropy threshold", low=0.0, high=1.61, step=0.01, default=0.3, strict_is_high=True)
+    on_rejection = Emission.RESIDUAL
+    needs = ("z", "logsumexp")
+    spans_positions = True
+    fixed = (
+        Fixed("w", "W", "window", 1, _MOST, 5, "how many drafted tokens after the rejected one must be accepted"),
+        Fixed("k", "k", "best tokens", 1, 5, 3, "of how many of the target's best tokens the entropy is taken"),
+    )
+
+    def _judge(self, speculation: Speculation) -> Verdicts:
+        """Kept up to θ = Hk where what follows lets it."""
+        accepted = coin_keeps(speculation)
+        possible = drafted_p(speculation) > 0  # q(x) > 0, vLLM's other condition, holds of all that was drafted
+        forgiven = possible & (_Following.of(speculation, accepted).kept >= self.values["w"])
+        entropy = _entropy(_processed(speculation, int(self.values["k"])))
+        return self._relaxed(speculation, accepted, np.where(forgiven, just_above(entropy), np.nan))
 
 
-def _forgiven(speculation: Speculation, matches: np.ndarray, window: int) -> np.ndarray:
-    """bool [N]; `window` tokens follow along some path of the draft, and the first window - 1 of them match."""
-    height, run = np.zeros(len(matches), int), np.zeros(len(matches), int)
-    for node in reversed(range(len(matches))):  # children come after their parents
-        parent = int(speculation.parents[node])
-        if parent >= 0:
-            height[parent] = max(height[parent], height[node] + 1)
-            run[parent] = max(run[parent], run[node] + 1 if matches[node] else 0)
-    return (height >= window) & (run >= window - 1)
+@dataclass(frozen=True, slots=True)
+class _Following:
+    """What follows each node in the block, along the path that has most of it."""
+
+    tokens: np.ndarray
+    """int64 [N]; drafted tokens below it."""
+    kept: np.ndarray
+    """int64 [N]; of them those that are kept without a break, from the first one on."""
+
+    @classmethod
+    def of(cls, speculation: Speculation, keeps: np.ndarray) -> _Following:
+        """By which nodes are kept, bool [N]."""
+        tokens, kept = np.zeros(len(keeps), int), np.zeros(len(keeps), int)
+        for node in reversed(range(len(keeps))):  # children come after their parents
+            parent = int(speculation.parents[node])
+            if parent >= 0:
+                tokens[parent] = max(tokens[parent], tokens[node] + 1)
+                kept[parent] = max(kept[parent], kept[node] + 1 if keeps[node] else 0)
+        return cls(tokens, kept)
+
+
+def _processed(speculation: Speculation, count: int) -> np.ndarray:
+    """float64 [N, count]; the target's probabilities of its best tokens, after temperature, top-k and top-p."""
+    logits = speculation.at_nodes(speculation.top_logits)[:, :count].astype(np.float64)
+    shares = best_p(speculation)[:, None] * np.exp((logits - logits[:, :1]) / (speculation.temperature or 1.0))
+    if speculation.temperature > 0:
+        shares[np.arange(shares.shape[1]) >= speculation.at_nodes(speculation.support)[:, None]] = 0
+    return shares
+
+
+def _entropy(shares: np.ndarray) -> np.ndarray:
+    """float64 [N] of [N, k]; -Σ p ln p, in nats, as far as these probabilities go."""
+    entropy: np.ndarray = -(shares * np.log(shares, out=np.zeros_like(shares), where=shares > 0)).sum(axis=1)
+    return entropy

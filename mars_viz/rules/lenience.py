@@ -17,9 +17,9 @@ class Lenience(Rule):
 
     name = "lenience"
     title = "Lenience"
-    summary = "Rejection sampling that weighs the drafter's probability by l, so that no token gains more than 1/l."
+    summary = "Rejection sampling with q scaled by l, so that no token becomes more than 1/l times as likely."
     formula = "u ≤ p(x)/(l·q(x)); at T = 0: p(x) ≥ l·p(v1)"
-    source = "Leviathan et al., arXiv 2211.17192, appendix (reading note); the paper tabulates l, the default is ours"
+    source = "Leviathan et al., arXiv 2211.17192, appendix (summary read); the paper tabulates l, the default is ours"
     dial = Dial(symbol="l", name="lenience", low=0.01, high=1.0, step=0.01, default=0.5, strict_is_high=True)
     on_rejection = Emission.RESIDUAL
     needs = ("z", "logsumexp")

@@ -17,7 +17,7 @@ class Mars(Rule):
     title = "MARS"
     summary = "Also keeps the target's runner-up where its logit comes close to the best one's."
     formula = "x = v1, or x = v2 and z2/z1 > θ"
-    source = "arXiv 2601.15498, Algorithm 1 (third-party reading note)"
+    source = "arXiv 2601.15498, Algorithm 1 (summary read)"
     dial = THETA
     scale = Scale.RATIO
     strict_at_zero = True

@@ -22,7 +22,7 @@ class MarsCode(Rule):
     title = "MARS as released"
     summary = "What the authors' code does: θ has no effect at temperature 0, and close calls overrule the coin."
     formula = "T = 0: x = v1. T > 0: z2/z1 > θ ? x ∈ {v1, v2} : u ≤ p(x)/q(x)"
-    source = "5SSjw/MARS, mars/model/utils.py, evaluate_posterior (read)"
+    source = "5SSjw/MARS, mars/model/utils.py, evaluate_posterior (code read)"
     dial = THETA
     scale = Scale.RATIO
     on_rejection = Emission.LOWERED

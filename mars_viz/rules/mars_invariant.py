@@ -13,7 +13,7 @@ class MarsMargin(Rule):
 
     name = "mars-margin"
     title = "MARS by margin"
-    summary = "MARS with the difference of the two best logits, which a constant added to all of them leaves alone."
+    summary = "MARS by the difference of the two best logits, which no shift of the logits changes."
     formula = "x = v1, or x = v2 and z1 − z2 < m"
     source = "ours: the shift-invariant form of arXiv 2601.15498; m = 2 is θ = 0.9 where z1 = 20"
     dial = Dial(symbol="m", name="margin threshold", low=0.0, high=10.0, step=0.05, default=2.0, strict_is_high=False)
@@ -32,7 +32,7 @@ class MarsOdds(Rule):
 
     name = "mars-odds"
     title = "MARS by probabilities"
-    summary = "MARS with the ratio of the two best tokens' probabilities in place of that of their logits."
+    summary = "MARS by the ratio of the two best tokens' probabilities instead of their logits."
     formula = "x = v1, or x = v2 and p2/p1 > ρ"
     source = "ours: the shift-invariant form of arXiv 2601.15498; ρ = 0.135 is a margin of 2 at T = 1"
     dial = Dial(symbol="ρ", name="odds threshold", low=0.0, high=1.0, step=0.005, default=0.135, strict_is_high=True)

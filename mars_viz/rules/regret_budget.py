@@ -18,7 +18,7 @@ class RegretBudget(Rule):
     title = "Regret budget per block"
     summary = "Lets a block deviate from the target's best tokens until the logits given up add up to B."
     formula = "x = v1, or Σ(z1 − z_x) ≤ B over the block so far"
-    source = "after ASD (catalogue note), whose budget is per request; per block, and the default, are ours"
+    source = "after ASD (summary read), whose budget is per request; per block, and the default, are ours"
     dial = Dial(symbol="B", name="regret budget", low=0.0, high=20.0, step=0.1, default=2.0, strict_is_high=False)
     on_rejection = Emission.ARGMAX
     needs = ("z", "logsumexp")

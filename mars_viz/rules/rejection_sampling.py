@@ -13,7 +13,7 @@ class RejectionSampling(Rule):
 
     name = "rejection-sampling"
     title = "Rejection sampling"
-    summary = "Keeps a drafted token with probability p/q, which preserves the target's law exactly."
+    summary = "Keeps a drafted token with probability p/q, which preserves the target's distribution exactly."
     formula = "u ≤ p(x)/q(x)"
     source = "Leviathan et al., arXiv 2211.17192; Chen et al., arXiv 2302.01318"
     lossless = True

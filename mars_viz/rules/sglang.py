@@ -23,7 +23,7 @@ class SglangAccumulated(Rule):
 
     name = "sglang-acc"
     title = "SGLang, accumulated threshold"
-    summary = "Keeps a token with probability p(x)/t, whatever the drafter's law; at t = 1 that is sample-match."
+    summary = "Keeps a token with probability p(x)/t, whatever q; at t = 1 this is sample-match."
     formula = "T > 0: with probability p(x)/t; T = 0: x = v1"
     source = "SGLang, tree_speculative_sampling_target_only, speculative_accept_threshold_acc (kernel read)"
     dial = Dial(

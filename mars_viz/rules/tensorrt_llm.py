@@ -20,7 +20,7 @@ class TensorRtLlm(Rule):
     title = "TensorRT-LLM relaxed"
     summary = "Keeps any of the {k} best tokens whose probability comes within δ of the best one's."
     formula = "x = v1, or x among the {k} best and p(x) ≥ p(v1) − δ"
-    source = "TensorRT-LLM, relaxed acceptance, DeepSeek-R1 preset (k = 10, δ = 0.6); reading note"
+    source = "TensorRT-LLM, relaxed acceptance, DeepSeek-R1 preset (k = 10, δ = 0.6); summary read"
     dial = Dial(symbol="δ", name="relaxed delta", low=0.0, high=1.0, step=0.01, default=0.6, strict_is_high=False)
     on_rejection = Emission.ARGMAX
     needs = ("z", "logsumexp")

@@ -20,7 +20,7 @@ class Typical(Rule):
     title = "Typical acceptance"
     summary = "Keeps a token whose probability exceeds a bound that falls as the target's entropy rises."
     formula = "x = v1, or p(x) > min(ε, α·exp(−H)) with α = {c}·√ε"
-    source = "Medusa, arXiv 2401.10774, and vllm-ascend 9772 (entropy verify); reading note"
+    source = "Medusa, arXiv 2401.10774, and vllm-ascend 9772 (entropy verify); summary read"
     dial = Dial(symbol="ε", name="typical threshold", low=0.0, high=1.0, step=0.01, default=0.09, strict_is_high=True)
     on_rejection = Emission.ARGMAX
     needs = ("z", "logsumexp", "entropy")

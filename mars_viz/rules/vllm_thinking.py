@@ -16,7 +16,7 @@ class VllmThinking(Rule):
     title = "vLLM relaxed thinking"
     summary = "Keeps any of the {k} best tokens that is at least r times as likely as the best one."
     formula = "x = v1, or x among the {k} best and z_x ≥ z1 + ln r"
-    source = "vLLM pull requests 21506, 22238, 43184, 45229 (closed, in no release); reading note"
+    source = "vLLM pull requests 21506, 22238, 43184, 45229 (closed, in no release); summary read"
     dial = Dial(symbol="r", name="relaxed ratio", low=0.0, high=1.0, step=0.01, default=0.5, strict_is_high=True)
     on_rejection = Emission.ARGMAX
     needs = ("z",)

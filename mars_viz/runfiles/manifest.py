@@ -18,15 +18,17 @@ from mars_viz.rules import rule_named
 from mars_viz.run import Provenance, Settings
 
 FORMAT = "mars-viz-run"
-SCHEMA = 4
+SCHEMA = 5
 """Raised whenever a file written before could no longer be read as it is, or the other way round."""
+WITHOUT_BATCHING = 4
+"""Of provenance that does not say how a text hangs on its batches; written where that is not known."""
 WITHOUT_OPTIONAL = 3
 """Of tables without optional columns: a run that needs none is written as it was before there were any, so that whoever
 could read one still can. Readers from before would take such a column for that of another program; by the newer schema
 they say that they are the older ones."""
 WITHOUT_STOP = 2
 """Of settings without stop strings as well, likewise."""
-_READ = (WITHOUT_STOP, WITHOUT_OPTIONAL, SCHEMA)
+_READ = (WITHOUT_STOP, WITHOUT_OPTIONAL, WITHOUT_BATCHING, SCHEMA)
 
 T = TypeVar("T")
 
@@ -90,10 +92,13 @@ def to_json(manifest: Manifest, *, optional: bool = False) -> bytes:
 
     Raises BadInput where a value has no place in JSON: NaN, or half of a surrogate pair.
     """
-    facts, schema = asdict(manifest), SCHEMA if optional else WITHOUT_OPTIONAL
-    if not manifest.settings.stop and not optional:
-        del facts["settings"]["stop"]
-        schema = WITHOUT_STOP
+    facts, schema = asdict(manifest), SCHEMA
+    if not manifest.provenance.batching:
+        del facts["provenance"]["batching"]
+        schema = WITHOUT_BATCHING if optional else WITHOUT_OPTIONAL
+        if not manifest.settings.stop and not optional:
+            del facts["settings"]["stop"]
+            schema = WITHOUT_STOP
     try:
         text = json.dumps({"format": FORMAT, "schema": schema} | facts, allow_nan=False, ensure_ascii=False, indent=1)
         return text.encode()
@@ -114,6 +119,8 @@ def from_json(data: bytes) -> Manifest:
             f"manifest.json has the schema {schema!r}; this MARS Viz reads {WITHOUT_STOP} to {SCHEMA}. "
             "Record the run again."
         )
+    if schema != SCHEMA and isinstance(found.get("provenance"), dict):
+        found["provenance"].setdefault("batching", "")
     if schema == WITHOUT_STOP and isinstance(found.get("settings"), dict):
         found["settings"].setdefault("stop", [])
     manifest = parsed(Manifest, found, "manifest.json")

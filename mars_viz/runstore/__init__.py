@@ -4,24 +4,18 @@ Knows runs, their files and the disk; knows no models and no browser.
 """
 
 from mars_viz.runstore.journal import Journal
-from mars_viz.runstore.store import (
-    FOLDER_VARIABLE,
-    Kept,
-    RunStore,
-    Standing,
-    checked_name,
-    default_folder,
-    new_name,
-    read,
-    started,
-)
+from mars_viz.runstore.kept import Kept, Standing, by_age, read, started
+from mars_viz.runstore.makers import Makers
+from mars_viz.runstore.store import FOLDER_VARIABLE, RunStore, checked_name, default_folder, new_name
 
 __all__ = [
     "FOLDER_VARIABLE",
     "Journal",
     "Kept",
+    "Makers",
     "RunStore",
     "Standing",
+    "by_age",
     "checked_name",
     "default_folder",
     "new_name",

@@ -122,6 +122,15 @@ def recovered(folder: Path) -> Run:
     return made
 
 
+def retitle(folder: Path, title: str) -> None:
+    """Give an interrupted run another title. Raises BadInput where there is nothing of it, OSError where the disk
+    refuses."""
+    first = _paths(folder)[0]
+    unnamed = first.with_suffix(".part")
+    unnamed.write_bytes(write_zip(replace(decode(unpacked(first.read_bytes())), title=title)))
+    unnamed.replace(first)
+
+
 def _paths(folder: Path) -> list[Path]:
     paths = sorted(folder.glob("*.zip"))
     if not paths:

@@ -1,8 +1,9 @@
-"""The folder of live runs: what is in it, and how a run comes in, gets another name, is replaced and goes.
+"""The folder of live runs: what is in it, and how a run comes in, gets another title, is replaced, goes and comes back.
 
-A run is one folder in it, named once it is whole. What starts with a dot is under way: `.name.journal` is a decode's
-journal, `.name.….next` and `.….gone` are steps of replacing and deleting that a crash may leave behind. A name is one
-part of a path, so nothing outside of the folder can be reached through it.
+A run is one folder in it, named once it is whole; the name stays, since links say it. What starts with a dot is no run:
+`.name.journal` is a decode's journal, `.bin` holds deleted runs, `.makers` who made which, `.name.….next` and `.….gone`
+are steps of replacing and deleting that a crash may leave behind. A name is one part of a path, so nothing outside of
+the folder can be reached through it.
 """
 
 from __future__ import annotations
@@ -14,19 +15,23 @@ import time
 import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import UTC, datetime
-from enum import Enum
 from os import PathLike
 from pathlib import Path
 from uuid import uuid4
 
 from mars_viz.errors import BadInput
 from mars_viz.run import Run
-from mars_viz.runfiles import check_free, list_runs, load_run, save_run, write_zip
-from mars_viz.runfiles.manifest import Manifest
-from mars_viz.runstore.journal import SUFFIX, Journal, about, is_held, recovered
+from mars_viz.runfiles import manifest, save_run, write_zip
+from mars_viz.runfiles.contents import MANIFEST
+from mars_viz.runstore import journal as journals
+from mars_viz.runstore.bin import Bin
+from mars_viz.runstore.journal import SUFFIX, Journal, recovered
+from mars_viz.runstore.kept import Kept, Standing, listed, read
 from mars_viz.runstore.locks import alone_in
+from mars_viz.runstore.makers import Makers
+from mars_viz.runstore.titles import UNREADABLE, check_seen, checked_title, retitle
 
 FOLDER_VARIABLE = "MARS_VIZ_RUNS"
 """Names the folder of live runs."""
@@ -37,39 +42,6 @@ _RESERVED = re.compile(r"races|(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNOREC
 """What Windows takes for devices, and the folder of races beside the runs."""
 _LEFT = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{32}(?P<what>\.next|\.old|\.gone|)")
 _STALE = 3600.0  # seconds after which a step that nobody finished is removed
-
-
-class Standing(Enum):
-    """What there is of a kept run."""
-
-    WHOLE = "whole"
-    """All of it."""
-    GROWING = "growing"
-    """It is being decoded."""
-    INTERRUPTED = "interrupted"
-    """The decode ended with its process; the rounds so far are there."""
-    BROKEN = "broken"
-    """It cannot be read."""
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """A run in the folder."""
-
-    name: str
-    """Of its folder; unique."""
-    path: Path
-    """What `read` takes."""
-    standing: Standing
-    """What there is of it."""
-    title: str
-    """A line for lists."""
-    tokens: int = 0
-    """Emitted ones."""
-    manifest: Manifest | None = None
-    """What the run is; None where that cannot be read."""
-    error: str = ""
-    """What is wrong with it, and the remedy; empty where nothing is."""
 
 
 def default_folder() -> Path:
@@ -98,34 +70,25 @@ def new_name(kind: str = "live") -> str:
     return f"{kind}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{uuid4().hex[:6]}"
 
 
-def read(path: Path) -> Run:
-    """The run of a kept entry, an interrupted one included. Raises BadInput where it cannot be read."""
-    return recovered(path) if path.name.endswith(SUFFIX) else load_run(path)
-
-
-def started(folder: Path) -> list[Kept]:
-    """What of a folder's runs is under way or was cut short."""
-    return [_started(path) for path in sorted(folder.glob(f".*{SUFFIX}"))]
-
-
 class RunStore:
     """Keeps runs in one folder. Several servers may share it: steps that belong together are taken under a lock."""
 
     def __init__(self, folder: str | PathLike[str]) -> None:
         """The folder need not exist yet. Steps that a crash left unfinished are undone or removed."""
         self.folder = Path(folder)
+        self.makers = Makers(self.folder)
+        self._bin = Bin(self.folder)
         tidy(self.folder)
+        self._bin.expire()
+        self.makers.forget(self._is_anywhere)
 
     def list(self) -> list[Kept]:
         """What is kept, the newest first. Raises BadInput where the folder cannot be listed."""
-        whole = [
-            Kept(entry.path.name, entry.path, Standing.WHOLE, entry.title, entry.manifest.tokens, entry.manifest)
-            if entry.manifest is not None
-            else Kept(entry.path.name, entry.path, Standing.BROKEN, entry.path.name, error=entry.error or "")
-            for entry in list_runs(self.folder)
-        ]
-        names = {kept.name for kept in whole}
-        return sorted([*whole, *(kept for kept in started(self.folder) if kept.name not in names)], key=_age)[::-1]
+        return listed(self.folder)
+
+    def deleted(self) -> tuple[Kept, ...]:
+        """What is in the bin, the newest first. Raises BadInput where it cannot be listed."""
+        return tuple(replace(kept, standing=Standing.DELETED) for kept in listed(self._bin.folder))
 
     def find(self, name: str) -> Kept:
         """The entry of that name. Raises BadInput where there is none."""
@@ -146,14 +109,21 @@ class RunStore:
         return name
 
     def replace(self, name: str, run: Run) -> None:
-        """Keep another version of a run under its name; at any moment one of the two is there, or comes back."""
-        path, step = self._path(name), f".{name}.{uuid4().hex}"
-        save_run(run, self.folder / f"{step}.next")
-        old = self.folder / f"{step}.old"
-        with alone_in(self.folder), refusals(name, "replaced"):
-            with suppress(FileNotFoundError):
+        """Keep another version of a run under its name and with the title that it has by now; at any moment one of the
+        two is there, or comes back. Raises BadInput where there is none any more."""
+        path, step = self._path(name), self.folder / f".{name}.{uuid4().hex}"
+        fresh, old = (step.with_name(f"{step.name}.{what}") for what in ("next", "old"))
+        save_run(run, fresh)
+        try:
+            with alone_in(self.folder), refusals(name, "replaced"):
+                if not path.exists():
+                    raise BadInput("That run was deleted meanwhile, so nothing more of it is saved.")
+                if (title := _title(path, run.title)) != run.title:
+                    retitle(fresh / MANIFEST, title)
                 path.rename(old)
-            (self.folder / f"{step}.next").rename(path)
+                fresh.rename(path)
+        finally:
+            shutil.rmtree(fresh, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
 
     def keep_interrupted(self, name: str) -> None:
@@ -165,24 +135,34 @@ class RunStore:
             save_run(recovered(kept.path), self._path(name))
             shutil.rmtree(kept.path, ignore_errors=True)
 
-    def rename(self, name: str, new: str) -> str:
-        """Give a run another name, which it returns. Raises BadInput where that is taken or no name."""
-        new = checked_name(new)
+    def rename(self, name: str, title: str, seen: str | None = None) -> str:
+        """Give a run another title, which it returns; its name, and so its links, stay. `seen` is the title for which
+        it is meant to be another, None for any. Raises BadInput where it has another by now, or for what is no title.
+        """
+        title = checked_title(title)
         with alone_in(self.folder), refusals(name, "renamed"):
             kept = self._settled(name)
-            if new == name:
-                return name
-            check_free(self._path(new))
-            check_free(self._journal(new))
-            is_journal = kept.path.name.endswith(SUFFIX)
-            kept.path.rename(self._journal(new) if is_journal else self._path(new))
-        return new
+            if kept.error:
+                raise BadInput(UNREADABLE)
+            check_seen(kept.title, seen)
+            if kept.standing is Standing.INTERRUPTED:
+                journals.retitle(kept.path, title)
+            else:
+                retitle(kept.path / MANIFEST, title)
+        return title
 
     def delete(self, name: str) -> None:
-        """Remove a run, at once for everyone who lists. Raises BadInput where there is none, or it is being made."""
+        """Move a run to the bin, at once for everyone who lists. Raises BadInput where there is none, or it is being
+        made."""
         with alone_in(self.folder), refusals(name, "deleted"):
-            gone = put_away(self._settled(name).path, name)
-        shutil.rmtree(gone, ignore_errors=True)
+            self._bin.take(self._settled(name).path)
+        self._bin.expire()
+
+    def restore(self, name: str) -> None:
+        """Bring a run back from the bin under its name. Raises BadInput where it is not there any more."""
+        with alone_in(self.folder), refusals(name, "restored"):
+            path = self._bin.folder / checked_name(name)
+            self._bin.give_back(path if path.exists() else self._bin.folder / self._journal(name).name)
 
     def zipped(self, name: str) -> bytes:
         """The run's folder as a zip."""
@@ -194,6 +174,11 @@ class RunStore:
             raise BadInput("That run is being decoded; cancel it first, or wait for its end.")
         return kept
 
+    def _is_anywhere(self, name: str) -> bool:
+        """Whether there is anything of that name, in the bin as well."""
+        homes = (self.folder, self._bin.folder)
+        return any((home / path).exists() for home in homes for path in (name, f".{name}{SUFFIX}"))
+
     def _path(self, name: str) -> Path:
         return self.folder / checked_name(name)
 
@@ -201,11 +186,11 @@ class RunStore:
         return self.folder / f".{checked_name(name)}{SUFFIX}"
 
 
-def put_away(path: Path, name: str) -> Path:
-    """Take a folder out of every list in one step; where it lies now, to be removed."""
-    gone = path.parent / f".{name}.{uuid4().hex}.gone"
-    path.rename(gone)
-    return gone
+def _title(path: Path, otherwise: str) -> str:
+    """Of the run in a folder, or what it is otherwise where it cannot be read."""
+    with suppress(OSError, BadInput):
+        return manifest.from_json((path / MANIFEST).read_bytes()).title
+    return otherwise
 
 
 def tidy(folder: Path) -> None:
@@ -221,7 +206,7 @@ def tidy(folder: Path) -> None:
             if what == ".old" and not home.exists():
                 path.rename(home)
             elif what in (".old", ".gone") or time.time() - path.stat().st_mtime > _STALE:
-                shutil.rmtree(path, ignore_errors=True)
+                shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
 
 
 @contextmanager
@@ -232,17 +217,3 @@ def refusals(name: str, deed: str) -> Iterator[None]:
     except OSError as error:
         reason = error.strerror or os.strerror(error.errno or 0)
         raise BadInput(f"{name} cannot be {deed} ({reason}). Check that you may write there, and try again.") from error
-
-
-def _started(path: Path) -> Kept:
-    name = path.name[1 : -len(SUFFIX)]
-    standing = Standing.GROWING if is_held(path) else Standing.INTERRUPTED
-    try:
-        manifest, tokens = about(path)
-    except BadInput as error:
-        return Kept(name, path, standing, name, error=str(error))
-    return Kept(name, path, standing, manifest.heading, tokens, manifest)
-
-
-def _age(kept: Kept) -> tuple[str, str]:
-    return (kept.manifest.provenance.created if kept.manifest else "", kept.name)

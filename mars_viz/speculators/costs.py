@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import torch
 
-from mars_viz.costs import Costs, Spread
-from mars_viz.errors import BadInput
+from mars_viz.costs import LEAST, MOST, WANTED, Cost, Costs, objection, too_busy
+from mars_viz.errors import BadInput, Disturbed
 from mars_viz.records import Timing
 from mars_viz.rules import Rule, rule_named, settle
 from mars_viz.run import Settings
@@ -25,64 +28,135 @@ from mars_viz.speculators.networks.graphs import SETTLED
 from mars_viz.speculators.trouble import inference
 from mars_viz.walk import Ending, commit
 
-LEAST = 3
-"""Repeats that are taken whatever they cost."""
+SECONDS = 6.0
+"""After which a measurement ends that has come to nothing sure; all repeats that an interval takes are made first."""
+
+Times = dict[str, list[float]]
+"""Seconds by what was timed, in the order in which they were taken."""
 
 
-def measure_costs(
-    pair: Pair,
-    gamma: int,
-    *,
-    settings: Settings | None = None,
-    cache_length: int = 192,
-    repeats: int = 30,
-    seconds: float = 2.0,
-) -> Costs:
-    """Time the target's passes, a drafter step and whole rounds in turn, up to blocks of `gamma` tokens.
+class Measuring:
+    """The target's passes, a drafter step and whole rounds timed in turn, up to blocks of γ tokens.
 
-    `settings` say how decoding goes: rule, temperature, top-p, top-k. A round's evidence is what deciding by that rule
-    needs, as in decoding without recording. Fewer repeats, at least three, where they would take longer than `seconds`.
-    Raises BadInput where the models' context leaves no room.
+    Iterate it for the share that is done, stop whenever; when it has come to its end, take the costs.
     """
-    settings = settings or Settings(rule="strict")
-    length = min(cache_length, pair.context - gamma - 2)
-    if gamma < 1 or length < 2:
-        raise BadInput(f"Blocks of {gamma} tokens do not fit in the context of {pair.context}. Take shorter blocks.")
-    found: dict[str, list[float]] = defaultdict(list)
-    device = pair.target.device
-    with inference():
-        tasks = dict(_tasks(pair, gamma, settings, length))
-        for task in tasks.values():
-            for _ in range(1 if device.type == "cpu" else SETTLED):
-                task()  # warm up; where passes are recorded, until all of them are
-        began, done = time.perf_counter(), 0
-        while done < repeats and (done < LEAST or time.perf_counter() - began < seconds):
-            for name, task in tasks.items():
-                taken, known = _timed(task, device)
-                found[name].append(taken)
-                if known is not None:
-                    found[f"rest of {name}"].append(taken - known.draft - known.verify)
-            done += 1
-    steps = [taken / gamma for taken in found["draft"]]
-    passes = [found[f"target {n}"] for n in range(1, gamma + 2)]
 
-    def rest(length: int) -> list[float]:
-        if device.type == "cpu":  # elsewhere a round's parts end before the device has done them
-            return found[f"rest of round {length}"]
-        parts = zip(found[f"round {length}"], steps, passes[length], strict=True)
-        return [whole - length * step - verify for whole, step, verify in parts]
+    def __init__(
+        self,
+        pair: Pair,
+        gamma: int,
+        *,
+        settings: Settings | None = None,
+        cache_length: int = 192,
+        seconds: float = SECONDS,
+        clock: Callable[[], float] = time.perf_counter,
+    ):
+        """`settings` say how decoding goes: rule, temperature, top-p, top-k. A round's evidence is what deciding by
+        that rule needs, as in decoding without recording. Raises BadInput where the models' context leaves no room."""
+        self._pair, self._gamma, self._settings = pair, gamma, settings or Settings(rule="strict")
+        self._length = min(cache_length, pair.context - gamma - 2)
+        if gamma < 1 or self._length < 2:
+            raise BadInput(
+                f"Blocks of {gamma} tokens do not fit in the context of {pair.context}. Take shorter blocks."
+            )
+        self._seconds, self._clock = seconds, clock
+        self._found: Costs | None = None
+        self._spent = 0.0
 
-    return Costs(
-        device=pair.device,
-        dtype=pair.dtype,
-        target=pair.target_name,
-        drafter=pair.drafter_name,
-        cache_length=length,
-        repeats=done,
-        target_pass=tuple(Spread.of(taken) for taken in passes),
-        drafter_step=Spread.of(steps),
-        rest=_between(Spread.of(rest(1)), Spread.of(rest(gamma)), gamma),
-    )
+    def __iter__(self) -> Iterator[float]:
+        """Measure until every cost is known to ±5 %, or time is up."""
+        device, times = self._pair.target.device, Times()
+        with inference():
+            tasks = dict(_tasks(self._pair, self._gamma, self._settings, self._length))
+            for task in tasks.values():
+                for _ in range(1 if device.type == "cpu" else SETTLED):
+                    task()  # warm up; where passes are recorded, until all of them are
+        began, others = self._clock(), Others(self._clock)
+        for done in itertools.count(1):
+            with inference():
+                for name, task in tasks.items():
+                    taken, known = _timed(task, device, self._clock)
+                    times.setdefault(name, []).append(taken)
+                    if known is not None:
+                        times.setdefault(f"rest of {name}", []).append(taken - known.draft - known.verify)
+            self._spent = self._clock() - began
+            yield min(1.0, done / LEAST, self._spent / self._seconds)
+            if done >= LEAST:
+                self._found = replace(self._costs(times), others=others.cores())
+                if self._found.unsure <= WANTED or self._spent >= self._seconds:
+                    return
+
+    def costs(self) -> Costs:
+        """What it found. Raises BadInput where it was not run to its end; Disturbed where the machine was too busy, and
+        for costs that contradict themselves."""
+        if self._found is None:
+            raise BadInput("The costs are not measured yet; let it come to its end.")
+        if self._found.unsure > MOST:
+            raise Disturbed(too_busy(self._found.unsure, self._spent))
+        if why := objection(self._found):
+            raise Disturbed(f"{why} Measure again.")
+        return self._found
+
+    def _costs(self, times: Times) -> Costs:
+        pair, gamma = self._pair, self._gamma
+        steps = [taken / gamma for taken in times["draft"]]
+        passes = [times[f"target {n}"] for n in range(1, gamma + 2)]
+
+        def rest(length: int) -> list[float]:
+            if pair.target.device.type == "cpu":  # elsewhere a round's parts end before the device has done them
+                return times[f"rest of round {length}"]
+            parts = zip(times[f"round {length}"], steps, passes[length], strict=True)
+            return [whole - length * step - verify for whole, step, verify in parts]
+
+        return Costs(
+            device=pair.device,
+            dtype=pair.dtype,
+            target=pair.target_name,
+            drafter=pair.drafter_name,
+            cache_length=self._length,
+            repeats=len(steps),
+            target_pass=tuple(Cost.of(taken) for taken in passes),
+            drafter_step=Cost.of(steps),
+            rest=_between(Cost.of(rest(1)), Cost.of(rest(gamma)), gamma),
+        )
+
+
+def measure_costs(pair: Pair, gamma: int, **options: Any) -> Costs:
+    """The whole measurement at once; takes the options of `Measuring` and raises what it does."""
+    measuring = Measuring(pair, gamma, **options)
+    for _ in measuring:
+        pass
+    return measuring.costs()
+
+
+class Others:
+    """How much other processes, and other guests of the same host, use the cores that this one may use, from now on."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """By this clock."""
+        self._clock = clock
+        self._began, self._used, self._own = clock(), _cores_used(), time.process_time()
+
+    def cores(self) -> float | None:
+        """On average so far; None where the system does not say."""
+        used, passed = _cores_used(), self._clock() - self._began
+        if used is None or self._used is None or passed <= 0:
+            return None
+        own = time.process_time() - self._own
+        return max(0.0, (used - self._used - own) / passed)
+
+
+def _cores_used() -> float | None:
+    """Seconds that the cores which this process may use have been at work, for whomever. Linux alone says so."""
+    try:
+        lines = Path("/proc/stat").read_text(encoding="ascii").splitlines()
+        cores = {f"cpu{core}" for core in os.sched_getaffinity(0)}
+        counts = [line.split()[1:9] for line in lines if line.partition(" ")[0] in cores]
+        # user, nice, system, idle, iowait, irq, softirq, steal
+        at_work = sum(sum(map(int, each)) - int(each[3]) - int(each[4]) for each in counts)
+        return at_work / os.sysconf("SC_CLK_TCK") if at_work else None
+    except (OSError, AttributeError, ValueError, IndexError):
+        return None
 
 
 def _tasks(
@@ -144,21 +218,23 @@ def _decided(speculator: LocalSpeculator, rule: Rule, prefix: tuple[int, ...], e
     return answer.timing
 
 
-def _timed(task: Callable[[], Timing | None], device: torch.device) -> tuple[float, Timing | None]:
+def _timed(
+    task: Callable[[], Timing | None], device: torch.device, clock: Callable[[], float]
+) -> tuple[float, Timing | None]:
     """Seconds until the device has done it, and what it says of its parts."""
     wait_for(device)
-    began = time.perf_counter()
+    began = clock()
     parts = task()
     wait_for(device)
-    return time.perf_counter() - began, parts
+    return clock() - began, parts
 
 
-def _between(first: Spread, last: Spread, count: int) -> tuple[Spread, ...]:
-    """`count` spreads in a line."""
+def _between(first: Cost, last: Cost, count: int) -> tuple[Cost, ...]:
+    """`count` costs in a line."""
     if count == 1:
         return (first,)
     shares = [step / (count - 1) for step in range(count)]
     return tuple(
-        Spread(*(a + share * (b - a) for a, b in ((getattr(first, k), getattr(last, k)) for k in Spread.__slots__)))
+        Cost(*(a + share * (b - a) for a, b in ((getattr(first, k), getattr(last, k)) for k in Cost.__slots__)))
         for share in shares
     )

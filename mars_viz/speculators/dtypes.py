@@ -8,11 +8,9 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from mars_viz.errors import BadInput
 from mars_viz.speculators.memory import stored_values
 from mars_viz.speculators.networks.packed import LARGEST
 
-DTYPES = ("auto", "float32", "bfloat16", "float16")
 LARGE = LARGEST
 """Values of a target from which a pair runs in bfloat16 on a processor with `TILES`: smaller ones have the packed pass,
 which is float32 and whose texts do not depend on their batch. A block of 5 took 63 ms in place of 136 at 316 M; a small
@@ -23,12 +21,8 @@ up to ten times slower in it than in float32."""
 
 
 def dtype_of(name: str, device: torch.device, models: Sequence[str]) -> torch.dtype | str:
-    """The dtype of that name for a pair of models (hub ids or folders, the target first); 'auto' leaves each its own.
-
-    Raises BadInput where there is no such dtype.
-    """
-    if name not in DTYPES:
-        raise BadInput(f"There is no dtype {name!r}; choose one of {', '.join(DTYPES)}.")
+    """The dtype of that name, one of `names.DTYPES`, for a pair of models (hub ids or folders, the target first);
+    'auto' leaves each its own."""
     if name != "auto":
         found: torch.dtype = getattr(torch, name)
         return found

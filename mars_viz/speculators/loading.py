@@ -19,16 +19,16 @@ from transformers.utils import logging as transformers_logging
 
 from mars_viz import demo
 from mars_viz.errors import BadInput, MarsVizError
-from mars_viz.run import Settings
+from mars_viz.run import WITHIN_ROUNDING, Settings
 from mars_viz.speculators.arriving import Arrival, Span
 from mars_viz.speculators.dtypes import dtype_of
 from mars_viz.speculators.memory import check_fit, too_large
+from mars_viz.speculators.names import check_names, is_folder
 from mars_viz.speculators.networks import Network, Opener, opener
 from mars_viz.speculators.pieces import Pieces
+from mars_viz.speculators.threads import fit_cores
 from mars_viz.speculators.trouble import is_gone, lacks_memory, lost
 from mars_viz.walk import Ending
-
-DEVICES = ("auto", "cpu", "cuda", "mps")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +81,15 @@ class Pair:
         """What keeps the models from being as fast here as they could be, as far as it is known by now; sentences."""
         return tuple(f"{lack}." for lack in self._lacks())
 
+    @property
+    def batching(self) -> str:
+        """How texts hang on their batches; see `Provenance.batching`."""
+        opened = {"target": self.open_target, "drafter": self.open_drafter}
+        found = {role: one.batching for role, one in opened.items() if isinstance(one, Opener) and one.batching}
+        if len(found) < len(opened):
+            return WITHIN_ROUNDING
+        return f"bit for bit: {'; '.join(f'{role}: {how}' for role, how in found.items())}"
+
     def _lacks(self) -> list[str]:
         openers = ((self.target_name, self.open_target), (self.drafter_name, self.open_drafter))
         found = ((name, opened.lack()) for name, opened in openers if isinstance(opened, Opener))
@@ -107,14 +116,14 @@ def load_pair(
     `tell` hears what is being done and how far it is, from 0 to 1; what it raises ends the loading. Raises BadInput,
     with the remedy, for anything that keeps the pair from working, TooLarge for what does not fit.
     """
-    if (target is None) != (drafter is None):
-        given, missing = ("target", "drafter") if drafter is None else ("drafter", "target")
-        raise BadInput(f"A {given} was given without a {missing}; name both, or neither for the built-in pair.")
+    check_names(target, drafter, device=device, dtype=dtype)
     names = [str(name) for name in (target or demo.TARGET, drafter or demo.DRAFTER)]
     place = _device(device)
     tell("Reading the tokenizers", 0.0)
     tokenizers = [_tokenizer(name) for name in names]
     _check_tokenizers(tokenizers[0], tokenizers[1], names)
+    if place.type == "cpu":
+        fit_cores()
     kind = dtype_of(dtype, place, names)
     check_fit(names, place, kind)
     models = []
@@ -146,15 +155,14 @@ def _device(name: str) -> torch.device:
     available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if name == "auto":
         name = next(kind for kind in ("cuda", "mps", "cpu") if available[kind])
-    if name not in available:
-        raise BadInput(f"There is no device {name!r}; choose one of {', '.join(DEVICES)}.")
     if not available[name]:
         raise BadInput(f"The device {name} was asked for, but PyTorch finds none here; use --device cpu or auto.")
     return torch.device(name)
 
 
 def _tokenizer(name: str) -> PreTrainedTokenizerBase:
-    _check_folder(name)
+    if not is_folder(name):
+        _check_hub(name)
     try:
         return AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     except Exception as error:  # the tokenizers library raises the bare class for a file it cannot read
@@ -179,23 +187,6 @@ def _model(name: str, device: torch.device, dtype: torch.dtype | str, arrival: A
         if is_gone(error):
             raise lost(error) from error
         raise BadInput(_cannot_load(name, "model", error)) from error
-
-
-def _check_folder(name: str) -> None:
-    """A name that looks like a path must be a folder with a configuration, a tokenizer and safetensors."""
-    folder = Path(name)
-    if not folder.exists():
-        if folder.is_absolute() or name.startswith(".") or name.count("/") > 1:
-            raise BadInput(f"There is no folder {name}. Give a model's folder or its id on the hub, such as org/name.")
-        _check_hub(name)
-        return
-    for pattern, what in (("config.json", "config.json"), ("tokenizer*.json", "tokenizer.json")):
-        if not list(folder.glob(pattern)):
-            raise BadInput(f"{name} holds no {what}; save the model there with save_pretrained, tokenizer included.")
-    if not list(folder.glob("*.safetensors")):
-        raise BadInput(
-            f"{name} holds no *.safetensors; only that format is loaded. Save it again with save_pretrained."
-        )
 
 
 def _check_hub(name: str) -> None:

@@ -1,7 +1,7 @@
 """What to set in vLLM, SGLang and TensorRT-LLM for a rule at a dial value, or why that cannot be done there.
 
-Knows rules' names and engines' options; runs nothing. Read: vLLM pull request 45229, SGLang's server arguments as in
-its pull request 7702, TensorRT-LLM's `MTPDecodingConfig` (its API reference, 1.3 and 1.4).
+Knows rules' names and engines' options; runs nothing. Read: vLLM 0.33.0 and its pull request 45229, SGLang's server
+arguments as in its pull request 7702, TensorRT-LLM's `MTPDecodingConfig` (its API reference, 1.3 and 1.4).
 """
 
 from __future__ import annotations
@@ -33,15 +33,20 @@ def engine_settings(settings: Settings, dial: float) -> tuple[EngineSetting, ...
     """The rule at this dial value in each engine."""
     rule = rule_named(settings.rule)
     found = _KNOWN.get(rule.family)
-    known = None if found is None else found(rule, dial, settings.gamma)
+    known = None if found is None else found(rule, dial, settings)
     absent = f"The rule {rule.title} does not exist there; its source: {rule.source}."
     if rule.lossless:
         absent = f"{rule.title} keeps the target's law, as the engine does when nothing is set."
     return tuple(known if known and known.engine == engine else EngineSetting(engine, "", absent) for engine in ENGINES)
 
 
-def _vllm(rule: Rule, dial: float, gamma: int) -> EngineSetting:
-    text = "--speculative-config " + json.dumps({"num_speculative_tokens": gamma, "relaxed_thinking": True})
+def _vllm(settings: Settings, note: str, **options: object) -> EngineSetting:
+    """What is to be merged into the configuration that names the drafter."""
+    config = json.dumps({"num_speculative_tokens": settings.gamma, **options})
+    return EngineSetting("vLLM", f"--speculative-config '{config}'", note)
+
+
+def _vllm_thinking(rule: Rule, dial: float, settings: Settings) -> EngineSetting:
     note = (
         "In no release: pull request 45229 (closed) has this one field, with r = 0.5 and the 3 best tokens fixed, and "
         "relaxes only while the model thinks, greedily. Here the rule applied to the whole text."
@@ -50,15 +55,49 @@ def _vllm(rule: Rule, dial: float, gamma: int) -> EngineSetting:
     wanted = [f"r = {exactly(dial)}"] * (dial != 0.5) + [f"the {best} best tokens"] * (best != 3)
     if wanted:
         note += f" For {' and '.join(wanted)} its constant{'s' * (len(wanted) > 1)} must be changed."
-    return EngineSetting("vLLM", text, note)
+    return _vllm(settings, note, relaxed_thinking=True)
 
 
-def _sglang_single(_: Rule, dial: float, gamma: int) -> EngineSetting:
-    return _sglang(f"--speculative-accept-threshold-single {exactly(dial)} --speculative-accept-threshold-acc 1", gamma)
+def _vllm_fly(rule: Rule, dial: float, settings: Settings) -> EngineSetting:
+    window = int(rule.values["w"])
+    if window >= settings.gamma:
+        note = (
+            f"vLLM refuses a window of {window} with {settings.gamma} drafted tokens: it must be smaller. The rule "
+            "relaxes nothing then, as the engine does when nothing is set."
+        )
+        return EngineSetting("vLLM", "", note)
+    return _fly(window, dial, int(rule.values["k"]), settings, "vLLM 0.33.0 or later.")
 
 
-def _sglang_acc(_: Rule, dial: float, gamma: int) -> EngineSetting:
-    return _sglang(f"--speculative-accept-threshold-single 1 --speculative-accept-threshold-acc {exactly(dial)}", gamma)
+def _papers_fly(rule: Rule, dial: float, settings: Settings) -> EngineSetting:
+    """vLLM's window counts what must match, the paper's the mismatch as well."""
+    window = int(rule.values["w"]) - 1
+    if not 0 < window < settings.gamma:
+        note = f"vLLM's window is from 1 to γ − 1; W = {window + 1} with γ = {settings.gamma} would need {window}."
+        return EngineSetting("vLLM", "", note)
+    swept = rule_named(f"vllm-fly:w={window}").name
+    note = (
+        "The nearest setting of vLLM 0.33.0 or later, not the same rule: it also forgives a rejection that exactly "
+        f"{window} drafted tokens follow, and above temperature 0 it verifies by rejection sampling and takes the "
+        f"entropy after temperature, top-k and top-p. The rule {swept} is vLLM's; sweep that one."
+    )
+    return _fly(window, dial, 3, settings, note)
+
+
+def _fly(window: int, dial: float, best: int, settings: Settings, note: str) -> EngineSetting:
+    options = {"fly_window_size": window, "fly_entropy_threshold": dial, "fly_entropy_top_k": best}
+    drawn = {"draft_sample_method": "probabilistic"} if settings.temperature > 0 else {}
+    return _vllm(settings, note, rejection_sample_method="fly", **options, **drawn)
+
+
+def _sglang_single(_: Rule, dial: float, settings: Settings) -> EngineSetting:
+    options = f"--speculative-accept-threshold-single {exactly(dial)} --speculative-accept-threshold-acc 1"
+    return _sglang(options, settings.gamma)
+
+
+def _sglang_acc(_: Rule, dial: float, settings: Settings) -> EngineSetting:
+    options = f"--speculative-accept-threshold-single 1 --speculative-accept-threshold-acc {exactly(dial)}"
+    return _sglang(options, settings.gamma)
 
 
 def _sglang(options: str, gamma: int) -> EngineSetting:
@@ -66,9 +105,9 @@ def _sglang(options: str, gamma: int) -> EngineSetting:
     return EngineSetting("SGLang", f"{shape} {options}", "Without effect on greedy requests.")
 
 
-def _tensorrt_llm(rule: Rule, dial: float, gamma: int) -> EngineSetting:
+def _tensorrt_llm(rule: Rule, dial: float, settings: Settings) -> EngineSetting:
     text = (
-        f"MTPDecodingConfig(max_draft_len={gamma}, use_relaxed_acceptance_for_thinking=True, "
+        f"MTPDecodingConfig(max_draft_len={settings.gamma}, use_relaxed_acceptance_for_thinking=True, "
         f"relaxed_topk={int(rule.values['k'])}, relaxed_delta={exactly(dial)})"
     )
     note = (
@@ -78,8 +117,10 @@ def _tensorrt_llm(rule: Rule, dial: float, gamma: int) -> EngineSetting:
     return EngineSetting("TensorRT-LLM", text, note)
 
 
-_KNOWN: dict[str, Callable[[Rule, float, int], EngineSetting]] = {
-    "vllm-thinking": _vllm,
+_KNOWN: dict[str, Callable[[Rule, float, Settings], EngineSetting]] = {
+    "vllm-thinking": _vllm_thinking,
+    "vllm-fly": _vllm_fly,
+    "fly": _papers_fly,
     "sglang-single": _sglang_single,
     "sglang-acc": _sglang_acc,
     "tensorrt-llm": _tensorrt_llm,

@@ -16,6 +16,7 @@ from mars_viz.analysis.engines import EngineRow, Within, acceptance_table
 from mars_viz.analysis.intervals import DEFAULT, Bootstrap, mean, wilson
 from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.analysis.synthetic import synthetic_settings
+from mars_viz.costs import disturbance, objection
 from mars_viz.sweep.checks import Checks
 from mars_viz.sweep.columns import RANK_WORDS, RIGHT, SHARE_WORDS
 from mars_viz.sweep.engine_settings import engine_settings
@@ -71,6 +72,8 @@ def evidence_of(
         "wall_clock": None if timing is None else timing.facts(),
         "wall_clock_checks": [check.facts() for check in checks],
         "costs": None if result.costs is None else asdict(result.costs),
+        "costs_objection": objection(result.costs),
+        "costs_disturbance": "" if result.costs is None else disturbance(result.costs),
         "off_is_strict": _off(result, timing),
         "grid": _grid(result, values, how),
         "setting_grid": grid_table([Advised(result, recommendation), *beside], values).facts(how) if beside else None,
@@ -85,8 +88,7 @@ def evidence_of(
             "resamples": how.resamples,
             "seed": how.seed,
             "where_all_agree": ALL_AGREE,
-            "unit": f"{_drawn(result)}, in pairs where settings are compared; each interval by itself, not all of them "
-            "together",
+            "unit": f"{_drawn(result)}, paired where settings are compared; the intervals are not simultaneous",
         },
     }
 

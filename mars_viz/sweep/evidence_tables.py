@@ -80,7 +80,10 @@ def summary_csv(found: Mapping[str, Any]) -> str:
     names = list(dict.fromkeys([*rows[0][1], *rows[-1][1]]))  # of the target alone first
     heads = [*rows[0][0], *(f"{name}{end}" for name in names for end in ("", "_low", "_high"))]
     lines = [
-        [*about.values(), *(figures.get(name, {}).get(key) for name in names for key in ("estimate", "low", "high"))]
+        [
+            *about.values(),
+            *((figures.get(name) or {}).get(key) for name in names for key in ("estimate", "low", "high")),
+        ]
         for about, figures in rows
     ]
     return _csv(heads, lines)

@@ -34,7 +34,7 @@ def markdown(found: dict[str, Any]) -> str:
         *_variants(found),
         "## Relaxed tokens",
         _relaxed(found),
-        "## Acceptance in every engine's words",
+        "## Acceptance as each engine defines it",
         _engines(found),
         "## Settings for engines",
         _settings(found),
@@ -64,8 +64,8 @@ def _setup(found: dict[str, Any]) -> list[tuple[str, str]]:
         ("rule", f"{rule['title']}: {rule['formula']} ({rule['source']})"),
         ("fixed settings", ", ".join(f"{name} = {value:g}" for name, value in rule["fixed"].items()) or "none"),
         ("γ, temperature, top-p, top-k", ", ".join(f"{value:g}" for value in _sampling(found))),
-        ("seed, new tokens", f"{models['seed']}, at most {models['max_new_tokens']}"),
-        *([("stops at", stop_words(models["stop"]))] if models["stop"] else []),
+        ("seed, max new tokens", f"{models['seed']}, {models['max_new_tokens']}"),
+        *([("stop strings", stop_words(models["stop"]))] if models["stop"] else []),
         ("chat template", "yes" if models["chat"] else "no"),
         ("data set", f"{data['name']}: {graded}; SHA-256 {data['sha256'][:16]}"),
         *([("conversations", data["turns_are"])] if data["turns"] == "all" else []),
@@ -95,7 +95,9 @@ def _results(found: dict[str, Any]) -> str:
     for row in found["figures"]:
         cells = [_cell(row["figure"], row["settings"][name]) for name in columns]
         rows.append([f"{row['title']} ({row['basis']})" if row["basis"] not in row["title"] else row["title"], *cells])
-    return _table(heads, rows) + _accuracy(found)
+    said = f"No modelled speed-up over the target alone: {found['costs_objection']}" if found["costs_objection"] else ""
+    beside = "\n\n".join(filter(None, [said, found["costs_disturbance"]]))
+    return _table(heads, rows) + (beside and f"\n\n{beside}") + _accuracy(found)
 
 
 def _accuracy(found: dict[str, Any]) -> str:
@@ -117,8 +119,10 @@ def _speed(found: dict[str, Any]) -> str:
     rows = [[name, _cell("pace", each)] for name, each in timed["tokens_per_second"].items()]
     for other, what in (("strict", "strict"), ("target", "the target alone")):
         modelled = timed[f"modelled_over_{other}"]
-        text = _cell("ratio", timed[f"measured_over_{other}"])
-        rows.append([f"chosen over {what}", f"{text}, modelled {_number(modelled)}"])
+        measured = timed[f"measured_over_{other}"]
+        text = timed["objection"] if measured is None else _cell("ratio", measured)
+        ends = [modelled, *timed["modelled_over_target_interval"]] if other == "target" else [modelled]
+        rows.append([f"chosen over {what}", f"{text}, modelled {_with_ends(ends)}"])
     note = f"Measured on {timed['device']}: {timed['prompts']} prompts, {timed['repetitions']} repetitions, in turn."
     return "\n\n".join(filter(None, [note, _table(["tokens per second", ""], rows), others]))
 
@@ -149,7 +153,7 @@ def _off(found: dict[str, Any]) -> str:
         text += f" Different: {', '.join(map(_safe, off['different']))}."
     alone = off["decoded_by_the_target_alone"]
     if alone is not None:
-        text += f" Decoded anew: {alone['same']} of {alone['n']} strict texts are those of the target by itself."
+        text += f" Decoded again: {alone['same']} of {alone['n']} strict texts equal the target's own."
     return text
 
 
@@ -257,13 +261,12 @@ def _synthetic(found: dict[str, Any]) -> str:
 def _reading(found: dict[str, Any]) -> str:
     made = found["intervals"]
     return (
-        f"Estimates with their {100 * made['confidence']:g} % intervals in brackets: {made['method']} bootstrap, "
-        f"{made['resamples']} resamples of {made['unit']}. {made['where_all_agree']} "
-        "*Exact* figures are of texts that the setting really "
-        "generates, from the exact dial map of every prompt. *Modelled* ones put measured costs of passes in place of "
-        "the clock. *Measured* ones are wall clock. τ is tokens per target pass, the correction or bonus included, "
-        "after the text's end; the prompt's own pass is not counted. The target's own text is that of strict matching, "
-        "which keeps a token only where the target itself would have written it."
+        f"In brackets: {100 * made['confidence']:g} % intervals, {made['method']} bootstrap, {made['resamples']} "
+        f"resamples of {made['unit']}. {made['where_all_agree']} *Exact*: counted on the texts that the setting "
+        "generates, from every prompt's dial map. *Modelled*: counted passes times their measured costs. *Measured*: "
+        "wall clock. τ: tokens per target pass, corrections and bonus tokens included, cut at the text's end; the "
+        "prefill pass is not counted. The target's own text is that of strict matching, which keeps a token only where "
+        "the target would have written it."
     )
 
 
@@ -278,6 +281,13 @@ def _unknown(value: float | None) -> bool:
 
 def _cell(name: str, found: dict[str, Any]) -> str:
     return told(name, [math.nan if found[key] is None else found[key] for key in ("estimate", "low", "high")])
+
+
+def _with_ends(found: Sequence[float | None]) -> str:
+    """An estimate with the ends of its interval, where there are any."""
+    if len(found) == 1 or any(map(_unknown, found)):
+        return _number(found[0])
+    return _cell("ratio", dict(zip(("estimate", "low", "high"), found, strict=True)))
 
 
 def _number(value: float | None) -> str:

@@ -13,11 +13,12 @@ from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mars_viz.costs import Costs
+from mars_viz.costs import Costs, objection
 from mars_viz.dialmap import Span
 from mars_viz.prompts import PromptSet
 from mars_viz.run import Settings
 from mars_viz.sweep import store
+from mars_viz.sweep.costs import measured
 from mars_viz.sweep.lock import held
 from mars_viz.sweep.plan import plan_of
 from mars_viz.sweep.source import Prefix, Source, pair_source
@@ -84,24 +85,31 @@ class GridSweep:
         *,
         chat: bool = False,
         resume: bool = False,
-        costs: Callable[[], Costs] | None = None,
+        costs: Callable[[], Costs | None] | None = None,
         batch: int | None = None,
     ):
-        """Begin in new folders, or with `resume` go on in those that hold a sweep; `costs` measures them once for all.
+        """Begin in new folders, or with `resume` go on in those that hold a sweep; `costs` measures them once for all,
+        also for those that have none that can be believed, and is None where that comes to nothing.
         Raises BadInput as `Sweep` does, and before anything is written where any of the folders refuses."""
         self._shared, self._source = SharedAnswers(), source
         self._batch, self._prompts = source.batch if batch is None else batch, prompts
         self._opened: list[Speculator] = []
-        known = None
+        known, doubted = None, []
         for each, folder in zip(settings, folders, strict=True):
             plan = plan_of(each, span, chat, prompts, source.provenance)
             if resume and store.holds_sweep(folder):
-                there = store.resume(folder, plan)
-                known = known or there.costs
+                there = store.resume(folder, plan, prompts)
+                if not objection(there.costs):
+                    known = known or there.costs
+                else:
+                    doubted.append(folder)
             else:
                 store.check_new(folder)
         if known is None and costs is not None:
             known = costs()
+        if known is not None:
+            for folder in doubted:
+                store.keep_costs(folder, known)
         self.sweeps = tuple(
             Sweep(self._for_one(), prompts, each, span, folder, chat=chat, resume=resume, costs=known, batch=batch)
             for each, folder in zip(settings, folders, strict=True)
@@ -171,8 +179,6 @@ def sweep_grid(
     batch: int | None = None,
 ) -> GridSweep:
     """A grid with local models, this device's costs measured once. Raises BadInput as `GridSweep` does."""
-    from mars_viz.speculators.costs import measure_costs
-
     source, first = pair_source(pair, settings[0], chat=chat), settings[0]
     return GridSweep(
         source,
@@ -182,6 +188,6 @@ def sweep_grid(
         span,
         chat=chat,
         resume=resume,
-        costs=lambda: measure_costs(pair, first.gamma, settings=first),
+        costs=lambda: measured(pair, first),
         batch=batch,
     )

@@ -16,7 +16,7 @@ from mars_viz.analysis.frontier import Frontier
 from mars_viz.analysis.intervals import DEFAULT, Band, Bootstrap, Interval, band, wilson
 from mars_viz.analysis.recommendation import Changed, loss_bound
 from mars_viz.analysis.steps import Steps, combined, plain_within, total
-from mars_viz.costs import Costs, round_seconds
+from mars_viz.costs import Costs, Factor, objection, per_token
 from mars_viz.errors import BadInput
 from mars_viz.sweep.result import SweepResult
 
@@ -66,6 +66,8 @@ class Measure:
     """Likewise of what changes from one setting to another, where it is the same for all prompts."""
     sure_at_strict: bool = False
     """True for what compares texts or grades with strict's: at the strict end that is no estimate."""
+    factor: Factor | None = None
+    """Of measured costs, that it is a multiple of; its interval goes into the figure's. None where none is."""
 
 
 def _same(value: np.ndarray) -> np.ndarray:
@@ -115,12 +117,12 @@ _EXACT = (
     Measure("passes", "target passes per prompt", ("rounds",), _same),
     Measure("tokens", "tokens per prompt", ("tokens",), _same),
     Measure("rolled_back", "rolled-back tokens per prompt", ("rolled_back",), _same),
-    Measure("acceptance", "kept share of the drafted tokens", ("kept", "drafted"), _over),
-    Measure("relaxed", "relaxed share of the text", ("relaxed", "tokens"), _over),
-    Measure("same", "share of texts that are strict's", ("same",), _same, agreed=_share_ends, sure_at_strict=True),
-    Measure("agreed", "part of strict's text before the first difference", ("agreed", "strict:tokens"), _over),
-    Measure("edits", "edits from strict's text per strict token", ("edit_distance", "strict:tokens"), _over),
-    Measure("length", "output length over strict's", ("tokens", "strict:tokens"), _over),
+    Measure("acceptance", "acceptance rate of drafted tokens", ("kept", "drafted"), _over),
+    Measure("relaxed", "relaxed tokens, share of the text", ("relaxed", "tokens"), _over),
+    Measure("same", "texts identical to strict", ("same",), _same, agreed=_share_ends, sure_at_strict=True),
+    Measure("agreed", "strict's text before the first divergence, share", ("agreed", "strict:tokens"), _over),
+    Measure("edits", "edit distance to strict per strict token", ("edit_distance", "strict:tokens"), _over),
+    Measure("length", "output length relative to strict", ("tokens", "strict:tokens"), _over),
 )
 _PACE = Measure(
     "speed_up_strict",
@@ -133,7 +135,7 @@ _GRADED = (
     Measure("accuracy", "accuracy", ("right",), _same, graded=True, agreed=_share_ends, unchanged=_change_ends),
     Measure(
         "accuracy_change",
-        "accuracy less strict's",
+        "accuracy change vs strict",
         ("right", "strict:right"),
         _less,
         graded=True,
@@ -145,9 +147,10 @@ _GRADED = (
 
 def measures(result: SweepResult) -> dict[str, Measure]:
     """Every figure that this sweep has, by name: no accuracy without graded prompts, no speed-up over the target alone
-    without costs. A round costs the same at every setting, so the speed-up over strict needs none."""
+    without costs that can be believed. A round costs the same at every setting, so the speed-up over strict needs
+    none."""
     found = [*_EXACT, _PACE]
-    if result.costs is not None:
+    if result.costs is not None and not objection(result.costs):
         found.append(_speed_up(result.costs, result.plan.settings.gamma))
     if result.graded.any():
         found += _GRADED
@@ -163,9 +166,10 @@ def measure_named(result: SweepResult, name: str) -> Measure:
 
 
 def _speed_up(costs: Costs, gamma: int) -> Measure:
-    factor = costs.target_pass[0].median / round_seconds(costs, gamma)
+    factor = per_token(costs, gamma)
     title = "modelled speed-up over the target alone"
-    return Measure("speed_up", title, ("tokens", "rounds"), partial(_times, factor), modelled=True)
+    of = partial(_times, factor.estimate)
+    return Measure("speed_up", title, ("tokens", "rounds"), of, modelled=True, factor=factor)
 
 
 def curve(result: SweepResult, measure: Measure) -> Steps:
@@ -223,8 +227,22 @@ def band_at(
     over = over or _whole(result, measure)
     columns = columns_at(result, measure, dials, over.rows)
     found = band(measure.of, *columns, how=how, units=over.units)
+    if measure.factor is not None:
+        return costed(found, (found.estimate, measure.factor))
     sure = measure.sure_at_strict & (dials == result.plan.strict)
     return _not_too_sure(found, measure.agreed, drawn(columns, over.units), sure)
+
+
+def costed(found: Band, *parts: tuple[np.ndarray, Factor]) -> Band:
+    """The band of what these parts make, each a multiple of its factor, with the factors' intervals in its own.
+
+    Prompts are drawn and costs measured apart from each other, so that their errors add in quadrature.
+    """
+    below, above = (found.estimate - found.low) ** 2, (found.high - found.estimate) ** 2
+    for part, factor in parts:
+        ends = [part * end / factor.estimate - part for end in (factor.low, factor.high)]
+        below, above = below + np.minimum(*ends) ** 2, above + np.maximum(*ends) ** 2
+    return replace(found, low=found.estimate - np.sqrt(below), high=found.estimate + np.sqrt(above))
 
 
 def _not_too_sure(found: Band, agreed: Agreed | None, count: int, sure: np.ndarray | None = None) -> Band:
@@ -276,7 +294,22 @@ def change(
     found = band(
         lambda *means: other.of(*means[count:]) - one.of(*means[:count]), *first, *second, how=how, units=units
     )
+    if one.factor is not None and other.factor is not None:
+        return costed(found, *_parts((one, other), (first, second), found)).only
     return _not_too_sure(found, one.unchanged, drawn(first, units), np.array([sure])).only
+
+
+def _parts(
+    figures: tuple[Measure, Measure], columns: tuple[list[np.ndarray], list[np.ndarray]], difference: Band
+) -> list[tuple[np.ndarray, Factor]]:
+    """What of a difference of two figures hangs on which costs: all of it where both have the same."""
+    one, other = figures
+    assert one.factor is not None and other.factor is not None
+    if one.factor == other.factor:
+        return [(difference.estimate, one.factor)]
+    values = (measure.of(*(each.mean(axis=0) for each in of)) for measure, of in zip(figures, columns, strict=True))
+    first, second = values
+    return [(-first, one.factor), (second, other.factor)]
 
 
 def _whole(result: SweepResult, measure: Measure) -> Among:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from mars_viz.costs import Costs, costs_from
@@ -108,6 +108,19 @@ def plan_of(settings: Settings, span: Span, chat: bool, prompts: PromptSet, prov
         provenance=provenance,
         later_turns=prompts.later_turns,
         turns=prompts.turns,
+    )
+
+
+def with_prompts(plan: Plan, prompts: PromptSet) -> Plan:
+    """The plan with more prompts, where these begin with all of its own; else the plan as it is."""
+    if len(prompts) <= plan.prompts or set_hash(prompts.first(plan.prompts)) != plan.prompt_set_sha256:
+        return plan
+    return replace(
+        plan,
+        prompt_set_sha256=set_hash(prompts),
+        prompts=len(prompts),
+        graded=prompts.graded,
+        later_turns=prompts.later_turns,
     )
 
 

@@ -10,17 +10,18 @@ from dataclasses import asdict
 from typing import Any
 
 from mars_viz.analysis.intervals import DEFAULT, Bootstrap, Interval
+from mars_viz.costs import disturbance
 from mars_viz.figures.words import counted, exactly, number, times
 from mars_viz.run import stop_words
+from mars_viz.sweep.costs import missing
 from mars_viz.sweep.measures import PERCENT, RATIOS, Measure, measures, value_at
 from mars_viz.sweep.plan import turns_words
 from mars_viz.sweep.result import SweepResult
 from mars_viz.sweep.timing import TimingCheck
 
 ALL_AGREE = (
-    "Where all prompts agree, resampling shows no spread, which is no certainty: there the interval of a share of "
-    "prompts is Wilson's, and a change of accuracy lies within the recommendation's bounds (score or exact binomial, "
-    "whichever is wider)."
+    "Where all prompts agree the bootstrap has no width; there the interval of a share is Wilson's, and that of an "
+    "accuracy change the recommendation's bound (score or exact binomial, whichever is wider)."
 )
 _SHOWN = (
     "accuracy",
@@ -80,10 +81,16 @@ def summary_lines(result: SweepResult, dial: float, timed: TimingCheck | None = 
             cells = [cell(known[name], value_at(result, known[name], at)) for at in columns.values()]
             lines.append(f"{known[name].title:<44}" + "".join(f"{text:>31}" for text in cells))
     drawn = "prompts" if result.units is None else f"the {counted(result.questions, 'question')} with all their turns"
-    lines.append(f"Intervals: 95 %, bootstrap over {drawn}. 'Modelled' figures stand on measured costs of passes.")
+    lines += filter(
+        None, [missing(result.costs, result.folder), "" if result.costs is None else disturbance(result.costs)]
+    )
+    lines.append(
+        f"Intervals: 95 %, bootstrap over {drawn}. 'Modelled' figures use measured costs of passes; their intervals "
+        "include those of the costs."
+    )
     lines.append(ALL_AGREE)
     off = int(result.prompts["off_is_strict"].sum())
-    lines.append(f"At the strict end {off} of {len(result)} texts are the lossless rule's, token for token.")
+    lines.append(f"At the strict end {off} of {len(result)} texts equal the lossless rule's token for token.")
     return lines if timed is None else lines + ["", *timing_lines(timed)]
 
 
@@ -94,10 +101,12 @@ def timing_lines(timed: TimingCheck) -> list[str]:
     paces = ", ".join(
         f"{way.name} {number(timed.pace(way).estimate)}" for way in (timed.target, timed.strict, timed.chosen)
     )
+    alone = f", {spread(timed.over_target)} the target alone (modelled {spread(timed.modelled)})"
     return [
         f"Measured on {timed.device}, {counted(prompts, 'prompt')}, {counted(repetitions, 'repetition')}: "
-        f"{spread(timed.over_strict)} strict (modelled {times(timed.modelled_over_strict)}×), "
-        f"{spread(timed.over_target)} the target alone (modelled {times(timed.modelled_over_target)}×).",
+        f"{spread(timed.over_strict)} strict (modelled {times(timed.modelled_over_strict)}×)"
+        f"{'' if timed.objection else alone}.",
+        *filter(None, [timed.objection]),
         f"Tokens a second: {paces}.",
     ]
 

@@ -25,7 +25,7 @@ from mars_viz.sweep.columns import schema
 from mars_viz.sweep.files import refusals, write_whole
 from mars_viz.sweep.lock import held
 from mars_viz.sweep.parts import Parts, parts_of
-from mars_viz.sweep.plan import Plan, differences, from_json, set_hash, to_json
+from mars_viz.sweep.plan import Plan, differences, from_json, set_hash, to_json, with_prompts
 from mars_viz.sweep.reduction import Lines
 from mars_viz.sweep.texts import PromptTexts
 
@@ -126,8 +126,18 @@ class Store:
             raise BadInput(f"{self.folder} does not hold the prompts of its sweep. {again}")
         found = replace(load_prompts(path, turns=self.plan.turns), name=self.plan.prompt_set)
         if set_hash(found) != self.plan.prompt_set_sha256:
+            found = found.first(self.plan.prompts)  # killed while it took more on
+        if set_hash(found) != self.plan.prompt_set_sha256:
             raise BadInput(f"{path} is not what was swept. {again}")
         return found
+
+    def take_on(self, prompts: PromptSet) -> None:
+        """Write down that the sweep goes on to these prompts, which begin with those that it had; nothing where there
+        are no more. Raises BadInput where the disk refuses. Only the sweep itself may."""
+        if open_store(self.folder).plan.prompts < self.plan.prompts:
+            with refusals(self.folder, _KEPT):
+                write_whole(self.folder / _PROMPTS, to_jsonl(prompts))
+                write_whole(self.folder / _SHEET, to_json(self.plan, self.costs))
 
     def _opened(self, name: str) -> pq.ParquetFile:
         words = [field.name for field in self._schema if field.type == pa.string()]
@@ -171,6 +181,14 @@ def create(folder: Path, plan: Plan, costs: Costs | None, prompts: PromptSet | N
             write_whole(folder / _PROMPTS, to_jsonl(prompts))
         write_whole(folder / _SHEET, to_json(plan, costs))
     return Store(folder, plan, costs)
+
+
+def keep_costs(folder: Path, costs: Costs) -> None:
+    """Model the sweep in a folder with these costs from now on. Raises BadInput where there is none, or the disk
+    refuses."""
+    plan = open_store(folder).plan
+    with refusals(folder, _KEPT):
+        write_whole(folder / _SHEET, to_json(plan, costs))
 
 
 def check_new(folder: Path) -> None:
@@ -265,17 +283,18 @@ def _entry(path: Path) -> SweepEntry:
         return SweepEntry(path, None, error=str(error))
 
 
-def resume(folder: Path, plan: Plan) -> Store:
-    """The sweep in a folder, to go on with. Raises BadInput where it was begun otherwise than `plan` says, and while
-    somebody else sweeps into it."""
+def resume(folder: Path, plan: Plan, prompts: PromptSet) -> Store:
+    """The sweep in a folder, to go on with; `prompts` may go on after those that it has (`take_on` writes that down).
+    Raises BadInput where it was begun otherwise than `plan` says, and while somebody else sweeps into it."""
     store = open_store(folder)
-    if changed := differences(store.plan, plan):
+    grown = with_prompts(store.plan, prompts)
+    if changed := differences(grown, plan):
         raise BadInput(
             f"{folder} holds another sweep: {'; '.join(changed)}. Resume it as it was begun, or choose a new folder."
         )
     with held(folder):
         store.tidy()
-    return store
+    return Store(folder, grown, store.costs)
 
 
 def _as_read(wanted: pa.Schema) -> pa.Schema:

@@ -24,6 +24,7 @@ from mars_viz.records import Emission, emitted
 from mars_viz.rules import Rule, rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.sweep import store
+from mars_viz.sweep.costs import measured, mended
 from mars_viz.sweep.in_hand import InHand, advance
 from mars_viz.sweep.lock import held
 from mars_viz.sweep.plan import plan_of
@@ -97,9 +98,9 @@ class Sweep:
         costs: Costs | None = None,
         batch: int | None = None,
     ):
-        """Begin in a new folder, or with `resume` go on where there is a sweep. `batch` prompts are mapped at once
-        (None: as many as the source says). Raises BadInput where the folder, the plan or all of the prompts do not
-        allow it."""
+        """Begin in a new folder, or with `resume` go on where there is a sweep, and to what `prompts` has after those
+        that it was begun with. `batch` prompts are mapped at once (None: as many as the source says). Raises BadInput
+        where the folder, the plan or all of the prompts do not allow it."""
         self._batch = source.batch if batch is None else batch
         if self._batch < 1:
             raise BadInput(f"{batch} prompts at once are none; take at least 1.")
@@ -112,7 +113,7 @@ class Sweep:
             raise BadInput(f"No prompt of the set can be decoded. The first one: {self.too_long[0].reason}")
         folder = Path(out)
         going_on = resume and store.holds_sweep(folder)
-        self._store = store.resume(folder, plan) if going_on else store.create(folder, plan, costs, prompts)
+        self._store = store.resume(folder, plan, prompts) if going_on else store.create(folder, plan, costs, prompts)
         self._finished = self._store.finished()
         self._failed = 0
 
@@ -134,6 +135,7 @@ class Sweep:
 
     def steps(self) -> Iterator[SweepProgress]:
         """The same for whoever holds the folder already."""
+        self._store.take_on(self._prompts)
         self._store.tidy()
         self._finished = self._store.finished()  # others may have gone on with it since
         yield from self._steps()
@@ -254,16 +256,15 @@ def sweep_prompts(
     resume: bool = False,
     batch: int | None = None,
 ) -> Sweep:
-    """A sweep with local models, this device's costs measured first. Raises BadInput as `Sweep` does."""
+    """A sweep with local models, this device's costs measured first, where the machine is not too busy; resumed, again
+    where they can not be believed. Raises BadInput as `Sweep` does."""
     source = pair_source(pair, settings, chat=chat)
     plan = plan_of(settings, span, chat, prompts, source.provenance)
     if resume and store.holds_sweep(Path(out)):
-        store.resume(Path(out), plan)
+        mended(store.resume(Path(out), plan, prompts), pair, settings)
         return Sweep(source, prompts, settings, span, out, chat=chat, resume=True, batch=batch)
     store.check_new(Path(out))
-    from mars_viz.speculators.costs import measure_costs
-
-    costs = measure_costs(pair, settings.gamma, settings=settings)
+    costs = measured(pair, settings)
     return Sweep(source, prompts, settings, span, out, chat=chat, costs=costs, batch=batch)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from mars_viz.analysis.intervals import DEFAULT, Bootstrap, Interval, ratio, ratio_of_ratios
+from mars_viz.costs import too_fast
 from mars_viz.errors import BadInput
 from mars_viz.strict_json import json_of
 
@@ -61,6 +62,10 @@ class TimingCheck:
     """What the rounds say: tokens a round over strict's."""
     modelled_over_target: float
     """The same over the target alone, from measured costs; NaN without them."""
+    modelled_low: float = math.nan
+    """Of its interval, over prompts and costs; NaN in files of before."""
+    modelled_high: float = math.nan
+    """Likewise."""
     created: str = ""
     """When it ended, ISO 8601 in UTC."""
     how: Bootstrap = DEFAULT
@@ -75,6 +80,18 @@ class TimingCheck:
     def over_target(self) -> Interval:
         """Likewise over the target's alone."""
         return self._over(self.target)
+
+    @property
+    def modelled(self) -> Interval:
+        """What the rounds say, over the target alone."""
+        ends = (self.modelled_over_target, self.modelled_low, self.modelled_high)
+        return Interval(*ends, self.how.confidence, self.how.method)
+
+    @property
+    def objection(self) -> str:
+        """Why its speed-up over the target alone cannot be, in a sentence; empty where it can."""
+        tau, found = self.chosen.tokens.sum() / self.chosen.rounds.sum(), self.over_target.estimate
+        return too_fast(found, float(tau), "check the wall clock again") if found > tau else ""
 
     def pace(self, way: Way) -> Interval:
         """Tokens a second."""
@@ -97,9 +114,11 @@ class TimingCheck:
             "repetitions": self.chosen.seconds.shape[1],
             "tokens_per_second": {way.name: asdict(self.pace(way)) for way in ways},
             "measured_over_strict": asdict(self.over_strict),
-            "measured_over_target": asdict(self.over_target),
+            "measured_over_target": None if self.objection else asdict(self.over_target),
+            "objection": self.objection,
             "modelled_over_strict": self.modelled_over_strict,
             "modelled_over_target": self.modelled_over_target,
+            "modelled_over_target_interval": [self.modelled_low, self.modelled_high],
             "strict_same_as_target": self.same_as_target,
         }
 
@@ -120,7 +139,7 @@ class TimingCheck:
             if found.get("schema") != SCHEMA:
                 raise BadInput(f"its schema is {found.get('schema')!r}, and this MARS Viz reads {SCHEMA}")
             ways = {name: _way(name, found["ways"][name]) for name in ("target", "strict", "chosen")}
-            facts = {name: kind(found[name]) for name, kind in _FACTS.items()}
+            facts = {name: kind((_LATER | found)[name]) for name, kind in _FACTS.items()}
             made = cls(**facts, **ways)  # type: ignore[arg-type]
         except (ValueError, OverflowError, KeyError, TypeError, RecursionError) as error:
             raise BadInput("it is damaged") from error
@@ -142,8 +161,12 @@ _FACTS: dict[str, Callable[[Any], Any]] = {
     "same_as_target": int,
     "modelled_over_strict": _number,
     "modelled_over_target": _number,
+    "modelled_low": _number,
+    "modelled_high": _number,
 }
 """Of a check, besides its ways."""
+_LATER = {"modelled_low": None, "modelled_high": None}
+"""What files of before lack."""
 
 
 def _way(name: str, found: Any) -> Way:

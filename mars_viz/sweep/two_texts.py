@@ -19,15 +19,15 @@ from mars_viz.sweep.texts import FOLDER, PromptTexts, spoiled
 class Change(Enum):
     """What becomes of a prompt from the reference to the setting beside it; those that change most come first."""
 
-    WORSE = "turns wrong"
+    WORSE = "becomes wrong"
     """Right, then wrong."""
-    BETTER = "turns right"
+    BETTER = "becomes right"
     """Wrong, then right."""
-    DIFFERS = "another text"
+    DIFFERS = "differs"
     """The texts differ, the grade does not."""
-    PERHAPS = "perhaps another text"
+    PERHAPS = "may differ"
     """The figures do not tell whether the texts differ."""
-    SAME = "the same text"
+    SAME = "identical"
     """Token for token."""
 
 

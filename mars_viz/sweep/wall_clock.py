@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from mars_viz.costs import Costs, modelled_speed_up
+from mars_viz.analysis.intervals import Interval, band
+from mars_viz.costs import Costs, Factor, objection, per_token
 from mars_viz.errors import BadInput
 from mars_viz.history import Asked, Exchange
 from mars_viz.prompts import PromptItem, PromptSet
@@ -23,6 +24,7 @@ from mars_viz.recording import Recording
 from mars_viz.records import emitted
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
+from mars_viz.sweep.measures import costed
 from mars_viz.sweep.result import SweepResult
 from mars_viz.sweep.store import Store, open_store
 from mars_viz.sweep.timing import TimingCheck, Way
@@ -111,6 +113,7 @@ class WallClock:
         found, settings = self._found, self._settings
         made = {name: _way(name, decodes) for name, decodes in found.items()}
         pairs = zip(found["strict"], found["target"], strict=True)
+        modelled = _modelled(made["chosen"], self._costs, settings.gamma)
         assert settings.dial is not None
         return TimingCheck(
             device=self._pair.device,
@@ -122,7 +125,9 @@ class WallClock:
             chosen=made["chosen"],
             same_as_target=sum(ours[0].token_ids == alone[0].token_ids for ours, alone in pairs),
             modelled_over_strict=_tau(made["chosen"]) / _tau(made["strict"]),
-            modelled_over_target=_modelled(made["chosen"], self._costs, settings.gamma),
+            modelled_over_target=modelled.estimate,
+            modelled_low=modelled.low,
+            modelled_high=modelled.high,
             created=datetime.now(UTC).isoformat(timespec="seconds"),
         )
 
@@ -201,7 +206,10 @@ def _tau(way: Way) -> float:
     return float(way.tokens.sum() / way.rounds.sum())
 
 
-def _modelled(way: Way, costs: Costs | None, gamma: int) -> float:
-    if costs is None or gamma > costs.gamma:
-        return math.nan
-    return float(modelled_speed_up(costs, way.tokens.sum(), way.rounds.sum(), gamma))
+def _modelled(way: Way, costs: Costs | None, gamma: int) -> Interval:
+    """Over the target alone, resampled over prompts, with the costs' own interval; NaN without costs that can be
+    believed."""
+    known = costs is not None and gamma <= costs.gamma and not objection(costs)
+    factor = per_token(costs, gamma) if costs is not None and known else Factor(math.nan, math.nan, math.nan)
+    found = band(lambda tokens, rounds: factor.estimate * tokens / rounds, way.tokens[:, None], way.rounds[:, None])
+    return costed(found, (found.estimate, factor)).only

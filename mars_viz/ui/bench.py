@@ -78,14 +78,18 @@ class Bench:
         self.notices.extend(opened.complaints)
 
     def choose(self, rule: str) -> None:
-        """Look at another rule, where it stands by itself."""
+        """Look at another rule, at the run's own dial or its default."""
         self.notices.clear()
-        self.view = RuleView(rule)
+        self.view = replace(self.view, rule=rule, dial=None)
 
     def turn(self, dial: float) -> None:
         """Move the chosen rule's dial."""
         self.notices.clear()
-        self.view = RuleView(self.view.rule, dial)
+        self.view = replace(self.view, dial=dial)
+
+    def list_every(self, every: bool) -> None:
+        """List every rule, or those that are compared first."""
+        self.view = replace(self.view, every=every)
 
     def panel_of(self, run_id: str, run: Run) -> Panel:
         """All rules before this run."""

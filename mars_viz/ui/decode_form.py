@@ -29,11 +29,13 @@ LONGEST_STOPS = 4000
 """Letters of all stop strings together, one on each line."""
 
 
-def prompt_box(*, pair: str = "", start: str = EXAMPLE) -> str:
+def prompt_box(*, pair: str = "", start: str = EXAMPLE, follows: bool = False) -> str:
     """The prompt; what is typed is used as it is, line breaks and all. `pair` names the models where they are not the
-    built-in ones."""
+    built-in ones. A box that `follows` shows each new `start` until somebody types in it."""
     code = " ".join(pair.replace("`", "").split())  # help is Markdown, and a name may come from a link: a blank line
     # would end what the backticks hold, and so would one of its own
+    if follows and st.session_state.get("prompt") == st.session_state.get("prompt-put"):
+        st.session_state["prompt"] = st.session_state["prompt-put"] = start
     return st.text_area(
         "Prompt",
         start,
@@ -48,41 +50,46 @@ def prompt_box(*, pair: str = "", start: str = EXAMPLE) -> str:
 
 
 def settings_area(start: Settings = START) -> Callable[[], Settings]:
-    """The folded settings, which begin at `start`. Returns what makes `Settings` of them, which raises BadInput for a
-    value out of range."""
+    """The settings in a popover; as `settings_fields`."""
     with st.popover("Settings", width="stretch"):
-        begun = rule_named(start.rule)
-        family = st.selectbox("Rule", list(RULES), list(RULES).index(begun.family), format_func=_title, key="rule")
-        words = st.empty()  # above the fields that its numbers follow
-        rule = fixed_inputs(RULES[str(family)], "fixed", start=begun)
-        words.caption(f"{rule.summary} Keeps a draft x where {rule.formula}.")
-        dial = dial_slider(rule, f"dial-{rule.family}", start=start.dial if rule.family == begun.family else None)
-        left, right = st.columns(2)
-        with left:
-            gamma = st.number_input(
-                "Draft length γ", *LIMITS["gamma"], start.gamma, key="gamma", help="Tokens drafted per round"
-            )
-            temperature = st.number_input(
-                "Temperature",
-                *LIMITS["temperature"],
-                start.temperature,
-                0.1,
-                key="temperature",
-                help="0 takes the most likely token every time",
-            )
-            seed = st.number_input("Seed", *LIMITS["seed"], start.seed, key="seed", help="Same seed, same luck")
-        with right:
-            limit = st.number_input(
-                "At most tokens",
-                *LIMITS["max_new_tokens"],
-                start.max_new_tokens,
-                key="limit",
-                help="Length limit of the text",
-            )
-            top_p = st.number_input("Top-p", *LIMITS["top_p"], start.top_p, 0.05, key="top_p", help="1 is off")
-            top_k = st.number_input("Top-k", *LIMITS["top_k"], start.top_k, key="top_k", help="0 is off")
-        lines = "\n".join(start.stop)
-        stop = st.text_area("Stop at", lines, key="stop", height=68, max_chars=LONGEST_STOPS, help=STOP_HELP)
+        return settings_fields(start)
+
+
+def settings_fields(start: Settings = START) -> Callable[[], Settings]:
+    """The settings, which begin at `start`. Returns what makes `Settings` of them, which raises BadInput for a value
+    out of range."""
+    begun = rule_named(start.rule)
+    family = st.selectbox("Rule", list(RULES), list(RULES).index(begun.family), format_func=_title, key="rule")
+    words = st.empty()  # above the fields that its numbers follow
+    rule = fixed_inputs(RULES[str(family)], "fixed", start=begun)
+    words.caption(f"{rule.summary} Keeps a draft x where {rule.formula}.")
+    dial = dial_slider(rule, f"dial-{rule.family}", start=start.dial if rule.family == begun.family else None)
+    left, right = st.columns(2)
+    with left:
+        gamma = st.number_input(
+            "Draft length γ", *LIMITS["gamma"], start.gamma, key="gamma", help="Tokens drafted per round"
+        )
+        temperature = st.number_input(
+            "Temperature",
+            *LIMITS["temperature"],
+            start.temperature,
+            0.1,
+            key="temperature",
+            help="0 takes the most likely token every time",
+        )
+        seed = st.number_input("Seed", *LIMITS["seed"], start.seed, key="seed", help="Same seed, same draws")
+    with right:
+        limit = st.number_input(
+            "Max new tokens",
+            *LIMITS["max_new_tokens"],
+            start.max_new_tokens,
+            key="limit",
+            help="Length limit of the text, the prompt not counted",
+        )
+        top_p = st.number_input("Top-p", *LIMITS["top_p"], start.top_p, 0.05, key="top_p", help="1 is off")
+        top_k = st.number_input("Top-k", *LIMITS["top_k"], start.top_k, key="top_k", help="0 is off")
+    lines = "\n".join(start.stop)
+    stop = st.text_area("Stop strings", lines, key="stop", height=68, max_chars=LONGEST_STOPS, help=STOP_HELP)
     return lambda: Settings(
         rule=rule.name,
         dial=dial,

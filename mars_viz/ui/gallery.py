@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from html import escape
 from itertools import islice
@@ -20,26 +20,26 @@ from mars_viz.figures.thumbnails import AMBER, BLUE, QUIET, Part, lanes
 from mars_viz.figures.token_strip import token_bars
 from mars_viz.figures.words import counted, number
 from mars_viz.race.records import Lane
-from mars_viz.rules import RULES, rule_named
+from mars_viz.rules import RULES
 from mars_viz.run import Run
 from mars_viz.runstore import FOLDER_VARIABLE, default_folder
 from mars_viz.ui import library
 from mars_viz.ui.lessons import LESSONS
+from mars_viz.ui.lessons.needs import is_lossless
 from mars_viz.ui.library import Shelf
-from mars_viz.ui.links import View
 from mars_viz.ui.watching.races import Course
 
-HERO = "A small model guesses the next words, a large one checks them. See every decision."
+HERO = "A small model drafts the next tokens, a large one verifies them. See every decision."
 STORY = (
-    "That is speculative decoding: it writes faster, and how strictly the guesses are checked is a choice. Turn one "
-    "dial and watch which words change, which guesses are thrown away, and what it saves."
+    "That is speculative decoding. It saves passes of the large model, and how strictly drafts are verified is a "
+    "setting. Move one dial and see which tokens change, which drafts are rolled back, and what that saves."
 )
-UNSERVED = "No recorded run here shows it. Decode another prompt on Explore."
+UNSERVED = "No sample run here fits it."
 EXCERPT = 5
 """Rounds of a run that the start page shows in full."""
-KEY = "◆ kept only because the rule is relaxed, × refused, ↺ written by the large model instead, + free on top"
-MOST = 12
-"""Cards of runs, until all are asked for: each has to be read."""
+KEY = "◆ kept only because the rule is relaxed, × rejected, ↺ correction by the large model, + bonus token"
+MOST = 6
+"""Cards of runs that are no samples, until all are asked for: each has to be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +56,14 @@ class Elsewhere:
 
 ELSEWHERE = (
     Elsewhere(
-        "pages/tune.py", "Tune", "How loose is loose enough? A whole set of tasks at every setting, with evidence."
+        "pages/tune.py", "Tune", "Which threshold is safe? A whole prompt set, graded at every setting, with intervals."
     ),
-    Elsewhere("pages/live.py", "Live", "Decode while you watch, with this pair of models or one of your own."),
-    Elsewhere("pages/compare.py", "Compare", "Two texts side by side: what they share, where they part, what differs."),
+    Elsewhere("pages/live.py", "Live", "Decode while you watch, with the built-in pair of models or your own."),
+    Elsewhere("pages/compare.py", "Compare", "Two texts side by side: where they first differ, and by how much."),
     Elsewhere(
         "pages/rules.py",
         "Rules",
-        f"{len(RULES)} ways to check, on one run: who keeps what, and where each draws its line.",
+        f"{len(RULES)} verification rules on one run: what each keeps, and at which threshold.",
     ),
 )
 """Those that no card leads to."""
@@ -104,8 +104,10 @@ class Card:
         )
 
 
-def nothing_yet() -> str:
-    """What to do where no run is to be seen; a run is found where the app looks for runs, and nowhere else."""
+def nothing_yet(shelf: Shelf) -> str:
+    """What to do where no sample is to be seen; a run is found where the app looks for runs, and nowhere else."""
+    if shelf.kept:
+        return f"{library.NO_SAMPLES} Open one of the runs below, or write a prompt on Explore and press Decode."
     return (
         "There is no recorded run here yet. Write a prompt on Explore and press Decode, or record one: "
         f'mars-viz map --prompt "Once upon a time" --out {_for_a_shell()}'
@@ -124,21 +126,14 @@ def _for_a_shell() -> str:
     return '"$XDG_DATA_HOME/mars-viz/runs/mine"'
 
 
-def excerpt(shelf: Shelf) -> Run | None:
-    """The beginning of the first run that can be read, for a first look; None where there is none."""
-    for run_id in islice(shelf.recorded, MOST):
-        try:
-            run = shelf.opened(run_id)
-        except BadInput:
-            continue
-        if run.rounds:
-            return replace(run, rounds=run.rounds[:EXCERPT], dial_map=None)
-    return None
+def excerpt(run: Run) -> Run:
+    """The beginning of a run, for a first look."""
+    return replace(run, rounds=run.rounds[:EXCERPT], dial_map=None)
 
 
-def run_cards(shelf: Shelf, most: int | None = MOST) -> Iterator[Card]:
-    """One for each recorded run, in their order, at most so many; made one by one, since each has to be read."""
-    return (_run_card(shelf, run_id) for run_id in islice(shelf.recorded, most))
+def run_cards(shelf: Shelf, run_ids: Iterable[str], most: int | None = None) -> Iterator[Card]:
+    """One for each of these recorded runs, at most so many; made one by one, since each has to be read."""
+    return (_run_card(shelf, run_id) for run_id in islice(run_ids, most))
 
 
 def _run_card(shelf: Shelf, run_id: str) -> Card:
@@ -149,33 +144,26 @@ def _run_card(shelf: Shelf, run_id: str) -> Card:
         return Card(run_id, title, str(error), "", "")
     if not run.rounds:
         return Card(run_id, title, "This run has no tokens: nothing was decoded.", "", token_bars(run))
-    return Card(run_id, title, to_be_seen(run), f"{number(run.tau)} tokens a round (exact)", token_bars(run))
+    return Card(run_id, title, to_be_seen(run), f"τ = {number(run.tau)} tokens per round (exact)", token_bars(run))
 
 
 def to_be_seen(run: Run) -> str:
     """A sentence about what the rule did in this run."""
-    numbers, rule = summary(run), rule_named(run.settings.rule)
+    numbers = summary(run)
     kept = f"{number(numbers.kept)} of {counted(numbers.drafted, 'drafted token')} kept"
     if numbers.relaxed:
         return f"{kept}, {number(numbers.relaxed)} only because the rule is relaxed."
-    if rule.lossless:
-        return f"{kept}, and the text still follows the large model's own law: {rule.title} is lossless."
+    if is_lossless(run):
+        return f"{kept}. Lossless: the text follows the target's distribution."
     return f"{kept}, none of them only because the rule is relaxed."
 
 
 def lesson_cards(shelf: Shelf) -> Iterator[Card]:
-    """One for each lesson, its picture made of a run that serves it: the samples come last, and of very many other
-    runs not each can be read."""
-    few = replace(shelf, own={}, recorded=dict(list(shelf.recorded.items())[-MOST:]))
+    """One for each lesson, its picture made of the run that it is shown on."""
     for lesson_number, lesson in enumerate(LESSONS, 1):
         title = f"{lesson_number} · {lesson.title}"
-        found = library.suited(few, View(next(iter(few.recorded), "")), *lesson.wishes)
-        try:
-            run = few.opened(found.run)
-            lacks = lesson.lacks(run)
-        except BadInput:
-            lacks = "No run"
-        picture = "" if lacks else lesson.thumbnail(run)
+        run_id = library.suited(shelf, lesson.lacks, lesson.sample)
+        picture = lesson.thumbnail(shelf.opened(run_id)) if run_id else ""
         yield Card(str(lesson_number), title, lesson.point, "" if picture else UNSERVED, picture)
 
 
@@ -186,14 +174,16 @@ def race_card(course: Course) -> Card | None:
             race = course.opened(name)
         except BadInput:
             continue
-        seconds, pace = race.seconds, race.pace
+        if race.objection:
+            continue
+        seconds = race.seconds
         colours = {Lane.ALONE: QUIET, Lane.STRICT: BLUE, Lane.RELAXED: AMBER}
         return Card(
             name,
             "A race by the clock",
-            "The large model alone, with guesses checked strictly, and checked loosely: the same prompt, replayed as "
-            "slowly as you like.",
-            f"{number(pace[Lane.RELAXED] / pace[Lane.ALONE])} times as fast when checked loosely (measured)",
+            "The target alone, speculative with the strict rule, and with a relaxed one: one prompt, replayed up to 50 "
+            "times slower.",
+            f"{number(race.over(Lane.RELAXED, Lane.ALONE).estimate)} times as fast with the relaxed rule (measured)",
             lanes([Part(seconds[lane], colour) for lane, colour in colours.items()]),
         )
     return None

@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -30,6 +31,8 @@ from mars_viz.ui.run_cache import MOST, RunCache
 from mars_viz.ui.session import Session
 
 NOTHING_YET = "There is no run here yet. Write a prompt above and press Decode, or open the zip of a run's folder."
+NO_SAMPLES = f"This server shows no sample runs ({samples.VARIABLE})."
+NONE_CHOSEN = f"{NO_SAMPLES} Choose a run from the list, or decode a prompt on Explore."
 _OWN = re.compile(r"(live|upload)-[0-9a-f]{8}")  # how a tab names its own runs
 
 
@@ -40,33 +43,62 @@ class Shelf:
     own: Mapping[str, Run]
     """Decoded or uploaded in this tab, by id, oldest first."""
     recorded: Mapping[str, RunEntry]
-    """Recorded runs on the server by id, which is a name and never a path: those that were decoded or put there, then
-    the samples."""
+    """Recorded runs on the server by id, which is a name and never a path: the samples, then those that were decoded or
+    put there."""
     error: str = ""
     """Why the recorded runs cannot be listed; empty if they can."""
+    samples: frozenset[str] = frozenset()
+    """Ids of those recorded runs that come with the server: what a page shows where nobody has chosen a run."""
 
     @property
     def labels(self) -> dict[str, str]:
         """A line for each run by its id: the tab's own, the newest first, then the recorded ones."""
         own = {run_id: own_label(run_id, run) for run_id, run in reversed(list(self.own.items()))}
-        return own | {
+        recorded = {
             run_id: entry.title if entry.error is None else f"{entry.title} (cannot be read)"
             for run_id, entry in self.recorded.items()
         }
+        return told_apart(own | recorded)
+
+    @property
+    def kept(self) -> dict[str, RunEntry]:
+        """Recorded runs that are no samples: decoded here by anybody, or put there."""
+        return {run_id: entry for run_id, entry in self.recorded.items() if run_id not in self.samples}
+
+    @property
+    def default(self) -> str:
+        """Where nobody has chosen a run: the first readable sample, else this tab's newest run, never somebody
+        else's; empty where there is neither."""
+        readable = (run_id for run_id in self.recorded if run_id in self.samples and not self.recorded[run_id].error)
+        return next(readable, next(reversed(list(self.own)), ""))
+
+    def described(self, run_id: str) -> str:
+        """Which run it is, and whose: a sample, one of this tab's own, or one that was recorded here by anybody."""
+        if run_id in self.own:
+            return f"Your run, {own_label(run_id, self.own[run_id])}"
+        whose = "Sample run" if run_id in self.samples else "Run recorded on this server"
+        return f"{whose}: {self.labels[run_id]}"
+
+    def has(self, run_id: str) -> bool:
+        """True if there is a run of that id, readable or not."""
+        return run_id in self.own or run_id in self.recorded
 
     def landed(self, view: View) -> tuple[View, str]:
-        """The view, on a run that there is, and a sentence where it asked for one that there is not."""
-        if view.run in self.own or view.run in self.recorded:
+        """The view, on a run that there is, and a sentence where it asked for one that there is not. Of no run where
+        none was asked for and there is no default."""
+        if self.has(view.run):
             return view, ""
-        readable = (run_id for run_id, entry in self.recorded.items() if entry.error is None)
-        first = next(readable, next(iter(self.labels), ""))
         if not view.run:
-            return replace(view, run=first), ""
-        if _OWN.fullmatch(view.run):
+            return replace(view, run=self.default), ""
+        return View(self.default, overlay=view.overlay), self.lost(view.run)
+
+    def lost(self, run_id: str) -> str:
+        """That there is no run of that id, as a sentence about the link that asked for it."""
+        if _OWN.fullmatch(run_id):
             lost = "The link's run was opened in a tab that is gone, and is not kept here; open its zip again."
         else:
             lost = "There is no run of the link's name here; choose another from the list."
-        return View(first, overlay=view.overlay), lost + (" A recorded run is shown instead." if first else "")
+        return lost + (" A sample is shown instead." if self.default in self.samples else "")
 
     def path_of(self, run_id: str) -> Path | None:
         """Where a run is kept that was recorded; None for the tab's own."""
@@ -76,6 +108,8 @@ class Shelf:
         """The run of that id. Raises BadInput where it cannot be read, or where there is none."""
         if not self.labels:
             raise BadInput(NOTHING_YET)
+        if not run_id:
+            raise BadInput(NONE_CHOSEN)
         if run_id in self.own:
             return self.own[run_id]
         entry = self.recorded.get(run_id)
@@ -100,11 +134,13 @@ def shelf(session: Session) -> Shelf:
         if not os.environ.get(FOLDER_VARIABLE):
             there.reverse()  # nobody has put them in an order, so the newest come first
         kept = {entry.path.name: entry for entry in there} | interrupted(folder)
-        shipped = list_runs(samples.RUNS) if samples.wanted() else []
-        recorded = kept | {entry.path.name: entry for entry in shipped if entry.path.name not in kept}
+        lie_in = samples.runs_folder()
+        shipped = {} if lie_in is None else {entry.path.name: entry for entry in list_runs(lie_in)}
     except BadInput as error:
         return Shelf(session.runs, {}, str(error))
-    return Shelf(session.runs, recorded)
+    return Shelf(
+        session.runs, shipped | {name: kept[name] for name in kept if name not in shipped}, samples=frozenset(shipped)
+    )
 
 
 def interrupted(folder: Path) -> dict[str, RunEntry]:
@@ -116,28 +152,23 @@ def interrupted(folder: Path) -> dict[str, RunEntry]:
     }
 
 
-def readable(on: Shelf) -> tuple[Run, ...]:
-    """Every recorded run that can be read, in order; of very many, the first."""
-    found = []
-    for run_id in islice(on.recorded, MOST):
+def samples_of(on: Shelf) -> Iterator[Run]:
+    """Every sample that can be read, in order; of very many, the first."""
+    for run_id in islice((name for name in on.recorded if name in on.samples), MOST):
         with suppress(BadInput):
-            found.append(on.opened(run_id))
-    return tuple(found)
+            yield on.opened(run_id)
 
 
-def suited(on: Shelf, view: View, *wishes: Callable[[Run], str]) -> View:
-    """The view if its run fulfils the first wish, else one of the first run that does; then by the next wish, and so
-    on. A wish says what a run lacks, and is fulfilled by an empty string. The view itself where nothing helps."""
-    for lacks in wishes:
-        able = (run_id for run_id in (view.run, *on.own, *on.recorded) if _able(on, run_id, lacks))
-        if found := next(able, ""):
-            return view if found == view.run else View(found, overlay=view.overlay)
-    return view
+def suited(on: Shelf, lacks: Callable[[Run], str], first: str = "") -> str:
+    """The id of the sample `first` if it serves, else of the first sample that does, else of this tab's newest run that
+    does; empty where none does. `lacks` says what a run lacks, and is an empty string for one that serves."""
+    able = (name for name in (first, *on.recorded) if name in on.samples)
+    return next((name for name in (*able, *reversed(list(on.own))) if _able(on, name, lacks)), "")
 
 
 def _able(on: Shelf, run_id: str, lacks: Callable[[Run], str]) -> bool:
     try:
-        return (run_id in on.own or run_id in on.recorded) and not lacks(on.opened(run_id))
+        return not lacks(on.opened(run_id))
     except BadInput:
         return False
 
@@ -171,6 +202,12 @@ def picker(place: DeltaGenerator, labels: Mapping[str, str], chosen: Callable[[]
         placeholder="No run yet",
         label_visibility="collapsed",
     )
+
+
+def told_apart(labels: Mapping[str, str]) -> dict[str, str]:
+    """Lines by id; where several read alike, each with its id besides: a picker knows its choices by what they read."""
+    often = Counter(labels.values())
+    return {name: label if often[label] == 1 else f"{label} · {name}" for name, label in labels.items()}
 
 
 def own_label(run_id: str, run: Run) -> str:

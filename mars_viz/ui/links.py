@@ -46,7 +46,7 @@ class Opened:
 
 def to_parameters(view: View) -> dict[str, str]:
     """The query parameters of a view; what is at its default is left out."""
-    written = {"run": view.run, "dial": "" if view.dial is None else f"{view.dial:.10g}"}
+    written = {"run": view.run, "dial": "" if view.dial is None else exactly(view.dial)}
     written["overlay"] = "" if view.overlay == OVERLAYS[0] else view.overlay
     written["selected"] = "" if view.selected is None else str(view.selected)
     written["gamma"] = "" if view.gamma is None else str(view.gamma)

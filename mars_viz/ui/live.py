@@ -9,15 +9,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 import streamlit as st
 from streamlit import runtime
 
 from mars_viz.demo import is_built_in
 from mars_viz.figures.words import counted, number
+from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
-from mars_viz.runstore import RunStore, default_folder
-from mars_viz.ui import decode_form
+from mars_viz.runstore import RunStore, default_folder, new_name
+from mars_viz.ui import decode_form, visitors
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.attendance import LEFT, Wanted
 from mars_viz.ui.jobs.decode_job import Decoded, DecodeJob, Ways
@@ -60,13 +62,19 @@ def pace() -> float:
 
 def explored() -> Ways:
     """How Explore decodes: with the map of the dial behind it, and every run is kept."""
-    return Ways(tasks.record, tasks.chart, run_store())
+    return Ways(tasks.record, tasks.chart, run_store(), made_here(new_name()))
 
 
 def streamed(chat: bool, name: str) -> Ways:
     """How Live decodes: every run is kept, under that name, and nothing is mapped, for others wait; `chat` for the chat
     template."""
-    return Ways(partial(tasks.record, chat=chat), store=run_store(), name=name)
+    return Ways(partial(tasks.record, chat=chat), store=run_store(), name=made_here(name))
+
+
+def made_here(name: str) -> str:
+    """The name of a run that is about to be made, once it is noted that this browser makes it."""
+    run_store().makers.note(name, visitors.mark())
+    return name
 
 
 def run_store() -> RunStore:
@@ -96,13 +104,52 @@ def start(session: Session, prompt: str, settings: Callable[[], Settings]) -> No
     shared_worker().submit(session.job)
 
 
-def start_again(session: Session, run: Run, dial: float | None) -> None:
-    """Decode the run's prompt anew at this dial value, with its other settings; where that cannot be, say why."""
+@st.cache_resource(show_spinner=False)
+def maps() -> WeakValueDictionary[str, DecodeJob]:
+    """The maps that are being made, by their runs' ids: a tab that is opened or reloaded meanwhile finds them."""
+    return WeakValueDictionary()
+
+
+def find_map(session: Session) -> None:
+    """Let this tab wait for the map of the run that it shows, if somebody has one made."""
+    run_id = session.view.run
+    job = maps().get(run_id)
+    if job is None or job.progress.state.finished or (session.filling is not None and session.filling.job is job):
+        return
+    shared_worker().join(job)
+    session.filling = Filling(run_id, job)
+
+
+def why_not_mapped(run: Run) -> str:
+    """Why the run's map is not whole, in a sentence; empty where it is, or where it cannot be made here."""
+    if rule_named(run.settings.rule).dial is None or not run.rounds or why_not_again(run):
+        return ""
+    if run.dial_map is None:
+        return "This run has no dial map: away from its own setting, blocks are judged on the recorded text."
+    if run.dial_map.complete:
+        return ""
+    return f"{_share(run.dial_map.known)} Elsewhere blocks are judged on the recorded text."
+
+
+def go_on_mapping(session: Session, run: Run) -> None:
+    """Have the map of the run that this tab shows made, or go on with it."""
+    run_id, store = session.view.run, run_store()
+    saved = run_id if run_id not in session.runs and (store.folder / run_id).is_dir() else ""
+    job = DecodeJob.mapping(run, saved, explored())
+    maps()[run_id] = job
+    session.filling = Filling(run_id, job)
+    shared_worker().submit(job)
+
+
+def start_again(session: Session, run: Run, dial: float | None, gamma: int | None) -> None:
+    """Decode the run's prompt anew at this dial value and draft length, None for its own, with its other settings;
+    where that cannot be, say why."""
     reason = why_not_again(run)
     if reason:
         session.notices[:] = [reason]
         return
-    start(session, run.prompt, lambda: replace(run.settings, dial=dial))
+    chosen = replace(run.settings, dial=dial, gamma=run.settings.gamma if gamma is None else gamma)
+    start(session, run.prompt, lambda: chosen)
 
 
 def why_not_again(run: Run) -> str:
@@ -127,7 +174,10 @@ def settle(session: Session) -> None:
     if progress.run is not None:
         run_id = progress.saved or session.keep(progress.run, "live")
         session.open(run_id)
-        session.filling = None if progress.state.finished else Filling(run_id, job)
+        session.filling = None
+        if not progress.state.finished:
+            maps()[run_id] = job
+            session.filling = Filling(run_id, job)
     session.notices[:] = filter(None, [how_it_ended(progress), progress.unsaved])
 
 
@@ -137,8 +187,9 @@ def fill_in(session: Session) -> None:
         return
     run_id, progress = session.filling.run_id, session.filling.job.progress
     session.filling = None
-    if progress.run is not None and (progress.error or run_id in session.runs):  # else it is read where it is kept
-        session.runs[run_id] = progress.run
+    made = progress.run if progress.state is JobState.DONE else None
+    if made is not None and (progress.error or not progress.saved):  # else it is read where it is kept
+        session.runs[run_id] = made
     session.notices.extend(filter(None, [progress.error]))
 
 
@@ -164,11 +215,15 @@ def what_goes_on(progress: Decoded, limit: int, ahead: int, stopping: bool) -> s
     return f"Decoding: {number(progress.tokens)} of at most {counted(limit, 'token')}{tau}"
 
 
-def what_is_mapped(progress: Decoded, stopping: bool) -> str:
+def what_is_mapped(progress: Decoded, stopping: bool, ahead: int = 0) -> str:
     """A sentence about a dial map that is under way."""
     if stopping:
         return "Stopping the map after this pass …"
-    share = (
-        f"{number(100 * progress.exact)} % of the dial is known" if progress.exact else "no other text is complete yet"
-    )
-    return f"Finding out what every other setting would have written: {share}; until then it is judged block-local."
+    if progress.state is JobState.QUEUED and ahead:
+        return f"Dial map: waiting for {counted(ahead, 'other job')} on this server …"
+    still = f" {counted(progress.open, 'text')} still open." if progress.open else ""
+    return f"{_share(progress.exact)}{still} Elsewhere blocks are judged on the recorded text."
+
+
+def _share(known: float) -> str:
+    return f"Dial map: {number(100 * known)} % of all settings known."

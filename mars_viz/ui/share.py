@@ -5,16 +5,21 @@ Knows Streamlit and what makes each; everything is made when its button is press
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import pandas as pd
 import streamlit as st
 
+from mars_viz.analysis.metrics import basis, judged_rounds
 from mars_viz.figures.token_strip import token_strip
+from mars_viz.figures.words import exact_setting
+from mars_viz.mapped import checked_gamma, shown
 from mars_viz.report import bibtex, file_name, report_html
 from mars_viz.report.tables import csv_table, parquet_table
+from mars_viz.rules import rule_named
 from mars_viz.run import Run
 from mars_viz.ui.charts import FORMAT, FORMATS
 
@@ -79,9 +84,10 @@ PARQUET = "application/vnd.apache.parquet"
 
 
 def offer(run: Run, dial: float | None, gamma: int | None, overlay: str) -> None:
-    """The popover; reports and pictures show the run as it is looked at."""
-    name = file_name(run)
-    with st.popover("Share", help="Take this run away: a report, tables, pictures, what to cite"):
+    """The popover; all of it is of the run as it is looked at, and says so."""
+    name = file_name(run, dial, gamma)
+    with st.popover("Share"):
+        st.caption(_setting(run, dial, gamma))
         for one in _downloads(run, dial, gamma, overlay):
             _button(one, name, "share")
         st.segmented_control(
@@ -92,7 +98,33 @@ def offer(run: Run, dial: float | None, gamma: int | None, overlay: str) -> None
             required=True,
             help="The button appears over a figure under the pointer.",
         )
-        _to_cite([run.settings.rule])
+        with st.expander("To cite"):
+            st.code(bibtex(run.settings.rule), language="bibtex", wrap_lines=True)
+
+
+def token_table(run: Run, dial: float | None, gamma: int | None) -> pd.DataFrame:
+    """`Run.to_frame` at a setting, which its first columns tell, with what the rows stand on; None takes the run's own.
+
+    Where the run's map does not hold the setting, its recorded blocks are judged at it.
+    """
+    gamma = checked_gamma(run, gamma)
+    made, at = shown(
+        run, rule_named(run.settings.rule).checked_dial(run.settings.dial if dial is None else dial), gamma
+    )
+    judged = judged_rounds(made, at)
+    frame = replace(made, rounds=judged).to_frame()
+    frame.insert(0, "dial", math.nan if at is None else at)
+    frame.insert(1, "gamma", gamma)
+    frame.insert(2, "basis", basis(made, judged).value)
+    return frame
+
+
+def _setting(run: Run, dial: float | None, gamma: int | None) -> str:
+    """Which setting the files are of."""
+    rule = rule_named(run.settings.rule)
+    at = rule.checked_dial(run.settings.dial if dial is None else dial)
+    parts = [] if rule.dial is None or at is None else [exact_setting(rule.dial.symbol, at)]
+    return f"All of {', '.join([*parts, f'γ = {checked_gamma(run, gamma)}'])}, as shown."
 
 
 def _downloads(run: Run, dial: float | None, gamma: int | None, overlay: str) -> tuple[_Download, ...]:
@@ -115,14 +147,14 @@ def _downloads(run: Run, dial: float | None, gamma: int | None, overlay: str) ->
             "Table of tokens, CSV",
             "csv",
             "text/csv",
-            lambda: csv_table(run.to_frame()),
-            "One row a drafted position and one a correction or bonus, as recorded.",
+            lambda: csv_table(token_table(run, dial, gamma)),
+            "One row a drafted position and one a correction or bonus, as the dial stands.",
         ),
         _Download(
             "Table of tokens, Parquet",
             "parquet",
             PARQUET,
-            lambda: parquet_table(run.to_frame()),
+            lambda: parquet_table(token_table(run, dial, gamma)),
             "The same table with the types of its columns.",
         ),
     )

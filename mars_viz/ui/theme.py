@@ -43,13 +43,15 @@ button[kind="primary"]:not(:disabled):hover { background: #005F95; border-color:
 .stButtonGroup button[data-selected="true"] { color: inherit !important; } /* blue on its own tint is too faint */
 @media (max-width: 640px) { .st-key-wide-figure { overflow-x: auto; } .st-key-wide-figure > * { min-width: 720px; } }
 .st-key-text-painted { display: none; }
+[class*="st-key-deleted-"] button { animation: mv-second-click 1s; } /* of two on Delete, the second is none on Undo */
+@keyframes mv-second-click { from, to { pointer-events: none; } }
 .mv-section { font-size: 1.1rem; font-weight: 650; padding: 0; margin: 1.1rem 0 0; }
 .mv-live { white-space: pre-wrap; overflow-wrap: anywhere; line-height: 1.7; min-height: 18rem; margin: 0; }
 .mv-live .prompt { opacity: .6; }
 .mv-line { margin: 0; overflow-wrap: anywhere; }
 .mv-line small { display: block; opacity: .7; }
 .mv-small { margin: 0; font-size: .85rem; opacity: .8; overflow-wrap: anywhere; }
-.mv-numbers { display: flex; flex-wrap: wrap; gap: .2rem 0; margin: 0; font-variant-numeric: tabular-nums; }
+.mv-numbers { display: flex; flex-wrap: wrap; gap: .2rem 0; margin: 0; padding: 0; font-variant-numeric: tabular-nums; }
 .mv-numbers > div { min-width: 5.5rem; margin-right: 2rem; cursor: help; }
 .mv-numbers dt { font-size: .8rem; opacity: .7; font-weight: 400; }
 .mv-numbers dd { margin: 0; font-size: 1.25rem; font-weight: 600; white-space: nowrap; }

@@ -5,7 +5,7 @@ const COLOURS = {
   outcome: { label: "Outcome", keys: NAMES.slice(0, 6).map((name) => [name, name]) },
 };
 
-const HELP = "Choose a token to read what became of it in both texts. In a text the arrow keys move between tokens, and Page Up and Page Down leaf; elsewhere left and right leaf.";
+const HELP = "Choose a token to see its outcome in both texts. In a text, arrow keys move between tokens and Page Up and Page Down switch texts; elsewhere left and right switch.";
 
 class Compare {
   constructor(parent) {
@@ -14,7 +14,7 @@ class Compare {
     this.linked = new Linked(...this.sides);
     this.lanes = new Lanes({ chosen: (key) => this.show(key) });
     this.count = h("span", { class: "count", "aria-live": "polite" });
-    this.arrows = [[-1, "‹", "The text before"], [1, "›", "The next text"]].map(([step, sign, words]) =>
+    this.arrows = [[-1, "‹", "Previous text"], [1, "›", "Next text"]].map(([step, sign, words]) =>
       h("button", { type: "button", class: "arrow", "aria-label": words, title: `${words} (${step < 0 ? "left" : "right"} arrow key, in a text Page ${step < 0 ? "Up" : "Down"})`, onclick: () => this.leaf(step) }, sign));
     this.pin = h("button", { type: "button", class: "pin", onclick: () => this.pinned(), title: "Compare the others with this text" }, "Pin as reference");
     this.jump = h("button", { type: "button", class: "pin", onclick: () => this.leap(), title: "From the chosen token on, and from the end to the first again" }, "Next difference");

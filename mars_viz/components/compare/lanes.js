@@ -9,7 +9,7 @@ class Lanes {
     const keys = KINDS.slice(1).map((kind) => h("span", { class: `mark ${kind}` }, kind));
     this.head = h("div", { class: "text head", "aria-hidden": "true" },
       h("span"), h("span", { class: "marks" }, ...keys, h("span", { class: "mark other" }, "differs")), h("span", {}, "τ"), h("span", {}, "tokens"), h("span", { class: "answer" }, "answer"));
-    this.list = h("div", { class: "list", role: "listbox", tabindex: "0", "aria-label": "Texts beside the reference; the arrow keys leaf through them" });
+    this.list = h("div", { class: "list", role: "listbox", tabindex: "0", "aria-label": "Texts beside the reference; arrow keys switch between them" });
     this.element = h("div", { class: "lanes" }, this.head, this.list);
   }
 

@@ -14,7 +14,7 @@ class Side extends Stream {
     this.common = spread(pane.common);
     this.show(readingOf(pane.run));
     this.chunks.forEach((chunk) => this.bring(chunk)); // all of them: places are measured
-    this.element.setAttribute("aria-label", `Text of ${pane.name}; left and right move between tokens, up and down by rounds, Page Up and Page Down leaf`);
+    this.element.setAttribute("aria-label", `Text of ${pane.name}; left and right move between tokens, up and down by rounds, Page Up and Page Down switch texts`);
     if (again) this.element.scrollTop = scrollTop;
   }
 

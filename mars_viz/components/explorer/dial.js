@@ -1,13 +1,17 @@
 // The dial: what the hand turns. It tells of every value, and knows nothing of what that changes.
 // Without `decode` there is no button to decode anew.
 
-/** The slider, its number box, its marks and the button beside it. Tells of every value by `moved`, of a rest by `rested`. */
+/**
+ * The slider, its number box, its marks and what stands beside it: `lengths`, and the button. Tells of every value by
+ * `moved`, of a rest by `rested`.
+ */
 class Dial {
-  constructor({ moved, rested, decode }) {
-    Object.assign(this, { moved, rested, value: null, dial: null, grip: null });
+  constructor({ moved, rested, decode, lengths }) {
+    Object.assign(this, { moved, rested, lengths, value: null, dial: null, grip: null });
     this.thumb = h("div", { class: "thumb", role: "slider", tabindex: "0", "aria-keyshortcuts": "PageUp PageDown", onkeydown: (e) => this.key(e), onkeyup: () => this.rest() });
     this.hand = h("div", { class: "hand" }, this.thumb);
     this.rug = h("canvas", { class: "rug", "aria-hidden": "true" });
+    this.ticks = h("div", { class: "ticks" }, this.rug);
     this.mark = h("button", { class: "recorded", type: "button", onclick: () => this.set(this.dial.recorded, true) });
     this.passed = h("div", { class: "passed" });
     this.lane = h("div", { class: "lane" }, h("div", { class: "groove" }, this.passed), this.hand);
@@ -22,19 +26,22 @@ class Dial {
     this.strip = new Strip({ chosen: (value) => this.set(value, true) });
     this.left = h("span", { class: "end" });
     this.right = h("span", { class: "end" });
-    this.name = h("span", { class: "name" });
+    this.legend = h("span", { class: "name" });
     this.symbol = h("span", { class: "symbol" });
     this.input = h("input", {
       type: "number",
       oninput: () => this.typed(false),
       onchange: () => this.typed(true),
+      onblur: () => this.refuse(""),
     });
+    this.refused = h("p", { class: "refused", role: "alert", hidden: true });
     this.act = h("div");
-    this.button = h("button", { class: "decode", type: "button", onclick: () => decode(this.value) }, this.act);
+    this.button = h("button", { class: "decode", type: "button", "data-tip": "Decodes this run's prompt again at the setting shown.", onclick: () => decode(this.value) }, this.act);
     this.element = h("div", { class: "control" },
-      h("div", { class: "dial" }, h("div", { class: "marks" }, this.mark), this.track, this.strip.element, this.rug,
-        h("div", { class: "ends" }, this.left, this.name, this.right)),
-      h("div", { class: "beside" }, h("label", { class: "box" }, this.symbol, h("span", { class: "field" }, this.input)), decode ? this.button : null));
+      h("div", { class: "dial" }, h("div", { class: "marks" }, this.mark), this.track, this.strip.element, this.ticks,
+        h("div", { class: "ends" }, this.left, this.legend, this.right)),
+      h("div", { class: "beside" }, h("div", { class: "box" }, h("label", {}, this.symbol, h("span", { class: "field" }, this.input)), this.refused),
+        lengths.element, decode ? this.button : null));
     this.absent = h("p", { class: "nodial" });
     this.resized = new ResizeObserver(() => this.paintRug());
     this.resized.observe(this.rug);
@@ -50,7 +57,8 @@ class Dial {
     const [left, right] = dial.strict_is_high ? ["looser", "strict"] : ["strict", "looser"];
     say(this.left, left);
     say(this.right, right);
-    say(this.name, `${dial.symbol}, ${dial.name}`);
+    say(this.legend, `ticks: ${dial.symbol} at which a verdict flips`);
+    this.ticks.dataset.tip = `Breakpoints: where the ${dial.name} ${dial.symbol} passes one, a drafted token is kept that was rejected, or the other way round.`;
     say(this.symbol, `${dial.symbol} =`);
     this.decimals = Math.max(2, (String(dial.step).split(".")[1] ?? "").length);
     for (const [name, value] of Object.entries({ min: dial.low, max: dial.high, step: dial.step })) this.input.setAttribute(name, value);
@@ -105,9 +113,16 @@ class Dial {
     if (this.input.getRootNode().activeElement !== this.input) this.input.value = dialText(value);
     this.thumb.setAttribute("aria-valuenow", value);
     this.thumb.setAttribute("aria-valuetext", `${symbol} ${dialText(value)}${value === recorded ? ", as recorded" : ""}`);
-    this.button.classList.toggle("away", value === recorded);
-    this.button.tabIndex = value === recorded ? -1 : 0;
-    if (value !== recorded) say(this.act, `Decode at ${symbol} = ${dialText(value)}`);
+    this.offer();
+  }
+
+  /** The button, where the setting shown is not the recorded one. */
+  offer() {
+    const { recorded, symbol } = this.dial, { value } = this;
+    const away = value !== recorded || this.lengths.moved;
+    this.button.classList.toggle("away", !away);
+    this.button.tabIndex = away ? 0 : -1;
+    if (away) say(this.act, `Decode at ${symbol} = ${dialText(value)}${this.lengths.moved ? `, γ = ${this.lengths.value}` : ""}`);
   }
 
   /** To the grid of steps, or to the recorded value where that is nearer. */
@@ -167,10 +182,20 @@ class Dial {
     this.keyed = false;
   }
 
+  /** What is typed: a value of the dial is taken, any other is refused in place and stays to be mended. */
   typed(finished) {
     const value = this.input.valueAsNumber;
-    const known = value >= this.dial.low && value <= this.dial.high;
+    const { low, high, symbol } = this.dial;
+    const known = value >= low && value <= high;
     if (known) this.set(value, finished);
-    if (finished) this.input.value = dialText(this.value);
+    if (known && finished) this.input.value = dialText(this.value);
+    this.refuse(known || !finished ? "" : `${symbol} goes from ${dialText(low)} to ${dialText(high)}.`);
+  }
+
+  refuse(why) {
+    say(this.refused, why);
+    this.refused.hidden = !why;
+    this.input.toggleAttribute("aria-invalid", Boolean(why));
+    if (!why && this.input.getRootNode().activeElement !== this.input) this.input.value = dialText(this.value);
   }
 }

@@ -3,14 +3,14 @@
 Knows runs and Streamlit's components; what is sent is made by `payload`, what is shown by the JavaScript that `script`
 joins. The run is sent once, its arrays as bytes. Where dial, overlay and selection stand is the browser's to know: it
 reports them when the hand rests, and Python sends new ones only where the page asks for something else than was
-reported. The evidence of a long run comes through a second, empty element beside the first, a window of rounds at a
-time and as the browser asks for it.
+reported. Another draft length is chosen there as well, and brings other rounds. The evidence of a long run comes
+through a second, empty element beside the first, a window of rounds at a time and as the browser asks for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from functools import cache
 from typing import Any
@@ -52,6 +52,8 @@ class ExplorerState:
     """The selected token's slot; see `locate`."""
     decode: float | None = None
     """The dial value at which to decode anew, in the one rerun after the button was pressed."""
+    gamma: int | None = None
+    """The draft length whose rounds are shown; None for the run's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,7 @@ class _Position:
     dial: float | None
     overlay: str
     selected: int | None
+    gamma: int
 
 
 @dataclass(slots=True)
@@ -92,15 +95,15 @@ def explorer(
     gamma: int | None = None,
     look: Look = Look.WHOLE,
 ) -> ExplorerState:
-    """Show the run and return what the reader has set; `dial` and `gamma` None stand for the run's own.
+    """Show the run and return what the reader has set; `dial` and `gamma` None stand for the run's own. Where its map
+    holds several draft lengths and the whole explorer is shown, they can be chosen.
 
     The arguments are where things stand at first, and again whenever they change from one call to the next; in between
     the reader's hand decides. Feed the returned state back, or leave the arguments as they are.
     """
-    dial = run.settings.dial if dial is None else dial
-    asked = _Position(dial, overlay, selected)
-    memory = _remembered(run, gamma, asked, key)
-    memory.where.settle(asked, _reported(st.session_state.get(key), memory.revision))
+    own, dial = run.settings.gamma, run.settings.dial if dial is None else dial
+    lengths = run.dial_map.span.gammas if run.dial_map is not None and look is Look.WHOLE else ()
+    memory = _remembered(run, _Position(dial, overlay, selected, own if gamma is None else gamma), key, lengths)
     result = _component()(
         key=key,
         data={
@@ -108,6 +111,7 @@ def explorer(
             "revision": memory.revision,
             "look": look.value,
             "position": asdict(memory.where.sent),
+            "lengths": list(lengths),
             "payload": memory.sent.whole.head,
             "columns": memory.sent.whole.columns,
         },
@@ -119,30 +123,38 @@ def explorer(
     pressed = result.get("decode")
     decode = pressed["dial"] if isinstance(pressed, Mapping) and pressed.get("revision") == memory.revision else None
     stands = memory.where.stands
-    return ExplorerState(stands.dial, stands.overlay, stands.selected, decode)
+    return ExplorerState(
+        stands.dial, stands.overlay, stands.selected, decode, None if stands.gamma == own else stands.gamma
+    )
 
 
 def get_ready(run: Run, gamma: int | None = None) -> None:
     """Make now what is sent of a run, so that the first tab that shows it need not wait; `gamma` as in `explorer`."""
-    _prepared(run, id(run), gamma)
+    _prepared(run, id(run), run.settings.gamma if gamma is None else gamma)
 
 
-def _remembered(run: Run, gamma: int | None, asked: _Position, key: str) -> _Memory:
-    """What the element was last sent."""
-    memory: _Memory | None = memories(KIND).get(key)
-    if memory is None or memory.sent.run is not run or memory.sent.gamma != gamma:
-        sent = _prepared(run, id(run), gamma)
-        if memory is not None and memory.sent.id == sent.id:
-            memory.sent = sent
-        else:
-            before = memory or newest(KIND)  # so that no revision comes twice
-            memory = _Memory(sent, Whereabouts.begin(asked, before.where if before else None))
+def _remembered(run: Run, asked: _Position, key: str, lengths: Sequence[int]) -> _Memory:
+    """What the element was last sent, and where it stands by now; begun anew where that asks for other rounds."""
+    known: _Memory | None = memories(KIND).get(key)
+    if known is not None and known.sent.run is not run:
+        sent = _prepared(run, id(run), asked.gamma)
+        known.sent = sent if sent.id == known.sent.id else known.sent
+    position = asked
+    if known is not None and known.sent.run is run:
+        known.where.settle(asked, _reported(st.session_state.get(key), known.revision, lengths or (asked.gamma,)))
+        if known.where.stands.gamma == known.sent.gamma:
+            keep(KIND, key, known)
+            return known
+        position = replace(known.where.stands, selected=None)  # slots are those of one draft length
+    before = known or newest(KIND)  # so that no revision comes twice
+    turn = 0 if before is None else before.where.turn + 1
+    memory = _Memory(_prepared(run, id(run), position.gamma), Whereabouts(asked, position, position, turn))
     keep(KIND, key, memory)
     return memory
 
 
 @st.cache_resource(max_entries=_KEPT, show_spinner=False)
-def _prepared(_run: Run, identity: int, gamma: int | None) -> Prepared:
+def _prepared(_run: Run, identity: int, gamma: int) -> Prepared:
     """What is sent of a run, made once for all tabs; what is kept here holds the run, so nothing else has its id."""
     return Prepared.of(_run, gamma)
 
@@ -159,16 +171,20 @@ def _evidence(memory: _Memory, key: str) -> None:
     _component()(key=key, data=data, on_wanted_change=_nothing)
 
 
-def _reported(state: Any, revision: str) -> _Position | None:
-    """Where the browser says it stands, if it speaks of what it was last sent."""
+def _reported(state: Any, revision: str, lengths: Sequence[int]) -> _Position | None:
+    """Where the browser says it stands, if it speaks of what it was last sent; of other lengths than there are nothing
+    can be sent."""
     position = position_of(state, revision)
     if position is None:
         return None
-    dial, selected = position.get("dial"), position.get("selected")
+    dial, selected, gamma = position.get("dial"), position.get("selected"), position.get("gamma")
+    if not isinstance(gamma, int) or gamma not in lengths:
+        return None
     return _Position(
         dial=None if dial is None else float(dial),
         overlay=str(position.get("overlay")),
         selected=None if selected is None else int(selected),
+        gamma=gamma,
     )
 
 

@@ -124,3 +124,10 @@ function promptBefore(prompt) {
   const shown = prompt.length > 1200 ? `…${prompt.slice(-1200).replace(/^[\udc00-\udfff]/, "")}` : prompt;
   return h("span", { class: "prompt", role: "presentation" }, shown);
 }
+
+const LABEL = 110; // pixels that a round's label takes at most, with the edge beside it
+
+/** A round's label stands at its beginning; one that would be cut off at the text's right edge stands left of that. */
+function labelled(round, text) {
+  round?.classList.toggle("late", text.getBoundingClientRect().right - round.getClientRects()[0].left < LABEL);
+}

@@ -25,7 +25,8 @@ class Explorer {
   /** `decodes` is false where nobody can decode anew. */
   constructor(parent, decodes) {
     const decode = decodes ? (v) => this.decode(v) : null;
-    this.dial = new Dial({ moved: (v) => this.move(v), rested: () => this.rest(), decode });
+    this.lengths = new Lengths({ chosen: () => this.lengthen() });
+    this.dial = new Dial({ moved: (v) => this.move(v), rested: () => this.rest(), decode, lengths: this.lengths });
     this.overlays = new Overlays({ chosen: (name) => this.choose(name) });
     this.stream = new Stream({ pick: (slot, reveal) => this.pick(slot, reveal), shade: (reading, slot) => this.overlays.shade(reading, slot) });
     this.inspector = new Inspector();
@@ -44,15 +45,19 @@ class Explorer {
   // ---- what comes from Python
 
   receive(data) {
-    const { payload, position, revision, key, look } = data;
+    const { payload, position, revision, key, look, lengths = [] } = data;
     this.root.className = look ? `explorer ${look}` : "explorer";
     this.theme();
     const fresh = payload.id !== this.reading?.run.id;
     if (!fresh && (revision === this.revision || this.dial.grip)) return;
     this.key = key;
     this.revision = revision;
-    const left = lives.get(key);
-    const { dial, overlay, selected } = left?.revision === revision ? left : position;
+    const { gamma, recorded_gamma: recorded } = payload.run;
+    const left = lives.get(key), moving = fresh && this.awaited === gamma; // the hand goes on while another length comes
+    const { dial, overlay } = moving ? this.position() : left?.revision === revision ? left : position;
+    const { selected } = left?.revision === revision ? left : position;
+    this.awaited = null;
+    this.lengths.show(lengths, gamma, recorded);
     this.overlays.press(overlay);
     if (fresh) this.open(latest(read, payload.id, () => new Trajectories(runOf(data))), dial);
     else {
@@ -65,6 +70,7 @@ class Explorer {
     this.stream.select(this.selected, known !== null);
     this.render();
     this.settle();
+    if (moving && !this.dial.grip && (dial !== position.dial || overlay !== position.overlay)) this.report();
   }
 
   /** Show another run. */
@@ -77,7 +83,7 @@ class Explorer {
     say(this.heard, "");
     this.dial.show(pool, trajectories.strip());
     this.overlays.open(pool);
-    this.tiles.open(own, pool);
+    this.tiles.open(pool);
     const evidence = evidenceOf(pool.id);
     evidence.heard = () => this.inspector.show(this.reading, this.selected);
     this.inspector.open(this.reading.run, pool, evidence);
@@ -132,6 +138,12 @@ class Explorer {
     this.report();
   }
 
+  /** Another draft length was chosen: its rounds are sent anew. */
+  lengthen() {
+    this.awaited = this.lengths.value;
+    this.report();
+  }
+
   decode(dial) {
     this.report();
     this.trigger("decode", { revision: this.revision, dial });
@@ -139,7 +151,7 @@ class Explorer {
 
   position() {
     const selected = carried(this.selected, this.reading.run, this.trajectories.pool);
-    return { revision: this.revision, dial: this.reading.dial, overlay: this.overlays.name, selected };
+    return { revision: this.revision, dial: this.reading.dial, overlay: this.overlays.name, selected, gamma: this.lengths.value };
   }
 
   report() {
@@ -158,7 +170,7 @@ class Explorer {
     this.dial.place(dial);
     this.sentence = sentence(run, dial, values, fromStrict, parted);
     this.words.show(run, this.sentence);
-    mark(this.basis, !values.strictExact && (fromStrict || local) ? "block-local" : "exact"); // off the map, strict stands on recorded prefixes
+    mark(this.basis, local || (fromStrict && !values.strictExact) ? "block-local" : "exact", run.about.rounded);
     this.tiles.show(this.reading);
     this.overlays.draw(this.reading);
     this.inspector.show(this.reading, this.selected);

@@ -18,7 +18,7 @@ class Inspector {
     this.pill = h("span");
     this.where = h("p", { class: "where" });
     this.rejected = quote();
-    this.instead = h("p", { class: "aside" }, "in place of the rejected ", this.rejected.element, ", of which the numbers below speak");
+    this.instead = h("p", { class: "aside" }, "Numbers below are for ", this.rejected.element, ", which the rule rejected here.");
     this.facts = FACTS.map(([name, tip]) => ({ name, value: h("dd"), tip }));
     this.flip = h("p", { class: "flip" });
     this.target = new Law("Target", run.rows.top);

@@ -1,15 +1,15 @@
 // The run in numbers, and how numbers are written. Touches no document.
 
 /**
- * The run in numbers, as `analysis.metrics.summary` defines them. `exact` says that `strict` stands on the strict end's own
+ * The run in numbers, as `analysis.metrics.summary` defines them. `known` says that `strict` is the strict end's own
  * text, of `strictRun`, which is counted by itself; else it is the same blocks, multiplied to as many tokens.
  */
-export function numbers(run, decisions, strict, strictRun = run, exact = false) {
+export function numbers(run, decisions, strict, strictRun = run, known = !run.dial) {
   const { tokens, counts } = decisions.totals;
   const drafted = run.judge.length;
   const kept = counts[MATCHED] + counts[RELAXED];
   const strictTokens = strict.totals.tokens;
-  const reach = exact || !strictTokens ? 1 : tokens / strictTokens;
+  const reach = known || !strictTokens ? 1 : tokens / strictTokens;
   const strictRounds = reach * strictRun.rounds;
   const strictLost = strictRun.judge.length - strict.totals.counts[MATCHED] - strict.totals.counts[RELAXED];
   return {
@@ -21,7 +21,7 @@ export function numbers(run, decisions, strict, strictRun = run, exact = false) 
     relaxed: counts[RELAXED],
     acceptance: kept / drafted,
     rolledBack: drafted - kept,
-    strictExact: exact || !run.dial,
+    strictExact: known,
     strictTokens,
     strictTau: strictTokens / strictRun.rounds,
     strictRounds,
@@ -59,10 +59,6 @@ function percent(value) {
   return Number.isFinite(value) ? `${short(100 * value)}${THIN}%` : "–";
 }
 
-function times(count) {
-  return whole(count) === "1" ? "once" : `${whole(count)} times`;
-}
-
-function plural(count, noun) {
-  return `${whole(count)} ${noun}${whole(count) === "1" ? "" : "s"}`;
+function plural(count, noun, ending = "s") {
+  return `${whole(count)} ${noun}${whole(count) === "1" ? "" : ending}`;
 }

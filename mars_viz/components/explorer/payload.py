@@ -32,7 +32,7 @@ from mars_viz.devices import short_device
 from mars_viz.records import Round, Verdicts
 from mars_viz.rules import Rule, Scale, rule_named, rules_and
 from mars_viz.rules.joined import Joined
-from mars_viz.run import Run
+from mars_viz.run import WITHIN_ROUNDING, Run
 
 Payload = dict[str, Any]
 """JSON but for its NumPy arrays; `id` is a digest of all the rest."""
@@ -127,9 +127,12 @@ def _about(run: Run, gamma: int | None) -> Payload:
         "prompt": run.prompt,
         "temperature": settings.temperature,
         "gamma": settings.gamma if gamma is None else gamma,
+        "recorded_gamma": settings.gamma,
+        "recorded_tokens": len(run.token_ids),
         "seconds": provenance.seconds,
         "device": {"short": short_device(provenance.device), "full": provenance.device},
         "dtype": provenance.dtype,
+        "rounded": provenance.batching == WITHIN_ROUNDING,
         "target": provenance.target,
         "drafter": provenance.drafter,
     }

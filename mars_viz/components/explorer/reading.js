@@ -1,19 +1,24 @@
 // A reading: a run's rounds as they stand at one dial value. It is the one piece of state that all views show; whoever
 // swaps it shows other rounds. Touches no document.
 
+const ITSELF = Symbol("the strict end's own text");
+
 export class Reading {
   /**
-   * Of recorded rounds, judged block by block wherever the dial stands; or, with `exact`, of rounds that are walked at
-   * the dial value `at` and its neighbours, beside those of the strict end (null if this is they).
+   * Of recorded rounds, judged block by block wherever the dial stands; or, with `at`, of rounds that are walked at that
+   * dial value and its neighbours. `strict` is the reading of the strict end's own text, this one itself where `at` is
+   * the strict end; null where that text is not known: then these rounds are judged strictly instead.
    */
-  constructor(run, exact = null) {
+  constructor(run, { at = null, strict = null } = {}) {
     const decided = (dial) => decide(run, dial, emptyDecisions(run));
     this.run = run;
-    this.exact = exact !== null;
-    this.dial = exact ? exact.at : run.dial ? run.dial.recorded : null;
+    this.exact = at !== null;
+    this.dial = at ?? (run.dial ? run.dial.recorded : null);
     this.recorded = decided(this.dial);
-    this.strictRun = exact?.strict?.run ?? run;
-    this.strict = exact ? exact.strict?.recorded ?? this.recorded : decided(run.dial ? run.dial.strict : null);
+    const known = strict === ITSELF ? this : strict;
+    this.strictKnown = known !== null || !run.dial;
+    this.strictRun = known?.run ?? run;
+    this.strict = known?.recorded ?? decided(run.dial ? run.dial.strict : null);
     this.now = structuredClone(this.recorded);
     this.forced = run.forced.reduce((sum, count) => sum + count, 0);
     this.starts = new Int32Array(run.rounds + 1); // where each round begins in the text shown
@@ -25,8 +30,8 @@ export class Reading {
     this.decide(dial);
     this.parted = run.dial && !this.exact ? parting(run, now, this.recorded) : null;
     this.local = run.dial && !this.exact ? decidedOtherwise(run, now, this.recorded) : false;
-    this.fromStrict = !run.dial ? null : this.exact ? textsPart(run, now, this.strictRun, this.strict) : parting(run, now, this.strict);
-    this.values = numbers(run, now, this.strict, this.strictRun, this.exact);
+    this.fromStrict = !run.dial ? null : this.strictKnown ? textsPart(run, now, this.strictRun, this.strict) : parting(run, now, this.strict);
+    this.values = numbers(run, now, this.strict, this.strictRun, this.strictKnown);
     this.counted = false;
     this.differs = this.fromStrict && this.fromStrict.left >= 0 ? this.slotOf(this.fromStrict) : null;
   }

@@ -22,6 +22,7 @@ MODULES = (
     "tiles",
     "tip",
     "strip",
+    "lengths",
     "dial",
     "chunks",
     "keys",

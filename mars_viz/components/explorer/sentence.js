@@ -1,45 +1,32 @@
 // The sentence above the numbers: its words, and its place.
 
-/** The sentence above the numbers, in parts: strings, and `{ token }` for a token's text. */
+/**
+ * The sentence above the numbers, in parts: strings, and `{ token }` for a token's text. `fromRecorded` is where the
+ * blocks shown part from the recorded ones; null where they do not.
+ */
 export function sentence(run, dial, values, fromStrict, fromRecorded) {
   if (!run.rounds) return ["This run has no rounds: nothing was decoded."];
-  const be = (count) => (fromRecorded ? (count === 1 ? "is" : "are") : count === 1 ? "was" : "were");
-  const away = `${plural(values.rolledBack, "drafted token")} ${be(values.rolledBack)} thrown away`;
-  if (!run.dial) {
-    return [
-      `${run.rule.title} has no dial: the target ran ${times(values.rounds)} instead of ${whole(values.tokens)} for `,
-      `${plural(values.tokens, "token")}, and ${away}.`,
-    ];
-  }
-  const at = `At ${run.dial.symbol} = ${dialText(dial)}`;
-  const ran = fromRecorded
-    ? `${at}, judged on the blocks recorded at ${dialText(run.dial.recorded)}, the target runs ${times(values.rounds)}`
-    : `${at} the target ran ${times(values.rounds)}`;
-  const exact = values.strictExact;
-  const asOften = whole(values.strictRounds) === whole(values.rounds);
+  const passes = `${plural(values.rounds, "target pass", "es")} for ${plural(values.tokens, "token")}`;
+  const lost = `${plural(values.rolledBack, "drafted token")} rolled back`;
+  if (!run.dial) return [`${run.rule.title} has no dial: ${passes}; ${lost}.`];
+  const gamma = run.about.gamma === run.about.recorded_gamma ? "" : `, γ = ${run.about.gamma}`;
+  const judged = fromRecorded ? `, judged on the text recorded at ${dialText(run.dial.recorded)}` : "";
+  const ours = `At ${run.dial.symbol} = ${dialText(dial)}${gamma}${judged}: ${passes}`;
   if (!fromStrict) {
-    const tokens = plural(values.tokens, "token");
-    const often = asOften ? ` for ${tokens}, as the strict rule does` : ` instead of ${whole(values.strictRounds)} for the same ${tokens}`;
-    return [`${ran}${often}, and ${away}.`];
+    const needs = whole(values.strictRounds) === whole(values.rounds) ? "as strict" : `the text of strict, which needs ${strictPasses(values)}`;
+    return [`${ours}, ${needs}; ${lost}.`];
   }
-  const differs = [`, and the text first differs from strict at token ${whole(fromStrict.index + 1)}`];
+  const about = values.strictExact ? "" : "about ";
+  const first = [`. First difference from strict: token ${whole(fromStrict.index + 1)}`];
   if (fromStrict.left >= 0 && fromStrict.right >= 0) {
-    differs.push(" (", { token: fromStrict.left }, " instead of ", { token: fromStrict.right }, ")");
+    first.push(" (", { token: fromStrict.left }, " instead of ", { token: fromStrict.right }, ")");
   }
-  if (exact && values.strictTokens !== values.tokens) return [`${ran} ${otherLength(values)}`, ...differs, "."];
-  const about = exact ? "" : "about ";
-  const spared = Math.round(values.sparedDrafts);
-  const drafts = spared ? `${about}${plural(Math.abs(spared), `${spared < 0 ? "more" : "fewer"} drafted token`)}` : `${about}as many drafted tokens`;
-  const thrown = `${drafts} ${be(Math.abs(spared))} thrown away`;
-  const often = asOften ? `, ${about}as often as the strict rule` : ` instead of ${about}${whole(values.strictRounds)}`;
-  return [`${ran}${often}, ${thrown}`, ...differs, "."];
+  return [`${ours}; strict needs ${strictPasses(values)}. ${lost}, ${about}${whole(values.strictRolledBack)} by strict`, ...first, "."];
 }
 
-/** Beside a strict text of another length, counts alone would tell of a saving or a loss that is not there. */
-function otherLength({ tokens, tau, rolledBack, strictTokens, strictRounds, strictTau, strictRolledBack }) {
-  return `for ${plural(tokens, "token")}, strict ${times(strictRounds)} for the ${whole(strictTokens)} of its own text: ` +
-    `${short(tau)} tokens a time instead of ${short(strictTau)}; ${plural(rolledBack, "drafted token")} ${rolledBack === 1 ? "was" : "were"} thrown away, ` +
-    `by strict ${whole(strictRolledBack)}`;
+/** What strict takes: for its own text where that is known, else for as many tokens as there are here. */
+function strictPasses({ strictExact, strictRounds, strictTokens }) {
+  return strictExact ? `${whole(strictRounds)} for ${whole(strictTokens)}` : `about ${whole(strictRounds)}`;
 }
 
 /** The sentence as it is heard, with what its numbers stand on; a token is spelled out as in its name. */

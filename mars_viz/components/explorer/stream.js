@@ -13,6 +13,7 @@ class Stream {
       onclick: (e) => this.click(e),
       onkeydown: (e) => this.key(e),
       onscroll: () => this.scrolled(),
+      onpointerover: (e) => labelled(e.target.closest(".r"), this.element),
     });
     this.divider = h("span", { class: "divider", role: "presentation" }, "block-local from here: at this setting the text would go on otherwise");
     this.jump = h("button", { class: "jump", type: "button", hidden: true, onclick: () => this.showParting() });

@@ -42,14 +42,14 @@ class Strip {
       if (!outside) this.lane.children[here].classList.add("here");
       this.here = here;
     }
-    say(this.said, outside ? "Outside the dial map: judged block by block on the recorded text." : this.words(here));
+    say(this.said, outside ? "Outside the dial map: judged block by block." : this.words(here));
   }
 
   words(index) {
-    const { low, high, tau, rounds, complete } = this.segments[index];
-    const range = `${this.dial.symbol} from ${dialText(low)} to ${dialText(high)}`;
-    if (!complete) return `${range}: the map was cut short here, so the recorded text is judged block by block.`;
-    return `Segment ${whole(index + 1)} of ${whole(this.segments.length)}, ${range}: one text, ${plural(rounds, "round")}, τ\u00a0=\u00a0${short(tau)}.`;
+    const { low, high, tau, complete } = this.segments[index];
+    const range = `${this.dial.symbol} ${dialText(low)} to ${dialText(high)}`;
+    if (!complete) return `${range}: not mapped to its end, judged block by block.`;
+    return `Segment ${whole(index + 1)} of ${whole(this.segments.length)}: ${range}, τ\u00a0=\u00a0${short(tau)}`;
   }
 
   /** Where the next segment begins, or the one before; past the map's ends, the dial's. */

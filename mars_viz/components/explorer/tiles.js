@@ -2,20 +2,18 @@
 
 const TAGS = {
   exact: "Exact: on the text that this very setting generates.",
+  rounded: "Exact: on the text that this very setting generates, by what the models answered when the map was made. With these models a result's rounding depends on what is computed beside it: a run by itself may go another way where two candidates tie within rounding.",
   "block-local": "Block-local: each block is judged on the prefix recorded at the run's own setting. From the first changed decision on, this setting would have reached other prefixes.",
   measured: "Measured: wall clock of the recorded decoding, on this device.",
 };
 
 const TILES = [
-  { group: "run", name: "tokens", label: "tokens", tip: "Tokens that the blocks emit: kept drafts, corrections and bonuses, cut at the end of text or the length limit.", read: (n) => whole(n.tokens) },
-  { group: "run", name: "rounds", label: "rounds", tip: "Draft-verify cycles: one target pass each; the pass over the prompt is not counted.", read: (n) => whole(n.rounds) },
-  { group: "run", name: "tau", label: "τ", tip: "Acceptance length: τ = tokens / rounds.", read: (n) => short(n.tau) },
+  { group: "run", name: "tau", label: "τ", tip: "Acceptance length: τ = tokens / target passes, the pass over the prompt not counted.", read: (n) => short(n.tau) },
   { group: "run", name: "acceptance", label: "acceptance", tip: "Acceptance rate: kept drafted tokens / drafted tokens.", read: (n) => percent(n.acceptance) },
   { group: "run", name: "rolled_back", label: "rolled back", tip: "Drafted tokens that did not reach the text: drafted − kept.", read: (n) => whole(n.rolledBack) },
-  { group: "run", name: "saved_autoregressive", label: "passes saved vs autoregressive", tip: "Target passes saved against decoding one token a pass: tokens − rounds.", read: (n) => whole(n.savedAutoregressive) },
+  { group: "run", name: "saved_autoregressive", label: "passes saved vs autoregressive", tip: "Target passes saved against decoding one token a pass: tokens − target passes.", read: (n) => whole(n.savedAutoregressive) },
   { group: "strict", name: "saved_strict", label: "passes saved vs strict", read: (n) => (n.strictExact ? whole(n.savedStrict) : Math.abs(n.savedStrict) < 0.05 ? "0.0" : n.savedStrict.toFixed(1).replace("-", "−")) },
-  { group: "clock", name: "speed", label: "tokens / s", tip: "Tokens of the recorded text / seconds of its decoding, prefill excluded." },
-  { group: "clock", name: "device", label: "device", tip: "Where the run was decoded." },
+  { group: "clock", name: "speed", label: "tokens/s" },
 ];
 
 /** What the rule does where a ratio means nothing. */
@@ -37,10 +35,11 @@ function tag() {
   return h("span", { class: "tag", tabindex: "0" });
 }
 
-function mark(element, name) {
-  if (element.dataset.tag === name) return;
+function mark(element, name, rounded = false) {
+  const tip = TAGS[name === "exact" && rounded ? "rounded" : name];
+  if (element.dataset.tip === tip) return;
   element.dataset.tag = name;
-  element.dataset.tip = TAGS[name];
+  element.dataset.tip = tip;
   say(element, name);
 }
 
@@ -48,26 +47,30 @@ class Tiles {
   constructor() {
     this.cells = {};
     this.groups = {};
+    this.at = h("span", { class: "at" }); // the setting at which it was measured, wherever the dials stand now
     const groups = ["run", "strict", "clock"].map((group) => {
       this.groups[group] = tag();
       const tiles = TILES.filter((tile) => tile.group === group).map(({ name, label, tip }) => {
         this.cells[name] = h("dd", { "data-number": name });
         return h("div", { class: `tile ${name}`, "data-tip": tip ?? "", tabindex: "0" }, h("dt", {}, label), this.cells[name]);
       });
-      return h("div", { class: "group" }, this.groups[group], h("dl", {}, ...tiles));
+      return h("div", { class: "group" }, h("dl", {}, ...tiles), group === "clock" ? this.at : null, this.groups[group]);
     });
     this.forced = h("p", { class: "forced aside" });
     this.element = h("div", { class: "numbers" }, ...groups, this.forced);
   }
 
-  /** What was measured while the run was decoded, and stays whatever the dial says. */
-  open({ run, recorded }, pool = run) {
-    this.forced.hidden = !pool.forced.some(Boolean); // else its room is kept at every dial value
-    const { seconds, device, dtype, target, drafter } = run.about;
-    say(this.cells.speed, seconds > 0 ? short(recorded.totals.tokens / seconds) : "–");
-    say(this.cells.device, device.short || "unknown");
-    const models = target && drafter ? `: target ${target}, drafter ${drafter}` : "";
-    this.cells.device.parentElement.dataset.tip = `Decoded on ${[device.full || "an unknown device", dtype].filter(Boolean).join(", ")}${models}.`;
+  /** What was measured while the run was decoded, and stays whatever the dials say. */
+  open(run) {
+    this.rounded = run.about.rounded;
+    this.forced.hidden = !run.forced.some(Boolean); // else its room is kept at every dial value
+    const { seconds, device, dtype, target, drafter, gamma, recorded_gamma: ownGamma, recorded_tokens: tokens } = run.about;
+    say(this.cells.speed, seconds > 0 ? short(tokens / seconds) : "–");
+    const settings = [run.dial && `${run.dial.symbol} = ${dialText(run.dial.recorded)}`, gamma !== ownGamma && `γ = ${ownGamma}`].filter(Boolean);
+    say(this.at, settings.length ? `at the recorded ${settings.join(", ")}` : "");
+    const models = target && drafter ? ` Target ${target}, drafter ${drafter}.` : "";
+    const on = [device.full || device.short || "an unknown device", dtype].filter(Boolean).join(", ");
+    this.cells.speed.parentElement.dataset.tip = `Tokens of the recorded text / seconds of its decoding, prefill excluded, on ${on}.${models}`;
   }
 
   /** What waits until the hand rests: nobody can hover while it moves. */
@@ -78,8 +81,8 @@ class Tiles {
   /** What follows from the dial. */
   show({ values, local, forced }) {
     say(this.forced, forced ? forcedWords(forced) : "");
-    mark(this.groups.run, local ? "block-local" : "exact");
-    mark(this.groups.strict, values.strictExact ? "exact" : "block-local");
+    mark(this.groups.run, local ? "block-local" : "exact", this.rounded);
+    mark(this.groups.strict, values.strictExact && !local ? "exact" : "block-local", this.rounded);
     mark(this.groups.clock, "measured");
     for (const { name, read: text } of TILES) if (text) say(this.cells[name], text(values));
   }

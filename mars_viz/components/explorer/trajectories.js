@@ -45,16 +45,16 @@ function gathered(columns, index, lines) {
 export class Trajectories {
   constructor(pool) {
     this.pool = pool;
-    this.own = new Reading(along(pool, pool.recorded));
     this.paths = pool.map ? paths(pool.map) : [];
     this.readings = new Array(this.paths.length);
     const strictAt = pool.dial ? this.segment(pool.dial.strict) : -1;
-    this.strict = strictAt < 0 ? null : this.exact(strictAt); // null where the map does not reach the strict end
+    this.strict = strictAt < 0 ? null : (this.readings[strictAt] = this.walked(strictAt, ITSELF)); // null where the map does not know the strict end's text
+    this.own = new Reading(along(pool, pool.recorded), { strict: this.strict });
   }
 
   /** The reading for a dial value; the same one for all values of a segment. */
   at(dial) {
-    const segment = dial === null || !this.strict ? -1 : this.segment(dial);
+    const segment = dial === null ? -1 : this.segment(dial);
     return segment < 0 ? this.own : this.exact(segment);
   }
 
@@ -70,11 +70,11 @@ export class Trajectories {
   }
 
   exact(segment) {
-    if (!this.readings[segment]) {
-      const { low } = this.pool.map;
-      this.readings[segment] = new Reading(along(this.pool, this.paths[segment]), { at: low[segment], strict: this.strict });
-    }
-    return this.readings[segment];
+    return (this.readings[segment] ??= this.walked(segment, this.strict));
+  }
+
+  walked(segment, strict) {
+    return new Reading(along(this.pool, this.paths[segment]), { at: this.pool.map.low[segment], strict });
   }
 
   /** What a strip of segments shows: for each its ends, tokens per round, and whether it is complete. */

@@ -31,10 +31,10 @@ class Choosing {
     const here = segmentAt(segments, dial);
     const taus = segments.map(({ tau }) => tau);
     const low = segments[0].low, high = segments.at(-1).high;
-    const strict = strictTau === null ? "" : `; strict yields ${short(strictTau)}`; // null: the strict text was cut short
+    const strict = strictTau === null ? "" : `; strict: ${short(strictTau)}`; // null: the strict text was cut short
     const steps = segments.flatMap((segment) => [[segment.low, segment.tau ?? NaN], [segment.high, segment.tau ?? NaN]]);
     this.chart.show({
-      title: here.tau === null ? "The map was cut short here" : `At ${symbol} = ${dialText(dial)} a pass yields ${short(here.tau)} tokens${strict} (exact)`,
+      title: here.tau === null ? "The map was cut short here" : `${symbol} = ${dialText(dial)}: τ = ${short(here.tau)} tokens per pass${strict} (exact)`,
       key: [["━", INK.relaxed, "tokens per pass, τ"], ...(graded ? [["■", INK.rejected, "wrong answer"]] : [])],
       x: { low, high: high + 0.003 * (high - low), name: symbol },
       y: { low: 0, high: 1.15 * Math.max(1, ...taus.filter((tau) => tau !== null)), name: "tokens per pass, τ" },

@@ -17,7 +17,7 @@ export function paceWords(speedUp) {
   const off = Math.abs(speedUp - 1);
   if (off < 0.0005) return "as fast as the target alone";
   const ratio = off < 0.0095 ? speedUp.toFixed(3) : short(speedUp);
-  return speedUp > 1 ? `${ratio} times as fast` : `${ratio} of the target’s own speed: it loses time`;
+  return speedUp > 1 ? `${ratio} times as fast` : `${ratio} times as fast, slower than the target alone`;
 }
 
 /** The formula with the dials put in, as words and raised exponents; at α = 1, where it is 0/0, its limit. */
@@ -32,7 +32,7 @@ class Drafting {
     this.chart = new Chart();
     this.words = h("p", { class: "lesson-finding", role: "status" });
     this.sum = h("p", { class: "lesson-sum" });
-    this.note = h("p", { class: "lesson-note" }, "The diamonds are modelled from what the runs’ own clocks measured. Like the formula, they take a pass over γ + 1 tokens to cost what a pass over one does.");
+    this.note = h("p", { class: "lesson-note" }, "Diamonds: sample runs, modelled from the times measured when they were recorded. Like the formula, they take a pass over γ + 1 positions to cost what a pass over one does.");
     this.element = h("div", {}, this.chart.element, this.sum, this.words, this.note);
   }
 
@@ -43,12 +43,12 @@ class Drafting {
     const gammas = [...new Set(runs.map(({ gamma }) => gamma))]; // the curve is of the dial's γ, and they are of theirs
     const lengths = gammas.length === 1 ? ` at γ\u00a0=\u00a0${gammas[0]}` : ", each at its own γ";
     this.chart.show({
-      title: `With α = ${alpha.toFixed(2)}, γ = ${block} and c = ${cost.toFixed(2)} drafting is ${paceWords(here)}`,
+      title: `With α = ${alpha.toFixed(2)}, γ = ${block} and c = ${cost.toFixed(2)} decoding is ${paceWords(here)}`,
       key: [
-        ["●", INK.dial, "your dials (modelled)"],
-        ...(runs.length ? [["◆", INK.relaxed, `recorded runs${lengths}, drafting and reading alone (modelled from measured times)`]] : []),
+        ["●", INK.dial, "at these settings (modelled)"],
+        ...(runs.length ? [["◆", INK.relaxed, `sample runs${lengths}, passes and draft steps only (modelled from measured times)`]] : []),
       ],
-      x: { low: 0, high: 1, name: "α, chance that a drafted token is kept" },
+      x: { low: 0, high: 1, name: "α, acceptance rate of a drafted token" },
       y: { low: 0, high: top, name: "speed-up" },
       marks: [
         { kind: "across", y: 1, colour: INK.quiet },
@@ -62,6 +62,6 @@ class Drafting {
     });
     this.note.hidden = !runs.length;
     this.sum.replaceChildren(...worked(alpha, block, cost));
-    say(this.words, `At these dials a pass of the target yields ${short(expectedTokens(alpha, block))} tokens (modelled). ${own}`);
+    say(this.words, `A target pass yields ${short(expectedTokens(alpha, block))} tokens on average (modelled). ${own}`);
   }
 }

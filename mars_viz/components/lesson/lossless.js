@@ -64,7 +64,7 @@ class Lossless {
     Object.assign(this, { move, rest });
     this.areas = new Chart();
     this.seen = new Chart();
-    this.button = h("button", { type: "button", class: "lesson-play", onclick: () => this.toggle() }, "▶ Watch it converge");
+    this.button = h("button", { type: "button", class: "lesson-play", onclick: () => this.toggle() }, "▶ Run the trials");
     this.heard = h("p", { class: "heard", role: "status" }); // the second title, which changes sixty times a second
     this.element = h("div", {}, this.button, this.heard, h("div", { class: "lesson-pair" }, this.areas.element, this.seen.element));
   }
@@ -80,7 +80,7 @@ class Lossless {
     const shares = counts.map((count) => count / draws);
     const { p, q, shared, names } = laws;
     const apart = 1 - shared.reduce((sum, part) => sum + part, 0); // of the laws themselves: groups are no further apart
-    const title = `After ${plural(draws, "trial")} the text is ${percent(distance(shares, p))} away from the target’s law; keeping every draft would be ${percent(apart)} away`;
+    const title = `After ${plural(draws, "trial")} the written tokens are ${percent(distance(shares, p))} from the target’s distribution (TV); every draft kept: ${percent(apart)}`;
     if (!this.frame) say(this.heard, title);
     this.seen.show({
       title,
@@ -88,7 +88,7 @@ class Lossless {
       x: { low: -0.6, high: names.length - 0.4, name: "", names },
       y: { low: 0, high: 1.12 * Math.max(...p, ...q), name: "share" },
       marks: [
-        ...shares.map((written, i) => ({ kind: "bar", x: i, low: 0, high: Math.min(written, 1.12 * Math.max(...p, ...q)), colour: INK.quiet, tip: `${names[i]}: written ${times(counts[i])}, ${short(written)}` })),
+        ...shares.map((written, i) => ({ kind: "bar", x: i, low: 0, high: Math.min(written, 1.12 * Math.max(...p, ...q)), colour: INK.quiet, tip: `${names[i]}: written ${plural(counts[i], "time")}, ${short(written)}` })),
         ...p.map((value, i) => ({ kind: "dot", shape: "diamond", x: i, y: value, colour: INK.dial, tip: `p = ${short(value)}` })),
         ...q.map((value, i) => ({ kind: "dot", shape: "ring", x: i, y: value, colour: INK.rejected, tip: `q = ${short(value)}` })),
       ],
@@ -98,8 +98,8 @@ class Lossless {
   showAreas({ p, q, shared, residual, names }) {
     const kept = shared.reduce((sum, part) => sum + part, 0);
     this.areas.show({
-      title: `${percent(kept)} of the drafts are kept here: the area that both laws share`,
-      key: [["■", INK.quiet, "both: kept"], ["■", INK.dial, "only target: written instead"], ["■", INK.rejected, "only drafter: rejected"]],
+      title: `${percent(kept)} of drafts are kept here: the area that p and q share`,
+      key: [["■", INK.quiet, "min(p, q): kept"], ["■", INK.dial, "(p − q)₊: written instead"], ["■", INK.rejected, "(q − p)₊: rejected"]],
       x: { low: -0.6, high: names.length - 0.4, name: "", names },
       y: { low: 0, high: 1.12 * Math.max(...p, ...q), name: "probability (exact)" },
       marks: names.flatMap((name, i) => {
@@ -142,6 +142,6 @@ class Lossless {
   pause() {
     cancelAnimationFrame(this.frame);
     this.frame = null;
-    say(this.button, "▶ Watch it converge");
+    say(this.button, "▶ Run the trials");
   }
 }

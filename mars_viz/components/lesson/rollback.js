@@ -13,8 +13,8 @@ class Rollback {
     const here = prices.find((price) => price.gamma === gamma);
     this.chart.show({
       title: here.title,
-      key: [["■", INK.quiet, "kept"], ["■", INK.rejected, "rolled back (exact)"], ["above:", INK.quiet, "passes of the target"]],
-      x: { low: -0.6, high: gammas.length - 0.4, name: "γ, tokens drafted per block", names: gammas.map(String) },
+      key: [["■", INK.quiet, "kept"], ["■", INK.rejected, "rolled back (exact)"], ["above:", INK.quiet, "target passes"]],
+      x: { low: -0.6, high: gammas.length - 0.4, name: "γ, draft length", names: gammas.map(String) },
       y: { low: 0, high: top, name: "drafted tokens" },
       marks: prices.flatMap((price, place) => [
         { kind: "bar", x: place, low: 0, high: price.kept, colour: INK.quiet, faint: price !== here, tip: `γ = ${price.gamma}: ${plural(price.kept, "draft")} kept` },

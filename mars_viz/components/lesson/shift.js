@@ -42,7 +42,7 @@ class Shift {
     const counts = rules.map(({ changes }) => changes[Math.round(c) + reach]);
     const most = Math.max(...counts);
     this.changed.show({
-      title: most ? `${rules[counts.indexOf(most)].name} changes ${plural(most, "verdict")}, though no probability has changed` : "No rule changes a verdict, as it should be",
+      title: most ? `${rules[counts.indexOf(most)].name} changes ${plural(most, "verdict")}, though no probability changes` : "No rule changes a verdict",
       key: [["■", INK.rejected, "verdicts changed (block-local)"]],
       x: { low: -0.6, high: rules.length - 0.4, name: "", names: rules.map(({ name }) => name.replace(/ (by|at) /g, "\n$1 ")) },
       y: { low: 0, high: Math.max(5, 1.2 * Math.max(...rules.flatMap(({ changes }) => changes))), name: "verdicts" },
@@ -52,7 +52,7 @@ class Shift {
       ]),
     });
     const ratio = shiftedRatio(told.z1, told.z2, c);
-    const after = Number.isFinite(ratio) ? short(ratio) : "no longer a ratio (z1 is not above 0)";
-    say(this.words, unbroken(`One runner-up of this run: z1 = ${short(told.z1)}, z2 = ${short(told.z2)}, so z2/z1 = ${short(told.z2 / told.z1)}. With c = ${sign} it is ${after}. The margin z1 − z2 stays ${short(told.z1 - told.z2)}, and p2/p1 stays ${short(Math.exp(told.z2 - told.z1))}.`));
+    const after = Number.isFinite(ratio) ? short(ratio) : "undefined (z1 is not above 0)";
+    say(this.words, unbroken(`A runner-up of this run: z1 = ${short(told.z1)}, z2 = ${short(told.z2)}, so z2/z1 = ${short(told.z2 / told.z1)}. With c = ${sign} it is ${after}. The margin z1 − z2 stays ${short(told.z1 - told.z2)}, and p2/p1 stays ${short(Math.exp(told.z2 - told.z1))} (T = 1).`));
   }
 }

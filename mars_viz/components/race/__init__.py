@@ -11,22 +11,28 @@ from typing import Any
 
 import streamlit as st
 
-from mars_viz.components.race.payload import Payload, live_payload, race_payload
+from mars_viz.components.race.payload import Payload, live_payload, race_payload, racing_payload, settings_words
 from mars_viz.components.race.script import script, style
 from mars_viz.race import Race
-from mars_viz.run import Run
+from mars_viz.race.making import Texts
+from mars_viz.run import Run, Settings
 
-__all__ = ["excerpt", "growing", "replay"]
+__all__ = ["excerpt", "growing", "racing", "replay"]
 
 
 def replay(race: Race, *, key: str) -> None:
-    """Show a race, to be played, slowed and stopped by the reader."""
+    """Show a race as it ended, to be played, slowed and stopped by the reader."""
     _mount(race_payload(race), key)
 
 
 def growing(run: Run | None, prompt: str, *, job: str, key: str) -> None:
     """Show the rounds so far; call it again, with the same `job`, when there are more."""
     _mount(live_payload(run, prompt, job), key)
+
+
+def racing(texts: Texts, prompt: str, settings: Settings, *, job: str, key: str) -> None:
+    """Show the lanes of a race that is being run, as far as they go; call it again as `growing`."""
+    _mount(racing_payload(texts, prompt, settings_words(settings), job), key)
 
 
 def excerpt(run: Run, *, key: str) -> None:

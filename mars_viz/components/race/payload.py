@@ -9,15 +9,20 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from mars_viz.components.ratios import ratios
+from mars_viz.costs import Factor
 from mars_viz.devices import short_device
 from mars_viz.figures.words import number, setting
+from mars_viz.race.making import Texts
 from mars_viz.race.records import Lane, Race, round_clock
 from mars_viz.records import Outcome, Round
 from mars_viz.rules import rule_named
-from mars_viz.run import Run
+from mars_viz.run import Run, Settings
 
 Payload = dict[str, Any]
 
@@ -44,28 +49,14 @@ class Pieces:
 def race_payload(race: Race) -> Payload:
     """Three lanes and the end board. Two races with equal contents have equal payloads."""
     pieces = Pieces()
-    alone = [
-        {"drafted": at, "settled": at, "tokens": [], "emission": [_piece(race.strict, token, pieces), _quiet(), None]}
-        for token, at in zip(race.alone.token_ids, race.alone.clock, strict=True)
-    ]
-    lanes = [
-        {"title": "Autoregressive", "note": "The target alone, one token a pass", "judged": False, "rounds": alone},
-        {"title": "Strict", "note": "Speculative, lossless", "judged": True, "rounds": _rounds(race.strict, pieces)},
-        {
-            "title": rule_words(race.relaxed),
-            "note": "Speculative, relaxed",
-            "judged": True,
-            "rounds": _rounds(race.relaxed, pieces),
-        },
-    ]
-    payload: Payload = {
-        "live": False,
-        "lanes": lanes,
-        "pieces": pieces.texts,
-        "looks": LOOKS,
-        "prompt": race.strict.prompt,
-        "board": board(race),
-    }
+    written = [race.strict.pieces[token].text for token in race.alone.token_ids]
+    lanes = _lanes(
+        _alone(written, race.alone.clock, pieces),
+        _rounds(race.strict, pieces),
+        _rounds(race.relaxed, pieces),
+        rule_words(race.relaxed),
+    )
+    payload = _payload(lanes, pieces, race.strict.prompt, live=False) | {"board": board(race)}
     digest = hashlib.blake2b(json.dumps(payload, sort_keys=True).encode(), digest_size=12).hexdigest()
     return {"id": digest, **payload}
 
@@ -73,23 +64,54 @@ def race_payload(race: Race) -> Payload:
 def live_payload(run: Run | None, prompt: str, job: str) -> Payload:
     """One lane that grows; `job` tells one decode from the next."""
     pieces = Pieces()
-    rounds = [] if run is None else _rounds(run, pieces)
-    lane = {"title": "The text so far", "note": "", "judged": True, "rounds": rounds}
-    return {
-        "id": job,
-        "live": True,
-        "lanes": [lane],
-        "pieces": pieces.texts,
-        "looks": LOOKS,
-        "prompt": prompt,
-        "board": None,
-    }
+    lane = {"title": "The text so far", "note": "", "judged": True, "rounds": _rounds(run, pieces)}
+    return {"id": job, **_payload([lane], pieces, prompt, live=True)}
+
+
+def racing_payload(texts: Texts, prompt: str, relaxed: str, job: str) -> Payload:
+    """The lanes of a race that is being run, `relaxed` names the third; `job` tells one race from the next."""
+    pieces = Pieces()
+    lanes = _lanes(
+        _alone(texts.alone, range(len(texts.alone)), pieces),
+        _rounds(texts.strict, pieces),
+        _rounds(texts.relaxed, pieces),
+        relaxed,
+    )
+    return {"id": job, **_payload(lanes, pieces, prompt, live=True)}
+
+
+def _payload(lanes: list[Payload], pieces: Pieces, prompt: str, *, live: bool) -> Payload:
+    """All but its id, and without a board."""
+    return {"live": live, "lanes": lanes, "pieces": pieces.texts, "looks": LOOKS, "prompt": prompt, "board": None}
+
+
+def _lanes(alone: list[Payload], strict: list[Payload], relaxed: list[Payload], rule: str) -> list[Payload]:
+    """The three ways to decode, with their rounds."""
+    return [
+        {"title": "Autoregressive", "note": "The target alone, one token per pass", "judged": False, "rounds": alone},
+        {"title": "Strict", "note": "Speculative, lossless", "judged": True, "rounds": strict},
+        {"title": rule, "note": "Speculative, relaxed", "judged": True, "rounds": relaxed},
+    ]
+
+
+def _alone(written: Sequence[str], clock: Sequence[float], pieces: Pieces) -> list[Payload]:
+    """A round a token."""
+    return [
+        {"drafted": at, "settled": at, "tokens": [], "emission": [pieces.place(text), _quiet(), None]}
+        for text, at in zip(written, clock, strict=True)
+    ]
 
 
 def rule_words(run: Run) -> str:
     """'MARS, θ = 0.90'."""
-    rule = rule_named(run.settings.rule)
-    return rule.title if rule.dial is None else f"{rule.title}, {setting(rule.dial.symbol, run.settings.dial or 0.0)}"
+    return settings_words(run.settings)
+
+
+def settings_words(settings: Settings) -> str:
+    """The same of settings; at the rule's default where they name no dial value."""
+    rule = rule_named(settings.rule)
+    dial = rule.checked_dial(settings.dial)
+    return rule.title if rule.dial is None or dial is None else f"{rule.title}, {setting(rule.dial.symbol, dial)}"
 
 
 def board(race: Race) -> Payload:
@@ -99,9 +121,9 @@ def board(race: Race) -> Payload:
     rows = [
         [
             names[lane],
-            f"{found.seconds:.2f} s",
+            f"{found.seconds:.2f} s{_range(found.least, found.most)}",
             number(found.pace),
-            f"{found.over_alone:.2f} ×",
+            _over_alone(race, lane, found.over_alone),
             number(found.tokens),
             number(found.passes),
             f"{found.tau:.2f}",
@@ -110,32 +132,54 @@ def board(race: Race) -> Payload:
         ]
         for lane, found in race.figures.items()
     ]
-    return {"sentence": _sentence(race, race.pace), "columns": COLUMNS, "rows": rows}
+    return {"sentence": _sentence(race), "columns": COLUMNS, "rows": rows}
+
+
+def _over_alone(race: Race, lane: Lane, found: Factor) -> str:
+    if lane is Lane.ALONE:
+        return "1.00 ×"
+    return "disturbed" if race.objection else f"{found.estimate:.2f} ×{_range(found.low, found.high)}"
+
+
+def _range(low: float, high: float) -> str:
+    """' (1.90 to 2.40)'; empty for one turn."""
+    return "" if np.isnan([low, high]).any() or np.isclose(low, high) else f" ({low:.2f} to {high:.2f})"
 
 
 COLUMNS = [
     {"name": "Lane", "help": "How the prompt was decoded"},
-    {"name": "Time, measured", "help": "Wall clock on this device, once, the prompt's own pass excluded"},
-    {"name": "Tokens/s, measured", "help": "Tokens over that time"},
-    {"name": "Over autoregressive, measured", "help": "Its tokens per second over those of the target alone"},
+    {
+        "name": "Time, measured",
+        "help": "Wall clock of the middle turn and range of all turns; without the prompt's pass",
+    },
+    {"name": "Tokens/s, measured", "help": "Tokens over the middle turn's time"},
+    {
+        "name": "Over autoregressive, measured",
+        "help": "Its tokens per second over those of the target alone in the same turn: median and range of the turns",
+    },
     {"name": "Tokens", "help": "Emitted tokens; exact"},
     {"name": "Target passes", "help": "The prompt's own pass excluded; exact"},
-    {"name": "τ", "help": "Tokens a pass of the target; exact"},
+    {"name": "τ", "help": "Tokens per target pass; exact"},
     {"name": "Rolled back", "help": "Drafted tokens that were thrown away; exact"},
     {"name": "Same text", "help": "Whether it is, token for token, what the target writes by itself"},
 ]
 
 
-def _sentence(race: Race, pace: dict[Lane, float]) -> str:
-    over_alone, over_strict = (pace[Lane.RELAXED] / pace[other] for other in (Lane.ALONE, Lane.STRICT))
+def _sentence(race: Race) -> str:
+    if race.objection:
+        return race.objection
+    turns = len(race.taken[Lane.ALONE])
+    alone, strict = (_times(race.over(Lane.RELAXED, other)) for other in (Lane.ALONE, Lane.STRICT))
+    how = "measured once, so without an interval," if turns == 1 else f"measured over {turns} turns"
+    device = short_device(race.strict.provenance.device) or "an unnamed device"
     return (
-        f"{rule_words(race.relaxed)} wrote {_times(over_alone)} as the target alone and {_times(over_strict)} as "
-        f"strict, measured once on {short_device(race.strict.provenance.device) or 'an unnamed device'}."
+        f"{rule_words(race.relaxed)} was {alone} times as fast as the target alone and {strict} times as fast as "
+        f"strict, {how} on {device}."
     )
 
 
-def _times(ratio: float) -> str:
-    return f"{ratio:.2f} times as fast"
+def _times(found: Factor) -> str:
+    return f"{found.estimate:.2f}{_range(found.low, found.high)}"
 
 
 def _same(alone: tuple[int, ...], other: tuple[int, ...]) -> str:
@@ -146,7 +190,9 @@ def _same(alone: tuple[int, ...], other: tuple[int, ...]) -> str:
     return f"to token {first}"
 
 
-def _rounds(run: Run, pieces: Pieces) -> list[Payload]:
+def _rounds(run: Run | None, pieces: Pieces) -> list[Payload]:
+    if run is None:
+        return []
     clock = round_clock(run).tolist()
     return [
         _round(run, round_, began, ended, pieces)

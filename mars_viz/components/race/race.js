@@ -5,6 +5,7 @@ class RaceView {
     this.clock = new Clock({ moved: (at) => this.show(at), turned: (playing) => this.controls.turned(playing) });
     this.controls = new Controls(this.clock);
     this.lanes = h("div", { class: "race-lanes" });
+    this.marks = legend();
     this.after = h("div");
     this.root = h("div", { class: "explorer race", onkeydown: (event) => this.live || this.controls.key(event) });
     parent.append(this.root);
@@ -20,8 +21,7 @@ class RaceView {
     else if (!this.clock.end) {
       this.clock.end = Math.max(...lanes.map((lane) => lane.rounds.at(-1)?.settled ?? 0));
       this.controls.open(this.clock.end);
-      const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
-      this.clock.seek(still ? this.clock.end : 0); // for those who want no motion: how it ended
+      this.clock.seek(this.clock.end); // how it ended; Play begins it again
     }
   }
 
@@ -34,7 +34,7 @@ class RaceView {
     this.lanes.replaceChildren(...this.tracks.map((track) => track.element));
     this.lanes.classList.toggle("single", lanes.length === 1);
     this.after.replaceChildren(...(end ? [board(end)] : []));
-    this.root.replaceChildren(...(live ? [this.lanes] : [this.controls.element, this.lanes, this.after]));
+    this.root.replaceChildren(...(live ? [this.lanes, this.marks] : [this.controls.element, this.lanes, this.marks, this.after]));
   }
 
   show(at) {

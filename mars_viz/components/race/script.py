@@ -9,7 +9,7 @@ from mars_viz.components.scripts import joined
 
 SHARED = ("elements", "numbers", "naming", "shades")
 """Of the explorer."""
-MODULES = ("listed", "clock", "track", "controls", "board", "race")
+MODULES = ("listed", "clock", "track", "controls", "board", "legend", "race")
 """In the order in which they are joined; the last one is the way in."""
 
 

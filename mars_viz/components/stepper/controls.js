@@ -1,8 +1,8 @@
 // What steers the playback: buttons, a scrubber, a speed, and keys.
 
 const SPEEDS = [0.5, 1, 2, 4];
-const JUMPS = [["rejection", "Next rejection", "x"], ["relaxed", "Next relaxed keep", "k"], ["parting", "Next parting from strict", "p"]];
-const PARTING = "Where strict verification would have decided otherwise on the same text";
+const JUMPS = [["rejection", "Next rejection", "x"], ["relaxed", "Next relaxed keep", "k"], ["divergence", "Next divergence", "d"]];
+const DIVERGENCE = "Next place where strict verification decides otherwise on the same prefix";
 
 /** Tells of a frame by `go`, and of playing by `play`. */
 class Controls {
@@ -13,7 +13,7 @@ class Controls {
     this.toggle = button("Play", "Play or pause (space)", play, { class: "play" });
     this.forth = button("→", "One step on (right arrow)", () => step(1));
     this.jumps = new Map(JUMPS.map(([kind, words, key]) => {
-      const label = kind === "parting" ? `${PARTING} (${key})` : `${words} (${key})`;
+      const label = kind === "divergence" ? `${DIVERGENCE} (${key})` : `${words} (${key})`;
       return [kind, button(words, label, () => jump(kind))];
     }));
     this.speed = h("select", { "aria-label": "Speed", title: "Speed" }, ...SPEEDS.map((speed) => h("option", { value: speed, selected: speed === 1 }, `${speed}×`)));
@@ -36,6 +36,7 @@ class Controls {
     this.scrubber.setAttribute("aria-valuetext", `step ${whole(index + 1)} of ${whole(this.frames)}`);
     say(this.place, `${whole(index + 1)} / ${whole(this.frames)}`);
     say(this.toggle, playing ? "Pause" : "Play");
+    this.scrubber.disabled = this.frames < 2;
     this.back.disabled = index === 0;
     this.forth.disabled = index === this.frames - 1;
     for (const [kind, button] of this.jumps) {

@@ -70,7 +70,7 @@ class Jump(Enum):
     """Frames in which a token is rejected."""
     RELAXED = "relaxed"
     """Frames in which a token is kept only because the rule is relaxed."""
-    PARTING = "parting"
+    DIVERGENCE = "divergence"
     """Frames in which the rule's strict end would have decided otherwise for the first time in the round."""
     ROUND = "round"
     """Frames in which a round begins."""
@@ -100,7 +100,7 @@ class Frame:
     """The node that is decided on, in a judging frame."""
     emission: Outcome | None = None
     """Correction or bonus, in the frame that commits it."""
-    parts: bool = False
+    diverges: bool = False
     """True where the strict end decides otherwise, for the first time in the round."""
 
 
@@ -138,8 +138,8 @@ def playback(run: Run) -> Playback:
 def _is_place(frame: Frame, jump: Jump) -> bool:
     if jump is Jump.ROUND:
         return frame.stage is Stage.DRAFT or (frame.stage is Stage.VERIFY and not frame.marks)
-    if jump is Jump.PARTING:
-        return frame.parts
+    if jump is Jump.DIVERGENCE:
+        return frame.diverges
     wanted = Mark.REJECTED if jump is Jump.REJECTION else Mark.RELAXED
     return frame.judged is not None and frame.marks[frame.judged] is wanted
 
@@ -179,7 +179,7 @@ def _round_frames(run: Run, rule: Rule, round_: Round, frame: Frame) -> Iterator
     frame = replace(
         frame,
         judged=None,
-        parts=False,
+        diverges=False,
         target_cache=n + len(kept),
         drafter_cache=n - 1 + (drafted > 0) + int(np.isin(fed, np.array(kept, np.int64)).sum()),
     )
@@ -197,7 +197,7 @@ def _judging(run: Run, rule: Rule, round_: Round, frame: Frame) -> Iterator[Fram
     """A frame for each drafted token that the rule looks at, in its order, up to where the walk or the text ends."""
     spec = round_.speculation
     strict = settle(spec, round_.verdicts, None if rule.dial is None else rule.dial.strict)
-    marks, parted, row = list(frame.marks), False, 0
+    marks, diverged, row = list(frame.marks), False, 0
     ahead: list[int | None] = [*round_.decision.kept[: round_.kept]]
     if round_.emission is not None:
         ahead.append(None)  # at the last row nothing is kept
@@ -207,10 +207,10 @@ def _judging(run: Run, rule: Rule, round_: Round, frame: Frame) -> Iterator[Fram
         for node in judged:
             keeps = node == wanted
             marks[node] = _mark(round_, node, keeps)
-            parts = not parted and _decides_otherwise(strict, round_.decision, node, keeps)
-            parted = parted or parts
-            words = narration.judge(run, rule, round_, node, keeps, strict if parts else None)
-            yield replace(frame, stage=Stage.JUDGE, words=words, marks=tuple(marks), judged=node, parts=parts)
+            diverges = not diverged and _decides_otherwise(strict, round_.decision, node, keeps)
+            diverged = diverged or diverges
+            words = narration.judge(run, rule, round_, node, keeps, strict if diverges else None)
+            yield replace(frame, stage=Stage.JUDGE, words=words, marks=tuple(marks), judged=node, diverges=diverges)
             row = node + 1 if keeps else row
 
 

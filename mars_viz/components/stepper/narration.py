@@ -31,27 +31,22 @@ Words: TypeAlias = tuple[str | Quoted, ...]
 def start(run: Run) -> Words:
     """Before the first round."""
     prompt = counted(len(run.prompt_ids), "token")
-    return (
-        f"The prompt is {prompt} long. Both models have read all but the last one: that is what their caches hold. "
-        "Press the right arrow key to go on.",
-    )
+    return (f"The prompt has {prompt}. Both caches hold all but the last one. Press the right arrow key to go on.",)
 
 
 def draft(index: int, drafted: int) -> Words:
     """The drafter's turn."""
-    how = "one after the other" if drafted > 1 else "a single one"
-    return (
-        f"Round {number(index + 1)}: the small drafter guesses {counted(drafted, 'token')}, {how}. Guessing is cheap.",
-    )
+    how = ", one after the other" if drafted > 1 else ""
+    return (f"Round {number(index + 1)}: the drafter proposes {counted(drafted, 'token')}{how}.",)
 
 
 def verify(index: int, drafted: int) -> Words:
     """The target's turn."""
     if not drafted:
-        return (f"Round {number(index + 1)}: there is no room for a draft, so the target reads the last token alone.",)
+        return (f"Round {number(index + 1)}: there is no room for a draft, so the target scores the last token alone.",)
     return (
-        f"The large target reads all {number(drafted)} in one pass. Now it knows what it would have written at each of "
-        f"{number(drafted + 1)} places.",
+        f"The target scores all {number(drafted)} in one pass. That gives its own choice at each of "
+        f"{number(drafted + 1)} positions.",
     )
 
 
@@ -62,7 +57,7 @@ def judge(run: Run, rule: Rule, round_: Round, node: int, kept: bool, strict: De
     relaxed = kept and not round_.verdicts.keep_strict[node]
     why = _why_relaxed(run, rule, spec, row) if relaxed else _why(run, spec, node, kept)
     if not kept and round_.verdicts.keep_strict[node] and run.settings.temperature > 0:
-        why = (*why, f" The coin alone would have kept it; {rule.title} at this setting does not.")
+        why = (*why, f" u alone would have kept it; {rule.title} at this setting does not.")
     return (token, *why, *_instead(spec, row, kept, strict))
 
 
@@ -71,15 +66,13 @@ def _why(run: Run, spec: Speculation, node: int, kept: bool) -> Words:
     best = Quoted(int(spec.top_ids[row, 0]))
     if run.settings.temperature == 0:
         if rank == 1:
-            return (" is what the target would write here too" + (": kept." if kept else ", yet it is rejected."),)
+            return (" is the target's own choice" + (": kept." if kept else ", yet it is rejected."),)
         place = f" is only the target's {_ordinal(rank)} choice, and its first is "
         return (place, best, ": kept." if kept else ": rejected.")
     p, q = float(spec.p[node]), float(spec.q[node])
     chances = f": the target gives it p = {number(p)}"
     if spec.sampled:
-        chances += (
-            f", the drafter gave it q = {number(q)}; p/q = {number(p / q)}, the coin fell on {number(spec.coins[node])}"
-        )
+        chances += f", the drafter gave it q = {number(q)}; p/q = {number(p / q)}, u = {number(spec.coins[node])}"
     return (f"{chances}. " + ("Kept." if kept else "Rejected."),)
 
 
@@ -89,22 +82,20 @@ def _why_relaxed(run: Run, rule: Rule, spec: Speculation, row: int) -> Words:
     at = setting(rule.dial.symbol, run.settings.dial)
     if rule.dial == THETA:
         ratio = number(float(spec.ratio[row]))
-        return (
-            f" is not what strict verification would keep, but the call is close: z2/z1 = {ratio} is above {at}. Kept.",
-        )
-    relaxed = f"), but {rule.title} at {at} is relaxed. Kept."
-    return (" is not what strict verification would keep (the target's best is ", best, relaxed)
+        return (f" is not what strict verification keeps; {rule.title} keeps it, for z2/z1 = {ratio} is above {at}.",)
+    relaxed = f"), but {rule.title} keeps it at {at}."
+    return (" is not what strict verification keeps (the target's best is ", best, relaxed)
 
 
 def _instead(spec: Speculation, row: int, kept: bool, strict: Decision | None) -> Words:
-    """Where strict and relaxed part."""
+    """Where strict and relaxed diverge."""
     if strict is None:
         return ()
     if not kept and strict.row != row:
-        return (" Here they part: strict would have kept it.",)
+        return (" Divergence: strict keeps it.",)
     if strict.row != row:
-        return (" Here they part: strict would have kept another draft.",)
-    return (" Here they part: strict would have stopped and written ", Quoted(strict.emitted), ".")
+        return (" Divergence: strict keeps another draft.",)
+    return (" Divergence: strict stops here and writes ", Quoted(strict.emitted), ".")
 
 
 def roll_back(round_: Round, *, both: bool) -> Words:
@@ -115,17 +106,19 @@ def roll_back(round_: Round, *, both: bool) -> Words:
     if not rejected:
         return (
             f"The text ends inside the block: {counted(lost, 'drafted token')} after it "
-            f"{'is' if lost == 1 else 'are'} thrown away, and {'both caches shrink' if both else shrinks}.",
+            f"{'is' if lost == 1 else 'are'} discarded, and {'both caches shrink' if both else shrinks}.",
         )
     node = round_.outcomes.index(Outcome.REJECTED)
     rest = (
-        f" and the {'one' if after == 1 else number(after)} drafted after it were in vain" if after else " was in vain"
+        f" is rejected, and the {'one' if after == 1 else number(after)} drafted after it discarded"
+        if after
+        else " is rejected"
     )
     them = "them" if after else "it"
     tail = (
-        "Whatever the models had read from there on is struck from both caches."
+        "From there on both caches drop what they held."
         if both
-        else f"The target's cache drops {them}; the drafter had not read {them} yet."
+        else f"The target's cache drops {them}; the drafter's did not hold {them} yet."
     )
     return ("Roll back: ", Quoted(int(round_.speculation.tokens[node])), f"{rest}. {tail}")
 
@@ -133,23 +126,23 @@ def roll_back(round_: Round, *, both: bool) -> Words:
 def commit(round_: Round) -> Words:
     """What joins the text."""
     kept, total = counted(round_.kept, "drafted token"), counted(len(round_.token_ids), "token")
-    passes = f"{total} for one pass of the target."
+    passes = f"{total} for one target pass."
     if round_.emission is None:
-        return (f"{kept} {'joins' if round_.kept == 1 else 'join'} the text, which ends here: {passes}",)
+        return (f"{kept} {'is' if round_.kept == 1 else 'are'} appended to the text, which ends here: {passes}",)
     own = Quoted(round_.token_ids[-1])
     if round_.emission is Outcome.CORRECTED:
         first = f"{kept} and the target's own " if round_.kept else "Only the target's own "
-        return (first, own, f" {'join' if round_.kept else 'joins'} the text: {passes}")
+        return (first, own, f" {'are' if round_.kept else 'is'} appended to the text: {passes}")
     if not len(round_.speculation):
         return ("The target writes ", own, f": {passes}")
-    return (f"All {number(round_.kept)} are kept, and the target's pass yields one more, ", own, f": {passes}")
+    return (f"All {number(round_.kept)} are kept, and the target's pass yields a bonus token, ", own, f": {passes}")
 
 
 def end(run: Run, shown: int, written: int) -> Words:
     """After the last round shown."""
     passes = f"{number(shown)} {'pass' if shown == 1 else 'passes'}"
     if shown < len(run.rounds):
-        return (f"The run goes on; this is where the playback stops, after {counted(written, 'token')} in {passes}.",)
+        return (f"The playback stops here, and the run goes on: {counted(written, 'token')} in {passes} so far.",)
     if not shown:
         return ("This run has no rounds: nothing was decoded.",)
     return (

@@ -70,7 +70,7 @@ class Stage {
       this.own = this.chip("", drafted.length);
       this.block.replaceChildren(...this.chips, this.own);
     }
-    say(this.title, shown < 0 ? "Nothing is drafted at the moment." : NAMED[frame.stage] ?? "");
+    say(this.title, shown < 0 ? "No block is drafted yet." : NAMED[frame.stage] ?? "");
     this.chips.forEach((chip, i) => this.dress(chip, MARKS[frame.marks[i]], frame.judged === i));
     this.own.hidden = frame.emission === null;
     if (frame.emission !== null) {
@@ -100,8 +100,8 @@ class Stage {
 
 const NAMED = {
   draft: "The drafter proposes",
-  verify: "The target reads all of them at once",
+  verify: "The target scores all of them in one pass",
   judge: "The rule decides, from left to right",
-  "roll back": "Struck out and thrown away",
-  commit: "What joins the text",
+  "roll back": "Rejected and discarded tokens are rolled back",
+  commit: "Appended to the text",
 };

@@ -6,7 +6,7 @@ const lives = new Map(); // where each revision was left, for the case that the 
 class Stepper {
   constructor(parent) {
     this.stage = new Stage();
-    this.target = new Cache("target’s cache", "Positions whose keys and values the target need not compute again");
+    this.target = new Cache("target’s cache", "Positions whose keys and values the target has stored");
     this.drafter = new Cache("drafter’s cache", "The same for the drafter");
     this.controls = new Controls({
       go: (index) => this.go(index),

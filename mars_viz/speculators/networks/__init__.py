@@ -70,6 +70,9 @@ class Opener:
     """Another one, with an empty cache of its own."""
     lack: Callable[[], str] = str
     """What keeps its passes from being as fast as they could be, now: what a sentence says of the model, or nothing."""
+    batching: str = ""
+    """How it is reached that a row's result is bit for bit the one it has alone; empty where it is so only within
+    rounding."""
 
     def __call__(self) -> Network:
         """Another pass."""
@@ -82,7 +85,8 @@ def opener(model: PreTrainedModel, vocabulary_size: int) -> Opener:
     They score the first `vocabulary_size` tokens.
     """
     if fits(model):
-        return Opener(partial(PackedLlama, pack(model, vocabulary_size)))
+        weights = pack(model, vocabulary_size)
+        return Opener(partial(PackedLlama, weights), batching=str(weights.batching))
     reason = why_not(model)
     if reason:
         said = f"goes through transformers' own pass, one text after the other: {reason}"

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
+from mars_viz.speculators.threads import on_shared_cores
+
 
 class PlainNetwork:
     """Keeps a cache per row, so that rows of unequal length need no padding and any cache that can be cropped works."""
@@ -19,6 +21,7 @@ class PlainNetwork:
         self._vocabulary_size = vocabulary_size
         self._caches: dict[int, DynamicCache] = {}
 
+    @on_shared_cores
     def score(self, tokens: Tensor, starts: Sequence[int], rows: int, slots: Sequence[int] | None = None) -> Tensor:
         """Raw float32 logits [B, rows, V] after the last `rows` of the tokens [B, n]; see `Network.score`."""
         batch = zip(slots or range(len(starts)), tokens, starts, strict=True)

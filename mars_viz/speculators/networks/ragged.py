@@ -21,6 +21,7 @@ from mars_viz.speculators.networks.body import Where
 from mars_viz.speculators.networks.chains import Chain, Pick
 from mars_viz.speculators.networks.graphs import Tensors
 from mars_viz.speculators.networks.rooms import LEAST, Room, Rooms, power
+from mars_viz.speculators.threads import on_shared_cores
 from mars_viz.speculators.transfers import sent
 
 TILE = 64
@@ -56,6 +57,7 @@ class RaggedNetwork:
         weakref.finalize(self, rooms.leave, self._room).atexit = False
 
     @torch.inference_mode()
+    @on_shared_cores
     def score(self, tokens: Tensor, starts: Sequence[int], rows: int, slots: Sequence[int] | None = None) -> Tensor:
         """Raw logits [B, rows, V] after the last `rows` of the tokens [B, n]; see `Network.score`."""
         found, left = [], tokens.shape[1]
@@ -72,6 +74,7 @@ class RaggedNetwork:
         return found[0] if len(found) == 1 else torch.cat(found, 1)
 
     @torch.inference_mode()
+    @on_shared_cores
     def chain(
         self,
         tokens: Tensor,

@@ -48,9 +48,9 @@ _STYLE = """
 LONG = 24
 """Characters of a name that is not said with every number on a narrow screen."""
 _MEANING = {
-    "exact": "Exact: every number stands on the text that its own setting generates.",
-    "measured": "Measured: wall clock of the recorded decoding, on its own device.",
-    "modelled": "Modelled: from the passes' measured costs on one device, not from the clock.",
+    "exact": "Exact: counted on the text that its own setting generates.",
+    "measured": "Measured: wall clock of the recorded decoding, on its device.",
+    "modelled": "Modelled: counted passes times their measured costs on one device; not wall clock.",
 }
 
 
@@ -149,6 +149,6 @@ def _table(label: str, names: Names, lines: Sequence[_Line], kind: str = "") -> 
     heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in (names.left, names.right))
     st.html(
         f'<div class="mv-scroll"><table class="mv-table {kind}" aria-label="{escape(label)}"><thead><tr>'
-        f'<th scope="col">number</th>{heads}<th scope="col">difference</th><th scope="col">stands on</th></tr></thead>'
+        f'<th scope="col">number</th>{heads}<th scope="col">difference</th><th scope="col">basis</th></tr></thead>'
         f"<tbody>{body}</tbody></table></div>"
     )

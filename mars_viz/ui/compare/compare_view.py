@@ -9,6 +9,7 @@ from enum import Enum
 from functools import partial
 from typing import TypeVar
 
+from mars_viz.figures.words import exactly
 from mars_viz.ui.links import clipped, number_in
 
 T = TypeVar("T")
@@ -53,7 +54,7 @@ class Choice:
         """In a link: the id, and where one of them is set the dial and γ, each after a tilde."""
         if self.dial is None and self.gamma is None and "~" not in self.run:
             return self.run
-        dial = "" if self.dial is None else digits(self.dial)
+        dial = "" if self.dial is None else exactly(self.dial)
         return f"{self.run}~{dial}~{'' if self.gamma is None else self.gamma}"
 
     @classmethod
@@ -107,19 +108,14 @@ class OpenedCompare:
     """A sentence for each part that cannot."""
 
 
-def digits(dial: float) -> str:
-    """A dial value as a link says it."""
-    return f"{dial:.10g}"
-
-
 def to_parameters(run_id: str, view: CompareView) -> dict[str, str]:
     """The query parameters of a view; what is at its default is left out."""
     written = {"across": "" if view.across is Across.SETTINGS else view.across.value}
     if view.across is Across.SWEEP:
         written["sweep"] = view.sweep
         written["beside"] = view.beside
-        written["from"] = "" if view.from_dial is None else digits(view.from_dial)
-        written["to"] = "" if view.to_dial is None else digits(view.to_dial)
+        written["from"] = "" if view.from_dial is None else exactly(view.from_dial)
+        written["to"] = "" if view.to_dial is None else exactly(view.to_dial)
         written["prompt"] = view.prompt
     else:
         written["run"] = run_id

@@ -39,7 +39,7 @@ class Names:
     """True if both say rule and dial, which need not be said again."""
 
 
-SIDES = Names("reference", "beside it")
+SIDES = Names("reference", "compared")
 """What they are called where there is no room for more."""
 
 
@@ -165,7 +165,7 @@ def finding(left: Contender, right: Contender, found: Alignment, names: Names, a
     """The sentence first: what both write, where they part, and what that is worth; of a text that stands alone, in
     which other view there is more than in this one."""
     if left.choice == right.choice:
-        return f"There is nothing else here to compare {names.left} with. {_ELSEWHERE[across]}"
+        return f"Nothing else here to compare {names.left} with. {_ELSEWHERE[across]}"
     parts = [
         parting(
             found, names, *(_piece(each.run, side.parts) for each, side in ((left, found.left), (right, found.right)))
@@ -175,11 +175,10 @@ def finding(left: Contender, right: Contender, found: Alignment, names: Names, a
         parts.insert(0, "They continue different prompts.")
     if found.unit is Unit.CHARACTERS:
         parts.append(
-            "Their tokenizers differ, so they are compared by characters; what is counted in tokens, as τ is, "
-            "counts tokens of different lengths."
+            "Their tokenizers differ, so they are compared by characters, and τ counts tokens of different lengths."
         )
     if left.run.rounds and right.run.rounds:
-        parts.append(f"τ, the tokens a round, is {number(right.run.tau)} against {number(left.run.tau)}.")
+        parts.append(f"τ (tokens per round): {number(right.run.tau)} against {number(left.run.tau)}.")
     return " ".join([*parts, *graded(left.right, right.right, names)])
 
 
@@ -199,13 +198,12 @@ def parting(found: Alignment, names: Names, left: Piece | None, right: Piece | N
     if found.identical and not found.prefix:
         return "Both write nothing."
     if found.identical:
-        return f"{_capital(names.right)} and {names.left} write the same text, all of its {shared}."
+        return f"{_capital(names.right)} and {names.left} write the same text ({shared})."
     begin = (
-        f"Both write the same {shared}; then "
+        f"Same first {shared.removeprefix('1 ')}; then "
         if found.prefix
         else f"They differ from the first {found.unit.value} on: "
     )
-    begin = begin.replace("same 1 ", "same first ")
     if not found.prefix and (left is None or right is None):
         silent, other, said = (names.right, names.left, left) if right is None else (names.left, names.right, right)
         return f"{_capital(silent)} writes nothing, {other} begins with {_said(said)}."
@@ -213,7 +211,7 @@ def parting(found: Alignment, names: Names, left: Piece | None, right: Piece | N
         return f"{begin}{names.right} ends, and {names.left} goes on with {_said(left)}."
     if left is None:
         return f"{begin}{names.left} ends, and {names.right} goes on with {_said(right)}."
-    return f"{begin}{names.right} says {_said(right)}, {names.left} says {_said(left)}."
+    return f"{begin}{names.right} writes {_said(right)}, {names.left} writes {_said(left)}."
 
 
 def _piece(run: Run, index: int | None) -> Piece | None:
@@ -281,12 +279,12 @@ def answer(right: bool | None) -> str:
 def footnote(left: Contender, right: Contender) -> str:
     """What the table's numbers stand on, and what they cannot say."""
     if not (left.recorded and right.recorded):
-        clock = " Speeds are left out: at least one of these settings was found on the dial map, not decoded by itself."
+        clock = " No speeds: at least one of these settings comes from the dial map and was not timed."
     else:
         devices = [one.run.provenance.device or "an unnamed device" for one in (left, right)]
-        clock = " Measured: one decoding each, so without an interval"
+        clock = " Measured: one decoding each, without an interval"
         clock += f", and on different devices: {devices[0]} and {devices[1]}." if devices[0] != devices[1] else "."
-    return f"Exact: each text is the one that its own setting generates.{clock} One prompt says nothing of others."
+    return f"Exact: each text is the one that its setting generates.{clock} One prompt: no conclusion for others."
 
 
 def sweep_footnote(
@@ -294,14 +292,14 @@ def sweep_footnote(
 ) -> str:
     """What the intervals are, and which prompts turned; `turns` where prompts are turns of questions, `costs` a
     sentence on what modelled figures stand on."""
-    drawn = "questions, each with all of its turns," if turns else "prompts"
+    drawn = "questions, each with all of its turns" if turns else "prompts"
     said = (
-        "Exact on every prompt's own text, but for what is called modelled. In brackets intervals that hold "
-        f"{number(100 * confidence)} of 100 times: {drawn} drawn again with replacement, both settings in pairs."
+        f"Exact unless called modelled. In brackets: {number(100 * confidence)} % intervals, paired bootstrap over "
+        f"{drawn}."
     )
     said += f" {costs}" if costs else ""
     for ids, turn in ((worse, "wrong"), (better, "right")):
         if ids:
             more = f" and {number(len(ids) - MOST_IDS)} more" if len(ids) > MOST_IDS else ""
-            said += f" Turned {turn}: {', '.join(ids[:MOST_IDS])}{more}."
+            said += f" Became {turn}: {', '.join(ids[:MOST_IDS])}{more}."
     return said

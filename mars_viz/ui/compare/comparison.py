@@ -34,6 +34,8 @@ class Comparison:
     """Id of the run that the view was chosen for; empty before the first."""
     notices: list[str] = field(default_factory=list)
     """Sentences to show until another thing is asked for."""
+    turned: bool = False
+    """True where another tab was chosen: the reference stays, and the text beside it where the new tab has it too."""
     known: dict[Choice, Contender] = field(default_factory=dict)
     """Those that are shown, by their choice in its simplest form; each holds its run."""
     alignments: dict[tuple[Choice, Choice], Alignment] = field(default_factory=dict)
@@ -143,6 +145,9 @@ def line_up(memory: Comparison, run_id: str, run: Run, shelf: Shelf) -> Lineup:
     read, though there are others."""
     view = memory.view
     choices = lineup.field(view.across, run_id, run, view.gamma, shelf)
+    if memory.turned and view.shown not in choices:
+        view = memory.view = replace(view, shown=None)
+    memory.turned = False
     reference, shown = _defaults(view, run_id, run, choices)
     left = _asked(memory, view.reference, shelf, "reference") or memory.contender(reference, shelf)
     unread: list[str] = []

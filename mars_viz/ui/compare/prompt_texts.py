@@ -32,7 +32,7 @@ _LOOKED_AT = 8 * LABEL_LENGTH  # blanks among them
 
 def read(memory: Comparison, both: Pairing, names: Names, state: str) -> None:
     """Choose a prompt, and read what both settings write after it; `state` tells sweeps and their states apart."""
-    theme.section("What both write after one prompt")
+    theme.section("Both texts of one prompt")
     state = sweep_pair.settings_key(both, state)
     entries = _entries(both, state)
     theme.small(summary(entries))
@@ -57,17 +57,17 @@ def _entries(_both: Pairing, state: str) -> tuple[Entry, ...]:
     return two_texts.entries(_both)
 
 
-@st.cache_resource(max_entries=32, show_spinner="Laying both texts side by side")
+@st.cache_resource(max_entries=32, show_spinner="Aligning both texts")
 def _kept(_both: Pairing, state: str, place: int) -> Kept:
     return two_texts.kept(_both, place)
 
 
 _COUNTED = {
-    Change.WORSE: ("turns wrong", "turn wrong"),
-    Change.BETTER: ("turns right", "turn right"),
-    Change.DIFFERS: ("gets another text", "get another text"),
-    Change.PERHAPS: ("may get another text", "may get another text"),
-    Change.SAME: ("keeps its text", "keep theirs"),
+    Change.WORSE: ("becomes wrong", "become wrong"),
+    Change.BETTER: ("becomes right", "become right"),
+    Change.DIFFERS: ("differs", "differ"),
+    Change.PERHAPS: ("may differ", "may differ"),
+    Change.SAME: ("is identical", "are identical"),
 }
 """What is said of one such prompt, and of several."""
 
@@ -76,7 +76,7 @@ def summary(entries: tuple[Entry, ...]) -> str:
     """How many prompts of each kind there are, in a sentence."""
     counts = {kind: sum(entry.change is kind for entry in entries) for kind in Change}
     said = [f"{number(count)} {_COUNTED[kind][count > 1]}" for kind, count in counts.items() if count]
-    return f"Of {counted(len(entries), 'prompt')}, those that change first: {', '.join(said)}."
+    return f"Of {counted(len(entries), 'prompt')}, changed ones first: {', '.join(said)}."
 
 
 def _chosen(memory: Comparison, both: Pairing, entries: tuple[Entry, ...]) -> Entry:
@@ -97,7 +97,7 @@ def _chosen(memory: Comparison, both: Pairing, entries: tuple[Entry, ...]) -> En
         key="compare-prompt",
         format_func=labels.__getitem__,
         on_change=lambda: memory.look(prompt=st.session_state["compare-prompt"]),
-        help="Those whose answer changes come first; write to search",
+        help="Those whose answer changes come first; type to search",
     )
     return known[chosen]
 
@@ -156,9 +156,9 @@ def missing(both: Pairing, kept: Kept) -> str:
     elif kept.left is None:
         whose = "Neither sweep" if kept.right is None else "The reference sweep"
     else:
-        whose = "The sweep beside it"
+        whose = "The compared sweep"
     verb = "holds a" if whose == "Neither sweep" else "holds no"
     return (
-        f"{whose} {verb} text of this prompt, as sweeps did before texts were kept. Sweep again into a new folder to "
-        "read both, or decode the prompt under Rules or models on one prompt. The figures above need no texts."
+        f"{whose} {verb} text of this prompt (older sweeps kept none). Sweep again into a new folder to read both, or "
+        "decode the prompt under Rules or models on one prompt. The figures above need no texts."
     )

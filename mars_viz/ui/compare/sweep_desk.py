@@ -21,7 +21,7 @@ from mars_viz.sweep.pairing import Setting, divergence
 from mars_viz.ui import navigation, share, theme
 from mars_viz.ui.compare import compare_sheet, compare_view, compare_words, prompt_texts, sweep_pair, two_sweeps
 from mars_viz.ui.compare.comparison import Comparison
-from mars_viz.ui.tune.shelf import FOLDER_VARIABLE
+from mars_viz.ui.tune.shelf import FOLDER_VARIABLE, default_folder, shelf
 
 _HUNDREDTHS = st.column_config.NumberColumn(format="%.2f")
 
@@ -29,9 +29,12 @@ _HUNDREDTHS = st.column_config.NumberColumn(format="%.2f")
 @st.fragment
 def over_a_sweep(memory: Comparison) -> None:
     """Two settings over many prompts."""
-    found = sweep_pair.sweeps()
-    for sentence in memory.notices:
+    listed = shelf(default_folder())
+    found = {name: entry.path for name, entry in listed.entries.items()}
+    for sentence in filter(None, [listed.error, *memory.notices]):
         theme.note(sentence)
+    if listed.error:
+        return
     if not found:
         theme.note(
             "There is no saved sweep here yet. Make one on Tune, or with mars-viz sweep --out FOLDER; the variable "
@@ -40,12 +43,12 @@ def over_a_sweep(memory: Comparison) -> None:
         return
     try:
         left, right = st.columns(2, gap="medium")
-        path, result = chosen_sweep(memory, left, found)
-        beside = chosen_beside(memory, right, found, sweep_pair.id_of(path))
+        path, result = chosen_sweep(memory, left, found, listed.labels)
+        beside = chosen_beside(memory, right, found, listed.labels, sweep_pair.id_of(path))
         if beside is None:
             over_one_sweep(memory, path, result)
         else:
-            over_two_sweeps(memory, (path, result), (beside, sweep_pair.opened(beside)))
+            over_two_sweeps(memory, (path, result), beside)
     except BadInput as error:
         theme.note(str(error))
 
@@ -59,7 +62,7 @@ def over_one_sweep(memory: Comparison, path: Path, result: SweepResult) -> None:
     navigation.write_link(compare_view.to_parameters("", memory.view))
     state = sweep_pair.place(path, result)
     both = sweep_pair.paired(Setting(result, reference), Setting(result, dial), state)
-    with st.spinner("Drawing prompts again and again for the intervals"):
+    with st.spinner("Computing the intervals"):
         rows = sweep_pair.rows(result, state, reference, dial)
     turned = sweep_pair.turned(result, reference, dial)
     compare_sheet.lead(sweep_pair.finding(result, rows, turned, reference, dial))
@@ -85,7 +88,7 @@ def over_two_sweeps(memory: Comparison, one: tuple[Path, SweepResult], other: tu
     navigation.write_link(compare_view.to_parameters("", memory.view))
     state = "&".join(sweep_pair.place(*each) for each in (one, other))
     both = sweep_pair.paired(left, right, state)
-    with st.spinner("Drawing prompts again and again for the intervals"):
+    with st.spinner("Computing the intervals"):
         rows = two_sweeps.rows(both, sweep_pair.settings_key(both, state))
     names, turned = two_sweeps.names(both), two_sweeps.turned(both)
     compare_sheet.lead(two_sweeps.finding(both, rows, turned, names))
@@ -113,22 +116,27 @@ def over_two_sweeps(memory: Comparison, one: tuple[Path, SweepResult], other: tu
     share.tables(shown, [side.result.plan.rule.name for side in found], "compare-sweeps")
 
 
-def chosen_sweep(memory: Comparison, column: DeltaGenerator, found: Mapping[str, Path]) -> tuple[Path, SweepResult]:
+def chosen_sweep(
+    memory: Comparison, column: DeltaGenerator, found: Mapping[str, Path], labels: Mapping[str, str]
+) -> tuple[Path, SweepResult]:
     """The picker of sweeps, and the one that it stands on. Raises BadInput where it cannot be read."""
     if memory.view.sweep and memory.view.sweep not in found:
-        theme.note("There is no sweep of the link's name here; another one is shown instead.")
+        theme.note("There is no sweep of the link's name here; the newest is shown.")
     name = memory.view.sweep if memory.view.sweep in found else next(iter(found))
     st.session_state["compare-sweep"] = name
 
     def choose() -> None:
         memory.look(sweep=st.session_state["compare-sweep"], beside="", from_dial=None, to_dial=None, prompt="")
 
-    column.selectbox("Sweep", list(found), key="compare-sweep", on_change=choose)
+    column.selectbox("Sweep", list(found), key="compare-sweep", format_func=labels.__getitem__, on_change=choose)
     return found[name], sweep_pair.opened(found[name])
 
 
-def chosen_beside(memory: Comparison, column: DeltaGenerator, found: Mapping[str, Path], own: str) -> Path | None:
-    """The sweep to compare it with; None for itself at another dial value."""
+def chosen_beside(
+    memory: Comparison, column: DeltaGenerator, found: Mapping[str, Path], labels: Mapping[str, str], own: str
+) -> tuple[Path, SweepResult] | None:
+    """The sweep to compare it with; None for itself at another dial value, and with a sentence where the other cannot
+    be read."""
     others = [name for name in found if name != own]
     if memory.view.beside and memory.view.beside not in others:
         theme.note("There is no other sweep of the link's second name here; two settings of one are shown instead.")
@@ -139,15 +147,19 @@ def chosen_beside(memory: Comparison, column: DeltaGenerator, found: Mapping[str
         memory.look(beside=st.session_state["compare-beside"], from_dial=None, to_dial=None)
 
     column.selectbox(
-        "Beside it",
+        "Compare with",
         ["", *others],
         key="compare-beside",
-        format_func=lambda name: name or "the same sweep at another setting",
+        format_func=lambda name: labels[name] if name else "the same sweep at another setting",
         on_change=choose,
         disabled=not others,
         help="Another rule, drafter or target over the same prompts, paired prompt by prompt",
     )
-    return found[chosen] if chosen else None
+    try:
+        return (found[chosen], sweep_pair.opened(found[chosen])) if chosen else None
+    except BadInput as error:
+        theme.note(f"{error} Two settings of one sweep are shown instead.")
+        return None
 
 
 def own_dial(result: SweepResult) -> Dial:
@@ -163,7 +175,7 @@ def dial_input(
     """A dial value, within what was swept; `name` is the view's."""
     dial, plan, value = own_dial(result), result.plan, getattr(memory.view, name)
     key = f"compare-{name}"
-    if value is not None and not _in_link(plan.low) <= _in_link(value) <= _in_link(plan.high):
+    if value is not None and not plan.low <= value <= plan.high:
         theme.note(
             f"{dial.symbol} = {exactly(value)} is not among what this sweep covers, {exactly(plan.low)} to "
             f"{exactly(plan.high)}; the nearest value is shown instead."
@@ -180,8 +192,3 @@ def dial_input(
             on_change=lambda: memory.look(**{name: st.session_state[key]}),
         )
     )
-
-
-def _in_link(value: float) -> float:
-    """As a link says it: one that the page wrote itself may lie beyond what was swept by its last digit."""
-    return float(compare_view.digits(value))

@@ -18,7 +18,6 @@ from mars_viz.sweep import SweepResult, difference_at, load_sweep, measures, val
 from mars_viz.sweep.columns import RIGHT, WRONG
 from mars_viz.sweep.measures import PERCENT
 from mars_viz.sweep.pairing import Pairing, Setting, at_settings, pair
-from mars_viz.sweep.store import sweep_folders
 from mars_viz.ui.tune.shelf import default_folder
 
 COMPARED = ("tau", "accuracy", "speed_up", "acceptance", "relaxed", "rolled_back", "passes", "tokens", "same")
@@ -53,14 +52,6 @@ class Turned:
     """Ids of those that the first has right and the second wrong."""
     better: tuple[str, ...]
     """The other way round."""
-
-
-def sweeps() -> dict[str, Path]:
-    """The sweeps on this server by where they lie in the folder of all, which is all that a link holds."""
-    try:
-        return {id_of(path): path for path in sweep_folders(default_folder())}
-    except OSError:
-        return {}
 
 
 def id_of(path: Path) -> str:
@@ -163,16 +154,16 @@ def finding(result: SweepResult, table: tuple[SweepRow, ...], found: Turned, ref
     tau, (here, there) = table[0], (name_of(result, dial), name_of(result, reference))
     if dial == reference:
         return (
-            f"Both stand at {here}, so nothing differs: {number(tau.other.estimate)} tokens per target pass over "
+            f"Both are at {here}, so nothing differs: τ {number(tau.other.estimate)} over "
             f"{counted(len(result), 'prompt')}. Choose another value for one of them."
         )
     said = (
-        f"Over {counted(len(result), 'prompt')}, {here} writes {number(tau.other.estimate)} tokens per target pass, "
-        f"{there} {number(tau.reference.estimate)}: a difference of {words(tau.change, signed=True)}."
+        f"τ (tokens per target pass) over {counted(len(result), 'prompt')}: {number(tau.other.estimate)} ({here}) "
+        f"against {number(tau.reference.estimate)} ({there}), difference {words(tau.change, signed=True)}."
     )
     if not found.graded:
         return said
     return (
-        f"{said} Of {counted(found.graded, 'graded answer')} {number(len(found.worse))} "
-        f"{'turns' if len(found.worse) == 1 else 'turn'} wrong and {number(len(found.better))} right."
+        f"{said} Of {counted(found.graded, 'graded answer')}, {number(len(found.worse))} "
+        f"{'becomes' if len(found.worse) == 1 else 'become'} wrong and {number(len(found.better))} right."
     )

@@ -62,14 +62,14 @@ def finding(both: Pairing, table: tuple[SweepRow, ...], found: Turned, called: N
     """The sentence first."""
     tau = table[0]
     said = (
-        f"Over {counted(len(both.ids), 'shared prompt')}, {called.right} writes {number(tau.other.estimate)} tokens "
-        f"per target pass, {called.left} writes {number(tau.reference.estimate)}: a difference of "
-        f"{words(tau.change, signed=True)}."
+        f"τ (tokens per target pass) over {counted(len(both.ids), 'shared prompt')}: "
+        f"{number(tau.other.estimate)} ({called.right}) against {number(tau.reference.estimate)} ({called.left}), "
+        f"difference {words(tau.change, signed=True)}."
     )
     if not found.graded:
         return said
     return (
-        f"{said} Of {counted(found.graded, 'graded answer')} {number(len(found.worse))} "
+        f"{said} Of {counted(found.graded, 'graded answer')}, {number(len(found.worse))} "
         f"{'is' if len(found.worse) == 1 else 'are'} wrong only with {called.right}, and {number(len(found.better))} "
         f"only with {called.left}."
     )
@@ -93,15 +93,17 @@ def parting(both: Pairing, found: Divergence | None) -> str:
     """What is known of where the texts part, in a sentence."""
     if found is None:
         return (
-            "Where the texts part is not known of all prompts at once: a sweep's figures say where each text leaves "
-            "its own strict text, and these two do not start from the same one."
+            "Where the texts diverge is known of one prompt at a time: a sweep's figures say where each text diverges "
+            "from its own strict text, and these two differ in that."
         )
     same = int((found.first < 0).sum())
     unsure = int((~found.exact).sum())
-    said = f"{counted(same, 'text')} of {len(both.ids)} {'is' if same == 1 else 'are'} the same token for token."
+    said = f"{counted(same, 'text')} of {len(both.ids)} {'is' if same == 1 else 'are'} identical token for token."
     if unsure:
-        said += f" {counted(unsure, 'text')} {'leaves' if unsure == 1 else 'leave'} strict's text at one place in both"
-        said += " sweeps; they part there or later, or not at all."
+        said += (
+            f" {counted(unsure, 'text')} {'diverges' if unsure == 1 else 'diverge'} from strict at the same token in "
+        )
+        said += "both sweeps; they differ from there or later, or not at all."
     return said
 
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
 from mars_viz.dialmap import DialMap
@@ -19,9 +20,15 @@ from mars_viz.mapped import mapped
 from mars_viz.records import Round
 from mars_viz.run import Run, Settings
 from mars_viz.runstore import Journal, RunStore
-from mars_viz.ui.jobs.job import Job, JobState, Progress
+from mars_viz.ui.jobs.job import Job, JobState, Progress, Rank
 from mars_viz.ui.jobs.models import BUILT_IN, Choice, Models
 from mars_viz.ui.jobs.sparing import Sparing
+
+MAPPING_SECONDS = 120.0
+"""Of its own work, after which a map behind a run stops where it is, for others' sweeps wait. It goes on as often as
+somebody asks."""
+TURN = 0.25
+"""Seconds of mapping, after which whoever waits for a text goes first."""
 
 _log = logging.getLogger(__name__)
 
@@ -43,7 +50,9 @@ class Decoded(Progress):
     unsaved: str = ""
     """Why it could not be saved, in a sentence; empty where nothing went wrong."""
     exact: float = 0.0
-    """Share of the dial's range whose text is known."""
+    """Share of the dial's range, all draft lengths together, whose text is known."""
+    open: int = 0
+    """Texts of other settings that are being followed."""
 
     @property
     def tau(self) -> float:
@@ -104,8 +113,37 @@ class Ways:
     """Under which it is kept; empty for a new one."""
 
 
+class Growing:
+    """A map on its way, of a run that is complete: what a job holds of it between two turns of others."""
+
+    def __init__(self, run: Run, mapper: Mapper):
+        """Nothing is asked yet."""
+        self._run, self._mapper, self._steps = run, mapper, iter(mapper)
+        self._spent = 0.0
+
+    def turn(self, wanted: Callable[[], bool]) -> Iterator[Mapped]:
+        """Go on for a moment, as long as it is `wanted`; each step is a batched pass."""
+        began, spent = time.monotonic(), 0.0
+        while wanted() and (step := next(self._steps, None)) is not None:
+            yield step
+            spent = time.monotonic() - began
+            if spent >= TURN:
+                self._spent += spent
+                return
+        self._spent = math.inf
+
+    @property
+    def within(self) -> bool:
+        """True until it is complete, or has taken as long as one map may."""
+        return self._spent < MAPPING_SECONDS
+
+    def run(self) -> Run:
+        """The run with the map so far."""
+        return mapped(self._run, self._mapper.map())
+
+
 class DecodeJob(Job[Decoded]):
-    """One prompt to decode, for one asker."""
+    """One prompt to decode, for one asker, and the map of its run's dial, which lets other decodes go first."""
 
     private: ClassVar[bool] = True
 
@@ -114,18 +152,51 @@ class DecodeJob(Job[Decoded]):
         super().__init__(Decoded(JobState.QUEUED))
         self.prompt, self.settings, self.choice = prompt, settings, choice
         self._ways = ways
+        self._growing: Growing | None = None
+
+    @classmethod
+    def mapping(cls, run: Run, saved: str, ways: Ways) -> DecodeJob:
+        """Of a run that is decoded: its map goes on from where it stopped. `saved` is its name in the store, if any."""
+        job = cls(run.prompt, run.settings, ways)
+        job._progress = replace(job.progress, run=run, so_far=run, saved=saved)
+        return job
+
+    @property
+    def rank(self) -> Rank:
+        """Once the text is there, whoever waits for one goes first."""
+        return Rank.SHORT if self.progress.run is None else Rank.MAP
 
     def work(self, models: Models[Any]) -> None:
-        """Decode, then map."""
-        pair = models.pair(self.choice, lambda: self.stopping)
+        """Decode, then map, a moment at a time."""
+        run = self.progress.run
+        if run is None or self._growing is None:
+            pair = models.pair(self.choice, lambda: self.stopping)
+            run = self._decoded(pair) if run is None else run
+            mapper = None if run is None or self.stopping else self._ways.chart(pair, run)
+            if run is None or mapper is None:
+                self._end_without_a_map()
+                return
+            self._growing = Growing(run, mapper)
+            self.tell(state=JobState.MAPPING)
+            return
+        self._map(self._growing)
+
+    def let_go(self) -> None:
+        """The map's caches above all."""
+        super().let_go()
+        self._growing = None
+
+    def _decoded(self, pair: Any) -> Run | None:
         recorder = self._ways.record(pair, self.prompt, self.settings)
         keeping = Keeping(self._ways.store, self._ways.name)
         try:
-            run = self._decode(recorder, keeping)
+            return self._decode(recorder, keeping)
         finally:
             keeping.leave()
-        if run is not None:
-            self._map(run, self._ways.chart(pair, run))
+
+    def _end_without_a_map(self) -> None:
+        if not self.progress.state.finished:
+            self.tell(state=JobState.DONE)
 
     def fail(self, error: str) -> None:
         """What had been decoded is there in any case."""
@@ -158,18 +229,15 @@ class DecodeJob(Job[Decoded]):
             return None
         return run
 
-    def _map(self, run: Run, mapper: Mapper | None) -> None:
-        """Map the run's dial until it is done, stopped, or fails; the run itself is there in any case."""
-        if mapper is None:
-            self.tell(state=JobState.DONE)
-            return
-        self.tell(state=JobState.MAPPING)
+    def _map(self, growing: Growing) -> None:
+        """Map the run's dial for a moment; once it is done, stopped, or fails, keep what there is. The run itself is
+        there in any case."""
         try:
-            for progress in mapper:
-                self.tell(exact=progress.exact)
-                if self.stopping:
-                    break
-            self._keep(mapped(run, mapper.map()))
+            for progress in growing.turn(lambda: not self.stopping):
+                self.tell(exact=progress.exact, open=progress.open)
+            if growing.within and not self.stopping:
+                return
+            self._keep(growing.run())
             self.tell(state=JobState.DONE)
         except MarsVizError as error:
             self.tell(state=JobState.DONE, error=str(error))

@@ -11,7 +11,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from enum import Enum
+from enum import Enum, IntEnum
 from typing import Any, ClassVar, Generic, TypeVar
 
 from mars_viz.errors import DeviceLost, MarsVizError
@@ -51,6 +51,17 @@ class JobState(Enum):
         return self.finished or self is JobState.MAPPING
 
 
+class Rank(IntEnum):
+    """Who goes first among the jobs that wait; among equals, who asked first."""
+
+    SHORT = 0
+    """Somebody waits for it."""
+    MAP = 1
+    """The map of a run that its asker reads already; it takes seconds, or minutes."""
+    LONG = 2
+    """May take hours."""
+
+
 @dataclass(frozen=True, slots=True)
 class Progress:
     """What is known of a job at one moment; each kind of job adds its own."""
@@ -72,8 +83,6 @@ class Job(Generic[P]):
     What it holds besides its progress must be such that it can be pickled: where it is done may be another process.
     """
 
-    long: ClassVar[bool] = False
-    """True if it may return from `work` unfinished, to be asked again once the short jobs that wait are done."""
     private: ClassVar[bool] = False
     """True if what it makes is of use to its asker's tab alone, so that it stops when that has been closed for a while.
     Others go on: what they make is for everyone, or is found again by a tab that is opened later."""
@@ -81,6 +90,8 @@ class Job(Generic[P]):
     def __init__(self, progress: P) -> None:
         """A job that waits; `progress` is its first snapshot."""
         self._progress = progress
+        self.number = 0
+        """Counts those who asked the same worker; 0 until it is submitted."""
         self._begin()
 
     def _begin(self) -> None:
@@ -97,6 +108,12 @@ class Job(Generic[P]):
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         vars(self).update(state)
         self._begin()
+
+    @property
+    def rank(self) -> Rank:
+        """Its place among those that wait. Any but SHORT may return from `work` unfinished, to be asked again once
+        those that go before it are done."""
+        return Rank.SHORT
 
     def work(self, models: Models[Any]) -> None:
         """Do it, and end in a finished state; where the models are, in the state LOADING.

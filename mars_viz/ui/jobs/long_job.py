@@ -6,9 +6,9 @@ Knows jobs; knows no models and no Streamlit.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import Any
 
-from mars_viz.ui.jobs.job import Job, JobState, P
+from mars_viz.ui.jobs.job import Job, JobState, P, Rank
 from mars_viz.ui.jobs.models import Models
 
 
@@ -16,7 +16,10 @@ class LongJob(Job[P]):
     """A kind of job says in `steps` what it does. It goes on when the tab that asked for it is closed: what takes hours
     is meant to survive that, and whoever opens the page later finds it and can stop it."""
 
-    long: ClassVar[bool] = True
+    @property
+    def rank(self) -> Rank:
+        """Behind all others."""
+        return Rank.LONG
 
     def __init__(self, progress: P) -> None:
         """A job that waits; `progress` is its first snapshot."""

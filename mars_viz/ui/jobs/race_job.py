@@ -1,4 +1,4 @@
-"""A race as a job: three lanes decoded one after the other, and the race kept in a folder where one is wanted.
+"""A race as a job: three lanes decoded in turn, and the race kept in a folder where one is wanted.
 
 Knows races in the making as something to iterate; how to make one is an argument.
 """
@@ -12,10 +12,12 @@ from typing import Any, ClassVar, Protocol
 
 from mars_viz.errors import BadInput
 from mars_viz.race import Race, save_race
-from mars_viz.race.making import Step
+from mars_viz.race.making import RECORDED, Step, Texts
+from mars_viz.run import Settings
 from mars_viz.runstore import new_name
 from mars_viz.ui.jobs.job import Job, JobState, Progress
 from mars_viz.ui.jobs.models import BUILT_IN, Choice, Models
+from mars_viz.ui.jobs.sparing import Sparing
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,8 @@ class Raced(Progress):
 
     step: Step | None = None
     """The latest one."""
+    texts: Texts = Texts()
+    """The lanes' texts, as far as they go; they may lag behind `step` by a moment."""
     race: Race | None = None
     """The race, once it is over."""
     saved: str = ""
@@ -39,6 +43,10 @@ class Racer(Protocol):
         """Race; each step is a token or a round."""
         ...
 
+    def texts(self) -> Texts:
+        """The lanes' texts so far."""
+        ...
+
     def race(self) -> Race:
         """The race."""
         ...
@@ -50,12 +58,18 @@ class RaceJob(Job[Raced]):
     private: ClassVar[bool] = True
 
     def __init__(
-        self, make: Callable[[Any], Racer], choice: Choice = BUILT_IN, folder: Path | None = None, name: str = ""
+        self,
+        make: Callable[[Any], Racer],
+        prompt: str,
+        settings: Settings,
+        choice: Choice = BUILT_IN,
+        folder: Path | None = None,
+        name: str = "",
     ) -> None:
-        """`make` makes the racer of a pair; `folder` keeps races, None where nobody wants it kept, under that name or
-        a new one."""
+        """`make` makes the racer of a pair, `prompt` and `settings` are what it races, to be shown; `folder` keeps
+        races, None where nobody wants it kept, under that name or a new one."""
         super().__init__(Raced(JobState.QUEUED))
-        self.choice = choice
+        self.choice, self.prompt, self.settings = choice, prompt, settings
         self._make, self._folder, self._name = make, folder, name
 
     def work(self, models: Models[Any]) -> None:
@@ -63,10 +77,15 @@ class RaceJob(Job[Raced]):
         pair = models.pair(self.choice, lambda: self.stopping)
         racer = self._make(pair)
         self.tell(state=JobState.DECODING)
+        looks, whole = Sparing(), False
         for step in () if self.stopping else racer:
             self.tell(step=step)
             if self.stopping:
                 break
+            if not whole and (looks.due or step.turn != RECORDED):
+                whole = step.turn != RECORDED  # there is no more to come
+                with looks:
+                    self.tell(texts=racer.texts())
         if self.stopping:
             self.tell(state=JobState.CANCELLED)
             return

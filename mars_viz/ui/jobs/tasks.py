@@ -26,12 +26,13 @@ if TYPE_CHECKING:
     from mars_viz.prompts import PromptSet
     from mars_viz.race.making import Racing
     from mars_viz.recording import Recording
+    from mars_viz.speculators.costs import Measuring
     from mars_viz.sweep import Sweep
     from mars_viz.sweep.grid_sweep import GridSweep
     from mars_viz.sweep.wall_clock import WallClock
 
-MAPPING_SECONDS = 20.0
-"""After which a map behind a live run stops where it is; others wait for the worker."""
+BRANCHES = 48
+"""Of a map behind a run that go on at once, which bounds what its caches take."""
 
 
 def models() -> Models[Any]:
@@ -85,13 +86,14 @@ def record(pair: Any, prompt: str, settings: Settings, *, chat: bool = False) ->
 
 
 def chart(pair: Any, run: Run) -> Mapping | None:
-    """Maps the run's dial over its useful range, at every block length up to its own; None without a dial."""
+    """Maps the run's dial over its useful range, at every draft length up to its own, or goes on with its map; None
+    without a dial."""
     from mars_viz.mapping import Mapping
 
     if rule_named(run.settings.rule).dial is None:
         return None
-    budget = Budget(branches=48, seconds=MAPPING_SECONDS)
-    return Mapping(pair, run.prompt, run.settings, useful_span(run.settings), title=run.title, budget=budget, run=run)
+    span = useful_span(run.settings) if run.dial_map is None else run.dial_map.span
+    return Mapping(pair, run.prompt, run.settings, span, title=run.title, budget=Budget(branches=BRANCHES), run=run)
 
 
 def race(prompt: str, settings: Settings, chat: bool, pair: Any) -> Racing:
@@ -101,18 +103,21 @@ def race(prompt: str, settings: Settings, chat: bool, pair: Any) -> Racing:
     return Racing(pair, prompt, settings, chat=chat)
 
 
-def measure(settings: Settings, pair: Any) -> Costs:
+def measure(settings: Settings, pair: Any) -> Measuring:
     """Measures what a pass costs in blocks of these settings."""
-    from mars_viz.speculators.costs import measure_costs
+    from mars_viz.speculators.costs import Measuring
 
-    return measure_costs(pair, settings.gamma, settings=settings)
+    return Measuring(pair, settings.gamma, settings=settings)
 
 
 def find_costs(gamma: int, pair: Any) -> Iterator[Finding]:
     """The same as an errand, with blocks of up to γ."""
-    from mars_viz.speculators.costs import measure_costs
+    from mars_viz.speculators.costs import Measuring
 
-    yield Finding(1.0, measure_costs(pair, gamma))
+    measuring = Measuring(pair, gamma)
+    for share in measuring:
+        yield Finding(share, None)
+    yield Finding(1.0, measuring.costs())
 
 
 def walk(pair: Any, run: Run, stands: Sequence[Stand]) -> Iterable[Together]:

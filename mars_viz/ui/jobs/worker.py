@@ -11,10 +11,11 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any, ClassVar, Protocol
+from itertools import count
+from typing import Any, Protocol
 
 from mars_viz.ui.jobs.attendance import Attendance, Wanted
-from mars_viz.ui.jobs.job import Job, JobState, Progress
+from mars_viz.ui.jobs.job import Job, JobState, Progress, Rank
 from mars_viz.ui.jobs.models import Choice, Models, Status
 
 IDLE = 900.0
@@ -48,11 +49,14 @@ class Host(Protocol):
 class UnloadJob(Job[Progress]):
     """Lets the models go, once the jobs before it are done; a sweep too, which holds its pair between its steps."""
 
-    long: ClassVar[bool] = True
-
     def __init__(self) -> None:
         """Waits like any other."""
         super().__init__(Progress(JobState.QUEUED))
+
+    @property
+    def rank(self) -> Rank:
+        """Behind what holds a pair between its steps."""
+        return Rank.LONG
 
     def work(self, models: Models[Any]) -> None:
         """Drop them."""
@@ -79,6 +83,7 @@ class Worker:
         self._asker, self._attendance = asker, attendance or Attendance()
         self._idle = idle
         self._waiting: deque[Job[Any]] = deque()
+        self._numbers = count(1)
         self._running = False
         self._news = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -87,6 +92,7 @@ class Worker:
         """Put a job in the queue and return at once."""
         self.join(job)
         with self._news:
+            job.number = next(self._numbers)
             self._waiting.append(job)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._serve, name="model-worker", daemon=True)
@@ -140,7 +146,7 @@ class Worker:
             _log.exception("The models could not be let go.")
 
     def _put_back(self, job: Job[Any]) -> None:
-        """A long job that has taken a step: short ones go first, other long ones wait until it has ended."""
+        """A job that has taken a step and is not done: by rank, and within one before all that were asked for later, so
+        that what such jobs hold between their steps is held once."""
         with self._news:
-            short = [other for other in self._waiting if not other.long]
-            self._waiting = deque([*short, job, *(other for other in self._waiting if other.long)])
+            self._waiting = deque(sorted([*self._waiting, job], key=lambda other: (other.rank, other.number)))

@@ -34,7 +34,7 @@ def asked(room: Room, name: str, words: str, doing: str, find: Callable[[Any], I
         room.desk.errands[name] = Errand(find)
         live.shared_worker().submit(room.desk.errands[name])
 
-    st.button(words if report is None or report.result is None else f"{words} again", on_click=start, key=f"ask-{name}")
+    st.button(words if report is None else f"{words} again", on_click=start, key=f"ask-{name}")
     if report is not None and report.state is JobState.FAILED:
         theme.note(report.error)
     elif report is not None and report.abandoned and report.state is JobState.CANCELLED:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from mars_viz.figures import Theme
 from mars_viz.run import Run
 from mars_viz.ui.lessons.lesson_desk import Desk
+from mars_viz.ui.lessons.needs import Facts, Need, lacking, ruled_out
 from mars_viz.ui.session import Session
 
 
@@ -30,17 +30,13 @@ class Room:
     """The tab's memory of the teaching page."""
     theme: Theme
     """Colours of figures."""
-    others: Callable[[], tuple[Run, ...]]
-    """All recorded runs that can be read, this one among them; read when asked for."""
+    samples: Callable[[], Iterator[Run]]
+    """The sample runs that can be read; read when asked for."""
 
     @property
     def outdated(self) -> bool:
         """True once the tab looks at another run, or in another size."""
-        return (self.session.view.run, self.desk.view.teach) != (self.run_id, self.large)
-
-
-Wish: TypeAlias = Callable[[Run], str]
-"""What a run lacks for something, as a sentence; empty where it lacks nothing."""
+        return (self.desk.run, self.desk.view.teach) != (self.run_id, self.large)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,22 +65,32 @@ class Lesson:
     """One to think about."""
     answer: str
     """Its answer. Markdown, ours alone."""
-    lacks: Wish
-    """Why this run cannot serve, as a sentence; empty where it can."""
+    sample: str
+    """Id of the sample run that it is shown on."""
+    needs: tuple[Need, ...]
+    """What another run must have to serve as well."""
     show: Callable[[Room], None]
     """The picture and the one thing to move."""
     thumbnail: Callable[[Run], str]
-    """The picture at a glance, as SVG, of a run that `lacks` nothing."""
+    """The picture at a glance, as SVG, of a run that lacks nothing."""
     beside: Callable[[Room], None] | None = None
     """What more stands below the words."""
     steps: Fold | None = None
     """What is folded below all, in the page's width; None for the run's stepper."""
     whole_width: bool = False
     """True if the picture needs the page's width; the words then stand above it."""
-    prefers: Wish | None = None
-    """As `lacks`, of a run that serves best; None where any that serves will do."""
+    caution: Callable[[Run], str] | None = None
+    """What has to be said of a run that serves, as a sentence; empty where nothing has."""
+
+    def lacks(self, run: Run) -> str:
+        """Why this run cannot serve, as a sentence; empty where it can."""
+        return lacking(run, self.needs)
+
+    def rules_out(self, facts: Facts) -> bool:
+        """True where a run's manifest says already that it cannot serve."""
+        return ruled_out(facts, self.needs)
 
     @property
-    def wishes(self) -> tuple[Wish, ...]:
-        """What to look for in a run, the best first."""
-        return (self.lacks,) if self.prefers is None else (self.prefers, self.lacks)
+    def wanted(self) -> str:
+        """What a run must have, in words."""
+        return ", ".join(need.words for need in self.needs)

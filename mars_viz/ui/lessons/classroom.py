@@ -14,6 +14,8 @@ from mars_viz.ui.lessons.base import Lesson
 _STYLE = """
 .mv-lesson h2 { font-size: 1.35rem; font-weight: 650; padding: 0; margin: 0 0 .2rem; }
 .mv-lesson p { font-size: 1.12rem; line-height: 1.5; margin: 0; max-width: 62rem; }
+.mv-lesson p.run { font-size: .9rem; opacity: .75; overflow-wrap: anywhere; }
+@media (min-width: 1001px) { .mv-lesson p.run { display: none; } } /* it stands beside the page's title */
 .mv-caption { font-size: 1rem; font-weight: 600; line-height: 1.4; padding: 0; margin: 0; text-wrap: pretty; }
 .mv-big { font-size: 1.12rem; line-height: 1.5; margin: 0; font-variant-numeric: tabular-nums; }
 """
@@ -24,6 +26,7 @@ _TEACHER = """
 .mv-head { position: absolute; clip-path: inset(50%); }
 .st-key-place { display: none; } /* a control; the choice stays */
 .mv-lesson p { font-size: 1.02rem; }
+.mv-lesson p.run { display: block; }
 """
 
 
@@ -32,9 +35,11 @@ def style(*, large: bool) -> None:
     st.html(f"<style>{_STYLE}{_TEACHER if large else ''}</style>")
 
 
-def heading(number: int, lesson: Lesson) -> None:
-    """A lesson's title and its point."""
-    st.html(f'<div class="mv-lesson"><h2>{number} · {escape(lesson.title)}</h2><p>{escape(lesson.point)}</p></div>')
+def heading(number: int, lesson: Lesson, told: str) -> None:
+    """A lesson's title and its point, and on which run it is shown, where the page's own title has no room for that."""
+    on = f'<p class="run"><bdi>{escape(told)}</bdi></p>' if told else ""
+    point = escape(lesson.point).replace(" &gt; ", "\u00a0&gt;\u00a0")
+    st.html(f'<div class="mv-lesson"><h2>{number} · {escape(lesson.title)}</h2><p>{point}</p>{on}</div>')
 
 
 def finding(sentence: str) -> None:

@@ -21,10 +21,12 @@ class Desk:
 
     view: LessonView = field(default_factory=LessonView)
     """What is shown, besides the run."""
+    run: str = ""
+    """Id of the run that is shown; empty for none."""
+    chosen: dict[int, str] = field(default_factory=dict)
+    """The run that somebody chose for a lesson, by the lesson's number; the others show their samples."""
     notices: list[str] = field(default_factory=list)
     """Sentences about the link, to show until something else is chosen."""
-    choosing: bool = False
-    """True where the page may choose a run that serves the lesson best: nobody asked for another."""
     errands: dict[str, Errand] = field(default_factory=dict)
     """What this tab has asked the worker to find out, by name."""
 
@@ -34,7 +36,8 @@ class Desk:
             return
         opened = from_parameters(parameters, lessons)
         self.view = opened.view
-        self.choosing = not session.view.run
+        if self.view.lesson and session.view.run:
+            self.chosen[self.view.lesson] = session.view.run
         self.notices[:] = opened.complaints
 
     def fit(self, run: Run) -> None:
@@ -47,7 +50,12 @@ class Desk:
         """Look at another lesson, from its beginning."""
         self.notices.clear()
         self.view = LessonView(lesson, teach=self.view.teach)
-        self.choosing = True
+
+    def choose(self, run_id: str) -> None:
+        """Look at another run in this lesson."""
+        self.notices.clear()
+        self.run = self.chosen[self.view.lesson] = run_id
+        self.change(frame=None, dial=None)
 
     def change(self, **parts: object) -> None:
         """Look at something else of the same lesson."""
@@ -62,9 +70,9 @@ def current_desk() -> Desk:
     return desk
 
 
-def write_address(session: Session, desk: Desk) -> None:
+def write_address(desk: Desk) -> None:
     """The page's own parameters, where they changed; those that a choice is bound to are left alone."""
-    wanted = to_parameters(session.view.run, desk.view)
+    wanted = to_parameters(desk.run, desk.view)
     for name in OWN:
         if name in wanted and st.query_params.get(name) != wanted[name]:
             st.query_params[name] = wanted[name]

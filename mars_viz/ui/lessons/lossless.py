@@ -6,14 +6,17 @@ from html import unescape
 
 import streamlit as st
 
-from mars_viz.analysis.overlap import OTHERS, Place, lacks, overlap, places
+from mars_viz.analysis.overlap import OTHERS, Place, overlap, places
 from mars_viz.components.lesson import Kind, Knob
 from mars_viz.figures.token_words import token_label
-from mars_viz.figures.words import number
+from mars_viz.figures.words import number, setting
+from mars_viz.rules import rule_named
+from mars_viz.run import Run
 from mars_viz.ui.lessons import classroom, thumbs
 from mars_viz.ui.lessons.base import Lesson, Room
 from mars_viz.ui.lessons.drawing import forget
 from mars_viz.ui.lessons.moving import moving
+from mars_viz.ui.lessons.needs import BOTH_KNOWN, SAMPLED, UNCUT, is_lossless
 
 DRAWS = tuple(10 ** (step // 3) * (1, 2, 5)[step % 3] for step in range(3, 16))  # 10, 20, 50, … 100 000
 MOST = 40
@@ -21,7 +24,7 @@ MOST = 40
 
 
 def show(room: Room) -> None:
-    """The position to move, both laws there, and the simulation."""
+    """The position to move, both distributions there, and the simulation."""
     found = places(room.run)[:MOST]
     best = max(range(len(found)), key=lambda i: overlap(room.run, found[i]).telling)
     labels = [_label(room, place) for place in found]
@@ -37,11 +40,11 @@ def show(room: Room) -> None:
         "names": [_name(room, token) for token in laws.tokens],
     }
     knob = Knob("draws", "Trials", 1000, stops=DRAWS, help="How often a token is drafted and judged")
-    moving(room, Kind.LOSSLESS, (knob,), figure, "Two laws, and trials of rejection sampling on them")
+    moving(room, Kind.LOSSLESS, (knob,), figure, "Both distributions, and trials of rejection sampling on them")
     apart = 1 - laws.acceptance
     classroom.finding(
-        f"A draft is kept with chance {number(laws.acceptance)}, the grey area. The two coloured areas are equally "
-        f"large, {number(apart)} each: what is rejected makes room for exactly what is missing."
+        f"A draft is kept with probability {number(laws.acceptance)} (grey), rejected with {number(apart)} (orange); "
+        "what is written instead (blue) has the same area."
     )
 
 
@@ -54,25 +57,39 @@ def _label(room: Room, place: Place) -> str:
     return f"round {place.round + 1}, draft {place.node + 1}: “{unescape(token_label(room.run.pieces[token].text))}”"
 
 
+def caution(run: Run) -> str:
+    """That the text of a lossy run is no sample of the target, where it is not."""
+    if is_lossless(run):
+        return ""
+    rule = rule_named(run.settings.rule)
+    at = "" if rule.dial is None or run.settings.dial is None else f" at {setting(rule.dial.symbol, run.settings.dial)}"
+    return (
+        f"This run is lossy: {rule.title}{at} wrote it, and its text does not follow the target's distribution. "
+        "Shown below is rejection sampling at its positions."
+    )
+
+
 LESSON = Lesson(
     name="Lossless",
-    title="Why rejection sampling loses nothing",
-    point="What the drafter overdoes is rejected just often enough: the text follows the target's law exactly.",
+    title="Why rejection sampling is lossless",
+    point="Where q exceeds p, drafts are rejected just often enough: the text follows the target's distribution.",
     text=(
-        "At one place of a text the drafter gives every token x a probability q(x), the target p(x). The drafter draws "
-        "x from q, and x is kept with chance min(1, p(x)/q(x)). So x is **drafted and kept** with chance min(p, q): "
-        "the grey area.",
-        "What the drafter favours too much (orange) is rejected. As often, the target writes from what q gives too "
-        "little: (p − q)₊, the blue area, scaled up to 1. **Grey plus blue is p**: nothing of the target's law is "
-        "lost, whatever the drafter proposes.",
+        "At a position the drafter gives every token x a probability q(x), the target p(x). The drafter draws x from "
+        "q, and it is kept with probability min(1, p(x)/q(x)). So x is **drafted and kept** with probability "
+        "min(p, q): grey.",
+        "Where q is above p (orange) drafts are rejected. Just as often, the target writes from the residual (p − q)₊, "
+        "where q is below p: blue, normalised to 1. **Grey plus blue is p**, whatever the drafter proposes.",
     ),
     question="A drafter that is always wrong: does it change the text?",
     answer=(
-        "No, only the speed. If q and p share nothing, the grey area is empty, every draft is rejected, and every "
-        "token is written from (p − q)₊ = p. The drafter decides how *often* drafts are kept: the shared area, "
-        "1 − TV(p, q)."
+        "It does not change the text's **distribution**. If q and p share nothing, every draft is rejected and every "
+        "token is drawn from (p − q)₊ = p. A sampled text is another one all the same: with another drafter the same "
+        "seed draws other tokens, from the same distribution. At T = 0 the text itself stays the same, token for token "
+        "(but for rounding). What changes is the speed: drafts are kept with probability 1 − TV(p, q)."
     ),
-    lacks=lacks,
+    sample="4-story-sampled-lossless",
+    needs=(SAMPLED, UNCUT, BOTH_KNOWN),
+    caution=caution,
     show=show,
     thumbnail=thumbs.two_laws,
 )

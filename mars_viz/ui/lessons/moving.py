@@ -18,5 +18,5 @@ def moving(room: Room, kind: Kind, knobs: Sequence[Knob], figure: Mapping[str, A
     moved = {knob.name: stands[knob.name] for knob in knobs if stands[knob.name] != knob.start}
     if moved != known:
         room.desk.change(knobs=moved)
-    write_address(room.session, room.desk)
+    write_address(room.desk)
     return stands

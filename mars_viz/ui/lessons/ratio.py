@@ -1,4 +1,4 @@
-"""Lesson 5: where the ratio of two logits misleads."""
+"""Lesson 5: what the ratio of two logits does not say."""
 
 from __future__ import annotations
 
@@ -18,18 +18,12 @@ from mars_viz.run import Run
 from mars_viz.ui.lessons import thumbs
 from mars_viz.ui.lessons.base import Lesson, Room
 from mars_viz.ui.lessons.moving import moving
+from mars_viz.ui.lessons.needs import RUNNER_UP
 
 REACH = 40
 """Largest constant, either way."""
 COMPARED = ("mars", "mars-margin", "mars-odds")
 """The same idea by ratio, by difference, and by probability."""
-
-
-def lacks(run: Run) -> str:
-    """There must be a runner-up to judge."""
-    if not len(close_calls(run)):
-        return "The drafter never proposed the target's second choice in this run, so no ratio decides. Choose another."
-    return ""
 
 
 def show(room: Room) -> None:
@@ -73,21 +67,22 @@ def _nearest_to(theta: float, calls: CloseCalls) -> int:
 
 LESSON = Lesson(
     name="The ratio",
-    title="Where the ratio misleads",
+    title="What the ratio of logits does not say",
     point="Adding a constant to every logit changes no probability, yet it changes z2/z1, and with it what MARS keeps.",
     text=(
         "softmax(z + c) = softmax(z): a model's logits have no fixed zero. The ratio z2/z1 depends on where that zero "
-        "happens to be; the **margin** z1 − z2 and **p2/p1** do not.",
-        "Where z1 is not above 0 the ratio means nothing at all (two negative logits have a ratio above 1), so the "
-        "rule is strict there. A threshold that was tuned for one model therefore says little about another.",
+        "is; the **margin** z1 − z2 and **p2/p1** do not.",
+        "Where z1 ≤ 0 the ratio means nothing (of two negative logits it is above 1), so the rule is strict there. A "
+        "threshold that was tuned for one model says little about another.",
     ),
     question="Does the paper's θ = 0.9 carry over to a model whose logits lie 10 higher?",
     answer=(
-        "No: every ratio moves towards 1, so far more runner-ups pass. With z1 = 20 and z2 = 17.5 the ratio is 0.875 "
-        "and the runner-up is rejected; with 30 and 27.5 it is 0.917 and it is kept. Yet p2/p1 ≈ 0.08 both times. "
+        "No: every ratio moves towards 1, so more runner-ups pass. With z1 = 20 and z2 = 17.5 the ratio is 0.875 and "
+        "the runner-up is rejected; with 30 and 27.5 it is 0.917 and kept. Yet p2/p1 ≈ 0.08 both times (T = 1). "
         "Compare models by the margin or by p2/p1."
     ),
-    lacks=lacks,
+    sample="1-story-mars",
+    needs=(RUNNER_UP,),
     show=show,
     thumbnail=thumbs.shifted_ratios,
 )

@@ -8,32 +8,20 @@ from mars_viz.analysis.gain import gain
 from mars_viz.analysis.rollback import Price, prices, strict_run
 from mars_viz.components.lesson import Kind, Knob
 from mars_viz.figures.words import counted, number
-from mars_viz.rules import rule_named
 from mars_viz.run import Run
 from mars_viz.ui import theme
 from mars_viz.ui.lessons import thumbs
 from mars_viz.ui.lessons.base import Fold, Lesson, Room
 from mars_viz.ui.lessons.moving import moving
+from mars_viz.ui.lessons.needs import GREEDY, ROUNDS, STRICT_KNOWN
 from mars_viz.ui.lessons.watch import watch
-
-UNKNOWN = "This run does not say what strict verification would have written. Choose one with a dial map."
-
-
-def lacks(run: Run) -> str:
-    """The strict text must be known."""
-    if not run.rounds:
-        return "This run has no rounds, so nothing was drafted and nothing rolled back. Choose another run."
-    dial = rule_named(run.settings.rule).dial
-    if dial is None or run.settings.dial == dial.strict or run.dial_map is not None:
-        return ""
-    return UNKNOWN
 
 
 def show(room: Room) -> None:
     """The block length to move, and its price."""
     known = _prices(room.run)
     if not known:
-        theme.note(UNKNOWN)
+        theme.note("The dial map of this run was cut short before its strict text. Choose another run.")
         return
     prices_told = [
         {
@@ -47,8 +35,8 @@ def show(room: Room) -> None:
         for price in known
     ]
     gammas = tuple(price.gamma for price in known)
-    knob = Knob("drafted", "γ, tokens drafted per block", _own(room.run, gammas), stops=gammas)
-    moving(room, Kind.ROLLBACK, (knob,), {"prices": prices_told}, "What strict verification keeps and throws away")
+    knob = Knob("drafted", "γ, draft length", _own(room.run, gammas), stops=gammas)
+    moving(room, Kind.ROLLBACK, (knob,), {"prices": prices_told}, "What strict verification keeps and rolls back")
 
 
 def strict_steps(room: Room) -> None:
@@ -57,15 +45,15 @@ def strict_steps(room: Room) -> None:
     if gammas:
         asked = room.desk.view.knobs.get("drafted")
         gamma = int(asked) if asked in gammas else _own(room.run, gammas)
-        watch(room, _strict(room, gamma), f"strict-{room.session.view.run}-{gamma}")
+        watch(room, _strict(room, gamma), f"strict-{room.run_id}-{gamma}")
 
 
 def heading(price: Price) -> str:
     """The finding at one block length."""
     share = number(round(100 * price.wasted, 9)) if price.kept + price.rolled_back else "0"  # 9: of 7 %, not 7.00 %
     return (
-        f"At γ = {price.gamma} the target runs {number(price.passes)} times for {counted(price.tokens, 'token')}, "
-        f"and {share} % of the drafts are thrown away"
+        f"γ = {price.gamma}: {number(price.passes)} target {'pass' if price.passes == 1 else 'passes'} for "
+        f"{counted(price.tokens, 'token')}, {share} % of drafted tokens rolled back (exact)"
     )
 
 
@@ -73,11 +61,12 @@ def words(price: Price, run: Run) -> str:
     """The price in a sentence."""
     found, time = gain(run), ""
     if found.timed:
-        time = f", {number(1000 * price.rolled_back * found.draft_step)} ms of drafting (measured step)"
+        time = (
+            f": {number(1000 * price.rolled_back * found.draft_step)} ms of drafting (modelled: measured step × count)"
+        )
     return (
-        f"For {counted(price.tokens, 'token')} strict verification throws {counted(price.rolled_back, 'draft')} away"
-        f"{time}. What a rollback really costs is the pass: {number(price.tokens / price.passes)} tokens come of "
-        f"each, of {number(price.gamma + 1)} that could have."
+        f"{counted(price.rolled_back, 'drafted token')} rolled back{time}. A target pass yields "
+        f"{number(price.tokens / price.passes)} tokens on average, of {number(price.gamma + 1)} at most."
     )
 
 
@@ -106,20 +95,21 @@ def _strict(room: Room, gamma: int) -> Run:
 LESSON = Lesson(
     name="Rollback",
     title="What a rollback costs",
-    point="A draft is kept only where it is the target's own choice. One wrong guess, and all after it go.",
+    point="A draft is kept only where it is the target's own choice. All after the first rejection is rolled back.",
     text=(
-        "The target judges from left to right. At the **first** token that it would not have written it puts its own "
-        "in place, and everything drafted after that is void: it was guessed after a token that is not there.",
-        "The target had already read those tokens, and the drafter all but its last guess, so the **caches** lose them "
-        "again. Move γ and see how much of the drafting is in vain; below, the text can be watched step by step.",
+        "The target verifies from left to right. In place of the **first** token that is not its own choice it writes "
+        "its own, and everything drafted after that is discarded: it continues a token that is not in the text.",
+        "The target had already read those tokens, and the drafter all but its last one, so both **caches** drop them. "
+        "Move γ and see how much of the draft is rolled back; below, the text can be watched step by step.",
     ),
-    question="After a rejection at the first place, was the target's pass wasted?",
+    question="After a rejection at the first position, was the target's pass wasted?",
     answer=(
         "No. The pass also says what the target writes **instead**, so every round yields at least one token that the "
         "target alone would have needed a pass for. In the worst case speculative decoding runs as many target passes "
-        "as plain decoding, and loses only the drafting."
+        "as plain decoding; it loses the drafting, and what a pass over γ + 1 positions costs more than over one."
     ),
-    lacks=lacks,
+    sample="2-story-strict",
+    needs=(GREEDY, ROUNDS, STRICT_KNOWN),
     show=show,
     thumbnail=thumbs.kept_and_lost,
     steps=Fold("Watch the strict text step by step", strict_steps),

@@ -7,8 +7,6 @@ from typing import Any
 import streamlit as st
 
 from mars_viz.analysis.alignment import common_prefix
-from mars_viz.analysis.map_grid import along_dial
-from mars_viz.analysis.steps import Steps
 from mars_viz.components.lesson import Kind, Knob, lesson_figure
 from mars_viz.demo.tasks import final_answer
 from mars_viz.dialmap import DialMap, Segment
@@ -24,39 +22,22 @@ from mars_viz.ui.lessons.asking import asked
 from mars_viz.ui.lessons.base import Lesson, Room
 from mars_viz.ui.lessons.drawing import draw
 from mars_viz.ui.lessons.lesson_desk import write_address
-
-
-def lacks(run: Run) -> str:
-    """A map with more than one text is needed."""
-    made = run.dial_map
-    if made is None:
-        return (
-            "This run carries no dial map, so what other settings would have written is not known. Choose another run."
-        )
-    if len(made.segments_for(_gamma(made, run))) < 2:
-        return "Every setting of the dial writes the same text here: there is nothing to choose. Choose another run."
-    return ""
-
-
-def lacks_an_answer(run: Run) -> str:
-    """Better still is an exercise that some settings get wrong."""
-    right = None if run.dial_map is None else _right(run, run.dial_map)
-    return "" if right is not None and (right.values == 0).any() and (right.values == 1).any() else "no wrong answer"
+from mars_viz.ui.lessons.needs import TEXTS, THETA_DIAL, mapped_gamma
 
 
 def show(room: Room) -> None:
     """The dial to move, what it buys, and what it writes."""
     run, made = room.run, room.run.dial_map
-    assert made is not None and made.rule.dial is not None  # `lacks` saw to it
+    assert made is not None and made.rule.dial is not None  # the lesson needs it
     dial, view = made.rule.dial, room.desk.view
-    exercise, strict = recognised(run.prompt), made.segment(_strict(made), _gamma(made, run))
+    exercise, strict = recognised(run.prompt), made.segment(_strict(made), mapped_gamma(run))
     answer = exercise.answer if exercise else None
     figure = {
         "symbol": dial.symbol,
         "strictTau": strict.tau if strict.complete else None,
         "graded": answer is not None,
         "prompt": run.prompt,
-        "segments": [written(run, each, strict, answer) for each in made.segments_for(_gamma(made, run))],
+        "segments": [written(run, each, strict, answer) for each in made.segments_for(mapped_gamma(run))],
     }
     label = f"{dial.name.capitalize()} {dial.symbol}; {dial.strict:g} is strict"
     own = _inside(made, dial.checked(run.settings.dial))
@@ -68,7 +49,7 @@ def show(room: Room) -> None:
     )["dial"]
     if at != _standing(room, made):
         room.desk.change(dial=at, frame=None)
-    write_address(room.session, room.desk)
+    write_address(room.desk)
 
 
 def accuracy(room: Room) -> None:
@@ -76,17 +57,17 @@ def accuracy(room: Room) -> None:
     made = room.run.dial_map
     assert made is not None and made.rule.dial is not None
     if made.rule.name != Mars.name:  # another rule's verdicts at the same θ are others
-        theme.small(f"Exercises are graded with {Mars.title} alone, which says nothing of {made.rule.title}.")
+        theme.small(f"The exercises are graded with {Mars.title} only, which says nothing of {made.rule.title}.")
         return
     place = st.container()
     words = f"Grade {3 * PER_TASK} exercises here"
-    here = asked(room, "graded", words, "The built-in pair works through exercises that it never saw …", grade)
+    here = asked(room, "graded", words, "Decoding held-out exercises with the built-in pair …", grade)
     graded, at = here if isinstance(here, Graded) else recorded_grades(), _standing(room, made)
     if graded is not None and graded.right.low <= at <= graded.right.high:
         figure = accuracy_curve(graded.right, graded.exercises, made.rule.dial.symbol, at, room.theme)
         with place:
             draw(room, figure, "theta-accuracy")
-            theme.small(f"The built-in pair with {Mars.title}, greedy, on exercises that it never saw.")
+            theme.small(f"The built-in pair, {Mars.title}, greedy, on held-out exercises.")
 
 
 def _standing(room: Room, made: DialMap) -> float:
@@ -101,18 +82,19 @@ def _inside(made: DialMap, value: float) -> float:
 
 
 def written(run: Run, segment: Segment, strict: Segment, answer: str | None) -> dict[str, Any]:
-    """A segment's text, parted where it leaves the strict one, and whether its answer is right; `right` is None where
-    that is not known. A strict text that was cut short is left only by a text that differs before the cut."""
+    """A segment's text, cut where it first differs from the strict one, and whether its answer is right; `right` is
+    None where that is not known. From a strict text that was cut short only a text that differs before the cut
+    is known to differ."""
     tokens = segment.token_ids
     same = common_prefix(tokens, strict.token_ids)
     unknown = not strict.complete and same == len(strict.token_ids)
     right = None if answer is None or not segment.complete else final_answer(run.decode(tokens)) == answer
-    verdict = "" if right is None else " The answer is right." if right else f" The answer is wrong. Right: {answer}"
-    parts = f"It leaves the strict text at token {same + 1}, marked."
+    verdict = "" if right is None else " The answer is right." if right else f" The answer is wrong; right: {answer}"
+    parts = f"Differs from the strict text from token {same + 1} on (marked)."
     if unknown:
         same, parts = len(tokens), "The strict text was cut short."
     elif tokens == strict.token_ids:
-        parts = "It is the strict text."
+        parts = "Identical to the strict text."
     return {
         "low": segment.low,
         "high": segment.high,
@@ -125,22 +107,9 @@ def written(run: Run, segment: Segment, strict: Segment, answer: str | None) -> 
     }
 
 
-def _right(run: Run, made: DialMap) -> Steps | None:
-    """1 where the text's answer is right, along the dial; None for a prompt that is no built-in exercise."""
-    exercise = recognised(run.prompt)
-    if exercise is None:
-        return None
-    segments = made.segments_for(_gamma(made, run))
-    return along_dial(segments, lambda segment: final_answer(run.decode(segment.token_ids)) == exercise.answer)
-
-
-def _gamma(made: DialMap, run: Run) -> int:
-    return run.settings.gamma if run.settings.gamma in made.span.gammas else max(made.span.gammas)
-
-
 def _thumbnail(run: Run) -> str:
-    assert run.dial_map is not None  # `lacks` saw to it
-    return thumbs.tau_and_damage(run, _gamma(run.dial_map, run))
+    assert run.dial_map is not None  # the lesson needs it
+    return thumbs.tau_and_damage(run, mapped_gamma(run))
 
 
 def _strict(made: DialMap) -> float:
@@ -151,23 +120,23 @@ def _strict(made: DialMap) -> float:
 LESSON = Lesson(
     name="Choosing θ",
     title="How to choose θ",
-    point="Looser is mostly faster, and somewhere wrong. Find the loosest that your graded task does not notice.",
+    point="A lower θ mostly yields more tokens per pass, and at some point wrong answers. Grade a task to see where.",
     text=(
-        "The run carries a map of every text that θ can make of its prompt (**exact**). Move θ and read: the marked "
-        "part is what strict verification would not have written.",
-        "Neither speed nor the share of kept drafts tells of damage, and one prompt proves little. Grade a task: "
-        "prompts like your own, all of them answered at every θ.",
+        "The run has a dial map: every text that θ can make of its prompt (**exact**). Move θ; the marked part differs "
+        "from strict verification's text.",
+        "Neither the speed-up nor the share of kept drafts shows damage, and one prompt proves little. Grade a task: "
+        "prompts like your own, each answered at every θ.",
     ),
-    question="In 60 graded exercises θ = 0.9 does no harm. Is it safe?",
+    question="No error in 60 exercises at θ = 0.9: is it safe?",
     answer=(
         "Not proven. Where none of 60 went wrong, the share that does may still be 6 % (95 % interval): one in "
-        "seventeen. And it was measured on *these* exercises: the sample “An answer that θ = 0.9 gets wrong” is "
-        "another of their kind. Grade more prompts, of your own kind, and compare with strict on the same ones "
-        "(`mars-viz sweep`)."
+        "seventeen. And it was measured on *these* exercises: the sample “An answer that θ = 0.9 gets wrong and strict "
+        "gets right” is another of their kind. Grade more prompts, of your own kind, and compare with strict on the "
+        "same ones (Tune, or `mars-viz sweep`)."
     ),
-    lacks=lacks,
+    sample="6-question-damaged",
+    needs=(THETA_DIAL, TEXTS),
     show=show,
     thumbnail=_thumbnail,
     beside=accuracy,
-    prefers=lacks_an_answer,
 )

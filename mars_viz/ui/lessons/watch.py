@@ -19,7 +19,7 @@ def watch(room: Room, run: Run, key: str) -> None:
     frame = stepper(run, frame=room.desk.view.frame or 0, key=f"stepper-{key}", large=room.large)
     if frame or room.desk.view.frame is not None:
         room.desk.change(frame=frame)
-    write_address(room.session, room.desk)
+    write_address(room.desk)
 
 
 def at_dial(room: Room) -> tuple[Run, str]:
@@ -32,7 +32,7 @@ def at_dial(room: Room) -> tuple[Run, str]:
         symbol = rule_named(run.settings.rule).dial.symbol  # type: ignore[union-attr]  # `fitted` saw to it
         return (
             run,
-            f"What {setting(symbol, dial)} would have written is not known here, so the recorded text is played.",
+            f"The text at {setting(symbol, dial)} is not known here, so the recorded text is played.",
         )
     return made, ""
 
@@ -44,9 +44,9 @@ def caption(room: Room) -> None:
     at = "" if rule.dial is None or settings.dial is None else f" at {setting(rule.dial.symbol, settings.dial)}"
     if not room.large:
         st.caption(
-            f"{rule.title}{at}, blocks of {settings.gamma} tokens, temperature {settings.temperature:g}. Exact: these "
-            "are the decisions of this very text. Keys: ←\u00a0→ one step, ↑\u00a0↓ a round, space plays, x next "
-            "rejection, k next relaxed keep, p next parting from strict."
+            f"{rule.title}{at}, blocks of {settings.gamma} tokens, temperature {settings.temperature:g}. Exact: "
+            "these are the decisions of this text. Keys: ←\u00a0→ one step, ↑\u00a0↓ one round, space play or pause, "
+            "x next rejection, k next relaxed keep, d next divergence from strict."
         )
 
 
@@ -55,7 +55,7 @@ def show(room: Room) -> None:
     run, complaint = cached(room)
     if complaint:
         theme.note(complaint)
-    watch(room, run, room.session.view.run)
+    watch(room, run, room.run_id)
 
 
 STEPS = Fold("Watch this run step by step", show)
@@ -64,7 +64,7 @@ STEPS = Fold("Watch this run step by step", show)
 
 def cached(room: Room) -> tuple[Run, str]:
     """`at_dial`, the same object as long as nothing changed: what is played would else be worked out again."""
-    wanted = (room.session.view.run, room.desk.view.dial)
+    wanted = (room.run_id, room.desk.view.dial)
     known = st.session_state.get("learn-played")
     if known is None or known[0] != wanted or known[1] is not room.run:
         known = wanted, room.run, at_dial(room)

@@ -49,7 +49,7 @@ def how_it_ended(progress: Walked) -> str:
         return progress.error
     if progress.state is JobState.CANCELLED:
         ended = LEFT if progress.abandoned else "You stopped the walks"
-        return f"{ended}; the rows of the rules that had come to the end of their text are exact."
+        return f"{ended}; rules whose text was complete have exact rows."
     return ""
 
 
@@ -75,16 +75,12 @@ def what_goes_on(progress: Walked, ahead: int, stopping: bool) -> str:
 
 
 def what_is_exact(rows: Iterable[RuleRow]) -> str:
-    """What the rows of the table stand on, in a sentence."""
+    """The basis of the rows of the table, in a sentence."""
     found = list(rows)
     exact = sum(row.basis is Basis.EXACT for row in found)
-    local = "judged round by round on the recorded text (block-local, in grey)"
     if exact == len(found):
-        return "Every row is exact: it counts what the rule itself writes after this prompt."
+        return "Every row is exact: counted on the rule's own text after this prompt."
+    local = "block-local (grey): judged round by round on the recorded text"
     if not exact:
-        return f"Every row is {local}, not on the text that the rule itself would write."
-    rows_are = "rows is exact: it counts" if exact == 1 else "rows are exact: they count"
-    return (
-        f"{number(exact)} of {number(len(found))} {rows_are} what the rule itself writes after this prompt. "
-        f"The others are {local}."
-    )
+        return f"Every row is {local}."
+    return f"{number(exact)} of {number(len(found))} rows exact; the others {local}."

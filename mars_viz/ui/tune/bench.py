@@ -51,8 +51,8 @@ class TuneBench:
     """Where results are."""
     drawn: Drawn = Drawn("", 0, 0.0, 0.0)
     """What the page drew last."""
-    told: set[str] = field(default_factory=set)
-    """Sweeps whose end this tab has been told of."""
+    begun: int = 0
+    """Sweeps that were begun in its form, which then closes."""
 
     def arrive(self, session: Session, parameters: Mapping[str, str]) -> None:
         """Open what the link asks for, when it is this page that opens the tab; see `Session.arrive`."""

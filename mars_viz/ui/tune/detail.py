@@ -35,10 +35,10 @@ from mars_viz.ui.tune.view import TuneView
 
 POLL = 0.3
 """Seconds between looks at a check under way."""
-PAIRED, ALONE = "against strict", "by themselves"
+PAIRED, ALONE = "against strict", "absolute"
 COUNTS_ONLY = (
-    "These metrics hold counts only, so this table is all they can say. Margins, ratios and what another threshold "
-    "would have kept need the logits: sweep the prompts here, or record them on Explore."
+    "These metrics hold counts only. Margins, ratios and other thresholds need the logits: sweep the prompts here, or "
+    "record them on Explore."
 )
 
 
@@ -67,7 +67,7 @@ def choice_of_pairs() -> None:
         required=True,
         key="paired",
         label_visibility="collapsed",
-        help="Against strict on the same prompts the intervals are far narrower.",
+        help="Paired with strict on the same prompts, intervals are narrower.",
     )
 
 
@@ -106,15 +106,15 @@ def folded(study: Study, dial: float, found: Recommendation | None, beside: Vari
     """Everything else; what is closed computes nothing. `beside` are the sweeps that make a grid with this one,
     where there are any."""
     sections: dict[str, Callable[[], None]] = {
-        "Every figure, along the whole dial": partial(every_figure, study, dial),
-        "What the relaxed tokens are": partial(relaxed, study, dial),
+        "All figures along the dial": partial(every_figure, study, dial),
+        "Relaxed tokens by rank and probability": partial(relaxed, study, dial),
         "Prompt by prompt": partial(by_prompt, study, dial),
-        "On the clock: strict and this setting in turn": partial(clock, study, dial),
-        "Acceptance in every engine's own words": partial(engines, study, dial),
+        "Wall-clock check: strict and this setting in turn": partial(clock, study, dial),
+        "Acceptance as each engine defines it": partial(engines, study, dial),
         "Evidence pack and engine settings": partial(evidence, study, dial, found, beside),
     }
     if beside is not None:
-        sections["Beside its other settings, as a grid"] = partial(grid.grid, study, dial, beside)
+        sections["Grid of this rule's settings"] = partial(grid.grid, study, dial, beside)
     for place, (title, show) in enumerate(sections.items()):
         section = st.expander(title, key=f"tune-section-{place}", on_change="rerun")
         if section.open:
@@ -128,7 +128,7 @@ def every_figure(study: Study, dial: float) -> None:
     names = list(titles)
     name = st.selectbox("Figure", names, names.index("tau"), key="tune-figure", format_func=titles.__getitem__)
     chart(dial_curve(study.curve(name), dial, theme.figure_theme()), "curve")
-    sheet.table(sheet.figures(study, dial), "all-figures", "All figures at strict, at this setting and at the loosest")
+    sheet.table(sheet.figures(study, dial), "all-figures", "All figures at strict, this setting and the loosest")
 
 
 def relaxed(study: Study, dial: float) -> None:
@@ -207,8 +207,7 @@ def engines(study: Study, dial: float) -> None:
     """The table of definitions, and vLLM's metrics to take away."""
     rows = study.engines(dial)
     over = resampled(study.result.acceptance(dial), study.result.units)
-    words = "The same texts, counted as each engine counts. All of these numbers are right"
-    sheet.line(f"{words}; 95 % intervals over {over}.", "exact")
+    sheet.line(f"The same texts, counted by each engine's definition; 95 % intervals over {over}.", "exact")
     sheet.table(sheet.engines(rows), "engines", "Acceptance length and rate under every engine's definition")
     sheet.table(sheet.by_position(rows), "positions", "Acceptance by position in the block")
     st.download_button(
@@ -254,9 +253,9 @@ def evidence(study: Study, dial: float, found: Recommendation | None, beside: Va
     measured = (
         "with the wall-clock check"
         if checks.latest(dial)
-        else "without a wall-clock check, which this setting has not had yet"
+        else "without a wall-clock check: none was run at this setting"
     )
-    more = "" if beside is None else ", and the grid with its other settings"
+    more = "" if beside is None else ", and the grid of the rule's settings"
     theme.small(f"A zip of Markdown, CSV and JSON for this setting, {measured}{more}.")
     for each in engine_settings(study.plan.settings, dial):
         sheet.line(f"{each.engine}. {each.note}")

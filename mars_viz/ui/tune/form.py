@@ -43,8 +43,8 @@ def form(results: Path) -> tuple[Callable[[], Wish], Callable[[], str]]:
         key="sweep-rules",
         format_func=lambda name: RULES[name].title,
         placeholder="Choose rules",
-        help="One sweep each, so that they can be laid over one another. Each goes from strict to the other end of the "
-        "rule's dial, or as far as you say below.",
+        help="One sweep each, which can be overlaid. Each covers the rule's dial from strict to its other end, or to "
+        "the value set below.",
     )
     variants = [_variants(RULES[name]) for name in rules if RULES[name].fixed]
     with st.expander("Dial range, settings, models and folder"):
@@ -55,8 +55,8 @@ def form(results: Path) -> tuple[Callable[[], Wish], Callable[[], str]]:
             "Folder for results",
             str(results),
             key="sweep-folder",
-            help="Each sweep makes a folder of its own in it: sweep.json, the prompts, and Parquet data sets of its "
-            "figures and texts.",
+            help="Each sweep gets its own folder there: sweep.json, the prompts, and Parquet data sets of figures and "
+            "texts.",
         )
 
     def wish() -> Wish:
@@ -80,9 +80,9 @@ def _variants(rule: Rule) -> Callable[[], tuple[Rule, tuple[str, ...]]]:
             f"Also with {each.symbol} =",
             key=_also(rule, each),
             placeholder=", ".join(each.written(value) for value in neighbours(each)),
-            help=f"Other values of {each.symbol} to sweep beside it, commas between them: a sweep each, with the same "
-            f"prompts, and a grid of {each.symbol} and {rule.dial.symbol if rule.dial else 'its dial'} in the "
-            "evidence. What the models have answered for one is not asked again for the others.",
+            help=f"More values of {each.symbol}, separated by commas: one sweep each on the same prompts, and a grid "
+            f"of {each.symbol} and {rule.dial.symbol if rule.dial else 'its dial'} in the evidence. They share the "
+            "models' answers.",
         )
         for each in rule.fixed
     }
@@ -131,7 +131,7 @@ def _loosest(rules: Sequence[str]) -> dict[str, float]:
                 disabled=strict,
                 help="Always part of a sweep: every setting is compared with strict."
                 if strict
-                else f"How loose the {dial.name} gets. The rule's default is {exactly(dial.default)}.",
+                else f"Loosest {dial.name} swept. The rule's default is {exactly(dial.default)}.",
             )
             ends.append(float(end))
         found[name] = ends[0] if rule.strict_is_high else ends[1]
@@ -150,7 +150,7 @@ def _prompts() -> Callable[[], PromptSet]:
                 PER_TASK_MOST,
                 FIRST_PER_TASK,
                 key="sweep-count",
-                help="Additions, sorted lists and questions about a story, all graded; the models never saw them.",
+                help="Additions, sorted lists and questions about a story, all graded and held out from training.",
             )
         )
         st.caption(_told(TASKS * count, builtin=True))
@@ -182,14 +182,14 @@ def _file() -> Callable[[], PromptSet]:
         help="For lines that have an answer and name no grader",
     )
     limit = right.number_input(
-        "At most prompts",
+        "Max prompts",
         0,
         1_000_000,
         0,
         key="sweep-limit",
-        help="0 takes all of them; a conversation counts as one, and stays whole",
+        help="0 for all; a conversation counts as one",
     )
-    skip = st.checkbox("Leave out lines that are no prompts, and say which", key="sweep-skip")
+    skip = st.checkbox("Skip invalid lines and list them", key="sweep-skip")
     if upload is None:
         return _no_file
     data = Upload(upload.name, upload.getvalue())
@@ -224,12 +224,12 @@ def _told(prompts: int, *, builtin: bool) -> str:
 def _settings() -> Callable[[], Settings]:
     left, middle, right = st.columns(3)  # and three more below them, so that a narrow page keeps the order
     gamma = left.number_input("Draft length γ", 1, 64, 6, key="sweep-gamma", help="Tokens drafted per round")
-    limit = middle.number_input("At most tokens", 1, 100_000, 128, key="sweep-tokens", help="Length limit of a text")
+    limit = middle.number_input("Max new tokens", 1, 100_000, 128, key="sweep-tokens", help="Length limit of a text")
     temperature = right.number_input("Temperature", 0.0, 5.0, 0.0, 0.1, key="sweep-temperature", help="0 is greedy")
     left, middle, right = st.columns(3)
     top_p = left.number_input("Top-p", 0.01, 1.0, 1.0, 0.05, key="sweep-top-p", help="1 is off")
     top_k = middle.number_input("Top-k", 0, 1_000_000, 0, key="sweep-top-k", help="0 is off")
-    seed = right.number_input("Seed", 0, 2**53 - 1, 0, key="sweep-seed", help="Same seed, same luck")
+    seed = right.number_input("Seed", 0, 2**53 - 1, 0, key="sweep-seed", help="Same seed, same random draws")
     return lambda: Settings(
         gamma=int(gamma),
         max_new_tokens=int(limit),
@@ -244,5 +244,5 @@ def _models() -> tuple[Choice, bool]:
     left, right = st.columns(2)
     target = left.text_input("Target", key="sweep-target", placeholder="the built-in one", help="Hub id or folder")
     drafter = right.text_input("Drafter", key="sweep-drafter", placeholder="the built-in one", help="Hub id or folder")
-    chat = st.checkbox("Put prompts through the model's chat template", key="sweep-chat")
+    chat = st.checkbox("Apply the chat template", key="sweep-chat")
     return Choice(target.strip(), drafter.strip()), chat

@@ -101,9 +101,9 @@ def _advice(each: Variant, setting: Fixed) -> dict[str, str]:
     asked = "prompts" if each.study.result.units is None else "questions"
     return {
         setting.symbol: _at(each, setting),
-        "loosest within the loss": "none can be told" if dial is None else exact_setting(symbol, dial),
+        "loosest within the loss": "not enough prompts" if dial is None else exact_setting(symbol, dial),
         pace.title: "–" if dial is None else cell(pace, each.study.value(pace.name, dial)),
-        f"{asked} to tell of the next": "–" if needed is None else f"about {about(needed)}",
+        f"{asked} to test the next": "–" if needed is None else f"about {about(needed)}",
     }
 
 

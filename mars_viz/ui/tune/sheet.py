@@ -26,8 +26,8 @@ _STYLE = """
 .mv-line { margin: 0; line-height: 1.55; overflow-wrap: anywhere; }
 """
 _TAGS = {
-    "exact": "Exact: of texts that this setting really writes, from the exact dial map of every prompt.",
-    "modelled": "Modelled: counted target passes times what a pass costs on this device, not the clock.",
+    "exact": "Exact: counted on the texts that this setting generates, from every prompt's dial map.",
+    "modelled": "Modelled: counted passes times the measured cost of a pass on this device; not wall clock.",
     "measured": "Measured: wall clock, on this device, in turn.",
 }
 ROW = 32
@@ -58,14 +58,14 @@ def line(words: str, kind: str = "") -> None:
 def basis(result: SweepResult) -> str:
     """What the key figures stand on."""
     return (
-        f"Exact, but for those called modelled. Estimates with 95 % intervals: paired bootstrap over {drawn(result)}; "
-        "where all agree, Wilson's for shares and the recommendation's bounds for the change of accuracy."
+        f"Exact unless called modelled. 95 % intervals: paired bootstrap over {drawn(result)}; where all agree, "
+        "Wilson's for shares and the recommendation's bounds for the accuracy change."
     )
 
 
 def drawn(result: SweepResult) -> str:
     """What intervals resample."""
-    return "prompts" if result.units is None else "questions, whose turns stand and fall together"
+    return "prompts" if result.units is None else "questions, all turns of one together"
 
 
 def figures(study: Study, dial: float) -> pd.DataFrame:
@@ -144,7 +144,7 @@ def checks(found: Sequence[TimingCheck], symbol: str) -> pd.DataFrame:
                 symbol: exactly(check.dial),
                 "over strict": spread(check.over_strict),
                 "modelled": f"{times(check.modelled_over_strict)}×",
-                "over the target alone": spread(check.over_target),
+                "over the target alone": "disturbed" if check.objection else spread(check.over_target),
                 "prompts": len(check.chosen.tokens),
                 "repetitions": check.chosen.seconds.shape[1],
                 "device": check.device,

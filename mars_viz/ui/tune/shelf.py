@@ -19,6 +19,8 @@ from mars_viz.sweep import Plan, load_sweep, lock
 from mars_viz.sweep.grid import MOST
 from mars_viz.sweep.plan import comparable
 from mars_viz.sweep.store import SweepEntry, list_sweeps
+from mars_viz.ui.library import told_apart
+from mars_viz.ui.links import clipped
 from mars_viz.ui.tune.jobs import Board, SweepJob
 from mars_viz.ui.tune.study import Study
 from mars_viz.ui.tune.view import TuneView
@@ -68,7 +70,7 @@ class Shelf:
             for name, job in self.jobs.items()
             if name in self._beginning
         }
-        return fresh | {name: self._label(entry) for name, entry in self.entries.items()}
+        return told_apart(fresh | {name: self._label(entry) for name, entry in self.entries.items()})
 
     @property
     def _beginning(self) -> set[str]:
@@ -85,9 +87,12 @@ class Shelf:
         """The view, on a sweep that there is, and a sentence where it asked for one that there is not."""
         labels = self.labels
         if view.sweep in labels:
-            return replace(view, others=tuple(each for each in view.others if each in self.entries)), ""
+            gone = [clipped(each) for each in view.others if each not in self.entries]
+            lost = f"Not here any more, so not overlaid: {', '.join(gone)}." if gone else ""
+            return replace(view, others=tuple(each for each in view.others if each in self.entries)), lost
         first = next(iter(labels), "")
-        lost = "" if not view.sweep else "There is no sweep of the link's name in this folder of results."
+        shown = "; the newest is shown" if first else ""
+        lost = f"There is no sweep “{clipped(view.sweep)}” in the folder for results{shown}." if view.sweep else ""
         return replace(TuneView(sweep=first), points=view.points, confidence=view.confidence), lost
 
     def opened(self, name: str) -> Study | None:
@@ -97,16 +102,22 @@ class Shelf:
             return None
         if entry.error:
             raise BadInput(entry.error)
-        return _study(entry.path, entry.finished, (entry.path / "sweep.json").stat().st_mtime_ns)
+        try:
+            changed = (entry.path / "sweep.json").stat().st_mtime_ns
+        except OSError as error:
+            raise BadInput(f"The sweep {entry.path.name} cannot be read ({error.strerror}). Choose another.") from error
+        return _study(entry.path, entry.finished, changed)
 
     def beside(self, name: str) -> dict[str, str]:
         """Finished sweeps that can be compared with this one, with their labels."""
         own = self.entries[name].plan
-        return {
-            other: self._label(entry)
-            for other, entry in self.entries.items()
-            if other != name and entry.complete and own and entry.plan and comparable(own, entry.plan)
-        }
+        return told_apart(
+            {
+                other: _short_label(entry.plan, own)
+                for other, entry in self.entries.items()
+                if other != name and entry.complete and own and entry.plan and comparable(own, entry.plan)
+            }
+        )
 
     def left_beside(self, name: str) -> tuple[SweepEntry, ...]:
         """Unfinished sweeps that can go on together with this one: its rule's other variants, begun alike, that nobody
@@ -171,6 +182,12 @@ def shelf(results: Path) -> Shelf:
 def sweep_label(plan: Plan) -> str:
     """'MARS · built-in tasks, 300 prompts'."""
     return f"{plan.rule.title} · {_short(plan.prompt_set)}, {number(plan.prompts)} prompts"
+
+
+def _short_label(plan: Plan, own: Plan) -> str:
+    """Of a sweep that shares its prompts with another: 'MARS, γ = 4 · 22 Nov 15:17'."""
+    gamma = "" if plan.settings.gamma == own.settings.gamma else f", γ = {plan.settings.gamma}"
+    return f"{plan.rule.title}{gamma} · {_when(plan)}"
 
 
 def _when(plan: Plan) -> str:

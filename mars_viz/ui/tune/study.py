@@ -105,6 +105,7 @@ class Study:
             band=band_at(self.result, measure, np.asarray(dials)),
             strict=self.plan.strict,
             percent=measure.name in PERCENT,
+            modelled=measure.modelled,
         )
 
     def kept(self, key: Hashable, make: Callable[[], T]) -> T:

@@ -84,4 +84,4 @@ def fitted(view: TuneView, plan: Plan) -> OpenedTune:
     said = (
         f"The link's {plan.symbol} = {exactly(view.dial)} lies outside what was swept, {plan.low:g} to {plan.high:g}, "
     )
-    return OpenedTune(replace(view, dial=None), (said + "so the dial stands where it would by itself.",))
+    return OpenedTune(replace(view, dial=None), (said + "so the default is shown.",))

@@ -140,19 +140,20 @@ def _begin(wish: Wish, names: Sequence[str], span: Span, results: Path) -> list[
     return [folder.name for folder in folders]
 
 
-def go_on(entry: SweepEntry, beside: Sequence[SweepEntry] = ()) -> None:
-    """Continue a sweep, and those of its rule's variants `beside` it as one job. Raises BadInput where the folder no
-    longer says what was swept, and while somebody else sweeps into one of them."""
+def go_on(entry: SweepEntry, beside: Sequence[SweepEntry] = (), prompts: PromptSet | None = None) -> None:
+    """Continue a sweep, and those of its rule's variants `beside` it as one job; with `prompts` those that it has and
+    more after them. Raises BadInput where the folder no longer says what was swept, and while somebody else sweeps into
+    one of them."""
     plans = {each.path: each.plan for each in (entry, *beside) if each.plan is not None}
     for folder in plans:
         check_nobody(folder)
-    prompts = open_store(entry.path).prompts()
+    prompts = open_store(entry.path).prompts() if prompts is None else prompts
     plan, labels = plans[entry.path], {folder: sweep_label(each) for folder, each in plans.items()}
     make: Begin = partial(tasks.sweep, prompts, plan.settings, plan.span, entry.path, plan.chat)
     if len(plans) > 1:
         settings = [each.settings for each in plans.values()]
         make = partial(tasks.grid, prompts, settings, plan.span, list(plans), plan.chat)
-    job = SweepJob(entry.path, make, labels[entry.path], _models_of(entry.path, plan), labels)
+    job = SweepJob(entry.path, make, labels[entry.path], models_of(entry.path, plan), labels)
     shared_board().sweep(job, shared_worker())
 
 
@@ -161,11 +162,11 @@ def check_clock(result: SweepResult, dial: float, count: int, repetitions: int) 
     asked = to_time(result, open_store(result.folder).prompts(), count)
     plan = result.plan
     make = partial(tasks.clock, asked, replace(plan.settings, dial=dial), repetitions, plan.chat, result.costs)
-    job = ClockJob(make, partial(keep_check, result.folder), _models_of(result.folder, plan))
+    job = ClockJob(make, partial(keep_check, result.folder), models_of(result.folder, plan))
     shared_board().clock(result.folder, dial, job, shared_worker())
 
 
-def _models_of(folder: Path, plan: Plan) -> Choice:
+def models_of(folder: Path, plan: Plan) -> Choice:
     """As they were asked for where this server swept, since a plan knows a local folder's name alone."""
     known = shared_board().sweeps(folder.parent).get(folder.name)
     return choice_of(plan) if known is None else known.choice

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mars_viz.analysis.intervals import Interval
-from mars_viz.analysis.recommendation import Recommendation, about
+from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.devices import short_device
 from mars_viz.figures.frontier import RulePath
 from mars_viz.figures.words import counted, exact_setting, number, times
@@ -40,16 +40,16 @@ def lead(study: Study, dial: float) -> tuple[Part, ...]:
         )
     if study.value("same", dial).estimate == 1:
         moved = _moved(study, dial) if study.graded else "."
-        words = "writes strict's own text for every one of these prompts: nothing is gained and nothing lost"
+        words = "writes the same text as strict on every prompt"
         return (Part(f"{at} {words}{moved}", "exact"),)
     speed, passes, before = study.value("speed_up_strict", dial), *_passes(study, dial)
     parts = [
         Part(f"{at} is {spread(speed)} as fast as strict", "modelled"),
-        Part(f": the target runs {number(passes)} times a prompt instead of {number(before)}", "exact"),
+        Part(f": {number(passes)} target passes per prompt, strict {number(before)}", "exact"),
     ]
     if not study.graded:
         same = study.value("same", dial)
-        return (*parts, Part(f", and {_spread(same, 100, ' %')} of the texts stay strict's.", "exact"))
+        return (*parts, Part(f"; {_spread(same, 100, ' %')} of texts are identical to strict.", "exact"))
     return (*parts, Part(_moved(study, dial), "exact"))
 
 
@@ -58,7 +58,7 @@ def _moved(study: Study, dial: float) -> str:
     change, accuracy = (study.value(name, dial) for name in ("accuracy_change", "accuracy"))
     is_now = f"; accuracy is {number(100 * accuracy.estimate)} %"
     if study.regraded(dial):
-        return f"{is_now}, {_spread(change, 100, ' points', signed=True)} against strict."
+        return f"{is_now}, {_spread(change, 100, ' points', signed=True)} vs strict."
     room = f"{number(100 * change.low)} to {number(100 * change.high)}"
     return f"{is_now}, and no prompt's grade changes ({room} points)."
 
@@ -71,7 +71,7 @@ def advice(study: Study, found: Recommendation | None) -> str:
     """The recommendation, and what would tell more."""
     if found is None:
         return "No prompt of this set is graded, so nothing can be recommended. Sweep a set with answers and a grader."
-    return so_far(study) + _advice(found)
+    return f"{so_far(study)}{found.sentence} {found.next_step}".rstrip()
 
 
 def so_far(study: Study) -> str:
@@ -79,14 +79,7 @@ def so_far(study: Study) -> str:
     result = study.result
     if result.complete:
         return ""
-    return f"So far, of the first {number(result.finished)} prompts of {number(study.plan.prompts)} alone: "
-
-
-def _advice(found: Recommendation) -> str:
-    if found.dial is not None and found.prompts_needed is not None:
-        what = "prompts" if found.changed is None else found.changed.unit
-        return f"{found.sentence} To tell of the next looser setting takes about {about(found.prompts_needed)} {what}."
-    return found.sentence
+    return f"So far, from the first {number(result.finished)} of {number(study.plan.prompts)} prompts: "
 
 
 def coverage(study: Study) -> str:
@@ -102,20 +95,20 @@ def coverage(study: Study) -> str:
         f"{counted(len(result), 'prompt')} of {plan.prompt_set}{turns}, "
         f"{number(int(result.graded.sum()))} graded{left}; "
         f"{counted(result.positions, 'drafted position')}; γ = {plan.settings.gamma}, temperature "
-        f"{plan.settings.temperature:g}, at most {number(plan.settings.max_new_tokens)} tokens; "
+        f"{plan.settings.temperature:g}, max {number(plan.settings.max_new_tokens)} new tokens; "
         f"{plan.provenance.target} with {plan.provenance.drafter} on {short_device(plan.provenance.device)}. "
-        f"At the strict end {strict} text is the lossless rule's, token for token. {turns_words(plan)}"
+        f"At the strict end {strict} text equals the lossless rule's token for token. {turns_words(plan)}"
     ).rstrip()
 
 
 def trade(paths: Sequence[RulePath], points: float) -> str:
     """Which rule buys most speed for the accuracy that may be lost."""
     ranked = sorted(paths, key=lambda each: -_best(each, points).speed)
-    parts = [f"{each.name}: {times(_best(each, points).speed)}× at {_best(each, points).at}" for each in ranked]
+    parts = [f"{each.name} {times(_best(each, points).speed)}× at {_best(each, points).at}" for each in ranked]
     allowed = f"{number(points)} {'point' if points == 1 else 'points'}"
     return (
-        f"Of the settings that lose at most {allowed} on these prompts, the fastest of each, against "
-        f"{paths[0].path.over}, is {'; '.join(parts)}. Modelled; on these prompts, not a promise for others."
+        f"Fastest settings that lose at most {allowed} on these prompts, over {paths[0].path.over}: "
+        f"{'; '.join(parts)}. Other prompts may differ."
     )
 
 
@@ -156,15 +149,15 @@ def timing(now: Clocking, ahead: int, stopping: bool) -> str:
 def timed(check: TimingCheck) -> tuple[str, ...]:
     """What a wall-clock check found, measured beside modelled."""
     prompts, repetitions = check.chosen.seconds.shape
-    modelled = "" if math.isnan(check.modelled_over_target) else f" (modelled {times(check.modelled_over_target)}×)"
+    modelled = "" if math.isnan(check.modelled_over_target) else f" (modelled {spread(check.modelled)})"
+    alone = f", and {spread(check.over_target)} as fast as the target alone{modelled}"
     paces = ", ".join(
         f"{label} {_spread(check.pace(way), 1, '')}"
         for label, way in (("the target alone", check.target), ("strict", check.strict), ("this setting", check.chosen))
     )
     return (
         f"Measured {spread(check.over_strict)} as fast as strict (modelled "
-        f"{times(check.modelled_over_strict)}×), and {spread(check.over_target)} as fast as the target "
-        f"alone{modelled}.",
+        f"{times(check.modelled_over_strict)}×){f'. {check.objection}' if check.objection else f'{alone}.'}",
         f"Tokens a second: {paces}. {counted(prompts, 'prompt')}, {counted(repetitions, 'repetition')} in turn, on "
         f"{short_device(check.device)}.",
     )

@@ -13,7 +13,7 @@ from mars_viz.errors import BadInput
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.runstore import Standing, new_name, read
-from mars_viz.ui import decode_form, live
+from mars_viz.ui import decode_form, live, visitors
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.attendance import LEFT
 from mars_viz.ui.jobs.costs_job import CostsJob
@@ -21,6 +21,7 @@ from mars_viz.ui.jobs.decode_job import DecodeJob
 from mars_viz.ui.jobs.job import Job, JobState
 from mars_viz.ui.jobs.models import Choice
 from mars_viz.ui.jobs.race_job import RaceJob
+from mars_viz.ui.jobs.worker import UnloadJob
 from mars_viz.ui.session import Session
 from mars_viz.ui.watching.live_link import LiveView, Show, from_parameters
 from mars_viz.ui.watching.pair_form import Wanted
@@ -51,6 +52,10 @@ class Desk:
     """The name under which that race will be kept; what is `shown` stays, for a race may come to nothing."""
     measuring: CostsJob | None = None
     """The measurement that this tab waits for."""
+    unloading: UnloadJob | None = None
+    """The unloading of the models that this tab waits for."""
+    measured: bool = False
+    """True once this tab has asked for one."""
     shown: str = ""
     """The race that is shown, by its folder's name; empty for the first."""
     link: LiveView = field(default_factory=LiveView)
@@ -61,6 +66,10 @@ class Desk:
     one."""
     uploaded: str = ""
     """The uploader's id of the last upload that was read, so that a rerun does not read it again."""
+    deleted: set[str] = field(default_factory=set)
+    """What was deleted here, by `Item.key`: it is shown where it stood."""
+    refused: dict[str, str] = field(default_factory=dict)
+    """By `Item.key`, why what was last asked of a kept run or race cannot be."""
     notices: list[str] = field(default_factory=list)
     """Sentences to show until the next thing is asked for."""
 
@@ -133,10 +142,13 @@ class Desk:
         pair = Choice(models.choice.target, models.choice.drafter)
         self.link = replace(self.link, settings=asked, models=pair, chat=models.chat)
 
-    def renamed(self, name: str, new: str) -> None:
-        """A kept run has another name now, or none any more."""
+    def forget(self, name: str) -> None:
+        """A kept run or race is deleted: no link opens it."""
+        roster().remove(name)
         if name == self.run:
-            self.run = new
+            self.run = ""
+        if name == self.shown:
+            self.shown = ""
 
     def decode(self, prompt: str, settings: Callable[[], Settings], wanted: Callable[[], Wanted]) -> None:
         """Ask the worker to decode; what is wrong with the wish becomes a notice."""
@@ -154,11 +166,12 @@ class Desk:
         if asked is not None:
             chosen, models = asked
             if rule_named(chosen.rule).dial is None:
-                self.notices.append("That rule has no dial, so nothing relaxed could race; choose another in Settings.")
+                self.notices.append("That rule has no dial, so it has no relaxed lane; choose another in Settings.")
                 return
             make = partial(tasks.race, prompt, chosen, models.chat)
             self.racing = new_name("race")
-            self.race = RaceJob(make, models.choice, live.races_folder(), self.racing)
+            race_store().makers.note(self.racing, visitors.mark())
+            self.race = RaceJob(make, prompt, chosen, models.choice, live.races_folder(), self.racing)
             roster().add(self.racing, self.race)
             live.shared_worker().submit(self.race)
 
@@ -166,16 +179,9 @@ class Desk:
         """Ask the worker to measure what a pass costs."""
         asked = self._asked("any", settings, wanted)
         if asked is not None:
+            self.measured = True
             self.measuring = CostsJob(partial(tasks.measure, asked[0]), asked[1].choice)
             live.shared_worker().submit(self.measuring)
-
-    def attempt(self, deed: Callable[[], object]) -> None:
-        """Do something to what is kept; what is wrong becomes a notice."""
-        self.notices.clear()
-        try:
-            deed()
-        except BadInput as error:
-            self.notices.append(str(error))
 
     def bring_race(self, upload: str, data: bytes, name: str) -> bool:
         """Keep and show the race of an uploaded zip, or note what is wrong. False if this `upload` was read last.
@@ -185,7 +191,13 @@ class Desk:
         if upload == self.uploaded:
             return False
         self.uploaded = upload
-        self.attempt(lambda: setattr(self, "shown", race_store().bring(data, name)))
+        self.notices.clear()
+        try:
+            self.shown = race_store().bring(data, name)
+        except BadInput as error:
+            self.notices.append(str(error))
+        else:
+            race_store().makers.note(self.shown, visitors.mark())
         return True
 
     def settle(self) -> None:
@@ -195,7 +207,9 @@ class Desk:
             self.shown = over.saved or self.shown
             self.notices.extend(filter(None, [over.error, over.unsaved]))
             if over.state is JobState.CANCELLED:
-                self.notices.append(f"{LEFT if over.abandoned else 'You stopped the race'}; half a race is not kept.")
+                self.notices.append(
+                    f"{LEFT if over.abandoned else 'You stopped the race'}; an unfinished race is not saved."
+                )
         if self.measuring is not None and self.measuring.progress.state.finished:
             over_too, self.measuring = self.measuring.progress, None
             self.notices.extend(filter(None, [over_too.error]))

@@ -6,9 +6,11 @@ from collections.abc import Callable
 
 import streamlit as st
 
+from mars_viz.costs import disturbance
 from mars_viz.run import Settings
 from mars_viz.ui import live, theme
 from mars_viz.ui.jobs.worker import UnloadJob
+from mars_viz.ui.stop_button import stop_button
 from mars_viz.ui.watching import live_words
 from mars_viz.ui.watching.desk import Desk
 from mars_viz.ui.watching.pair_form import Wanted, in_words
@@ -27,18 +29,36 @@ def device(desk: Desk, settings: Callable[[], Settings], wanted: Callable[[], Wa
                 theme.note(sentence)
         if status.costs is not None:
             theme.numbers(live_words.cost_tiles(status.costs, status.costs.gamma))
+            if said := disturbance(status.costs):
+                theme.note(said)
         with st.container(horizontal=True):
-            if st.button("Measure passes", help="A few seconds: what a pass costs with this pair here"):
+            again = status.costs is not None or desk.measured
+            words = "Measure again" if again else "Measure passes"
+            if st.button(words, help="Times the passes of this pair here; takes a few seconds", key="measure-passes"):
                 desk.measure(settings, wanted)
                 st.rerun()
-            if st.button("Unload models", disabled=status.choice is None, help="Gives their memory back"):
-                live.shared_worker().submit(UnloadJob())
+            if st.button("Unload models", disabled=status.choice is None, help="Frees their memory"):
+                desk.unloading = UnloadJob()
+                live.shared_worker().submit(desk.unloading)
+                st.rerun()
         if desk.measuring is not None:
             st.fragment(measuring, run_every=live.pace())(desk)
+        if desk.unloading is not None:
+            st.fragment(unloading, run_every=live.pace())(desk)
+
+
+def unloading(desk: Desk) -> None:
+    """Waits until the models are gone."""
+    if desk.unloading is None or desk.unloading.progress.state.finished:
+        desk.unloading = None
+        st.rerun(scope="app")
+    st.caption("Unloading the models, once the jobs before it are done …")
 
 
 def measuring(desk: Desk) -> None:
     """Waits for a measurement."""
     if desk.measuring is None or desk.measuring.progress.state.finished:
         st.rerun(scope="app")
-    st.caption("Measuring what a pass costs …")
+    bar, button = st.columns([6, 1], vertical_alignment="center")
+    bar.progress(desk.measuring.progress.share, "Measuring what a pass costs, until its interval is small …")
+    stop_button(button, "Stop", desk.measuring, key="stop-measuring")

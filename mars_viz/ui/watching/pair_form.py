@@ -8,13 +8,12 @@ from dataclasses import dataclass
 import streamlit as st
 
 from mars_viz.errors import BadInput
+from mars_viz.speculators.names import DEVICES, DTYPES
 from mars_viz.ui.jobs.models import BUILT_IN, Choice
 
-DEVICES = ("auto", "cpu", "cuda", "mps")
-DTYPES = ("auto", "float32", "bfloat16", "float16")
 AUTO = (
-    "auto: on a GPU the weights' own; on the CPU float32, or bfloat16 for a large pair that is stored in it, where the "
-    "processor has units for it"
+    "auto: on a GPU the dtype of the weights; on a CPU float32, or bfloat16 for a large pair of that dtype where the "
+    "CPU supports it"
 )
 OTHER = "Another pair …"
 
@@ -50,15 +49,17 @@ def pair_area(recent: tuple[Choice, ...], start: Choice = BUILT_IN, chat: bool =
         named = str(st.selectbox("Pair", [*known, OTHER], list(known).index(in_words(start)), key="pair"))
         target = drafter = ""
         if named == OTHER:
-            target = st.text_input("Target", key="target", placeholder="org/name on the hub, or a folder here")
-            drafter = st.text_input("Drafter", key="drafter", placeholder="of the target's family")
-            st.caption("Safetensors only; no code of a model's repository is run.")
+            target = st.text_input(
+                "Target", key="target", placeholder="org/name on Hugging Face, or a folder of the server"
+            )
+            drafter = st.text_input("Drafter", key="drafter", placeholder="a smaller model with the same vocabulary")
+            st.caption("Safetensors only; no code from a model's repository is run.")
         else:
             target, drafter = known[named].target, known[named].drafter
         left, right = st.columns(2)
-        device = str(left.selectbox("Device", DEVICES, key="device", help="auto takes a GPU if there is one"))
+        device = str(left.selectbox("Device", DEVICES, key="device", help="auto: a GPU if there is one"))
         dtype = str(right.selectbox("Dtype", DTYPES, key="dtype", help=AUTO))
-        chat = st.toggle("Chat template", chat, key="chat", help="Puts the prompt through the target's chat template")
+        chat = st.toggle("Chat template", chat, key="chat", help="Formats the prompt with the target's chat template")
     return lambda: Wanted(_checked(Choice(target.strip(), drafter.strip(), device, dtype), named), chat)
 
 

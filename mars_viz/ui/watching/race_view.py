@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import streamlit as st
 
+from mars_viz.components.race import racing as lanes_so_far
 from mars_viz.components.race import replay
 from mars_viz.errors import BadInput
+from mars_viz.race import RaceEntry
 from mars_viz.race.table import race_frame
 from mars_viz.runfiles import MAX_ZIP
 from mars_viz.ui import live, share, theme
 from mars_viz.ui.jobs.job import JobState
 from mars_viz.ui.stop_button import stop_button
-from mars_viz.ui.watching import live_words, races
+from mars_viz.ui.watching import changing, live_words, races
 from mars_viz.ui.watching.desk import Desk
 from mars_viz.ui.watching.text_view import explore
 
@@ -30,14 +32,13 @@ def race(desk: Desk) -> None:
     deeds = right.container(horizontal=True, horizontal_alignment="right", gap="xsmall")  # one row, on a phone as well
     with deeds.popover("Open"):
         open_race(desk)
+    gone(desk)
     if not name:
         theme.note("No race was run here yet. Choose a relaxed rule in Settings and press Race now.")
         return
     st.session_state["race"] = name
-    with deeds.popover("Change", disabled=not course.own(name)):
-        st.text_input("Name", name, key=f"race-name-{name}", max_chars=80)
-        st.button("Rename", key=f"rename-race-{name}", on_click=rename_race, args=(desk, name))
-        st.button("Delete for good", key=f"delete-race-{name}", on_click=delete_race, args=(desk, name))
+    recorded = "" if course.own(name) else "This race comes with MARS Viz, and stays as it is."
+    changing.popover(deeds, desk, item(course.entries[name]), recorded)
     left.selectbox(
         "Race", list(course.entries), key="race", format_func=course.label, label_visibility="collapsed",
         on_change=lambda: setattr(desk, "shown", st.session_state["race"]),
@@ -62,19 +63,21 @@ def open_race(desk: Desk) -> None:
         st.rerun()
 
 
-def rename_race(desk: Desk, name: str) -> None:
-    """Give a race the name that is written beside it; what is wrong becomes a notice."""
-    desk.attempt(lambda: setattr(desk, "shown", races.race_store().rename(name, st.session_state[f"race-name-{name}"])))
+def item(entry: RaceEntry) -> changing.Item:
+    """A race, as something to rename and to delete."""
+    title = "" if entry.manifest is None else " ".join(entry.manifest.title.split())
+    return changing.Item(races.race_store(), entry.path.name, entry.title, title, "race", entry.manifest is not None)
 
 
-def delete_race(desk: Desk, name: str) -> None:
-    """Delete a race and show another; what is wrong becomes a notice."""
-
-    def gone() -> None:
-        races.race_store().delete(name)
-        desk.shown = ""
-
-    desk.attempt(gone)
+def gone(desk: Desk) -> None:
+    """The races that were deleted here, and the bin."""
+    store = races.race_store()
+    items = [item(entry) for entry in reversed(store.deleted())]
+    changing.lost(desk, "race", [*items, *(item(entry) for entry in store.list())])
+    here = [each for each in items if each.key in desk.deleted]
+    for each in here:
+        changing.deleted(desk, each)
+    changing.bin_of(desk, [each for each in items if each not in here])
 
 
 def racing(desk: Desk) -> None:
@@ -85,8 +88,9 @@ def racing(desk: Desk) -> None:
     progress, worker = job.progress, live.shared_worker()
     words, button = st.columns([6, 1], vertical_alignment="center")
     if progress.state is JobState.DECODING:
-        words.progress(0.0, live_words.racing(progress, job.stopping))
+        words.progress(live_words.raced(progress), live_words.racing(progress, job.stopping))
     else:
         sentence = live_words.waiting(progress, worker.models.status, worker.ahead(job))
         words.progress(worker.models.status.share, sentence)
     stop_button(button, "Cancel", job, key="cancel-race")
+    lanes_so_far(progress.texts, job.prompt, job.settings, job=desk.racing, key="race-lanes")

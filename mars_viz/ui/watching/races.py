@@ -15,6 +15,7 @@ from mars_viz.race.files import ABOUT
 from mars_viz.race.store import RaceStore
 from mars_viz.race.zips import write_zip
 from mars_viz.ui import live
+from mars_viz.ui.library import told_apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,10 @@ class Course:
     """By name: the server's own, the newest first, then the recorded ones."""
 
     def label(self, name: str) -> str:
-        """A line for a list."""
+        """A line for a list, and no other's."""
+        return told_apart({other: self._line(other) for other in self.entries})[name]
+
+    def _line(self, name: str) -> str:
         entry = self.entries[name]
         if entry.manifest is None:
             return f"{entry.title} (cannot be read)"

@@ -27,6 +27,11 @@ class Roster:
         with self._lock:
             self._jobs[name] = job
 
+    def remove(self, name: str) -> None:
+        """What it made is deleted: no tab finds it any more."""
+        with self._lock:
+            self._jobs.pop(name, None)
+
     def find(self, name: str) -> Job[Any] | None:
         """The job of that name, or None where it is another server's, or over and nobody's any more."""
         with self._lock:

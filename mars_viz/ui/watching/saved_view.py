@@ -5,9 +5,11 @@ from __future__ import annotations
 import streamlit as st
 
 from mars_viz.errors import BadInput
-from mars_viz.runstore import Kept, Standing
+from mars_viz.figures.words import counted
+from mars_viz.runstore import Kept, Standing, by_age
 from mars_viz.ui import live, navigation, theme
 from mars_viz.ui.session import current_session
+from mars_viz.ui.watching import changing, live_words
 from mars_viz.ui.watching.desk import Desk
 
 LISTED = 30
@@ -18,28 +20,36 @@ def saved(desk: Desk) -> None:
     """The runs that were kept, each with what can be done with it."""
     store = live.run_store()
     try:
-        kept = store.list()
+        kept, deleted = store.list(), store.deleted()
     except BadInput as error:
         theme.note(str(error))
         return
-    st.caption(f"In {store.folder}, for everyone who can open this page; MARS_VIZ_RUNS names another folder.")
-    if not kept:
-        theme.note("No run is kept yet. Press Decode now: what it makes is kept here.")
+    st.caption(live_words.whose(store.folder))
+    here = [entry for entry in deleted if item(entry).key in desk.deleted]
+    rows = by_age([*kept, *here])
+    changing.lost(desk, "run", [item(entry) for entry in (*kept, *deleted)])
+    if not rows:
+        theme.note("No run is saved yet. Press Decode now: what it makes is saved here.")
     every = st.session_state.get("all-saved", False)
-    for entry in kept if every else kept[:LISTED]:
+    for entry in rows if every else rows[:LISTED]:
         one_saved(desk, entry)
-    if len(kept) > LISTED and not every:
+    if len(rows) > LISTED and not every:
         show_all = {"all-saved": True}
-        st.button(f"Show all {len(kept)} runs", on_click=lambda: st.session_state.update(show_all), key="every-saved")
+        st.button(f"Show all {len(rows)} runs", on_click=lambda: st.session_state.update(show_all), key="every-saved")
+    changing.bin_of(desk, [item(entry) for entry in deleted if entry not in here])
 
 
 def one_saved(desk: Desk, entry: Kept) -> None:
     """A line of the list."""
-    words, first, second, third = st.columns([6, 1.2, 1.2, 1.2], vertical_alignment="center")
+    if entry.standing is Standing.DELETED:
+        changing.deleted(desk, item(entry))
+        return
+    with st.container(key=f"saved-{entry.name}"):
+        words, first, second, third = st.columns(changing.COLUMNS, vertical_alignment="center")
     whole = entry.standing in (Standing.WHOLE, Standing.INTERRUPTED) and not entry.error
     with words:
         standing = "" if entry.standing is Standing.WHOLE else f", {entry.standing.value}"
-        theme.line(entry.title, entry.error or f"{entry.name}, {entry.tokens} tokens{standing}")
+        theme.line(entry.title, entry.error or f"{entry.name}, {counted(entry.tokens, 'token')}{standing}")
     if first.button("Explore", key=f"open-{entry.name}", disabled=not whole, width="stretch"):
         current_session().land(entry.name)
         navigation.leave_for("pages/explore.py")
@@ -47,22 +57,13 @@ def one_saved(desk: Desk, entry: Kept) -> None:
         "Download", lambda: live.run_store().zipped(entry.name), f"{entry.name}.zip", "application/zip",
         on_click="ignore", key=f"zip-{entry.name}", disabled=not whole, width="stretch",
     )  # fmt: skip
-    with third.popover("Change", width="stretch", disabled=entry.standing is Standing.GROWING):
-        st.text_input("Name", entry.name, key=f"name-{entry.name}", max_chars=80)
-        st.button("Rename", key=f"rename-{entry.name}", on_click=rename, args=(desk, entry.name))
-        st.button("Delete for good", key=f"delete-{entry.name}", on_click=delete, args=(desk, entry.name))
+    growing = "It is being decoded; cancel it first, or wait for its end." * (entry.standing is Standing.GROWING)
+    changing.popover(third, desk, item(entry), growing, width="stretch")
 
 
-def rename(desk: Desk, name: str) -> None:
-    """Give a kept run the name that is written beside it; what is wrong becomes a notice."""
-    desk.attempt(lambda: desk.renamed(name, live.run_store().rename(name, str(st.session_state[f"name-{name}"]))))
-
-
-def delete(desk: Desk, name: str) -> None:
-    """Delete a kept run; what is wrong becomes a notice."""
-
-    def gone() -> None:
-        live.run_store().delete(name)
-        desk.renamed(name, "")
-
-    desk.attempt(gone)
+def item(entry: Kept) -> changing.Item:
+    """The run, as something to rename and to delete."""
+    title = "" if entry.manifest is None else " ".join(entry.manifest.title.split())
+    return changing.Item(
+        live.run_store(), entry.name, entry.title, title, readable=entry.manifest is not None and not entry.error
+    )

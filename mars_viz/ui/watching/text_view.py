@@ -33,16 +33,18 @@ def stream(desk: Desk, busy: bool) -> None:
         words.progress(worker.models.status.share if state is JobState.LOADING else 0.0, sentence)
     else:
         sentence = live_words.decoding(progress, job.settings.max_new_tokens, job.stopping)
-        words.progress(min(1.0, progress.tokens / job.settings.max_new_tokens), sentence)
+        done = state is JobState.DONE  # which a text may be before its limit
+        words.progress(1.0 if done else min(1.0, progress.tokens / job.settings.max_new_tokens), sentence)
     if not state.finished:
-        stop_button(button, "Cancel", job, keeps="Keeps what there is")
+        stop_button(button, "Cancel", job, keeps="Saves the rounds so far")
     elif progress.run is not None and button.button("Explore", width="stretch", help="Open this run in Explore"):
         explore(progress.saved and desk.run, progress.run)
     for problem in filter(None, [progress.error, progress.unsaved]):
         theme.note(problem)
     run = progress.run or progress.so_far
-    theme.numbers(live_words.tiles(run))
-    growing(run, job.prompt, job=desk.run, key="live-stream")
+    if run is not None or not state.finished:
+        theme.numbers(live_words.tiles(run))
+        growing(run, job.prompt, job=desk.run, key="live-stream")
     released(desk, busy)
 
 

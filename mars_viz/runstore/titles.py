@@ -1,0 +1,50 @@
+"""Titles of what is kept: what one may be, and how it is changed where it lies. Knows the JSON that holds it."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from pathlib import Path
+from uuid import uuid4
+
+from mars_viz.errors import BadInput
+from mars_viz.runfiles.manifest import strict_json
+
+LONGEST_TITLE = 80
+"""Characters."""
+UNREADABLE = "It cannot be read, so it has no title to change. Delete it, or take a fresh copy."
+_JOINERS = "\u200c\u200d"
+"""Invisible, and part of how some scripts and emoji are written."""
+_UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
+"""Unicode's categories of control characters, of what turns the direction of others, and of line ends."""
+
+
+def checked_title(title: str) -> str:
+    """The title, without blanks around it. Raises BadInput for none, a very long one, and one with control
+    characters."""
+    title = unicodedata.normalize("NFC", title).strip()
+    if not title.strip(_JOINERS):
+        raise BadInput("The title is empty. Write one.")
+    if len(title) > LONGEST_TITLE:
+        raise BadInput(f"The title has {len(title)} characters, and at most {LONGEST_TITLE} are kept. Shorten it.")
+    if any(unicodedata.category(letter) in _UNSEEN and letter not in _JOINERS for letter in title):
+        raise BadInput("The title holds a control character, such as a line break. Remove it.")
+    return title
+
+
+def check_seen(title: str, seen: str | None) -> None:
+    """Raise BadInput where a title is not the one that was seen by whoever wants to change it; None takes any."""
+    if seen not in (None, title):
+        raise BadInput(f"It was renamed to “{title}” meanwhile. Press Rename again to change that title.")
+
+
+def retitle(about: Path, title: str) -> None:
+    """Write the title into the JSON file that describes a folder, in one step. Raises OSError where the disk
+    refuses."""
+    found = strict_json(about.read_bytes(), about.name) | {"title": title}
+    unnamed = about.parent.with_name(f".{about.parent.name}.{uuid4().hex}")
+    try:
+        unnamed.write_text(json.dumps(found, allow_nan=False, ensure_ascii=False, indent=1), "utf-8")
+        unnamed.replace(about)
+    finally:
+        unnamed.unlink(missing_ok=True)

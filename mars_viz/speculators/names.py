@@ -1,0 +1,50 @@
+"""Names of models, devices and dtypes: what of them can be refused before the model libraries are loaded.
+
+Knows names and folders; knows no hub and no devices, and imports no model library.
+"""
+
+from __future__ import annotations
+
+from os import PathLike
+from pathlib import Path
+
+from mars_viz.errors import BadInput
+
+DEVICES = ("auto", "cpu", "cuda", "mps")
+DTYPES = ("auto", "float32", "bfloat16", "float16")
+
+
+def check_names(
+    target: str | PathLike[str] | None, drafter: str | PathLike[str] | None, *, device: str, dtype: str
+) -> None:
+    """Raise BadInput, with the remedy, for names that cannot work whatever the machine. None is the built-in model."""
+    if (target is None) != (drafter is None):
+        given, missing = ("target", "drafter") if drafter is None else ("drafter", "target")
+        raise BadInput(f"A {given} was given without a {missing}; name both, or neither for the built-in pair.")
+    if device not in DEVICES:
+        raise BadInput(f"There is no device {device!r}; choose one of {', '.join(DEVICES)}.")
+    if dtype not in DTYPES:
+        raise BadInput(f"There is no dtype {dtype!r}; choose one of {', '.join(DTYPES)}.")
+    for name in (target, drafter):
+        if name is not None:
+            is_folder(str(name))
+
+
+def is_folder(name: str) -> bool:
+    """True if the name is a model's folder, False if it is an id on the hub.
+
+    Raises BadInput for a path that leads nowhere, and for a folder without a configuration, a tokenizer or safetensors.
+    """
+    folder = Path(name)
+    if not folder.exists():
+        if folder.is_absolute() or name.startswith(".") or name.count("/") > 1:
+            raise BadInput(f"There is no folder {name}. Give a model's folder or its id on the hub, such as org/name.")
+        return False
+    for pattern, what in (("config.json", "config.json"), ("tokenizer*.json", "tokenizer.json")):
+        if not list(folder.glob(pattern)):
+            raise BadInput(f"{name} holds no {what}; save the model there with save_pretrained, tokenizer included.")
+    if not list(folder.glob("*.safetensors")):
+        raise BadInput(
+            f"{name} holds no *.safetensors; only that format is loaded. Save it again with save_pretrained."
+        )
+    return True

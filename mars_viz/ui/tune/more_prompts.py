@@ -1,0 +1,101 @@
+"""The button that adds prompts to a finished sweep, as many as testing the next looser setting needs.
+
+Knows Streamlit and the set that was swept; the sweep that goes on is a job as any, and asks nothing again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import streamlit as st
+
+from mars_viz.analysis.recommendation import Recommendation, about
+from mars_viz.errors import BadInput
+from mars_viz.figures.words import counted, number
+from mars_viz.prompts import BUILTIN, PromptSet, builtin_prompts, per_task
+from mars_viz.sweep.store import SweepEntry, open_store
+from mars_viz.ui import theme
+from mars_viz.ui.tune import wishes
+from mars_viz.ui.tune.bench import TuneBench
+from mars_viz.ui.tune.form import TASKS
+from mars_viz.ui.tune.shelf import Shelf
+from mars_viz.ui.tune.study import Study
+from mars_viz.ui.tune.wishes import PER_TASK_MOST, Upload
+from mars_viz.ui.tune.words import duration
+
+_KEPT = (
+    "Continues this sweep: what is finished is kept and not decoded again. The confidence is that of one test; a test "
+    "repeated after adding prompts is a second one."
+)
+
+
+def offer(bench: TuneBench, found: Shelf, study: Study, advised: Recommendation | None) -> None:
+    """The button, where more prompts would tell more and nobody works on the sweep."""
+    needed, name = None if advised is None else advised.prompts_needed, bench.view.sweep
+    if needed is None or not study.result.complete or found.running(name) is not None:
+        return
+    entry = found.entries[name]
+    beside = [found.entries[each] for each in found.variants(name) if found.running(each) is None]
+    if study.plan.prompt_set == BUILTIN:
+        _builtin(bench, entry, beside, needed)
+    else:
+        with st.popover("Add prompts", help=_KEPT, key=f"more-prompts-{name}-{study.plan.prompts}"):
+            _file(bench, entry, beside, needed)
+
+
+def _builtin(bench: TuneBench, entry: SweepEntry, beside: Sequence[SweepEntry], needed: int) -> None:
+    """More of each task."""
+    assert entry.plan is not None  # or there were no recommendation
+    each = per_task(needed)
+    more = TASKS * each - entry.plan.prompts
+    if each > PER_TASK_MOST:
+        theme.small(f"The built-in tasks have {number(TASKS * PER_TASK_MOST)} prompts; add a set of your own instead.")
+        return
+    seconds = wishes.estimate(more, builtin=True, rules=1 + len(beside))
+    help_ = f"About {duration(seconds)} with the built-in pair. {_variants(beside)}{_KEPT}"
+    if st.button(f"Add {counted(more, 'prompt')}", key="add-prompts", help=help_, disabled=more < 1):
+        _begin(bench, entry, beside, lambda: _swept(entry).with_more(builtin_prompts(each)))
+
+
+def _file(bench: TuneBench, entry: SweepEntry, beside: Sequence[SweepEntry], needed: int) -> None:
+    """More of the same file, which the server does not keep whole."""
+    plan = entry.plan
+    assert plan is not None  # or there were no recommendation
+    upload = st.file_uploader(
+        f"{plan.prompt_set} with more prompts than the {number(plan.prompts)} that were swept",
+        key=f"more-file-{entry.path.name}",
+        max_upload_size=50,
+        help="The prompts that were swept must be in it, unchanged.",
+    )
+    if upload is None:
+        return
+    try:
+        swept = _swept(entry)
+        graders = {item.grader for item in swept.items if item.graded}
+        grader = graders.pop() if len(graders) == 1 else None
+        offered = wishes.uploaded_prompts(Upload(upload.name, upload.getvalue()), grader, True, None, plan.turns)
+        grown = swept.with_more(offered, needed)
+    except BadInput as error:
+        theme.note(str(error))
+        return
+    more, graded = len(grown) - len(swept), len({item.unit for item in grown.items if item.graded})
+    if graded < needed:
+        theme.small(f"{upload.name} has {number(graded)} that are graded; about {about(needed)} are needed.")
+    if st.button(f"Add {counted(more, 'prompt')}", key="add-prompts", disabled=more < 1, help=_variants(beside)):
+        _begin(bench, entry, beside, lambda: grown)
+
+
+def _begin(bench: TuneBench, entry: SweepEntry, beside: Sequence[SweepEntry], grown: Callable[[], PromptSet]) -> None:
+    try:
+        wishes.go_on(entry, beside, grown())
+    except BadInput as error:
+        bench.notices[:] = [str(error)]
+    st.rerun()
+
+
+def _swept(entry: SweepEntry) -> PromptSet:
+    return open_store(entry.path).prompts()
+
+
+def _variants(beside: Sequence[SweepEntry]) -> str:
+    return f"The {counted(len(beside), 'other variant')} of the grid get them as well. " if beside else ""

@@ -1,0 +1,73 @@
+"""Tells browsers apart, so that what one made can be left to it: by a random cookie that it gets with its first page.
+
+Knows Starlette and Streamlit's context; knows nothing of what is kept. Scripts cannot read the cookie, and what the
+server keeps of it is a mark from which it cannot be found.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from hashlib import sha256
+from http.cookies import CookieError, SimpleCookie
+from typing import TYPE_CHECKING
+
+import streamlit as st
+from starlette.datastructures import Headers, MutableHeaders
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+COOKIE = "mars_viz_browser"
+_BYTES = 32
+_SECRET = re.compile(r"[\w-]{43}", re.ASCII)
+_SECONDS = 400 * 86_400  # browsers keep none for longer; each page that is loaded begins it anew
+
+
+def mark() -> str:
+    """Of the browser whose script is running; empty where it sends no cookie."""
+    return mark_of(str(st.context.cookies.get(COOKIE, "")))
+
+
+def mark_of(secret: str) -> str:
+    """Of the browser that has this cookie; empty where that is none of ours."""
+    return sha256(f"{COOKIE} {secret}".encode()).hexdigest() if _SECRET.fullmatch(secret) else ""
+
+
+class KnowsBrowsers:
+    """Around the app, as Starlette's middleware: gives each browser that loads a page its cookie."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on what was asked, and send the cookie with the page."""
+        asked = Headers(scope=scope) if scope["type"] == "http" and scope["method"] == "GET" else Headers()
+        if "text/html" not in asked.get("accept", ""):
+            await self._app(scope, receive, send)
+            return
+        cookie = set_cookie(asked.get("cookie", ""), asked.get("x-forwarded-proto", scope["scheme"]) == "https")
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers.append("set-cookie", cookie)
+                headers["cache-control"] = "private, no-cache"  # no proxy gives one browser's to another
+            await send(message)
+
+        await self._app(scope, receive, sending)
+
+
+def set_cookie(sent: str, is_secure: bool) -> str:
+    """The header that lets a browser keep the cookie that it `sent`, or a new one.
+
+    Over TLS it is also sent inside a page of another site, as on Spaces, but each such site has one of its own.
+    """
+    try:
+        known = SimpleCookie(sent).get(COOKIE)
+    except CookieError:
+        known = None
+    secret = known.value if known is not None and _SECRET.fullmatch(known.value) else secrets.token_urlsafe(_BYTES)
+    base = str(st.get_option("server.baseUrlPath") or "").strip("/")
+    where = "SameSite=None; Secure; Partitioned" if is_secure else "SameSite=Lax"
+    return f"{COOKIE}={secret}; Path=/{base}; Max-Age={_SECONDS}; HttpOnly; {where}"

@@ -1,0 +1,153 @@
+// What a person can use on a page, as it stands: every control that can be seen, by role and label, and what shows on
+// the page. Looks into shadow roots. Knows no page of the app; knows which parts are Streamlit's and Plotly's own.
+
+(() => {
+  const ROLES = ["slider", "tab", "radio", "option", "switch", "checkbox", "button", "combobox", "link", "menuitem", "spinbutton", "textbox", "gridcell"];
+  const CONTROLS = ["button", "a[href]", "input", "select", "textarea", "summary", "[data-testid=data-grid-canvas]", '[tabindex]:not([tabindex="-1"])']
+    .concat(ROLES.map((role) => `[role=${role}]`)).join(", ");
+  const SCROLLED = "[data-testid=stMain], [data-testid=stSkipLink], .stCode, .stCode *, pre"; // take the focus to scroll, and no more
+  const OWN = "[data-testid=stElementToolbar], [data-testid=stMainMenu], .modebar, .plotly-notifier, [data-testid=stHeaderActionElements], [data-testid=stCodeCopyButton], [data-testid$=Dropdown], input[type=file]";
+  const WIDGETS = ["Selectbox", "MultiSelect", "NumberInput", "Slider", "TextInput", "TextArea", "ButtonGroup", "FileUploader", "Checkbox"]
+    .map((name) => `[data-testid=st${name}]`).join(", ");
+  const TAGS = { BUTTON: "button", A: "link", SELECT: "combobox", TEXTAREA: "textbox", SUMMARY: "summary", CANVAS: "table" };
+  const TYPES = { checkbox: "checkbox", radio: "radio", number: "spinbutton", range: "slider", file: "file" };
+  const HANDS = ["pointer", "grab", "ew-resize", "ns-resize", "col-resize", "crosshair", "move"];
+  const LAYERS = { nsewdrag: "area", legendtoggle: "legend" }; // of a Plotly figure
+
+  const up = (e) => e.parentElement ?? e.getRootNode().host ?? null;
+  function closest(e, test) {
+    for (let at = e; at; at = up(at)) if (typeof test === "string" ? at.matches(test) : test(at)) return at;
+    return null;
+  }
+  function* every(root) {
+    for (const e of root.querySelectorAll("*")) {
+      yield e;
+      if (e.shadowRoot) yield* every(e.shadowRoot);
+    }
+  }
+  const matching = (selector) => [...every(document)].filter((e) => e.matches(selector));
+  const text = (e) => (e?.innerText ?? e?.textContent ?? "").replace(/\s+/g, " ").trim();
+
+  function role(e) {
+    return e.getAttribute("role") ?? (e.tagName === "INPUT" ? TYPES[e.type] ?? "textbox" : TAGS[e.tagName] ?? "focusable");
+  }
+  function name(e) {
+    if (e.tagName === "TH") return "row of a table";
+    const by = (e.getAttribute("aria-labelledby") ?? "").split(" ").filter(Boolean).map((id) => text(e.getRootNode().getElementById(id)));
+    const words = e.querySelector("[data-testid=stMarkdownContainer]"); // without the icon beside it
+    return e.getAttribute("aria-label") || by.join(" ") || text(e.labels?.[0]) || text(words) || text(e) || e.getAttribute("placeholder") || e.classList[0] || "";
+  }
+  function group(e) {
+    const found = closest(up(e), (at) => ["radiogroup", "tablist", "listbox", "toolbar"].includes(at.getAttribute("role")) && at.getAttribute("aria-label"));
+    return found ? found.getAttribute("aria-label") : text(closest(e, WIDGETS)?.querySelector("[data-testid=stWidgetLabel]"));
+  }
+  /** Figures and titles of runs differ from run to run; a label does not. */
+  function plain(words) {
+    const kinds = /“?Of the kind \w+( \(interrupted\))?”?/g;
+    return words.replace(kinds, "〈run〉").replace(/“[^”]*”/gs, "“…”").replace(/[−-]?\d[\d.,\u202f]*/g, "#").slice(0, 90).trim();
+  }
+  function seen(e) {
+    if (!e.checkVisibility({ visibilityProperty: true })) return false;
+    const shown = (at) => at.getBoundingClientRect().width > 1 && at.getBoundingClientRect().height > 1;
+    return [e, ...(e.labels ?? [])].some(shown) || (e.matches("input") && shown(up(up(e)))); // a thumb's input is hidden
+  }
+  function layer(e) {
+    return Object.keys(LAYERS).find((each) => e.classList.contains(each));
+  }
+  function described(e) {
+    const off = e.disabled === true || e.getAttribute("aria-disabled") === "true";
+    if (closest(e, ".js-plotly-plot")) return layer(e) && { role: "figure", label: LAYERS[layer(e)], off };
+    const known = e.matches(CONTROLS), own = plain(name(e)), of = plain(group(e));
+    return { role: known ? role(e) : "clickable", label: of && of !== own ? `${of} › ${own}` : own, off };
+  }
+  /** Every control with its element. One that only its cursor gives away is 'clickable'. */
+  function all() {
+    const found = [];
+    for (const e of every(document)) {
+      if (e.matches(SCROLLED) || closest(e, OWN)) continue;
+      if (!e.matches(CONTROLS) && !layer(e)) {
+        const hand = getComputedStyle(e).cursor;
+        if (!HANDS.includes(hand) || getComputedStyle(up(e) ?? e).cursor === hand) continue;
+        if (closest(e, (at) => at.tagName === "LABEL" || (at.matches(CONTROLS) && !at.matches(SCROLLED)))) continue;
+        if ([...every(e)].some((at) => at.matches(CONTROLS))) continue;
+      }
+      if (!seen(e)) continue;
+      const told = described(e);
+      if (told) found.push({ element: e, ...told });
+    }
+    return found;
+  }
+  /** Those that differ, whether none of them can be used, and whether all are chosen already. */
+  function told() {
+    const found = new Map();
+    for (const { element, role, label, off } of all()) {
+      const key = `${role} ${label}`;
+      const known = found.get(key) ?? { off: true, taken: true };
+      found.set(key, { role, label, off: off && known.off, taken: chosen(element) && known.taken });
+    }
+    return [...found.values()];
+  }
+  const chosen = (e) => ["aria-checked", "aria-selected", "aria-pressed"].some((name) => e.getAttribute(name) === "true") || (e.type === "radio" && e.checked);
+  /** The one to be used: not one that is chosen already, where there is another. What stands for it where it is too small. */
+  function pick(role, label) {
+    const able = all().filter((each) => each.role === role && each.label === label && !each.off).map(({ element }) => element);
+    const e = able.find((each) => !chosen(each)) ?? able[0] ?? null;
+    const hidden = e?.tagName === "INPUT" && up(e).getBoundingClientRect().width <= 1;
+    return hidden ? closest(up(up(e)), (at) => at.getBoundingClientRect().width > 1) : e; // its thumb, or its label
+  }
+
+  const STATES = ["aria-checked", "aria-selected", "aria-pressed", "aria-valuenow", "aria-expanded", "open"];
+  function state(e) {
+    return [e.value ?? "", e.checked ?? "", ...STATES.map((name) => e.getAttribute(name))].join("|");
+  }
+  function figure(e) {
+    const values = (each) => each && (each.bdata ?? [...(each.flat?.(9) ?? [])].join());
+    const { title, xaxis, yaxis, annotations, shapes } = e._fullLayout ?? {};
+    return JSON.stringify([title?.text, xaxis?.range, yaxis?.range, annotations?.map?.((each) => each.text), shapes?.length,
+      e.data?.map((each) => [values(each.x), values(each.y), values(each.z), each.visible])]);
+  }
+  function focused() {
+    let at = document.activeElement;
+    while (at?.shadowRoot?.activeElement) at = at.shadowRoot.activeElement;
+    return at;
+  }
+  const LOOKS = {
+    link: (name) => (name ? new URLSearchParams(location.search).get(name) : location.search),
+    path: () => location.pathname,
+    text: (selector) => matching(selector).filter((e) => e.checkVisibility()).map((e) => e.innerText).join("\n"),
+    drawn: (selector) => matching(selector).map((e) => e.outerHTML + (e.toDataURL?.() ?? "")).join("\n"),
+    state: (selector) => matching(selector).map(state).join("\n"),
+    figures: (selector) => matching(`${selector} .js-plotly-plot`).map(figure).join("\n"),
+    scroll: (selector) => matching(selector).map((e) => [e.scrollTop, e.scrollLeft]).join(),
+    seen: (selector) => matching(selector).filter(seen).length,
+    focus: () => {
+      const at = focused();
+      return at ? `${role(at)} ${text(at)}` : "";
+    },
+  };
+  const look = (wanted) => wanted.map(([kind, of]) => String(LOOKS[kind](of)));
+
+  // when the page asked its server for something last, when it heard from it, and when it last scrolled
+  let sent = 0, heard = 0, moved = 0;
+  addEventListener("scroll", () => { moved = performance.now(); }, { capture: true });
+  const Native = window.WebSocket;
+  window.WebSocket = class extends Native {
+    constructor(...how) {
+      super(...how);
+      this.addEventListener("message", () => { heard = performance.now(); });
+    }
+    send(data) {
+      sent = performance.now();
+      super.send(data);
+    }
+  };
+  /** True once the page has been told what became of what it asked for, and shows it. */
+  function idle() {
+    const now = performance.now(), app = document.querySelector("[data-testid=stApp]");
+    if (app?.dataset.testScriptState !== "notRunning" || now - Math.max(sent, heard, moved) < 80) return false;
+    if (heard < sent && now - sent < 3000) return false;
+    if (matching("[data-testid=stPlotlyChart]").some((e) => !e.querySelector(".main-svg"))) return false;
+    return !document.querySelector("[data-testid=stSkeleton], [data-testid=stSpinner], [data-stale=true]");
+  }
+  window.census = { told, pick, look, leave: () => focused()?.blur(), idle, state };
+})();

@@ -1,0 +1,89 @@
+"""A server's folders with one run of every kind, sweeps and a race: what the census of controls opens pages with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from sweep_cases import toy_sweep
+
+from mars_viz import samples
+from mars_viz.mapped import mapped
+from mars_viz.race.files import save_race
+from mars_viz.run import Run, Settings
+from mars_viz.runfiles import load_run
+from mars_viz.runstore import RunStore, Standing
+from tests.factories import toy_map, toy_run
+from tests.served import ROOT, served
+from tests.test_race import toy_race
+
+PATIENCE = 300.0  # seconds; a busy machine is no reason to fail
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A server that answers, and what stands in its folders."""
+
+    address: str
+    """Where."""
+    runs: Path
+    """The folder of runs."""
+    sweeps: Path
+    """The folder of sweeps."""
+    interrupted: str
+    """The name of a run whose process ended while it was decoded."""
+
+
+def runs_of_every_kind() -> dict[str, Run]:
+    """By the name that they get."""
+    story = load_run(samples.RUNS / "1-story-mars")
+    one = toy_run(max_new_tokens=40, vocabulary=300, model_seed=2)
+    made, _ = toy_map(one.settings, low=0.5, model_seed=2, vocabulary=300)
+    plain = toy_run(max_new_tokens=40)
+    return {
+        "several": story,
+        "single": mapped(one, replace(made, frame=one.without_rounds)),
+        "unmapped": replace(story, dial_map=None),
+        "sampled": load_run(samples.RUNS / "3-story-sampled-mars"),
+        "lossless": load_run(samples.RUNS / "4-story-sampled-lossless"),
+        "coins": toy_run(rule="lenience", temperature=1.0, max_new_tokens=40, seed=3),
+        "dialless": toy_run(rule="rejection-sampling", temperature=1.0, max_new_tokens=40, seed=3),
+        "stopped": toy_run(max_new_tokens=40, stop=(plain.pieces[plain.token_ids[9]].text,)),
+        "round": replace(story, rounds=story.rounds[:1], dial_map=None),
+        "empty": replace(plain, rounds=()),
+    }
+
+
+def titled(run: Run, title: str) -> Run:
+    """The run under another title, and its map with it."""
+    made = run.dial_map
+    return replace(run, title=title, dial_map=made and replace(made, frame=replace(made.frame, title=title)))
+
+
+@contextmanager
+def staged(folder: Path) -> Iterator[Staged]:
+    """Serve the app on folders of its own below this one, samples included."""
+    runs, sweeps = folder / "runs", folder / "sweeps"
+    for name, run in runs_of_every_kind().items():
+        titled(run, f"Of the kind {name}").save(runs / name)
+    journal = (store := RunStore(runs)).begin()
+    whole = toy_run()
+    journal.write(replace(whole, rounds=whole.rounds[:2], title="Of the kind interrupted"))
+    journal.leave()
+    interrupted = next(kept.name for kept in store.list() if kept.standing is Standing.INTERRUPTED)
+    save_race(toy_race(), runs / "races" / "toy")
+    toy_sweep(sweeps / "mars", 8).finish()
+    toy_sweep(sweeps / "margin", 8, Settings(rule="mars-margin", gamma=3, max_new_tokens=16)).finish()
+    for progress in toy_sweep(sweeps / "half", 5):
+        if progress.finished == 2:
+            break
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MARS_VIZ_RUNS", str(runs))
+        patch.setenv("MARS_VIZ_SWEEPS", str(sweeps))
+        patch.setenv("MARS_VIZ_DELETE", "everybody")
+        patch.delenv("MARS_VIZ_SAMPLES", raising=False)
+        with served(ROOT / "app.py", patience=PATIENCE) as address:
+            yield Staged(address, runs, sweeps, interrupted)

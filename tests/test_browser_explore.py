@@ -1,0 +1,213 @@
+"""The Explore page in a real browser, on runs that come with the product: γ, the first screen, prompt, Share, maps."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, expect
+
+from mars_viz import load_run
+from mars_viz.analysis.metrics import summary
+from mars_viz.dialmap import Budget
+from mars_viz.mapped import mapped, shown
+from mars_viz.run import Run
+from mars_viz.samples import RUNS
+from tests.factories import toy_map, toy_run
+from tests.served import served
+
+PATIENCE = 120_000  # ms; a busy machine is no reason to fail
+STORY = "1-story-mars"
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("runs")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MARS_VIZ_RUNS", str(folder))
+        with served(Path("app.py")) as found:
+            yield found
+
+
+@pytest.fixture(scope="module")
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    """One for all, so that Streamlit's own script is loaded once."""
+    expect.set_options(timeout=PATIENCE)
+    with browser.new_context(viewport={"width": 1400, "height": 900}) as found:
+        found.set_default_timeout(PATIENCE)
+        yield found
+
+
+@pytest.fixture(scope="module")
+def story() -> Run:
+    return load_run(RUNS / STORY)
+
+
+def opened(context: BrowserContext, address: str, link: str = f"run={STORY}") -> Page:
+    page = context.new_page()
+    page.goto(f"{address}/explore?{link}")
+    page.wait_for_selector(".explorer .t")
+    return page
+
+
+def linked(page: Page) -> dict[str, str]:
+    return {name: values[0] for name, values in parse_qs(urlsplit(page.url).query).items()}
+
+
+def shows(page: Page, run: Run, dial: float, gamma: int) -> None:
+    """The page shows this setting: its text, its numbers, its link, and the dial."""
+    told = summary(*shown(run, dial, gamma))
+    expect(page.locator(".sentence")).to_contain_text(f": {told.rounds} target passes for {told.tokens} tokens")
+    expect(page.get_by_role("radio", name=str(gamma), exact=True)).to_have_attribute("aria-checked", "true")
+    tokens = page.locator(".stream :is(.matched, .relaxed, .corrected, .bonus):visible")
+    written = "".join(tokens.evaluate_all("found => found.map((token) => token.textContent)"))
+    assert written == "".join(run.pieces[token].text for token in run.dial_map.at(dial, gamma).token_ids)
+    rolled_back = page.locator("[data-number=rolled_back]").inner_text()
+    assert rolled_back == str(told.rolled_back)
+    own = run.settings
+    page.wait_for_function(
+        "([dial, gamma]) => { const at = new URLSearchParams(location.search);"
+        " return (at.get('dial') ?? '') === dial && (at.get('gamma') ?? '') === gamma; }",
+        arg=["" if dial == own.dial else f"{dial:g}", "" if gamma == own.gamma else str(gamma)],
+    )
+
+
+def test_gamma_is_chosen_by_click_by_key_and_by_link(context: BrowserContext, address: str, story: Run) -> None:
+    page = opened(context, address)
+    shows(page, story, 0.9, 6)
+    page.get_by_role("radio", name="4", exact=True).click()
+    shows(page, story, 0.9, 4)
+    assert linked(page) == {"run": STORY, "gamma": "4"}
+    expect(page.locator(".numbers .at")).to_have_text("at the recorded θ = 0.90, γ = 6")
+    expect(page.locator(".decode")).to_have_text("Decode at θ = 0.90, γ = 4")
+    speed = page.locator("[data-number=speed]").inner_text()
+    page.locator(".box input").fill("0.75")  # and θ as well
+    page.locator(".box input").press("Enter")
+    shows(page, story, 0.75, 4)
+    page.keyboard.press("Tab")  # to γ
+    page.keyboard.press("ArrowRight")
+    shows(page, story, 0.75, 5)
+    page.get_by_role("radio", name="6", exact=True).click()
+    shows(page, story, 0.75, 6)
+    page.locator(".recorded").click()
+    shows(page, story, 0.9, 6)
+    assert page.locator("[data-number=speed]").inner_text() == speed, "measured once, whatever the dials say"
+    page.goto(f"{address}/explore?run={STORY}&gamma=3")
+    page.wait_for_selector(".explorer .t")
+    shows(page, story, 0.9, 3)
+    expect(page.locator(".js-plotly-plot")).to_have_count(5)
+    page.get_by_role("radio", name="1", exact=True).click()
+    shows(page, story, 0.9, 1)
+    page.close()
+
+
+def test_outside_the_map_strict_is_what_it_is(context: BrowserContext, address: str, story: Run) -> None:
+    page = opened(context, address, f"run={STORY}&dial=0.25")
+    strict = story.dial_map.segments[-1]
+    lost, own = sum(r.rolled_back for r in strict.rounds), summary(story, 0.25)
+    said = page.locator(".sentence")
+    expect(said).to_contain_text(f"strict needs {len(strict.rounds)} for {len(strict.token_ids)}. ")
+    expect(said).to_contain_text(f"{own.rolled_back} drafted tokens rolled back, {lost} by strict")
+    expect(page.locator(".sentence .tag")).to_have_text("block-local")
+    expect(page.locator(".numbers .tag").nth(1)).to_have_text("block-local")
+    expect(page.locator(".st-key-savings .gtitle")).to_contain_text(f"{lost - own.rolled_back} fewer")
+    page.close()
+
+
+@pytest.mark.parametrize(("width", "height", "most"), [(1400, 900, 420), (375, 812, 560)])
+def test_the_text_begins_on_the_first_screen_and_stays_there(
+    context: BrowserContext, address: str, width: int, height: int, most: int
+) -> None:
+    page = opened(context, address)
+    page.set_viewport_size({"width": width, "height": height})
+    first = page.locator(".explorer .stream .t").first
+    page.wait_for_function("() => document.fonts.status === 'loaded'")
+    before = first.bounding_box()["y"]
+    assert before <= most
+    if width > 600:  # on a telephone the sentence may take another line, once
+        for value in ("0.25", "0.9853", "1"):
+            page.locator(".box input").fill(value)
+            page.locator(".box input").press("Enter")
+            assert page.locator(".stream").evaluate("s => s.getBoundingClientRect().top") <= most
+            assert first.bounding_box()["y"] == before
+    overflow = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    assert overflow <= 0
+    page.close()
+
+
+def test_the_prompt_is_that_of_the_run_until_somebody_types(context: BrowserContext, address: str, story: Run) -> None:
+    page = opened(context, address)
+    page.get_by_role("button", name="New prompt").click()
+    box = page.get_by_role("textbox", name="Prompt")
+    expect(box).to_have_value(story.prompt)
+    page.keyboard.press("Escape")
+    pick(page, "An addition")
+    page.get_by_role("button", name="New prompt").click()
+    other = load_run(RUNS / "5-addition-mars").prompt
+    assert other != story.prompt
+    expect(box).to_have_value(other)
+    box.fill("A fox of my own")
+    box.press("Control+Enter")
+    page.keyboard.press("Escape")
+    pick(page, "A story, MARS at θ = 0.9, greedy")
+    page.get_by_role("button", name="New prompt").click()
+    expect(box).to_have_value("A fox of my own")
+    page.close()
+
+
+def pick(page: Page, title: str) -> None:
+    before = page.url
+    page.get_by_role("combobox", name="Run").click()
+    page.get_by_role("option", name=re.compile(re.escape(title))).first.click()
+    page.wait_for_url(lambda url: url != before)
+    expect(page.locator(".sentence")).to_have_count(1)
+
+
+def test_what_is_shared_is_named_and_made_for_the_setting_shown(
+    context: BrowserContext, address: str, story: Run
+) -> None:
+    page = opened(context, address, f"run={STORY}&dial=0.9853&gamma=4")
+    page.get_by_role("button", name="Share").click()
+    expect(page.get_by_text("All of θ = 0.9853, γ = 4, as shown.")).to_be_visible()
+    with page.expect_download() as found:
+        page.get_by_role("button", name="Table of tokens, CSV").click()
+    assert found.value.suggested_filename == "a-story-mars-greedy-at-0-9853-gamma-4.csv"
+    rows = list(csv.DictReader(Path(found.value.path()).read_text("utf-8").splitlines()))
+    assert {(row["dial"], row["gamma"], row["basis"]) for row in rows} == {("0.9853", "4", "exact")}
+    drafted = sum(len(r.speculation) for r in story.dial_map.at(0.9853, 4).rounds)
+    assert sum(row["node"] != "" for row in rows) == drafted
+    page.close()
+
+
+def test_the_label_of_a_round_at_the_right_edge_is_not_cut_off(context: BrowserContext, address: str) -> None:
+    page = opened(context, address)
+    rights = page.locator(".stream .r").evaluate_all("all => all.map((r) => r.getClientRects()[0].left)")
+    late = max(range(len(rights)), key=rights.__getitem__)
+    page.locator(".stream .r").nth(late).locator(".t").first.hover()
+    expect(page.locator(".stream .r").nth(late)).to_have_class(re.compile(r"\blate\b"))
+    page.locator(".stream .r").first.locator(".t").first.hover()
+    expect(page.locator(".stream .r").first).not_to_have_class(re.compile(r"\blate\b"))
+    page.close()
+
+
+def test_a_map_that_was_cut_short_offers_to_go_on(browser: Browser, tmp_path: Path) -> None:
+    run = toy_run(rule="mars", dial=0.9, gamma=2, max_new_tokens=40)
+    built_in = replace(run.provenance, target="built-in/target", drafter="built-in/drafter")
+    run = replace(run, provenance=built_in, title="Cut short")
+    made, _ = toy_map(replace(run.settings, dial=None), 0.5, 1.0, (1, 2), Budget(passes=4))
+    mapped(run, replace(made, frame=replace(made.frame, provenance=built_in))).save(tmp_path / "cut")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MARS_VIZ_RUNS", str(tmp_path))
+        with served(Path("app.py")) as address, browser.new_context() as context:
+            context.set_default_timeout(PATIENCE)
+            page = opened(context, address, "run=cut")
+            expect(page.get_by_text("of all settings known")).to_be_visible()
+            expect(page.get_by_role("button", name="Continue")).to_be_enabled()
+            page.goto(f"{address}/explore?run={STORY}")
+            page.wait_for_selector(".explorer .t")
+            expect(page.get_by_role("button", name="Continue")).to_have_count(0)  # its map is whole

@@ -1,0 +1,569 @@
+"""A census of controls: every control of every page is used as a person does, and does what it is for.
+
+CONTROLS lists them by page, in the order in which they are used. One that nobody listed fails the test, as does one
+that is listed and nowhere to be found, or that changes nothing; so a new control needs a line here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from playwright.sync_api import Browser
+
+from mars_viz import samples
+from mars_viz.race.zips import write_zip as zipped
+from mars_viz.runfiles import load_run, write_zip
+from tests.controls import (
+    FOCUS,
+    ITSELF,
+    SCRIPT,
+    Census,
+    Control,
+    Look,
+    Scene,
+    drawn,
+    figures,
+    link,
+    path,
+    scrolled,
+    seen,
+    state,
+    text,
+)
+from tests.gestures import (
+    CAMERA,
+    CLICK,
+    DOUBLE,
+    HOVER,
+    NOTHING,
+    OPEN,
+    POINT,
+    clicked_at,
+    dragged,
+    picked,
+    pressed,
+    saved,
+    typed,
+    uploaded,
+)
+from tests.served import ROOT
+from tests.staged import Staged, staged
+
+KNOWN_DEAD: dict[str, dict[tuple[str, str], str]] = {}
+"""By page, role and name: what is not used, and why. Empty, but while something waits to be mended."""
+
+POPOVER = "[data-testid=stPopoverBody]"
+OPENED = "details[open]"
+MAIN = text("[data-testid=stMain]")
+TITLE = text("[data-testid=stMain] h1")
+TIP = (text(".explorer .tip"),)
+INTERRUPTED = "interrupted"  # in a link, for the name that the run has got
+RUNS = (
+    "several",
+    "single",
+    "unmapped",
+    "sampled",
+    "lossless",
+    "coins",
+    "dialless",
+    "stopped",
+    "round",
+    "empty",
+    INTERRUPTED,
+)
+
+
+def number(name: str, value: str, *changes: Look, inside: str = "", **where: object) -> tuple[Control, ...]:
+    """A number box: typed into, and stepped up and down."""
+    seen_at = (ITSELF, *changes)
+    box = state("[data-testid=stNumberInput] input")
+    return (
+        Control("spinbutton", name, typed(value, "Enter"), seen_at, inside, **where),
+        Control("button", f"{name} › Increment", CLICK, (box, *changes), inside, **where),
+        Control("button", f"{name} › Decrement", CLICK, (box, *changes), inside, **where),
+    )
+
+
+def choice(name: str, *changes: Look, words: str = "", inside: str = "", **where: object) -> tuple[Control, ...]:
+    """A list to choose from, and the button that opens it."""
+    return (
+        Control("button", f"{name} › Open", OPEN, (), inside),
+        Control("combobox", name, picked(words), changes, inside, **where),
+    )
+
+
+def keys(role: str, name: str, answered: str, *changes: Look) -> tuple[Control, ...]:
+    """Keys that a control answers, in the order in which they are pressed, each of which changes this."""
+    return tuple(Control(role, name, pressed(each), changes) for each in answered.split())
+
+
+EVERYWHERE = (
+    *(
+        Control("link", name, CLICK, (path(),))
+        for name in ("Gallery", "Explore", "Live", "Compare", "Rules", "Tune", "Learn")
+    ),
+    Control("button", "*Help*", HOVER, (text("[data-testid=stTooltipContent]"),)),
+    Control("figure", "area", CAMERA),
+    Control("figure", "legend", CLICK),
+)
+NAVIGATION = tuple(
+    Control("link", name, CLICK, (path(), TITLE), leaves=True)
+    for name in ("Explore", "Live", "Compare", "Rules", "Tune", "Learn")
+)
+
+GALLERY = (
+    Control("button", "Show all # runs", CLICK, (seen(".mv-card"),)),
+    Control("listbox", "Text of *", pressed("ArrowRight"), (drawn(".race"),)),
+    Control("option", "Text of * › *", NOTHING),
+    *NAVIGATION,
+    Control("button", "Open a run in Explore", CLICK, (path(), seen(".explorer .stream")), leaves=True),
+    Control("button", "Start with lesson #", CLICK, (path(), link("lesson")), leaves=True),
+    Control("button", "Open", CLICK, (path(), link("run")), leaves=True),
+    Control("button", "Open the lesson", CLICK, (path(), link("lesson")), leaves=True),
+    Control("button", "Watch the race", CLICK, (path(), seen(".track-lane")), leaves=True),
+)
+
+INSPECTOR = text(".explorer .inspector")
+NUMBERS = text(".explorer .sentence, .explorer .numbers, .explorer .segment")
+
+
+def settings(inside: str) -> tuple[Control, ...]:
+    """The form of what is decoded, and how, wherever it stands."""
+    return (
+        *choice("Rule", text(POPOVER), words="MARS", inside=inside),
+        Control("slider", "* threshold *", dragged(-60), (ITSELF, text(POPOVER)), inside),
+        *number("Draft length γ", "3", inside=inside),
+        *number("Temperature", "0.5", inside=inside),
+        *number("Seed", "7", inside=inside),
+        *number("Top-p", "0.9", inside=inside),
+        *number("Top-k", "20", inside=inside),
+        Control("textbox", "Stop strings", typed("xyz", "Control+Enter"), (ITSELF,), inside),
+        *number("Max new tokens", "12", inside=inside),
+    )
+
+
+PROMPT = typed("Once there was a dog", "Control+Enter")
+OUTCOMES = ("matched", "relaxed", "rejected", "discarded", "corrected", "bonus")
+LEGEND = tuple(
+    row
+    for name in OUTCOMES
+    for row in (
+        Control("focusable", f"{name} #", HOVER, TIP),
+        *keys("focusable", f"{name} #", "ArrowRight" if name != OUTCOMES[-1] else "ArrowLeft", FOCUS),
+    )
+)
+SHARE = (
+    Control("button", "Share", CLICK, (seen(POPOVER),)),
+    Control("button", "CSV", saved("csv"), (), "Share", each=True),
+    Control("button", "Parquet", saved("parquet"), (), "Share", each=True),
+)
+TOKENS = "Tokens of the run; *"
+ARROWS = "Home ArrowRight ArrowDown End ArrowLeft ArrowUp"
+
+EXPLORE = (
+    Control("button", "Open or save", CLICK, (seen(POPOVER),)),
+    Control("button", "Save this run as a zip", saved("zip"), (), "Open or save", each=True),
+    Control("button", "Share", CLICK, (seen(POPOVER),)),
+    Control("button", "Report, one HTML file", saved("html"), (), "Share"),
+    Control("button", "The text with its outcomes, SVG", saved("svg"), (), "Share", each=True),
+    Control("button", "Table of tokens, CSV", saved("csv", "round"), (), "Share", each=True),
+    Control("button", "Table of tokens, Parquet", saved("parquet"), (), "Share", each=True),
+    Control("radio", "A figure's camera button saves › *", CLICK, (ITSELF,), "Share"),
+    Control("summary", "To cite", CLICK, (seen(f"{POPOVER} details[open]"),), "Share"),
+    Control("radio", "Draft length γ › #", CLICK, (link("gamma"), NUMBERS, figures()), each=True),
+    *(Control("focusable", name, HOVER, TIP) for name in ("exact", "measured", "τ *", "acceptance *", "rolled back #")),
+    *(
+        Control("focusable", name, HOVER, TIP)
+        for name in ("passes saved vs *", "tokens/s #", "z# #", "row of a table", "Target", "Drafter")
+    ),
+    Control("focusable", "block-local", HOVER, TIP, fleeting=True),
+    *LEGEND,
+    Control("radio", "Colour the tokens by › *", CLICK, (link("overlay"), text(".explorer .legend")), each=True),
+    *keys("radio", "Colour the tokens by › Ratio", "ArrowRight ArrowLeft", link("overlay")),
+    Control("option", f"{TOKENS} › *", CLICK, (link("selected"), INSPECTOR), each=True),
+    *keys("listbox", TOKENS, ARROWS, link("selected"), INSPECTOR),
+    Control("focusable", "The selected token", pressed("PageDown"), (scrolled(".explorer .inspector"),)),
+    *keys("focusable", "z# #", "ArrowRight ArrowLeft", FOCUS),
+    *keys("focusable", "row of a table", "ArrowDown ArrowUp", FOCUS),
+    *keys("slider", "*threshold*", "Home PageUp End PageDown", link("dial"), NUMBERS),
+    *keys(
+        "slider",
+        "*threshold*",
+        "ArrowLeft ArrowDown Shift+ArrowLeft ArrowRight ArrowUp",
+        link("dial"),
+        ITSELF,
+    ),
+    Control("slider", "*", dragged(-250), (link("dial"), ITSELF, NUMBERS), each=True, without=("empty",)),
+    Control("slider", "*", DOUBLE, (link("dial"), ITSELF), each=True, without=("empty",)),
+    Control(
+        "clickable", "# segments of the dial*", clicked_at(0.3), (link("dial"), NUMBERS), each=True, without=("empty",)
+    ),
+    Control("spinbutton", "*, *", typed("0.3", "Enter"), (link("dial"), NUMBERS), each=True, without=("empty",)),
+    Control("button", "recorded #", CLICK, (link("dial"), NUMBERS), each=True, without=("empty",)),
+    Control("radio", "All settings by › *", CLICK, (figures(".st-key-heat-map"),), each=True),
+    Control("figure", "area", CAMERA, each=True),
+    Control("figure", "area", dragged(60, 60), (figures(),)),
+    Control("figure", "area", DOUBLE, (figures(),)),
+    Control("summary", "Figures", CLICK, (seen(".js-plotly-plot"),)),
+    Control("slider", "*threshold*", dragged(-250), (link("dial"),)),
+    Control("button", "Decode at *", CLICK, (link("run"),), leaves=True),
+    Control("button", "New prompt", CLICK, (seen(POPOVER),)),
+    Control("summary", "Settings", CLICK, (seen(f"{POPOVER} details[open]"),), "New prompt"),
+    *settings("New prompt / Settings"),
+    Control("textbox", "Prompt", PROMPT, (ITSELF,), "New prompt"),
+    Control("button", "Decode", CLICK, (link("run"), text(".explorer .stream")), "New prompt", leaves=True),
+    Control("button", "Map the dial", CLICK, (MAIN,), leaves=True),
+    Control("button", "Continue", CLICK, (MAIN,), fleeting=True, leaves=True),
+    Control("button", "Stop", CLICK, (MAIN,), fleeting=True, leaves=True),
+    Control("button", "Measure costs", CLICK, (MAIN,), fleeting=True, leaves=True),
+    *choice("Run", link("run"), text(".explorer .stream"), words="kind sampled", leaves=True),
+    Control(
+        "button",
+        "Open the zip of a run's folder › Upload",
+        uploaded(lambda: ("run.zip", write_zip(load_run(samples.RUNS / "5-addition-mars")))),
+        (link("run"), text(".explorer .stream")),
+        "Open or save",
+        leaves=True,
+    ),
+)
+
+LEAFED = (link("shown"), text(".compare .pane.right"))
+COMPARE = (
+    *SHARE,
+    Control("radio", "Draft length γ › #", CLICK, (link("gamma"), text(".compare .list"))),
+    Control("radio", "Colour the tokens by › *", CLICK, (link("colour"), text(".compare .legend")), each=True),
+    *keys("radio", "Colour the tokens by › Outcome", "ArrowLeft", link("colour")),
+    Control("clickable", "*", NOTHING, fleeting=True),
+    Control("button", "Next difference", CLICK, (drawn(".compare .stream, .texts"),), each=True),
+    Control("option", "Text of * › *", CLICK, (link("token"), text(".compare .said")), each=True),
+    *keys("listbox", "Text of *", ARROWS, link("token")),
+    *keys("listbox", "Text of *", "PageDown PageUp", *LEAFED),
+    Control("button", "Next text", CLICK, LEAFED, each=True),
+    Control("button", "Previous text", CLICK, LEAFED, each=True),
+    Control("option", "Texts beside the reference; * › *", CLICK, LEAFED, each=True, but="* the reference, *"),
+    Control("option", "Texts beside the reference; * › * the reference, *", NOTHING),
+    *keys(
+        "listbox",
+        "Texts beside the reference; *",
+        "ArrowRight ArrowLeft ArrowDown ArrowUp",
+        *LEAFED,
+    ),
+    Control("button", "Pin as reference", CLICK, (link("reference"),), each=True),
+    *choice("Another rule", ITSELF, words="Lenience"),
+    Control("slider", "*", dragged(-60), (ITSELF,)),
+    Control("button", "Decode with it", CLICK, (text(".compare .list"),), leaves=True),
+    *choice("Prompt", link("prompt"), text(".texts")),
+    *number("θ, *", "0.5", MAIN),
+    *number("m, *", "1", MAIN),
+    *choice("Sweep", link("sweep"), leaves=True),
+    *choice("Compare with", link("beside"), leaves=True),
+    Control("region", "Text of *", NOTHING),
+    Control("table", "", POINT, (drawn("[data-testid=stDataFrame] canvas"),)),
+    Control("radio", "Compare › *", CLICK, (link("across"), MAIN), leaves=True),
+    *choice("Run", link("run"), leaves=True),
+)
+
+MATRIX = figures(".st-key-matrix")
+PLANE = figures(".st-key-plane")
+RULES = (
+    *SHARE,
+    Control("slider", "*", dragged(-60), (link("dial"), ITSELF, MAIN), each=True, but="Rounds › *"),
+    Control("slider", "* threshold *", pressed("ArrowLeft"), (link("dial"), ITSELF)),
+    Control("radio", "Other rules at › *", CLICK, (MAIN,), each=True, without=("round",)),
+    Control("radio", "Positions › *", CLICK, (MATRIX,), each=True),
+    Control("slider", "Rounds › * start", dragged(250), (MATRIX,)),
+    Control("slider", "Rounds › * end", dragged(-250), (MATRIX,)),
+    Control("radio", "Vertical axis › *", CLICK, (PLANE,), each=True),
+    Control("button", "Boundaries to compare with › Remove *", CLICK, (seen("[data-testid=stMultiSelect] button"),)),
+    *choice("Boundaries to compare with", PLANE, words="Lenience"),
+    Control("button", "Boundaries to compare with › Clear all", CLICK, (PLANE,)),
+    Control("focusable", "Boundaries to compare with › *", NOTHING, fleeting=True),
+    *number("Shift test: add to every logit", "-20", MAIN),
+    Control("summary", "Rule by rule", CLICK, (seen(OPENED),)),
+    Control("summary", "About this rule", CLICK, (seen(OPENED),)),
+    Control("slider", "This rule has no dial", NOTHING, fleeting=True),
+    Control("switch", "Show all # rules", CLICK, (text("table"), MATRIX)),
+    Control("region", "*", NOTHING),
+    Control("figure", "area", CAMERA, each=True),
+    Control("figure", "area", dragged(60, 60), (figures(),)),
+    Control("figure", "area", DOUBLE, (figures(),)),
+    Control("button", "Decode every rule on this prompt", CLICK, (MAIN,), leaves=True),
+    *choice("Rule", link("rule"), MAIN, leaves=True, each=True),
+    *choice("Run", link("run"), MAIN, words="kind sampled", leaves=True),
+)
+
+FRAME = (link("frame"), text(".stepper .place"))
+PLACE = text(".stepper .place")
+LESSON = drawn(".lesson")
+ASKED = seen(OPENED)
+LEARN = (
+    Control("button", "Teach", CLICK, (seen(POPOVER),)),
+    Control("button", "One step on (right arrow)", CLICK, FRAME, each=True),
+    Control("button", "One step back (left arrow)", CLICK, FRAME, each=True),
+    Control("button", "Next rejection (x)", CLICK, FRAME, each=True),
+    Control("slider", "Step of the playback", dragged(60), FRAME, each=True, without=("empty",)),
+    Control("slider", "Step of the playback", pressed("Home"), FRAME),
+    Control("button", "Next relaxed keep (k)", CLICK, FRAME, each=True),
+    Control("slider", "Step of the playback", pressed("Home"), FRAME),
+    Control("button", "Next place where strict *", CLICK, FRAME, each=True),
+    *keys("region", "A run, step by step", "End Home x ArrowRight ArrowLeft", PLACE),
+    *keys("region", "A run, step by step", "ArrowDown ArrowUp k End Home d", PLACE),
+    Control("group", "The text so far; *", NOTHING),
+    *keys(
+        "listbox",
+        "The text so far; *",
+        "Home ArrowRight End ArrowLeft",
+        drawn(".stepper .text"),
+    ),
+    Control("option", "The text so far; * › *", NOTHING),
+    Control("combobox", "Speed", picked("4"), (ITSELF,)),
+    Control("button", "Play or pause (space)", CLICK, (PLACE,), each=True),
+    Control("region", "A run, step by step", pressed("Space"), (text(".stepper .play"),)),
+    Control("slider", "α, acceptance rate", dragged(-40), (link("alpha"), LESSON)),
+    Control("slider", "γ, draft length", dragged(-250), (LESSON, link()), each=True),
+    Control("slider", "c, cost of a draft step", dragged(40), (link("cost"), LESSON)),
+    Control("slider", "Trials", dragged(40), (link("draws"), LESSON)),
+    Control("slider", "c, added to every logit", dragged(60), (link("shift"), LESSON)),
+    Control("slider", "Ratio threshold θ; *", dragged(-60), (link("dial"), LESSON)),
+    *keys("slider", "α, *", "ArrowRight Shift+ArrowLeft Home End", link("alpha"), LESSON),
+    *choice("Drafted token", link("place"), LESSON),
+    Control("button", "▶ Run the trials", CLICK, (link("draws"), LESSON)),
+    Control("link", "*", HOVER),
+    Control("group", "The text at the dial", NOTHING),
+    *(Control("focusable", name, HOVER, TIP) for name in ("exact", "z# #", "Target", "Drafter")),
+    Control("option", f"{TOKENS} › *", CLICK, (INSPECTOR,)),
+    *keys("listbox", TOKENS, ARROWS, INSPECTOR),
+    Control("focusable", "block-local", HOVER, TIP, fleeting=True),
+    Control("focusable", "The selected token", NOTHING),
+    Control("slider", "ratio threshold", dragged(-100), (link("dial"), text(".explorer .sentence"))),
+    Control("button", "recorded #", CLICK, (link("dial"),)),
+    Control("clickable", "# segments of the dial*", clicked_at(0.3), (link("dial"),)),
+    Control("spinbutton", "*, *", typed("0.5", "Enter"), (link("dial"),)),
+    Control("figure", "area", HOVER),
+    Control("summary", "*step by step", CLICK, (seen(".stepper"),), each=True),
+    Control("summary", "*", CLICK, (ASKED,), each=True),
+    Control("button", "Measure the passes on this device", CLICK, (MAIN,), leaves=True),
+    Control("button", "Grade # exercises here", CLICK, (MAIN,), leaves=True),
+    Control("button", "Open *", CLICK, (link("run"),), leaves=True),
+    Control("button", "Large type, no controls", CLICK, (link("teach"),), "Teach", leaves=True),
+    Control("button", "›", CLICK, (link("lesson"),), leaves=True),
+    Control("button", "‹", CLICK, (link("lesson"),), leaves=True),
+    Control("button", "Exit", CLICK, (link("teach"), seen("[data-testid=stSelectbox]")), leaves=True),
+    Control("radio", "Lesson › *", CLICK, (link("lesson"), MAIN), leaves=True),
+    *choice("Run", link("run"), leaves=True),
+)
+
+CLOCK = "Wall-clock check: strict and this setting in turn"
+NEW, FIELDS = "New sweep", "New sweep / Dial range, settings, models and folder"
+OWN = text("[data-testid=stPopoverBody]")
+TUNE = (
+    *SHARE,
+    Control("button", "Add prompts", CLICK, (seen(POPOVER),)),
+    Control("button", "toys with more prompts *", HOVER, (), "Add prompts"),
+    Control("button", "New sweep", CLICK, (seen(POPOVER),)),
+    Control("button", "Limits and comparison", CLICK, (seen(POPOVER),)),
+    *number("Max accuracy loss, points", "20", link("loss"), inside="Limits and comparison"),
+    *number("Confidence, %", "80", link("confidence"), inside="Limits and comparison"),
+    *choice("Overlay", link("with"), figures(), inside="Limits and comparison"),
+    Control("focusable", "Overlay › *", NOTHING, (), "Limits and comparison"),
+    Control("button", "Overlay › Remove *", CLICK, (link("with"),), "Limits and comparison"),
+    Control("button", "Overlay › Clear all", CLICK, (link("with"),), "Limits and comparison", fleeting=True),
+    Control("slider", "looser ← *", dragged(250), (link("dial"), figures()), each=True),
+    *keys("slider", "looser ← *", "Home End ArrowLeft Shift+ArrowLeft", link("dial")),
+    Control("button", "Go to the recommended setting", CLICK, (link("dial"),), "Limits and comparison"),
+    Control("radio", "Speed and accuracy › *", CLICK, (figures(),), each=True),
+    *(
+        Control("summary", name, CLICK, (seen(OPENED),))
+        for name in (
+            "All figures along the dial",
+            "Relaxed tokens by rank and probability",
+            "Prompt by prompt",
+            "Wall-clock check: *",
+        )
+    ),
+    *(
+        Control("summary", name, CLICK, (seen(OPENED),))
+        for name in (
+            "Acceptance as each engine defines it",
+            "Evidence pack and engine settings",
+            "Read vLLM's per-request metrics",
+        )
+    ),
+    *choice("Figure", figures(), inside="All figures along the dial"),
+    Control("table", "", POINT, (drawn("[data-testid=stDataFrame] canvas"),), "Prompt by prompt"),
+    *number("Prompts", "2", inside=CLOCK),
+    *number("Repetitions", "2", inside=CLOCK),
+    Control("button", "Save as vLLM's per-request metrics", saved("json"), (), "Acceptance as each engine defines it"),
+    Control("button", "Download the evidence pack", saved("zip"), (), "Evidence pack and engine settings"),
+    Control("button", "JSON or JSONL of responses, * › Upload", HOVER, (), "Read vLLM's per-request metrics"),
+    Control("figure", "area", CAMERA),
+    Control("figure", "area", dragged(60, 60), (figures(),)),
+    Control("figure", "area", DOUBLE, (figures(),)),
+    Control("button", "Measure strict and this setting", CLICK, (MAIN,), CLOCK, leaves=True),
+    *number("Prompts of each task", "2", OWN, inside=NEW),
+    *choice("Rules", OWN, words="Lenience", inside=NEW),
+    Control("focusable", "Rules › *", NOTHING, (), NEW),
+    Control("button", "Rules › Remove *", CLICK, (OWN,), NEW),
+    Control("button", "Rules › Clear all", CLICK, (OWN,), NEW),
+    *choice("Rules", OWN, words="MARS", inside=NEW),
+    Control("summary", "Dial range, settings, models and folder", CLICK, (seen(f"{POPOVER} details[open]"),), NEW),
+    *number("*: θ from", "0.5", inside=FIELDS),
+    Control("spinbutton", "to (strict)", NOTHING, (), FIELDS, fleeting=True),
+    Control("button", "to (strict) › *", NOTHING, (), FIELDS, fleeting=True),
+    *number("Draft length γ", "3", inside=FIELDS),
+    *number("Max new tokens", "20", inside=FIELDS),
+    *number("Temperature", "0.5", inside=FIELDS),
+    *number("Top-p", "0.9", inside=FIELDS),
+    *number("Top-k", "20", inside=FIELDS),
+    *number("Seed", "7", inside=FIELDS),
+    Control("textbox", "Target", typed("one", "Enter"), (ITSELF,), FIELDS),
+    Control("textbox", "Drafter", typed("one", "Enter"), (ITSELF,), FIELDS),
+    Control("checkbox", "Apply the chat template", CLICK, (ITSELF,), FIELDS),
+    Control("textbox", "Folder for results", typed("/tmp/elsewhere", "Enter"), (ITSELF,), FIELDS),
+    Control("radio", "Prompts › My own file", CLICK, (OWN,), NEW),
+    Control("radio", "Conversations › *", CLICK, (ITSELF,), NEW),
+    *choice("Grader", ITSELF, inside=NEW),
+    *number("Max prompts", "5", inside=NEW),
+    Control("checkbox", "Skip invalid lines and list them", CLICK, (ITSELF,), NEW),
+    Control(
+        "button",
+        "JSONL: * › Upload",
+        uploaded(lambda: ("set.jsonl", b'{"prompt": "1 + 1 =", "answer": "2"}\n')),
+        (OWN,),
+        NEW,
+    ),
+    Control("button", "JSONL: * › Add files", HOVER, (), NEW),
+    Control("button", "JSONL: * › Remove *", CLICK, (OWN,), NEW),
+    Control("radio", "Prompts › Built-in tasks", CLICK, (OWN,), NEW),
+    Control("button", "Sweep", CLICK, (MAIN,), NEW, leaves=True),
+    Control("button", "Continue", CLICK, (MAIN,), leaves=True),
+    Control("button", "Stop", CLICK, (MAIN,), fleeting=True, leaves=True),
+    *choice("Sweep", link("sweep"), leaves=True),
+)
+
+LANES, TIME = drawn(".race-lanes"), text(".race-time")
+LIVE = (
+    *SHARE,
+    Control("button", "Models", CLICK, (seen(POPOVER),)),
+    *choice("Device", ITSELF, inside="Models"),
+    *choice("Dtype", ITSELF, inside="Models"),
+    Control("switch", "Chat template", CLICK, (ITSELF,), "Models"),
+    *choice("Pair", OWN, words="nother", inside="Models"),
+    Control("textbox", "Target", typed("one", "Enter"), (ITSELF,), "Models"),
+    Control("textbox", "Drafter", typed("one", "Enter"), (ITSELF,), "Models", leaves=True),
+    Control("button", "Open", CLICK, (seen(POPOVER),)),
+    Control(
+        "button",
+        "Open a race's zip › Upload",
+        uploaded(lambda: ("story.zip", zipped(samples.RACES / "1-story"))),
+        (link("race"), LANES),
+        "Open",
+        leaves=True,
+    ),
+    Control("slider", "Recorded time", dragged(-200), (LANES, TIME)),
+    *keys("slider", "Recorded time", "Home ArrowRight ArrowLeft End", LANES, TIME),
+    Control("radio", "Speed › *", CLICK, (ITSELF,)),
+    *keys("radio", "Speed › true speed", "ArrowRight", FOCUS),
+    Control("slider", "Recorded time", pressed("Home", "Space"), (text(".race-controls .decode"),)),
+    Control("button", "Pause", CLICK, (text(".race-controls .decode"),)),
+    Control("button", "Play", CLICK, (TIME,)),
+    *keys("listbox", "Text of *", "Home ArrowRight End ArrowLeft", LANES),
+    Control("option", "Text of * › *", NOTHING),
+    Control("group", "Text of *", NOTHING, fleeting=True),
+    Control("region", "What each lane took", NOTHING, fleeting=True),
+    Control("button", "Download", saved("zip"), each=True),
+    Control("button", "Explore", CLICK, (path(), seen(".explorer .stream")), leaves=True, each=True),
+    *choice("Race", link("race"), LANES, leaves=True),
+    Control("button", "Rename or delete", CLICK, (seen(POPOVER),)),
+    Control("textbox", "Title", typed("another title", "Enter"), (ITSELF,), "Rename or delete", each=True),
+    Control("button", "Rename", CLICK, (MAIN,), "Rename or delete", each=True),
+    Control("button", "Delete", CLICK, (MAIN,), "Rename or delete", each=True),
+    Control("button", "Undo", CLICK, (MAIN,), each=True),
+    Control("summary", "Bin (#)", CLICK, (seen(OPENED),), fleeting=True),
+    Control("button", "Settings", CLICK, (seen(POPOVER),)),
+    *settings("Settings"),
+    Control("textbox", "Prompt", PROMPT, (ITSELF,)),
+    Control("button", "Decode now", CLICK, (link("run"), MAIN), leaves=True),
+    Control("button", "Race now", CLICK, (MAIN,), leaves=True),
+    Control("summary", "Models and device", CLICK, (seen(OPENED),)),
+    Control("button", "Measure passes", CLICK, (MAIN,), "Models and device"),
+    Control("button", "Measure again", CLICK, (MAIN,), "Models and device", fleeting=True),
+    Control("button", "Stop", CLICK, (MAIN,), "Models and device", fleeting=True),
+    Control("button", "Cancel", CLICK, (MAIN,), fleeting=True),
+    Control("button", "Unload models", CLICK, (MAIN,), "Models and device"),
+    Control("radio", "Show › *", CLICK, (link("view"), MAIN), leaves=True),
+)
+
+CONTROLS: dict[str, tuple[Control, ...]] = {
+    "gallery": GALLERY,
+    "explore": EXPLORE,
+    "live": LIVE,
+    "compare": COMPARE,
+    "rules": RULES,
+    "tune": TUNE,
+    "learn": LEARN,
+}
+"""By page: every control, how it is used, and what must have changed then."""
+
+SCENES: dict[str, tuple[Scene, ...]] = {
+    "gallery": (Scene("all", "/", ".mv-card"),),
+    "explore": tuple(Scene(kind, f"/explore?run={kind}", ".explorer") for kind in RUNS),
+    "live": (
+        Scene("race", "/live?view=race&race=toy", ".race-board"),
+        Scene("kept", "/live?run=several", ".track-text .r"),
+        Scene("saved", "/live?view=saved", "h1"),
+    ),
+    "compare": (
+        *(Scene(kind, f"/compare?run={kind}", "h1") for kind in RUNS),
+        Scene("rules", "/compare?run=several&across=rules", ".compare .stream"),
+        Scene("all", "/compare?run=several&across=runs", ".compare .stream"),
+        Scene("sweep", "/compare?across=sweep&sweep=mars", ".texts"),
+        Scene("sweeps", "/compare?across=sweep&sweep=mars&beside=margin", ".texts"),
+    ),
+    "rules": tuple(Scene(kind, f"/rules?run={kind}", "h1") for kind in RUNS),
+    "tune": (
+        Scene("graded", "/tune?sweep=mars", ".js-plotly-plot"),
+        Scene("half", "/tune?sweep=half", ".js-plotly-plot"),
+    ),
+    "learn": (
+        *(Scene(kind, f"/learn?run={kind}", ".stepper") for kind in RUNS),
+        *(Scene(f"lesson {number}", f"/learn?run=several&lesson={number}", "h1") for number in range(1, 7)),
+        Scene("lesson 3, sampled", "/learn?run=sampled&lesson=3", ".lesson"),
+        Scene("class", "/learn?run=several&lesson=2&teach=1", ".lesson"),
+    ),
+}
+"""By page: in what states it is opened."""
+
+
+ANSWERED = re.compile(r"\b(?:Arrow(?:Left|Right|Up|Down)|Page(?:Up|Down)|Home|End)\b")
+ELEMENTS = {"explorer": "explore", "compare": "compare", "race": "live", "stepper": "learn", "lesson": "learn"}
+"""The page of each element that has a script of its own."""
+
+
+@pytest.mark.parametrize(("element", "page"), ELEMENTS.items())
+def test_every_key_that_a_script_names_is_pressed(element: str, page: str) -> None:
+    scripts = [each.read_text("utf-8") for each in (ROOT / "mars_viz" / "components" / element).glob("*.js")]
+    answered = {key for script in scripts if "event" in script for key in ANSWERED.findall(script)}
+    pressed_keys = {key for control in CONTROLS[page] for key in ANSWERED.findall(control.use.words)}
+    assert answered and answered <= pressed_keys
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Staged]:
+    with staged(tmp_path_factory.mktemp("staged")) as found:
+        yield found
+
+
+@pytest.mark.parametrize("page", list(CONTROLS))
+def test_every_control_does_what_it_is_for(server: Staged, browser: Browser, page: str) -> None:
+    with browser.new_context(viewport={"width": 1400, "height": 900}, reduced_motion="reduce") as context:
+        context.add_init_script(path=SCRIPT)
+        census = Census(context, server.address, page, CONTROLS[page], EVERYWHERE, KNOWN_DEAD.get(page, {}))
+        problems = census.go(
+            replace(scene, link=scene.link.replace(f"run={INTERRUPTED}", f"run={server.interrupted}"))
+            for scene in SCENES[page]
+        )
+    assert not problems, "\n" + "\n".join(problems)
