@@ -96,7 +96,7 @@ def head(session: Session, desk: Desk, labels: Mapping[str, str], lesson: Lesson
     if desk.view.teach:
         theme.title("Learn", "")
         classroom.style(large=True)
-        left, right = st.columns([8.9, 2.1])
+        left, right = st.columns([8.4, 2.6])
         with left:
             name(desk, lesson, told)
         with right:

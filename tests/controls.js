@@ -19,13 +19,25 @@
     for (let at = e; at; at = up(at)) if (typeof test === "string" ? at.matches(test) : test(at)) return at;
     return null;
   }
-  function* every(root) {
-    for (const e of root.querySelectorAll("*")) {
-      yield e;
-      if (e.shadowRoot) yield* every(e.shadowRoot);
+  const shadows = []; // of all elements, the pages' own and others'
+  const attach = Element.prototype.attachShadow;
+  Element.prototype.attachShadow = function (how) {
+    const root = attach.call(this, how);
+    shadows.push(root);
+    return root;
+  };
+  const roots = () => [document, ...shadows.filter((root) => root.host.isConnected)];
+  const matching = (selector) => roots().flatMap((root) => [...root.querySelectorAll(selector)]);
+  /** Every element in the order of the page, with its cursor and that of its parent; nothing of what is not the page's own. */
+  function* every(root, around = "auto") {
+    for (const e of root.children) {
+      if (e.matches(OWN)) continue;
+      const cursor = getComputedStyle(e).cursor;
+      yield [e, cursor, around];
+      if (e.shadowRoot) yield* every(e.shadowRoot, cursor);
+      yield* every(e, cursor);
     }
   }
-  const matching = (selector) => [...every(document)].filter((e) => e.matches(selector));
   const text = (e) => (e?.innerText ?? e?.textContent ?? "").replace(/\s+/g, " ").trim();
 
   function role(e) {
@@ -63,13 +75,12 @@
   /** Every control with its element. One that only its cursor gives away is 'clickable'. */
   function all() {
     const found = [];
-    for (const e of every(document)) {
-      if (e.matches(SCROLLED) || closest(e, OWN)) continue;
-      if (!e.matches(CONTROLS) && !layer(e)) {
-        const hand = getComputedStyle(e).cursor;
-        if (!HANDS.includes(hand) || getComputedStyle(up(e) ?? e).cursor === hand) continue;
+    for (const [e, cursor, around] of every(document)) {
+      const known = e.matches(CONTROLS) || layer(e);
+      if ((!known && (cursor === around || !HANDS.includes(cursor))) || e.matches(SCROLLED)) continue;
+      if (!known) {
         if (closest(e, (at) => at.tagName === "LABEL" || (at.matches(CONTROLS) && !at.matches(SCROLLED)))) continue;
-        if ([...every(e)].some((at) => at.matches(CONTROLS))) continue;
+        if (e.querySelector(CONTROLS) || [...every(e)].some(([at]) => at.matches(CONTROLS))) continue;
       }
       if (!seen(e)) continue;
       const told = described(e);
@@ -96,6 +107,7 @@
     return hidden ? closest(up(up(e)), (at) => at.getBoundingClientRect().width > 1) : e; // its thumb, or its label
   }
 
+  const INNER = "label, div"; // what holds a control whose state is asked for
   const STATES = ["aria-checked", "aria-selected", "aria-pressed", "aria-valuenow", "aria-expanded", "open"];
   function state(e) {
     return [e.value ?? "", e.checked ?? "", ...STATES.map((name) => e.getAttribute(name))].join("|");
@@ -120,12 +132,13 @@
     figures: (selector) => matching(`${selector} .js-plotly-plot`).map(figure).join("\n"),
     scroll: (selector) => matching(selector).map((e) => [e.scrollTop, e.scrollLeft]).join(),
     seen: (selector) => matching(selector).filter(seen).length,
+    itself: (of, spot) => state(spot.matches(INNER) ? spot.querySelector("input, [role]") ?? spot : spot),
     focus: () => {
       const at = focused();
       return at ? `${role(at)} ${text(at)}` : "";
     },
   };
-  const look = (wanted) => wanted.map(([kind, of]) => String(LOOKS[kind](of)));
+  const look = (wanted, spot) => wanted.map(([kind, of]) => String(LOOKS[kind](of, spot)));
 
   // when the page asked its server for something last, when it heard from it, and when it last scrolled
   let sent = 0, heard = 0, moved = 0;
@@ -144,10 +157,15 @@
   /** True once the page has been told what became of what it asked for, and shows it. */
   function idle() {
     const now = performance.now(), app = document.querySelector("[data-testid=stApp]");
-    if (app?.dataset.testScriptState !== "notRunning" || now - Math.max(sent, heard, moved) < 80) return false;
+    if (app?.dataset.testScriptState !== "notRunning" || now - Math.max(sent, heard, moved) < 40) return false;
     if (heard < sent && now - sent < 3000) return false;
     if (matching("[data-testid=stPlotlyChart]").some((e) => !e.querySelector(".main-svg"))) return false;
     return !document.querySelector("[data-testid=stSkeleton], [data-testid=stSpinner], [data-stale=true]");
   }
-  window.census = { told, pick, look, leave: () => focused()?.blur(), idle, state };
+  /** True once all that is looked at is other than before. What a control says of itself may be taken back by the server. */
+  function changed(wanted, before, spot, began) {
+    if (!idle() || look(wanted, spot).some((now, at) => now === before[at])) return false;
+    return !spot || sent > began || performance.now() - began > 400;
+  }
+  window.census = { told, pick, look, changed, leave: () => focused()?.blur(), idle };
 })();

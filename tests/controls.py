@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import re
 import sys
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import BrowserContext, ElementHandle, Page
+from playwright.sync_api import BrowserContext, ElementHandle, Page, TimeoutError
 
 from tests.gestures import HOVER, NOTHING, PATIENCE, Gesture
 
@@ -93,7 +92,8 @@ class Control:
     inside: str = ""
     """Names of the popovers and expanders that hold it, one in the other, with ' / ' between them."""
     each: bool = False
-    """True if it is to be used with every kind of run and not once."""
+    """True if it is to be used with every kind of run and not once; of several that it tells of, one is enough with the
+    next kinds."""
     without: tuple[str, ...] = ()
     """Kinds of run with which it has nothing to change."""
     but: str = "nothing"
@@ -151,6 +151,8 @@ class Census:
     scene: Scene = field(init=False)
     opened: str = ""
     """The popovers and expanders that are open now."""
+    usable: list[dict[str, Any]] | None = None
+    """What can be used; None once something was done to the page."""
 
     def go(self, scenes: Iterable[Scene]) -> list[str]:
         """Use every control in every scene; what is wrong."""
@@ -179,7 +181,7 @@ class Census:
 
     def open(self) -> None:
         """Open the scene's page anew."""
-        self.opened = ""
+        self.opened, self.usable = "", None
         self.page.goto(self.address + self.scene.link)
         self.page.wait_for_selector(self.scene.shows)
         self.page.wait_for_function(READY)
@@ -190,7 +192,9 @@ class Census:
 
     def told(self) -> list[dict[str, Any]]:
         """What can be used now. What is not listed is a problem."""
-        found: list[dict[str, Any]] = self.page.evaluate("census.told()")
+        if self.usable is not None:
+            return self.usable
+        self.usable = found = self.page.evaluate("census.told()")
         for each in found:
             if not any(one.is_of(each["role"], each["label"]) for one in (*self.controls, *self.everywhere)):
                 inside = f", inside “{self.opened}”" if self.opened else ""
@@ -223,6 +227,8 @@ class Census:
 
     def next(self, place: int, control: Control, kind: str) -> str | None:
         """The label of one that the control tells of and that was not used yet; what is chosen already comes last."""
+        done = {label for at, label, _ in self.used if at == place}
+        begun = control.each and any((at, of) == (place, kind) for at, _, of in self.used)
         able = [
             each["label"]
             for each in sorted(self.told(), key=lambda one: bool(one["taken"]))
@@ -230,6 +236,7 @@ class Census:
             and not each["off"]
             and not (each["taken"] and control.leaves)
             and (place, each["label"], kind) not in self.used
+            and not (begun and each["label"] in done)
         ]
         return next(iter(able), None)
 
@@ -237,6 +244,7 @@ class Census:
         """Use it once. Raises AssertionError where something has not changed that must."""
         if control.use is NOTHING:
             return
+        self.usable = None
         self.page.mouse.move(0, 0)
         self.page.wait_for_function(READY)
         spot = self.page.evaluate_handle("([role, label]) => census.pick(role, label)", [control.role, label])
@@ -248,30 +256,32 @@ class Census:
             found.focus()
         elif control.use is HOVER:  # what has the focus may explain itself already
             self.page.evaluate("census.leave()")
-        before = self.look(control, found)
+        spot = found if ITSELF in control.changes else None
+        before, began = self.look(control, spot), self.page.evaluate("performance.now()")
         control.use.do(self.page, found)
-        began = time.monotonic()
-        while True:
-            idle = self.page.evaluate("census.idle()")
-            after = self.look(control, found)
+        try:
+            self.page.wait_for_function(
+                "([wanted, before, spot, began]) => census.changed(wanted, before, spot, began)",
+                arg=[control.changes, before, spot, began],
+            )
+        except TimeoutError:
+            after = self.look(control, spot)
             same = [seen for seen, one, other in zip(control.changes, before, after, strict=True) if one == other]
-            waited = time.monotonic() - began
-            if idle and not same and (ITSELF not in control.changes or waited > 0.4):
-                return
-            assert waited < PATIENCE, "nothing changes: " + ", ".join(" of ".join(filter(None, at)) for at in same)
-            self.page.wait_for_timeout(50)
+            raise AssertionError(
+                "nothing changes: " + ", ".join(" of ".join(filter(None, at)) for at in same)
+            ) from None
 
-    def look(self, control: Control, spot: ElementHandle) -> list[str]:
+    def look(self, control: Control, spot: ElementHandle | None) -> list[str]:
         """What there is to be seen now of what it must change."""
-        wanted = [at for at in control.changes if at != ITSELF]
-        told = iter(self.page.evaluate("wanted => census.look(wanted)", wanted))
-        return [census_state(spot) if at == ITSELF else next(told) for at in control.changes]
+        found: list[str] = self.page.evaluate("([wanted, spot]) => census.look(wanted, spot)", [control.changes, spot])
+        return found
 
     def leave(self) -> None:
         """Close the popover that is open, for it would lie over the page."""
         self.opened = ""
         popover = self.page.locator("[data-testid=stPopoverBody]")
         if popover.count():
+            self.usable = None
             self.page.keyboard.press("Escape")
             if popover.count():  # the focus is elsewhere
                 self.page.locator("[data-testid=stPopoverButton][aria-expanded=true]").click(force=True)
@@ -287,6 +297,7 @@ class Census:
                 return False
             if opens.evaluate("e => e.getAttribute('aria-expanded') === 'true' || e.parentElement.open === true"):
                 continue
+            self.usable = None
             opens.click()
             self.page.wait_for_function(READY)
         self.opened = inside
@@ -296,11 +307,6 @@ class Census:
 def _first(error: Exception) -> str:
     """What happened, without what a browser tried."""
     return str(error).split("Call log")[0].split("=====")[0].strip()
-
-
-def census_state(spot: ElementHandle) -> str:
-    """What a control says of itself."""
-    return str(spot.evaluate("e => census.state(e.matches('label, div') ? e.querySelector('input, [role]') ?? e : e)"))
 
 
 def named(control: Control) -> str:

@@ -320,7 +320,7 @@ LEARN = (
     ),
     Control("option", "The text so far; * › *", NOTHING),
     Control("combobox", "Speed", picked("4"), (ITSELF,)),
-    Control("button", "Play or pause (space)", CLICK, (PLACE,), each=True),
+    Control("button", "Play or pause (space)", CLICK, (PLACE,)),
     Control("region", "A run, step by step", pressed("Space"), (text(".stepper .play"),)),
     Control("slider", "α, acceptance rate", dragged(-40), (link("alpha"), LESSON)),
     Control("slider", "γ, draft length", dragged(-250), (LESSON, link()), each=True),

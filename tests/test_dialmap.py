@@ -17,9 +17,9 @@ from mars_viz.mapped import mapped
 from mars_viz.mapping import Mapping
 from mars_viz.recorded import answers_of, shortened
 from mars_viz.recording import Recording
-from mars_viz.records import Speculation, Timing
+from mars_viz.records import Round, Speculation, Timing
 from mars_viz.rules import RULES, rule_named
-from mars_viz.run import Settings
+from mars_viz.run import WITHIN_ROUNDING, Settings
 from mars_viz.speculators.loading import Pair, load_pair
 from mars_viz.speculators.local import LocalSpeculator
 from mars_viz.walk import Answer, Ending, walk
@@ -225,6 +225,50 @@ def test_the_map_is_what_whole_recordings_are(pair: Pair) -> None:
         run = Recording(pair, prompt, replace(settings, dial=dial)).finish()
         assert made.at(dial).token_ids == run.token_ids
         assert len(segment.rounds) == len(run.rounds)
+
+
+def parted(rounds: Sequence[Round], others: Sequence[Round]) -> list[tuple[Round, Round]]:
+    """The first pair of rounds that add other tokens, if there is one."""
+    pairs = zip(rounds, others, strict=False)
+    return [(one, other) for one, other in pairs if one.token_ids != other.token_ids][:1]
+
+
+def within_rounding(one: Round, other: Round, dial: float) -> bool:
+    """True if MARS' decisions at T = 0 part only by the rounding of bfloat16: at the row where the texts part, no logit
+    is further off than two steps between neighbouring numbers, and what decides is a tie within those."""
+    a, b = one.speculation, other.speculation
+    same = list(map(int.__eq__, one.token_ids, other.token_ids))
+    row = same.index(False) if False in same else len(same)
+    first, second = a.top_logits[row].astype(np.float64), b.top_logits[row].astype(np.float64)
+    rounding = 2 * 2.0 ** (math.floor(math.log2(abs(first[0]))) - 7)
+    logits = dict(zip(b.top_ids[row].tolist(), second.tolist(), strict=True))
+    shared = [
+        abs(z - logits[token])
+        for token, z in zip(a.top_ids[row].tolist(), first.tolist(), strict=True)
+        if token in logits
+    ]
+    if len(shared) < 8 or max(shared) > rounding:
+        return False
+    drafted = row < len(a) and row < len(b) and a.tokens[row] != b.tokens[row]
+    tied = abs(a.draft_logits[row][:2] @ [1, -1]) <= rounding if drafted else False
+    (best, runner_up, third), ratios = first[:3], sorted([first[1] / first[0], second[1] / second[0]])
+    return tied or best - runner_up <= rounding or runner_up - third <= rounding or ratios[0] <= dial <= ratios[1]
+
+
+def test_where_a_bfloat16_run_parts_from_its_map_two_candidates_tie_within_rounding() -> None:
+    """The pass through transformers rounds by what is computed beside a row; where that decides, and nowhere else."""
+    rough, settings = load_pair(device="cpu", dtype="bfloat16"), Settings(rule="mars", max_new_tokens=96)
+    prompt = "Lily and Tom went to the park"
+    assert rough.batching == WITHIN_ROUNDING
+    made = Mapping(rough, prompt, settings, span_of(rule_named("mars"), 0.5, 1.0, (6,))).finish()
+    runs = [
+        Recording(rough, prompt, replace(settings, dial=(each.low + each.high) / 2)).finish() for each in made.segments
+    ]
+    for segment, run in zip(made.segments, runs, strict=True):
+        for one, other in parted(segment.rounds, run.rounds):
+            assert within_rounding(one, other, run.settings.dial)
+    ((one, other),) = parted(made.segments[-1].rounds, runs[0].rounds)  # of the two ends of the dial: no tie
+    assert not within_rounding(one, other, runs[0].settings.dial)
 
 
 @pytest.mark.parametrize("rule", ["mars", "mars-sampling"])

@@ -20,7 +20,7 @@ _STYLE = """
 .mv-big { font-size: 1.12rem; line-height: 1.5; margin: 0; font-variant-numeric: tabular-nums; }
 """
 _TEACHER = """
-@media (min-width: 800px) { :root { font-size: 21px; } }
+@media (min-width: 1000px) { :root { font-size: 21px; } }
 .stAppHeader { display: none; }
 .stMainBlockContainer { padding-top: 1.2rem; }
 .mv-head { position: absolute; clip-path: inset(50%); }

@@ -33,7 +33,7 @@ _STYLE = """
   border-bottom: 1px solid color-mix(in srgb, currentColor 18%, transparent); white-space: nowrap; }
 .mv-rules thead th { opacity: .8; font-size: .82rem; vertical-align: bottom; white-space: normal; cursor: help; }
 .mv-rules .number { text-align: right; }
-.mv-rules .reason { white-space: normal; min-width: 16rem; }
+.mv-rules .reason { white-space: normal; }
 .mv-rules .grey :is(th, td) { color: color-mix(in srgb, currentColor 72%, transparent); }
 .mv-rules tr > :first-child { position: sticky; left: 0; background: var(--mv-ground); }
 .mv-rules .chosen :is(th, td) { font-weight: 600; background: color-mix(in srgb, #0072B2 18%, var(--mv-ground)); }
@@ -56,7 +56,6 @@ _HELP = {
     "matched at": "The dial value whose verdicts differ least from those of the chosen rule",
     "still differ": "Verdicts that differ from the chosen rule's even there",
     "shift changes": "Verdicts that change when the constant above is added to every logit",
-    "reason": "What the run lacks for the rule",
 }
 
 
@@ -130,14 +129,18 @@ def likeness_frame(
 
 
 def table(frame: pd.DataFrame, chosen: str, spoken: str) -> None:
-    """A frame with the chosen rule marked; rows that are not exact, or cannot judge, are grey."""
+    """A frame with the chosen rule marked; rows that are not exact are grey, as are those of rules that cannot judge the
+    run, which say why in place of figures."""
+    columns = [name for name in frame if name != "reason"]
     heads = "".join(
         f'<th scope="col" class="{_kind(name)}" title="{escape(_HELP.get(name, ""))}">{escape(name)}</th>'
-        for name in frame
+        for name in columns
     )
     lines = []
     for rule, row in zip(frame.index, frame.to_dict("records"), strict=True):
-        cells = "".join(f'<td class="{_kind(name)}">{escape(_written(name, row[name]))}</td>' for name in [*frame][1:])
+        cells = "".join(f'<td class="{_kind(name)}">{escape(_written(name, row[name]))}</td>' for name in columns[1:])
+        if lacks := row.get("reason"):
+            cells = f'<td class="reason" colspan="{len(columns) - 1}">{escape(f"cannot judge: {lacks}")}</td>'
         kinds = " ".join(["chosen"] * (rule == chosen) + ["grey"] * (row.get("basis", _EXACT) != _EXACT))
         lines.append(f'<tr class="{kinds}"><th scope="row">{escape(row["rule"])}</th>{cells}</tr>')
     st.html(
