@@ -121,7 +121,8 @@ def test_saved_runs_are_renamed_deleted_and_brought_back_by_the_browser_that_mad
 
     # nor is the second of two clicks one on Undo, which on a phone is where Delete was
     shelf.page.set_viewport_size({"width": 375, "height": 700})
-    held = shelf.page.add_style_tag(content="button { animation-play-state: paused !important; }")
+    paused = "[class*=st-key-deleted-] button { animation-play-state: paused !important; }"
+    held = shelf.page.add_style_tag(content=paused)
     shelf.open("live-2").get_by_role("button", name="Delete").click()
     undo = shelf.gone("live-2").get_by_role("button", name="Undo")
     expect(undo).to_be_enabled()

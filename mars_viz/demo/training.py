@@ -10,6 +10,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 from tqdm import tqdm
+from transformers import PreTrainedModel
+
+from mars_viz.speculators.threads import fit_cores, on_shared_cores
 
 Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]
 """(model, tokens [B, S + 1], weights [B, S]) -> scalar."""
@@ -60,9 +63,11 @@ class Schedule:
         return self.tokens_per_step // length, length
 
 
-def fit(model: nn.Module, loss: Loss, batches: Batches, schedule: Schedule, checkpoint: Path, label: str) -> None:
+def fit(model: PreTrainedModel, loss: Loss, batches: Batches, schedule: Schedule, checkpoint: Path, label: str) -> None:
     """Train `model` in place; go on from `checkpoint` if it is there, and keep it up to date."""
-    device = next(model.parameters()).device
+    device = model.device
+    if device.type == "cpu":
+        fit_cores()
     optimizers = _optimizers(model, schedule.rate)
     first = _resume(checkpoint, model, optimizers)
     step_loss = torch.compile(_autocast(loss, device.type))
@@ -70,18 +75,32 @@ def fit(model: nn.Module, loss: Loss, batches: Batches, schedule: Schedule, chec
     bar = tqdm(range(first, schedule.steps), initial=first, total=schedule.steps, desc=label, mininterval=5)
     for step in bar:
         tokens, weights = (x.to(device, non_blocking=True) for x in batches(step, *schedule.shape_at(step)))
-        value = step_loss(model, tokens, weights)
-        value.backward()  # type: ignore[no-untyped-call]
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        for optimizer in optimizers:
-            for group in optimizer.param_groups:
-                group["lr"] = schedule.rate_at(step)
-            optimizer.step()
-            optimizer.zero_grad()
-        average = value.item() if math.isnan(average) else 0.98 * average + 0.02 * value.item()
+        value = _step(model, step_loss, tokens, weights, optimizers, schedule.rate_at(step))
+        average = value if math.isnan(average) else 0.98 * average + 0.02 * value
         bar.set_postfix(loss=f"{average:.3f}", refresh=False)
         if (step + 1) % schedule.checkpoint_every == 0 or step + 1 == schedule.steps:
             _save(checkpoint, step + 1, model, optimizers)
+
+
+@on_shared_cores
+def _step(
+    model: PreTrainedModel,
+    loss: Loss,
+    tokens: Tensor,
+    weights: Tensor,
+    optimizers: list[torch.optim.Optimizer],
+    rate: float,
+) -> float:
+    """Train on one batch; its loss."""
+    value = loss(model, tokens, weights)
+    value.backward()  # type: ignore[no-untyped-call]
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        optimizer.step()
+        optimizer.zero_grad()
+    return float(value.item())
 
 
 def next_token_loss(model: nn.Module, tokens: Tensor, weights: Tensor) -> Tensor:

@@ -96,6 +96,16 @@ def popover(place: DeltaGenerator, desk: Desk, item: Item, unsettled: str = "", 
         )  # fmt: skip
 
 
+def settle(desk: Desk) -> None:
+    """Where two clicks meet Delete, the second is for no other button: for a second after each the list answers none."""
+    if count := len(desk.deleted):
+        name = f"mv-second-click-{count}"  # another name begins the animation anew
+        st.html(
+            f'<style>[class*="st-key-saved-"] button {{ animation: {name} 1s; }} '
+            f"@keyframes {name} {{ from, to {{ pointer-events: none; }} }}</style>"
+        )
+
+
 def deleted(desk: Desk, item: Item) -> None:
     """A line where it stood, or in the bin."""
     with st.container(key=f"deleted-{item.key}"):

@@ -30,6 +30,7 @@ def saved(desk: Desk) -> None:
     changing.lost(desk, "run", [item(entry) for entry in (*kept, *deleted)])
     if not rows:
         theme.note("No run is saved yet. Press Decode now: what it makes is saved here.")
+    changing.settle(desk)
     every = st.session_state.get("all-saved", False)
     for entry in rows if every else rows[:LISTED]:
         one_saved(desk, entry)
