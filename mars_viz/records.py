@@ -101,7 +101,7 @@ class Speculation:
     coins: np.ndarray
     """float64 [N]; acceptance coins in [0, 1), keyed by (seed, start, depth, sibling)."""
     draft_ids: np.ndarray
-    """int32 [N, K]; the drafter's best tokens, best first."""
+    """int32 [N, K]; the drafter's best tokens, best first, the lower id first among equals."""
     draft_logits: np.ndarray
     """float32 [N, K]; their raw logits."""
     draft_logsumexp: np.ndarray

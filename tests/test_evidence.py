@@ -17,7 +17,7 @@ from mars_viz.speculators import blocks
 from mars_viz.speculators.blocks import Blocks
 from mars_viz.speculators.evidence import gather_evidence
 from mars_viz.speculators.extent import Extent
-from mars_viz.speculators.largest import count_above, largest
+from mars_viz.speculators.largest import largest
 
 N, V = 5, 60
 
@@ -91,13 +91,6 @@ def test_every_field_agrees_with_the_oracle(settings: Settings, coarse: bool) ->
                 continue
             assert ours.dtype == theirs.dtype, field.name
             assert ours.shape == theirs.shape, field.name
-            if coarse and field.name in ("ranks", "emission_ranks"):
-                continue  # among equals beyond the listed candidates only the count of larger logits is known
-            if coarse and field.name in ("top_ids", "draft_ids", "best_q"):
-                of = "draft_logits" if field.name == "draft_ids" else "top_logits"
-                logits = getattr(oracle, of)[: len(theirs)]  # of the last row nothing was drafted
-                listed = logits > logits[:, -1:]  # which of the last one's equals are listed is left open
-                ours, theirs = np.where(listed, ours, 0), np.where(listed, theirs, 0)
             np.testing.assert_allclose(ours, theirs, rtol=2e-4, atol=2e-5, err_msg=field.name)
 
 
@@ -163,8 +156,6 @@ def test_the_largest_entries_are_those_of_a_whole_sort(size: int) -> None:
         found, (values, ids) = largest(rows, count), rows.sort(-1, descending=True)
         assert torch.equal(found.values, values[..., :count])
         assert torch.equal(found.ids, ids[..., :count])
-    bounds = rows[..., 3:4]
-    assert torch.equal(count_above(rows, bounds), (rows > bounds).sum(-1))
 
 
 def test_chains_that_do_not_fit_in_the_cache_together_give_the_same_records(monkeypatch: pytest.MonkeyPatch) -> None:

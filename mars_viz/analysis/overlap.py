@@ -80,7 +80,7 @@ def overlap(run: Run, place: Place) -> Overlap:
     at = int(np.flatnonzero(spec.draft_ids[node] == spec.tokens[node])[0])
     normaliser = logits[at] - np.log(float(spec.q[node]))  # of which only q(x) was recorded at this temperature
     q_of = dict(zip(spec.draft_ids[node].tolist(), np.exp(logits - normaliser), strict=True))
-    both = sorted(p_of.keys() & q_of.keys(), key=lambda token: -max(p_of[token], q_of[token]))[:SHOWN]
+    both = sorted(p_of.keys() & q_of.keys(), key=lambda token: (-max(p_of[token], q_of[token]), token))[:SHOWN]
     p, q = (np.array([float(law[token]) for token in both]) for law in (p_of, q_of))
     others = [max(0.0, 1 - float(law.sum())) for law in (p, q)]
     apart = float(spec.total_variation[node])

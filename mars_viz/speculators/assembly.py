@@ -1,5 +1,7 @@
-"""Records from what was fetched from the device: equals in the order of their ids, and the fields that follow from
-others. Knows arrays and the fields of a Speculation; knows no tensors."""
+"""Records from what was fetched from the device, with the fields that follow from others.
+
+Knows arrays and the fields of a Speculation; knows no tensors.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +32,11 @@ class Origin:
 def records(origin: Origin, settings: Settings, found: dict[str, np.ndarray]) -> list[Speculation]:
     """One of each chain, of what every rule decides by; the other fields are unknown. See `Seen.found`."""
     n, k = found["tokens"].shape[1], found["listed_ids"].shape[-1]
-    fields = {"tokens": found["tokens"].astype(np.int32)}
-    fields |= _listed("top_ids", "top_logits", found["listed_ids"][:, : n + 1], found["listed_logits"][:, : n + 1])
+    fields = {
+        "tokens": found["tokens"].astype(np.int32),
+        "top_ids": found["listed_ids"][:, : n + 1].astype(np.int32),
+        "top_logits": found["listed_logits"][:, : n + 1],
+    }
     if settings.temperature == 0:
         fields["emissions"] = _each(fields["top_ids"][..., :1])
     else:
@@ -50,26 +55,19 @@ def records(origin: Origin, settings: Settings, found: dict[str, np.ndarray]) ->
 
 def complete(made: Sequence[Speculation], settings: Settings, found: dict[str, np.ndarray]) -> None:
     """Give records, in place, what `standing` found of them: frozen means that nobody else may."""
-    fields = found | _listed("draft_ids", "draft_logits", found["draft_ids"], found["draft_logits"])
-    tokens, top_ids, z1 = _together(made, "tokens"), _together(made, "top_ids"), _together(made, "top_logits")[..., :1]
-    n = tokens.shape[1]
-    fields["ranks"] = _listed_rank(tokens[..., None], top_ids[:, :n], found["ranks"][..., None])[..., 0]
+    fields = found | {name: found[name].astype(np.int32) for name in ("ranks", "draft_ids")}
     if settings.temperature > 0:
-        fields["emission_ranks"] = _listed_rank(_together(made, "emissions"), top_ids, found["emission_ranks"])
+        fields["emission_ranks"] = found["emission_ranks"].astype(np.int32)
     else:
+        z1 = np.stack([record.top_logits[:, :1] for record in made])
         fields["emission_z"] = _each(z1)
         fields["emission_p"] = _each(np.exp(z1 - found["logsumexp"][..., None]))
         fields["emission_ranks"] = np.ones(fields["emission_z"].shape, np.int32)
         fields["logsumexp_t"] = found["logsumexp"]
-        fields["coins"] = _coins(settings, [record.start for record in made], n)
+        fields["coins"] = _coins(settings, [record.start for record in made], found["z"].shape[1])
     for name, array in fields.items():
         for record, value in zip(made, array, strict=True):
             object.__setattr__(record, name, value)
-
-
-def _together(made: Sequence[Speculation], name: str) -> np.ndarray:
-    """[B, …]; this field of all of them."""
-    return np.stack([getattr(record, name) for record in made])
 
 
 def _drawn(found: dict[str, np.ndarray], settings: Settings, starts: Sequence[int]) -> dict[str, np.ndarray]:
@@ -77,23 +75,12 @@ def _drawn(found: dict[str, np.ndarray], settings: Settings, starts: Sequence[in
     n = found["tokens"].shape[1]
     fields = {name: found[name] for name in ("p", "q", "best_q", "emission_p")}
     fields |= {name: found[name].astype(np.int32) for name in ("support", "emissions")}
-    order = _order(found["listed_ids"][:, :n], found["listed_logits"][:, :n])
-    if order is not None:
-        fields["best_q"] = np.take_along_axis(found["best_q"], order, -1)
     return fields | {"coins": _coins(settings, starts, n)}
 
 
 def _coins(settings: Settings, starts: Sequence[int], n: int) -> np.ndarray:
     """float64 [B, N]; no rule looks at one at temperature 0."""
     return np.stack([round_uniforms(settings.seed, start, Purpose.COIN, n) for start in starts])
-
-
-def _listed(ids_name: str, logits_name: str, ids: np.ndarray, logits: np.ndarray) -> dict[str, np.ndarray]:
-    """Both under their names: a law's best tokens, equals in the order of their ids."""
-    order = _order(ids, logits)
-    if order is not None:
-        ids, logits = (np.take_along_axis(array, order, -1) for array in (ids, logits))
-    return {ids_name: ids.astype(np.int32), logits_name: logits}
 
 
 def _each(values: np.ndarray) -> np.ndarray:
@@ -128,17 +115,3 @@ def _unknown(n: int, k: int, vocabulary: int) -> dict[str, Any]:
     for array in made.values():
         array.setflags(write=False)  # all chains share them
     return made
-
-
-def _order(ids: np.ndarray, logits: np.ndarray) -> np.ndarray | None:
-    """By logit, then by id, along the last axis; None where they stand so already."""
-    rows = logits.reshape(-1, logits.shape[-1]).tolist()  # so few values that NumPy would take several times as long
-    if all(len(set(row)) == len(row) for row in rows):  # as nearly always: there are no equals
-        return None
-    return np.lexsort((ids, -logits), axis=-1)
-
-
-def _listed_rank(tokens: np.ndarray, listed: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
-    """Rank of each token [..., C] by its place in the row's list [..., K], which settles ties; else as counted."""
-    places = tokens[..., None] == listed[..., None, :]  # [..., C, K]
-    return np.where(places.any(-1), places.argmax(-1) + 1, otherwise).astype(np.int32)

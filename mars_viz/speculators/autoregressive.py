@@ -10,6 +10,7 @@ import torch
 
 from mars_viz.randomness import position_uniforms
 from mars_viz.run import Settings
+from mars_viz.speculators.largest import best
 from mars_viz.speculators.laws import draw, law, on_device, wait_for
 from mars_viz.speculators.loading import Pair
 from mars_viz.speculators.trouble import inference
@@ -57,7 +58,7 @@ def writing_alone(pair: Pair, prompt: Sequence[int], settings: Settings) -> Iter
         with inference():  # never across a yield: it would be the caller's mode too
             logits = network.score(ids, [length - 1], 1)  # [1, 1, V]
             if settings.temperature == 0:
-                ids = logits.argmax(-1)
+                ids = best(logits)
             else:
                 uniforms = on_device(position_uniforms(settings.seed, length, 1), network.device)
                 ids = draw(law(logits, settings), uniforms[None])

@@ -65,6 +65,7 @@ class Seen:
     """The chains."""
     found: dict[str, Tensor]
     """Of their Speculations, [B, …] each: the tokens, both models' best ones as `listed_ids` and `listed_logits`, int64
-    and float32 [B, 2N + 1, K], and above temperature 0 what was drawn and by which shares."""
+    and float32 [B, 2N + 1, K], with `tied` where the order of equals is open (see `Largest`), and above temperature 0
+    what was drawn and by which shares."""
     drawn: Tensor | None
     """float32 [B, 2N + 1, V]; the laws that tokens were drawn from, the target's rows first; None at temperature 0."""

@@ -20,6 +20,7 @@ from mars_viz.rules import Rule, rule_named, settle
 from mars_viz.run import Settings
 from mars_viz.speculators.drafters.model import Picking
 from mars_viz.speculators.extent import Extent
+from mars_viz.speculators.largest import best
 from mars_viz.speculators.laws import wait_for
 from mars_viz.speculators.loading import Pair
 from mars_viz.speculators.local import LocalSpeculator
@@ -191,7 +192,7 @@ def _drafted(network: Network, ids: torch.Tensor, start: int, count: int) -> Non
         network.chain(ids, [start], count, Picking.by(Settings()))
         return
     for step in range(count):
-        ids = network.score(ids, [start + step], 1).argmax(-1)
+        ids = best(network.score(ids, [start + step], 1))
 
 
 def _round(pair: Pair, settings: Settings, gamma: int, prefix: tuple[int, ...]) -> Callable[[], Timing | None]:

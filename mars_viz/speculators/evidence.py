@@ -6,6 +6,7 @@ Knows logits and the fields of a Speculation; knows no models, no caches and no 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -19,7 +20,7 @@ from mars_viz.speculators.assembly import Origin, complete, records
 from mars_viz.speculators.blocks import Blocks, Seen
 from mars_viz.speculators.divergences import parent_weights
 from mars_viz.speculators.extent import Extent
-from mars_viz.speculators.largest import largest
+from mars_viz.speculators.largest import Largest, best, largest, settled
 from mars_viz.speculators.laws import draw, law, on_device, to_host
 from mars_viz.speculators.standing import standing
 from mars_viz.speculators.waiting import Waiting
@@ -39,10 +40,15 @@ def gather_evidence(
 
 
 def _gathered(blocks: Blocks, settings: Settings, extent: Extent, waiting: Waiting | None) -> list[Speculation]:
-    seen = _seen(blocks, settings)
-    whole = waiting is None and extent not in (Extent.DECIDING, Extent.STANDING)
+    return _recorded(_seen(blocks, settings), settings, extent, waiting)
+
+
+def _recorded(seen: Seen, settings: Settings, extent: Extent, waiting: Waiting | None) -> list[Speculation]:
+    blocks, whole = seen.blocks, waiting is None and extent not in (Extent.DECIDING, Extent.STANDING)
     later = standing([seen], settings, apart=whole) if whole or extent.stands else {}
     found = to_host(seen.found | later)
+    if "tied" in found and found.pop("tied").any():
+        return _recorded(_settled(seen), settings, extent, waiting)
     _check(found["listed_logits"][..., 0], blocks.tokens.shape[1])
     made = records(Origin(blocks.starts, blocks.sampled, blocks.logits.shape[-1]), settings, found)
     if later:
@@ -54,12 +60,30 @@ def _gathered(blocks: Blocks, settings: Settings, extent: Extent, waiting: Waiti
 
 def _seen(blocks: Blocks, settings: Settings) -> Seen:
     """What every rule decides by."""
-    best = largest(blocks.logits, CANDIDATES)
-    found = {"tokens": blocks.tokens, "listed_ids": best.ids, "listed_logits": best.values}
-    if settings.temperature == 0:
-        return Seen(blocks, found, None)
-    drawn = _drawn_from(blocks, law(blocks.logits, settings))
-    return Seen(blocks, found | _draws(blocks, settings, drawn, best.ids), drawn)
+    listed = largest(blocks.logits, CANDIDATES)
+    found, drawn = {"tokens": blocks.tokens}, None
+    if settings.temperature > 0:
+        drawn = _drawn_from(blocks, law(blocks.logits, settings))
+        found |= _draws(blocks, settings, drawn)
+    return Seen(blocks, found | _listed(listed, drawn), drawn)
+
+
+def _settled(seen: Seen) -> Seen:
+    """The same, the order of equals settled."""
+    found = dict(seen.found)
+    listed = Largest(found["listed_logits"], found["listed_ids"], found.pop("tied"))
+    return replace(seen, found=found | _listed(settled(seen.blocks.logits, listed), seen.drawn))
+
+
+def _listed(listed: Largest, drawn: Tensor | None) -> dict[str, Tensor]:
+    """Both models' best tokens, [B, 2N + 1, K], and above temperature 0 what the drafter gives the target's."""
+    found = {"listed_ids": listed.ids, "listed_logits": listed.values}
+    if listed.tied is not None:
+        found["tied"] = listed.tied
+    if drawn is not None:
+        n = drawn.shape[1] // 2
+        found["best_q"] = drawn[:, n + 1 :].gather(-1, listed.ids[:, :n])
+    return found
 
 
 def _check(peaks: np.ndarray, n: int) -> None:
@@ -81,9 +105,8 @@ def _drawn_from(blocks: Blocks, laws: Tensor) -> Tensor:
     return torch.cat([laws[:, :rows], one_hot], 1)
 
 
-def _draws(blocks: Blocks, settings: Settings, laws: Tensor, best: Tensor) -> dict[str, Tensor]:
-    """Above temperature 0: the laws at the drafted and at both models' `best` tokens [B, 2N + 1, K], and every row's
-    candidate emissions."""
+def _draws(blocks: Blocks, settings: Settings, laws: Tensor) -> dict[str, Tensor]:
+    """Above temperature 0: the laws at the drafted tokens, and every row's candidate emissions."""
     n, x = blocks.tokens.shape[1], blocks.tokens.unsqueeze(-1)  # [B, N, 1]
     ps, qs = laws[:, : n + 1], laws[:, n + 1 :]
     px, qx = ps[:, :n].gather(-1, x), qs.gather(-1, x)
@@ -92,11 +115,10 @@ def _draws(blocks: Blocks, settings: Settings, laws: Tensor, best: Tensor) -> di
     weights = parent_weights(px.squeeze(-1) / qx.squeeze(-1)).unsqueeze(-1)  # [B, N, 1]
     weighted = _or_law((weights * ps[:, :n] - qs).clamp_(min=0), ps)
     drawn = draw(torch.stack([ps, residual, lowered, weighted], 2), _uniforms(blocks, settings))  # [B, N + 1, 4]
-    emissions = torch.cat([blocks.target.max(-1, keepdim=True).indices, drawn], -1)  # [B, N + 1, 5]
+    emissions = torch.cat([best(blocks.target).unsqueeze(-1), drawn], -1)  # [B, N + 1, 5]
     return {
         "p": px.squeeze(-1),
         "q": qx.squeeze(-1),
-        "best_q": qs.gather(-1, best[:, :n]),
         "support": (ps > 0).sum(-1),
         "emissions": emissions,
         "emission_p": ps.gather(-1, emissions),

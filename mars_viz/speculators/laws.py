@@ -13,21 +13,24 @@ from mars_viz.speculators.transfers import fetched, sent
 def law(logits: Tensor, settings: Settings) -> Tensor:
     """Probabilities [..., V] after temperature, then top-k, then top-p, as transformers' warpers order and define them.
 
+    Of equals of its last token top-k keeps all, top-p the lower ids. top-p goes by the logits as they were before the
+    temperature's rounding: what is left are always the first tokens of the order in `largest`.
     Temperature 0 has no law to sample from; it gives the plain softmax.
     """
     if settings.temperature == 0:
         return torch.softmax(logits, -1)
-    logits = logits / settings.temperature
+    scaled = logits / settings.temperature
     if 0 < settings.top_k < logits.shape[-1]:
-        worst = logits.topk(settings.top_k, -1).values[..., -1:]
-        logits = logits.masked_fill(logits < worst, -torch.inf)
+        worst = scaled.topk(settings.top_k, -1).values[..., -1:]
+        scaled = scaled.masked_fill(scaled < worst, -torch.inf)
     if settings.top_p < 1:
-        ordered, ids = torch.sort(logits, dim=-1, descending=True, stable=True)
+        ids = torch.sort(logits, dim=-1, descending=True, stable=True).indices
+        ordered = scaled.gather(-1, ids)
         p = ordered.softmax(-1)
         beyond = p.cumsum(-1) - p >= settings.top_p
         beyond[..., 0] = False  # rounding must not empty the law
-        logits = logits.scatter(-1, ids, ordered.masked_fill(beyond, -torch.inf))
-    return torch.softmax(logits, -1)
+        scaled = scaled.scatter(-1, ids, ordered.masked_fill(beyond, -torch.inf))
+    return torch.softmax(scaled, -1)
 
 
 def draw(mass: Tensor, uniforms: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from torch import Tensor
 from mars_viz.run import Settings
 from mars_viz.speculators.blocks import Seen
 from mars_viz.speculators.divergences import LOWEST, Laws, divergences
-from mars_viz.speculators.largest import count_above
+from mars_viz.speculators.largest import ranks
 
 
 def standing(seen: Sequence[Seen], settings: Settings, *, apart: bool) -> dict[str, Tensor]:
@@ -23,15 +23,14 @@ def standing(seen: Sequence[Seen], settings: Settings, *, apart: bool) -> dict[s
     logits = _cat([one.blocks.logits for one in seen])
     n, x = tokens.shape[1], tokens.unsqueeze(-1)
     target, peaks = logits[:, : n + 1], best[..., :1]
-    z = target[:, :n].gather(-1, x)  # [B, N, 1]
     found = {
         "draft_ids": ids[:, n + 1 :],
         "draft_logits": best[:, n + 1 :],
-        "z": z.squeeze(-1),
-        "ranks": count_above(target[:, :n], z) + 1,
+        "z": target[:, :n].gather(-1, x).squeeze(-1),
+        "ranks": ranks(target[:, :n], x, ids[:, :n]).squeeze(-1),
     }
     if settings.temperature > 0:
-        found |= _standing_emissions(target, _cat([one.found["emissions"] for one in seen]), settings)
+        found |= _standing_emissions(target, _cat([one.found["emissions"] for one in seen]), ids, settings)
     below = logits - peaks if len(seen) == 1 else logits.sub_(peaks)  # a copy is not read any more
     below.clamp_(min=LOWEST)
     shares = below.exp()
@@ -44,14 +43,13 @@ def standing(seen: Sequence[Seen], settings: Settings, *, apart: bool) -> dict[s
     return found
 
 
-def _standing_emissions(target: Tensor, emissions: Tensor, settings: Settings) -> dict[str, Tensor]:
-    """Above temperature 0: of the candidate emissions [B, N + 1, 5], and the normaliser of the law."""
-    emission_z = target.gather(-1, emissions)
-    above = [count_above(target, z.unsqueeze(-1)) for z in emission_z.unbind(-1)]
+def _standing_emissions(target: Tensor, emissions: Tensor, ids: Tensor, settings: Settings) -> dict[str, Tensor]:
+    """Above temperature 0: of the candidate emissions [B, N + 1, 5], and the normaliser of the law; `ids` are the
+    target's best tokens, then the drafter's."""
     return {
         "logsumexp_t": (target / settings.temperature).logsumexp(-1),
-        "emission_z": emission_z,
-        "emission_ranks": torch.stack(above, -1) + 1,
+        "emission_z": target.gather(-1, emissions),
+        "emission_ranks": ranks(target, emissions, ids[:, : target.shape[1]]),
     }
 
 

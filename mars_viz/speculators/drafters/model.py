@@ -11,6 +11,7 @@ from torch import Tensor
 from mars_viz.randomness import Purpose, round_uniforms
 from mars_viz.run import Settings
 from mars_viz.speculators.cached import CachedModel
+from mars_viz.speculators.largest import best
 from mars_viz.speculators.laws import draw, law, on_device
 
 
@@ -29,7 +30,7 @@ class Picking:
     def __call__(self, logits: Tensor, uniforms: Tensor | None) -> Tensor:
         """Token ids [B, 1]: the largest of the logits [B, 1, V], or what the uniforms [B, 1] draw from their law."""
         if uniforms is None:
-            return logits.max(-1).indices  # two to three times as fast as argmax on a CPU; the first among equals, too
+            return best(logits)
         return draw(law(logits, self.law), uniforms)
 
 
