@@ -35,7 +35,7 @@ def visible(text: str) -> str:
     >>> visible("a\\u202eb\\x1b[2J")
     'aU+202EbU+001B[2J'
     """
-    if text.isprintable():
+    if text.replace("\n", "").replace("\t", "").isprintable():
         return text
     parts = _ISOLATED.split(text)  # text, then opening, inside, closing and text again
     return "".join(part if place % 4 in (1, 3) else "".join(map(_seen, part)) for place, part in enumerate(parts))
@@ -66,20 +66,25 @@ def figure(text: str) -> str:
     return escape(visible(text), quote=False).replace("%{", f"%{_WORD_JOINER}{{")
 
 
-_MARKS = re.compile(r"[\\`*_\[\]<>~$|&]")  # begin markup wherever they stand
-_LEADING = re.compile(r"^(?:[-+#=]|\d+(?=[.)]))")  # begin a list, a heading or a line
+_MARKS = re.compile(
+    r"[\\`*_\[\]<>~$|&]|^[-+](?=[\s-]|$)|^[#=]|^\d+(?=[.)](?:\s|$))"
+)  # begin something, a few only where a line begins
 _DRAWN = re.compile(r"(?<=[-<>=~])(?=[-<>=])")  # arrows and signs that Streamlit draws anew
 _LINKED = re.compile(r":(?=[^\s\d])|@|www(?=\.)", re.IGNORECASE)  # addresses, icons and coloured text
 
 
-def markdown(text: str) -> str:
-    """For whatever Streamlit reads as Markdown: captions, labels, help, errors. One paragraph, shown as it is written.
+def commonmark(text: str) -> str:
+    """For Markdown files: one paragraph, or a cell of a table, shown as it is written."""
+    return _marked(visible(text))
 
-    Backslashes do for Markdown itself. What Streamlit looks for in the text afterwards (addresses, `:icons:`, arrows)
-    is broken by a character without width.
-    """
-    line = re.sub(r"[ \t\n]+", " ", visible(text)).strip(" ")
-    line = _LINKED.sub(lambda found: found[0] + _WORD_JOINER, line)
-    line = _DRAWN.sub(_WORD_JOINER, line)
-    line = _LEADING.sub(lambda found: f"{found[0]}\\" if found[0][0].isdigit() else f"\\{found[0]}", line)
-    return _MARKS.sub(lambda found: f"\\{found[0]}", line)
+
+def markdown(text: str) -> str:
+    """For whatever Streamlit reads as Markdown: captions, labels, help, errors. As `commonmark`, and what Streamlit
+    looks for in the text besides (addresses, `:icons:`, arrows) is broken by a character without width."""
+    broken = _LINKED.sub(lambda found: found[0] + _WORD_JOINER, visible(text))
+    return _marked(_DRAWN.sub(_WORD_JOINER, broken))
+
+
+def _marked(text: str) -> str:
+    line = re.sub(r"[ \t\n]+", " ", text).strip(" ")
+    return _MARKS.sub(lambda found: f"{found[0]}\\" if found[0].isdigit() else f"\\{found[0]}", line)

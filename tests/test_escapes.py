@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from mars_viz.escapes import Html, commonmark, figure, html, isolated, joined, markdown, visible
+
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "app.py", *sorted((ROOT / "pages").glob("*.py")), *sorted((ROOT / "mars_viz/ui").rglob("*.py"))]
 SCRIPTS = sorted(each for each in (ROOT / "mars_viz").rglob("*.js") if "vendor" not in each.parts)
@@ -128,3 +130,59 @@ def test_no_script_makes_markup_of_text() -> None:
         r"\b(innerHTML|outerHTML|insertAdjacentHTML|createContextualFragment|DOMParser|setHTML\w*|document\.write)\b"
     )
     assert SCRIPTS and [each.name for each in SCRIPTS if markup.search(each.read_text("utf-8"))] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain — “ü” 🙂‍🙂\n\tnext", "plain — “ü” 🙂‍🙂\n\tnext"),
+        ("a\u202eb\u200f\x1b[2J\x07\x00\r", "aU+202EbU+200FU+001B[2JU+0007U+0000U+000D"),
+        ("\ud800\ufeff\u2028\u2029\xad", "U+D800U+FEFFU+2028U+2029U+00AD"),
+        ("in \u2068one\u2069, not \u2069 two\u2068", "in \u2068one\u2069, not U+2069 twoU+2068"),
+        ("\u2068\u202eone\u2069", "\u2068U+202Eone\u2069"),
+    ],
+)
+def test_what_cannot_be_seen_is_spelled_out(text: str, shown: str) -> None:
+    assert visible(text) == shown
+    assert visible(shown) == shown
+
+
+def test_an_isolated_text_cannot_leave_its_place() -> None:
+    assert isolated("one\u2069 \u202etwo") == "\u2068oneU+2069 U+202Etwo\u2069"
+    assert visible(isolated("\u2068a")) == isolated("\u2068a")
+
+
+def test_markup_is_escaped_once() -> None:
+    inner = Html(f"<b>{html('<i>')}</b>")
+    assert html(inner) is inner and inner == "<b>&lt;i&gt;</b>"
+    assert joined([inner, html("'\"&")]) == "<b>&lt;i&gt;</b>&#x27;&quot;&amp;"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("![x](y)", "[x](y)", "<b>x</b>", "**x**", "_x_", "`x`", "~~x~~", "$x$", "a | b", "&lt;", "\\x", ":red[x]"),
+        *("# x", "- x", "+ x", "1. x", "12) x", "=", "---", "> x"),
+    ],
+)
+def test_markdown_shows_its_own_signs(text: str) -> None:
+    assert commonmark(text) != text
+    assert re.sub(r"\\(.)", r"\1", commonmark(text)) == text
+    assert re.sub(r"\\(.)", r"\1", markdown(text)).replace("\u2060", "") == text
+
+
+@pytest.mark.parametrize(
+    "text", ["http://x.y", "www.x.y", "a@b.c", ":material/home:", ":streamlit:", "a -> b", "a <= b"]
+)
+def test_what_streamlit_looks_for_in_the_text_is_broken(text: str) -> None:
+    assert "\u2060" in markdown(text) and text in re.sub(r"\\(.)", r"\1", markdown(text)).replace("\u2060", "")
+
+
+def test_our_own_sentences_stay_as_they_are() -> None:
+    said = "0.5 at 12:30, θ = 0.90 (0.85 to 0.95): 3 of 4 texts, τ 2.5; “fine” − isn't it? 100 %."
+    for words in (said, "3.37 (3.14 to 3.63)", "+0.12", "-1"):
+        assert markdown(words) == commonmark(words) == figure(words) == visible(words) == words
+
+
+def test_a_figure_takes_no_tags_and_fills_nothing_in() -> None:
+    assert figure("<b>\"%{x}\" & 'y'</b>") == "&lt;b&gt;\"%\u2060{x}\" &amp; 'y'&lt;/b&gt;"
