@@ -11,6 +11,7 @@ import streamlit as st
 from mars_viz.analysis.differences import differences
 from mars_viz.components.compare import compare
 from mars_viz.errors import BadInput
+from mars_viz.escapes import markdown
 from mars_viz.rules import RULES
 from mars_viz.run import Run
 from mars_viz.ui import decode_form, library, live, navigation, share, theme, under_way
@@ -111,7 +112,7 @@ def look(session: Session, memory: Comparison, run: Run, shelf: Shelf) -> None:
     compare(comparison.payload(memory, shown), key="compare", on_ask=answer)
     rows = differences(left.run, right.run, timed=left.recorded and right.recorded)
     compare_sheet.table(rows, names)
-    st.caption(compare_words.footnote(left, right))
+    st.caption(markdown(compare_words.footnote(left, right)))
     numbers = share.Table("Both texts in numbers", "compared", partial(compare_sheet.frame, rows, names))
     share.tables([numbers], [left.rule.name, right.rule.name], "compare")
 
@@ -133,6 +134,7 @@ def controls(session: Session, memory: Comparison, run: Run) -> None:
         "Draft length γ",
         made.span.gammas,
         key="compare-gamma",
+        format_func=lambda gamma: f"{gamma:d}",
         required=True,
         on_change=turn,
         help="Tokens drafted per round. The reference keeps its own γ.",
@@ -163,7 +165,7 @@ def another_rule(session: Session, run: Run) -> None:
         "Decode with it",
         disabled=bool(reason),
         width="stretch",
-        help=reason or "The same prompt and settings otherwise",
+        help=markdown(reason) or "The same prompt and settings otherwise",
         on_click=lambda: live.start(session, prompt, lambda: replace(settings, rule=rule.name, dial=dial)),
     )
 

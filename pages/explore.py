@@ -16,6 +16,7 @@ from mars_viz.components.painted import painted
 from mars_viz.costs import disturbance
 from mars_viz.demo import is_built_in
 from mars_viz.errors import BadInput
+from mars_viz.escapes import markdown
 from mars_viz.figures.heat_map import QUANTITIES, heat_map
 from mars_viz.mapped import shown
 from mars_viz.report import file_name
@@ -117,7 +118,7 @@ def mapping(session: Session, run: Run) -> None:
         st.fragment(filling, run_every=live.pace())(session)
     elif said := live.why_not_mapped(run):
         words, button = st.columns([6, 1], vertical_alignment="center")
-        words.caption(said)
+        words.caption(markdown(said))
         if button.button(
             "Map the dial" if run.dial_map is None else "Continue",
             width="stretch",
@@ -134,7 +135,7 @@ def filling(session: Session) -> None:
         st.rerun()
     job = session.filling.job
     words, button = st.columns([6, 1], vertical_alignment="center")
-    words.caption(live.what_is_mapped(job.progress, job.stopping, live.shared_worker().ahead(job)))
+    words.caption(markdown(live.what_is_mapped(job.progress, job.stopping, live.shared_worker().ahead(job))))
     stop_button(button, "Stop", job, keeps="Keeps what was mapped; it can go on later")
 
 
@@ -170,7 +171,7 @@ def after_the_text(session: Session, run: Run, dial: float | None, gamma: int) -
 def draw(run: Run, dial: float | None, gamma: int) -> None:
     """The figures at this dial value, as many on a row as fit, and the map of all settings."""
     at, colours, name = positions(*shown(run, dial, gamma)), theme.figure_theme(), file_name(run, dial, gamma)
-    st.caption(at.words)
+    st.caption(markdown(at.words))
     with st.grid(4, min_column_width=NARROWEST, key="figure-row"):
         for make in figures.ALONG_THE_DIAL:
             figure = make(at, colours)
@@ -179,7 +180,12 @@ def draw(run: Run, dial: float | None, gamma: int) -> None:
     if run.dial_map is not None:
         choices = {quantity.label: quantity for quantity in QUANTITIES}
         chosen = st.segmented_control(
-            "All settings by", list(choices), default=next(iter(choices)), key="quantity", required=True
+            "All settings by",
+            list(choices),
+            default=next(iter(choices)),
+            key="quantity",
+            format_func=lambda label: markdown(label),
+            required=True,
         )
         figure = heat_map(
             map_grid(run.dial_map),

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from html import escape
 
 import streamlit as st
 
 from mars_viz.components.race import excerpt
+from mars_viz.escapes import Html, html, markdown
 from mars_viz.ui import gallery, library, links, navigation, theme
 from mars_viz.ui.lessons.lesson_desk import current_desk
 from mars_viz.ui.library import Shelf
@@ -44,7 +44,7 @@ def page() -> None:
         session.arrive(asked)
         st.switch_page("pages/explore.py")
     theme.title("MARS Viz", "Speculative decoding, token by token")
-    st.html(f"<style>{STYLE}</style>")
+    theme.show(Html(f"<style>{STYLE}</style>"))
     shelf = library.shelf(session)
     hero(session, shelf)
     if shelf.error:
@@ -62,13 +62,15 @@ def hero(session: Session, shelf: Shelf) -> None:
     sample = library.suited(shelf, lambda run: "" if run.rounds else "nothing was decoded")
     told, seen = st.columns([4.6, 7.4], gap="large", vertical_alignment="center")
     with told:
-        st.html(
-            f'<div class="mv-hero"><p class="first">{escape(gallery.HERO)}</p>'
-            f'<p class="then">{escape(gallery.STORY)}</p></div>'
+        theme.show(
+            Html(
+                f'<div class="mv-hero"><p class="first">{html(gallery.HERO)}</p>'
+                f'<p class="then">{html(gallery.STORY)}</p></div>'
+            )
         )
         with st.container(horizontal=True):
             words = "Open a run in Explore" if sample else "Decode a prompt on Explore"
-            if st.button(words, type="primary", key="begin"):
+            if st.button(markdown(words), type="primary", key="begin"):
                 if sample:
                     see(session, sample)
                 st.switch_page("pages/explore.py")
@@ -104,8 +106,8 @@ def in_cards(kind: str, cards: Iterable[gallery.Card], verb: str, opened: Callab
     with st.grid(3, min_column_width=NARROWEST, key=f"grid-of-{kind}"):
         for card in cards:
             with st.container(border=True):
-                st.html(card.html)
-                if st.button(verb, key=f"{kind}-{card.name}", width="stretch", disabled=not card.opens):
+                theme.show(card.html)
+                if st.button(markdown(verb), key=f"{kind}-{card.name}", width="stretch", disabled=not card.opens):
                     opened(card.name)
 
 
@@ -136,14 +138,14 @@ def more() -> None:
     card = gallery.race_card(races.course())
     if card is not None:
         with left.container(border=True):
-            st.html(card.html)
+            theme.show(card.html)
             if st.button("Watch the race", key="race", width="stretch"):
                 watch_race(card.name)
     with right if card is not None else st.container():
         for other in gallery.ELSEWHERE:
             name, line = st.columns([1.4, 6.6], vertical_alignment="center")
-            name.page_link(other.page, label=other.name)
-            line.caption(other.line)
+            name.page_link(other.page, label=markdown(other.name))
+            line.caption(markdown(other.line))
 
 
 page()

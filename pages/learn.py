@@ -9,6 +9,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from mars_viz.errors import BadInput
+from mars_viz.escapes import markdown
 from mars_viz.ui import library, navigation, theme
 from mars_viz.ui.lessons import LESSONS, Lesson, Room, classroom, watch
 from mars_viz.ui.lessons.lesson_desk import Desk, current_desk, write_address
@@ -123,7 +124,7 @@ def head(session: Session, desk: Desk, labels: Mapping[str, str], lesson: Lesson
         "Lesson",
         range(len(names)),
         key="learn-lesson",
-        format_func=lambda number: names[number],
+        format_func=lambda number: markdown(names[number]),
         required=True,
         on_change=lambda: desk.turn_to(st.session_state["learn-lesson"]),
         label_visibility="collapsed",
@@ -209,7 +210,7 @@ def offer_sample(room: Room, lesson: Lesson, shelf: Shelf, doubt: str) -> None:
     other = library.suited(shelf, lesson.lacks, lesson.sample)
     if other and other != room.run_id:
         words = f"Open “{shelf.labels[other]}”"
-        button.button(words, key="learn-open", on_click=lambda: room.desk.choose(other), width="stretch")
+        button.button(markdown(words), key="learn-open", on_click=lambda: room.desk.choose(other), width="stretch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +242,7 @@ def step_by_step(room: Room, lesson: Lesson) -> None:
     asked_for = room.desk.view.frame is not None
     key = f"watch-{room.desk.view.lesson}"
     steps = lesson.steps or watch.STEPS
-    folded = st.expander(steps.words, expanded=asked_for, key=key, on_change="rerun")
+    folded = st.expander(markdown(steps.words), expanded=asked_for, key=key, on_change="rerun")
     if folded.open:
         with folded:
             steps.show(room)

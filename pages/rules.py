@@ -18,6 +18,7 @@ from mars_viz.analysis.opinions import Ruling, own_dial
 from mars_viz.analysis.panel import Panel
 from mars_viz.analysis.shift import Shifted
 from mars_viz.errors import BadInput
+from mars_viz.escapes import markdown
 from mars_viz.figures.agreement_matrix import agreement_matrix
 from mars_viz.figures.decision_plane import Upward, decision_plane
 from mars_viz.report import file_name
@@ -144,7 +145,7 @@ def controls(bench: Bench, panel: Panel) -> str:
         key = f"lab-dial-{rule.name}"
         st.session_state[key] = bench.view.dial_on(panel.run)
         middle.slider(
-            f"{rule.dial.name.capitalize()} {rule.dial.symbol}",
+            markdown(f"{rule.dial.name.capitalize()} {rule.dial.symbol}"),
             rule.dial.low,
             rule.dial.high,
             step=rule.dial.step,
@@ -225,7 +226,7 @@ def walking(bench: Bench) -> None:
     job = bench.walking.job
     words = every_rule.what_goes_on(job.progress, live.shared_worker().ahead(job), job.stopping)
     bar, button = st.columns([6, 1], vertical_alignment="center")
-    bar.progress(every_rule.share(job.progress), words)
+    bar.progress(every_rule.share(job.progress), markdown(words))
     stop_button(button, "Cancel", job, keeps="Keeps the rules that are done", key="lab-cancel")
 
 
@@ -283,7 +284,7 @@ def matrix(session: Session, panel: Panel, agreed: Agreement, chosen: Ruling | N
         )
     st.caption(
         "Block-local: every rule judges the same drafted tokens, after the recorded text before each block.",
-        help=f"{rule_words.across_positions()} Drag over the figure to zoom, double-click to see it all.",
+        help=f"{markdown(rule_words.across_positions())} Drag over the figure to zoom, double-click to see it all.",
     )
 
 
@@ -298,7 +299,7 @@ def plane(session: Session, panel: Panel, rulings: Mapping[str, Ruling], chosen:
         default=Upward.SHARE,
         required=True,
         key="lab-upward",
-        format_func=lambda u: u.value,
+        format_func=lambda upward: markdown(upward.value),
     )
     compared = right.multiselect(
         "Boundaries to compare with",
@@ -315,7 +316,7 @@ def plane(session: Session, panel: Panel, rulings: Mapping[str, Ruling], chosen:
     figure = decision_plane(panel.drafted, chosen, [line for line in lines if line], upward, theme.figure_theme())
     chart(figure, "plane", of=file_name(panel.run))
     st.caption(
-        " ".join(filter(None, ["Block-local: the recorded text's drafted tokens.", rule_words.undrawn(wanted, lines)])),
+        f"Block-local: the recorded text's drafted tokens. {markdown(rule_words.undrawn(wanted, lines))}",
         help="A line is where a rule's verdicts divide best; “exceptions” counts those on its wrong side",
     )
 

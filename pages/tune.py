@@ -11,6 +11,7 @@ import streamlit as st
 
 from mars_viz.costs import disturbance, objection
 from mars_viz.errors import BadInput
+from mars_viz.escapes import markdown
 from mars_viz.figures.words import counted
 from mars_viz.sweep import lock
 from mars_viz.sweep.plan import turns_words
@@ -144,7 +145,7 @@ def under_way(bench: TuneBench, job: SweepJob) -> None:
     if now.state.finished or bench.drawn.outdated(bench.view.sweep, now.finished, time.monotonic()):
         st.rerun()
     bar, button = st.columns([6, 1], vertical_alignment="center")
-    bar.progress(now.part, words.going(now, shared_worker().ahead(job), job.stopping))
+    bar.progress(now.part, markdown(words.going(now, shared_worker().ahead(job), job.stopping)))
     stop_button(button, "Stop", job, keeps="Keeps finished prompts")
     if len(job.labels) > 1:
         theme.small(f"{len(job.labels)} sweeps run together; a prompt counts once all of them have finished it.")

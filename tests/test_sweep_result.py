@@ -43,7 +43,7 @@ from mars_viz.sweep.choice import recommended
 from mars_viz.sweep.engine_settings import ENGINES, engine_settings
 from mars_viz.sweep.evidence import NOT_MEASURED, dial_grid
 from mars_viz.sweep.evidence_pack import write_evidence
-from mars_viz.sweep.evidence_text import _safe, markdown
+from mars_viz.sweep.evidence_text import _table, markdown
 from mars_viz.sweep.plan import turns_words
 from mars_viz.sweep.report import summary_lines, table_of, told
 from mars_viz.sweep.store import open_store
@@ -430,7 +430,13 @@ def test_the_evidence_admits_what_was_not_measured(result: SweepResult, tmp_path
 
 
 def test_text_from_outside_stays_text() -> None:
-    assert _safe("a | <b>\n[c](d) `e`") == "a \\| &lt;b> \\[c](d) \\`e\\`"
+    rows = [["a | <b>\n[c](d) `e`", "\u202e\x1b"], ["---", "# **f**"]]
+    assert _table(["", "b"], rows).splitlines() == [
+        "|  | b |",
+        "| --- | --- |",
+        "| a \\| \\<b\\> \\[c\\](d) \\`e\\` | U+202EU+001B |",
+        "| \\--- | \\# \\*\\*f\\*\\* |",
+    ]
 
 
 @pytest.mark.parametrize(

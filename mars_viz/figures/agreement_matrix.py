@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from html import escape
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import plotly.graph_objects as go
 from mars_viz.analysis.agreement import Agreement, Say
 from mars_viz.analysis.drafted import Drafted
 from mars_viz.analysis.opinions import Ruling
+from mars_viz.escapes import figure as escaped
 from mars_viz.figures.at_once import made, plain_layout
 from mars_viz.figures.style import Entry, Theme, say_empty
 from mars_viz.figures.token_words import token_label
@@ -46,7 +46,7 @@ def agreement_matrix(
     plain = plain_layout(theme, _key(theme))
     (key,) = plain["annotations"]
     layout: dict[str, Any] = {
-        "title": {"text": f"<b>{escape(_title(agreed))}</b>", "y": 1 - 18 / height},
+        "title": {"text": f"<b>{escaped(_title(agreed))}</b>", "y": 1 - 18 / height},
         "height": height,
         "margin": {"l": 10, "t": 64, "b": 76},
         "annotations": [{**key, "xshift": 0, "yshift": 14}],
@@ -131,7 +131,7 @@ def _faded(colour: str, opacity: float) -> str:
 def _name(ruling: Ruling, theme: Theme, chosen: Ruling | None) -> str:
     dial = ruling.rule.dial
     at = "" if dial is None or ruling.dial is None else f", {setting(dial.symbol, ruling.dial)}"
-    words = escape(ruling.rule.title + at)
+    words = escaped(ruling.rule.title + at)
     return f'<span style="color:{theme.dial}"><b>{words}</b></span>' if ruling is chosen else words
 
 

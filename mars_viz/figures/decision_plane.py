@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from html import escape
 from textwrap import wrap
 from typing import Any
 
@@ -16,6 +15,7 @@ from mars_viz.analysis.agreement import Say
 from mars_viz.analysis.boundaries import Boundary, Side
 from mars_viz.analysis.drafted import Drafted
 from mars_viz.analysis.opinions import Ruling
+from mars_viz.escapes import figure as escaped
 from mars_viz.figures.at_once import made, plain_layout
 from mars_viz.figures.style import HEIGHT, UNBROKEN, Entry, Theme, say_empty
 from mars_viz.figures.two_logits import CELLS, MANY, TOO_MANY
@@ -61,7 +61,7 @@ class _Line:
     def name(self) -> dict[str, Any]:
         """As Plotly's annotation, but for its place."""
         font = {"color": self.colour, "size": 12}
-        return {"text": escape(boundary_name(self.boundary)), "yanchor": "bottom", "showarrow": False, "font": font}
+        return {"text": escaped(boundary_name(self.boundary)), "yanchor": "bottom", "showarrow": False, "font": font}
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +189,7 @@ def _cells(values: np.ndarray) -> np.ndarray:
 def _headed(title: str, flags: int) -> dict[str, Any]:
     """The title on the figure's full width, and room for the flags between the key and the plot."""
     lines = wrap(title.replace(" = ", UNBROKEN), TITLE_WIDTH)
-    words, room = "<br>".join(escape(line) for line in lines), FLAG * (flags + len(lines) - 1)
+    words, room = "<br>".join(escaped(line) for line in lines), FLAG * (flags + len(lines) - 1)
     top, height = 66 + room, HEIGHT + room
     return {"title": {"text": f"<b>{words}</b>", "y": 1 - 18 / height}, "height": height, "margin": {"t": top}}
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from html import escape
 
 import numpy as np
 import plotly.graph_objects as go
 
 from mars_viz.analysis.intervals import Band
 from mars_viz.analysis.steps import Steps
+from mars_viz.escapes import figure as escaped
 from mars_viz.figures.style import Entry, Theme, add_dial_line, blank
 from mars_viz.figures.words import exact_setting, number
 
@@ -67,7 +67,7 @@ def dial_curve(curve: DialCurve, dial: float, theme: Theme) -> go.Figure:
         y=np.append(values, values[-1]),
         mode="lines",
         line={"shape": "hv", "color": theme.ink, "width": 2},
-        hovertemplate=f"{escape(curve.symbol)} from %{{x:.6g}}: %{{y:.4g}}<extra></extra>",
+        hovertemplate=f"{escaped(curve.symbol)} from %{{x:.6g}}: %{{y:.4g}}<extra></extra>",
         name="exact",
     )
     pad = 0.01 * (high - low)

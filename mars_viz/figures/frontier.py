@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from html import escape
 
 import numpy as np
 import plotly.graph_objects as go
 
 from mars_viz.analysis.frontier import Frontier
+from mars_viz.escapes import figure as escaped
 from mars_viz.figures.label_layout import Label, spots
 from mars_viz.figures.style import DARK, DIAL_MARK, Entry, Theme, add_key, blank, say_empty, set_wide_title
 from mars_viz.figures.words import exact_setting, number, times
@@ -131,8 +131,8 @@ def _add_path(figure: go.Figure, each: RulePath, colour: str, dash: str) -> None
         line={"color": colour, "width": 2, "dash": dash},
         marker={"size": 4, "color": colour},
         customdata=np.stack(columns, axis=1)[order],
-        hovertext=[escape(exact_setting(each.symbol, dial)) for dial in path.dials[order].tolist()],
-        hovertemplate=f"<b>{escape(each.name)}, %{{hovertext}}</b>"
+        hovertext=[escaped(exact_setting(each.symbol, dial)) for dial in path.dials[order].tolist()],
+        hovertemplate=f"<b>{escaped(each.name)}, %{{hovertext}}</b>"
         f"<br>%{{x:.3g}}{unit} (%{{customdata[0]:.3g}} to %{{customdata[1]:.3g}})"
         "<br>%{y:.3g}× (%{customdata[2]:.3g} to %{customdata[3]:.3g}), modelled<extra></extra>",
         name=each.name,
@@ -179,7 +179,7 @@ def _add_names(figure: go.Figure, ends: Sequence[_End], theme: Theme, limit: flo
     margin = figure.layout.margin
     found = spots(labels, TALL - margin.t - margin.b, taken)
     for place, (text, (x, y), spot) in enumerate(zip(texts, points, found, strict=True)):
-        words = escape(text)
+        words = escaped(text)
         figure.add_annotation(
             text=words if place else f"<b>{words}</b>",
             x=x,

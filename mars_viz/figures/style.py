@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape, unescape
+from html import unescape
 from textwrap import wrap
 from typing import Any
 
 import plotly.graph_objects as go
 
+from mars_viz.escapes import figure as escaped
 from mars_viz.figures.words import setting
 
 HEIGHT = 340
@@ -68,7 +69,7 @@ class Entry:
 def blank(title: str, theme: Theme, x: str, y: str, key: Sequence[Entry] = ()) -> go.Figure:
     """A figure without traces: title, key in words below it, named axes; transparent, so that the page shows."""
     wrapped = wrap(title.replace(" = ", UNBROKEN), TITLE_WIDTH, break_on_hyphens=False)
-    lines = "<br>".join(escape(line) for line in wrapped)
+    lines = "<br>".join(escaped(line) for line in wrapped)
     layout = {
         "title": {
             "text": f"<b>{lines}</b>",
@@ -99,14 +100,14 @@ def blank(title: str, theme: Theme, x: str, y: str, key: Sequence[Entry] = ()) -
 def set_wide_title(figure: go.Figure, title: str, height: int, width: int = 100) -> None:
     """The title on the page's full width, `width` characters to a line, above a figure of this height in pixels."""
     lines = wrap(title.replace(" = ", UNBROKEN), width, break_on_hyphens=False)
-    words = "<br>".join(escape(line) for line in lines)
+    words = "<br>".join(escaped(line) for line in lines)
     top = 58 + 17 * (len(lines) - 1)
     figure.update_layout(title={"text": f"<b>{words}</b>", "y": 1 - 18 / height}, height=height, margin={"t": top})
 
 
 def _axis(name: str, theme: Theme) -> dict[str, Any]:
     return {
-        "title": {"text": name, "standoff": 6, "font": {"size": 12}},
+        "title": {"text": escaped(name), "standoff": 6, "font": {"size": 12}},
         "gridcolor": theme.grid,
         "linecolor": theme.grid,
         "zeroline": False,
@@ -131,7 +132,7 @@ def add_key(figure: go.Figure, key: Sequence[Entry]) -> None:
     add_note(
         figure,
         " &nbsp; ".join(
-            f'<span style="color:{entry.colour}">{entry.symbol}</span> {escape(entry.words)}' for entry in key
+            f'<span style="color:{entry.colour}">{entry.symbol}</span> {escaped(entry.words)}' for entry in key
         ),
         markup=True,
     )
@@ -140,7 +141,7 @@ def add_key(figure: go.Figure, key: Sequence[Entry]) -> None:
 def add_note(figure: go.Figure, words: str, *, markup: bool = False, up: int = 6) -> None:
     """A line `up` pixels above the plot, where a key would stand; plain text unless it is `markup`."""
     figure.add_annotation(
-        text=words if markup else escape(words, quote=False),
+        text=words if markup else escaped(words),
         x=0,
         xref="paper",
         xanchor="left",
@@ -164,7 +165,7 @@ def add_dial_line(figure: go.Figure, symbol: str, value: float, theme: Theme, *,
     low, high = figure.layout.xaxis.range
     roomy_left = value > (low + high) / 2
     figure.add_annotation(
-        text=setting(symbol, value),
+        text=escaped(setting(symbol, value)),
         x=value,
         y=1,
         yref="paper",
@@ -186,7 +187,7 @@ def whole_ticks(figure: go.Figure, largest: float) -> None:
 def say_empty(figure: go.Figure, words: str, theme: Theme) -> go.Figure:
     """The figure with a sentence in place of marks."""
     figure.add_annotation(
-        text=escape(words), x=0.5, y=0.5, xref="paper", yref="paper", showarrow=False, font={"color": theme.muted}
+        text=escaped(words), x=0.5, y=0.5, xref="paper", yref="paper", showarrow=False, font={"color": theme.muted}
     )
     figure.update_xaxes(showticklabels=False, range=[0, 1])
     figure.update_yaxes(showticklabels=False, range=[0, 1])

@@ -10,10 +10,10 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from html import escape, unescape
 
 from mars_viz.analysis.metrics import judged_rounds
-from mars_viz.figures.token_words import token_label
+from mars_viz.escapes import html
+from mars_viz.figures.token_words import shown_token
 from mars_viz.figures.words import setting
 from mars_viz.mapped import checked_gamma, shown
 from mars_viz.records import Outcome, Round
@@ -75,7 +75,7 @@ def token_bars(run: Run, *, width: int = 320, height: int = 44, most: int = 96) 
         )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="100%" role="img" '
-        f'preserveAspectRatio="none" aria-label="{escape(_counted(tokens))}">{"".join(bars)}</svg>'
+        f'preserveAspectRatio="none" aria-label="{html(_counted(tokens))}">{"".join(bars)}</svg>'
     )
 
 
@@ -102,9 +102,9 @@ def token_strip(run: Run, dial: float | None = None, gamma: int | None = None) -
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height + 30}" '
         f'viewBox="0 0 {WIDTH} {height + 30}" font-family="{FONT}" font-size="{SIZE}">\n'
-        f"<title>{escape(caption)}</title>\n"
+        f"<title>{html(caption)}</title>\n"
         f'<rect width="100%" height="100%" fill="#FFFFFF"/>\n{body}'
-        f'<text x="6" y="{height + 18}" font-size="11" fill="#4B5563">{escape(caption)}{legend}</text>\n</svg>\n'
+        f'<text x="6" y="{height + 18}" font-size="11" fill="#4B5563">{html(caption)}{legend}</text>\n</svg>\n'
     )
 
 
@@ -126,7 +126,7 @@ def _laid_out(tokens: Sequence[_Token]) -> tuple[str, int]:
     parts, x, y = [], 6.0, LINE
     for token in tokens:
         look = LOOKS[token.outcome]
-        label = token_label(token.text, LONGEST)
+        label = html(shown_token(token.text, LONGEST))
         wide = CELL * (_cells(token.text) + len(look.mark))
         if x + wide > WIDTH - 6 and x > 6:
             x, y = 6.0, y + LINE
@@ -147,5 +147,5 @@ def _laid_out(tokens: Sequence[_Token]) -> tuple[str, int]:
 
 def _cells(text: str) -> int:
     """Columns that a token's label takes in a monospaced font."""
-    shown_text = unescape(token_label(text, LONGEST))
+    shown_text = shown_token(text, LONGEST)
     return sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in shown_text)

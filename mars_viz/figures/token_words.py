@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import unicodedata
-from html import escape
+
+from mars_viz.escapes import codepoint, figure
 
 _VISIBLE = {" ": "·", "\n": "⏎", "\t": "⇥"}
 LONGEST = 14
@@ -11,12 +12,17 @@ LONGEST = 14
 
 
 def token_label(text: str, longest: int = LONGEST) -> str:
-    """The text with whitespace as marks and control characters as code points, cut, and escaped for HTML."""
+    """`shown_token`, escaped for a figure."""
+    return figure(shown_token(text, longest))
+
+
+def shown_token(text: str, longest: int = LONGEST) -> str:
+    """The text with whitespace as marks and control characters as code points, and cut."""
     cut = text if len(text) <= longest else text[: longest - 1] + "…"
-    return escape("".join(_seen(char) for char in cut), quote=False) or "(empty)"  # Plotly does not know &quot;
+    return "".join(map(_seen, cut)) or "(empty)"
 
 
 def _seen(char: str) -> str:
     if char in _VISIBLE:
         return _VISIBLE[char]
-    return f"U+{ord(char):04X}" if unicodedata.category(char).startswith("C") else char
+    return codepoint(char) if unicodedata.category(char).startswith("C") else char

@@ -13,7 +13,6 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from hashlib import sha256
-from html import escape
 from importlib.resources import files
 
 from mars_viz import __version__
@@ -22,6 +21,7 @@ from mars_viz.components.explorer.script import script
 from mars_viz.components.explorer.style import style
 from mars_viz.components.scripts import joined
 from mars_viz.devices import short_device
+from mars_viz.escapes import html
 from mars_viz.figures.words import counted, exactly, number, setting
 from mars_viz.mapped import checked_gamma
 from mars_viz.report.citations import bibtex
@@ -104,13 +104,13 @@ def _length(run: Run, gamma: int | None) -> str:
 
 
 def _page(run: Run, gamma: int, detail: Detail, packed: str, drawn: str) -> Iterator[str]:
-    title = escape(" ".join((run.title or run.prompt or "A run").split())[:200])
+    title = html(" ".join((run.title or run.prompt or "A run").split())[:200])
     scripts = " ".join(map(_digest, (_opening(), _code(), _plotly())))
     policy = (
         f"default-src 'none'; script-src {scripts}; style-src 'unsafe-inline'; "
         "img-src data: blob:; font-src data:; base-uri 'none'; form-action 'none'"
     )
-    yield f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n{MARK} {escape(__version__)}">\n'
+    yield f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n{MARK} {html(__version__)}">\n'
     yield f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
     yield f"<title>{title} · MARS Viz</title>\n<style>{_text('report.css')}</style>\n"
@@ -119,12 +119,12 @@ def _page(run: Run, gamma: int, detail: Detail, packed: str, drawn: str) -> Iter
     yield '<main>\n<p class="note" id="failed" role="alert" hidden></p>\n'
     yield '<noscript><p class="note">This report draws itself: allow scripts for this file to see it.</p></noscript>\n'
     yield '<p class="quiet" id="waiting">Unpacking the run …</p>\n<div id="explorer"></div>\n'
-    yield f'<p class="quiet">{escape(detail.words)}</p>\n' if detail.words else ""
+    yield f'<p class="quiet">{html(detail.words)}</p>\n' if detail.words else ""
     yield '<h2>Figures</h2>\n<p class="quiet" id="basis"></p>\n<div id="figures"></div>\n'
     yield '<section id="maps" hidden><h2>All settings by <span id="quantities"></span></h2>'
     yield '<div class="figure" id="heat_map"></div></section>\n'
-    yield f"<h2>To cite</h2>\n<pre>{escape(bibtex(run.settings.rule))}</pre>\n</main>\n"
-    yield f"<footer>Made by MARS Viz {escape(__version__)}. Figures follow the dial.</footer>\n"
+    yield f"<h2>To cite</h2>\n<pre>{html(bibtex(run.settings.rule))}</pre>\n</main>\n"
+    yield f"<footer>Made by MARS Viz {html(__version__)}. Figures follow the dial.</footer>\n"
     for name, data in (("code", _packed_code()), ("run", packed), ("drawn", drawn), ("plotly", _packed_plotly())):
         yield f'<script type="application/octet-stream" id="{name}">{data}</script>\n'
     yield f"<script>{_opening()}</script>\n</body>\n</html>\n"
@@ -153,9 +153,9 @@ def _facts(run: Run, gamma: int) -> str:
         "Versions": ", ".join(f"{name} {version}" for name, version in made.versions.items()),
         "Date": made.created,
     }
-    hovers = {"Device": f' title="{escape(made.device)}"'}
+    hovers = {"Device": f' title="{html(made.device)}"'}
     lines = (
-        f"<div{hovers.get(name, '')}><dt>{name}</dt><dd><bdi>{escape(text)}</bdi></dd></div>"
+        f"<div{hovers.get(name, '')}><dt>{name}</dt><dd><bdi>{html(text)}</bdi></dd></div>"
         for name, text in facts.items()
         if text
     )

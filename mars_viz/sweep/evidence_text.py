@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from mars_viz.escapes import commonmark
 from mars_viz.figures.words import exactly, number
 from mars_viz.run import stop_words
 from mars_viz.sweep.grid_table import few_dials, left_out
@@ -47,7 +48,7 @@ def markdown(found: dict[str, Any]) -> str:
 
 
 def _recommendation(found: dict[str, Any]) -> str:
-    return "" if found["recommendation"] is None else _safe(found["recommendation"]["sentence"])
+    return "" if found["recommendation"] is None else commonmark(found["recommendation"]["sentence"])
 
 
 def _setup(found: dict[str, Any]) -> list[tuple[str, str]]:
@@ -96,7 +97,7 @@ def _results(found: dict[str, Any]) -> str:
         cells = [_cell(row["figure"], row["settings"][name]) for name in columns]
         rows.append([f"{row['title']} ({row['basis']})" if row["basis"] not in row["title"] else row["title"], *cells])
     said = f"No modelled speed-up over the target alone: {found['costs_objection']}" if found["costs_objection"] else ""
-    beside = "\n\n".join(filter(None, [said, found["costs_disturbance"]]))
+    beside = "\n\n".join(commonmark(each) for each in (said, found["costs_disturbance"]) if each)
     return _table(heads, rows) + (beside and f"\n\n{beside}") + _accuracy(found)
 
 
@@ -124,7 +125,7 @@ def _speed(found: dict[str, Any]) -> str:
         ends = [modelled, *timed["modelled_over_target_interval"]] if other == "target" else [modelled]
         rows.append([f"chosen over {what}", f"{text}, modelled {_with_ends(ends)}"])
     note = f"Measured on {timed['device']}: {timed['prompts']} prompts, {timed['repetitions']} repetitions, in turn."
-    return "\n\n".join(filter(None, [note, _table(["tokens per second", ""], rows), others]))
+    return "\n\n".join(filter(None, [commonmark(note), _table(["tokens per second", ""], rows), others]))
 
 
 def _checks(found: dict[str, Any]) -> str:
@@ -150,7 +151,7 @@ def _off(found: dict[str, Any]) -> str:
     off = found["off_is_strict"]
     text = f"{off['same']} of {off['n']} prompts: {off['what']}."
     if off["different"]:
-        text += f" Different: {', '.join(map(_safe, off['different']))}."
+        text += f" Different: {', '.join(map(commonmark, off['different']))}."
     alone = off["decoded_by_the_target_alone"]
     if alone is not None:
         text += f" Decoded again: {alone['same']} of {alone['n']} strict texts equal the target's own."
@@ -186,7 +187,7 @@ def _variants(found: dict[str, Any]) -> list[str]:
             ]
             for row in rows
         ]
-        parts.append(f"{_safe(grid['titles'][name])}:\n\n{_table(heads, lines)}")
+        parts.append(f"{commonmark(grid['titles'][name])}:\n\n{_table(heads, lines)}")
     advised = [row for row in rows if row["recommendation"] is not None]
     lines = [[f"{symbol} = {exactly(row['value'])}", row["recommendation"]["sentence"]] for row in advised]
     return parts + ([_table(["", f"how far {dial} can go"], lines)] if lines else [])
@@ -244,7 +245,7 @@ def _settings(found: dict[str, Any]) -> str:
     parts = []
     for each in found["engine_settings"]:
         code = f"\n\n```\n{each['text']}\n```" if each["text"] else ""
-        parts.append(f"**{each['engine']}**: {_safe(each['note'])}{code}")
+        parts.append(f"**{each['engine']}**: {commonmark(each['note'])}{code}")
     return "\n\n".join(parts)
 
 
@@ -299,11 +300,5 @@ def _pairs(rows: Iterable[tuple[str, str]]) -> str:
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join(f"| {' | '.join(_safe(text) for text in line)} |" for line in lines)
-
-
-def _safe(text: str) -> str:
-    """Text from files and models' names as text: no markup, no new cells."""
-    text = " ".join(str(text).split()).replace("\\", "\\\\").replace("|", "\\|")
-    return text.replace("<", "&lt;").replace("[", "\\[").replace("`", "\\`")
+    first, *others = (f"| {' | '.join(commonmark(str(text)) for text in line)} |" for line in [heads, *rows])
+    return "\n".join([first, f"|{' --- |' * len(heads)}", *others])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from mars_viz import figures
+from mars_viz.escapes import visible
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -26,7 +27,7 @@ def chart(figure: Figure, key: str, *, of: str = "", alt: str = "", saves: bool 
     if saves:
         button = {"displaylogo": False, "modeBarButtons": [["toImage"]], "toImageButtonOptions": saved}
     figure.update_layout(dragmode=False if _by_finger() else None)
-    st.plotly_chart(figure, theme=None, key=key, config=button, alt=alt or figures.spoken_title(figure))
+    st.plotly_chart(figure, theme=None, key=key, config=button, alt=visible(alt or figures.spoken_title(figure)))
 
 
 def _by_finger() -> bool:

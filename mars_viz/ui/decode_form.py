@@ -7,6 +7,7 @@ from collections.abc import Callable
 import streamlit as st
 
 from mars_viz.errors import BadInput
+from mars_viz.escapes import markdown, visible
 from mars_viz.rules import RULES, Fixed, Rule, rule_named
 from mars_viz.run import Settings
 
@@ -32,8 +33,6 @@ LONGEST_STOPS = 4000
 def prompt_box(*, pair: str = "", start: str = EXAMPLE, follows: bool = False) -> str:
     """The prompt; what is typed is used as it is, line breaks and all. `pair` names the models where they are not the
     built-in ones. A box that `follows` shows each new `start` until somebody types in it."""
-    code = " ".join(pair.replace("`", "").split())  # help is Markdown, and a name may come from a link: a blank line
-    # would end what the backticks hold, and so would one of its own
     if follows and st.session_state.get("prompt") == st.session_state.get("prompt-put"):
         st.session_state["prompt"] = st.session_state["prompt-put"] = start
     return st.text_area(
@@ -42,8 +41,8 @@ def prompt_box(*, pair: str = "", start: str = EXAMPLE, follows: bool = False) -
         key="prompt",
         height=68,
         label_visibility="collapsed",
-        placeholder=f"Write a prompt for {pair or 'the built-in pair'} to continue",
-        help=f"`{code}` writes on from here."
+        placeholder=visible(f"Write a prompt for {pair or 'the built-in pair'} to continue"),
+        help=f"{markdown(pair)} writes on from here."
         if pair
         else "The built-in pair writes on from here: short simple stories, additions, sorted lists, short answers.",
     )
@@ -62,7 +61,7 @@ def settings_fields(start: Settings = START) -> Callable[[], Settings]:
     family = st.selectbox("Rule", list(RULES), list(RULES).index(begun.family), format_func=_title, key="rule")
     words = st.empty()  # above the fields that its numbers follow
     rule = fixed_inputs(RULES[str(family)], "fixed", start=begun)
-    words.caption(f"{rule.summary} Keeps a draft x where {rule.formula}.")
+    words.caption(markdown(f"{rule.summary} Keeps a draft x where {rule.formula}."))
     dial = dial_slider(rule, f"dial-{rule.family}", start=start.dial if rule.family == begun.family else None)
     left, right = st.columns(2)
     with left:
@@ -140,15 +139,17 @@ def fixed_inputs(rule: Rule, key: str, start: Rule | None = None) -> Rule:
 def _fixed_input(each: Fixed, start: float, key: str) -> float:
     kind = int if each.whole else float
     value = st.number_input(
-        f"{each.name[0].upper()}{each.name[1:]} {each.symbol}",
+        markdown(f"{each.name[0].upper()}{each.name[1:]} {each.symbol}"),
         kind(each.low),
         kind(each.high),
         kind(start),
         kind(each.step),
         format="%d" if each.whole else "%.3g",
         key=f"{key}-{each.key}",
-        help=f"{each.meaning[0].upper()}{each.meaning[1:]}. {each.written(each.default)} unless said; fixed while the "
-        "dial moves.",
+        help=markdown(
+            f"{each.meaning[0].upper()}{each.meaning[1:]}. {each.written(each.default)} unless said; fixed while the "
+            "dial moves."
+        ),
     )
     return float(value)
 
@@ -159,7 +160,7 @@ def dial_slider(rule: Rule, key: str, disabled: bool = False, start: float | Non
     if dial is None:
         return None
     return st.slider(
-        f"{dial.name.capitalize()} {dial.symbol}",
+        markdown(f"{dial.name.capitalize()} {dial.symbol}"),
         dial.low,
         dial.high,
         dial.default if start is None else start,

@@ -10,12 +10,12 @@ import os
 import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from html import escape
 from itertools import islice
 from pathlib import Path
 
 from mars_viz.analysis.metrics import summary
 from mars_viz.errors import BadInput
+from mars_viz.escapes import Html, html
 from mars_viz.figures.thumbnails import AMBER, BLUE, QUIET, Part, lanes
 from mars_viz.figures.token_strip import token_bars
 from mars_viz.figures.words import counted, number
@@ -90,17 +90,17 @@ class Card:
         return bool(self.picture)
 
     @property
-    def html(self) -> str:
+    def html(self) -> Html:
         """The card without its button; everything in it is escaped. The picture says nothing that the words do not."""
-        picture = ""
+        picture = Html()
         if self.picture:  # as an image, since Streamlit lets no SVG into its HTML
             data = base64.b64encode(self.picture.encode()).decode("ascii")
-            picture = f'<img alt="" src="data:image/svg+xml;base64,{data}">'
-        fact = f'<span class="fact">{escape(self.fact)}</span>' if self.fact else ""
-        return (
-            f'<article class="mv-card"><div class="bars">{picture}</div>'
-            f'<div class="words"><h3><bdi>{escape(self.title)}</bdi></h3><p>{escape(self.line)}</p></div>'
-            f"{fact}</article>"
+            picture = Html(f'<img alt="" src="data:image/svg+xml;base64,{html(data)}">')
+        fact = Html(f'<span class="fact">{html(self.fact)}</span>' if self.fact else "")
+        return Html(
+            f'<article class="mv-card"><div class="bars">{html(picture)}</div>'
+            f'<div class="words"><h3><bdi>{html(self.title)}</bdi></h3><p>{html(self.line)}</p></div>'
+            f"{html(fact)}</article>"
         )
 
 

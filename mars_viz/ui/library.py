@@ -21,6 +21,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from mars_viz import samples
 from mars_viz.errors import BadInput
+from mars_viz.escapes import visible
 from mars_viz.figures.words import setting
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
@@ -206,6 +207,7 @@ def picker(place: DeltaGenerator, labels: Mapping[str, str], chosen: Callable[[]
 
 def told_apart(labels: Mapping[str, str]) -> dict[str, str]:
     """Lines by id; where several read alike, each with its id besides: a picker knows its choices by what they read."""
+    labels = {name: visible(label) for name, label in labels.items()}
     often = Counter(labels.values())
     return {name: label if often[label] == 1 else f"{label} · {name}" for name, label in labels.items()}
 

@@ -9,6 +9,7 @@ from functools import partial
 import streamlit as st
 
 from mars_viz.costs import Costs
+from mars_viz.escapes import markdown
 from mars_viz.run import Settings
 from mars_viz.ui import live, theme
 from mars_viz.ui.jobs import tasks
@@ -59,5 +60,5 @@ def _under_way(job: CostsJob, key: str) -> None:
     ahead = live.shared_worker().ahead(job)
     queued = job.progress.state is JobState.QUEUED and ahead
     words = f"Waiting for {ahead} other jobs on this server …" if queued else "Measuring what a pass costs …"
-    bar.progress(job.progress.share, words)
+    bar.progress(job.progress.share, markdown(words))
     stop_button(button, "Stop", job, key=f"stop-{key}")

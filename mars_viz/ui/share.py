@@ -14,6 +14,7 @@ import pandas as pd
 import streamlit as st
 
 from mars_viz.analysis.metrics import basis, judged_rounds
+from mars_viz.escapes import markdown
 from mars_viz.figures.token_strip import token_strip
 from mars_viz.figures.words import exact_setting
 from mars_viz.mapped import checked_gamma, shown
@@ -52,7 +53,7 @@ def tables(shown: Sequence[Table], rules: Iterable[str], key: str) -> None:
     """
     with st.popover("Share", help="Take these tables away, and what to cite"):
         for table in shown:
-            st.caption(table.title)
+            st.caption(markdown(table.title))
             with st.container(horizontal=True):
                 for one in _formats(table):
                     _button(one, table.name, f"{key}-{table.name}")
@@ -72,7 +73,15 @@ def _made(write: Callable[[pd.DataFrame], bytes], table: Table) -> bytes:
 
 def _button(one: _Download, name: str, key: str) -> None:
     file = f"{name}.{one.ending}"
-    st.download_button(one.label, one.make, file, one.mime, on_click="ignore", help=one.says, key=f"{key}-{one.ending}")
+    st.download_button(
+        markdown(one.label),
+        one.make,
+        file,
+        one.mime,
+        on_click="ignore",
+        help=markdown(one.says),
+        key=f"{key}-{one.ending}",
+    )
 
 
 def _to_cite(rules: Iterable[str]) -> None:
@@ -87,7 +96,7 @@ def offer(run: Run, dial: float | None, gamma: int | None, overlay: str) -> None
     """The popover; all of it is of the run as it is looked at, and says so."""
     name = file_name(run, dial, gamma)
     with st.popover("Share"):
-        st.caption(_setting(run, dial, gamma))
+        st.caption(markdown(_setting(run, dial, gamma)))
         for one in _downloads(run, dial, gamma, overlay):
             _button(one, name, "share")
         st.segmented_control(

@@ -8,6 +8,7 @@ from weakref import ref
 
 from streamlit.delta_generator import DeltaGenerator
 
+from mars_viz.escapes import markdown
 from mars_viz.ui.jobs.job import Job
 
 
@@ -20,4 +21,11 @@ def stop_button(place: DeltaGenerator, words: str, job: Job[Any], *, keeps: str 
         if found is not None:
             found.cancel()
 
-    place.button(words, key=key, on_click=stop, disabled=job.stopping, width="stretch", help=keeps or None)
+    place.button(
+        markdown(words),
+        key=key,
+        on_click=stop,
+        disabled=job.stopping,
+        width="stretch",
+        help=markdown(keeps) or None,
+    )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from html import escape
 
 import streamlit as st
 
 from mars_viz.analysis.metrics import Basis
+from mars_viz.escapes import Html, html, joined
 from mars_viz.figures import DARK, LIGHT, Theme
 
 
@@ -63,45 +63,50 @@ def figure_theme() -> Theme:
     return DARK if st.context.theme.type == "dark" else LIGHT
 
 
+def show(markup: Html) -> None:
+    """Markup of our own, as it is. No other way leads HTML to a page."""
+    st.html(markup)
+
+
 def title(name: str, line: str) -> None:
     """The page's style, its title, and one line that says what it answers."""
-    st.html(f"<style>{_STYLE}</style>")
-    st.html(f'<div class="mv-head"><h1>{escape(name)}</h1><p>{escape(line)}</p></div>')
+    show(Html(f"<style>{_STYLE}</style>"))
+    show(Html(f'<div class="mv-head"><h1>{html(name)}</h1><p>{html(line)}</p></div>'))
 
 
 def section(question: str) -> None:
     """A heading of a part of the page, in plain words."""
-    st.html(f'<h2 class="mv-section">{escape(question)}</h2>')
+    show(Html(f'<h2 class="mv-section">{html(question)}</h2>'))
 
 
 def note(sentence: str) -> None:
     """A sentence that a person should read."""
-    st.html(f'<p class="mv-note" role="status">{escape(sentence)}</p>')
+    show(Html(f'<p class="mv-note" role="status">{html(sentence)}</p>'))
 
 
 def live_text(prompt: str, text: str) -> None:
     """A prompt and what has been written after it so far."""
-    st.html(f'<p class="mv-live" dir="auto"><bdi class="prompt">{escape(prompt)}</bdi>{escape(text)}</p>')
+    show(Html(f'<p class="mv-live" dir="auto"><bdi class="prompt">{html(prompt)}</bdi>{html(text)}</p>'))
 
 
 def numbers(tiles: Iterable[Tile]) -> None:
     """A few numbers in a row, each with its name and what it stands on."""
     cells = (
-        f'<div title="{escape(tile.help)}"><dt>{escape(tile.name)}</dt><dd>{escape(tile.value)}</dd></div>'
+        Html(f'<div title="{html(tile.help)}"><dt>{html(tile.name)}</dt><dd>{html(tile.value)}</dd></div>')
         for tile in tiles
     )
-    st.html(f'<dl class="mv-numbers">{"".join(cells)}</dl>')
+    show(Html(f'<dl class="mv-numbers">{joined(cells)}</dl>'))
 
 
 def line(heading: str, facts: str) -> None:
     """A line of a list: what it is, and small facts below."""
-    st.html(f'<p class="mv-line">{escape(heading)}<small>{escape(facts)}</small></p>')
+    show(Html(f'<p class="mv-line">{html(heading)}<small>{html(facts)}</small></p>'))
 
 
 def small(words: str, more: str = "") -> None:
     """A sentence in small type, and what is said of it on hover."""
-    hover = f' title="{escape(more)}"' if more else ""
-    st.html(f'<p class="mv-small"{hover}>{escape(words)}</p>')
+    hover = Html(f' title="{html(more)}"' if more else "")
+    show(Html(f'<p class="mv-small"{html(hover)}>{html(words)}</p>'))
 
 
 def basis_words(basis: Basis) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
+from mars_viz.escapes import markdown
 from mars_viz.ui import live, theme
 from mars_viz.ui.session import Session
 from mars_viz.ui.stop_button import stop_button
@@ -21,6 +22,6 @@ def _decoding(session: Session) -> None:
     progress, limit = job.progress, job.settings.max_new_tokens
     words = live.what_goes_on(progress, limit, live.shared_worker().ahead(job), job.stopping)
     bar, button = st.columns([6, 1], vertical_alignment="center")
-    bar.progress(min(1.0, progress.tokens / limit), words)
+    bar.progress(min(1.0, progress.tokens / limit), markdown(words))
     stop_button(button, "Cancel", job, keeps="Keeps what was decoded")
     theme.live_text(job.prompt, progress.text)

@@ -29,6 +29,7 @@ from mars_viz.components.explorer.columns import Columns, Rounds, verdict_column
 from mars_viz.components.explorer.packing import packed
 from mars_viz.components.explorer.pool import Pool, pool_of
 from mars_viz.devices import short_device
+from mars_viz.escapes import visible
 from mars_viz.records import Round, Verdicts
 from mars_viz.rules import Rule, Scale, rule_named, rules_and
 from mars_viz.rules.joined import Joined
@@ -123,18 +124,18 @@ def _map(pool: Pool) -> Payload | None:
 def _about(run: Run, gamma: int | None) -> Payload:
     settings, provenance = run.settings, run.provenance
     return {
-        "title": run.title,
-        "prompt": run.prompt,
+        "title": visible(run.title),
+        "prompt": visible(run.prompt),
         "temperature": settings.temperature,
         "gamma": settings.gamma if gamma is None else gamma,
         "recorded_gamma": settings.gamma,
         "recorded_tokens": len(run.token_ids),
         "seconds": provenance.seconds,
-        "device": {"short": short_device(provenance.device), "full": provenance.device},
-        "dtype": provenance.dtype,
+        "device": {"short": visible(short_device(provenance.device)), "full": visible(provenance.device)},
+        "dtype": visible(provenance.dtype),
         "rounded": provenance.batching == WITHIN_ROUNDING,
-        "target": provenance.target,
-        "drafter": provenance.drafter,
+        "target": visible(provenance.target),
+        "drafter": visible(provenance.drafter),
     }
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from mars_viz.components.ratios import ratios
 from mars_viz.costs import Factor
 from mars_viz.devices import short_device
+from mars_viz.escapes import visible
 from mars_viz.figures.words import number, setting
 from mars_viz.race.making import Texts
 from mars_viz.race.records import Lane, Race, round_clock
@@ -171,7 +172,7 @@ def _sentence(race: Race) -> str:
     turns = len(race.taken[Lane.ALONE])
     alone, strict = (_times(race.over(Lane.RELAXED, other)) for other in (Lane.ALONE, Lane.STRICT))
     how = "measured once, so without an interval," if turns == 1 else f"measured over {turns} turns"
-    device = short_device(race.strict.provenance.device) or "an unnamed device"
+    device = visible(short_device(race.strict.provenance.device) or "an unnamed device")
     return (
         f"{rule_words(race.relaxed)} was {alone} times as fast as the target alone and {strict} times as fast as "
         f"strict, {how} on {device}."

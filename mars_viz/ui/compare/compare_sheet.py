@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 
 import pandas as pd
-import streamlit as st
 
 from mars_viz.analysis.differences import Difference
+from mars_viz.escapes import Html, html, joined
+from mars_viz.ui import theme
 from mars_viz.ui.compare.compare_words import SIDES, Names, change, written
 from mars_viz.ui.compare.sweep_pair import SweepRow, words
 
@@ -56,17 +56,17 @@ _MEANING = {
 
 def style() -> None:
     """The page's own style, beside that of `theme.title`."""
-    st.html(f"<style>{_STYLE}</style>")
+    theme.show(Html(f"<style>{_STYLE}</style>"))
 
 
-def tag(stands: str) -> str:
+def tag(stands: str) -> Html:
     """What a number stands on, as HTML."""
-    return f'<span class="mv-tag" title="{escape(_MEANING[stands])}">{escape(stands)}</span>'
+    return Html(f'<span class="mv-tag" title="{html(_MEANING[stands])}">{html(stands)}</span>')
 
 
 def lead(sentence: str, stands: str = "exact") -> None:
     """The finding, and what it stands on."""
-    st.html(f'<p class="mv-lead" role="status">{escape(sentence)} {tag(stands)}</p>')
+    theme.show(Html(f'<p class="mv-lead" role="status">{html(sentence)} {html(tag(stands))}</p>'))
 
 
 def table(rows: Sequence[Difference], names: Names) -> None:
@@ -139,16 +139,20 @@ class _Line:
 def _table(label: str, names: Names, lines: Sequence[_Line], kind: str = "") -> None:
     long = max(len(names.left), len(names.right)) > LONG
     beside = SIDES if long else names  # each number's, where there is no room for columns
-    body = "".join(
-        f'<tr><th scope="row" title="{escape(line.meaning)}">{escape(line.name)}</th>'
-        f'<td data-name="{escape(beside.left)}">{escape(line.left)}</td>'
-        f'<td data-name="{escape(beside.right)}">{escape(line.right)}</td>'
-        f'<td class="change" data-name="difference">{escape(line.change)}</td><td>{tag(line.stands)}</td></tr>'
+    body = joined(
+        Html(
+            f'<tr><th scope="row" title="{html(line.meaning)}">{html(line.name)}</th>'
+            f'<td data-name="{html(beside.left)}">{html(line.left)}</td>'
+            f'<td data-name="{html(beside.right)}">{html(line.right)}</td>'
+            f'<td class="change" data-name="difference">{html(line.change)}</td><td>{html(tag(line.stands))}</td></tr>'
+        )
         for line in lines
     )
-    heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in (names.left, names.right))
-    st.html(
-        f'<div class="mv-scroll"><table class="mv-table {kind}" aria-label="{escape(label)}"><thead><tr>'
-        f'<th scope="col">number</th>{heads}<th scope="col">difference</th><th scope="col">basis</th></tr></thead>'
-        f"<tbody>{body}</tbody></table></div>"
+    heads = joined(Html(f'<th scope="col">{html(name)}</th>') for name in (names.left, names.right))
+    theme.show(
+        Html(
+            f'<div class="mv-scroll"><table class="mv-table {html(kind)}" aria-label="{html(label)}"><thead><tr>'
+            f'<th scope="col">number</th>{html(heads)}<th scope="col">difference</th><th scope="col">basis</th></tr>'
+            f"</thead><tbody>{html(body)}</tbody></table></div>"
+        )
     )

@@ -6,12 +6,12 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from html import unescape
 
 from mars_viz.analysis.alignment import Alignment, Unit
 from mars_viz.analysis.differences import Difference, Scale
 from mars_viz.demo import BUILT_IN
-from mars_viz.figures.token_words import token_label
+from mars_viz.escapes import isolated
+from mars_viz.figures.token_words import shown_token
 from mars_viz.figures.words import THIN_SPACE, counted, number, setting
 from mars_viz.run import Piece, Run
 from mars_viz.ui.compare import lineup
@@ -24,7 +24,6 @@ MODEL = 48
 """Characters of a model's name."""
 MOST_IDS = 12
 """Prompts named in a line."""
-_ISOLATE, _POP = "\u2068", "\u2069"
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,8 +230,8 @@ def quoted(piece: Piece) -> str:
 
 
 def _isolated(text: str, most: int = 0) -> str:
-    shown = unescape(token_label(text, most or (QUOTED if len(text.split()) == 1 else 60)))
-    return f"{_ISOLATE}{shown.replace('·', ' ') if text.strip() else shown}{_POP}"
+    shown = shown_token(text, most or (QUOTED if len(text.split()) == 1 else 60))
+    return isolated(shown.replace("·", " ") if text.strip() else shown)
 
 
 def graded(left: bool | None, right: bool | None, names: Names) -> list[str]:

@@ -14,6 +14,7 @@ from mars_viz.analysis.alignment import Side, Unit, Written
 from mars_viz.components.texts import two_texts as show
 from mars_viz.components.texts.payload import TextPane, texts_payload
 from mars_viz.errors import BadInput
+from mars_viz.escapes import visible
 from mars_viz.figures.words import counted, number
 from mars_viz.run import Piece
 from mars_viz.sweep import two_texts
@@ -103,7 +104,7 @@ def _chosen(memory: Comparison, both: Pairing, entries: tuple[Entry, ...]) -> En
 
 
 def _label(entry: Entry, text: str) -> str:
-    return f"{entry.id} · {entry.change.value} · {clipped(text)}".removesuffix(" · ")
+    return visible(f"{entry.id} · {entry.change.value} · {clipped(text)}".removesuffix(" · "))
 
 
 def clipped(text: str) -> str:

@@ -14,6 +14,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from mars_viz.errors import BadInput
+from mars_viz.escapes import markdown
 from mars_viz.figures.words import exactly
 from mars_viz.rules import Dial
 from mars_viz.sweep import SweepResult
@@ -69,7 +70,7 @@ def over_one_sweep(memory: Comparison, path: Path, result: SweepResult) -> None:
     names = compare_words.Names(sweep_pair.name_of(result, reference), sweep_pair.name_of(result, dial))
     compare_sheet.sweep_table(rows, names)
     confidence, turns = rows[0].change.confidence, result.units is not None
-    st.caption(compare_words.sweep_footnote(confidence, turned.worse, turned.better, turns=turns))
+    st.caption(markdown(compare_words.sweep_footnote(confidence, turned.worse, turned.better, turns=turns)))
     numbers = share.Table("Both settings in numbers", "settings-compared", partial(two_sweeps.figures, rows, names))
     prompt_texts.read(memory, both, names, state)
     share.tables([numbers], [result.plan.rule.name], "compare-sweep")
@@ -95,7 +96,9 @@ def over_two_sweeps(memory: Comparison, one: tuple[Path, SweepResult], other: tu
     theme.small(both.coverage)
     compare_sheet.sweep_table(rows, names)
     confidence, turns, costs = rows[0].change.confidence, both.units is not None, two_sweeps.costs(both)
-    st.caption(compare_words.sweep_footnote(confidence, turned.worse, turned.better, turns=turns, costs=costs))
+    st.caption(
+        markdown(compare_words.sweep_footnote(confidence, turned.worse, turned.better, turns=turns, costs=costs))
+    )
     prompt_texts.read(memory, both, names, state)
     parted = divergence(both)
     prompts = two_sweeps.prompts(both, parted)
@@ -183,7 +186,7 @@ def dial_input(
     st.session_state[key] = min(max(default if value is None else value, plan.low), plan.high)
     return float(
         column.number_input(
-            f"{dial.symbol}, {words}",
+            markdown(f"{dial.symbol}, {words}"),
             plan.low,
             plan.high,
             step=dial.step,

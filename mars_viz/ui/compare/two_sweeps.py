@@ -7,6 +7,7 @@ import pandas as pd
 import streamlit as st
 
 from mars_viz.analysis.intervals import Interval
+from mars_viz.escapes import visible
 from mars_viz.figures.words import counted, number, setting
 from mars_viz.sweep import pairing
 from mars_viz.sweep.columns import UNGRADED
@@ -40,9 +41,11 @@ def names(both: Pairing) -> Names:
         said = [f"{name} with γ = {block}" for name, block in zip(said, blocks, strict=True)]
     if makers[0] != makers[1]:
         which = 1 if makers[0][0] == makers[1][0] else 0
-        said = [f"{name} with {made[which] or 'an unnamed model'}" for name, made in zip(said, makers, strict=True)]
+        said = [
+            f"{name} with {visible(made[which] or 'an unnamed model')}" for name, made in zip(said, makers, strict=True)
+        ]
     if said[0] == said[1]:
-        said = [f"{name}, {each.result.folder.name}" for name, each in zip(said, settings, strict=True)]
+        said = [f"{name}, {visible(each.result.folder.name)}" for name, each in zip(said, settings, strict=True)]
     return Names(*said)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import streamlit as st
 
+from mars_viz.escapes import markdown
 from mars_viz.ui import live, theme
 from mars_viz.ui.jobs.attendance import LEFT
 from mars_viz.ui.jobs.errands import Errand, Finding
@@ -34,7 +35,7 @@ def asked(room: Room, name: str, words: str, doing: str, find: Callable[[Any], I
         room.desk.errands[name] = Errand(find)
         live.shared_worker().submit(room.desk.errands[name])
 
-    st.button(words if report is None else f"{words} again", on_click=start, key=f"ask-{name}")
+    st.button(markdown(words if report is None else f"{words} again"), on_click=start, key=f"ask-{name}")
     if report is not None and report.state is JobState.FAILED:
         theme.note(report.error)
     elif report is not None and report.abandoned and report.state is JobState.CANCELLED:
@@ -56,5 +57,5 @@ def _waiting(desk: Desk, name: str, doing: str) -> None:
     else:
         words = doing
     bar, button = st.columns([4, 1], vertical_alignment="center")
-    bar.progress(min(1.0, report.share), words)
+    bar.progress(min(1.0, report.share), markdown(words))
     stop_button(button, "Stop", errand, key=f"stop-{name}")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from html import escape
 from urllib.parse import urlencode
 
 import streamlit as st
 
+from mars_viz.escapes import Html, html, markdown
 from mars_viz.figures.style import UNBROKEN
+from mars_viz.ui import theme
 from mars_viz.ui.lessons.base import Lesson
 
 _STYLE = """
@@ -32,30 +33,32 @@ _TEACHER = """
 
 def style(*, large: bool) -> None:
     """The page's own style, beside that of `theme.title`."""
-    st.html(f"<style>{_STYLE}{_TEACHER if large else ''}</style>")
+    theme.show(Html(f"<style>{_STYLE}{_TEACHER if large else ''}</style>"))
 
 
 def heading(number: int, lesson: Lesson, told: str) -> None:
     """A lesson's title and its point, and on which run it is shown, where the page's own title has no room for that."""
-    on = f'<p class="run"><bdi>{escape(told)}</bdi></p>' if told else ""
-    point = escape(lesson.point).replace(" &gt; ", "\u00a0&gt;\u00a0")
-    st.html(f'<div class="mv-lesson"><h2>{number} · {escape(lesson.title)}</h2><p>{point}</p>{on}</div>')
+    on = Html(f'<p class="run"><bdi>{html(told)}</bdi></p>' if told else "")
+    point = lesson.point.replace(" > ", "\u00a0>\u00a0")
+    theme.show(
+        Html(f'<div class="mv-lesson"><h2>{number:d} · {html(lesson.title)}</h2><p>{html(point)}</p>{html(on)}</div>')
+    )
 
 
 def finding(sentence: str) -> None:
     """A sentence with numbers, large enough to be read aloud."""
-    st.html(f'<p class="mv-big" role="status">{escape(sentence)}</p>')
+    theme.show(Html(f'<p class="mv-big" role="status">{html(sentence)}</p>'))
 
 
 def caption(finding: str) -> None:
     """A figure's title: it wraps where the page does."""
-    unbroken = escape(finding).replace(" = ", UNBROKEN).replace(" %", "\u00a0%")
-    st.html(f'<h3 class="mv-caption">{unbroken}</h3>')
+    unbroken = finding.replace(" = ", UNBROKEN).replace(" %", "\u00a0%")
+    theme.show(Html(f'<h3 class="mv-caption">{html(unbroken)}</h3>'))
 
 
 def question(lesson: Lesson, key: str) -> None:
     """The question, with its answer folded."""
-    with st.expander(f"**{lesson.question}**", key=key):
+    with st.expander(f"**{markdown(lesson.question)}**", key=key):
         st.markdown(lesson.answer)
 
 

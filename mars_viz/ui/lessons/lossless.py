@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from html import unescape
-
 import streamlit as st
 
 from mars_viz.analysis.overlap import OTHERS, Place, overlap, places
 from mars_viz.components.lesson import Kind, Knob
-from mars_viz.figures.token_words import token_label
+from mars_viz.figures.token_words import shown_token
 from mars_viz.figures.words import number, setting
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
@@ -49,12 +47,12 @@ def show(room: Room) -> None:
 
 
 def _name(room: Room, token: int) -> str:
-    return "rest" if token == OTHERS else unescape(token_label(room.run.pieces[token].text, 10))
+    return "rest" if token == OTHERS else shown_token(room.run.pieces[token].text, 10)
 
 
 def _label(room: Room, place: Place) -> str:
     token = int(room.run.rounds[place.round].speculation.tokens[place.node])
-    return f"round {place.round + 1}, draft {place.node + 1}: “{unescape(token_label(room.run.pieces[token].text))}”"
+    return f"round {place.round + 1}, draft {place.node + 1}: “{shown_token(room.run.pieces[token].text)}”"
 
 
 def caution(run: Run) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from mars_viz.components.stepper import stepper
+from mars_viz.escapes import markdown
 from mars_viz.figures.words import setting
 from mars_viz.mapped import shown
 from mars_viz.rules import rule_named
@@ -43,11 +44,12 @@ def caption(room: Room) -> None:
     rule, settings = rule_named(run.settings.rule), run.settings
     at = "" if rule.dial is None or settings.dial is None else f" at {setting(rule.dial.symbol, settings.dial)}"
     if not room.large:
-        st.caption(
+        words = (
             f"{rule.title}{at}, blocks of {settings.gamma} tokens, temperature {settings.temperature:g}. Exact: "
             "these are the decisions of this text. Keys: ←\u00a0→ one step, ↑\u00a0↓ one round, space play or pause, "
             "x next rejection, k next relaxed keep, d next divergence from strict."
         )
+        st.caption(markdown(words))
 
 
 def show(room: Room) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from html import escape
 from numbers import Real
 
 import pandas as pd
@@ -14,8 +13,10 @@ from mars_viz.analysis.equivalents import Equivalent
 from mars_viz.analysis.metrics import Basis
 from mars_viz.analysis.panel import Panel
 from mars_viz.analysis.shift import Shifted
+from mars_viz.escapes import Html, html, joined
 from mars_viz.figures.words import setting
 from mars_viz.rules import Rule, rule_named
+from mars_viz.ui import theme
 from mars_viz.ui.rule_lab.rule_words import declarations
 from mars_viz.ui.theme import basis_words
 
@@ -62,27 +63,29 @@ _HELP = {
 def style() -> None:
     """The page's own style, beside that of `theme.title`."""
     ground = st.get_option(f"theme.{st.context.theme.type or 'light'}.backgroundColor")
-    st.html(f"<style>{_STYLE}.mv-rules {{ --mv-ground: {ground}; }}</style>")
+    theme.show(Html(f"<style>{_STYLE}.mv-rules {{ --mv-ground: {html(ground)}; }}</style>"))
 
 
 def lead(sentence: str, basis: Basis) -> None:
     """The finding, and its basis."""
-    tag = f'<span class="mv-tag" title="{escape(basis_words(basis))}">{basis.value}</span>'
-    st.html(f'<p class="mv-lead">{escape(sentence)} {tag}</p>')
+    tag = Html(f'<span class="mv-tag" title="{html(basis_words(basis))}">{html(basis.value)}</span>')
+    theme.show(Html(f'<p class="mv-lead">{html(sentence)} {html(tag)}</p>'))
 
 
 def sentence(words: str) -> None:
     """A sentence as it is."""
-    st.html(f'<p class="mv-rule">{escape(words)}</p>')
+    theme.show(Html(f'<p class="mv-rule">{html(words)}</p>'))
 
 
 def card(rule: Rule) -> None:
     """A rule in a line, its formula; folded below it what it does, what it declares and its source."""
-    said = "".join(f"<li>{escape(sentence)}</li>" for sentence in declarations(rule))
-    st.html(
-        f'<p class="mv-rule">{escape(rule.title)} keeps a drafted token x where <code>{escape(rule.formula)}</code></p>'
-        f'<details class="mv-rule"><summary>About this rule</summary><ul><li>{escape(rule.summary)}</li>{said}'
-        f"<li>Source: {escape(rule.source)}.</li></ul></details>"
+    said = joined(Html(f"<li>{html(sentence)}</li>") for sentence in declarations(rule))
+    theme.show(
+        Html(
+            f'<p class="mv-rule">{html(rule.title)} keeps a drafted token x where <code>{html(rule.formula)}</code></p>'
+            f'<details class="mv-rule"><summary>About this rule</summary><ul><li>{html(rule.summary)}</li>{html(said)}'
+            f"<li>Source: {html(rule.source)}.</li></ul></details>"
+        )
     )
 
 
@@ -132,20 +135,26 @@ def table(frame: pd.DataFrame, chosen: str, spoken: str) -> None:
     """A frame with the chosen rule marked; rows that are not exact are grey, as are those of rules that cannot judge the
     run, which say why in place of figures."""
     columns = [name for name in frame if name != "reason"]
-    heads = "".join(
-        f'<th scope="col" class="{_kind(name)}" title="{escape(_HELP.get(name, ""))}">{escape(name)}</th>'
+    heads = joined(
+        Html(f'<th scope="col" class="{html(_kind(name))}" title="{html(_HELP.get(name, ""))}">{html(name)}</th>')
         for name in columns
     )
-    lines = []
+    lines: list[Html] = []
     for rule, row in zip(frame.index, frame.to_dict("records"), strict=True):
-        cells = "".join(f'<td class="{_kind(name)}">{escape(_written(name, row[name]))}</td>' for name in columns[1:])
+        cells = joined(
+            Html(f'<td class="{html(_kind(name))}">{html(_written(name, row[name]))}</td>') for name in columns[1:]
+        )
         if lacks := row.get("reason"):
-            cells = f'<td class="reason" colspan="{len(columns) - 1}">{escape(f"cannot judge: {lacks}")}</td>'
+            cells = Html(
+                f'<td class="reason" colspan="{html(str(len(columns) - 1))}">{html(f"cannot judge: {lacks}")}</td>'
+            )
         kinds = " ".join(["chosen"] * (rule == chosen) + ["grey"] * (row.get("basis", _EXACT) != _EXACT))
-        lines.append(f'<tr class="{kinds}"><th scope="row">{escape(row["rule"])}</th>{cells}</tr>')
-    st.html(
-        f'<div class="mv-wide" tabindex="0" role="region" aria-label="{escape(spoken)}"><table class="mv-rules">'
-        f"<thead><tr>{heads}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
+        lines.append(Html(f'<tr class="{html(kinds)}"><th scope="row">{html(row["rule"])}</th>{html(cells)}</tr>'))
+    theme.show(
+        Html(
+            f'<div class="mv-wide" tabindex="0" role="region" aria-label="{html(spoken)}"><table class="mv-rules">'
+            f"<thead><tr>{html(heads)}</tr></thead><tbody>{joined(lines)}</tbody></table></div>"
+        )
     )
 
 

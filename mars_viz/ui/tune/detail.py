@@ -14,6 +14,7 @@ from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.analysis.synthetic import synthetic_settings
 from mars_viz.analysis.vllm_metrics import MAX_FILE, parse_vllm_metrics, vllm_metrics
 from mars_viz.errors import BadInput
+from mars_viz.escapes import markdown
 from mars_viz.figures.dial_curve import dial_curve
 from mars_viz.figures.frontier import RulePath, frontier_figure
 from mars_viz.figures.share_bars import share_bars
@@ -116,7 +117,7 @@ def folded(study: Study, dial: float, found: Recommendation | None, beside: Vari
     if beside is not None:
         sections["Grid of this rule's settings"] = partial(grid.grid, study, dial, beside)
     for place, (title, show) in enumerate(sections.items()):
-        section = st.expander(title, key=f"tune-section-{place}", on_change="rerun")
+        section = st.expander(markdown(title), key=f"tune-section-{place}", on_change="rerun")
         if section.open:
             with section:
                 show()
@@ -199,7 +200,7 @@ def timing(job: ClockJob) -> None:
         st.rerun()
     bar, button = st.columns([6, 1], vertical_alignment="center")
     share = now.done / now.decodes if now.decodes else 0.0
-    bar.progress(share, words.timing(now, shared_worker().ahead(job), job.stopping))
+    bar.progress(share, markdown(words.timing(now, shared_worker().ahead(job), job.stopping)))
     stop_button(button, "Cancel", job, key="clock-stop")
 
 

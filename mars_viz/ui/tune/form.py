@@ -8,6 +8,7 @@ from pathlib import Path
 import streamlit as st
 
 from mars_viz.errors import BadInput
+from mars_viz.escapes import markdown
 from mars_viz.figures.words import counted, exactly
 from mars_viz.prompts import GRADERS, PromptSet, Turns, builtin_prompts
 from mars_viz.rules import RULES, Fixed, Rule
@@ -77,12 +78,14 @@ def _variants(rule: Rule) -> Callable[[], tuple[Rule, tuple[str, ...]]]:
         chosen = fixed_inputs(rule, "sweep-fixed")
     listed = {
         each.key: right.text_input(
-            f"Also with {each.symbol} =",
+            f"Also with {markdown(each.symbol)} =",
             key=_also(rule, each),
             placeholder=", ".join(each.written(value) for value in neighbours(each)),
-            help=f"More values of {each.symbol}, separated by commas: one sweep each on the same prompts, and a grid "
-            f"of {each.symbol} and {rule.dial.symbol if rule.dial else 'its dial'} in the evidence. They share the "
-            "models' answers.",
+            help=markdown(
+                f"More values of {each.symbol}, separated by commas: one sweep each on the same prompts, and a grid "
+                f"of {each.symbol} and {rule.dial.symbol if rule.dial else 'its dial'} in the evidence. They share the "
+                "models' answers."
+            ),
         )
         for each in rule.fixed
     }
@@ -121,7 +124,7 @@ def _loosest(rules: Sequence[str]) -> dict[str, float]:
         for column, label, value in zip(st.columns(2), labels, (dial.low, dial.high), strict=True):
             strict = value == dial.strict
             end = column.number_input(
-                f"{label} (strict)" if strict else label,
+                markdown(f"{label} (strict)" if strict else label),
                 dial.low,
                 dial.high,
                 value,
@@ -131,7 +134,7 @@ def _loosest(rules: Sequence[str]) -> dict[str, float]:
                 disabled=strict,
                 help="Always part of a sweep: every setting is compared with strict."
                 if strict
-                else f"Loosest {dial.name} swept. The rule's default is {exactly(dial.default)}.",
+                else markdown(f"Loosest {dial.name} swept. The rule's default is {exactly(dial.default)}."),
             )
             ends.append(float(end))
         found[name] = ends[0] if rule.strict_is_high else ends[1]
@@ -153,7 +156,7 @@ def _prompts() -> Callable[[], PromptSet]:
                 help="Additions, sorted lists and questions about a story, all graded and held out from training.",
             )
         )
-        st.caption(_told(TASKS * count, builtin=True))
+        st.caption(markdown(_told(TASKS * count, builtin=True)))
         return lambda: builtin_prompts(count)
     return _file()
 
@@ -170,7 +173,7 @@ def _file() -> Callable[[], PromptSet]:
         default=Turns.ALL,
         required=True,
         key="sweep-turns",
-        format_func={Turns.ALL: "Every turn", Turns.FIRST: "First turn only"}.__getitem__,
+        format_func=lambda turns: "Every turn" if turns is Turns.ALL else "First turn only",
     )
     st.caption(f"{ALL_TURNS} {AS_TEXT}" if turns is Turns.ALL else "Later turns are left out, and counted.")
     left, right = st.columns(2)
@@ -193,7 +196,7 @@ def _file() -> Callable[[], PromptSet]:
     if upload is None:
         return _no_file
     data = Upload(upload.name, upload.getvalue())
-    st.caption(_told(_count(upload.file_id, data, int(limit) or None, turns), builtin=False))
+    st.caption(markdown(_told(_count(upload.file_id, data, int(limit) or None, turns), builtin=False)))
     return lambda: uploaded_prompts(data, None if grader == BY_LINE else grader, skip, int(limit) or None, turns)
 
 

@@ -9,6 +9,7 @@ import streamlit as st
 
 from mars_viz.analysis.recommendation import Recommendation, about
 from mars_viz.errors import BadInput
+from mars_viz.escapes import markdown
 from mars_viz.figures.words import exact_setting
 from mars_viz.rules import Fixed
 from mars_viz.sweep.choice import together
@@ -77,7 +78,7 @@ def grid(study: Study, dial: float, beside: Variants) -> None:
         default=names[0],
         required=True,
         key="grid-figure",
-        format_func=titles.__getitem__,
+        format_func=lambda name: markdown(titles[name]),
         label_visibility="collapsed",
     )
     known = study.measures[name or names[0]]

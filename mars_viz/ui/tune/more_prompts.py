@@ -11,6 +11,7 @@ import streamlit as st
 
 from mars_viz.analysis.recommendation import Recommendation, about
 from mars_viz.errors import BadInput
+from mars_viz.escapes import markdown
 from mars_viz.figures.words import counted, number
 from mars_viz.prompts import BUILTIN, PromptSet, builtin_prompts, per_task
 from mars_viz.sweep.store import SweepEntry, open_store
@@ -52,8 +53,8 @@ def _builtin(bench: TuneBench, entry: SweepEntry, beside: Sequence[SweepEntry], 
         theme.small(f"The built-in tasks have {number(TASKS * PER_TASK_MOST)} prompts; add a set of your own instead.")
         return
     seconds = wishes.estimate(more, builtin=True, rules=1 + len(beside))
-    help_ = f"About {duration(seconds)} with the built-in pair. {_variants(beside)}{_KEPT}"
-    if st.button(f"Add {counted(more, 'prompt')}", key="add-prompts", help=help_, disabled=more < 1):
+    said = f"About {duration(seconds)} with the built-in pair. {_variants(beside)}{_KEPT}"
+    if st.button(f"Add {counted(more, 'prompt')}", key="add-prompts", help=markdown(said), disabled=more < 1):
         _begin(bench, entry, beside, lambda: _swept(entry).with_more(builtin_prompts(each)))
 
 
@@ -62,7 +63,7 @@ def _file(bench: TuneBench, entry: SweepEntry, beside: Sequence[SweepEntry], nee
     plan = entry.plan
     assert plan is not None  # or there were no recommendation
     upload = st.file_uploader(
-        f"{plan.prompt_set} with more prompts than the {number(plan.prompts)} that were swept",
+        f"{markdown(plan.prompt_set)} with more prompts than the {number(plan.prompts)} that were swept",
         key=f"more-file-{entry.path.name}",
         max_upload_size=50,
         help="The prompts that were swept must be in it, unchanged.",
@@ -81,7 +82,9 @@ def _file(bench: TuneBench, entry: SweepEntry, beside: Sequence[SweepEntry], nee
     more, graded = len(grown) - len(swept), len({item.unit for item in grown.items if item.graded})
     if graded < needed:
         theme.small(f"{upload.name} has {number(graded)} that are graded; about {about(needed)} are needed.")
-    if st.button(f"Add {counted(more, 'prompt')}", key="add-prompts", disabled=more < 1, help=_variants(beside)):
+    if st.button(
+        f"Add {counted(more, 'prompt')}", key="add-prompts", disabled=more < 1, help=markdown(_variants(beside))
+    ):
         _begin(bench, entry, beside, lambda: grown)
 
 

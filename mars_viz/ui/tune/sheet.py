@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from html import escape
 
 import numpy as np
 import pandas as pd
 import streamlit as st
 
 from mars_viz.analysis.engines import EngineRow, Within
+from mars_viz.escapes import Html, html, joined
 from mars_viz.figures.words import exact_setting, exactly, number, times
 from mars_viz.sweep import SweepResult
 from mars_viz.sweep.columns import RIGHT, UNGRADED
 from mars_viz.sweep.report import cell, settings_of, spread
 from mars_viz.sweep.timing import TimingCheck
+from mars_viz.ui import theme
 from mars_viz.ui.tune.study import Study
 from mars_viz.ui.tune.words import Part
 
@@ -36,23 +37,23 @@ ROW = 32
 
 def style() -> None:
     """The page's own style, beside that of `theme.title`."""
-    st.html(f"<style>{_STYLE}</style>")
+    theme.show(Html(f"<style>{_STYLE}</style>"))
 
 
-def tag(kind: str) -> str:
+def tag(kind: str) -> Html:
     """What a number is, as HTML."""
-    return f'<span class="mv-tag" title="{escape(_TAGS[kind])}">{escape(kind)}</span>'
+    return Html(f'<span class="mv-tag" title="{html(_TAGS[kind])}">{html(kind)}</span>')
 
 
 def lead(parts: Iterable[Part], more: str) -> None:
     """The finding with its tags, and the recommendation under it."""
-    said = "".join(escape(part.words) + (f" {tag(part.tag)}" if part.tag else "") for part in parts)
-    st.html(f'<p class="mv-lead">{said}<br><small>{escape(more)}</small></p>')
+    said = joined(Html(f"{html(part.words)} {html(tag(part.tag))}") if part.tag else html(part.words) for part in parts)
+    theme.show(Html(f'<p class="mv-lead">{html(said)}<br><small>{html(more)}</small></p>'))
 
 
 def line(words: str, kind: str = "") -> None:
     """A sentence as it is, and what its numbers are."""
-    st.html(f'<p class="mv-line">{escape(words)} {tag(kind) if kind else ""}</p>')
+    theme.show(Html(f'<p class="mv-line">{html(words)} {html(tag(kind)) if kind else ""}</p>'))
 
 
 def basis(result: SweepResult) -> str:

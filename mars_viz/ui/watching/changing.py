@@ -14,6 +14,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from mars_viz.errors import BadInput
+from mars_viz.escapes import Html, html, markdown
 from mars_viz.runstore import Makers
 from mars_viz.runstore.titles import LONGEST_TITLE
 from mars_viz.ui import theme, visitors
@@ -78,7 +79,7 @@ def popover(place: DeltaGenerator, desk: Desk, item: Item, unsettled: str = "", 
     """The button that opens what can be changed; `unsettled` says why that cannot be now."""
     refused = unsettled or item.refusal
     with place.popover(
-        "Rename or delete", disabled=bool(refused), help=refused or None,
+        "Rename or delete", disabled=bool(refused), help=markdown(refused) or None,
         key=f"change-{item.key}", on_change="rerun", width=width,
     ):  # fmt: skip
         title = (item.title or item.heading)[:LONGEST_TITLE]
@@ -100,9 +101,11 @@ def settle(desk: Desk) -> None:
     """Where two clicks meet Delete, the second is for no other button: for a second after each the list answers none."""
     if count := len(desk.deleted):
         name = f"mv-second-click-{count}"  # another name begins the animation anew
-        st.html(
-            f'<style>[class*="st-key-saved-"] button {{ animation: {name} 1s; }} '
-            f"@keyframes {name} {{ from, to {{ pointer-events: none; }} }}</style>"
+        theme.show(
+            Html(
+                f'<style>[class*="st-key-saved-"] button {{ animation: {html(name)} 1s; }} '
+                f"@keyframes {html(name)} {{ from, to {{ pointer-events: none; }} }}</style>"
+            )
         )
 
 
@@ -115,7 +118,7 @@ def deleted(desk: Desk, item: Item) -> None:
         refused = item.refusal
         button.button(
             "Undo", key=f"undo-{item.key}", on_click=undo, args=(desk, item), width="stretch",
-            disabled=bool(refused), help=refused or "Brings it back; its links open it again",
+            disabled=bool(refused), help=markdown(refused) or "Brings it back; its links open it again",
         )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import streamlit as st
 
 from mars_viz.costs import disturbance
+from mars_viz.escapes import markdown
 from mars_viz.run import Settings
 from mars_viz.ui import live, theme
 from mars_viz.ui.jobs.worker import UnloadJob
@@ -34,7 +35,9 @@ def device(desk: Desk, settings: Callable[[], Settings], wanted: Callable[[], Wa
         with st.container(horizontal=True):
             again = status.costs is not None or desk.measured
             words = "Measure again" if again else "Measure passes"
-            if st.button(words, help="Times the passes of this pair here; takes a few seconds", key="measure-passes"):
+            if st.button(
+                markdown(words), help="Times the passes of this pair here; takes a few seconds", key="measure-passes"
+            ):
                 desk.measure(settings, wanted)
                 st.rerun()
             if st.button("Unload models", disabled=status.choice is None, help="Frees their memory"):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import streamlit as st
 
 from mars_viz.errors import BadInput
+from mars_viz.escapes import visible
 from mars_viz.speculators.names import DEVICES, DTYPES
 from mars_viz.ui.jobs.models import BUILT_IN, Choice
 
@@ -67,7 +68,7 @@ def in_words(choice: Choice) -> str:
     """A line for a choice."""
     if not choice.target and not choice.drafter:
         return "Built-in pair"
-    return f"{choice.target or 'built-in target'} with {choice.drafter or 'built-in drafter'}"
+    return visible(f"{choice.target or 'built-in target'} with {choice.drafter or 'built-in drafter'}")
 
 
 def _checked(choice: Choice, named: str) -> Choice:

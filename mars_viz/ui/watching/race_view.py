@@ -7,6 +7,7 @@ import streamlit as st
 from mars_viz.components.race import racing as lanes_so_far
 from mars_viz.components.race import replay
 from mars_viz.errors import BadInput
+from mars_viz.escapes import markdown
 from mars_viz.race import RaceEntry
 from mars_viz.race.table import race_frame
 from mars_viz.runfiles import MAX_ZIP
@@ -88,9 +89,9 @@ def racing(desk: Desk) -> None:
     progress, worker = job.progress, live.shared_worker()
     words, button = st.columns([6, 1], vertical_alignment="center")
     if progress.state is JobState.DECODING:
-        words.progress(live_words.raced(progress), live_words.racing(progress, job.stopping))
+        words.progress(live_words.raced(progress), markdown(live_words.racing(progress, job.stopping)))
     else:
         sentence = live_words.waiting(progress, worker.models.status, worker.ahead(job))
-        words.progress(worker.models.status.share, sentence)
+        words.progress(worker.models.status.share, markdown(sentence))
     stop_button(button, "Cancel", job, key="cancel-race")
     lanes_so_far(progress.texts, job.prompt, job.settings, job=desk.racing, key="race-lanes")

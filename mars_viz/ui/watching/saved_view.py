@@ -5,6 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from mars_viz.errors import BadInput
+from mars_viz.escapes import markdown
 from mars_viz.figures.words import counted
 from mars_viz.runstore import Kept, Standing, by_age
 from mars_viz.ui import live, navigation, theme
@@ -24,7 +25,7 @@ def saved(desk: Desk) -> None:
     except BadInput as error:
         theme.note(str(error))
         return
-    st.caption(live_words.whose(store.folder))
+    st.caption(markdown(live_words.whose(store.folder)))
     here = [entry for entry in deleted if item(entry).key in desk.deleted]
     rows = by_age([*kept, *here])
     changing.lost(desk, "run", [item(entry) for entry in (*kept, *deleted)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from mars_viz.components.race import growing
+from mars_viz.escapes import markdown
 from mars_viz.run import Run
 from mars_viz.ui import live, navigation, theme
 from mars_viz.ui.jobs.job import JobState
@@ -30,11 +31,11 @@ def stream(desk: Desk, busy: bool) -> None:
     if state in (JobState.QUEUED, JobState.LOADING):
         worker = live.shared_worker()
         sentence = live_words.waiting(progress, worker.models.status, worker.ahead(job))
-        words.progress(worker.models.status.share if state is JobState.LOADING else 0.0, sentence)
+        words.progress(worker.models.status.share if state is JobState.LOADING else 0.0, markdown(sentence))
     else:
         sentence = live_words.decoding(progress, job.settings.max_new_tokens, job.stopping)
         done = state is JobState.DONE  # which a text may be before its limit
-        words.progress(1.0 if done else min(1.0, progress.tokens / job.settings.max_new_tokens), sentence)
+        words.progress(1.0 if done else min(1.0, progress.tokens / job.settings.max_new_tokens), markdown(sentence))
     if not state.finished:
         stop_button(button, "Cancel", job, keeps="Saves the rounds so far")
     elif progress.run is not None and button.button("Explore", width="stretch", help="Open this run in Explore"):
@@ -51,7 +52,7 @@ def stream(desk: Desk, busy: bool) -> None:
 def recalled(desk: Desk, run: Run) -> None:
     """A kept run that the link names, as the decode that it was."""
     words, button = st.columns([6, 1], vertical_alignment="center")
-    words.caption(live_words.kept(run))
+    words.caption(markdown(live_words.kept(run)))
     if button.button("Explore", width="stretch", help="Open this run in Explore"):
         explore(desk.run, run)
     theme.numbers(live_words.tiles(run))
