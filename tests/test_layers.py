@@ -16,7 +16,8 @@ from factories import toy_run
 ROOT = Path(__file__).parents[1]
 
 LAYERS = (
-    ("errors", "escapes", "strict_json", "history"),
+    ("errors", "escapes", "strict_json", "strict_csv", "history"),
+    ("terminal",),
     ("records", "randomness", "devices", "samples"),
     ("demo",),  # the package itself: where the built-in weights lie
     ("blocks",),

@@ -132,8 +132,8 @@ def likeness_frame(
 
 
 def table(frame: pd.DataFrame, chosen: str, spoken: str) -> None:
-    """A frame with the chosen rule marked; rows that are not exact are grey, as are those of rules that cannot judge the
-    run, which say why in place of figures."""
+    """A frame with the chosen rule marked; rows that are not exact are grey, as are those of rules that cannot judge
+    the run, which say why in place of figures."""
     columns = [name for name in frame if name != "reason"]
     heads = joined(
         Html(f'<th scope="col" class="{html(_kind(name))}" title="{html(_HELP.get(name, ""))}">{html(name)}</th>')

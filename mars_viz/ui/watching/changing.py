@@ -98,7 +98,7 @@ def popover(place: DeltaGenerator, desk: Desk, item: Item, unsettled: str = "", 
 
 
 def settle(desk: Desk) -> None:
-    """Where two clicks meet Delete, the second is for no other button: for a second after each the list answers none."""
+    """Where two clicks meet Delete, the second is for no other button: for a second the list answers none."""
     if count := len(desk.deleted):
         name = f"mv-second-click-{count}"  # another name begins the animation anew
         theme.show(
