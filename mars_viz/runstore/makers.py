@@ -13,6 +13,7 @@ from enum import Enum
 from pathlib import Path
 
 from mars_viz.errors import BadInput
+from mars_viz.writer import make_folder, write_file
 
 VARIABLE = "MARS_VIZ_DELETE"
 """Says who may rename and delete what is kept."""
@@ -55,8 +56,9 @@ class Makers:
         without a mark, leaves it to nobody."""
         if mark:
             with suppress(OSError):
-                self._folder.mkdir(parents=True, exist_ok=True)
-                (self._folder / name).write_text(mark, "utf-8")
+                self._folder.parent.mkdir(parents=True, exist_ok=True)
+                make_folder(self._folder)
+                write_file(self._folder / name, mark.encode())
 
     def of(self, name: str) -> str:
         """The mark of who made it; empty where that is not known."""

@@ -32,6 +32,7 @@ from mars_viz.runstore.kept import Kept, Standing, listed, read
 from mars_viz.runstore.locks import alone_in
 from mars_viz.runstore.makers import Makers
 from mars_viz.runstore.titles import UNREADABLE, check_seen, checked_title, retitle
+from mars_viz.writer import STALE, beside, remove
 
 FOLDER_VARIABLE = "MARS_VIZ_RUNS"
 """Names the folder of live runs."""
@@ -41,7 +42,6 @@ _NAME = re.compile(r"\w[\w .,+=()-]*")
 _RESERVED = re.compile(r"races|(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
 """What Windows takes for devices, and the folder of races beside the runs."""
 _LEFT = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{32}(?P<what>\.next|\.old|\.gone|)")
-_STALE = 3600.0  # seconds after which a step that nobody finished is removed
 
 
 def default_folder() -> Path:
@@ -111,7 +111,8 @@ class RunStore:
     def replace(self, name: str, run: Run) -> None:
         """Keep another version of a run under its name and with the title that it has by now; at any moment one of the
         two is there, or comes back. Raises BadInput where there is none any more."""
-        path, step = self._path(name), self.folder / f".{name}.{uuid4().hex}"
+        path = self._path(name)
+        step = beside(path)
         fresh, old = (step.with_name(f"{step.name}.{what}") for what in ("next", "old"))
         save_run(run, fresh)
         try:
@@ -205,8 +206,8 @@ def tidy(folder: Path) -> None:
             what, home = left["what"], folder / left["name"]
             if what == ".old" and not home.exists():
                 path.rename(home)
-            elif what in (".old", ".gone") or time.time() - path.stat().st_mtime > _STALE:
-                shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
+            elif what in (".old", ".gone") or time.time() - path.lstat().st_mtime > STALE:
+                remove(path)
 
 
 @contextmanager

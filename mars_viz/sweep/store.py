@@ -28,6 +28,7 @@ from mars_viz.sweep.parts import Parts, parts_of
 from mars_viz.sweep.plan import Plan, differences, from_json, set_hash, to_json, with_prompts
 from mars_viz.sweep.reduction import Lines
 from mars_viz.sweep.texts import PromptTexts
+from mars_viz.writer import make_folder, remove_leftovers
 
 _FURTHER = 100
 """Folders that hold no sweep themselves and are looked into for sweeps, and what is looked at in each, at most."""
@@ -87,8 +88,9 @@ class Store:
     def tidy(self) -> None:
         """Put whole batches of prompts together, and remove what a kill left behind. Only the sweep itself may."""
         with refusals(self.folder, _KEPT):
-            for path in [*self.results.glob(".*"), *self.folder.glob(".*.part")]:
-                path.unlink(missing_ok=True)
+            make_folder(self.results)
+            for each in (self.results, self.folder):
+                remove_leftovers(each, age=0)
             found = self.files
             for batch in {each // parts.BATCH for each in found.singles} - found.batches:
                 members = parts.members(batch)
@@ -174,7 +176,8 @@ def create(folder: Path, plan: Plan, costs: Costs | None, prompts: PromptSet | N
     refuses."""
     check_new(folder)
     with refusals(folder, _KEPT):
-        (folder / _RESULTS).mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder / _RESULTS)
     with held(folder), refusals(folder, _KEPT):
         check_new(folder)  # somebody else may have been quicker
         if prompts is not None:
@@ -203,7 +206,8 @@ def check_new(folder: Path) -> None:
         raise BadInput(f"{folder} holds a sweep already. Go on with it (--resume), or choose another folder.")
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise BadInput(f"{folder} is no folder. Choose another name.")
-    left = {_RESULTS, _PROMPTS} if (folder / _RESULTS).is_dir() else set()
+    results = folder / _RESULTS
+    left = {_RESULTS, _PROMPTS} if results.is_dir() and not results.is_symlink() else set()
     if folder.is_dir() and any(path.name not in left and not path.name.startswith(".") for path in folder.iterdir()):
         raise BadInput(f"{folder} is not empty. Choose another folder for the sweep.")
 

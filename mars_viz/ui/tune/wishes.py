@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from mars_viz.demo import is_built_in
 from mars_viz.dialmap import Span, span_of
@@ -26,6 +26,7 @@ from mars_viz.ui.jobs.models import Choice
 from mars_viz.ui.live import shared_worker
 from mars_viz.ui.tune.jobs import Begin, ClockJob, SweepJob
 from mars_viz.ui.tune.shelf import new_folder, shared_board, sweep_label
+from mars_viz.writer import write_file
 
 DIALLED = tuple(name for name, rule in RULES.items() if rule.dial is not None)
 """Rules that can be swept."""
@@ -75,14 +76,16 @@ def uploaded_prompts(
     upload: Upload, grader: str | None, skip_bad: bool, limit: int | None, turns: Turns = Turns.ALL
 ) -> PromptSet:
     """The file as a set. Raises BadInput as `load_prompts` does, in the name that the file has for its owner."""
-    name = Path(upload.name.replace("\\", "/")).name.lstrip(".")[-100:] or "prompts.jsonl"
+    name = PurePosixPath(upload.name.replace("\\", "/")).name.lstrip(".")[-100:]
+    name = "".join(letter for letter in name if letter.isprintable()) or "prompts.jsonl"
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / name
-        path.write_bytes(upload.data)
+        path = Path(folder) / "prompts.jsonl"  # whatever its owner calls it
+        write_file(path, upload.data)
         try:
-            return load_prompts(path, grader=grader, skip_bad=skip_bad, limit=limit, turns=turns)
+            found = load_prompts(path, grader=grader, skip_bad=skip_bad, limit=limit, turns=turns)
         except BadInput as error:
             raise BadInput(str(error).replace(f"{path}", name)) from error
+    return replace(found, name=name)
 
 
 def estimate(prompts: int, builtin: bool, rules: int) -> float:
