@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 
 LAYERS = (
     ("errors", "strict_json", "history", "writer"),
-    ("records", "randomness", "devices", "samples"),
+    ("records", "randomness", "devices", "samples", "permissions"),
     ("demo",),  # the package itself: where the built-in weights lie
     ("blocks",),
     ("rules",),

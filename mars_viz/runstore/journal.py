@@ -36,7 +36,7 @@ class Journal:
         self.folder = folder
         self._segments = 0
         self._rounds = 0
-        unnamed = beside(folder.with_name(folder.name.removesuffix(SUFFIX).removeprefix(".")))
+        unnamed = beside(folder.with_name(self.name))
         with _refusals(folder):
             unnamed.mkdir(parents=True)
             if sys.platform == "win32":  # which renames no folder with an open file in it, and knows no such locks
@@ -51,6 +51,11 @@ class Journal:
                 self._held.close()
                 shutil.rmtree(unnamed, ignore_errors=True)
                 raise
+
+    @property
+    def name(self) -> str:
+        """The run's."""
+        return self.folder.name[1 : -len(SUFFIX)]
 
     def write(self, run: Run) -> None:
         """Keep what this run has beyond the one that was written last. Raises BadInput where the disk refuses."""

@@ -97,16 +97,24 @@ class RunStore:
             raise BadInput("There is no run of that name here any more; choose another from the list.")
         return found
 
-    def begin(self, name: str = "") -> Journal:
-        """A journal for a run that is about to be made, under that name or a new one."""
-        return Journal(self._journal(name or new_name()))
+    def begin(self, name: str = "", maker: str = "") -> Journal:
+        """A journal for a run that is about to be made, under that name or a new one, by the browser of that mark."""
+        name = name or new_name()
+        journal = Journal(self._journal(name))
+        self.makers.note(name, maker)
+        return journal
 
     def finish(self, journal: Journal, run: Run) -> str:
         """Keep the run under its journal's name, which it returns, and remove the journal."""
-        name = journal.folder.name[1 : -len(SUFFIX)]
-        save_run(run, self.folder / name)
+        save_run(run, self.folder / journal.name)
         journal.remove()
-        return name
+        return journal.name
+
+    def leave(self, journal: Journal) -> None:
+        """Let go of a journal: its run is an interrupted one from now on, or none, where nothing was written."""
+        journal.leave()
+        if not journal.folder.exists():
+            self.makers.drop(journal.name)
 
     def replace(self, name: str, run: Run) -> None:
         """Keep another version of a run under its name and with the title that it has by now; at any moment one of the

@@ -36,6 +36,10 @@ _SHEET, _RESULTS, _PROMPTS = "sweep.json", "results", "prompts.jsonl"
 _KEPT = "; what is finished is kept, go on with --resume"
 
 
+class Begun(BadInput):
+    """A sweep is there already."""
+
+
 @dataclass(frozen=True, slots=True)
 class Told:
     """What became of a turn."""
@@ -194,16 +198,27 @@ def keep_costs(folder: Path, costs: Costs) -> None:
         write_whole(folder / _SHEET, to_json(plan, costs))
 
 
-def check_new(folder: Path) -> None:
+def begin(folder: Path, plan: Plan, costs: Costs | None, prompts: PromptSet) -> Store:
+    """The sweep in a folder, to go on with, or else a new one, whoever may be making it at this moment. Raises BadInput
+    as `resume` and `create` do."""
+    if not holds_sweep(folder):
+        with suppress(Begun):
+            return create(folder, plan, costs, prompts)
+    return resume(folder, plan, prompts)
+
+
+def check_new(folder: Path, *, resume: bool = False) -> None:
     """Raise BadInput where no sweep can be begun: something is there, other than what a kill at the start leaves, or
-    the place cannot be written to."""
+    the place cannot be written to. With `resume` a sweep may be there."""
     with refusals(folder, _KEPT):
         there = folder.exists()
     if not there:
         check_free(folder)
         return
     if holds_sweep(folder):
-        raise BadInput(f"{folder} holds a sweep already. Go on with it (--resume), or choose another folder.")
+        if resume:
+            return
+        raise Begun(f"{folder} holds a sweep already. Go on with it (--resume), or choose another folder.")
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise BadInput(f"{folder} is no folder. Choose another name.")
     results = folder / _RESULTS
@@ -277,6 +292,20 @@ def sweep_folders(folder: Path) -> list[Path]:
         with suppress(OSError):  # a file, or not for us
             paths += sorted(inner for inner in islice(path.iterdir(), _FURTHER) if holds_sweep(inner))
     return paths
+
+
+def check_listed(folder: Path, sweeps: int) -> None:
+    """Raise BadInput where so many new sweeps, one level down in a folder of results, would not be among
+    `sweep_folders`."""
+    try:
+        there = list(islice(folder.iterdir(), _FURTHER)) if folder.exists() else []
+        beside = [path for path in folder.parent.iterdir() if not holds_sweep(path)] if folder.parent.exists() else []
+    except OSError as error:
+        raise BadInput(f"{folder.name} cannot be listed ({error.strerror}). Choose another folder.") from error
+    if len(there) + sweeps > _FURTHER:
+        raise BadInput(f"The folder {folder.name} is full: no more than {_FURTHER} are listed. Choose another name.")
+    if not folder.exists() and len(beside) >= _FURTHER:
+        raise BadInput(f"There are {_FURTHER} folders for results already, and no more are listed. Choose one of them.")
 
 
 def _entry(path: Path) -> SweepEntry:

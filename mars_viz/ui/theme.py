@@ -10,6 +10,7 @@ import streamlit as st
 
 from mars_viz.analysis.metrics import Basis
 from mars_viz.figures import DARK, LIGHT, Theme
+from mars_viz.ui import visitors
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,7 @@ def section(question: str) -> None:
 
 def note(sentence: str) -> None:
     """A sentence that a person should read."""
+    sentence = visitors.told(sentence)
     st.html(f'<p class="mv-note" role="status">{escape(sentence)}</p>')
 
 
@@ -95,11 +97,13 @@ def numbers(tiles: Iterable[Tile]) -> None:
 
 def line(heading: str, facts: str) -> None:
     """A line of a list: what it is, and small facts below."""
+    facts = visitors.told(facts)
     st.html(f'<p class="mv-line">{escape(heading)}<small>{escape(facts)}</small></p>')
 
 
 def small(words: str, more: str = "") -> None:
     """A sentence in small type, and what is said of it on hover."""
+    words = visitors.told(words)
     hover = f' title="{escape(more)}"' if more else ""
     st.html(f'<p class="mv-small"{hover}>{escape(words)}</p>')
 
