@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn
 
-from mars_viz import __version__
+from mars_viz import __version__, permissions
 from mars_viz.commands import decoding, dial_map, report, sweep
 from mars_viz.commands.printing import tell
 from mars_viz.errors import BadInput, MarsVizError
@@ -104,6 +104,12 @@ def _parser() -> argparse.ArgumentParser:
     app.add_argument(
         "--address", default="localhost", help="0.0.0.0 serves the network, without a login (default: %(default)s)"
     )
+    app.add_argument(
+        "--paths",
+        choices=[each.value for each in permissions.MayNamePaths],
+        help=f"who may name folders of this machine, for results and as models (default: {permissions.PATHS}, else "
+        "local: this machine's browsers, where nobody else reaches the app)",
+    )
     app.add_argument("--no-browser", action="store_true", help="do not open the browser")
     return parser
 
@@ -157,6 +163,10 @@ def _app(options: argparse.Namespace) -> None:
         raise BadInput("The app is not part of the installed package. Get the repository and run: make app")
     if importlib.util.find_spec("streamlit") is None:
         raise BadInput("The app needs streamlit, which is not installed. Run: pip install -r requirements.txt")
+    if options.paths is not None:
+        os.environ[permissions.PATHS] = options.paths
+    permissions.who_may_delete()
+    permissions.who_may_name_paths()
     command = [sys.executable, "-m", "streamlit", "run", str(APP), "--server.port", str(options.port)]
     command += ["--server.address", options.address]
     if options.no_browser:

@@ -16,7 +16,7 @@ from mars_viz.figures.words import counted
 from mars_viz.sweep import lock
 from mars_viz.sweep.plan import turns_words
 from mars_viz.sweep.store import keep_costs
-from mars_viz.ui import navigation, share, theme
+from mars_viz.ui import navigation, share, theme, visitors
 from mars_viz.ui.live import shared_worker
 from mars_viz.ui.measuring import measure_again
 from mars_viz.ui.session import current_session
@@ -107,8 +107,8 @@ def new_sweep(bench: TuneBench) -> None:
     if not st.button("Sweep", key="sweep-begin", width="stretch", help="Runs on the server, also when this tab closes"):
         return
     try:
-        asked, bench.folder = wish(), wishes.checked_folder(folder())
-        bench.open(wishes.begin(asked, bench.folder)[0])
+        asked, (into, bench.folder) = wish(), wishes.checked_folder(folder())
+        bench.open(wishes.begin(asked, bench.folder, into)[0])
         bench.begun += 1
     except BadInput as error:
         theme.note(str(error))
@@ -134,7 +134,7 @@ def first_visit(bench: TuneBench) -> None:
         st.rerun()
     theme.small(
         f"About {words.duration(seconds)} on two processor cores. It goes on when this tab is closed, can be stopped, "
-        f"and keeps its results in {bench.folder}."
+        f"and keeps its results {f'in {bench.folder}' if visitors.may_name_paths() else 'on the server'}."
     )
 
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from streamlit.proto.BackMsg_pb2 import BackMsg
@@ -50,8 +51,9 @@ class _Repeated:
 class Tab:
     """One tab, from the opening of its connection to its end."""
 
-    def __init__(self, address: str, page: str, query: str) -> None:
+    def __init__(self, address: str, page: str, query: str, headers: Mapping[str, str]) -> None:
         """See `opened`."""
+        self._headers = headers
         self.session = ""
         self.page, self.query = "", query
         self.pages: dict[str, str] = {}
@@ -165,7 +167,8 @@ class Tab:
         """Open the connection; with the session that there was before, where there was one."""
         asked = ["streamlit", "PLACEHOLDER_AUTH_TOKEN", *filter(None, [self.session])]
         stream = f"{self._address.replace('http', 'ws', 1)}/_stcore/stream"
-        self._connection = await connect(stream, subprotocols=asked, max_size=None, ping_interval=None)  # type: ignore[arg-type]
+        how: Any = {"subprotocols": asked, "max_size": None, "ping_interval": None}
+        self._connection = await connect(stream, additional_headers=self._headers, **how)
         self._ended = False
         self._listening = asyncio.create_task(self._listen(self._connection))
 
@@ -279,9 +282,11 @@ class Tab:
 
 
 @asynccontextmanager
-async def opened(address: str, page: str = "", query: str = "") -> AsyncIterator[Tab]:
-    """Open a tab at a page."""
-    tab = Tab(address, page, query)
+async def opened(
+    address: str, page: str = "", query: str = "", headers: Mapping[str, str] = MappingProxyType({})
+) -> AsyncIterator[Tab]:
+    """Open a tab at a page; `headers` are sent besides."""
+    tab = Tab(address, page, query, headers)
     await tab.connect()
     try:
         await tab._rerun()

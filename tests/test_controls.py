@@ -422,7 +422,7 @@ TUNE = (
     Control("textbox", "Target", typed("one", "Enter"), (ITSELF,), FIELDS),
     Control("textbox", "Drafter", typed("one", "Enter"), (ITSELF,), FIELDS),
     Control("checkbox", "Apply the chat template", CLICK, (ITSELF,), FIELDS),
-    Control("textbox", "Folder for results", typed("/tmp/elsewhere", "Enter"), (ITSELF,), FIELDS),
+    Control("textbox", "Folder for results", typed("elsewhere", "Enter"), (ITSELF,), FIELDS),
     Control("radio", "Prompts › My own file", CLICK, (OWN,), NEW),
     Control("radio", "Conversations › *", CLICK, (ITSELF,), NEW),
     *choice("Grader", ITSELF, inside=NEW),

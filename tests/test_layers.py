@@ -16,9 +16,9 @@ from factories import toy_run
 ROOT = Path(__file__).parents[1]
 
 LAYERS = (
-    ("errors", "escapes", "strict_json", "strict_csv", "history"),
+    ("errors", "escapes", "strict_json", "strict_csv", "history", "writer"),
     ("terminal",),
-    ("records", "randomness", "devices", "samples"),
+    ("records", "randomness", "devices", "samples", "permissions"),
     ("demo",),  # the package itself: where the built-in weights lie
     ("blocks",),
     ("rules",),

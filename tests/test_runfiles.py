@@ -10,6 +10,7 @@ import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from factories import make_speculation, toy_map, toy_run
 
-from mars_viz import records, runfiles
+from mars_viz import records, runfiles, writer
 from mars_viz.dialmap import Budget
 from mars_viz.errors import BadInput
 from mars_viz.mapped import mapped
@@ -289,15 +290,15 @@ def test_an_existing_path_is_never_overwritten(tmp_path: Path, run: Run) -> None
 def test_an_interrupted_save_leaves_nothing(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch, failure: BaseException
 ) -> None:
-    write, written = Path.write_bytes, []
+    make, written = writer.new_file, list[Path]()
 
-    def fails_on_the_third(path: Path, data: bytes) -> int:
+    def fails_on_the_third(path: Path) -> BinaryIO:
         written.append(path)
         if len(written) == 3:
             raise failure
-        return write(path, data)
+        return make(path)
 
-    monkeypatch.setattr(Path, "write_bytes", fails_on_the_third)
+    monkeypatch.setattr(writer, "new_file", fails_on_the_third)
     with pytest.raises(BadInput if isinstance(failure, OSError) else KeyboardInterrupt):
         run.save(tmp_path / "run")
     assert len(written) == 3 and list(tmp_path.iterdir()) == []
@@ -306,17 +307,17 @@ def test_an_interrupted_save_leaves_nothing(
 def test_the_name_appears_only_when_every_file_is_whole(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write, rename = Path.write_bytes, Path.rename
+    make, rename = writer.new_file, Path.rename
 
-    def writing(path: Path, data: bytes) -> int:
+    def writing(path: Path) -> BinaryIO:
         assert not (tmp_path / "run").exists() and runfiles.list_runs(tmp_path) == []
-        return write(path, data)
+        return make(path)
 
     def renaming(path: Path, target: Path) -> Path:
         assert sorted(file.name for file in path.iterdir()) == sorted(contents.NAMES)
         return rename(path, target)
 
-    monkeypatch.setattr(Path, "write_bytes", writing)
+    monkeypatch.setattr(writer, "new_file", writing)
     monkeypatch.setattr(Path, "rename", renaming)
     run.save(tmp_path / "run")
     assert [path.name for path in tmp_path.iterdir()] == ["run"]

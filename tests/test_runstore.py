@@ -109,9 +109,9 @@ def test_a_segment_is_a_run_of_its_own_that_goes_on_where_the_text_stands(run):
 
 
 def test_a_decode_that_made_nothing_leaves_nothing(store):
-    store.begin().leave()
+    store.leave(store.begin("one", "a mark"))
     assert store.list() == []
-    assert list(store.folder.iterdir()) == []
+    assert [path.name for path in store.folder.rglob("*")] == [".makers"]
 
 
 def test_another_title_changes_nothing_else(store, run, tmp_path):
@@ -240,6 +240,16 @@ def test_who_made_a_run_is_known_beside_it_and_never_in_it(store, run, tmp_path)
     assert len(list_runs(store.folder)) == 1
     shutil.rmtree(store.folder / name)
     assert RunStore(store.folder).makers.of(name) == ""
+
+
+def test_who_made_a_run_is_forgotten_with_a_journal_that_holds_nothing(store, run):
+    nothing, cut_short, whole = (store.begin(name, "a mark") for name in ("nothing", "cut-short", "whole"))
+    assert {path.name for path in (store.folder / ".makers").iterdir()} == {"nothing", "cut-short", "whole"}
+    cut_short.write(cut(run, 1))
+    for journal in (nothing, cut_short):
+        store.leave(journal)
+    store.finish(whole, run)
+    assert {path.name for path in (store.folder / ".makers").iterdir()} == {"cut-short", "whole"}
 
 
 def test_a_disk_that_refuses_to_rename_and_to_delete_is_a_sentence(store, run, monkeypatch):

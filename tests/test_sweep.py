@@ -7,8 +7,10 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -127,6 +129,7 @@ import os, random, signal, sys, time
 sys.path[:0] = [{tests!r}, {root!r}]
 from sweep_cases import SHORT, toy_sweep
 from pathlib import Path
+from typing import Any
 from mars_viz.sweep import parts, store
 parts.BATCH = 4
 folder, before, rng = Path({folder!r}), 0, random.Random(7)
@@ -182,6 +185,7 @@ def test_a_sweep_killed_twenty_times_loses_nothing(tmp_path: Path, monkeypatch: 
 HOLDING = """
 import sys
 from pathlib import Path
+from typing import Any
 from mars_viz.sweep.lock import held
 with held(Path(sys.argv[1])):
     print("held", flush=True)
@@ -220,6 +224,60 @@ def test_two_sweeps_of_one_process_do_not_meet_and_the_later_goes_on_where_the_f
     steps = [progress.finished for progress in other]
     assert (steps[0], steps[-1]) == (2, 4)
     assert equal(load_sweep(tmp_path / "sweep"), toy_sweep(tmp_path / "alone", 4, SHORT).finish())
+
+
+RESUMING = """
+import sys
+from pathlib import Path
+from typing import Any
+sys.path[:0] = {paths!r}
+from mars_viz.errors import BadInput
+from sweep_cases import SHORT, toy_prompts, toy_source
+from mars_viz.dialmap import Span
+from mars_viz.sweep import Sweep
+source, folder = toy_source(SHORT), Path(sys.argv[1])
+print("ready", flush=True)
+sys.stdin.readline()  # all of them at one moment
+try:
+    for now in Sweep(source, toy_prompts(3), SHORT, Span(0.0, 1.0, (2,)), folder, resume=True):
+        if now.finished == 1:
+            print("holds it", flush=True)
+            sys.stdin.read()  # until the others have been heard
+            break
+except BadInput as error:
+    print(error, flush=True)
+"""
+
+
+@pytest.mark.parametrize("turn", range(3))
+def test_of_three_that_resume_into_a_new_folder_two_hear_of_the_one_that_does(tmp_path: Path, turn: int) -> None:
+    code = RESUMING.format(paths=[str(TESTS), str(TESTS.parent)])
+    command = [sys.executable, "-c", code, str(tmp_path / "new")]
+    with ExitStack() as ending:
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        three = [ending.enter_context(subprocess.Popen(command, **pipes)) for _ in range(3)]
+        assert [each.stdout.readline() for each in three] == ["ready\n"] * 3
+        for each in three:
+            each.stdin.write("\n")
+            each.stdin.flush()
+        said = sorted((each.stdout.readline() for each in three), key=lambda line: line != "holds it\n")
+        assert said[0] == "holds it\n"
+        for line in said[1:]:
+            assert "has been sweeping into it" in line and "--resume" not in line and "Wait until it is done" in line
+
+
+def test_whoever_was_overtaken_goes_on_with_the_other_s_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody begins the sweep, and is done with it, just before this one would have."""
+    made = store_module.create
+
+    def overtaken(*arguments: Any) -> store_module.Store:
+        monkeypatch.undo()
+        toy_sweep(tmp_path / "one", 3).finish()
+        return made(*arguments)
+
+    monkeypatch.setattr(store_module, "create", overtaken)
+    sweep = toy_sweep(tmp_path / "one", 3, resume=True)
+    assert sweep.progress.finished == 3 and len(sweep.finish()) == 3
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no such limit there")

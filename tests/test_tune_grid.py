@@ -67,7 +67,7 @@ def chosen(*rules: str) -> AppTest:
 
 def test_the_form_asks_for_what_a_rule_has_besides_its_dial(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[Any] = []
-    monkeypatch.setattr(wishes, "_begin", lambda wish, names, span, _: begun.append((names, span)) or list(names))
+    monkeypatch.setattr(wishes, "_begin", lambda wish, names, span, into: begun.append((names, span)) or [into])
     tab = chosen("mars", "vllm-thinking", "tensorrt-llm", "fly")
     assert not [each for each in tab.number_input if each.key and each.key.startswith("sweep-fixed-mars")]
     field = tab.number_input(key="sweep-fixed-vllm-thinking-k")

@@ -32,7 +32,7 @@ from mars_viz.sweep import Sweep, load_sweep, lock
 from mars_viz.sweep.checks import keep_check, kept_checks
 from mars_viz.sweep.evidence_pack import evidence_zip
 from mars_viz.sweep.report import cell
-from mars_viz.ui import navigation
+from mars_viz.ui import navigation, visitors
 from mars_viz.ui.jobs.job import JobState
 from mars_viz.ui.tune import detail, dial, wishes
 from mars_viz.ui.tune import readings as readings_module
@@ -154,8 +154,15 @@ def test_the_first_visit_is_one_button_with_an_estimate(empty):
     assert [button.label for button in tab.button if button.key == "sweep-first"] == [
         "Sweep 300 built-in exercises with MARS"
     ]
-    assert "seconds on two processor cores" in said(tab) and str(empty) in said(tab)
+    assert "seconds on two processor cores" in said(tab) and "keeps its results on the server" in said(tab)
     assert not titles(tab) and not empty.exists()
+
+
+def test_only_those_who_may_name_paths_see_where_results_lie(empty, monkeypatch):
+    for may in (True, False):
+        monkeypatch.setattr(visitors, "may_name_paths", lambda may=may: may)
+        tab = opened()
+        assert (str(empty) in said(tab)) == (tab.text_input(key="sweep-folder").placeholder == str(empty)) == may
 
 
 def test_opens_the_sweep_at_the_setting_that_it_speaks_for(folder):
@@ -495,7 +502,7 @@ def test_limits_at_the_ends_of_what_is_allowed_open(folder, parameters):
 
 def test_the_range_of_every_rules_dial_can_be_narrowed(empty, monkeypatch):
     begun = []
-    monkeypatch.setattr(wishes, "_begin", lambda wish, names, span, _: begun.append((*names, span)) or list(names))
+    monkeypatch.setattr(wishes, "_begin", lambda wish, names, span, into: begun.append((*names, span)) or [into / "a"])
     tab = opened()
     settled(tab.multiselect(key="sweep-rules").set_value(["mars", "tensorrt-llm", "top-k-set"]).run())
     for name, strict, value in (("mars", 1.0, 0.8), ("tensorrt-llm", 0.0, 0.25), ("top-k-set", 1.0, 5.0)):
@@ -534,14 +541,14 @@ def test_a_range_that_leaves_nothing_to_sweep_is_a_sentence_and_nothing_is_begun
 )
 def test_bad_input_is_a_sentence_on_the_page_and_nothing_is_begun(empty, lines, choices, sentence):
     tab = uploaded(opened(), lines, **choices)
-    assert sentence in said(tab).replace("&#x27;", "'") and "/tmp" not in said(tab).replace(str(empty), "")
+    assert sentence in said(tab).replace("&#x27;", "'") and "/tmp" not in said(tab)
     assert not shared_board().sweeps(empty) and not empty.exists()
 
 
 @pytest.mark.parametrize(("choice", "ids"), [(Turns.ALL, ["q/1", "q/2", "r"]), (Turns.FIRST, ["q", "r"])])
 def test_conversations_are_swept_as_chosen_and_the_page_says_what_later_turns_follow(empty, monkeypatch, choice, ids):
     begun = []
-    monkeypatch.setattr(wishes, "begin", lambda wish, results: (begun.append(wish.prompts), ["none"])[1])
+    monkeypatch.setattr(wishes, "begin", lambda wish, results, into: (begun.append(wish.prompts), ["none"])[1])
     lines = '{"question_id": "q", "turns": ["Hi", "And?"]}\n{"question_id": "r", "turns": ["Bye"]}'
     tab = opened()
     tab.segmented_control(key="sweep-source").set_value("My own file")
@@ -588,9 +595,74 @@ def test_the_form_says_what_is_missing(empty):
     settled(tab.run())
     clicked(tab, "sweep-begin")
     assert "Choose a JSONL file of prompts first" in said(tab)
-    for folder in ("results", "", str(ROOT / "app.py")):
+
+
+NO_NAMES = ["../x", "a/b", "a\\b", "..", ".", ".hidden", "~", "~root"]
+NO_NAMES += ["a\x00b", "a\nb", "\u202eb", "x" * 81, "nul", "a."]
+
+
+@pytest.mark.parametrize("text", [*NO_NAMES, str(ROOT / "app.py"), "/etc/passwd", "/etc", "/no/such/place"])
+def test_visitors_choose_a_name_and_the_server_where(empty, monkeypatch, text):
+    """Nothing is looked at outside of the server's folder: what is there and what is not are one sentence."""
+    looked = []
+    for name in ("stat", "exists", "is_file", "is_dir", "expanduser", "mkdir"):
+        real = getattr(Path, name)
+        seen = lambda path, *more, _real=real, **how: (looked.append(path), _real(path, *more, **how))[1]  # noqa: E731
+        monkeypatch.setattr(Path, name, seen)
+    with pytest.raises(BadInput, match="without a path|folder's name"):
+        wishes.checked_folder(text)
+    assert looked == [] and not os.path.exists(empty)
+
+
+def test_a_name_is_a_folder_in_the_server_s(empty):
+    assert wishes.checked_folder("") == wishes.checked_folder(" ") == (empty, empty)
+    assert wishes.checked_folder(" Alice's".replace("'", "")) == (empty / "Alices", empty)
+    toy_sweep(empty / "swept", 2).finish()
+    (empty / "notes.txt").write_text("")
+    for taken in ("swept", "notes.txt"):
+        with pytest.raises(BadInput, match="is a sweep or a file itself"):
+            wishes.checked_folder(taken)
+    (empty / "mine").mkdir()
+    assert wishes.checked_folder("mine") == (empty / "mine", empty)
+
+
+def test_whoever_may_name_paths_can_have_another_folder(empty, tmp_path, monkeypatch):
+    monkeypatch.setattr(visitors, "may_name_paths", lambda: True)
+    elsewhere = tmp_path / "elsewhere"
+    assert wishes.checked_folder(f" {elsewhere}") == (elsewhere, elsewhere)
+    assert wishes.checked_folder("mine") == (empty / "mine", empty)
+    for text in ("a/b", str(ROOT / "app.py"), "~nobody-here/x", "/a\x00b", "/" + "x" * 300):
         with pytest.raises(BadInput):
-            wishes.checked_folder(folder)
+            wishes.checked_folder(text)
+
+
+def test_a_sweep_in_a_folder_with_a_name_is_found_and_opened(empty, monkeypatch):
+    monkeypatch.setattr(wishes, "shared_worker", lambda: None)
+    begun: list[SweepJob] = []
+    monkeypatch.setattr(shared_board(), "sweep", lambda job, worker: begun.append(job))
+    tab = opened()
+    tab.text_input(key="sweep-folder").set_value("mine")
+    clicked(tab, "sweep-begin")
+    (job,) = begun
+    assert job.folder.parent == empty / "mine"
+    toy_sweep(job.folder, 3).finish()
+    again = opened(sweep=f"mine/{job.folder.name}")
+    assert again.query_params["sweep"] in (f"mine/{job.folder.name}", [f"mine/{job.folder.name}"])
+    assert len(titles(again)) == 1
+    (entry,) = shelf(empty).entries
+    assert entry == f"mine/{job.folder.name}"
+
+
+def test_no_more_folders_are_made_than_are_listed(empty):
+    wish = wishes.first_wish()
+    for number in range(100):
+        (empty / f"other-{number:03}").mkdir(parents=True)
+    with pytest.raises(BadInput, match="no more are listed. Choose one of them"):
+        wishes.begin(wish, empty, empty / "mine")
+    for number in range(100):
+        (empty / "other-007" / f"{number}").mkdir()
+    with pytest.raises(BadInput, match="The folder other-007 is full"):
+        wishes.begin(wish, empty, empty / "other-007")
 
 
 def finished(results: Path) -> Any:

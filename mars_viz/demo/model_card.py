@@ -6,12 +6,13 @@ import argparse
 
 from mars_viz.demo import PAIR
 from mars_viz.demo.evaluation import EXERCISES, STORIES, PairFigures
+from mars_viz.writer import write_file
 
 
 def write_model_card(figures: PairFigures, options: argparse.Namespace) -> None:
     """Write README.md beside the weights, and print it."""
     card = model_card(figures, options)
-    (PAIR / "README.md").write_text(card, encoding="utf-8")
+    write_file(PAIR / "README.md", card.encode())
     print(card)
 
 

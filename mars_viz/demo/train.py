@@ -31,6 +31,7 @@ from mars_viz.demo.evaluation import evaluate
 from mars_viz.demo.model_card import write_model_card
 from mars_viz.demo.training import Batches, Schedule, fit, next_token_loss
 from mars_viz.errors import MarsVizError
+from mars_viz.writer import replacing
 
 CONTEXT = 512
 
@@ -122,9 +123,8 @@ def gather_samples(
     if not path.exists():
         made = own_samples(target.eval(), tokenizer, texts, options.seed, options.sample_batches)
         rows = [row for batch in made for row in batch]
-        partial = path.with_name("partial-samples.npz")
-        np.savez(partial, tokens=np.concatenate(rows), lengths=[len(row) for row in rows])
-        partial.replace(path)
+        with replacing(path) as file:
+            np.savez(file, tokens=np.concatenate(rows), lengths=[len(row) for row in rows])
     with np.load(path) as saved:
         return np.split(saved["tokens"], np.cumsum(saved["lengths"])[:-1])
 

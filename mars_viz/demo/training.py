@@ -14,6 +14,8 @@ from transformers import PreTrainedModel
 
 from mars_viz.speculators.threads import fit_cores, on_shared_cores
 
+from mars_viz.writer import replacing
+
 Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]
 """(model, tokens [B, S + 1], weights [B, S]) -> scalar."""
 Batches = Callable[[int, int, int], tuple[Tensor, Tensor]]
@@ -130,9 +132,10 @@ def _optimizers(model: nn.Module, rate: float) -> list[torch.optim.Optimizer]:
 
 def _save(path: Path, step: int, model: nn.Module, optimizers: list[torch.optim.Optimizer]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    torch.save({"step": step, "model": model.state_dict(), "optimizers": [o.state_dict() for o in optimizers]}, partial)
-    partial.replace(path)
+    with replacing(path) as file:
+        torch.save(
+            {"step": step, "model": model.state_dict(), "optimizers": [o.state_dict() for o in optimizers]}, file
+        )
 
 
 def _resume(path: Path, model: nn.Module, optimizers: list[torch.optim.Optimizer]) -> int:

@@ -30,6 +30,7 @@ class RaceStore:
         self._bin = Bin(self.folder)
         tidy(self.folder)
         self._bin.expire()
+        self.makers.forget(lambda name: any((home / name).exists() for home in (self.folder, self._bin.folder)))
 
     def list(self) -> list[RaceEntry]:
         """What is kept, the newest last."""

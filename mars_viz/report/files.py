@@ -1,14 +1,14 @@
-"""A report on disk: written beside its place and renamed, so that it is whole or not there. Knows files."""
+"""A report on disk: what it may replace. Knows files."""
 
 from __future__ import annotations
 
 import os
-import uuid
 from os import PathLike
 from pathlib import Path
 
 from mars_viz.errors import BadInput
 from mars_viz.report.page import MARK
+from mars_viz.writer import write_file
 
 _HEAD = 400  # bytes within which a report names what made it
 
@@ -37,14 +37,10 @@ def write_report(html: str, path: str | PathLike[str], *, force: bool = False) -
     """Write the report; at any moment there is the old file or the new one. Raises BadInput as `check_place` does, and
     where the disk refuses."""
     path = check_place(path, force=force)
-    unfinished = path.parent / f".{path.name[:100]}.{uuid.uuid4().hex}"
     try:
-        unfinished.write_text(html, encoding="utf-8", newline="\n")
-        unfinished.replace(path)
+        write_file(path, html.encode())
     except OSError as error:
         raise BadInput(f"{path} cannot be written ({error.strerror}). Choose another place, or make room.") from error
-    finally:
-        unfinished.unlink(missing_ok=True)
     return path
 
 

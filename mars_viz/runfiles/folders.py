@@ -7,9 +7,6 @@ looks like a run.
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
-import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +14,7 @@ from functools import lru_cache
 from os import PathLike
 from pathlib import Path
 
+from mars_viz import writer
 from mars_viz.errors import BadInput
 from mars_viz.run import Run
 from mars_viz.runfiles import manifest
@@ -59,7 +57,9 @@ def check_free(path: str | PathLike[str]) -> None:
         if path.exists() or path.is_symlink():
             raise BadInput(f"{path} exists already. Choose another name, or remove it first.")
         there = next(parent for parent in path.absolute().parents if parent.exists() or parent.is_symlink())
-        os.rmdir(tempfile.mkdtemp(prefix=".", dir=there))  # permissions do not tell of every kind of folder
+        probe = writer.beside(there / path.name)
+        probe.mkdir()  # permissions do not tell of every kind of folder
+        probe.rmdir()
     except OSError as error:
         raise BadInput(f"{path} cannot be written ({error.strerror}). Choose another place.") from error
 
@@ -130,17 +130,10 @@ def _entry(path: Path, sizes: Mapping[str, int | None]) -> RunEntry:
 def write_folder(files: Mapping[str, bytes], path: Path) -> None:
     """Write the files, `folder/file` included, to a new folder that gets its name last. Raises BadInput where the disk
     refuses."""
-    unfinished = path.parent / f".{path.name}.{uuid.uuid4().hex}"
     try:
-        unfinished.mkdir(parents=True)
-        for name, data in files.items():
-            (unfinished / name).parent.mkdir(exist_ok=True)
-            (unfinished / name).write_bytes(data)
-        unfinished.rename(path)
+        writer.write_folder(path, files)
     except OSError as error:
         raise BadInput(f"{path} cannot be written ({error.strerror}). Choose another place, or make room.") from error
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def _check_file(path: Path, name: str) -> None:

@@ -6,15 +6,14 @@ Knows folders and the disk; knows nothing of what is in them. Whoever takes or g
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from contextlib import suppress
 from pathlib import Path
-from uuid import uuid4
 
 from mars_viz.errors import BadInput
 from mars_viz.runfiles import check_free
 from mars_viz.runstore.locks import alone_in
+from mars_viz.writer import beside, is_ours, make_folder, remove
 
 DAYS = 30
 """That a deleted folder is kept."""
@@ -33,11 +32,11 @@ class Bin:
     def take(self, path: Path) -> None:
         """Move a folder in, in the place of one that was deleted under the same name before. Raises OSError where the
         disk refuses."""
-        self.folder.mkdir(exist_ok=True)
-        os.utime(path)  # from now on it counts
+        make_folder(self.folder)
+        os.utime(path, follow_symlinks=os.utime not in os.supports_follow_symlinks)  # from now on it counts
         there = self.folder / path.name
         if there.exists():
-            shutil.rmtree(put_away(there, self._home), ignore_errors=True)
+            remove(put_away(there, self._home))
         path.rename(there)
 
     def give_back(self, path: Path) -> None:
@@ -53,10 +52,12 @@ class Bin:
         if self._overdue():
             with suppress(OSError, BadInput), alone_in(self._home):
                 for path in self._overdue():
-                    shutil.rmtree(put_away(path, self._home), ignore_errors=True)
+                    remove(put_away(path, self._home))
 
     def _overdue(self) -> list[Path]:
         try:
+            if not is_ours(self.folder):
+                return []
             there = sorted(self.folder.iterdir(), key=_when, reverse=True)
         except OSError:
             return []
@@ -70,10 +71,11 @@ class Bin:
 
 def put_away(path: Path, home: Path) -> Path:
     """Take a folder out of every list in one step; where it lies now, to be removed."""
-    gone = home / f".{path.name.lstrip('.')}.{uuid4().hex}.gone"
+    gone = beside(home / path.name.lstrip("."))
+    gone = gone.with_name(f"{gone.name}.gone")
     path.rename(gone)
     return gone
 
 
 def _when(path: Path) -> float:
-    return path.stat().st_mtime
+    return path.lstat().st_mtime

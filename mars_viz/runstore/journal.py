@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import IO
-from uuid import uuid4
 
 from mars_viz.errors import BadInput
 from mars_viz.run import Run
@@ -23,6 +22,7 @@ from mars_viz.runfiles.contents import MANIFEST, decode
 from mars_viz.runfiles.manifest import Manifest, from_json
 from mars_viz.runfiles.zips import unpacked
 from mars_viz.runstore import locks
+from mars_viz.writer import beside, new_file, write_file
 
 SUFFIX = ".journal"
 _LOCK = "lock"
@@ -36,16 +36,26 @@ class Journal:
         self.folder = folder
         self._segments = 0
         self._rounds = 0
-        unnamed = folder.with_name(f"{folder.name.removesuffix(SUFFIX)}.{uuid4().hex}")
+        unnamed = beside(folder.with_name(self.name))
         with _refusals(folder):
             unnamed.mkdir(parents=True)
             if sys.platform == "win32":  # which renames no folder with an open file in it, and knows no such locks
                 unnamed.rename(folder)
                 unnamed = folder
-            self._held: IO[bytes] = (unnamed / _LOCK).open("wb")
+            self._held: IO[bytes] = new_file(unnamed / _LOCK)
             locks.hold(self._held)
-            if unnamed != folder:
-                unnamed.rename(folder)  # held from the first moment that anyone can see it
+            try:
+                if unnamed != folder:
+                    unnamed.rename(folder)  # held from the first moment that anyone can see it
+            except OSError:
+                self._held.close()
+                shutil.rmtree(unnamed, ignore_errors=True)
+                raise
+
+    @property
+    def name(self) -> str:
+        """The run's."""
+        return self.folder.name[1 : -len(SUFFIX)]
 
     def write(self, run: Run) -> None:
         """Keep what this run has beyond the one that was written last. Raises BadInput where the disk refuses."""
@@ -54,9 +64,7 @@ class Journal:
         data = write_zip(segment(run, self._rounds))
         path = self.folder / f"{self._segments:06}.zip"
         with _refusals(self.folder):
-            unnamed = path.with_suffix(".part")
-            unnamed.write_bytes(data)
-            unnamed.replace(path)
+            write_file(path, data)
         self._segments += 1
         self._rounds = len(run.rounds)
 
@@ -126,9 +134,7 @@ def retitle(folder: Path, title: str) -> None:
     """Give an interrupted run another title. Raises BadInput where there is nothing of it, OSError where the disk
     refuses."""
     first = _paths(folder)[0]
-    unnamed = first.with_suffix(".part")
-    unnamed.write_bytes(write_zip(replace(decode(unpacked(first.read_bytes())), title=title)))
-    unnamed.replace(first)
+    write_file(first, write_zip(replace(decode(unpacked(first.read_bytes())), title=title)))
 
 
 def _paths(folder: Path) -> list[Path]:

@@ -1,46 +1,20 @@
-"""Which browser made what is kept, and who may rename and delete it: a server's setting.
+"""Which browser made what is kept, and whether it may rename and delete it.
 
 Knows a browser by a mark alone, which lies beside the runs and never in one, so it leaves the server with none.
 """
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from enum import Enum
 from pathlib import Path
 
 from mars_viz.errors import BadInput
+from mars_viz.permissions import DELETE, MayDelete, who_may_delete
+from mars_viz.writer import make_folder, write_file
 
-VARIABLE = "MARS_VIZ_DELETE"
-"""Says who may rename and delete what is kept."""
 _STALE = 30 * 86_400.0  # seconds for which the note of a run that is not there is kept: it may still be decoded
-
-
-class Allowed(Enum):
-    """Who may rename and delete what is kept."""
-
-    MAKER = "maker"
-    """The browser that made it."""
-    EVERYBODY = "everybody"
-    """Whoever can open the page."""
-    NOBODY = "nobody"
-    """No visitor."""
-
-
-def allowed() -> Allowed:
-    """What the environment says, or else the maker alone. Raises BadInput where it says something else."""
-    named = os.environ.get(VARIABLE) or Allowed.MAKER.value
-    try:
-        return Allowed(named)
-    except ValueError:
-        known = ", ".join(each.value for each in Allowed)
-        raise BadInput(
-            f"{VARIABLE} is “{named}”, which is none of {known}; until it is, nobody may rename or delete what is "
-            "saved here. Set it, and start the server again."
-        ) from None
 
 
 class Makers:
@@ -55,8 +29,14 @@ class Makers:
         without a mark, leaves it to nobody."""
         if mark:
             with suppress(OSError):
-                self._folder.mkdir(parents=True, exist_ok=True)
-                (self._folder / name).write_text(mark, "utf-8")
+                self._folder.parent.mkdir(parents=True, exist_ok=True)
+                make_folder(self._folder)
+                write_file(self._folder / name, mark.encode())
+
+    def drop(self, name: str) -> None:
+        """Forget who made what has this name: it came to nothing."""
+        with suppress(OSError):
+            (self._folder / name).unlink()
 
     def of(self, name: str) -> str:
         """The mark of who made it; empty where that is not known."""
@@ -68,19 +48,19 @@ class Makers:
     def refusal(self, name: str, mark: str) -> str:
         """Why the browser of this mark may not rename and delete what has this name; empty where it may."""
         try:
-            who = allowed()
+            who = who_may_delete()
         except BadInput as error:
             return str(error)
         maker = self.of(name)
-        if who is Allowed.EVERYBODY or (who is Allowed.MAKER and maker and maker == mark):
+        if who is MayDelete.EVERYBODY or (who is MayDelete.MAKER and maker and maker == mark):
             return ""
-        if who is Allowed.NOBODY:
-            return f"This server lets nobody rename or delete what is saved here ({VARIABLE}=nobody)."
+        if who is MayDelete.NOBODY:
+            return f"This server lets nobody rename or delete what is saved here ({DELETE}=nobody)."
         if maker and not mark:
             return "This browser sends no cookie, so nobody knows what it made. Allow cookies here, and load it again."
         if maker:
             return "Only the browser that made it may rename or delete it."
-        return f"It is not known which browser made it, so only a server with {VARIABLE}=everybody changes it."
+        return f"It is not known which browser made it, so only a server with {DELETE}=everybody changes it."
 
     def check(self, name: str, mark: str) -> None:
         """Raise BadInput where the browser of this mark may not rename and delete what has this name."""

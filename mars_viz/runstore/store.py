@@ -32,6 +32,7 @@ from mars_viz.runstore.kept import Kept, Standing, listed, read
 from mars_viz.runstore.locks import alone_in
 from mars_viz.runstore.makers import Makers
 from mars_viz.runstore.titles import UNREADABLE, check_seen, checked_title, retitle
+from mars_viz.writer import STALE, beside, remove
 
 FOLDER_VARIABLE = "MARS_VIZ_RUNS"
 """Names the folder of live runs."""
@@ -41,7 +42,6 @@ _NAME = re.compile(r"\w[\w .,+=()-]*")
 _RESERVED = re.compile(r"races|(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
 """What Windows takes for devices, and the folder of races beside the runs."""
 _LEFT = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{32}(?P<what>\.next|\.old|\.gone|)")
-_STALE = 3600.0  # seconds after which a step that nobody finished is removed
 
 
 def default_folder() -> Path:
@@ -97,21 +97,30 @@ class RunStore:
             raise BadInput("There is no run of that name here any more; choose another from the list.")
         return found
 
-    def begin(self, name: str = "") -> Journal:
-        """A journal for a run that is about to be made, under that name or a new one."""
-        return Journal(self._journal(name or new_name()))
+    def begin(self, name: str = "", maker: str = "") -> Journal:
+        """A journal for a run that is about to be made, under that name or a new one, by the browser of that mark."""
+        name = name or new_name()
+        journal = Journal(self._journal(name))
+        self.makers.note(name, maker)
+        return journal
 
     def finish(self, journal: Journal, run: Run) -> str:
         """Keep the run under its journal's name, which it returns, and remove the journal."""
-        name = journal.folder.name[1 : -len(SUFFIX)]
-        save_run(run, self.folder / name)
+        save_run(run, self.folder / journal.name)
         journal.remove()
-        return name
+        return journal.name
+
+    def leave(self, journal: Journal) -> None:
+        """Let go of a journal: its run is an interrupted one from now on, or none, where nothing was written."""
+        journal.leave()
+        if not journal.folder.exists():
+            self.makers.drop(journal.name)
 
     def replace(self, name: str, run: Run) -> None:
         """Keep another version of a run under its name and with the title that it has by now; at any moment one of the
         two is there, or comes back. Raises BadInput where there is none any more."""
-        path, step = self._path(name), self.folder / f".{name}.{uuid4().hex}"
+        path = self._path(name)
+        step = beside(path)
         fresh, old = (step.with_name(f"{step.name}.{what}") for what in ("next", "old"))
         save_run(run, fresh)
         try:
@@ -205,8 +214,8 @@ def tidy(folder: Path) -> None:
             what, home = left["what"], folder / left["name"]
             if what == ".old" and not home.exists():
                 path.rename(home)
-            elif what in (".old", ".gone") or time.time() - path.stat().st_mtime > _STALE:
-                shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
+            elif what in (".old", ".gone") or time.time() - path.lstat().st_mtime > STALE:
+                remove(path)
 
 
 @contextmanager

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import unicodedata
 from pathlib import Path
-from uuid import uuid4
 
 from mars_viz.errors import BadInput
 from mars_viz.runfiles.manifest import strict_json
+from mars_viz.writer import write_file
 
 LONGEST_TITLE = 80
 """Characters."""
@@ -42,9 +42,4 @@ def retitle(about: Path, title: str) -> None:
     """Write the title into the JSON file that describes a folder, in one step. Raises OSError where the disk
     refuses."""
     found = strict_json(about.read_bytes(), about.name) | {"title": title}
-    unnamed = about.parent.with_name(f".{about.parent.name}.{uuid4().hex}")
-    try:
-        unnamed.write_text(json.dumps(found, allow_nan=False, ensure_ascii=False, indent=1), "utf-8")
-        unnamed.replace(about)
-    finally:
-        unnamed.unlink(missing_ok=True)
+    write_file(about, json.dumps(found, allow_nan=False, ensure_ascii=False, indent=1).encode())

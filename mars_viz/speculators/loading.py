@@ -107,16 +107,21 @@ def load_pair(
     *,
     device: str = "auto",
     dtype: str = "auto",
+    folders: bool = True,
     tell: Callable[[str, float], None] = lambda doing, share: None,
 ) -> Pair:
     """Load two models by hub id or folder; None takes the built-in ones.
 
     `device` auto takes a GPU if there is one; `dtype` auto takes the weights' own on a GPU, and on the CPU float32, or
     bfloat16 where both models are stored in it, the target is large and the processor has units for it (see `dtypes`).
-    `tell` hears what is being done and how far it is, from 0 to 1; what it raises ends the loading. Raises BadInput,
-    with the remedy, for anything that keeps the pair from working, TooLarge for what does not fit.
+    Without `folders` both are asked of the hub, and nobody learns which folders there are. `tell` hears what is being
+    done and how far it is, from 0 to 1; what it raises ends the loading. Raises BadInput, with the remedy, for anything
+    that keeps the pair from working, TooLarge for what does not fit.
     """
-    check_names(target, drafter, device=device, dtype=dtype)
+    check_names(target, drafter, device=device, dtype=dtype, folders=folders)
+    if not folders:
+        for name in filter(None, (target, drafter)):
+            _check_no_folder(str(name))
     names = [str(name) for name in (target or demo.TARGET, drafter or demo.DRAFTER)]
     place = _device(device)
     tell("Reading the tokenizers", 0.0)
@@ -187,6 +192,14 @@ def _model(name: str, device: torch.device, dtype: torch.dtype | str, arrival: A
         if is_gone(error):
             raise lost(error) from error
         raise BadInput(_cannot_load(name, "model", error)) from error
+
+
+def _check_no_folder(name: str) -> None:
+    """Raise BadInput where transformers would take a folder for the model of that name. It looks where the server was
+    started, and whoever asks hears of it only where the hub has the model too."""
+    _check_hub(name)
+    if Path(name).exists():
+        raise BadInput(f"{name} cannot be fetched here. Have the server started from another folder, or name another.")
 
 
 def _check_hub(name: str) -> None:

@@ -5,19 +5,28 @@ Knows names and folders; knows no hub and no devices, and imports no model libra
 
 from __future__ import annotations
 
+import re
 from os import PathLike
 from pathlib import Path
 
 from mars_viz.errors import BadInput
+from mars_viz.permissions import PATHS
 
+_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)
 DEVICES = ("auto", "cpu", "cuda", "mps")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 
 
 def check_names(
-    target: str | PathLike[str] | None, drafter: str | PathLike[str] | None, *, device: str, dtype: str
+    target: str | PathLike[str] | None,
+    drafter: str | PathLike[str] | None,
+    *,
+    device: str,
+    dtype: str,
+    folders: bool = True,
 ) -> None:
-    """Raise BadInput, with the remedy, for names that cannot work whatever the machine. None is the built-in model."""
+    """Raise BadInput, with the remedy, for names that cannot work whatever the machine. None is the built-in model;
+    without `folders` only ids on the hub are taken, and no folder is looked for."""
     if (target is None) != (drafter is None):
         given, missing = ("target", "drafter") if drafter is None else ("drafter", "target")
         raise BadInput(f"A {given} was given without a {missing}; name both, or neither for the built-in pair.")
@@ -27,7 +36,16 @@ def check_names(
         raise BadInput(f"There is no dtype {dtype!r}; choose one of {', '.join(DTYPES)}.")
     for name in (target, drafter):
         if name is not None:
-            is_folder(str(name))
+            is_folder(str(name)) if folders else check_id(str(name))
+
+
+def check_id(name: str) -> None:
+    """Raise BadInput for what is no model's id on the hub."""
+    if not _ID.fullmatch(name):
+        raise BadInput(
+            f"{name!r} is no model's id on the hub, such as org/name. Folders are taken on the command line, and where "
+            f"the server lets its visitors name them ({PATHS})."
+        )
 
 
 def is_folder(name: str) -> bool:

@@ -15,6 +15,7 @@ from mars_viz.errors import BadInput
 from mars_viz.sweep.files import refusals, write_whole
 from mars_viz.sweep.plan import Plan
 from mars_viz.sweep.timing import TimingCheck
+from mars_viz.writer import make_folder
 
 _CHECKS = "checks"
 _LARGEST = 16 << 20
@@ -40,7 +41,7 @@ def keep_check(folder: Path, check: TimingCheck) -> Path:
     moment = "".join(character for character in check.created if character.isdigit())[:14]
     path = folder / _CHECKS / f"{moment or 'check'}-{uuid.uuid4().hex[:8]}.json"
     with refusals(folder, "; the wall-clock check was not kept"):
-        path.parent.mkdir(exist_ok=True)
+        make_folder(path.parent)
         write_whole(path, check.to_json().encode())
     return path
 

@@ -1,27 +1,18 @@
-"""Files of a sweep's folder, written whole or not at all. Knows paths and bytes; knows no sweeps."""
+"""Files of a sweep's folder, which the disk has once they are written. Knows paths and bytes; knows no sweeps."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from mars_viz import writer
 from mars_viz.errors import BadInput
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Under another name first, so that a file of this name is always whole, whatever is killed."""
-    unfinished = path.parent / f".{path.name}.part"
-    try:
-        with unfinished.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(path)
-    except OSError:
-        unfinished.unlink(missing_ok=True)
-        raise
+    """A file of this name is always whole, whatever is killed. Raises OSError."""
+    writer.write_file(path, data, synced=True)
 
 
 @contextmanager

@@ -104,7 +104,7 @@ class GridSweep:
                 else:
                     doubted.append(folder)
             else:
-                store.check_new(folder)
+                store.check_new(folder, resume=resume)
         if known is None and costs is not None:
             known = costs()
         if known is not None:

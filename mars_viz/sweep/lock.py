@@ -20,6 +20,7 @@ from typing import IO
 from mars_viz.errors import BadInput
 from mars_viz.runstore.locks import try_lock
 from mars_viz.sweep.files import refusals
+from mars_viz.writer import open_lock
 
 _NAME = ".lock"
 _PATIENCE = 0.3
@@ -57,7 +58,7 @@ class Holder:
 def holder(folder: Path) -> Holder | None:
     """Who sweeps into the folder now; None where nobody does."""
     try:
-        with (folder / _NAME).open("rb") as file:
+        with open_lock(folder / _NAME, make=False) as file:
             return None if try_lock(file.fileno(), shared=True) else _read(file)
     except OSError:
         return None
@@ -86,7 +87,7 @@ def held(folder: Path) -> Iterator[None]:
 def _taken(folder: Path) -> IO[bytes]:
     end = time.monotonic() + _PATIENCE
     while True:
-        file = (folder / _NAME).open("a+b", buffering=0)  # nothing is left to be written when it is closed
+        file = open_lock(folder / _NAME)
         locked = try_lock(file.fileno())
         if locked and _is_there(file, folder):
             break

@@ -28,11 +28,16 @@ from mars_viz.sweep.parts import Parts, parts_of
 from mars_viz.sweep.plan import Plan, differences, from_json, set_hash, to_json, with_prompts
 from mars_viz.sweep.reduction import Lines
 from mars_viz.sweep.texts import PromptTexts
+from mars_viz.writer import make_folder, remove_leftovers
 
 _FURTHER = 100
 """Folders that hold no sweep themselves and are looked into for sweeps, and what is looked at in each, at most."""
 _SHEET, _RESULTS, _PROMPTS = "sweep.json", "results", "prompts.jsonl"
 _KEPT = "; what is finished is kept, go on with --resume"
+
+
+class Begun(BadInput):
+    """A sweep is there already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +92,9 @@ class Store:
     def tidy(self) -> None:
         """Put whole batches of prompts together, and remove what a kill left behind. Only the sweep itself may."""
         with refusals(self.folder, _KEPT):
-            for path in [*self.results.glob(".*"), *self.folder.glob(".*.part")]:
-                path.unlink(missing_ok=True)
+            make_folder(self.results)
+            for each in (self.results, self.folder):
+                remove_leftovers(each, age=0)
             found = self.files
             for batch in {each // parts.BATCH for each in found.singles} - found.batches:
                 members = parts.members(batch)
@@ -174,7 +180,8 @@ def create(folder: Path, plan: Plan, costs: Costs | None, prompts: PromptSet | N
     refuses."""
     check_new(folder)
     with refusals(folder, _KEPT):
-        (folder / _RESULTS).mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder / _RESULTS)
     with held(folder), refusals(folder, _KEPT):
         check_new(folder)  # somebody else may have been quicker
         if prompts is not None:
@@ -191,19 +198,31 @@ def keep_costs(folder: Path, costs: Costs) -> None:
         write_whole(folder / _SHEET, to_json(plan, costs))
 
 
-def check_new(folder: Path) -> None:
+def begin(folder: Path, plan: Plan, costs: Costs | None, prompts: PromptSet) -> Store:
+    """The sweep in a folder, to go on with, or else a new one, whoever may be making it at this moment. Raises BadInput
+    as `resume` and `create` do."""
+    if not holds_sweep(folder):
+        with suppress(Begun):
+            return create(folder, plan, costs, prompts)
+    return resume(folder, plan, prompts)
+
+
+def check_new(folder: Path, *, resume: bool = False) -> None:
     """Raise BadInput where no sweep can be begun: something is there, other than what a kill at the start leaves, or
-    the place cannot be written to."""
+    the place cannot be written to. With `resume` a sweep may be there."""
     with refusals(folder, _KEPT):
         there = folder.exists()
     if not there:
         check_free(folder)
         return
     if holds_sweep(folder):
-        raise BadInput(f"{folder} holds a sweep already. Go on with it (--resume), or choose another folder.")
+        if resume:
+            return
+        raise Begun(f"{folder} holds a sweep already. Go on with it (--resume), or choose another folder.")
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise BadInput(f"{folder} is no folder. Choose another name.")
-    left = {_RESULTS, _PROMPTS} if (folder / _RESULTS).is_dir() else set()
+    results = folder / _RESULTS
+    left = {_RESULTS, _PROMPTS} if results.is_dir() and not results.is_symlink() else set()
     if folder.is_dir() and any(path.name not in left and not path.name.startswith(".") for path in folder.iterdir()):
         raise BadInput(f"{folder} is not empty. Choose another folder for the sweep.")
 
@@ -273,6 +292,20 @@ def sweep_folders(folder: Path) -> list[Path]:
         with suppress(OSError):  # a file, or not for us
             paths += sorted(inner for inner in islice(path.iterdir(), _FURTHER) if holds_sweep(inner))
     return paths
+
+
+def check_listed(folder: Path, sweeps: int) -> None:
+    """Raise BadInput where so many new sweeps, one level down in a folder of results, would not be among
+    `sweep_folders`."""
+    try:
+        there = list(islice(folder.iterdir(), _FURTHER)) if folder.exists() else []
+        beside = [path for path in folder.parent.iterdir() if not holds_sweep(path)] if folder.parent.exists() else []
+    except OSError as error:
+        raise BadInput(f"{folder.name} cannot be listed ({error.strerror}). Choose another folder.") from error
+    if len(there) + sweeps > _FURTHER:
+        raise BadInput(f"The folder {folder.name} is full: no more than {_FURTHER} are listed. Choose another name.")
+    if not folder.exists() and len(beside) >= _FURTHER:
+        raise BadInput(f"There are {_FURTHER} folders for results already, and no more are listed. Choose one of them.")
 
 
 def _entry(path: Path) -> SweepEntry:

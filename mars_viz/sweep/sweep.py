@@ -112,8 +112,7 @@ class Sweep:
         if len(self.too_long) == len(prompts):
             raise BadInput(f"No prompt of the set can be decoded. The first one: {self.too_long[0].reason}")
         folder = Path(out)
-        going_on = resume and store.holds_sweep(folder)
-        self._store = store.resume(folder, plan, prompts) if going_on else store.create(folder, plan, costs, prompts)
+        self._store = (store.begin if resume else store.create)(folder, plan, costs, prompts)
         self._finished = self._store.finished()
         self._failed = 0
 
@@ -263,9 +262,9 @@ def sweep_prompts(
     if resume and store.holds_sweep(Path(out)):
         mended(store.resume(Path(out), plan, prompts), pair, settings)
         return Sweep(source, prompts, settings, span, out, chat=chat, resume=True, batch=batch)
-    store.check_new(Path(out))
+    store.check_new(Path(out), resume=resume)
     costs = measured(pair, settings)
-    return Sweep(source, prompts, settings, span, out, chat=chat, costs=costs, batch=batch)
+    return Sweep(source, prompts, settings, span, out, chat=chat, resume=resume, costs=costs, batch=batch)
 
 
 def in_reach(prompts: PromptSet, finished: int, batch: int) -> range:

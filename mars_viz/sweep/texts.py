@@ -23,6 +23,7 @@ from mars_viz.errors import BadInput
 from mars_viz.run import Piece
 from mars_viz.sweep import parts
 from mars_viz.sweep.files import write_whole
+from mars_viz.writer import make_folder, remove_leftovers
 
 FOLDER = "texts"
 """Its name in a sweep's folder."""
@@ -78,7 +79,7 @@ def texts_of(made: DialMap) -> PromptTexts:
 def write(sweep: Path, index: int, texts: PromptTexts) -> None:
     """Add those of a prompt, whole or not at all. Raises OSError."""
     folder = sweep / FOLDER
-    folder.mkdir(exist_ok=True)
+    make_folder(folder)
     line = {
         "prompt": index,
         "lengths": texts.lengths,
@@ -97,8 +98,8 @@ def tidy(sweep: Path, results: parts.Parts) -> None:
     folder = sweep / FOLDER
     if not folder.is_dir():
         return
-    for path in folder.glob(".*"):
-        path.unlink(missing_ok=True)
+    make_folder(folder)
+    remove_leftovers(folder, age=0)
     there = _without_results(folder, results)
     for batch in {single // parts.BATCH for single in there.singles} & results.batches - there.batches:
         members = [each for each in parts.members(batch) if each in there.singles]

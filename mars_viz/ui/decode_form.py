@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import streamlit as st
 
@@ -10,6 +11,9 @@ from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown, visible
 from mars_viz.rules import RULES, Fixed, Rule, rule_named
 from mars_viz.run import Settings
+from mars_viz.speculators.names import check_id
+from mars_viz.ui import visitors
+from mars_viz.ui.jobs.models import Choice
 
 START = Settings()
 STOP_HELP = "Texts that end decoding, one on each line, blanks included; the token that completes one stays whole."
@@ -126,6 +130,16 @@ def checked(notices: list[str], prompt: str, settings: Callable[[], Settings], *
         notices.append(str(error))
         return None
     return chosen
+
+
+def named_models(target: str, drafter: str, device: str = "auto", dtype: str = "auto") -> Choice:
+    """The pair of these names, of which none is the built-in one. Raises BadInput for a name that this visitor may not
+    give."""
+    choice = Choice(target.strip(), drafter.strip(), device, dtype)
+    choice = replace(choice, folders=any(choice.names) and visitors.may_name_paths())
+    for name in filter(None, () if choice.folders else choice.names):
+        check_id(name)
+    return choice
 
 
 def fixed_inputs(rule: Rule, key: str, start: Rule | None = None) -> Rule:

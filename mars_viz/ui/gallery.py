@@ -23,7 +23,7 @@ from mars_viz.race.records import Lane
 from mars_viz.rules import RULES
 from mars_viz.run import Run
 from mars_viz.runstore import FOLDER_VARIABLE, default_folder
-from mars_viz.ui import library
+from mars_viz.ui import library, visitors
 from mars_viz.ui.lessons import LESSONS
 from mars_viz.ui.lessons.needs import is_lossless
 from mars_viz.ui.library import Shelf
@@ -141,7 +141,7 @@ def _run_card(shelf: Shelf, run_id: str) -> Card:
     try:
         run = shelf.opened(run_id)
     except BadInput as error:
-        return Card(run_id, title, str(error), "", "")
+        return Card(run_id, title, visitors.told(str(error)), "", "")
     if not run.rounds:
         return Card(run_id, title, "This run has no tokens: nothing was decoded.", "", token_bars(run))
     return Card(run_id, title, to_be_seen(run), f"τ = {number(run.tau)} tokens per round (exact)", token_bars(run))

@@ -62,19 +62,13 @@ def pace() -> float:
 
 def explored() -> Ways:
     """How Explore decodes: with the map of the dial behind it, and every run is kept."""
-    return Ways(tasks.record, tasks.chart, run_store(), made_here(new_name()))
+    return Ways(tasks.record, tasks.chart, run_store(), new_name(), visitors.mark())
 
 
 def streamed(chat: bool, name: str) -> Ways:
     """How Live decodes: every run is kept, under that name, and nothing is mapped, for others wait; `chat` for the chat
     template."""
-    return Ways(partial(tasks.record, chat=chat), store=run_store(), name=made_here(name))
-
-
-def made_here(name: str) -> str:
-    """The name of a run that is about to be made, once it is noted that this browser makes it."""
-    run_store().makers.note(name, visitors.mark())
-    return name
+    return Ways(partial(tasks.record, chat=chat), store=run_store(), name=name, maker=visitors.mark())
 
 
 def run_store() -> RunStore:

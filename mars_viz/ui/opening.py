@@ -7,6 +7,7 @@ little to do.
 
 from __future__ import annotations
 
+import sys
 import webbrowser
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -18,8 +19,9 @@ from urllib.parse import parse_qs
 import streamlit as st
 from streamlit.starlette import App
 
+from mars_viz import permissions
 from mars_viz.errors import BadInput
-from mars_viz.ui import navigation
+from mars_viz.ui import navigation, visitors
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -37,9 +39,20 @@ async def warmed_up(_: App) -> AsyncIterator[None]:
     """For `st.App`, around the server's life."""
     navigation.know_app()
     _warm_up().start()
+    _say_who()
     if not st.get_option("server.headless"):  # Streamlit opens a browser for a script, but not for an App
         webbrowser.open(address())
     yield
+
+
+def _say_who() -> None:
+    """In the server's terminal, who may name folders of this machine, where that is not what one expects."""
+    try:
+        said = permissions.about_paths(visitors.address())
+    except BadInput as error:
+        said = str(error)
+    if said:
+        print(said, file=sys.stderr, flush=True)
 
 
 def address() -> str:

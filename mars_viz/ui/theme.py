@@ -10,6 +10,7 @@ import streamlit as st
 from mars_viz.analysis.metrics import Basis
 from mars_viz.escapes import Html, html, joined
 from mars_viz.figures import DARK, LIGHT, Theme
+from mars_viz.ui import visitors
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ def section(question: str) -> None:
 
 def note(sentence: str) -> None:
     """A sentence that a person should read."""
-    show(Html(f'<p class="mv-note" role="status">{html(sentence)}</p>'))
+    show(Html(f'<p class="mv-note" role="status">{html(visitors.told(sentence))}</p>'))
 
 
 def live_text(prompt: str, text: str) -> None:
@@ -102,13 +103,13 @@ def numbers(tiles: Iterable[Tile]) -> None:
 
 def line(heading: str, facts: str) -> None:
     """A line of a list: what it is, and small facts below."""
-    show(Html(f'<p class="mv-line">{html(heading)}<small>{html(facts)}</small></p>'))
+    show(Html(f'<p class="mv-line">{html(heading)}<small>{html(visitors.told(facts))}</small></p>'))
 
 
 def small(words: str, more: str = "") -> None:
     """A sentence in small type, and what is said of it on hover."""
     hover = Html(f' title="{html(more)}"' if more else "")
-    show(Html(f'<p class="mv-small"{html(hover)}>{html(words)}</p>'))
+    show(Html(f'<p class="mv-small"{html(hover)}>{html(visitors.told(words))}</p>'))
 
 
 def basis_words(basis: Basis) -> str:

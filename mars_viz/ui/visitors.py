@@ -1,4 +1,5 @@
-"""Tells browsers apart, so that what one made can be left to it: by a random cookie that it gets with its first page.
+"""Tells browsers apart, so that what one made can be left to it: by a random cookie that it gets with its first page;
+and those of the server's own machine from others, which may name none of its folders.
 
 Knows Starlette and Streamlit's context; knows nothing of what is kept. Scripts cannot read the cookie, and what the
 server keeps of it is a mark from which it cannot be found.
@@ -6,14 +7,23 @@ server keeps of it is a mark from which it cannot be found.
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
+import tempfile
+from collections.abc import Mapping
 from hashlib import sha256
 from http.cookies import CookieError, SimpleCookie
+from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import streamlit as st
 from starlette.datastructures import Headers, MutableHeaders
+
+from mars_viz import permissions, runstore, samples
+from mars_viz.errors import BadInput
+from mars_viz.permissions import MayNamePaths, is_this_machine
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -22,6 +32,49 @@ COOKIE = "mars_viz_browser"
 _BYTES = 32
 _SECRET = re.compile(r"[\w-]{43}", re.ASCII)
 _SECONDS = 400 * 86_400  # browsers keep none for longer; each page that is loaded begins it anew
+
+
+_PASSED_ON = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip", "via")
+"""Headers of proxies: whoever asks sits elsewhere."""
+
+
+def may_name_paths() -> bool:
+    """True where the browser whose script is running may name folders of this machine, and see where things lie."""
+    try:
+        who = permissions.who_may_name_paths()
+    except BadInput:
+        return False
+    if who is MayNamePaths.LOCAL:
+        return is_this_machine(address()) and _asks_itself(st.context.headers)
+    return who is MayNamePaths.EVERYBODY
+
+
+def told(sentence: str) -> str:
+    """A sentence for the browser whose script is running: of where on this machine things lie it has their names alone,
+    unless it may know."""
+    if os.sep not in sentence or may_name_paths():
+        return sentence
+    from mars_viz.ui.tune.shelf import default_folder as sweeps
+
+    known = (runstore.default_folder(), sweeps(), samples.RUNS.parent, Path(tempfile.gettempdir()))
+    for folder in sorted((str(folder.absolute()) for folder in known), key=len, reverse=True):
+        sentence = sentence.replace(f"{folder}{os.sep}", "").replace(folder, "the server's folder")
+    return sentence
+
+
+def address() -> str:
+    """Where the server listens; empty for everywhere."""
+    return str(st.get_option("server.address") or "")
+
+
+def _asks_itself(headers: Mapping[str, str]) -> bool:
+    """True of a request to the server by a name of its own machine, which nobody has passed on."""
+    named = {name.lower(): value for name, value in headers.items()}
+    try:
+        host = urlsplit(f"//{named.get('host', '')}").hostname or ""
+    except ValueError:
+        return False
+    return is_this_machine(host) and not any(name in named for name in _PASSED_ON)
 
 
 def mark() -> str:

@@ -111,6 +111,8 @@ class Ways:
     """Keeps the run, from its first round on; None where nobody wants it kept."""
     name: str = ""
     """Under which it is kept; empty for a new one."""
+    maker: str = ""
+    """The mark of the browser that asked for it, noted where it is kept."""
 
 
 class Growing:
@@ -188,7 +190,7 @@ class DecodeJob(Job[Decoded]):
 
     def _decoded(self, pair: Any) -> Run | None:
         recorder = self._ways.record(pair, self.prompt, self.settings)
-        keeping = Keeping(self._ways.store, self._ways.name)
+        keeping = Keeping(self._ways.store, self._ways.name, self._ways.maker)
         try:
             return self._decode(recorder, keeping)
         finally:
@@ -257,8 +259,8 @@ class DecodeJob(Job[Decoded]):
 class Keeping:
     """A run on its way into a store. A disk that refuses ends the keeping and not the decode."""
 
-    def __init__(self, store: RunStore | None, name: str = "") -> None:
-        """Begin a journal, where there is a store, under that name or a new one."""
+    def __init__(self, store: RunStore | None, name: str = "", maker: str = "") -> None:
+        """Begin a journal, where there is a store, under that name or a new one, of the browser of that mark."""
         self.name = ""
         """In the store, once the run is there."""
         self.error = ""
@@ -267,7 +269,7 @@ class Keeping:
         self._journal: Journal | None = None
         if store is not None:
             with self._noting():
-                self._journal = store.begin(name)
+                self._journal = store.begin(name, maker)
 
     def write(self, run: Run) -> None:
         """Keep the rounds so far."""
@@ -283,8 +285,8 @@ class Keeping:
 
     def leave(self) -> None:
         """Let go: what is not finished by now stays as an interrupted run, unless there is nothing of it."""
-        if self._journal is not None and not self.name:
-            self._journal.leave()
+        if self._store is not None and self._journal is not None and not self.name:
+            self._store.leave(self._journal)
 
     @contextmanager
     def _noting(self) -> Iterator[None]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import PurePath
 from typing import Any, Generic, Protocol, TypeVar
 
 from mars_viz.costs import Costs
@@ -36,6 +37,19 @@ class Choice:
     """auto, cpu, cuda or mps."""
     dtype: str = "auto"
     """auto, float32, bfloat16 or float16."""
+    folders: bool = False
+    """True if whoever named the models may name folders of this machine; ids on the hub alone else."""
+
+    @property
+    def in_short(self) -> tuple[str, str]:
+        """Both names, without where on this machine a folder lies."""
+        target, drafter = (PurePath(name).name if PurePath(name).is_absolute() else name for name in self.names)
+        return target, drafter
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """Both."""
+        return self.target, self.drafter
 
 
 BUILT_IN = Choice()
@@ -215,7 +229,7 @@ class Models(Generic[Pair]):
             return True
         if self._loan is None:
             return False
-        name = self._loan.choice.target or "the built-in pair"
+        name = self._loan.choice.in_short[0] or "the built-in pair"
         said = f"{error} A sweep that is under way holds {name} until it ends; wait for that, or stop it."
         raise TooLarge(said, error.need, error.free) from error
 

@@ -14,7 +14,7 @@ from mars_viz.errors import BadInput
 from mars_viz.race import Race, save_race
 from mars_viz.race.making import RECORDED, Step, Texts
 from mars_viz.run import Settings
-from mars_viz.runstore import new_name
+from mars_viz.runstore import Makers, new_name
 from mars_viz.ui.jobs.job import Job, JobState, Progress
 from mars_viz.ui.jobs.models import BUILT_IN, Choice, Models
 from mars_viz.ui.jobs.sparing import Sparing
@@ -65,12 +65,13 @@ class RaceJob(Job[Raced]):
         choice: Choice = BUILT_IN,
         folder: Path | None = None,
         name: str = "",
+        maker: str = "",
     ) -> None:
         """`make` makes the racer of a pair, `prompt` and `settings` are what it races, to be shown; `folder` keeps
-        races, None where nobody wants it kept, under that name or a new one."""
+        races, None where nobody wants it kept, under that name or a new one, made by the browser of that mark."""
         super().__init__(Raced(JobState.QUEUED))
         self.choice, self.prompt, self.settings = choice, prompt, settings
-        self._make, self._folder, self._name = make, folder, name
+        self._make, self._folder, self._name, self._maker = make, folder, name, maker
 
     def work(self, models: Models[Any]) -> None:
         """Race to the end, unless it is stopped: half a race is none."""
@@ -92,8 +93,11 @@ class RaceJob(Job[Raced]):
         race = racer.race()
         saved, unsaved = "", ""
         if self._folder is not None:
+            name, makers = self._name or new_name("race"), Makers(self._folder)
+            makers.note(name, self._maker)
             try:
-                saved = save_race(race, self._folder / (self._name or new_name("race"))).name
+                saved = save_race(race, self._folder / name).name
             except BadInput as error:
+                makers.drop(name)
                 unsaved = f"The race is not saved: {error}"
         self.tell(state=JobState.DONE, race=race, saved=saved, unsaved=unsaved)

@@ -51,7 +51,8 @@ def load(choice: Choice, tell: Tell) -> Any:
             "Recorded runs open without them."
         ) from error
     _forget_libraries()
-    return load_pair(choice.target or None, choice.drafter or None, device=choice.device, dtype=choice.dtype, tell=tell)
+    named, how = (choice.target or None, choice.drafter or None), {"device": choice.device, "dtype": choice.dtype}
+    return load_pair(*named, **how, folders=choice.folders, tell=tell)
 
 
 @cache

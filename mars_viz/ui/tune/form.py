@@ -13,11 +13,13 @@ from mars_viz.figures.words import counted, exactly
 from mars_viz.prompts import GRADERS, PromptSet, Turns, builtin_prompts
 from mars_viz.rules import RULES, Fixed, Rule
 from mars_viz.run import Settings
+from mars_viz.runstore.store import LONGEST_NAME
 from mars_viz.sweep.grid import grid_values, neighbours
 from mars_viz.sweep.plan import ALL_TURNS, AS_TEXT
-from mars_viz.ui import theme
-from mars_viz.ui.decode_form import fixed_inputs
+from mars_viz.ui import theme, visitors
+from mars_viz.ui.decode_form import fixed_inputs, named_models
 from mars_viz.ui.jobs.models import Choice
+from mars_viz.ui.tune.shelf import default_folder
 from mars_viz.ui.tune.wishes import (
     DIALLED,
     FIRST_PER_TASK,
@@ -35,7 +37,8 @@ TASKS = 3
 
 
 def form(results: Path) -> tuple[Callable[[], Wish], Callable[[], str]]:
-    """All of it. Returns what makes a wish of it, which raises BadInput, and what reads the folder for results."""
+    """All of it, where the results are in this folder. Returns what makes a wish of it, which raises BadInput, and what
+    reads where to put the results."""
     prompts = _prompts()
     rules = st.multiselect(
         "Rules",
@@ -52,21 +55,29 @@ def form(results: Path) -> tuple[Callable[[], Wish], Callable[[], str]]:
         loosest = _loosest(rules)
         settings = _settings()
         models = _models()
-        folder = st.text_input(
-            "Folder for results",
-            str(results),
-            key="sweep-folder",
-            help="Each sweep gets its own folder there: sweep.json, the prompts, and Parquet data sets of figures and "
-            "texts.",
-        )
+        folder = _folder(results)
 
     def wish() -> Wish:
-        choice, chat = models
+        choice, chat = models[0](), models[1]
         asked = {rule.family: names for each in variants for rule, names in [each()]}
         wanted = tuple(name for family in rules for name in asked.get(family, (family,)))
         return Wish(prompts(), wanted, settings(), choice, chat, loosest)
 
     return wish, lambda: folder
+
+
+def _folder(results: Path) -> str:
+    """Where the results are to go: a name in the server's folder for them, or a path, from whoever may name one."""
+    paths = visitors.may_name_paths()
+    return st.text_input(
+        "Folder for results",
+        str(results) if results != default_folder() else "",
+        key="sweep-folder",
+        max_chars=None if paths else LONGEST_NAME,
+        placeholder=str(default_folder()) if paths else "the server's",
+        help=f"A name{', or the whole path of a folder of this machine' * paths}; empty for the server's own folder. "
+        "Each sweep gets its own folder there: sweep.json, the prompts, and Parquet data sets of figures and texts.",
+    )
 
 
 def _variants(rule: Rule) -> Callable[[], tuple[Rule, tuple[str, ...]]]:
@@ -243,9 +254,10 @@ def _settings() -> Callable[[], Settings]:
     )
 
 
-def _models() -> tuple[Choice, bool]:
+def _models() -> tuple[Callable[[], Choice], bool]:
     left, right = st.columns(2)
-    target = left.text_input("Target", key="sweep-target", placeholder="the built-in one", help="Hub id or folder")
-    drafter = right.text_input("Drafter", key="sweep-drafter", placeholder="the built-in one", help="Hub id or folder")
+    known = "Hub id or folder" if visitors.may_name_paths() else "Hub id"
+    target = left.text_input("Target", key="sweep-target", placeholder="the built-in one", help=known)
+    drafter = right.text_input("Drafter", key="sweep-drafter", placeholder="the built-in one", help=known)
     chat = st.checkbox("Apply the chat template", key="sweep-chat")
-    return Choice(target.strip(), drafter.strip()), chat
+    return lambda: named_models(target, drafter), chat

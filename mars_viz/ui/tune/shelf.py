@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import streamlit as st
 
@@ -166,7 +166,8 @@ def _together(own: SweepEntry, other: SweepEntry) -> bool:
 
 
 def _named(job: SweepJob, name: str) -> str:
-    return next((label for folder, label in job.labels.items() if folder.name == name), job.label)
+    wanted = PurePosixPath(name).name
+    return next((label for folder, label in job.labels.items() if folder.name == wanted), job.label)
 
 
 def shelf(results: Path) -> Shelf:

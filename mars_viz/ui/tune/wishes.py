@@ -6,26 +6,30 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from mars_viz.demo import is_built_in
 from mars_viz.dialmap import Span, span_of
 from mars_viz.errors import BadInput
 from mars_viz.figures.words import exact_setting
+from mars_viz.permissions import PATHS
 from mars_viz.prompts import PromptSet, Turns, builtin_prompts, load_prompts
 from mars_viz.rules import RULES, rule_named
 from mars_viz.run import Settings
+from mars_viz.runstore import checked_name
 from mars_viz.sweep import Plan, SweepResult
 from mars_viz.sweep.checks import keep_check
 from mars_viz.sweep.grid import MOST
 from mars_viz.sweep.lock import check_nobody
-from mars_viz.sweep.store import SweepEntry, open_store
+from mars_viz.sweep.store import SweepEntry, check_listed, holds_sweep, open_store
 from mars_viz.sweep.wall_clock import to_time
+from mars_viz.ui import visitors
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.models import Choice
 from mars_viz.ui.live import shared_worker
 from mars_viz.ui.tune.jobs import Begin, ClockJob, SweepJob
-from mars_viz.ui.tune.shelf import new_folder, shared_board, sweep_label
+from mars_viz.ui.tune.shelf import default_folder, new_folder, shared_board, sweep_label
+from mars_viz.writer import write_file
 
 DIALLED = tuple(name for name, rule in RULES.items() if rule.dial is not None)
 """Rules that can be swept."""
@@ -75,14 +79,16 @@ def uploaded_prompts(
     upload: Upload, grader: str | None, skip_bad: bool, limit: int | None, turns: Turns = Turns.ALL
 ) -> PromptSet:
     """The file as a set. Raises BadInput as `load_prompts` does, in the name that the file has for its owner."""
-    name = Path(upload.name.replace("\\", "/")).name.lstrip(".")[-100:] or "prompts.jsonl"
+    name = PurePosixPath(upload.name.replace("\\", "/")).name.lstrip(".")[-100:]
+    name = "".join(letter for letter in name if letter.isprintable()) or "prompts.jsonl"
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / name
-        path.write_bytes(upload.data)
+        path = Path(folder) / "prompts.jsonl"  # whatever its owner calls it
+        write_file(path, upload.data)
         try:
-            return load_prompts(path, grader=grader, skip_bad=skip_bad, limit=limit, turns=turns)
+            found = load_prompts(path, grader=grader, skip_bad=skip_bad, limit=limit, turns=turns)
         except BadInput as error:
             raise BadInput(str(error).replace(f"{path}", name)) from error
+    return replace(found, name=name)
 
 
 def estimate(prompts: int, builtin: bool, rules: int) -> float:
@@ -90,18 +96,42 @@ def estimate(prompts: int, builtin: bool, rules: int) -> float:
     return 8 + prompts * rules * _SECONDS[builtin]
 
 
-def checked_folder(text: str) -> Path:
-    """The folder of results that a person names. Raises BadInput where it cannot be one."""
-    path = Path(text.strip()).expanduser()
-    if not text.strip() or not path.is_absolute():
-        raise BadInput("Name the folder for results by its whole path, such as /home/me/sweeps.")
-    if path.exists() and not path.is_dir():
-        raise BadInput(f"{path} is a file. Choose another folder for results.")
+def checked_folder(text: str) -> tuple[Path, Path]:
+    """Where a person wants new sweeps, and the folder of results that this is or lies in: a name lies in the server's,
+    and only those who may name paths can ask for another. Raises BadInput where it cannot be one."""
+    text, results = text.strip(), default_folder()
+    if not text:
+        return results, results
+    if set(text) & set("/\\") or text.startswith("~"):
+        if not visitors.may_name_paths():
+            raise BadInput(
+                "Name a folder for results without a path: it will lie in the server's own. Paths are taken by "
+                f"`mars-viz sweep --out`, and where the server lets its visitors name them ({PATHS})."
+            )
+        folder = _at(text)
+        return folder, folder
+    into = results / checked_name(text, "folder")
+    if holds_sweep(into) or (into.exists() and not into.is_dir()):
+        raise BadInput(f"{into.name} is a sweep or a file itself. Choose another name for the folder.")
+    return into, results
+
+
+def _at(text: str) -> Path:
+    """The folder of that path. Raises BadInput where there is none and none can be."""
+    try:
+        path = Path(text).expanduser()
+        if not path.is_absolute() or not text.isprintable():
+            raise BadInput("Name the folder for results by its whole path, such as /home/me/sweeps.")
+        if path.exists() and not path.is_dir():
+            raise BadInput(f"{path} is a file. Choose another folder for results.")
+    except (OSError, RuntimeError) as error:  # no such user's home
+        raise BadInput(f"{text} cannot be looked at ({error}). Choose another folder for results.") from error
     return path
 
 
-def begin(wish: Wish, results: Path) -> list[str]:
-    """Put the sweeps before the worker; the names of their folders. Raises BadInput for what cannot be swept."""
+def begin(wish: Wish, results: Path, into: Path | None = None) -> list[str]:
+    """Put the sweeps before the worker; their ids in the folder of `results`, where they lie, or in the folder `into`
+    in there. Raises BadInput for what cannot be swept."""
     if not wish.rules:
         raise BadInput("Choose at least one rule to sweep.")
     families: dict[str, list[str]] = {}
@@ -110,7 +140,11 @@ def begin(wish: Wish, results: Path) -> list[str]:
     spans = {family: span_to(family, wish.loosest.get(family), wish.settings.gamma) for family in families}
     if max(map(len, families.values())) > MOST:
         raise BadInput(f"A grid has at most {MOST} sweeps; list fewer values.")
-    return [folder for family, names in families.items() for folder in _begin(wish, names, spans[family], results)]
+    into = into or results
+    if into != results:
+        check_listed(into, len(wish.rules))
+    folders = [each for family, names in families.items() for each in _begin(wish, names, spans[family], into)]
+    return [folder.relative_to(results).as_posix() for folder in folders]
 
 
 def span_to(rule: str, loosest: float | None, gamma: int) -> Span:
@@ -126,7 +160,7 @@ def span_to(rule: str, loosest: float | None, gamma: int) -> Span:
     return span
 
 
-def _begin(wish: Wish, names: Sequence[str], span: Span, results: Path) -> list[str]:
+def _begin(wish: Wish, names: Sequence[str], span: Span, results: Path) -> list[Path]:
     """A rule and its variants as one job, so that the models are asked about nothing twice."""
     rules = [rule_named(name) for name in names]
     folders = [new_folder(results, rule.slug) for rule in rules]
@@ -137,7 +171,7 @@ def _begin(wish: Wish, names: Sequence[str], span: Span, results: Path) -> list[
         make = partial(tasks.grid, wish.prompts, settings, span, folders, wish.chat)
     job = SweepJob(folders[0], make, labels[0], wish.choice, dict(zip(folders[1:], labels[1:], strict=True)))
     shared_board().sweep(job, shared_worker())
-    return [folder.name for folder in folders]
+    return folders
 
 
 def go_on(entry: SweepEntry, beside: Sequence[SweepEntry] = (), prompts: PromptSet | None = None) -> None:
@@ -177,4 +211,4 @@ def choice_of(plan: Plan) -> Choice:
     made = plan.provenance
     if is_built_in(made.target) and is_built_in(made.drafter):
         return Choice()
-    return Choice(made.target, made.drafter, dtype=made.dtype)
+    return Choice(made.target, made.drafter, dtype=made.dtype, folders=visitors.may_name_paths())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -135,12 +136,12 @@ class Desk:
     def remember(self, prompt: str, settings: Callable[[], Settings], wanted: Callable[[], Wanted]) -> None:
         """Take note of what the forms say; of those that cannot be read, what they said before stays."""
         self.opening = prompt
-        try:
-            asked, models = settings(), wanted()
-        except BadInput:
-            return
-        pair = Choice(models.choice.target, models.choice.drafter)
-        self.link = replace(self.link, settings=asked, models=pair, chat=models.chat)
+        with suppress(BadInput):
+            self.link = replace(self.link, settings=settings())
+        with suppress(BadInput):
+            models = wanted()
+            pair = Choice(models.choice.target, models.choice.drafter)
+            self.link = replace(self.link, models=pair, chat=models.chat)
 
     def forget(self, name: str) -> None:
         """A kept run or race is deleted: no link opens it."""
@@ -170,8 +171,8 @@ class Desk:
                 return
             make = partial(tasks.race, prompt, chosen, models.chat)
             self.racing = new_name("race")
-            race_store().makers.note(self.racing, visitors.mark())
-            self.race = RaceJob(make, prompt, chosen, models.choice, live.races_folder(), self.racing)
+            place = (live.races_folder(), self.racing, visitors.mark())
+            self.race = RaceJob(make, prompt, chosen, models.choice, *place)
             roster().add(self.racing, self.race)
             live.shared_worker().submit(self.race)
 

@@ -8,10 +8,10 @@ from mars_viz.costs import Cost, Costs, per_token, round_cost
 from mars_viz.devices import short_device
 from mars_viz.errors import BadInput
 from mars_viz.figures.words import THIN_SPACE, counted, number
+from mars_viz.permissions import DELETE, MayDelete, who_may_delete
 from mars_viz.race.records import Lane
 from mars_viz.run import Run
 from mars_viz.runstore.bin import BYTES, DAYS
-from mars_viz.runstore.makers import VARIABLE, Allowed, allowed
 from mars_viz.ui.jobs.attendance import LEFT
 from mars_viz.ui.jobs.decode_job import Decoded
 from mars_viz.ui.jobs.job import JobState, Progress
@@ -24,9 +24,9 @@ BIN = f"It stays in the bin for {DAYS} days, or until the bin holds more than {B
 LANES = {Lane.ALONE: "the target alone", Lane.STRICT: "strict", Lane.RELAXED: "relaxed"}
 
 WHO = {
-    Allowed.MAKER: f"Only the browser that made a run can rename or delete it ({VARIABLE}=maker).",
-    Allowed.EVERYBODY: f"Everybody can rename and delete them ({VARIABLE}=everybody).",
-    Allowed.NOBODY: f"Nobody can rename or delete them ({VARIABLE}=nobody).",
+    MayDelete.MAKER: f"Only the browser that made a run can rename or delete it ({DELETE}=maker).",
+    MayDelete.EVERYBODY: f"Everybody can rename and delete them ({DELETE}=everybody).",
+    MayDelete.NOBODY: f"Nobody can rename or delete them ({DELETE}=nobody).",
 }
 
 
@@ -57,13 +57,14 @@ def kept(run: Run) -> str:
     return f"Decoded earlier: {counted(len(run.token_ids), 'token')} in {counted(len(run.rounds), 'round')}."
 
 
-def whose(folder: Path) -> str:
-    """Where runs are kept, who sees them, and who may change them."""
+def whose(folder: Path | None) -> str:
+    """Where runs are kept, for those who may know, who sees them, and who may change them."""
     try:
-        who = WHO[allowed()]
+        who = WHO[who_may_delete()]
     except BadInput as error:
         who = str(error)
-    return f"Saved in {folder} (MARS_VIZ_RUNS). Everybody who can open this page sees and downloads them. {who}"
+    where = "on this server" if folder is None else f"in {folder} (MARS_VIZ_RUNS)"
+    return f"Saved {where}. Everybody who can open this page sees and downloads them. {who}"
 
 
 def racing(progress: Raced, stopping: bool) -> str:

@@ -10,6 +10,8 @@ import streamlit as st
 from mars_viz.errors import BadInput
 from mars_viz.escapes import visible
 from mars_viz.speculators.names import DEVICES, DTYPES
+from mars_viz.ui import visitors
+from mars_viz.ui.decode_form import named_models
 from mars_viz.ui.jobs.models import BUILT_IN, Choice
 
 AUTO = (
@@ -46,13 +48,14 @@ def pair_area(recent: tuple[Choice, ...], start: Choice = BUILT_IN, chat: bool =
     """The folded form, which begins at the pair `start`. Returns what makes of it what is wanted, which raises BadInput
     where one name is missing."""
     with st.popover("Models", width="stretch"):
-        known = {in_words(choice): choice for choice in (BUILT_IN, start, *recent)}
+        paths = visitors.may_name_paths()
+        shown = [choice for choice in recent if paths or not choice.folders]
+        known = {in_words(choice): choice for choice in (BUILT_IN, start, *shown)}
         named = str(st.selectbox("Pair", [*known, OTHER], list(known).index(in_words(start)), key="pair"))
         target = drafter = ""
         if named == OTHER:
-            target = st.text_input(
-                "Target", key="target", placeholder="org/name on Hugging Face, or a folder of the server"
-            )
+            where = "org/name on Hugging Face" + ", or a folder of the server" * paths
+            target = st.text_input("Target", key="target", placeholder=where)
             drafter = st.text_input("Drafter", key="drafter", placeholder="a smaller model with the same vocabulary")
             st.caption("Safetensors only; no code from a model's repository is run.")
         else:
@@ -61,14 +64,15 @@ def pair_area(recent: tuple[Choice, ...], start: Choice = BUILT_IN, chat: bool =
         device = str(left.selectbox("Device", DEVICES, key="device", help="auto: a GPU if there is one"))
         dtype = str(right.selectbox("Dtype", DTYPES, key="dtype", help=AUTO))
         chat = st.toggle("Chat template", chat, key="chat", help="Formats the prompt with the target's chat template")
-    return lambda: Wanted(_checked(Choice(target.strip(), drafter.strip(), device, dtype), named), chat)
+    return lambda: Wanted(_checked(named_models(target, drafter, device, dtype), named), chat)
 
 
 def in_words(choice: Choice) -> str:
     """A line for a choice."""
     if not choice.target and not choice.drafter:
         return "Built-in pair"
-    return visible(f"{choice.target or 'built-in target'} with {choice.drafter or 'built-in drafter'}")
+    target, drafter = choice.names if visitors.may_name_paths() else choice.in_short
+    return visible(f"{target or 'built-in target'} with {drafter or 'built-in drafter'}")
 
 
 def _checked(choice: Choice, named: str) -> Choice:

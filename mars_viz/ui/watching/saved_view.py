@@ -8,7 +8,7 @@ from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown
 from mars_viz.figures.words import counted
 from mars_viz.runstore import Kept, Standing, by_age
-from mars_viz.ui import live, navigation, theme
+from mars_viz.ui import live, navigation, theme, visitors
 from mars_viz.ui.session import current_session
 from mars_viz.ui.watching import changing, live_words
 from mars_viz.ui.watching.desk import Desk
@@ -25,7 +25,7 @@ def saved(desk: Desk) -> None:
     except BadInput as error:
         theme.note(str(error))
         return
-    st.caption(markdown(live_words.whose(store.folder)))
+    st.caption(markdown(live_words.whose(store.folder if visitors.may_name_paths() else None)))
     here = [entry for entry in deleted if item(entry).key in desk.deleted]
     rows = by_age([*kept, *here])
     changing.lost(desk, "run", [item(entry) for entry in (*kept, *deleted)])

@@ -1,0 +1,402 @@
+"""The one writer: whole or not there, through no link that lies in the way, and used by everything that writes."""
+
+from __future__ import annotations
+
+import ast
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sweep_cases import COSTS, timing, toy_sweep
+
+from mars_viz import writer
+from mars_viz.errors import BadInput
+from mars_viz.race import save_race
+from mars_viz.race.store import RaceStore
+from mars_viz.race.zips import write_zip as race_zip
+from mars_viz.report import report_html
+from mars_viz.report.files import write_report
+from mars_viz.runfiles import save_run
+from mars_viz.runstore import RunStore
+from mars_viz.sweep import load_sweep, lock, store
+from mars_viz.sweep.checks import keep_check
+from mars_viz.sweep.evidence_pack import write_evidence
+from tests.factories import toy_run
+from tests.test_race import toy_race
+
+ROOT = Path(__file__).parents[1]
+RUN = replace(toy_run(max_new_tokens=20), title="A toy")
+SECRET = b"nobody's business"
+PATIENCE = 60.0
+
+
+def nothing(folder: Path) -> None:
+    """For what needs nothing to be there."""
+
+
+def a_run(folder: Path) -> None:
+    store_ = RunStore(folder)
+    store_.finish(store_.begin("one"), RUN)
+
+
+def interrupted(folder: Path) -> None:
+    journal = RunStore(folder).begin("one")
+    journal.write(RUN)
+    journal.leave()
+
+
+def decoded(folder: Path) -> None:
+    store_ = RunStore(folder)
+    journal = store_.begin("one")
+    for rounds in (1, 3):
+        journal.write(replace(RUN, rounds=RUN.rounds[:rounds]))
+    store_.finish(journal, RUN)
+
+
+def a_race(folder: Path) -> None:
+    save_race(toy_race(), folder / "one")
+
+
+def a_zipped_race(folder: Path) -> None:
+    save_race(toy_race(), folder / "one")
+    RaceStore(folder).bring(race_zip(folder / "one"), "two")
+
+
+def a_sweep(folder: Path) -> None:
+    toy_sweep(folder / "swept", 3).finish()
+
+
+def half_a_sweep(folder: Path) -> None:
+    for progress in toy_sweep(folder / "swept", 3):
+        if progress.finished == 1:
+            break
+
+
+def a_larger_sweep(folder: Path) -> None:
+    toy_sweep(folder / "swept", 5, resume=True).finish()
+
+
+def deleted(folder: Path) -> None:
+    a_run(folder)
+    RunStore(folder).delete("one")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Something that the product writes."""
+
+    write: Callable[[Path], object]
+    """Writes it below a folder."""
+    before: Callable[[Path], object] = nothing
+    """Puts there what it begins with."""
+
+
+CASES = {
+    "run": Case(lambda folder: save_run(RUN, folder / "one")),
+    "race": Case(a_race),
+    "race's zip": Case(a_zipped_race),
+    "decode": Case(decoded),
+    "map of a run": Case(lambda folder: RunStore(folder).replace("one", RUN), a_run),
+    "title of a run": Case(lambda folder: RunStore(folder).rename("one", "Mine"), a_run),
+    "title of an interrupted run": Case(lambda folder: RunStore(folder).rename("one", "Mine"), interrupted),
+    "interrupted run": Case(lambda folder: RunStore(folder).keep_interrupted("one"), interrupted),
+    "title of a race": Case(lambda folder: RaceStore(folder).rename("one", "Mine"), a_race),
+    "deleted run": Case(lambda folder: RunStore(folder).delete("one"), a_run),
+    "restored run": Case(lambda folder: RunStore(folder).restore("one"), deleted),
+    "maker": Case(lambda folder: RunStore(folder).makers.note("one", "a mark"), a_run),
+    "sweep": Case(a_sweep),
+    "rest of a sweep": Case(lambda folder: toy_sweep(folder / "swept", 3, resume=True).finish(), half_a_sweep),
+    "more prompts": Case(a_larger_sweep, a_sweep),
+    "costs of a sweep": Case(lambda folder: store.keep_costs(folder / "swept", COSTS), a_sweep),
+    "wall-clock check": Case(lambda folder: keep_check(folder / "swept", timing()), a_sweep),
+    "evidence": Case(
+        lambda folder: write_evidence(folder / "pack", load_sweep(folder / "swept"), dial=0.9, grid=[1.0, 0.9]), a_sweep
+    ),
+    "report": Case(lambda folder: write_report(report_html(RUN), folder / "report.html")),
+}
+
+
+@dataclass(slots=True)
+class Heard:
+    """What was written below a folder."""
+
+    folder: Path
+    opened: dict[Path, int]
+    """Files opened to write, with the flags."""
+    named: set[Path]
+    """What got its name by another's renaming."""
+
+
+_LISTENING: list[Heard] = []
+
+
+def _listen(event: str, arguments: tuple[Any, ...]) -> None:
+    if not _LISTENING or event not in ("open", "os.rename"):
+        return
+    heard = _LISTENING[-1]
+    path = arguments[1 if event == "os.rename" else 0]
+    if not isinstance(path, str | os.PathLike) or heard.folder not in Path(path).parents:
+        return
+    if event == "os.rename":
+        heard.named.add(Path(path))
+    elif arguments[2] & (os.O_WRONLY | os.O_RDWR):
+        heard.opened[Path(path)] = arguments[2]
+
+
+sys.addaudithook(_listen)
+
+
+@contextmanager
+def listening(folder: Path) -> Iterator[Heard]:
+    """Hear of every file that Python opens to write below the folder."""
+    _LISTENING.append(Heard(folder, {}, set()))
+    try:
+        yield _LISTENING[-1]
+    finally:
+        _LISTENING.pop()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_link_that_lies_in_the_way_is_written_through(tmp_path: Path, name: str) -> None:
+    case, victim, (first, second) = CASES[name], tmp_path / "victim", (tmp_path / "first", tmp_path / "second")
+    victim.write_bytes(SECRET)
+    for folder in (first, second):
+        folder.mkdir()
+        case.before(folder)
+    with listening(first) as heard:
+        case.write(first)
+    assert heard.opened or heard.named
+    for path, flags in heard.opened.items():
+        assert flags & os.O_NOFOLLOW, path
+        assert flags & os.O_EXCL or path.name == ".lock", path
+    for path in sorted({*heard.opened, *heard.named}):
+        there = second / path.relative_to(first)
+        if there.parent.is_dir() and not os.path.lexists(there):
+            there.symlink_to(victim)
+    with suppress(BadInput):
+        case.write(second)
+    assert victim.read_bytes() == SECRET
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_nothing_is_left_beside_what_was_written(tmp_path: Path, name: str) -> None:
+    CASES[name].before(tmp_path)
+    CASES[name].write(tmp_path)
+    assert not [path for path in tmp_path.rglob(".*") if writer._RANDOM.fullmatch(path.name)]
+
+
+def test_a_link_at_a_name_of_old_is_not_followed(tmp_path: Path) -> None:
+    shared, victim = tmp_path / "shared", tmp_path / "victim"
+    shared.mkdir()
+    victim.write_bytes(SECRET)
+    (shared / ".sweep.json.part").symlink_to(victim)
+    toy_sweep(shared, 2).finish()
+    assert victim.read_bytes() == SECRET and len(load_sweep(shared)) == 2
+
+
+def test_a_link_in_place_of_the_lock_is_a_sentence(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_bytes(SECRET)
+    a_sweep(tmp_path)
+    (tmp_path / "swept" / ".lock").symlink_to(victim)
+    with pytest.raises(BadInput, match=r"cannot be written \(\.lock in it is a link; remove that\)"):
+        a_larger_sweep(tmp_path)
+    assert victim.read_bytes() == SECRET
+
+
+def test_a_pipe_in_place_of_the_lock_keeps_nobody_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / ".lock")
+    assert lock.holder(tmp_path) is None
+    with pytest.raises(BadInput, match=r"\.lock in it is no plain file"), lock.held(tmp_path):
+        pass
+
+
+def test_a_new_sweep_takes_no_linked_folder_for_its_results(tmp_path: Path) -> None:
+    victim, shared = tmp_path / "victim", tmp_path / "shared"
+    for folder in (victim, shared):
+        folder.mkdir()
+    (victim / ".profile").write_bytes(SECRET)
+    (shared / "results").symlink_to(victim)
+    with pytest.raises(BadInput, match="is not empty"):
+        toy_sweep(shared, 2)
+    assert (victim / ".profile").read_bytes() == SECRET and len(list(victim.iterdir())) == 1
+
+
+def test_a_link_that_another_user_made_leads_nowhere(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root makes links in another's name")
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    runs = RunStore(tmp_path / "runs")
+    a_run(runs.folder)
+    a_sweep(tmp_path)
+    for link in (runs.folder / ".bin", runs.folder / ".makers", tmp_path / "swept" / "checks"):
+        link.symlink_to(victim)
+        os.lchown(link, 4711, 4711)
+    old = victim / "old"
+    old.mkdir()
+    os.utime(old, (0, 0))
+    with pytest.raises(BadInput, match="a link that another user made"):
+        runs.delete("one")
+    with pytest.raises(BadInput, match="a link that another user made"):
+        keep_check(tmp_path / "swept", timing())
+    runs.makers.note("one", "a mark")
+    RunStore(runs.folder)  # which empties the bin of what is overdue
+    assert list(victim.iterdir()) == [old]
+
+
+def test_folders_that_are_links_of_ones_own_are_used_as_ever(tmp_path: Path) -> None:
+    """The whole folder, and what the product makes in it, may lie elsewhere."""
+    elsewhere, runs = tmp_path / "elsewhere", tmp_path / "runs"
+    (elsewhere / "bin").mkdir(parents=True)
+    runs.symlink_to(elsewhere)
+    (runs / ".bin").symlink_to(elsewhere / "bin")
+    a_run(runs)
+    kept = RunStore(runs)
+    assert kept.rename("one", "Mine") == "Mine"
+    kept.delete("one")
+    assert (elsewhere / "bin" / "one").is_dir()
+    kept.restore("one")
+    assert [entry.title for entry in kept.list()] == ["Mine"]
+    a_sweep(elsewhere)
+    os.rename(elsewhere / "swept" / "results", tmp_path / "results")
+    (elsewhere / "swept" / "results").symlink_to(tmp_path / "results")
+    a_larger_sweep(runs)
+    assert len(load_sweep(runs / "swept")) == 5
+
+
+def test_permissions_are_those_of_any_new_file(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        writer.write_file(tmp_path / "file", b"")
+        writer.write_folder(tmp_path / "folder", {"in/file": b""})
+        with lock.held(tmp_path):
+            held = (tmp_path / ".lock").stat().st_mode
+    finally:
+        os.umask(before)
+    assert held & 0o777 == (tmp_path / "file").stat().st_mode & 0o777 == 0o640
+    assert (tmp_path / "folder" / "in" / "file").stat().st_mode & 0o777 == 0o640
+    assert (tmp_path / "folder" / "in").stat().st_mode & 0o777 == 0o750
+
+
+def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    writer.write_file(path, b"old")
+    with pytest.raises(KeyboardInterrupt), writer.replacing(path) as file:
+        file.write(b"ne")
+        raise KeyboardInterrupt
+    assert path.read_bytes() == b"old" and list(tmp_path.iterdir()) == [path]
+
+
+def test_long_names_have_room_for_the_random_one(tmp_path: Path) -> None:
+    path = tmp_path / ("é" * 127)
+    writer.write_file(path, b"whole")
+    assert path.read_bytes() == b"whole"
+
+
+WRITING = """
+import sys
+from pathlib import Path
+from mars_viz.writer import write_file, write_folder
+folder = Path(sys.argv[1])
+for number in range(100_000):
+    data = bytes([number % 256]) * (4 << 20)
+    write_file(folder / "file", data)
+    write_folder(folder / f"folder-{number}", {"in/one": data, "two": data})
+"""
+
+
+@pytest.mark.parametrize("kill", range(3))
+def test_a_kill_leaves_whole_files_and_what_can_be_found(tmp_path: Path, kill: int) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    end = time.monotonic() + PATIENCE
+    with subprocess.Popen([sys.executable, "-c", WRITING, str(tmp_path)], env=environment) as process:
+        while not ((tmp_path / f"folder-{kill}").is_dir() and unfinished(tmp_path)):
+            assert time.monotonic() < end and process.poll() is None
+        process.send_signal(signal.SIGKILL)
+    data = (tmp_path / "file").read_bytes()
+    assert len(data) == 4 << 20 and len(set(data)) == 1
+    for folder in tmp_path.glob("folder-*"):
+        assert (folder / "in" / "one").read_bytes() == (folder / "two").read_bytes()
+    writer.remove_leftovers(tmp_path)
+    left = unfinished(tmp_path)  # perhaps somebody is still writing it
+    for path in left:
+        os.utime(path, (0, 0))
+    writer.write_file(tmp_path / "file", b"")
+    writer.write_folder(tmp_path / "another", {"file": b""})
+    assert [path for path in unfinished(tmp_path) if path.name.startswith(".file.")] == []
+    writer.remove_leftovers(tmp_path)
+    assert unfinished(tmp_path) == []
+
+
+def unfinished(folder: Path) -> list[Path]:
+    return [path for path in folder.iterdir() if path.name.startswith(".")]
+
+
+def test_leftovers_are_known_by_their_names_and_links_among_them_go_alone(tmp_path: Path) -> None:
+    victim, tail = tmp_path / "victim", "0" * 32
+    victim.mkdir()
+    (victim / "file").write_bytes(SECRET)
+    (tmp_path / f".a.{tail}").symlink_to(victim)
+    for name in (".lock", f".a.{tail}x", ".bashrc"):
+        (tmp_path / name).write_bytes(b"")
+    (tmp_path / f".b.{tail}").mkdir()
+    writer.remove_leftovers(tmp_path, "a", age=0)
+    assert {path.name for path in tmp_path.iterdir()} == {"victim", ".lock", f".a.{tail}x", ".bashrc", f".b.{tail}"}
+    writer.remove_leftovers(tmp_path, age=0)
+    assert not (tmp_path / f".b.{tail}").exists() and (victim / "file").read_bytes() == SECRET
+
+
+def test_a_sweep_removes_at_once_what_a_kill_left(tmp_path: Path) -> None:
+    a_sweep(tmp_path)
+    folder, tail = tmp_path / "swept", "0" * 32
+    left = [folder / f".sweep.json.{tail}", *(folder / each / f".x.parquet.{tail}" for each in ("results", "texts"))]
+    for path in left:
+        path.write_bytes(b"half")
+    a_larger_sweep(tmp_path)
+    assert not any(path.exists() for path in left)
+
+
+WRITERS = {"write_text", "write_bytes", "touch", "symlink_to", "mkstemp", "NamedTemporaryFile", "TemporaryFile"}
+ELSEWHERE = {
+    "ui/jobs/engine_process.py: write_text": "tells the kernel of itself, below /proc",
+    "ui/jobs/engine_process.py: fdopen": "the pipe to the server",
+    "runstore/locks.py: os.open": "a folder, to lock it",
+    "cli.py: os.open": "the null device",
+}
+"""What opens something to write that is no file of the product."""
+
+
+def writes(tree: ast.Module) -> Iterator[str]:
+    """Calls that can write a file, by name."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        called = ast.unparse(node.func)
+        name = called.rpartition(".")[2]
+        arguments = [*node.args, *(word.value for word in node.keywords)]
+        modes = [each.value for each in arguments if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+        if name in WRITERS:
+            yield name
+        elif called == "os.open":
+            yield called
+        elif name in ("open", "fdopen", "ZipFile") and any(set(mode) <= set("rwaxbt+") - {"r"} for mode in modes):
+            yield name if not arguments or ast.unparse(arguments[0]) != "buffer" else ""
+
+
+def test_nothing_but_the_writer_opens_a_file_to_write() -> None:
+    found = {
+        f"{path.relative_to(ROOT / 'mars_viz').as_posix()}: {name}"
+        for path in (ROOT / "mars_viz").rglob("*.py")
+        for name in filter(None, writes(ast.parse(path.read_text(encoding="utf-8"))))
+    }
+    assert {f"writer.py: {name}" for name in ("os.open", "fdopen")} <= found
+    assert {each for each in found if not each.startswith("writer.py")} == set(ELSEWHERE)
