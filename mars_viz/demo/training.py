@@ -13,7 +13,6 @@ from tqdm import tqdm
 from transformers import PreTrainedModel
 
 from mars_viz.speculators.threads import fit_cores, on_shared_cores
-
 from mars_viz.writer import replacing
 
 Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]
