@@ -75,8 +75,8 @@ def _folder(results: Path) -> str:
         key="sweep-folder",
         max_chars=None if paths else LONGEST_NAME,
         placeholder=str(default_folder()) if paths else "the server's",
-        help=f"A name{', or the whole path of a folder of this machine' * paths}; empty for the server's own folder. "
-        "Each sweep gets its own folder there: sweep.json, the prompts, and Parquet data sets of figures and texts.",
+        help=("A name, or the whole path of a folder of this machine" if paths else "A name")
+        + "; empty for the server's own folder. Each sweep gets its own folder there: sweep.json, the prompts, and Parquet data sets of figures and texts.",
     )
 
 
@@ -256,8 +256,12 @@ def _settings() -> Callable[[], Settings]:
 
 def _models() -> tuple[Callable[[], Choice], bool]:
     left, right = st.columns(2)
-    known = "Hub id or folder" if visitors.may_name_paths() else "Hub id"
-    target = left.text_input("Target", key="sweep-target", placeholder="the built-in one", help=known)
-    drafter = right.text_input("Drafter", key="sweep-drafter", placeholder="the built-in one", help=known)
+    paths = visitors.may_name_paths()
+    target = left.text_input(
+        "Target", key="sweep-target", placeholder="the built-in one", help="Hub id or folder" if paths else "Hub id"
+    )
+    drafter = right.text_input(
+        "Drafter", key="sweep-drafter", placeholder="the built-in one", help="Hub id or folder" if paths else "Hub id"
+    )
     chat = st.checkbox("Apply the chat template", key="sweep-chat")
     return lambda: named_models(target, drafter), chat
