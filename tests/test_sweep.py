@@ -28,6 +28,7 @@ from mars_viz.run import Settings
 from mars_viz.sweep import Sweep, SweepResult, load_sweep, lock
 from mars_viz.sweep import parts as parts_module
 from mars_viz.sweep import store as store_module
+from mars_viz.sweep import sweep as sweep_module
 from mars_viz.sweep.columns import COLUMNS, SHARES, rank_bins, share_bins
 from mars_viz.sweep.reduction import edit_distance, first_divergence
 from mars_viz.sweep.sweep import strict_reference
@@ -249,8 +250,7 @@ except BadInput as error:
 """
 
 
-@pytest.mark.parametrize("turn", range(3))
-def test_of_three_that_resume_into_a_new_folder_two_hear_of_the_one_that_does(tmp_path: Path, turn: int) -> None:
+def test_of_three_that_resume_into_a_new_folder_two_hear_of_the_one_that_does(tmp_path: Path) -> None:
     code = RESUMING.format(paths=[str(TESTS), str(TESTS.parent)])
     command = [sys.executable, "-c", code, str(tmp_path / "new")]
     with ExitStack() as ending:
@@ -264,6 +264,21 @@ def test_of_three_that_resume_into_a_new_folder_two_hear_of_the_one_that_does(tm
         assert said[0] == "holds it\n"
         for line in said[1:]:
             assert "has been sweeping into it" in line and "--resume" not in line and "Wait until it is done" in line
+
+
+def test_whoever_measures_its_costs_while_another_begins_hears_of_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[Any] = []
+
+    def meanwhile(*_: object) -> None:
+        begun.append(iter(toy_sweep(tmp_path / "new", 3)))
+        next(begun[0])  # and holds the folder
+
+    monkeypatch.setattr(sweep_module, "pair_source", lambda *_, **__: toy_source())
+    monkeypatch.setattr(sweep_module, "measured", meanwhile)
+    with pytest.raises(BadInput, match="has been sweeping into it since .* Wait until it is done, or stop it"):
+        sweep_module.sweep_prompts(None, toy_prompts(3), SETTINGS, Span(0.0, 1.0, (3,)), tmp_path / "new", resume=True)
 
 
 def test_whoever_was_overtaken_goes_on_with_the_other_s_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
