@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 
 LAYERS = (
     ("errors", "strict_json", "history"),
-    ("records", "randomness", "devices", "samples"),
+    ("records", "randomness", "devices", "samples", "bounds"),
     ("demo",),  # the package itself: where the built-in weights lie
     ("blocks",),
     ("rules",),
