@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
@@ -58,3 +59,22 @@ def browser(chromium: str) -> Iterator[Browser]:
         launched = playwright.chromium.launch(executable_path=chromium, args=list(QUIET))
         yield launched
         launched.close()
+
+
+@pytest.fixture
+def faults() -> Iterator[list[logging.LogRecord]]:
+    """What was contained meanwhile, as the log has it; see `mars_viz.errors.contained`."""
+    kept: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = kept.append  # type: ignore[method-assign]
+    log = logging.getLogger("mars_viz.errors")
+    log.addHandler(handler)
+    yield kept
+    log.removeHandler(handler)
+
+
+@pytest.fixture(autouse=True)
+def no_faults(faults: list[logging.LogRecord]) -> Iterator[None]:
+    """Nothing is contained that no test has put there, or a page would hide that it is broken."""
+    yield
+    assert not faults, [record.getMessage() for record in faults]
