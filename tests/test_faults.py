@@ -66,7 +66,9 @@ def watched(record: Any, fault: Fault) -> Any:
             return super().__getattribute__(name)
 
     copy = object.__new__(Watched)
-    vars(copy).update(vars(record))
+    held = {each.name: getattr(record, each.name) for each in fields(record)} if is_dataclass(record) else {}
+    for name, value in {**held, **getattr(record, "__dict__", {})}.items():
+        object.__setattr__(copy, name, value)
     return copy
 
 
@@ -101,7 +103,7 @@ def fault(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[F
 
         cache = RunCache(read)
         monkeypatch.setattr(library, "_cache", lambda: cache)
-        race, study = watched(load_race(folder / "races" / "1-race"), fault), None
+        race = watched(load_race(folder / "races" / "1-race"), fault)
         monkeypatch.setattr(races, "_loaded", lambda path, changed: race)
         study = watched(Study(load_sweep(folder / "sweeps" / "a-mars")), fault)
         monkeypatch.setattr(tune_shelf, "_study", lambda path, finished, changed: study)
@@ -121,7 +123,7 @@ PAGES: dict[str, tuple[str, dict[str, str]]] = {
     "Compare with others": ("pages/compare.py", {"run": "a-good", "across": "runs"}),
     "Explore": ("pages/explore.py", {"run": "b-bad"}),
     "Rules": ("pages/rules.py", {"run": "b-bad"}),
-    "Live, races": ("pages/live.py", {"show": "race"}),
+    "Live, races": ("pages/live.py", {"view": "race"}),
     "Tune": ("pages/tune.py", {}),
 }
 
@@ -170,8 +172,9 @@ def test_a_run_that_cannot_be_listed_is_a_card(
     assert error.__name__ in bad.error or error is OSError
     if error is KeyError:
         for page in ("pages/gallery.py", "pages/explore.py", "pages/live.py"):
-            tab = opened(page, **({"show": "saved"} if "live" in page else {}))
+            tab = opened(page, **({"view": "saved"} if "live" in page else {}))
             told = sentences(tab) + str([list(box.options) for box in tab.selectbox])
+            faults.clear()
             assert "b-bad" in told and "A good story" in told
     faults.clear()
 
