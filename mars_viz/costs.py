@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from mars_viz import bounds
 from mars_viz.errors import BadInput
 
 LEAST = 26
@@ -249,6 +250,7 @@ def costs_from(found: Any) -> Costs:
         )
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
         raise BadInput("The measured costs cannot be read. Measure them again.") from error
+    bounds.check(made, "The measurement")
     taken = (made.drafter_step, *made.target_pass)  # but a round's rest may be below 0
     fits = made.rest and len(made.target_pass) == len(made.rest) + 1
     if not fits or not all(0 < each.low <= each.seconds <= each.high for each in taken):

@@ -1,4 +1,16 @@
-"""The error tree. Every message says what happened and what to do about it; it knows nothing else of the package."""
+"""The error tree. Every message says what happened and what to do about it; it knows nothing else of the package.
+
+Files come from strangers, and no check foresees everything: `contained` keeps whatever goes wrong with one of them in
+its place, so that nothing else falls with it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_log = logging.getLogger(__name__)
 
 
 class MarsVizError(Exception):
@@ -28,3 +40,19 @@ class TooLarge(BadInput):
         """`need` and `free` in bytes; None where nobody says what is free."""
         super().__init__(message)
         self.need, self.free = need, free
+
+
+@contextmanager
+def contained(what: str, remedy: str = "Choose another one.") -> Iterator[None]:
+    """Let whatever goes wrong in the block be a BadInput about `what`; the product's own errors pass as they are.
+
+    What was not foreseen is a fault of the product, also where the file is to blame: the log has its traceback.
+    """
+    try:
+        yield
+    except MarsVizError:
+        raise
+    except Exception as error:  # MemoryError and RecursionError too
+        _log.exception("%s: %s was contained", what, type(error).__name__)
+        words = f"{what} cannot be shown ({type(error).__name__}; the server's log says where). {remedy}"
+        raise BadInput(words) from error

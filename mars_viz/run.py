@@ -5,15 +5,16 @@ Knows records; knows no models and no browser. Its way to and from disk is `runf
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from numbers import Integral, Real
+from numbers import Real
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mars_viz.blocks import Blocks
+from mars_viz.bounds import NUMBERS, shortened
 from mars_viz.errors import BadInput
 from mars_viz.records import Round, emitted
 from mars_viz.rules import rule_named
@@ -50,11 +51,13 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Raise BadInput for a value out of range, or of another kind."""
-        for name, wish in _WISHES.items():
+        for name, bounds in NUMBERS["Settings"].items():
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, wish.kind) or not wish.holds(value):
-                raise BadInput(f"{name} is {value!r}; it must be {wish.words}.")
-            object.__setattr__(self, name, wish.kept_as(value))  # NumPy has kinds of its own
+            if name == "dial":  # which the rule bounds, and None stands for its default
+                continue
+            if not bounds.holds(value):
+                raise BadInput(f"{name} is {shortened(value)}; it must be {bounds.words}.")
+            object.__setattr__(self, name, bounds.plain(value))
         if not isinstance(self.rule, str):
             raise BadInput(f"rule is {self.rule!r}; it must be a rule's name.")
         if ":" in self.rule:
@@ -62,30 +65,6 @@ class Settings:
         if self.dial is not None and (isinstance(self.dial, bool) or not isinstance(self.dial, Real)):
             raise BadInput(f"dial is {self.dial!r}; it must be a number, or None for the rule's default.")
         _check_stop(self.stop)
-
-
-@dataclass(frozen=True, slots=True)
-class _Wish:
-    """What a setting may be."""
-
-    kind: type
-    """Integral or Real."""
-    kept_as: Callable[[Any], float]
-    """What makes Python's own of it."""
-    holds: Callable[[Any], bool]
-    """True for what it may be."""
-    words: str
-    """The same for people."""
-
-
-_WISHES = {
-    "gamma": _Wish(Integral, int, lambda value: 1 <= value <= 64, "a whole number from 1 to 64"),
-    "temperature": _Wish(Real, float, lambda value: 0 <= value <= 100, "a number from 0 to 100"),
-    "top_p": _Wish(Real, float, lambda value: 0 < value <= 1, "a number above 0, at most 1"),
-    "top_k": _Wish(Integral, int, lambda value: value >= 0, "0 (off) or a whole number above"),
-    "seed": _Wish(Integral, int, lambda value: 0 <= value < 2**63, "a whole number from 0 to 2^63 - 1"),
-    "max_new_tokens": _Wish(Integral, int, lambda value: value >= 1, "a whole number of at least 1"),
-}
 
 
 def stops(stop: str | Iterable[str]) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown
 from mars_viz.rules import RULES
 from mars_viz.run import Run
-from mars_viz.ui import decode_form, library, live, navigation, share, theme, under_way
+from mars_viz.ui import decode_form, faults, library, live, navigation, share, theme, under_way
 from mars_viz.ui.compare import compare_sheet, compare_view, compare_words, comparison, sweep_desk
 from mars_viz.ui.compare.compare_view import Across
 from mars_viz.ui.compare.comparison import Comparison, current_comparison, line_up
@@ -29,6 +29,7 @@ LABELS = {
 }
 
 
+@faults.drawn
 def page() -> None:
     """The whole page: a run of guards, then the comparison."""
     navigation.through_app()
@@ -39,11 +40,9 @@ def page() -> None:
     session.view, lost = shelf.landed(session.view)
     memory.notices.extend(filter(None, [lost]))
     memory.follow(session.view.run)
-    run, problem = None, ""
-    try:
-        run = shelf.opened(session.view.run)
-    except BadInput as error:
-        problem = str(error) if shelf.labels else "There is no run here yet. Decode a prompt on Explore first."
+    run, problem = shelf.tried(session.view.run)
+    if problem and not shelf.labels:
+        problem = "There is no run here yet. Decode a prompt on Explore first."
     head(session, memory, shelf.labels)
     if memory.view.across is Across.SWEEP:
         sweep_desk.over_a_sweep(memory)
@@ -86,7 +85,7 @@ def head(session: Session, memory: Comparison, labels: Mapping[str, str]) -> Non
     )
 
 
-@st.fragment
+@faults.fragment
 def look(session: Session, memory: Comparison, run: Run, shelf: Shelf) -> None:
     """The texts side by side, and what follows from them."""
     if session.job is not None:

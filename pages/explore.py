@@ -15,14 +15,13 @@ from mars_viz.components.explorer import explorer
 from mars_viz.components.painted import painted
 from mars_viz.costs import disturbance
 from mars_viz.demo import is_built_in
-from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown
 from mars_viz.figures.heat_map import QUANTITIES, heat_map
 from mars_viz.mapped import shown
 from mars_viz.report import file_name
 from mars_viz.run import Run
 from mars_viz.runfiles import MAX_ZIP, write_zip
-from mars_viz.ui import decode_form, library, links, live, navigation, share, theme, under_way
+from mars_viz.ui import decode_form, faults, library, links, live, navigation, share, theme, under_way
 from mars_viz.ui.charts import chart
 from mars_viz.ui.jobs.models import BUILT_IN
 from mars_viz.ui.measuring import measure_again
@@ -33,6 +32,7 @@ NARROWEST = 270  # pixels of a figure, below which fewer stand on a row
 ASKING = "new-prompt"  # key of what opens for a new prompt
 
 
+@faults.drawn
 def page() -> None:
     """The whole page: a run of guards, then the run."""
     navigation.through_app()
@@ -43,13 +43,10 @@ def page() -> None:
     session.view, lost = shelf.landed(session.view)
     session.notices.extend(filter(None, [lost]))
     asking, saving = head(session, shelf.labels)
-    run, problem = None, ""
-    try:
-        run = shelf.opened(session.view.run)  # a long run is read while the browser draws what is above it
-        session.notices.extend(session.fit(run))
+    # a long run is read while the browser draws what is above it
+    run, problem = shelf.tried(session.view.run, lambda found: session.notices.extend(session.fit(found)))
+    if run is not None:
         offer_zip(saving, session.view.run, run)
-    except BadInput as error:
-        problem = str(error)
     with asking:
         prompt(session, run)
     for sentence in filter(None, [shelf.error, *session.notices]):
@@ -111,11 +108,12 @@ def _close() -> None:
     st.session_state[ASKING] = False
 
 
+@faults.drawn
 def mapping(session: Session, run: Run) -> None:
     """The run's dial map where it is not whole: how far it is, and a way to stop it, or to have it go on."""
     live.find_map(session)
     if session.filling is not None and session.filling.run_id == session.view.run:
-        st.fragment(filling, run_every=live.pace())(session)
+        faults.fragment(filling, run_every=live.pace())(session)
     elif said := live.why_not_mapped(run):
         words, button = st.columns([6, 1], vertical_alignment="center")
         words.caption(markdown(said))
@@ -139,7 +137,7 @@ def filling(session: Session) -> None:
     stop_button(button, "Stop", job, keeps="Keeps what was mapped; it can go on later")
 
 
-@st.fragment
+@faults.fragment
 def look(session: Session, run: Run) -> None:
     """The run itself and the figures that follow its dials."""
     view = session.view
@@ -159,7 +157,7 @@ def look(session: Session, run: Run) -> None:
             after_the_text(session, run, state.dial, state.gamma or run.settings.gamma)
 
 
-@st.fragment
+@faults.fragment
 def after_the_text(session: Session, run: Run, dial: float | None, gamma: int) -> None:
     """The figures, in a tab that has just been opened once its browser shows the text: see `painted`."""
     if run.rounds and not session.shows_text:

@@ -8,7 +8,7 @@ import streamlit as st
 
 from mars_viz.components.race import excerpt
 from mars_viz.escapes import Html, html, markdown
-from mars_viz.ui import gallery, library, links, navigation, theme
+from mars_viz.ui import faults, gallery, library, links, navigation, theme
 from mars_viz.ui.lessons.lesson_desk import current_desk
 from mars_viz.ui.library import Shelf
 from mars_viz.ui.session import Session, current_session
@@ -36,6 +36,7 @@ STYLE = """
 """
 
 
+@faults.drawn
 def page() -> None:
     """What this is, where to begin, then cards: runs, lessons, the race, the other pages."""
     navigation.through_app()
@@ -78,8 +79,14 @@ def hero(session: Session, shelf: Shelf) -> None:
                 teach(session, 1)
     if sample:
         with seen:
-            excerpt(gallery.excerpt(shelf.opened(sample)), key="excerpt")
-            st.caption(gallery.KEY)
+            beginning(shelf, sample)
+
+
+@faults.drawn
+def beginning(shelf: Shelf, sample: str) -> None:
+    """The beginning of a run."""
+    excerpt(gallery.excerpt(shelf.opened(sample)), key="excerpt")
+    st.caption(gallery.KEY)
 
 
 def runs(session: Session, shelf: Shelf) -> None:

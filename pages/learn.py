@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown
-from mars_viz.ui import library, navigation, theme
+from mars_viz.ui import faults, library, navigation, theme
 from mars_viz.ui.lessons import LESSONS, Lesson, Room, classroom, watch
 from mars_viz.ui.lessons.lesson_desk import Desk, current_desk, write_address
 from mars_viz.ui.lessons.lesson_view import to_parameters
@@ -20,6 +19,7 @@ from mars_viz.ui.session import Session, current_session
 WATCH = "Watch a run"
 
 
+@faults.drawn
 def page() -> None:
     """The whole page: a run of guards, then the lesson."""
     navigation.through_app()
@@ -28,13 +28,11 @@ def page() -> None:
     shelf = library.shelf(session)
     lesson = LESSONS[desk.view.lesson - 1] if desk.view.lesson else None
     land(session, desk, shelf, lesson)
-    run, problem = None, ""
-    try:
-        run = shelf.opened(desk.run)
-        desk.fit(run)
-    except BadInput as error:
-        problem = str(error) if lesson is None or desk.run else unserved(lesson)
-        problem = problem if shelf.labels else "There is no run here yet. Decode a prompt on Explore first."
+    run, problem = shelf.tried(desk.run, desk.fit)
+    if problem and not shelf.labels:
+        problem = "There is no run here yet. Decode a prompt on Explore first."
+    elif problem and lesson is not None and not desk.run:
+        problem = unserved(lesson)
     told = "" if run is None else shelf.described(desk.run)
     head(session, desk, labels(shelf, lesson, desk.run), lesson, told)
     for sentence in filter(None, [shelf.error, *desk.notices, problem]):
@@ -156,7 +154,7 @@ def name(desk: Desk, lesson: Lesson | None, told: str) -> None:
         classroom.heading(desk.view.lesson, lesson, told)
 
 
-@st.fragment
+@faults.fragment
 def look(room: Room, lesson: Lesson | None, shelf: Shelf, told: str) -> None:
     """The lesson on the run."""
     if room.outdated:

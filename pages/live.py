@@ -7,7 +7,7 @@ from collections.abc import Callable
 import streamlit as st
 
 from mars_viz.run import Settings
-from mars_viz.ui import decode_form, live, navigation, theme
+from mars_viz.ui import decode_form, faults, live, navigation, theme
 from mars_viz.ui.session import current_session
 from mars_viz.ui.watching.desk import NEXT, RACES, SAVED, TEXT, Desk, current_desk
 from mars_viz.ui.watching.device_view import device
@@ -20,6 +20,7 @@ from mars_viz.ui.watching.text_view import released, stream
 VIEWS = {TEXT: Show.DECODE, RACES: Show.RACE, SAVED: Show.SAVED}
 
 
+@faults.drawn
 def page() -> None:
     """The whole page."""
     navigation.through_app()
@@ -37,9 +38,9 @@ def page() -> None:
         "Show", [TEXT, RACES, SAVED], key="live-view", required=True, label_visibility="collapsed"
     )
     if busy and shown != TEXT:
-        st.fragment(released, run_every=live.pace())(desk, busy)
+        faults.fragment(released, run_every=live.pace())(desk, busy)
     if shown == TEXT:
-        st.fragment(stream, run_every=live.pace() if busy else None)(desk, busy)
+        faults.fragment(stream, run_every=live.pace() if busy else None)(desk, busy)
     elif shown == RACES:
         race(desk)
     else:

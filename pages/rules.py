@@ -17,13 +17,12 @@ from mars_viz.analysis.metrics import Basis
 from mars_viz.analysis.opinions import Ruling, own_dial
 from mars_viz.analysis.panel import Panel
 from mars_viz.analysis.shift import Shifted
-from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown
 from mars_viz.figures.agreement_matrix import agreement_matrix
 from mars_viz.figures.decision_plane import Upward, decision_plane
 from mars_viz.report import file_name
 from mars_viz.rules import Rule, rule_named
-from mars_viz.ui import library, live, navigation, share, theme
+from mars_viz.ui import faults, library, live, navigation, share, theme
 from mars_viz.ui.bench import Bench, current_bench
 from mars_viz.ui.charts import chart
 from mars_viz.ui.rule_lab import every_rule, rule_sheet, rule_view, rule_words
@@ -36,6 +35,7 @@ DEFAULT, MATCHED = "defaults", "matched"
 DISPUTED, EVERY = "disputed", "all"
 
 
+@faults.drawn
 def page() -> None:
     """The whole page: a run of guards, then the run."""
     navigation.through_app()
@@ -46,12 +46,9 @@ def page() -> None:
     shelf = library.shelf(session)
     session.view, lost = shelf.landed(session.view)
     bench.notices.extend(filter(None, [lost]))
-    run, problem = None, ""
-    try:
-        run = shelf.opened(session.view.run)
-        bench.fit(run)
-    except BadInput as error:
-        problem = str(error) if shelf.labels else "There is no run here yet. Decode a prompt on Explore first."
+    run, problem = shelf.tried(session.view.run, bench.fit)
+    if problem and not shelf.labels:
+        problem = "There is no run here yet. Decode a prompt on Explore first."
     head(session, bench, shelf.labels)
     for sentence in filter(None, [shelf.error, *bench.notices, problem]):
         theme.note(sentence)
@@ -80,7 +77,7 @@ def head(session: Session, bench: Bench, labels: Mapping[str, str]) -> None:
     library.picker(right, labels, open_run, disabled=False)
 
 
-@st.fragment
+@faults.fragment
 def look(session: Session, bench: Bench, panel: Panel) -> None:
     """All rules on the run; what follows the chosen rule's dial."""
     others = controls(bench, panel)
@@ -191,7 +188,7 @@ def table(
     )
     waiting = bench.walking is not None and bench.walking.run_id == session.view.run
     if waiting:
-        st.fragment(walking, run_every=live.pace())(bench)
+        faults.fragment(walking, run_every=live.pace())(bench)
     else:
         rows = [panel.row(name, dials[name]) for name in listed if name in panel.able]
         missing = any(row.basis is not Basis.EXACT for row in rows)

@@ -16,7 +16,7 @@ from mars_viz.figures.words import counted
 from mars_viz.sweep import lock
 from mars_viz.sweep.plan import turns_words
 from mars_viz.sweep.store import keep_costs
-from mars_viz.ui import navigation, share, theme, visitors
+from mars_viz.ui import faults, navigation, share, theme, visitors
 from mars_viz.ui.live import shared_worker
 from mars_viz.ui.measuring import measure_again
 from mars_viz.ui.session import current_session
@@ -33,6 +33,7 @@ from mars_viz.ui.tune.view import LEAST_POINTS, MOST_COMPARED, MOST_CONFIDENCE, 
 POLL = 0.5  # seconds between looks at a sweep under way; a docstring here would be shown on the page
 
 
+@faults.drawn
 def page() -> None:
     """The whole page: a run of guards, then the sweep."""
     navigation.through_app()
@@ -138,7 +139,7 @@ def first_visit(bench: TuneBench) -> None:
     )
 
 
-@st.fragment(run_every=POLL)
+@faults.fragment(run_every=POLL)
 def under_way(bench: TuneBench, job: SweepJob) -> None:
     """A sweep under way: how far it is, and a way to stop it. The results below it are drawn anew as prompts finish."""
     now = job.progress
@@ -178,7 +179,7 @@ def unfinished(bench: TuneBench, found: Shelf) -> None:
         st.rerun()
 
 
-@st.fragment
+@faults.fragment
 def look(bench: TuneBench, found: Shelf, study: Study) -> None:
     """The sweep itself: what follows the chosen setting."""
     sentence = st.container()  # it stands first, and says what the dial below it has come to

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
@@ -70,3 +71,22 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
     with browser.new_context(viewport={"width": 1400, "height": 900}) as found:
         found.set_default_timeout(PATIENCE)
         yield found
+
+
+@pytest.fixture
+def faults() -> Iterator[list[logging.LogRecord]]:
+    """What was contained meanwhile, as the log has it; see `mars_viz.errors.contained`."""
+    kept: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = kept.append  # type: ignore[method-assign]
+    log = logging.getLogger("mars_viz.errors")
+    log.addHandler(handler)
+    yield kept
+    log.removeHandler(handler)
+
+
+@pytest.fixture(autouse=True)
+def no_faults(faults: list[logging.LogRecord]) -> Iterator[None]:
+    """Nothing is contained that no test has put there, or a page would hide that it is broken."""
+    yield
+    assert not faults, [record.getMessage() for record in faults]

@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -17,6 +18,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PATIENCE = 240.0
 """Seconds; a busy machine is no reason to fail."""
+CONTAINED = " was contained"
+"""What the log says where a page is broken and hides it; see `mars_viz.errors.contained`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +52,17 @@ def serving(script: Path, *, patience: float = PATIENCE, before: Path | None = N
     options = ["--server.headless=true", f"--server.port={port}", "--server.fileWatcherType=none"]
     command = [sys.executable, "-m", "streamlit", "run", str(script), *options]
     environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
-    server = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        _wait(server, f"http://localhost:{port}/_stcore/health", patience)
-        yield Server(f"http://localhost:{port}", server)
-    finally:
-        server.terminate()
-        server.wait()
+    with tempfile.TemporaryFile() as log:
+        server = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=log)
+        try:
+            _wait(server, f"http://localhost:{port}/_stcore/health", patience)
+            yield Server(f"http://localhost:{port}", server)
+        finally:
+            server.terminate()
+            server.wait()
+        log.seek(0)
+        said = log.read().decode(errors="replace")
+        assert CONTAINED not in said, said[-4000:]
 
 
 def _wait(server: subprocess.Popen[bytes], address: str, patience: float) -> None:

@@ -1,8 +1,9 @@
 """The doors through which runs come in, kicked at: nothing but the product's own errors may come out.
 
 Each input begins as a whole run and is spoiled where a run is weak: values of the manifest, columns, types, lengths and
-encodings of the tables, bytes, files of the folder, entries of the zip. Checksums are made to fit again, or none of it
-would be reached. MARS_VIZ_FUZZ says how many inputs in all; 50,000 before a release, a few hundred by default.
+encodings of the tables, bytes, files of the folder, entries of the zip; a race's and a sweep's description likewise.
+Checksums are made to fit again, those of pages and files, or none of it would be reached. MARS_VIZ_FUZZ says how many
+inputs in all; 50,000 before a release, a few hundred by default.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +27,24 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from mars_viz.components.compare.payload import run_pane
+from mars_viz.components.explorer.prepared import Prepared
+from mars_viz.components.race.payload import race_payload
+from mars_viz.costs import disturbance, objection
 from mars_viz.errors import MarsVizError
+from mars_viz.figures.token_strip import token_bars
+from mars_viz.race import save_race
+from mars_viz.race.files import decode_race
+from mars_viz.race.zips import RACE as LAYOUT
+from mars_viz.race.zips import write_zip as race_zip
 from mars_viz.run import Run
 from mars_viz.runfiles import contents, list_runs, load_run, zips
 from mars_viz.runfiles.columns import TABLES
+from mars_viz.sweep import plan as plans
+from mars_viz.ui.gallery import to_be_seen
 from tests.factories import toy_run
+from tests.sweep_cases import toy_sweep
+from tests.test_race import toy_race
 from tests.test_runfiles import run_with_map, signed, use
 
 INPUTS = int(os.environ.get("MARS_VIZ_FUZZ", "400"))
@@ -50,12 +65,14 @@ def fuzzed(share: float) -> Callable[[Any], Any]:
 
 
 RUNS: tuple[Mapping[str, bytes], ...] = ()
+RACE: Mapping[str, bytes] = {}
+SHEET = b""
 
 
 @pytest.fixture(scope="module", autouse=True)
-def runs() -> None:
+def runs(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Small ones, with and without a map, greedy and sampled."""
-    global RUNS
+    global RUNS, RACE, SHEET
     made: tuple[Run, ...] = (
         toy_run(max_new_tokens=9),
         toy_run(rule="mars-code", temperature=1.0, max_new_tokens=12),
@@ -65,6 +82,10 @@ def runs() -> None:
     RUNS = tuple(contents.encode(run) for run in made)
     for files in RUNS:
         use(contents.decode(files))
+    folder = tmp_path_factory.mktemp("fuzz")
+    RACE = zips.unpacked(race_zip(save_race(toy_race(), folder / "race")), LAYOUT)
+    SHEET = (toy_sweep(folder / "sweep", 2).folder / "sweep.json").read_bytes()
+    assert decode_race(RACE) and plans.from_json(SHEET)[0]
 
 
 WHICH = st.integers(0, 3)
@@ -91,9 +112,11 @@ def outcome(load: Callable[[], Run]) -> None:
     try:
         run = load()
     except MarsVizError as error:
-        assert str(error).strip() and "\n" not in str(error)
+        assert str(error).strip() and "\n" not in str(error) and len(str(error)) < 2000
         return
     use(run)
+    Prepared.of(run, run.settings.gamma)  # what Explore sends, and the card on the start page
+    assert run_pane(run) and token_bars(run) and to_be_seen(run)
 
 
 # The manifest
@@ -279,7 +302,18 @@ def test_tables(which: int, seed: int, odd: object) -> None:
 def test_bytes_of_tables(which: int, seed: int) -> None:
     luck, files = random.Random(seed), RUNS[which]
     name = luck.choice([name for name in TABLES if f"{name}.parquet" in files])
-    outcome(lambda: contents.decode(signed(files, **{name: spoiled_bytes(files[f"{name}.parquet"], luck)})))
+    data = files[f"{name}.parquet"]
+    if luck.random() < 0.6:
+        data = bare(data, luck)
+    outcome(lambda: contents.decode(signed(files, **{name: spoiled_bytes(data, luck)})))
+
+
+def bare(data: bytes, luck: random.Random) -> bytes:
+    """The table without what would notice changed bytes: pages' checksums and, mostly, compression."""
+    sink = io.BytesIO()
+    packed = luck.choice(["none", "none", "zstd", "snappy"])
+    pq.write_table(pq.read_table(pa.BufferReader(data)), sink, compression=packed, use_dictionary=False)
+    return sink.getvalue()
 
 
 def spoiled_bytes(data: bytes, luck: random.Random) -> bytes:
@@ -345,9 +379,71 @@ def test_folders(which: int, seed: int, odd: object) -> None:
         for name, data in RUNS[which].items():
             (folder / name).write_bytes(data)
         spoiled_folder(folder, luck, odd)
+        if luck.random() < 0.5:
+            stamped(folder)
         outcome(lambda: load_run(folder))
         for entry in list_runs(place):
             assert (entry.manifest is None) == (entry.error is not None)
+
+
+def stamped(folder: Path) -> None:
+    """Let the manifest, where it can be read, name the tables as they are by now."""
+    about = folder / "manifest.json"
+    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+        if not about.is_file():
+            return  # a device has no end
+        found = json.loads(about.read_bytes())
+        for name in found["files"]:
+            if (folder / name).is_file():
+                found["files"][name] = asdict(contents.stamp((folder / name).read_bytes()))
+        about.write_text(json.dumps(found))
+
+
+# Races and sweeps
+
+
+@fuzzed(0.05)
+@given(SEEDS, ODD, EXTREMES)
+def test_races(seed: int, odd: object, extreme: object) -> None:
+    """Its description spoiled, or a lane; the stamps of both fit."""
+    luck, files = random.Random(seed), dict(RACE)
+    lane = luck.choice(["strict", "relaxed"])
+    inner = {name.removeprefix(f"{lane}/"): data for name, data in files.items() if name.startswith(f"{lane}/")}
+    match luck.randrange(3):
+        case 0:
+            files["race.json"] = spoiled_manifest(files["race.json"], luck, odd)
+        case 1:
+            inner["manifest.json"] = spoiled_manifest(inner["manifest.json"], luck, odd)
+        case _:
+            name = luck.choice([name for name in TABLES if f"{name}.parquet" in inner])
+            inner = signed(inner, **{name: spoiled_table(inner[f"{name}.parquet"], luck, extreme)})
+    files |= {f"{lane}/{name}": data for name, data in inner.items()}
+    with suppress(ValueError, KeyError, TypeError, AttributeError):
+        about = json.loads(files["race.json"])
+        about["manifests"][lane] = asdict(contents.stamp(inner["manifest.json"]))
+        files["race.json"] = json.dumps(about).encode("utf-8", "surrogatepass")
+    try:
+        race = decode_race(files)
+    except MarsVizError as error:
+        assert str(error).strip() and "\n" not in str(error)
+        return
+    assert race_payload(race) and race.figures and race.objection is not None
+
+
+@fuzzed(0.05)
+@given(SEEDS, ODD)
+def test_sweeps(seed: int, odd: object) -> None:
+    """What describes a sweep, and the costs in it."""
+    data = spoiled_manifest(SHEET, random.Random(seed), odd)
+    try:
+        plan, costs = plans.from_json(data)
+    except MarsVizError as error:
+        assert str(error).strip() and "\n" not in str(error)
+        return
+    assert plans.comparable(plan, plan) and not plans.differences(plan, plan)
+    assert plan.rule.title and plans.turns_words(plan) is not None
+    if costs is not None:
+        assert objection(costs) is not None and disturbance(costs) is not None
 
 
 # Zips

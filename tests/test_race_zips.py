@@ -16,8 +16,9 @@ from mars_viz.race.files import decode_race
 from mars_viz.race.store import RaceStore
 from mars_viz.race.zips import RACE, read_zip, write_zip
 from mars_viz.runfiles.zips import unpacked
+from tests.test_hostile_zips import encrypted, link, understated, unusual
 from tests.test_race import toy_race
-from tests.test_runfiles import encrypted, in_folder, link, understated, unusual, zipped
+from tests.test_runfiles import in_folder, zipped
 
 Files = dict[str, bytes]
 

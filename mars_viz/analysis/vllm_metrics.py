@@ -19,8 +19,10 @@ from mars_viz.errors import BadInput
 
 MAX_FILE = 64 << 20
 """Bytes of a file of metrics."""
-MAX_STEPS = 10_000_000
-"""Steps of one request; a histogram can claim any number in a few bytes."""
+MAX_STEPS = 5_000_000
+"""Of all requests of a file: a histogram of a few bytes can claim any number of them."""
+MAX_LISTS = 1_000_000
+"""And objects; each takes twenty times the bytes that write it."""
 _REMEDY = "Export it again with --per-request-spec-decode-metrics detailed."
 
 
@@ -78,10 +80,18 @@ def parse_vllm_metrics(text: str) -> tuple[AcceptanceCounts, ...]:
     values = _values(text)
     if not values:
         raise BadInput(f"There are no metrics in it. {_REMEDY}")
-    return tuple(_request(value, f"request {number}") for number, value in enumerate(values, 1))
+    found, steps = [], 0
+    for number, value in enumerate(values, 1):
+        found.append(_request(value, f"request {number}"))
+        steps += len(found[-1].accepted)
+        if steps > MAX_STEPS:
+            raise BadInput(f"There are more than {MAX_STEPS:,} steps in it. Split it into smaller files.")
+    return tuple(found)
 
 
 def _values(text: str) -> list[Any]:
+    if text.count("[") + text.count("{") > MAX_LISTS:
+        raise BadInput(f"There are more than {MAX_LISTS:,} lists and objects in it. Split it into smaller files.")
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):

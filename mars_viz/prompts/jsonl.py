@@ -21,9 +21,14 @@ from typing import Any, BinaryIO
 from mars_viz.errors import BadInput
 from mars_viz.prompts.graders import grader_named
 from mars_viz.prompts.items import PromptItem, PromptSet, SkippedLine, Turns
+from mars_viz.runfiles.manifest import LARGEST, MOST_BRACKETS
 
-MAX_LINE = 16 << 20
+MAX_LINE = LARGEST
 """Bytes; no prompt is longer, and a file without line breaks must not fill the memory."""
+MOST_PROMPTS = 100_000
+"""Of a file, with the lines that are none; ten times the largest test set of exercises."""
+MOST_TURNS = 1000
+"""Of a conversation."""
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -88,6 +93,8 @@ def load_prompts(
     skipped: list[SkippedLine] = []
     lines = 0
     for read in _read(path, grader, turns):
+        if len(items) + len(skipped) >= MOST_PROMPTS:
+            raise BadInput(f"{path} holds more than {MOST_PROMPTS:,} prompts. Split it, or limit how many are taken.")
         if not isinstance(read, SkippedLine):
             items.extend(read)
             lines += 1
@@ -152,6 +159,8 @@ def _parsed(data: bytes | None, line: int) -> dict[str, Any]:
         text = data.decode()
     except UnicodeDecodeError as error:
         raise BadInput(f"line {line} is not UTF-8 text. Save the file as UTF-8.") from error
+    if data.count(b"[") + data.count(b"{") > MOST_BRACKETS:
+        raise _BadLine("it is far too large for a prompt; put every object on a line of its own")
     try:
         found = json.loads(text)
         text = json.dumps(found, ensure_ascii=False)
@@ -199,6 +208,8 @@ def _prompts(found: dict[str, Any], turns: Turns) -> list[str]:
         given = found["turns"]
         if not (isinstance(given, list) and given and isinstance(given[0], str)):
             raise _BadLine("'turns' is no list of texts; write a list with the prompt first")
+        if len(given) > MOST_TURNS:
+            raise _BadLine(f"it has more than {MOST_TURNS:,} turns; split the conversation")
         given = given if turns is Turns.ALL else given[:1]
         if not all(isinstance(each, str) and each.strip() for each in given[1:]):
             raise _BadLine("a later turn of 'turns' is blank or no text; mend it, or take first turns alone")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 
-from mars_viz.race.files import decode_race
+from mars_viz.race.files import decode_race, room
 from mars_viz.race.zips import RACE
 from mars_viz.runfiles.vetting import vetted
 from mars_viz.runfiles.zips import unpacked
 
 if __name__ == "__main__":
-    sys.exit(vetted(lambda data: decode_race(unpacked(data, RACE))))
+    sys.exit(vetted(RACE.noun, partial(unpacked, layout=RACE), room, decode_race))

@@ -6,26 +6,27 @@ Knows files; the runs' own are `runfiles`' to read. A race gets its name in one 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
 
-from mars_viz.errors import BadInput
+from mars_viz import bounds
+from mars_viz.errors import BadInput, contained
 from mars_viz.race.records import Lane, Race, Solo
 from mars_viz.run import Run
 from mars_viz.runfiles import check_free, load_run
 from mars_viz.runfiles.contents import MANIFEST, decode, encode, stamp
+from mars_viz.runfiles.contents import room as room_of_run
 from mars_viz.runfiles.folders import write_folder
-from mars_viz.runfiles.manifest import Stamp, parsed, strict_json
+from mars_viz.runfiles.manifest import LARGEST, Stamp, parsed, strict_json
 
 ABOUT = "race.json"
 FORMAT = "mars-viz-race"
 SCHEMA = 2
 ONE_TURN = 1
 """The schema of races before that: each lane was decoded by the clock once."""
-LARGEST = 4 << 20
-"""Bytes of race.json."""
 
 _RUNS = (Lane.STRICT.value, Lane.RELAXED.value)
 
@@ -86,18 +87,43 @@ def save_race(race: Race, path: str | PathLike[str]) -> Path:
 
 def decode_race(files: Mapping[str, bytes]) -> Race:
     """The race of these files, by their paths in its folder. Raises BadInput for anything that is not a whole race."""
-    if ABOUT not in files:
-        raise BadInput(f"{ABOUT} is missing. Choose a whole folder written by MARS Viz.")
-    about, runs = _parsed(files[ABOUT]), {}
-    for name in _RUNS:
-        lane = {file.removeprefix(f"{name}/"): data for file, data in files.items() if file.startswith(f"{name}/")}
-        try:
+    about, runs = _described(files), {}
+    for name, lane in _lanes(files):
+        with _naming(name):
             runs[name] = decode(lane)
-        except BadInput as error:
-            raise BadInput(f"its run {name} cannot be opened: {error}") from error
         _check_lane(lane[MANIFEST], about.manifests[name], name)
     strict, relaxed = (runs[name] for name in _RUNS)
     return Race(about.title, about.alone, strict, relaxed, about.turns)
+
+
+def room(files: Mapping[str, bytes]) -> int:
+    """Bytes of memory, about, that the race of these files takes; see `runfiles.contents.room`."""
+    _described(files)
+    taken = 0
+    for name, lane in _lanes(files):
+        with _naming(name):
+            taken += room_of_run(lane)
+    return taken
+
+
+def _described(files: Mapping[str, bytes]) -> RaceManifest:
+    if ABOUT not in files:
+        raise BadInput(f"{ABOUT} is missing. Choose a whole folder written by MARS Viz.")
+    return _parsed(files[ABOUT])
+
+
+def _lanes(files: Mapping[str, bytes]) -> Iterator[tuple[str, dict[str, bytes]]]:
+    """The files of each run, by the name of its folder."""
+    for name in _RUNS:
+        yield name, {file.removeprefix(f"{name}/"): data for file, data in files.items() if file.startswith(f"{name}/")}
+
+
+@contextmanager
+def _naming(name: str) -> Iterator[None]:
+    try:
+        yield
+    except BadInput as error:
+        raise BadInput(f"its run {name} cannot be opened: {error}") from error
 
 
 def load_race(path: str | PathLike[str]) -> Race:
@@ -122,26 +148,27 @@ def list_races(folder: str | PathLike[str]) -> list[RaceEntry]:
 
 def _entry(path: Path) -> RaceEntry:
     try:
-        about = _about(path)
+        with contained(f"The race {path.name}", "Delete it, or take a fresh copy."):
+            about = _about(path)
     except BadInput as error:
         return RaceEntry(path, path.name, error=str(error))
     return RaceEntry(path, about.title or path.name, about)
 
 
 def _parsed(data: bytes) -> RaceManifest:
-    if len(data) > LARGEST:
-        raise BadInput(f"{ABOUT} is far too large. Take a fresh copy.")
     found = strict_json(data, ABOUT)
     if not isinstance(found, dict) or found.pop("format", None) != FORMAT:
         raise BadInput(f"{ABOUT} is not that of a race. Choose a folder written by MARS Viz.")
     schema = found.pop("schema", None)
     if schema not in (ONE_TURN, SCHEMA) or isinstance(schema, bool):
         raise BadInput(
-            f"It has the schema {schema!r}; this MARS Viz reads {SCHEMA} and below. Update, or record it again."
+            f"It has the schema {bounds.shortened(schema)}; this MARS Viz reads {SCHEMA} and below. "
+            "Update, or record it again."
         )
     if schema == ONE_TURN:
         found["turns"] = []
     about = parsed(RaceManifest, found, ABOUT)
+    bounds.check(about, ABOUT)
     if set(about.manifests) != set(_RUNS) or set(about.seconds) != {lane.value for lane in Lane}:
         raise BadInput(f"{ABOUT} does not name the lanes of a race. Take a fresh copy.")
     return about

@@ -2,6 +2,7 @@
 
 from functools import lru_cache
 
+from mars_viz.bounds import shortened
 from mars_viz.errors import BadInput
 from mars_viz.rules.base import Dial, Rule, Scale, settle
 from mars_viz.rules.bild import Bild
@@ -40,6 +41,9 @@ _OF_SAMPLERS = (TopKSet(), NucleusSet(), MinPSet())
 RULES: dict[str, Rule] = {rule.name: rule for rule in (*_LOSSLESS, *_MARS, *_OF_ENGINES, *_OF_PAPERS, *_OF_SAMPLERS)}
 """Every rule by its name: those that keep the target's law first, then MARS, engines, papers, samplers' sets."""
 
+LONGEST_NAME = 500
+"""Characters of a rule with its settings."""
+
 
 def rule_named(name: str) -> Rule:
     """The rule of that name, or the variant that 'vllm-thinking:k=5' names. Raises BadInput with the remedy.
@@ -62,7 +66,7 @@ def rules_and(own: Rule) -> dict[str, Rule]:
 @lru_cache(maxsize=1024)
 def _variant(name: str) -> Rule:
     family, colon, said = name.partition(":")
-    if family not in RULES:
-        raise BadInput(f"There is no rule {family!r}. Choose one of {', '.join(RULES)}.")
+    if family not in RULES or len(name) > LONGEST_NAME:
+        raise BadInput(f"There is no rule {shortened(name)}. Choose one of {', '.join(RULES)}.")
     rule = RULES[family]
     return rule.varied(values_in(said, family, rule.fixed))

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import sys
 
-from mars_viz.runfiles.contents import decode
+from mars_viz.runfiles.contents import decode, room
 from mars_viz.runfiles.vetting import vetted
-from mars_viz.runfiles.zips import unpacked
+from mars_viz.runfiles.zips import RUN, unpacked
 
 if __name__ == "__main__":
-    sys.exit(vetted(lambda data: decode(unpacked(data))))
+    sys.exit(vetted(RUN.noun, unpacked, room, decode))

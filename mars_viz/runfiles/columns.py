@@ -13,6 +13,7 @@ from enum import Enum
 import numpy as np
 import pyarrow as pa
 
+from mars_viz.bounds import HUGE, LONGEST_DRAFT, LONGEST_PIECE, NUMBERS, SECONDS, TOKENS, VOCABULARY
 from mars_viz.records import Timing
 
 Check = Callable[[np.ndarray], np.ndarray]
@@ -54,16 +55,15 @@ def _anything(values: np.ndarray) -> np.ndarray:
 
 
 def _finite(values: np.ndarray) -> np.ndarray:
-    finite: np.ndarray = np.isfinite(values)
-    return finite
+    return (values >= -HUGE) & (values <= HUGE)  # NaN fails
 
 
 def _logit(values: np.ndarray) -> np.ndarray:
-    return values < np.inf  # -inf is a masked token; NaN fails
+    return values <= HUGE  # -inf is a masked token; NaN fails
 
 
 def _divergence(values: np.ndarray) -> np.ndarray:
-    return values > -np.inf  # inf is missing support; NaN fails
+    return (values >= -HUGE) & ((values <= HUGE) | (values == np.inf))  # inf is missing support; NaN fails
 
 
 def _coin(values: np.ndarray) -> np.ndarray:
@@ -74,16 +74,29 @@ def _probability(values: np.ndarray) -> np.ndarray:
     return (values >= 0) & (values <= 1.001)  # rounding may pass 1
 
 
-def _not_negative(values: np.ndarray) -> np.ndarray:
-    return (values >= 0) & (values < np.inf)
+def _seconds(values: np.ndarray) -> np.ndarray:
+    return (values >= 0) & (values <= SECONDS)
+
+
+def _temperature(values: np.ndarray) -> np.ndarray:
+    bounds = NUMBERS["Settings"]["temperature"]
+    return (values >= bounds.low) & (values <= bounds.high)
+
+
+def _piece(values: np.ndarray) -> np.ndarray:
+    return np.array([len(data) <= LONGEST_PIECE for data in values], bool)
 
 
 def _or_unknown(holds: Check) -> Check:
     return lambda values: holds(values) | np.isnan(values)
 
 
-def _at_least(low: int) -> Check:
-    return lambda values: values >= low
+def _within(low: int, high: int) -> Check:
+    return lambda values: (values >= low) & (values <= high)
+
+
+_token, _rank = _within(0, VOCABULARY - 1), _within(1, VOCABULARY)
+_place = _within(0, 2 * TOKENS)
 
 
 def _columns(names: str, type_: pa.DataType, holds: Check, shape: Shape = Shape.ONE) -> dict[str, Column]:
@@ -93,16 +106,18 @@ def _columns(names: str, type_: pa.DataType, holds: Check, shape: Shape = Shape.
 _BOOL, _INT, _LONG, _FLOAT, _DOUBLE = pa.bool_(), pa.int32(), pa.int64(), pa.float32(), pa.float64()
 
 NODE_FIELDS: dict[str, Column] = {
-    **_columns("tokens siblings", _INT, _at_least(0)),
-    **_columns("parents", _INT, _at_least(-1)),
-    **_columns("depths ranks", _INT, _at_least(1)),
+    **_columns("tokens", _INT, _token),
+    **_columns("siblings", _INT, _within(0, VOCABULARY - 1)),
+    **_columns("parents", _INT, _within(-1, LONGEST_DRAFT - 1)),
+    **_columns("depths", _INT, _within(1, LONGEST_DRAFT)),
+    **_columns("ranks", _INT, _rank),
     **_columns("q q_max p total_variation", _FLOAT, _probability),
     **_columns("q_entropy draft_logsumexp js", _FLOAT, _finite),
     **_columns("kl_pq kl_qp", _FLOAT, _divergence),
     **_columns("z", _FLOAT, _logit),
     **_columns("coins", _DOUBLE, _coin),
     **_columns("block_mass", _DOUBLE, _finite),
-    **_columns("draft_ids", _INT, _at_least(0), Shape.WIDE),
+    **_columns("draft_ids", _INT, _token, Shape.WIDE),
     **_columns("draft_logits", _FLOAT, _logit, Shape.WIDE),
     "best_q": Column(_FLOAT, _or_unknown(_probability), Shape.WIDE, optional=True),
 }
@@ -110,9 +125,9 @@ NODE_FIELDS: dict[str, Column] = {
 
 ROW_FIELDS: dict[str, Column] = {
     **_columns("logsumexp logsumexp_t entropy", _FLOAT, _finite),
-    **_columns("support", _INT, _at_least(1)),
-    **_columns("top_ids emissions", _INT, _at_least(0), Shape.WIDE),
-    **_columns("emission_ranks", _INT, _at_least(1), Shape.WIDE),
+    **_columns("support", _INT, _rank),
+    **_columns("top_ids emissions", _INT, _token, Shape.WIDE),
+    **_columns("emission_ranks", _INT, _rank, Shape.WIDE),
     **_columns("top_logits emission_z", _FLOAT, _logit, Shape.WIDE),
     **_columns("emission_p", _FLOAT, _probability, Shape.WIDE),
 }
@@ -129,35 +144,36 @@ GAPS: dict[str, Column] = {"gap_from": Column(_DOUBLE, _anything, optional=True)
 
 ROW_VERDICTS: dict[str, Column] = {
     **_columns("row_breakpoints", _DOUBLE, _anything),
-    **_columns("emit_below emit_above", _INT, _at_least(0)),
+    **_columns("emit_below emit_above", _INT, _token),
 }
 """Arrays of `Verdicts` with a value for each row."""
 
 SCALAR_FIELDS: dict[str, Column] = {
-    **_columns("start", _LONG, _at_least(0)),
-    **_columns("temperature", _DOUBLE, _not_negative),
+    **_columns("start", _LONG, _place),
+    **_columns("temperature", _DOUBLE, _temperature),
     **_columns("sampled", _BOOL, _anything),
 }
 """Single values of `Speculation`."""
 
-TIMING_FIELDS: dict[str, Column] = _columns(" ".join(field.name for field in fields(Timing)), _DOUBLE, _not_negative)
+TIMING_FIELDS: dict[str, Column] = _columns(" ".join(field.name for field in fields(Timing)), _DOUBLE, _seconds)
 """Seconds of a round."""
 
-_ROUND = _columns("round", _INT, _at_least(0))
-_ANSWER = _columns("answer", _INT, _at_least(0))
+_ROUND = _columns("round", _INT, _within(0, TOKENS - 1))
+_ANSWER = _columns("answer", _INT, _within(0, TOKENS - 1))
 
 RUN_TABLES: dict[str, dict[str, Column]] = {
     "nodes": _ROUND | NODE_FIELDS | NODE_VERDICTS | GAPS | _columns("kept", _BOOL, _anything),
     "rows": _ROUND | ROW_FIELDS | ROW_VERDICTS,
     "rounds": {
         **SCALAR_FIELDS,
-        **_columns("row emitted", _INT, _at_least(0)),
-        **_columns("token_ids", _INT, _at_least(0), Shape.MANY),
+        **_columns("row", _INT, _within(0, LONGEST_DRAFT)),
+        **_columns("emitted", _INT, _token),
+        **_columns("token_ids", _INT, _token, Shape.MANY),
         **TIMING_FIELDS,
     },
     "pieces": {
-        **_columns("id", _INT, _at_least(0)),
-        "bytes": Column(pa.binary(), _anything),
+        **_columns("id", _INT, _token),
+        "bytes": Column(pa.binary(), _piece),
         **_columns("special", _BOOL, _anything),
     },
 }
@@ -169,7 +185,7 @@ MAP_TABLES: dict[str, dict[str, Column]] = {
     "map_rows": _ANSWER | ROW_FIELDS,
     "map_answers": {
         **SCALAR_FIELDS,
-        **_columns("prefix", _INT, _at_least(0), Shape.MANY),
+        **_columns("prefix", _INT, _token, Shape.MANY),
         **TIMING_FIELDS,
     },
 }

@@ -14,12 +14,14 @@ from itertools import chain
 
 import numpy as np
 
+from mars_viz.bounds import LONGEST_DRAFT, VOCABULARY
 from mars_viz.errors import BadInput
 from mars_viz.run import Piece, Run
 from mars_viz.runfiles import manifest, maps, parquet, rounds
-from mars_viz.runfiles.columns import MAP_TABLES, RUN_TABLES
+from mars_viz.runfiles.columns import MAP_TABLES, RUN_TABLES, Shape
 from mars_viz.runfiles.manifest import Manifest, MapFacts, Stamp
-from mars_viz.runfiles.parquet import Table
+from mars_viz.runfiles.parquet import Source, Table
+from mars_viz.runfiles.speculations import contradiction
 
 MANIFEST = "manifest.json"
 NAMES = (MANIFEST, *(f"{table}.parquet" for table in RUN_TABLES))
@@ -27,6 +29,12 @@ NAMES = (MANIFEST, *(f"{table}.parquet" for table in RUN_TABLES))
 MAP_NAMES = tuple(f"{table}.parquet" for table in MAP_TABLES)
 """More files, of a run that carries its dial map."""
 
+_POINTER, _OBJECT = 8, 40
+"""Bytes of a token in a tuple, and of one that is a Python object besides."""
+_OBJECTS = {"rounds": 1000, "map_answers": 1000, "pieces": 300}
+"""Bytes of Python objects that are made of a line, about."""
+_SPARE = 1 << 16
+"""Texts of tokens that occur nowhere, such as those of a small vocabulary kept whole."""
 _TOKEN_COLUMNS = {
     "nodes": ("tokens", "draft_ids"),
     "rows": ("top_ids", "emissions"),
@@ -89,19 +97,8 @@ def tables_of(about: Manifest) -> tuple[str, ...]:
 
 def decode(files: Mapping[str, bytes]) -> Run:
     """The run. Raises BadInput where a file is missing, damaged, newer or contradicts another."""
-    if MANIFEST not in files:
-        raise _missing(MANIFEST)
-    about = manifest.from_json(files[MANIFEST])
-    wanted = tables_of(about)
-    for name in wanted:
-        if name not in files:
-            raise _missing(name)
-        if stamp(files[name]) != about.files[name]:
-            raise BadInput(f"{name} is not what was written. Take a fresh copy, or record the run again.")
-    if unnamed := files.keys() - {MANIFEST, *wanted}:
-        raise BadInput(f"{min(unnamed)} is there, but {MANIFEST} does not name it. Take a fresh copy.")
-    names = [name.removesuffix(".parquet") for name in wanted]
-    tables = {name: parquet.from_bytes(name, files[f"{name}.parquet"]) for name in names}
+    about, sources = _looked_at(files)
+    tables = {name: source.read() for name, source in sources.items()}
     with _uncollected():
         made, blocks = rounds.from_tables(tables, about.settings.dial, len(about.prompt_ids))
     run = Run(
@@ -153,12 +150,72 @@ def _pieces(table: Table) -> dict[int, Piece]:
     return pieces
 
 
-def _check(run: Run, about: Manifest, tables: Mapping[str, Table]) -> None:
-    """The manifest's counts are right, and every token has its text."""
-    if (about.rounds, about.tokens) != (len(run.rounds), len(run.token_ids)):
+def room(files: Mapping[str, bytes]) -> int:
+    """Bytes of memory, about, that the run of these files takes, by what they say about themselves; no table is
+    unpacked. Raises BadInput where one is missing or no such table."""
+    about, sources = _looked_at(files)
+    prefixes = 0 if about.dial_map is None else about.dial_map.answers * len(about.prompt_ids) * _POINTER
+    return prefixes + sum(map(_taken, sources.values()))
+
+
+def _looked_at(files: Mapping[str, bytes]) -> tuple[Manifest, dict[str, Source]]:
+    """The manifest, and the tables before they are read. Raises BadInput where they do not fit each other."""
+    if MANIFEST not in files:
+        raise _missing(MANIFEST)
+    about = manifest.from_json(files[MANIFEST])
+    wanted = tables_of(about)
+    for name in wanted:
+        if name not in files:
+            raise _missing(name)
+        if stamp(files[name]) != about.files[name]:
+            raise BadInput(f"{name} is not what was written. Take a fresh copy, or record the run again.")
+    if unnamed := files.keys() - {MANIFEST, *wanted}:
+        raise BadInput(f"{min(unnamed)} is there, but {MANIFEST} does not name it. Take a fresh copy.")
+    sources = _sources({name: files[name] for name in wanted})
+    _check_counts(about, sources)
+    return about, sources
+
+
+def _sources(files: Mapping[str, bytes]) -> dict[str, Source]:
+    names = [name.removesuffix(".parquet") for name in files]
+    return {name: parquet.opened(name, files[f"{name}.parquet"]) for name in names}
+
+
+def _taken(source: Source) -> int:
+    each = ((column, source.values[name]) for name, column in source.described.items())
+    values = sum(count * (_OBJECT if column.shape is Shape.MANY else column.dtype.itemsize) for column, count in each)
+    return values + source.lines * _OBJECTS.get(source.name, 0)
+
+
+def _check_counts(about: Manifest, sources: Mapping[str, Source]) -> None:
+    """Before a table is read: it holds as much as the manifest says, and no more than so many rounds can. A text is for
+    a token that occurs somewhere."""
+    lines = {name: source.lines for name, source in sources.items()}
+    if (about.rounds, about.tokens) != (lines["rounds"], sources["rounds"].values["token_ids"]):
         raise BadInput(f"{MANIFEST} counts other rounds or tokens than the tables hold. Take a fresh copy.")
-    if about.tokens > about.settings.max_new_tokens:
-        raise BadInput(f"{MANIFEST} allows fewer tokens than the tables hold. Take a fresh copy.")
+    if about.dial_map is not None and about.dial_map.answers != lines["map_answers"]:
+        raise contradiction("map_answers", "does not hold as many prefixes as manifest.json says")
+    for place in (rounds.ROUNDS, *([maps.ANSWERS] if about.dial_map is not None else [])):
+        if lines[place.nodes] > LONGEST_DRAFT * lines[place.owners]:
+            raise contradiction(place.nodes, f"holds more drafted tokens than any {place.owner}s have")
+        if lines[place.rows] != lines[place.nodes] + lines[place.owners]:
+            raise contradiction(
+                place.rows, f"does not hold one row more than there are drafted tokens in every {place.owner}"
+            )
+    occur = len(about.prompt_ids) + sum(
+        sources[table].values[column]
+        for table, columns in _TOKEN_COLUMNS.items()
+        if table in sources
+        for column in columns
+    )
+    if lines["pieces"] > min(VOCABULARY, _SPARE + occur):
+        raise contradiction("pieces", "holds texts of more tokens than occur in the run")
+
+
+def _check(run: Run, about: Manifest, tables: Mapping[str, Table]) -> None:
+    """The manifest's counts are right, every token is one of the vocabulary, and has its text."""
+    if about.tokens != len(run.token_ids):
+        raise BadInput(f"{MANIFEST} counts other rounds or tokens than the tables hold. Take a fresh copy.")
     held = [tables[table][column] for table, columns in _TOKEN_COLUMNS.items() if table in tables for column in columns]
     held += [np.array(run.prompt_ids, np.int64)]
     if "map_answers" in tables:
@@ -168,3 +225,6 @@ def _check(run: Run, about: Manifest, tables: Mapping[str, Table]) -> None:
     lacking = [int(ids[~has].min()) for ids in held if not (has := has_piece.take(ids, mode="clip")).all()]
     if lacking:
         raise BadInput(f"pieces.parquet lacks the token {min(lacking)}. Take a fresh copy, or record the run again.")
+    known = about.provenance.vocabulary_size or VOCABULARY
+    if any(ids.size and ids.max() >= known for ids in held):
+        raise BadInput(f"A table holds tokens beyond the models' vocabulary of {known:,}. Record the run again.")

@@ -15,7 +15,7 @@ from os import PathLike
 from pathlib import Path
 
 from mars_viz import writer
-from mars_viz.errors import BadInput
+from mars_viz.errors import BadInput, contained
 from mars_viz.run import Run
 from mars_viz.runfiles import manifest
 from mars_viz.runfiles.contents import MANIFEST, MAP_NAMES, NAMES, decode, encode, tables_of
@@ -116,7 +116,7 @@ def _sizes(path: Path) -> dict[str, int | None]:
 
 def _entry(path: Path, sizes: Mapping[str, int | None]) -> RunEntry:
     try:
-        with _naming(path):
+        with contained(f"The run {path.name}", "Delete it, or take a fresh copy."), _naming(path):
             about = _about((path / MANIFEST).read_bytes() if sizes.get(MANIFEST) else _read(path, MANIFEST))
             for name in tables_of(about):
                 if sizes.get(name) != about.files[name].bytes:

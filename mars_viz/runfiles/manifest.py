@@ -6,12 +6,15 @@ Knows the schema version and the manifest's fields; knows no tables and no folde
 from __future__ import annotations
 
 import json
+import math
 import types
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass
+from enum import Enum
 from functools import cache
 from typing import Any, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from mars_viz import bounds
 from mars_viz.dialmap import Span, span_of
 from mars_viz.errors import BadInput
 from mars_viz.rules import rule_named
@@ -29,6 +32,11 @@ they say that they are the older ones."""
 WITHOUT_STOP = 2
 """Of settings without stop strings as well, likewise."""
 _READ = (WITHOUT_STOP, WITHOUT_OPTIONAL, WITHOUT_BATCHING, SCHEMA)
+
+LARGEST = 8 << 20
+"""Bytes of a manifest, or of another description: 9 are a token of the prompt, so that hundreds of thousands fit."""
+MOST_BRACKETS = 500_000
+"""Opening ones in it, those of its texts included: each list or table takes 20 times the bytes that write it."""
 
 T = TypeVar("T")
 
@@ -116,7 +124,7 @@ def from_json(data: bytes) -> Manifest:
         raise BadInput(f"It was made by a newer MARS Viz (schema {schema}, this one reads up to {SCHEMA}); update.")
     if schema not in _READ:
         raise BadInput(
-            f"manifest.json has the schema {schema!r}; this MARS Viz reads {WITHOUT_STOP} to {SCHEMA}. "
+            f"manifest.json has the schema {bounds.shortened(schema)}; this MARS Viz reads {WITHOUT_STOP} to {SCHEMA}. "
             "Record the run again."
         )
     if schema != SCHEMA and isinstance(found.get("provenance"), dict):
@@ -124,11 +132,14 @@ def from_json(data: bytes) -> Manifest:
     if schema == WITHOUT_STOP and isinstance(found.get("settings"), dict):
         found["settings"].setdefault("stop", [])
     manifest = parsed(Manifest, found, "manifest.json")
+    bounds.check(manifest, "manifest.json")
     dial = manifest.settings.dial
     if rule_named(manifest.settings.rule).checked_dial(dial) != dial:
         raise BadInput("manifest.json leaves out the dial. Record the run again.")
-    if min((*manifest.prompt_ids, *manifest.provenance.eos_ids), default=0) < 0:
-        raise BadInput("manifest.json holds a negative token id. Record the run again.")
+    if manifest.tokens > manifest.settings.max_new_tokens:
+        raise BadInput("manifest.json counts more tokens than its own limit allows. Take a fresh copy.")
+    if manifest.rounds > manifest.tokens:
+        raise BadInput("manifest.json counts more rounds than tokens, and every round writes one. Take a fresh copy.")
     if manifest.dial_map is not None:
         _check_map(manifest.dial_map, manifest.settings)
     return manifest
@@ -146,8 +157,6 @@ def _check_map(facts: MapFacts, settings: Settings) -> None:
             "manifest.json describes no possible map: its block lengths must rise, none above the run's own γ. "
             "Record the run again."
         )
-    if min(facts.passes, facts.seconds, facts.answers) < 0:
-        raise BadInput("manifest.json describes no possible map: it took less than nothing. Record the run again.")
 
 
 def _refused(constant: str) -> NoReturn:
@@ -155,13 +164,36 @@ def _refused(constant: str) -> NoReturn:
 
 
 def strict_json(data: bytes, name: str) -> Any:
-    """What the JSON says. Raises BadInput where it is none, or holds what has no place in it."""
+    """What the JSON says. Raises BadInput where it is none, holds what has no place in it, or is far too large; that is
+    found before it is read."""
+    if len(data) > LARGEST or data.count(b"[") + data.count(b"{") > MOST_BRACKETS:
+        raise BadInput(f"{name} is far too large. Take a fresh copy, or record the run again.")
     try:
-        found = json.loads(data.decode(), parse_constant=_refused)
-        json.dumps(found, ensure_ascii=False, allow_nan=False).encode()  # fails on 1e999 and on half a surrogate pair
+        found = json.loads(data.decode(), parse_constant=_refused, parse_float=_finite)
+        _check_texts(found)
     except (ValueError, RecursionError) as error:
         raise BadInput(f"{name} is damaged or no JSON. Take a fresh copy, or record the run again.") from error
     return found
+
+
+def _finite(text: str) -> float:
+    """The number; 1e999 is none."""
+    if not math.isfinite(value := float(text)):
+        raise ValueError(f"{text} is no number")
+    return value
+
+
+def _check_texts(value: Any) -> None:
+    """Raise ValueError for half a surrogate pair, which no file holds."""
+    if isinstance(value, str):
+        value.encode()
+    elif isinstance(value, dict):
+        _check_texts(list(value))
+        _check_texts(list(value.values()))
+    elif isinstance(value, list):
+        for item in value:
+            if not isinstance(item, int | float):
+                _check_texts(item)
 
 
 _hints = cache(get_type_hints)
@@ -187,7 +219,11 @@ def _typed(hint: Any, value: object, where: str) -> Any:
         (inner,) = (argument for argument in arguments if argument is not type(None))
         return None if value is None else _typed(inner, value, where)
     if origin is tuple and isinstance(value, list):
+        if arguments[0] in (int, float) and set(map(type, value)) == {arguments[0]}:
+            return tuple(value)  # as below, at once: a prompt may be long
         return tuple(_typed(arguments[0], item, where) for item in value)
+    if isinstance(hint, type) and issubclass(hint, Enum) and value in [each.value for each in hint]:
+        return hint(value)
     if origin is Mapping and isinstance(value, dict):
         return {key: _typed(arguments[1], item, where) for key, item in value.items()}
     if hint is float and isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**53:

@@ -7,13 +7,16 @@ columns must be the ones described, and every failure is a BadInput that names t
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from mars_viz.bounds import WIDEST
 from mars_viz.errors import BadInput
 from mars_viz.runfiles.columns import TABLES, Column, Shape
 
@@ -24,6 +27,10 @@ MAX_VALUES = 50_000_000
 """In one column; far above any run, far below what would fill a machine's memory."""
 MAX_BYTES = 1 << 30
 """Of one unpacked table."""
+MAX_DIRECTORY = 1 << 20
+"""Bytes of a file's own directory; that of a long run has some thousands."""
+_END = 8
+"""Bytes after it: its length, and the format's sign."""
 _PLAIN = {"PLAIN", "RLE"}
 """Encodings, the second for lengths and truth values: no others, so that a table's size is what its file says."""
 _UNREADABLE = (pa.ArrowException, OSError, MemoryError, ValueError, TypeError, KeyError, IndexError, OverflowError)
@@ -44,29 +51,75 @@ def to_bytes(name: str, columns: Table) -> bytes:
     return bytes(sink.getvalue())
 
 
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A table that is not read yet: what its file says about itself is known, and lies within bounds."""
+
+    name: str
+    """Of the table."""
+    described: Mapping[str, Column]
+    """The columns that it has."""
+    lines: int
+    """How many there are."""
+    values: Mapping[str, int]
+    """How many there are in each column."""
+    _file: pq.ParquetFile
+
+    def read(self) -> Table:
+        """The columns. Raises BadInput where they are not what the file says, or hold what is impossible."""
+        return {key: self._column(key, column) for key, column in self.described.items()}
+
+    def _column(self, key: str, column: Column) -> np.ndarray:
+        """One at a time: what it is made from is let go before the next."""
+        with _damaged(self.name):
+            table = self._file.read(columns=[key], use_threads=False)
+            table.validate(full=True)
+            if len(table) != self.lines:
+                raise ValueError("other lines")
+            values = _from_arrow(column, table.column(key))
+            flat = _flat(column, values)
+            if flat.size > self.values[key]:
+                raise ValueError("more values")
+        if not column.holds(flat).all():
+            raise BadInput(f"{self.name}.parquet holds an impossible value in the column {key}. Record the run again.")
+        return values
+
+
+def opened(name: str, data: bytes) -> Source:
+    """The table called `name`, of the optional columns those that are there; nothing of it is unpacked yet.
+
+    Raises BadInput where `data` is not that table, or far larger than any run's.
+    """
+    file = f"{name}.parquet"
+    if len(data) < _END or int.from_bytes(data[-_END:][:4], "little") > min(len(data), MAX_DIRECTORY):
+        raise BadInput(f"{file} is damaged or is no Parquet file. Take a fresh copy, or record the run again.")
+    with _damaged(name):
+        source = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
+        values = _counted(file, source.metadata)
+        described = _held(TABLES[name], source.schema_arrow.names)
+        _check_schema(file, described, source.schema_arrow)
+        of_each = {key: values.get(key, 0) for key in described}
+        if any(of_each[key] != source.metadata.num_rows for key, each in described.items() if each.shape is Shape.ONE):
+            raise ValueError("other lines in a column")
+        return Source(name, described, source.metadata.num_rows, of_each, source)
+
+
 def from_bytes(name: str, data: bytes) -> Table:
     """The columns of the table called `name`, of the optional ones those that are there.
 
     Raises BadInput where `data` is not that table, whole and plausible.
     """
-    described: Mapping[str, Column] = TABLES[name]
-    file = f"{name}.parquet"
+    return opened(name, data).read()
+
+
+@contextmanager
+def _damaged(name: str) -> Iterator[None]:
     try:
-        source = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
-        _check_size(file, source.metadata)
-        described = _held(described, source.schema_arrow.names)
-        _check_schema(file, described, source.schema_arrow)
-        table = source.read(use_threads=False)
-        table.validate(full=True)
-        columns = {key: _from_arrow(column, table.column(key)) for key, column in described.items()}
+        yield
     except _UNREADABLE as error:
         raise BadInput(
-            f"{file} is damaged or is no Parquet file. Take a fresh copy, or record the run again."
+            f"{name}.parquet is damaged or is no Parquet file. Take a fresh copy, or record the run again."
         ) from error
-    for key, column in described.items():
-        if not column.holds(_flat(column, columns[key])).all():
-            raise BadInput(f"{file} holds an impossible value in the column {key}. Record the run again.")
-    return columns
 
 
 def more_than_before(name: str, columns: Table) -> bool:
@@ -143,7 +196,8 @@ def _to_numpy(flat: pa.Array) -> np.ndarray:
     return objects(flat.to_pylist())
 
 
-def _check_size(file: str, metadata: pq.FileMetaData) -> None:
+def _counted(file: str, metadata: pq.FileMetaData) -> dict[str, int]:
+    """How many values each column holds. Raises BadInput for far too many, or an encoding that hides how many."""
     groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
     chunks = [group.column(i) for group in groups for i in range(group.num_columns)]
     values = max((metadata.num_rows, *(chunk.num_values for chunk in chunks)))
@@ -151,6 +205,11 @@ def _check_size(file: str, metadata: pq.FileMetaData) -> None:
         raise BadInput(f"{file} is far larger than any run. Choose a folder written by MARS Viz.")
     if any(not _PLAIN.issuperset(chunk.encodings) for chunk in chunks):
         raise BadInput(f"{file} is encoded in another way than a run's. Choose a folder written by MARS Viz.")
+    counts: dict[str, int] = {}
+    for chunk in chunks:
+        key = chunk.path_in_schema.partition(".")[0]
+        counts[key] = counts.get(key, 0) + chunk.num_values
+    return counts
 
 
 def _check_schema(file: str, described: Mapping[str, Column], schema: pa.Schema) -> None:
@@ -167,4 +226,6 @@ def _fits(column: Column, found: pa.DataType) -> bool:
     if column.shape is Shape.ONE:
         return bool(found == column.type)
     is_list = pa.types.is_fixed_size_list if column.shape is Shape.WIDE else pa.types.is_list
+    if column.shape is Shape.WIDE and is_list(found) and found.list_size > WIDEST:
+        return False
     return bool(is_list(found) and found.value_type == column.type)

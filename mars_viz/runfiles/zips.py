@@ -6,6 +6,7 @@ Knows what a zip may contain before and while it is unpacked; whether the conten
 from __future__ import annotations
 
 import io
+import os
 import stat
 import struct
 import subprocess
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
+from mars_viz.bounds import shortened
 from mars_viz.errors import BadInput
 from mars_viz.run import Run
 from mars_viz.runfiles.contents import MAP_NAMES, NAMES, decode, encode
@@ -24,17 +26,20 @@ from mars_viz.runfiles.folders import check_free, write_folder
 
 MAX_ZIP = 50 << 20
 """Bytes of an upload."""
-MAX_UNPACKED = 400 << 20
-"""Bytes that come out of it, counted while unpacking."""
+MAX_UNPACKED = 64 << 20
+"""Bytes that come out of it, counted while unpacking; tables are compressed already, so a run comes out barely
+larger."""
 MAX_RATIO = 50
-"""Bytes out for each byte in; tables are compressed already, so a run comes out barely larger."""
+"""Bytes out for each byte in: those of a small run, whose manifest is the most of it, are some 5."""
 MAX_ENTRIES = 32
 """Entries, folders and what a Mac adds included."""
 
-TIMEOUT = 60
+TIMEOUT = 30
 """Seconds for reading an upload."""
 VETTING = (sys.executable, "-m", __package__)
 """The process that reads it first."""
+SPARING = {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "1"}
+"""Its environment: libraries take no more address space than they use, so that it can be limited."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +66,16 @@ class Layout:
 
 RUN = Layout("run", frozenset((*NAMES, *MAP_NAMES)), MAX_ENTRIES)
 
-_ENTRY = b"PK\x01\x02"
+MAX_COMMENT = 1024
+"""Bytes of a zip's own comment, which nobody needs."""
+
+_ENTRY, _END = b"PK\x01\x02", b"PK\x05\x06"
+"""What each entry of a zip's directory, and what follows the last of them, begins with."""
+_HEADER = struct.Struct("<4s5H3L2H")
+"""What lies before each entry's name and data: among others its flags, how it is compressed, and how long its name and
+what follows that are."""
+_CLOSING = struct.Struct("<4s4H2LH")
+"""What follows the directory: among others how many entries it has, and how long the comment is that ends the file."""
 _CHUNK = 1 << 16
 _UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, RuntimeError, struct.error)
 """What zipfile raises on damaged bytes, depending on where the damage lies."""
@@ -104,7 +118,14 @@ def read_zip(data: bytes | BinaryIO, into: Path) -> Run:
 def vet(data: bytes, command: Sequence[str], noun: str = "run") -> None:
     """Have another process read the zip first; see `__main__`. Raises BadInput where it does not end well."""
     try:
-        done = subprocess.run(command, input=data, capture_output=True, timeout=TIMEOUT, cwd=Path(__file__).parents[2])
+        done = subprocess.run(
+            command,
+            input=data,
+            capture_output=True,
+            timeout=TIMEOUT,
+            cwd=Path(__file__).parents[2],
+            env=os.environ | SPARING,
+        )
     except subprocess.TimeoutExpired as error:
         raise BadInput(f"it takes more than {TIMEOUT} seconds to read. Choose the zip of a single {noun}.") from error
     if done.returncode == BadInput.exit_code:
@@ -122,20 +143,24 @@ def unpacked(data: bytes, layout: Layout = RUN) -> dict[str, bytes]:
         raise BadInput(f"it holds too many entries. Choose the zip of a single {noun}.")
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            members = _members(archive.infolist(), layout)
+            infos = archive.infolist()
+            members = _members(infos, layout)
+            _check_directory(data, archive, infos)
             return _contents(archive, members, min(MAX_UNPACKED, MAX_RATIO * len(data)), noun)
     except _UNREADABLE as error:
         raise BadInput("it is damaged or no zip. Download it again.") from error
 
 
 def _members(infos: list[zipfile.ZipInfo], layout: Layout) -> dict[str, zipfile.ZipInfo]:
-    """The files by their names in the layout."""
+    """The files by their names in the layout. Nothing of them has been read yet."""
     found: dict[str, zipfile.ZipInfo] = {}
     folders: set[str] = set()
     noun = layout.noun
     for info in infos:
         if not info.filename:
             raise BadInput(f"it holds an entry without a name. Zip the {noun}'s folder again.")
+        if "\0" in info.orig_filename:
+            raise BadInput(f"it holds a name with a NUL in it. Zip the {noun}'s folder again.")
         path = PurePosixPath(info.filename)
         if path.parts[:1] == ("__MACOSX",) or path.name == ".DS_Store":
             continue  # what a Mac adds; never unpacked
@@ -145,7 +170,7 @@ def _members(infos: list[zipfile.ZipInfo], layout: Layout) -> dict[str, zipfile.
         name = layout.place(path)
         if not name or name in found:
             raise BadInput(
-                f"it holds {info.filename!r}, which is no part of a {noun}. Choose the zip of a single {noun}."
+                f"it holds {shortened(info.filename)}, which is no part of a {noun}. Choose the zip of a single {noun}."
             )
         found[name] = info
         folders.add(str(path).removesuffix(name))
@@ -155,26 +180,49 @@ def _members(infos: list[zipfile.ZipInfo], layout: Layout) -> dict[str, zipfile.
 
 
 def _check_entry(info: zipfile.ZipInfo, path: PurePosixPath, layout: Layout) -> None:
-    noun = layout.noun
+    noun, named = layout.noun, shortened(info.filename)
     kind = stat.S_IFMT(info.external_attr >> 16)
     expected = stat.S_IFDIR if info.is_dir() else stat.S_IFREG
     depth = layout.depth if info.is_dir() else layout.depth + 1
     if path.is_absolute() or ".." in path.parts or "\\" in info.orig_filename or ":" in info.filename:
-        raise BadInput(f"it holds the path {info.filename!r}, which leads elsewhere. Zip the {noun}'s folder again.")
+        raise BadInput(f"it holds the path {named}, which leads elsewhere. Zip the {noun}'s folder again.")
     if kind not in (0, expected):
-        raise BadInput(f"it holds {info.filename!r}, which is a link or no plain file. Zip the {noun}'s folder again.")
+        raise BadInput(f"it holds {named}, which is a link or no plain file. Zip the {noun}'s folder again.")
     if len(path.parts) > depth:
-        raise BadInput(f"it holds {info.filename!r}, deeper than a {noun}'s files lie. Zip the {noun}'s folder alone.")
+        raise BadInput(f"it holds {named}, deeper than a {noun}'s files lie. Zip the {noun}'s folder alone.")
     if info.flag_bits & 0x1:
         raise BadInput("it is encrypted. Choose a zip without a password.")
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise BadInput("it is compressed in an unusual way. Zip the folder with the usual settings.")
 
 
+def _check_directory(data: bytes, archive: zipfile.ZipFile, infos: list[zipfile.ZipInfo]) -> None:
+    """Every program that reads the zip finds the same in it: its directory is the only one and counts its entries, each
+    entry says of itself what the directory says, and they lie one after the other from the first byte on. Raises
+    BadZipFile."""
+    at = data.rfind(_END)
+    _, _, _, _, count, _, _, comment = _CLOSING.unpack_from(data, at)
+    if at + _CLOSING.size + comment != len(data) or comment > MAX_COMMENT or count != len(infos):
+        raise zipfile.BadZipFile("another directory")
+    end = 0
+    for info in sorted(infos, key=lambda each: each.header_offset):
+        header = _HEADER.unpack_from(data, info.header_offset)
+        _, _, flags, way, *_, name, extra = header
+        if info.header_offset < end or (not end and info.header_offset):
+            raise zipfile.BadZipFile("overlapping entries")
+        if way != info.compress_type or (flags ^ info.flag_bits) & 1:
+            raise zipfile.BadZipFile("another entry")
+        end = info.header_offset + _HEADER.size + name + extra + info.compress_size
+    if end > archive.start_dir:
+        raise zipfile.BadZipFile("overlapping entries")
+
+
 def _contents(archive: zipfile.ZipFile, members: dict[str, zipfile.ZipInfo], limit: int, noun: str) -> dict[str, bytes]:
     """What comes out, read in small pieces so that a bomb is noticed while it is small."""
     files: dict[str, bytes] = {}
     total = 0
+    if sum(info.file_size for info in members.values()) > limit:
+        raise BadInput(f"it unpacks to far more than a {noun}. Choose the zip of a single {noun}.")
     for name, info in members.items():
         parts = []
         with archive.open(info) as source:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from mars_viz.errors import BadInput
+from mars_viz.errors import BadInput, contained
 from mars_viz.run import Run
 from mars_viz.runfiles import list_runs, load_run
 from mars_viz.runfiles.manifest import Manifest
@@ -83,7 +83,8 @@ def _started(path: Path) -> Kept:
     name = path.name[1 : -len(SUFFIX)]
     standing = Standing.GROWING if is_held(path) else Standing.INTERRUPTED
     try:
-        manifest, tokens = about(path)
+        with contained(f"The run {name}", "Delete it."):
+            manifest, tokens = about(path)
     except BadInput as error:
         return Kept(name, path, standing, name, error=str(error))
     return Kept(name, path, standing, manifest.heading, tokens, manifest)

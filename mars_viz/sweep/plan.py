@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from mars_viz import bounds
 from mars_viz.costs import Costs, costs_from
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput
@@ -18,6 +19,7 @@ from mars_viz.figures.words import exactly, number
 from mars_viz.prompts import PromptSet, Turns
 from mars_viz.rules import Rule, rule_named
 from mars_viz.run import Provenance, Settings, stop_words
+from mars_viz.runfiles.manifest import parsed, strict_json
 
 FORMAT = "mars-viz-sweep"
 SCHEMA = 4
@@ -231,13 +233,12 @@ def to_json(plan: Plan, costs: Costs | None) -> bytes:
 def from_json(data: bytes) -> tuple[Plan, Costs | None]:
     """The plan and the measured costs. Raises BadInput for anything else, a newer schema included."""
     try:
-        found = json.loads(data.decode())
+        found = strict_json(data, "sweep.json")
         if not isinstance(found, dict) or found.get("format") != FORMAT:
             raise BadInput("sweep.json is not that of a sweep. Choose a folder written by `mars-viz sweep`.")
         if found.get("schema") not in _READ:
-            raise BadInput(
-                f"sweep.json has the schema {found.get('schema')!r}; this MARS Viz reads {SCHEMA} and below. Update it."
-            )
+            schema = bounds.shortened(found.get("schema"))
+            raise BadInput(f"sweep.json has the schema {schema}; this MARS Viz reads {SCHEMA} and below. Update it.")
         plan = _plan(found["plan"], found["schema"])
         return plan, None if found["costs"] is None else costs_from(found["costs"])
     except (ValueError, OverflowError, KeyError, TypeError, RecursionError) as error:
@@ -245,16 +246,14 @@ def from_json(data: bytes) -> tuple[Plan, Costs | None]:
 
 
 def _plan(found: Mapping[str, Any], schema: int) -> Plan:
-    settings = dict(found["settings"])
-    if schema > WITHOUT_STOP:
-        settings["stop"] = tuple(settings["stop"])
-    turns = Turns(found["turns"]) if schema == SCHEMA else Turns.FIRST
-    provenance = dict(found["provenance"])
-    provenance["eos_ids"] = tuple(int(token) for token in provenance["eos_ids"])
-    known = {"settings": Settings(**settings), "provenance": Provenance(**provenance), "turns": turns}
-    plan = Plan(**{**found, **known})
-    counts = (plan.prompts, plan.graded, plan.skipped, plan.later_turns)
-    if not all(type(count) is int and count >= 0 for count in counts) or plan.prompts == 0:
+    lacking = {"later_turns": 0} | dict(found) | ({"turns": Turns.FIRST.value} if schema < SCHEMA else {})
+    settings = {name: value for name, value in asdict(Settings()).items() if name != "stop"}
+    settings |= {"stop": []} if schema <= WITHOUT_STOP else {}
+    records = {"settings": settings, "provenance": asdict(Provenance()) | {"eos_ids": []}}
+    whole = lacking | {name: defaults | dict(found[name]) for name, defaults in records.items()}
+    plan = parsed(Plan, whole, "sweep.json")
+    bounds.check(plan, "sweep.json")
+    if plan.prompts == 0:
         raise ValueError("impossible counts")
     dial = plan.rule.dial
     if dial is None or not (dial.low <= plan.low <= dial.strict <= plan.high <= dial.high):

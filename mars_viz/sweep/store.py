@@ -17,9 +17,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mars_viz.costs import Costs
-from mars_viz.errors import BadInput
+from mars_viz.errors import BadInput, contained
 from mars_viz.prompts import PromptSet, Turns, load_prompts, to_jsonl
 from mars_viz.runfiles import check_free
+from mars_viz.runfiles.manifest import LARGEST
 from mars_viz.sweep import parts, texts
 from mars_viz.sweep.columns import schema
 from mars_viz.sweep.files import refusals, write_whole
@@ -235,7 +236,8 @@ def holds_sweep(folder: Path) -> bool:
 def open_store(folder: Path) -> Store:
     """The sweep in a folder. Raises BadInput where there is none."""
     try:
-        data = (folder / _SHEET).read_bytes()
+        with (folder / _SHEET).open("rb") as file:
+            data = file.read(LARGEST + 1)
     except OSError as error:
         raise BadInput(
             f"{folder} holds no sweep ({_SHEET}: {error.strerror}). Choose a folder written by `mars-viz sweep`."
@@ -310,8 +312,9 @@ def check_listed(folder: Path, sweeps: int) -> None:
 
 def _entry(path: Path) -> SweepEntry:
     try:
-        store = open_store(path)
-        return SweepEntry(path, store.plan, store.finished())
+        with contained(f"The sweep {path.name}", "Delete it, or take a fresh copy."):
+            store = open_store(path)
+            return SweepEntry(path, store.plan, store.finished())
     except BadInput as error:
         return SweepEntry(path, None, error=str(error))
 

@@ -9,17 +9,18 @@ import base64
 import os
 import shlex
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
 from mars_viz.analysis.metrics import summary
-from mars_viz.errors import BadInput
+from mars_viz.errors import BadInput, contained
 from mars_viz.escapes import Html, html
 from mars_viz.figures.thumbnails import AMBER, BLUE, QUIET, Part, lanes
 from mars_viz.figures.token_strip import token_bars
 from mars_viz.figures.words import counted, number
-from mars_viz.race.records import Lane
+from mars_viz.race.records import Lane, Race
 from mars_viz.rules import RULES
 from mars_viz.run import Run
 from mars_viz.runstore import FOLDER_VARIABLE, default_folder
@@ -139,12 +140,14 @@ def run_cards(shelf: Shelf, run_ids: Iterable[str], most: int | None = None) -> 
 def _run_card(shelf: Shelf, run_id: str) -> Card:
     title = shelf.recorded[run_id].title
     try:
-        run = shelf.opened(run_id)
+        with contained("This run"):
+            run = shelf.opened(run_id)
+            if not run.rounds:
+                return Card(run_id, title, "This run has no tokens: nothing was decoded.", "", token_bars(run))
+            fact = f"τ = {number(run.tau)} tokens per round (exact)"
+            return Card(run_id, title, to_be_seen(run), fact, token_bars(run))
     except BadInput as error:
         return Card(run_id, title, visitors.told(str(error)), "", "")
-    if not run.rounds:
-        return Card(run_id, title, "This run has no tokens: nothing was decoded.", "", token_bars(run))
-    return Card(run_id, title, to_be_seen(run), f"τ = {number(run.tau)} tokens per round (exact)", token_bars(run))
 
 
 def to_be_seen(run: Run) -> str:
@@ -163,27 +166,33 @@ def lesson_cards(shelf: Shelf) -> Iterator[Card]:
     for lesson_number, lesson in enumerate(LESSONS, 1):
         title = f"{lesson_number} · {lesson.title}"
         run_id = library.suited(shelf, lesson.lacks, lesson.sample)
-        picture = lesson.thumbnail(shelf.opened(run_id)) if run_id else ""
-        yield Card(str(lesson_number), title, lesson.point, "" if picture else UNSERVED, picture)
+        picture, fact = "", UNSERVED
+        try:
+            with contained("This lesson's sample"):
+                picture = lesson.thumbnail(shelf.opened(run_id)) if run_id else ""
+                fact = "" if picture else UNSERVED
+        except BadInput as error:
+            fact = str(error)
+        yield Card(str(lesson_number), title, lesson.point, fact, picture)
 
 
 def race_card(course: Course) -> Card | None:
     """The first race that can be read: three lanes, as long as they took. None where there is none."""
     for name in course.entries:
-        try:
-            race = course.opened(name)
-        except BadInput:
-            continue
-        if race.objection:
-            continue
-        seconds = race.seconds
-        colours = {Lane.ALONE: QUIET, Lane.STRICT: BLUE, Lane.RELAXED: AMBER}
-        return Card(
-            name,
-            "A race by the clock",
-            "The target alone, speculative with the strict rule, and with a relaxed one: one prompt, replayed up to 50 "
-            "times slower.",
-            f"{number(race.over(Lane.RELAXED, Lane.ALONE).estimate)} times as fast with the relaxed rule (measured)",
-            lanes([Part(seconds[lane], colour) for lane, colour in colours.items()]),
-        )
+        with suppress(BadInput), contained("A race"):
+            if not (race := course.opened(name)).objection:
+                return _race_card(name, race)
     return None
+
+
+def _race_card(name: str, race: Race) -> Card:
+    seconds = race.seconds
+    colours = {Lane.ALONE: QUIET, Lane.STRICT: BLUE, Lane.RELAXED: AMBER}
+    return Card(
+        name,
+        "A race by the clock",
+        "The target alone, speculative with the strict rule, and with a relaxed one: one prompt, replayed up to 50 "
+        "times slower.",
+        f"{number(race.over(Lane.RELAXED, Lane.ALONE).estimate)} times as fast with the relaxed rule (measured)",
+        lanes([Part(seconds[lane], colour) for lane, colour in colours.items()]),
+    )

@@ -20,7 +20,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from mars_viz import samples
-from mars_viz.errors import BadInput
+from mars_viz.errors import BadInput, contained
 from mars_viz.escapes import visible
 from mars_viz.figures.words import setting
 from mars_viz.rules import rule_named
@@ -54,7 +54,7 @@ class Shelf:
     @property
     def labels(self) -> dict[str, str]:
         """A line for each run by its id: the tab's own, the newest first, then the recorded ones."""
-        own = {run_id: own_label(run_id, run) for run_id, run in reversed(list(self.own.items()))}
+        own = {run_id: _label(run_id, run) for run_id, run in reversed(list(self.own.items()))}
         recorded = {
             run_id: entry.title if entry.error is None else f"{entry.title} (cannot be read)"
             for run_id, entry in self.recorded.items()
@@ -76,7 +76,7 @@ class Shelf:
     def described(self, run_id: str) -> str:
         """Which run it is, and whose: a sample, one of this tab's own, or one that was recorded here by anybody."""
         if run_id in self.own:
-            return f"Your run, {own_label(run_id, self.own[run_id])}"
+            return f"Your run, {_label(run_id, self.own[run_id])}"
         whose = "Sample run" if run_id in self.samples else "Run recorded on this server"
         return f"{whose}: {self.labels[run_id]}"
 
@@ -124,7 +124,18 @@ class Shelf:
             raise BadInput(
                 f"{run_id} is not there any more ({error.strerror}); choose another from the list."
             ) from error
-        return _cache().opened(entry.path, changed)
+        with contained(f"The run {run_id}"):
+            return _cache().opened(entry.path, changed)
+
+    def tried(self, run_id: str, fit: Callable[[Run], object] = lambda run: None) -> tuple[Run | None, str]:
+        """The run of that id, fitted to what a page asks of it; None, and why, where it cannot be read."""
+        try:
+            run = self.opened(run_id)
+            with contained(f"The run {run_id}"):
+                fit(run)
+        except BadInput as error:
+            return None, str(error)
+        return run, ""
 
 
 def shelf(session: Session) -> Shelf:
@@ -169,7 +180,8 @@ def suited(on: Shelf, lacks: Callable[[Run], str], first: str = "") -> str:
 
 def _able(on: Shelf, run_id: str, lacks: Callable[[Run], str]) -> bool:
     try:
-        return not lacks(on.opened(run_id))
+        with contained(f"The run {run_id}"):
+            return not lacks(on.opened(run_id))
     except BadInput:
         return False
 
@@ -210,6 +222,14 @@ def told_apart(labels: Mapping[str, str]) -> dict[str, str]:
     labels = {name: visible(label) for name, label in labels.items()}
     often = Counter(labels.values())
     return {name: label if often[label] == 1 else f"{label} · {name}" for name, label in labels.items()}
+
+
+def _label(run_id: str, run: Run) -> str:
+    try:
+        with contained(f"The run {run_id}"):
+            return own_label(run_id, run)
+    except BadInput:
+        return f"{run_id} (cannot be read)"
 
 
 def own_label(run_id: str, run: Run) -> str:

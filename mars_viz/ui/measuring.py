@@ -11,7 +11,7 @@ import streamlit as st
 from mars_viz.costs import Costs
 from mars_viz.escapes import markdown
 from mars_viz.run import Settings
-from mars_viz.ui import live, theme
+from mars_viz.ui import faults, live, theme
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.costs_job import CostsJob
 from mars_viz.ui.jobs.job import JobState
@@ -30,7 +30,7 @@ def measure_again(
     name = f"costs-job-{key}"
     job: CostsJob | None = st.session_state.get(name)
     if job is not None and not job.progress.state.finished:
-        st.fragment(_under_way, run_every=POLL)(job, key)
+        faults.fragment(_under_way, run_every=POLL)(job, key)
         return
 
     def start() -> None:

@@ -20,7 +20,7 @@ import streamlit as st
 from streamlit.starlette import App
 
 from mars_viz import permissions
-from mars_viz.errors import BadInput
+from mars_viz.errors import BadInput, contained
 from mars_viz.ui import navigation, visitors
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def get_ready(view: View) -> None:
     from mars_viz.ui import library, links
     from mars_viz.ui.session import Session
 
-    with suppress(BadInput):
+    with suppress(BadInput), contained("The run of a link"):
         shelf = library.shelf(Session())
         view, _ = shelf.landed(view)
         run = shelf.opened(view.run)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import streamlit as st
 
 from mars_viz.escapes import markdown
-from mars_viz.ui import live, theme
+from mars_viz.ui import faults, live, theme
 from mars_viz.ui.session import Session
 from mars_viz.ui.stop_button import stop_button
 
 
 def decoding(session: Session) -> None:
     """A decode under way: how far it is, a way to stop it, and the text so far."""
-    st.fragment(_decoding, run_every=live.pace())(session)
+    faults.fragment(_decoding, run_every=live.pace())(session)
 
 
 def _decoding(session: Session) -> None:

@@ -10,6 +10,7 @@ through a second, empty element beside the first, a window of rounds at a time a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from functools import cache
@@ -22,6 +23,7 @@ from mars_viz.components.explorer.script import script
 from mars_viz.components.explorer.style import style
 from mars_viz.components.lately import keep, memories, newest
 from mars_viz.components.whereabouts import Whereabouts, position_of
+from mars_viz.errors import BadInput, contained
 from mars_viz.run import Run
 
 _KEPT = 8  # runs ready to be sent; a new tab on one of them need not wait
@@ -166,8 +168,9 @@ def _evidence(memory: _Memory, key: str) -> None:
     wanted = asked.get("wanted") if isinstance(asked, Mapping) else None
     data: dict[str, Any] = {"evidence": sent.id, "wanted": None}
     if isinstance(wanted, Mapping) and wanted.get("id") == sent.id and wanted.get("window") in range(sent.windows):
-        found = memory.window(int(wanted["window"]))
-        data |= {"wanted": dict(wanted), "payload": found.head, "columns": found.columns}
+        with suppress(BadInput), contained("A part of this run"):
+            found = memory.window(int(wanted["window"]))
+            data |= {"wanted": dict(wanted), "payload": found.head, "columns": found.columns}
     _component()(key=key, data=data, on_wanted_change=_nothing)
 
 

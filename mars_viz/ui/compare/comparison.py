@@ -10,7 +10,7 @@ import streamlit as st
 from mars_viz.analysis.alignment import Alignment, align_runs
 from mars_viz.components.compare import Ask, Asked
 from mars_viz.components.compare.payload import Lane, Pane, Payload, lane_payload, pair_payload, run_pane, whole_payload
-from mars_viz.errors import BadInput
+from mars_viz.errors import BadInput, contained
 from mars_viz.run import Run
 from mars_viz.ui import live
 from mars_viz.ui.compare import compare_words, lineup
@@ -64,6 +64,10 @@ class Comparison:
 
     def contender(self, choice: Choice, shelf: Shelf) -> Contender:
         """The exact run of a choice. Raises BadInput as `lineup.contender` does."""
+        with contained(f"The run {choice.run}"):
+            return self._contender(choice, shelf)
+
+    def _contender(self, choice: Choice, shelf: Shelf) -> Contender:
         source = lineup.source_of(choice, shelf)
         plain = lineup.simplest(choice, source)
         found = self.known.get(plain)
@@ -162,7 +166,10 @@ def line_up(memory: Comparison, run_id: str, run: Run, shelf: Shelf) -> Lineup:
     lanes = [left]
     for place in lineup.window(order, at, MOST_LANES):
         try:
-            lanes.append(memory.contender(order[place], shelf))
+            one = memory.contender(order[place], shelf)
+            with contained(f"The run {one.choice.run}"):
+                memory.alignment(left, one)
+            lanes.append(one)
         except BadInput as error:
             unread.append(str(error))
     shown_now = Lineup(left, right, order, tuple(lanes), tuple(dict.fromkeys(unread)))

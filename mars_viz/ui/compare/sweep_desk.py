@@ -19,7 +19,7 @@ from mars_viz.figures.words import exactly
 from mars_viz.rules import Dial
 from mars_viz.sweep import SweepResult
 from mars_viz.sweep.pairing import Setting, divergence
-from mars_viz.ui import navigation, share, theme
+from mars_viz.ui import faults, navigation, share, theme
 from mars_viz.ui.compare import compare_sheet, compare_view, compare_words, prompt_texts, sweep_pair, two_sweeps
 from mars_viz.ui.compare.comparison import Comparison
 from mars_viz.ui.tune.shelf import FOLDER_VARIABLE, default_folder, shelf
@@ -27,7 +27,7 @@ from mars_viz.ui.tune.shelf import FOLDER_VARIABLE, default_folder, shelf
 _HUNDREDTHS = st.column_config.NumberColumn(format="%.2f")
 
 
-@st.fragment
+@faults.fragment
 def over_a_sweep(memory: Comparison) -> None:
     """Two settings over many prompts."""
     listed = shelf(default_folder())

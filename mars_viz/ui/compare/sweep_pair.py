@@ -12,7 +12,7 @@ import numpy as np
 import streamlit as st
 
 from mars_viz.analysis.intervals import Interval
-from mars_viz.errors import BadInput
+from mars_viz.errors import BadInput, contained
 from mars_viz.figures.words import THIN_SPACE, counted, number, setting
 from mars_viz.sweep import SweepResult, difference_at, load_sweep, measures, value_at
 from mars_viz.sweep.columns import RIGHT, WRONG
@@ -61,7 +61,8 @@ def id_of(path: Path) -> str:
 
 def opened(path: Path) -> SweepResult:
     """The sweep in a folder, read again where it has grown. Raises BadInput where it cannot be read."""
-    return _loaded(path, _changed(path))
+    with contained(f"The sweep {path.name}"):
+        return _loaded(path, _changed(path))
 
 
 def place(path: Path, result: SweepResult) -> str:

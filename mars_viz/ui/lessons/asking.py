@@ -8,7 +8,7 @@ from typing import Any
 import streamlit as st
 
 from mars_viz.escapes import markdown
-from mars_viz.ui import live, theme
+from mars_viz.ui import faults, live, theme
 from mars_viz.ui.jobs.attendance import LEFT
 from mars_viz.ui.jobs.errands import Errand, Finding
 from mars_viz.ui.jobs.job import JobState
@@ -43,7 +43,7 @@ def asked(room: Room, name: str, words: str, doing: str, find: Callable[[Any], I
     return None if report is None else report.result
 
 
-@st.fragment(run_every=POLL)
+@faults.fragment(run_every=POLL)
 def _waiting(desk: Desk, name: str, doing: str) -> None:
     errand = desk.errands[name]
     report = errand.progress

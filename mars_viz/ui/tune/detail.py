@@ -12,7 +12,7 @@ import streamlit as st
 from mars_viz.analysis.engines import acceptance_table, resampled
 from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.analysis.synthetic import synthetic_settings
-from mars_viz.analysis.vllm_metrics import MAX_FILE, parse_vllm_metrics, vllm_metrics
+from mars_viz.analysis.vllm_metrics import parse_vllm_metrics, vllm_metrics
 from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown
 from mars_viz.figures.dial_curve import dial_curve
@@ -23,7 +23,7 @@ from mars_viz.sweep.checks import Checks, kept_checks
 from mars_viz.sweep.columns import RANK_WORDS, SHARE_WORDS
 from mars_viz.sweep.engine_settings import engine_settings
 from mars_viz.sweep.evidence_pack import evidence_zip
-from mars_viz.ui import theme
+from mars_viz.ui import faults, theme
 from mars_viz.ui.charts import chart
 from mars_viz.ui.live import shared_worker
 from mars_viz.ui.stop_button import stop_button
@@ -41,6 +41,8 @@ COUNTS_ONLY = (
     "These metrics hold counts only. Margins, ratios and other thresholds need the logits: sweep the prompts here, or "
     "record them on Explore."
 )
+MOST_UPLOADED = 16
+"""Megabytes of metrics, some thousand requests' with every step: reading them takes several times that."""
 
 
 def hero(view: TuneView, study: Study, dial: float, others: Mapping[str, Study]) -> None:
@@ -192,7 +194,7 @@ def all_checks(study: Study, dial: float) -> Checks:
     return replace(kept, found=(*kept.found, job.progress.check))
 
 
-@st.fragment(run_every=POLL)
+@faults.fragment(run_every=POLL)
 def timing(job: ClockJob) -> None:
     """A check under way: how far it is, and a way to stop it."""
     now = job.progress
@@ -278,7 +280,7 @@ def imported() -> None:
         upload = st.file_uploader(
             "JSON or JSONL of responses, or of their speculative_decoding objects",
             key="vllm-import",
-            max_upload_size=min(50, MAX_FILE >> 20),
+            max_upload_size=MOST_UPLOADED,
         )
         if upload is None:
             return

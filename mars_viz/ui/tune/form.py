@@ -76,7 +76,8 @@ def _folder(results: Path) -> str:
         max_chars=None if paths else LONGEST_NAME,
         placeholder=str(default_folder()) if paths else "the server's",
         help=("A name, or the whole path of a folder of this machine" if paths else "A name")
-        + "; empty for the server's own folder. Each sweep gets its own folder there: sweep.json, the prompts, and Parquet data sets of figures and texts.",
+        + "; empty for the server's own folder. Each sweep gets its own folder there: sweep.json, the prompts, and "
+        "Parquet data sets of figures and texts.",
     )
 
 

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 
 import streamlit as st
 
-from mars_viz.errors import BadInput
+from mars_viz.errors import BadInput, contained
 from mars_viz.figures.words import number
 from mars_viz.sweep import Plan, load_sweep, lock
 from mars_viz.sweep.grid import MOST
@@ -106,7 +106,8 @@ class Shelf:
             changed = (entry.path / "sweep.json").stat().st_mtime_ns
         except OSError as error:
             raise BadInput(f"The sweep {entry.path.name} cannot be read ({error.strerror}). Choose another.") from error
-        return _study(entry.path, entry.finished, changed)
+        with contained(f"The sweep {entry.path.name}"):
+            return _study(entry.path, entry.finished, changed)
 
     def beside(self, name: str) -> dict[str, str]:
         """Finished sweeps that can be compared with this one, with their labels."""

@@ -9,7 +9,7 @@ import streamlit as st
 from mars_viz.costs import disturbance
 from mars_viz.escapes import markdown
 from mars_viz.run import Settings
-from mars_viz.ui import live, theme
+from mars_viz.ui import faults, live, theme
 from mars_viz.ui.jobs.worker import UnloadJob
 from mars_viz.ui.stop_button import stop_button
 from mars_viz.ui.watching import live_words
@@ -45,9 +45,9 @@ def device(desk: Desk, settings: Callable[[], Settings], wanted: Callable[[], Wa
                 live.shared_worker().submit(desk.unloading)
                 st.rerun()
         if desk.measuring is not None:
-            st.fragment(measuring, run_every=live.pace())(desk)
+            faults.fragment(measuring, run_every=live.pace())(desk)
         if desk.unloading is not None:
-            st.fragment(unloading, run_every=live.pace())(desk)
+            faults.fragment(unloading, run_every=live.pace())(desk)
 
 
 def unloading(desk: Desk) -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from mars_viz.components.race import racing as lanes_so_far
 from mars_viz.components.race import replay
 from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown
-from mars_viz.race import RaceEntry
+from mars_viz.race import Race, RaceEntry
 from mars_viz.race.table import race_frame
 from mars_viz.runfiles import MAX_ZIP
-from mars_viz.ui import live, share, theme
+from mars_viz.ui import faults, live, share, theme
 from mars_viz.ui.jobs.job import JobState
 from mars_viz.ui.stop_button import stop_button
 from mars_viz.ui.watching import changing, live_words, races
@@ -22,7 +23,7 @@ from mars_viz.ui.watching.text_view import explore
 def race(desk: Desk) -> None:
     """A race under way, or a recorded one."""
     if desk.race is not None:
-        st.fragment(racing, run_every=live.pace())(desk)
+        faults.fragment(racing, run_every=live.pace())(desk)
         return
     course = races.course()
     name = course.landed(desk.shown)
@@ -49,6 +50,12 @@ def race(desk: Desk) -> None:
     except BadInput as error:
         theme.note(str(error))
         return
+    raced(opened, name, deeds, course)
+
+
+@faults.drawn
+def raced(opened: Race, name: str, deeds: DeltaGenerator, course: races.Course) -> None:
+    """A recorded race, and what can be done with it."""
     deeds.download_button("Download", lambda: course.zipped(name), f"{name}.zip", "application/zip", on_click="ignore")
     if deeds.button("Explore", help="Open the relaxed lane in Explore"):
         explore("", opened.relaxed)

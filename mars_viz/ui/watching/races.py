@@ -9,7 +9,7 @@ import streamlit as st
 
 from mars_viz import samples
 from mars_viz.devices import short_device
-from mars_viz.errors import BadInput
+from mars_viz.errors import BadInput, contained
 from mars_viz.race import Race, RaceEntry, list_races, load_race
 from mars_viz.race.files import ABOUT
 from mars_viz.race.store import RaceStore
@@ -44,7 +44,8 @@ class Course:
         entry = self.entries[name]
         if entry.manifest is None:
             raise BadInput(entry.error)
-        return _loaded(entry.path, (entry.path / ABOUT).stat().st_mtime_ns)
+        with contained(f"The race {name}"):
+            return _loaded(entry.path, (entry.path / ABOUT).stat().st_mtime_ns)
 
     def zipped(self, name: str) -> bytes:
         """The race's folder as a zip, which this page opens again, here or elsewhere."""

@@ -8,7 +8,7 @@ from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown
 from mars_viz.figures.words import counted
 from mars_viz.runstore import Kept, Standing, by_age
-from mars_viz.ui import live, navigation, theme, visitors
+from mars_viz.ui import faults, live, navigation, theme, visitors
 from mars_viz.ui.session import current_session
 from mars_viz.ui.watching import changing, live_words
 from mars_viz.ui.watching.desk import Desk
@@ -41,6 +41,7 @@ def saved(desk: Desk) -> None:
     changing.bin_of(desk, [item(entry) for entry in deleted if entry not in here])
 
 
+@faults.drawn
 def one_saved(desk: Desk, entry: Kept) -> None:
     """A line of the list."""
     if entry.standing is Standing.DELETED:

@@ -1,0 +1,156 @@
+"""How large what a file says may be: every number and text of a manifest, the ids, counts and floats of its tables.
+
+Files come from strangers. The bounds lie above every real run, and far enough below what breaks arithmetic or fills a
+memory that nobody behind them needs to ask again. Knows names of records and their fields; knows no files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from numbers import Integral, Real
+from typing import Any
+
+from mars_viz.errors import BadInput
+
+VOCABULARY = 1 << 20
+"""Token ids lie below: the largest vocabularies in use have some 260,000 entries, one of translation models 900,000."""
+TOKENS = 10_000_000
+"""Of a prompt, or of a text: the longest context that any model announces."""
+LONGEST_DRAFT = 64
+"""γ."""
+LONGEST_PIECE = 4096
+"""Bytes of a vocabulary entry."""
+WIDEST = 256
+"""Candidates that are listed for one position."""
+HUGE = 1e30
+"""Logits, entropies and divergences lie within: their squares overflow no double, their sums no float32."""
+SECONDS = 1e9
+"""Thirty years."""
+COUNT = 10**9
+"""Of prompts, passes or measurements."""
+LONGEST_TEXT = 10_000
+"""Characters of a name, a title or a device."""
+MOST_NAMES = 200
+"""Names in a table such as that of library versions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a number may be."""
+
+    kind: type
+    """Integral or Real."""
+    low: float
+    """Smallest value."""
+    high: float
+    """Largest value; NaN lies outside, and so does what is infinite."""
+    words: str
+    """The same for people."""
+
+    def holds(self, value: object) -> bool:
+        """True for a number of that kind within the bounds; truth values are none."""
+        return isinstance(value, self.kind) and not isinstance(value, bool) and bool(self.low <= value <= self.high)  # type: ignore[operator]
+
+    def plain(self, value: Any) -> float:
+        """The number as Python's own: NumPy has kinds of its own."""
+        return int(value) if self.kind is Integral else float(value)
+
+
+def _whole(low: int, high: int, words: str = "") -> Bounds:
+    return Bounds(Integral, low, high, words or f"a whole number from {low:,} to {high:,}")
+
+
+def _real(low: float, high: float, words: str = "") -> Bounds:
+    return Bounds(Real, low, high, words or f"a number from {low:g} to {high:g}")
+
+
+_TOKEN = _whole(0, VOCABULARY - 1)
+_DIAL = _real(-1e6, 1e6)
+_TAKEN = _real(0, SECONDS)
+_COUNTED = _whole(0, COUNT)
+_COST = _real(-SECONDS, SECONDS)
+
+NUMBERS: Mapping[str, Mapping[str, Bounds]] = {
+    "Settings": {
+        "dial": _DIAL,
+        "gamma": _whole(1, LONGEST_DRAFT),
+        "temperature": _real(0, 100),
+        "top_p": _real(5e-324, 1, "a number above 0, at most 1"),
+        "top_k": _whole(0, VOCABULARY, f"0 (off) or a whole number up to {VOCABULARY:,}"),
+        "seed": _whole(0, 2**63 - 1, "a whole number from 0 to 2^63 - 1"),
+        "max_new_tokens": _whole(1, TOKENS),
+    },
+    "Provenance": {
+        "eos_ids": _TOKEN,
+        "vocabulary_size": _whole(0, VOCABULARY),
+        "seconds": _TAKEN,
+        "prefill_seconds": _TAKEN,
+    },
+    "Manifest": {"prompt_ids": _TOKEN, "rounds": _whole(0, TOKENS), "tokens": _whole(0, TOKENS)},
+    "Stamp": {"bytes": _whole(0, 2**40)},
+    "MapFacts": {"passes": _COUNTED, "seconds": _TAKEN, "answers": _whole(0, TOKENS)},
+    "Span": {"low": _DIAL, "high": _DIAL, "gammas": _whole(1, LONGEST_DRAFT)},
+    "RaceManifest": {"seconds": _TAKEN, "turns": _TAKEN},
+    "Solo": {"token_ids": _TOKEN, "clock": _TAKEN},
+    "Plan": {
+        "low": _DIAL,
+        "high": _DIAL,
+        "prompts": _COUNTED,
+        "graded": _COUNTED,
+        "skipped": _COUNTED,
+        "later_turns": _COUNTED,
+    },
+    "Costs": {"cache_length": _whole(0, TOKENS), "repeats": _COUNTED, "others": _real(0, 1e6)},
+    "Cost": {"seconds": _COST, "low": _COST, "high": _COST},
+}
+"""Of every number by its record and field; of lists and tables each number of them."""
+
+OWN_LENGTHS = {("Manifest", "prompt"), ("Settings", "stop")}
+"""Texts that have a bound elsewhere: a prompt is as long as its file allows, stop strings are `Settings`'s to check."""
+
+
+def check(record: Any, where: str) -> None:
+    """Raise BadInput where a number or text of a record, or of one within it, lies outside its bounds; `where` is the
+    file, for the message."""
+    kind = type(record).__name__
+    for field in fields(record):
+        bounds = NUMBERS.get(kind, {}).get(field.name)
+        longest = None if (kind, field.name) in OWN_LENGTHS else LONGEST_TEXT
+        _check(getattr(record, field.name), bounds, longest, where, field.name)
+
+
+def _check(value: Any, bounds: Bounds | None, longest: int | None, where: str, name: str) -> None:
+    if is_dataclass(value):
+        check(value, where)
+    elif isinstance(value, str):
+        if longest is not None and len(value) > longest:
+            raise BadInput(f"{where} holds a text of {len(value):,} characters as {name}; {longest:,} are the most.")
+    elif isinstance(value, Mapping):
+        if len(value) > MOST_NAMES:
+            raise BadInput(f"{where} lists {len(value):,} {name}; {MOST_NAMES} are the most.")
+        for key, item in value.items():
+            _check(key, None, longest, where, name)
+            _check(item, bounds, longest, where, name)
+    elif isinstance(value, tuple):
+        if (
+            bounds is not None
+            and set(map(type, value)) == {int}
+            and bounds.holds(min(value))
+            and bounds.holds(max(value))
+        ):
+            return  # at once: a prompt may be long
+        for item in value:
+            _check(item, bounds, longest, where, name)
+    elif isinstance(value, Real) and not isinstance(value, bool) and not (bounds is not None and bounds.holds(value)):
+        wanted = "no number" if bounds is None else bounds.words
+        raise BadInput(f"{where} says that {name} is {shortened(value)}; it must be {wanted}.")
+
+
+def shortened(value: object) -> str:
+    """A value as it is written in a message, however many digits or letters it has."""
+    try:
+        text = repr(value)
+    except ValueError:  # a number of more digits than Python writes
+        return "a number of thousands of digits"
+    return text if len(text) <= 40 else f"{text[:39]}…"

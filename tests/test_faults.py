@@ -1,0 +1,212 @@
+"""Whatever goes wrong with one run, race or sweep stays in its place: a sentence there, the traceback in the log.
+
+A fault is raised at the n-th look that a page takes at the record, for several n between the first and the last: in its
+loading, in the first words about it, and in the midst of drawing it.
+"""
+
+from __future__ import annotations
+
+import ast
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, is_dataclass
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from mars_viz import samples
+from mars_viz.errors import BadInput, contained
+from mars_viz.race import load_race, save_race
+from mars_viz.run import Run
+from mars_viz.runfiles import folders, load_run
+from mars_viz.sweep import load_sweep
+from mars_viz.ui import library
+from mars_viz.ui.run_cache import RunCache
+from mars_viz.ui.tune import shelf as tune_shelf
+from mars_viz.ui.tune.study import Study
+from mars_viz.ui.watching import races
+from tests.factories import toy_run
+from tests.sweep_cases import toy_sweep
+from tests.tabs import ROOT, opened
+from tests.test_learn_page import with_map
+from tests.test_race import toy_race
+
+ERRORS = (OverflowError, KeyError, MemoryError, RecursionError, ZeroDivisionError, IndexError, AssertionError, OSError)
+PLACES = 4
+"""At which a page is disturbed, besides the loading."""
+
+
+@dataclass
+class Fault:
+    """Raised at a look at a record; 0 for never."""
+
+    at: int = 0
+    error: type[Exception] = KeyError
+    looks: int = 0
+
+    def look(self) -> None:
+        self.looks += 1
+        if self.looks == self.at:
+            raise self.error("a fault that was put here")
+
+
+def watched(record: Any, fault: Fault) -> Any:
+    """The same record, which counts how often somebody looks at its parts, and raises the fault."""
+    kind = type(record)
+    parts = {field.name for field in fields(record)} if is_dataclass(record) else set()
+    parts |= {name for name in vars(kind) if not name.startswith("_")}
+
+    class Watched(kind):  # type: ignore[misc, valid-type]
+        def __getattribute__(self, name: str) -> Any:
+            if name in parts:
+                fault.look()
+            return super().__getattribute__(name)
+
+    copy = object.__new__(Watched)
+    held = {each.name: getattr(record, each.name) for each in fields(record)} if is_dataclass(record) else {}
+    for name, value in {**held, **getattr(record, "__dict__", {})}.items():
+        object.__setattr__(copy, name, value)
+    return copy
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A good run, one to be disturbed, a race and two sweeps."""
+    folder = tmp_path_factory.mktemp("faults")
+    with_map("A good story", temperature=0.0, dial=0.8).save(folder / "runs" / "a-good")
+    with_map("A bad story", temperature=0.0, dial=0.8).save(folder / "runs" / "b-bad")
+    save_race(toy_race(), folder / "races" / "1-race")
+    toy_sweep(folder / "sweeps" / "a-mars", 4).finish()
+    return folder
+
+
+@pytest.fixture
+def folder(made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("MARS_VIZ_RUNS", str(made / "runs"))
+    monkeypatch.setenv("MARS_VIZ_SAMPLES", str(made / "runs"))
+    monkeypatch.setenv(tune_shelf.FOLDER_VARIABLE, str(made / "sweeps"))
+    monkeypatch.setattr(samples, "RACES", made / "races")
+    return made
+
+
+@pytest.fixture
+def fault(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Fault], None]]:
+    """Puts a fault in the bad run, the race and the sweep from now on; nothing read before is known any more."""
+
+    def put(fault: Fault) -> None:
+        def read(path: Path) -> Run:
+            run = load_run(path)
+            return watched(run, fault) if path.name == "b-bad" else run  # type: ignore[no-any-return]
+
+        cache = RunCache(read)
+        monkeypatch.setattr(library, "_cache", lambda: cache)
+        race = watched(load_race(folder / "races" / "1-race"), fault)
+        monkeypatch.setattr(races, "_loaded", lambda path, changed: race)
+        study = watched(Study(load_sweep(folder / "sweeps" / "a-mars")), fault)
+        monkeypatch.setattr(tune_shelf, "_study", lambda path, finished, changed: study)
+
+    yield put
+
+
+def sentences(tab: AppTest) -> str:
+    return " ".join(html.body for html in tab.html)
+
+
+PAGES: dict[str, tuple[str, dict[str, str]]] = {
+    "Gallery": ("pages/gallery.py", {}),
+    "Learn": ("pages/learn.py", {"run": "b-bad"}),
+    "a lesson": ("pages/learn.py", {"run": "b-bad", "lesson": "1"}),
+    "Compare": ("pages/compare.py", {"run": "b-bad"}),
+    "Compare with others": ("pages/compare.py", {"run": "a-good", "across": "runs"}),
+    "Explore": ("pages/explore.py", {"run": "b-bad"}),
+    "Rules": ("pages/rules.py", {"run": "b-bad"}),
+    "Live, races": ("pages/live.py", {"view": "race"}),
+    "Tune": ("pages/tune.py", {}),
+}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_fault_in_a_record_stays_where_it_is_drawn(
+    faults: list[logging.LogRecord], fault: Callable[[Fault], None], page: str
+) -> None:
+    path, link = PAGES[page]
+    untouched = Fault()
+    fault(untouched)
+    whole = sentences(opened(path, **link))
+    assert untouched.looks and "cannot be shown" not in whole and not faults
+    met = 0
+    places = [1, *(round(1 + untouched.looks * n / PLACES) for n in range(1, PLACES))]
+    for at, error in zip(places, cycle(ERRORS), strict=False):
+        put = Fault(at, error)
+        fault(put)
+        tab = opened(path, **link)  # which asserts that no page falls
+        if put.looks < at:
+            continue  # what was drawn before is still known
+        met += 1
+        assert error.__name__ in sentences(tab) or page in ("Gallery", "Compare with others"), at
+        assert [one.exc_info[0] for one in faults if one.exc_info] == [error] * len(faults) and faults, at
+        if page == "Gallery":
+            good = [html.body for html in tab.html if "A good story" in html.body]
+            assert good and "<img" in good[0]
+        faults.clear()
+    assert met > 1
+
+
+@pytest.mark.parametrize("error", ERRORS)
+def test_a_run_that_cannot_be_listed_is_a_card(
+    faults: list[logging.LogRecord], folder: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    real = folders._about
+
+    def about(data: bytes) -> object:
+        if b"A bad story" in data:
+            raise error("a fault that was put here")
+        return real(data)
+
+    monkeypatch.setattr(folders, "_about", about)
+    good, bad = folders.list_runs(folder / "runs")
+    assert good.error is None and bad.error is not None
+    assert error.__name__ in bad.error or error is OSError
+    if error is KeyError:
+        for page in ("pages/gallery.py", "pages/explore.py", "pages/live.py"):
+            tab = opened(page, **({"view": "saved"} if "live" in page else {}))
+            told = sentences(tab) + str([list(box.options) for box in tab.selectbox])
+            faults.clear()
+            assert "b-bad" in told and "A good story" in told
+    faults.clear()
+
+
+def test_what_is_contained_is_in_the_log_with_its_traceback(faults: list[logging.LogRecord]) -> None:
+    with (
+        pytest.raises(BadInput, match=r"^This run cannot be shown \(KeyError; .*\)\. Choose another one\.$"),
+        contained("This run"),
+    ):
+        {}["missing"]
+    (record,) = faults
+    assert record.exc_info is not None and record.exc_info[0] is KeyError
+    with pytest.raises(BadInput, match=r"^as it is$"), contained("This run"):
+        raise BadInput("as it is")
+    with pytest.raises(KeyboardInterrupt), contained("This run"):
+        raise KeyboardInterrupt
+    assert len(faults) == 1
+    faults.clear()
+
+
+def test_a_run_may_be_read_again_after_a_fault(folder: Path) -> None:
+    fault = Fault(1, MemoryError)
+    cache = RunCache(lambda path: watched(toy_run(), fault))
+    with pytest.raises(MemoryError):
+        cache.opened(folder, 0)
+    assert cache.opened(folder, 0).rounds
+
+
+def test_every_page_and_every_fragment_is_drawn_so() -> None:
+    for path in ROOT.glob("pages/*.py"):
+        tree = ast.parse(path.read_text("utf-8"))
+        (page,) = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "page"]
+        assert "faults.drawn" in map(ast.unparse, page.decorator_list), path
+    for path in [*ROOT.glob("pages/*.py"), *ROOT.glob("mars_viz/ui/**/*.py")]:
+        assert path.name == "faults.py" or "st.fragment" not in path.read_text("utf-8"), path

@@ -1,0 +1,242 @@
+"""Zips that were made to do harm, or that no two programs read alike: each is refused in a sentence, and nothing of it
+is written."""
+
+from __future__ import annotations
+
+import io
+import stat
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from factories import toy_run
+
+from mars_viz import runfiles
+from mars_viz.errors import BadInput
+from mars_viz.runfiles import contents
+from tests.test_runfiles import in_folder, zipped
+
+Files = Mapping[str, bytes]
+
+
+@pytest.fixture(scope="module")
+def files() -> Files:
+    return contents.encode(toy_run())
+
+
+def link(info: zipfile.ZipInfo) -> None:
+    info.external_attr = (stat.S_IFLNK | 0o777) << 16
+
+
+def device(info: zipfile.ZipInfo) -> None:
+    info.external_attr = (stat.S_IFBLK | 0o660) << 16
+
+
+def pipe(info: zipfile.ZipInfo) -> None:
+    info.external_attr = (stat.S_IFIFO | 0o660) << 16
+
+
+def unusual(info: zipfile.ZipInfo) -> None:
+    info.compress_type = zipfile.ZIP_BZIP2
+
+
+def encrypted(data: bytes) -> bytes:
+    """The zip with the flag of a password in every header."""
+    array = bytearray(data)
+    for signature, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        at = array.find(signature)
+        while at >= 0:
+            array[at + offset] |= 1
+            at = array.find(signature, at + 1)
+    return bytes(array)
+
+
+def understated(data: bytes, real: int) -> bytes:
+    """The zip with every header claiming that what takes `real` bytes unpacks to ten."""
+    return data.replace(real.to_bytes(4, "little"), (10).to_bytes(4, "little"))
+
+
+@dataclass
+class Entry:
+    """A zip's entry, whose header and whose line in the directory may say different things."""
+
+    name: bytes
+    data: bytes = b""
+    way: int = 0
+    flags: int = 0
+    extra: bytes = b""
+    claims: dict[str, int] = field(default_factory=dict)
+    """What the directory says in place of the truth: crc, packed, size, way, flags or at."""
+
+
+def assembled(entries: Iterable[Entry], remark: bytes = b"", **claims: int) -> bytes:
+    """The zip of these entries, byte by byte; `claims` are the directory's: its count, size, place and comment."""
+    body, directory, count = b"", b"", 0
+    for entry in entries:
+        packed = entry.data
+        if entry.way == zipfile.ZIP_DEFLATED:
+            packer = zlib.compressobj(9, zlib.DEFLATED, -15)
+            packed = packer.compress(entry.data) + packer.flush()
+        says = {
+            "crc": zlib.crc32(entry.data), "packed": len(packed), "size": len(entry.data), "way": entry.way,
+            "flags": entry.flags, "at": len(body),
+        } | entry.claims  # fmt: skip
+        true = (entry.flags, entry.way, 0, 33, zlib.crc32(entry.data), len(packed), len(entry.data), len(entry.name))
+        body += struct.pack("<4s5H3L2H", b"PK\x03\x04", 20, *true, 0) + entry.name + packed
+        told = (says["flags"], says["way"], 0, 33, says["crc"], says["packed"], says["size"], len(entry.name))
+        line = struct.pack("<4s6H3L5H2L", b"PK\x01\x02", 20, 20, *told, len(entry.extra), 0, 0, 0, 0, says["at"])
+        directory, count = directory + line + entry.name + entry.extra, count + 1
+    ends = {"count": count, "size": len(directory), "at": len(body), "comment": len(remark)} | claims
+    last = (0, 0, ends["count"], ends["count"], ends["size"], ends["at"], ends["comment"])
+    return body + directory + struct.pack("<4s4H2LH", b"PK\x05\x06", *last) + remark
+
+
+def plain(files: Files) -> list[Entry]:
+    return [Entry(name.encode(), data) for name, data in files.items()]
+
+
+def but(files: Files, name: str, **changed: object) -> list[Entry]:
+    """The run's entries, one of them other than it is."""
+    return [Entry(each.encode(), data, **(changed if each == name else {})) for each, data in files.items()]  # type: ignore[arg-type]
+
+
+def named(name: bytes, flags: int = 0) -> Callable[[Files], bytes]:
+    """The run, and an empty entry of that name."""
+    return lambda files: assembled([*plain(files), Entry(name, flags=flags)])
+
+
+def zip64(**sizes: int) -> bytes:
+    """What the directory says of an entry beyond 4 GB."""
+    return struct.pack("<2H", 1, 8 * len(sizes)) + b"".join(struct.pack("<Q", size) for size in sizes.values())
+
+
+def overlapping(files: Files) -> bytes:
+    """Two entries whose packed bytes are the same ones: the second is a file within the first."""
+    inner = assembled([Entry(b"rows.parquet", files["rows.parquet"])])[: 30 + 12 + len(files["rows.parquet"])]
+    whole = dict(files) | {"nodes.parquet": inner}
+    at = 0
+    for name, data in whole.items():
+        if name == "nodes.parquet":
+            break
+        at += 30 + len(name) + len(data)
+    return assembled(
+        Entry(name.encode(), data, claims={"at": at + 30 + len("nodes.parquet")} if name == "rows.parquet" else {})
+        for name, data in whole.items()
+    )
+
+
+MANY = {f"{i}/": b"" for i in range(3000)}
+END, LOCATOR = b"PK\x05\x06", struct.pack("<4sLQL", b"PK\x06\x07", 0, 2**60, 1)
+HALF = bytes(30_000_000)
+NO_ZIP, NO_PART, FAR_MORE = "damaged or no zip", "no part of a run", "far more than a run"
+HOSTILE: dict[str, tuple[Callable[[Files], bytes], str]] = {
+    "nothing": (lambda files: b"", NO_ZIP),
+    "nameless": (lambda files: zipped({"?": b""} | dict(files)).replace(b"?", b"\0"), "without a name"),
+    "no zip": (lambda files: b"PK\x03\x04 and so on", NO_ZIP),
+    "cut": (lambda files: zipped(files)[:-30], NO_ZIP),
+    "cut in the middle": (lambda files: zipped(files)[: len(zipped(files)) // 2], NO_ZIP),
+    "beginning lost": (lambda files: zipped(files)[40:], NO_ZIP),
+    "empty": (lambda files: zipped({}), "manifest.json is missing"),
+    "part": (lambda files: zipped({"manifest.json": files["manifest.json"]}), "nodes.parquet is missing"),
+    "map of nobody": (lambda files: zipped({**files, "map_rows.parquet": b""}), "does not name it"),
+    "stranger": (lambda files: zipped({**files, "run.py": b""}), NO_PART),
+    "zip in a zip": (lambda files: zipped({"run.zip": zipped(files)}), NO_PART),
+    "zip for a table": (lambda files: zipped({**files, "nodes.parquet": zipped(files)}), "not what was written"),
+    "climbing": (lambda files: zipped(in_folder(files, "../")), "leads elsewhere"),
+    "climbing inside": (lambda files: zipped(in_folder(files, "a/../../")), "leads elsewhere"),
+    "absolute": (lambda files: zipped(in_folder(files, "/tmp/")), "leads elsewhere"),
+    "another host": (lambda files: zipped(in_folder(files, "//host/share/")), "leads elsewhere"),
+    "drive": (lambda files: zipped(in_folder(files, "C:/")), "leads elsewhere"),
+    "stream of a file": (lambda files: zipped({**files, "nodes.parquet:hidden": b"x"}), "leads elsewhere"),
+    "backslash": (lambda files: zipped(in_folder(files, "..\\")), f"leads elsewhere|{NO_PART}"),
+    "deep": (lambda files: zipped(in_folder(files, "a/b/")), "deeper"),
+    "two folders": (lambda files: zipped(in_folder(files, "a/") | {"b/nodes.parquet": b""}), NO_PART),
+    "apart": (lambda files: zipped({f"{name[0]}/{name}": data for name, data in files.items()}), "more than one"),
+    "link": (lambda files: zipped(files, link), "link"),
+    "device": (lambda files: zipped(files, device), "no plain file"),
+    "pipe": (lambda files: zipped(files, pipe), "no plain file"),
+    "folder for a file": (lambda files: zipped({**files, "run/nodes.parquet/": b""}), "deeper|no plain file|more than"),
+    "folder in place of a file": (
+        lambda files: zipped({name + "/" * (name == "nodes.parquet"): b"" for name in files}),
+        "nodes.parquet is missing|no JSON",
+    ),
+    "twice": (lambda files: assembled([*plain(files), Entry(b"nodes.parquet", b"x")]), NO_PART),
+    "other case": (lambda files: zipped({**files, "NODES.PARQUET": b""}), NO_PART),
+    "Windows device": (named(b"CON.parquet"), NO_PART),
+    "blank at the end": (named(b"nodes.parquet "), NO_PART),
+    "dot at the end": (named(b"nodes.parquet."), NO_PART),
+    "NUL in a name": (named(b"pieces.parquet\0.txt"), "NUL"),
+    "control characters in a name": (named(b"\x1b]0;x\x07\r\n"), NO_PART),
+    "bidi in a name": (named("nodes\u202eteuqrap.".encode(), 0x800), NO_PART),
+    "look-alike in a name": (named("n\u043edes.parquet".encode(), 0x800), NO_PART),
+    "not UTF-8": (named(b"\xff\xfe\xfd", 0x800), NO_ZIP),
+    "name too long": (named(b"x" * 65_000), NO_PART),
+    "encrypted": (lambda files: encrypted(zipped(files)), "encrypted"),
+    "unusual": (lambda files: zipped(files, unusual), "unusual"),
+    "unknown compression": (lambda files: assembled(but(files, "nodes.parquet", way=97)), "unusual"),
+    "two kinds of compression": (lambda files: assembled(but(files, "nodes.parquet", claims={"way": 8})), NO_ZIP),
+    "encrypted in one place": (lambda files: assembled(but(files, "nodes.parquet", claims={"flags": 1})), "encrypted"),
+    "encrypted in the other": (
+        lambda files: assembled(but(files, "nodes.parquet", flags=1, claims={"flags": 0})),
+        NO_ZIP,
+    ),
+    "wrong CRC": (lambda files: assembled(but(files, "nodes.parquet", claims={"crc": 7})), NO_ZIP),
+    "many": (lambda files: zipped({**files, **{f"{i}/": b"" for i in range(99)}}), "too many"),
+    "very many": (lambda files: assembled([*plain(files), *(Entry(name.encode()) for name in MANY)]), "too many"),
+    "bomb": (lambda files: zipped({**files, "nodes.parquet": HALF}), FAR_MORE),
+    "bomb for a manifest": (lambda files: zipped({**files, "manifest.json": b" " * 30_000_000}), FAR_MORE),
+    "lying bomb": (
+        lambda files: understated(zipped({**files, "nodes.parquet": HALF}), len(HALF)),
+        f"{FAR_MORE}|damaged|not what was written",
+    ),
+    "bomb in many parts": (lambda files: zipped({name: HALF for name in contents.NAMES}), FAR_MORE),
+    "overlapping": (overlapping, NO_ZIP),
+    "directory elsewhere": (lambda files: assembled(plain(files), at=10), NO_ZIP),
+    "directory counts less": (lambda files: assembled(plain(files), count=2), NO_ZIP),
+    "directory too short": (lambda files: assembled(plain(files), size=60), NO_ZIP),
+    "entry elsewhere": (lambda files: assembled(but(files, "rows.parquet", claims={"at": 3})), NO_ZIP),
+    "entry beyond the end": (lambda files: assembled(but(files, "rows.parquet", claims={"at": 2**31})), NO_ZIP),
+    "packed beyond the end": (lambda files: assembled(but(files, "pieces.parquet", claims={"packed": 2**30})), NO_ZIP),
+    "zip64 lies of size": (
+        lambda files: assembled(but(files, "nodes.parquet", claims={"size": 2**32 - 1}, extra=zip64(size=2**62))),
+        f"{FAR_MORE}|{NO_ZIP}",
+    ),
+    "zip64 lies of place": (
+        lambda files: assembled(but(files, "rows.parquet", claims={"at": 2**32 - 1}, extra=zip64(at=2**62))),
+        NO_ZIP,
+    ),
+    "zip64 without sizes": (
+        lambda files: assembled(but(files, "nodes.parquet", claims={"size": 2**32 - 1})),
+        f"{FAR_MORE}|{NO_ZIP}",
+    ),
+    "comment bomb": (lambda files: assembled(plain(files), b"x" * 65_000), NO_ZIP),
+    "comment that is none": (lambda files: assembled(plain(files), comment=900), NO_ZIP),
+    "more than a comment": (lambda files: assembled(plain(files), b"x" * 90, comment=9), NO_ZIP),
+    "zip64 directory elsewhere": (lambda files: zipped(files).replace(END, LOCATOR + END), NO_ZIP),
+    "zip in the comment": (lambda files: assembled(plain(files), assembled([Entry(b"other")])), NO_PART),
+    "two zips": (lambda files: zipped({"other": b""}) + zipped(files), NO_ZIP),
+    "picture that is a zip": (lambda files: b"\x89PNG\r\n\x1a\n" + bytes(99) + zipped(files), NO_ZIP),
+}
+
+
+def test_the_entries_by_themselves_make_a_run(tmp_path: Path, files: Files) -> None:
+    for number, data in enumerate((assembled(plain(files)), assembled(plain(files), b"a comment"))):
+        runfiles.read_zip(data, tmp_path / str(number))
+    packed = assembled(Entry(name.encode(), data, zipfile.ZIP_DEFLATED) for name, data in files.items())
+    assert runfiles.read_zip(packed, tmp_path / "packed").rounds
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+@pytest.mark.parametrize("case", HOSTILE)
+def test_hostile_zips_are_refused_and_leave_nothing(tmp_path: Path, files: Files, case: str) -> None:
+    make, message = HOSTILE[case]
+    data = make(files)
+    (tmp_path / "in").mkdir()
+    with pytest.raises(BadInput, match=f"^The zip cannot be opened: .*({message})") as refused:
+        runfiles.read_zip(io.BytesIO(data), tmp_path / "in" / "run")
+    assert len(str(refused.value)) < 500 and str(refused.value).isprintable()
+    assert [path.name for path in tmp_path.rglob("*")] == ["in"]

@@ -1,0 +1,259 @@
+"""What a small upload may cost: whatever is refused is refused within seconds and without much memory.
+
+Each is read in a process of its own, which says what it and its children took. The bounds are generous beside what is
+measured here; what they keep out took ten times as much.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from factories import long_run, toy_run
+
+from mars_viz.race import save_race
+from mars_viz.race.zips import RACE
+from mars_viz.race.zips import write_zip as race_zip
+from mars_viz.runfiles import contents, write_zip, zips
+from tests.tabs import ROOT
+from tests.test_race import toy_race
+from tests.test_runfiles import described, in_folder, run_with_map, signed, zipped
+
+SECONDS, MEGABYTES = 8.0, 320
+"""Of processors, and beyond what the modules take: four times, and one and a half times, what is meant."""
+READ = """
+import resource, sys, time
+from pathlib import Path
+from mars_viz.errors import BadInput
+{imports}
+
+def peak():  # of this program alone, where the system's figure begins with that of who started it
+    return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])
+
+def spent():
+    return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+
+path = Path(sys.argv[1])
+before, began = peak(), spent()
+try:
+    {read}
+    said = ""
+except BadInput as error:
+    said = str(error)
+most = max(peak(), resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+print(spent() - began, (most - before) / 1024, said)
+"""
+KINDS = {
+    "run": ("from mars_viz.runfiles import read_zip", "read_zip(path.read_bytes(), path.with_suffix('.run'))"),
+    "race": ("from mars_viz.race.zips import read_zip", "read_zip(path.read_bytes(), path.with_suffix('.race'))"),
+    "prompts": (
+        "from mars_viz.prompts import load_prompts",
+        "load_prompts(path, skip_bad=True, grader='none')",
+    ),
+    "metrics": (
+        "from mars_viz.analysis.vllm_metrics import load_vllm_metrics",
+        "load_vllm_metrics(path)",
+    ),
+}
+
+
+def read(kind: str, path: Path) -> tuple[float, float, str]:
+    """Processor seconds, megabytes, and what was said."""
+    imports, call = KINDS[kind]
+    code = READ.format(imports=imports, read=call)
+    done = subprocess.run([sys.executable, "-c", code, str(path)], cwd=ROOT, capture_output=True, text=True, check=True)
+    seconds, megabytes, said = done.stdout.strip("\n").split(" ", 2)
+    return float(seconds), float(megabytes), said
+
+
+def repeated(data: bytes, times: int) -> bytes:
+    """The table with its lines so many times, written as runs are."""
+    table, sink = pq.read_table(pa.BufferReader(data)), pa.BufferOutputStream()
+    many = pa.concat_tables([table] * (times // 100)).combine_chunks()
+    how = {"compression": "zstd", "use_dictionary": False, "write_page_checksum": True}
+    with pq.ParquetWriter(sink, many.schema, **how) as writer:
+        for _ in range(100):
+            writer.write_table(many)
+    return bytes(sink.getvalue())
+
+
+def stored(info: zipfile.ZipInfo) -> None:
+    """As it is: what is compressed once more is found out sooner."""
+    info.compress_type = zipfile.ZIP_STORED
+
+
+def lines_of(data: bytes) -> int:
+    return int(pq.ParquetFile(pa.BufferReader(data)).metadata.num_rows)
+
+
+def table(columns: Mapping[str, pa.Array]) -> bytes:
+    sink = pa.BufferOutputStream()
+    fields = [pa.field(name, array.type, nullable=False) for name, array in columns.items()]
+    made = pa.table(list(columns.values()), schema=pa.schema(fields))
+    pq.write_table(made, sink, compression="zstd", use_dictionary=False, write_page_checksum=True)
+    return bytes(sink.getvalue())
+
+
+def many_pieces(count: int) -> bytes:
+    """A vocabulary of so many entries, no two alike."""
+    letters = np.arange(count, dtype=np.int32)
+    texts = pa.Array.from_buffers(
+        pa.binary(), count, [None, pa.py_buffer(np.arange(0, 4 * count + 1, 4, dtype=np.int32)), pa.py_buffer(letters)]
+    )
+    return table({"id": pa.array(letters), "bytes": texts, "special": pa.array(np.zeros(count, bool))})
+
+
+def files() -> dict[str, bytes]:
+    return contents.encode(toy_run(max_new_tokens=9))
+
+
+def unique_pieces() -> bytes:
+    return zipped(signed(files(), pieces=many_pieces(2_000_000)))
+
+
+def equal_rows(name: str) -> Callable[[], bytes]:
+    """Very many lines alike, in one table alone."""
+
+    def made() -> bytes:
+        whole = files()
+        return zipped(signed(whole, **{name: repeated(whole[f"{name}.parquet"], 400_000)}), stored)
+
+    return made
+
+
+def equal_everything(times: int) -> Callable[[], bytes]:
+    """A run that repeats itself, whose tables and manifest agree in all counts."""
+
+    def made() -> bytes:
+        whole = files()
+        more = {name: repeated(whole[f"{name}.parquet"], times) for name in ("nodes", "rows", "rounds")}
+        tokens = 9 * times
+        counts = {"rounds": lines_of(more["rounds"]), "tokens": tokens, "settings.max_new_tokens": tokens}
+        return zipped(signed(described(whole, counts), **more), stored)
+
+    return made
+
+
+def brackets() -> bytes:
+    whole = files()
+    about = whole["manifest.json"].replace(b'"title"', b'"more": [' + b"[]," * 2_600_000 + b'0], "title"')
+    return zipped(whole | {"manifest.json": about}, stored)
+
+
+def long_prompt() -> bytes:
+    return zipped(described(files(), {"prompt_ids": [7] * 2_700_000}), stored)
+
+
+def unpacks() -> bytes:
+    return zipped(files() | {"nodes.parquet": bytes(60 << 20)})
+
+
+def long_prefixes() -> bytes:
+    """A map all of whose prefixes are as long as a text may be."""
+    whole = contents.encode(run_with_map(0.8, gammas=(1, 2), max_new_tokens=6))
+    answers = pq.read_table(pa.BufferReader(whole["map_answers.parquet"]))
+    count = len(answers)
+    prefix = pa.ListArray.from_arrays(
+        np.linspace(0, 30_000_000, count + 1).astype(np.int32), pa.array(np.full(30_000_000, 3, np.int32))
+    )
+    columns = {name: answers.column(name).combine_chunks() for name in answers.column_names} | {"prefix": prefix}
+    kind = pq.read_schema(pa.BufferReader(whole["map_answers.parquet"])).field("prefix").type
+    return zipped(signed(whole, map_answers=table(columns | {"prefix": prefix.cast(kind)})), stored)
+
+
+def pieces_of_a_race(folder: Path) -> bytes:
+    path = save_race(toy_race(), folder / "race")
+    whole = zips.unpacked(race_zip(path), RACE)
+    lane = {name.removeprefix("strict/"): data for name, data in whole.items() if name.startswith("strict/")}
+    return zipped(whole | in_folder(signed(lane, pieces=many_pieces(2_000_000)), "strict/"))
+
+
+REFUSED: dict[str, tuple[str, Callable[[], bytes], str]] = {
+    "unique pieces": ("run", unique_pieces, "more tokens than occur"),
+    "equal rounds": ("run", equal_rows("rounds"), "counts other rounds"),
+    "equal nodes": ("run", equal_rows("nodes"), "more drafted tokens|far larger"),
+    "equal rows": ("run", equal_rows("rows"), "in every round|far larger"),
+    "equal everything": ("run", equal_everything(200_000), "far more than a run|far larger"),
+    "as much of it as fits": ("run", equal_everything(10_000), "out of order|does not start where"),
+    "brackets": ("run", brackets, "far too large|far more"),
+    "long prompt": ("run", long_prompt, "far too large|does not start|far more"),
+    "long prefixes": ("run", long_prefixes, "far more than a run"),
+    "zeros": ("run", unpacks, "far more than a run"),
+    "brackets in a prompt": ("prompts", lambda: b'{"prompt": [' + b"[]," * 2_600_000 + b"0]}\n", "far too large"),
+    "short prompts": ("prompts", lambda: b'{"prompt": "a"}\n' * 3_000_000, "more than 100,000 prompts"),
+    "lines that are none": ("prompts", lambda: b"x\n" * 8_000_000, "more than 100,000 prompts"),
+    "turns": ("prompts", lambda: b'{"turns": [' + b'"a",' * 2_000_000 + b'"a"]}\n', "more than 1,000 turns"),
+    "brackets in metrics": ("metrics", lambda: b"[" + b"{}," * 5_000_000 + b"{}]", "lists and objects"),
+    "claimed steps": (
+        "metrics",
+        lambda: json.dumps([
+            {"num_spec_steps": 4_000_000, "num_accepted_draft_tokens": 0, "num_draft_tokens": 4_000_000,
+             "num_spec_tokens": 1, "acceptance_histogram": [4_000_000, 0]}] * 300).encode(),
+        "steps",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_refused_costs_little(tmp_path: Path, case: str) -> None:
+    kind, make, message = REFUSED[case]
+    path = tmp_path / "upload"
+    path.write_bytes(make())
+    seconds, megabytes, said = read(kind, path)
+    print(f"{case}: {path.stat().st_size / 1e6:.1f} MB, {seconds:.2f} s, {megabytes:.0f} MB: {said}")
+    assert any(part in said for part in message.split("|")), said
+    assert seconds < SECONDS and megabytes < MEGABYTES
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_pieces_of_a_race_cost_little(tmp_path: Path) -> None:
+    path = tmp_path / "upload"
+    path.write_bytes(pieces_of_a_race(tmp_path))
+    seconds, megabytes, said = read("race", path)
+    assert "more tokens than occur" in said
+    assert seconds < SECONDS and megabytes < MEGABYTES
+
+
+def test_a_run_of_100_000_tokens_opens_as_a_zip_and_a_small_one_says_nothing_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "upload"
+    path.write_bytes(write_zip(long_run(100_000)))
+    seconds, _, said = read("run", path)
+    assert not said
+    assert seconds < 2 * SECONDS
+
+
+def varint(value: int, length: int = 0) -> bytes:
+    """As a Parquet file's directory writes a count, in at least so many bytes."""
+    value, found = 2 * value, []
+    while value or len(found) < max(1, length):
+        found.append(value & 127)
+        value >>= 7
+    return bytes([each | 128 for each in found[:-1]] + found[-1:])
+
+
+def understated(data: bytes) -> bytes:
+    """A table whose directory counts nine lines, whatever there are."""
+    many = varint(lines_of(data))
+    begins = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    return data[:begins] + data[begins:].replace(many, varint(9, len(many)))
+
+
+def test_a_table_that_holds_more_than_it_says_costs_little(tmp_path: Path) -> None:
+    whole = files()
+    path = tmp_path / "upload"
+    for name in ("nodes", "rounds", "pieces"):
+        data = many_pieces(1_500_000) if name == "pieces" else repeated(whole[f"{name}.parquet"], 90_000 // 3)
+        lies = understated(data)
+        assert lines_of(lies) == 9 and len(lies) == len(data) > 9999
+        path.write_bytes(zipped(signed(whole, **{name: lies})))
+        seconds, megabytes, said = read("run", path)
+        assert said
+        assert seconds < SECONDS and megabytes < MEGABYTES
