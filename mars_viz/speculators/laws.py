@@ -21,11 +21,13 @@ def law(logits: Tensor, settings: Settings) -> Tensor:
         return torch.softmax(logits, -1)
     scaled = logits / settings.temperature
     if 0 < settings.top_k < logits.shape[-1]:
-        worst = scaled.topk(settings.top_k, -1).values[..., -1:]
-        scaled = scaled.masked_fill(scaled < worst, -torch.inf)
+        worse = scaled < scaled.topk(settings.top_k, -1).values[..., -1:]
+        scaled = scaled.masked_fill(worse, -torch.inf)
+        if settings.top_p < 1:
+            logits = logits.masked_fill(worse, -torch.inf)  # many equals are sorted fast
     if settings.top_p < 1:
-        ids = torch.sort(logits, dim=-1, descending=True, stable=True).indices
-        ordered = scaled.gather(-1, ids)
+        ordered, ids = torch.sort(logits, dim=-1, descending=True, stable=True)
+        ordered = ordered / settings.temperature
         p = ordered.softmax(-1)
         beyond = p.cumsum(-1) - p >= settings.top_p
         beyond[..., 0] = False  # rounding must not empty the law
