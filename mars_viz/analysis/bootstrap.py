@@ -290,9 +290,13 @@ class _Line:
         """The units with these weights."""
         weights = np.exp(t * self.shares)
         weights /= weights.sum(axis=0)
-        size = of.sizes @ weights
-        means = [np.einsum("us,us->s", weights, np.broadcast_to(c, weights.shape)) / size for c in of.columns]
-        return _Tilt(of, means, weights)
+        size, *sums = (_summed(weights, column) for column in (of.sizes[:, None], *of.columns))
+        return _Tilt(of, [each / size for each in sums], weights)
+
+
+def _summed(weights: np.ndarray, column: np.ndarray) -> np.ndarray:
+    """[S]; in the same order for every column, so that a mean of ones is one."""
+    return np.einsum("us,us->s", weights, np.broadcast_to(column, weights.shape))
 
 
 @dataclass(frozen=True, slots=True)
