@@ -209,17 +209,17 @@ class _Tilt:
         """float64 [S]; the number at these levels, normal quantiles: the tilt in the direction of this one's shares,
         then in that of where it leads, until that is its own. Where that comes to no end, as with a handful of units
         that differ by orders of magnitude, the first direction is taken."""
-        tilt, first, value = self, None, self.of.estimate
+        tilt, first, value = self, self.of.estimate, self.of.estimate
         root = math.sqrt(len(self.shares))
         w = level + self.bend - self.skew
         t = (w - 2 * self.skew * w**2) / (self.spread * root)  # r to the first power of the skewness, turned round
         done = self.settled | np.isnan(value)
-        for _ in range(_TURNS):
+        for turn in range(_TURNS):
             line = _Line(tilt.shares)
             t = line.at(level + self.bend, t)
             tilt = line.tilted(self.of, t)
             led = self.of.statistic(*tilt.means)
-            if first is None:
+            if turn == 0:
                 first = led
                 if self.straight(tilt):
                     return np.where(done, value, led)

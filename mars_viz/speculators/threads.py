@@ -17,7 +17,8 @@ import functools
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
@@ -158,6 +159,17 @@ def _threads() -> Threads | None:
     return Threads(Contention(count), IdleTeams(count, cores))
 
 
+@contextmanager
+def sharing_cores() -> Iterator[None]:
+    """A stretch of arithmetic on the CPU, whose threads wait as the other processes let them."""
+    threads, began = _threads(), time.perf_counter()
+    try:
+        yield
+    finally:
+        if threads is not None:
+            threads.passed(began)
+
+
 class _OnDevice(Protocol):
     """A network."""
 
@@ -172,14 +184,10 @@ def on_shared_cores(forward: Callable[Concatenate[N, P], R]) -> Callable[Concate
 
     @functools.wraps(forward)
     def watched(network: N, /, *args: P.args, **named: P.kwargs) -> R:
-        threads = _threads() if network.device.type == "cpu" else None
-        if threads is None:
+        if network.device.type != "cpu":
             return forward(network, *args, **named)
-        began = time.perf_counter()
-        try:
+        with sharing_cores():
             return forward(network, *args, **named)
-        finally:
-            threads.passed(began)
 
     return watched
 

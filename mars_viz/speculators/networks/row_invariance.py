@@ -1,8 +1,9 @@
 """How many rows are computed at a time so that a row's result depends neither on their count nor on its place.
 
 Libraries take one kernel for few rows, another for what is left over of a block or falls to a thread, and each rounds
-in its own way. Which counts agree on this machine is tried out: every count computes equal rows, and counts are alike
-where all of their rows come out the same, bit for bit. Knows matrices and attention; knows no models and no texts.
+in its own way. Which counts agree on this machine is tried out: every count computes the same few rows again and again,
+and counts are alike where each of them comes out the same, bit for bit, at all places. Knows matrices and attention;
+knows no models and no texts.
 """
 
 from __future__ import annotations
@@ -10,11 +11,14 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from itertools import groupby
 
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention, silu
+
+from mars_viz.speculators.threads import sharing_cores
 
 MOST = 256
 """Rows of a pass; with more, a row takes hardly less time."""
@@ -27,6 +31,8 @@ SPARSE = (*range(1, 33), 40, 48, 56, 64, 96, 128, 192, MOST)
 """Counts that are tried of the matrix that makes logits, the largest."""
 LIKELY = (*range(1, 9), 16, 32, 64)
 """Counts that are asked for, by which counts that are alike are chosen: drafting, verifying, batches and prompts."""
+DIFFERENT = 16
+"""Rows by which counts are told apart: for one row alone, kernels that differ in few columns may give equal bits."""
 CALL = 10
 """What a pass costs besides its rows, in rows."""
 TILE = 64
@@ -152,48 +158,72 @@ def invariant(
     """What holds on this machine, with the threads that are in use, for a layer's matrices [E, N], `added` being those
     whose products are added onto rows, and for the one that makes logits."""
     generator = torch.Generator().manual_seed(0)
-    query = torch.randn(1, heads.queries, heads.size, generator=generator)
+    query = torch.randn(DIFFERENT, heads.queries, heads.size, generator=generator)
     cache = torch.randn(1, BLOCK, 2 * heads.keys, heads.size, generator=generator).transpose(1, 2)
 
-    def rows(width: int, count: int) -> Tensor:
-        return torch.randn(1, width, generator=torch.Generator().manual_seed(width)).repeat(count, 1)
+    def rows(width: int, taken: Tensor) -> Tensor:
+        return torch.randn(DIFFERENT, width, generator=torch.Generator().manual_seed(width))[taken]
 
-    def multiplied(count: int) -> Iterator[Tensor]:
-        yield kernels.product(rows(qkv.shape[0], count), qkv, None)
-        gates = kernels.product(rows(gate_up.shape[0], count), gate_up, None)
+    def multiplied(taken: Tensor) -> Iterator[Tensor]:
+        yield kernels.product(rows(qkv.shape[0], taken), qkv, None)
+        gates = kernels.product(rows(gate_up.shape[0], taken), gate_up, None)
         yield gates
         yield gated(gates)  # threads take parts of it that may end within a row
         for matrix in added:
-            yield kernels.product(rows(matrix.shape[0], count), matrix, rows(matrix.shape[1], count))
+            yield kernels.product(rows(matrix.shape[0], taken), matrix, rows(matrix.shape[1], taken))
 
-    def made_logits(count: int) -> Iterator[Tensor]:
-        yield kernels.product(rows(head.shape[0], count), head, None)
+    def made_logits(taken: Tensor) -> Iterator[Tensor]:
+        yield kernels.product(rows(head.shape[0], taken), head, None)
 
-    def attended(count: int, seen: int, end: int) -> Tensor:
-        asked = query.repeat(count, 1, 1).transpose(0, 1).unsqueeze(0)  # [1, H, count, D]
-        mask = torch.full((1, 1, count, end), -torch.inf)
+    def attended(taken: Tensor, seen: int, end: int) -> Tensor:
+        asked = query[taken].transpose(0, 1).unsqueeze(0)  # [1, H, count, D]
+        mask = torch.full((1, 1, len(taken), end), -torch.inf)
         mask[..., :seen] = 0
         past = cache[:, :, :end]
         mixed = kernels.attention(asked, past[:, : heads.keys], past[:, heads.keys :], mask)
         return mixed[0].transpose(0, 1)  # [count, H, D]
 
-    queries = alike(lambda count: (attended(count, end - 9, end) for end in (TILE, 4 * TILE)), ASKED)
-    near = _near(lambda seen, end: attended(queries.at_least(1), seen, end))
+    queries = alike(lambda taken: (attended(taken, end - 9, end) for end in (TILE, 4 * TILE)), ASKED)
+    near = _near(lambda seen, end: attended(_taken(0, queries.at_least(1)), seen, end))
     return Batching(alike(multiplied), alike(made_logits, SPARSE), queries, near)
 
 
-def alike(computed: Callable[[int], Iterator[Tensor]], tried: Sequence[int] = TRIED) -> Counts:
-    """The counts to be taken, where `computed` gives what comes of so many equal rows, [count, …] each time."""
+def alike(computed: Callable[[Tensor], Iterator[Tensor]], tried: Sequence[int] = TRIED) -> Counts:
+    """The counts to be taken, where `computed` gives what comes of rows, [count, …] each time; it is told which of the
+    `DIFFERENT` ones, int64 [count]."""
     classes: dict[bytes, list[int]] = {}
     for count in tried:
-        firsts = []
-        for found in computed(count):
-            if not torch.equal(found, found[:1].expand_as(found)):
-                break  # it matters at which place a row is
-            firsts.append(found[0].contiguous().numpy().tobytes())
-        else:
-            classes.setdefault(b"".join(firsts), []).append(count)
+        if (result := _result(computed, count)) is not None:
+            classes.setdefault(result, []).append(count)
     return min((Counts(tuple(counts)) for counts in classes.values()), key=lambda counts: counts.cost)
+
+
+def _result(computed: Callable[[Tensor], Iterator[Tensor]], count: int) -> bytes | None:
+    """What comes of each row at this count, each place having had at least two of them; None where it matters at which
+    place a row is."""
+    first: list[Tensor] = []
+    known = torch.zeros(DIFFERENT, dtype=torch.bool)
+    for turn in range(max(2, -(-DIFFERENT // count))):
+        taken = _taken(turn * min(count, DIFFERENT // 2), count)
+        fresh = ~known[taken]
+        with sharing_cores():
+            results = list(computed(taken))
+        for i, found in enumerate(results):
+            if i == len(first):
+                first.append(found.new_empty(DIFFERENT, *found.shape[1:]))
+            first[i][taken[fresh]] = found[fresh]
+            if not torch.equal(found, first[i][taken]):
+                return None
+        known[taken] = True
+    digest = sha256()
+    for each in first:
+        digest.update(each.numpy().tobytes())
+    return digest.digest()
+
+
+def _taken(begin: int, count: int) -> Tensor:
+    """int64 [count]; the different rows in turn."""
+    return torch.arange(begin, begin + count) % DIFFERENT
 
 
 def _near(attended: Callable[[int, int], Tensor]) -> int:
