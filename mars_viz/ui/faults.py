@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, ParamSpec
+from typing import Any, ParamSpec, overload
 
 import streamlit as st
 
@@ -33,8 +33,12 @@ def drawn(draw: Callable[P, object]) -> Callable[P, None]:
     return safely
 
 
-def fragment(draw: Callable[P, object] | None = None, *, run_every: float | None = None) -> Any:
-    """Streamlit's fragment, drawn so."""
+@overload
+def fragment(draw: Callable[P, object], *, run_every: float | None = None) -> Callable[P, None]: ...
+@overload
+def fragment(*, run_every: float) -> Callable[[Callable[P, object]], Callable[P, None]]: ...
+def fragment(draw: Callable[..., object] | None = None, *, run_every: float | None = None) -> Callable[..., Any]:
+    """Streamlit's fragment, drawn so; likewise as a decorator."""
     if draw is None:
         return lambda given: fragment(given, run_every=run_every)
     return st.fragment(drawn(draw), run_every=run_every)
