@@ -182,7 +182,7 @@ REFUSED: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "equal nodes": ("run", equal_rows("nodes"), "more drafted tokens|far larger"),
     "equal rows": ("run", equal_rows("rows"), "in every round|far larger"),
     "equal everything": ("run", equal_everything(200_000), "far more than a run|far larger"),
-    "as much of it as fits": ("run", equal_everything(10_000), "out of order|does not start where"),
+    "as much of it as fits": ("run", equal_everything(5_000), "out of order|does not start where"),
     "brackets": ("run", brackets, "far too large|far more"),
     "long prompt": ("run", long_prompt, "far too large|does not start|far more"),
     "long prefixes": ("run", long_prefixes, "far more than a run"),

@@ -66,6 +66,10 @@ def _divergence(values: np.ndarray) -> np.ndarray:
     return (values >= -HUGE) & ((values <= HUGE) | (values == np.inf))  # inf is missing support; NaN fails
 
 
+def _entropy(values: np.ndarray) -> np.ndarray:
+    return (values >= -0.1) & (values <= np.log(VOCABULARY) + 0.1)  # nats; rounding may pass both ends
+
+
 def _coin(values: np.ndarray) -> np.ndarray:
     return (values >= 0) & (values < 1)
 
@@ -112,7 +116,8 @@ NODE_FIELDS: dict[str, Column] = {
     **_columns("depths", _INT, _within(1, LONGEST_DRAFT)),
     **_columns("ranks", _INT, _rank),
     **_columns("q q_max p total_variation", _FLOAT, _probability),
-    **_columns("q_entropy draft_logsumexp js", _FLOAT, _finite),
+    **_columns("q_entropy", _FLOAT, _entropy),
+    **_columns("draft_logsumexp js", _FLOAT, _finite),
     **_columns("kl_pq kl_qp", _FLOAT, _divergence),
     **_columns("z", _FLOAT, _logit),
     **_columns("coins", _DOUBLE, _coin),
@@ -124,7 +129,8 @@ NODE_FIELDS: dict[str, Column] = {
 """Arrays of `Speculation` with a value for each drafted token."""
 
 ROW_FIELDS: dict[str, Column] = {
-    **_columns("logsumexp logsumexp_t entropy", _FLOAT, _finite),
+    **_columns("logsumexp logsumexp_t", _FLOAT, _finite),
+    **_columns("entropy", _FLOAT, _entropy),
     **_columns("support", _INT, _rank),
     **_columns("top_ids emissions", _INT, _token, Shape.WIDE),
     **_columns("emission_ranks", _INT, _rank, Shape.WIDE),

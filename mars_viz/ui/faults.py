@@ -35,14 +35,10 @@ def drawn(draw: Callable[P, object]) -> Callable[P, None]:
 
 @overload
 def fragment(draw: Callable[P, object], *, run_every: float | None = None) -> Callable[P, None]: ...
-
-
 @overload
-def fragment(*, run_every: float | None = None) -> Callable[[Callable[P, object]], Callable[P, None]]: ...
-
-
+def fragment(*, run_every: float) -> Callable[[Callable[P, object]], Callable[P, None]]: ...
 def fragment(draw: Callable[..., object] | None = None, *, run_every: float | None = None) -> Callable[..., Any]:
-    """Streamlit's fragment, drawn so."""
+    """Streamlit's fragment, drawn so; likewise as a decorator."""
     if draw is None:
         return lambda given: fragment(given, run_every=run_every)
     return st.fragment(drawn(draw), run_every=run_every)
