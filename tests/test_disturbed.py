@@ -223,7 +223,7 @@ def wide(costs: Costs, share: float) -> Costs:
 
 
 def test_the_costs_interval_goes_into_every_speed_up(tmp_path: Path) -> None:
-    result, how = toy_sweep(tmp_path / "sweep").finish(), Bootstrap(resamples=200)
+    result, how = toy_sweep(tmp_path / "sweep").finish(), Bootstrap()
     unsure = replace(result, costs=wide(COSTS, 0.08))
     for dial in (result.plan.strict, 0.7):
         sharp, found = (value_at(each, measures(each)["speed_up"], dial, how) for each in (result, unsure))

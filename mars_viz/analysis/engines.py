@@ -13,13 +13,12 @@ import numpy as np
 
 from mars_viz.analysis.counts import AcceptanceCounts, Totals, position_rates, totals_by_step, totals_of
 from mars_viz.analysis.definitions import DEFINITIONS, ByPosition, Definition, Pooling
-from mars_viz.analysis.intervals import DEFAULT, Bootstrap, Interval, band
+from mars_viz.analysis.intervals import DEFAULT, Bootstrap, Interval, interval
 from mars_viz.errors import BadInput
 
 Formula = Callable[[Totals], np.ndarray]
-MOST_DRAWN = 2_000
+MOST_DRAWN = 200_000
 """Requests or rounds that resampling draws; of more, that many groups of them, put together by chance."""
-_SUMS = len(Totals.__slots__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,29 +129,23 @@ def _together(definition: Definition, formula: Formula | None, each: Totals) -> 
 def _withins(
     pool: tuple[AcceptanceCounts, ...], each: Totals, units: np.ndarray | None, how: Bootstrap
 ) -> list[Within]:
-    """Of every figure that is reported, in the order of the table; all of them on the same resamples."""
+    """Of every figure that is reported, in the order of the table."""
     single = len(pool) == 1
     drawn = totals_by_step(pool[0]) if single else each
     count = len(drawn.steps)
     if count < 2:
         return [Within(None, "it takes at least two rounds")] * len(_REPORTED)
-    summed = [each for each in _REPORTED if single or each.pooling is Pooling.POOLED]
-    meant = [each for each in _REPORTED if each not in summed]
-    order = [(summed + meant).index(each) for each in _REPORTED]
-
-    def statistic(*found: np.ndarray) -> np.ndarray:
-        sums, had = Totals(*found[:_SUMS]), found[-1]
-        values = [*(one.formula(sums) for one in summed), *(value / had for value in found[_SUMS:-1])]
-        return np.concatenate([values[place] for place in order], axis=-1)
-
-    means = [np.where(drawn.steps > 0, one.formula(drawn), 0.0) for one in meant]
-    columns = [*drawn.columns, *means, (drawn.steps > 0).astype(np.float64)]
     if (single or units is None) and count > MOST_DRAWN:
         units = np.random.default_rng(0).permutation(count) % MOST_DRAWN
-    found = band(statistic, *(column[:, None] for column in columns), how=how, units=units)
+    found = [_interval(one, drawn, units, how, summed=single or one.pooling is Pooling.POOLED) for one in _REPORTED]
     why = f"of {'its rounds' if single else 'some requests'} it is not known, or not defined"
-    ends = zip(found.estimate.tolist(), found.low.tolist(), found.high.tolist(), strict=True)
-    return [
-        Within(None, why) if math.isnan(low) else Within(Interval(value, low, high, how.confidence, how.method))
-        for value, low, high in ends
-    ]
+    return [Within(None, why) if math.isnan(each.low) else Within(each) for each in found]
+
+
+def _interval(figure: _Figure, drawn: Totals, units: np.ndarray | None, how: Bootstrap, *, summed: bool) -> Interval:
+    """Of sums over what is drawn, or else of a mean over the requests that had a step."""
+    if not summed:
+        had = drawn.steps > 0
+        each = np.where(had, figure.formula(drawn), 0.0)
+        return interval(lambda values, counted: values / counted, each, had.astype(np.float64), how=how, units=units)
+    return interval(lambda *sums: figure.formula(Totals(*sums)), *drawn.columns, how=how, units=units)

@@ -4,36 +4,33 @@ Knows arrays with a row a prompt; knows no runs and no figures. What is compared
 draws prompts, and every number of a drawn prompt comes along. Prompts that belong together, such as the turns of a
 conversation, are drawn together: `units` says which (the cluster bootstrap, Davison and Hinkley 1997, Bootstrap Methods
 and Their Application, 3.8, with whole clusters drawn).
+
+Nothing is drawn: `bootstrap` computes what infinitely many resamples come to, so an interval hangs on no seed.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
-from functools import lru_cache
 from statistics import NormalDist
 
 import numpy as np
 
+from mars_viz.analysis.bootstrap import Resampled, Statistic, ends
 from mars_viz.errors import BadInput
 
 _NORMAL = NormalDist()
-_CHUNK = 1 << 21
-"""Numbers held at once while resampling."""
-_KEPT = 1 << 25
-"""Numbers of a resampling that are kept for the next figure, a byte each: 16,000 prompts at 2,000 resamples."""
-
-Statistic = Callable[..., np.ndarray]
-"""Of the means over prompts of each column, each [..., S], to a number [..., S]."""
+_CHUNK = 1 << 19
+"""Prompts times segments that are computed at once."""
 
 
 class Method(Enum):
-    """How a bootstrap interval is read off its replicates."""
+    """How an interval is made."""
 
     PERCENTILE = "percentile"
-    """The middle share of the replicates."""
+    """The middle share of the bootstrap's distribution."""
     BCA = "BCa"
     """Corrected for bias and skew (Efron 1987, Journal of the American Statistical Association 82:171-185)."""
     WILSON = "Wilson"
@@ -47,7 +44,7 @@ class Interval:
     estimate: float
     """On the prompts as they are. NaN where it is not defined."""
     low: float
-    """NaN where nothing can be said: fewer than two prompts, or a replicate that is not defined."""
+    """NaN where nothing can be said: fewer than two prompts, or a resample whose number is not defined."""
     high: float
     """Likewise."""
     confidence: float
@@ -80,22 +77,18 @@ class Band:
 
 @dataclass(frozen=True, slots=True)
 class Bootstrap:
-    """How to resample."""
+    """Which interval of the bootstrap's distribution is taken."""
 
     confidence: float = 0.95
     """Two-sided."""
-    resamples: int = 2000
-    """Replicates; at least 100."""
-    seed: int = 0
-    """The same seed draws the same prompts for every number, so numbers stay comparable."""
     method: Method = Method.BCA
     """PERCENTILE or BCA."""
 
     def __post_init__(self) -> None:
         """Raise BadInput for a value out of range."""
         _check_confidence(self.confidence)
-        if self.resamples < 100 or self.seed < 0 or self.method is Method.WILSON:
-            raise BadInput("A bootstrap takes at least 100 resamples, a seed of at least 0, and percentile or BCa.")
+        if self.method is Method.WILSON:
+            raise BadInput("A bootstrap is percentile or BCa. Choose one of these.")
 
 
 def _check_confidence(value: float) -> None:
@@ -145,7 +138,7 @@ def interval(
 
 
 def band(statistic: Statistic, *columns: np.ndarray, how: Bootstrap = DEFAULT, units: np.ndarray | None = None) -> Band:
-    """The same for columns [P, S]: a value for each prompt and segment, all segments on the same resamples.
+    """The same for columns [P, S]: a value for each prompt and segment.
 
     A column [P, 1] stands for one that is the same on every segment. `units`, whole numbers [P], are equal for prompts
     that are drawn together; None draws each by itself. Raises BadInput for no prompts or columns of different lengths.
@@ -159,12 +152,18 @@ def band(statistic: Statistic, *columns: np.ndarray, how: Bootstrap = DEFAULT, u
         columns = tuple(_joined(units, *columns))
         sizes = _joined(units, sizes)[0]
     segments = max(column.shape[1] for column in columns)
-    block = max(1, _CHUNK // how.resamples)
-    parts = [
-        _block(statistic, [c if c.shape[1] == 1 else c[:, first : first + block] for c in columns], sizes, how)
+    block = max(1, _CHUNK // len(sizes))
+    parts = (
+        Resampled(statistic, [c if c.shape[1] == 1 else c[:, first : first + block] for c in columns], sizes)
         for first in range(0, segments, block)
-    ]
-    estimate, low, high = (np.concatenate(part) for part in zip(*parts, strict=True))
+    )
+    return _band(parts, how)
+
+
+def _band(parts: Iterable[Resampled], how: Bootstrap) -> Band:
+    levels = [_NORMAL.inv_cdf((1 - how.confidence) / 2), _NORMAL.inv_cdf((1 + how.confidence) / 2)]
+    found = [(part.estimate, *ends(part, levels, corrected=how.method is Method.BCA)) for part in parts]
+    estimate, low, high = (np.concatenate(each) for each in zip(*found, strict=True))
     return Band(estimate, low, high, how.confidence, how.method)
 
 
@@ -211,90 +210,6 @@ def _joined(units: np.ndarray, *columns: np.ndarray) -> list[np.ndarray]:
     order = np.argsort(units, kind="stable")
     begins = np.flatnonzero(np.diff(np.asarray(units)[order], prepend=np.nan))
     return [np.add.reduceat(column[order], begins, axis=0) for column in columns]
-
-
-def _block(
-    statistic: Statistic, columns: list[np.ndarray], sizes: np.ndarray, how: Bootstrap
-) -> tuple[np.ndarray, ...]:
-    """Of sums over units, each of so many prompts."""
-    units, prompts = len(sizes), sizes.sum()
-    with np.errstate(divide="ignore", invalid="ignore"):
-        estimate = np.atleast_1d(statistic(*(column.sum(axis=0) / prompts for column in columns)))  # [S]
-        if units < 2:
-            return estimate, np.full_like(estimate, np.nan), np.full_like(estimate, np.nan)
-        replicates = np.concatenate(
-            [
-                statistic(*(weights @ column / (weights @ sizes)[:, None] for column in columns))
-                for weights in _weights(units, how.resamples, how.seed)
-            ]
-        )  # [resamples, S]
-        replicates.sort(axis=0)  # NaN last
-        levels = np.broadcast_to([[(1 - how.confidence) / 2], [(1 + how.confidence) / 2]], (2, len(estimate)))
-        if how.method is Method.BCA:
-            levels = _bca_levels(levels, estimate, replicates, _left_out(statistic, columns, sizes))
-        low, high = _quantiles(replicates, levels)
-    settled = replicates[-1] - replicates[0] <= 1e-12 * np.abs(estimate)  # one value, but for rounding
-    low, high = np.where(settled, estimate, low), np.where(settled, estimate, high)
-    undefined = np.isnan(replicates[-1])
-    return estimate, np.where(undefined, np.nan, low), np.where(undefined, np.nan, high)
-
-
-def _weights(prompts: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
-    """float64 [some, P] until `resamples` rows: how often each prompt was drawn, with replacement."""
-    few = prompts * resamples <= _KEPT
-    for counts in _all_drawn(prompts, resamples, seed) if few else _drawn(prompts, resamples, seed):
-        yield counts.astype(np.float64)
-
-
-@lru_cache(maxsize=2)
-def _all_drawn(prompts: int, resamples: int, seed: int) -> tuple[np.ndarray, ...]:
-    """Kept, because every number of a sweep asks for the same draws, which take longer to make than to use."""
-    return tuple(_drawn(prompts, resamples, seed))
-
-
-def _drawn(prompts: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
-    """The same counts, in the smallest whole numbers that hold them."""
-    rng = np.random.default_rng(seed)
-    rows = max(1, _CHUNK // prompts)
-    for done in range(0, resamples, rows):
-        count = min(rows, resamples - done)
-        drawn = rng.integers(prompts, size=(count, prompts)) + prompts * np.arange(count)[:, None]
-        counts = np.bincount(drawn.ravel(), minlength=count * prompts).reshape(count, prompts)
-        yield counts.astype(np.min_scalar_type(int(counts.max())))
-
-
-def _left_out(statistic: Statistic, columns: list[np.ndarray], sizes: np.ndarray) -> np.ndarray:
-    """float64 [U, S]; the statistic without each unit in turn."""
-    rest = (sizes.sum() - sizes)[:, None]
-    return statistic(*((column.sum(axis=0) - column) / rest for column in columns))
-
-
-def _bca_levels(levels: np.ndarray, estimate: np.ndarray, replicates: np.ndarray, left: np.ndarray) -> np.ndarray:
-    """float64 [2, S]; Φ(z0 + (z0 + z) / (1 - a (z0 + z))), with bias z0 and acceleration a (Efron 1987, 2.3, 6.6)."""
-    count = len(replicates)
-    tie = 1e-12 * np.abs(replicates).max(axis=0)  # equal but for rounding
-    under = np.sum(replicates < estimate - tie, axis=0) + np.sum(replicates <= estimate + tie, axis=0)
-    below = under / (2 * count)  # ties count half
-    bias = _each(_NORMAL.inv_cdf, np.clip(below, 0.5 / count, 1 - 0.5 / count))
-    spread = left.mean(axis=0) - left  # [P, S]
-    cubes, squares = np.sum(spread**3, axis=0), np.sum(spread**2, axis=0)
-    acceleration = np.divide(cubes, 6 * squares**1.5, out=np.zeros_like(squares), where=squares > 0)
-    moved = bias + _each(_NORMAL.inv_cdf, levels)
-    return _each(_NORMAL.cdf, bias + moved / (1 - acceleration * moved))
-
-
-def _quantiles(ordered: np.ndarray, levels: np.ndarray) -> np.ndarray:
-    """float64 [2, S]; of sorted replicates, linear between two of them."""
-    place = levels * (len(ordered) - 1)
-    below = np.floor(place).astype(np.int64)
-    above = np.minimum(below + 1, len(ordered) - 1)
-    columns = np.arange(ordered.shape[1])
-    a, b = ordered[below, columns], ordered[above, columns]
-    return a + (b - a) * (place - below)
-
-
-def _each(function: Callable[[float], float], values: np.ndarray) -> np.ndarray:
-    return np.array([function(float(value)) for value in values.ravel()]).reshape(values.shape)
 
 
 def _divided(a: np.ndarray, b: np.ndarray) -> np.ndarray:

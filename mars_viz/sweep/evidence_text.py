@@ -261,8 +261,8 @@ def _synthetic(found: dict[str, Any]) -> str:
 def _reading(found: dict[str, Any]) -> str:
     made = found["intervals"]
     return (
-        f"In brackets: {100 * made['confidence']:g} % intervals, {made['method']} bootstrap, {made['resamples']} "
-        f"resamples of {made['unit']}. {made['where_all_agree']} *Exact*: counted on the texts that the setting "
+        f"In brackets: {100 * made['confidence']:g} % intervals, {made['method']} bootstrap over "
+        f"{made['unit']}, {made['computed']}. {made['where_all_agree']} *Exact*: counted on the texts that the setting "
         "generates, from every prompt's dial map. *Modelled*: counted passes times their measured costs. *Measured*: "
         "wall clock. τ: tokens per target pass, corrections and bonus tokens included, cut at the text's end; the "
         "prefill pass is not counted. The target's own text is that of strict matching, which keeps a token only where "
