@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import math
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from factories import toy_run
+from factories import make_speculation, toy_run
 from hypothesis import given
 from hypothesis import strategies as st
+from sweep_cases import toy_sweep
 
-from mars_viz.analysis.counts import AcceptanceCounts, acceptance_counts, position_rates
+from mars_viz.analysis.counts import AcceptanceCounts, acceptance_counts, position_rates, totals_by_step
 from mars_viz.analysis.definitions import DEFINITIONS, Bonus, ByPosition, Evidence, Pooling
 from mars_viz.analysis.engines import Within, acceptance_table, resampled
 from mars_viz.analysis.intervals import Bootstrap, Method
@@ -20,6 +22,10 @@ from mars_viz.analysis.metrics import summary
 from mars_viz.analysis.synthetic import WARNING, synthetic_settings
 from mars_viz.analysis.vllm_metrics import load_vllm_metrics, parse_vllm_metrics, vllm_metrics, vllm_metrics_json
 from mars_viz.errors import BadInput
+from mars_viz.rules import rule_named
+from mars_viz.run import Piece, Provenance, Run, Settings
+from mars_viz.sweep import load_sweep
+from mars_viz.walk import Answer, Ending, walk
 
 
 def counts(accepted, drafted, completion=None, gamma=3, name="a", **more) -> AcceptanceCounts:
@@ -92,6 +98,113 @@ def test_a_request_without_steps_or_completion():
     assert rows["vLLM"].length == 1 + 7 / 5
     with pytest.raises(BadInput, match="Choose at least one"):
         acceptance_table([])
+
+
+# Every way in which a text can end, walked for real
+
+
+EOS, STOP = 7, 5
+ALL, NONE = ([1, 2, 3], [1, 2, 3, 4]), ([1, 2, 3], [2, 2, 3, 4])
+"""A block's drafted tokens, and the target's own after the prefix and after each of them: what agrees is accepted."""
+ENDINGS = {  # blocks, limit; then steps, accepted tokens, tokens of the text, and those of them that were accepted
+    "end of text in the middle of a block": ([ALL, ([1, EOS, 3], [1, EOS, 3, 4])], 99, (2, 3 + 3, 4 + 2, 3 + 2)),
+    "stop string in the middle of a block": ([NONE, ([1, STOP, 3], [1, STOP, 3, 4])], 99, (2, 0 + 3, 1 + 2, 0 + 2)),
+    "limit in the middle of a block": ([ALL, ([1, 2, 3], [1, 2, 4, 4])], 5, (2, 3 + 2, 4 + 1, 3 + 1)),
+    "end of text as the bonus": ([([1, 2, 3], [1, 2, 3, EOS])], 99, (1, 3, 4, 3)),
+    "end of text as the first token": ([([EOS, 1, 2], [EOS, 1, 2, 3])], 99, (1, 3, 1, 1)),
+    "nothing accepted": ([NONE, ([1, 2, 3], [EOS, 2, 3, 4])], 99, (2, 0, 1 + 1, 0)),
+    "all accepted": ([ALL, ALL], 8, (2, 3 + 3, 4 + 4, 3 + 3)),
+    "limit before the bonus": ([ALL], 3, (1, 3, 3, 3)),
+}
+AT_ENDINGS = {  # of all of them together: 13 steps, 29 of 39 accepted, 32 tokens, 24 of them accepted; length and rate
+    "vLLM": (1 + 29 / 13, 29 / 39),
+    "SGLang, scheduler": ((29 + 13) / 13, (29 + 13) / (13 * 4)),
+    "SGLang, per request": (
+        (6 / 2 + 3 / 2 + 5 / 2 + 4 + 1 + 2 / 2 + 8 / 2 + 3) / 8,
+        (6 / 6 + 3 / 6 + 5 / 6 + 3 / 3 + 3 / 3 + 0 + 6 / 6 + 3 / 3) / 8,
+    ),
+    "TensorRT-LLM": ((29 + 13) / 13, math.nan),
+    "llama.cpp": (1 + 29 / 13, 29 / 39),
+    "specdec_bench": ((6 / 2 + 3 / 2 + 5 / 2 + 4 + 1 + 2 / 2 + 8 / 2 + 3) / 8, math.nan),
+    "SpecForge": ((6 / 2 + 3 / 2 + 5 / 2 + 4 + 1 + 2 / 2 + 8 / 2 + 3) / 8, math.nan),
+    "EAGLE": ((29 + 13) / 13, math.nan),
+    "LM Studio": (math.nan, 24 / 32),
+}
+SHARES = (5 / 6, 2 / 3, 4 / 5, 3 / 4, 1, 0, 3 / 4, 1)
+"""LM Studio's of each ending alone; above 3 / 4 only where a block ends the text without its last token."""
+
+
+class Script:
+    """Drafts these blocks, one after another, and knows the target's own tokens."""
+
+    def __init__(self, blocks):
+        self.blocks = iter(blocks)
+
+    def speculate(self, prefixes):
+        drafted, own = next(self.blocks)
+        rows = np.full((len(own), 8), -20.0)
+        rows[np.arange(len(own)), own] = 10.0
+        return [Answer(make_speculation(rows, np.zeros((len(drafted), 8)), drafted, start=len(prefixes[0])))]
+
+
+def ended(name):
+    blocks, limit, _ = ENDINGS[name]
+    pieces = {token: Piece(f" w{token}".encode()) for token in range(8)}
+    ending = Ending(frozenset({EOS}), limit, (f"w{STOP}".encode(),), pieces)
+    rounds = tuple(walk(Script(blocks), rule_named("strict"), None, (1,), ending))
+    return Run(Settings(rule="strict", gamma=3, max_new_tokens=limit), Provenance(), (1,), rounds, pieces, title=name)
+
+
+@pytest.mark.parametrize("name", ENDINGS)
+def test_what_a_text_holds_of_what_was_accepted_however_it_ends(name):
+    run = ended(name)
+    found = acceptance_counts(run)
+    assert (found.steps, found.accepted_total, found.completion_tokens, found.reached_total) == ENDINGS[name][2]
+    assert found.reached_total == sum(round_.kept for round_ in run.rounds)
+    assert found.drafted_total == 3 * found.steps
+    by_step = totals_by_step(found)
+    assert by_step.reached.tolist() == [round_.kept for round_ in run.rounds]
+    assert by_step.completion.tolist() == [len(round_.token_ids) for round_ in run.rounds]
+    unordered = replace(found, accepted=np.sort(found.accepted), ordered=False)
+    assert unordered.reached_total == found.reached_total  # as sweeps keep it
+
+
+def test_every_definition_over_every_ending_by_hand():
+    requests = [acceptance_counts(ended(name)) for name in ENDINGS]
+    rows = {row.definition.engine: row for row in acceptance_table(requests)}
+    assert list(rows) == list(AT_ENDINGS)
+    for engine, row in rows.items():
+        assert (row.length, row.rate) == pytest.approx(AT_ENDINGS[engine], nan_ok=True), engine
+        for value, within in ((row.length, row.length_within), (row.rate, row.rate_within)):
+            assert math.isnan(value) or within.interval.low <= value <= within.interval.high, engine
+    for engine in ("vLLM", "llama.cpp"):  # 3 of 13 steps accepted nothing, 1 two, 9 three
+        assert rows[engine].unconditional.tolist() == [10 / 13, 10 / 13, 9 / 13]
+    assert rows["specdec_bench"].conditional.tolist() == [10 / 13, 1, 9 / 10]
+    assert rows["LM Studio"].rate_within.interval.high <= 1
+    alone = [acceptance_table([request])[-1].rate for request in requests]
+    assert alone == pytest.approx(SHARES)
+
+
+def test_a_share_of_the_output_is_a_share_at_every_dial_of_a_sweep(tmp_path):
+    for _ in toy_sweep(tmp_path / "sweep", 8):
+        pass
+    result = load_sweep(tmp_path / "sweep")
+    for dial in (result.plan.low, 0.7, 0.9, result.plan.high):
+        requests = result.acceptance(dial)
+        rows = result.rows(np.array([dial]))[:, 0]
+        assert [each.reached_total for each in requests] == result.lines["kept"][rows].tolist()
+        within = acceptance_table(requests)[-1].rate_within.interval
+        assert 0 <= within.low <= within.estimate <= within.high <= 1
+
+
+def test_of_a_response_the_prefills_token_is_no_steps():
+    """vLLM counts what was accepted past the limit: 3 + 1 tokens of its second step, of which the text holds two."""
+    metrics = vllm_metrics(counts([1, 3], [3, 3]))
+    for completion, reached in ((1 + 2 + 4, 4), (1 + 2 + 3, 4), (1 + 2 + 2, 3), (1 + 2 + 1, 2)):
+        response = {"usage": {"completion_tokens": completion}, "metrics": {"speculative_decoding": metrics}}
+        (found,) = parse_vllm_metrics(json.dumps(response))
+        assert found.reached_total == reached
+        assert acceptance_table([found])[-1].rate == reached / completion
 
 
 def total(requests, name):

@@ -6,6 +6,7 @@ Knows records; knows no engine's formulas and no files. A step is one verificati
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,6 +33,8 @@ class AcceptanceCounts:
     """Tokens of the text, its end cut off; None where it is not known."""
     ordered: bool = True
     """False where the steps' order is lost, as in a histogram."""
+    prefilled: int = 0
+    """Tokens of the text that no step wrote: 1 where an engine's prefill writes the first."""
 
     def __post_init__(self) -> None:
         """Raise BadInput for counts that contradict each other."""
@@ -61,6 +64,18 @@ class AcceptanceCounts:
         """Accepted drafted tokens."""
         return int(self.accepted.sum())
 
+    @property
+    def reached_total(self) -> int | None:
+        """Accepted drafted tokens that the text holds; None where its length is not known.
+
+        Each step writes what it accepted and one token more. What of that the text lacks stood at its end: first that
+        one token, then accepted ones.
+        """
+        if self.completion_tokens is None:
+            return None
+        lacking = self.accepted_total + self.steps + self.prefilled - self.completion_tokens
+        return max(0, self.accepted_total - max(0, lacking - 1))
+
 
 def acceptance_counts(run: Run, name: str | None = None) -> AcceptanceCounts:
     """The run's counts at its own dial. Drafted tokens of a tree are counted as nodes."""
@@ -81,6 +96,8 @@ class Totals:
 
     accepted: np.ndarray
     """Drafted tokens that verification accepted."""
+    reached: np.ndarray
+    """Those of them that the text holds; NaN where they are not known."""
     drafted: np.ndarray
     """Drafted tokens; NaN where they are not known."""
     steps: np.ndarray
@@ -104,38 +121,45 @@ def totals_of(requests: tuple[AcceptanceCounts, ...]) -> Totals:
     """A request each, [P]."""
     steps = np.array([request.steps for request in requests], np.float64)
     gamma = np.array([request.gamma for request in requests], np.float64)
-    completion = [math.nan if (known := request.completion_tokens) is None else known for request in requests]
     return Totals(
         accepted=np.array([request.accepted_total for request in requests], np.float64),
+        reached=_known(request.reached_total for request in requests),
         drafted=np.array([request.drafted_total for request in requests], np.float64),
         steps=steps,
         drafts=np.array([request.drafts for request in requests], np.float64),
         nominal=steps * gamma,
         slots=steps * (gamma + 1),
-        completion=np.array(completion, np.float64),
+        completion=_known(request.completion_tokens for request in requests),
     )
+
+
+def _known(counts: Iterable[int | None]) -> np.ndarray:
+    return np.array([math.nan if count is None else count for count in counts], np.float64)
 
 
 def totals_by_step(request: AcceptanceCounts) -> Totals:
     """A step of this request each, [R]; NaN for what is known only of all of them together."""
     accepted, ones = request.accepted.astype(np.float64), np.ones(request.steps)
     drafted = None if request.drafted is None else request.drafted.astype(np.float64)
+    written = _emitted(request)
     return Totals(
         accepted=accepted,
+        reached=np.minimum(accepted, written),
         drafted=np.full(request.steps, np.nan) if drafted is None else drafted,
         steps=ones,
         drafts=ones if drafted is None else (drafted > 0).astype(np.float64),
         nominal=ones * request.gamma,
         slots=ones * (request.gamma + 1),
-        completion=_emitted(request),
+        completion=written,
     )
 
 
 def _emitted(request: AcceptanceCounts) -> np.ndarray:
-    """float64 [R]; tokens of the text that each step added, its end cut off where the text ends."""
+    """float64 [R]; tokens of the text that each step added, its end cut off where the text ends; NaN where that is not
+    known, as where some come from no step."""
     verified = np.cumsum(request.accepted + 1)
     known, whole = request.completion_tokens, int(verified[-1]) if len(verified) else 0
-    if known is None or known > whole or (known < whole and not request.ordered):
+    if known is None or request.prefilled or known > whole or (known < whole and not request.ordered):
         return np.full(request.steps, np.nan)
     return np.diff(np.minimum(verified, known), prepend=0).astype(np.float64)
 

@@ -5,7 +5,7 @@ Knows counts and formulas; `engines` applies them. The formulas were read in the
 
 Two things no formula can show: an engine's completion count includes the token that its prefill emits, a run's does
 not, because here the first token comes from the first round; and engines count accepted tokens before the text is
-cut at its end, as `AcceptanceCounts.accepted` does.
+cut at its end, as `AcceptanceCounts.accepted` does. A share of the text's tokens can count only those that it holds.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _completion_per_step(of: Totals) -> np.ndarray:
 
 
 def _of_completion(of: Totals) -> np.ndarray:
-    return _ratio(of.accepted, of.completion)
+    return _ratio(of.reached, of.completion)
 
 
 DEFINITIONS: tuple[Definition, ...] = (
@@ -153,7 +153,8 @@ DEFINITIONS: tuple[Definition, ...] = (
         "accepted / (verify count × (draft tokens - 1))",
         "spec_accept_length and spec_accept_rate in a response's meta_info; an excerpt of the function that makes them",
         Evidence.READ,
-        "Newer versions divide the rate by the tokens that were really drafted.",
+        "Newer versions divide the rate by the tokens that were really drafted. Without the overlap scheduler accepted "
+        "tokens past the text's end are taken out before they are counted.",
     ),
     Definition(
         "TensorRT-LLM",
@@ -233,7 +234,9 @@ DEFINITIONS: tuple[Definition, ...] = (
         "accepted drafted tokens / predicted output tokens",
         "lmstudio.ai/docs/python/llm-prediction/speculative-decoding",
         Evidence.READ,
-        "A share of the output, not of the draft: it stays below 1 - 1/(γ + 1) however good the drafter is.",
+        "A share of the output, not of the draft: whole blocks keep it at 1 - 1/(γ + 1) at most, however good the "
+        "drafter is. A last block that ends the text without its bonus token can lift it above that, a text of a "
+        "single block to 1. Accepted tokens past the text's end are not counted.",
     ),
 )
 """Every definition, in the order of the table."""

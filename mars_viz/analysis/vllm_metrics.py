@@ -143,7 +143,7 @@ def _counts(metrics: dict[str, Any], name: str, completion: int | None) -> Accep
     _close(metrics, "mean_acceptance_length", 1 + accepted_total / steps if steps else None)
     _close(metrics, "draft_acceptance_rate", accepted_total / drafted_total if drafted_total else None)
     array = None if known is None else _array(known)
-    return AcceptanceCounts(name, accepted, array, drafted_total, gamma, completion, ordered)
+    return AcceptanceCounts(name, accepted, array, drafted_total, gamma, completion, ordered, prefilled=1)
 
 
 def _array(values: list[int]) -> np.ndarray:
