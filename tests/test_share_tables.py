@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import csv
 import io
+import math
+import re
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from playwright.sync_api import Browser
 
+from mars_viz.prompts import PromptItem, PromptSet
 from mars_viz.race import load_race
 from mars_viz.race.table import race_frame
 from mars_viz.report import bibtex
 from mars_viz.report.tables import csv_table, parquet_table
+from mars_viz.strict_csv import csv_of
+from mars_viz.sweep import load_sweep
+from mars_viz.sweep.evidence_pack import evidence_files
 from mars_viz.ui import share
 from tests.factories import toy_run
-from tests.sweep_cases import toy_sweep
+from tests.served import ROOT, served
+from tests.sweep_cases import SHORT, sweep_over, toy_sweep
 from tests.tabs import opened
 from tests.test_exports import tab as tab
 from tests.test_pages import folder as folder
@@ -32,6 +41,83 @@ def test_a_column_of_numbers_and_words_is_words_in_parquet() -> None:
     assert read["mixed"].tolist()[:2] == ["1", "<img>"] and pd.isna(read["mixed"][2])
     assert read["whole"].tolist() == [1, 2, 3]
     assert pd.read_csv(io.BytesIO(csv_table(frame)))["mixed"].tolist()[:2] == ["1", "<img>"]
+
+
+TEXTS = ["=1+1", "-1 a", "−1 a", "@a", "\t=1", "\r=1", "\n=1", "＝1", "'=1", "''@a", "-", "+-", "a\r=1", 'a,"b"']
+PLAIN = ["a", "+1", " =1", "'a", "", "1", "-1", "+1.5e-3", "−2", "-.5", "-1.", "1=1", "שלום", "'"]
+
+
+def test_no_text_is_a_formula_in_csv_and_all_can_be_read_back() -> None:
+    """What the module's first lines say takes the apostrophe away again, and nothing else."""
+    frame = pd.DataFrame(
+        {"=head": TEXTS + PLAIN, "b": [1.5] * 28, "@c": [-3] * 28, "d": [None, math.nan, *[True] * 26]}
+    )
+    data = csv_table(frame)
+    assert data.decode() == csv_of(frame.columns, frame.to_numpy(object).tolist())
+    rows = list(csv.reader(io.StringIO(data.decode(), newline="")))
+    assert rows[0] == ["'=head", "b", "'@c", "d"] and rows[1][1:] == ["1.5", "-3", ""] and rows[3][3] == "True"
+    assert [row[0] for row in rows[1:]][-len(PLAIN) :] == PLAIN
+    formula = re.compile("[-=+@\t\r\n−＝＋－＠]")  # noqa: RUF001
+    for text, row in zip(TEXTS, rows[1:], strict=False):
+        cell = row[0]
+        assert not formula.match(cell)
+        again = cell[1:] if cell.startswith("'") and formula.match(cell.lstrip("'")) else cell
+        assert again == text
+    pd.testing.assert_frame_equal(
+        pd.read_parquet(io.BytesIO(parquet_table(frame[["=head", "b"]]))), frame[["=head", "b"]]
+    )
+
+
+def test_a_frame_without_formulas_reads_as_pandas_own() -> None:
+    frame = toy_run(temperature=1.0, rule="mars-sampling").to_frame()
+    ours, theirs = (pd.read_csv(io.BytesIO(data)) for data in (csv_table(frame), frame.to_csv(index=False).encode()))
+    pd.testing.assert_frame_equal(ours, theirs, check_exact=True)
+    assert csv_table(pd.DataFrame({"a": ["", None]})) == b'a\n""\n""\n'
+
+
+def test_every_csv_goes_through_one_function() -> None:
+    """Nothing else of the product writes one."""
+    found = {
+        str(path.relative_to(ROOT))
+        for path in [*ROOT.glob("mars_viz/**/*.py"), *ROOT.glob("pages/*.py")]
+        if re.search(r"^(import|from) csv\b|to_csv\(", path.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+    assert found == set()
+
+
+def test_hostile_sweeps_and_tokens_are_no_formulas(tmp_path: Path) -> None:
+    prompts = PromptSet("=set", tuple(PromptItem(f"{text}{place}", text, "a") for place, text in enumerate(TEXTS)))
+    sweep_over(tmp_path / "sweep", prompts, SHORT)
+    found = {
+        f"evidence/{name}": data for name, data in evidence_files(load_sweep(tmp_path / "sweep"), dial=0.9).items()
+    }
+    run = toy_run(pieces={place + 1: text.encode() for place, text in enumerate(TEXTS)})
+    found["tokens.csv"] = csv_table(share.token_table(run, None, None))
+    for name, data in found.items():
+        if name.endswith(".csv"):
+            for row in csv.reader(io.StringIO(data.decode(), newline="")):
+                assert not [cell for cell in row if re.match("[-=+@\t\r\n−＝＋－＠]", cell) and not number(cell)], name  # noqa: RUF001
+
+
+def number(cell: str) -> bool:
+    try:
+        return math.isfinite(float(cell.replace("−", "-")))  # noqa: RUF001
+    except ValueError:
+        return False
+
+
+def test_a_tables_own_csv_is_not_offered(browser: Browser, tmp_path: Path) -> None:
+    """Streamlit writes its cells as they are."""
+    script = tmp_path / "page.py"
+    script.write_text(
+        "import streamlit as st\nfrom mars_viz.ui import theme\ntheme.title('a', 'b')\nst.dataframe({'a': [1]})"
+    )
+    with served(script) as address, browser.new_page() as page:
+        page.goto(address)
+        page.locator("[data-testid=stDataFrame]").hover()
+        page.get_by_role("button", name="Search").wait_for()
+        assert page.get_by_label("Download as CSV").count() == 1
+        assert not page.get_by_label("Download as CSV").is_visible()
 
 
 def test_every_paper_of_several_rules_is_cited_once() -> None:

@@ -6,10 +6,14 @@ import io
 
 import pandas as pd
 
+from mars_viz.strict_csv import csv_of
+
 
 def csv_table(frame: pd.DataFrame) -> bytes:
-    """UTF-8 CSV with a line of names."""
-    return bytes(frame.to_csv(index=False).encode("utf-8"))
+    """UTF-8 CSV with a line of names; see `strict_csv` for text that could be a formula."""
+    columns = (frame.iloc[:, place] for place in range(frame.shape[1]))
+    cells = ([None if gone else cell for cell, gone in zip(c.to_numpy(), c.isna(), strict=True)] for c in columns)
+    return csv_of(frame.columns, zip(*cells, strict=True)).encode("utf-8")
 
 
 def parquet_table(frame: pd.DataFrame) -> bytes:

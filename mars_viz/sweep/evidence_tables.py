@@ -1,14 +1,13 @@
-"""The evidence as CSV: a line a setting, a dial value, a prompt. Knows csv and a sweep; knows no files."""
+"""The evidence as CSV: a line a setting, a dial value, a prompt. Knows a sweep; knows no files."""
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from mars_viz.strict_csv import csv_of
 from mars_viz.sweep.result import SweepResult
 
 _MODELS = ("target", "target_revision", "drafter", "drafter_revision", "dtype", "device")
@@ -20,7 +19,7 @@ _AGAINST = ("first_divergence", "edit_distance")
 def grid_csv(rows: list[dict[str, Any]]) -> str:
     """A line a dial value; each figure with the ends of its interval, empty where it is not defined."""
     names = [name for name in rows[0] if name != "dial"]
-    return _csv(_grid_heads(names), [_grid_line(row, names) for row in rows])
+    return csv_of(_grid_heads(names), [_grid_line(row, names) for row in rows])
 
 
 def setting_grid_csv(variants: Mapping[str, Any]) -> str:
@@ -28,7 +27,7 @@ def setting_grid_csv(variants: Mapping[str, Any]) -> str:
     with the setting in which they differ as the first column."""
     names = list(variants["titles"])
     lines = [[each["value"], *_grid_line(row, names)] for each in variants["rows"] for row in each["dials"]]
-    return _csv([variants["setting"]["key"], *_grid_heads(names)], lines)
+    return csv_of([variants["setting"]["key"], *_grid_heads(names)], lines)
 
 
 def _grid_heads(names: list[str]) -> list[str]:
@@ -51,7 +50,7 @@ def engines_csv(rows: list[dict[str, Any]]) -> str:
             for what in whats
         ]
         lines.append([row["engine"], *cells[0], *cells[1], row["bonus"], row["pooling"]])
-    return _csv(["engine", *heads, "bonus", "pooling"], lines)
+    return csv_of(["engine", *heads, "bonus", "pooling"], lines)
 
 
 def summary_csv(found: Mapping[str, Any]) -> str:
@@ -86,7 +85,7 @@ def summary_csv(found: Mapping[str, Any]) -> str:
         ]
         for about, figures in rows
     ]
-    return _csv(heads, lines)
+    return csv_of(heads, lines)
 
 
 def prompts_csv(result: SweepResult, dial: float) -> str:
@@ -98,17 +97,4 @@ def prompts_csv(result: SweepResult, dial: float) -> str:
         for name in _SETTING + (_AGAINST if label == "chosen" else ()):
             heads.append(f"{label}_{name}")
             columns.append(result.lines[name][rows].tolist())
-    return _csv(heads, list(zip(*columns, strict=True)))
-
-
-def _csv(heads: list[str], lines: list[Any]) -> str:
-    """A text that would be a formula in a spreadsheet is quoted."""
-    sink = io.StringIO()
-    writer = csv.writer(sink, lineterminator="\n")
-    writer.writerow(heads)
-    writer.writerows([[_harmless(value) for value in line] for line in lines])
-    return sink.getvalue()
-
-
-def _harmless(value: Any) -> Any:
-    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
+    return csv_of(heads, list(zip(*columns, strict=True)))
