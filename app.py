@@ -8,10 +8,12 @@ import streamlit as st
 from starlette.middleware import Middleware
 from streamlit import runtime
 
+from mars_viz.terminal import shown_logs
 from mars_viz.ui import opening, visitors
 
 if not runtime.exists():  # `streamlit run` imports this file once, and serves the App that it finds here
     around = [Middleware(visitors.KnowsBrowsers), Middleware(opening.ReadAhead)]
+    shown_logs()
     app = st.App(__file__, lifespan=opening.warmed_up, middleware=around)
 else:  # each tab runs it as its script
     opening.wait_for_imports()

@@ -23,6 +23,7 @@ from mars_viz.errors import BadInput, MarsVizError
 from mars_viz.rules import RULES, Rule
 from mars_viz.runfiles import load_run, save_run
 from mars_viz.strict_json import json_of
+from mars_viz.terminal import say, shown_streams
 
 DEBUG_VARIABLE = "MARS_VIZ_DEBUG"
 """Set to anything to see tracebacks."""
@@ -31,10 +32,12 @@ APP = Path(__file__).parents[1] / "app.py"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code."""
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")  # a terminal that lacks θ still gets the rest
+    """Run the command and return its exit code; whatever it prints, control characters are shown."""
+    with shown_streams():
+        return _main(arguments)
+
+
+def _main(arguments: Sequence[str] | None) -> int:
     try:
         options = _parser().parse_args(arguments)
         options.run(options)
@@ -57,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _failed(code: int, message: str) -> int:
     if os.environ.get(DEBUG_VARIABLE):
         traceback.print_exc()
-    print(f"error: {' '.join(message.split())}", file=sys.stderr)
+    say(f"error: {' '.join(message.split())}", error=True)
     return code
 
 
@@ -112,7 +115,7 @@ def _record(options: argparse.Namespace) -> None:
     path = save_run(run, options.out)
     tell(run, path, options.json)
     if not options.json:
-        print(f"\nSaved to {path}.")
+        say("", f"Saved to {path}.")
 
 
 def _rules(options: argparse.Namespace) -> None:
@@ -122,19 +125,19 @@ def _rules(options: argparse.Namespace) -> None:
         return
     for rule, facts in zip(RULES.values(), described, strict=True):
         dial = rule.dial
-        print(f"{rule.name}  ({rule.title}{', lossless' if rule.lossless else ''})")
-        print(f"    {rule.summary}")
-        print(f"    keeps x where  {facts['formula']}")
+        say(f"{rule.name}  ({rule.title}{', lossless' if rule.lossless else ''})")
+        say(f"    {rule.summary}")
+        say(f"    keeps x where  {facts['formula']}")
         if dial is None:
-            print("    dial           none")
+            say("    dial           none")
         else:
             end = "high" if dial.strict_is_high else "low"
             bounds = f"{dial.low:g} to {dial.high:g}, default {dial.default:g}, strict at the {end} end"
-            print(f"    dial           {dial.symbol}, {dial.name}: {bounds}")
+            say(f"    dial           {dial.symbol}, {dial.name}: {bounds}")
         for each in rule.fixed:
             bounds = f"{each.low:g} to {each.high:g}, default {each.written(each.default)}"
-            print(f"    fixed setting  {each.symbol}, {each.name}: {bounds}; --rule {rule.name}:{each.key}=…")
-        print(f"    source         {rule.source}\n")
+            say(f"    fixed setting  {each.symbol}, {each.name}: {bounds}; --rule {rule.name}:{each.key}=…")
+        say(f"    source         {rule.source}", "")
 
 
 def _described(rule: Rule) -> dict[str, Any]:

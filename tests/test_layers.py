@@ -16,7 +16,7 @@ from factories import toy_run
 ROOT = Path(__file__).parents[1]
 
 LAYERS = (
-    ("errors", "strict_json", "strict_csv", "history"),
+    ("errors", "strict_json", "strict_csv", "terminal", "history"),
     ("records", "randomness", "devices", "samples"),
     ("demo",),  # the package itself: where the built-in weights lie
     ("blocks",),

@@ -19,6 +19,7 @@ from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.runfiles import check_free
 from mars_viz.speculators.names import check_names
+from mars_viz.terminal import raw, say
 
 if TYPE_CHECKING:
     from mars_viz.speculators.loading import Pair
@@ -157,7 +158,7 @@ def decoded(pair: Pair, wish: Wish, options: argparse.Namespace) -> Run:
 
 def note(text: str) -> None:
     """Say it on standard error, in a line."""
-    print(" ".join(text.split()), file=sys.stderr)
+    say(" ".join(text.split()), error=True)
 
 
 def progress_bar() -> Callable[..., Any]:
@@ -166,4 +167,4 @@ def progress_bar() -> Callable[..., Any]:
 
     from tqdm import tqdm
 
-    return partial(tqdm, file=sys.stderr, disable=not sys.stderr.isatty())
+    return partial(tqdm, file=raw(sys.stderr), disable=not sys.stderr.isatty())

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mars_viz.commands import decoding
-from mars_viz.commands.printing import facts, printable, sentence
+from mars_viz.commands.printing import facts, sentence
 from mars_viz.dialmap import Budget, DialMap, Segment, Span, span_of
 from mars_viz.errors import BadInput
 from mars_viz.figures.words import counted, number, setting
@@ -19,6 +19,7 @@ from mars_viz.rules import Dial, rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.runfiles import save_run
 from mars_viz.strict_json import json_of
+from mars_viz.terminal import printable, say
 
 WIDTH = 48
 """Characters of a text that a line of the table shows."""
@@ -95,10 +96,10 @@ def _tell(made: Run, path: Path, as_json: bool) -> None:
     if as_json:
         print(json_of(facts(made, path) | map_facts(dial_map)))
         return
-    print(f"{sentence(made)}\n\n{_map_sentence(dial_map, dial)}")
+    say(sentence(made), "", _map_sentence(dial_map, dial))
     for gamma in dial_map.span.gammas:
-        print("\n" + "\n".join(_table(dial_map, dial, gamma)))
-    print(f"\nSaved to {path}.")
+        say("", *_table(dial_map, dial, gamma))
+    say("", f"Saved to {path}.")
 
 
 def map_facts(made: DialMap) -> dict[str, Any]:

@@ -34,6 +34,7 @@ from mars_viz.sweep.grid_table import Advised, GridTable, best_of, few_dials, gr
 from mars_viz.sweep.lock import check_nobody
 from mars_viz.sweep.plan import Plan
 from mars_viz.sweep.report import alone, summary_lines
+from mars_viz.terminal import say
 
 if TYPE_CHECKING:
     from mars_viz.speculators.loading import Pair
@@ -134,14 +135,15 @@ def _tell(table: GridTable | None, best: Advised, dial: float, options: argparse
     if options.json:
         print(json_of(_facts(table, best, dial)))
         return
-    print("\n".join(summary_lines(best.result, dial)))
+    say(*summary_lines(best.result, dial))
     if table is not None:
-        print("\n" + "\n\n".join(_tables(table, dial)))
+        for each in _tables(table, dial):
+            say("", *each.split("\n"))
     said = "No recommendation: no prompt of the set is graded." if best.found is None else best.found.sentence
-    print(f"\n{best.result.plan.rule.title}: {said}")
+    say("", f"{best.result.plan.rule.title}: {said}")
     if best.found is not None and (more := next_step(best.found, options, best.result.plan.turns)):
-        print(more)
-    print(f"\nResults below {options.out}" + (f", evidence in {options.evidence}." if options.evidence else "."))
+        say(more)
+    say("", f"Results below {options.out}" + (f", evidence in {options.evidence}." if options.evidence else "."))
 
 
 def _tables(table: GridTable, dial: float) -> list[str]:

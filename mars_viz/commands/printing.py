@@ -12,6 +12,7 @@ from mars_viz.figures.words import counted, number, setting
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, stop_words
 from mars_viz.strict_json import json_of
+from mars_viz.terminal import say
 
 
 def tell(run: Run, path: Path, as_json: bool) -> None:
@@ -19,7 +20,8 @@ def tell(run: Run, path: Path, as_json: bool) -> None:
     if as_json:
         print(json_of(facts(run, path)))
     else:
-        print(f"{sentence(run)}\n\n{printable(run.prompt)}[{printable(run.text)}]")
+        say(sentence(run), "")
+        print(f"{run.prompt}[{run.text}]")
 
 
 def facts(run: Run, path: Path) -> dict[str, Any]:
@@ -35,7 +37,7 @@ def sentence(run: Run) -> str:
     numbers, pace, rule = summary(run), speed(run), rule_named(run.settings.rule)
     at = "" if rule.dial is None or numbers.dial is None else f" at {setting(rule.dial.symbol, numbers.dial)}"
     relaxed = f" ({number(numbers.relaxed)} of them relaxed)" if numbers.relaxed else ""
-    stop = f", stop at {printable(stop_words(run.settings.stop))}" if run.settings.stop else ""
+    stop = f", stop at {stop_words(run.settings.stop)}" if run.settings.stop else ""
     told = (
         f"{rule.title}{at}, γ = {run.settings.gamma}, temperature {run.settings.temperature:g}{stop}: "
         f"{counted(numbers.tokens, 'token')} in {counted(numbers.rounds, 'round')} (τ = {number(numbers.tau)}). "
@@ -47,8 +49,3 @@ def sentence(run: Run) -> str:
     if math.isnan(pace.tokens_per_second):
         return told
     return f"{told} Measured: {number(pace.tokens_per_second)} tokens/s on {pace.device or 'an unknown device'}."
-
-
-def printable(text: str) -> str:
-    """Text for a terminal: control characters, which could steer it, shown as escapes."""
-    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)

@@ -7,6 +7,7 @@ import argparse
 from mars_viz.figures.words import number
 from mars_viz.report import check_place, report_html, write_report
 from mars_viz.runfiles import load_run
+from mars_viz.terminal import say
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,4 +24,4 @@ def run(options: argparse.Namespace) -> None:
     check_place(options.out, force=options.force)
     html = report_html(load_run(options.path), dial=options.dial, gamma=options.gamma)
     path = write_report(html, options.out, force=options.force)
-    print(f"Wrote {path}, {number(len(html.encode()) / 1e3)} kB. It opens in any browser, without a network.")
+    say(f"Wrote {path}, {number(len(html.encode()) / 1e3)} kB. It opens in any browser, without a network.")

@@ -34,6 +34,7 @@ from mars_viz.sweep.report import summary_lines, table_of
 from mars_viz.sweep.result import SweepResult
 from mars_viz.sweep.sweep import sweep_prompts
 from mars_viz.sweep.timing import TimingCheck
+from mars_viz.terminal import say
 
 if TYPE_CHECKING:
     from mars_viz.speculators.loading import Pair
@@ -241,11 +242,11 @@ def _tell(
     if options.json:
         print(json_of(_facts(result, found, dial, timed)))
         return
-    print("\n".join(summary_lines(result, dial, timed)))
-    print(f"\n{'No recommendation: no prompt of the set is graded.' if found is None else found.sentence}")
+    say(*summary_lines(result, dial, timed))
+    say("", "No recommendation: no prompt of the set is graded." if found is None else found.sentence)
     if found is not None and (said := next_step(found, options, result.plan.turns)):
-        print(said)
-    print(f"\nResults in {options.out}" + (f", evidence in {options.evidence}." if options.evidence else "."))
+        say(said)
+    say("", f"Results in {options.out}" + (f", evidence in {options.evidence}." if options.evidence else "."))
 
 
 def _facts(result: SweepResult, found: Recommendation | None, dial: float, timed: TimingCheck | None) -> dict[str, Any]:

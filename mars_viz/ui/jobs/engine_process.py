@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from mars_viz.terminal import shown_logs, shown_streams
 from mars_viz.ui.jobs.job import Job
 from mars_viz.ui.jobs.messages import Do, GoOn, Holds, Over, Stop, Told
 from mars_viz.ui.jobs.models import Models
@@ -31,7 +32,12 @@ EXPENDABLE = 500
 
 def main() -> None:
     """Serve the parent until it goes."""
-    wire = _wire()
+    shown_logs()
+    with shown_streams():
+        _serve(_wire())
+
+
+def _serve(wire: Wire) -> None:
     make: Callable[[], Models[Any]] = wire.take()
     models = make()
     models.report_to(lambda status, recent: wire.put(Holds(status, recent)))

@@ -1,0 +1,95 @@
+"""Text for a terminal or a log: control characters, which could steer it, are shown and not sent.
+
+Text of models, prompts and files is others'. Knows streams and log records, and nothing else of the package.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import traceback
+import unicodedata
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, TextIO
+
+
+def printable(text: str, but: str = "\n\t") -> str:
+    """The text with escapes (\\x1b, \\u202e) in place of control characters, `but` for these, and of marks that nobody
+    sees: those that turn the direction of writing, join or stand for nothing."""
+    if text.isprintable():
+        return text
+    return "".join(sign if sign in but or _harmless(sign) else _escaped(sign) for sign in text)
+
+
+def _harmless(sign: str) -> bool:
+    """Spaces of any width are, though Python calls them not printable."""
+    return sign.isprintable() or unicodedata.category(sign) == "Zs"
+
+
+def _escaped(sign: str) -> str:
+    return sign.encode("unicode_escape").decode()
+
+
+class Shown:
+    """A text stream on which control characters but line feeds and tabs are shown."""
+
+    def __init__(self, stream: TextIO):
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        """Write it, shown; return how much of it was written: all."""
+        self.stream.write(printable(text))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write each."""
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        """All else is the stream's."""
+        return getattr(self.stream, name)
+
+
+@contextmanager
+def shown_streams() -> Iterator[None]:
+    """Standard output and standard error are `Shown` meanwhile, whoever writes to them."""
+    before = sys.stdout, sys.stderr
+    for stream in before:
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that lacks θ still gets the rest
+    sys.stdout, sys.stderr = (Shown(stream) for stream in before)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+
+
+def raw(stream: Any) -> Any:
+    """The stream itself, for a progress bar, which returns to the line's start and writes none but our own words."""
+    return stream.stream if isinstance(stream, Shown) else stream
+
+
+def say(*lines: str, error: bool = False) -> None:
+    """Print lines on standard output, or on standard error. A line's end within one is another's text, and is shown."""
+    for line in lines:
+        print(printable(line, but=""), file=sys.stderr if error else sys.stdout)
+
+
+class _Record(logging.LogRecord):
+    """One whose message and traceback show control characters."""
+
+    def __init__(self, *arguments: Any, **options: Any):
+        super().__init__(*arguments, **options)
+        if self.exc_info and self.exc_info[0] is not None:
+            self.exc_text = printable("".join(traceback.format_exception(*self.exc_info)).rstrip("\n"))
+
+    def getMessage(self) -> str:
+        """Its template with its arguments."""
+        return printable(super().getMessage())
+
+
+def shown_logs() -> None:
+    """From now on, whatever this process logs shows control characters."""
+    logging.setLogRecordFactory(_Record)

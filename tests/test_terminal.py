@@ -1,0 +1,213 @@
+"""What a terminal gets of others' text: every command over hostile runs, sets and arguments; the streams; the logs."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import logging
+import subprocess
+import sys
+import unicodedata
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from factories import toy_run
+
+from mars_viz import cli
+from mars_viz.strict_json import json_of
+from mars_viz.terminal import Shown, printable, raw, say, shown_streams
+
+STEERING = [*range(1, 32), 127, *range(128, 160)]
+UNSEEN = [0x61C, 0x200B, 0x200E, 0x200F, 0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A), 0xFEFF]
+HOSTILE = "\x1b]0;owned\x07" + "".join(map(chr, [*STEERING, *UNSEEN])) + "\x1b[2J\rerror: none"
+NAME = HOSTILE.replace("/", "")
+"""Of a file; the systems that the product runs on take all but a slash and a NUL."""
+
+
+def unsafe(text: str, but: str = "\n\t") -> set[str]:
+    """What of it could steer a terminal, turn the direction of writing, or hide."""
+    return {sign for sign in text if unicodedata.category(sign) in ("Cc", "Cf", "Cs", "Zl", "Zp") and sign not in but}
+
+
+def hostile_run(folder: Path) -> Path:
+    """A run whose texts are all hostile; its settings and ids are a run's."""
+    run = toy_run(pieces={i: HOSTILE.encode() for i in range(1, 32)}, max_new_tokens=8, stop=(HOSTILE,))
+    texts = ("target", "drafter", "target_revision", "drafter_revision", "dtype", "device", "created", "batching")
+    told = replace(run.provenance, **dict.fromkeys(texts, HOSTILE), versions={HOSTILE: HOSTILE})
+    return replace(run, provenance=told, title=HOSTILE, prompt=HOSTILE).save(folder / "run")
+
+
+def hostile_set(folder: Path) -> Path:
+    """A prompt that can be swept, one that is too long, a conversation and lines that are none."""
+    lines = [
+        {"question_id": f"a{HOSTILE}", "category": HOSTILE, "prompt": HOSTILE, "answer": "x", "grader": "contains"},
+        {"question_id": f"b{HOSTILE}", "category": HOSTILE, "prompt": "w " * 3000, "answer": "x", "grader": "contains"},
+        {"question_id": f"c{HOSTILE}", "category": HOSTILE, "turns": [HOSTILE, "and then?"]},
+        {"question_id": f"a{HOSTILE}", "prompt": "the same id"},
+        {"question_id": f"d{HOSTILE}", "prompt": "x", "answer": "x", "grader": HOSTILE},
+    ]
+    path = folder / f"{NAME[:60]}.jsonl"
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines) + HOSTILE.replace("\n", "") + "\n")
+    return path
+
+
+SMALL = ["--gamma", "2", "--max-new-tokens", "3", "--device", "cpu"]
+Cases = Callable[[Path], Sequence[Sequence[str]]]
+
+
+def swept(folder: Path) -> list[list[str]]:
+    prompts, out = str(hostile_set(folder)), folder / f"sweeps{NAME[:40]}"
+    asked = ["--set", prompts, "--skip-bad", *SMALL, "--stop", HOSTILE]
+    return [
+        [*asked, "--out", str(out / "one"), "--evidence", str(out / "evidence")],
+        [*asked, "--out", str(out / "one"), "--resume", "--json", "--wall-clock", "--timed", "1", "--repetitions", "1"],
+        [*asked, "--out", str(out / "one")],
+        [*asked, "--out", str(out / "grid"), "--rule", "vllm-thinking", "--grid", "k=1,2"],
+        ["--set", prompts, *SMALL, "--out", str(out / "two")],
+        ["--set", prompts, "--skip-bad", "--grader", HOSTILE, *SMALL, "--out", str(out / "two")],
+        ["--rule", HOSTILE, "--out", str(out / "two")],
+        ["--grid", HOSTILE, "--out", str(out / "two")],
+    ]
+
+
+def decoded(folder: Path) -> list[list[str]]:
+    """Of `record` and `map` alike."""
+    prompt = folder / "prompt"
+    prompt.write_bytes(HOSTILE.encode())
+    (folder / NAME).write_bytes(b"\xff" + HOSTILE.encode())
+    out = folder / f"{NAME[:40]}new"
+    return [
+        ["--prompt-file", str(prompt), "--title", HOSTILE, "--stop", HOSTILE, *SMALL, "--out", str(out)],
+        ["--prompt", HOSTILE, *SMALL, "--out", str(out / "json"), "--json"],
+        ["--prompt-file", str(folder / NAME), "--out", str(folder / "none")],
+        ["--prompt", "a", "--target", HOSTILE, "--drafter", HOSTILE, "--out", str(folder / "none")],
+        ["--prompt", "a", "--out", str(out)],
+    ]
+
+
+def shown(folder: Path) -> list[list[str]]:
+    run = str(hostile_run(folder))
+    (folder / NAME).write_text(HOSTILE)
+    return [[run], [run, "--json"], [str(folder / NAME)], [str(folder / HOSTILE / "none")]]
+
+
+def reported(folder: Path) -> list[list[str]]:
+    run = str(hostile_run(folder))
+    return [[run, "-o", str(folder / f"{NAME[:60]}.html")], [run, "-o", run], [str(folder / NAME)]]
+
+
+COMMANDS: dict[str, Cases] = {
+    "record": decoded,
+    "map": lambda folder: [*decoded(folder), ["--prompt", "a", "--gammas", HOSTILE, "--out", str(folder / "none")]],
+    "sweep": swept,
+    "rules": lambda folder: [[], ["--json"]],
+    "show": shown,
+    "report": reported,
+    "app": lambda folder: [["--port", HOSTILE], ["--port", "0"]],
+}
+
+WORKING = {"record": 2, "map": 2, "sweep": 3, "rules": 2, "show": 2, "report": 1, "app": 0}
+"""How many of them are no bad input."""
+
+
+def commands() -> list[str]:
+    """As the parser knows them."""
+    actions = cli._parser()._actions
+    return list(next(each for each in actions if isinstance(each, argparse._SubParsersAction)).choices)
+
+
+def test_every_command_is_here() -> None:
+    """A new command needs its hostile cases above."""
+    assert commands() == list(COMMANDS)
+
+
+@pytest.mark.parametrize("debug", [False, True], ids=["", "with tracebacks"])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_command_sends_what_steers_a_terminal(
+    command: str, debug: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if debug:
+        monkeypatch.setenv(cli.DEBUG_VARIABLE, "1")
+    always = [["--help"], [f"--{HOSTILE}"], [HOSTILE, HOSTILE]]
+    said, codes = "", []
+    for arguments in [*COMMANDS[command](tmp_path), *always]:
+        code = cli.main([command, *arguments])
+        told = capsys.readouterr()
+        assert code in (0, 2), told.err
+        assert not unsafe(told.out + told.err), (arguments, told)
+        if not debug:
+            assert len(told.err.splitlines()) <= 8  # no text of others makes a line of its own
+        if "--json" in arguments and code == 0:
+            json.loads(told.out)
+        said += told.out + told.err
+        codes.append(code)
+    assert codes.count(0) == WORKING[command] + 1  # and --help
+    assert "\\x1b]0;owned\\x07" in said or "\\u001b]0;owned\\u0007" in said
+
+
+def test_a_progress_bar_returns_to_its_lines_start_and_others_do_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    arguments = ["--prompt", HOSTILE, "--title", HOSTILE, *SMALL, "--out", str(tmp_path / "run")]
+    error = sys.stderr
+    assert cli.main(["record", *arguments]) == 0 and cli.main(["record", *arguments]) == 2
+    text = error.getvalue()
+    assert "\rDecoding: 100%" in text and not unsafe(text, "\n\t\r")
+    assert "\r" not in text[text.index("error:") :]
+
+
+def test_lines_stay_lines_and_text_keeps_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    with shown_streams():
+        say("a\nb\tc", "d")
+        print("a\nb\tc\rd")
+        assert raw(sys.stdout) is not sys.stdout
+    assert capsys.readouterr().out == "a\\nb\\tc\nd\na\nb\tc\\rd\n"
+    assert not isinstance(sys.stdout, Shown)
+
+
+def test_what_is_shown_and_what_is_left_alone() -> None:
+    plain = "θ = 0.9, 1\u202f000 tokens, שלום, é, 漢字, 🦀, \xa0"
+    assert printable(plain) == plain and printable("\x00\x7f\x9b\u202e") == "\\x00\\x7f\\x9b\\u202e"
+    everything = "".join(map(chr, range(sys.maxunicode + 1)))
+    assert not unsafe(printable(everything)) and printable(everything, "").isascii() is False
+
+
+def test_json_for_a_terminal_is_json_of_the_same_text() -> None:
+    everything = "".join(map(chr, range(0x3000)))
+    text = json_of({"a": everything})
+    assert json.loads(text) == {"a": everything} and not unsafe(text) and printable(text) == text
+
+
+def test_the_servers_log_shows_what_it_quotes() -> None:
+    code = f"""
+import logging, sys
+from mars_viz.terminal import shown_logs
+shown_logs()
+log = logging.getLogger("mars_viz.ui.jobs.job")
+log.warning({HOSTILE!r}); log.warning("%s of %d", {HOSTILE!r}, 3)
+try:
+    raise ValueError({HOSTILE!r})
+except ValueError:
+    log.exception("A job failed.")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8")
+    assert done.returncode == 0 and not unsafe(done.stderr)
+    assert done.stderr.count("\\x1b]0;owned") == 3 and "ValueError" in done.stderr and " of 3" in done.stderr
+
+
+def test_the_app_logs_so() -> None:
+    """Streamlit imports app.py once to find what it serves."""
+    code = "import app, logging; print(logging.getLogRecordFactory().__module__)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, encoding="utf-8", cwd=Path(cli.__file__).parents[1]
+    )
+    assert done.stdout.strip() == "mars_viz.terminal", done.stderr
+    assert logging.getLogRecordFactory() is logging.LogRecord
