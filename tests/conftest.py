@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, BrowserContext
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when the library is first imported; the tests need no hub
 os.environ["XDG_DATA_HOME"] = tempfile.mkdtemp(prefix="mars-viz-tests-")  # no test keeps runs in the user's home
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+PATIENCE = 120_000  # ms; a busy machine is no reason to fail
 QUIET = (
     "--no-sandbox",
     "--disable-gpu",
@@ -58,3 +59,14 @@ def browser(chromium: str) -> Iterator[Browser]:
         launched = playwright.chromium.launch(executable_path=chromium, args=list(QUIET))
         yield launched
         launched.close()
+
+
+@pytest.fixture(scope="module")
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    """One for all tests of a file, so that Streamlit's own script is loaded once."""
+    from playwright.sync_api import expect
+
+    expect.set_options(timeout=PATIENCE)
+    with browser.new_context(viewport={"width": 1400, "height": 900}) as found:
+        found.set_default_timeout(PATIENCE)
+        yield found

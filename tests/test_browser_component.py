@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
+from playwright.sync_api import BrowserContext, Locator, Page, expect
 
 from mars_viz.analysis.metrics import Basis, summary
 from mars_viz.rules import RULES
@@ -15,7 +15,6 @@ from mars_viz.run import Run
 from tests.factories import toy_run
 from tests.served import served
 
-PATIENCE = 120_000  # ms; a busy machine is no reason to fail
 HOSTILE = {
     5: b"<img src=x onerror=window.hacked=1>",
     6: "\u202eevil".encode(),
@@ -69,15 +68,6 @@ def address(tmp_path_factory) -> Iterator[str]:
     script = tmp_path_factory.mktemp("page") / "page.py"
     script.write_text(PAGE.format(runs=RUNS), encoding="utf-8")
     with served(script) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def context(browser: Browser) -> Iterator[BrowserContext]:
-    """One for all, so that Streamlit's own script is loaded once."""
-    expect.set_options(timeout=PATIENCE)
-    with browser.new_context(viewport={"width": 1400, "height": 900}) as found:
-        found.set_default_timeout(PATIENCE)
         yield found
 
 

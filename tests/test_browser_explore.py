@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import BrowserContext, Page, expect
 
 from mars_viz import load_run
 from mars_viz.analysis.metrics import summary
@@ -21,7 +21,6 @@ from mars_viz.samples import RUNS
 from tests.factories import toy_map, toy_run
 from tests.served import served
 
-PATIENCE = 120_000  # ms; a busy machine is no reason to fail
 STORY = "1-story-mars"
 
 
@@ -32,15 +31,6 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         patch.setenv("MARS_VIZ_RUNS", str(folder))
         with served(Path("app.py")) as found:
             yield found
-
-
-@pytest.fixture(scope="module")
-def context(browser: Browser) -> Iterator[BrowserContext]:
-    """One for all, so that Streamlit's own script is loaded once."""
-    expect.set_options(timeout=PATIENCE)
-    with browser.new_context(viewport={"width": 1400, "height": 900}) as found:
-        found.set_default_timeout(PATIENCE)
-        yield found
 
 
 @pytest.fixture(scope="module")
@@ -195,7 +185,7 @@ def test_the_label_of_a_round_at_the_right_edge_is_not_cut_off(context: BrowserC
     page.close()
 
 
-def test_a_map_that_was_cut_short_offers_to_go_on(browser: Browser, tmp_path: Path) -> None:
+def test_a_map_that_was_cut_short_offers_to_go_on(context: BrowserContext, tmp_path: Path) -> None:
     run = toy_run(rule="mars", dial=0.9, gamma=2, max_new_tokens=40)
     built_in = replace(run.provenance, target="built-in/target", drafter="built-in/drafter")
     run = replace(run, provenance=built_in, title="Cut short")
@@ -203,8 +193,7 @@ def test_a_map_that_was_cut_short_offers_to_go_on(browser: Browser, tmp_path: Pa
     mapped(run, replace(made, frame=replace(made.frame, provenance=built_in))).save(tmp_path / "cut")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MARS_VIZ_RUNS", str(tmp_path))
-        with served(Path("app.py")) as address, browser.new_context() as context:
-            context.set_default_timeout(PATIENCE)
+        with served(Path("app.py")) as address:
             page = opened(context, address, "run=cut")
             expect(page.get_by_text("of all settings known")).to_be_visible()
             expect(page.get_by_role("button", name="Continue")).to_be_enabled()
