@@ -285,7 +285,7 @@ def test_the_evidence_holds_every_sweeps_own_values(swept: list[SweepResult], tm
         for at in row["dials"]:
             for name in ("tau", "speed_up", "accuracy", "rolled_back"):
                 alone = value_at(each.result, measures(each.result)[name], at["dial"])
-                assert at[name] == {"estimate": alone.estimate, "low": alone.low, "high": alone.high}
+                assert at[name] == pytest.approx({"estimate": alone.estimate, "low": alone.low, "high": alone.high})
                 (line,) = (one for one in lines if float(one["k"]) == row["value"] and float(one["dial"]) == at["dial"])
                 assert [float(line[f"{name}{end}"]) for end in ("", "_low", "_high")] == [*at[name].values()]
         told = measures(each.result)["tau"]

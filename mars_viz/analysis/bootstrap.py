@@ -24,12 +24,16 @@ import numpy as np
 Statistic = Callable[..., np.ndarray]
 """Of the means over prompts of each column, each [S], to a number [S]."""
 
-_TURNS = 4
-"""How often the direction of the tilt is brought in line with where it leads, at most."""
+_TURNS = 8
+"""How often the direction of the tilt is brought in line with where it leads, at most; three are usual."""
+_STILL, _CLOSE = 1e-4, 1e-2
+"""How little the last of them moves an end, of its distance from the estimate: it stands, or it will."""
 _STEPS = 40
-"""Of Newton's method, at most; five are usual."""
-_SURE = 1e-7
-"""How close to a level the tilt comes, in standard errors; and a spread, of what makes it up, that is rounding."""
+"""Of Newton's method, at most; two are usual."""
+_SURE = 1e-5
+"""How close to a level the tilt comes, in standard errors."""
+_ROUNDING = 1e-7
+"""A spread, of what makes it up, and a change of slope, of itself, that are none."""
 _LARGEST = 500.0
 """Of the exponents of a tilt: only the units at one end are left."""
 _ATOM = 0.5
@@ -112,7 +116,7 @@ def ends(of: Resampled, levels: Sequence[float], *, corrected: bool) -> list[np.
         if len(of.sizes) < 2:
             return [np.full_like(of.estimate, np.nan) for _ in levels]
         centre = _Tilt.none(of)
-        bias, skew = centre.skew - centre.bend(), centre.skew
+        bias, skew = centre.skew - centre.bend, centre.skew
         found, undefined = [], of.undefined()
         for level in levels:
             wanted = np.full_like(of.estimate, level)
@@ -160,7 +164,7 @@ class _Tilt:
     def settled(self) -> np.ndarray:
         """bool [S]; where the units change the number by no more than rounding does."""
         parts = (np.abs(self.gradient[place]) * self.of.spreads[place] for place in self.of.moving)
-        return self.spread <= _SURE * self.of.sizes.mean() * sum(parts)
+        return self.spread <= _ROUNDING * self.of.sizes.mean() * sum(parts)
 
     @cached_property
     def skew(self) -> np.ndarray:
@@ -168,6 +172,7 @@ class _Tilt:
         third = np.sum(self.weights * self.shares**3, axis=0)
         return np.nan_to_num(third / self.spread**3) / (6 * math.sqrt(len(self.shares)))
 
+    @cached_property
     def bend(self) -> np.ndarray:
         """float64 [S]; β: half the trace of the number's second derivatives with the covariance of the means where the
         number itself is given, in its standard errors."""
@@ -194,19 +199,36 @@ class _Tilt:
                 second += of.statistic(*moved) - middle
         return np.nan_to_num(second * size * math.sqrt(count) / (2 * self.spread))
 
+    def straight(self, other: _Tilt) -> bool:
+        """True if the number is a sum of means as far as from here to there, so that there is one direction."""
+        slopes = zip(self.gradient, other.gradient, strict=True)
+        same = all(np.all(np.abs(one - two) <= _ROUNDING * np.abs(one)) for one, two in slopes)
+        return same and bool(np.ptp(self.of.sizes) == 0)
+
     def towards(self, level: np.ndarray) -> np.ndarray:
         """float64 [S]; the number at these levels, normal quantiles: the tilt in the direction of this one's shares,
-        then in that of where it leads, until that is its own."""
-        tilt, value = self, self.of.estimate
-        t = level / (self.spread * math.sqrt(len(self.shares)))
-        for _ in range(_TURNS):
+        then in that of where it leads, until that is its own. Where that comes to no end, as with a handful of units
+        that differ by orders of magnitude, the first direction is taken."""
+        tilt, first, value = self, self.of.estimate, self.of.estimate
+        root = math.sqrt(len(self.shares))
+        w = level + self.bend - self.skew
+        t = (w - 2 * self.skew * w**2) / (self.spread * root)  # r to the first power of the skewness, turned round
+        done = self.settled | np.isnan(value)
+        for turn in range(_TURNS):
             line = _Line(tilt.shares)
-            t = line.at(level + tilt.bend(), t)
-            tilt, before = line.tilted(self.of, t), value
-            value = self.of.statistic(*tilt.means)
-            if np.all((np.abs(value - before) <= 1e-9 * np.abs(value)) | self.settled | np.isnan(value)):
-                break
-        return value
+            t = line.at(level + self.bend, t)
+            tilt = line.tilted(self.of, t)
+            led = self.of.statistic(*tilt.means)
+            if turn == 0:
+                first = led
+                if self.straight(tilt):
+                    return np.where(done, value, led)
+            moved = np.abs(led - value) / np.abs(led - self.of.estimate)
+            value = np.where(done, value, led)
+            done = done | ~(moved > _STILL)
+            if done.all():
+                return value
+        return np.where(done | (moved < _CLOSE), value, first)
 
 
 @dataclass(frozen=True)
@@ -220,8 +242,7 @@ class _Line:
         """float64 [S]; the tilt whose mean has this level, a normal quantile; the furthest one where none has."""
         furthest = _LARGEST / np.abs(self.shares).max(axis=0)
         low, high = -furthest, furthest
-        reached = [self._level(end).value for end in (low, high)]
-        t = np.where(level <= reached[0], low, np.where(level >= reached[1], high, np.clip(start, low, high)))
+        t = np.where(level <= -self._most(-1), low, np.where(level >= self._most(1), high, np.clip(start, low, high)))
         done = (t == low) | (t == high) | ~np.isfinite(t)
         for _ in range(_STEPS):
             found = self._level(t)
@@ -235,18 +256,30 @@ class _Line:
             t = np.where(done, t, np.where(inside, step, (low + high) / 2))
         return t
 
+    def _most(self, way: int) -> np.ndarray:
+        """float64 [S]; |r| where only the units are left whose share is largest, or least where `way` is -1."""
+        shares, count = way * self.shares, len(self.shares)
+        most = shares.max(axis=0)
+        left = np.sum(shares >= most - 1e-9 * np.abs(self.shares).max(axis=0), axis=0)
+        return np.sqrt(2 * count * np.log(count / left)) - _ATOM
+
     def _level(self, t: np.ndarray) -> _Level:
         """r at each tilt."""
         count = len(self.shares)
         each = np.exp(t * self.shares)
         whole = each.sum(axis=0)
         first = np.einsum("us,us->s", each, self.shares) / whole
-        second = np.einsum("us,us,us->s", each, self.shares, self.shares) / whole - first**2
-        second = np.maximum(second, 0.0)
+        second = np.maximum(np.einsum("us,us->s", each, self._squares) / whole - first**2, 0.0)
         w = np.sign(t) * np.sqrt(2 * count * np.maximum(t * first - np.log(whole / count), 0.0))
-        slope = np.sqrt(count * second)
-        correction = np.where(np.abs(w) < 1e-3, self._skew, np.log(t * slope / w) / w)
+        v = t * np.sqrt(count * second)
+        near = np.abs(w) < 1e-3
+        correction = np.where(near, self._skew, np.log(v / w) / w)
+        slope = np.where(near, np.sqrt(count * second), count * t * second / w)
         return _Level(w + np.clip(np.nan_to_num(correction, nan=-_ATOM), -_ATOM, _ATOM), slope)
+
+    @cached_property
+    def _squares(self) -> np.ndarray:
+        return self.shares**2
 
     @cached_property
     def _skew(self) -> np.ndarray:
@@ -257,8 +290,13 @@ class _Line:
         """The units with these weights."""
         weights = np.exp(t * self.shares)
         weights /= weights.sum(axis=0)
-        size = of.sizes @ weights
-        return _Tilt(of, [np.sum(weights * column, axis=0) / size for column in of.columns], weights)
+        size, *sums = (_summed(weights, column) for column in (of.sizes[:, None], *of.columns))
+        return _Tilt(of, [each / size for each in sums], weights)
+
+
+def _summed(weights: np.ndarray, column: np.ndarray) -> np.ndarray:
+    """[S]; in the same order for every column, so that a mean of ones is one."""
+    return np.einsum("us,us->s", weights, np.broadcast_to(column, weights.shape))
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,4 +306,4 @@ class _Level:
     value: np.ndarray
     """float64 [S]; r, a normal quantile."""
     slope: np.ndarray
-    """float64 [S]; about how fast it rises with the tilt."""
+    """float64 [S]; how fast w rises with the tilt, and r about as fast."""

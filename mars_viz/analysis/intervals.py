@@ -22,7 +22,7 @@ from mars_viz.analysis.bootstrap import Resampled, Statistic, ends
 from mars_viz.errors import BadInput
 
 _NORMAL = NormalDist()
-_CHUNK = 1 << 19
+_CHUNK = 1 << 16
 """Prompts times segments that are computed at once."""
 
 
