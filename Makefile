@@ -9,6 +9,8 @@ PIP := $(BIN)/python -m pip --quiet --no-input --disable-pip-version-check
 PORT ?= 8501
 FUZZ ?= 50000
 TESTS ?= tests
+# One more than there are cores, since browsers and servers wait for one another; five at most.
+WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n < 4 ? n + 1 : 5)))
 
 .DEFAULT_GOAL := help
 .PHONY: help app test check format fuzz gpu chromium clean
@@ -27,7 +29,7 @@ app: $(VENV)/app.stamp
 
 # Files of tests side by side, each with one thread: two torch jobs of two threads starve one another on two cores.
 test: $(VENV)/dev.stamp chromium
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(TESTS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(TESTS)
 
 # Before a release. Says at the end how long it took; the same inputs each time, so that what fails can be looked at.
 fuzz: $(VENV)/dev.stamp
