@@ -41,9 +41,13 @@ def visible(text: str) -> str:
     return "".join(part if place % 4 in (1, 3) else "".join(map(_seen, part)) for place, part in enumerate(parts))
 
 
+def steers(char: str) -> bool:
+    """True of a character that is not seen and acts: a control, a line's end, a mark of direction; not of a joiner."""
+    return unicodedata.category(char) in _STEERING and char not in JOINERS
+
+
 def _seen(char: str) -> str:
-    steers = unicodedata.category(char) in _STEERING and char not in "\n\t" and char not in JOINERS
-    return codepoint(char) if steers else char
+    return codepoint(char) if steers(char) and char not in "\n\t" else char
 
 
 def isolated(text: str) -> str:

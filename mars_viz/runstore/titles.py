@@ -7,27 +7,24 @@ import unicodedata
 from pathlib import Path
 
 from mars_viz.errors import BadInput
+from mars_viz.escapes import JOINERS, steers
 from mars_viz.runfiles.manifest import strict_json
 from mars_viz.writer import write_file
 
 LONGEST_TITLE = 80
 """Characters."""
 UNREADABLE = "It cannot be read, so it has no title to change. Delete it, or take a fresh copy."
-_JOINERS = "\u200c\u200d"
-"""Invisible, and part of how some scripts and emoji are written."""
-_UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
-"""Unicode's categories of control characters, of what turns the direction of others, and of line ends."""
 
 
 def checked_title(title: str) -> str:
     """The title, without blanks around it. Raises BadInput for none, a very long one, and one with control
     characters."""
     title = unicodedata.normalize("NFC", title).strip()
-    if not title.strip(_JOINERS):
+    if not title.strip(JOINERS):
         raise BadInput("The title is empty. Write one.")
     if len(title) > LONGEST_TITLE:
         raise BadInput(f"The title has {len(title)} characters, and at most {LONGEST_TITLE} are kept. Shorten it.")
-    if any(unicodedata.category(letter) in _UNSEEN and letter not in _JOINERS for letter in title):
+    if any(map(steers, title)):
         raise BadInput("The title holds a control character, such as a line break. Remove it.")
     return title
 
