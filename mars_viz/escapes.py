@@ -70,25 +70,23 @@ def figure(text: str) -> str:
     return escape(visible(text), quote=False).replace("%{", f"%{_WORD_JOINER}{{")
 
 
-_MARKS = re.compile(
-    r"[\\`*_\[\]<>~$|&]|^[-+](?=[\s-]|$)|^[#=]|^\d+(?=[.)](?:\s|$))"
-)  # begin something, a few only where a line begins
+# What begins something in Markdown: wherever it stands, or where a line begins.
+_MARKS = re.compile(r"[\\`*_\[\]<>~$|&]|^[-+](?=[\s-]|$)|^[#=]|^\d+(?=[.)](?:\s|$))")
 _DRAWN = re.compile(r"(?<=[-<>=~])(?=[-<>=])")  # arrows and signs that Streamlit draws anew
 _LINKED = re.compile(r":(?=[^\s\d])|@|www(?=\.)", re.IGNORECASE)  # addresses, icons and coloured text
 
 
 def commonmark(text: str) -> str:
     """For Markdown files: one paragraph, or a cell of a table, shown as it is written."""
-    return _marked(visible(text))
+    return _marked(" ".join(visible(text).split()))
 
 
 def markdown(text: str) -> str:
     """For whatever Streamlit reads as Markdown: captions, labels, help, errors. As `commonmark`, and what Streamlit
     looks for in the text besides (addresses, `:icons:`, arrows) is broken by a character without width."""
     broken = _LINKED.sub(lambda found: found[0] + _WORD_JOINER, visible(text))
-    return _marked(_DRAWN.sub(_WORD_JOINER, broken))
+    return _marked(re.sub(r"[ \t\n]+", " ", _DRAWN.sub(_WORD_JOINER, broken)).strip(" "))
 
 
-def _marked(text: str) -> str:
-    line = re.sub(r"[ \t\n]+", " ", text).strip(" ")
+def _marked(line: str) -> str:
     return _MARKS.sub(lambda found: f"{found[0]}\\" if found[0].isdigit() else f"\\{found[0]}", line)
