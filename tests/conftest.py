@@ -32,7 +32,7 @@ QUIET = (
 
 SLOW = re.compile(
     "browser_.*|.*_page|pages|accessibility|kills|sessions|engine|ui_worker|contributing|cli|hub|decoding|batches|dialmap"
-    "|sweep|grid|tune_grid|turns|race|controls"
+    "|sweep|grid|tune_grid|turns|race|controls|hostile_text|ties"
 )
 """Files whose tests take long. They come first, or the last of them would keep one worker busy while the other has
 nothing left to do."""
