@@ -95,7 +95,7 @@ def head(session: Session, desk: Desk, labels: Mapping[str, str], lesson: Lesson
     if desk.view.teach:
         theme.title("Learn", "")
         classroom.style(large=True)
-        left, right = st.columns([8.4, 2.6])
+        left, right = st.columns([8.9, 2.1])
         with left:
             name(desk, lesson, told)
         with right:
@@ -140,7 +140,7 @@ def teaching(desk: Desk) -> None:
 def teacher_bar(desk: Desk) -> None:
     """From lesson to lesson, and out."""
     now, last = desk.view.lesson, len(LESSONS)
-    with st.container(horizontal=True, horizontal_alignment="right"):
+    with st.container(horizontal=True, horizontal_alignment="right", gap="xxsmall"):
         st.button("‹", help="Lesson before", disabled=now == 0, on_click=lambda: desk.turn_to(now - 1))
         st.button("›", help="Next lesson", disabled=now == last, on_click=lambda: desk.turn_to(now + 1))
         st.button("Exit", help="Show the controls again", on_click=lambda: desk.change(teach=False))
