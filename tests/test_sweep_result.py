@@ -529,7 +529,8 @@ def test_the_command_sweeps_resumes_and_writes_the_evidence(tmp_path: Path, caps
     assert found["off_is_strict"] == 2
     assert [failure["id"] for failure in found["failures"]] == ["line-2"]
     assert found["wall_clock"]["strict_same_as_target"] == 1
-    assert found["costs"]["rest"]
+    measured = found["costs"] is not None  # on a busy machine they may not be
+    assert found["costs"]["rest"] if measured else "Measure again on a quiet machine" in err
     assert (tmp_path / "evidence" / "evidence.md").is_file()
     with pytest.raises(BadInput, match="--resume"):
         command(*common, *small, "--skip-bad")
