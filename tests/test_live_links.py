@@ -94,7 +94,7 @@ def test_the_settings_of_a_link_stand_in_the_forms_of_a_fresh_tab(folder):
     assert "&lt;i&gt;" in notes(tab) and "<i>" not in notes(tab)
     prompt = tab.text_area(key="prompt")
     assert prompt.placeholder == "Write a prompt for org/a with org/b<i> to continue"
-    assert prompt.help == "`org/a with org/b<i>` writes on from here."
+    assert prompt.help == "org/a with org/b\\<i\\> writes on from here."
     assert not tab.warning
     tab.number_input(key="gamma").set_value(5)
     settled(tab.run())
@@ -120,7 +120,7 @@ def test_the_name_of_a_typed_pair_stays_text_in_the_help_of_the_prompt(folder):
     tab.text_input(key="target").set_value("a`\n\n# b")
     tab.text_input(key="drafter").set_value("c")
     settled(tab.run())
-    assert tab.text_area(key="prompt").help == "`a # b with c` writes on from here."
+    assert tab.text_area(key="prompt").help == "a\\` # b with c writes on from here."
 
 
 def test_a_link_to_a_race_opens_that_race(folder):

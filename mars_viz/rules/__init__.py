@@ -67,6 +67,6 @@ def rules_and(own: Rule) -> dict[str, Rule]:
 def _variant(name: str) -> Rule:
     family, colon, said = name.partition(":")
     if family not in RULES or len(name) > LONGEST_NAME:
-        raise BadInput(f"There is no rule {shortened(name)}. Choose one of {', '.join(RULES)}.")
+        raise BadInput(f"There is no rule {shortened(family)}. Choose one of {', '.join(RULES)}.")
     rule = RULES[family]
     return rule.varied(values_in(said, family, rule.fixed))
