@@ -12,9 +12,10 @@ from mars_viz.components.explorer import locate
 from mars_viz.components.explorer.prepared import Prepared
 from mars_viz.records import Round
 from mars_viz.run import Run
+from tests.conftest import PATIENCE
 from tests.factories import long_run
 from tests.served import served
-from tests.test_browser_component import PATIENCE, compare, dial, drag
+from tests.test_browser_component import compare, dial, drag
 
 TOKENS = 20_000
 MOST = 12_000
