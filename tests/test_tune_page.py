@@ -773,7 +773,9 @@ def test_in_a_browser_the_dial_answers_under_the_hand_and_the_page_when_it_rests
         assert held == pytest.approx(0.4, abs=0.02)
         shows(held)
         expect(page.locator(".js-plotly-plot .annotation-text").get_by_text(f"θ = {held:.2f}")).to_have_count(1)
-        mark = page.locator(".js-plotly-plot .annotation[data-index]", has_text=f"θ = {held:.2f}")
+        mark = page.locator(
+            ".js-plotly-plot .annotation[data-index]", has_text=f"θ = {held:.2f}"
+        ).first  # two for a moment, while it is drawn anew
         moved = place_of(mark)
         expect(sentence).to_contain_text("MARS at θ = 0.90")  # the hand has not rested
         page.mouse.up()
