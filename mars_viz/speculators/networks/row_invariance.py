@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from hashlib import sha256
 from itertools import groupby
 
@@ -159,10 +160,14 @@ def invariant(
     whose products are added onto rows, and for the one that makes logits."""
     generator = torch.Generator().manual_seed(0)
     query = torch.randn(DIFFERENT, heads.queries, heads.size, generator=generator)
-    cache = torch.randn(1, BLOCK, 2 * heads.keys, heads.size, generator=generator).transpose(1, 2)
+    past = torch.randn(1, BLOCK, 2 * heads.keys, heads.size, generator=generator).transpose(1, 2)
+
+    @cache
+    def different(width: int) -> Tensor:
+        return torch.randn(DIFFERENT, width, generator=torch.Generator().manual_seed(width))
 
     def rows(width: int, taken: Tensor) -> Tensor:
-        return torch.randn(DIFFERENT, width, generator=torch.Generator().manual_seed(width))[taken]
+        return different(width)[taken]
 
     def multiplied(taken: Tensor) -> Iterator[Tensor]:
         yield kernels.product(rows(qkv.shape[0], taken), qkv, None)
@@ -179,8 +184,8 @@ def invariant(
         asked = query[taken].transpose(0, 1).unsqueeze(0)  # [1, H, count, D]
         mask = torch.full((1, 1, len(taken), end), -torch.inf)
         mask[..., :seen] = 0
-        past = cache[:, :, :end]
-        mixed = kernels.attention(asked, past[:, : heads.keys], past[:, heads.keys :], mask)
+        keys, values = past[:, : heads.keys, :end], past[:, heads.keys :, :end]
+        mixed = kernels.attention(asked, keys, values, mask)
         return mixed[0].transpose(0, 1)  # [count, H, D]
 
     queries = alike(lambda taken: (attended(taken, end - 9, end) for end in (TILE, 4 * TILE)), ASKED)
@@ -205,13 +210,14 @@ def _result(computed: Callable[[Tensor], Iterator[Tensor]], count: int) -> bytes
     known = torch.zeros(DIFFERENT, dtype=torch.bool)
     for turn in range(max(2, -(-DIFFERENT // count))):
         taken = _taken(turn * min(count, DIFFERENT // 2), count)
-        fresh = ~known[taken]
+        fresh = (~known[taken]).nonzero().squeeze(-1)
         with sharing_cores():
             results = list(computed(taken))
         for i, found in enumerate(results):
             if i == len(first):
                 first.append(found.new_empty(DIFFERENT, *found.shape[1:]))
-            first[i][taken[fresh]] = found[fresh]
+            if len(fresh):
+                first[i][taken[fresh]] = found[fresh]
             if not torch.equal(found, first[i][taken]):
                 return None
         known[taken] = True
