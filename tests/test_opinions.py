@@ -16,7 +16,7 @@ from mars_viz.analysis.metrics import Basis, basis, judged_rounds, summary
 from mars_viz.analysis.opinions import opinion, own_dial, ruling
 from mars_viz.analysis.panel import Panel
 from mars_viz.analysis.rule_table import rule_row
-from mars_viz.records import Outcome, Round, parting
+from mars_viz.records import Outcome, Round, first_difference
 from mars_viz.rules import RULES
 from mars_viz.run import Run
 from tests.factories import toy_run
@@ -128,7 +128,7 @@ def same_as_one_by_one(name: str, run: Run, dial: float | None) -> None:
     assert row.relaxed == sum(one is Outcome.RELAXED for round_ in rounds for one in round_.outcomes)
     written, place, sure = 0, None, True
     for old, ours, end in zip(run.rounds, rounds, strict, strict=True):
-        if (parted := parting(ours.token_ids, end.token_ids)) is not None:
+        if (parted := first_difference(ours.token_ids, end.token_ids)) is not None:
             place, sure = written + parted, parted < min(len(ours.token_ids), len(end.token_ids))
             break
         written += len(old.token_ids)

@@ -16,7 +16,7 @@ from itertools import accumulate
 import numpy as np
 
 from mars_viz.recorded import ending_of
-from mars_viz.records import Outcome, Round, parting
+from mars_viz.records import Outcome, Round, first_difference
 from mars_viz.rules import Rule, rule_named, settle
 from mars_viz.run import Run
 from mars_viz.walk import Ending
@@ -261,7 +261,7 @@ def _ratio(part: float, whole: float) -> float:
 def _first_difference(recorded: Sequence[Round], judged: Sequence[Round]) -> int | None:
     written = 0
     for old, new in zip(recorded, judged, strict=True):
-        if (place := parting(old.token_ids, new.token_ids)) is not None:
+        if (place := first_difference(old.token_ids, new.token_ids)) is not None:
             return written + place
         written += len(old.token_ids)
     return None

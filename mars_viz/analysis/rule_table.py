@@ -15,7 +15,7 @@ from mars_viz.analysis.ends import in_text
 from mars_viz.analysis.metrics import Basis
 from mars_viz.analysis.opinions import Ruling, Written
 from mars_viz.blocks import Blocks
-from mars_viz.records import parting
+from mars_viz.records import first_difference
 from mars_viz.rules import Rule
 from mars_viz.run import Run
 from mars_viz.together import RuleWalk
@@ -75,7 +75,7 @@ def walked_row(run: Run, walk: RuleWalk, strict: RuleWalk) -> RuleRow:
     lengths = np.array([len(round_.token_ids) for round_ in own.rounds], np.int64)
     blocks = own.blocks
     kept = in_text(blocks, blocks.recorded.kept, lengths)
-    place = parting(walk.token_ids, strict.token_ids)
+    place = first_difference(walk.token_ids, strict.token_ids)
     strictly = blocks.verdicts.keep_strict
     return _row(walk.stand.rule, walk.stand.dial, lengths, kept, strictly, drafted(own), Basis.EXACT, place)
 
