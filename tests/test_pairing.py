@@ -14,7 +14,7 @@ from mars_viz.sweep import difference_at, load_sweep, measures, value_at
 from mars_viz.sweep.pairing import Setting, compared, divergence, pair, turned
 from mars_viz.sweep.plan import Plan, same_answers
 from mars_viz.sweep.result import Failure
-from mars_viz.ui.compare import two_sweeps
+from mars_viz.ui.compare import sweep_pair
 from tests.factories import toy_run
 from tests.sweep_cases import COSTS, SETTINGS, conversations, first_turns, sweep_over, toy_prompts
 
@@ -43,6 +43,9 @@ def test_an_accuracy_that_no_prompt_changes_is_not_called_certain(tmp_path) -> N
     assert change.estimate == 0 and change.low < 0 < change.high
     same = difference_at(one, accuracy, one.plan.strict, one.plan.strict)
     assert (same.low, same.high) == (0, 0)
+    twice = Setting(one, one.plan.strict)
+    (paired,) = compared(pair(twice, replace(twice)), ("accuracy",))
+    assert paired.change == same, "one setting beside itself is certain"
 
 
 def test_prompts_are_paired_by_id_whatever_their_order(tmp_path) -> None:
@@ -179,7 +182,7 @@ def test_above_temperature_0_texts_part_only_from_one_strict_text(
     both = pair(one, two)
     found = divergence(both)
     assert (found is not None) is alike
-    assert ("known of one prompt at a time" in two_sweeps.parting(both, found)) is not alike
+    assert ("known of one prompt at a time" in sweep_pair.parting(both, found)) is not alike
 
 
 def test_at_temperature_0_every_strict_text_is_one(tmp_path) -> None:
@@ -259,14 +262,14 @@ def test_costs_of_one_pair_measured_twice_are_no_difference_of_settings(tmp_path
     found = compared(both, ("speed_up",))[0]
     assert (found.change.estimate, found.left) == (0, found.right)
     assert found.left == value_at(one.result, measures(one.result)["speed_up"], one.dial)
-    assert "with the costs of passes that the reference measured" in two_sweeps.costs(both)
-    assert two_sweeps.costs(pair(one, one)) == ""
+    assert "with the costs of passes that the reference measured" in sweep_pair.costs(both)
+    assert sweep_pair.costs(pair(one, one)) == ""
 
 
 def test_the_costs_of_the_longer_blocks_serve_both(tmp_path) -> None:
     short, long = swept(tmp_path / "short", gamma=2), swept(tmp_path / "long")
     both = pair(short, long)
-    assert both.costs == (COSTS, COSTS) and "that the other sweep measured" in two_sweeps.costs(both)
+    assert both.costs == (COSTS, COSTS) and "that the other sweep measured" in sweep_pair.costs(both)
     assert len(compared(both, ("speed_up",))) == 1
 
 
@@ -275,4 +278,4 @@ def test_costs_of_something_else_stay_apart_and_are_said_to_be(other: str, tmp_p
     one = swept(tmp_path / "one", toy_prompts(3))
     both = pair(one, costing(one, drafter_step=Cost(0.003, 0.003, 0.003), **{other: "another"}))
     assert compared(both, ("speed_up",))[0].change.estimate < 0
-    assert "each sweep measured for itself" in two_sweeps.costs(both)
+    assert "each sweep measured for itself" in sweep_pair.costs(both)
