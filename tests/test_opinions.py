@@ -159,7 +159,7 @@ def test_trees_ends_of_text_and_stop_strings_are_ruled_as_each_by_itself(seed):
         for name in ("mars", "mars-margin", "strict"):
             for dial in dials_of(name):
                 same_as_one_by_one(name, run, dial)
-    cut = ruled("mars", 0.5, stopped).written.lengths < ruled("mars", 0.5, free).written.lengths
+    cut = ruled("mars", 0.5, stopped).text.lengths < ruled("mars", 0.5, free).text.lengths
     assert cut[:-1].any(), "else no stop string would cut a block"
 
 

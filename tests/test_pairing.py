@@ -25,6 +25,11 @@ def swept(place: Path, prompts=None, **asked: object) -> Setting:
     return Setting(result, result.plan.rule.dial.default)
 
 
+def again(one: Setting) -> Setting:
+    """The same setting of another sweep that says the same."""
+    return Setting(load_sweep(one.result.folder), one.dial)
+
+
 def test_a_sweep_beside_itself_is_what_it_says_of_two_of_its_settings(tmp_path) -> None:
     one = swept(tmp_path / "one")
     both = pair(Setting(one.result, 1.0), Setting(one.result, 0.6))
@@ -126,7 +131,7 @@ def test_answers_that_turn_are_counted_both_ways(tmp_path) -> None:
 
 def test_accuracy_that_no_prompt_changes_is_not_called_certain(tmp_path) -> None:
     one = swept(tmp_path / "one")
-    accuracy = next(iter(compared(pair(one, one), ("accuracy",))))
+    accuracy = next(iter(compared(pair(one, again(one)), ("accuracy",))))
     assert accuracy.change.estimate == 0 and accuracy.change.low < 0 < accuracy.change.high
 
 
@@ -148,7 +153,7 @@ def test_turns_of_a_question_are_drawn_together(tmp_path) -> None:
 
 def test_accuracy_that_no_turn_changes_is_as_sure_as_so_many_questions_make_it(tmp_path) -> None:
     one = swept(tmp_path / "one", conversations(6, 3))
-    change = compared(pair(one, one), ("accuracy",))[0].change
+    change = compared(pair(one, again(one)), ("accuracy",))[0].change
     ends = measures(one.result)["accuracy_change"].agreed(0.0, 6, 0.95)
     assert (change.estimate, change.low, change.high) == (0, ends.low, ends.high)
 
