@@ -1,6 +1,8 @@
 """MARS Viz: see and tune how speculative decoding is verified.
 
-The names below are the Python API; each is loaded when it is first used, so that opening a run needs no torch.
+The names in `__all__` are the Python API; each is loaded when it is first used, so that opening a run needs no torch.
+The others here are what a run's methods call (`run.save`, `run.to_frame`, …), loaded in the same way: so runs can save
+and plot themselves, and stand below what saves and plots them all the same.
 """
 
 from __future__ import annotations
@@ -10,10 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mars_viz.dialmap import DialMap
+    from mars_viz.figures.of_run import plotted as plotted
+    from mars_viz.figures.of_run import plotted_map as plotted_map
+    from mars_viz.frames import run_frame as run_frame
     from mars_viz.mapping import dial_map
     from mars_viz.recording import record, record_all
+    from mars_viz.report.notebook import framed as framed
     from mars_viz.run import Run, Settings
     from mars_viz.runfiles import load_run
+    from mars_viz.runfiles import save_run as save_run
 
 __version__ = "0.1.0"
 __all__ = ["DialMap", "Run", "Settings", "dial_map", "load_run", "record", "record_all"]
@@ -26,6 +33,11 @@ _HOMES = {
     "load_run": "mars_viz.runfiles",
     "Run": "mars_viz.run",
     "Settings": "mars_viz.run",
+    "framed": "mars_viz.report.notebook",
+    "plotted": "mars_viz.figures.of_run",
+    "plotted_map": "mars_viz.figures.of_run",
+    "run_frame": "mars_viz.frames",
+    "save_run": "mars_viz.runfiles",
 }
 
 

@@ -7,7 +7,7 @@ of candidates kept per row (16 unless said otherwise), V the vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 from functools import lru_cache
@@ -328,8 +328,8 @@ def emitted(rounds: Iterable[Round]) -> tuple[int, ...]:
     return tuple(token for round_ in rounds for token in round_.token_ids)
 
 
-def parting(ours: Sequence[int], theirs: Sequence[int]) -> int | None:
-    """Index of the first token that two texts do not share; None where they are the same.
+def first_difference(ours: Sequence[Hashable], theirs: Sequence[Hashable]) -> int | None:
+    """Index of the first unit, such as a token, that two texts do not share; None where they are the same.
 
     Where one only goes on longer, it is the other's length.
     """

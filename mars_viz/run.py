@@ -1,6 +1,7 @@
 """A recorded run: settings, where it came from, the prompt, and its rounds. The main thing the Python API hands out.
 
-Knows records; knows no models and no browser. Its way to and from disk is `runfiles`.
+Knows records; knows no models and no browser. That a run can save and plot itself is the package's to do: its methods
+ask the package's face (`mars_viz/__init__.py`), which loads what they need when they are called.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import mars_viz
 from mars_viz.blocks import Blocks
 from mars_viz.bounds import NUMBERS, shortened
 from mars_viz.errors import BadInput
@@ -22,8 +24,6 @@ from mars_viz.rules import rule_named
 if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
-
-    from mars_viz.dialmap import DialMap
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,7 @@ class Run:
     """A line for lists; the start of the prompt where empty."""
     prompt: str = ""
     """The prompt as the user gave it."""
-    dial_map: DialMap | None = None
+    dial_map: mars_viz.DialMap | None = None
     """What other dial values and block lengths would have made of the prompt, where that was found out; its frame is
     this run without rounds. `mapped.mapped` joins the two."""
 
@@ -217,52 +217,32 @@ class Run:
 
     def to_frame(self) -> pd.DataFrame:
         """A tidy table: one row a drafted position and one a correction or bonus, in order. See `frames.run_frame`."""
-        from mars_viz.frames import run_frame
-
-        return run_frame(self)
+        return mars_viz.run_frame(self)
 
     def save(self, path: str | PathLike[str]) -> Path:
         """Write the run to a new folder. Raises BadInput where it exists already; see `runfiles.save_run`."""
-        from mars_viz.runfiles import save_run
-
-        return save_run(self, path)
+        return mars_viz.save_run(self, path)
 
     def plot_ratios(self, dial: float | None = None, *, gamma: int | None = None, dark: bool = False) -> go.Figure:
         """Where the target hesitates: positions by z2/z1, and where strict rejections fall. None is the run's own."""
-        from mars_viz.figures.of_run import plotted
-        from mars_viz.figures.ratio_histogram import ratio_histogram
-
-        return plotted(self, ratio_histogram, dial, gamma, dark)
+        return mars_viz.plotted(self, "ratios", dial, gamma, dark)
 
     def plot_margins(self, dial: float | None = None, *, gamma: int | None = None, dark: bool = False) -> go.Figure:
         """The target's two best logits at every drafted position, and the rule's boundary between them."""
-        from mars_viz.figures.of_run import plotted
-        from mars_viz.figures.two_logits import two_logits
-
-        return plotted(self, two_logits, dial, gamma, dark)
+        return mars_viz.plotted(self, "margins", dial, gamma, dark)
 
     def plot_rounds(self, dial: float | None = None, *, gamma: int | None = None, dark: bool = False) -> go.Figure:
         """What each round did with its drafted tokens."""
-        from mars_viz.figures.of_run import plotted
-        from mars_viz.figures.round_bars import round_bars
-
-        return plotted(self, round_bars, dial, gamma, dark)
+        return mars_viz.plotted(self, "rounds", dial, gamma, dark)
 
     def plot_savings(self, dial: float | None = None, *, gamma: int | None = None, dark: bool = False) -> go.Figure:
         """How much drafted work relaxing has spared, round by round (block-local)."""
-        from mars_viz.figures.of_run import plotted
-        from mars_viz.figures.savings import savings
-
-        return plotted(self, savings, dial, gamma, dark)
+        return mars_viz.plotted(self, "savings", dial, gamma, dark)
 
     def plot_map(self, quantity: str = "τ", *, dark: bool = False) -> go.Figure:
         """What every setting of γ and the dial comes to: 'τ', 'target passes' or 'speed-up'. Needs a dial map."""
-        from mars_viz.figures.of_run import plotted_map
-
-        return plotted_map(self, quantity, dark)
+        return mars_viz.plotted_map(self, quantity, dark)
 
     def _repr_html_(self) -> str:
         """How a notebook shows the run: its report, live dial and all."""
-        from mars_viz.report.notebook import framed
-
-        return framed(self)
+        return mars_viz.framed(self)

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mars_viz.analysis import alignment
-from mars_viz.analysis.alignment import Alignment, Unit, Written, align, align_runs, common_prefix, written
+from mars_viz.analysis.alignment import Alignment, Unit, Written, align, align_runs, written
+from mars_viz.records import first_difference
 from mars_viz.run import Piece, Settings
 from tests.factories import toy_map, toy_run
 
@@ -156,7 +157,7 @@ def numbered(tokens: Sequence[int]) -> Written:
 
 def met_again(left: Sequence[int], right: Sequence[int]) -> list[tuple[int, int, int]]:
     """What difflib finds after the parting."""
-    head = common_prefix(left, right)
+    head = align(numbered(left), numbered(right), Unit.TOKENS).prefix
     blocks = SequenceMatcher(None, left[head:], right[head:], autojunk=False).get_matching_blocks()
     return [(head + a, head + b, size) for a, b, size in blocks if size >= alignment.SHORTEST]
 
@@ -198,7 +199,7 @@ def test_other_vocabularies_are_compared_by_characters():
     assert align_runs(run, run).unit is Unit.TOKENS
     found = align_runs(run, wider)
     assert found.unit is Unit.CHARACTERS
-    assert found.prefix == common_prefix(written(run).text, written(wider).text)
+    assert found.prefix == first_difference(written(run).text, written(wider).text)
 
 
 def test_the_same_words_in_other_tokens_are_the_same_text():

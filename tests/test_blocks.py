@@ -7,11 +7,13 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from mars_viz.analysis.metrics import basis, judged_at, judged_rounds, strict_rounds
+from mars_viz.analysis.ends import asked_one_by_one
+from mars_viz.analysis.metrics import Basis, judged_rounds, summary
 from mars_viz.analysis.positions import OUTCOMES, positions
 from mars_viz.blocks import Blocks
 from mars_viz.components.explorer.payload import run_payload
-from mars_viz.records import Decision, Round
+from mars_viz.recorded import ending_of
+from mars_viz.records import Decision, Outcome, Round, first_difference
 from mars_viz.rules import RULES, rule_named, settle
 from mars_viz.run import Run
 from mars_viz.runfiles import load_run
@@ -73,13 +75,29 @@ def decisions(run: Run, dial: float | None) -> list[Decision]:
     ]
 
 
+def judged_one_by_one(run: Run, dial: float | None) -> tuple[Round, ...]:
+    """Each block settled and cut by itself, as a walk does; None takes the run's own dial."""
+    at = rule_named(run.settings.rule).checked_dial(run.settings.dial if dial is None else dial)
+    found, text, last = [], run.token_ids, len(run.rounds) - 1
+    for place, round_ in enumerate(run.rounds):
+        begin = sum(len(before.token_ids) for before in run.rounds[:place])
+        decision = settle(round_.speculation, round_.verdicts, at)
+        block = [*(int(round_.speculation.tokens[node]) for node in decision.kept), decision.emitted]
+        ending = ending_of(run) if place == last else replace(ending_of(run), max_new_tokens=begin + len(block))
+        found.append(replace(round_, decision=decision, token_ids=ending.cut(block, begin, text[:begin])))
+    return tuple(found)
+
+
 def same_as_one_by_one(run: Run, dial: float | None) -> None:
-    at = positions(run, dial)
-    judged, strict = judged_rounds(run, dial), strict_rounds(run)
+    at, own = positions(run, dial), rule_named(run.settings.rule).dial
+    judged, strict = judged_one_by_one(run, dial), judged_one_by_one(run, None if own is None else own.strict)
+    assert [(r.decision, r.token_ids) for r in judged_rounds(run, dial)] == [(r.decision, r.token_ids) for r in judged]
     assert decisions(run, at.dial) == [round_.decision for round_ in judged]
     assert [OUTCOMES[code] for code in at.outcomes] == [one for round_ in judged for one in round_.outcomes]
     assert [OUTCOMES[code] for code in at.strict_outcomes] == [one for round_ in strict for one in round_.outcomes]
-    assert at.basis is basis(run, judged)
+    changed = any(new.decision != old.decision for new, old in zip(judged, run.rounds, strict=True))
+    assert at.basis is (Basis.BLOCK_LOCAL if changed else Basis.EXACT)
+    same_numbers(run, dial, judged, strict)
     specs = [round_.speculation for round_ in judged]
     for name, read in {
         "z1": lambda s: s.z1[s.judging_rows],
@@ -92,6 +110,23 @@ def same_as_one_by_one(run: Run, dial: float | None) -> None:
         np.testing.assert_array_equal(found, wanted)
     assert at.movable.tolist() == [not np.isnan(b) for round_ in judged for b in round_.verdicts.breakpoints]
     assert at.round_index.tolist() == [i for i, spec in enumerate(specs) for _ in range(len(spec))]
+
+
+def same_numbers(run: Run, dial: float | None, judged: tuple[Round, ...], strict: tuple[Round, ...]) -> None:
+    found, outcomes = summary(run, dial), [one for round_ in judged for one in round_.outcomes]
+    assert found.basis is positions(run, dial).basis
+    assert (found.tokens, found.rounds) == (sum(len(round_.token_ids) for round_ in judged), len(judged))
+    assert (found.drafted, found.kept) == (len(outcomes), sum(round_.kept for round_ in judged))
+    assert (found.rolled_back, found.relaxed) == (
+        sum(round_.rolled_back for round_ in judged),
+        outcomes.count(Outcome.RELAXED),
+    )
+    assert found.strict_tokens == sum(len(round_.token_ids) for round_ in strict)
+    assert found.strict_tau == found.strict_tokens / len(strict)
+    parted = [first_difference(old.token_ids, new.token_ids) for old, new in zip(run.rounds, judged, strict=True)]
+    block = next((place for place, one in enumerate(parted) if one is not None), None)
+    before = sum(len(round_.token_ids) for round_ in run.rounds[:block])
+    assert found.first_difference == (None if block is None else before + parted[block])
 
 
 @pytest.mark.parametrize("seed", range(25))
@@ -121,20 +156,12 @@ def test_stop_strings_that_end_blocks_before_the_last(seed, stop):
         same_as_one_by_one(stopped, dial)
 
 
-def test_only_blocks_that_a_stop_string_may_end_are_asked_one_by_one(monkeypatch):
+def test_only_blocks_that_a_stop_string_may_end_are_asked_one_by_one():
     run = long_run(1500)
-    asked: list[int] = []
-
-    def noting(run, dial, chosen):
-        asked.extend(chosen)
-        return judged_at(run, dial, chosen)
-
-    monkeypatch.setattr("mars_viz.analysis.positions.judged_at", noting)
     for stop, fewest, most in (((), 0, 0), (("zebra 終",), 0, 0), ((" little",), 5, 0.2 * len(run.rounds))):
-        asked.clear()
-        positions(replace(run, settings=replace(run.settings, stop=stop)), 0.5)
-        at_the_dial = asked[: asked.index(len(run.rounds) - 1)]  # the last is asked in any case
-        assert fewest <= len(at_the_dial) <= most
+        asked = asked_one_by_one(replace(run, settings=replace(run.settings, stop=stop)), run.blocks.settled(0.5))
+        assert asked[-1] == len(run.rounds) - 1, "the last is asked in any case"
+        assert fewest <= len(asked) - 1 <= most
 
 
 def test_the_recorded_decisions_are_those_of_the_runs_own_dial():

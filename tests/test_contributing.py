@@ -43,7 +43,16 @@ def there() -> set[str]:
     folders = [found.parent for found in package.rglob("__init__.py")]
     top = [
         ROOT / name
-        for name in ("pages", "docs", "sample_runs", "sample_races", "sample_measurements", "benchmarks", "tests")
+        for name in (
+            "pages",
+            "docs",
+            "sample_runs",
+            "sample_races",
+            "sample_measurements",
+            "training",
+            "benchmarks",
+            "tests",
+        )
     ]
     return {
         "app.py",

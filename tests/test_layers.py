@@ -1,4 +1,4 @@
-"""Imports point downward only, and heavy libraries stay in their rooms."""
+"""Imports point downward only, without a circle, and heavy libraries stay in their rooms."""
 
 from __future__ import annotations
 
@@ -8,18 +8,21 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 from factories import toy_run
 
+import mars_viz
+
 ROOT = Path(__file__).parents[1]
+FOLDERS = ("mars_viz", "pages", "training")
 
 LAYERS = (
     ("errors", "escapes", "strict_json", "strict_csv", "history", "writer"),
     ("terminal",),
-    ("records", "randomness", "devices", "samples", "permissions", "bounds"),
-    ("demo",),  # the package itself: where the built-in weights lie
+    ("records", "randomness", "devices", "samples", "permissions", "bounds", "demo"),
     ("blocks",),
     ("rules",),
     ("run", "costs"),
@@ -34,7 +37,6 @@ LAYERS = (
     ("recording",),
     ("mapping", "walking"),
     ("race",),
-    ("demo.*",),
     ("prompts",),
     ("sweep",),
     ("components",),
@@ -44,19 +46,14 @@ LAYERS = (
     ("commands",),
     ("app", "cli"),
     ("__main__",),
+    ("training",),  # beside the package, which knows nothing of it
 )
 """Bottom to top. A module may import those below it and its own package."""
-
-DOORS = {
-    *(("run", above) for above in ("runfiles", "frames", "dialmap", "report.notebook", "figures.of_run")),
-    *(("run", f"figures.{name}") for name in ("ratio_histogram", "two_logits", "round_bars", "savings")),
-}
-"""Upward, but only when called or for type checkers: a run can save, plot and show itself and carry its map."""
 
 MODEL_LIBRARIES = ("torch", "transformers", "tokenizers", "safetensors", "accelerate")
 
 ROOMS = {
-    **dict.fromkeys(MODEL_LIBRARIES, ("speculators", "demo.*")),
+    **dict.fromkeys(MODEL_LIBRARIES, ("speculators", "training")),
     "streamlit": ("components", "ui", "pages", "app"),
 }
 """Libraries that only these may import."""
@@ -75,7 +72,8 @@ class Import:
 
 
 def modules() -> Iterator[tuple[str, ast.Module]]:
-    for path in [*ROOT.glob("mars_viz/**/*.py"), *ROOT.glob("pages/*.py"), ROOT / "app.py"]:
+    folders = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
+    for path in [*folders, ROOT / "app.py"]:
         parts = list(path.relative_to(ROOT).with_suffix("").parts)
         if parts[0] == "mars_viz":
             parts = parts[1:]
@@ -101,19 +99,22 @@ NAMES = {by for by, _ in modules()}
 
 
 def layer(module: str) -> int:
-    """How high the module stands; a pattern for a package's parts goes before the package."""
-    package, _, part = module.partition(".")
-    for wanted in [f"{package}.*", package] if part else [package]:
-        for height, members in enumerate(LAYERS):
-            if wanted in members:
-                return height
+    """How high the module's package stands."""
+    for height, members in enumerate(LAYERS):
+        if module.split(".")[0] in members:
+            return height
     pytest.fail(f"mars_viz.{module} has no layer yet; give it one in LAYERS.")
 
 
 def home(dotted: str) -> str | None:
-    """The project's module that an import reaches, without the package's name; None for others and for the package."""
+    """The project's module that an import reaches, without the package's name; None for others and for the package.
+
+    A name of the package's own is that of the module where it is at home.
+    """
     parts = dotted.split(".")
-    if parts[0] not in ("mars_viz", "pages", "app"):
+    if parts[0] == "mars_viz" and parts[-1] in mars_viz._HOMES and len(parts) == 2:
+        parts = mars_viz._HOMES[parts[1]].split(".")
+    if parts[0] not in (*FOLDERS, "app"):
         return None
     parts = parts[1:] if parts[0] == "mars_viz" else parts
     reached = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
@@ -122,8 +123,10 @@ def home(dotted: str) -> str | None:
 
 def test_the_parser_sees_the_imports() -> None:
     assert Import("records", "numpy", False) in ALL
-    assert Import("run", "mars_viz.runfiles.save_run", True) in ALL
+    assert Import("mapped", "mars_viz.run.Run", False) in ALL
+    assert Import("__init__", "mars_viz.runfiles.save_run", True) in ALL
     assert {home(found.of) for found in ALL} >= {"errors", "records", "rules.base", "runfiles"}
+    assert home("mars_viz.load_run") == "runfiles" and home("mars_viz") is None
 
 
 def test_imports_point_downward() -> None:
@@ -132,9 +135,30 @@ def test_imports_point_downward() -> None:
         of = home(found.of)
         if found.by == "__init__" or of is None or of.split(".")[0] == found.by.split(".")[0]:
             continue
-        if layer(of) >= layer(found.by) and not (found.deferred and (found.by, of) in DOORS):
+        if layer(of) >= layer(found.by):
             wrong.append(f"{found.by} imports {of}")
     assert wrong == []
+
+
+def test_no_imports_go_in_a_circle() -> None:
+    graph: dict[str, set[str]] = {}
+    for found in ALL:
+        of = home(found.of)
+        if of is not None and of != found.by and found.by != "__init__":
+            graph.setdefault(found.by, set()).add(of)
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(f"a circle: {' <- '.join(error.args[1])}")
+
+
+def test_the_package_names_what_there_is_and_only_what_it_hands_out_asks_it() -> None:
+    """It names modules of every layer, which costs no layer anything, since it loads none before it is asked."""
+    for name, module in mars_viz._HOMES.items():
+        assert f"mars_viz.{home(f'mars_viz.{name}')}" == module
+        assert getattr(mars_viz, name).__name__ == name
+    handed_out = {home(f"mars_viz.{name}") for name in mars_viz.__all__}
+    assert {found.by for found in ALL if found.of == "mars_viz"} <= handed_out
 
 
 def test_the_package_itself_imports_nothing() -> None:
@@ -148,11 +172,8 @@ def test_the_package_itself_imports_nothing() -> None:
 
 @pytest.mark.parametrize("library", ROOMS)
 def test_heavy_libraries_stay_in_their_rooms(library: str) -> None:
-    def inside(module: str) -> bool:
-        package, _, part = module.partition(".")
-        return package in ROOMS[library] or (bool(part) and f"{package}.*" in ROOMS[library])
-
-    assert [found.by for found in ALL if found.of.split(".")[0] == library and not inside(found.by)] == []
+    importing = {found.by for found in ALL if found.of.split(".")[0] == library}
+    assert [by for by in sorted(importing) if by.split(".")[0] not in ROOMS[library]] == []
 
 
 def in_process(code: str) -> None:
@@ -166,7 +187,7 @@ def test_a_recorded_run_opens_without_the_model_libraries_or_streamlit(tmp_path:
     saved = toy_run(temperature=1.0).save(tmp_path / "run")
     free = (
         "speculators",
-        "demo.",
+        "training",
         "components",
         "ui",
         "pages",

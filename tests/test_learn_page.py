@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from mars_viz.analysis.alignment import common_prefix
 from mars_viz.analysis.opinions import opinion, own_dial, ruling
 from mars_viz.analysis.shift import compared
 from mars_viz.costs import Cost, Costs
@@ -23,7 +22,7 @@ from mars_viz.dialmap import Budget
 from mars_viz.errors import BadInput
 from mars_viz.mapped import mapped
 from mars_viz.prompts import recognised
-from mars_viz.records import Timing
+from mars_viz.records import Timing, first_difference
 from mars_viz.rules import RULES
 from mars_viz.run import Run
 from mars_viz.runstore import read
@@ -218,7 +217,8 @@ def test_a_strict_text_that_was_cut_short_is_told_as_such():
     run = cut_short(Budget())
     assert run.dial_map is not None
     *_, loose, strict = run.dial_map.segments_for(6)
-    same = common_prefix(loose.token_ids, strict.token_ids)
+    same = first_difference(loose.token_ids, strict.token_ids)
+    assert same is not None
     rounds = next(n for n in range(len(strict.rounds)) if sum(len(r.token_ids) for r in strict.rounds[: n + 1]) > same)
     before = replace(strict, rounds=strict.rounds[:rounds], complete=False)
     told = theta.written(run, loose, before, None)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mars_viz.analysis.metrics import Basis, judged_rounds, speed, strict_rounds, summary
+from mars_viz.analysis.metrics import Basis, judged_rounds, speed, summary
 from mars_viz.analysis.positions import positions
 from mars_viz.errors import BadInput
 from mars_viz.mapped import mapped, shown
@@ -125,7 +125,7 @@ def test_looser_dial_by_hand():
 
 def test_strict_end_by_hand():
     run = small_run()
-    assert [round_.token_ids for round_ in strict_rounds(run)] == [(1, 4), (2,), (2,)]
+    assert [round_.token_ids for round_ in judged_rounds(run, 1.0)] == [(1, 4), (2,), (2,)]
     found = summary(run, 1.0)
     assert (found.tokens, found.kept, found.relaxed, found.first_difference) == (4, 1, 0, 1)
     assert found.basis is Basis.BLOCK_LOCAL

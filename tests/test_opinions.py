@@ -12,15 +12,15 @@ from mars_viz.analysis.agreement import Say, agreement
 from mars_viz.analysis.boundaries import Side, boundary
 from mars_viz.analysis.drafted import drafted
 from mars_viz.analysis.equivalents import equivalent, short_value
-from mars_viz.analysis.metrics import Basis, basis, judged_rounds, summary
+from mars_viz.analysis.metrics import Basis, summary
 from mars_viz.analysis.opinions import opinion, own_dial, ruling
 from mars_viz.analysis.panel import Panel
 from mars_viz.analysis.rule_table import rule_row
-from mars_viz.records import Outcome, Round, parting
+from mars_viz.records import Outcome, Round, first_difference
 from mars_viz.rules import RULES
 from mars_viz.run import Run
 from tests.factories import toy_run
-from tests.test_blocks import random_trees
+from tests.test_blocks import judged_one_by_one, random_trees
 from tests.test_metrics import small_run
 
 
@@ -102,17 +102,17 @@ def test_what_is_kept_was_reached_and_every_block_reaches_its_first_draft(name):
 
 
 def one_by_one(name: str, run: Run, dial: float | None) -> tuple[Round, ...]:
-    """The recorded rounds as `metrics.judged_rounds` settles them under that rule, each by itself."""
+    """The recorded rounds under that rule, each settled by itself."""
     rule = RULES[name]
     rounds = tuple(replace(round_, verdicts=rule.judge(round_.speculation)) for round_ in run.rounds)
     settings = replace(run.settings, rule=name, dial=rule.checked_dial(None))
-    return judged_rounds(replace(run, settings=settings, rounds=rounds, dial_map=None), dial)
+    return judged_one_by_one(replace(run, settings=settings, rounds=rounds, dial_map=None), dial)
 
 
 def same_as_one_by_one(name: str, run: Run, dial: float | None) -> None:
     found, rounds = ruled(name, dial, run), one_by_one(name, run, dial)
     strict = one_by_one(name, run, None if RULES[name].dial is None else RULES[name].dial.strict)
-    for written, wanted in ((found.written, rounds), (found.opinion.strict, strict)):
+    for written, wanted in ((found.text, rounds), (found.opinion.strict, strict)):
         assert written.lengths.tolist() == [len(round_.token_ids) for round_ in wanted]
         assert written.settled.rows.tolist() == [round_.decision.row for round_ in wanted]
         assert written.settled.emitted.tolist() == [round_.decision.emitted for round_ in wanted]
@@ -122,13 +122,14 @@ def same_as_one_by_one(name: str, run: Run, dial: float | None) -> None:
         reached += [parent < 0 or parent in there for parent in round_.speculation.parents.tolist()]
         kept += [node in there[: round_.kept] for node in range(len(round_.speculation))]
     assert found.reached.tolist() == reached and found.kept.tolist() == kept
-    assert found.basis is basis(run, rounds)
+    changed = any(new.decision != old.decision for new, old in zip(rounds, run.rounds, strict=True))
+    assert found.basis is (Basis.BLOCK_LOCAL if changed else Basis.EXACT)
     row = rule_row(found, drafted(run))
     assert row.tau == pytest.approx(sum(len(round_.token_ids) for round_ in rounds) / len(rounds))
     assert row.relaxed == sum(one is Outcome.RELAXED for round_ in rounds for one in round_.outcomes)
     written, place, sure = 0, None, True
     for old, ours, end in zip(run.rounds, rounds, strict, strict=True):
-        if (parted := parting(ours.token_ids, end.token_ids)) is not None:
+        if (parted := first_difference(ours.token_ids, end.token_ids)) is not None:
             place, sure = written + parted, parted < min(len(ours.token_ids), len(end.token_ids))
             break
         written += len(old.token_ids)
@@ -158,7 +159,7 @@ def test_trees_ends_of_text_and_stop_strings_are_ruled_as_each_by_itself(seed):
         for name in ("mars", "mars-margin", "strict"):
             for dial in dials_of(name):
                 same_as_one_by_one(name, run, dial)
-    cut = ruled("mars", 0.5, stopped).written.lengths < ruled("mars", 0.5, free).written.lengths
+    cut = ruled("mars", 0.5, stopped).text.lengths < ruled("mars", 0.5, free).text.lengths
     assert cut[:-1].any(), "else no stop string would cut a block"
 
 

@@ -14,7 +14,7 @@ from mars_viz.sweep import difference_at, load_sweep, measures, value_at
 from mars_viz.sweep.pairing import Setting, compared, divergence, pair, turned
 from mars_viz.sweep.plan import Plan, same_answers
 from mars_viz.sweep.result import Failure
-from mars_viz.ui.compare import two_sweeps
+from mars_viz.ui.compare import sweep_pair
 from tests.factories import toy_run
 from tests.sweep_cases import COSTS, SETTINGS, conversations, first_turns, sweep_over, toy_prompts
 
@@ -23,6 +23,11 @@ def swept(place: Path, prompts=None, **asked: object) -> Setting:
     sweep_over(place, toy_prompts(8) if prompts is None else prompts, replace(SETTINGS, **asked))
     result = load_sweep(place)
     return Setting(result, result.plan.rule.dial.default)
+
+
+def again(one: Setting) -> Setting:
+    """The same setting of another sweep that says the same."""
+    return Setting(load_sweep(one.result.folder), one.dial)
 
 
 def test_a_sweep_beside_itself_is_what_it_says_of_two_of_its_settings(tmp_path) -> None:
@@ -43,6 +48,9 @@ def test_an_accuracy_that_no_prompt_changes_is_not_called_certain(tmp_path) -> N
     assert change.estimate == 0 and change.low < 0 < change.high
     same = difference_at(one, accuracy, one.plan.strict, one.plan.strict)
     assert (same.low, same.high) == (0, 0)
+    twice = Setting(one, one.plan.strict)
+    (paired,) = compared(pair(twice, replace(twice)), ("accuracy",))
+    assert paired.change == same, "one setting beside itself is certain"
 
 
 def test_prompts_are_paired_by_id_whatever_their_order(tmp_path) -> None:
@@ -123,7 +131,7 @@ def test_answers_that_turn_are_counted_both_ways(tmp_path) -> None:
 
 def test_accuracy_that_no_prompt_changes_is_not_called_certain(tmp_path) -> None:
     one = swept(tmp_path / "one")
-    accuracy = next(iter(compared(pair(one, one), ("accuracy",))))
+    accuracy = next(iter(compared(pair(one, again(one)), ("accuracy",))))
     assert accuracy.change.estimate == 0 and accuracy.change.low < 0 < accuracy.change.high
 
 
@@ -145,7 +153,7 @@ def test_turns_of_a_question_are_drawn_together(tmp_path) -> None:
 
 def test_accuracy_that_no_turn_changes_is_as_sure_as_so_many_questions_make_it(tmp_path) -> None:
     one = swept(tmp_path / "one", conversations(6, 3))
-    change = compared(pair(one, one), ("accuracy",))[0].change
+    change = compared(pair(one, again(one)), ("accuracy",))[0].change
     ends = measures(one.result)["accuracy_change"].agreed(0.0, 6, 0.95)
     assert (change.estimate, change.low, change.high) == (0, ends.low, ends.high)
 
@@ -179,7 +187,7 @@ def test_above_temperature_0_texts_part_only_from_one_strict_text(
     both = pair(one, two)
     found = divergence(both)
     assert (found is not None) is alike
-    assert ("known of one prompt at a time" in two_sweeps.parting(both, found)) is not alike
+    assert ("known of one prompt at a time" in sweep_pair.parting(both, found)) is not alike
 
 
 def test_at_temperature_0_every_strict_text_is_one(tmp_path) -> None:
@@ -259,14 +267,14 @@ def test_costs_of_one_pair_measured_twice_are_no_difference_of_settings(tmp_path
     found = compared(both, ("speed_up",))[0]
     assert (found.change.estimate, found.left) == (0, found.right)
     assert found.left == value_at(one.result, measures(one.result)["speed_up"], one.dial)
-    assert "with the costs of passes that the reference measured" in two_sweeps.costs(both)
-    assert two_sweeps.costs(pair(one, one)) == ""
+    assert "with the costs of passes that the reference measured" in sweep_pair.costs(both)
+    assert sweep_pair.costs(pair(one, one)) == ""
 
 
 def test_the_costs_of_the_longer_blocks_serve_both(tmp_path) -> None:
     short, long = swept(tmp_path / "short", gamma=2), swept(tmp_path / "long")
     both = pair(short, long)
-    assert both.costs == (COSTS, COSTS) and "that the other sweep measured" in two_sweeps.costs(both)
+    assert both.costs == (COSTS, COSTS) and "that the other sweep measured" in sweep_pair.costs(both)
     assert len(compared(both, ("speed_up",))) == 1
 
 
@@ -275,4 +283,4 @@ def test_costs_of_something_else_stay_apart_and_are_said_to_be(other: str, tmp_p
     one = swept(tmp_path / "one", toy_prompts(3))
     both = pair(one, costing(one, drafter_step=Cost(0.003, 0.003, 0.003), **{other: "another"}))
     assert compared(both, ("speed_up",))[0].change.estimate < 0
-    assert "each sweep measured for itself" in two_sweeps.costs(both)
+    assert "each sweep measured for itself" in sweep_pair.costs(both)

@@ -20,7 +20,7 @@ from mars_viz.analysis.shift import compared
 from mars_viz.errors import BadInput
 from mars_viz.mapped import known_answers, mapped
 from mars_viz.recorded import ending_of
-from mars_viz.records import Emission, Outcome, parting
+from mars_viz.records import Emission, Outcome, first_difference
 from mars_viz.rules import RULES
 from mars_viz.run import Run
 from mars_viz.together import Stand, Together, walk_together
@@ -230,7 +230,7 @@ def test_decoding_every_rule_makes_every_row_exact(own):
         assert after.loc[name, "relaxed"] == sum(round_.outcomes.count(Outcome.RELAXED) for round_ in alone.rounds)
         if rule.dial is not None:
             strict = toy_run(rule=name, dial=rule.dial.strict, temperature=0.7, seed=4, max_new_tokens=40)
-            place = parting(alone.token_ids, strict.token_ids)
+            place = first_difference(alone.token_ids, strict.token_ids)
             assert np.isnan(after.loc[name, "first difference"]) if place is None else (
                 after.loc[name, "first difference"] == place + 1
             )  # fmt: skip

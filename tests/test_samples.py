@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from mars_viz.demo.samples import Sample, main, recorded, samples
 from mars_viz.recording import Recording
 from mars_viz.rules import rule_named
 from mars_viz.runfiles import list_runs, load_run
 from mars_viz.speculators.loading import Pair, load_pair
+from training.samples import Sample, main, recorded, samples
 
 SAMPLE_RUNS = Path(__file__).parents[1] / "sample_runs"
 LOSSLESS = {"2-story-strict": "strict", "4-story-sampled-lossless": "rejection-sampling"}

@@ -10,7 +10,7 @@ from factories import make_speculation, toy_run
 
 from mars_viz.errors import BadInput
 from mars_viz.recorded import RecordedSpeculator, answers_of
-from mars_viz.records import Outcome, Round
+from mars_viz.records import Outcome, Round, first_difference
 from mars_viz.rules import RULES, rule_named, settle
 from mars_viz.run import Run
 from mars_viz.walk import Ending, walk
@@ -95,3 +95,10 @@ def test_a_tree_is_walked_by_its_parents_and_siblings_in_order() -> None:
     assert decision.kept == (1, 2)
     assert decision.row == 3
     assert decision.emitted == 6
+
+
+def test_the_first_difference_of_two_texts() -> None:
+    assert first_difference((1, 2, 3), (1, 5, 3)) == 1
+    assert first_difference((1, 2), (1, 2, 3)) == first_difference("abc", "ab") == 2
+    assert first_difference((), (4,)) == 0
+    assert first_difference((1, 2), (1, 2)) is None and first_difference("", "") is None

@@ -15,6 +15,7 @@ from enum import Enum
 import numpy as np
 
 from mars_viz.analysis.shared import shared_stretches
+from mars_viz.records import first_difference
 from mars_viz.run import Piece, Run
 
 SHORTEST = 3
@@ -141,7 +142,8 @@ def align(left: Written, right: Written, unit: Unit) -> Alignment:
     contents: tuple[Sequence[Hashable], Sequence[Hashable]] = (
         (left.tokens, right.tokens) if unit is Unit.TOKENS else (left.text, right.text)
     )
-    prefix = common_prefix(*contents)
+    first = first_difference(*contents)
+    prefix = len(contents[0]) if first is None else first
     stretches = tuple(_stretches(*contents, prefix, unit))
     return Alignment(
         unit,
@@ -151,12 +153,6 @@ def align(left: Written, right: Written, unit: Unit) -> Alignment:
         _side(places[1], prefix, [s.right for s in stretches if s.same]),
         tuple(_round_pairs(places[0][list(left.starts)], places[1][list(right.starts)])),
     )
-
-
-def common_prefix(left: Sequence[Hashable], right: Sequence[Hashable]) -> int:
-    """How many units both begin with."""
-    pairs = zip(left, right, strict=False)
-    return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(left), len(right)))
 
 
 def _read(pieces: Sequence[Piece]) -> str:

@@ -7,19 +7,16 @@ another one each block is exact given its prefix, but the prefixes are those of 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
-from itertools import accumulate
 
 import numpy as np
 
-from mars_viz.recorded import ending_of
-from mars_viz.records import Outcome, Round, parting
-from mars_viz.rules import Rule, rule_named, settle
+from mars_viz.analysis.ends import first_to_differ, in_text, recorded_text, rounds_of, settled_text
+from mars_viz.blocks import Blocks, Settled
+from mars_viz.records import Round, emitted
+from mars_viz.rules import Rule, rule_named
 from mars_viz.run import Run
-from mars_viz.walk import Ending
 
 
 class Basis(Enum):
@@ -113,26 +110,7 @@ def judged_rounds(run: Run, dial: float | None) -> tuple[Round, ...]:
     Every block starts from its recorded prefix. A kept end of text or stop string cuts its block; the length limit cuts
     only the last one, at what it allowed there. Raises BadInput for a value that the rule's dial does not have.
     """
-    return judged_at(run, dial, range(len(run.rounds)))
-
-
-def judged_at(run: Run, dial: float | None, chosen: Iterable[int]) -> tuple[Round, ...]:
-    """The same, of some rounds alone, by their places in the run."""
-    at, ending, text, last = _dial(run, dial), ending_of(run), run.token_ids, len(run.rounds) - 1
-    boundless = replace(ending, max_new_tokens=2**63)
-    begins = [0, *accumulate(len(round_.token_ids) for round_ in run.rounds)]
-    return tuple(
-        _settled(run.rounds[place], at, boundless, text[max(0, begins[place] - ending.reach) : begins[place]])
-        if place < last
-        else _settled(run.rounds[place], at, ending, text[: begins[place]], begins[place])
-        for place in chosen
-    )
-
-
-def strict_rounds(run: Run) -> tuple[Round, ...]:
-    """The recorded rounds at the strict end of the run's rule; as recorded for a rule without a dial."""
-    dial = rule_named(run.settings.rule).dial
-    return judged_rounds(run, None if dial is None else dial.strict)
+    return rounds_of(run, settled_text(run, run.blocks, own_or(run, dial)))
 
 
 def strict_walk(run: Run) -> tuple[Round, ...] | None:
@@ -146,10 +124,9 @@ def strict_walk(run: Run) -> tuple[Round, ...] | None:
     return segment.rounds if segment.complete else None
 
 
-def basis(run: Run, judged: Sequence[Round]) -> Basis:
-    """What numbers of the run's judged rounds stand on: exact if no recorded decision changed."""
-    changed = any(new.decision != old.decision for new, old in zip(judged, run.rounds, strict=True))
-    return Basis.BLOCK_LOCAL if changed else Basis.EXACT
+def basis(blocks: Blocks, settled: Settled) -> Basis:
+    """What numbers of blocks so settled stand on: exact if no recorded decision changed."""
+    return Basis.EXACT if settled.same_as(blocks.recorded) else Basis.BLOCK_LOCAL
 
 
 def summary(run: Run, dial: float | None = None) -> Summary:
@@ -157,38 +134,46 @@ def summary(run: Run, dial: float | None = None) -> Summary:
 
     What a dial map knows of another value is `summary(*mapped.shown(run, dial, gamma))`.
     """
-    rule, rounds = rule_named(run.settings.rule), judged_rounds(run, dial)
-    tokens, drafted = _emitted(rounds), sum(len(round_.speculation) for round_ in rounds)
-    kept = sum(round_.kept for round_ in rounds)
-    outcomes = Counter(outcome for round_ in rounds for outcome in round_.outcomes)
-    stands = basis(run, rounds)
+    rule, blocks, at = rule_named(run.settings.rule), run.blocks, own_or(run, dial)
+    text = settled_text(run, blocks, at)
+    in_it = in_text(blocks, text)
+    tokens, rounds = int(text.lengths.sum()), len(blocks)
+    drafted, kept = len(in_it), int(np.count_nonzero(in_it))
     strict = _strict(run, tokens)
+    parted = first_to_differ(run, recorded_text(run), text)
     return Summary(
-        dial=_dial(run, dial),
-        basis=stands,
+        dial=at,
+        basis=basis(blocks, text.settled),
         tokens=tokens,
-        rounds=len(rounds),
-        tau=_ratio(tokens, len(rounds)),
+        rounds=rounds,
+        tau=_ratio(tokens, rounds),
         drafted=drafted,
         kept=kept,
         acceptance_rate=_ratio(kept, drafted),
-        relaxed=outcomes[Outcome.RELAXED],
+        relaxed=int(np.count_nonzero(in_it & ~blocks.verdicts.keep_strict)),
         rolled_back=drafted - kept,
         strict_basis=strict.basis,
         strict_tokens=strict.tokens,
         strict_tau=strict.tau,
         strict_passes=strict.passes,
         strict_rolled_back=strict.rolled_back,
-        passes_saved_strict=strict.passes - len(rounds),
+        passes_saved_strict=strict.passes - rounds,
         drafts_spared_strict=strict.rolled_back - (drafted - kept),
-        passes_saved_autoregressive=tokens - len(rounds),
-        forced_strict=sum(int(forced_strict(rule, round_).sum()) for round_ in rounds),
-        first_difference=_first_difference(run.rounds, rounds),
+        passes_saved_autoregressive=tokens - rounds,
+        forced_strict=int(np.count_nonzero(forced(rule, blocks))),
+        first_difference=None if parted is None else parted.index,
     )
 
 
+def forced(rule: Rule, blocks: Blocks) -> np.ndarray:
+    """bool [P]; the drafted tokens that `Summary.forced_strict` counts."""
+    rows = blocks.judging_rows
+    found: np.ndarray = (blocks.second[rows] == blocks.tokens) & (blocks.best[rows, 0] <= 0) & rule.strict_at_zero
+    return found
+
+
 def forced_strict(rule: Rule, round_: Round) -> np.ndarray:
-    """bool [N]; the drafted tokens that `Summary.forced_strict` counts."""
+    """bool [N]; those of a round."""
     speculation, rows = round_.speculation, round_.speculation.judging_rows
     runner_up = speculation.top_ids[rows, 1] == speculation.tokens
     return runner_up & (speculation.z1[rows] <= 0) & rule.strict_at_zero
@@ -226,42 +211,29 @@ class _Strict:
 
 def _strict(run: Run, tokens: int) -> _Strict:
     """The strict end beside a judgement that emits `tokens` tokens."""
-    own = strict_walk(run)
-    rounds = strict_rounds(run) if own is None else own
-    written, lost = _emitted(rounds), sum(round_.rolled_back for round_ in rounds)
+    own, dial = strict_walk(run), rule_named(run.settings.rule).dial
+    if own is None:
+        text = settled_text(run, run.blocks, own_or(run, None if dial is None else dial.strict))
+        written, rounds = int(text.lengths.sum()), len(run.blocks)
+        lost = int(np.count_nonzero(~in_text(run.blocks, text)))
+    else:
+        written, rounds = len(emitted(own)), len(own)
+        lost = sum(round_.rolled_back for round_ in own)
     reach = 1.0 if own is not None or not written else tokens / written
-    known = own is not None or rule_named(run.settings.rule).dial is None
+    known = own is not None or dial is None
     return _Strict(
         basis=Basis.EXACT if known else Basis.BLOCK_LOCAL,
         tokens=written,
-        tau=_ratio(written, len(rounds)),
-        passes=reach * len(rounds),
+        tau=_ratio(written, rounds),
+        passes=reach * rounds,
         rolled_back=reach * lost,
     )
 
 
-def _dial(run: Run, dial: float | None) -> float | None:
+def own_or(run: Run, dial: float | None) -> float | None:
+    """The dial value to judge the run at; None takes the run's own. Raises BadInput for one that the rule lacks."""
     return rule_named(run.settings.rule).checked_dial(run.settings.dial if dial is None else dial)
-
-
-def _settled(round_: Round, dial: float | None, ending: Ending, before: Sequence[int], written: int = 0) -> Round:
-    decision = settle(round_.speculation, round_.verdicts, dial)
-    block = [*(int(round_.speculation.tokens[node]) for node in decision.kept), decision.emitted]
-    return replace(round_, decision=decision, token_ids=ending.cut(block, written, before))
-
-
-def _emitted(rounds: Iterable[Round]) -> int:
-    return sum(len(round_.token_ids) for round_ in rounds)
 
 
 def _ratio(part: float, whole: float) -> float:
     return part / whole if whole else math.nan
-
-
-def _first_difference(recorded: Sequence[Round], judged: Sequence[Round]) -> int | None:
-    written = 0
-    for old, new in zip(recorded, judged, strict=True):
-        if (place := parting(old.token_ids, new.token_ids)) is not None:
-            return written + place
-        written += len(old.token_ids)
-    return None

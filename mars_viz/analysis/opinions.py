@@ -11,23 +11,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mars_viz.analysis.ends import in_text, text_lengths
-from mars_viz.analysis.metrics import Basis
+from mars_viz.analysis.ends import SettledText, in_text, settled_text
+from mars_viz.analysis.metrics import Basis, basis
 from mars_viz.blocks import Blocks, Settled
 from mars_viz.records import Verdicts
 from mars_viz.rules import Rule, rule_named
 from mars_viz.rules.joined import Joined
 from mars_viz.run import Run
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Written:
-    """What the blocks of a run add to its text at one setting of a rule, each after its recorded prefix."""
-
-    settled: Settled
-    """The decisions, before the text's end cuts anything off."""
-    lengths: np.ndarray
-    """int64 [R]; tokens of each block that belong to the text."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,7 +32,7 @@ class Opinion:
     """The run as it was recorded; without rounds where the rule lacks."""
     blocks: Blocks
     """Those of the run, judged by this rule; what was decided in them is the recorded."""
-    strict: Written
+    strict: SettledText
     """At the rule's strict end."""
 
     @property
@@ -59,7 +49,7 @@ class Ruling:
     """Whose."""
     dial: float | None
     """The value; None for a rule without a dial."""
-    written: Written
+    text: SettledText
     """The recorded rounds, settled anew."""
     basis: Basis
     """Exact if no recorded decision changes: the rule would have written this very text."""
@@ -89,29 +79,24 @@ def opinion(rule: Rule, run: Run, joined: Joined | None = None) -> Opinion:
         lacks = next(filter(None, (rule.lacks(round_.speculation) for round_ in run.rounds)), "")
     asked = replace(run, rounds=(), dial_map=None) if lacks else run
     blocks = asked.blocks if lacks else replace(run.blocks, verdicts=joined.judge(rule))
-    return Opinion(rule, lacks, asked, blocks, _written(asked, blocks, None if rule.dial is None else rule.dial.strict))
+    strict = settled_text(asked, blocks, None if rule.dial is None else rule.dial.strict)
+    return Opinion(rule, lacks, asked, blocks, strict)
 
 
 def ruling(opinion: Opinion, dial: float | None = None) -> Ruling:
     """The opinion at this dial value; None takes the rule's default. Raises BadInput for a value out of range."""
     rule, blocks = opinion.rule, opinion.blocks
     at = rule.checked_dial(dial)
-    written = _written(opinion.run, blocks, at)
-    settled = written.settled
+    text = settled_text(opinion.run, blocks, at)
     return Ruling(
         opinion=opinion,
         dial=at,
-        written=written,
-        basis=Basis.EXACT if settled.same_as(blocks.recorded) else Basis.BLOCK_LOCAL,
+        text=text,
+        basis=basis(blocks, text.settled),
         keeps=opinion.verdicts.keeps(np.nan if at is None else at),
-        reached=_reached(blocks, settled),
-        kept=in_text(blocks, settled.kept, written.lengths),
+        reached=_reached(blocks, text.settled),
+        kept=in_text(blocks, text),
     )
-
-
-def _written(run: Run, blocks: Blocks, dial: float | None) -> Written:
-    settled = blocks.settled(dial)
-    return Written(settled, text_lengths(run, settled))
 
 
 def _reached(blocks: Blocks, settled: Settled) -> np.ndarray:

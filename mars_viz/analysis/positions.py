@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mars_viz.analysis.ends import ENDLESS, asked_one_by_one, end_of_text
-from mars_viz.analysis.metrics import Basis, judged_at, judged_rounds, strict_walk
-from mars_viz.blocks import Settled
+from mars_viz.analysis.ends import SettledText, emits, in_text, settled_text
+from mars_viz.analysis.metrics import Basis, basis, own_or, strict_walk
+from mars_viz.blocks import Blocks
 from mars_viz.records import Outcome, Round
 from mars_viz.rules import Rule, Scale, rule_named
 from mars_viz.run import Run
@@ -107,17 +107,16 @@ class Positions:
 
 def positions(run: Run, dial: float | None = None) -> Positions:
     """The run's drafted positions at this dial value; None takes the run's own. Raises BadInput for a bad value."""
-    rule, blocks = rule_named(run.settings.rule), run.blocks
-    at = rule.checked_dial(run.settings.dial if dial is None else dial)
-    settled, rows = blocks.settled(at), blocks.judging_rows
+    rule, blocks, at = rule_named(run.settings.rule), run.blocks, own_or(run, dial)
+    text, rows = settled_text(run, blocks, at), blocks.judging_rows
     z1, z2 = blocks.best[rows, 0], blocks.best[rows, 1]
     wide = z1.astype(np.float64)
-    basis = Basis.EXACT if settled.same_as(blocks.recorded) else Basis.BLOCK_LOCAL
+    strictly = settled_text(run, blocks, own_or(run, None if rule.dial is None else rule.dial.strict))
     strict = strict_walk(run)
     return Positions(
         rule=rule,
         dial=at,
-        basis=basis,
+        basis=basis(blocks, text.settled),
         rounds=len(blocks),
         round_index=blocks.round_index,
         z1=z1,
@@ -125,42 +124,28 @@ def positions(run: Run, dial: float | None = None) -> Positions:
         ratio=np.divide(z2.astype(np.float64), wide, out=np.full_like(wide, np.nan), where=wide != 0),
         runner_up=blocks.second[rows] == blocks.tokens,
         movable=~np.isnan(blocks.verdicts.breakpoints),
-        outcomes=_outcomes(run, settled, at),
-        strict_outcomes=_strict_outcomes(run),
-        courses=None if strict is None else Courses(_course(judged_rounds(run, dial)), _course(strict)),
+        outcomes=_outcomes(blocks, text),
+        strict_outcomes=_outcomes(blocks, strictly),
+        courses=None if strict is None else Courses(_course(blocks, text), _walked(strict)),
     )
 
 
-def _strict_outcomes(run: Run) -> np.ndarray:
-    """int8 [P]; at the rule's strict end, or as recorded for a rule without a dial."""
-    rule = rule_named(run.settings.rule)
-    strict = rule.checked_dial(run.settings.dial) if rule.dial is None else rule.dial.strict
-    return _outcomes(run, run.blocks.settled(strict), strict)
-
-
-def _outcomes(run: Run, settled: Settled, dial: float | None) -> np.ndarray:
-    """int8 [P]; what `Round.outcomes` says in every round of `judged_rounds`, as an index of `OUTCOMES`.
-
-    A kept end of text cuts its block. The length limit cuts the last one alone, and a stop string may have begun in
-    another one: the last block, and those in which a kept token may complete a stop string, are asked one by one.
-    """
-    blocks, codes = run.blocks, {outcome: OUTCOMES.index(outcome) for outcome in OUTCOMES}
-    if not len(blocks):
-        return np.zeros(0, np.int8)
-    place, of_round, length = blocks.places(settled.kept), blocks.round_index, end_of_text(run, settled)
+def _outcomes(blocks: Blocks, text: SettledText) -> np.ndarray:
+    """int8 [P]; what `Round.outcomes` says in every round, so settled, as an index of `OUTCOMES`."""
+    codes, of_round = {outcome: OUTCOMES.index(outcome) for outcome in OUTCOMES}, blocks.round_index
     found = np.full(len(of_round), codes[Outcome.DISCARDED], np.int8)
-    reached = settled.kept & (place <= length[of_round])
-    strictly = np.where(blocks.verdicts.keep_strict, codes[Outcome.MATCHED], codes[Outcome.RELAXED])
-    found[reached] = strictly[reached]
-    uncut = length[of_round] == ENDLESS
-    stopped = uncut & (blocks.parents + 1 == settled.rows[of_round])
-    found[stopped & (blocks.places(stopped) == 1)] = codes[Outcome.REJECTED]
-    alone = asked_one_by_one(run, settled)
-    for at, round_ in zip(blocks.firsts[alone].tolist(), judged_at(run, dial, alone), strict=True):
-        found[at : at + len(round_.speculation)] = [codes[outcome] for outcome in round_.outcomes]
+    kept = in_text(blocks, text)
+    found[kept] = np.where(blocks.verdicts.keep_strict, codes[Outcome.MATCHED], codes[Outcome.RELAXED])[kept]
+    judged_last = emits(blocks, text)[of_round] & (blocks.parents + 1 == text.settled.rows[of_round])
+    found[judged_last & (blocks.places(judged_last) == 1)] = codes[Outcome.REJECTED]
     return found
 
 
-def _course(rounds: Sequence[Round]) -> Course:
+def _course(blocks: Blocks, text: SettledText) -> Course:
+    lost = np.bincount(blocks.round_index[~in_text(blocks, text)], minlength=len(blocks))
+    return Course(np.cumsum(text.lengths), np.cumsum(lost))
+
+
+def _walked(rounds: Sequence[Round]) -> Course:
     written, lost = [len(round_.token_ids) for round_ in rounds], [round_.rolled_back for round_ in rounds]
     return Course(np.cumsum(written, dtype=np.int64), np.cumsum(lost, dtype=np.int64))

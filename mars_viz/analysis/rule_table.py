@@ -11,11 +11,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mars_viz.analysis.drafted import Drafted, drafted
-from mars_viz.analysis.ends import in_text
+from mars_viz.analysis.ends import first_to_differ, in_text, recorded_text
 from mars_viz.analysis.metrics import Basis
-from mars_viz.analysis.opinions import Ruling, Written
-from mars_viz.blocks import Blocks
-from mars_viz.records import parting
+from mars_viz.analysis.opinions import Ruling
+from mars_viz.records import first_difference
 from mars_viz.rules import Rule
 from mars_viz.run import Run
 from mars_viz.together import RuleWalk
@@ -50,34 +49,23 @@ class RuleRow:
     """The smallest p(x)/p1 of a drafted token that reaches the text. NaN if none does."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Parting:
-    """Where a text leaves that of the strict end."""
-
-    index: int | None
-    """None if it does not."""
-    sure: bool
-    """False where one of two rounds only goes on longer, so that what the other writes next is not known."""
-
-
 def rule_row(ruling: Ruling, drafted: Drafted) -> RuleRow:
     """The ruling in numbers: exact if it changes no decision and all is known, else block-local."""
-    place = _leaves(ruling)
-    exact = ruling.basis is Basis.EXACT and place.sure
-    basis = Basis.EXACT if exact else Basis.BLOCK_LOCAL
+    parted = first_to_differ(ruling.opinion.run, ruling.text, ruling.opinion.strict)
+    exact = ruling.basis is Basis.EXACT and (parted is None or parted.sure)
+    basis, place = Basis.EXACT if exact else Basis.BLOCK_LOCAL, None if parted is None else parted.index
     strictly = ruling.opinion.verdicts.keep_strict
-    return _row(ruling.rule, ruling.dial, ruling.written.lengths, ruling.kept, strictly, drafted, basis, place.index)
+    return _row(ruling.rule, ruling.dial, ruling.text.lengths, ruling.kept, strictly, drafted, basis, place)
 
 
 def walked_row(run: Run, walk: RuleWalk, strict: RuleWalk) -> RuleRow:
     """A rule's own walk from the run's prompt in numbers, and where its text leaves that of the rule's strict end."""
     own = replace(run, rounds=walk.rounds, dial_map=None)
-    lengths = np.array([len(round_.token_ids) for round_ in own.rounds], np.int64)
-    blocks = own.blocks
-    kept = in_text(blocks, blocks.recorded.kept, lengths)
-    place = parting(walk.token_ids, strict.token_ids)
-    strictly = blocks.verdicts.keep_strict
-    return _row(walk.stand.rule, walk.stand.dial, lengths, kept, strictly, drafted(own), Basis.EXACT, place)
+    text = recorded_text(own)
+    kept = in_text(own.blocks, text)
+    place = first_difference(walk.token_ids, strict.token_ids)
+    strictly = own.blocks.verdicts.keep_strict
+    return _row(walk.stand.rule, walk.stand.dial, text.lengths, kept, strictly, drafted(own), Basis.EXACT, place)
 
 
 def _row(
@@ -106,25 +94,3 @@ def _row(
         lowest_rank=int(drafted.rank[kept].max()) if some else None,
         lowest_share=float(drafted.share[kept].min()) if some else math.nan,
     )
-
-
-def _leaves(ruling: Ruling) -> _Parting:
-    """Block by block beside the strict end, each after its recorded prefix."""
-    blocks, recorded = ruling.opinion.blocks, ruling.opinion.run.rounds
-    ours, strict = (_texts(blocks, written) for written in (ruling.written, ruling.opinion.strict))
-    different = np.argwhere(ours != strict)
-    if not len(different):
-        return _Parting(None, True)
-    block, place = different[0].tolist()
-    before = sum(len(round_.token_ids) for round_ in recorded[:block])
-    both = min(ruling.written.lengths[block], ruling.opinion.strict.lengths[block])
-    return _Parting(before + place, bool(place < both))
-
-
-def _texts(blocks: Blocks, written: Written) -> np.ndarray:
-    """int64 [R, γ + 1]; the tokens of each block, then -1."""
-    decided = replace(blocks, recorded=written.settled).decided()
-    texts = np.full((len(blocks), int(blocks.lengths.max(initial=0)) + 1), -1)
-    texts[np.arange(texts.shape[1]) < decided.lengths[:, None]] = decided.tokens
-    texts[np.arange(texts.shape[1]) >= written.lengths[:, None]] = -1
-    return texts

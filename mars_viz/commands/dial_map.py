@@ -14,7 +14,7 @@ from mars_viz.dialmap import Budget, DialMap, Segment, Span, span_of
 from mars_viz.errors import BadInput
 from mars_viz.figures.words import counted, number, setting
 from mars_viz.mapped import mapped
-from mars_viz.records import parting
+from mars_viz.records import first_difference
 from mars_viz.rules import Dial, rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.runfiles import save_run
@@ -141,7 +141,8 @@ def strictest(made: DialMap, gamma: int) -> Segment:
 
 def differs_at(segment: Segment, other: Segment) -> int | None:
     """The first token of the segment's text that the other has not there; None where what is known of both agrees."""
-    first, shorter = parting(segment.token_ids, other.token_ids), min(len(segment.token_ids), len(other.token_ids))
+    first = first_difference(segment.token_ids, other.token_ids)
+    shorter = min(len(segment.token_ids), len(other.token_ids))
     known = segment.complete and other.complete
     return first if known or first is None or first < shorter else None
 

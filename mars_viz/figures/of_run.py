@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import plotly.graph_objects as go
 
 from mars_viz.analysis.map_grid import map_grid
-from mars_viz.analysis.positions import Positions, positions
+from mars_viz.analysis.positions import positions
 from mars_viz.errors import BadInput
 from mars_viz.figures.heat_map import QUANTITIES, heat_map
-from mars_viz.figures.style import DARK, LIGHT, Theme
+from mars_viz.figures.ratio_histogram import ratio_histogram
+from mars_viz.figures.round_bars import round_bars
+from mars_viz.figures.savings import savings
+from mars_viz.figures.style import DARK, LIGHT
+from mars_viz.figures.two_logits import two_logits
 from mars_viz.mapped import checked_gamma, shown
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
 
+FIGURES = {"ratios": ratio_histogram, "margins": two_logits, "rounds": round_bars, "savings": savings}
+"""By what they plot."""
 
-def plotted(
-    run: Run, make: Callable[[Positions, Theme], go.Figure], dial: float | None, gamma: int | None, dark: bool
-) -> go.Figure:
-    """A figure at this setting; None takes the run's own. Raises BadInput for a dial value that the rule lacks and for
-    a block length that neither the run nor its map holds.
+
+def plotted(run: Run, what: str, dial: float | None, gamma: int | None, dark: bool) -> go.Figure:
+    """One of `FIGURES` at this setting; None takes the run's own.
+
+    Raises BadInput for a dial value that the rule lacks and for a block length that neither the run nor its map holds.
     """
     at = rule_named(run.settings.rule).checked_dial(run.settings.dial if dial is None else dial)
-    return make(positions(*shown(run, at, checked_gamma(run, gamma))), DARK if dark else LIGHT)
+    return FIGURES[what](positions(*shown(run, at, checked_gamma(run, gamma))), DARK if dark else LIGHT)
 
 
 def plotted_map(run: Run, quantity: str, dark: bool) -> go.Figure:

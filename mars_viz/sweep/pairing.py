@@ -83,11 +83,21 @@ class Pairing:
         return None if units is None or self.right.result.units is None else units[self.rows[0]]
 
     @property
+    def one_sweep(self) -> bool:
+        """True if both are settings of one sweep."""
+        return self.left.result is self.right.result
+
+    @property
+    def one_setting(self) -> bool:
+        """True if they are the same setting."""
+        return self.one_sweep and self.left.dial == self.right.dial
+
+    @property
     def one_vocabulary(self) -> bool:
         """True if a token is known to mean the same in both: they are one sweep, or sweeps of one target."""
         ours, theirs = (side.result.plan.provenance for side in (self.left, self.right))
         one = ours.target == theirs.target and ours.target_revision == theirs.target_revision
-        return self.left.result is self.right.result or one
+        return self.one_sweep or one
 
     @property
     def costs(self) -> tuple[Costs | None, Costs | None]:
@@ -237,7 +247,7 @@ def _paired(pairing: Pairing, both: tuple[Measure, Measure], graded: np.ndarray,
     values = [
         value_at(side.result, measure, side.dial, how, over) for measure, (side, over) in zip(both, sides, strict=True)
     ]
-    return Paired(both[0], values[0], values[1], change(both, (ours, theirs), how, units))
+    return Paired(both[0], values[0], values[1], change(both, (ours, theirs), how, units, sure=pairing.one_setting))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import numpy as np
 from mars_viz.dialmap import DialMap, Segment
 from mars_viz.errors import BadInput
 from mars_viz.prompts import PromptItem, grader_named
-from mars_viz.records import Round
+from mars_viz.records import Round, first_difference
 from mars_viz.rules.base import best_p, drafted_p
 from mars_viz.sweep.columns import PER_SEGMENT, RANKS, SHARES, UNGRADED, rank_bins, share_bins, width
 from mars_viz.sweep.plan import Plan
@@ -52,7 +52,7 @@ def lines_of(made: DialMap, index: int, item: PromptItem, texts: Texts) -> Lines
         "low": [segment.low for segment in segments],
         "high": [segment.high for segment in segments],
         "right": [grades.of(segment.token_ids) for segment in segments],
-        "first_divergence": [first_divergence(segment.token_ids, off) for segment in segments],
+        "first_divergence": [_divergence(segment.token_ids, off) for segment in segments],
         "edit_distance": _distances(segments, off),
     }
     whole: dict[str, Any] = {
@@ -132,12 +132,10 @@ class _Grades:
         return self._known[token_ids]
 
 
-def first_divergence(one: Sequence[int], other: Sequence[int]) -> int:
-    """The first place at which the tokens differ, or one of them ends; -1 where they are the same."""
-    if one == other:
-        return -1
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))
+def _divergence(one: Sequence[int], other: Sequence[int]) -> int:
+    """-1 where the texts are the same."""
+    place = first_difference(one, other)
+    return -1 if place is None else place
 
 
 def _distances(segments: Sequence[Segment], strict: tuple[int, ...]) -> list[int]:

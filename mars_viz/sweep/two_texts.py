@@ -98,7 +98,7 @@ def _told(both: Pairing) -> _Told:
     if parted is not None:
         same = parted.first < 0
         differs |= parted.exact & ~same
-    if both.left.result is both.right.result:
+    if both.one_sweep:
         dials = np.array([both.left.dial, both.right.dial])
         lines = both.left.result.rows(dials)[both.rows[0]]
         same |= lines[:, 0] == lines[:, 1]
@@ -109,7 +109,7 @@ def kept(both: Pairing, place: int) -> Kept:
     """What both write after a prompt. Raises BadInput where a sweep's texts are damaged."""
     ours, theirs = (int(rows[place]) for rows in both.rows)
     read = [_texts(both.left, ours)]
-    once = both.left.result is both.right.result and ours == theirs
+    once = both.one_sweep and ours == theirs
     read.append(read[0] if once else _texts(both.right, theirs))
     left, right = (
         None if found is None else found.text(_stretch(side, int(rows[place])))

@@ -120,11 +120,10 @@ def token_table(run: Run, dial: float | None, gamma: int | None) -> pd.DataFrame
     made, at = shown(
         run, rule_named(run.settings.rule).checked_dial(run.settings.dial if dial is None else dial), gamma
     )
-    judged = judged_rounds(made, at)
-    frame = replace(made, rounds=judged).to_frame()
+    frame = replace(made, rounds=judged_rounds(made, at)).to_frame()
     frame.insert(0, "dial", math.nan if at is None else at)
     frame.insert(1, "gamma", gamma)
-    frame.insert(2, "basis", basis(made, judged).value)
+    frame.insert(2, "basis", basis(made.blocks, made.blocks.settled(at)).value)
     return frame
 
 

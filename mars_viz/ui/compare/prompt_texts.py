@@ -152,7 +152,7 @@ def _detail(tokens: int, rounds: int, right: bool | None) -> str:
 
 def missing(both: Pairing, kept: Kept) -> str:
     """Which sweep kept no text of a prompt, and the remedy."""
-    if both.left.result is both.right.result:
+    if both.one_sweep:
         whose = "This sweep"
     elif kept.left is None:
         whose = "Neither sweep" if kept.right is None else "The reference sweep"

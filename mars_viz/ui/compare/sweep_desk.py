@@ -1,6 +1,6 @@
 """Saved sweeps side by side, as the Compare page shows them: two settings of one sweep, or two sweeps in pairs.
 
-Knows Streamlit and the tab's memory; the numbers are `sweep_pair`'s and `two_sweeps`'.
+Knows Streamlit and the tab's memory; the numbers and words are `sweep_pair`'s.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import pandas as pd
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
@@ -18,9 +19,9 @@ from mars_viz.escapes import markdown
 from mars_viz.figures.words import exactly
 from mars_viz.rules import Dial
 from mars_viz.sweep import SweepResult
-from mars_viz.sweep.pairing import Setting, divergence
+from mars_viz.sweep.pairing import Pairing, Setting, divergence
 from mars_viz.ui import faults, navigation, share, theme
-from mars_viz.ui.compare import compare_sheet, compare_view, compare_words, prompt_texts, sweep_pair, two_sweeps
+from mars_viz.ui.compare import compare_sheet, compare_view, compare_words, prompt_texts, sweep_pair
 from mars_viz.ui.compare.comparison import Comparison
 from mars_viz.ui.tune.shelf import FOLDER_VARIABLE, default_folder, shelf
 
@@ -60,20 +61,7 @@ def over_one_sweep(memory: Comparison, path: Path, result: SweepResult) -> None:
     reference = dial_input(memory, left, result, "from_dial", result.plan.strict, compare_words.SIDES.left)
     dial = dial_input(memory, right, result, "to_dial", own_dial(result).default, compare_words.SIDES.right)
     memory.view = replace(memory.view, sweep=sweep_pair.id_of(path), beside="", from_dial=reference, to_dial=dial)
-    navigation.write_link(compare_view.to_parameters("", memory.view))
-    state = sweep_pair.place(path, result)
-    both = sweep_pair.paired(Setting(result, reference), Setting(result, dial), state)
-    with st.spinner("Computing the intervals"):
-        rows = sweep_pair.rows(result, state, reference, dial)
-    turned = sweep_pair.turned(result, reference, dial)
-    compare_sheet.lead(sweep_pair.finding(result, rows, turned, reference, dial))
-    names = compare_words.Names(sweep_pair.name_of(result, reference), sweep_pair.name_of(result, dial))
-    compare_sheet.sweep_table(rows, names)
-    confidence, turns = rows[0].change.confidence, result.units is not None
-    st.caption(markdown(compare_words.sweep_footnote(confidence, turned.worse, turned.better, turns=turns)))
-    numbers = share.Table("Both settings in numbers", "settings-compared", partial(two_sweeps.figures, rows, names))
-    prompt_texts.read(memory, both, names, state)
-    share.tables([numbers], [result.plan.rule.name], "compare-sweep")
+    over_both(memory, Setting(result, reference), Setting(result, dial), sweep_pair.place(path, result))
 
 
 def over_two_sweeps(memory: Comparison, one: tuple[Path, SweepResult], other: tuple[Path, SweepResult]) -> None:
@@ -86,24 +74,45 @@ def over_two_sweeps(memory: Comparison, one: tuple[Path, SweepResult], other: tu
     left, right = found
     ours, theirs = (sweep_pair.id_of(path) for path, _ in (one, other))
     memory.view = replace(memory.view, sweep=ours, beside=theirs, from_dial=left.dial, to_dial=right.dial)
+    over_both(memory, left, right, "&".join(sweep_pair.place(*each) for each in (one, other)))
+
+
+def over_both(memory: Comparison, left: Setting, right: Setting, state: str) -> None:
+    """Both settings in figures and after one prompt; of two sweeps prompt by prompt too. `state` tells sweeps and their
+    states apart."""
     navigation.write_link(compare_view.to_parameters("", memory.view))
-    state = "&".join(sweep_pair.place(*each) for each in (one, other))
     both = sweep_pair.paired(left, right, state)
     with st.spinner("Computing the intervals"):
-        rows = two_sweeps.rows(both, sweep_pair.settings_key(both, state))
-    names, turned = two_sweeps.names(both), two_sweeps.turned(both)
-    compare_sheet.lead(two_sweeps.finding(both, rows, turned, names))
-    theme.small(both.coverage)
+        rows = sweep_pair.rows(both, sweep_pair.settings_key(both, state))
+    names, turned = sweep_pair.names(both), sweep_pair.turned(both)
+    compare_sheet.lead(sweep_pair.finding(both, rows, turned, names))
+    if not both.one_sweep:
+        theme.small(both.coverage)
     compare_sheet.sweep_table(rows, names)
-    confidence, turns, costs = rows[0].change.confidence, both.units is not None, two_sweeps.costs(both)
+    confidence, turns, costs = rows[0].change.confidence, both.units is not None, sweep_pair.costs(both)
     st.caption(
         markdown(compare_words.sweep_footnote(confidence, turned.worse, turned.better, turns=turns, costs=costs))
     )
     prompt_texts.read(memory, both, names, state)
+    figures = partial(sweep_pair.figures, rows, names)
+    if both.one_sweep:
+        numbers = share.Table("Both settings in numbers", "settings-compared", figures)
+        share.tables([numbers], [left.result.plan.rule.name], "compare-sweep")
+        return
+    prompts = prompt_by_prompt(both)
+    shown = [
+        share.Table("Both sweeps in numbers", "sweeps-compared", figures),
+        share.Table("Prompt by prompt", "sweeps-by-prompt", lambda: prompts),
+    ]
+    share.tables(shown, [side.result.plan.rule.name for side in (left, right)], "compare-sweeps")
+
+
+def prompt_by_prompt(both: Pairing) -> pd.DataFrame:
+    """Shows the table of the shared prompts, and hands it out."""
     parted = divergence(both)
-    prompts = two_sweeps.prompts(both, parted)
+    prompts = sweep_pair.prompts(both, parted)
     theme.section("Prompt by prompt")
-    theme.small(two_sweeps.parting(both, parted))
+    theme.small(sweep_pair.parting(both, parted))
     st.dataframe(
         prompts,
         hide_index=True,
@@ -112,11 +121,7 @@ def over_two_sweeps(memory: Comparison, one: tuple[Path, SweepResult], other: tu
         height=min(420, 38 + 35 * len(prompts)),
         alt="What each sweep makes of each prompt that both hold",
     )
-    shown = [
-        share.Table("Both sweeps in numbers", "sweeps-compared", partial(two_sweeps.figures, rows, names)),
-        share.Table("Prompt by prompt", "sweeps-by-prompt", lambda: prompts),
-    ]
-    share.tables(shown, [side.result.plan.rule.name for side in found], "compare-sweeps")
+    return prompts
 
 
 def chosen_sweep(

@@ -1,6 +1,7 @@
-"""Two dial values over the prompts of a saved sweep: every figure of both, and their paired difference with intervals.
+"""Two settings over the prompts of a saved sweep, or of two: every figure of both, and their paired difference with
+intervals, in words and tables.
 
-Knows sweeps and Streamlit's cache; knows no models and no page.
+Knows sweeps in pairs and Streamlit's cache; knows no models and no page.
 """
 
 from __future__ import annotations
@@ -9,24 +10,29 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import streamlit as st
 
 from mars_viz.analysis.intervals import Interval
 from mars_viz.errors import BadInput, contained
+from mars_viz.escapes import visible
 from mars_viz.figures.words import THIN_SPACE, counted, number, setting
-from mars_viz.sweep import SweepResult, difference_at, load_sweep, measures, value_at
-from mars_viz.sweep.columns import RIGHT, WRONG
+from mars_viz.sweep import SweepResult, load_sweep, pairing
+from mars_viz.sweep.columns import RIGHT, UNGRADED, WRONG
 from mars_viz.sweep.measures import PERCENT
-from mars_viz.sweep.pairing import Pairing, Setting, at_settings, pair
+from mars_viz.sweep.pairing import Divergence, Paired, Pairing, Setting, at_settings, pair
+from mars_viz.ui.compare.compare_words import SIDES, Names
 from mars_viz.ui.tune.shelf import default_folder
 
 COMPARED = ("tau", "accuracy", "speed_up", "acceptance", "relaxed", "rolled_back", "passes", "tokens", "same")
 """Figures of the table, those that a sweep has of them, in order."""
+PROMPT_LENGTH = 80
+"""Characters of a prompt in the table."""
 
 
 @dataclass(frozen=True, slots=True)
 class SweepRow:
-    """One figure at two dial values."""
+    """One figure at two settings."""
 
     title: str
     """For people."""
@@ -44,7 +50,7 @@ class SweepRow:
 
 @dataclass(frozen=True, slots=True)
 class Turned:
-    """What the second dial value made of answers."""
+    """What the second setting made of answers."""
 
     graded: int
     """Prompts that are right or wrong."""
@@ -100,41 +106,53 @@ def _loaded(path: Path, changed: int) -> SweepResult:
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)
-def rows(_result: SweepResult, place: str, reference: float, dial: float) -> tuple[SweepRow, ...]:
-    """Every figure at both dial values; `place` tells sweeps and their states apart."""
-    known = measures(_result)
-    found = []
-    for name in COMPARED:
-        if name not in known:
-            continue
-        measure = known[name]
-        found.append(
-            SweepRow(
-                measure.title,
-                value_at(_result, measure, reference),
-                value_at(_result, measure, dial),
-                difference_at(_result, measure, dial, reference),
-                measure.modelled,
-                name in PERCENT,
-            )
-        )
-    return tuple(found)
+def rows(_both: Pairing, settings: str) -> tuple[SweepRow, ...]:
+    """Every figure of both; `settings` is their `settings_key`."""
+    return tuple(map(_row, pairing.compared(_both, COMPARED)))
 
 
-def turned(result: SweepResult, reference: float, dial: float) -> Turned:
-    """Which graded prompts turn."""
-    right = result.at("right", np.array([reference, dial]))  # [P, 2]
-    ids = result.prompts["id"]
-    worse = (right[:, 0] == RIGHT) & (right[:, 1] == WRONG)
-    better = (right[:, 0] == WRONG) & (right[:, 1] == RIGHT)
-    return Turned(int(result.graded.sum()), tuple(map(str, ids[worse])), tuple(map(str, ids[better])))
+def _row(found: Paired) -> SweepRow:
+    measure = found.measure
+    return SweepRow(measure.title, found.left, found.right, found.change, measure.modelled, measure.name in PERCENT)
 
 
-def name_of(result: SweepResult, dial: float) -> str:
+def names(both: Pairing) -> Names:
+    """As short as tells them apart: of one sweep by the dial; else by rule and dial, by γ, by drafter or target, then
+    by folder."""
+    settings = (both.left, both.right)
+    if both.one_sweep:
+        return Names(*map(_by_dial, settings))
+    makers = [(s.result.plan.provenance.target, s.result.plan.provenance.drafter) for s in settings]
+    said = [_by_rule(each) for each in settings]
+    blocks = [each.result.plan.settings.gamma for each in settings]
+    if blocks[0] != blocks[1]:
+        said = [f"{name} with γ = {block}" for name, block in zip(said, blocks, strict=True)]
+    if makers[0] != makers[1]:
+        which = 1 if makers[0][0] == makers[1][0] else 0
+        said = [
+            f"{name} with {visible(made[which] or 'an unnamed model')}" for name, made in zip(said, makers, strict=True)
+        ]
+    if said[0] == said[1]:
+        said = [f"{name}, {visible(each.result.folder.name)}" for name, each in zip(said, settings, strict=True)]
+    return Names(*said)
+
+
+def _by_rule(one: Setting) -> str:
+    plan = one.result.plan
+    return f"{plan.rule.title} at {setting(plan.symbol, one.dial)}"
+
+
+def _by_dial(one: Setting) -> str:
     """'strict', or 'θ = 0.90'."""
-    own = result.plan.rule.dial
-    assert own is not None  # a sweep is a sweep of a dial
-    return "strict" if dial == own.strict else setting(own.symbol, dial)
+    plan = one.result.plan
+    return "strict" if one.dial == plan.strict else setting(plan.symbol, one.dial)
+
+
+def turned(both: Pairing) -> Turned:
+    """Which graded prompts turn."""
+    worse, better = pairing.turned(both)
+    ids = np.array(both.ids, object)
+    return Turned(int(both.graded.sum()), tuple(map(str, ids[worse])), tuple(map(str, ids[better])))
 
 
 def words(interval: Interval, *, signed: bool = False, percent: bool = False) -> str:
@@ -150,21 +168,94 @@ def words(interval: Interval, *, signed: bool = False, percent: bool = False) ->
     return f"{said(interval.estimate)}{unit} ({said(interval.low)} to {said(interval.high)})"
 
 
-def finding(result: SweepResult, table: tuple[SweepRow, ...], found: Turned, reference: float, dial: float) -> str:
+def finding(both: Pairing, table: tuple[SweepRow, ...], found: Turned, called: Names) -> str:
     """The sentence first."""
-    tau, (here, there) = table[0], (name_of(result, dial), name_of(result, reference))
-    if dial == reference:
+    tau, over = table[0], counted(len(both.ids), "prompt" if both.one_sweep else "shared prompt")
+    if both.one_setting:
         return (
-            f"Both are at {here}, so nothing differs: τ {number(tau.other.estimate)} over "
-            f"{counted(len(result), 'prompt')}. Choose another value for one of them."
+            f"Both are at {called.right}, so nothing differs: τ {number(tau.other.estimate)} over {over}. "
+            "Choose another value for one of them."
         )
     said = (
-        f"τ (tokens per target pass) over {counted(len(result), 'prompt')}: {number(tau.other.estimate)} ({here}) "
-        f"against {number(tau.reference.estimate)} ({there}), difference {words(tau.change, signed=True)}."
+        f"τ (tokens per target pass) over {over}: {number(tau.other.estimate)} ({called.right}) against "
+        f"{number(tau.reference.estimate)} ({called.left}), difference {words(tau.change, signed=True)}."
     )
     if not found.graded:
         return said
+    said += f" Of {counted(found.graded, 'graded answer')}, {number(len(found.worse))} "
+    if both.one_sweep:
+        return f"{said}{'becomes' if len(found.worse) == 1 else 'become'} wrong and {number(len(found.better))} right."
     return (
-        f"{said} Of {counted(found.graded, 'graded answer')}, {number(len(found.worse))} "
-        f"{'becomes' if len(found.worse) == 1 else 'become'} wrong and {number(len(found.better))} right."
+        f"{said}{'is' if len(found.worse) == 1 else 'are'} wrong only with {called.right}, and "
+        f"{number(len(found.better))} only with {called.left}."
     )
+
+
+def costs(both: Pairing) -> str:
+    """Whose measured costs the speed-up over the target alone stands on, in a sentence; empty where that is plain."""
+    own, used = (both.left.result.costs, both.right.result.costs), both.costs
+    if None in own or own[0] == own[1]:
+        return ""
+    if used[0] == used[1]:
+        whose = "reference" if used[0] is own[0] else "other sweep"
+        return f"Both speed-ups over the target alone are modelled with the costs of passes that the {whose} measured."
+    return (
+        "The speed-ups over the target alone are modelled with the costs of passes that each sweep measured for "
+        "itself, of other models or on another device."
+    )
+
+
+def parting(both: Pairing, found: Divergence | None) -> str:
+    """What is known of where the texts part, in a sentence."""
+    if found is None:
+        return (
+            "Where the texts diverge is known of one prompt at a time: a sweep's figures say where each text diverges "
+            "from its own strict text, and these two differ in that."
+        )
+    same = int((found.first < 0).sum())
+    unsure = int((~found.exact).sum())
+    said = f"{counted(same, 'text')} of {len(both.ids)} {'is' if same == 1 else 'are'} identical token for token."
+    if unsure:
+        said += (
+            f" {counted(unsure, 'text')} {'diverges' if unsure == 1 else 'diverge'} from strict at the same token in "
+        )
+        said += "both sweeps; they differ from there or later, or not at all."
+    return said
+
+
+def prompts(both: Pairing, found: Divergence | None) -> pd.DataFrame:
+    """A row a shared prompt; `found` says where their texts part."""
+    named = {SIDES.left: 0, SIDES.right: 1}
+    frame = pd.DataFrame({"prompt": both.ids, "text": [text[:PROMPT_LENGTH] for text in both.texts]})
+    grades, tokens, passes = (both.at(column) for column in ("right", "tokens", "rounds"))
+    if both.graded.any():
+        for name, side in named.items():
+            frame[f"answer, {name}"] = [_GRADES.get(int(value), "") for value in grades[side]]
+    for name, side in named.items():
+        frame[f"tokens, {name}"] = tokens[side]
+        frame[f"τ, {name}"] = np.divide(
+            tokens[side], passes[side], out=np.full(len(frame), np.nan), where=passes[side] > 0
+        )
+    if found is not None:
+        frame["first differs at token"] = [
+            "never" if first < 0 else f"{first + 1}" if exact else f"{first + 1} or later"
+            for first, exact in zip(found.first.tolist(), found.exact.tolist(), strict=True)
+        ]
+    return frame
+
+
+def figures(table: tuple[SweepRow, ...], called: Names) -> pd.DataFrame:
+    """The table of figures for a file: each number with both ends of its interval."""
+    sides = {called.left: "reference", called.right: "other", "difference": "change"}
+    return pd.DataFrame([_told(row, sides) for row in table])
+
+
+def _told(row: SweepRow, sides: dict[str, str]) -> dict[str, float | str]:
+    told: dict[str, float | str] = {"figure": row.title, "stands on": "modelled" if row.modelled else "exact"}
+    for name, attribute in sides.items():
+        found: Interval = getattr(row, attribute)
+        told |= {name: found.estimate, f"{name}, from": found.low, f"{name}, to": found.high}
+    return told
+
+
+_GRADES = {UNGRADED: "", WRONG: "wrong", RIGHT: "right"}

@@ -6,13 +6,13 @@ from typing import Any
 
 import streamlit as st
 
-from mars_viz.analysis.alignment import common_prefix
 from mars_viz.components.lesson import Kind, Knob, lesson_figure
 from mars_viz.demo.tasks import final_answer
 from mars_viz.dialmap import DialMap, Segment
 from mars_viz.figures.lesson_dial import accuracy_curve
 from mars_viz.measurements import Graded, recorded_grades
 from mars_viz.prompts import recognised
+from mars_viz.records import first_difference
 from mars_viz.rules.mars import Mars
 from mars_viz.run import Run
 from mars_viz.ui import theme
@@ -86,7 +86,8 @@ def written(run: Run, segment: Segment, strict: Segment, answer: str | None) -> 
     None where that is not known. From a strict text that was cut short only a text that differs before the cut
     is known to differ."""
     tokens = segment.token_ids
-    same = common_prefix(tokens, strict.token_ids)
+    first = first_difference(tokens, strict.token_ids)
+    same = len(tokens) if first is None else first
     unknown = not strict.complete and same == len(strict.token_ids)
     right = None if answer is None or not segment.complete else final_answer(run.decode(tokens)) == answer
     verdict = "" if right is None else " The answer is right." if right else f" The answer is wrong; right: {answer}"

@@ -1,4 +1,4 @@
-"""Records the runs under sample_runs/ again: `python -m mars_viz.demo.samples --out sample_runs`.
+"""Records the runs under sample_runs/ again: `python -m training.samples --out sample_runs`.
 
 Knows the built-in pair and what each sample is to show. Each carries its complete dial map; a rule without a dial has
 none, so the strict samples are a MARS rule at θ = 1, its strict end. The damaged answer is searched for, not made up:
@@ -99,7 +99,7 @@ def recorded(pair: Pair, sample: Sample) -> Run:
 
 def main(arguments: list[str] | None = None) -> int:
     """Record them all into a folder that does not hold them yet."""
-    parser = argparse.ArgumentParser(prog="python -m mars_viz.demo.samples", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m training.samples", description=__doc__.split("\n")[0])
     parser.add_argument("--out", type=Path, default=Path("sample_runs"))
     out = parser.parse_args(arguments).out
     try:

@@ -19,7 +19,7 @@ from mars_viz.runfiles import check_free
 
 def main(arguments: list[str] | None = None) -> int:
     """Race, save, and say what came of it."""
-    parser = argparse.ArgumentParser(prog="python -m mars_viz.demo.race", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m training.race", description=__doc__.split("\n")[0])
     parser.add_argument("--out", type=Path, required=True, help="a new folder")
     parser.add_argument("--prompt", default=STORIES[2], help="what to continue (%(default)s)")
     parser.add_argument("--title", default="A story, told by three ways to decode")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 
 from mars_viz.demo import PAIR
-from mars_viz.demo.evaluation import EXERCISES, STORIES, PairFigures
 from mars_viz.writer import write_file
+from training.evaluation import EXERCISES, STORIES, PairFigures
 
 
 def write_model_card(figures: PairFigures, options: argparse.Namespace) -> None:
@@ -80,7 +80,7 @@ The target saw {target_tokens:.0f} M tokens ({o.target_steps} steps, then {o.pol
 the drafter {drafter_tokens:.0f} M ({o.drafter_steps} steps), half of them written by the target itself (half greedy,
 half sampled), learning KL(target || drafter). Seed {o.seed}. To train them again:
 
-    python -m mars_viz.demo.train --data FOLDER_WITH_THE_TEXT
+    python -m training.train --data FOLDER_WITH_THE_TEXT
 
 It resumes where it was stopped.
 """

@@ -12,7 +12,7 @@ from tqdm import tqdm
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from mars_viz.demo import tasks
-from mars_viz.demo.training import Loss
+from training.loop import Loss
 
 BATCH = 64
 NEW_TOKENS = 200

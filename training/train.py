@@ -1,4 +1,4 @@
-"""Trains the built-in pair again: `python -m mars_viz.demo.train --data FOLDER`. Resumable; knows the stages.
+"""Trains the built-in pair again: `python -m training.train --data FOLDER`. Resumable; knows the stages.
 
 Tokenizer, then target (text and tasks), then the target's own samples, then the drafter (distilled from the target
 on those samples and on the text), then the figures for the model card.
@@ -16,7 +16,9 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from mars_viz.demo import DRAFTER, TARGET
-from mars_viz.demo.corpus import (
+from mars_viz.errors import MarsVizError
+from mars_viz.writer import replacing
+from training.corpus import (
     VOCABULARY,
     Mixture,
     Shares,
@@ -26,12 +28,10 @@ from mars_viz.demo.corpus import (
     text_sources,
     train_tokenizer,
 )
-from mars_viz.demo.distil import distillation_loss, own_samples
-from mars_viz.demo.evaluation import evaluate
-from mars_viz.demo.model_card import write_model_card
-from mars_viz.demo.training import Batches, Schedule, fit, next_token_loss
-from mars_viz.errors import MarsVizError
-from mars_viz.writer import replacing
+from training.distil import distillation_loss, own_samples
+from training.evaluation import evaluate
+from training.loop import Batches, Schedule, fit, next_token_loss
+from training.model_card import write_model_card
 
 CONTEXT = 512
 
@@ -67,9 +67,9 @@ def _config(width: int, layers: int, heads: int, inner: int) -> LlamaConfig:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the stages that are not done yet."""
-    parser = argparse.ArgumentParser(prog="python -m mars_viz.demo.train", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m training.train", description=__doc__.split("\n")[0])
     parser.add_argument("--data", type=Path, required=True, help="folder with the training text")
-    parser.add_argument("--work", type=Path, default=Path("training"), help="folder for checkpoints")
+    parser.add_argument("--work", type=Path, default=Path("checkpoints"), help="folder for checkpoints")
     parser.add_argument("--target-steps", type=int, default=1700, help="steps of 8,192 tokens")
     parser.add_argument("--polish-steps", type=int, default=300, help="more of them, half of them questions")
     parser.add_argument("--sample-batches", type=int, default=24, help="batches of 64 texts by the target")
