@@ -12,8 +12,8 @@ from mars_viz.analysis.metrics import judged_rounds, summary
 from mars_viz.components.explorer.columns import TOP
 from mars_viz.components.explorer.packing import plain
 from mars_viz.components.explorer.payload import WINDOW, run_payload, window
-from mars_viz.components.explorer.pool import locate, pool_of
-from mars_viz.components.explorer.prepared import Prepared
+from mars_viz.components.explorer.payload_cache import RunPayload
+from mars_viz.components.explorer.round_index import locate, round_index
 from mars_viz.records import Outcome, Round
 from mars_viz.rules import RULES, rule_named, settle
 from mars_viz.rules.base import best_p, drafted_p
@@ -233,10 +233,10 @@ def test_piece_missing_from_a_run_is_not_sent_as_something_else():
 
 def test_a_long_run_is_sent_small_and_its_evidence_in_windows():
     run = long_run(20_000)
-    sent = Prepared.of(run, None)
+    sent = RunPayload.of(run, None)
     assert sent.whole.columns.nbytes + len(json.dumps(sent.whole.head)) < 110 * len(run.token_ids)
     assert sent.windows * WINDOW >= len(run.rounds) > (sent.windows - 1) * WINDOW
-    assert Prepared.of(long_run(300), None).windows == 0
+    assert RunPayload.of(long_run(300), None).windows == 0
     lean, whole = run_payload(run, evidence=False), run_payload(run)
     for part in ("nodes", "rows"):
         for name, column in lean[part].items():
@@ -252,7 +252,7 @@ def test_a_window_says_of_its_rounds_what_the_whole_says_of_them():
     last = (len(run.rounds) - 1) // WINDOW
     for index in (0, 3, last):
         first, end = index * WINDOW, min((index + 1) * WINDOW, len(run.rounds))
-        part = window(run, None, pool_of(run), index)
+        part = window(run, None, round_index(run), index)
         for name in ("p", "q", "z", "rank", "coin", "breakpoint"):
             np.testing.assert_array_equal(part["nodes"][name], whole["nodes"][name][nodes[first] : nodes[end]])
         ids = (part["pieces"]["ids"], whole["pieces"]["ids"])

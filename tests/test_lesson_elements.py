@@ -15,8 +15,7 @@ import pytest
 from mars_viz.analysis.close_calls import close_calls
 from mars_viz.analysis.gain import expected_speed_up, expected_tokens
 from mars_viz.analysis.overlap import OTHERS, Overlap
-from mars_viz.components.lesson import Kind, Knob
-from mars_viz.components.lesson.script import script
+from mars_viz.components.lesson import ELEMENT, Kind, Knob
 from mars_viz.ui.lessons.lesson_view import KNOBS
 from tests.factories import toy_run
 from tests.in_node import in_node_with
@@ -33,7 +32,7 @@ LAWS = Overlap(
 @pytest.fixture(scope="module")
 def js(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Any], Any]:
     """Evaluates an expression over `lesson`, what the script exports, and `given`."""
-    run = in_node_with(tmp_path_factory.mktemp("script"), {"lesson": script()})
+    run = in_node_with(tmp_path_factory.mktemp("script"), {"lesson": ELEMENT.script})
 
     def evaluated(expression: str, given: Any = None) -> Any:
         harness = (
@@ -174,10 +173,10 @@ def test_every_figure_has_its_file_and_every_knob_its_address():
     for kind in Kind:
         code = (folder / f"{kind.value}.js").read_text("utf-8")
         knobs = re.search(r"show\(.*?, \{ (.*?) \}\) \{", code)
-        assert knobs is not None and f"{kind.value}: {kind.value.capitalize()}" in script()
+        assert knobs is not None and f"{kind.value}: {kind.value.capitalize()}" in ELEMENT.script
         asked |= {name.split(":")[0].strip() for name in knobs[1].split(",")}
     assert asked == {*KNOBS, "dial"}
 
 
 def test_token_text_is_only_ever_text():
-    assert "innerHTML" not in script() and "insertAdjacentHTML" not in script()
+    assert "innerHTML" not in ELEMENT.script and "insertAdjacentHTML" not in ELEMENT.script

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from mars_viz.analysis.gain import expected_speed_up
-from mars_viz.components.lesson import Kind, Knob
-from mars_viz.components.lesson.script import script
+from mars_viz.components.lesson import ELEMENT, Kind, Knob
 from mars_viz.ui.lessons.lossless import DRAWS
 from tests.in_node import in_node_with
 
@@ -62,7 +61,7 @@ FIGURES: dict[Kind, tuple[tuple[Knob, ...], dict[str, Any]]] = {
 def page(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
     """Runs statements on `at`, a lesson's opened element, and gives what they return; `lesson` is the script."""
     small = (Path(__file__).parent / "lesson_page.js").read_text("utf-8")
-    run = in_node_with(tmp_path_factory.mktemp("script"), {"lesson": script(), "page": small})
+    run = in_node_with(tmp_path_factory.mktemp("script"), {"lesson": ELEMENT.script, "page": small})
 
     def evaluated(statements: str, kind: Kind, sent: dict[str, Any] | None = None, **changed: Any) -> Any:
         knobs, figure = FIGURES[kind]

@@ -131,3 +131,11 @@ const LABEL = 110; // pixels that a round's label takes at most, with the edge b
 function labelled(round, text) {
   round?.classList.toggle("late", text.getBoundingClientRect().right - round.getClientRects()[0].left < LABEL);
 }
+
+/** Scroll the box around a token, never the page, as little as needed. */
+function scrollInto(box, token) {
+  const around = box.getBoundingClientRect();
+  const at = token.getBoundingClientRect();
+  if (at.top < around.top + 8) box.scrollTop += at.top - around.top - 40;
+  else if (at.bottom > around.bottom - 8) box.scrollTop += at.bottom - around.bottom + 40;
+}

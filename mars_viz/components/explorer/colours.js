@@ -17,7 +17,7 @@ function luminance(rgb) {
   return 0.2126 * r + 0.7152 * g + 0.0722 * b;
 }
 
-function shadeSheet() {
+function colourSheet() {
   const rules = Array.from({ length: SHADES }, (_, i) => {
     const rgb = cividis(i / (SHADES - 1));
     const ink = luminance(rgb) > 0.18 ? "#111" : "#fff";
