@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mars_viz.analysis.metrics import judged_rounds, summary
+from mars_viz.analysis.metrics import forced_strict, judged_rounds, summary
 from mars_viz.components.explorer.columns import TOP
 from mars_viz.components.explorer.packing import plain
 from mars_viz.components.explorer.payload import WINDOW, run_payload, window
@@ -18,6 +18,7 @@ from mars_viz.records import Outcome, Round
 from mars_viz.rules import RULES, rule_named, settle
 from mars_viz.rules.base import best_p, drafted_p
 from mars_viz.run import Piece, Run
+from mars_viz.runfiles import load_run
 from tests.factories import long_run, make_speculation, toy_run
 from tests.in_node import AGAINST_STRICT, in_node
 from tests.test_metrics import small_run
@@ -144,6 +145,14 @@ def test_forced_positions_are_counted_and_said(decide):
     assert found["forced"] == summary(run).forced_strict == 1
     assert found["forcedWords"].startswith("At 1 drafted runner-up the best logit z1 is at or below 0")
     assert decide(toy_run(rule="top-k-set"), [3.0])[0]["forced"] == 0
+
+
+def test_forced_positions_of_a_stored_run_are_those_of_their_own_rounds(tmp_path):
+    """A stored run's blocks lie end to end, and parents count within their block."""
+    run = load_run(replace(small_run(), prompt_ids=(1, 2, 3, 4)).save(tmp_path / "run"))
+    told = run_payload(run)["rounds"]["forced"]
+    assert told.tolist() == [int(forced_strict(rule_named("mars"), round_).sum()) for round_ in run.rounds]
+    assert told.sum() == summary(run).forced_strict == 1 and told[0] == 0
 
 
 @pytest.mark.parametrize(("temperature", "top_p"), [(0.0, 1.0), (0.7, 1.0), (0.7, 0.6)])

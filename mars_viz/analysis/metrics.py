@@ -15,6 +15,7 @@ from itertools import accumulate
 
 import numpy as np
 
+from mars_viz.blocks import Blocks
 from mars_viz.recorded import ending_of
 from mars_viz.records import Outcome, Round, parting
 from mars_viz.rules import Rule, rule_named, settle
@@ -187,8 +188,15 @@ def summary(run: Run, dial: float | None = None) -> Summary:
     )
 
 
+def forced(rule: Rule, blocks: Blocks) -> np.ndarray:
+    """bool [P]; the drafted tokens that `Summary.forced_strict` counts."""
+    rows = blocks.judging_rows
+    found: np.ndarray = (blocks.second[rows] == blocks.tokens) & (blocks.best[rows, 0] <= 0) & rule.strict_at_zero
+    return found
+
+
 def forced_strict(rule: Rule, round_: Round) -> np.ndarray:
-    """bool [N]; the drafted tokens that `Summary.forced_strict` counts."""
+    """bool [N]; those of a round."""
     speculation, rows = round_.speculation, round_.speculation.judging_rows
     runner_up = speculation.top_ids[rows, 1] == speculation.tokens
     return runner_up & (speculation.z1[rows] <= 0) & rule.strict_at_zero

@@ -15,20 +15,21 @@ browser asks for it a `window` of rounds at a time, which is the payload of thes
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import replace
 from operator import is_
 from typing import Any
 
 import numpy as np
 
-from mars_viz.analysis.metrics import forced_strict
+from mars_viz.analysis.metrics import forced
+from mars_viz.blocks import Blocks
 from mars_viz.components.explorer.columns import Columns, Rounds, verdict_columns
 from mars_viz.components.explorer.packing import identified
 from mars_viz.components.explorer.round_index import RoundIndex, round_index
 from mars_viz.devices import short_device
 from mars_viz.escapes import visible
-from mars_viz.records import Round, Verdicts
+from mars_viz.records import Verdicts
 from mars_viz.rules import Rule, Scale, rule_named, rules_and
 from mars_viz.rules.joined import Joined
 from mars_viz.run import WITHIN_ROUNDING, Run
@@ -63,8 +64,8 @@ def payload_of(
 ) -> Payload:
     """`run_payload` without its id, for who has the index of the rounds at hand."""
     rule = rule_named(run.settings.rule)
-    stored = _as_one(run, index)
-    rounds = Rounds(stored, evidence)
+    blocks = run.blocks if _stored(run, index) else Blocks.of(index.rounds)
+    rounds = Rounds(blocks.as_one(index.rounds), evidence)  # as one round: in a tenth of the time
     beside = rules_and(rule).values() if judges is None else judges
     return {
         "rule": {"name": rule.name, "title": rule.title, "summary": rule.summary, "formula": rule.formula},
@@ -74,7 +75,7 @@ def payload_of(
         "rounds": {
             "nodes": index.lengths,
             "limit": np.array(index.limits, np.int32),
-            "forced": _forced(rule, stored, index),
+            "forced": _forced(rule, blocks),
         },
         "recorded": np.array(index.recorded, np.int32),
         "map": _map(index),
@@ -85,17 +86,14 @@ def payload_of(
     }
 
 
-def _as_one(run: Run, index: RoundIndex) -> Sequence[Round]:
-    """The rounds; as a single one where they are a stored run's, which takes a tenth of the time."""
-    its_own = len(index.rounds) == len(run.rounds) and all(map(is_, index.rounds, run.rounds))
-    return run.blocks.as_one(run.rounds) if its_own else index.rounds
+def _stored(run: Run, index: RoundIndex) -> bool:
+    """True if its rounds are the run's own, which are stored end to end."""
+    return len(index.rounds) == len(run.rounds) and all(map(is_, index.rounds, run.rounds))
 
 
-def _forced(rule: Rule, stored: Sequence[Round], index: RoundIndex) -> np.ndarray:
+def _forced(rule: Rule, blocks: Blocks) -> np.ndarray:
     """uint16 [rounds]; drafted tokens of each at which the rule is strict because z1 is not above 0."""
-    nodes = np.concatenate([np.zeros(0, bool), *(forced_strict(rule, round_) for round_ in stored)])
-    of_round = np.repeat(np.arange(len(index.lengths)), index.lengths)
-    return np.bincount(of_round[nodes], minlength=len(index.lengths)).astype(np.uint16)
+    return np.bincount(blocks.round_index[forced(rule, blocks)], minlength=len(blocks)).astype(np.uint16)
 
 
 def _map(index: RoundIndex) -> Payload | None:
