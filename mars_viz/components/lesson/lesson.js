@@ -33,7 +33,7 @@ class LessonView {
     this.knobs = knobs.map((knob) => new Knob(knob, { moved: () => this.moved(), rested: () => this.report() }));
     this.row.replaceChildren(...this.knobs.map(({ element }) => element));
     const [first] = this.knobs;
-    const move = Object.assign((value) => { first.place(value); this.show(); }, { most: first.knob.stops?.at(-1) ?? first.knob.high });
+    const move = (value) => { first.place(value); this.show(); };
     // a figure's own movement may stop between two of the knob's stops, where no link could lead: to the one below
     const rest = () => { first.follow(); this.report(); };
     // a figure may lead the knob to a value of its own, which no step of the slider needs to hit
