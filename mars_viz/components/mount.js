@@ -1,4 +1,5 @@
-// An element in its place on the page: the view that stands there, where it was left, and what Python is told of it.
+// An element in its place on the page: the view that stands there, where it was left, what Python is told of it, and
+// whether the page is dark.
 
 const views = new WeakMap(); // by place
 const lives = new Map(); // where each revision was left, for the case that the page builds the element anew
@@ -28,4 +29,23 @@ function tellPosition(view, key, position) {
   if (told === view.told) return;
   view.told = told;
   view.state("position", position);
+}
+
+function luminance(rgb) {
+  const [r, g, b] = rgb.map((c) => (c / 255 <= 0.04045 ? c / 255 / 12.92 : ((c / 255 + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+}
+
+/** Mark an element as light or dark, as the page around it is. True if that changed. */
+function themed(root) {
+  const color = getComputedStyle(root).getPropertyValue("--st-background-color").trim();
+  const probe = h("span");
+  probe.style.color = color || "#fff";
+  root.append(probe);
+  const rgb = getComputedStyle(probe).color.match(/\d+(\.\d+)?/g).slice(0, 3).map(Number);
+  probe.remove();
+  const name = luminance(rgb) < 0.2 ? "dark" : "light";
+  if (root.dataset.theme === name) return false;
+  root.dataset.theme = name;
+  return true;
 }

@@ -14,7 +14,7 @@ from mars_viz.components.mount import Element, mount
 
 ELEMENT = Element(
     "mars_viz_texts",
-    ("mount", "explorer/elements", "explorer/colours", "compare/difference", "compare/texts"),
+    ("mount", "explorer/elements", "compare/difference", "compare/texts"),
     ("explorer/explorer", "compare/compare"),
 )
 

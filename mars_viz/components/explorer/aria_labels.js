@@ -1,14 +1,6 @@
-// Tokens in words, for who cannot see their looks: the same ones wherever a token stands.
+// What is heard of the tokens: a label for each that is shown, and its place among all of them, most of which are not there.
 
-/** `index` in the text, null for a draft that did not reach it; an outcome or a ratio that is not known is left out. */
-function tokenLabel(index, text, outcome, ratio) {
-  const name = index === null ? "draft" : `token ${index + 1}`;
-  const known = ratio !== null && ratio !== undefined;
-  return [name, `“${spoken(text)}”`, outcome, known && `ratio ${short(ratio)}`].filter(Boolean).join(", ");
-}
-
-/** The labels given so far to a reading's tokens, each with its place among all of them, most of which are not there; only
- * what has changed is written. */
+/** The labels given so far, so that only what has changed is written. */
 class AriaLabels {
   constructor() {
     this.said = new Map();

@@ -91,6 +91,14 @@ function spoken(text) {
   return Array.from(cut(text, 80), (char) => (char === "\n" ? "⏎" : CONTROL.test(char) ? codepoint(char) : char)).join("");
 }
 
+/** A token in words, for who cannot see its looks: its `index` in the text, null for a draft that did not reach it; an outcome
+ * or a ratio that is not known is left out. */
+function tokenLabel(index, text, outcome, ratio) {
+  const name = index === null ? "draft" : `token ${index + 1}`;
+  const known = ratio !== null && ratio !== undefined;
+  return [name, `“${spoken(text)}”`, outcome, known && `ratio ${short(ratio)}`].filter(Boolean).join(", ");
+}
+
 /** A token in quotation marks, isolated from what stands around it. */
 function quote() {
   const token = h("bdi");

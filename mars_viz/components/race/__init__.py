@@ -14,7 +14,7 @@ from mars_viz.run import Run, Settings
 
 __all__ = ["excerpt", "growing", "racing", "replay"]
 
-SHARED = ("mount", *(f"explorer/{name}" for name in ("elements", "numbers", "aria_labels", "colours")))
+SHARED = ("mount", "explorer/elements", "explorer/numbers")
 OWN = ("race/listed", "race/clock", "race/track", "race/controls", "race/race")
 ELEMENT = Element("mars_viz_race", (*SHARED, *OWN), ("explorer/explorer", "race/race"))
 

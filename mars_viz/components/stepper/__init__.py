@@ -17,7 +17,7 @@ __all__ = ["playback", "stepper"]
 
 KIND = "stepper"
 """Of element, among those that a tab remembers."""
-SHARED = ("mount", *(f"explorer/{name}" for name in ("elements", "numbers", "aria_labels", "colours")), "race/listed")
+SHARED = ("mount", "explorer/elements", "explorer/numbers", "race/listed")
 OWN = ("stepper/stage", "stepper/controls", "stepper/stepper")
 ELEMENT = Element("mars_viz_stepper", (*SHARED, *OWN), ("explorer/explorer", "stepper/stepper"))
 
