@@ -22,7 +22,7 @@ from playwright.sync_api import Browser, Page
 from factories import long_run  # isort: skip
 from served import served  # isort: skip
 
-from mars_viz.components.explorer.prepared import Prepared
+from mars_viz.components.explorer.payload_cache import RunPayload
 from mars_viz.runfiles import save_run
 from mars_viz.runstore import FOLDER_VARIABLE
 
@@ -78,7 +78,7 @@ class LongAnswer:
 def long_answer(browser: Browser, tokens: int, moves: int) -> LongAnswer:
     """Open a run of that many tokens on Explore, drag its dial, scroll its text."""
     run = long_run(tokens)
-    sent = Prepared.of(run, None).whole
+    sent = RunPayload.of(run, None).whole
     with tempfile.TemporaryDirectory() as folder:
         save_run(run, Path(folder) / "long")
         save_run(long_run(100), Path(folder) / "a-short")  # the first, which the server reads as it starts

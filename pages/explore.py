@@ -12,7 +12,7 @@ from mars_viz import figures
 from mars_viz.analysis.map_grid import map_grid
 from mars_viz.analysis.positions import positions
 from mars_viz.components.explorer import explorer
-from mars_viz.components.painted import painted
+from mars_viz.components.first_paint import first_painted
 from mars_viz.costs import disturbance
 from mars_viz.demo import is_built_in
 from mars_viz.escapes import markdown
@@ -159,9 +159,9 @@ def look(session: Session, run: Run) -> None:
 
 @faults.fragment
 def after_the_text(session: Session, run: Run, dial: float | None, gamma: int) -> None:
-    """The figures, in a tab that has just been opened once its browser shows the text: see `painted`."""
+    """The figures, in a tab that has just been opened once its browser shows the text: see `first_painted`."""
     if run.rounds and not session.shows_text:
-        session.shows_text = painted(".explorer .t", key="text-painted")
+        session.shows_text = first_painted(".explorer .t", key="text-painted")
     if session.shows_text or not run.rounds:
         draw(run, dial, gamma)
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from mars_viz.components.explorer import ELEMENT
 from mars_viz.components.explorer.packing import plain
 from mars_viz.components.explorer.payload import run_payload
-from mars_viz.components.explorer.script import script
 from mars_viz.run import Run
 
 _READ = """
@@ -65,7 +65,7 @@ def in_node_with(folder: Path, modules: Mapping[str, str]) -> Callable[[str, Any
 
 def in_node(folder: Path, harness: str) -> Asked:
     """Runs the harness, which finds `explorer`, `payload` and `dials` and prints JSON. Skips without node."""
-    evaluated = in_node_with(folder, {"explorer": script()})
+    evaluated = in_node_with(folder, {"explorer": ELEMENT.script})
 
     def asked(run: Run, dials: list[float | None], gamma: int | None = None) -> Any:
         return evaluated(_READ + harness, {"payload": plain(run_payload(run, gamma)), "dials": dials})

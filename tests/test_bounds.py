@@ -15,7 +15,7 @@ from factories import toy_run
 from mars_viz import bounds
 from mars_viz.bounds import NUMBERS, TOKENS, VOCABULARY
 from mars_viz.components.compare.payload import run_pane
-from mars_viz.components.explorer.prepared import Prepared
+from mars_viz.components.explorer.payload_cache import RunPayload
 from mars_viz.costs import Cost, Costs
 from mars_viz.dialmap import span_of
 from mars_viz.errors import BadInput
@@ -89,7 +89,7 @@ def test_odd_values_are_sentences_wherever_they_stand(files: dict[str, bytes]) -
         except BadInput as error:
             assert len(str(error)) < 500 and "\n" not in str(error)
         else:  # a title, a time and the like, which decide nothing
-            assert run.text and Prepared.of(run, run.settings.gamma).windows >= 0
+            assert run.text and RunPayload.of(run, run.settings.gamma).windows >= 0
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_the_largest_limit_of_a_text_can_be_shown(tmp_path: Path) -> None:
     files = described(contents.encode(run), {"settings.max_new_tokens": TOKENS})
     read = contents.decode(files)
     assert read.settings == large
-    assert Prepared.of(read, large.gamma).windows >= 0
+    assert RunPayload.of(read, large.gamma).windows >= 0
     assert run_pane(read) and report_html(read)
 
 

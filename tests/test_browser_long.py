@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from mars_viz.analysis.metrics import judged_rounds
 from mars_viz.components.explorer import locate
-from mars_viz.components.explorer.prepared import Prepared
+from mars_viz.components.explorer.payload_cache import RunPayload
 from mars_viz.records import Round
 from mars_viz.run import Run
 from tests.conftest import PATIENCE
@@ -130,7 +130,7 @@ def test_link_to_a_far_token_shows_it_with_its_evidence(opened, run):
     target = page.locator(".law").first.locator("tbody tr:not([hidden]) .token")
     expect(target.first).to_have_text(f"“{best[0]}”", use_inner_text=True)
     assert target.all_inner_texts()[:10] == [f"“{text}”" for text in best]
-    assert page.locator(".verdicts tr").count() == len(Prepared.of(run, None).whole.head["rules"])
+    assert page.locator(".verdicts tr").count() == len(RunPayload.of(run, None).whole.head["rules"])
     assert elements(page) < MOST
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections import Counter
 from dataclasses import replace
 from itertools import islice
@@ -20,9 +19,7 @@ from mars_viz.analysis.differences import Scale, Stands, differences
 from mars_viz.analysis.intervals import Interval, Method
 from mars_viz.analysis.metrics import summary
 from mars_viz.components.compare import Ask, Asked
-from mars_viz.components.compare import payload as compare_payload
 from mars_viz.components.compare.payload import Lane, Pane, lane_payload, outcomes, pair_payload, run_pane
-from mars_viz.components.compare.script import MODULES, script
 from mars_viz.components.explorer.packing import plain
 from mars_viz.components.explorer.payload import run_payload
 from mars_viz.demo import tasks
@@ -520,17 +517,3 @@ def test_a_pane_is_the_explorers_run_without_the_other_rules(run):
     assert {k: v for k, v in alone.items() if k not in ("id", "rules")} == {
         k: v for k, v in whole.items() if k not in ("id", "rules")
     }
-
-
-def test_the_script_has_every_name_once_and_one_way_in():
-    joined = script()
-    declared = Counter(
-        re.findall(r"^(?:export )?(?:default )?(?:function|class|const|let) (\w+)", joined, re.MULTILINE)
-    )
-    assert {"Stream", "Side", "Linked", "Lanes", "Compare"} <= declared.keys()
-    assert [name for name, times in declared.items() if times > 1] == []
-    assert joined.count("export default") == 1
-    folder = Path(compare_payload.__file__).parent
-    assert sorted(path.stem for path in folder.glob("*.js")) == sorted(MODULES)
-    for path in folder.glob("*.js"):
-        assert path.read_text("utf-8").startswith("// ") and len(path.read_text("utf-8").splitlines()) <= 280

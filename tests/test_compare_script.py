@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mars_viz.components.compare.script import script
+from mars_viz.components.compare import ELEMENT
 from tests.in_node import in_node_with
 
 PAGE = """
@@ -41,7 +41,9 @@ receive({});
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Any]:
     """Runs statements on `at`, an open comparison, and gives what was asked of Python and what was chosen since."""
-    run = in_node_with(tmp_path_factory.mktemp("script"), {"compare": f"{script()}\nexport {{ Compare, Side }};\n"})
+    run = in_node_with(
+        tmp_path_factory.mktemp("script"), {"compare": f"{ELEMENT.script}\nexport {{ Compare, Side }};\n"}
+    )
     return lambda statements: run(f"{PAGE}{statements}\nconsole.log(JSON.stringify([asked, chosen]));", None)
 
 

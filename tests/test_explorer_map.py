@@ -11,7 +11,7 @@ import pytest
 from mars_viz.analysis.metrics import Basis, summary
 from mars_viz.analysis.positions import positions
 from mars_viz.components.explorer.payload import run_payload
-from mars_viz.components.explorer.pool import pool_of
+from mars_viz.components.explorer.round_index import round_index
 from mars_viz.dialmap import Budget
 from mars_viz.errors import BadInput
 from mars_viz.figures import LIGHT
@@ -197,7 +197,7 @@ def test_a_map_cut_short_is_exact_where_it_is_complete(browser):
 
 def test_the_recorded_rounds_come_first_so_that_links_to_tokens_hold():
     run = mapped_run("mars-sampling", 0.8)
-    pool = pool_of(run)
+    pool = round_index(run)
     assert pool.rounds[: len(run.rounds)] == run.rounds
     assert pool.recorded == tuple(range(len(run.rounds)))
     assert len({id(round_.speculation) for round_ in pool.rounds}) == len(pool.rounds)

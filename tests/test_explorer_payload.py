@@ -8,16 +8,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mars_viz.analysis.metrics import judged_rounds, summary
+from mars_viz.analysis.metrics import forced_strict, judged_rounds, summary
 from mars_viz.components.explorer.columns import TOP
 from mars_viz.components.explorer.packing import plain
 from mars_viz.components.explorer.payload import WINDOW, run_payload, window
-from mars_viz.components.explorer.pool import locate, pool_of
-from mars_viz.components.explorer.prepared import Prepared
+from mars_viz.components.explorer.payload_cache import RunPayload
+from mars_viz.components.explorer.round_index import locate, round_index
 from mars_viz.records import Outcome, Round
 from mars_viz.rules import RULES, rule_named, settle
 from mars_viz.rules.base import best_p, drafted_p
 from mars_viz.run import Piece, Run
+from mars_viz.runfiles import load_run
 from tests.factories import long_run, make_speculation, toy_run
 from tests.in_node import AGAINST_STRICT, in_node
 from tests.test_metrics import small_run
@@ -146,6 +147,14 @@ def test_forced_positions_are_counted_and_said(decide):
     assert decide(toy_run(rule="top-k-set"), [3.0])[0]["forced"] == 0
 
 
+def test_forced_positions_of_a_stored_run_are_those_of_their_own_rounds(tmp_path):
+    """A stored run's blocks lie end to end, and parents count within their block."""
+    run = load_run(replace(small_run(), prompt_ids=(1, 2, 3, 4)).save(tmp_path / "run"))
+    told = run_payload(run)["rounds"]["forced"]
+    assert told.tolist() == [int(forced_strict(rule_named("mars"), round_).sum()) for round_ in run.rounds]
+    assert told.sum() == summary(run).forced_strict == 1 and told[0] == 0
+
+
 @pytest.mark.parametrize(("temperature", "top_p"), [(0.0, 1.0), (0.7, 1.0), (0.7, 0.6)])
 def test_a_token_stands_beside_the_best_as_its_probability_does(decide, temperature, top_p):
     run = toy_run(rule="mars", temperature=temperature, top_p=top_p)
@@ -233,10 +242,10 @@ def test_piece_missing_from_a_run_is_not_sent_as_something_else():
 
 def test_a_long_run_is_sent_small_and_its_evidence_in_windows():
     run = long_run(20_000)
-    sent = Prepared.of(run, None)
+    sent = RunPayload.of(run, None)
     assert sent.whole.columns.nbytes + len(json.dumps(sent.whole.head)) < 110 * len(run.token_ids)
     assert sent.windows * WINDOW >= len(run.rounds) > (sent.windows - 1) * WINDOW
-    assert Prepared.of(long_run(300), None).windows == 0
+    assert RunPayload.of(long_run(300), None).windows == 0
     lean, whole = run_payload(run, evidence=False), run_payload(run)
     for part in ("nodes", "rows"):
         for name, column in lean[part].items():
@@ -252,7 +261,7 @@ def test_a_window_says_of_its_rounds_what_the_whole_says_of_them():
     last = (len(run.rounds) - 1) // WINDOW
     for index in (0, 3, last):
         first, end = index * WINDOW, min((index + 1) * WINDOW, len(run.rounds))
-        part = window(run, None, pool_of(run), index)
+        part = window(run, None, round_index(run), index)
         for name in ("p", "q", "z", "rank", "coin", "breakpoint"):
             np.testing.assert_array_equal(part["nodes"][name], whole["nodes"][name][nodes[first] : nodes[end]])
         ids = (part["pieces"]["ids"], whole["pieces"]["ids"])

@@ -29,7 +29,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from mars_viz.components.compare.payload import run_pane
-from mars_viz.components.explorer.prepared import Prepared
+from mars_viz.components.explorer.payload_cache import RunPayload
 from mars_viz.components.race.payload import race_payload
 from mars_viz.costs import disturbance, objection
 from mars_viz.errors import MarsVizError
@@ -117,7 +117,7 @@ def outcome(load: Callable[[], Run]) -> None:
         return
     use(run)
     with np.errstate(all="ignore"):  # logits far above their own sum make infinite shares, at which NumPy only warns
-        Prepared.of(run, run.settings.gamma)  # what Explore sends, and the card on the start page
+        RunPayload.of(run, run.settings.gamma)  # what Explore sends, and the card on the start page
         assert run_pane(run) and token_bars(run) and to_be_seen(run)
 
 

@@ -101,7 +101,7 @@ def titles(tab: AppTest) -> list[str]:
 def element(tab: AppTest) -> Any:
     """What the lesson's element was sent: its knobs, where they stand, and what it draws."""
     sent = [json.loads(found.proto.json) for found in tab.get("bidi_component")]
-    return next(data[0] for data in sent if isinstance(data, list) and "knobs" in data[0])
+    return next(data[0] for data in sent if "knobs" in data[0])
 
 
 def button(tab: AppTest, label: str) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import streamlit as st
 
 from mars_viz.components import lesson
 from mars_viz.components.lesson import Kind, Knob, lesson_figure
@@ -18,10 +19,10 @@ class Tab:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.state: dict[str, Any] = {}
         self.sent: dict[str, Any] = {}
-        monkeypatch.setattr(lesson.st, "session_state", self.state)
-        monkeypatch.setattr(lesson, "_component", lambda: self.take)
+        monkeypatch.setattr(st, "session_state", self.state)
+        monkeypatch.setattr(lesson, "mount", self.take)
 
-    def take(self, *, key: str, data: list[dict[str, Any]], on_position_change: object) -> None:
+    def take(self, element: object, data: list[dict[str, Any]], *, key: str, answers: tuple[str, ...]) -> None:
         self.sent[key] = data[0]
 
     def rest(self, key: str, dial: float) -> None:

@@ -7,15 +7,18 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from mars_viz.analysis.close_calls import CloseCalls
 from mars_viz.analysis.gain import expected_speed_up
-from mars_viz.components.lesson import Kind, Knob
-from mars_viz.components.lesson.script import script
-from mars_viz.ui.lessons.lossless import DRAWS
+from mars_viz.analysis.overlap import Overlap
+from mars_viz.components.lesson import ELEMENT, Kind, Knob
+from mars_viz.ui.lessons import ratio, why
+from mars_viz.ui.lessons.lossless import DRAWS, SHOWN, told
 from tests.in_node import in_node_with
 
-LAWS = {"p": [0.5, 0.5], "q": [0.2, 0.8], "shared": [0.2, 0.5], "residual": [0.3, 0.0], "names": ["a", "b"]}
+LAWS = Overlap((1, 2), p=np.array([0.5, 0.5]), q=np.array([0.2, 0.8]), shared=np.array([0.2, 0.5]))
 PRICE = {"gamma": 3, "kept": 2, "lost": 1, "passes": 2, "title": "The price", "words": "A sentence."}
 SEGMENT = {
     "low": 0.503,
@@ -27,7 +30,8 @@ SEGMENT = {
     "other": "",
     "words": "Words.",
 }
-CALLS = {"calls": [[20, 17]], "theta": 0.9, "reach": 1, "told": {"z1": 20, "z2": 17}}
+CALLS = ratio.curves(CloseCalls(*np.array([[2], [1], [20], [17], [0]])), 0.9) | {"theta": 0.9, "reach": ratio.REACH}
+COUNTED = {"runnerUps": 3, "above": [0] * ratio.REACH + [1, 2] + [3] * (ratio.REACH - 1)}
 DIAL = Knob("dial", "θ", 0.987, 0.503, 1.0, 0.005, digits=3)
 READINGS = {
     "symbol": "θ",
@@ -45,11 +49,14 @@ READINGS = {
 FIGURES: dict[Kind, tuple[tuple[Knob, ...], dict[str, Any]]] = {
     Kind.DRAFTING: (
         (Knob("alpha", "α", 0.8, step=0.01), Knob("block", "γ", 6, 1, 16), Knob("cost", "c", 0.17, step=0.01)),
-        {"runs": [], "own": "Its own."},
+        {"runs": [], "own": "Its own.", "theory": why.theory()},
     ),
     Kind.ROLLBACK: ((Knob("drafted", "γ", 3, stops=(3,)),), {"prices": [PRICE]}),
-    Kind.LOSSLESS: ((Knob("draws", "Trials", 1000, stops=DRAWS),), LAWS),
-    Kind.SHIFT: ((Knob("shift", "c", 0, -1, 1),), {**CALLS, "rules": [{"name": "MARS", "changes": [1, 0, 1]}]}),
+    Kind.LOSSLESS: ((Knob("draws", "Trials", 1000, stops=DRAWS),), told(LAWS, ["a", "b"])),
+    Kind.SHIFT: (
+        (Knob("shift", "c", 0, -ratio.REACH, ratio.REACH),),
+        {**CALLS, **COUNTED, "rules": [{"name": "MARS", "changes": [1] * ratio.REACH + [0] + [1] * ratio.REACH}]},
+    ),
     Kind.CHOOSING: (
         (DIAL,),
         {"symbol": "θ", "strictTau": 2.0, "graded": False, "prompt": "Say", "segments": [SEGMENT]},
@@ -62,7 +69,7 @@ FIGURES: dict[Kind, tuple[tuple[Knob, ...], dict[str, Any]]] = {
 def page(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
     """Runs statements on `at`, a lesson's opened element, and gives what they return; `lesson` is the script."""
     small = (Path(__file__).parent / "lesson_page.js").read_text("utf-8")
-    run = in_node_with(tmp_path_factory.mktemp("script"), {"lesson": script(), "page": small})
+    run = in_node_with(tmp_path_factory.mktemp("script"), {"lesson": ELEMENT.script, "page": small})
 
     def evaluated(statements: str, kind: Kind, sent: dict[str, Any] | None = None, **changed: Any) -> Any:
         knobs, figure = FIGURES[kind]
@@ -128,21 +135,25 @@ def test_without_a_timed_run_nothing_is_said_of_its_mark(page):
 def test_keeping_every_draft_is_as_far_away_as_the_orange_area_is_large(page):
     """Tokens that share a group may differ where the group does not: what is said is of the tokens."""
     title = "return at.found('chart-title').map(({ textContent }) => textContent);"
-    areas, seen = page(title, Kind.LOSSLESS, shared=[0.2, 0.4], residual=[0.3, 0.1])
+    apart = told(replace(LAWS, shared=np.array([0.2, 0.4])), ["a", "b"])
+    areas, seen = page(title, Kind.LOSSLESS, **apart)
     assert areas.replace("\u202f", " ").startswith("60 %") or areas.replace("\u202f", " ").startswith("60.0 %")
     assert seen.replace("\u202f", " ").endswith(("every draft kept: 40 %", "every draft kept: 40.0 %"))
 
 
 def test_what_a_constant_changes_is_told_beside_what_was(page):
     title = "return at.found('chart-title')[0].textContent;"
-    calls = [[20, 17], [20, 18.5]]
-    assert (
-        page(title, Kind.SHIFT, calls=calls)
-        == "With 0 added to every logit 1 of 2 runner-ups lies above θ\u00a0=\u00a00.90"
-    )
-    before_and_after = [[20, 18.5], [9, 8.05], [20, 17]]  # above θ in both; only with the constant; in neither
-    shifted = page(title, Kind.SHIFT, {"position": {"shift": 1.0}}, calls=before_and_after)
+    assert page(title, Kind.SHIFT) == "With 0 added to every logit 1 of 3 runner-ups lies above θ\u00a0=\u00a00.90"
+    shifted = page(title, Kind.SHIFT, {"position": {"shift": 1.0}})
     assert shifted == "With 1 added to every logit 2 of 3 runner-ups lie above θ\u00a0=\u00a00.90, instead of 1"
+
+
+def test_a_runner_up_is_told_as_python_has_it(page):
+    said = "return at.found('lesson-finding')[0].textContent.replaceAll('\u00a0', ' ');"
+    for c, after in ((10, "0.900"), (-19, "−2.00"), (-20, "undefined (z1 is not above 0)")):
+        words = page(said, Kind.SHIFT, {"position": {"shift": c}})
+        assert "z1 = 20.0, z2 = 17.0, so z2/z1 = 0.850." in words and f"it is {after}." in words
+        assert words.endswith("The margin z1 − z2 stays 3.00, and p2/p1 stays 0.050 (T = 1).")
 
 
 def test_the_text_at_the_dial_has_a_role_that_may_be_named(page):
@@ -159,7 +170,9 @@ def test_stopped_between_two_stops_the_trials_go_to_the_one_below_and_are_heard_
         Kind.LOSSLESS,
     )
     trials = int(seen[0].replace("\u202f", ""))
-    assert trials not in DRAWS and seen[1], "it was stopped between two stops, and nothing was said on the way"
+    assert trials in SHOWN and trials not in DRAWS and seen[1], (
+        "it was stopped between two stops, and nothing was said on the way"
+    )
     below = max(stop for stop in DRAWS if stop <= trials)
     assert [position["draws"] for position in told] == [below]
     assert heard.replace("\u202f", "").startswith(f"After {below} trials")

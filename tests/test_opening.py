@@ -17,6 +17,7 @@ from playwright.sync_api import Browser
 from streamlit.testing.v1 import AppTest
 
 from mars_viz.components.explorer import element
+from mars_viz.components.explorer.payload_cache import RunPayload
 from mars_viz.mapped import mapped
 from mars_viz.ui import opening
 from mars_viz.ui.links import View
@@ -41,13 +42,13 @@ ASKED_FOR_FIGURES = """performance.getEntriesByType("resource")
   .filter((entry) => entry.name.includes("PlotlyChart")).map((entry) => entry.startTime)"""
 NEVER = """
 import streamlit as st
-from mars_viz.components import painted
+from mars_viz.components import first_paint
 
-painted.PATIENCE = 0.3
+first_paint.PATIENCE = 0.3
 
 @st.fragment
 def late():
-    if painted.painted(".never", key="painted"):
+    if first_paint.first_painted(".never", key="painted"):
         st.text("waited long enough")
 
 late()
@@ -64,8 +65,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_what_the_warm_up_made_ready_is_what_the_first_tab_shows(folder, monkeypatch):
     made: list[Any] = []
-    make = element.Prepared.of
-    monkeypatch.setattr(element.Prepared, "of", lambda run, gamma: made.append(run) or make(run, gamma))
+    make = RunPayload.of
+    monkeypatch.setattr(RunPayload, "of", lambda run, gamma: made.append(run) or make(run, gamma))
     warm_up = opening.WarmUp()
     warm_up.run()
     assert warm_up.imported.is_set() and "pandas" in sys.modules
@@ -216,8 +217,8 @@ def test_a_link_s_run_is_ready_before_its_tab_asks(folder, monkeypatch, more, ga
     run = toy_run(seed=8, rule="mars", dial=0.9)
     mapped(run, toy_map(replace(run.settings, dial=None), 0.5, None, (3, run.settings.gamma))[0]).save(folder / "b-run")
     made: list[Any] = []
-    make = element.Prepared.of
-    monkeypatch.setattr(element.Prepared, "of", lambda run, gamma: made.append((run, gamma)) or make(run, gamma))
+    make = RunPayload.of
+    monkeypatch.setattr(RunPayload, "of", lambda run, gamma: made.append((run, gamma)) or make(run, gamma))
     behind = Behind()
     asked = request("/explore", urlencode({"run": "b-run"} | more))
     asking(opening.ReadAhead(behind), asked)

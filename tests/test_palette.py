@@ -133,7 +133,7 @@ def test_text_of_every_outcome_is_legible_also_where_it_is_faded(theme: str, out
 
 @pytest.mark.parametrize("theme", PAGES)
 def test_text_on_every_shade_of_an_overlay_is_legible(theme: str) -> None:
-    script = (FOLDER / "shades.js").read_text("utf-8")
+    script = (FOLDER / "colours.js").read_text("utf-8")
     share = int(re.search(r"\}\) (\d+)%,var\(--ground\)", script)[1])  # type: ignore[index]
     for shade in re.findall(r'"(#[0-9a-f]{6})"', script):
         light = float(linear(shade) @ [0.2126, 0.7152, 0.0722]) > 0.18

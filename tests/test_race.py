@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from mars_viz.components.race.payload import LOOKS, live_payload, race_payload, racing_payload
-from mars_viz.components.race.script import MODULES, script
 from mars_viz.errors import BadInput
 from mars_viz.race import Race, Solo, list_races, load_race, save_race
 from mars_viz.race.making import RECORDED, TURNS, Racing, Step, Texts, timed
@@ -259,13 +258,6 @@ def test_a_growing_run_only_adds_to_what_was_told(race):
     assert part["lanes"][0]["rounds"] == whole["lanes"][0]["rounds"][:3]
     assert part["pieces"] == whole["pieces"][: len(part["pieces"])]
     assert live_payload(None, "Once", "a")["lanes"][0]["rounds"] == []
-
-
-def test_the_script_is_joined_whole_from_small_files():
-    joined = script()
-    assert joined.count("export default") == 1
-    assert all(name in joined for name in ("class Clock", "class Track", "class RaceView", "function fill"))
-    assert MODULES[-1] == "race"
 
 
 def test_times_of_another_decode_are_refused(race):

@@ -18,7 +18,7 @@ import mars_viz
 from mars_viz import cli
 from mars_viz.analysis.metrics import judged_rounds, summary
 from mars_viz.commands import decoding
-from mars_viz.components.explorer.pool import pool_of
+from mars_viz.components.explorer.round_index import round_index
 from mars_viz.errors import BadInput
 from mars_viz.mapped import mapped
 from mars_viz.mapping import Mapping
@@ -475,12 +475,12 @@ def test_a_stopped_run_is_judged_as_it_was_recorded() -> None:
         run = toy_run(temperature=0.8, seed=4, gamma=5, stop=stop)
         assert [r.token_ids for r in judged_rounds(run, None)] == [r.token_ids for r in run.rounds]
         assert (summary(run).tokens, summary(run).tau) == (len(run.token_ids), run.tau)
-        for limit, round_ in zip(pool_of(run).limits, run.rounds, strict=True):
+        for limit, round_ in zip(round_index(run).limits, run.rounds, strict=True):
             block = (*(int(round_.speculation.tokens[node]) for node in round_.decision.kept), round_.decision.emitted)
             assert block[:limit] == round_.token_ids
         for dial in (0.0, 0.5, 1.0):
             written = 0
-            for limit, judged, old in zip(pool_of(run).limits, judged_rounds(run, dial), run.rounds, strict=True):
+            for limit, judged, old in zip(round_index(run).limits, judged_rounds(run, dial), run.rounds, strict=True):
                 text = run.token_ids[:written] + judged.token_ids
                 assert brute(text, dict(run.pieces), stop) == text and len(judged.token_ids) <= limit
                 written += len(old.token_ids)
@@ -490,7 +490,7 @@ def test_every_path_of_a_stopped_map_is_cut_where_its_text_ends() -> None:
     settings = Settings(rule="mars-code", gamma=5, max_new_tokens=24, temperature=0.8, seed=3)
     made, _ = toy_map(stopping(settings), pieces=WORDS)
     run = mapped(made.at(1.0), made)
-    pool = pool_of(run)
+    pool = round_index(run)
     assert len(run.dial_map.segments) > 2
     for segment, path in zip(run.dial_map.segments, pool.paths, strict=True):
         for round_, place in zip(segment.rounds, path, strict=True):

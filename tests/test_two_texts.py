@@ -14,9 +14,7 @@ import numpy as np
 import pytest
 
 from mars_viz.analysis.alignment import Side, Unit, Written
-from mars_viz.components.texts import payload as texts_payload_module
-from mars_viz.components.texts.payload import TextPane, texts_payload
-from mars_viz.components.texts.script import script
+from mars_viz.components.compare.texts import ELEMENT, TextPane, texts_payload
 from mars_viz.errors import BadInput
 from mars_viz.run import Piece
 from mars_viz.sweep import Sweep, SweepResult, load_sweep, pairing, two_texts
@@ -313,7 +311,9 @@ console.log(JSON.stringify({
 
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Any], Any]:
-    run = in_node_with(tmp_path_factory.mktemp("script"), {"texts": f"{script()}\nexport {{ TextPane, Texts }};\n"})
+    run = in_node_with(
+        tmp_path_factory.mktemp("script"), {"texts": f"{ELEMENT.script}\nexport {{ TextPane, Texts }};\n"}
+    )
     return lambda payload: run(PAGE, {"payload": payload})
 
 
@@ -385,9 +385,3 @@ def test_of_two_vocabularies_the_other_text_follows_in_proportion(drawn: Callabl
     )
     leaps = drawn(texts_payload("", left, right, Unit.CHARACTERS))["leaps"]
     assert [each[:2] for each in leaps] == [[[0, False], [0, True]], [[4, False], [2, True]], [[0, False], [0, True]]]
-
-
-def test_the_script_is_short_and_has_one_way_in() -> None:
-    path = Path(texts_payload_module.__file__).parent / "texts.js"
-    assert script().count("export default") == 1
-    assert path.read_text("utf-8").startswith("// ") and len(path.read_text("utf-8").splitlines()) <= 280

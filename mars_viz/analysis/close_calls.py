@@ -21,6 +21,8 @@ class CloseCalls:
     """float64 [M]; its raw logit."""
     z2: np.ndarray
     """float64 [M]; the runner-up's."""
+    positions: np.ndarray
+    """int64 [M]; which of the run's drafted positions it is, in order."""
 
     def __len__(self) -> int:
         """Number of positions."""
@@ -40,15 +42,17 @@ class CloseCalls:
 
 def close_calls(run: Run) -> CloseCalls:
     """The run's drafted runner-ups."""
-    columns: list[list[float]] = [[], [], [], []]
+    columns: list[list[float]] = [[], [], [], [], []]
+    first = 0
     for round_ in run.rounds:
         spec = round_.speculation
         rows = spec.judging_rows
         for node in np.flatnonzero(spec.top_ids[rows, 1] == spec.tokens):
             row = rows[node]
-            found = (spec.tokens[node], spec.top_ids[row, 0], spec.z1[row], spec.z2[row])
+            found = (spec.tokens[node], spec.top_ids[row, 0], spec.z1[row], spec.z2[row], first + node)
             for column, value in zip(columns, found, strict=True):
                 column.append(float(value))
+        first += len(spec)
     order = np.argsort(np.subtract(columns[2], columns[3]), kind="stable")
-    tokens, best, z1, z2 = (np.array(column, np.float64)[order] for column in columns)
-    return CloseCalls(tokens.astype(np.int64), best.astype(np.int64), z1, z2)
+    tokens, best, z1, z2, positions = (np.array(column, np.float64)[order] for column in columns)
+    return CloseCalls(tokens.astype(np.int64), best.astype(np.int64), z1, z2, positions.astype(np.int64))

@@ -23,10 +23,15 @@ def expected_tokens(alpha: np.ndarray | float, gamma: int) -> np.ndarray:
     return np.asarray(powers.sum(-1))
 
 
+def round_cost(gamma: int, c: float) -> float:
+    """γc + 1: a round's drafting and pass in passes of the target, where one over γ + 1 positions costs what one over a
+    single position does."""
+    return gamma * c + 1
+
+
 def expected_speed_up(alpha: np.ndarray | float, gamma: int, c: float) -> np.ndarray:
-    """(1 - α^(γ+1)) / ((1 - α)(γc + 1)): over the target alone, where a pass over γ + 1 positions costs what a pass
-    over one does (theorem 3.8 of the paper)."""
-    return np.asarray(expected_tokens(alpha, gamma) / (gamma * c + 1))
+    """(1 - α^(γ+1)) / ((1 - α)(γc + 1)): over the target alone (theorem 3.8 of the paper)."""
+    return np.asarray(expected_tokens(alpha, gamma) / round_cost(gamma, c))
 
 
 @dataclass(frozen=True, slots=True)

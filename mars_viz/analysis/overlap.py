@@ -7,6 +7,7 @@ total variation leaves to them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +19,8 @@ OTHERS = -1
 """In place of a token id: all tokens that are not shown by themselves."""
 SHOWN = 7
 """Tokens shown by themselves, at most."""
+SEED = 0x9E3779B9
+"""Of the trials: the same for everyone who looks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,33 @@ def overlap(run: Run, place: Place) -> Overlap:
     return Overlap(
         (*both, OTHERS), np.append(p, others[0]), np.append(q, others[1]), np.append(np.minimum(p, q), common)
     )
+
+
+def trials(laws: Overlap, draws: Sequence[int]) -> np.ndarray:
+    """int64 [D, M]; how often each group is written in so many trials of rejection sampling; `draws` ascend, each the
+    first ones of the same trials.
+
+    A trial drafts x from q and keeps it with chance min(1, p/q), which is its group's share of what both laws have in
+    common; else it writes from (p - q)+, normalised (Leviathan et al., arXiv 2211.17192, section 2.3).
+    """
+    draft, coin, instead = np.random.default_rng(SEED).random((3, draws[-1]))
+    written = _drawn(laws.q, draft)
+    if laws.residual.sum() > 0:
+        keeps = coin * laws.q[written] <= laws.shared[written]
+        written = np.where(keeps, written, _drawn(laws.residual, instead))
+    parts = np.split(written, list(draws[:-1]))
+    return np.cumsum([np.bincount(part, minlength=len(laws.p)) for part in parts], axis=0)
+
+
+def total_variation(shares: np.ndarray, law: np.ndarray) -> np.ndarray:
+    """float64 [...]; the share of the text that would have to change; `shares` [..., M]."""
+    return np.asarray(np.abs(shares - law).sum(-1) / 2)
+
+
+def _drawn(mass: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
+    """int64 [N]; the group that each uniform falls into, by mass; never one without any."""
+    edges = np.cumsum(mass)
+    return np.minimum(np.searchsorted(edges, uniforms * edges[-1], side="right"), np.flatnonzero(mass > 0)[-1])
 
 
 def _known(spec: Speculation) -> np.ndarray:

@@ -28,6 +28,12 @@ class Shifted:
     """bool [P]; the verdict on the position is the opposite after it."""
 
     @property
+    def keeps(self) -> np.ndarray:
+        """bool [P]; the verdicts after it."""
+        found: np.ndarray = self.ruling.keeps ^ self.changed
+        return found
+
+    @property
     def count(self) -> int:
         """Verdicts that change."""
         return int(np.count_nonzero(self.changed))

@@ -16,10 +16,9 @@ from hashlib import sha256
 from importlib.resources import files
 
 from mars_viz import __version__
+from mars_viz.components.explorer import ELEMENT
 from mars_viz.components.explorer.payload import run_payload
-from mars_viz.components.explorer.script import script
-from mars_viz.components.explorer.style import style
-from mars_viz.components.scripts import joined
+from mars_viz.components.mount import joined
 from mars_viz.devices import short_device
 from mars_viz.escapes import html
 from mars_viz.figures.words import counted, exactly, number, setting
@@ -179,13 +178,13 @@ def _opening() -> str:
 @cache
 def _code() -> str:
     """The explorer's script and the page around it, as one module."""
-    return "\n".join([script(), joined(["marks"]), *map(_text, ("lean.js", "pace.js", "figures.js", "host.js"))])
+    return "\n".join([ELEMENT.script, joined(["marks"]), *map(_text, ("lean.js", "pace.js", "figures.js", "host.js"))])
 
 
 @cache
 def _packed_code() -> str:
     """The module and the explorer's style."""
-    return parcel({"code": _code(), "style": style()})
+    return parcel({"code": _code(), "style": ELEMENT.style})
 
 
 def _text(name: str) -> str:

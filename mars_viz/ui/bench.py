@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import streamlit as st
 
 from mars_viz.analysis.panel import Panel
-from mars_viz.components.lately import put_last
+from mars_viz.components.session_cache import put_last
 from mars_viz.run import Run
 from mars_viz.together import Prefix
 from mars_viz.ui.jobs.walk_job import WalkJob

@@ -1,7 +1,7 @@
 """Two texts side by side, and a strip of those to leaf through, as one element in the browser.
 
-Knows Streamlit's components; what is sent is made by `payload`, what is shown by the JavaScript that `script` joins.
-What the reader asks for comes back as an `Asked`; the page answers by sending something else.
+What is sent is made by `payload`. What the reader asks for comes back as an `Asked`; the page answers by sending
+something else. `texts` is the element for texts whose rounds nobody kept.
 """
 
 from __future__ import annotations
@@ -9,15 +9,32 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from functools import cache
-from typing import Any
 
 import streamlit as st
 
 from mars_viz.components.compare.payload import Payload
-from mars_viz.components.compare.script import script, style
+from mars_viz.components.mount import Element, mount
 
 __all__ = ["Ask", "Asked", "compare"]
+
+SHARED = (
+    "mount",
+    "explorer/elements",
+    "explorer/run",
+    "explorer/decisions",
+    "explorer/breakpoint_index",
+    "explorer/numbers",
+    "explorer/aria_labels",
+    "explorer/reading",
+    "explorer/trajectories",
+    "explorer/colours",
+    "explorer/placeholders",
+    "explorer/virtual_list",
+    "explorer/stream",
+)
+"""Of the explorer: a run, a reading of it, and its tokens."""
+OWN = ("compare/difference", "compare/side", "compare/linked", "compare/lanes", "compare/compare")
+ELEMENT = Element("mars_viz_compare", (*SHARED, *OWN), ("explorer/explorer", "compare/compare"))
 
 
 class Ask(Enum):
@@ -52,7 +69,7 @@ def compare(payload: Payload, *, key: str, on_ask: Callable[[Asked], None]) -> N
         if found is not None:
             on_ask(found)
 
-    _component()(key=key, data=payload, on_asked_change=asked)
+    mount(ELEMENT, [payload], key=key, answers={"asked": asked})
 
 
 def _read(value: object) -> Asked | None:
@@ -60,8 +77,3 @@ def _read(value: object) -> Asked | None:
     if not isinstance(value, Mapping) or value.get("what") not in {each.value for each in Ask}:
         return None
     return Asked(Ask(value["what"]), str(value.get("value", "")))
-
-
-@cache
-def _component() -> Any:
-    return st.components.v2.component("mars_viz_compare", js=script(), css=style())

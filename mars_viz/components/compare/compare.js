@@ -199,20 +199,11 @@ class Compare {
     this.drop();
     document.removeEventListener("keydown", this.anywhere);
     this.linked.close();
-    for (const side of this.sides) side.shelves.close();
+    for (const side of this.sides) side.places.close();
     this.root.remove();
   }
 }
 
-const views = new WeakMap();
-
-export default function compare({ data, parentElement, setTriggerValue }) {
-  const view = views.get(parentElement) ?? new Compare(parentElement);
-  views.set(parentElement, view);
-  view.trigger = setTriggerValue;
-  view.receive(data);
-  return () => {
-    view.close();
-    views.delete(parentElement);
-  };
+export default function compare(page) {
+  return mounted(page, (place) => new Compare(place));
 }

@@ -7,15 +7,13 @@ which of the other text starts at the same place. A lane is a text as a bar: len
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
 from mars_viz.analysis.alignment import Alignment, Side, Unit
-from mars_viz.components.explorer.packing import plain
+from mars_viz.components.explorer.packing import identified, plain
 from mars_viz.components.explorer.payload import run_payload
 from mars_viz.records import Outcome
 from mars_viz.run import Run
@@ -126,8 +124,7 @@ def whole_payload(
         "shown": shown,
         "colour": colour,
     }
-    digest = hashlib.blake2b(json.dumps(payload, sort_keys=True).encode(), digest_size=12).hexdigest()
-    return {"id": digest, "token": token, **payload}
+    return identified(payload) | {"token": token}
 
 
 def rows_of(kinds: Iterable[int]) -> list[list[int]]:

@@ -1,10 +1,10 @@
 """The explorer: sentence, dial, numbers, token stream and inspector of one run, as one element in the browser.
 
-Knows runs and Streamlit's components; what is sent is made by `payload`, what is shown by the JavaScript that `script`
-joins. The run is sent once, its arrays as bytes. Where dial, overlay and selection stand is the browser's to know: it
-reports them when the hand rests, and Python sends new ones only where the page asks for something else than was
-reported. Another draft length is chosen there as well, and brings other rounds. The evidence of a long run comes
-through a second, empty element beside the first, a window of rounds at a time and as the browser asks for it.
+Knows runs and Streamlit's fragments; what is sent is made by `payload`. The run is sent once, its arrays as bytes.
+Where dial, overlay and selection stand is the browser's to know: it reports them when the hand rests, and Python sends
+new ones only where the page asks for something else than was reported. Another draft length is chosen there as well,
+and brings other rounds. The evidence of a long run comes through a second, empty element beside the first, a window of
+rounds at a time and as the browser asks for it.
 """
 
 from __future__ import annotations
@@ -13,20 +13,18 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
-from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import streamlit as st
 
-from mars_viz.components.explorer.prepared import Prepared, Shipment
-from mars_viz.components.explorer.script import script
-from mars_viz.components.explorer.style import style
-from mars_viz.components.lately import keep, memories, newest
-from mars_viz.components.whereabouts import Whereabouts, position_of
+from mars_viz.components.explorer import ELEMENT
+from mars_viz.components.explorer.payload_cache import RunPayload, cached_payload, cached_window
+from mars_viz.components.mount import mount
+from mars_viz.components.position_sync import PositionSync
+from mars_viz.components.session_cache import Memory, begun, recalled
 from mars_viz.errors import BadInput, contained
 from mars_viz.run import Run
 
-_KEPT = 8  # runs ready to be sent; a new tab on one of them need not wait
 KIND = "explorer"
 """Of element, among those that a tab remembers."""
 
@@ -66,25 +64,7 @@ class _Position:
     gamma: int
 
 
-@dataclass(slots=True)
-class _Memory:
-    """What one element was last sent."""
-
-    sent: Prepared
-    where: Whereabouts[_Position]
-    """Where it stands in it."""
-    last: tuple[str, int, Shipment] | None = None
-    """The window of evidence that was asked for last, with the run's id and its place: every move asks anew."""
-
-    def window(self, index: int) -> Shipment:
-        """A window of the run's evidence."""
-        if self.last is None or self.last[:2] != (self.sent.id, index):
-            self.last = (self.sent.id, index, self.sent.window(index))
-        return self.last[2]
-
-    @property
-    def revision(self) -> str:
-        return f"{self.sent.id}-{self.where.turn}"
+_Memory: TypeAlias = Memory[RunPayload, _Position]
 
 
 def explorer(
@@ -106,22 +86,19 @@ def explorer(
     own, dial = run.settings.gamma, run.settings.dial if dial is None else dial
     lengths = run.dial_map.span.gammas if run.dial_map is not None and look is Look.WHOLE else ()
     memory = _remembered(run, _Position(dial, overlay, selected, own if gamma is None else gamma), key, lengths)
-    result = _component()(
-        key=key,
-        data={
-            "key": key,
-            "revision": memory.revision,
-            "look": look.value,
-            "position": asdict(memory.where.sent),
-            "lengths": list(lengths),
-            "payload": memory.sent.whole.head,
-            "columns": memory.sent.whole.columns,
-        },
-        on_position_change=_nothing,
-        on_decode_change=_nothing,
-    )
-    if memory.sent.windows:
-        _evidence(memory, f"{key}.evidence")
+    sent = memory.contents.whole
+    data = {
+        "key": key,
+        "revision": memory.revision,
+        "look": look.value,
+        "position": asdict(memory.where.sent),
+        "lengths": list(lengths),
+        "payload": sent.head,
+        "columns": sent.columns,
+    }
+    result = mount(ELEMENT, data, key=key, answers=("position", "decode"))
+    if memory.contents.windows:
+        _evidence(memory.contents, f"{key}.evidence")
     pressed = result.get("decode")
     decode = pressed["dial"] if isinstance(pressed, Mapping) and pressed.get("revision") == memory.revision else None
     stands = memory.where.stands
@@ -132,52 +109,40 @@ def explorer(
 
 def get_ready(run: Run, gamma: int | None = None) -> None:
     """Make now what is sent of a run, so that the first tab that shows it need not wait; `gamma` as in `explorer`."""
-    _prepared(run, id(run), run.settings.gamma if gamma is None else gamma)
+    cached_payload(run, run.settings.gamma if gamma is None else gamma)
 
 
 def _remembered(run: Run, asked: _Position, key: str, lengths: Sequence[int]) -> _Memory:
     """What the element was last sent, and where it stands by now; begun anew where that asks for other rounds."""
-    known: _Memory | None = memories(KIND).get(key)
-    if known is not None and known.sent.run is not run:
-        sent = _prepared(run, id(run), asked.gamma)
-        known.sent = sent if sent.id == known.sent.id else known.sent
+    known: _Memory | None = recalled(KIND, key)
+    if known is not None and known.contents.run is not run:
+        sent = cached_payload(run, asked.gamma)
+        known.contents = sent if sent.id == known.id else known.contents
     position = asked
-    if known is not None and known.sent.run is run:
-        known.where.settle(asked, _reported(st.session_state.get(key), known.revision, lengths or (asked.gamma,)))
-        if known.where.stands.gamma == known.sent.gamma:
-            keep(KIND, key, known)
+    if known is not None and known.contents.run is run:
+        known.where.settle(asked, _reported(known.reported(key), lengths or (asked.gamma,)))
+        if known.where.stands.gamma == known.contents.gamma:
             return known
         position = replace(known.where.stands, selected=None)  # slots are those of one draft length
-    before = known or newest(KIND)  # so that no revision comes twice
-    turn = 0 if before is None else before.where.turn + 1
-    memory = _Memory(_prepared(run, id(run), position.gamma), Whereabouts(asked, position, position, turn))
-    keep(KIND, key, memory)
-    return memory
-
-
-@st.cache_resource(max_entries=_KEPT, show_spinner=False)
-def _prepared(_run: Run, identity: int, gamma: int) -> Prepared:
-    """What is sent of a run, made once for all tabs; what is kept here holds the run, so nothing else has its id."""
-    return Prepared.of(_run, gamma)
+    sent = cached_payload(run, position.gamma)
+    return begun(KIND, key, sent.id, sent, PositionSync(asked, position, position))
 
 
 @st.fragment
-def _evidence(memory: _Memory, key: str) -> None:
+def _evidence(sent: RunPayload, key: str) -> None:
     """The element through which the browser asks for windows; asking runs nothing but this."""
-    sent, asked = memory.sent, st.session_state.get(key)
+    asked = st.session_state.get(key)
     wanted = asked.get("wanted") if isinstance(asked, Mapping) else None
     data: dict[str, Any] = {"evidence": sent.id, "wanted": None}
     if isinstance(wanted, Mapping) and wanted.get("id") == sent.id and wanted.get("window") in range(sent.windows):
         with suppress(BadInput), contained("A part of this run"):
-            found = memory.window(int(wanted["window"]))
+            found = cached_window(sent, int(wanted["window"]))
             data |= {"wanted": dict(wanted), "payload": found.head, "columns": found.columns}
-    _component()(key=key, data=data, on_wanted_change=_nothing)
+    mount(ELEMENT, data, key=key, answers=("wanted",))
 
 
-def _reported(state: Any, revision: str, lengths: Sequence[int]) -> _Position | None:
-    """Where the browser says it stands, if it speaks of what it was last sent; of other lengths than there are nothing
-    can be sent."""
-    position = position_of(state, revision)
+def _reported(position: Mapping[str, Any] | None, lengths: Sequence[int]) -> _Position | None:
+    """Where the browser says it stands; of other lengths than there are nothing can be sent."""
     if position is None:
         return None
     dial, selected, gamma = position.get("dial"), position.get("selected"), position.get("gamma")
@@ -189,12 +154,3 @@ def _reported(state: Any, revision: str, lengths: Sequence[int]) -> _Position | 
         selected=None if selected is None else int(selected),
         gamma=gamma,
     )
-
-
-@cache
-def _component() -> Any:
-    return st.components.v2.component("mars_viz_explorer", js=script(), css=style())
-
-
-def _nothing() -> None:
-    """Named so that the element's values exist before the first report."""

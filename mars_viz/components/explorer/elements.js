@@ -91,6 +91,14 @@ function spoken(text) {
   return Array.from(cut(text, 80), (char) => (char === "\n" ? "⏎" : CONTROL.test(char) ? codepoint(char) : char)).join("");
 }
 
+/** A token in words, for who cannot see its looks: its `index` in the text, null for a draft that did not reach it; an outcome
+ * or a ratio that is not known is left out. */
+function tokenLabel(index, text, outcome, ratio) {
+  const name = index === null ? "draft" : `token ${index + 1}`;
+  const known = ratio !== null && ratio !== undefined;
+  return [name, `“${spoken(text)}”`, outcome, known && `ratio ${short(ratio)}`].filter(Boolean).join(", ");
+}
+
 /** A token in quotation marks, isolated from what stands around it. */
 function quote() {
   const token = h("bdi");
@@ -130,4 +138,12 @@ const LABEL = 110; // pixels that a round's label takes at most, with the edge b
 /** A round's label stands at its beginning; one that would be cut off at the text's right edge stands left of that. */
 function labelled(round, text) {
   round?.classList.toggle("late", text.getBoundingClientRect().right - round.getClientRects()[0].left < LABEL);
+}
+
+/** Scroll the box around a token, never the page, as little as needed. */
+function scrollInto(box, token) {
+  const around = box.getBoundingClientRect();
+  const at = token.getBoundingClientRect();
+  if (at.top < around.top + 8) box.scrollTop += at.top - around.top - 40;
+  else if (at.bottom > around.bottom - 8) box.scrollTop += at.bottom - around.bottom + 40;
 }

@@ -1,6 +1,5 @@
 // The explorer: one run's sentence, dial, numbers, text and inspector, and the traffic with Python.
 
-const lives = new Map(); // where each revision was left, for the case that the page builds the element anew
 const read = new Map(); // runs by id, the last few
 const proofs = new Map(); // their evidence
 
@@ -33,7 +32,7 @@ class Explorer {
     this.tiles = new Tiles();
     this.basis = tag();
     this.words = new Words(this.basis);
-    this.root = h("div", { class: "explorer" }, shadeSheet(), this.words.element, this.dial.element, this.dial.absent, this.tiles.element,
+    this.root = h("div", { class: "explorer" }, colourSheet(), this.words.element, this.dial.element, this.dial.absent, this.tiles.element,
       h("div", { class: "reading" }, this.overlays.choice, this.overlays.legend),
       h("div", { class: "body" }, this.stream.frame, h("div", { class: "side" }, this.inspector.element)));
     this.heard = h("p", { class: "heard", role: "status" });
@@ -53,9 +52,9 @@ class Explorer {
     this.key = key;
     this.revision = revision;
     const { gamma, recorded_gamma: recorded } = payload.run;
-    const left = lives.get(key), moving = fresh && this.awaited === gamma; // the hand goes on while another length comes
-    const { dial, overlay } = moving ? this.position() : left?.revision === revision ? left : position;
-    const { selected } = left?.revision === revision ? left : position;
+    const stands = positionIn(key, revision, position), { selected } = stands;
+    const moving = fresh && this.awaited === gamma; // the hand goes on while another length comes
+    const { dial, overlay } = moving ? this.position() : stands;
     this.awaited = null;
     this.lengths.show(lengths, gamma, recorded);
     this.overlays.press(overlay);
@@ -155,11 +154,7 @@ class Explorer {
   }
 
   report() {
-    const position = this.position();
-    lives.set(this.key, position);
-    if (JSON.stringify(position) === this.told) return;
-    this.told = JSON.stringify(position);
-    this.state("position", position);
+    tellPosition(this, this.key, this.position());
   }
 
   // ---- what follows from the dial
@@ -196,14 +191,42 @@ class Explorer {
   close() {
     clearTimeout(this.resting);
     clearTimeout(this.picking);
-    this.stream.shelves.close();
+    this.stream.places.close();
     this.dial.resized.disconnect();
     this.words.lines.disconnect();
     this.root.remove();
   }
 }
 
-const views = new WeakMap();
+/** The tooltip: what an element's `data-tip` says, beside it. */
+class Tip {
+  constructor(root) {
+    this.root = root;
+    this.element = h("div", { class: "tip", role: "tooltip", hidden: true, id: "tip" });
+    for (const [enter, leave] of [["pointerover", "pointerout"], ["focusin", "focusout"]]) {
+      root.addEventListener(enter, (e) => this.explain(e.target.closest?.("[data-tip]"), e.type));
+      root.addEventListener(leave, () => this.explain(null));
+    }
+    root.addEventListener("keydown", (e) => e.key === "Escape" && this.explain(null));
+    root.append(this.element);
+  }
+
+  explain(target, type) {
+    if (!target || (type === "focusin" && !target.matches(":focus-visible"))) {
+      this.element.hidden = true;
+      this.explained?.removeAttribute("aria-describedby");
+      return;
+    }
+    this.explained = target;
+    say(this.element, target.dataset.tip);
+    target.setAttribute("aria-describedby", "tip");
+    this.element.hidden = false;
+    const frame = this.root.getBoundingClientRect();
+    const box = target.getBoundingClientRect();
+    const left = clamp(box.left - frame.left + box.width / 2 - this.element.offsetWidth / 2, 0, frame.width - this.element.offsetWidth);
+    this.element.style.transform = `translate(${Math.round(left)}px, ${Math.round(box.bottom - frame.top + 6)}px)`;
+  }
+}
 
 /** What the empty element does that stands beside the explorer of a long run: it asks for evidence, and hands it over. */
 function deliver(data, setStateValue) {
@@ -214,15 +237,8 @@ function deliver(data, setStateValue) {
   return () => evidence.leave(send);
 }
 
-export default function explorer({ data, parentElement, setStateValue, setTriggerValue }) {
+export default function explorer(page) {
+  const { data, setStateValue, setTriggerValue } = page;
   if (data.evidence) return deliver(data, setStateValue);
-  const view = views.get(parentElement) ?? new Explorer(parentElement, Boolean(setTriggerValue) && !data.look); // a lean one has nobody who would decode
-  views.set(parentElement, view);
-  view.state = setStateValue;
-  view.trigger = setTriggerValue;
-  view.receive(data);
-  return () => {
-    view.close();
-    views.delete(parentElement);
-  };
+  return mounted(page, (place) => new Explorer(place, Boolean(setTriggerValue) && !data.look)); // a lean one has nobody who would decode
 }

@@ -21,8 +21,8 @@ class Inspector {
     this.instead = h("p", { class: "aside" }, "Numbers below are for ", this.rejected.element, ", which the rule rejected here.");
     this.facts = FACTS.map(([name, tip]) => ({ name, value: h("dd"), tip }));
     this.flip = h("p", { class: "flip" });
-    this.target = new Law("Target", run.rows.top);
-    this.drafter = new Law("Drafter", run.nodes.top);
+    this.target = new LogitTable("Target", run.rows.top);
+    this.drafter = new LogitTable("Drafter", run.nodes.top);
     this.undrafted = h("p", { class: "aside" }, "Nothing was drafted here, so there is nothing to judge: the whole block was kept.");
     this.judged = quote();
     this.lines = run.rules.map((rule) => ({ rule, said: null, at: h("div"), verdict: h("div") }));

@@ -6,6 +6,8 @@ Knows dicts, lists and arrays, and not what they mean. `run.js` reads both.
 from __future__ import annotations
 
 import base64
+import hashlib
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +25,13 @@ class Packed:
     """JSON; an array is `{"type": numpy dtype, "at": first byte, "length": numbers}`."""
     data: np.ndarray
     """uint8; the arrays, little endian, each at a multiple of eight bytes."""
+
+    @property
+    def digest(self) -> str:
+        """Of all of it, in hexadecimal."""
+        found = hashlib.blake2b(json.dumps(self.head, sort_keys=True).encode(), digest_size=12)
+        found.update(self.data.data)
+        return found.hexdigest()
 
 
 def packed(value: Any) -> Packed:
@@ -47,6 +56,11 @@ def plain(value: Any) -> Any:
         value,
         lambda array: {"type": array.dtype.name, "data": base64.b64encode(_little(array).tobytes()).decode("ascii")},
     )
+
+
+def identified(payload: dict[str, Any]) -> dict[str, Any]:
+    """The payload with an `id` that tells it from any other."""
+    return {"id": packed(payload).digest, **payload}
 
 
 def _replaced(value: Any, by: Callable[[np.ndarray], Any]) -> Any:

@@ -5,7 +5,7 @@ compares the dial with the breakpoints and with where gaps begin, walks down the
 each block as `analysis.metrics.judged_rounds` does (a kept end of text cuts its own block, the length limit the rounds
 of a map and the last recorded one), and names outcomes as `records.Round.outcomes` does.
 
-The payload holds a pool of rounds and, as indices into it, paths: the recorded one, and where the run carries a dial
+The payload holds rounds, each once, and as indices of them paths: the recorded one, and where the run carries a dial
 map one for each of its segments. The recorded path's rounds come first, in order. `columns` says how rounds become
 arrays, `rounds.nodes` how many nodes each has; parents are local to their round, tokens are indices into `pieces`.
 
@@ -15,22 +15,21 @@ browser asks for it a `window` of rounds at a time, which is the payload of thes
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import replace
 from operator import is_
 from typing import Any
 
 import numpy as np
 
-from mars_viz.analysis.metrics import forced_strict
+from mars_viz.analysis.metrics import forced
+from mars_viz.blocks import Blocks
 from mars_viz.components.explorer.columns import Columns, Rounds, verdict_columns
-from mars_viz.components.explorer.packing import packed
-from mars_viz.components.explorer.pool import Pool, pool_of
+from mars_viz.components.explorer.packing import identified
+from mars_viz.components.explorer.round_index import RoundIndex, round_index
 from mars_viz.devices import short_device
 from mars_viz.escapes import visible
-from mars_viz.records import Round, Verdicts
+from mars_viz.records import Verdicts
 from mars_viz.rules import Rule, Scale, rule_named, rules_and
 from mars_viz.rules.joined import Joined
 from mars_viz.run import WITHIN_ROUNDING, Run
@@ -49,75 +48,64 @@ def run_payload(
     `judges` are the rules whose verdicts stand beside the run's own; None for all. Without `evidence` candidates,
     coins and the other rules' verdicts are left out. Two runs with equal contents have equal payloads.
     """
-    return pool_payload(run, gamma, pool_of(run, gamma), judges, evidence)
+    return identified(payload_of(run, gamma, round_index(run, gamma), judges, evidence))
 
 
-def window(run: Run, gamma: int | None, pool: Pool, index: int) -> Payload:
-    """The evidence of the rounds from `WINDOW` times `index` on: their payload as if there were no others."""
-    chosen = slice(index * WINDOW, (index + 1) * WINDOW)
-    rounds = pool.rounds[chosen]
-    part = Pool(rounds, pool.limits[chosen], tuple(range(len(rounds))), (), (), pool.lengths[chosen])
-    return pool_payload(run, gamma, part, None, True)
+def window(run: Run, gamma: int | None, index: RoundIndex, number: int) -> Payload:
+    """The evidence of the rounds from `WINDOW` times `number` on: their payload as if there were no others."""
+    chosen = slice(number * WINDOW, (number + 1) * WINDOW)
+    rounds = index.rounds[chosen]
+    part = RoundIndex(rounds, index.limits[chosen], tuple(range(len(rounds))), (), (), index.lengths[chosen])
+    return payload_of(run, gamma, part, None, True)
 
 
-def pool_payload(
-    run: Run, gamma: int | None, pool: Pool, judges: Collection[Rule] | None = None, evidence: bool = True
+def payload_of(
+    run: Run, gamma: int | None, index: RoundIndex, judges: Collection[Rule] | None = None, evidence: bool = True
 ) -> Payload:
-    """`run_payload`, for who has the pool at hand."""
+    """`run_payload` without its id, for who has the index of the rounds at hand."""
     rule = rule_named(run.settings.rule)
-    stored = _as_one(run, pool)
-    rounds = Rounds(stored, evidence)
+    blocks = run.blocks if _stored(run, index) else Blocks.of(index.rounds)
+    rounds = Rounds(blocks.as_one(index.rounds), evidence)  # as one round: in a tenth of the time
     beside = rules_and(rule).values() if judges is None else judges
-    payload: Payload = {
+    return {
         "rule": {"name": rule.name, "title": rule.title, "summary": rule.summary, "formula": rule.formula},
         "dial": _dial(rule, run),
         "run": _about(run, gamma),
         "pieces": _pieces(run, rounds.vocabulary),
         "rounds": {
-            "nodes": pool.lengths,
-            "limit": np.array(pool.limits, np.int32),
-            "forced": _forced(rule, stored, pool),
+            "nodes": index.lengths,
+            "limit": np.array(index.limits, np.int32),
+            "forced": _forced(rule, blocks),
         },
-        "recorded": np.array(pool.recorded, np.int32),
-        "map": _map(pool),
+        "recorded": np.array(index.recorded, np.int32),
+        "map": _map(index),
         "nodes": rounds.nodes(),
         "rows": rounds.rows(),
-        "rules": _verdicts(pool, beside, rule) if evidence else _able(pool, beside, rule),
+        "rules": _verdicts(index, beside, rule) if evidence else _able(index, beside, rule),
         "window": None if evidence else WINDOW,
     }
-    return {"id": _digest(payload), **payload}
 
 
-def _as_one(run: Run, pool: Pool) -> Sequence[Round]:
-    """The pool's rounds; as a single one where they are a stored run's, which takes a tenth of the time."""
-    its_own = len(pool.rounds) == len(run.rounds) and all(map(is_, pool.rounds, run.rounds))
-    return run.blocks.as_one(run.rounds) if its_own else pool.rounds
+def _stored(run: Run, index: RoundIndex) -> bool:
+    """True if its rounds are the run's own, which are stored end to end."""
+    return len(index.rounds) == len(run.rounds) and all(map(is_, index.rounds, run.rounds))
 
 
-def _forced(rule: Rule, stored: Sequence[Round], pool: Pool) -> np.ndarray:
+def _forced(rule: Rule, blocks: Blocks) -> np.ndarray:
     """uint16 [rounds]; drafted tokens of each at which the rule is strict because z1 is not above 0."""
-    nodes = np.concatenate([np.zeros(0, bool), *(forced_strict(rule, round_) for round_ in stored)])
-    of_round = np.repeat(np.arange(len(pool.lengths)), pool.lengths)
-    return np.bincount(of_round[nodes], minlength=len(pool.lengths)).astype(np.uint16)
+    return np.bincount(blocks.round_index[forced(rule, blocks)], minlength=len(blocks)).astype(np.uint16)
 
 
-def _digest(payload: Payload) -> str:
-    sent = packed(payload)
-    digest = hashlib.blake2b(json.dumps(sent.head, sort_keys=True).encode(), digest_size=12)
-    digest.update(sent.data.data)
-    return digest.hexdigest()
-
-
-def _map(pool: Pool) -> Payload | None:
-    if not pool.segments:
+def _map(index: RoundIndex) -> Payload | None:
+    if not index.segments:
         return None
     return {
-        "low": np.array([segment.low for segment in pool.segments]),
-        "high": np.array([segment.high for segment in pool.segments]),
-        "complete": np.array([segment.complete for segment in pool.segments], np.uint8),
-        "tau": np.array([segment.tau for segment in pool.segments]),
-        "lengths": np.array([len(path) for path in pool.paths], np.int32),
-        "rounds": np.concatenate([np.array(path, np.int32) for path in pool.paths]),
+        "low": np.array([segment.low for segment in index.segments]),
+        "high": np.array([segment.high for segment in index.segments]),
+        "complete": np.array([segment.complete for segment in index.segments], np.uint8),
+        "tau": np.array([segment.tau for segment in index.segments]),
+        "lengths": np.array([len(path) for path in index.paths], np.int32),
+        "rounds": np.concatenate([np.array(path, np.int32) for path in index.paths]),
     }
 
 
@@ -159,16 +147,16 @@ def _pieces(run: Run, vocabulary: np.ndarray) -> Payload:
     }
 
 
-def _able(pool: Pool, beside: Collection[Rule], of_run: Rule) -> list[Payload]:
+def _able(index: RoundIndex, beside: Collection[Rule], of_run: Rule) -> list[Payload]:
     """The rules that can judge, without their verdicts; the first round stands for all, as evidence is all or none."""
-    first = [round_.speculation for round_ in pool.rounds[:1]]
+    first = [round_.speculation for round_ in index.rounds[:1]]
     return [_named(rule, of_run) for rule in beside if all(rule.lacks(speculation) is None for speculation in first)]
 
 
-def _verdicts(pool: Pool, beside: Collection[Rule], of_run: Rule) -> list[Payload]:
+def _verdicts(index: RoundIndex, beside: Collection[Rule], of_run: Rule) -> list[Payload]:
     """What each rule that can judge says of every node."""
-    joined = Joined([round_.speculation for round_ in pool.rounds])
-    own = [round_.verdicts for round_ in pool.rounds]
+    joined = Joined([round_.speculation for round_ in index.rounds])
+    own = [round_.verdicts for round_ in index.rounds]
     return [
         _named(rule, of_run) | _judged(rule, of_run, own if rule == of_run else [joined.judge(rule)])
         for rule in beside

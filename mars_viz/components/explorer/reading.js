@@ -39,7 +39,7 @@ export class Reading {
   /** Only the rounds of which the dial has crossed a breakpoint. */
   decide(dial) {
     if (dial === this.dial) return;
-    decideAgain(this.run, dial, (this.crossings ??= new Crossings(this.run)).between(this.dial, dial), this.now);
+    decideAgain(this.run, dial, (this.breakpoints ??= new BreakpointIndex(this.run)).between(this.dial, dial), this.now);
     this.dial = dial;
   }
 
@@ -101,7 +101,7 @@ export class Reading {
     const index = this.textIndex(slot);
     const row = node < 0 ? now.stop[r] : run.judge[node];
     const outcome = NAMES[node < 0 ? now.emission[r] : now.outcome[node]];
-    return tokenWords(index, run.pieces.text[tokenOf(run, now, slot)], outcome, run.rows.ratio[row]);
+    return tokenLabel(index, run.pieces.text[tokenOf(run, now, slot)], outcome, run.rows.ratio[row]);
   }
 
   /** The target's probability of what a row emits. */
@@ -112,4 +112,21 @@ export class Reading {
 
 function chanceOf(rows, dial, row) {
   return dial !== null && dial < rows.breakpoint[row] ? rows.p_below[row] : rows.p_above[row];
+}
+
+/** The slot to which a key leads from the selected one, in reading order; undefined for a key that leads nowhere. */
+function neighbour(run, reading, selected, key) {
+  if (!run.rounds) return undefined;
+  const order = (r) => readingOrder(run, reading.now, r);
+  if (key === "Home") return order(0)[0];
+  if (key === "End") return order(run.rounds - 1).at(-1);
+  if (!["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown"].includes(key)) return undefined;
+  if (selected === null) return order(0)[0];
+  const r = roundOf(run, selected);
+  const here = order(r);
+  const at = here.indexOf(selected);
+  if (key === "ArrowRight") return at + 1 < here.length ? here[at + 1] : order(Math.min(r + 1, run.rounds - 1)).at(r + 1 < run.rounds ? 0 : -1);
+  if (key === "ArrowLeft") return at > 0 ? here[at - 1] : r > 0 ? order(r - 1).at(-1) : here[0];
+  const other = order(clamp(r + (key === "ArrowDown" ? 1 : -1), 0, run.rounds - 1));
+  return other[Math.min(Math.max(at, 0), other.length - 1)];
 }

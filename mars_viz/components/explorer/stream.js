@@ -7,7 +7,7 @@
 class Stream {
   /** `prefix` keeps the names of tokens apart where there are several streams; `most` chunks stay built. */
   constructor({ pick, shade, prefix = "", most = BUILT }) {
-    Object.assign(this, { pick, shade, prefix, upkeep: new Upkeep(most), flight: new Flight(() => this.land()) });
+    Object.assign(this, { pick, shade, prefix, list: new VirtualList(most), speed: new ScrollSpeed(() => this.buildNear()) });
     this.element = h("div", {
       class: "stream", role: "listbox", tabindex: "0", "aria-label": "Tokens of the run; arrow keys move, up and down by rounds",
       onclick: (e) => this.click(e),
@@ -18,28 +18,28 @@ class Stream {
     this.divider = h("span", { class: "divider", role: "presentation" }, "block-local from here: at this setting the text would go on otherwise");
     this.jump = h("button", { class: "jump", type: "button", hidden: true, onclick: () => this.showParting() });
     this.frame = h("div", { class: "frame" }, this.element, this.jump);
-    this.shelves = new Shelves(this.element, (entries) => this.seen(entries));
+    this.places = new Placeholders(this.element, (entries) => this.seen(entries));
     this.chunks = [];
   }
 
   /** Take on a reading, of another run or of another trajectory. */
   show(reading) {
     const { run } = reading;
-    Object.assign(this, { run, reading, shown: new Int32Array(2 * run.rounds).fill(-1), names: new Names(), selected: null, flagged: reading.differs });
+    Object.assign(this, { run, reading, shown: new Int32Array(2 * run.rounds).fill(-1), labels: new AriaLabels(), selected: null, flagged: reading.differs });
     this.element.classList.toggle("tall", reading.recorded.totals.tokens > 4 * ONE_CHUNK);
     this.element.classList.toggle("code", looksLikeCode(run, reading.recorded));
     this.roundElements = new Array(run.rounds);
     this.slotElements = new Array(run.slots);
-    this.upkeep.clear();
+    this.list.clear();
     this.chunks = chunked(run, reading.recorded).map((range) => this.emptyChunk(range));
     const prompt = run.about.prompt;
     this.prompt = prompt ? promptBefore(prompt) : null;
-    this.element.replaceChildren(...this.shelves.put(this.chunks));
+    this.element.replaceChildren(...this.places.put(this.chunks));
     if (!run.rounds) this.element.replaceChildren(h("p", { class: "empty" }, "This run has no tokens. Choose another, or decode a prompt."));
     this.element.scrollTop = 0;
     this.chunks.slice(0, 4).forEach((chunk) => this.bring(chunk));
-    if (this.upkeep.sheds(this.chunks)) this.element.style.setProperty("--per-slot", `${this.upkeep.perSlot(run)}px`);
-    this.shelves.watch();
+    if (this.list.sheds(this.chunks)) this.element.style.setProperty("--per-slot", `${this.list.perSlot(run)}px`);
+    this.places.watch();
   }
 
   /** The text of another dial value, where the hand is: nothing scrolls. */
@@ -59,19 +59,19 @@ class Stream {
   seen(entries) {
     for (const { target, isIntersecting } of entries) {
       target.chunk.near = isIntersecting;
-      if (isIntersecting && !this.flight.flying) this.bring(target.chunk);
+      if (isIntersecting && !this.speed.fast) this.bring(target.chunk);
     }
     this.tidy();
   }
 
-  /** Build what is near, now that the text does not fly by any more. */
-  land() {
+  /** Build what is near, now that the text is not scrolled fast any more. */
+  buildNear() {
     for (const chunk of this.chunks) if (chunk.near) this.bring(chunk);
     this.tidy();
   }
 
   tidy() {
-    for (const { chunk, tall } of this.upkeep.leaving(this.selected === null ? null : this.chunkOf(this.selected))) this.takeDown(chunk, tall);
+    for (const { chunk, tall } of this.list.leaving(this.selected === null ? null : this.chunkOf(this.selected))) this.takeDown(chunk, tall);
     if (!this.turning) this.name();
   }
 
@@ -81,14 +81,14 @@ class Stream {
     element.classList.remove("built");
     element.replaceChildren();
     Object.assign(chunk, { built: false, parted: undefined });
-    this.upkeep.built.delete(chunk);
+    this.list.built.delete(chunk);
     const { slotAt } = this.run;
     this.shown.fill(-1, 2 * first, 2 * last + 2);
     this.roundElements.fill(undefined, first, last + 1);
     for (let slot = slotAt[first]; slot < slotAt[last + 1]; slot++) {
-      this.upkeep.put(this.slotElements[slot]);
+      this.list.put(this.slotElements[slot]);
       this.slotElements[slot] = undefined;
-      this.names.forget(slot);
+      this.labels.forget(slot);
     }
   }
 
@@ -105,14 +105,14 @@ class Stream {
 
   build(chunk) {
     chunk.built = true;
-    this.upkeep.built.add(chunk);
+    this.list.built.add(chunk);
     chunk.element.classList.add("built");
     const built = document.createDocumentFragment();
     if (chunk.first === 0 && this.prompt) built.append(this.prompt);
     for (let r = chunk.first; r <= chunk.last; r++) {
       const round = (this.roundElements[r] = h("span", { class: "r", role: "presentation", "data-round": `round ${r + 1}` }));
       for (let slot = this.run.slotAt[r]; slot < this.run.slotAt[r + 1]; slot++) {
-        const token = (this.slotElements[slot] = this.upkeep.token());
+        const token = (this.slotElements[slot] = this.list.token());
         token.id = `${this.prefix}slot-${slot}`;
         token.mine = slot; // not `slot`, which is an element's own and turns into text
         if (slot < this.run.slotAt[r + 1] - 1) fill(token, this.run.pieces.text[this.run.nodes.token[slot - r]]);
@@ -127,7 +127,7 @@ class Stream {
   /** After the dial moved: only what is in view, and of that only rounds that are decided otherwise. */
   update() {
     this.turning = true; // until names are given again
-    for (const chunk of this.upkeep.inView(this.element)) this.refresh(chunk);
+    for (const chunk of this.list.inView(this.element)) this.refresh(chunk);
     if (!this.reading.parted) this.divider.remove();
     this.flag();
   }
@@ -219,12 +219,12 @@ class Stream {
 
   /** What is near but out of view, and so was left behind by the hand. */
   catchUp() {
-    for (const chunk of this.upkeep.nearby()) this.refresh(chunk);
+    for (const chunk of this.list.nearby()) this.refresh(chunk);
   }
 
   scrolled() {
     if (!this.reading) return;
-    this.flight.moved(this.element);
+    this.speed.moved(this.element);
     this.catchUp();
     if (this.reading.parted) this.point();
   }
@@ -234,8 +234,8 @@ class Stream {
     this.turning = false;
     this.catchUp();
     const listed = this.reading.list();
-    for (const chunk of this.upkeep.nearby()) {
-      for (let r = chunk.first; r <= chunk.last; r++) this.names.give(this.reading, r, listed, this.slotElements);
+    for (const chunk of this.list.nearby()) {
+      for (let r = chunk.first; r <= chunk.last; r++) this.labels.give(this.reading, r, listed, this.slotElements);
     }
   }
 

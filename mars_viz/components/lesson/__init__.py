@@ -1,8 +1,7 @@
 """A lesson's knobs and its figure, which follows them in the browser, as one element.
 
-Knows Streamlit's components; what is drawn at every position was sent once, and the JavaScript that `script` joins
-draws it. Where the knobs stand is the browser's to know: it reports it when the hand rests, and Python sends another
-position only where the page asks for something else than was reported.
+What is drawn at every position was sent once. Where the knobs stand is the browser's to know: it reports it when the
+hand rests, and Python sends another position only where the page asks for something else than was reported.
 """
 
 from __future__ import annotations
@@ -12,15 +11,34 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import Enum
-from functools import cache
 from typing import Any
 
-import streamlit as st
-
-from mars_viz.components.lesson.script import script, style
-from mars_viz.components.whereabouts import Whereabouts, position_of
+from mars_viz.components.mount import Element, mount
+from mars_viz.components.position_sync import PositionSync
+from mars_viz.components.session_cache import Memory, begun, recalled
+from mars_viz.figures.style import DARK, LIGHT, Theme
 
 __all__ = ["Kind", "Knob", "lesson_figure"]
+
+KIND = "lesson"
+"""Of element, among those that a tab remembers."""
+MOST = 64
+"""Elements that a tab remembers: no more than where they stood."""
+
+
+def _marks(theme: Theme) -> str:
+    """The colours of figures' marks, so that a lesson's figure looks like any other."""
+    return " ".join(f"--m-{name}: {getattr(theme, name)};" for name in ("dial", "relaxed", "rejected", "quiet"))
+
+
+SHARED = ("mount", *(f"explorer/{name}" for name in ("elements", "numbers", "colours", "strip")), "marks")
+OWN = ("chart", "knobs", "drafting", "rollback", "lossless", "shift", "choosing", "setting", "lesson")
+ELEMENT = Element(
+    "mars_viz_lesson",
+    (*SHARED, *(f"lesson/{name}" for name in OWN)),
+    ("explorer/explorer", "lesson/lesson"),
+    f".lesson {{ {_marks(LIGHT)} }}\n.lesson[data-theme=dark] {{ {_marks(DARK)} }}\n",
+)
 
 
 class Kind(Enum):
@@ -79,18 +97,6 @@ class Knob:
         return min(max(round(round(value / self.step) * self.step, 10), self.low), self.high)
 
 
-@dataclass(slots=True)
-class _Memory:
-    """What one element was last sent."""
-
-    digest: str
-    where: Whereabouts[dict[str, float]]
-
-    @property
-    def revision(self) -> str:
-        return f"{self.digest}-{self.where.turn}"
-
-
 def lesson_figure(
     kind: Kind,
     knobs: Sequence[Knob],
@@ -109,33 +115,17 @@ def lesson_figure(
     sent = {"kind": kind.value, "knobs": [asdict(knob) for knob in knobs], "figure": figure}
     digest = hashlib.blake2b(json.dumps(sent, sort_keys=True, allow_nan=False).encode(), digest_size=12).hexdigest()
     asked = {knob.name: knob.settled(position.get(knob.name)) for knob in knobs}
-    name = f"memory-of-{key}"  # in front: a key may end with anything, such as the name of a sweep
-    memory: _Memory | None = st.session_state.get(name)
+    memory: Memory[None, dict[str, float]] | None = recalled(KIND, key)
     if memory is None:
-        memory = _Memory(digest, Whereabouts.begin(asked))
-    reported = _reported(st.session_state.get(key), memory.revision, knobs)
-    if memory.digest == digest:
+        memory = begun(KIND, key, digest, None, PositionSync.begin(asked), most=MOST)
+    said = memory.reported(key)
+    reported = None if said is None else {knob.name: knob.settled(float(said[knob.name])) for knob in knobs}
+    if memory.id == digest:
         memory.where.settle(asked, reported)
     else:
         where = memory.where.renewed(asked, reported)
         where.sent = where.stands = {knob.name: knob.settled(where.stands.get(knob.name)) for knob in knobs}
-        memory = _Memory(digest, where)
-    st.session_state[name] = memory
+        memory = begun(KIND, key, digest, None, where, most=MOST)
     own = {"id": digest, "key": key, "revision": memory.revision, "position": memory.where.sent}
-    _component()(key=key, data=[{**own, **sent, "label": label, "large": large}], on_position_change=_nothing)
+    mount(ELEMENT, [{**own, **sent, "label": label, "large": large}], key=key, answers=("position",))
     return memory.where.stands
-
-
-def _reported(state: Any, revision: str, knobs: Sequence[Knob]) -> dict[str, float] | None:
-    """Where the browser says the knobs stand, if it speaks of what it was last sent."""
-    position = position_of(state, revision)
-    return None if position is None else {knob.name: knob.settled(float(position[knob.name])) for knob in knobs}
-
-
-@cache
-def _component() -> Any:
-    return st.components.v2.component("mars_viz_lesson", js=script(), css=style())
-
-
-def _nothing() -> None:
-    """Named so that the element's values exist before the first report."""

@@ -1,15 +1,17 @@
 // Why drafting pays: the speed-up that theory expects, over α, and what follows from the times of recorded runs.
 
-/** (1 − α^(γ+1)) / (1 − α), tokens per target pass: 1 + α + … + α^γ (Leviathan et al., arXiv 2211.17192, equation 1). */
-export function expectedTokens(alpha, gamma) {
-  let sum = 0;
-  for (let i = 0, power = 1; i <= gamma; i++, power *= alpha) sum += power;
-  return sum;
+/** Between the values of a table over 0 to 1, evenly spaced. */
+export function interpolated(values, share) {
+  const at = clamp(share, 0, 1) * (values.length - 1);
+  const low = Math.min(Math.floor(at), values.length - 2);
+  return values[low] + (at - low) * (values[low + 1] - values[low]);
 }
 
-/** Over the target alone, where a drafted token costs c target passes (theorem 3.8). */
-export function expectedSpeedUp(alpha, gamma, c) {
-  return expectedTokens(alpha, gamma) / (gamma * c + 1);
+/** Tokens per target pass, and those over what a round costs: the speed-up over the target alone. Both tables come from
+ *  Python, a row for each γ: tokens over α, and the cost over c. */
+export function theoryAt({ tokens, cost }, alpha, gamma, c) {
+  const perPass = interpolated(tokens[gamma - 1], alpha);
+  return { tokens: perPass, speedUp: perPass / interpolated(cost[gamma - 1], c) };
 }
 
 /** A speed-up in words; a digit more near 1, and no number where three digits would hide on which side of 1 it lies. */
@@ -21,8 +23,8 @@ export function paceWords(speedUp) {
 }
 
 /** The formula with the dials put in, as words and raised exponents; at α = 1, where it is 0/0, its limit. */
-function worked(alpha, block, cost) {
-  const a = alpha.toFixed(2), price = `(${block}\u00a0×\u00a0${cost.toFixed(2)}\u00a0+\u00a01) = ${short(expectedSpeedUp(alpha, block, cost))} (modelled)`;
+function worked(alpha, block, cost, speedUp) {
+  const a = alpha.toFixed(2), price = `(${block}\u00a0×\u00a0${cost.toFixed(2)}\u00a0+\u00a01) = ${short(speedUp)} (modelled)`;
   if (alpha === 1) return [`Speed-up = (γ + 1) / (γc + 1) = (${block} + 1) / ${price}`];
   return ["Speed-up = (1 − α", h("sup", {}, "γ+1"), `) / ((1 − α)(γc + 1)) = (1 − ${a}`, h("sup", {}, `${block + 1}`), `) / ((1 − ${a})${price.replace(" =", ") =")}`];
 }
@@ -36,10 +38,11 @@ class Drafting {
     this.element = h("div", {}, this.chart.element, this.sum, this.words, this.note);
   }
 
-  show({ runs, own }, { alpha, block, cost }) {
-    const here = expectedSpeedUp(alpha, block, cost);
-    const curve = Array.from({ length: 101 }, (_, i) => [i / 100, expectedSpeedUp(i / 100, block, cost)]);
-    const top = 1.08 * Math.max(1, expectedSpeedUp(1, block, cost), ...runs.map(({ speedUp }) => speedUp));
+  show({ theory, runs, own }, { alpha, block, cost }) {
+    const { tokens, speedUp: here } = theoryAt(theory, alpha, block, cost);
+    const steps = theory.tokens[0].length - 1;
+    const curve = Array.from({ length: steps + 1 }, (_, i) => [i / steps, theoryAt(theory, i / steps, block, cost).speedUp]);
+    const top = 1.08 * Math.max(1, curve.at(-1)[1], ...runs.map(({ speedUp }) => speedUp));
     const gammas = [...new Set(runs.map(({ gamma }) => gamma))]; // the curve is of the dial's γ, and they are of theirs
     const lengths = gammas.length === 1 ? ` at γ\u00a0=\u00a0${gammas[0]}` : ", each at its own γ";
     this.chart.show({
@@ -61,7 +64,7 @@ class Drafting {
       ],
     });
     this.note.hidden = !runs.length;
-    this.sum.replaceChildren(...worked(alpha, block, cost));
-    say(this.words, `A target pass yields ${short(expectedTokens(alpha, block))} tokens on average (modelled). ${own}`);
+    this.sum.replaceChildren(...worked(alpha, block, cost, here));
+    say(this.words, `A target pass yields ${short(tokens)} tokens on average (modelled). ${own}`);
   }
 }

@@ -1,7 +1,6 @@
 // The way in: the knobs of a lesson and its figure, which follows them; and the traffic with Python.
 
 const FIGURES = { drafting: Drafting, rollback: Rollback, lossless: Lossless, shift: Shift, choosing: Choosing, setting: Setting };
-const lives = new Map(); // where each revision was left, for the case that the page builds the element anew
 
 class LessonView {
   constructor(parent) {
@@ -23,8 +22,7 @@ class LessonView {
     if (revision === this.revision && !anew) return;
     this.revision = revision;
     if (this.knobs.some(({ held }) => held)) return this.show(); // other figures, under a knob that a hand holds
-    const left = lives.get(key);
-    const stands = left?.revision === revision ? left : position;
+    const stands = positionIn(key, revision, position);
     for (const knob of this.knobs) knob.place(stands[knob.knob.name] ?? knob.knob.start);
     this.show();
   }
@@ -35,7 +33,7 @@ class LessonView {
     this.knobs = knobs.map((knob) => new Knob(knob, { moved: () => this.moved(), rested: () => this.report() }));
     this.row.replaceChildren(...this.knobs.map(({ element }) => element));
     const [first] = this.knobs;
-    const move = Object.assign((value) => { first.place(value); this.show(); }, { most: first.knob.stops?.at(-1) ?? first.knob.high });
+    const move = (value) => { first.place(value); this.show(); };
     // a figure's own movement may stop between two of the knob's stops, where no link could lead: to the one below
     const rest = () => { first.follow(); this.report(); };
     // a figure may lead the knob to a value of its own, which no step of the slider needs to hit
@@ -50,16 +48,17 @@ class LessonView {
   }
 
   show() {
-    this.shown.show(this.data, Object.fromEntries(this.knobs.map(({ knob, value }) => [knob.name, value])));
+    this.shown.show(this.data, this.values());
+  }
+
+  /** Where the knobs stand, by name. */
+  values() {
+    return Object.fromEntries(this.knobs.map(({ knob, value }) => [knob.name, value]));
   }
 
   report() {
-    const position = { revision: this.revision, ...Object.fromEntries(this.knobs.map(({ knob, value }) => [knob.name, value])) };
-    lives.set(this.key, position);
     this.shown.rested?.();
-    if (JSON.stringify(position) === this.told) return;
-    this.told = JSON.stringify(position);
-    this.state("position", position);
+    tellPosition(this, this.key, { revision: this.revision, ...this.values() });
   }
 
   close() {
@@ -69,15 +68,6 @@ class LessonView {
   }
 }
 
-const views = new WeakMap();
-
-export default function lesson({ data: [sent], parentElement, setStateValue }) {
-  const view = views.get(parentElement) ?? new LessonView(parentElement);
-  views.set(parentElement, view);
-  view.state = setStateValue;
-  view.receive(sent);
-  return () => {
-    view.close();
-    views.delete(parentElement);
-  };
+export default function lesson(page) {
+  return mounted(page, (place) => new LessonView(place));
 }

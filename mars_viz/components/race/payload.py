@@ -7,14 +7,13 @@ settled, in recorded seconds, its drafted tokens and the emitted one; a token is
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from mars_viz.components.ratios import ratios
+from mars_viz.components.explorer.packing import identified
+from mars_viz.components.tokens import Pieces, ratios
 from mars_viz.costs import Factor
 from mars_viz.devices import short_device
 from mars_viz.escapes import visible
@@ -31,22 +30,6 @@ LOOKS = tuple(outcome.value for outcome in Outcome)
 _AT = {outcome: place for place, outcome in enumerate(Outcome)}
 
 
-class Pieces:
-    """Texts of tokens, each once."""
-
-    def __init__(self) -> None:
-        """None yet."""
-        self.texts: list[str] = []
-        self._places: dict[str, int] = {}
-
-    def place(self, text: str) -> int:
-        """The index of this text."""
-        if text not in self._places:
-            self._places[text] = len(self.texts)
-            self.texts.append(text)
-        return self._places[text]
-
-
 def race_payload(race: Race) -> Payload:
     """Three lanes and the end board. Two races with equal contents have equal payloads."""
     pieces = Pieces()
@@ -58,8 +41,7 @@ def race_payload(race: Race) -> Payload:
         rule_words(race.relaxed),
     )
     payload = _payload(lanes, pieces, race.strict.prompt, live=False) | {"board": board(race)}
-    digest = hashlib.blake2b(json.dumps(payload, sort_keys=True).encode(), digest_size=12).hexdigest()
-    return {"id": digest, **payload}
+    return identified(payload)
 
 
 def live_payload(run: Run | None, prompt: str, job: str) -> Payload:

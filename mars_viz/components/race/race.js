@@ -49,14 +49,29 @@ class RaceView {
   }
 }
 
-const views = new WeakMap();
+/** The end board: what each lane took, as a sentence and a table of words made in Python. It appears when all are done. */
+function board({ sentence, columns, rows }) {
+  return h("section", { class: "race-board", role: "status" },
+    h("p", { class: "race-sentence" }, sentence),
+    h("div", { class: "race-table", role: "region", "aria-label": "What each lane took", tabindex: "0" }, h("table", {},
+      h("thead", {}, h("tr", {}, ...columns.map(({ name, help }) => h("th", { scope: "col", title: help }, name)))),
+      h("tbody", {}, ...rows.map(([name, ...cells]) => h("tr", {}, h("th", { scope: "row" }, name), ...cells.map((cell, place) => h("td", { "data-name": columns[place + 1].name }, cell))))))));
+}
 
-export default function race({ data: [payload], parentElement }) {
-  const view = views.get(parentElement) ?? new RaceView(parentElement);
-  views.set(parentElement, view);
-  view.receive(payload);
-  return () => {
-    view.close();
-    views.delete(parentElement);
-  };
+// What the looks and marks of tokens mean, each shown as it is in the text.
+const MARKS = {
+  relaxed: "kept only because the rule is relaxed",
+  rejected: "by the rule",
+  discarded: "drafted after a rejection",
+  corrected: "the target's token in place of a rejected one",
+  bonus: "the target's token after a block kept whole",
+};
+
+function legend() {
+  return h("div", { class: "legend race-legend" }, ...Object.entries(MARKS).map(([look, words]) =>
+    h("span", {}, h("span", { class: `t ${look}` }, look), ` ${words}`)));
+}
+
+export default function race(page) {
+  return mounted(page, (place) => new RaceView(place));
 }

@@ -31,7 +31,7 @@ class Track {
       let index = written;
       const made = (text, look, ratio, more) => {
         const own = GONE.includes(look) ? null : index++;
-        return token(text, look, tokenWords(own, text, this.judged && look, ratio), more);
+        return token(text, look, tokenLabel(own, text, this.judged && look, ratio), more);
       };
       const spans = tokens.map(([piece, look, ratio]) => made(pieces[piece], looks[look], ratio));
       if (emission) spans.push(made(pieces[emission[0]], looks[emission[1]], emission[2], " emission"));
@@ -91,6 +91,6 @@ class Track {
 function token(text, look, words, more = "") {
   const element = fill(h("span", { role: "option" }), text);
   element.className = `t ${look}${element.kind}${more}`;
-  element.names = { settled: words, drafted: tokenWords(null, text) };
+  element.names = { settled: words, drafted: tokenLabel(null, text) };
   return element;
 }

@@ -5,14 +5,15 @@ Tokens are indices into `pieces`; what JavaScript draws of a frame is all in the
 
 from __future__ import annotations
 
-import hashlib
 import json
 from typing import Any
 
-from mars_viz.components.ratios import ratios
+from mars_viz.components.explorer.packing import identified
 from mars_viz.components.stepper.frames import Frame, Jump, Playback
 from mars_viz.components.stepper.narration import Quoted, Words
+from mars_viz.components.tokens import Pieces, ratios
 from mars_viz.records import Outcome, Round
+from mars_viz.run import Run
 
 Payload = dict[str, Any]
 """JSON-able; `id` is a digest of all the rest."""
@@ -23,7 +24,7 @@ PROMPT = 1200
 def playback_payload(played: Playback) -> Payload:
     """Everything that the stepper shows. Two playbacks with equal contents have equal payloads."""
     run, rounds = played.run, played.run.rounds[: played.rounds]
-    pieces = _Pieces()
+    pieces = _Tokens(run)
     payload: Payload = {
         "prompt": run.prompt if len(run.prompt) <= PROMPT else "…" + run.prompt[-PROMPT:],
         "prompt_tokens": len(run.prompt_ids),
@@ -31,23 +32,23 @@ def playback_payload(played: Playback) -> Payload:
         "frames": [_frame(frame, pieces) for frame in played.frames],
         "jumps": {jump.value: played.places(jump) for jump in Jump},
     }
-    payload["pieces"] = [run.pieces[token].text for token in pieces.ids]
+    payload["pieces"] = pieces.texts
     payload = json.loads(json.dumps(payload))  # tuples become lists, as they will on the way
-    digest = hashlib.blake2b(json.dumps(payload, sort_keys=True).encode(), digest_size=12).hexdigest()
-    return {"id": digest, **payload}
+    return identified(payload)
 
 
-class _Pieces:
-    """Token ids in the order in which they were first mentioned."""
+class _Tokens(Pieces):
+    """Of a run, by their ids."""
 
-    def __init__(self) -> None:
-        self.ids: dict[int, int] = {}
+    def __init__(self, run: Run) -> None:
+        super().__init__()
+        self._run = run
 
     def index(self, token: int) -> int:
-        return self.ids.setdefault(int(token), len(self.ids))
+        return self.place(self._run.pieces[int(token)].text)
 
 
-def _round(round_: Round, pieces: _Pieces) -> Payload:
+def _round(round_: Round, pieces: _Tokens) -> Payload:
     """The drafted tokens, and what reached the text with its outcome and the ratio at which that was decided."""
     kept, known = round_.decision.kept[: round_.kept], ratios(round_)
     outcomes = [round_.outcomes[node].value for node in kept]
@@ -63,7 +64,7 @@ def _round(round_: Round, pieces: _Pieces) -> Payload:
     }
 
 
-def _frame(frame: Frame, pieces: _Pieces) -> Payload:
+def _frame(frame: Frame, pieces: _Tokens) -> Payload:
     return {
         "stage": frame.stage.value,
         "round": frame.round,
@@ -78,5 +79,5 @@ def _frame(frame: Frame, pieces: _Pieces) -> Payload:
     }
 
 
-def _words(words: Words, pieces: _Pieces) -> list[str | Payload]:
+def _words(words: Words, pieces: _Tokens) -> list[str | Payload]:
     return [{"token": pieces.index(part.token)} if isinstance(part, Quoted) else part for part in words]

@@ -1,7 +1,6 @@
 // The stepper: a run frame by frame, and the traffic with Python. Every frame comes from Python, sentence included.
 
 const PACE = 1400; // milliseconds of a frame at speed 1
-const lives = new Map(); // where each revision was left, for the case that the page builds the element anew
 
 class Stepper {
   constructor(parent) {
@@ -25,15 +24,14 @@ class Stepper {
   // ---- what comes from Python
 
   receive({ payload, frame, revision, key, large }) {
-    this.theme();
+    themed(this.root);
     this.root.classList.toggle("large", large);
     if (revision === this.revision) return;
     this.pause();
     if (payload.id !== this.play?.id) this.open(payload);
     this.revision = revision;
     this.name = key;
-    const left = lives.get(key);
-    this.show(left?.revision === revision ? left.frame : frame);
+    this.show(positionIn(key, revision, { frame }).frame);
   }
 
   open(play) {
@@ -93,11 +91,7 @@ class Stepper {
   }
 
   report() {
-    const position = { revision: this.revision, frame: this.index };
-    lives.set(this.name, position);
-    if (JSON.stringify(position) === this.told) return;
-    this.told = JSON.stringify(position);
-    this.state("position", position);
+    tellPosition(this, this.name, { revision: this.revision, frame: this.index });
   }
 
   // ---- a frame
@@ -123,14 +117,6 @@ class Stepper {
     return token.element;
   }
 
-  theme() {
-    const color = getComputedStyle(this.root).getPropertyValue("--st-background-color").trim();
-    this.root.style.backgroundColor = color;
-    const rgb = (getComputedStyle(this.root).backgroundColor.match(/\d+(\.\d+)?/g) ?? [255, 255, 255]).map(Number);
-    this.root.style.backgroundColor = "";
-    this.root.dataset.theme = rgb[0] + rgb[1] + rgb[2] < 200 ? "dark" : "light";
-  }
-
   close() {
     clearTimeout(this.timer);
     clearTimeout(this.resting);
@@ -139,15 +125,6 @@ class Stepper {
   }
 }
 
-const views = new WeakMap();
-
-export default function stepper({ data, parentElement, setStateValue }) {
-  const view = views.get(parentElement) ?? new Stepper(parentElement);
-  views.set(parentElement, view);
-  view.state = setStateValue;
-  view.receive(data);
-  return () => {
-    view.close();
-    views.delete(parentElement);
-  };
+export default function stepper(page) {
+  return mounted(page, (place) => new Stepper(place));
 }

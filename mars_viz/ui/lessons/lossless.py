@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import streamlit as st
 
-from mars_viz.analysis.overlap import OTHERS, Place, overlap, places
+from mars_viz.analysis.overlap import OTHERS, Overlap, Place, overlap, places, total_variation, trials
 from mars_viz.components.lesson import Kind, Knob
 from mars_viz.figures.token_words import shown_token
 from mars_viz.figures.words import number, setting
@@ -17,6 +20,8 @@ from mars_viz.ui.lessons.moving import moving
 from mars_viz.ui.lessons.needs import BOTH_KNOWN, SAMPLED, UNCUT, is_lossless
 
 DRAWS = tuple(10 ** (step // 3) * (1, 2, 5)[step % 3] for step in range(3, 16))  # 10, 20, 50, … 100 000
+SHOWN = tuple(sorted({*DRAWS, *np.geomspace(DRAWS[0], DRAWS[-1], 180).round().astype(int).tolist()}))
+"""Trials after which is seen what was written, while they run."""
 MOST = 40
 """Positions to choose from."""
 
@@ -30,13 +35,7 @@ def show(room: Room) -> None:
     chosen = st.selectbox("Drafted token", labels, best, key="place", bind="query-params")
     place = found[labels.index(chosen)]
     laws = overlap(room.run, place)
-    figure = {
-        "p": laws.p.tolist(),
-        "q": laws.q.tolist(),
-        "shared": laws.shared.tolist(),
-        "residual": laws.residual.tolist(),
-        "names": [_name(room, token) for token in laws.tokens],
-    }
+    figure = told(laws, [_name(room, token) for token in laws.tokens])
     knob = Knob("draws", "Trials", 1000, stops=DRAWS, help="How often a token is drafted and judged")
     moving(room, Kind.LOSSLESS, (knob,), figure, "Both distributions, and trials of rejection sampling on them")
     apart = 1 - laws.acceptance
@@ -44,6 +43,24 @@ def show(room: Room) -> None:
         f"A draft is kept with probability {number(laws.acceptance)} (grey), rejected with {number(apart)} (orange); "
         "what is written instead (blue) has the same area."
     )
+
+
+def told(laws: Overlap, names: list[str]) -> dict[str, Any]:
+    """Both laws, the share of drafts that is `kept`, how often each group is `written` in so many `draws`, and how far
+    that is `apart` from the target's law."""
+    counts = trials(laws, SHOWN)
+    apart = total_variation(counts / np.array(SHOWN)[:, None], laws.p)
+    return {
+        "p": laws.p.tolist(),
+        "q": laws.q.tolist(),
+        "shared": laws.shared.tolist(),
+        "residual": laws.residual.tolist(),
+        "names": names,
+        "kept": laws.acceptance,
+        "draws": SHOWN,
+        "written": counts.tolist(),
+        "apart": [float(f"{each:.4g}") for each in apart],
+    }
 
 
 def _name(room: Room, token: int) -> str:

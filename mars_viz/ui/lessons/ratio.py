@@ -8,8 +8,8 @@ import numpy as np
 import streamlit as st
 
 from mars_viz.analysis.close_calls import CloseCalls, close_calls
-from mars_viz.analysis.opinions import opinion, own_dial, ruling
-from mars_viz.analysis.shift import compared
+from mars_viz.analysis.opinions import Ruling, opinion, own_dial, ruling
+from mars_viz.analysis.shift import compared, moved
 from mars_viz.components.lesson import Kind, Knob
 from mars_viz.figures.words import setting
 from mars_viz.rules import RULES
@@ -24,45 +24,75 @@ REACH = 40
 """Largest constant, either way."""
 COMPARED = ("mars", "mars-margin", "mars-odds")
 """The same idea by ratio, by difference, and by probability."""
+DRAWN = 12
+"""Runner-ups whose ratios are drawn, the closest first."""
+STEEP = np.array([0, 0.02, 0.05, 0.1, 0.2, 0.4, 0.7, 1, 1.5, 2])
+"""Points of a curve, from its beginning."""
 
 
 def show(room: Room) -> None:
     """The constant to move, the ratios under it, and whose verdicts change."""
-    own = own_dial(room.run, RULES["mars"])
-    theta = THETA.default if own is None else own
-    calls = close_calls(room.run)
-    place = _nearest_to(theta, calls)
-    figure = {
-        "calls": np.stack([calls.z1, calls.z2], 1).tolist(),
-        "theta": theta,
-        "reach": REACH,
-        "rules": changes(room.run),
-        "told": {"z1": float(calls.z1[place]), "z2": float(calls.z2[place])},
-    }
     knob = Knob("shift", "c, added to every logit", -8.0, low=-REACH, high=REACH)
-    moving(room, Kind.SHIFT, (knob,), figure, "What a constant added to every logit changes")
+    moving(room, Kind.SHIFT, (knob,), _figure(room.run), "What a constant added to every logit changes")
 
 
-def changes(run: Run) -> list[dict[str, Any]]:
-    """For each compared rule, at the run's dial or its own default: its name, and how many verdicts change at each
-    constant from -REACH to REACH. Worked out once for a run."""
-    known = st.session_state.get("learn-changes")
+def _figure(run: Run) -> dict[str, Any]:
+    """Everything that is drawn, worked out once for a run."""
+    known = st.session_state.get("learn-shift")
     if known is None or known[0] is not run:
-        found = []
-        for name in COMPARED:
-            rule, dial = RULES[name], own_dial(run, RULES[name])
-            assert rule.dial is not None and dial is not None
-            said = ruling(opinion(rule, run), dial)
-            counts = [compared(said, float(c)).count for c in range(-REACH, REACH + 1)]
-            found.append({"name": f"{rule.title} at {setting(rule.dial.symbol, dial)}", "changes": counts})
-        known = st.session_state["learn-changes"] = (run, found)
-    told: list[dict[str, Any]] = known[1]
-    return told
+        calls, own = close_calls(run), own_dial(run, RULES["mars"])
+        theta = THETA.default if own is None else own
+        figure = curves(calls, theta) | verdicts(run, calls) | {"theta": theta, "reach": REACH}
+        known = st.session_state["learn-shift"] = (run, figure)
+    found: dict[str, Any] = known[1]
+    return found
 
 
-def _nearest_to(theta: float, calls: CloseCalls) -> int:
-    """The runner-up that θ decides most narrowly."""
-    return int(np.nanargmin(np.abs(np.nan_to_num(calls.ratio(0.0), nan=np.inf) - theta)))
+def verdicts(run: Run, calls: CloseCalls) -> dict[str, Any]:
+    """What the rules say at each constant from -REACH to REACH: `above`, how many runner-ups MARS keeps, and for each
+    compared rule, at the run's dial or its own default, its name and how many verdicts change."""
+    asked = [ruling(opinion(RULES[name], run), own_dial(run, RULES[name])) for name in COMPARED]
+    above, changes = [], []
+    for c in map(float, range(-REACH, REACH + 1)):
+        after = moved(run, c)
+        mars, *others = [compared(said, c, after) for said in asked]
+        above.append(int(np.count_nonzero(mars.keeps[calls.positions])))
+        changes.append([each.count for each in (mars, *others)])
+    rules = [
+        {"name": _named(said), "changes": list(counts)}
+        for said, counts in zip(asked, zip(*changes, strict=True), strict=True)
+    ]
+    return {"runnerUps": len(calls), "above": above, "rules": rules}
+
+
+def _named(said: Ruling) -> str:
+    assert said.rule.dial is not None and said.dial is not None
+    return f"{said.rule.title} at {setting(said.rule.dial.symbol, said.dial)}"
+
+
+def curves(calls: CloseCalls, theta: float) -> dict[str, Any]:
+    """The closest runner-ups' ratios over the constant; and one `told` in words, which θ decides most narrowly."""
+    near = int(np.nanargmin(np.abs(np.nan_to_num(calls.ratio(0.0), nan=np.inf) - theta)))
+    told = {"z1": float(calls.z1[near]), "z2": float(calls.z2[near])}
+    return {"curves": [_curve(calls, i) for i in range(len(calls))[:DRAWN]], "told": told | _curve(calls, near)}
+
+
+def _curve(calls: CloseCalls, i: int) -> dict[str, Any]:
+    """One runner-up's `ratios` at each constant from -REACH to REACH; closely where they are `steep`, from 0 on; and
+    p2/p1, the `odds`."""
+    start = float(np.ceil(1000 * max(-calls.z2[i], -REACH)) / 1000)
+    x = (start + STEEP).round(3)
+    steep = calls.ratio(x)[:, i].tolist()
+    return {
+        "ratios": [_known(ratio) for ratio in calls.ratio(np.arange(-REACH, REACH + 1.0))[:, i].tolist()],
+        "steep": [(at, _known(ratio)) for at, ratio in zip(x.tolist(), steep, strict=True)],
+        "odds": float(calls.odds[i]),
+    }
+
+
+def _known(ratio: float) -> float | None:
+    """As it is sent: four significant digits, None where it means nothing."""
+    return float(f"{ratio:.4g}") if np.isfinite(ratio) else None
 
 
 LESSON = Lesson(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from functools import partial
+from functools import cache, partial
 
+import numpy as np
 import streamlit as st
 
-from mars_viz.analysis.gain import Gain, gain
+from mars_viz.analysis.gain import Gain, expected_tokens, gain, round_cost
 from mars_viz.components.lesson import Kind, Knob
 from mars_viz.costs import Costs, disturbance
 from mars_viz.devices import short_device
@@ -25,6 +26,8 @@ from mars_viz.ui.lessons.needs import JUDGED
 
 LONGEST = 16
 """γ of the dial."""
+STEPS = 100
+"""Steps of α's dial."""
 MEASURED = 8
 """γ of the measured passes."""
 
@@ -39,9 +42,21 @@ def show(room: Room) -> None:
             for name, each in runs.items()
             if each.timed and math.isfinite(each.alpha)
         ],
+        "theory": theory(),
         "own": f"This run: τ = {number(found.tau)} with α = {number(found.alpha)} and γ = {found.gamma} (exact).",
     }
     moving(room, Kind.DRAFTING, dials(found), figure, "Speed-up by the formula, and of the sample runs")
+
+
+@cache
+def theory() -> dict[str, list[list[float]]]:
+    """What the formula says wherever the dials can stand, for each γ: `tokens` per target pass over α from 0 to 1, and
+    the `cost` of a round in target passes at c = 0 and c = 1, between which it is linear."""
+    alphas, lengths = np.linspace(0, 1, STEPS + 1), range(1, LONGEST + 1)
+    return {
+        "tokens": [[float(f"{each:.6g}") for each in expected_tokens(alphas, gamma)] for gamma in lengths],
+        "cost": [[round_cost(gamma, c) for c in (0.0, 1.0)] for gamma in lengths],
+    }
 
 
 def passes(room: Room) -> None:
@@ -80,7 +95,7 @@ def dials(found: Gain) -> tuple[Knob, ...]:
     """α, γ and c; they begin where this run measured them."""
     known = min(1.0, round(found.c, 2)) if found.timed else 0.1
     return (
-        Knob("alpha", "α, acceptance rate", round(found.alpha, 2), step=0.01, digits=2),
+        Knob("alpha", "α, acceptance rate", round(found.alpha, 2), step=1 / STEPS, digits=2),
         Knob("block", "γ, draft length", min(found.gamma, LONGEST), low=1, high=LONGEST),
         Knob("cost", "c, cost of a draft step", known, step=0.01, digits=2, help="In target passes"),
     )

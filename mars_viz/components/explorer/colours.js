@@ -1,4 +1,4 @@
-// The colour scale of the overlays, and whether the page is dark.
+// The colour scale of the overlays.
 
 // Cividis (Nuñez, Anderton, Renslow 2018) at nine points; light text on the dark half.
 const CIVIDIS = ["#00224e", "#123570", "#3b496c", "#575d6d", "#707173", "#8a8678", "#a59c74", "#c3b369", "#fee838"];
@@ -12,12 +12,7 @@ function cividis(share) {
   return [mix(0), mix(1), mix(2)];
 }
 
-function luminance(rgb) {
-  const [r, g, b] = rgb.map((c) => (c / 255 <= 0.04045 ? c / 255 / 12.92 : ((c / 255 + 0.055) / 1.055) ** 2.4));
-  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-}
-
-function shadeSheet() {
+function colourSheet() {
   const rules = Array.from({ length: SHADES }, (_, i) => {
     const rgb = cividis(i / (SHADES - 1));
     const ink = luminance(rgb) > 0.18 ? "#111" : "#fff";
@@ -25,18 +20,4 @@ function shadeSheet() {
     return `.t.c${i}{background-color:rgb(${rgb});color:${ink};--mark:${ink}}.faded .t.c${i}{background-color:${faded};color:var(--ink);--mark:var(--ink)}`;
   });
   return h("style", {}, rules.join(""));
-}
-
-/** Mark an element as light or dark, as the page around it is. True if that changed. */
-function themed(root) {
-  const color = getComputedStyle(root).getPropertyValue("--st-background-color").trim();
-  const probe = h("span");
-  probe.style.color = color || "#fff";
-  root.append(probe);
-  const rgb = getComputedStyle(probe).color.match(/\d+(\.\d+)?/g).slice(0, 3).map(Number);
-  probe.remove();
-  const name = luminance(rgb) < 0.2 ? "dark" : "light";
-  if (root.dataset.theme === name) return false;
-  root.dataset.theme = name;
-  return true;
 }

@@ -5,15 +5,14 @@ Knows what was asked, sent and reported; knows no Streamlit, and of a position n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 P = TypeVar("P")
 
 
 @dataclass(slots=True)
-class Whereabouts(Generic[P]):
+class PositionSync(Generic[P]):
     """The positions of one element."""
 
     asked: P
@@ -26,9 +25,9 @@ class Whereabouts(Generic[P]):
     """Counts the times that the browser was told; a report from an earlier turn is out of date."""
 
     @classmethod
-    def begin(cls, position: P, before: Whereabouts[P] | None = None) -> Whereabouts[P]:
-        """Of an element that is sent something new, in place of what it was sent `before`."""
-        return cls(position, position, position, 0 if before is None else before.turn + 1)
+    def begin(cls, position: P) -> PositionSync[P]:
+        """Of an element that is sent something new."""
+        return cls(position, position, position)
 
     def settle(self, asked: P, reported: P | None) -> None:
         """Take in what the page asks for and what the browser reported, None where it has not since it was told."""
@@ -40,14 +39,14 @@ class Whereabouts(Generic[P]):
             self._tell(self.stands)  # the element was away: it starts again from what it is sent
         self.asked = asked
 
-    def renewed(self, asked: P, reported: P | None) -> Whereabouts[P]:
+    def renewed(self, asked: P, reported: P | None) -> PositionSync[P]:
         """Of the element when it is sent other contents: as `settle`, but where the hand came to rest with the very
         rerun that brings them, it stands there, for the contents alone may have changed what the page asks for."""
         if reported is not None and reported != self.stands:
             self.stands = reported
         else:
             self.settle(asked, reported)
-        return Whereabouts(asked, self.stands, self.stands, self.turn + 1)
+        return PositionSync(asked, self.stands, self.stands, self.turn + 1)
 
     def _is_new(self, asked: P, reported: P | None) -> bool:
         """True if any part of it is neither as it was asked for before nor as it stands: a page may be one report
@@ -65,11 +64,3 @@ def _parts(position: object) -> list[tuple[str, object]]:
     if is_dataclass(position):
         return [(each.name, getattr(position, each.name)) for each in fields(position)]
     return [("", position)]
-
-
-def position_of(state: Any, revision: str) -> Mapping[str, Any] | None:
-    """What an element's state says of where it stands, if it speaks of what it was last sent."""
-    position = state.get("position") if isinstance(state, Mapping) else None
-    if not isinstance(position, Mapping) or position.get("revision") != revision:
-        return None
-    return position

@@ -1,17 +1,22 @@
-"""What the browser needs of two texts that come without their rounds: one JSON-able dict. Knows alignments only."""
+"""Two texts side by side, as they were written, as one element in the browser: for texts whose rounds nobody kept.
+
+Knows alignments; what is sent is JSON-able.
+"""
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import dataclass
-from typing import Any
 
 from mars_viz.analysis.alignment import Side, Unit, Written
-from mars_viz.components.compare.payload import rows_of
+from mars_viz.components.compare.payload import Payload, rows_of
+from mars_viz.components.explorer.packing import identified
+from mars_viz.components.mount import Element, mount
 
-Payload = dict[str, Any]
-"""JSON-able."""
+ELEMENT = Element(
+    "mars_viz_texts",
+    ("mount", "explorer/elements", "compare/difference", "compare/texts"),
+    ("explorer/explorer", "compare/compare"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +33,16 @@ class TextPane:
     """What of it the other has too."""
 
 
+def two_texts(payload: Payload, *, key: str) -> None:
+    """Show them."""
+    mount(ELEMENT, [payload], key=key)
+
+
 def texts_payload(prompt: str, left: TextPane, right: TextPane, unit: Unit) -> Payload:
     """Both, after the prompt; `id` tells them from any other two. Tokens in common are so in pairs where they are what
     the texts were aligned by."""
-    payload = {"prompt": prompt, "positions": unit is Unit.TOKENS, "left": _pane(left), "right": _pane(right)}
-    digest = hashlib.blake2b(json.dumps(payload, sort_keys=True).encode(), digest_size=12).hexdigest()
-    return {"id": digest, **payload}
+    positions = unit is Unit.TOKENS
+    return identified({"prompt": prompt, "positions": positions, "left": _pane(left), "right": _pane(right)})
 
 
 def _pane(pane: TextPane) -> Payload:

@@ -1,7 +1,7 @@
-// One law's best tokens, as the inspector shows them.
+// The best tokens of one distribution with their logits, as the inspector shows them.
 
 /** A law's best tokens with raw logits and plain softmax. The drafted token stands out, below the line if need be. */
-class Law {
+class LogitTable {
   constructor(title, width) {
     this.lines = Array.from({ length: width + 1 }, () => ({ token: quote(), logit: h("td"), bar: h("span", { class: "bar" }), p: h("span") }));
     this.rows = this.lines.map(({ token, logit, bar, p }) =>

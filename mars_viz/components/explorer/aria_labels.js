@@ -1,7 +1,7 @@
-// What is heard of the tokens: a name for each that is shown, and its place among all of them, most of which are not there.
+// What is heard of the tokens: a label for each that is shown, and its place among all of them, most of which are not there.
 
-/** The accessible names given so far, so that only what has changed is written. */
-class Names {
+/** The labels given so far, so that only what has changed is written. */
+class AriaLabels {
   constructor() {
     this.said = new Map();
   }

@@ -1,9 +1,9 @@
-// Which rounds a turn of the dial can decide otherwise: those of which it crosses a breakpoint. Touches no document.
+// A run's breakpoints by their place on the dial: which rounds a turn of it can decide otherwise. Touches no document.
 
 const BINS = 1024; // equal parts of the dial's range, by which breakpoints are found
 
 /** The breakpoints of a run's nodes and rows, and where gaps begin, that lie in the range of its dial. */
-export class Crossings {
+export class BreakpointIndex {
   constructor(run) {
     const { low, high } = run.dial;
     Object.assign(this, { low, width: (high - low) / BINS, at: new Int32Array(BINS + 1), met: new Int32Array(run.rounds), turn: 0 });

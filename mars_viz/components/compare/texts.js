@@ -33,6 +33,10 @@ class Texts {
     }
     say(this.count, `${this.at + 1} of ${this.found.length}`);
   }
+
+  close() {
+    this.root.remove();
+  }
 }
 
 class TextPane {
@@ -79,14 +83,6 @@ class TextPane {
   }
 }
 
-const shown = new WeakMap();
-
-export default function texts({ data, parentElement }) {
-  const view = shown.get(parentElement) ?? new Texts(parentElement);
-  shown.set(parentElement, view);
-  view.receive(data);
-  return () => {
-    view.root.remove();
-    shown.delete(parentElement);
-  };
+export default function texts(page) {
+  return mounted(page, (place) => new Texts(place));
 }

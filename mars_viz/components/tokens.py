@@ -1,4 +1,4 @@
-"""The ratios at which a round's tokens were decided, as a browser is told them. Knows records."""
+"""Tokens as elements are told of them: texts, each once, and the ratios at which they were decided. Knows records."""
 
 from __future__ import annotations
 
@@ -9,7 +9,24 @@ import numpy as np
 from mars_viz.records import Round
 
 DIGITS = 6
-"""Significant ones that are sent; three are read out."""
+"""Significant ones of a ratio that are sent; three are read out."""
+
+
+class Pieces:
+    """Texts of tokens, each once."""
+
+    def __init__(self) -> None:
+        """None yet."""
+        self._places: dict[str, int] = {}
+
+    @property
+    def texts(self) -> list[str]:
+        """In the order in which they were first mentioned."""
+        return list(self._places)
+
+    def place(self, text: str) -> int:
+        """The index of this text."""
+        return self._places.setdefault(text, len(self._places))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,32 +3,32 @@
 const BUILT = 32; // chunks, more than three thousand tokens: a text no longer than that is all there once it has been read
 const SPARE = 4000; // elements of tokens that wait for another use
 
-const HASTE = 50; // ms between two leaps of a text that flies by; a single leap is none
-const GLIMPSE = 120; // ms; so often a text that flies by is shown
+const FAST = 50; // ms between two leaps of a text that is scrolled fast; a single leap is none
+const SHOWN = 120; // ms; so often a text that is scrolled fast is shown
 
-/** Whether the text flies by, faster than a window a frame: nobody reads it then, and building all of it would take its toll. */
-class Flight {
-  constructor(landed) {
-    Object.assign(this, { landed, flying: false, at: 0, last: -Infinity, landing: 0 });
+/** Whether the text is scrolled faster than a window a frame: nobody reads it then, and building all of it would cost frames. */
+class ScrollSpeed {
+  constructor(slowed) {
+    Object.assign(this, { slowed, fast: false, at: 0, last: -Infinity, waiting: 0 });
   }
 
   moved({ scrollTop, clientHeight }) {
     const now = performance.now();
     const leap = Math.abs(scrollTop - this.at) > clientHeight;
-    if (leap && now - this.last < HASTE) this.flying = true;
-    if (this.flying) this.landing ||= setTimeout(() => this.land(), GLIMPSE);
+    if (leap && now - this.last < FAST) this.fast = true;
+    if (this.fast) this.waiting ||= setTimeout(() => this.slow(), SHOWN);
     if (leap) this.last = now;
     this.at = scrollTop;
   }
 
-  land() {
-    Object.assign(this, { flying: false, landing: 0 });
-    this.landed();
+  slow() {
+    Object.assign(this, { fast: false, waiting: 0 });
+    this.slowed();
   }
 }
 
 /** The chunks that are built, of which about `most` stay, and elements to spare. */
-class Upkeep {
+class VirtualList {
   constructor(most) {
     this.most = most;
     this.clear();

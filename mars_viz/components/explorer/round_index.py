@@ -1,6 +1,6 @@
 """The rounds that the explorer may show of a run, each once, and the paths through them. Knows records and maps.
 
-Rounds are numbered as they stand in the pool. A *slot* numbers everything that can be selected: round r owns one slot
+Rounds are numbered as they stand here. A *slot* numbers everything that can be selected: round r owns one slot
 per node, in order, and one more for the token that the target emits; it is the same at every dial value.
 """
 
@@ -19,7 +19,7 @@ from mars_viz.run import Run
 
 
 @dataclass(frozen=True)
-class Pool:
+class RoundIndex:
     """Distinct rounds, and the paths through them."""
 
     rounds: tuple[Round, ...]
@@ -46,7 +46,7 @@ ENDLESS = 2**31 - 1
 """More tokens than any text has."""
 
 
-def pool_of(run: Run, gamma: int | None = None) -> Pool:
+def round_index(run: Run, gamma: int | None = None) -> RoundIndex:
     """The rounds that the explorer may show of a run. Raises BadInput for a block length that its map does not hold."""
     gamma = run.settings.gamma if gamma is None else gamma
     made, dial = run.dial_map, run.settings.dial
@@ -65,7 +65,7 @@ def pool_of(run: Run, gamma: int | None = None) -> Pool:
     if run.settings.stop:
         walked = [(recorded, own), *((path, s.rounds) for path, s in zip(paths, segments, strict=True))]
         limits = list(map(min, limits, _stopped(run, walked)))
-    return Pool(tuple(rounds), tuple(limits), recorded, segments, paths, _lengths(run, rounds, own is run.rounds))
+    return RoundIndex(tuple(rounds), tuple(limits), recorded, segments, paths, _lengths(run, rounds, own is run.rounds))
 
 
 def _lengths(run: Run, rounds: Sequence[Round], begins: bool) -> np.ndarray:
@@ -92,7 +92,7 @@ def _paths(run: Run, rounds: list[Round], segments: Sequence[Segment]) -> Iterat
 
 
 def _stopped(run: Run, walked: Iterable[tuple[Sequence[int], Sequence[Round]]]) -> list[int]:
-    """Tokens that each round of the pool may add before the drafted ones complete a stop string.
+    """Tokens that each round of the index may add before the drafted ones complete a stop string.
 
     `walked` are the paths, as indices and as rounds. A token that is emitted in place of a draft is the round's last.
     """
@@ -108,7 +108,7 @@ def _stopped(run: Run, walked: Iterable[tuple[Sequence[int], Sequence[Round]]]) 
 
 
 def _prefixes(run: Run, rounds: Sequence[Round]) -> Iterator[Prefix]:
-    """What stood before each round of a path: there is one speculation after a prefix, and so one round of the pool."""
+    """What stood before each round of a path: there is one speculation after a prefix, and so one round."""
     prefix = run.prompt_ids
     for round_ in rounds:
         yield prefix
