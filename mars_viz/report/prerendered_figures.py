@@ -141,12 +141,13 @@ class _Shared:
         """A trace that the small bundle of Plotly draws; marks whose logits the page has by their rows and rounds."""
         if trace["type"] == "scattergl":
             trace["type"] = "scatter"
-        if trace.get("mode") != "markers" or np.shape(trace.get("customdata"))[1:] != (2,) or len(trace["x"]) < CLOUD:
+        more = np.asarray(trace.get("customdata", ()))
+        if trace.get("mode") != "markers" or more.shape[1:] != (2,) or len(more) < CLOUD:
             return trace
         found = [self._rows.get(pair) for pair in zip(trace["x"].tolist(), trace["y"].tolist(), strict=True)]
         if None in found:
             return trace
-        cloud = {"rows": found, "rounds": trace["customdata"][:, 0]}
+        cloud = {"rows": found, "rounds": more[:, 0]}
         rest = {name: part for name, part in trace.items() if name not in ("x", "y", "customdata")}
         return rest | {"cloud": {name: np.diff(part, prepend=0).astype(int) for name, part in cloud.items()}}
 
