@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
+import gzip
 import json
 import math
 import re
-import shutil
-import subprocess
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,15 +20,16 @@ from playwright.sync_api import Browser, Page, expect
 
 from mars_viz import cli
 from mars_viz.analysis.metrics import summary
+from mars_viz.analysis.positions import positions
+from mars_viz.components.explorer.packing import packed
 from mars_viz.components.explorer.payload import run_payload
 from mars_viz.errors import BadInput
+from mars_viz.figures import ALONG_THE_DIAL, LIGHT, two_logits
 from mars_viz.mapped import mapped
+from mars_viz.mapped import shown as shown_at
 from mars_viz.report import MAX_BYTES, check_place, file_name, page, report_html, write_report
 from mars_viz.report.detail import LEVELS, UNSAID, Detail, detailed
-from mars_viz.report.drawings import settings
-from mars_viz.report.parcel import parcel
-from mars_viz.report.shown import Ranges, as_shown, same_digits, same_percentage, shortest, to_decimals
-from mars_viz.report.text import LETTERS, to_text
+from mars_viz.report.prerendered_figures import prerendered_figures, settings
 from mars_viz.run import Piece, Run
 from mars_viz.runfiles import load_run
 from tests.factories import toy_map, toy_run
@@ -42,23 +44,6 @@ HOSTILE = {
     8: b"<!--<script>",
     9: b"\x00\x1b",
 }
-UNPACK = """
-import { readFileSync } from "node:fs";
-let value = await unparcel(readFileSync(0, "utf8"));
-if (value !== null && "rules" in value) value = restored(value);
-const number = (x) => typeof x === "bigint" ? Number(x) : Number.isFinite(x) ? x : String(x);
-const plain = (_, item) => ArrayBuffer.isView(item) ? Array.from(item, number) : item;
-console.log(JSON.stringify(value, plain));
-"""
-SHORT = """
-const pairs = JSON.parse(require("fs").readFileSync(0));
-console.log(JSON.stringify(pairs.map((pair) => pair.map((x) => short(Number(x))))));
-"""
-DIGITS = """
-import { readFileSync } from "node:fs";
-import { short } from "./numbers.mjs";
-console.log(JSON.stringify(JSON.parse(readFileSync(0, "utf8")).map((value) => short(Number(value)))));
-"""
 STOP = """() => {
   let stop = document.activeElement;
   if (stop === document.body) return null;
@@ -72,38 +57,6 @@ STOP = """() => {
   return { name: stop.getAttribute("aria-label") ?? stop.innerText.trim(), opacity, outline };
 }"""
 SAMPLES = Path(__file__).parent.parent / "sample_runs"
-SHOWN = {"nodes": ("p", "q", "coin"), "rows": ("ratio", "margin", "entropy", "p_below", "p_above")}
-"""Columns that every level tells, as they are shown."""
-
-
-@pytest.fixture(scope="module")
-def unpack(tmp_path_factory) -> Callable[[str], object]:
-    """Reads a parcel with the page's own script, in node."""
-    node = shutil.which("node")
-    if node is None:
-        pytest.skip("needs node; the browser tests read parcels too")
-    script = tmp_path_factory.mktemp("parcel") / "read.mjs"
-    ours = [(files("mars_viz.report") / name).read_text("utf-8") for name in ("parcel.js", "lean.js")]
-    script.write_text("\n".join([*ours, UNPACK]), encoding="utf-8")
-
-    def read(text: str) -> object:
-        done = subprocess.run([node, str(script)], input=text, capture_output=True, text=True, timeout=300, check=False)
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
-
-    return read
-
-
-@pytest.fixture(scope="module")
-def digits(tmp_path_factory) -> Callable[[np.ndarray], list[str]]:
-    """What the page writes of numbers."""
-    script = (files("mars_viz.components.explorer") / "numbers.js").read_text("utf-8")
-    evaluated = in_node_with(tmp_path_factory.mktemp("digits"), {"numbers": script})
-
-    def shown(values: np.ndarray) -> list[str]:
-        return evaluated(DIGITS, [str(value).replace("inf", "Infinity") for value in np.ravel(values).tolist()])
-
-    return shown
 
 
 def mapped_toy(**asked: object) -> Run:
@@ -122,174 +75,54 @@ def long_toy() -> Run:
 # ---- what is packed
 
 
-def test_a_parcel_comes_out_as_it_went_in(unpack) -> None:
-    rng = np.random.default_rng(1)
-    noise = rng.normal(size=40).astype(np.float32)
-    value = {
-        "text": "a\u2009b </script> \u202e",
-        "list": [1, None, 2.5, {"x": noise, "again": noise}],
-        "near": np.where(np.arange(40) == 3, np.float32(7), noise),
-        "kinds": [np.arange(-3, 300, 50, dtype=kind) for kind in (np.int16, np.int32, np.int64)],
-        "bytes": np.arange(5, dtype=np.uint8),
-        "odd": np.array([np.nan, np.inf, -np.inf, 0.1]),
-        "rows": np.arange(6, dtype=np.float32).reshape(3, 2),
-        "none": np.zeros(0, np.float64),
-        "one": np.float64(0.5),
-    }
-    read = unpack(parcel(value))
-    assert read["text"] == value["text"] and read["one"] == 0.5 and read["none"] == []
-    assert read["list"][:3] == [1, None, 2.5]
-    assert read["list"][3]["x"] == read["list"][3]["again"] == noise.tolist()
-    assert read["near"] == value["near"].tolist()
-    assert read["kinds"] == [kind.tolist() for kind in value["kinds"]]
-    assert read["bytes"] == [0, 1, 2, 3, 4]
-    assert read["odd"] == ["NaN", "Infinity", "-Infinity", 0.1]
-    assert read["rows"] == [[0, 1], [2, 3], [4, 5]]
-    assert unpack(parcel([to_decimals(value["rows"], 1)]))[0] == [[0, 1], [2, 3], [4, 5]]
+def sent(html: str, name: str) -> tuple[dict[str, Any], bytes]:
+    """What stands in a report under that name: its JSON, and the bytes behind it."""
+    text = re.search(rf'id="{name}">([^<]*)<', html)[1]
+    head, _, data = gzip.decompress(b64decode(text)).partition(b"\n")
+    return json.loads(head), data
 
 
-def test_equal_arrays_are_sent_once() -> None:
-    noise = np.random.default_rng(2).normal(size=5000)
-    once = len(parcel([noise]))
-    assert once < len(parcel([noise, noise.copy()])) < 1.01 * once
-    assert (
-        len(parcel([noise, np.where(np.arange(5000) == 9, 1.0, noise)])) < 1.05 * once
-    )  # nearly equal: the difference
+def test_a_report_carries_the_explorer_s_own_payload() -> None:
+    for run in (mapped_toy(), toy_run(rule="strict")):
+        head, data = sent(report_html(run, most_steps=0), "run")
+        expected = packed({"payload": run_payload(run)})
+        assert head["payload"] == json.loads(json.dumps(expected.head))["payload"]
+        assert data == expected.data.tobytes()
 
 
-def test_rounded_numbers_have_the_digits_that_are_shown(unpack) -> None:
-    rng = np.random.default_rng(3)
-    values = np.concatenate([rng.normal(0, 10.0**power, 60) for power in range(-8, 4)]).astype(np.float32)
-    values = np.concatenate([values, np.array([np.nan, np.inf, -np.inf, 0, 0.9996, 9.996, 99.96, 0.0005], np.float32)])
-    script = (files("mars_viz.components.explorer") / "numbers.js").read_text("utf-8").replace("export ", "")
-    rounded = unpack(parcel([as_shown(values)]))[0]
-    sent = json.dumps([[str(a), str(b)] for a, b in zip(values.tolist(), rounded, strict=True)]).replace(
-        "inf", "Infinity"
-    )
-    command = [shutil.which("node") or "node", "-e", script + SHORT]
-    done = subprocess.run(command, input=sent, capture_output=True, text=True, timeout=300, check=True)
-    pairs = json.loads(done.stdout)
-    assert [pair for pair in pairs if pair[0] != pair[1]] == []
-    assert unpack(parcel([to_decimals(np.array([16.20449]), 3)]))[0] == pytest.approx([16.204])
-
-
-def test_the_payload_of_a_small_run_is_whole(unpack) -> None:
-    payload = run_payload(mapped_toy())
-    read = unpack(parcel(detailed(payload, Detail())))
-
-    def same(sent: object, got: object) -> None:
-        if isinstance(sent, np.ndarray):
-            np.testing.assert_array_equal(sent.astype(float), np.array(got, float))
-        elif isinstance(sent, dict):
-            assert sent.keys() == got.keys()
-            for name in sent:
-                same(sent[name], got[name])
-        elif isinstance(sent, list):
-            for one, other in zip(sent, got, strict=True):
-                same(one, other)
-        else:
-            assert sent == got
-
-    same(payload, read)
-
-
-@pytest.mark.parametrize("run_name", ["mapped", "1-story-mars", "3-story-sampled-mars"])
-@pytest.mark.parametrize("level", [1, 6, len(LEVELS) - 4, len(LEVELS) - 1])
-def test_less_detail_shows_the_same_digits_of_what_it_tells(unpack, digits, run_name: str, level: int) -> None:
-    run = mapped_toy() if run_name == "mapped" else load_run(SAMPLES / run_name)
-    payload, detail = run_payload(run), LEVELS[level]
-    read = unpack(parcel(detailed(payload, detail)))
-    rounds, counts = len(run.rounds), payload["rounds"]["nodes"]
-    first = {"nodes": int(counts[:rounds].sum()), "rows": int(counts[:rounds].sum()) + rounds}
-    told = {"nodes": detail.drafter, "rows": detail.target}
-    for part, most in told.items():
-        columns, got, width, start = payload[part], read[part], payload[part]["top"], first[part]
-        logits, tokens = (columns[f"top_{what}"].reshape(-1, width) for what in ("logit", "token"))
-        found, ids = (np.array(got[f"top_{what}"], float).reshape(-1, width) for what in ("logit", "token"))
-        np.testing.assert_array_equal(found[:start], logits[:start])
-        np.testing.assert_array_equal(ids[:start], tokens[:start])
-        np.testing.assert_array_equal(ids[start:, :most], tokens[start:, :most])
-        assert np.isnan(found[start:, most:]).all()
-        found, logits = found[start:, :most], logits[start:, :most]
-        assert digits(found) == digits(logits)
-        level_, exact = (np.array(of["logsumexp"], float)[start:, None] for of in (got, columns))
-        assert digits(100 * np.exp(found - level_)) == digits(100 * np.exp(logits - exact))
-    for part, names in SHOWN.items():
-        for name in names:
-            if payload[part][name] is not None:
-                assert digits(np.array(read[part][name], float)) == digits(payload[part][name]), name
-    if detail.target:
-        assert digits(np.array(read["nodes"]["z"], float)) == digits(payload["nodes"]["z"])
-    for name in ("breakpoint", "gap", "keep", "token", "parent", "depth", "rank"):
-        assert_same(payload["nodes"][name], read["nodes"][name])
-    for name in ("breakpoint", "emit_below", "emit_above"):
-        assert_same(payload["rows"][name], read["rows"][name])
-    for rule, full in zip(read["rules"], payload["rules"], strict=True):
+@pytest.mark.parametrize("detail", LEVELS[1:])
+def test_less_detail_leaves_out_what_it_says_and_nothing_of_the_first_text(detail: Detail) -> None:
+    run = mapped_toy()
+    payload = run_payload(run)
+    told, nodes = detailed(payload, detail), sum(len(round_.speculation) for round_ in run.rounds)
+    starts = {"nodes": (nodes, detail.drafter), "rows": (nodes + len(run.rounds), detail.target)}
+    for part, (start, count) in starts.items():
+        width = payload[part]["top"]
+        assert told[part].keys() == payload[part].keys() and len(payload[part]["top_logit"]) > start * width
+        for name in ("top_token", "top_logit"):
+            whole, got = (columns[part][name].reshape(-1, width) for columns in (payload, told))
+            np.testing.assert_array_equal(got[:start], whole[:start])
+            np.testing.assert_array_equal(got[:, :count], whole[:, :count])
+        assert np.isnan(got[start:, count:]).all()
+        assert all(told[part][name] is payload[part][name] for name in told[part] if not name.startswith("top_"))
+    for rule, whole in zip(told["rules"], payload["rules"], strict=True):
         known = detail.rules or rule["name"] == payload["rule"]["name"]
-        end = None if known else first["nodes"]
-        assert rule["keep"][:end] == full["keep"][:end].tolist()
-        assert known or set(rule["keep"][end:]) <= {UNSAID}
-    assert detail.words
-
-
-def assert_same(sent: np.ndarray | None, got: list[float] | None) -> None:
-    assert (sent is None) == (got is None)
-    if sent is not None:
-        np.testing.assert_array_equal(sent.astype(float), np.array(got, float))
-
-
-def test_logits_that_cannot_be_shortened_are_sent_as_they_are(unpack) -> None:
-    payload = run_payload(mapped_toy())
-    start = len(payload["rows"]["logsumexp"]) - 3
-    logits, width = payload["rows"]["top_logit"].copy(), payload["rows"]["top"]
-    logits[start * width] = 3e30
-    logits[(start + 1) * width + 1] = -np.inf
-    payload = payload | {"rows": payload["rows"] | {"top_logit": logits}}
-    read = np.array(unpack(parcel(detailed(payload, LEVELS[1])))["rows"]["top_logit"], float).reshape(-1, width)
-    for row in (start, start + 1):
-        np.testing.assert_array_equal(read[row], logits[row * width : (row + 1) * width])
-
-
-def test_the_shortest_number_of_a_range_lies_in_it() -> None:
-    rng = np.random.default_rng(4)
-    low = rng.normal(0, 20, 4000)
-    ranges = Ranges(low, low + 10.0 ** rng.uniform(-5, 1, 4000))
-    found = shortest(ranges)
-    assert ((ranges.low <= found.values) & (found.values <= ranges.high)).all()
-    coarser = found.mantissas[found.exponents < 0]
-    assert (coarser % 2 != 0).all()  # else one place fewer would have done
-
-
-def test_what_shows_the_same_does(digits) -> None:
-    rng = np.random.default_rng(5)
-    values = np.concatenate([rng.normal(0, 10.0**power, 300) for power in range(-7, 3)])
-    values = np.concatenate([values, [0.9994, 0.9996, 9.994, 9.996, 99.94, 99.96, 0.0005, 0.00049, 1.0]])
-    same = same_digits(values)
-    assert digits(same.low) == digits(same.high) == digits(values)
-    surprise = np.abs(values)
-    chance = same_percentage(surprise)
-    assert digits(100 * np.exp(-chance.low)) == digits(100 * np.exp(-chance.high)) == digits(100 * np.exp(-surprise))
-
-
-@pytest.mark.parametrize("length", [0, 1, 2, 12, 13, 14, 500])
-def test_bytes_stand_as_text_that_means_nothing_to_html(unpack, length: int) -> None:
-    data = np.random.default_rng(length).integers(0, 256, length, np.uint8)
-    assert unpack(parcel([data])) == [data.tolist()]
-    text = to_text(bytes(data))
-    assert set(text) <= set(LETTERS) and not set(text) & set('<&"\\') and len(text) <= 1.2308 * length + 3
+        assert rule["keep"][: None if known else nodes].tolist() == whole["keep"][: None if known else nodes].tolist()
+        assert known or set(rule["keep"][nodes:].tolist()) <= {UNSAID}
+    assert detail.words.startswith("To stay small")
 
 
 def test_levels_get_smaller() -> None:
     payload = run_payload(load_run(SAMPLES / "1-story-mars"))
-    sizes = [len(parcel(detailed(payload, detail))) for detail in LEVELS]
-    assert sizes[1] < 0.65 * sizes[0] and sizes[-1] < 0.3 * sizes[0]
-    assert all(later < earlier for earlier, later in itertools.pairwise(sizes))
+    sizes = [len(gzip.compress(packed(detailed(payload, detail)).data)) for detail in LEVELS]
+    assert sizes == sorted(sizes, reverse=True) and sizes[-1] < 0.5 * sizes[0]
 
 
 def test_a_report_of_500_tokens_with_its_map_keeps_to_its_size() -> None:
     run = long_toy()
     assert len(run.token_ids) > 450 and run.dial_map is not None
-    assert len(report_html(run).encode()) <= MAX_BYTES
+    html = report_html(run)
+    assert len(html.encode()) <= MAX_BYTES == 3_000_000 and "To stay small" not in html
 
 
 def test_too_large_a_run_is_told_in_less_detail(monkeypatch) -> None:
@@ -302,8 +135,7 @@ def test_too_large_a_run_is_told_in_less_detail(monkeypatch) -> None:
     whole, least = made(10**9), made(1)
     between = made((len(whole) + len(least)) // 2)
     assert len(least) <= len(between) <= (len(whole) + len(least)) // 2
-    assert b"To stay small" in least and b"To stay small" not in whole
-    assert b"rounded to the digits shown" in between or b"To stay small" in between
+    assert b"To stay small" in least and b"To stay small" in between and b"To stay small" not in whole
 
 
 def test_figures_stand_for_the_segment_they_are_drawn_in() -> None:
@@ -319,6 +151,30 @@ def test_figures_stand_for_the_segment_they_are_drawn_in() -> None:
         else:
             assert np.isinf(one.low)
     assert [one.dial for one in settings(toy_run(rule="strict"), 6)] == [None]
+
+
+def test_figures_come_as_they_are_made_and_marks_as_rows_of_the_payload() -> None:
+    run = mapped_toy()
+    rows = run_payload(run)["rows"]
+    made = prerendered_figures(run, 4, rows, most=20)
+    best, clouds = rows["top_logit"].reshape(-1, rows["top"])[:, :2], 0
+    for dial, _, _, words, *indices in made["settings"]:
+        at = positions(*shown_at(run, dial, 4))
+        assert words == at.words
+        for figure, index in zip([make(at, LIGHT) for make in ALONG_THE_DIAL], indices, strict=True):
+            spec = made["specs"][index]
+            assert spec["layout"]["title"]["text"] == figure.layout.title.text
+            for trace, sent_as in zip(figure.data, (made["traces"][i] for i in spec["data"]), strict=True):
+                assert sent_as["name"] == trace.name
+                if "cloud" not in sent_as:
+                    np.testing.assert_allclose(sent_as["y"], np.array(trace.y, float), rtol=1e-5)
+                    continue
+                clouds += 1
+                at_rows, at_rounds = (np.cumsum(sent_as["cloud"][name]) for name in ("rows", "rounds"))
+                np.testing.assert_array_equal(best[at_rows], np.stack([trace.x, trace.y], axis=1))
+                np.testing.assert_array_equal(at_rounds, trace.customdata[:, 0])
+                np.testing.assert_allclose(rows["ratio"][at_rows], trace.customdata[:, 1], rtol=1e-6)
+    assert clouds and len(made["traces"]) < sum(len(spec["data"]) for spec in made["specs"])
 
 
 # ---- how drawing keeps pace
@@ -362,7 +218,11 @@ def test_nothing_is_fetched_and_only_known_scripts_run() -> None:
     markup = re.sub(r"<script[^>]*>.*?</script>", "", html, flags=re.DOTALL)
     assert not re.search(r"(src|href)\s*=|url\(|@import", markup)
     assert html.count("<script") == html.count("</script>") == 5
-    assert policy.count("'sha256-") == 3  # what unpacks, what was packed, and Plotly
+    assert "<!--" not in html  # within a script it would hide the end of it
+    scripts = re.findall(r"<script(?: type=\"module\")?>(.*?)</script>", html, re.DOTALL)
+    known = [b64encode(sha256(script.encode()).digest()).decode() for script in scripts]
+    assert len(scripts) == 2 and all(f"'sha256-{digest}'" in policy for digest in known)
+    assert policy.count("'sha256-") == 3  # what says that nothing can be shown, the page's own, and Plotly
 
 
 def test_a_model_s_text_is_nowhere_in_the_html() -> None:
@@ -538,6 +398,11 @@ def test_dial_text_inspector_and_figures_work_offline(opened) -> None:
         assert shown(tab, "rolled_back") == expected.rolled_back
         expect(tab.locator("#savings .g-gtitle")).to_contain_text(f"{value:.2f}")
         drawn_at(tab, value)
+        cloud = two_logits(positions(*shown_at(run, value, 4)), LIGHT).data
+        marks = tab.locator("#two_logits").evaluate("({ data }) => data.map(({ x, y }) => [[...x], [...y]])")
+        assert len(marks) == len(cloud)
+        for trace, drawn in zip(cloud, marks, strict=True):
+            np.testing.assert_allclose(drawn, [trace.x, trace.y], rtol=1e-5)
     expect(tab.locator("#basis")).to_contain_text("Exact")
     turn(tab, 0.2)
     expect(tab.locator("#basis")).to_contain_text("Block-local")
@@ -661,7 +526,7 @@ def test_text_of_a_model_stays_text(opened) -> None:
 
 def test_the_leanest_report_still_shows_every_text(opened, monkeypatch) -> None:
     run = mapped_toy()
-    monkeypatch.setattr(page, "LEVELS", LEVELS[-1:])
+    monkeypatch.setattr(page, "MAX_BYTES", 1)
     tab = opened(run, most_steps=0)
     for value in (0.55, 1.0):
         turn(tab, value)
@@ -701,3 +566,18 @@ def test_a_damaged_report_says_so(browser: Browser, tmp_path: Path) -> None:
         tab = context.new_page()
         tab.goto(path.as_uri())
         expect(tab.locator("#failed")).to_contain_text("could not be shown", timeout=PATIENCE)
+
+
+def test_a_browser_that_cannot_unpack_says_so_in_a_sentence(browser: Browser, tmp_path: Path) -> None:
+    path = write_report(report_html(toy_run(rule="strict"), most_steps=0), tmp_path / "r.html")
+    with browser.new_context(offline=True) as context:
+        tab = context.new_page()
+        errors: list[str] = []
+        tab.on("pageerror", lambda error: errors.append(str(error)))
+        tab.add_init_script("delete globalThis.DecompressionStream")
+        tab.goto(path.as_uri())
+        expect(tab.locator("#failed")).to_have_text(
+            "This browser is too old to unpack the report. Open it in a browser of 2023 or later.", timeout=PATIENCE
+        )
+        expect(tab.locator("#waiting")).to_be_hidden()
+    assert errors == []

@@ -48,9 +48,9 @@ class MapFigure extends Figure {
 
 /** What a report was sent to draw: specs of figures, in the colours of the theme, and the settings that they are of. */
 class Drawn {
-  /** `rows` are the payload's, of whose logits clouds are made. */
-  constructor({ settings, specs, template, colours }, dark, rows) {
-    Object.assign(this, { settings, specs, template, colours, dark, rows, painted: new Map() });
+  /** `rows` are the payload's, of whose logits clouds of marks are made. */
+  constructor({ settings, specs, traces, template, colours }, dark, rows) {
+    Object.assign(this, { settings, specs, traces, template, colours, dark, rows, painted: new Map() });
   }
 
   /** The drawn setting that stands for a dial value: the nearest in the same segment of the map. */
@@ -65,33 +65,33 @@ class Drawn {
     return this.settings.some(([, low, high]) => low !== null && dial >= low && dial < high);
   }
 
-  /** A figure's description in the colours of the theme. Plotly writes into the layout, where the reader zooms, so each
-   *  drawing gets its own; the columns are the same ones each time, by which Plotly knows that they have not changed. */
+  /** A figure's description in the colours of the theme. Plotly writes into what it is given, where the reader zooms, so
+   *  each drawing gets its own; the columns are the same ones each time, by which Plotly knows that they have not changed. */
   spec(index) {
-    if (!this.painted.has(index)) {
-      const { data, layout } = this.paint(this.specs[index]);
-      this.painted.set(index, { layout, data: data.map((trace) => clouded(trace, this.rows)) });
-    }
-    const { data, layout } = this.painted.get(index);
-    return { data: data.map((trace) => ({ ...trace })), layout: { ...structuredClone(layout), template: this.template } };
+    const { data, layout } = this.specs[index];
+    return { data: data.map((trace) => ({ ...this.trace(trace) })), layout: { ...this.paint(layout), template: this.template } };
+  }
+
+  trace(index) {
+    if (!this.painted.has(index)) this.painted.set(index, clouded(this.paint(this.traces[index]), this.rows));
+    return this.painted.get(index);
   }
 
   paint(value) {
     if (typeof value === "string") return this.dark.matches ? value.replace(/#[0-9A-F]{6}\b/gi, (colour) => this.colours[colour] ?? colour) : value;
-    if (value === null || typeof value !== "object" || ArrayBuffer.isView(value)) return value;
+    if (value === null || typeof value !== "object") return value;
     if (Array.isArray(value)) return value.map((item) => this.paint(item));
     return Object.fromEntries(Object.entries(value).map(([name, item]) => [name, this.paint(item)]));
   }
 }
 
-/** A trace with its cloud of marks as Plotly takes it: as it was sent, or the two best logits of rows. */
+/** A trace with the marks of its cloud, which are sent as rows and rounds, each the step from the one before. */
 function clouded({ cloud, ...trace }, { top, top_logit: logits, ratio }) {
   if (!cloud) return trace;
-  if (cloud.columns) return { ...trace, ...cloud.columns };
-  const sums = (steps) => ((sum) => Int32Array.from(steps, (step) => (sum += step)))(0);
+  const sums = (steps) => ((sum) => steps.map((step) => (sum += step)))(0);
   const rows = sums(cloud.rows), rounds = sums(cloud.rounds);
-  const [x, y] = [0, 1].map((k) => Float32Array.from(rows, (row) => logits[row * top + k]));
-  return { ...trace, x, y, customdata: Array.from(rows, (row, i) => [rounds[i], ratio[row]]) };
+  const [x, y] = [0, 1].map((k) => rows.map((row) => logits[row * top + k]));
+  return { ...trace, x, y, customdata: rows.map((row, i) => [rounds[i], ratio[row]]) };
 }
 
 /** The figures along the dial, and the map of all settings with the dial's mark on it. */

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import base64
 import gzip
+import json
 import re
 from collections.abc import Iterator
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
+from typing import Any
 
 from mars_viz import __version__
 from mars_viz.components.explorer import ELEMENT
+from mars_viz.components.explorer.packing import packed
 from mars_viz.components.explorer.payload import run_payload
 from mars_viz.components.mount import joined
 from mars_viz.devices import short_device
@@ -24,14 +27,12 @@ from mars_viz.escapes import html
 from mars_viz.figures.words import counted, exactly, number, setting
 from mars_viz.mapped import checked_gamma
 from mars_viz.report.citations import bibtex
-from mars_viz.report.clouds import Sky, by_row
-from mars_viz.report.detail import LEVELS, Detail, detailed
-from mars_viz.report.drawings import MOST_STEPS, drawings
-from mars_viz.report.parcel import packed_text, parcel
+from mars_viz.report.detail import Detail, detailed, levels
+from mars_viz.report.prerendered_figures import MOST_STEPS, prerendered_figures
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, stop_words
 
-MAX_BYTES = 1_500_000
+MAX_BYTES = 3_000_000
 """Of a report; where a run says more, the texts beside the recorded one are told in less detail."""
 MARK = '<meta name="generator" content="MARS Viz'
 """By which a file is known to be a report."""
@@ -53,29 +54,19 @@ def report_html(
     """
     gamma = checked_gamma(run, gamma)
     at = rule_named(run.settings.rule).checked_dial(run.settings.dial if dial is None else dial)
-    sent = {
-        "payload": {},
+    where = {
         "position": {"dial": at, "overlay": overlay, "selected": None},
         "name": {"stem": _stem(run), "gamma": _length(run, gamma)},
     }
     payload = run_payload(run, gamma)
-    described = drawings(run, gamma, Sky(payload["rows"]), most_steps)
+    drawn = _sent(prerendered_figures(run, gamma, payload["rows"], most_steps))
 
-    @cache
-    def drawn(told_by_row: bool) -> str:
-        return parcel(by_row(described, told_by_row))
-
-    @cache
-    def page(level: int) -> str:
-        detail = LEVELS[level]
-        packed = parcel({**sent, "payload": detailed(payload, detail)})
-        return "".join(_page(run, gamma, detail, packed, drawn(detail.target > 1)))
-
-    low, high = 0, len(LEVELS) - 1
-    while low < high:  # the first level that is small enough; the last one has to do
-        middle = (low + high) // 2
-        low, high = (low, middle) if len(page(middle).encode()) <= MAX_BYTES else (middle + 1, high)
-    return page(low)
+    for detail in levels(payload):
+        shown = _sent({**where, "payload": detailed(payload, detail)})
+        page = "".join(_page(run, gamma, detail, shown, drawn))
+        if len(page.encode()) <= MAX_BYTES:
+            break
+    return page
 
 
 def file_name(run: Run, dial: float | None = None, gamma: int | None = None) -> str:
@@ -102,9 +93,9 @@ def _length(run: Run, gamma: int | None) -> str:
     return "" if gamma in (None, run.settings.gamma) else f"-gamma-{gamma}"
 
 
-def _page(run: Run, gamma: int, detail: Detail, packed: str, drawn: str) -> Iterator[str]:
+def _page(run: Run, gamma: int, detail: Detail, shown: str, drawn: str) -> Iterator[str]:
     title = html(" ".join((run.title or run.prompt or "A run").split())[:200])
-    scripts = " ".join(map(_digest, (_opening(), _code(), _plotly())))
+    scripts = " ".join(map(_digest, (_opening(), _code(), gzip.decompress(_plotly()).decode())))
     policy = (
         f"default-src 'none'; script-src {scripts}; style-src 'unsafe-inline'; "
         "img-src data: blob:; font-src data:; base-uri 'none'; form-action 'none'"
@@ -124,9 +115,9 @@ def _page(run: Run, gamma: int, detail: Detail, packed: str, drawn: str) -> Iter
     yield '<div class="figure" id="heat_map"></div></section>\n'
     yield f"<h2>To cite</h2>\n<pre>{html(bibtex(run.settings.rule))}</pre>\n</main>\n"
     yield f"<footer>Made by MARS Viz {html(__version__)}. Figures follow the dial.</footer>\n"
-    for name, data in (("code", _packed_code()), ("run", packed), ("drawn", drawn), ("plotly", _packed_plotly())):
+    for name, data in (("run", shown), ("drawn", drawn), ("plotly", _base64(_plotly()))):
         yield f'<script type="application/octet-stream" id="{name}">{data}</script>\n'
-    yield f"<script>{_opening()}</script>\n</body>\n</html>\n"
+    yield f'<script>{_opening()}</script>\n<script type="module">{_code()}</script>\n</body>\n</html>\n'
 
 
 def _facts(run: Run, gamma: int) -> str:
@@ -166,25 +157,31 @@ def _model(name: str, revision: str) -> str:
 
 
 def _digest(code: str) -> str:
-    return f"'sha256-{base64.b64encode(sha256(code.encode()).digest()).decode()}'"
+    return f"'sha256-{_base64(sha256(code.encode()).digest())}'"
 
 
-@cache
+def _sent(value: Any) -> str:
+    """A value as `host.js` reads it: JSON in one line, and behind it the bytes of its arrays."""
+    parts = packed(value)
+    head = json.dumps(parts.head, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return _base64(gzip.compress(head.encode() + b"\n" + parts.data.tobytes(), 9, mtime=0))
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
+
+
 def _opening() -> str:
-    """What runs at once: it unpacks the rest."""
-    return "\n".join(map(_text, ("parcel.js", "opening.js")))
+    """What says so where nothing can be shown."""
+    return _text("opening.js")
 
 
 @cache
 def _code() -> str:
-    """The explorer's script and the page around it, as one module."""
-    return "\n".join([ELEMENT.script, joined(["marks"]), *map(_text, ("lean.js", "pace.js", "figures.js", "host.js"))])
-
-
-@cache
-def _packed_code() -> str:
-    """The module and the explorer's style."""
-    return parcel({"code": _code(), "style": ELEMENT.style})
+    """The explorer's script and style and the page around it, as one module."""
+    ours = map(_text, ("pace.js", "figures.js", "host.js"))
+    style = f"const explorerStyle = {json.dumps(ELEMENT.style)};"
+    return "\n".join([style, ELEMENT.script, joined(["marks"]), *ours])
 
 
 def _text(name: str) -> str:
@@ -192,10 +189,6 @@ def _text(name: str) -> str:
 
 
 @cache
-def _plotly() -> str:
-    return gzip.decompress((files(__package__) / "vendor" / "plotly-basic.min.js.gz").read_bytes()).decode("utf-8")
-
-
-@cache
-def _packed_plotly() -> str:
-    return packed_text(_plotly().encode())
+def _plotly() -> bytes:
+    """Plotly's script, gzipped."""
+    return (files(__package__) / "vendor" / "plotly-basic.min.js.gz").read_bytes()

@@ -16,11 +16,15 @@ export function withArrays(value, bytes) {
 /** An array of the payload: itself, or as base64 where only JSON could be sent. */
 function unpack(column) {
   if (ArrayBuffer.isView(column)) return column;
-  const { type, data } = column;
-  const binary = atob(data);
+  return new ARRAYS[column.type](bytesOf(column.data).buffer);
+}
+
+/** What stands in a text as base64. */
+function bytesOf(base64) {
+  const binary = atob(base64);
   const bytes = new Uint8Array(binary.length);
   for (let i = 0; i < binary.length; i++) bytes[i] = binary.charCodeAt(i);
-  return new ARRAYS[type](bytes.buffer);
+  return bytes;
 }
 
 function unpackAll(columns) {

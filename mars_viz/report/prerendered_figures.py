@@ -1,4 +1,4 @@
-"""The figures of a run at every setting that a report can show, made by `figures` and packed once each.
+"""The figures of a run at every setting that a report can show, made by `figures` as the JSON that Plotly draws.
 
 Knows figures and dial maps; knows no HTML. A report cannot ask Python for a figure, so it gets them beforehand: for
 the recorded dial value, for each segment of the map, and for the steps of the dial. Whatever two of them share is
@@ -7,8 +7,8 @@ sent once.
 
 from __future__ import annotations
 
-import base64
 import json
+import math
 from dataclasses import astuple, dataclass, replace
 from typing import Any
 
@@ -18,16 +18,18 @@ import plotly.graph_objects as go
 from mars_viz import figures
 from mars_viz.analysis.map_grid import map_grid
 from mars_viz.analysis.positions import Positions, positions
+from mars_viz.components.explorer.columns import Columns
 from mars_viz.dialmap import DialMap, Segment
 from mars_viz.figures.heat_map import QUANTITIES, heat_map
 from mars_viz.figures.style import DIAL_MARK
 from mars_viz.mapped import shown
-from mars_viz.report.clouds import Sky
 from mars_viz.rules import Dial, rule_named
 from mars_viz.run import Run
 
 MOST_STEPS = 100
 """Steps of the dial that are drawn, besides the segments; every so manieth where there are more."""
+CLOUD = 8
+"""Marks from which on they are told as rows of the payload."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,23 +70,26 @@ def _setting(value: float, made: DialMap | None, known: tuple[Segment, ...]) -> 
     return Setting(value, -np.inf, np.inf)
 
 
-def drawings(run: Run, gamma: int, sky: Sky, most: int = MOST_STEPS) -> dict[str, Any]:
-    """Everything that the page needs to draw: `parcel`-able once `clouds.by_row` has told its clouds, colours as in the
-    light theme."""
-    chosen, shelf = settings(run, gamma, most), _Shelf(sky)
-    lines, before = [], None
-    for setting in chosen:
+def prerendered_figures(run: Run, gamma: int, rows: Columns, most: int = MOST_STEPS) -> dict[str, Any]:
+    """Everything that the page needs to draw, as JSON; colours as in the light theme.
+
+    `rows` are those of the explorer's payload: figures along the dial mark the same tokens at many settings, and of
+    tokens whose two best logits the page has, only the rows are sent.
+    """
+    shared, lines, before = _Shared(rows), [], None
+    for setting in settings(run, gamma, most):
         before = (setting, _positions(run, setting, gamma, before))
         at = before[1]
-        drawn = [shelf.put(make(at, figures.LIGHT)) for make in figures.ALONG_THE_DIAL]
+        drawn = [shared.put(make(at, figures.LIGHT)) for make in figures.ALONG_THE_DIAL]
         ends = [None if not np.isfinite(end) else end for end in (setting.low, setting.high)]
         lines.append([setting.dial, *ends, at.words, *drawn])
     return {
         "names": [make.__name__ for make in figures.ALONG_THE_DIAL],
         "settings": lines,
-        "maps": _maps(run, gamma, shelf),
-        "specs": shelf.specs,
-        "template": shelf.template,
+        "maps": _maps(run, gamma, shared),
+        "specs": shared.specs,
+        "traces": shared.traces,
+        "template": shared.template,
         "dialMark": DIAL_MARK,
         "colours": dict(zip(astuple(figures.LIGHT), astuple(figures.DARK), strict=True)),
     }
@@ -97,74 +102,69 @@ def _positions(run: Run, setting: Setting, gamma: int, before: tuple[Setting, Po
     return positions(*shown(run, setting.dial, gamma))
 
 
-def _maps(run: Run, gamma: int, shelf: _Shelf) -> list[dict[str, Any]]:
+def _maps(run: Run, gamma: int, shared: _Shared) -> list[dict[str, Any]]:
     """The map of all settings by each quantity; its marks named `DIAL_MARK` are moved by the page."""
     if run.dial_map is None:
         return []
     grid, dial = map_grid(run.dial_map), run.settings.dial
     made = (heat_map(grid, run, quantity, figures.LIGHT, dial=dial, gamma=gamma) for quantity in QUANTITIES)
     return [
-        {"label": quantity.label, "spec": shelf.put(figure)} for quantity, figure in zip(QUANTITIES, made, strict=True)
+        {"label": quantity.label, "spec": shared.put(figure)} for quantity, figure in zip(QUANTITIES, made, strict=True)
     ]
 
 
-class _Shelf:
-    """Figures as Plotly's JSON, each once; the template, which is the same for all, apart."""
+class _Shared:
+    """Figures as Plotly's JSON, and their traces, each once; the template, which is the same for all, apart."""
 
-    def __init__(self, sky: Sky) -> None:
-        self._sky = sky
-        self.specs: list[Any] = []
+    def __init__(self, rows: Columns) -> None:
+        self._rows = _row_by_logits(rows)
+        self.specs: list[dict[str, Any]] = []
+        self.traces: list[dict[str, Any]] = []
         self.template: Any = {}
         self._known: dict[str, int] = {}
 
     def put(self, figure: go.Figure) -> int:
-        """The index of this figure."""
-        spec = figure.to_plotly_json()
-        key = json.dumps(spec, sort_keys=True, default=_listed)
+        """The index of this figure, whose `data` are indices of its traces."""
+        layout = figure.layout.to_plotly_json()
+        self.template = layout.pop("template", self.template)
+        data = [self._index(self._trace(trace.to_plotly_json()), self.traces) for trace in figure.data]
+        return self._index({"data": data, "layout": layout}, self.specs)
+
+    def _index(self, value: dict[str, Any], kept: list[dict[str, Any]]) -> int:
+        key = json.dumps(value, default=_listed)
         if key not in self._known:
-            self._known[key] = len(self.specs)
-            self.template = spec["layout"].pop("template", self.template)
-            traces = [self._trace(trace) for trace in spec["data"]]
-            self.specs.append({"data": traces, "layout": _compact(spec["layout"])})
+            self._known[key] = len(kept)
+            kept.append(json.loads(key))
         return self._known[key]
 
     def _trace(self, trace: dict[str, Any]) -> dict[str, Any]:
-        """A trace that the small bundle of Plotly draws."""
+        """A trace that the small bundle of Plotly draws; marks whose logits the page has by their rows and rounds."""
         if trace["type"] == "scattergl":
             trace["type"] = "scatter"
-        told = {name: _array(item) for name, item in trace.items()}
-        cloud = self._sky.cloud(told) if trace["type"] == "scatter" and trace.get("mode") == "markers" else None
-        if cloud is None:
-            return {name: _compact(item) for name, item in trace.items()}
-        return {name: _compact(item) for name, item in trace.items() if name not in cloud.columns} | {"cloud": cloud}
+        more = np.asarray(trace.get("customdata", ()))
+        if trace.get("mode") != "markers" or more.shape[1:] != (2,) or len(more) < CLOUD:
+            return trace
+        found = [self._rows.get(pair) for pair in zip(trace["x"].tolist(), trace["y"].tolist(), strict=True)]
+        if None in found:
+            return trace
+        cloud = {"rows": found, "rounds": more[:, 0]}
+        rest = {name: part for name, part in trace.items() if name not in ("x", "y", "customdata")}
+        return rest | {"cloud": {name: np.diff(part, prepend=0).astype(int) for name, part in cloud.items()}}
 
 
-def _listed(value: Any) -> Any:
-    return value.tolist() if isinstance(value, np.ndarray | np.generic) else list(value)
+def _row_by_logits(rows: Columns) -> dict[tuple[float, float], int]:
+    """A row of the payload for every pair of best logits."""
+    width = rows["top"]
+    if width < 2:
+        return {}
+    best = rows["top_logit"].reshape(-1, width)[:, :2].tolist()
+    return {(z1, z2): row for row, (z1, z2) in enumerate(best)}
 
 
-def _compact(value: Any) -> Any:
-    """Arrays in the least type that draws the same."""
-    value = _array(value)
-    if isinstance(value, dict):
-        return {name: _compact(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_compact(item) for item in value]
-    if isinstance(value, np.ndarray):
-        return _smaller(value) if value.dtype.kind in "fiub" else value.tolist()
-    return value
-
-
-def _array(value: Any) -> Any:
-    """An array that Plotly has written as base64; anything else as it is."""
-    if not isinstance(value, dict) or "bdata" not in value:
-        return value
-    data = np.frombuffer(base64.b64decode(value["bdata"]), value["dtype"])
-    return data.reshape([int(length) for length in str(value.get("shape", data.size)).split(",")])
-
-
-def _smaller(array: np.ndarray) -> np.ndarray:
-    if array.dtype.kind == "f":
-        whole = np.isfinite(array).all() and (array == np.rint(array)).all() and np.abs(array).max(initial=0) < 2**15
-        return array.astype(np.int16 if whole else np.float32)
-    return array.astype(np.int16 if np.abs(array).max(initial=0) < 2**15 else np.int32)
+def _listed(array: np.ndarray) -> list[Any]:
+    """An array as JSON, with more digits than can be seen; NaN, of which nothing is drawn, as null."""
+    if array.ndim > 1:
+        return [_listed(line) for line in array]
+    if array.dtype.kind != "f":
+        return array.tolist()
+    return [float(f"{number:.6g}") if math.isfinite(number) else None for number in array.tolist()]
