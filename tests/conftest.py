@@ -19,7 +19,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # read when the library is first imported; t
 os.environ["XDG_DATA_HOME"] = tempfile.mkdtemp(prefix="mars-viz-tests-")  # no test keeps runs in the user's home
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-PATIENCE = 120_000  # ms; a busy machine is no reason to fail
+PATIENCE = 240_000  # ms; a busy machine is no reason to fail
 QUIET = (
     "--no-sandbox",
     "--disable-gpu",
@@ -53,11 +53,13 @@ def chromium() -> str:
 
 @pytest.fixture(scope="session")
 def browser(chromium: str) -> Iterator[Browser]:
-    """Headless Chromium that stays off the network."""
-    from playwright.sync_api import sync_playwright
+    """Headless Chromium that stays off the network; whatever waits for a page waits long."""
+    from playwright.sync_api import expect, sync_playwright
 
+    expect.set_options(timeout=PATIENCE)
     with sync_playwright() as playwright:
         launched = playwright.chromium.launch(executable_path=chromium, args=list(QUIET))
+        launched.on("context", lambda opened: opened.set_default_timeout(PATIENCE))
         yield launched
         launched.close()
 
@@ -65,11 +67,7 @@ def browser(chromium: str) -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def context(browser: Browser) -> Iterator[BrowserContext]:
     """One for all tests of a file, so that Streamlit's own script is loaded once."""
-    from playwright.sync_api import expect
-
-    expect.set_options(timeout=PATIENCE)
     with browser.new_context(viewport={"width": 1400, "height": 900}) as found:
-        found.set_default_timeout(PATIENCE)
         yield found
 
 

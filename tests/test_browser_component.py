@@ -376,7 +376,7 @@ def test_reruns_leave_the_text_alone(opened):
     before = told(page)["reruns"]
     page.get_by_role("button", name="rerun").click()
     told(page, reruns=before + 1)
-    page.wait_for_timeout(300)
+    page.wait_for_selector("[data-testid=stApp][data-test-script-state=notRunning]")
     assert page.locator(".stream").evaluate("s => [s.scrollTop, s.querySelector('.chunk').dataset.mine]") == [
         300,
         "yes",

@@ -106,6 +106,7 @@ EVERYWHERE = (
         for name in ("Gallery", "Explore", "Live", "Compare", "Rules", "Tune", "Learn")
     ),
     Control("button", "*Help*", HOVER, (text("[data-testid=stTooltipContent]"),)),
+    Control("button", "* › Cancel upload of *", NOTHING, fleeting=True),
     Control("figure", "area", CAMERA),
     Control("figure", "legend", CLICK),
 )

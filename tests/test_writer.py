@@ -35,7 +35,7 @@ from tests.test_race import toy_race
 ROOT = Path(__file__).parents[1]
 RUN = replace(toy_run(max_new_tokens=20), title="A toy")
 SECRET = b"nobody's business"
-PATIENCE = 60.0
+PATIENCE = 240.0
 
 
 def nothing(folder: Path) -> None:
