@@ -38,9 +38,14 @@ SLOW = re.compile(
 nothing left to do."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Slow files first; the order of tests within a file stays."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Slow files first; the order of tests within a file stays. A test with a browser that fails runs once more, since
+    the browser is another's program; the summary tells of it, with what failed."""
     items.sort(key=lambda item: SLOW.fullmatch(item.path.stem.removeprefix("test_")) is None)
+    if config.pluginmanager.has_plugin("rerunfailures"):
+        for item in items:
+            if "chromium" in getattr(item, "fixturenames", ()):
+                item.add_marker(pytest.mark.flaky(reruns=1))
 
 
 @pytest.fixture(scope="session")

@@ -342,13 +342,18 @@ def test_sampled_texts_are_the_targets_own(pairs: dict[str, Pair], settings: Set
         assert run.token_ids == decode_alone(pairs["packed"], run.prompt_ids, run.settings).token_ids
 
 
+KINDS_OF_RULES = {(Extent.least(rule.needs, recorded=True), rule.on_rejection): rule for rule in RULES.values()}
+"""One rule for all that compute the same and write the same way."""
+
+
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
 @pytest.mark.parametrize("rule", RULES)
 def test_runs_are_the_same_in_batches_saved_and_loaded_and_walked_again(
     pairs: dict[str, Pair], rule: str, temperature: float, tmp_path: Path
 ) -> None:
     settings = Settings(rule=rule, temperature=temperature, top_p=0.95, gamma=4, max_new_tokens=16, seed=4)
-    for prompt, run in zip(PROMPTS, record_all(pairs["packed"], PROMPTS, settings, batch=3), strict=True):
+    prompts = PROMPTS if RULES[rule] in KINDS_OF_RULES.values() else PROMPTS[-1:]
+    for prompt, run in zip(prompts, record_all(pairs["packed"], prompts, settings, batch=3), strict=True):
         assert_same(run, Recording(pairs["packed"], prompt, settings).finish())
     again = saved_and_loaded(run, tmp_path)
     for replayed in (run, again):
