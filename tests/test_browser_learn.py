@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import BrowserContext, Page, expect
 
 from mars_viz.components.stepper.frames import Jump, Playback, playback
 from mars_viz.mapped import mapped
@@ -56,13 +56,15 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Playback:
 
 
 @pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
+def page(context: BrowserContext) -> Iterator[Page]:
     """Where the reader asked for no motion; a script error in the browser fails the test."""
     errors: list[str] = []
-    with browser.new_context(viewport={"width": 375, "height": 812}, reduced_motion="reduce") as context:
-        page = context.new_page()
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        yield page
+    page = context.new_page()
+    page.set_viewport_size({"width": 375, "height": 812})
+    page.emulate_media(reduced_motion="reduce")
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    yield page
+    page.close()
     assert not errors
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from mars_viz.runstore import RunStore
 from mars_viz.ui import visitors
@@ -78,8 +78,8 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    opened = browser.new_page(viewport={"width": 1400, "height": 900})
+def page(context: BrowserContext) -> Iterator[Page]:
+    opened = context.new_page()
     yield opened
     opened.close()
 
