@@ -30,18 +30,26 @@ QUIET = (
 )
 
 
-SLOW = re.compile(
-    "browser_.*|.*_page|pages|accessibility|kills|sessions|engine|ui_worker|contributing|cli|hub|decoding|batches|dialmap"
-    "|sweep|grid|tune_grid|turns|race|controls|hostile_text|ties"
-)
-"""Files whose tests take long. They come first, or the last of them would keep one worker busy while the other has
+LONGEST = ("controls", "hostile_text")
+"""Files that take minutes; they come first, or the last of them would keep one worker busy while the others have
 nothing left to do."""
+SLOW = re.compile(
+    "accessibility|batches|browser_.*|decoding|dialmap|engine|exports|faults|kills|library|opening|.*_page|pages"
+    "|permissions|report|row_invariance|rule_lab|rules_sampling|runfiles|sessions|stops|terminal|ties|ui_worker|writer"
+)
+"""Files that take a quarter of a minute or more; they come next."""
+
+
+def _turn(item: pytest.Item) -> int:
+    """The lowest comes first."""
+    name = item.path.stem.removeprefix("test_")
+    return LONGEST.index(name) if name in LONGEST else len(LONGEST) + (SLOW.fullmatch(name) is None)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Slow files first; the order of tests within a file stays. A test with a browser that fails runs once more, since
     the browser is another's program; the summary tells of it, with what failed."""
-    items.sort(key=lambda item: SLOW.fullmatch(item.path.stem.removeprefix("test_")) is None)
+    items.sort(key=_turn)
     if config.pluginmanager.has_plugin("rerunfailures"):
         for item in items:
             if "chromium" in getattr(item, "fixturenames", ()):
@@ -74,6 +82,14 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
     """One for all tests of a file, so that Streamlit's own script is loaded once."""
     with browser.new_context(viewport={"width": 1400, "height": 900}) as found:
         yield found
+
+
+@pytest.fixture
+def small_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports have figures for two steps of the dial unless more are asked for, not for 100, which takes seconds."""
+    from mars_viz.report import report_html
+
+    monkeypatch.setitem(report_html.__kwdefaults__, "most_steps", 2)
 
 
 @pytest.fixture

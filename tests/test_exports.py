@@ -45,11 +45,9 @@ def test_tables_hold_the_frame() -> None:
 
 
 @pytest.mark.parametrize(("dial", "gamma"), [(0.9853, 2), (0.9, None), (0.625, 1), (0.2, None), (0.2, 2)])
-def test_all_that_is_shared_is_of_the_setting_that_is_shown(
-    dial: float, gamma: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("small_reports")
+def test_all_that_is_shared_is_of_the_setting_that_is_shown(dial: float, gamma: int | None) -> None:
     """Inside the map, outside, and at another draft length; what is said of it in the popover and in the files."""
-    monkeypatch.setitem(report_html.__kwdefaults__, "most_steps", 2)  # of 100, each some figures
     run = mapped_toy()
     own = run.settings.gamma if gamma is None else gamma
     made = {one.ending: one.make() for one in share._downloads(run, dial, gamma, "outcome")}
