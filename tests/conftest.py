@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, BrowserContext
+    from playwright.sync_api import Browser, BrowserContext, Page
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when the library is first imported; the tests need no hub
 os.environ["XDG_DATA_HOME"] = tempfile.mkdtemp(prefix="mars-viz-tests-")  # no test keeps runs in the user's home
@@ -82,6 +82,17 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
     """One for all tests of a file, so that Streamlit's own script is loaded once."""
     with browser.new_context(viewport={"width": 1400, "height": 900}) as found:
         yield found
+
+
+@pytest.fixture(scope="module")
+def tab(context: BrowserContext) -> Page:
+    """One for all tests of a file that open one page after the other, with the script that tells when it stands still.
+    A new tab reads Streamlit's own script anew, which takes a second of processor."""
+    from tests.controls import SCRIPT
+
+    opened = context.new_page()
+    opened.add_init_script(path=SCRIPT)
+    return opened
 
 
 @pytest.fixture

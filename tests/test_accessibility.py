@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page
+from playwright.sync_api import Browser, Page
 
 from mars_viz import samples
 from mars_viz.report import report_html
@@ -62,16 +62,12 @@ def address() -> Iterator[str]:
         yield found
 
 
-def settled(context: BrowserContext, address: str, scheme: str, asked: list[str] | None = None) -> Page:
-    """The page once it stands still; `asked` gets the address of everything that it asks for."""
-    page = context.new_page()
-    page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
-    page.add_init_script(path=SCRIPT)
-    if asked is not None:
-        page.on("request", lambda request: asked.append(request.url))
-    page.goto(address)
-    rests(page)
-    return page
+def settled(tab: Page, address: str, scheme: str) -> Page:
+    """The page once it stands still."""
+    tab.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+    tab.goto(address)
+    rests(tab)
+    return tab
 
 
 def rests(page: Page) -> None:
@@ -106,29 +102,27 @@ def in_words(found: list[dict[str, Any]]) -> str:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("path", pages_of_the_app())
-def test_no_page_has_a_serious_or_critical_violation(
-    context: BrowserContext, address: str, path: str, scheme: str
-) -> None:
+def test_no_page_has_a_serious_or_critical_violation(tab: Page, address: str, path: str, scheme: str) -> None:
     asked: list[str] = []
-    page = settled(context, f"{address}/{path}", scheme, asked)
+    tab.on("request", note := lambda request: asked.append(request.url))
+    page = settled(tab, f"{address}/{path}", scheme)
+    tab.remove_listener("request", note)
     found = violations(page, *(COLOURS if scheme == "dark" else ()))  # a theme changes colours and nothing else
-    page.close()
     assert not found, in_words(found)
     # it may be served where there is no other host: Streamlit fetches a tab's named icons and emoji from elsewhere
     assert len(asked) > 10 and [url for url in asked if not url.startswith((address, "data:", "blob:"))] == []
 
 
-def test_explore_off_the_recorded_value_and_under_an_overlay(context: BrowserContext, address: str) -> None:
+def test_explore_off_the_recorded_value_and_under_an_overlay(tab: Page, address: str) -> None:
     """Faded text, the divider and the shades are seen only there."""
-    page = settled(context, f"{address}/explore?run=1-story-mars&dial=0.2&overlay=ratio", "light")
+    page = settled(tab, f"{address}/explore?run=1-story-mars&dial=0.2&overlay=ratio", "light")
     assert page.locator(".explorer .faded").count() and page.locator(".explorer .t[class*=' c']").count()
     found = violations(page, *COLOURS, "aria-prohibited-attr", "aria-required-attr")
-    page.close()
     assert not found, in_words(found)
 
 
-def test_what_the_buttons_of_explore_open(context: BrowserContext, address: str) -> None:
-    page = settled(context, f"{address}/explore?run=1-story-mars", "light")
+def test_what_the_buttons_of_explore_open(tab: Page, address: str) -> None:
+    page = settled(tab, f"{address}/explore?run=1-story-mars", "light")
     found = []
     for opens, holds in (
         ("Share", "Report, one HTML file"),
@@ -141,12 +135,11 @@ def test_what_the_buttons_of_explore_open(context: BrowserContext, address: str)
         found += violations(page)
         page.keyboard.press("Escape")
         page.get_by_text(holds, exact=True).first.wait_for(state="hidden")
-    page.close()
     assert not found, in_words(found)
 
 
-def test_what_scrolls_below_the_header_is_not_read_through_it(context: BrowserContext, address: str) -> None:
-    page = settled(context, f"{address}/explore?run=1-story-mars", "dark")
+def test_what_scrolls_below_the_header_is_not_read_through_it(tab: Page, address: str) -> None:
+    page = settled(tab, f"{address}/explore?run=1-story-mars", "dark")
     header, title = page.locator(".stAppHeader"), page.get_by_role("heading", name="Explore")
     ground, room = header.evaluate("e => getComputedStyle(e).backgroundColor"), header.bounding_box()
     assert ground == page.locator(".stApp").evaluate("e => getComputedStyle(e).backgroundColor")
@@ -168,23 +161,21 @@ def test_a_finger_on_a_figure_moves_the_page(browser: Browser, address: str) -> 
         swipe_up(page, figure)
 
 
-def test_a_lessons_figure_and_its_knob(context: BrowserContext, address: str) -> None:
+def test_a_lessons_figure_and_its_knob(tab: Page, address: str) -> None:
     """Drawn in the browser, with controls of its own."""
-    page = settled(context, f"{address}/learn?run=3-story-sampled-mars&lesson=3", "dark")
+    page = settled(tab, f"{address}/learn?run=3-story-sampled-mars&lesson=3", "dark")
     assert page.locator(".lesson svg[role=img]").count() == 2 and page.get_by_role("slider", name="Trials").count()
     found = violations(page)
-    page.close()
     assert not found, in_words(found)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_choice_that_was_just_made_can_be_read(context: BrowserContext, address: str, scheme: str) -> None:
-    page = settled(context, f"{address}/live", scheme)
+def test_a_choice_that_was_just_made_can_be_read(tab: Page, address: str, scheme: str) -> None:
+    page = settled(tab, f"{address}/live", scheme)
     page.get_by_role("radio", name="Races").click()
     page.wait_for_selector(".track-lane")
     page.wait_for_function(STILL)
     found = violations(page, *COLOURS)
-    page.close()
     assert not found, in_words(found)
 
 

@@ -8,12 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import Page, expect
 
 from mars_viz.components.stepper.frames import Jump, Playback, playback
 from mars_viz.mapped import mapped
 from mars_viz.run import Run
-from tests.controls import SCRIPT, STILL
+from tests.controls import STILL
 from tests.factories import toy_map, toy_run
 from tests.served import ROOT, served
 from tests.test_browser_component import HOSTILE
@@ -56,15 +56,14 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Playback:
 
 
 @pytest.fixture
-def page(context: BrowserContext) -> Iterator[Page]:
+def page(tab: Page) -> Iterator[Page]:
     """Where the reader asked for no motion; a script error in the browser fails the test."""
     errors: list[str] = []
-    page = context.new_page()
-    page.set_viewport_size({"width": 375, "height": 812})
-    page.emulate_media(reduced_motion="reduce")
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    yield page
-    page.close()
+    tab.set_viewport_size({"width": 375, "height": 812})
+    tab.emulate_media(reduced_motion="reduce")
+    tab.on("pageerror", note := lambda error: errors.append(str(error)))
+    yield tab
+    tab.remove_listener("pageerror", note)
     assert not errors
 
 
@@ -213,7 +212,6 @@ END = """() => {
 @pytest.mark.parametrize("lesson", range(1, 7))
 def test_a_lesson_is_one_screen(page: Page, samples_address: str, lesson: int, teach: str) -> None:
     page.set_viewport_size({"width": 1400, "height": 900})
-    page.add_init_script(path=SCRIPT)
     page.goto(f"{samples_address}/learn?lesson={lesson}{teach}", wait_until="commit")
     page.get_by_text("step by step", exact=False).last.wait_for()
     page.locator(".explorer").first.wait_for()
