@@ -144,7 +144,6 @@ def test_what_scrolls_below_the_header_is_not_read_through_it(tab: Page, address
     ground, room = header.evaluate("e => getComputedStyle(e).backgroundColor"), header.bounding_box()
     assert ground == page.locator(".stApp").evaluate("e => getComputedStyle(e).backgroundColor")
     assert room["y"] + room["height"] <= title.bounding_box()["y"], "nor does it hide anything unscrolled"
-    page.close()
 
 
 def test_a_finger_on_a_figure_moves_the_page(browser: Browser, address: str) -> None:
