@@ -29,7 +29,8 @@ app: $(VENV)/app.stamp
 
 # Files of tests side by side, each with one thread: two torch jobs of two threads starve one another on two cores.
 test: $(VENV)/dev.stamp chromium
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(TESTS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder \
+	  --rerun-show-tracebacks $(TESTS)
 
 # Before a release. Says at the end how long it took; the same inputs each time, so that what fails can be looked at.
 fuzz: $(VENV)/dev.stamp

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, BrowserContext
+    from playwright.sync_api import Browser, BrowserContext, Page
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when the library is first imported; the tests need no hub
 os.environ["XDG_DATA_HOME"] = tempfile.mkdtemp(prefix="mars-viz-tests-")  # no test keeps runs in the user's home
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-PATIENCE = 120_000  # ms; a busy machine is no reason to fail
+PATIENCE = 240_000  # ms; a busy machine is no reason to fail
 QUIET = (
     "--no-sandbox",
     "--disable-gpu",
@@ -30,17 +30,30 @@ QUIET = (
 )
 
 
-SLOW = re.compile(
-    "browser_.*|.*_page|pages|accessibility|kills|sessions|engine|ui_worker|contributing|cli|hub|decoding|batches|dialmap"
-    "|sweep|grid|tune_grid|turns|race|controls|hostile_text|ties"
-)
-"""Files whose tests take long. They come first, or the last of them would keep one worker busy while the other has
+LONGEST = ("controls", "hostile_text")
+"""Files that take minutes; they come first, or the last of them would keep one worker busy while the others have
 nothing left to do."""
+SLOW = re.compile(
+    "accessibility|batches|browser_.*|decoding|dialmap|engine|exports|faults|kills|library|opening|.*_page|pages"
+    "|permissions|report|row_invariance|rule_lab|rules_sampling|runfiles|sessions|stops|terminal|ties|ui_worker|writer"
+)
+"""Files that take a quarter of a minute or more; they come next."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Slow files first; the order of tests within a file stays."""
-    items.sort(key=lambda item: SLOW.fullmatch(item.path.stem.removeprefix("test_")) is None)
+def _turn(item: pytest.Item) -> int:
+    """The lowest comes first."""
+    name = item.path.stem.removeprefix("test_")
+    return LONGEST.index(name) if name in LONGEST else len(LONGEST) + (SLOW.fullmatch(name) is None)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Slow files first; the order of tests within a file stays. A test with a browser that fails runs once more, since
+    the browser is another's program; the summary tells of it, with what failed."""
+    items.sort(key=_turn)
+    if config.pluginmanager.has_plugin("rerunfailures"):
+        for item in items:
+            if "chromium" in getattr(item, "fixturenames", ()):
+                item.add_marker(pytest.mark.flaky(reruns=1))
 
 
 @pytest.fixture(scope="session")
@@ -53,11 +66,13 @@ def chromium() -> str:
 
 @pytest.fixture(scope="session")
 def browser(chromium: str) -> Iterator[Browser]:
-    """Headless Chromium that stays off the network."""
-    from playwright.sync_api import sync_playwright
+    """Headless Chromium that stays off the network; whatever waits for a page waits long."""
+    from playwright.sync_api import expect, sync_playwright
 
+    expect.set_options(timeout=PATIENCE)
     with sync_playwright() as playwright:
         launched = playwright.chromium.launch(executable_path=chromium, args=list(QUIET))
+        launched.on("context", lambda opened: opened.set_default_timeout(PATIENCE))
         yield launched
         launched.close()
 
@@ -65,12 +80,27 @@ def browser(chromium: str) -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def context(browser: Browser) -> Iterator[BrowserContext]:
     """One for all tests of a file, so that Streamlit's own script is loaded once."""
-    from playwright.sync_api import expect
-
-    expect.set_options(timeout=PATIENCE)
     with browser.new_context(viewport={"width": 1400, "height": 900}) as found:
-        found.set_default_timeout(PATIENCE)
         yield found
+
+
+@pytest.fixture(scope="module")
+def tab(context: BrowserContext) -> Page:
+    """One for all tests of a file that open one page after the other, with the script that tells when it stands still.
+    A new tab reads Streamlit's own script anew, which takes a second of processor."""
+    from tests.controls import SCRIPT
+
+    opened = context.new_page()
+    opened.add_init_script(path=SCRIPT)
+    return opened
+
+
+@pytest.fixture
+def small_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports have figures for two steps of the dial unless more are asked for, not for 100, which takes seconds."""
+    from mars_viz.report import report_html
+
+    monkeypatch.setitem(report_html.__kwdefaults__, "most_steps", 2)
 
 
 @pytest.fixture

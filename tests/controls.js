@@ -12,6 +12,8 @@
   const TAGS = { BUTTON: "button", A: "link", SELECT: "combobox", TEXTAREA: "textbox", SUMMARY: "summary", CANVAS: "table" };
   const TYPES = { checkbox: "checkbox", radio: "radio", number: "spinbutton", range: "slider", file: "file" };
   const HANDS = ["pointer", "grab", "ew-resize", "ns-resize", "col-resize", "crosshair", "move"];
+  const UNDER_WAY = "[data-testid=stSkeleton], [data-testid=stSpinner], [data-testid=stFileChipIconSpinner], [data-stale=true]";
+  const UNANSWERED = 20000; // ms; no answer comes after so long
   const LAYERS = { nsewdrag: "area", legendtoggle: "legend" }; // of a Plotly figure
 
   const up = (e) => e.parentElement ?? e.getRootNode().host ?? null;
@@ -140,32 +142,40 @@
   };
   const look = (wanted, spot) => wanted.map(([kind, of]) => String(LOOKS[kind](of, spot)));
 
-  // when the page asked its server for something last, when it heard from it, and when it last scrolled
-  let sent = 0, heard = 0, moved = 0;
-  addEventListener("scroll", () => { moved = performance.now(); }, { capture: true });
+  // when the page asked its server for something last, when it heard from it, when it last scrolled, and how often it was
+  // looked at since: a page that gets little of the processor has not shown in 40 ms what it has heard
+  let sent = 0, heard = 0, moved = 0, looked = 0;
+  addEventListener("scroll", () => { moved = performance.now(); looked = 0; }, { capture: true });
   const Native = window.WebSocket;
   window.WebSocket = class extends Native {
     constructor(...how) {
       super(...how);
-      this.addEventListener("message", () => { heard = performance.now(); });
+      this.addEventListener("message", () => { heard = performance.now(); looked = 0; });
     }
     send(data) {
       sent = performance.now();
+      looked = 0;
       super.send(data);
     }
   };
-  /** True once the page has been told what became of what it asked for, and shows it. */
+  /** True once the page has been told what became of what it asked for, and shows it. Asked once a frame. */
   function idle() {
     const now = performance.now(), app = document.querySelector("[data-testid=stApp]");
-    if (app?.dataset.testScriptState !== "notRunning" || now - Math.max(sent, heard, moved) < 40) return false;
-    if (heard < sent && now - sent < 3000) return false;
+    looked += 1;
+    if (app?.dataset.testScriptState !== "notRunning" || looked < 3 || now - Math.max(sent, heard, moved) < 40) return false;
+    if (heard < sent && now - sent < UNANSWERED) return false;
     if (matching("[data-testid=stPlotlyChart]").some((e) => !e.querySelector(".main-svg"))) return false;
-    return !document.querySelector("[data-testid=stSkeleton], [data-testid=stSpinner], [data-stale=true]");
+    return !document.querySelector(UNDER_WAY);
+  }
+  /** True once nothing moves of its own accord that will come to an end. */
+  function still() {
+    const moving = (each) => each.playState === "running" && Number.isFinite(each.effect?.getComputedTiming().endTime);
+    return idle() && !roots().some((root) => root.getAnimations().some(moving));
   }
   /** True once all that is looked at is other than before. What a control says of itself may be taken back by the server. */
   function changed(wanted, before, spot, began) {
     if (!idle() || look(wanted, spot).some((now, at) => now === before[at])) return false;
     return !spot || sent > began || performance.now() - began > 400;
   }
-  window.census = { told, pick, look, changed, leave: () => focused()?.blur(), idle };
+  window.census = { told, pick, look, changed, leave: () => focused()?.blur(), idle, still };
 })();

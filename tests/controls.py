@@ -18,6 +18,7 @@ from tests.gestures import HOVER, NOTHING, PATIENCE, Gesture
 
 SCRIPT = Path(__file__).with_suffix(".js")
 READY = "() => document.querySelector('[data-testid=stMainBlockContainer]') && census.idle()"
+STILL = "() => document.querySelector('[data-testid=stMainBlockContainer]') && census.still()"
 Look = tuple[str, str]
 """What to look at: a kind of `LOOKS` in the script, and of what."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -169,34 +170,51 @@ class ToySpeculator:
     """Two random bigram models over a small vocabulary: real laws without real models."""
 
     def __init__(self, settings: Settings, vocabulary: int = 32, model_seed: int = 0, closeness: float = 0.7):
-        rng = np.random.default_rng(model_seed)
-        self.target = rng.normal(12, 2.5, (vocabulary, vocabulary)).astype(np.float32)
-        noise = rng.normal(12, 2.5, (vocabulary, vocabulary))
-        self.drafter = (closeness * self.target + (1 - closeness) * noise).astype(np.float32)
         self.settings = settings
+        self._models = vocabulary, model_seed, closeness
+        self.target, self.drafter = _toy_models(*self._models)
 
     def speculate(self, prefixes: list[tuple[int, ...]]) -> list[Answer]:
         """Each prefix alone."""
-        return [Answer(self._speculate(prefix)) for prefix in prefixes]
-
-    def _speculate(self, prefix: tuple[int, ...]) -> Speculation:
         s = self.settings
-        draws = randomness.round_uniforms(s.seed, len(prefix), Purpose.DRAFT, s.gamma)
-        path = [prefix[-1]]
-        for u in draws:
-            z = self.drafter[path[-1]]
-            law = processed(z, s.temperature, s.top_k, s.top_p)
-            path.append(draw(law, u) if s.temperature > 0 else int(best(z, 1)[0]))
-        return make_speculation(
-            self.target[path],
-            self.drafter[path[:-1]],
-            path[1:],
-            start=len(prefix),
-            temperature=s.temperature,
-            seed=s.seed,
-            top_k=s.top_k,
-            top_p=s.top_p,
-        )
+        processors = s.temperature, s.top_k, s.top_p
+        return [
+            Answer(_toy_speculation(self._models, processors, s.seed, s.gamma, len(prefix), prefix[-1]))
+            for prefix in prefixes
+        ]
+
+
+@lru_cache(64)
+def _toy_models(vocabulary: int, seed: int, closeness: float) -> tuple[np.ndarray, np.ndarray]:
+    """The target's and the drafter's logits after each token."""
+    rng = np.random.default_rng(seed)
+    target = rng.normal(12, 2.5, (vocabulary, vocabulary)).astype(np.float32)
+    noise = rng.normal(12, 2.5, (vocabulary, vocabulary))
+    return target, (closeness * target + (1 - closeness) * noise).astype(np.float32)
+
+
+@lru_cache(4096)
+def _toy_speculation(
+    models: tuple[int, int, float], processors: tuple[float, int, float], seed: int, gamma: int, start: int, last: int
+) -> Speculation:
+    """After a prefix of so many tokens with this last one. A bigram model sees no others, so that runs, maps and walks
+    of any rule have many in common; each is made once."""
+    target, drafter = _toy_models(*models)
+    temperature, top_k, top_p = processors
+    path = [last]
+    for u in randomness.round_uniforms(seed, start, Purpose.DRAFT, gamma):
+        z = drafter[path[-1]]
+        path.append(draw(processed(z, *processors), u) if temperature > 0 else int(best(z, 1)[0]))
+    return make_speculation(
+        target[path],
+        drafter[path[:-1]],
+        path[1:],
+        start=start,
+        temperature=temperature,
+        seed=seed,
+        top_k=top_k,
+        top_p=top_p,
+    )
 
 
 def toy_run(

@@ -5,8 +5,9 @@ from __future__ import annotations
 from playwright.sync_api import Locator, Page
 
 
-def swiped_up(page: Page, place: Locator, *, by: int = 160) -> float:
-    """A finger laid on the middle of a place moves up by so many pixels; how far the place has moved up with it."""
+def swipe_up(page: Page, place: Locator, *, by: int = 160, least: int = 80) -> None:
+    """A finger laid on the middle of a place moves up by so many pixels. Returns once the place has moved up with it,
+    by at least so many."""
     box = place.bounding_box()
     assert box is not None
     x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
@@ -16,7 +17,7 @@ def swiped_up(page: Page, place: Locator, *, by: int = 160) -> float:
         page.wait_for_timeout(16)  # one frame each, as fingers move
         hand.send("Input.dispatchTouchEvent", {"type": "touchMove", "touchPoints": [{"x": x, "y": y - moved}]})
     hand.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
-    page.wait_for_timeout(600)
-    after = place.bounding_box()
-    assert after is not None
-    return box["y"] - after["y"]
+    page.wait_for_function(
+        "([place, top]) => place.getBoundingClientRect().top <= top",
+        arg=[place.element_handle(), box["y"] - least],
+    )

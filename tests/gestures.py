@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 from playwright.sync_api import ElementHandle, Page
 
-PATIENCE = 60.0  # seconds; only a dead control waits as long
+PATIENCE = 240.0  # seconds; only a dead control waits as long
 
 
 @dataclass(frozen=True, slots=True)

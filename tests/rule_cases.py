@@ -7,6 +7,10 @@ from factories import make_speculation
 
 from mars_viz.records import Decision, Speculation
 from mars_viz.rules import RULES, settle
+from mars_viz.speculators.extent import Extent
+
+KINDS_OF_RULES = {(Extent.least(rule.needs, recorded=True), rule.on_rejection): rule.name for rule in RULES.values()}
+"""The name of one rule for all that need as much to be computed and write by the same law."""
 
 
 def logits(*shares: float) -> list[float]:

@@ -14,11 +14,11 @@ from playwright.sync_api import Browser, Page
 from mars_viz import samples
 from mars_viz.report import report_html
 from mars_viz.runfiles import load_run
-from tests.fingers import swiped_up
+from tests.controls import SCRIPT, STILL
+from tests.fingers import swipe_up
 from tests.served import served
 
 ROOT = Path(__file__).parents[1]
-PATIENCE = 300_000  # ms; a busy machine is no reason to fail
 GRAVE = ("serious", "critical")
 COLOURS = ("color-contrast", "link-in-text-block")
 STREAMLITS_OWN: dict[str, str] = {}
@@ -58,22 +58,24 @@ def test_every_figure_is_shown_in_the_one_way() -> None:
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    with served(ROOT / "app.py", patience=PATIENCE / 1000) as found:
+    with served(ROOT / "app.py") as found:
         yield found
 
 
-def settled(browser: Browser, address: str, scheme: str, asked: list[str] | None = None) -> Page:
-    """The page once Streamlit has run it and nothing is a placeholder any more; `asked` gets the address of everything
-    that it asks for."""
-    page = browser.new_page(viewport={"width": 1400, "height": 900}, color_scheme=scheme)
-    page.set_default_timeout(PATIENCE)
-    if asked is not None:
-        page.on("request", lambda request: asked.append(request.url))
-    page.goto(address)
-    page.wait_for_selector("[data-testid=stApp][data-test-script-state=notRunning] [data-testid=stMainBlockContainer]")
-    page.wait_for_function("() => !document.querySelector('[data-testid=stSkeleton], [data-testid=stSpinner]')")
-    page.wait_for_timeout(1500)  # figures draw themselves after the script has ended
-    return page
+def settled(tab: Page, address: str, scheme: str) -> Page:
+    """The page once it stands still."""
+    tab.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+    tab.goto(address)
+    rests(tab)
+    return tab
+
+
+def rests(page: Page) -> None:
+    """Wait until nothing moves, and until the figures are there of which a page says that they come after its text."""
+    page.wait_for_function(STILL)
+    if page.locator(".st-key-text-painted").count():
+        page.wait_for_selector(".js-plotly-plot .main-svg")
+        page.wait_for_function(STILL)
 
 
 def violations(page: Page, *rules: str) -> list[dict[str, Any]]:
@@ -100,27 +102,27 @@ def in_words(found: list[dict[str, Any]]) -> str:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("path", pages_of_the_app())
-def test_no_page_has_a_serious_or_critical_violation(browser: Browser, address: str, path: str, scheme: str) -> None:
+def test_no_page_has_a_serious_or_critical_violation(tab: Page, address: str, path: str, scheme: str) -> None:
     asked: list[str] = []
-    page = settled(browser, f"{address}/{path}", scheme, asked)
+    tab.on("request", note := lambda request: asked.append(request.url))
+    page = settled(tab, f"{address}/{path}", scheme)
+    tab.remove_listener("request", note)
     found = violations(page, *(COLOURS if scheme == "dark" else ()))  # a theme changes colours and nothing else
-    page.close()
     assert not found, in_words(found)
     # it may be served where there is no other host: Streamlit fetches a tab's named icons and emoji from elsewhere
     assert len(asked) > 10 and [url for url in asked if not url.startswith((address, "data:", "blob:"))] == []
 
 
-def test_explore_off_the_recorded_value_and_under_an_overlay(browser: Browser, address: str) -> None:
+def test_explore_off_the_recorded_value_and_under_an_overlay(tab: Page, address: str) -> None:
     """Faded text, the divider and the shades are seen only there."""
-    page = settled(browser, f"{address}/explore?run=1-story-mars&dial=0.2&overlay=ratio", "light")
+    page = settled(tab, f"{address}/explore?run=1-story-mars&dial=0.2&overlay=ratio", "light")
     assert page.locator(".explorer .faded").count() and page.locator(".explorer .t[class*=' c']").count()
     found = violations(page, *COLOURS, "aria-prohibited-attr", "aria-required-attr")
-    page.close()
     assert not found, in_words(found)
 
 
-def test_what_the_buttons_of_explore_open(browser: Browser, address: str) -> None:
-    page = settled(browser, f"{address}/explore?run=1-story-mars", "light")
+def test_what_the_buttons_of_explore_open(tab: Page, address: str) -> None:
+    page = settled(tab, f"{address}/explore?run=1-story-mars", "light")
     found = []
     for opens, holds in (
         ("Share", "Report, one HTML file"),
@@ -129,21 +131,19 @@ def test_what_the_buttons_of_explore_open(browser: Browser, address: str) -> Non
     ):
         page.get_by_role("button", name=opens).click()
         page.get_by_text(holds, exact=True).first.wait_for()
-        page.wait_for_timeout(300)  # it fades in
+        page.wait_for_function(STILL)  # it fades in
         found += violations(page)
         page.keyboard.press("Escape")
         page.get_by_text(holds, exact=True).first.wait_for(state="hidden")
-    page.close()
     assert not found, in_words(found)
 
 
-def test_what_scrolls_below_the_header_is_not_read_through_it(browser: Browser, address: str) -> None:
-    page = settled(browser, f"{address}/explore?run=1-story-mars", "dark")
+def test_what_scrolls_below_the_header_is_not_read_through_it(tab: Page, address: str) -> None:
+    page = settled(tab, f"{address}/explore?run=1-story-mars", "dark")
     header, title = page.locator(".stAppHeader"), page.get_by_role("heading", name="Explore")
     ground, room = header.evaluate("e => getComputedStyle(e).backgroundColor"), header.bounding_box()
     assert ground == page.locator(".stApp").evaluate("e => getComputedStyle(e).backgroundColor")
     assert room["y"] + room["height"] <= title.bounding_box()["y"], "nor does it hide anything unscrolled"
-    page.close()
 
 
 def test_a_finger_on_a_figure_moves_the_page(browser: Browser, address: str) -> None:
@@ -152,53 +152,48 @@ def test_a_finger_on_a_figure_moves_the_page(browser: Browser, address: str) -> 
         viewport={"width": 375, "height": 800}, is_mobile=True, has_touch=True, user_agent=agent
     ) as context:
         page = context.new_page()
-        page.set_default_timeout(PATIENCE)
+        page.add_init_script(path=SCRIPT)
         page.goto(f"{address}/explore?run=1-story-mars")
-        page.wait_for_selector(".js-plotly-plot .main-svg")
-        page.wait_for_timeout(1500)
+        rests(page)
         figure = page.locator(".js-plotly-plot").first
         figure.evaluate("element => element.scrollIntoView({ block: 'center' })")
-        assert swiped_up(page, figure) > 80
+        swipe_up(page, figure)
 
 
-def test_a_lessons_figure_and_its_knob(browser: Browser, address: str) -> None:
+def test_a_lessons_figure_and_its_knob(tab: Page, address: str) -> None:
     """Drawn in the browser, with controls of its own."""
-    page = settled(browser, f"{address}/learn?run=3-story-sampled-mars&lesson=3", "dark")
+    page = settled(tab, f"{address}/learn?run=3-story-sampled-mars&lesson=3", "dark")
     assert page.locator(".lesson svg[role=img]").count() == 2 and page.get_by_role("slider", name="Trials").count()
     found = violations(page)
-    page.close()
     assert not found, in_words(found)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_choice_that_was_just_made_can_be_read(browser: Browser, address: str, scheme: str) -> None:
-    page = settled(browser, f"{address}/live", scheme)
+def test_a_choice_that_was_just_made_can_be_read(tab: Page, address: str, scheme: str) -> None:
+    page = settled(tab, f"{address}/live", scheme)
     page.get_by_role("radio", name="Races").click()
     page.wait_for_selector(".track-lane")
-    page.wait_for_timeout(500)
+    page.wait_for_function(STILL)
     found = violations(page, *COLOURS)
-    page.close()
     assert not found, in_words(found)
 
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("report") / "report.html"
-    path.write_text(report_html(load_run(samples.RUNS / "1-story-mars")), encoding="utf-8")
+    path.write_text(report_html(load_run(samples.RUNS / "1-story-mars"), most_steps=2), encoding="utf-8")
     return path
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_report(browser: Browser, report: Path, scheme: str) -> None:
     page = browser.new_page(color_scheme=scheme)
-    page.set_default_timeout(PATIENCE)
     page.goto(report.as_uri())
-    page.wait_for_selector(".js-plotly-plot .main-svg")
-    page.wait_for_timeout(1000)
+    page.wait_for_selector("#heat_map .main-svg")  # the last figure
     found = violations(page, *(COLOURS if scheme == "dark" else ()))
     page.locator(".stream .rejected").first.click()
     page.set_viewport_size({"width": 375, "height": 800})
-    page.wait_for_timeout(500)
+    page.wait_for_function("() => document.documentElement.scrollWidth <= innerWidth")
     found += violations(page, *(COLOURS if scheme == "dark" else ()))
     levels = [int(found.evaluate("e => e.localName[1]")) for found in page.get_by_role("heading").all()]
     page.close()

@@ -48,14 +48,16 @@ def assert_same(one: Run, other: Run) -> None:
             np.testing.assert_array_equal(ours_are, theirs_are, err_msg=name)
 
 
-@pytest.mark.parametrize("batch", [1, 3, 8, 32])
-def test_two_hundred_prompts_are_decoded_together_as_each_alone(pair: Pair, alone: list[Run], batch: int) -> None:
+@pytest.mark.parametrize(("batch", "every"), [(1, 9), (3, 1), (8, 9), (32, 1)])
+def test_two_hundred_prompts_are_decoded_together_as_each_alone(
+    pair: Pair, alone: list[Run], batch: int, every: int
+) -> None:
     assert len(PROMPTS) > 200
     assert len({len(run.prompt_ids) for run in alone}) > 5
     assert len({len(run.rounds) for run in alone}) > 2  # some are done early
     assert any(run.token_ids[-1] in pair.eos_ids for run in alone)
-    together = list(record_all(pair, PROMPTS, SHORT, batch=batch))
-    for one, other in zip(together, alone, strict=True):
+    together = list(record_all(pair, PROMPTS[::every], SHORT, batch=batch))
+    for one, other in zip(together, alone[::every], strict=True):
         assert_same(one, other)
 
 

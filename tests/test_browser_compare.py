@@ -13,7 +13,14 @@ from playwright.sync_api import Browser, Page, expect
 from tests.served import ROOT, served
 from tests.test_compare import charted
 
-PATIENCE = 120_000  # ms; a busy machine is no reason to fail
+FRAMES = "async () => { for (let i = 0; i < 3; i += 1) await new Promise(requestAnimationFrame); }"
+"""Let a few pass, in which the page is laid out and measured anew."""
+STACKED = """() => {
+  const [left, right] = [...document.querySelectorAll("[data-testid=stBidiComponentIsolated]")].flatMap((e) =>
+    [...e.shadowRoot.querySelectorAll(".compare .pane")]).map((pane) => pane.getBoundingClientRect());
+  return right && right.top >= left.bottom;
+}"""
+"""The texts stand one below the other."""
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +30,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     before = os.environ.get("MARS_VIZ_RUNS")
     os.environ["MARS_VIZ_RUNS"] = str(folder)  # the server inherits it
     try:
-        with served(ROOT / "app.py", patience=PATIENCE / 1000) as found:
+        with served(ROOT / "app.py") as found:
             yield found
     finally:
         os.environ.pop("MARS_VIZ_RUNS") if before is None else os.environ.update(MARS_VIZ_RUNS=before)
@@ -31,11 +38,9 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def page(browser: Browser, address: str) -> Iterator[Page]:
-    expect.set_options(timeout=PATIENCE)
     errors: list[str] = []
     with browser.new_context(viewport={"width": 1200, "height": 900}) as context:
         found = context.new_page()
-        found.set_default_timeout(PATIENCE)
         found.on("pageerror", lambda error: errors.append(str(error)))
         found.goto(f"{address}/compare?run=mapped&reference=mapped~1~&shown=mapped")
         found.wait_for_selector(".compare .stream .t")
@@ -77,17 +82,15 @@ def test_a_link_opens_both_texts_which_scroll_together_and_are_leafed_through(pa
       const low = { minHeight: "60px", maxHeight: "70px" };
       for (const stream of root.querySelectorAll(".stream")) Object.assign(stream.style, low);
     }""")
-    page.wait_for_timeout(500)
+    page.evaluate(FRAMES)
     left, right = page.locator(".left .stream"), page.locator(".right .stream")
     aligned = page.locator(".left .r:not(.alone)")
     assert aligned.count() > 1
     place = aligned.last.evaluate("round => round.offsetTop - round.closest('.stream').offsetTop")
     left.evaluate("(stream, to) => { stream.scrollTop = to; }", max(place, 40))
-    page.wait_for_timeout(500)
-    assert right.evaluate("stream => stream.scrollTop") > 0
+    page.wait_for_function("stream => stream.scrollTop > 0", arg=right.element_handle())
     right.evaluate("stream => { stream.scrollTop = 0; }")
-    page.wait_for_timeout(500)
-    assert left.evaluate("stream => stream.scrollTop") == 0
+    page.wait_for_function("stream => stream.scrollTop === 0", arg=left.element_handle())
 
     # the arrow keys leaf, the reference stays, and the address says so
     shown = page.locator(".count").inner_text()
@@ -156,7 +159,8 @@ def test_a_link_opens_both_texts_which_scroll_together_and_are_leafed_through(pa
 
 def test_a_small_screen_stacks_the_texts_and_nothing_sticks_out(page):
     page.set_viewport_size({"width": 375, "height": 800})
-    page.wait_for_timeout(500)
+    page.wait_for_function(STACKED)
+    page.evaluate(FRAMES)
     left, right = (page.locator(f".pane.{side}").bounding_box() for side in ("left", "right"))
     assert right["y"] >= left["y"] + left["height"] and abs(left["x"] - right["x"]) < 1
     widths = page.locator(".compare").evaluate("root => [root.scrollWidth, root.clientWidth]")

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 
 import pytest
-from playwright.sync_api import BrowserContext, Locator, Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from mars_viz.analysis.metrics import Basis, summary
 from mars_viz.rules import RULES
@@ -72,21 +72,20 @@ def address(tmp_path_factory) -> Iterator[str]:
 
 
 @pytest.fixture
-def opened(context: BrowserContext, address: str) -> Iterator[Callable[..., Page]]:
+def opened(tab: Page, address: str) -> Iterator[Callable[..., Page]]:
     """Opens the page on one of RUNS; a script error in the browser fails the test."""
     errors: list[str] = []
 
     def open_page(run: str, scheme: str = "light") -> Page:
-        page = context.new_page()
-        page.emulate_media(color_scheme=scheme)
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        page.goto(f"{address}/explore?run={run}")
-        page.wait_for_selector(".explorer .t")
-        return page
+        tab.set_viewport_size({"width": 1400, "height": 900})
+        tab.emulate_media(color_scheme=scheme)
+        tab.goto(f"{address}/explore?run={run}")
+        tab.wait_for_selector(".explorer .t")
+        return tab
 
+    tab.on("pageerror", note := lambda error: errors.append(str(error)))
     yield open_page
-    for page in context.pages:
-        page.close()
+    tab.remove_listener("pageerror", note)
     assert not errors
 
 
@@ -376,7 +375,7 @@ def test_reruns_leave_the_text_alone(opened):
     before = told(page)["reruns"]
     page.get_by_role("button", name="rerun").click()
     told(page, reruns=before + 1)
-    page.wait_for_timeout(300)
+    page.wait_for_selector("[data-testid=stApp][data-test-script-state=notRunning]")
     assert page.locator(".stream").evaluate("s => [s.scrollTop, s.querySelector('.chunk').dataset.mine]") == [
         300,
         "yes",

@@ -18,6 +18,7 @@ from mars_viz.dialmap import Budget
 from mars_viz.mapped import mapped, shown
 from mars_viz.run import Run
 from mars_viz.samples import RUNS
+from tests.controls import READY, SCRIPT
 from tests.factories import toy_map, toy_run
 from tests.served import served
 
@@ -40,8 +41,10 @@ def story() -> Run:
 
 def opened(context: BrowserContext, address: str, link: str = f"run={STORY}") -> Page:
     page = context.new_page()
+    page.add_init_script(path=SCRIPT)
     page.goto(f"{address}/explore?{link}")
     page.wait_for_selector(".explorer .t")
+    page.wait_for_function(READY)
     return page
 
 
@@ -155,6 +158,7 @@ def pick(page: Page, title: str) -> None:
     page.get_by_role("combobox", name="Run").click()
     page.get_by_role("option", name=re.compile(re.escape(title))).first.click()
     page.wait_for_url(lambda url: url != before)
+    page.wait_for_function(READY)
     expect(page.locator(".sentence")).to_have_count(1)
 
 

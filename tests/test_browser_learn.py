@@ -8,16 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from mars_viz.components.stepper.frames import Jump, Playback, playback
 from mars_viz.mapped import mapped
 from mars_viz.run import Run
+from tests.controls import STILL
 from tests.factories import toy_map, toy_run
 from tests.served import ROOT, served
 from tests.test_browser_component import HOSTILE
-
-PATIENCE = 90_000  # ms; a busy machine is no reason to fail
 
 
 def run() -> Run:
@@ -35,7 +34,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     patch = pytest.MonkeyPatch()
     patch.setenv("MARS_VIZ_RUNS", str(folder))
     patch.setenv("MARS_VIZ_SAMPLES", str(folder))
-    with served(ROOT / "app.py", patience=PATIENCE / 1000) as found:
+    with served(ROOT / "app.py") as found:
         yield found
     patch.undo()
 
@@ -46,7 +45,7 @@ def samples_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     patch = pytest.MonkeyPatch()
     patch.setenv("MARS_VIZ_RUNS", str(tmp_path_factory.mktemp("none")))
     patch.delenv("MARS_VIZ_SAMPLES", raising=False)
-    with served(ROOT / "app.py", patience=PATIENCE / 1000) as found:
+    with served(ROOT / "app.py") as found:
         yield found
     patch.undo()
 
@@ -57,15 +56,14 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Playback:
 
 
 @pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
+def page(tab: Page) -> Iterator[Page]:
     """Where the reader asked for no motion; a script error in the browser fails the test."""
     errors: list[str] = []
-    expect.set_options(timeout=PATIENCE)
-    with browser.new_context(viewport={"width": 375, "height": 812}, reduced_motion="reduce") as context:
-        context.set_default_timeout(PATIENCE)
-        page = context.new_page()
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        yield page
+    tab.set_viewport_size({"width": 375, "height": 812})
+    tab.emulate_media(reduced_motion="reduce")
+    tab.on("pageerror", note := lambda error: errors.append(str(error)))
+    yield tab
+    tab.remove_listener("pageerror", note)
     assert not errors
 
 
@@ -129,7 +127,7 @@ def test_keys_play_jumps_and_a_link_for_the_class(page: Page, address: str, play
     expect(page.locator(".stepper")).to_have_attribute("data-frame", re.compile(r"[3-9]|\d\d"))
     page.get_by_role("button", name="Play or pause (space)").click()
     stands = page.locator(".stepper").get_attribute("data-frame")
-    page.wait_for_timeout(1200)
+    page.wait_for_timeout(1200)  # in which it would have gone on
     at(page, int(stands or -1))
     assert page.evaluate("window.hacked") is None and page.locator(".stepper img, .stepper script").count() == 0
     assert page.evaluate("document.documentElement.scrollWidth") <= 375
@@ -169,16 +167,23 @@ def test_a_lessons_knob_is_followed_under_the_hand_and_goes_into_the_address_at_
     assert page.evaluate("document.documentElement.scrollWidth") <= 375
 
 
+NOTE_WORDS = """(element) => {
+    window.noted = new Set();
+    const changes = new MutationObserver(() => window.noted.add(element.textContent));
+    changes.observe(element, { childList: true, characterData: true, subtree: true });
+}"""
+"""From now on all that an element says one after the other."""
+
+
 def test_rejection_sampling_converges_before_ones_eyes_with_hostile_tokens(page: Page, address: str) -> None:
     page.emulate_media(reduced_motion="no-preference")
     page.goto(f"{address}/learn?run=hostile-2&lesson=3&draws=100", wait_until="commit")
     title = page.locator(".lesson .chart-title").last
     expect(title).to_contain_text("After 100 trials")
+    title.evaluate(NOTE_WORDS)
     page.get_by_role("button", name="Run the trials").click()
-    seen = set()
-    while "draws=100000" not in page.url:
-        seen.add(title.inner_text())
-    assert len(seen) > 5, "it goes on by itself, many times a second"
+    page.wait_for_url("**draws=100000*")
+    assert len(page.evaluate("[...window.noted]")) > 3, "it goes on by itself, with every frame"
     expect(title).to_contain_text("After 100\u202f000 trials")
     assert page.evaluate("window.hacked") is None and page.locator(".lesson :is(img, script)").count() == 0
 
@@ -210,9 +215,8 @@ def test_a_lesson_is_one_screen(page: Page, samples_address: str, lesson: int, t
     page.goto(f"{samples_address}/learn?lesson={lesson}{teach}", wait_until="commit")
     page.get_by_text("step by step", exact=False).last.wait_for()
     page.locator(".explorer").first.wait_for()
-    page.wait_for_selector("[data-testid=stApp][data-test-script-state=notRunning]")
-    page.wait_for_timeout(500)  # until figures have their size
-    assert page.evaluate(END) <= 900
+    page.wait_for_function(STILL)
+    page.wait_for_function(f"() => ({END})() <= 900")  # figures get their size last
     assert page.evaluate("document.documentElement.scrollWidth") <= 1400
 
 

@@ -7,14 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from mars_viz.runstore import RunStore
 from mars_viz.ui import visitors
 from tests.served import served
 from tests.test_race import toy_race
 
-PATIENCE = 240_000  # ms; a busy machine is no reason to fail
 UNHURRIED = """
 import os
 import time
@@ -74,15 +73,13 @@ else:
 def toy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     script = tmp_path_factory.mktemp("toy") / "page.py"
     script.write_text(PAGE)
-    with served(script, patience=300.0) as address:
+    with served(script) as address:
         yield address
 
 
 @pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    opened = browser.new_page(viewport={"width": 1400, "height": 900})
-    opened.set_default_timeout(PATIENCE)
-    expect.set_options(timeout=PATIENCE)
+def page(context: BrowserContext) -> Iterator[Page]:
+    opened = context.new_page()
     yield opened
     opened.close()
 
@@ -184,9 +181,8 @@ def test_every_token_says_what_became_of_it_once_that_is_settled(toy: str, page:
 
 def test_the_lanes_texts_begin_at_one_height_also_where_their_heads_need_two_lines(toy: str, browser: Browser) -> None:
     page = browser.new_page(viewport={"width": 1000, "height": 900}, reduced_motion="reduce")
-    page.set_default_timeout(PATIENCE)
     page.goto(toy)
-    expect(page.locator(".race-sentence")).to_be_visible(timeout=PATIENCE)
+    expect(page.locator(".race-sentence")).to_be_visible()
     page.add_style_tag(content=".stMainBlockContainer { max-width: none !important; }")  # wide, as Live is
     heads = page.locator(".track-head").evaluate_all("heads => heads.map(head => head.getBoundingClientRect().top)")
     assert max(heads) - min(heads) < 1, "side by side"
@@ -199,9 +195,8 @@ def test_the_lanes_texts_begin_at_one_height_also_where_their_heads_need_two_lin
 def test_those_who_want_no_motion_see_how_it_ended(toy: str, browser: Browser) -> None:
     context = browser.new_context(reduced_motion="reduce")
     page = context.new_page()
-    page.set_default_timeout(PATIENCE)
     page.goto(toy)
-    expect(page.locator(".race-sentence")).to_be_visible(timeout=PATIENCE)
+    expect(page.locator(".race-sentence")).to_be_visible()
     assert page.locator(".r[data-state=ahead]").count() == 0
     context.close()
 
@@ -231,20 +226,19 @@ def test_a_race_and_a_decode_stream_on_the_real_page(
     monkeypatch.setenv("MARS_VIZ_SAMPLES", "off")
     monkeypatch.setenv("GO_ON", str(tmp_path / "go-on"))
     (tmp_path / "sitecustomize.py").write_text(UNHURRIED, "utf-8")
-    with served(Path(__file__).parents[1] / "app.py", patience=300.0, before=tmp_path) as address:
+    with served(Path(__file__).parents[1] / "app.py", before=tmp_path) as address:
         page = browser.new_page(viewport={"width": 1400, "height": 900})
-        page.set_default_timeout(PATIENCE)
         page.goto(f"{address}/live")
         page.get_by_role("button", name="Race now", exact=True).click()
         lanes = page.locator(".track-lane")
-        expect(lanes).to_have_count(3, timeout=PATIENCE)
-        expect(lanes.nth(0).locator(".r").first).to_be_visible(timeout=PATIENCE)  # while the race goes on
+        expect(lanes).to_have_count(3)
+        expect(lanes.nth(0).locator(".r").first).to_be_visible()  # while the race goes on
         assert lanes.nth(2).locator(".r").count() == 0
-        expect(page.get_by_text("Race, untimed")).to_be_visible(timeout=PATIENCE)
+        expect(page.get_by_text("Race, untimed")).to_be_visible()
         expect(page.locator(".race-sentence")).to_have_count(0)
         (tmp_path / "go-on").touch()
         sentence = page.locator(".race-sentence")
-        expect(sentence).to_be_visible(timeout=PATIENCE)  # without pressing Play
+        expect(sentence).to_be_visible()  # without pressing Play
         expect(sentence).to_contain_text(re.compile(r"times as fast as the target alone (and|cannot be)"))
         (tmp_path / "go-on").unlink()
         page.get_by_role("button", name="Settings").click()
@@ -252,16 +246,14 @@ def test_a_race_and_a_decode_stream_on_the_real_page(
         page.keyboard.press("Tab")
         page.keyboard.press("Escape")
         page.get_by_role("button", name="Decode now", exact=True).click()
-        expect(page.locator(".track-text .r")).to_have_count(1, timeout=PATIENCE)
+        expect(page.locator(".track-text .r")).to_have_count(1)
         page.get_by_role("button", name="Cancel").click()
-        expect(page.get_by_text("Stopping after this round")).to_be_visible(timeout=PATIENCE)
+        expect(page.get_by_text("Stopping after this round")).to_be_visible()
         (tmp_path / "go-on").touch()
-        expect(page.get_by_text("You stopped it after")).to_be_visible(timeout=PATIENCE)
-        expect(page.locator(".track-text .r")).to_have_count(
-            2, timeout=PATIENCE
-        )  # the round that was under way is kept
+        expect(page.get_by_text("You stopped it after")).to_be_visible()
+        expect(page.locator(".track-text .r")).to_have_count(2)  # the round that was under way is kept
         page.get_by_role("button", name="Explore", exact=True).click()
-        expect(page.locator(".stream .r").first).to_be_visible(timeout=PATIENCE)
+        expect(page.locator(".stream .r").first).to_be_visible()
         cookies = page.context.cookies()
         page.close()
     store = RunStore(tmp_path / "runs")

@@ -12,7 +12,6 @@ from mars_viz.components.explorer import locate
 from mars_viz.components.explorer.payload_cache import RunPayload
 from mars_viz.records import Round
 from mars_viz.run import Run
-from tests.conftest import PATIENCE
 from tests.factories import long_run
 from tests.served import served
 from tests.test_browser_component import compare, dial, drag
@@ -44,10 +43,8 @@ def opened(browser: Browser, tmp_path_factory) -> Iterator[Callable[[str], Page]
     """Opens the page on a link; a script error in the browser fails the test."""
     script = tmp_path_factory.mktemp("page") / "page.py"
     script.write_text(PAGE, encoding="utf-8")
-    expect.set_options(timeout=PATIENCE)
     errors: list[str] = []
     with served(script) as address, browser.new_context(viewport={"width": 1400, "height": 900}) as context:
-        context.set_default_timeout(PATIENCE)
         page = context.new_page()
         page.on("pageerror", lambda error: errors.append(str(error)))
 

@@ -18,7 +18,6 @@ from mars_viz.walk import walk
 from mars_viz.walking import Walking
 from tests.served import ROOT, served
 
-PATIENCE = 180_000  # milliseconds; only a hanging test waits as long
 PROMPT = "Sam had a new red kite."
 SHORT = Settings(max_new_tokens=24, temperature=0.8, seed=3)
 
@@ -47,26 +46,25 @@ def address(pair: Pair, tmp_path_factory: pytest.TempPathFactory) -> Iterator[st
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MARS_VIZ_RUNS", str(folder))
         patch.setenv("MARS_VIZ_SAMPLES", str(folder))
-        with served(ROOT / "app.py", patience=PATIENCE / 1000) as found:
+        with served(ROOT / "app.py") as found:
             yield found
 
 
 def test_eight_rules_first_the_rest_on_demand_and_a_table_that_fits(address, browser):
     page = browser.new_page(viewport={"width": 800, "height": 900})
-    page.set_default_timeout(PATIENCE)
     page.goto(f"{address}/rules", wait_until="commit")
     rows, table = page.locator(".mv-rules tbody tr"), page.locator(".mv-wide")
-    expect(rows).to_have_count(8, timeout=PATIENCE)
+    expect(rows).to_have_count(8)
     assert table.evaluate("table => table.scrollWidth <= table.clientWidth")
     about = page.get_by_text("About this rule")
     expect(page.get_by_text("Source: arXiv 2601.15498")).to_be_hidden()
     about.click()
     expect(page.get_by_text("Source: arXiv 2601.15498")).to_be_visible()
     page.get_by_text(f"Show all {len(RULES)} rules").click()
-    expect(rows).to_have_count(len(RULES), timeout=PATIENCE)
+    expect(rows).to_have_count(len(RULES))
     page.wait_for_url("**/rules?*rules=all")
     page.reload(wait_until="commit")
-    expect(rows).to_have_count(len(RULES), timeout=PATIENCE)
+    expect(rows).to_have_count(len(RULES))
     page.set_viewport_size({"width": 375, "height": 800})
     name = page.locator(".mv-rules tbody th").first
     page.wait_for_function(
@@ -81,13 +79,10 @@ def test_eight_rules_first_the_rest_on_demand_and_a_table_that_fits(address, bro
 
 def test_a_press_makes_every_row_exact(address, browser):
     page = browser.new_page()
-    page.set_default_timeout(PATIENCE)
     page.goto(f"{address}/rules", wait_until="commit")
-    expect(page.locator(".mv-rule", has_text="judged round by round on the recorded text")).to_be_visible(
-        timeout=PATIENCE
-    )
+    expect(page.locator(".mv-rule", has_text="judged round by round on the recorded text")).to_be_visible()
     page.get_by_role("button", name="Decode every rule on this prompt").click()
     done = page.get_by_text("Every row is exact: counted on the rule's own text after this prompt.")
-    expect(done).to_be_visible(timeout=PATIENCE)
+    expect(done).to_be_visible()
     assert not page.get_by_role("button", name="Decode every rule on this prompt").is_visible()
     page.close()

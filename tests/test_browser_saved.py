@@ -14,8 +14,6 @@ from mars_viz.ui import visitors
 from tests.factories import toy_run
 from tests.served import ROOT, served
 
-PATIENCE = 240_000  # ms; a busy machine is no reason to fail
-
 
 @dataclass(frozen=True, slots=True)
 class Shelf:
@@ -57,16 +55,14 @@ def shelf(browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path / "runs"))
     monkeypatch.setenv("MARS_VIZ_SAMPLES", "off")
     monkeypatch.delenv("MARS_VIZ_DELETE", raising=False)
-    expect.set_options(timeout=PATIENCE)
     store, run = RunStore(tmp_path / "runs"), toy_run()
     for day in range(5):
         made = replace(run.provenance, created=f"2026-01-0{day + 1}T00:00:00+00:00")
         store.finish(store.begin(f"live-{day}"), replace(run, title=f"Story {day}", provenance=made))
     contexts = [browser.new_context(viewport={"width": 1400, "height": 900}) for _ in range(2)]
-    with served(ROOT / "app.py", patience=300.0) as address:
+    with served(ROOT / "app.py") as address:
         pages = [context.new_page() for context in contexts]
         for page in pages:
-            page.set_default_timeout(PATIENCE)
             page.goto(f"{address}/live?view=saved")
             expect(page.get_by_text("Story 4")).to_be_visible()
         (cookie,) = (each for each in contexts[0].cookies() if each["name"] == visitors.COOKIE)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, BrowserContext
 
 from mars_viz import samples
 from mars_viz.race.zips import write_zip as zipped
@@ -106,6 +106,7 @@ EVERYWHERE = (
         for name in ("Gallery", "Explore", "Live", "Compare", "Rules", "Tune", "Learn")
     ),
     Control("button", "*Help*", HOVER, (text("[data-testid=stTooltipContent]"),)),
+    Control("button", "* › Cancel upload of *", NOTHING, fleeting=True),
     Control("figure", "area", CAMERA),
     Control("figure", "legend", CLICK),
 )
@@ -563,13 +564,18 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Staged]:
         yield found
 
 
+@pytest.fixture(scope="module")
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    with browser.new_context(viewport={"width": 1400, "height": 900}, reduced_motion="reduce") as found:
+        found.add_init_script(path=SCRIPT)
+        yield found
+
+
 @pytest.mark.parametrize("page", list(CONTROLS))
-def test_every_control_does_what_it_is_for(server: Staged, browser: Browser, page: str) -> None:
-    with browser.new_context(viewport={"width": 1400, "height": 900}, reduced_motion="reduce") as context:
-        context.add_init_script(path=SCRIPT)
-        census = Census(context, server.address, page, CONTROLS[page], EVERYWHERE, KNOWN_DEAD.get(page, {}))
-        problems = census.go(
-            replace(scene, link=scene.link.replace(f"run={INTERRUPTED}", f"run={server.interrupted}"))
-            for scene in SCENES[page]
-        )
+def test_every_control_does_what_it_is_for(server: Staged, context: BrowserContext, page: str) -> None:
+    census = Census(context, server.address, page, CONTROLS[page], EVERYWHERE, KNOWN_DEAD.get(page, {}))
+    problems = census.go(
+        replace(scene, link=scene.link.replace(f"run={INTERRUPTED}", f"run={server.interrupted}"))
+        for scene in SCENES[page]
+    )
     assert not problems, "\n" + "\n".join(problems)

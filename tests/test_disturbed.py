@@ -289,7 +289,7 @@ def test_costs_are_measured_again_where_a_page_asks_for_them(tmp_path: Path, mon
     monkeypatch.setattr(Toy, "tries", 0)
     folder = toy_sweep(tmp_path / "sweep").finish().folder
     keep_costs(folder, replace(COSTS, repeats=3))
-    tab = AppTest.from_function(asks, kwargs={"folder": str(folder)}, default_timeout=60).run()
+    tab = AppTest.from_function(asks, kwargs={"folder": str(folder)}, default_timeout=240).run()
     for label in ("Measure costs", "Measure again"):
         (button,) = tab.button
         assert button.label == label

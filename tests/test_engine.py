@@ -40,7 +40,7 @@ from mars_viz.ui.stop_button import stop_button
 from tests.engine_toys import Grow, Look, Seen, Steps, Wait, blind, held, toys
 from tests.factories import toy_run
 
-PATIENCE = 120.0  # seconds; only a hanging test waits as long
+PATIENCE = 240.0  # seconds; only a hanging test waits as long
 
 
 @pytest.fixture(scope="module")

@@ -45,6 +45,7 @@ def test_tables_hold_the_frame() -> None:
 
 
 @pytest.mark.parametrize(("dial", "gamma"), [(0.9853, 2), (0.9, None), (0.625, 1), (0.2, None), (0.2, 2)])
+@pytest.mark.usefixtures("small_reports")
 def test_all_that_is_shared_is_of_the_setting_that_is_shown(dial: float, gamma: int | None) -> None:
     """Inside the map, outside, and at another draft length; what is said of it in the popover and in the files."""
     run = mapped_toy()

@@ -26,7 +26,6 @@ from tests.served import ROOT, served
 from tests.tabs import opened, settled
 from tests.test_learn_page import element, query, said
 
-PATIENCE = 90_000  # ms; a busy machine is no reason to fail
 EVERY = range(1, len(LESSONS) + 1)
 NOISY = Timing(draft=0.5, verify=0.001, total=0.6)
 SAMPLE = "1-story-mars"
@@ -214,12 +213,10 @@ def newcomer(browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.delenv(samples.VARIABLE, raising=False)
     fill(tmp_path)
     errors: list[str] = []
-    expect.set_options(timeout=PATIENCE)
     with (
-        served(ROOT / "app.py", patience=PATIENCE / 1000) as address,
+        served(ROOT / "app.py") as address,
         browser.new_context(viewport={"width": 1400, "height": 900}) as context,
     ):
-        context.set_default_timeout(PATIENCE)
         page = context.new_page()
         page.on("pageerror", lambda error: errors.append(str(error)))
         yield page, address

@@ -37,7 +37,7 @@ from tests.test_pages import Script, button, notes
 from tests.test_race import toy_race
 from tests.test_ui_worker import until
 
-PATIENCE = 120.0
+PATIENCE = 240.0
 
 
 class ToyRacer:

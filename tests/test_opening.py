@@ -27,7 +27,6 @@ from tests.factories import toy_map, toy_run
 from tests.served import served
 
 ROOT = Path(__file__).resolve().parent.parent
-PATIENCE = 120_000  # ms; a busy machine is no reason to fail
 NOTE_FIRST_TOKEN = """
 window.firstToken = new Promise((seen) => {
   const look = () => {
@@ -139,7 +138,7 @@ def test_the_browser_asks_for_figures_once_the_text_is_there(browser: Browser, f
     with served(ROOT / "app.py") as address, browser.new_page() as page:
         page.add_init_script(NOTE_FIRST_TOKEN)
         page.goto(f"{address}/explore")
-        page.wait_for_selector(".js-plotly-plot", timeout=PATIENCE)
+        page.wait_for_selector(".js-plotly-plot")
         (asked,) = page.evaluate(ASKED_FOR_FIGURES)
         assert page.evaluate("window.firstToken") < asked
         assert page.locator(".st-key-text-painted").count() == 1  # and takes no room
@@ -154,7 +153,7 @@ def test_what_is_never_painted_is_not_waited_for_forever(browser: Browser, tmp_p
             with browser.new_page() as page:
                 page.add_init_script(without)
                 page.goto(address)
-                page.get_by_text("waited long enough").wait_for(timeout=PATIENCE)
+                page.get_by_text("waited long enough").wait_for()
 
 
 def request(path: str, query: str = "", kind: str = "http", method: str = "GET") -> dict[str, Any]:

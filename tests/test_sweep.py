@@ -172,7 +172,7 @@ def test_a_sweep_killed_twenty_times_loses_nothing(tmp_path: Path, monkeypatch: 
     """Killed with SIGKILL at random points: what is finished stays so, and the end is that of an undisturbed sweep."""
     killed, whole = tmp_path / "killed", tmp_path / "whole"
     code = KILLED.format(tests=str(TESTS), root=str(TESTS.parent), folder=str(killed))
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     counts = [int(line) for line in done.stdout.split()]
     assert len(counts) == 20

@@ -126,6 +126,7 @@ def test_every_command_is_here() -> None:
 
 @pytest.mark.parametrize("debug", [False, True], ids=["", "with tracebacks"])
 @pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.usefixtures("small_reports")
 def test_no_command_sends_what_steers_a_terminal(
     command: str, debug: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -57,7 +57,6 @@ class Drawn:
 @pytest.fixture(scope="module")
 def page(browser: Browser) -> Iterator[Page]:
     opened = browser.new_page(viewport={"width": 700, "height": 500})
-    opened.set_default_timeout(300_000)
     style = (FOLDER / "explorer.css").read_text("utf-8")
     opened.set_content(f"<!doctype html><meta charset=utf-8><style>{style}</style><body></body>")
     script = (FOLDER / "elements.js").read_text("utf-8")

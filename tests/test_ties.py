@@ -17,6 +17,7 @@ import pytest
 import torch
 from factories import make_speculation, rank
 from in_node import in_node
+from rule_cases import KINDS_OF_RULES
 from test_batches import assert_same
 from test_dialmap import test_a_map_of_real_models_is_what_walks_of_their_own_are as a_map_is_what_walks_are
 from test_explorer_payload import HARNESS, OUTCOMES, dials_of
@@ -348,7 +349,8 @@ def test_runs_are_the_same_in_batches_saved_and_loaded_and_walked_again(
     pairs: dict[str, Pair], rule: str, temperature: float, tmp_path: Path
 ) -> None:
     settings = Settings(rule=rule, temperature=temperature, top_p=0.95, gamma=4, max_new_tokens=16, seed=4)
-    for prompt, run in zip(PROMPTS, record_all(pairs["packed"], PROMPTS, settings, batch=3), strict=True):
+    prompts = PROMPTS if rule in KINDS_OF_RULES.values() else PROMPTS[-1:]
+    for prompt, run in zip(prompts, record_all(pairs["packed"], prompts, settings, batch=3), strict=True):
         assert_same(run, Recording(pairs["packed"], prompt, settings).finish())
     again = saved_and_loaded(run, tmp_path)
     for replayed in (run, again):

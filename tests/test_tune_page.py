@@ -726,13 +726,14 @@ def test_every_grader_can_be_chosen(empty):
 def test_opening_the_page_imports_no_model_library(folder):
     code = (
         "import sys\nfrom streamlit.testing.v1 import AppTest\n"
-        f"tab = AppTest.from_file({str(ROOT / 'app.py')!r}, default_timeout=90).switch_page('pages/tune.py').run()\n"
+        f"tab = AppTest.from_file({str(ROOT / 'app.py')!r}, default_timeout=240)\n"
+        "tab.switch_page('pages/tune.py').run()\n"
         "assert not tab.exception and tab.get('plotly_chart')\n"
         "assert not {'torch', 'transformers'} & set(sys.modules)\n"
     )
     environment = {**os.environ, FOLDER_VARIABLE: str(folder)}
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=180
+        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stderr[-2000:]
 
@@ -757,8 +758,6 @@ def test_in_a_browser_the_dial_answers_under_the_hand_and_the_page_when_it_rests
             expect(tiles.nth(tile).locator("dd").first).to_have_text(estimate)
 
     with served(ROOT / "app.py") as address, browser.new_page() as page:
-        page.set_default_timeout(PATIENCE * 1000)
-        expect.set_options(timeout=PATIENCE * 1000)
         page.goto(f"{address}/tune?sweep=a-mars&dial=0.9", wait_until="commit")
         sentence, slider = page.locator(".mv-lead"), page.get_by_role("slider", name="ratio threshold")
         expect(sentence).to_contain_text("MARS at θ = 0.90")
@@ -795,21 +794,20 @@ def test_in_a_browser_the_dial_answers_under_the_hand_and_the_page_when_it_rests
             page.set_viewport_size({"width": width, "height": 900})
             page.goto(f"{address}/tune?sweep=a-mars&with=b-margin", wait_until="commit")
             expect(page.locator(".js-plotly-plot .gtitle")).to_contain_text("is fastest")
-            page.wait_for_function(NAMES_STAND_APART, timeout=PATIENCE * 1000)
+            page.wait_for_function(NAMES_STAND_APART)
 
 
 def test_in_a_browser_the_form_closes_and_prompts_are_added_and_stopped(empty, browser):
     """With the built-in pair: a sweep of three prompts, then as many more as its test needs, stopped and kept."""
     with served(ROOT / "app.py") as address, browser.new_page() as page:
-        page.set_default_timeout(PATIENCE * 1000)
         page.goto(f"{address}/tune", wait_until="commit")
         page.get_by_role("button", name="New sweep").click()
         count = page.get_by_role("spinbutton", name="Prompts of each task")
         count.fill("1")
         count.press("Enter")
-        expect(page.get_by_text("3 prompts: about")).to_be_visible(timeout=PATIENCE * 1000)
+        expect(page.get_by_text("3 prompts: about")).to_be_visible()
         page.get_by_role("button", name="Sweep", exact=True).click()
-        expect(count).to_have_count(0, timeout=PATIENCE * 1000)
+        expect(count).to_have_count(0)
         page.get_by_role("button", name=re.compile("^Add .* prompts$")).click()
         page.get_by_role("button", name="Stop").click()
         page.get_by_role("button", name="Continue").or_(page.get_by_role("button", name=re.compile("^Add "))).wait_for()

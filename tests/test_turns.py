@@ -148,7 +148,7 @@ def test_killed_in_the_middle_of_conversations_nothing_finished_is_lost(tmp_path
     folder = tmp_path / "killed"
     for at in (1, 4, 5):  # before q0/2, q2/2 and q2/3, part of their maps made
         code = KILLED.format(tests=str(TESTS), root=str(TESTS.parent), folder=str(folder), at=at)
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
         assert done.returncode == -signal.SIGKILL, done.stderr
         assert open_store(folder).finished() == at
     assert equal(sweep(folder, resume=True).finish(), sweep(tmp_path / "whole").finish())
