@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 LAYERS = (
     ("errors", "escapes", "strict_json", "strict_csv", "history", "writer"),
     ("terminal",),
-    ("records", "randomness", "devices", "samples", "permissions", "bounds"),
+    ("records", "randomness", "devices", "samples", "default_folders", "permissions", "bounds"),
     ("demo",),  # the package itself: where the built-in weights lie
     ("blocks",),
     ("rules",),

@@ -107,7 +107,6 @@ CASES = {
     "map of a run": Case(lambda folder: RunStore(folder).replace("one", RUN), a_run),
     "title of a run": Case(lambda folder: RunStore(folder).rename("one", "Mine"), a_run),
     "title of an interrupted run": Case(lambda folder: RunStore(folder).rename("one", "Mine"), interrupted),
-    "interrupted run": Case(lambda folder: RunStore(folder).keep_interrupted("one"), interrupted),
     "title of a race": Case(lambda folder: RaceStore(folder).rename("one", "Mine"), a_race),
     "deleted run": Case(lambda folder: RunStore(folder).delete("one"), a_run),
     "restored run": Case(lambda folder: RunStore(folder).restore("one"), deleted),

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import streamlit as st
 
+from mars_viz import default_folders
 from mars_viz.analysis.intervals import Interval
 from mars_viz.errors import BadInput, contained
 from mars_viz.figures.words import THIN_SPACE, counted, number, setting
@@ -18,7 +19,6 @@ from mars_viz.sweep import SweepResult, difference_at, load_sweep, measures, val
 from mars_viz.sweep.columns import RIGHT, WRONG
 from mars_viz.sweep.measures import PERCENT
 from mars_viz.sweep.pairing import Pairing, Setting, at_settings, pair
-from mars_viz.ui.tune.shelf import default_folder
 
 COMPARED = ("tau", "accuracy", "speed_up", "acceptance", "relaxed", "rolled_back", "passes", "tokens", "same")
 """Figures of the table, those that a sweep has of them, in order."""
@@ -56,7 +56,7 @@ class Turned:
 
 def id_of(path: Path) -> str:
     """What a link calls the sweep that lies there."""
-    return path.relative_to(default_folder()).as_posix()
+    return path.relative_to(default_folders.sweeps()).as_posix()
 
 
 def opened(path: Path) -> SweepResult:
