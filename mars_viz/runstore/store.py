@@ -32,7 +32,7 @@ from mars_viz.runstore.kept import Kept, Standing, listed, read
 from mars_viz.runstore.locks import alone_in
 from mars_viz.runstore.makers import Makers
 from mars_viz.runstore.titles import UNREADABLE, check_seen, checked_title, retitle
-from mars_viz.writer import STALE, beside, remove
+from mars_viz.writer import STALE, beside, remove, to_read
 
 LONGEST_NAME = 80
 
@@ -77,7 +77,8 @@ class RunStore:
 
     def deleted(self) -> tuple[Kept, ...]:
         """What is in the bin, the newest first. Raises BadInput where it cannot be listed."""
-        return tuple(replace(kept, standing=Standing.DELETED) for kept in listed(self._bin.folder))
+        there = listed(self._bin.folder) if self._bin.is_there() else ()
+        return tuple(replace(kept, standing=Standing.DELETED) for kept in there)
 
     def find(self, name: str) -> Kept:
         """The entry of that name. Raises BadInput where there is none."""
@@ -178,7 +179,7 @@ class RunStore:
 def _title(path: Path, otherwise: str) -> str:
     """Of the run in a folder, or what it is otherwise where it cannot be read."""
     with suppress(OSError, BadInput):
-        return manifest.from_json((path / MANIFEST).read_bytes()).title
+        return manifest.from_json(to_read(path, MANIFEST).read_bytes()).title
     return otherwise
 
 
