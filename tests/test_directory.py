@@ -6,6 +6,7 @@ import io
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -14,7 +15,7 @@ from factories import toy_run
 from mars_viz.errors import BadInput
 from mars_viz.runfiles import contents
 from mars_viz.runfiles.directory import END, chunks_of
-from mars_viz.runfiles.parquet import opened
+from mars_viz.runfiles.parquet import from_bytes, opened, to_bytes
 
 NUMBERS = {"PLAIN": 0, "PLAIN_DICTIONARY": 2, "RLE": 3, "RLE_DICTIONARY": 8, "BYTE_STREAM_SPLIT": 9}
 TABLE = pa.table(
@@ -62,3 +63,12 @@ def test_a_damaged_directory_ends_no_process() -> None:
         spoiled[place] ^= 0x10
         with suppress(BadInput):
             opened("rounds", bytes(spoiled))
+
+
+def test_a_nan_that_signals_is_refused_like_any_other() -> None:
+    """NumPy warns of one where it is compared, and tests take warnings for errors."""
+    rows = from_bytes("rows", contents.encode(toy_run(max_new_tokens=4))["rows.parquet"])
+    entropy = rows["entropy"].copy()
+    entropy.view(np.uint32)[0] = 0x7FA00000
+    with pytest.raises(BadInput, match="impossible value"):
+        from_bytes("rows", to_bytes("rows", {**rows, "entropy": entropy}))
