@@ -22,9 +22,9 @@ from playwright.sync_api import Browser, Page
 from factories import long_run  # isort: skip
 from served import served  # isort: skip
 
+from mars_viz import default_folders
 from mars_viz.components.explorer.payload_cache import RunPayload
 from mars_viz.runfiles import save_run
-from mars_viz.runstore import FOLDER_VARIABLE
 
 LONG = 100_000
 """Tokens of the long run."""
@@ -132,15 +132,15 @@ def _fresh(browser: Browser, address: str) -> Page:
 @contextmanager
 def _served_from(folder: str) -> Iterator[str]:
     """The app with the runs of a folder."""
-    before = os.environ.get(FOLDER_VARIABLE)
-    os.environ[FOLDER_VARIABLE] = folder
+    before = os.environ.get(default_folders.RUNS)
+    os.environ[default_folders.RUNS] = folder
     try:
         with served(ROOT / "app.py", patience=PATIENCE / 1000) as address:
             yield address
     finally:
-        os.environ.pop(FOLDER_VARIABLE)
+        os.environ.pop(default_folders.RUNS)
         if before is not None:
-            os.environ[FOLDER_VARIABLE] = before
+            os.environ[default_folders.RUNS] = before
 
 
 def server_seconds() -> float:

@@ -14,7 +14,7 @@ from html import escape
 JOINERS = "\u200c\u200d"
 """Format characters that words and emoji are written with."""
 _ISOLATED = re.compile("(\u2068)([^\u2066-\u2069]*)(\u2069)")
-_STEERING = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+_UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _WORD_JOINER = "\u2060"  # no width, and no line is broken at it
 
 
@@ -41,9 +41,14 @@ def visible(text: str) -> str:
     return "".join(part if place % 4 in (1, 3) else "".join(map(_seen, part)) for place, part in enumerate(parts))
 
 
+def unseen(char: str) -> bool:
+    """True of a character that nobody sees: one that steers, or a joiner."""
+    return unicodedata.category(char) in _UNSEEN
+
+
 def steers(char: str) -> bool:
     """True of a character that is not seen and acts: a control, a line's end, a mark of direction; not of a joiner."""
-    return unicodedata.category(char) in _STEERING and char not in JOINERS
+    return unseen(char) and char not in JOINERS
 
 
 def _seen(char: str) -> str:

@@ -1,6 +1,6 @@
 """Text for a terminal or a log: control characters, which could steer it, are shown and not sent.
 
-Text of models, prompts and files is others'. Knows streams and log records, and nothing else of the package.
+Text of models, prompts and files is others'. Knows streams and log records; which characters act unseen is `escapes`'.
 """
 
 from __future__ import annotations
@@ -8,23 +8,20 @@ from __future__ import annotations
 import logging
 import sys
 import traceback
-import unicodedata
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO
 
+from mars_viz.escapes import unseen
+
 
 def printable(text: str, but: str = "\n\t") -> str:
-    """The text with escapes (\\x1b, \\u202e) in place of control characters, `but` for these, and of marks that nobody
-    sees: those that turn the direction of writing, join or stand for nothing."""
+    """The text with escapes in place of what nobody sees, `but` for these: joiners too, for terminals differ in how
+    wide they draw what is joined. Spelled as shells and Python do (\\x1b, \\u202e), to be typed; pages name points.
+    """
     if text.isprintable():
         return text
-    return "".join(sign if sign in but or _harmless(sign) else _escaped(sign) for sign in text)
-
-
-def _harmless(sign: str) -> bool:
-    """Spaces of any width are, though Python calls them not printable."""
-    return sign.isprintable() or unicodedata.category(sign) == "Zs"
+    return "".join(_escaped(sign) if unseen(sign) and sign not in but else sign for sign in text)
 
 
 def _escaped(sign: str) -> str:

@@ -1,7 +1,11 @@
-"""The one writer of files and folders: each gets its name in one step, once it is whole. Knows paths and bytes alone.
+"""The one writer of files and folders: each gets its name in one step, once it is whole; and what may be read there.
+Knows paths and bytes alone.
 
 Until then it lies beside its place under a random name, which is made anew and through no link, so nobody can guess it
 and put a link there. What a kill leaves under such a name goes when the same file is written again.
+
+Folders of runs, races and sweeps may be writable for several users of a machine. Whoever names such a folder is
+trusted; of what lies in it, no link is followed, to read or to write, that neither this user nor root made.
 """
 
 from __future__ import annotations
@@ -94,7 +98,24 @@ def make_folder(path: Path) -> None:
     where it is a link that somebody else made."""
     path.mkdir(exist_ok=True)
     if not is_ours(path):
-        raise OSError(errno.ELOOP, f"{path.name} in it is a link that another user made; remove that", str(path))
+        raise _linked(path)
+
+
+def to_read(folder: Path, name: str = "") -> Path:
+    """The file or folder of that name in a folder, `folder/file` included, or the folder itself, for whoever reads it.
+    Raises OSError where one of them is a link that somebody else made, or no plain file, which might never end."""
+    path = folder
+    for part in ("", *Path(name).parts):
+        path /= part
+        if not is_ours(path):
+            raise _linked(path)
+    if not (path.is_dir() or path.is_file()):
+        raise OSError(errno.EINVAL, f"{path.name} is no plain file; remove it", str(path))
+    return path
+
+
+def _linked(path: Path) -> OSError:
+    return OSError(errno.ELOOP, f"{path.name} is a link that another user made; remove it", str(path))
 
 
 def is_ours(path: Path) -> bool:

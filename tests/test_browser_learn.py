@@ -55,6 +55,11 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Playback:
     return playback(run())
 
 
+def next_place(played: Playback, frame: int, jump: Jump) -> int:
+    """Where a jump leads from this frame."""
+    return next(place for place in played.places(jump) if place > frame)
+
+
 @pytest.fixture
 def page(tab: Page) -> Iterator[Page]:
     """Where the reader asked for no motion; a script error in the browser fails the test."""
@@ -84,7 +89,7 @@ def test_keys_play_jumps_and_a_link_for_the_class(page: Page, address: str, play
     still = page.locator(".flying .chip").first.evaluate("chip => getComputedStyle(chip).animationName")
     assert still == "none", "the reader asked for no motion"
     assert page.locator(".cell.new").count() == len(played.run.rounds[0].speculation)
-    rejection = played.next_place(1, Jump.REJECTION)
+    rejection = next_place(played, 1, Jump.REJECTION)
     page.keyboard.press("x")
     at(page, rejection)
     assert "rejected" in (page.locator(".chip.judged").get_attribute("class") or "")
@@ -98,7 +103,7 @@ def test_keys_play_jumps_and_a_link_for_the_class(page: Page, address: str, play
     page.locator(".stepper").focus()
     page.keyboard.press("Home")
     at(page, 0)
-    divergence = played.next_place(0, Jump.DIVERGENCE)
+    divergence = next_place(played, 0, Jump.DIVERGENCE)
     page.keyboard.press("d")
     at(page, divergence)
     page.keyboard.press("Home")
@@ -134,7 +139,7 @@ def test_keys_play_jumps_and_a_link_for_the_class(page: Page, address: str, play
 
 
 def test_a_teachers_link_opens_that_very_step_in_large_type(page: Page, address: str, played: Playback) -> None:
-    rejection = played.next_place(0, Jump.REJECTION)
+    rejection = next_place(played, 0, Jump.REJECTION)
     page.goto(f"{address}/learn?run=hostile&frame={rejection}&teach=1", wait_until="commit")
     at(page, rejection)
     expect(page.locator(".stepper")).to_have_class("explorer stepper large")

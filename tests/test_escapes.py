@@ -4,12 +4,26 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from mars_viz.escapes import Html, commonmark, figure, html, isolated, joined, markdown, visible
+from mars_viz.escapes import (
+    JOINERS,
+    Html,
+    commonmark,
+    figure,
+    html,
+    isolated,
+    joined,
+    markdown,
+    steers,
+    unseen,
+    visible,
+)
+from mars_viz.terminal import printable
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "app.py", *sorted((ROOT / "pages").glob("*.py")), *sorted((ROOT / "mars_viz/ui").rglob("*.py"))]
@@ -33,6 +47,18 @@ CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]*")
 NUMBER = re.compile(r".*[defgn%]")
 NUMBERS = ("len", "number", "counted")
 """Functions that make nothing but numbers of their own words."""
+
+
+def test_who_shows_what_cannot_be_seen_agrees_on_what_that_is() -> None:
+    """Pages, terminals and labels spell it differently; joiners hold words together on pages alone."""
+    for char in map(chr, range(sys.maxunicode + 1)):
+        assert (printable(char, "") != char) == unseen(char), hex(ord(char))
+        assert (visible(char) != char) == (steers(char) and char not in "\n\t"), hex(ord(char))
+        assert steers(char) == (unseen(char) and char not in JOINERS), hex(ord(char))
+    asking = [
+        path.name for path in (ROOT / "mars_viz").rglob("*.py") if "unicodedata.category" in path.read_text("utf-8")
+    ]
+    assert asking == ["escapes.py"]
 
 
 def calls(file: Path) -> Iterator[tuple[ast.Call, str]]:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from mars_viz import samples
+from mars_viz import default_folders, samples
 from mars_viz.errors import BadInput, contained
 from mars_viz.race import load_race, save_race
 from mars_viz.run import Run
@@ -87,7 +87,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def folder(made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("MARS_VIZ_RUNS", str(made / "runs"))
     monkeypatch.setenv("MARS_VIZ_SAMPLES", str(made / "runs"))
-    monkeypatch.setenv(tune_shelf.FOLDER_VARIABLE, str(made / "sweeps"))
+    monkeypatch.setenv(default_folders.SWEEPS, str(made / "sweeps"))
     monkeypatch.setattr(samples, "RACES", made / "races")
     return made
 

@@ -15,9 +15,8 @@ import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from mars_viz import samples
+from mars_viz import default_folders, samples
 from mars_viz.figures.thumbnails import AMBER, BLUE, Band, Line, Part, lanes, lines, stacked_bars
-from mars_viz.runstore import default_folder
 from mars_viz.ui import gallery, links, navigation
 from mars_viz.ui.lessons import LESSONS
 from mars_viz.ui.library import Shelf
@@ -142,7 +141,7 @@ def test_where_to_record_is_right_in_a_shell_and_tells_no_path_of_the_server(tmp
     command = gallery.nothing_yet(Shelf({}, {}))
     assert command.endswith(f" --out {said}") and str(tmp_path) not in command
     written = subprocess.run(["sh", "-c", f"printf %s {said}"], capture_output=True, text=True, check=True).stdout
-    assert Path(written) == default_folder() / "mine"
+    assert Path(written) == default_folders.runs() / "mine"
 
 
 def test_a_run_without_tokens_says_so(folder):

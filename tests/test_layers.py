@@ -22,7 +22,7 @@ FOLDERS = ("mars_viz", "pages", "training")
 LAYERS = (
     ("errors", "escapes", "strict_json", "strict_csv", "history", "writer"),
     ("terminal",),
-    ("records", "randomness", "devices", "samples", "permissions", "bounds", "demo"),
+    ("records", "randomness", "devices", "samples", "default_folders", "permissions", "bounds", "demo"),
     ("blocks",),
     ("rules",),
     ("run", "costs"),

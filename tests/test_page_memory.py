@@ -18,6 +18,7 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
+from mars_viz import default_folders
 from mars_viz.analysis.panel import Panel
 from mars_viz.run import Run
 from mars_viz.sweep import SweepResult
@@ -25,7 +26,6 @@ from mars_viz.ui import library, live
 from mars_viz.ui.bench import Bench, Known
 from mars_viz.ui.rule_lab.panels import Panels
 from mars_viz.ui.run_cache import RunCache
-from mars_viz.ui.tune.shelf import FOLDER_VARIABLE
 from tests import tabs
 from tests.factories import toy_run
 from tests.sweep_cases import SETTINGS, toy_sweep
@@ -150,7 +150,7 @@ def sweeps(folder: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: 
     for k in (1, 2):
         settings = replace(SETTINGS, rule=f"vllm-thinking:k={k}")
         toy_sweep(made_in / f"k{k}", 4, settings).finish()
-    monkeypatch.setenv(FOLDER_VARIABLE, str(made_in))
+    monkeypatch.setenv(default_folders.SWEEPS, str(made_in))
     return made_in
 
 

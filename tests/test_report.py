@@ -573,7 +573,7 @@ def test_a_browser_that_cannot_unpack_says_so_in_a_sentence(browser: Browser, tm
         tab.add_init_script("delete globalThis.DecompressionStream")
         tab.goto(path.as_uri())
         expect(tab.locator("#failed")).to_have_text(
-            "This browser is too old to unpack the report. Open it in a browser of 2023 or later.", timeout=PATIENCE
+            "This browser is too old to unpack the report. Open it in a browser of 2023 or later."
         )
         expect(tab.locator("#waiting")).to_be_hidden()
     assert errors == []

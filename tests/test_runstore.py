@@ -17,11 +17,12 @@ from pathlib import Path
 
 import pytest
 
+from mars_viz import default_folders
 from mars_viz.errors import BadInput
 from mars_viz.run import Run
 from mars_viz.runfiles import list_runs, read_zip
 from mars_viz.runfiles.zips import unpacked
-from mars_viz.runstore import RunStore, Standing, checked_name, default_folder, locks, read
+from mars_viz.runstore import RunStore, Standing, checked_name, locks, read
 from mars_viz.runstore.journal import segment
 from tests.factories import toy_run
 
@@ -83,16 +84,12 @@ def test_a_run_is_seen_growing_and_then_whole(store, run):
     assert [path.name for path in store.folder.iterdir()] == [name]
 
 
-def test_an_abandoned_journal_is_an_interrupted_run_that_can_be_kept(store, run):
+def test_an_abandoned_journal_is_an_interrupted_run(store, run):
     interrupted(store, run, 1, 2, 5)
     (entry,) = store.list()
     assert entry.standing is Standing.INTERRUPTED
     assert same(read(entry.path), cut(run, 5))
     assert read(entry.path).pieces.keys() <= run.pieces.keys()
-    store.keep_interrupted(entry.name)
-    (entry,) = store.list()
-    assert entry.standing is Standing.WHOLE
-    assert same(read(entry.path), cut(run, 5))
 
 
 def test_a_damaged_segment_ends_the_run_before_it(store, run):
@@ -338,10 +335,10 @@ def test_a_disk_that_refuses_is_a_sentence(tmp_path, run):
 def test_the_folder_is_the_variable_s_or_in_the_user_s_data(monkeypatch, tmp_path):
     monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path / "mine"))
     monkeypatch.setenv("MARS_VIZ_SAMPLES", "off")
-    assert default_folder() == tmp_path / "mine"
+    assert default_folders.runs() == tmp_path / "mine"
     monkeypatch.delenv("MARS_VIZ_RUNS")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    assert default_folder() == tmp_path / "mars-viz" / "runs"
+    assert default_folders.runs() == tmp_path / "mars-viz" / "runs"
 
 
 SAVING = """
@@ -413,8 +410,7 @@ while time.monotonic() < end or turns < 6:  # a busy machine does little in that
     assert [kept.standing.value for kept in store.list() if kept.path == journal.folder] == ["growing"]
     if luck.random() < 0.2:
         journal.leave()
-        store.keep_interrupted(journal.folder.name[1:-8])
-        mine.append(journal.folder.name[1:-8])
+        mine.append(journal.name)
         continue
     mine.append(store.finish(journal, run))
     match luck.randrange(4):
@@ -448,8 +444,9 @@ def test_servers_that_share_a_folder_do_not_harm_each_other(tmp_path):
     kept = RunStore(tmp_path / "runs").list()
     assert sorted(entry.name for entry in kept) == sorted(names) and len(names) > 3
     for entry in kept:
-        assert entry.standing is Standing.WHOLE and len(read(entry.path).rounds) >= 2
-    assert {path.name for path in (tmp_path / "runs").iterdir() if path.name.startswith(".")} <= {".bin"}
+        assert entry.standing in (Standing.WHOLE, Standing.INTERRUPTED) and len(read(entry.path).rounds) >= 2
+    left = {path.name for path in (tmp_path / "runs").iterdir() if path.name.startswith(".")}
+    assert left <= {".bin", *(entry.path.name for entry in kept if entry.standing is Standing.INTERRUPTED)}
 
 
 def test_a_journal_is_held_even_where_somebody_asks_about_it_at_that_moment(tmp_path):

@@ -15,6 +15,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 from sweep_cases import SHORT, conversations, sweep_over, toy_prompts, toy_source, toy_sweep
 
+from mars_viz import default_folders
 from mars_viz.analysis.recommendation import about
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput
@@ -24,7 +25,7 @@ from mars_viz.sweep.report import cell
 from mars_viz.ui.jobs.job import JobState
 from mars_viz.ui.tune import detail, wishes
 from mars_viz.ui.tune.jobs import SweepJob
-from mars_viz.ui.tune.shelf import FOLDER_VARIABLE, shared_board, shelf
+from mars_viz.ui.tune.shelf import shared_board, shelf
 from mars_viz.ui.tune.study import Study
 from tests.test_grid import GRID, VLLM, toy_grid
 from tests.test_tune_jobs import until, worker
@@ -49,13 +50,13 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def folder(swept: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(FOLDER_VARIABLE, str(swept))
+    monkeypatch.setenv(default_folders.SWEEPS, str(swept))
     return swept
 
 
 @pytest.fixture
 def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "results"))
+    monkeypatch.setenv(default_folders.SWEEPS, str(tmp_path / "results"))
     return tmp_path / "results"
 
 

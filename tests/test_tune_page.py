@@ -22,6 +22,7 @@ from playwright.sync_api import Locator, expect
 from streamlit.testing.v1 import AppTest
 from sweep_cases import SETTINGS, sweep_over, timing, toy_prompts, toy_source, toy_sweep
 
+from mars_viz import default_folders
 from mars_viz.analysis.vllm_metrics import parse_vllm_metrics
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput
@@ -40,7 +41,7 @@ from mars_viz.ui.tune import study as study_module
 from mars_viz.ui.tune.bench import Drawn
 from mars_viz.ui.tune.jobs import SweepJob
 from mars_viz.ui.tune.readings import readings
-from mars_viz.ui.tune.shelf import FOLDER_VARIABLE, shared_board, shelf
+from mars_viz.ui.tune.shelf import shared_board, shelf
 from mars_viz.ui.tune.study import KEY, Study
 from mars_viz.ui.tune.view import OpenedTune, TuneView, from_parameters, to_parameters
 from tests.served import served
@@ -77,13 +78,13 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def folder(swept: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(FOLDER_VARIABLE, str(swept))
+    monkeypatch.setenv(default_folders.SWEEPS, str(swept))
     return swept
 
 
 @pytest.fixture
 def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "results"))
+    monkeypatch.setenv(default_folders.SWEEPS, str(tmp_path / "results"))
     return tmp_path / "results"
 
 
@@ -357,7 +358,7 @@ def test_the_button_adds_as_many_prompts_as_the_next_test_needs(empty, monkeypat
     assert name == "a" and prompts.items[:6] == builtin_prompts(2).items and len(prompts) == 3 * each >= needed
     with lock.held(empty / "a"):
         monkeypatch.undo()
-        monkeypatch.setenv(FOLDER_VARIABLE, str(empty))
+        monkeypatch.setenv(default_folders.SWEEPS, str(empty))
         assert "is in use: this very process" in said(clicked(opened(sweep="a"), "add-prompts"))
 
 
@@ -731,7 +732,7 @@ def test_opening_the_page_imports_no_model_library(folder):
         "assert not tab.exception and tab.get('plotly_chart')\n"
         "assert not {'torch', 'transformers'} & set(sys.modules)\n"
     )
-    environment = {**os.environ, FOLDER_VARIABLE: str(folder)}
+    environment = {**os.environ, default_folders.SWEEPS: str(folder)}
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600
     )

@@ -59,8 +59,8 @@ KINDS = {
         "load_prompts(path, skip_bad=True, grader='none')",
     ),
     "metrics": (
-        "from mars_viz.analysis.vllm_metrics import load_vllm_metrics",
-        "load_vllm_metrics(path)",
+        "from mars_viz.analysis.vllm_metrics import parse_vllm_metrics",
+        "parse_vllm_metrics(path.read_bytes().decode())",
     ),
 }
 

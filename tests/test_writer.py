@@ -10,7 +10,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +20,15 @@ from sweep_cases import COSTS, timing, toy_sweep
 
 from mars_viz import writer
 from mars_viz.errors import BadInput
-from mars_viz.race import save_race
+from mars_viz.race import load_race, save_race
 from mars_viz.race.store import RaceStore
 from mars_viz.race.zips import write_zip as race_zip
 from mars_viz.report import report_html
 from mars_viz.report.files import write_report
 from mars_viz.runfiles import save_run
 from mars_viz.runstore import RunStore
-from mars_viz.sweep import load_sweep, lock, store
-from mars_viz.sweep.checks import keep_check
+from mars_viz.sweep import load_sweep, lock, store, texts
+from mars_viz.sweep.checks import keep_check, kept_checks
 from mars_viz.sweep.evidence_pack import write_evidence
 from tests.factories import toy_run
 from tests.test_race import toy_race
@@ -107,7 +108,6 @@ CASES = {
     "map of a run": Case(lambda folder: RunStore(folder).replace("one", RUN), a_run),
     "title of a run": Case(lambda folder: RunStore(folder).rename("one", "Mine"), a_run),
     "title of an interrupted run": Case(lambda folder: RunStore(folder).rename("one", "Mine"), interrupted),
-    "interrupted run": Case(lambda folder: RunStore(folder).keep_interrupted("one"), interrupted),
     "title of a race": Case(lambda folder: RaceStore(folder).rename("one", "Mine"), a_race),
     "deleted run": Case(lambda folder: RunStore(folder).delete("one"), a_run),
     "restored run": Case(lambda folder: RunStore(folder).restore("one"), deleted),
@@ -126,28 +126,35 @@ CASES = {
 
 @dataclass(slots=True)
 class Heard:
-    """What was written below a folder."""
+    """What was written below a folder, and what was read there."""
 
     folder: Path
     opened: dict[Path, int]
     """Files opened to write, with the flags."""
     named: set[Path]
     """What got its name by another's renaming."""
+    read: set[Path] = field(default_factory=set)
+    """Files and folders that were opened, by whatever link."""
 
 
 _LISTENING: list[Heard] = []
 
 
 def _listen(event: str, arguments: tuple[Any, ...]) -> None:
-    if not _LISTENING or event not in ("open", "os.rename"):
+    if not _LISTENING or event not in ("open", "os.rename", "os.scandir", "os.listdir"):
         return
     heard = _LISTENING[-1]
     path = arguments[1 if event == "os.rename" else 0]
-    if not isinstance(path, str | os.PathLike) or heard.folder not in Path(path).parents:
+    if not isinstance(path, str | os.PathLike):
+        return
+    real = Path(os.path.realpath(path))
+    if event != "os.rename" and heard.folder in (real, *real.parents):
+        heard.read.add(Path(path))
+    if heard.folder not in Path(path).parents:
         return
     if event == "os.rename":
         heard.named.add(Path(path))
-    elif arguments[2] & (os.O_WRONLY | os.O_RDWR):
+    elif event == "open" and arguments[2] & (os.O_WRONLY | os.O_RDWR):
         heard.opened[Path(path)] = arguments[2]
 
 
@@ -156,7 +163,7 @@ sys.addaudithook(_listen)
 
 @contextmanager
 def listening(folder: Path) -> Iterator[Heard]:
-    """Hear of every file that Python opens to write below the folder."""
+    """Hear of every file that Python opens below the folder."""
     _LISTENING.append(Heard(folder, {}, set()))
     try:
         yield _LISTENING[-1]
@@ -233,24 +240,115 @@ def test_a_new_sweep_takes_no_linked_folder_for_its_results(tmp_path: Path) -> N
 def test_a_link_that_another_user_made_leads_nowhere(tmp_path: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root makes links in another's name")
-    victim = tmp_path / "victim"
-    victim.mkdir()
+    victim, notes = tmp_path / "victim", tmp_path / "notes"
     runs = RunStore(tmp_path / "runs")
     a_run(runs.folder)
     a_sweep(tmp_path)
-    for link in (runs.folder / ".bin", runs.folder / ".makers", tmp_path / "swept" / "checks"):
-        link.symlink_to(victim)
+    links = [runs.folder / ".bin", runs.folder / "races", tmp_path / "swept" / "checks", runs.folder / ".makers"]
+    for link, to in zip(links, [victim, victim, victim, notes], strict=True):
+        to.mkdir(exist_ok=True)
+        link.symlink_to(to)
         os.lchown(link, 4711, 4711)
-    old = victim / "old"
-    old.mkdir()
-    os.utime(old, (0, 0))
+    old, note = victim / ".bin" / "old", notes / "note"
+    old.mkdir(parents=True)
+    note.write_bytes(SECRET)
+    for each in (old, old.parent, note):
+        os.utime(each, (0, 0))
+    races = RaceStore(runs.folder / "races")
+    for change in (lambda: races.save(toy_race(), "race"), lambda: races.restore("old")):
+        with pytest.raises(BadInput, match="a link that another user made"):
+            change()
     with pytest.raises(BadInput, match="a link that another user made"):
         runs.delete("one")
     with pytest.raises(BadInput, match="a link that another user made"):
         keep_check(tmp_path / "swept", timing())
     runs.makers.note("one", "a mark")
     RunStore(runs.folder)  # which empties the bin of what is overdue
-    assert list(victim.iterdir()) == [old]
+    assert [*victim.rglob("*"), *notes.iterdir()] == [old.parent, old, note]
+
+
+def a_shelf(folder: Path) -> None:
+    """Something of every kind that is kept: below runs and sweeps, one of them a level further down."""
+    kept = RunStore(folder / "runs")
+    for name in ("one", "two"):
+        kept.finish(kept.begin(name, "a mark"), RUN)
+    kept.delete("two")
+    journal = kept.begin("three")
+    journal.write(RUN)
+    journal.leave()
+    a_race(folder / "runs" / "races")
+    a_sweep(folder / "sweeps" / "grid")
+    keep_check(folder / "sweeps" / "grid" / "swept", timing())
+
+
+def readable(folder: Path) -> set[str]:
+    """What of it can be read, by every way that reads what is listed as whole."""
+    runs, races = RunStore(folder / "runs"), RaceStore(folder / "runs" / "races")
+    ways: dict[str, Callable[[], object]] = {
+        "bin": lambda: [kept for kept in runs.deleted() if not kept.error],
+        "makers": lambda: all(map(runs.makers.of, ("one", "two"))),
+    }
+    for kept in runs.list():
+        ways[f"run {kept.name}"] = partial(runs.zipped, kept.name)
+    for entry in races.list():
+        ways |= {"race": partial(load_race, entry.path), "race's zip": partial(race_zip, entry.path)}
+    for swept in [entry for entry in store.list_sweeps(folder / "sweeps") if not entry.error]:
+        ways |= {
+            "sweep": partial(load_sweep, swept.path),
+            "prompts": lambda path=swept.path: store.open_store(path).prompts(),
+            "texts": lambda path=swept.path: [texts.read(path, place) for place in range(3)],
+            "checks": lambda path=swept.path: kept_checks(path, store.open_store(path).plan).found,
+        }
+    found = set()
+    for name, read in ways.items():
+        with suppress(BadInput):
+            if read():
+                found.add(name)
+    return found
+
+
+@pytest.fixture(scope="module")
+def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("shelf")
+    a_shelf(folder)
+    return folder
+
+
+def test_what_another_user_links_to_is_not_read(shelf: Path, tmp_path: Path) -> None:
+    """Each file and folder in turn is a link to where it lies now: what it is part of is refused, or not there."""
+    if os.geteuid() != 0:
+        pytest.skip("only root makes links in another's name")
+    whole, elsewhere = readable(shelf), tmp_path / "elsewhere"
+    assert len(whole) == 10
+    there = [path for path in sorted(shelf.rglob("*")) if path.parent != shelf and path.name not in ("lock", ".lock")]
+    assert len(there) > 40
+    for path in there:
+        path.rename(elsewhere)
+        path.symlink_to(elsewhere)
+        os.lchown(path, 4711, 4711)
+        with listening(elsewhere) as heard:
+            assert readable(shelf) < whole, path
+        assert not heard.read, path
+        path.unlink()
+        elsewhere.rename(path)
+    assert readable(shelf) == whole
+
+
+def test_a_pipe_in_place_of_a_file_keeps_nobody_waiting(shelf: Path, tmp_path: Path) -> None:
+    def waits(*_: object) -> None:
+        raise AssertionError(f"somebody waits for {path}")
+
+    whole, elsewhere = readable(shelf), tmp_path / "elsewhere"
+    before = signal.signal(signal.SIGALRM, waits)
+    for path in [path for path in sorted(shelf.rglob("*")) if path.is_file() and path.name != "lock"]:
+        path.rename(elsewhere)
+        os.mkfifo(path)
+        signal.alarm(int(PATIENCE))
+        assert readable(shelf) < whole, path
+        signal.alarm(0)
+        path.unlink()
+        elsewhere.rename(path)
+    signal.signal(signal.SIGALRM, before)
 
 
 def test_folders_that_are_links_of_ones_own_are_used_as_ever(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """How many drafted tokens were accepted, step by step: all that acceptance figures are made of, logits not needed.
 
-Knows records; knows no engine's formulas and no files. A step is one verification of a draft, a round of a run.
+Knows counts; knows no engine's formulas and no files. A step is one verification of a draft, a round of a run.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from mars_viz.errors import BadInput
-from mars_viz.run import Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,19 +74,6 @@ class AcceptanceCounts:
             return None
         lacking = self.accepted_total + self.steps + self.prefilled - self.completion_tokens
         return max(0, self.accepted_total - max(0, lacking - 1))
-
-
-def acceptance_counts(run: Run, name: str | None = None) -> AcceptanceCounts:
-    """The run's counts at its own dial. Drafted tokens of a tree are counted as nodes."""
-    drafted = np.array([len(round_.speculation) for round_ in run.rounds], np.int64)
-    return AcceptanceCounts(
-        name=name or run.title or " ".join(run.prompt.split())[:60] or "run",
-        accepted=np.array([len(round_.decision.kept) for round_ in run.rounds], np.int64),
-        drafted=drafted,
-        drafted_total=int(drafted.sum()),
-        gamma=max(run.settings.gamma, int(drafted.max(initial=0))),
-        completion_tokens=len(run.token_ids),
-    )
 
 
 @dataclass(frozen=True, slots=True)

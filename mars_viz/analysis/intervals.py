@@ -115,13 +115,6 @@ def difference(a: np.ndarray, b: np.ndarray, how: Bootstrap = DEFAULT) -> Interv
     return interval(lambda x, y: x - y, a, b, how=how)
 
 
-def difference_of_ratios(
-    a: tuple[np.ndarray, np.ndarray], b: tuple[np.ndarray, np.ndarray], how: Bootstrap = DEFAULT
-) -> Interval:
-    """sum(a0) / sum(a1) - sum(b0) / sum(b1), paired: τ relaxed less τ strict."""
-    return interval(lambda x, y, u, v: _divided(x, y) - _divided(u, v), *a, *b, how=how)
-
-
 def ratio_of_ratios(
     a: tuple[np.ndarray, np.ndarray], b: tuple[np.ndarray, np.ndarray], how: Bootstrap = DEFAULT
 ) -> Interval:

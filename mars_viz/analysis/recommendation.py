@@ -11,13 +11,14 @@ is tried as well: its looser values behave like strict on these prompts, which s
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from enum import Enum
 from functools import cache, partial
 from statistics import NormalDist
 
 import numpy as np
 
+from mars_viz.analysis.bootstrap import Resampled, ends
 from mars_viz.analysis.intervals import prompts_needed
 from mars_viz.analysis.steps import Steps
 from mars_viz.errors import BadInput
@@ -25,6 +26,8 @@ from mars_viz.errors import BadInput
 DECIMALS = 3
 """Of a dial value in the sentence, and more only where a segment is that narrow."""
 _MOST_DECIMALS = 17
+_ROUNDING = 1e-9
+"""Of a sum of chances."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +188,6 @@ def recommend(
     *,
     symbol: str = "dial",
     decimals: int = DECIMALS,
-    seed: int = 0,
 ) -> Recommendation:
     """The loosest dial value whose accuracy loss is at most `points` percentage points with this confidence.
 
@@ -195,7 +197,7 @@ def recommend(
     if not (0 < points <= 100 and 0.5 <= confidence < 1):
         raise BadInput("The loss is above 0 and at most 100 points, the confidence from 0.5 to below 1. Mend them.")
     changed, order = graded.changed(), graded.outwards
-    bound = cache(partial(loss_bound, confidence=confidence, seed=seed))
+    bound = cache(partial(loss_bound, confidence=confidence))
     bad = (place for place, segment in enumerate(order) if bound(changed[segment]) > points / 100)
     stop = next(bad, len(order))
     following = changed[order[stop]] if stop < len(order) else None
@@ -223,24 +225,37 @@ def recommend(
     return Recommendation(Finding.RECOMMENDED, sentence, dial, segment, best, bound(best), needed_next)
 
 
-def loss_bound(changed: Changed, confidence: float, *, resamples: int = 10_000, seed: int = 0) -> float:
+def loss_bound(changed: Changed, confidence: float) -> float:
     """One-sided upper bound of the accuracy loss, as a share: the larger of the paired bootstrap's and the score bound,
     and where nothing was won, of the exact one.
 
-    Drawing prompts with replacement draws (lost, won, same) from a multinomial law with their shares, so that is what
-    is drawn; the bound is the replicates' quantile. Where few prompts changed it is too low, and 0 where none did, and
-    the score bound takes over; that one, an approximation, is a little too low itself where nothing was won, and what
-    was lost is then a single share. Of conversations the bootstrap draws whole questions, and the other bounds take
-    each for one prompt.
+    Where few prompts changed the bootstrap's is too low, and 0 where none did, and the score bound takes over; that
+    one, an approximation, is a little too low itself where nothing was won, and what was lost is then a single share.
+    Of conversations the bootstrap draws whole questions, and the other bounds take each for one prompt.
     """
-    kinds = changed.drawn()
-    lost, turns, counts = (np.array([getattr(kind, name) for kind in kinds]) for name in ("lost", "turns", "count"))
-    shares = counts / counts.sum()
-    drawn = np.random.default_rng(seed).multinomial(counts.sum(), shares, size=resamples)  # [resamples, kinds]
-    bootstrap = float(np.quantile((drawn @ lost) / (drawn @ turns), confidence, method="higher"))
     alone = changed.independent()
     exact = -1.0 if alone.won else exact_bound(alone.lost, alone.prompts, confidence)
-    return max(bootstrap, score_bound(alone, confidence), exact)
+    return max(bootstrap_bound(changed, confidence), score_bound(alone, confidence), exact)
+
+
+def bootstrap_bound(changed: Changed, confidence: float) -> float:
+    """The loss that a resample's stays at or below with this confidence, computed instead of drawn.
+
+    As many questions as there are, drawn with replacement, lose a sum of so many independent draws; where all have
+    equally many turns, as prompts that stand alone have, its law is a power of one draw's in Fourier space, and the
+    bound the least loss that is enough. Where they differ, the loss is a ratio of two such sums, with values close to
+    one another, and `bootstrap.ends` gives its quantile.
+    """
+    lost, turns, counts = (np.array(each) for each in zip(*map(astuple, changed.drawn()), strict=True))
+    count, least = int(counts.sum()), int(lost.min())
+    if np.ptp(turns):
+        of = Resampled(lambda loss: loss, [np.repeat(lost, counts)[:, None] / 1.0], np.repeat(turns, counts) / 1.0)
+        return float(ends(of, [NormalDist().inv_cdf(confidence)], corrected=False)[0][0])
+    one = np.bincount(lost - least, counts / count)  # shares of least, least + 1, ... turns lost
+    length = count * (len(one) - 1) + 1
+    law = np.fft.irfft(np.fft.rfft(one, length) ** count, length)
+    at = int(np.searchsorted(np.cumsum(law), confidence - _ROUNDING))
+    return (count * least + at) / (count * int(turns[0]))
 
 
 def exact_bound(lost: int, prompts: int, confidence: float) -> float:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,8 +15,6 @@ import numpy as np
 from mars_viz.analysis.counts import AcceptanceCounts
 from mars_viz.errors import BadInput
 
-MAX_FILE = 64 << 20
-"""Bytes of a file of metrics."""
 MAX_STEPS = 5_000_000
 """Of all requests of a file: a histogram of a few bytes can claim any number of them."""
 MAX_LISTS = 1_000_000
@@ -51,32 +47,10 @@ def vllm_metrics(counts: AcceptanceCounts) -> dict[str, Any]:
     return found
 
 
-def vllm_metrics_json(counts: AcceptanceCounts) -> str:
-    """The same as a JSON text."""
-    return json.dumps(vllm_metrics(counts), indent=1, allow_nan=False)
-
-
-def load_vllm_metrics(path: str | PathLike[str]) -> tuple[AcceptanceCounts, ...]:
-    """The requests in a file: one JSON value, a list of them, or one a line. Each is a metrics object, or a whole
+def parse_vllm_metrics(text: str) -> tuple[AcceptanceCounts, ...]:
+    """The requests in a text: one JSON value, a list of them, or one a line. Each is a metrics object, or a whole
     response that holds one. Raises BadInput for anything else.
     """
-    path = Path(path)
-    try:
-        if path.stat().st_size > MAX_FILE:
-            raise BadInput(f"{path} is larger than {MAX_FILE >> 20} MiB. Split it into smaller files.")
-        text = path.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise BadInput(f"{path} is not UTF-8 text. Save it as UTF-8.") from error
-    except OSError as error:
-        raise BadInput(f"{path} cannot be read ({error.strerror}). Give a JSON file of vLLM's metrics.") from error
-    try:
-        return parse_vllm_metrics(text)
-    except BadInput as error:
-        raise BadInput(f"{path}: {error}") from error
-
-
-def parse_vllm_metrics(text: str) -> tuple[AcceptanceCounts, ...]:
-    """The same from a text."""
     values = _values(text)
     if not values:
         raise BadInput(f"There are no metrics in it. {_REMEDY}")

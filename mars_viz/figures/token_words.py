@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import unicodedata
-
-from mars_viz.escapes import codepoint, figure
+from mars_viz.escapes import codepoint, figure, unseen
 
 _VISIBLE = {" ": "·", "\n": "⏎", "\t": "⇥"}
 LONGEST = 14
@@ -25,4 +23,4 @@ def shown_token(text: str, longest: int = LONGEST) -> str:
 def _seen(char: str) -> str:
     if char in _VISIBLE:
         return _VISIBLE[char]
-    return codepoint(char) if unicodedata.category(char).startswith("C") else char
+    return codepoint(char) if unseen(char) else char

@@ -21,6 +21,7 @@ from mars_viz.runfiles.contents import MANIFEST, decode, encode, stamp
 from mars_viz.runfiles.contents import room as room_of_run
 from mars_viz.runfiles.folders import write_folder
 from mars_viz.runfiles.manifest import LARGEST, Stamp, parsed, strict_json
+from mars_viz.writer import to_read
 
 ABOUT = "race.json"
 FORMAT = "mars-viz-race"
@@ -140,7 +141,9 @@ def load_race(path: str | PathLike[str]) -> Race:
 def list_races(folder: str | PathLike[str]) -> list[RaceEntry]:
     """The races in a folder by name, broken ones with their error; none where there is no such folder."""
     try:
-        paths = sorted(path for path in Path(folder).iterdir() if not path.name.startswith(".") and path.is_dir())
+        paths = sorted(
+            path for path in to_read(Path(folder)).iterdir() if not path.name.startswith(".") and path.is_dir()
+        )
     except OSError:
         return []
     return [_entry(path) for path in paths if (path / ABOUT).exists()]
@@ -176,7 +179,7 @@ def _parsed(data: bytes) -> RaceManifest:
 
 def _about(path: Path) -> RaceManifest:
     try:
-        with (path / ABOUT).open("rb") as file:
+        with to_read(path, ABOUT).open("rb") as file:
             return _parsed(file.read(LARGEST + 1))
     except BadInput as error:
         raise BadInput(f"{path} cannot be opened: {error}") from error
@@ -186,7 +189,7 @@ def _about(path: Path) -> RaceManifest:
 
 def _run(path: Path, expected: Stamp) -> Run:
     run = load_run(path)  # checks every table against the manifest
-    _check_lane((path / MANIFEST).read_bytes(), expected, str(path))
+    _check_lane(to_read(path, MANIFEST).read_bytes(), expected, str(path))
     return run
 
 

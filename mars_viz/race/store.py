@@ -4,11 +4,13 @@ do."""
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import suppress
 from os import PathLike
 from pathlib import Path
 
 from mars_viz.errors import BadInput
-from mars_viz.race.files import ABOUT, RaceEntry, list_races
+from mars_viz.race.files import ABOUT, RaceEntry, list_races, save_race
+from mars_viz.race.records import Race
 from mars_viz.race.zips import read_zip
 from mars_viz.runfiles import check_free
 from mars_viz.runstore import Makers, checked_name, new_name
@@ -16,6 +18,7 @@ from mars_viz.runstore.bin import Bin
 from mars_viz.runstore.locks import alone_in
 from mars_viz.runstore.store import refusals, tidy
 from mars_viz.runstore.titles import UNREADABLE, check_seen, checked_title, retitle
+from mars_viz.writer import to_read
 
 
 class RaceStore:
@@ -28,6 +31,8 @@ class RaceStore:
         self.makers = Makers(self.folder)
         self._taken = frozenset(taken)
         self._bin = Bin(self.folder)
+        if not self._is_ours():
+            return
         tidy(self.folder)
         self._bin.expire()
         self.makers.forget(lambda name: any((home / name).exists() for home in (self.folder, self._bin.folder)))
@@ -43,12 +48,26 @@ class RaceStore:
             name = self._free(name).name
         except BadInput:
             name = new_name("race")
+        with refusals(name, "saved"):
+            self._check()
         read_zip(data, self.folder / name)
         return name
 
+    def save(self, race: Race, name: str, maker: str = "") -> str:
+        """Keep a race under that name, which it returns, made by the browser of that mark. Raises BadInput where that
+        cannot be."""
+        with refusals(name, "saved"):
+            self._check()
+        self.makers.note(name, maker)
+        try:
+            return save_race(race, self.folder / name).name
+        except BadInput:
+            self.makers.drop(name)
+            raise
+
     def deleted(self) -> tuple[RaceEntry, ...]:
         """What is in the bin, the newest last."""
-        return tuple(list_races(self._bin.folder))
+        return tuple(list_races(self._bin.folder)) if self._is_ours() and self._bin.is_there() else ()
 
     def rename(self, name: str, title: str, seen: str | None = None) -> str:
         """Give a race another title, which it returns; its name, and so its links, stay. Raises BadInput for what is no
@@ -71,7 +90,19 @@ class RaceStore:
     def restore(self, name: str) -> None:
         """Bring a race back from the bin under its name. Raises BadInput where it is not there any more."""
         with alone_in(self.folder), refusals(name, "restored"):
+            self._check()
             self._bin.give_back(self._bin.folder / checked_name(name, "race"))
+
+    def _check(self) -> None:
+        """Raise OSError where the folder, which lies among runs, is a link that another user made."""
+        with suppress(FileNotFoundError):
+            to_read(self.folder)
+
+    def _is_ours(self) -> bool:
+        with suppress(OSError):
+            self._check()
+            return True
+        return False
 
     def _entry(self, name: str) -> RaceEntry:
         found = next((entry for entry in self.list() if entry.path.name == name), None)

@@ -16,6 +16,7 @@ from mars_viz.race.records import Lane
 from mars_viz.runfiles.contents import MAP_NAMES, NAMES
 from mars_viz.runfiles.folders import check_free, write_folder
 from mars_viz.runfiles.zips import Layout, unpacked, vet
+from mars_viz.writer import to_read
 
 _LANES = (Lane.STRICT.value, Lane.RELAXED.value)
 RACE = Layout("race", frozenset((ABOUT, *(f"{lane}/{name}" for lane in _LANES for name in (*NAMES, *MAP_NAMES)))), 64)
@@ -31,7 +32,7 @@ def write_zip(path: Path) -> bytes:
         with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
             for name in sorted(RACE.names):
                 if (path / name).is_file():
-                    archive.write(path / name, f"{path.name}/{name}")
+                    archive.write(to_read(path, name), f"{path.name}/{name}")
     except OSError as error:
         raise BadInput(f"{path} cannot be read ({error.strerror}). Check that it can be.") from error
     return buffer.getvalue()

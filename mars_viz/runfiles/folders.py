@@ -20,6 +20,7 @@ from mars_viz.run import Run
 from mars_viz.runfiles import manifest
 from mars_viz.runfiles.contents import MANIFEST, MAP_NAMES, NAMES, decode, encode, tables_of
 from mars_viz.runfiles.manifest import Manifest
+from mars_viz.writer import is_ours, to_read
 
 _SMALL = 1 << 15  # bytes of a manifest that is kept in memory; one with a very long prompt is larger
 
@@ -106,12 +107,16 @@ def _sizes(path: Path) -> dict[str, int | None]:
     """Bytes of each file in a folder, None for what is no file: one look at the folder, where asking for each file by
     its name takes three times as long. A folder that cannot be looked into has a manifest for all that is known."""
     try:
-        with os.scandir(path) as there:
-            return {entry.name: entry.stat().st_size if entry.is_file() else None for entry in there}
+        with os.scandir(to_read(path)) as there:
+            return {entry.name: entry.stat().st_size if _is_plain(entry) else None for entry in there}
     except FileNotFoundError:  # it has gone meanwhile
         return {}
     except OSError:
         return {MANIFEST: None}
+
+
+def _is_plain(entry: os.DirEntry[str]) -> bool:
+    return entry.is_file() and (not entry.is_symlink() or is_ours(Path(entry.path)))
 
 
 def _entry(path: Path, sizes: Mapping[str, int | None]) -> RunEntry:
@@ -147,7 +152,7 @@ def _check_file(path: Path, name: str) -> None:
 
 def _read(path: Path, name: str) -> bytes:
     _check_file(path, name)
-    return (path / name).read_bytes()
+    return to_read(path, name).read_bytes()
 
 
 @contextmanager

@@ -7,7 +7,7 @@ columns must be the ones described, and every failure is a BadInput that names t
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from mars_viz.bounds import WIDEST
 from mars_viz.errors import BadInput
 from mars_viz.runfiles.columns import TABLES, Column, Shape
+from mars_viz.runfiles.directory import END, Chunk, chunks_of
 
 Table: TypeAlias = dict[str, np.ndarray]
 """Columns by name: [lines] or, for lists of one length, [lines, length]; other lists and bytes as objects."""
@@ -29,10 +30,9 @@ MAX_BYTES = 1 << 30
 """Of one unpacked table."""
 MAX_DIRECTORY = 1 << 20
 """Bytes of a file's own directory; that of a long run has some thousands."""
-_END = 8
-"""Bytes after it: its length, and the format's sign."""
-_PLAIN = {"PLAIN", "RLE"}
-"""Encodings, the second for lengths and truth values: no others, so that a table's size is what its file says."""
+_PLAIN = {0, 3}
+"""Encodings, plain and run length, the second for lengths and truth values: no others, so that a table's size is what
+its file says."""
 _UNREADABLE = (pa.ArrowException, OSError, MemoryError, ValueError, TypeError, KeyError, IndexError, OverflowError)
 """What pyarrow raises on damaged bytes, depending on where the damage lies."""
 
@@ -80,7 +80,9 @@ class Source:
             flat = _flat(column, values)
             if flat.size > self.values[key]:
                 raise ValueError("more values")
-        if not column.holds(flat).all():
+        with np.errstate(invalid="ignore"):  # at the comparison of a NaN that signals
+            holds = column.holds(flat).all()
+        if not holds:
             raise BadInput(f"{self.name}.parquet holds an impossible value in the column {key}. Record the run again.")
         return values
 
@@ -91,11 +93,11 @@ def opened(name: str, data: bytes) -> Source:
     Raises BadInput where `data` is not that table, or far larger than any run's.
     """
     file = f"{name}.parquet"
-    if len(data) < _END or int.from_bytes(data[-_END:][:4], "little") > min(len(data), MAX_DIRECTORY):
+    if len(data) < END or int.from_bytes(data[-END:][:4], "little") > min(len(data), MAX_DIRECTORY):
         raise BadInput(f"{file} is damaged or is no Parquet file. Take a fresh copy, or record the run again.")
     with _damaged(name):
         source = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
-        values = _counted(file, source.metadata)
+        values = _counted(file, source.metadata.num_rows, chunks_of(data))
         described = _held(TABLES[name], source.schema_arrow.names)
         _check_schema(file, described, source.schema_arrow)
         of_each = {key: values.get(key, 0) for key in described}
@@ -196,19 +198,17 @@ def _to_numpy(flat: pa.Array) -> np.ndarray:
     return objects(flat.to_pylist())
 
 
-def _counted(file: str, metadata: pq.FileMetaData) -> dict[str, int]:
+def _counted(file: str, lines: int, chunks: Sequence[Chunk]) -> dict[str, int]:
     """How many values each column holds. Raises BadInput for far too many, or an encoding that hides how many."""
-    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
-    chunks = [group.column(i) for group in groups for i in range(group.num_columns)]
-    values = max((metadata.num_rows, *(chunk.num_values for chunk in chunks)))
-    if values > MAX_VALUES or sum(chunk.total_uncompressed_size for chunk in chunks) > MAX_BYTES:
+    values = max((lines, *(chunk.values for chunk in chunks)))
+    if values > MAX_VALUES or sum(chunk.bytes for chunk in chunks) > MAX_BYTES:
         raise BadInput(f"{file} is far larger than any run. Choose a folder written by MARS Viz.")
     if any(not _PLAIN.issuperset(chunk.encodings) for chunk in chunks):
         raise BadInput(f"{file} is encoded in another way than a run's. Choose a folder written by MARS Viz.")
     counts: dict[str, int] = {}
     for chunk in chunks:
-        key = chunk.path_in_schema.partition(".")[0]
-        counts[key] = counts.get(key, 0) + chunk.num_values
+        key = chunk.path[0]
+        counts[key] = counts.get(key, 0) + chunk.values
     return counts
 
 

@@ -6,10 +6,9 @@ Knows runs, their files and the disk; knows no models and no browser.
 from mars_viz.runstore.journal import Journal
 from mars_viz.runstore.kept import Kept, Standing, by_age, read, started
 from mars_viz.runstore.makers import Makers
-from mars_viz.runstore.store import FOLDER_VARIABLE, RunStore, checked_name, default_folder, new_name
+from mars_viz.runstore.store import RunStore, checked_name, new_name
 
 __all__ = [
-    "FOLDER_VARIABLE",
     "Journal",
     "Kept",
     "Makers",
@@ -17,7 +16,6 @@ __all__ = [
     "Standing",
     "by_age",
     "checked_name",
-    "default_folder",
     "new_name",
     "read",
     "started",

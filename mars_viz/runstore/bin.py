@@ -13,7 +13,7 @@ from pathlib import Path
 from mars_viz.errors import BadInput
 from mars_viz.runfiles import check_free
 from mars_viz.runstore.locks import alone_in
-from mars_viz.writer import beside, is_ours, make_folder, remove
+from mars_viz.writer import beside, make_folder, remove, to_read
 
 DAYS = 30
 """That a deleted folder is kept."""
@@ -42,10 +42,16 @@ class Bin:
     def give_back(self, path: Path) -> None:
         """Move a folder back to where it was. Raises BadInput where it is not here any more, or another is there
         by now; OSError where the disk refuses."""
-        if not path.exists():
+        if not (self.is_there() and os.path.lexists(path)):
             raise BadInput("It is not in the bin any more: it was brought back meanwhile, or its time is over.")
         check_free(self._home / path.name)
         path.rename(self._home / path.name)
+
+    def is_there(self) -> bool:
+        """False where nothing was deleted yet, and of a link that another user made."""
+        with suppress(OSError):
+            return to_read(self.folder).is_dir()
+        return False
 
     def expire(self) -> None:
         """Remove for good what was here for long enough."""
@@ -56,14 +62,12 @@ class Bin:
 
     def _overdue(self) -> list[Path]:
         try:
-            if not is_ours(self.folder):
-                return []
-            there = sorted(self.folder.iterdir(), key=_when, reverse=True)
+            there = sorted(to_read(self.folder).iterdir(), key=_when, reverse=True)
         except OSError:
             return []
         found, total = [], 0
         for place, path in enumerate(there):
-            total += sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+            total += 0 if path.is_symlink() else sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
             if time.time() - _when(path) > DAYS * 86_400 or (place and total > BYTES):
                 found.append(path)
         return found

@@ -10,7 +10,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import IO
@@ -22,7 +22,7 @@ from mars_viz.runfiles.contents import MANIFEST, decode
 from mars_viz.runfiles.manifest import Manifest, from_json
 from mars_viz.runfiles.zips import unpacked
 from mars_viz.runstore import locks
-from mars_viz.writer import beside, new_file, write_file
+from mars_viz.writer import beside, new_file, to_read, write_file
 
 SUFFIX = ".journal"
 _LOCK = "lock"
@@ -95,7 +95,9 @@ def segment(run: Run, first: int) -> Run:
 
 def is_held(folder: Path) -> bool:
     """True while a living process writes to this journal."""
-    return locks.is_held(folder / _LOCK)
+    with suppress(OSError):
+        return locks.is_held(to_read(folder, _LOCK))
+    return False
 
 
 def about(folder: Path) -> tuple[Manifest, int]:
@@ -114,8 +116,8 @@ def recovered(folder: Path) -> Run:
     made: Run | None = None
     for path in _paths(folder):
         try:
-            part = decode(unpacked(path.read_bytes()))
-        except (BadInput, OSError):
+            part = decode(_files(path))
+        except BadInput:
             if made is None:
                 raise
             break
@@ -134,11 +136,14 @@ def retitle(folder: Path, title: str) -> None:
     """Give an interrupted run another title. Raises BadInput where there is nothing of it, OSError where the disk
     refuses."""
     first = _paths(folder)[0]
-    write_file(first, write_zip(replace(decode(unpacked(first.read_bytes())), title=title)))
+    write_file(first, write_zip(replace(decode(_files(first)), title=title)))
 
 
 def _paths(folder: Path) -> list[Path]:
-    paths = sorted(folder.glob("*.zip"))
+    try:
+        paths = sorted(to_read(folder).glob("*.zip"))
+    except OSError as error:
+        raise BadInput(f"{folder} cannot be read ({error.strerror}). Delete the interrupted run.") from error
     if not paths:
         raise BadInput("The decode was interrupted before its first round was kept. Delete it, and decode again.")
     return paths
@@ -146,9 +151,16 @@ def _paths(folder: Path) -> list[Path]:
 
 def _manifest(path: Path) -> Manifest:
     try:
-        return from_json(unpacked(path.read_bytes())[MANIFEST])
-    except (OSError, KeyError) as error:
-        raise BadInput(f"{path} cannot be read. Delete the interrupted run.") from error
+        return from_json(_files(path)[MANIFEST])
+    except KeyError as error:
+        raise BadInput(f"{path} has no manifest. Delete the interrupted run.") from error
+
+
+def _files(path: Path) -> dict[str, bytes]:
+    try:
+        return unpacked(to_read(path).read_bytes())
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read ({error.strerror}). Delete the interrupted run.") from error
 
 
 @contextmanager

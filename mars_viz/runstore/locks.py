@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from mars_viz.errors import BadInput
+from mars_viz.writer import open_lock
 
 PATIENCE = 10.0
 """Seconds to wait for somebody else's step; each takes milliseconds."""
@@ -36,7 +37,7 @@ def hold(file: IO[bytes]) -> None:
 
 def is_held(path: Path) -> bool:
     """True while somebody holds that file."""
-    with suppress(OSError), path.open("rb") as file:
+    with suppress(OSError), open_lock(path, make=False) as file:
         return not try_lock(file.fileno(), shared=True)
     return False
 

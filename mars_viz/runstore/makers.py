@@ -12,7 +12,7 @@ from pathlib import Path
 
 from mars_viz.errors import BadInput
 from mars_viz.permissions import DELETE, MayDelete, who_may_delete
-from mars_viz.writer import make_folder, write_file
+from mars_viz.writer import make_folder, to_read, write_file
 
 _STALE = 30 * 86_400.0  # seconds for which the note of a run that is not there is kept: it may still be decoded
 
@@ -36,13 +36,13 @@ class Makers:
     def drop(self, name: str) -> None:
         """Forget who made what has this name: it came to nothing."""
         with suppress(OSError):
-            (self._folder / name).unlink()
+            (to_read(self._folder) / name).unlink()
 
     def of(self, name: str) -> str:
         """The mark of who made it; empty where that is not known."""
         with suppress(OSError, ValueError):
             if Path(name).name == name:
-                return (self._folder / name).read_text("utf-8")
+                return to_read(self._folder, name).read_text("utf-8")
         return ""
 
     def refusal(self, name: str, mark: str) -> str:
@@ -70,6 +70,6 @@ class Makers:
     def forget(self, is_there: Callable[[str], bool]) -> None:
         """Drop old notes of names for which this is False."""
         with suppress(OSError):
-            for path in self._folder.iterdir():
-                if time.time() - path.stat().st_mtime > _STALE and not is_there(path.name):
+            for path in to_read(self._folder).iterdir():
+                if time.time() - path.lstat().st_mtime > _STALE and not is_there(path.name):
                     path.unlink()

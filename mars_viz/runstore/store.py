@@ -27,30 +27,19 @@ from mars_viz.runfiles import manifest, save_run, write_zip
 from mars_viz.runfiles.contents import MANIFEST
 from mars_viz.runstore import journal as journals
 from mars_viz.runstore.bin import Bin
-from mars_viz.runstore.journal import SUFFIX, Journal, recovered
+from mars_viz.runstore.journal import SUFFIX, Journal
 from mars_viz.runstore.kept import Kept, Standing, listed, read
 from mars_viz.runstore.locks import alone_in
 from mars_viz.runstore.makers import Makers
 from mars_viz.runstore.titles import UNREADABLE, check_seen, checked_title, retitle
-from mars_viz.writer import STALE, beside, remove
+from mars_viz.writer import STALE, beside, remove, to_read
 
-FOLDER_VARIABLE = "MARS_VIZ_RUNS"
-"""Names the folder of live runs."""
 LONGEST_NAME = 80
 
 _NAME = re.compile(r"\w[\w .,+=()-]*")
 _RESERVED = re.compile(r"races|(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
 """What Windows takes for devices, and the folder of races beside the runs."""
 _LEFT = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{32}(?P<what>\.next|\.old|\.gone|)")
-
-
-def default_folder() -> Path:
-    """The folder that the variable names, or one for programs' data in the user's home."""
-    named = os.environ.get(FOLDER_VARIABLE)
-    if named:
-        return Path(named)
-    data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
-    return Path(data) / "mars-viz" / "runs"
 
 
 def checked_name(name: str, noun: str = "run") -> str:
@@ -88,7 +77,8 @@ class RunStore:
 
     def deleted(self) -> tuple[Kept, ...]:
         """What is in the bin, the newest first. Raises BadInput where it cannot be listed."""
-        return tuple(replace(kept, standing=Standing.DELETED) for kept in listed(self._bin.folder))
+        there = listed(self._bin.folder) if self._bin.is_there() else ()
+        return tuple(replace(kept, standing=Standing.DELETED) for kept in there)
 
     def find(self, name: str) -> Kept:
         """The entry of that name. Raises BadInput where there is none."""
@@ -134,15 +124,6 @@ class RunStore:
         finally:
             shutil.rmtree(fresh, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
-
-    def keep_interrupted(self, name: str) -> None:
-        """Make a whole run of an interrupted one. Raises BadInput where it is none."""
-        with alone_in(self.folder):
-            kept = self.find(name)
-            if kept.standing is not Standing.INTERRUPTED:
-                raise BadInput("Only an interrupted run can be kept as it is; this one is whole or under way.")
-            save_run(recovered(kept.path), self._path(name))
-            shutil.rmtree(kept.path, ignore_errors=True)
 
     def rename(self, name: str, title: str, seen: str | None = None) -> str:
         """Give a run another title, which it returns; its name, and so its links, stay. `seen` is the title for which
@@ -198,7 +179,7 @@ class RunStore:
 def _title(path: Path, otherwise: str) -> str:
     """Of the run in a folder, or what it is otherwise where it cannot be read."""
     with suppress(OSError, BadInput):
-        return manifest.from_json((path / MANIFEST).read_bytes()).title
+        return manifest.from_json(to_read(path, MANIFEST).read_bytes()).title
     return otherwise
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from mars_viz.errors import BadInput
 from mars_viz.escapes import JOINERS, steers
 from mars_viz.runfiles.manifest import strict_json
-from mars_viz.writer import write_file
+from mars_viz.writer import to_read, write_file
 
 LONGEST_TITLE = 80
 """Characters."""
@@ -38,5 +38,5 @@ def check_seen(title: str, seen: str | None) -> None:
 def retitle(about: Path, title: str) -> None:
     """Write the title into the JSON file that describes a folder, in one step. Raises OSError where the disk
     refuses."""
-    found = strict_json(about.read_bytes(), about.name) | {"title": title}
+    found = strict_json(to_read(about).read_bytes(), about.name) | {"title": title}
     write_file(about, json.dumps(found, allow_nan=False, ensure_ascii=False, indent=1).encode())

@@ -15,7 +15,7 @@ from mars_viz.errors import BadInput
 from mars_viz.sweep.files import refusals, write_whole
 from mars_viz.sweep.plan import Plan
 from mars_viz.sweep.timing import TimingCheck
-from mars_viz.writer import make_folder
+from mars_viz.writer import make_folder, to_read
 
 _CHECKS = "checks"
 _LARGEST = 16 << 20
@@ -51,7 +51,7 @@ def kept_checks(folder: Path, plan: Plan) -> Checks:
     found, problems = list[TimingCheck](), list[str]()
     for path in _paths(folder):
         try:
-            if path.stat().st_size > _LARGEST:
+            if to_read(path).stat().st_size > _LARGEST:
                 raise BadInput("it is far too large")
             check = TimingCheck.from_json(path.read_bytes())
             if (check.rule, check.gamma) != (plan.settings.rule, plan.settings.gamma):
@@ -65,6 +65,6 @@ def kept_checks(folder: Path, plan: Plan) -> Checks:
 
 def _paths(folder: Path) -> Sequence[Path]:
     try:
-        return sorted((folder / _CHECKS).glob("[!.]*.json"))
+        return sorted(to_read(folder, _CHECKS).glob("[!.]*.json"))
     except OSError:
         return ()

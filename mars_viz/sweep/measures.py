@@ -157,14 +157,6 @@ def measures(result: SweepResult) -> dict[str, Measure]:
     return {measure.name: measure for measure in found}
 
 
-def measure_named(result: SweepResult, name: str) -> Measure:
-    """The figure. Raises BadInput where this sweep has none of that name."""
-    known = measures(result)
-    if name not in known:
-        raise BadInput(f"This sweep has no figure {name!r}. Choose one of {', '.join(known)}.")
-    return known[name]
-
-
 def _speed_up(costs: Costs, gamma: int) -> Measure:
     factor = per_token(costs, gamma)
     title = "modelled speed-up over the target alone"

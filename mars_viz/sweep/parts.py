@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mars_viz.errors import BadInput
+from mars_viz.writer import to_read
 
 BATCH = 64
 """Prompts in a file that holds more than one; part of the format."""
@@ -48,7 +49,7 @@ class Parts:
 def parts_of(folder: Path) -> Parts:
     """What is there. Raises BadInput where it cannot be listed."""
     try:
-        names = [_NAME.fullmatch(path.name) for path in folder.iterdir()]
+        names = [_NAME.fullmatch(path.name) for path in to_read(folder).iterdir()]
     except OSError as error:
         raise BadInput(f"{folder} cannot be listed ({error.strerror}). Choose a sweep's folder.") from error
     kinds: dict[str, set[int]] = {"batch": set(), "prompt": set()}

@@ -29,7 +29,7 @@ from mars_viz.sweep.parts import Parts, parts_of
 from mars_viz.sweep.plan import Plan, differences, from_json, set_hash, to_json, with_prompts
 from mars_viz.sweep.reduction import Lines
 from mars_viz.sweep.texts import PromptTexts
-from mars_viz.writer import make_folder, remove_leftovers
+from mars_viz.writer import make_folder, remove_leftovers, to_read
 
 _FURTHER = 100
 """Folders that hold no sweep themselves and are looked into for sweeps, and what is looked at in each, at most."""
@@ -129,8 +129,12 @@ class Store:
         """What was swept, to go on with. Raises BadInput where the folder does not hold it, or holds another set."""
         path = self.folder / _PROMPTS
         again = "Go on with `mars-viz sweep --resume` and the file that it was begun with, or sweep anew."
-        if not path.is_file():
-            raise BadInput(f"{self.folder} does not hold the prompts of its sweep. {again}")
+        try:
+            to_read(self.folder, _PROMPTS)
+        except OSError as error:
+            raise BadInput(
+                f"{self.folder} does not hold the prompts of its sweep ({_PROMPTS}: {error.strerror}). {again}"
+            ) from error
         found = replace(load_prompts(path, turns=self.plan.turns), name=self.plan.prompt_set)
         if set_hash(found) != self.plan.prompt_set_sha256:
             found = found.first(self.plan.prompts)  # killed while it took more on
@@ -149,7 +153,7 @@ class Store:
     def _opened(self, name: str) -> pq.ParquetFile:
         words = [field.name for field in self._schema if field.type == pa.string()]
         with self._damaged(name):
-            return pq.ParquetFile(self.results / name, read_dictionary=words, page_checksum_verification=True)
+            return pq.ParquetFile(to_read(self.results, name), read_dictionary=words, page_checksum_verification=True)
 
     @property
     def _schema(self) -> pa.Schema:
@@ -236,7 +240,7 @@ def holds_sweep(folder: Path) -> bool:
 def open_store(folder: Path) -> Store:
     """The sweep in a folder. Raises BadInput where there is none."""
     try:
-        with (folder / _SHEET).open("rb") as file:
+        with to_read(folder, _SHEET).open("rb") as file:
             data = file.read(LARGEST + 1)
     except OSError as error:
         raise BadInput(
@@ -292,7 +296,7 @@ def sweep_folders(folder: Path) -> list[Path]:
     further = [path for path in there if path not in known and not path.name.startswith(".")]
     for path in further[:_FURTHER]:
         with suppress(OSError):  # a file, or not for us
-            paths += sorted(inner for inner in islice(path.iterdir(), _FURTHER) if holds_sweep(inner))
+            paths += sorted(inner for inner in islice(to_read(path).iterdir(), _FURTHER) if holds_sweep(inner))
     return paths
 
 

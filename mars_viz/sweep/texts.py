@@ -23,7 +23,7 @@ from mars_viz.errors import BadInput
 from mars_viz.run import Piece
 from mars_viz.sweep import parts
 from mars_viz.sweep.files import write_whole
-from mars_viz.writer import make_folder, remove_leftovers
+from mars_viz.writer import make_folder, remove_leftovers, to_read
 
 FOLDER = "texts"
 """Its name in a sweep's folder."""
@@ -139,7 +139,7 @@ def read(sweep: Path, index: int) -> PromptTexts | None:
 def _read(path: Path, index: int) -> PromptTexts | None:
     """A prompt's line; None where the file has none of it."""
     try:
-        source = pq.ParquetFile(path, page_checksum_verification=True)
+        source = pq.ParquetFile(to_read(path), page_checksum_verification=True)
         rows = np.flatnonzero(source.read(columns=["prompt"], use_threads=False).column("prompt").to_numpy() == index)
         if not len(rows):
             return None
@@ -175,7 +175,9 @@ def _texts(line: Mapping[str, Any]) -> PromptTexts:
 
 def _table(path: Path) -> pa.Table:
     try:
-        return pq.read_table(path, partitioning=None, use_threads=False, page_checksum_verification=True).cast(_SCHEMA)
+        return pq.read_table(to_read(path), partitioning=None, use_threads=False, page_checksum_verification=True).cast(
+            _SCHEMA
+        )
     except parts.DAMAGED as error:
         raise spoiled(path) from error
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
+from mars_viz import default_folders
 from mars_viz.analysis.metrics import summary
 from mars_viz.errors import BadInput, contained
 from mars_viz.escapes import Html, html
@@ -23,7 +24,6 @@ from mars_viz.figures.words import counted, number
 from mars_viz.race.records import Lane, Race
 from mars_viz.rules import RULES
 from mars_viz.run import Run
-from mars_viz.runstore import FOLDER_VARIABLE, default_folder
 from mars_viz.ui import library, visitors
 from mars_viz.ui.lessons import LESSONS
 from mars_viz.ui.lessons.needs import is_lossless
@@ -118,12 +118,12 @@ def nothing_yet(shelf: Shelf) -> str:
 def _for_a_shell() -> str:
     """A folder in the folder of runs, as whoever runs the app may write it: from the home folder, or from the variable
     that names it. Every visitor reads this, and the server's paths are none of their business."""
-    folder = default_folder().absolute()
+    folder = default_folders.runs().absolute()
     home = Path(os.path.expanduser("~"))  # '~' itself where there is none, which holds nothing
     if home != home.parent and folder.is_relative_to(home):
         return f"~/{shlex.quote((folder.relative_to(home) / 'mine').as_posix())}"
-    if os.environ.get(FOLDER_VARIABLE):
-        return f'"${FOLDER_VARIABLE}/mine"'
+    if os.environ.get(default_folders.RUNS):
+        return f'"${default_folders.RUNS}/mine"'
     return '"$XDG_DATA_HOME/mars-viz/runs/mine"'
 
 

@@ -19,14 +19,14 @@ from pathlib import Path
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from mars_viz import samples
+from mars_viz import default_folders, samples
 from mars_viz.errors import BadInput, contained
 from mars_viz.escapes import visible
 from mars_viz.figures.words import setting
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
 from mars_viz.runfiles import RunEntry, list_runs, read_zip
-from mars_viz.runstore import FOLDER_VARIABLE, Standing, default_folder, read, started
+from mars_viz.runstore import Standing, read, started
 from mars_viz.ui.links import View
 from mars_viz.ui.run_cache import MOST, RunCache
 from mars_viz.ui.session import Session
@@ -140,10 +140,10 @@ class Shelf:
 
 def shelf(session: Session) -> Shelf:
     """What this tab can choose from."""
-    folder = default_folder()
+    folder = default_folders.runs()
     try:
         there = list_runs(folder)
-        if not os.environ.get(FOLDER_VARIABLE):
+        if not os.environ.get(default_folders.RUNS):
             there.reverse()  # nobody has put them in an order, so the newest come first
         kept = {entry.path.name: entry for entry in there} | interrupted(folder)
         lie_in = samples.runs_folder()

@@ -14,11 +14,12 @@ from weakref import WeakValueDictionary
 import streamlit as st
 from streamlit import runtime
 
+from mars_viz import default_folders
 from mars_viz.demo import is_built_in
 from mars_viz.figures.words import counted, number
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
-from mars_viz.runstore import RunStore, default_folder, new_name
+from mars_viz.runstore import RunStore, new_name
 from mars_viz.ui import decode_form, visitors
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.attendance import LEFT, Wanted
@@ -73,17 +74,12 @@ def streamed(chat: bool, name: str) -> Ways:
 
 def run_store() -> RunStore:
     """The server's store of live runs."""
-    return _store(default_folder())
+    return _store(default_folders.runs())
 
 
 @st.cache_resource(show_spinner=False)
 def _store(folder: Path) -> RunStore:
     return RunStore(folder)
-
-
-def races_folder() -> Path:
-    """Where races are kept, beside the runs."""
-    return default_folder() / "races"
 
 
 def start(session: Session, prompt: str, settings: Callable[[], Settings]) -> None:

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 import streamlit as st
 from starlette.datastructures import Headers, MutableHeaders
 
-from mars_viz import permissions, runstore, samples
+from mars_viz import default_folders, permissions, samples
 from mars_viz.errors import BadInput
 from mars_viz.permissions import MayNamePaths, is_this_machine
 
@@ -54,9 +54,7 @@ def told(sentence: str) -> str:
     unless it may know."""
     if os.sep not in sentence or may_name_paths():
         return sentence
-    from mars_viz.ui.tune.shelf import default_folder as sweeps
-
-    known = (runstore.default_folder(), sweeps(), samples.RUNS.parent, Path(tempfile.gettempdir()))
+    known = (default_folders.runs(), default_folders.sweeps(), samples.RUNS.parent, Path(tempfile.gettempdir()))
     for folder in sorted((str(folder.absolute()) for folder in known), key=len, reverse=True):
         sentence = sentence.replace(f"{folder}{os.sep}", "").replace(folder, "the server's folder")
     return sentence

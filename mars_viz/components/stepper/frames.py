@@ -124,10 +124,6 @@ class Playback:
         """Indices of the frames that a jump of this kind can lead to, ascending."""
         return tuple(i for i, frame in enumerate(self.frames) if _is_place(frame, jump))
 
-    def next_place(self, frame: int, jump: Jump) -> int | None:
-        """The first such frame after this one; None where there is no other."""
-        return next((place for place in self.places(jump) if place > frame), None)
-
 
 def playback(run: Run) -> Playback:
     """The run, frame by frame, as its own rule and dial decided it."""

@@ -14,6 +14,7 @@ import pandas as pd
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
+from mars_viz import default_folders
 from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown
 from mars_viz.figures.words import exactly
@@ -23,7 +24,7 @@ from mars_viz.sweep.pairing import Pairing, Setting, divergence
 from mars_viz.ui import faults, navigation, share, theme
 from mars_viz.ui.compare import compare_sheet, compare_view, compare_words, prompt_texts, sweep_pair
 from mars_viz.ui.compare.comparison import Comparison
-from mars_viz.ui.tune.shelf import FOLDER_VARIABLE, default_folder, shelf
+from mars_viz.ui.tune.shelf import shelf
 
 _HUNDREDTHS = st.column_config.NumberColumn(format="%.2f")
 
@@ -31,7 +32,7 @@ _HUNDREDTHS = st.column_config.NumberColumn(format="%.2f")
 @faults.fragment
 def over_a_sweep(memory: Comparison) -> None:
     """Two settings over many prompts."""
-    listed = shelf(default_folder())
+    listed = shelf(default_folders.sweeps())
     found = {name: entry.path for name, entry in listed.entries.items()}
     for sentence in filter(None, [listed.error, *memory.notices]):
         theme.note(sentence)
@@ -40,7 +41,7 @@ def over_a_sweep(memory: Comparison) -> None:
     if not found:
         theme.note(
             "There is no saved sweep here yet. Make one on Tune, or with mars-viz sweep --out FOLDER; the variable "
-            f"{FOLDER_VARIABLE} names the folder that holds it."
+            f"{default_folders.SWEEPS} names the folder that holds it."
         )
         return
     try:

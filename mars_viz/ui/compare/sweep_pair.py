@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
+from mars_viz import default_folders
 from mars_viz.analysis.intervals import Interval
 from mars_viz.errors import BadInput, contained
 from mars_viz.escapes import visible
@@ -22,7 +23,6 @@ from mars_viz.sweep.columns import RIGHT, UNGRADED, WRONG
 from mars_viz.sweep.measures import PERCENT
 from mars_viz.sweep.pairing import Divergence, Paired, Pairing, Setting, at_settings, pair
 from mars_viz.ui.compare.compare_words import SIDES, Names
-from mars_viz.ui.tune.shelf import default_folder
 
 COMPARED = ("tau", "accuracy", "speed_up", "acceptance", "relaxed", "rolled_back", "passes", "tokens", "same")
 """Figures of the table, those that a sweep has of them, in order."""
@@ -62,7 +62,7 @@ class Turned:
 
 def id_of(path: Path) -> str:
     """What a link calls the sweep that lies there."""
-    return path.relative_to(default_folder()).as_posix()
+    return path.relative_to(default_folders.sweeps()).as_posix()
 
 
 def opened(path: Path) -> SweepResult:

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from mars_viz.errors import BadInput
-from mars_viz.race import Race, save_race
+from mars_viz.race import Race
 from mars_viz.race.making import RECORDED, Step, Texts
+from mars_viz.race.store import RaceStore
 from mars_viz.run import Settings
-from mars_viz.runstore import Makers, new_name
+from mars_viz.runstore import new_name
 from mars_viz.ui.jobs.job import Job, JobState, Progress
 from mars_viz.ui.jobs.models import BUILT_IN, Choice, Models
 from mars_viz.ui.jobs.sparing import Sparing
@@ -93,11 +94,8 @@ class RaceJob(Job[Raced]):
         race = racer.race()
         saved, unsaved = "", ""
         if self._folder is not None:
-            name, makers = self._name or new_name("race"), Makers(self._folder)
-            makers.note(name, self._maker)
             try:
-                saved = save_race(race, self._folder / name).name
+                saved = RaceStore(self._folder).save(race, self._name or new_name("race"), self._maker)
             except BadInput as error:
-                makers.drop(name)
                 unsaved = f"The race is not saved: {error}"
         self.tell(state=JobState.DONE, race=race, saved=saved, unsaved=unsaved)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import streamlit as st
 
+from mars_viz import default_folders
 from mars_viz.sweep import Plan
 from mars_viz.ui.session import Session
-from mars_viz.ui.tune.shelf import default_folder
 from mars_viz.ui.tune.view import TuneView, fitted, from_parameters
 
 _KEY = "mars_viz_tune"
@@ -47,7 +47,7 @@ class TuneBench:
     """The sweep, the setting, what it is compared with."""
     notices: list[str] = field(default_factory=list)
     """Sentences to show until the next thing is asked for."""
-    folder: Path = field(default_factory=default_folder)
+    folder: Path = field(default_factory=default_folders.sweeps)
     """Where results are."""
     drawn: Drawn = Drawn("", 0, 0.0, 0.0)
     """What the page drew last."""

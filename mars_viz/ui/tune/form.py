@@ -7,6 +7,7 @@ from pathlib import Path
 
 import streamlit as st
 
+from mars_viz import default_folders
 from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown
 from mars_viz.figures.words import counted, exactly
@@ -19,7 +20,6 @@ from mars_viz.sweep.plan import ALL_TURNS, AS_TEXT
 from mars_viz.ui import theme, visitors
 from mars_viz.ui.decode_form import fixed_inputs, named_models
 from mars_viz.ui.jobs.models import Choice
-from mars_viz.ui.tune.shelf import default_folder
 from mars_viz.ui.tune.wishes import (
     DIALLED,
     FIRST_PER_TASK,
@@ -71,10 +71,10 @@ def _folder(results: Path) -> str:
     paths = visitors.may_name_paths()
     return st.text_input(
         "Folder for results",
-        str(results) if results != default_folder() else "",
+        str(results) if results != default_folders.sweeps() else "",
         key="sweep-folder",
         max_chars=None if paths else LONGEST_NAME,
-        placeholder=str(default_folder()) if paths else "the server's",
+        placeholder=str(default_folders.sweeps()) if paths else "the server's",
         help=("A name, or the whole path of a folder of this machine" if paths else "A name")
         + "; empty for the server's own folder. Each sweep gets its own folder there: sweep.json, the prompts, and "
         "Parquet data sets of figures and texts.",

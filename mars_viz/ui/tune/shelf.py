@@ -5,7 +5,6 @@ Knows folders, jobs and Streamlit's cache; knows no models.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -25,8 +24,6 @@ from mars_viz.ui.tune.jobs import Board, SweepJob
 from mars_viz.ui.tune.study import Study
 from mars_viz.ui.tune.view import TuneView
 
-FOLDER_VARIABLE = "MARS_VIZ_SWEEPS"
-"""Names another folder for results."""
 _KEPT = 6  # sweeps in memory
 
 
@@ -34,11 +31,6 @@ _KEPT = 6  # sweeps in memory
 def shared_board() -> Board:
     """The server's sweeps and checks."""
     return Board()
-
-
-def default_folder() -> Path:
-    """Where results go: what the environment says, or a folder of the user's own."""
-    return Path(os.environ.get(FOLDER_VARIABLE) or Path.home() / "mars-viz" / "sweeps").absolute()
 
 
 def new_folder(results: Path, rule: str, now: datetime | None = None) -> Path:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 
+from mars_viz import default_folders
 from mars_viz.demo import is_built_in
 from mars_viz.dialmap import Span, span_of
 from mars_viz.errors import BadInput
@@ -28,7 +29,7 @@ from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.models import Choice
 from mars_viz.ui.live import shared_worker
 from mars_viz.ui.tune.jobs import Begin, ClockJob, SweepJob
-from mars_viz.ui.tune.shelf import default_folder, new_folder, shared_board, sweep_label
+from mars_viz.ui.tune.shelf import new_folder, shared_board, sweep_label
 from mars_viz.writer import write_file
 
 DIALLED = tuple(name for name, rule in RULES.items() if rule.dial is not None)
@@ -99,7 +100,7 @@ def estimate(prompts: int, builtin: bool, rules: int) -> float:
 def checked_folder(text: str) -> tuple[Path, Path]:
     """Where a person wants new sweeps, and the folder of results that this is or lies in: a name lies in the server's,
     and only those who may name paths can ask for another. Raises BadInput where it cannot be one."""
-    text, results = text.strip(), default_folder()
+    text, results = text.strip(), default_folders.sweeps()
     if not text:
         return results, results
     if set(text) & set("/\\") or text.startswith("~"):

@@ -10,6 +10,7 @@ from typing import Any
 
 import streamlit as st
 
+from mars_viz import default_folders
 from mars_viz.errors import BadInput
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
@@ -171,7 +172,7 @@ class Desk:
                 return
             make = partial(tasks.race, prompt, chosen, models.chat)
             self.racing = new_name("race")
-            place = (live.races_folder(), self.racing, visitors.mark())
+            place = (default_folders.races(), self.racing, visitors.mark())
             self.race = RaceJob(make, prompt, chosen, models.choice, *place)
             roster().add(self.racing, self.race)
             live.shared_worker().submit(self.race)

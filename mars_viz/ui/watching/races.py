@@ -7,14 +7,13 @@ from pathlib import Path
 
 import streamlit as st
 
-from mars_viz import samples
+from mars_viz import default_folders, samples
 from mars_viz.devices import short_device
 from mars_viz.errors import BadInput, contained
 from mars_viz.race import Race, RaceEntry, list_races, load_race
 from mars_viz.race.files import ABOUT
 from mars_viz.race.store import RaceStore
 from mars_viz.race.zips import write_zip
-from mars_viz.ui import live
 from mars_viz.ui.library import told_apart
 
 
@@ -53,18 +52,18 @@ class Course:
 
     def own(self, name: str) -> bool:
         """True of a race in this server's folder; the recorded ones stay as they are."""
-        return self.entries[name].path.parent == live.races_folder()
+        return self.entries[name].path.parent == default_folders.races()
 
 
 def course() -> Course:
     """What can be replayed now."""
-    own = reversed(list_races(live.races_folder()))
+    own = reversed(list_races(default_folders.races()))
     return Course({entry.path.name: entry for entry in (*own, *list_races(samples.RACES))})
 
 
 def race_store() -> RaceStore:
     """The server's store of races."""
-    return _store(live.races_folder())
+    return _store(default_folders.races())
 
 
 @st.cache_resource(show_spinner=False)
