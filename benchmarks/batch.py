@@ -14,26 +14,25 @@ import time
 from collections import defaultdict
 
 from measuring import json_option, show, spread, write_json
-from shapes import pair_of, pair_options
+from shapes import backend_named, pair_options
 from tqdm import tqdm
 
 from mars_viz.demo.prompts import STORIES
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
-from mars_viz.speculators.loading import Pair
-from mars_viz.speculators.local import LocalSpeculator
+from mars_viz.speculators.backend import Backend
 from mars_viz.walk import Ending, walk_all
 
 Prefix = tuple[int, ...]
 
 
-def decoded(pair: Pair, prompts: list[Prefix], settings: Settings, size: int) -> list[Prefix]:
+def decoded(pair: Backend, prompts: list[Prefix], settings: Settings, size: int) -> list[Prefix]:
     """The texts after the prompts, `size` of them at a time."""
     rule, ending = rule_named(settings.rule), Ending(pair.eos_ids, settings.max_new_tokens)
     texts: list[Prefix] = []
     for at in range(0, len(prompts), size):
         batch = prompts[at : at + size]
-        speculator = LocalSpeculator(pair, settings)
+        speculator = pair.speculator(settings)
         speculator.prefill(*batch)
         made: dict[int, Prefix] = dict.fromkeys(range(len(batch)), ())
         for step in walk_all(speculator, rule, rule.checked_dial(None), batch, ending):
@@ -53,9 +52,9 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     json_option(parser)
     options = parser.parse_args()
-    pair = pair_of(options)
+    pair = backend_named(options)
     settings = Settings(rule=options.rule, gamma=options.gamma, max_new_tokens=options.new_tokens)
-    prompts = [tuple(pair.tokenizer(text)["input_ids"]) for text in STORIES]
+    prompts = [tuple(pair.tokenizer.library(text)["input_ids"]) for text in STORIES]
     sizes: list[int] = options.sizes
     expected = {size: decoded(pair, prompts, settings, size) for size in sizes}  # warm up
     same = all(texts == expected[sizes[0]] for texts in expected.values())
@@ -70,7 +69,7 @@ def main() -> None:
     ratios = {
         size: spread([a / b for a, b in zip(seconds[sizes[0]], seconds[size], strict=True)]) for size in sizes[1:]
     }
-    print(f"{pair.target_name} and {pair.drafter_name}, {pair.dtype}, {pair.device}")
+    print(f"{pair.target.name} and {pair.drafter.name}, {pair.dtype}, {pair.device}")
     print(
         f"{options.rule}, γ = {options.gamma}, {len(prompts)} prompts of {options.new_tokens} new tokens, "
         f"{options.repeats} turns; median (min to max)"

@@ -15,27 +15,26 @@ from collections.abc import Callable
 
 import torch
 from measuring import json_option, show, spread, write_json
-from shapes import pair_of, pair_options
+from shapes import backend_named, pair_options
 from tqdm import tqdm
 
 from mars_viz.demo.prompts import STORIES
 from mars_viz.rules import RULES
 from mars_viz.run import Settings
+from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.extent import Extent
-from mars_viz.speculators.loading import Pair
-from mars_viz.speculators.local import LocalSpeculator
 from mars_viz.walk import Ending, walk
 
 Decoder = Callable[[tuple[int, ...]], tuple[int, ...]]
 
 
-def ours(pair: Pair, settings: Settings, *, recording: bool) -> Decoder:
+def ours(pair: Backend, settings: Settings, *, recording: bool) -> Decoder:
     """Strict greedy, so that the text must be the target's own."""
     ending = Ending(pair.eos_ids, settings.max_new_tokens)
     extent = Extent.least(RULES["strict"].needs, recorded=recording)
 
     def decode(prompt: tuple[int, ...]) -> tuple[int, ...]:
-        speculator = LocalSpeculator(pair, settings, extent)
+        speculator = pair.speculator(settings, extent)
         speculator.prefill(prompt)
         rounds = list(walk(speculator, RULES["strict"], None, prompt, ending))
         speculator.complete()
@@ -44,7 +43,7 @@ def ours(pair: Pair, settings: Settings, *, recording: bool) -> Decoder:
     return decode
 
 
-def hugging_face(pair: Pair, settings: Settings, *, assisted: bool) -> Decoder:
+def hugging_face(pair: Backend, settings: Settings, *, assisted: bool) -> Decoder:
     """transformers' generate, with or without the drafter."""
     drafter = pair.drafter
     drafter.generation_config.num_assistant_tokens = settings.gamma
@@ -53,14 +52,14 @@ def hugging_face(pair: Pair, settings: Settings, *, assisted: bool) -> Decoder:
     extra = {"assistant_model": drafter} if assisted else {}
 
     def decode(prompt: tuple[int, ...]) -> tuple[int, ...]:
-        ids = torch.tensor([prompt], device=pair.target.device)
+        ids = torch.tensor([prompt], device=pair.place)
         with torch.inference_mode():
-            out = pair.target.generate(
+            out = pair.target.model.generate(
                 ids,
                 attention_mask=torch.ones_like(ids),
                 do_sample=False,
                 max_new_tokens=settings.max_new_tokens,
-                pad_token_id=pair.tokenizer.pad_token_id,
+                pad_token_id=pair.tokenizer.library.pad_token_id,
                 **extra,
             )
         return tuple(out[0, len(prompt) :].tolist())
@@ -77,7 +76,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     json_option(parser)
     options = parser.parse_args()
-    pair = pair_of(options)
+    pair = backend_named(options)
     settings = Settings(rule="strict", gamma=options.gamma, max_new_tokens=options.new_tokens)
     ways = {
         "ours": ours(pair, settings, recording=True),
@@ -85,7 +84,7 @@ def main() -> None:
         "hf_assisted": hugging_face(pair, settings, assisted=True),
         "hf_plain": hugging_face(pair, settings, assisted=False),
     }
-    prompts = [tuple(pair.tokenizer(text)["input_ids"]) for text in STORIES]
+    prompts = [tuple(pair.tokenizer.library(text)["input_ids"]) for text in STORIES]
     for decode in ways.values():
         decode(prompts[0])  # warm up
     seconds, tokens, same = defaultdict(list), [], True
@@ -102,7 +101,7 @@ def main() -> None:
 
 
 def report(
-    pair: Pair, seconds: dict[str, list[float]], tokens: list[int], same: bool, options: argparse.Namespace
+    pair: Backend, seconds: dict[str, list[float]], tokens: list[int], same: bool, options: argparse.Namespace
 ) -> None:
     """Print the table and write the JSON."""
 
@@ -123,7 +122,7 @@ def report(
         "same_output": same,
         "notes": pair.notes,
     }
-    print(f"{pair.target_name} and {pair.drafter_name}, {pair.dtype}, {pair.device}")
+    print(f"{pair.target.name} and {pair.drafter.name}, {pair.dtype}, {pair.device}")
     print(f"γ = {options.gamma}, {options.new_tokens} new tokens, {len(tokens)} turns; median (min to max)")
     show("ours, recording", speed["ours"], "tokens/s", 0)
     show("Hugging Face assisted", speed["hf_assisted"], "tokens/s", 0)

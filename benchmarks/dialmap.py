@@ -17,18 +17,18 @@ import time
 from measuring import json_option, show, spread, write_json
 from tqdm import tqdm
 
-from mars_viz.commands.decoding import opened_pair, pair_arguments
+from mars_viz.commands.decoding import backend_arguments, opened_backend
 from mars_viz.demo.prompts import STORIES
 from mars_viz.dialmap import DialMap, Span
 from mars_viz.mapping import Mapping
 from mars_viz.recording import Recording
 from mars_viz.run import Run, Settings
-from mars_viz.speculators.loading import Pair
+from mars_viz.speculators.backend import Backend
 
 LOW, HIGH, GRID = 0.5, 1.0, 101
 
 
-def timed_run(pair: Pair, prompt: str, settings: Settings) -> tuple[Run, float]:
+def timed_run(pair: Backend, prompt: str, settings: Settings) -> tuple[Run, float]:
     """A run and its seconds, prefill included."""
     recording = Recording(pair, prompt, settings)
     began = time.perf_counter()
@@ -38,7 +38,7 @@ def timed_run(pair: Pair, prompt: str, settings: Settings) -> tuple[Run, float]:
     return recording.run(), seconds
 
 
-def timed_map(pair: Pair, prompt: str, settings: Settings) -> tuple[DialMap, float]:
+def timed_map(pair: Backend, prompt: str, settings: Settings) -> tuple[DialMap, float]:
     """A map and its seconds, prefill included."""
     mapping = Mapping(pair, prompt, settings, Span(LOW, HIGH, (settings.gamma,)))
     began = time.perf_counter()
@@ -51,13 +51,13 @@ def timed_map(pair: Pair, prompt: str, settings: Settings) -> tuple[DialMap, flo
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    pair_arguments(parser)
+    backend_arguments(parser)
     parser.add_argument("--gamma", type=int, default=6)
     parser.add_argument("--new-tokens", type=int, default=128)
     parser.add_argument("--grid-every", type=int, default=1, help="run the grid on every n-th prompt only")
     json_option(parser)
     options = parser.parse_args()
-    pair = opened_pair(options)
+    pair = opened_backend(options)
     names = (
         "batched_passes_over_longest",
         "speculations_over_strict",
@@ -99,7 +99,7 @@ def main() -> None:
     write_json(options.json, figures)
 
 
-def report(pair: Pair, figures: dict[str, object], options: argparse.Namespace) -> None:
+def report(pair: Backend, figures: dict[str, object], options: argparse.Namespace) -> None:
     """Print the table."""
     labels = {
         "trajectories": "trajectories",
@@ -109,7 +109,7 @@ def report(pair: Pair, figures: dict[str, object], options: argparse.Namespace) 
         "map_wall_over_strict": "wall time over one strict run's",
         "grid101_wall_over_map": "the grid's wall time over the map's",
     }
-    print(f"{pair.target_name} and {pair.drafter_name}, {pair.dtype}, {pair.device}")
+    print(f"{pair.target.name} and {pair.drafter.name}, {pair.dtype}, {pair.device}")
     print(f"θ in [{LOW}, {HIGH}], γ = {options.gamma}, {len(STORIES)} prompts of {options.new_tokens} new tokens")
     for name, label in labels.items():
         show(label, figures[name])  # type: ignore[arg-type]

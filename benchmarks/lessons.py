@@ -16,7 +16,7 @@ from pathlib import Path
 from mars_viz import samples
 from mars_viz.measurements import COSTS, GRADED, Graded, as_json
 from mars_viz.speculators.costs import measure_costs
-from mars_viz.speculators.loading import load_pair
+from mars_viz.speculators.loading import load_backend
 from mars_viz.ui.jobs.exercises import grade
 from mars_viz.ui.lessons.why import MEASURED
 
@@ -30,7 +30,7 @@ def main() -> None:
         "--gamma", type=int, default=MEASURED, help="drafted tokens of the longest block; 0 grades alone"
     )
     options = parser.parse_args()
-    pair = load_pair(device="cpu")
+    pair = load_backend(device="cpu")
     options.out.mkdir(parents=True, exist_ok=True)
     if options.gamma:
         costs = measure_costs(pair, options.gamma)

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 from measuring import json_option, show, spread, write_json
-from shapes import pair_of, pair_options
+from shapes import backend_named, pair_options
 from tqdm import tqdm
 
 from mars_viz import walk as walking
@@ -26,11 +26,11 @@ from mars_viz.demo.prompts import STORIES
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.speculators import evidence, local, waiting
+from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.cached import CachedModel
 from mars_viz.speculators.drafters.model import ModelDrafter, Picking
 from mars_viz.speculators.extent import Extent
 from mars_viz.speculators.laws import wait_for
-from mars_viz.speculators.loading import Pair
 from mars_viz.speculators.networks import Chaining, Network
 from mars_viz.speculators.networks.plain import PlainNetwork
 from mars_viz.speculators.waiting import Waiting
@@ -73,12 +73,12 @@ class Bare:
         return time.perf_counter()
 
 
-def fastest_passes(pair: Pair, gamma: int, prompt: Prefix) -> Bare:
+def fastest_passes(pair: Backend, gamma: int, prompt: Prefix) -> Bare:
     """The faster of the ways this device has to run them, tried in turn."""
     size = pair.vocabulary_size
-    ways = [Bare(pair.open_target(), pair.open_drafter(), gamma, size)]
-    if not isinstance(pair.open_target(), PlainNetwork):
-        ways.append(Bare(PlainNetwork(pair.target, size), PlainNetwork(pair.drafter, size), gamma, size))
+    ways = [Bare(pair.target.passes(), pair.drafter.passes(), gamma, size)]
+    if not isinstance(pair.target.passes(), PlainNetwork):
+        ways.append(Bare(PlainNetwork(pair.target.model, size), PlainNetwork(pair.drafter.model, size), gamma, size))
     for way in ways:
         way.read(prompt)
     seconds = [[way.seconds(len(prompt)) for way in ways] for _ in range(20)]
@@ -86,10 +86,10 @@ def fastest_passes(pair: Pair, gamma: int, prompt: Prefix) -> Bare:
     return ways[best]
 
 
-def rounds_over_passes(pair: Pair, prompt: Prefix, settings: Settings, bare: Bare) -> float:
+def rounds_over_passes(pair: Backend, prompt: Prefix, settings: Settings, bare: Bare) -> float:
     """The time of a text's rounds over that of as many bare passes."""
     rule, ending = rule_named(settings.rule), Ending(pair.eos_ids, settings.max_new_tokens)
-    speculator = local.LocalSpeculator(pair, settings, Extent.least(rule.needs, recorded=True))
+    speculator = pair.speculator(settings, Extent.least(rule.needs, recorded=True))
     speculator.prefill(prompt)
     bare.read(prompt)
     length, rounds, passes = len(prompt), 0.0, 0.0
@@ -131,10 +131,10 @@ class Stopwatch:
         setattr(owner, name, timed)
 
 
-def breakdown(pair: Pair, prompts: list[Prefix], settings: Settings) -> dict[str, float]:
+def breakdown(pair: Backend, prompts: list[Prefix], settings: Settings) -> dict[str, float]:
     """Milliseconds of a round by part, averaged over whole texts."""
     rule, ending = rule_named(settings.rule), Ending(pair.eos_ids, settings.max_new_tokens)
-    watch = Stopwatch(pair.target.device)
+    watch = Stopwatch(pair.place)
     watch.wrap(ModelDrafter, "draft", "drafting")
     watch.wrap(local, "gather_evidence", "evidence")
     watch.wrap(Waiting, "complete", "evidence")
@@ -146,7 +146,7 @@ def breakdown(pair: Pair, prompts: list[Prefix], settings: Settings) -> dict[str
     watch.wrap(type(rule), "judge", "judging")
     rounds, whole = 0, 0.0
     for prompt in prompts:
-        speculator = local.LocalSpeculator(pair, settings, Extent.least(rule.needs, recorded=True))
+        speculator = pair.speculator(settings, Extent.least(rule.needs, recorded=True))
         speculator.prefill(prompt)
         watch.wrap(speculator._target, "logits", "verification")
         for round_ in walk(speculator, rule, rule.checked_dial(None), prompt, ending):
@@ -170,9 +170,9 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     json_option(parser)
     options = parser.parse_args()
-    pair = pair_of(options)
+    pair = backend_named(options)
     settings = Settings(rule=options.rule, gamma=options.gamma, max_new_tokens=options.new_tokens)
-    prompts = [tuple(pair.tokenizer(text)["input_ids"]) for text in STORIES]
+    prompts = [tuple(pair.tokenizer.library(text)["input_ids"]) for text in STORIES]
     bare = fastest_passes(pair, options.gamma, prompts[0])
     rounds_over_passes(pair, prompts[0], settings, bare)  # warm up
     ratios = [
@@ -188,7 +188,7 @@ def main() -> None:
         "breakdown_ms": parts,
         "notes": pair.notes,
     }
-    print(f"{pair.target_name} and {pair.drafter_name}, {pair.dtype}, {pair.device}")
+    print(f"{pair.target.name} and {pair.drafter.name}, {pair.dtype}, {pair.device}")
     print(f"{options.rule}, γ = {options.gamma}, {len(ratios)} texts of {options.new_tokens} new tokens, recording")
     show("a round over its bare passes", figures["overhead"], "×", 3)  # type: ignore[arg-type]
     for part, taken in parts.items():

@@ -17,13 +17,13 @@ from collections.abc import Callable, Iterator
 
 import torch
 from measuring import json_option, show, spread, write_json
-from shapes import pair_of, pair_options
+from shapes import backend_named, pair_options
 from tqdm import tqdm
 
 from mars_viz.run import Settings
+from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.drafters.model import Picking
 from mars_viz.speculators.laws import wait_for
-from mars_viz.speculators.loading import Pair
 from mars_viz.speculators.memory import bytes_of
 from mars_viz.speculators.networks import Chaining, Network
 from mars_viz.speculators.networks.body import Body, why_not
@@ -37,15 +37,15 @@ GREEDY = Picking.by(Settings())
 Ways = dict[str, Callable[[], tuple[Network, Network]]]
 
 
-def ways_of(pair: Pair) -> Ways:
+def ways_of(pair: Backend) -> Ways:
     """Target and drafter, by the way that their passes go."""
-    models, size = (pair.target, pair.drafter), pair.vocabulary_size
-    found: Ways = {"ours": lambda: (pair.open_target(), pair.open_drafter())}
-    if not any(map(why_not, models)) and (pair.target.device.type == "cuda" or fits(pair.target)):
+    models, size = (pair.target.model, pair.drafter.model), pair.vocabulary_size
+    found: Ways = {"ours": lambda: (pair.target.passes(), pair.drafter.passes())}
+    if not any(map(why_not, models)) and (pair.place.type == "cuda" or fits(pair.target.model)):
         target, drafter = (Rooms(Body(model, size)) for model in models)
         found["not_recorded"] = lambda: (RaggedNetwork(target), RaggedNetwork(drafter))
-    if not isinstance(pair.open_target(), PlainNetwork):
-        found["transformers"] = lambda: (PlainNetwork(pair.target, size), PlainNetwork(pair.drafter, size))
+    if not isinstance(pair.target.passes(), PlainNetwork):
+        found["transformers"] = lambda: (PlainNetwork(pair.target.model, size), PlainNetwork(pair.drafter.model, size))
     return found
 
 
@@ -91,8 +91,8 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=30)
     json_option(parser)
     options = parser.parse_args()
-    pair = pair_of(options)
-    device, ways = pair.target.device, ways_of(pair)
+    pair = backend_named(options)
+    device, ways = pair.place, ways_of(pair)
     seconds: dict[tuple[str, int, str], list[float]] = defaultdict(list)
     with torch.inference_mode():
         tasks = {
@@ -107,9 +107,9 @@ def main() -> None:
         for _ in tqdm(range(options.repeats), leave=False):
             for key, task in tasks.items():
                 seconds[key].append(timed(task, device))
-    print(f"{pair.target_name} and {pair.drafter_name}, {pair.dtype}, {pair.device}")
+    print(f"{pair.target.name} and {pair.drafter.name}, {pair.dtype}, {pair.device}")
     print(f"γ = {options.gamma}, {options.length} places, {options.repeats} turns; median (min to max)")
-    gigabytes = bytes_of(pair.target) / 1e9
+    gigabytes = bytes_of(pair.target.model) / 1e9
     figures: dict[str, object] = {}
     for (name, batch, part), taken in seconds.items():
         figures[f"{part}_{name}_{batch}_ms"] = milliseconds = spread([1000 * each for each in taken])
@@ -122,7 +122,7 @@ def main() -> None:
             show(f"batch {batch}: {part}, ours over {name}", ratio, "×", 2)
     for note in pair.notes:
         print(note)
-    about = {"device": pair.device, "dtype": pair.dtype, "gamma": options.gamma, "target": pair.target_name}
+    about = {"device": pair.device, "dtype": pair.dtype, "gamma": options.gamma, "target": pair.target.name}
     write_json(options.json, about | figures | {"notes": pair.notes})
 
 

@@ -46,10 +46,10 @@ def intact(ended: Sequence[Ended], folder: Path) -> dict[str, str]:
     """What is wrong with the runs, by prompt: nothing, where each is whole, right, and its own tab's."""
     import torch
 
-    from mars_viz.speculators.loading import load_pair
+    from mars_viz.speculators.loading import load_backend
 
     torch.set_num_threads(1)
-    pair = load_pair(device="cpu")
+    pair = load_backend(device="cpu")
     kept = {entry.name: entry for entry in RunStore(folder).list()}
     wrong: dict[str, str] = {}
     for each in ended:

@@ -14,10 +14,10 @@ import torch
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from mars_viz import demo
-from mars_viz.commands.decoding import opened_pair, pair_arguments
+from mars_viz.commands.decoding import backend_arguments, opened_backend
 from mars_viz.errors import BadInput
-from mars_viz.speculators.loading import Pair
-from mars_viz.speculators.networks import opener
+from mars_viz.speculators.backend import Backend
+from mars_viz.speculators.loading import Loaded, backend_of
 
 MEANINGLESS = "Random weights: acceptance, τ and tokens per second mean nothing here; what passes and rounds cost does."
 
@@ -78,15 +78,15 @@ SHAPES = {
 
 
 def pair_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that `pair_of` reads."""
-    pair_arguments(parser)
+    """Add the options that `backend_named` reads."""
+    backend_arguments(parser)
     parser.add_argument("--shapes", choices=SHAPES, help="random weights in these shapes in place of the models")
 
 
-def pair_of(options: argparse.Namespace) -> Pair:
+def backend_named(options: argparse.Namespace) -> Backend:
     """The pair that the options name. Raises BadInput where it cannot be had."""
     if options.shapes is None:
-        return opened_pair(options)
+        return opened_backend(options)
     if options.target or options.drafter:
         raise BadInput("Give --shapes or --target and --drafter, not both.")
     print(MEANINGLESS)
@@ -97,22 +97,10 @@ def pair_of(options: argparse.Namespace) -> Pair:
     )
 
 
-def shaped_pair(shapes: str, device: torch.device, dtype: torch.dtype) -> Pair:
+def shaped_pair(shapes: str, device: torch.device, dtype: torch.dtype) -> Backend:
     """Random models of these shapes, with the built-in pair's tokenizer, whose ids are a part of theirs."""
     torch.manual_seed(0)
     target, drafter = (shape.model(device, dtype) for shape in SHAPES[shapes])
-    size = int(target.config.vocab_size)
-    return Pair(
-        target=target,
-        drafter=drafter,
-        tokenizer=AutoTokenizer.from_pretrained(demo.TARGET),
-        target_name=f"{shapes} (random)",
-        drafter_name=f"drafter of {shapes} (random)",
-        target_revision="",
-        drafter_revision="",
-        vocabulary_size=size,
-        context=int(target.config.max_position_embeddings),
-        eos_ids=frozenset(),
-        open_target=opener(target, size),
-        open_drafter=opener(drafter, size),
-    )
+    tokenizer = AutoTokenizer.from_pretrained(demo.TARGET)
+    named = Loaded(target, f"{shapes} (random)"), Loaded(drafter, f"drafter of {shapes} (random)")
+    return backend_of(tokenizer, *named, eos_ids=frozenset())

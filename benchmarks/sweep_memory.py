@@ -54,12 +54,12 @@ def sweep(folder: Path, count: int, models: bool, turns: int) -> Sweep:
     settings = Settings(rule="mars", gamma=4, max_new_tokens=24)
     span = Span(0.5, 1.0, (4,))
     if models:
-        from mars_viz.speculators.loading import load_pair
+        from mars_viz.speculators.loading import load_backend
 
-        return sweep_prompts(load_pair(device="cpu"), prompts, settings, span, folder)
-    from sweep_cases import toy_source
+        return sweep_prompts(load_backend(device="cpu"), prompts, settings, span, folder)
+    from tests.tables import table_backend
 
-    return Sweep(toy_source(settings), prompts, settings, span, folder)
+    return Sweep(table_backend(), prompts, settings, span, folder)
 
 
 def child(folder: Path, count: int, models: bool, turns: int) -> None:

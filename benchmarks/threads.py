@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from measuring import json_option, show, spread, write_json
-from shapes import pair_of, pair_options
+from shapes import backend_named, pair_options
 
 from mars_viz.demo.prompts import STORIES
 from mars_viz.run import Settings
@@ -42,7 +42,7 @@ def decode_when_told(options: argparse.Namespace) -> None:
     """Read the number of a prompt a line, decode it, and answer with the seconds."""
     from mars_viz.recording import Recording
 
-    pair = pair_of(options)
+    pair = backend_named(options)
     settings = Settings(max_new_tokens=options.new_tokens, gamma=options.gamma)
     print(pair.device, flush=True)
     for line in sys.stdin:

@@ -117,7 +117,7 @@ def _parser() -> argparse.ArgumentParser:
 def _record(options: argparse.Namespace) -> None:
     """Decode, save and say what came of it."""
     wish = decoding.wish(options)
-    run = decoding.decoded(decoding.opened_pair(options), wish, options)
+    run = decoding.decoded(decoding.opened_backend(options), wish, options)
     path = save_run(run, options.out)
     tell(run, path, options.json)
     if not options.json:

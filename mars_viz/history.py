@@ -1,8 +1,10 @@
-"""What stands before a later turn of a conversation. Knows texts only; how they become tokens is the tokenizer's."""
+"""A prompt, and what stands before it in a conversation. Knows texts only."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from mars_viz.errors import BadInput
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,3 +44,17 @@ def in_plain_text(history: History, prompt: str) -> str:
     answer."""
     said = [text.strip() for each in history for text in (each.prompt, each.answer)]
     return "\n\n".join([*filter(None, said), prompt])
+
+
+def check_prompt(prompt: str) -> None:
+    """Raise BadInput, with the remedy, for what is no prompt to any model."""
+    if not isinstance(prompt, str):
+        raise BadInput(f"The prompt is {prompt!r}; it must be a text.")
+    if not prompt.strip():
+        raise BadInput("The prompt is empty; write at least one word.")
+    try:
+        prompt.encode()
+    except UnicodeEncodeError as error:  # half a surrogate pair is what an unreadable byte becomes
+        raise BadInput(
+            f"The prompt holds what is no character, at place {error.start + 1}; write it as UTF-8 text."
+        ) from error

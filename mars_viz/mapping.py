@@ -1,4 +1,4 @@
-"""From a prompt to a dial map. Knows how to bring a pair, a rule and the interval walk together."""
+"""From a prompt to a dial map. Knows how to bring a backend, a rule and the interval walk together."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 from mars_viz.dialmap import Budget, DialMap, Progress, Span, explore, span_of
 from mars_viz.errors import BadInput
 from mars_viz.mapped import known_answers
-from mars_viz.recording import Recording, nothing_waits
+from mars_viz.recording import Prompt, Recording, nothing_waits
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings, stops
 from mars_viz.walk import Answer
 
 if TYPE_CHECKING:
-    from mars_viz.speculators.loading import Pair
+    from mars_viz.speculators.backend import Backend
 
 
 def dial_map(
-    prompt: str,
+    prompt: Prompt,
     *,
     target: str | PathLike[str] | None = None,
     drafter: str | PathLike[str] | None = None,
@@ -59,10 +59,10 @@ def dial_map(
         stop=stops(stop),
     )
     span = span_of(rule_named(rule), low, high, gammas or (gamma,))
-    from mars_viz.speculators.loading import load_pair
+    from mars_viz.speculators.loading import load_backend
 
-    pair = load_pair(target, drafter, device=device, dtype=dtype)
-    return Mapping(pair, prompt, settings, span, chat=chat, budget=budget).finish()
+    backend = load_backend(target, drafter, device=device, dtype=dtype)
+    return Mapping(backend, prompt, settings, span, chat=chat, budget=budget).finish()
 
 
 class Mapping:
@@ -70,8 +70,8 @@ class Mapping:
 
     def __init__(
         self,
-        pair: Pair,
-        prompt: str,
+        backend: Backend,
+        prompt: Prompt,
         settings: Settings,
         span: Span,
         *,
@@ -82,13 +82,13 @@ class Mapping:
     ):
         """Tokenise the prompt and check it against the context. Raises BadInput.
 
-        `run` is one with the same pair, prompt and settings (its dial may be any): what it and its map were answered is
-        not asked again, so that the map holds the very same. Answers that its map cut to shorter blocks are.
+        `run` is one with the same models, prompt and settings (its dial may be any): what it and its map were answered
+        is not asked again, so that the map holds the very same. Answers that its map cut to shorter blocks are.
         """
         if max(span.gammas) > settings.gamma:
             raise BadInput(f"γ = {max(span.gammas)} is to be mapped, but only {settings.gamma} tokens are drafted.")
-        self._recording = Recording(pair, prompt, settings, chat=chat, title=title)
-        self._pair, self._settings, self._span, self._budget = pair, settings, span, budget
+        self._recording = Recording(backend, prompt, settings, chat=chat, title=title)
+        self._backend, self._settings, self._span, self._budget = backend, settings, span, budget
         if run is not None and run.prompt_ids != self._recording.prompt_ids:
             raise BadInput("The run's prompt was read otherwise than here, so its map cannot be made; decode it anew.")
         self._answers: dict[tuple[int, ...], Answer] = {} if run is None else known_answers(run)
@@ -100,12 +100,11 @@ class Mapping:
     def __iter__(self) -> Iterator[Progress]:
         """Map to the end, a batched pass at a time. Raises BadInput when the device runs out of memory."""
         from mars_viz.speculators.extent import Extent
-        from mars_viz.speculators.local import LocalSpeculator
 
         prompt = self._recording.prompt_ids
-        ending = self._pair.ending(self._settings)
+        ending = self._backend.ending(self._settings)
         rule = rule_named(self._settings.rule)
-        speculator = LocalSpeculator(self._pair, self._settings, Extent.least(rule.needs, recorded=True))
+        speculator = self._backend.speculator(self._settings, Extent.least(rule.needs, recorded=True))
         self._complete = speculator.complete
         began = time.perf_counter()
         speculator.prefill(prompt)

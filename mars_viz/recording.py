@@ -1,31 +1,32 @@
-"""From a prompt to a Run. Knows how to bring a pair, a rule and a walk together; loads the model libraries only when
+"""From a prompt to a Run. Knows how to bring a backend, a rule and a walk together; loads the model libraries only when
 asked to decode."""
 
 from __future__ import annotations
 
-import importlib.metadata
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from itertools import islice
 from os import PathLike
 from typing import TYPE_CHECKING
 
 from mars_viz.errors import BadInput
-from mars_viz.history import History, in_plain_text, messages_of
+from mars_viz.history import History, check_prompt
 from mars_viz.records import Round, Speculation, emitted
 from mars_viz.rules import rule_named
-from mars_viz.run import Provenance, Run, Settings, stops
+from mars_viz.run import Run, Settings, joined, stops
 from mars_viz.speculators.names import check_names
 from mars_viz.walk import Step, walk_all
 
 if TYPE_CHECKING:
-    from mars_viz.speculators.loading import Pair
+    from mars_viz.speculators.backend import Backend
+
+Prompt = str | Sequence[int]
+"""A text, or its token ids."""
 
 
 def record(
-    prompt: str,
+    prompt: Prompt,
     *,
     target: str | PathLike[str] | None = None,
     drafter: str | PathLike[str] | None = None,
@@ -44,10 +45,11 @@ def record(
 ) -> Run:
     """Decode `prompt` speculatively and return everything that happened.
 
-    `target` and `drafter` are hub ids or folders (None: the built-in pair), `rule` a name from `mars_viz.rules.RULES`,
-    `dial` its threshold (None: the rule's default), `gamma` the tokens drafted per round, `stop` a text that ends
-    decoding with the token that completes it, or several, `chat` whether the prompt goes through the tokenizer's chat
-    template. Raises BadInput, with the remedy, for anything that cannot be done.
+    `prompt` is a text or token ids. `target` is a hub id or a folder (None: the built-in one); `drafter` too, or
+    'ngram:n=3' for prompt lookup (None: the built-in one, or prompt lookup for another target). `rule` is a name from
+    `mars_viz.rules.RULES`, `dial` its threshold (None: the rule's default), `gamma` the tokens drafted per round,
+    `stop` a text that ends decoding with the token that completes it, or several, `chat` whether the prompt goes
+    through the tokenizer's chat template. Raises BadInput, with the remedy, for anything that cannot be done.
     """
     settings = Settings(
         rule=rule,
@@ -61,16 +63,17 @@ def record(
         stop=stops(stop),
     )
     rule_named(rule).checked_dial(dial)  # before the models are loaded, as are prompt and names
-    check_prompt(prompt)
+    if isinstance(prompt, str) or not isinstance(prompt, Sequence):
+        check_prompt(prompt)
     check_names(target, drafter, device=device, dtype=dtype)
-    from mars_viz.speculators.loading import load_pair
+    from mars_viz.speculators.loading import load_backend
 
-    pair = load_pair(target, drafter, device=device, dtype=dtype)
-    return Recording(pair, prompt, settings, chat=chat).finish()
+    backend = load_backend(target, drafter, device=device, dtype=dtype)
+    return Recording(backend, prompt, settings, chat=chat).finish()
 
 
 def record_all(
-    pair: Pair, prompts: Iterable[str], settings: Settings, *, chat: bool = False, batch: int | None = None
+    backend: Backend, prompts: Iterable[Prompt], settings: Settings, *, chat: bool = False, batch: int | None = None
 ) -> Iterator[Run]:
     """Decode all of the prompts, `batch` of them at a time together, and return their runs, in order.
 
@@ -78,10 +81,7 @@ def record_all(
     makes of the prompt alone, up to what rounding makes of the batch, see `speculators.networks.ragged`; the seconds of
     a batch are shared out among its runs. Raises BadInput as it does, once it is that prompt's turn.
     """
-    if batch is None:
-        from mars_viz.speculators.networks.packed import fits
-
-        batch = 8 if fits(pair.target) and fits(pair.drafter) else 1
+    batch = backend.batch if batch is None else batch
     if batch < 1:
         raise BadInput(f"A batch of {batch} prompts is none; take at least 1.")
     waiting, refused = iter(prompts), None
@@ -89,7 +89,7 @@ def record_all(
         together: list[Recording] = []
         try:
             for prompt in islice(waiting, batch):
-                together.append(Recording(pair, prompt, settings, chat=chat))
+                together.append(Recording(backend, prompt, settings, chat=chat))
         except BadInput as error:
             refused = error  # those before it have their turn first
         if not together:
@@ -105,16 +105,23 @@ class Recording:
     """A decode in progress: iterate it for rounds as they are made, stop whenever, and take the run so far."""
 
     def __init__(
-        self, pair: Pair, prompt: str, settings: Settings, *, chat: bool = False, title: str = "", history: History = ()
+        self,
+        backend: Backend,
+        prompt: Prompt,
+        settings: Settings,
+        *,
+        chat: bool = False,
+        title: str = "",
+        history: History = (),
     ):
         """Tokenise the prompt, after the turns before it, and check it against the context. Raises BadInput."""
         rule = rule_named(settings.rule)
         self._rule = rule
         self._settings = replace(settings, dial=rule.checked_dial(settings.dial))
-        self._pair = pair
-        self._prompt, self._title = prompt, title
-        self.prompt_ids = _tokenised(pair, prompt, chat, history)
-        _check_context(len(self.prompt_ids), settings.max_new_tokens, pair.context)
+        self._backend = backend
+        self.prompt_ids = backend.prompt_ids(prompt, settings, history, chat=chat)
+        read = prompt if isinstance(prompt, str) else joined(map(backend.tokenizer.pieces.__getitem__, self.prompt_ids))
+        self._prompt, self._title = read, title
         self._rounds: list[Round] = []
         self._complete: Callable[[], None] = nothing_waits
         self._prefill_seconds = 0.0
@@ -147,57 +154,36 @@ class Recording:
 
     def framed(self, speculations: Iterable[Speculation], rounds: tuple[Round, ...] = ()) -> Run:
         """A run of these rounds, with the text of every token that occurs in the speculations."""
-        from mars_viz.speculators.pieces import pieces_of
-
         ids = set(self.prompt_ids)
         for s in speculations:
             for column in (s.tokens, s.top_ids, s.draft_ids, s.emissions):
                 ids.update(column.ravel().tolist())
         return Run(
             settings=self._settings,
-            provenance=self._provenance(),
+            provenance=self._backend.provenance(self._seconds, self._prefill_seconds),
             prompt_ids=self.prompt_ids,
             rounds=rounds,
-            pieces=pieces_of(self._pair.tokenizer, ids),
+            pieces=self._backend.pieces_of(ids),
             title=self._title,
             prompt=self._prompt,
         )
 
-    def _provenance(self) -> Provenance:
-        pair = self._pair
-        return Provenance(
-            target=pair.target_name,
-            drafter=pair.drafter_name,
-            target_revision=pair.target_revision,
-            drafter_revision=pair.drafter_revision,
-            dtype=pair.dtype,
-            device=pair.device,
-            eos_ids=tuple(sorted(pair.eos_ids)),
-            vocabulary_size=pair.vocabulary_size,
-            batching=pair.batching,
-            versions={name: importlib.metadata.version(name) for name in ("torch", "transformers", "numpy")},
-            created=datetime.now(UTC).isoformat(timespec="seconds"),
-            seconds=self._seconds,
-            prefill_seconds=self._prefill_seconds,
-        )
-
 
 def _decoded(recordings: Sequence[Recording]) -> Iterator[Step]:
-    """Decode recordings of one pair with the same settings to their ends, all together.
+    """Decode recordings of one backend with the same settings to their ends, all together.
 
     A caller's time between two rounds is not counted.
     """
     from mars_viz.speculators.extent import Extent
-    from mars_viz.speculators.local import LocalSpeculator
 
     first = recordings[0]
-    speculator = LocalSpeculator(first._pair, first._settings, Extent.least(first._rule.needs, recorded=True))
+    speculator = first._backend.speculator(first._settings, Extent.least(first._rule.needs, recorded=True))
     prompts = [recording.prompt_ids for recording in recordings]
     seconds = speculator.prefill(*prompts)
     for recording in recordings:
         recording._rounds, recording._seconds, recording._complete = [], 0.0, speculator.complete
         recording._prefill_seconds = seconds / len(recordings)
-    ending = first._pair.ending(first._settings)
+    ending = first._backend.ending(first._settings)
     for step in walk_all(speculator, first._rule, first._settings.dial, prompts, ending):
         recordings[step.index]._rounds.append(step.round)
         recordings[step.index]._seconds += step.round.timing.total
@@ -212,42 +198,3 @@ def _decoded(recordings: Sequence[Recording]) -> Iterator[Step]:
 
 def nothing_waits() -> None:
     """All evidence is there."""
-
-
-def check_prompt(prompt: str) -> None:
-    """Raise BadInput, with the remedy, for what is no prompt to any model."""
-    if not isinstance(prompt, str):
-        raise BadInput(f"The prompt is {prompt!r}; it must be a text.")
-    if not prompt.strip():
-        raise BadInput("The prompt is empty; write at least one word.")
-    try:
-        prompt.encode()
-    except UnicodeEncodeError as error:  # half a surrogate pair is what an unreadable byte becomes
-        raise BadInput(
-            f"The prompt holds what is no character, at place {error.start + 1}; write it as UTF-8 text."
-        ) from error
-
-
-def _tokenised(pair: Pair, prompt: str, chat: bool, history: History = ()) -> tuple[int, ...]:
-    check_prompt(prompt)
-    tokenizer = pair.tokenizer
-    if chat:
-        if not tokenizer.chat_template:
-            raise BadInput(f"{pair.target_name} has no chat template; record without chat.")
-        messages = messages_of(history, prompt)
-        ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
-    else:
-        ids = tokenizer(in_plain_text(history, prompt))["input_ids"]
-    if not ids:
-        raise BadInput("The prompt comes to no token at all; write at least one word.")
-    return tuple(int(token) for token in ids)
-
-
-def _check_context(prompt: int, new: int, context: int) -> None:
-    if prompt >= context:
-        raise BadInput(f"The prompt has {prompt} tokens but the models' context is {context}; shorten the prompt.")
-    if prompt + new > context:
-        raise BadInput(
-            f"The prompt has {prompt} tokens and {new} new ones are asked for, but the models' context is {context}; "
-            f"ask for at most {context - prompt} new tokens, or shorten the prompt."
-        )

@@ -109,7 +109,8 @@ class Speculation:
     z: np.ndarray
     """float32 [N]; the target's raw logit of the drafted token."""
     ranks: np.ndarray
-    """int32 [N]; the target's rank of the drafted token, 1 for its best; the lower id first among equals."""
+    """int32 [N]; the target's rank of the drafted token, 1 for its best; the lower id first among equals. 0 where it is
+    not known: not among the best tokens of a target that gives those alone."""
     p: np.ndarray
     """float32 [N]; the target's probability of the drafted token, after temperature, top-k and top-p (at temperature 0
     the plain softmax)."""

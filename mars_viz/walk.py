@@ -16,6 +16,9 @@ from mars_viz.records import Decision, Round, Speculation, Timing, Verdicts
 from mars_viz.rules import Rule, settle
 from mars_viz.run import Piece, Settings
 
+Prefix = tuple[int, ...]
+"""Token ids, the prompt included."""
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:

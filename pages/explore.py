@@ -14,7 +14,6 @@ from mars_viz.analysis.positions import positions
 from mars_viz.components.explorer import explorer
 from mars_viz.components.first_paint import first_painted
 from mars_viz.costs import disturbance
-from mars_viz.demo import is_built_in
 from mars_viz.escapes import markdown
 from mars_viz.figures.heat_map import QUANTITIES, heat_map
 from mars_viz.mapped import shown
@@ -23,7 +22,7 @@ from mars_viz.run import Run
 from mars_viz.runfiles import MAX_ZIP, write_zip
 from mars_viz.ui import decode_form, faults, library, links, live, navigation, share, theme, under_way
 from mars_viz.ui.charts import chart
-from mars_viz.ui.jobs.models import BUILT_IN
+from mars_viz.ui.jobs.models import at_hand
 from mars_viz.ui.measuring import measure_again
 from mars_viz.ui.session import Session, current_session
 from mars_viz.ui.stop_button import stop_button
@@ -195,11 +194,11 @@ def draw(run: Run, dial: float | None, gamma: int) -> None:
             costs=live.shared_worker().models.status.costs,
         )
         chart(figure, "heat-map", of=name)
-        if choices[chosen].basis == "modelled" and is_built_in(run.provenance.target):
+        if choices[chosen].basis == "modelled" and (models := at_hand(run.provenance)):
             known = live.shared_worker().models.status.costs
             why = disturbance(known) if known is not None else "Modelled from this run's own timings."
             if why:
-                measure_again("explore", why, replace(run.settings, gamma=max(run.dial_map.span.gammas)), BUILT_IN)
+                measure_again("explore", why, replace(run.settings, gamma=max(run.dial_map.span.gammas)), models)
 
 
 page()

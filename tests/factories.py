@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -16,7 +17,12 @@ from mars_viz.records import Emission, Speculation
 from mars_viz.rules import rule_named
 from mars_viz.run import Piece, Provenance, Run, Settings
 from mars_viz.runfiles import load_run
+from mars_viz.speculators.backend import Backend
+from mars_viz.speculators.loading import model_drafter, model_target
+from mars_viz.speculators.networks import Network, Opener
+from mars_viz.speculators.speculator import DraftAndScore, Limits
 from mars_viz.walk import Answer, Ending, walk
+from tests.tables import TableDrafter, TableTarget, tables
 
 ROOT = Path(__file__).resolve().parent.parent
 K = 16
@@ -175,7 +181,7 @@ class ToySpeculator:
         self.target, self.drafter = _toy_models(*self._models)
 
     def speculate(self, prefixes: list[tuple[int, ...]]) -> list[Answer]:
-        """Each prefix alone."""
+        """Without the time it took."""
         s = self.settings
         processors = s.temperature, s.top_k, s.top_p
         return [
@@ -184,13 +190,7 @@ class ToySpeculator:
         ]
 
 
-@lru_cache(64)
-def _toy_models(vocabulary: int, seed: int, closeness: float) -> tuple[np.ndarray, np.ndarray]:
-    """The target's and the drafter's logits after each token."""
-    rng = np.random.default_rng(seed)
-    target = rng.normal(12, 2.5, (vocabulary, vocabulary)).astype(np.float32)
-    noise = rng.normal(12, 2.5, (vocabulary, vocabulary))
-    return target, (closeness * target + (1 - closeness) * noise).astype(np.float32)
+_toy_models = lru_cache(64)(tables)
 
 
 @lru_cache(4096)
@@ -201,20 +201,9 @@ def _toy_speculation(
     of any rule have many in common; each is made once."""
     target, drafter = _toy_models(*models)
     temperature, top_k, top_p = processors
-    path = [last]
-    for u in randomness.round_uniforms(seed, start, Purpose.DRAFT, gamma):
-        z = drafter[path[-1]]
-        path.append(draw(processed(z, *processors), u) if temperature > 0 else int(best(z, 1)[0]))
-    return make_speculation(
-        target[path],
-        drafter[path[:-1]],
-        path[1:],
-        start=start,
-        temperature=temperature,
-        seed=seed,
-        top_k=top_k,
-        top_p=top_p,
-    )
+    settings = Settings(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, gamma=gamma)
+    asked = DraftAndScore(TableTarget(target), TableDrafter(drafter, settings), Limits(models[0], 1 << 20), settings)
+    return asked.speculate([(*(start - 1) * (0,), last)])[0].speculation
 
 
 def toy_run(
@@ -296,3 +285,19 @@ def long_run(tokens: int) -> Run:
         written += len(round_.token_ids)
     settings = replace(run.settings, max_new_tokens=written)
     return replace(run, rounds=tuple(again), settings=settings, dial_map=None, title=f"{tokens} tokens")
+
+
+def with_passes(
+    backend: Backend, target: Callable[[], Network] | None = None, drafter: Callable[[], Network] | None = None
+) -> Backend:
+    """The backend with other forward passes of its models; None leaves them."""
+
+    def opener(passes: Callable[[], Network]) -> Opener:
+        return passes if isinstance(passes, Opener) else Opener(passes)
+
+    if target is not None:
+        backend = replace(backend, target=model_target(opener(target), backend.target.name, backend.target.revision))
+    if drafter is not None:
+        part = model_drafter(opener(drafter), backend.drafter.name, backend.drafter.revision)
+        backend = replace(backend, drafter=part)
+    return backend

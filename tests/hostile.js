@@ -3,7 +3,7 @@
 
 (() => {
   const HOST = "hostile.invalid";
-  const ADDRESSES = ["src", "href", "srcset", "action", "formaction", "poster", "data", "background", "style"];
+  const ADDRESSES = ["src", "href", "xlink:href", "srcset", "action", "formaction", "poster", "data", "background", "style"];
   const WRITTEN = "[data-testid=stMarkdownContainer], [data-testid=stCaptionContainer], [data-testid=stTooltipContent]";
   const FORMATS = "a, img, strong, em, code, pre, del, h1, h2, h3, h4, h5, h6, li, td, th, blockquote, hr, .katex, .stMarkdownColoredText, .stMarkdownColoredBackground, .stMarkdownBadge, [data-testid=stIconMaterial]";
   const TURNING = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/u;
@@ -31,9 +31,10 @@
   const quoted = (text) => JSON.stringify(text.trim().slice(0, 70));
   const closed = (text) => text.replace(/\u2068[^\u2066-\u2069]*\u2069/gu, "");
 
-  window.hostile = () => {
+  /** What is wrong below a node, and its text. */
+  function within(root) {
     const problems = [], texts = [];
-    for (const node of every(document.documentElement)) {
+    for (const node of every(root)) {
       if (node.nodeType === 3 && !node.parentElement?.matches(UNREAD)) {
         texts.push(node.data);
         if (TURNING.test(closed(node.data)) && !isolated(node)) problems.push(`a mark is not shown in ${quoted(node.data)}`);
@@ -51,5 +52,50 @@
       if (node.matches("[data-testid=stException]")) problems.push(`an error: ${quoted(node.innerText)}`);
     }
     return { problems, text: texts.join("") };
+  }
+  window.hostile = () => within(document.documentElement);
+
+  /** True once it is so; false where it is not for as long as nobody would wait. */
+  async function comes(so) {
+    for (const end = performance.now() + 20_000; performance.now() < end; ) {
+      if (so()) return true;
+      await new Promise((resolve) => setTimeout(resolve, 10));
+    }
+    return false;
+  }
+  const over = (node, kind) => node.dispatchEvent(new PointerEvent(kind, { bubbles: true, composed: true, pointerType: "mouse" }));
+  /** Streamlit's tooltips, each kind of widget once: what is known by then is passed over. */
+  function* helps(known) {
+    for (const target of document.querySelectorAll("[data-testid=stTooltipHoverTarget]")) {
+      const widget = target.closest("[data-testid=stElementContainer]");
+      const name = `${location.pathname} ${widget?.className.match(/st-key-[\w-]+/)?.[0] ?? widget?.innerText.slice(0, 30)}`;
+      if (known.has(name) || !target.checkVisibility({ visibilityProperty: true })) continue;
+      known.add(name);
+      over(target, "pointerover");
+      yield name;
+      over(target, "pointerout");
+    }
+  }
+  /** The page's own tooltips. */
+  function* tips() {
+    for (const node of every(document.documentElement)) {
+      if (node.nodeType !== 1 || !node.dataset?.tip) continue;
+      over(node, "pointerover");
+      yield node.getRootNode().querySelector(".tip");
+      over(node, "pointerout");
+    }
+  }
+  const helped = new Set(JSON.parse(sessionStorage.getItem("helped") ?? "[]"));
+  /** What shows on hovering alone. */
+  window.hovered = async () => {
+    const found = [];
+    for (const tip of tips()) if (tip) found.push(within(tip));
+    for (const name of helps(helped)) {
+      const shown = () => [...document.querySelectorAll("[data-testid=stTooltipContent]")].find((each) => each.textContent);
+      if (await comes(shown)) found.push(within(shown().parentElement));
+      else found.push({ problems: [`nothing shows on ${name}`], text: "" });
+    }
+    sessionStorage.setItem("helped", JSON.stringify([...helped]));
+    return { problems: found.flatMap((each) => each.problems), text: found.map((each) => each.text).join("") };
   };
 })();

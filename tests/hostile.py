@@ -11,17 +11,19 @@ from pathlib import Path
 from typing import Any
 
 from factories import toy_map, toy_run
-from sweep_cases import COSTS, toy_source
+from sweep_cases import COSTS
 
 from mars_viz.dialmap import span_of
 from mars_viz.errors import BadInput
+from mars_viz.history import History
 from mars_viz.mapped import mapped
 from mars_viz.prompts import PromptItem, PromptSet
 from mars_viz.rules import rule_named
 from mars_viz.run import LONGEST_STOP, Piece, Run, Settings
-from mars_viz.sweep import Source, Sweep, load_sweep
+from mars_viz.sweep import Sweep, load_sweep
 from mars_viz.sweep.checks import keep_check
 from tests.sweep_cases import timing
+from tests.tables import Words, table_backend
 
 HOST = "hostile.invalid"
 FIXED = ("rule", "grader", "question")
@@ -119,18 +121,32 @@ def prompts() -> PromptSet:
     return PromptSet(Attacker().text("prompt set"), tuple(told))
 
 
+class HostileWords(Words):
+    """A tokenizer whose every piece is an attack, as is what it says of the one prompt that it refuses."""
+
+    def __init__(self, refused: str, attacker: Attacker):
+        super().__init__()
+        self._refused, self._attacker = refused, attacker
+        self.pieces = attacker.on(self.pieces)
+
+    def encode(self, prompt: str, history: History = (), *, chat: bool = False) -> tuple[int, ...]:
+        if prompt == self._refused:
+            raise BadInput(self._attacker.text("error"))
+        return super().encode(prompt, history, chat=chat)
+
+
 def sweep(out: Path, rule: str = "mars") -> None:
     """A sweep of these prompts, and a wall-clock check of it."""
     settings = Settings(rule=rule, gamma=3, max_new_tokens=8)
-    asked, attacker, source = prompts(), Attacker(len(rule)), toy_source(settings)
-
-    def tokenise(prompt: str, *history: Any) -> tuple[int, ...]:
-        if prompt == asked.items[-1].prompt:
-            raise BadInput(attacker.text("error"))
-        return source.tokenise(prompt, *history)
-
-    hostile: Source = replace(
-        source, provenance=attacker.on(source.provenance), pieces=attacker.on(source.pieces), tokenise=tokenise
+    asked, attacker, backend = prompts(), Attacker(len(rule)), table_backend()
+    hostile = replace(
+        backend,
+        target=replace(backend.target, name=attacker.text("target"), revision=attacker.text("target_revision")),
+        drafter=replace(backend.drafter, name=attacker.text("drafter"), revision=attacker.text("drafter_revision")),
+        dtype=attacker.text("dtype"),
+        processor=attacker.text("device"),
+        versions=attacker.on(backend.versions, "versions"),
+        tokenizer=HostileWords(asked.items[-1].prompt, attacker),
     )
     span = span_of(rule_named(rule), None, None, (settings.gamma,))
     Sweep(hostile, asked, settings, span, out, costs=attacker.on(COSTS)).finish()

@@ -1,23 +1,20 @@
-"""A toy source of speculations for sweeps, and prompt sets for it: fast, exact, without models."""
+"""Sweeps of a toy backend, and prompt sets for it: fast, exact, without models."""
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from factories import ToySpeculator
 
 from mars_viz.costs import Cost, Costs
 from mars_viz.dialmap import span_of
-from mars_viz.errors import BadInput
-from mars_viz.history import History, in_plain_text
 from mars_viz.prompts import PromptItem, PromptSet
 from mars_viz.rules import rule_named
-from mars_viz.run import Piece, Provenance, Settings
-from mars_viz.sweep import Source, Sweep
+from mars_viz.run import Settings
+from mars_viz.sweep import Sweep
 from mars_viz.sweep.timing import TimingCheck, Way
+from tests.tables import table_backend
 
 SETTINGS = Settings(rule="mars", gamma=3, max_new_tokens=16)
 SHORT = Settings(rule="mars", gamma=2, max_new_tokens=5)
@@ -32,32 +29,6 @@ COSTS = Costs(
     drafter_step=Cost(0.001, 0.001, 0.001),
     rest=tuple(Cost(0.001, 0.001, 0.001) for _ in range(3)),
 )
-
-
-def toy_source(settings: Settings = SETTINGS, context: int = 10_000) -> Source:
-    """Every prompt is three tokens, chosen by its text; token i reads ' w<i>'."""
-
-    def tokenise(prompt: str, history: History = ()) -> tuple[int, ...]:
-        prompt = in_plain_text(history, prompt)
-        if len(prompt) > context:
-            raise BadInput(f"The prompt has {len(prompt)} letters but the context is {context}; shorten the prompt.")
-        return tuple(zlib.crc32(f"{prompt}{place}".encode()) % 31 + 1 for place in range(3))
-
-    return Source(
-        provenance=Provenance(
-            target="toy-target",
-            drafter="toy-drafter",
-            dtype="float32",
-            device="Toy, 1 threads",
-            eos_ids=(0,),
-            vocabulary_size=32,
-            versions={"numpy": "2"},
-            created="2026-01-01T00:00:00+00:00",
-        ),
-        tokenise=tokenise,
-        speculator=lambda: ToySpeculator(settings),
-        pieces={0: Piece(b"<end>", special=True)} | {token: Piece(f" w{token}".encode()) for token in range(1, 32)},
-    )
 
 
 def toy_prompts(count: int, graded: bool = True) -> PromptSet:
@@ -115,7 +86,7 @@ def _sweep(out: Path, prompts: PromptSet, settings: Settings, resume: bool) -> S
         COSTS, rest=COSTS.rest[:1] * settings.gamma, target_pass=COSTS.target_pass[:1] * (settings.gamma + 1)
     )
     costs = COSTS if settings.gamma == COSTS.gamma else costs
-    return Sweep(toy_source(settings), prompts, settings, span, out, resume=resume, costs=costs)
+    return Sweep(table_backend(), prompts, settings, span, out, resume=resume, costs=costs)
 
 
 def timing(gamma: int = 3) -> TimingCheck:

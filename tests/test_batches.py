@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from factories import Counting, ToySpeculator
-from sweep_cases import SETTINGS, toy_prompts, toy_source
+from factories import Counting, ToySpeculator, with_passes
+from sweep_cases import SETTINGS, toy_prompts
 
 from mars_viz.demo.prompts import STORIES
 from mars_viz.dialmap import Exploration, Span, explore, span_of, step
@@ -18,23 +18,24 @@ from mars_viz.prompts import builtin_prompts
 from mars_viz.recording import Recording, record_all
 from mars_viz.rules import RULES, rule_named
 from mars_viz.run import Run, Settings
-from mars_viz.speculators.loading import Pair, load_pair
-from mars_viz.speculators.local import LocalSpeculator
+from mars_viz.speculators.backend import Backend
+from mars_viz.speculators.loading import load_backend
 from mars_viz.speculators.networks.plain import PlainNetwork
 from mars_viz.sweep import Sweep
 from mars_viz.walk import Answer, Ending, walk, walk_all
+from tests.tables import table_backend
 
 SHORT = Settings(rule="mars", gamma=3, max_new_tokens=14)
 PROMPTS = [*(item.prompt for item in builtin_prompts(64).items), *STORIES]
 
 
 @pytest.fixture(scope="module")
-def pair() -> Pair:
-    return load_pair(device="cpu", dtype="float32")
+def pair() -> Backend:
+    return load_backend(device="cpu", dtype="float32")
 
 
 @pytest.fixture(scope="module")
-def alone(pair: Pair) -> list[Run]:
+def alone(pair: Backend) -> list[Run]:
     return [Recording(pair, prompt, SHORT).finish() for prompt in PROMPTS]
 
 
@@ -50,7 +51,7 @@ def assert_same(one: Run, other: Run) -> None:
 
 @pytest.mark.parametrize(("batch", "every"), [(1, 9), (3, 1), (8, 9), (32, 1)])
 def test_two_hundred_prompts_are_decoded_together_as_each_alone(
-    pair: Pair, alone: list[Run], batch: int, every: int
+    pair: Backend, alone: list[Run], batch: int, every: int
 ) -> None:
     assert len(PROMPTS) > 200
     assert len({len(run.prompt_ids) for run in alone}) > 5
@@ -64,18 +65,18 @@ def test_two_hundred_prompts_are_decoded_together_as_each_alone(
 @pytest.mark.parametrize(
     "settings", [replace(SHORT, temperature=0.9, rule="mars-sampling", seed=4), replace(SHORT, gamma=1)]
 )
-def test_sampled_and_short_blocks_too(pair: Pair, settings: Settings) -> None:
+def test_sampled_and_short_blocks_too(pair: Backend, settings: Settings) -> None:
     prompts = PROMPTS[::25]
     together = record_all(pair, prompts, settings, batch=5)
     for prompt, one in zip(prompts, together, strict=True):
         assert_same(one, Recording(pair, prompt, settings).finish())
 
 
-def test_models_that_go_row_by_row_do_too(pair: Pair) -> None:
-    slow = replace(
+def test_models_that_go_row_by_row_do_too(pair: Backend) -> None:
+    slow = with_passes(
         pair,
-        open_target=partial(PlainNetwork, pair.target, pair.vocabulary_size),
-        open_drafter=partial(PlainNetwork, pair.drafter, pair.vocabulary_size),
+        partial(PlainNetwork, pair.target.model, pair.vocabulary_size),
+        partial(PlainNetwork, pair.drafter.model, pair.vocabulary_size),
     )
     prompts = PROMPTS[::50]
     together = record_all(slow, prompts, SHORT, batch=5)
@@ -83,7 +84,7 @@ def test_models_that_go_row_by_row_do_too(pair: Pair) -> None:
         assert one.token_ids == Recording(slow, prompt, SHORT).finish().token_ids
 
 
-def test_a_batch_of_none_is_refused_and_a_bad_prompt_at_its_turn(pair: Pair) -> None:
+def test_a_batch_of_none_is_refused_and_a_bad_prompt_at_its_turn(pair: Backend) -> None:
     with pytest.raises(BadInput, match="at least 1"):
         list(record_all(pair, PROMPTS, SHORT, batch=0))
     assert list(record_all(pair, [], SHORT)) == []
@@ -109,18 +110,18 @@ def test_walks_together_ask_once_a_round_and_leave_when_they_are_done() -> None:
     assert len(asked) == max(map(len, rounds.values()))
 
 
-def test_maps_of_several_prompts_grow_together_as_each_alone(pair: Pair) -> None:
+def test_maps_of_several_prompts_grow_together_as_each_alone(pair: Backend) -> None:
     settings = replace(SHORT, max_new_tokens=20)
     rule, span = rule_named("mars"), Span(0.5, 1.0, (3,))
     ending = Ending(pair.eos_ids, settings.max_new_tokens)
     prompts = [Recording(pair, prompt, settings).prompt_ids for prompt in PROMPTS[::45]]
     together = [Exploration(rule, span, prompt, ending, {}) for prompt in prompts]
-    speculator = LocalSpeculator(pair, settings)
+    speculator = pair.speculator(settings)
     while going := [one for one in together if one.going]:
         step(speculator, going)
     for prompt, one in zip(prompts, together, strict=True):
         answers: dict[tuple[int, ...], Answer] = {}
-        for progress in explore(LocalSpeculator(pair, settings), rule, span, prompt, ending, answers):
+        for progress in explore(pair.speculator(settings), rule, span, prompt, ending, answers):
             passes = progress.passes
         assert one.passes == passes
         assert list(one.answers) == list(answers)
@@ -136,8 +137,8 @@ def test_a_sweep_finds_the_same_however_many_prompts_it_maps_at_once(tmp_path: P
 
     def swept(batch: int) -> dict[str, np.ndarray]:
         speculators[batch] = Counting(SETTINGS)
-        source = replace(toy_source(), speculator=lambda: speculators[batch])
-        return Sweep(source, toy_prompts(11), SETTINGS, span, tmp_path / f"{batch}", batch=batch).finish().lines
+        how = {"batch": batch, "open_": lambda: speculators[batch]}
+        return Sweep(table_backend(), toy_prompts(11), SETTINGS, span, tmp_path / f"{batch}", **how).finish().lines
 
     one = swept(1)
     for batch in (3, 8, 32):

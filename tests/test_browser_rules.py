@@ -11,8 +11,8 @@ from mars_viz.recorded import ending_of
 from mars_viz.recording import Recording
 from mars_viz.rules import RULES
 from mars_viz.run import Settings
-from mars_viz.speculators.loading import Pair, load_pair
-from mars_viz.speculators.local import LocalSpeculator
+from mars_viz.speculators.backend import Backend
+from mars_viz.speculators.loading import load_backend
 from mars_viz.together import Stand
 from mars_viz.walk import walk
 from mars_viz.walking import Walking
@@ -23,8 +23,8 @@ SHORT = Settings(max_new_tokens=24, temperature=0.8, seed=3)
 
 
 @pytest.fixture(scope="module")
-def pair() -> Pair:
-    return load_pair(device="cpu", dtype="float32")
+def pair() -> Backend:
+    return load_backend(device="cpu", dtype="float32")
 
 
 def test_the_pair_writes_for_each_rule_what_it_writes_alone(pair):
@@ -33,14 +33,14 @@ def test_the_pair_writes_for_each_rule_what_it_writes_alone(pair):
     *_, last = Walking(pair, run, stands)
     texts = set()
     for one in last.walks:
-        alone = walk(LocalSpeculator(pair, SHORT), one.stand.rule, one.stand.dial, run.prompt_ids, ending_of(run))
+        alone = walk(pair.speculator(SHORT), one.stand.rule, one.stand.dial, run.prompt_ids, ending_of(run))
         assert one.token_ids == tuple(token for round_ in alone for token in round_.token_ids), one.stand.rule.name
         texts.add(one.token_ids)
     assert last.finished == len(RULES) and len(texts) > 2
 
 
 @pytest.fixture(scope="module")
-def address(pair: Pair, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def address(pair: Backend, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("runs")
     Recording(pair, PROMPT, SHORT).finish().save(folder / "a-short-one")
     with pytest.MonkeyPatch.context() as patch:

@@ -24,6 +24,7 @@ from mars_viz.mapping import Mapping
 from mars_viz.rules import RULES
 from mars_viz.run import Piece, Run
 from mars_viz.runfiles import MAX_ZIP
+from mars_viz.speculators.backend import Backend
 from tests.test_metrics import small_run
 
 ROOT = Path(__file__).parents[1]
@@ -49,9 +50,8 @@ def saved(tmp_path: Path) -> Path:
 def test_what_slows_the_models_down_is_said_on_standard_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from mars_viz.speculators.loading import Pair
 
-    monkeypatch.setattr(Pair, "notes", property(lambda pair: ("It is\nslow.",)))
+    monkeypatch.setattr(Backend, "notes", property(lambda pair: ("It is\nslow.",)))
     wanted = ["--prompt", "Once", "--max-new-tokens", "4", "--device", "cpu", "--out", str(tmp_path / "run")]
     assert cli.main(["record", *wanted]) == 0
     assert capsys.readouterr().err == "It is slow.\n"
@@ -118,7 +118,7 @@ class ToyMapping(Mapping):
 @pytest.fixture
 def toy_models(monkeypatch: pytest.MonkeyPatch) -> None:
     """The commands decode and map the toy pair."""
-    monkeypatch.setattr(decoding, "opened_pair", lambda *_: None)
+    monkeypatch.setattr(decoding, "opened_backend", lambda *_: None)
     monkeypatch.setattr(decoding, "decoded", lambda _, wish, __: toy_run(**asdict(wish.settings)))
     monkeypatch.setattr("mars_viz.mapping.Mapping", ToyMapping)
 
@@ -298,7 +298,7 @@ BAD = {
     "port": (["app", "--port", "0"], "The port is 0"),
 }
 MODELS = {
-    "a target alone": (["--target", "org/name"], "without a drafter"),
+    "a drafter alone": (["--drafter", "org/name"], "without a target"),
     "no folder": (["--target", "/no/such/target", "--drafter", "org/name"], "no folder /no/such/target"),
     "an empty folder": (["--target", "{old}", "--drafter", "{old}"], "no config.json"),
     "device": (["--device", "gpu"], "no device 'gpu'; choose one of auto"),
@@ -329,7 +329,7 @@ def places(tmp_path: Path) -> dict[str, Path]:
 def test_bad_input_is_one_line_and_code_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, case: str
 ) -> None:
-    monkeypatch.setattr(decoding, "opened_pair", lambda *_: pytest.fail("it began to load the models"))
+    monkeypatch.setattr(decoding, "opened_backend", lambda *_: pytest.fail("it began to load the models"))
     paths, (arguments, message) = places(tmp_path), BAD[case]
     assert cli.main([argument.format(**paths) for argument in arguments]) == 2
     assert message in error_of(capsys)
@@ -365,7 +365,7 @@ def test_what_can_be_refused_without_models_never_imports_their_libraries(tmp_pa
 
 
 def test_the_python_api_refuses_a_prompt_and_names_before_it_loads_models(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mars_viz.speculators.loading.load_pair", lambda *_, **__: pytest.fail("it began to load"))
+    monkeypatch.setattr("mars_viz.speculators.loading.load_backend", lambda *_, **__: pytest.fail("it began to load"))
     with pytest.raises(BadInput, match="The prompt is empty"):
         mars_viz.record(" ")
     with pytest.raises(BadInput, match="no device 'gpu'"):
@@ -404,7 +404,7 @@ def test_failures_are_one_line_and_leave_nothing(
     def fail(*_: object) -> Run:
         raise failure
 
-    monkeypatch.setattr(decoding, "opened_pair", fail)
+    monkeypatch.setattr(decoding, "opened_backend", fail)
     monkeypatch.delenv(cli.DEBUG_VARIABLE, raising=False)
     code = cli.main([name, "--prompt", "a", "--out", str(tmp_path / "new")])
     text = error_of(capsys)
@@ -429,7 +429,7 @@ def test_a_prompt_comes_from_a_file_or_from_standard_input(
         seen.append(wish.prompt)
         return toy_run()
 
-    monkeypatch.setattr(decoding, "opened_pair", lambda *_: None)
+    monkeypatch.setattr(decoding, "opened_backend", lambda *_: None)
     monkeypatch.setattr(decoding, "decoded", decoded)
     (tmp_path / "prompt.txt").write_text("füür\n", encoding="utf-8")
     assert cli.main(["record", "--prompt-file", str(tmp_path / "prompt.txt"), "--out", str(tmp_path / "a")]) == 0

@@ -20,7 +20,8 @@ from mars_viz.run import Piece
 from mars_viz.sweep import Sweep
 from mars_viz.ui.compare.compare_view import Across, Choice
 from tests import test_pages
-from tests.sweep_cases import COSTS, SETTINGS, conversations, sweep_over, toy_prompts, toy_source, toy_sweep
+from tests.sweep_cases import COSTS, SETTINGS, conversations, sweep_over, toy_prompts, toy_sweep
+from tests.tables import table_backend
 from tests.tabs import settled
 from tests.test_compare import charted
 from tests.test_rules_page import said
@@ -178,7 +179,7 @@ def test_a_dial_out_of_range_and_one_setting_twice_are_said(two_sweeps):
 def test_the_pages_own_link_to_the_end_of_what_was_swept_is_no_dial_out_of_range(folder, tmp_path, monkeypatch):
     sweeps, low = tmp_path / "sweeps", 0.66666666671  # which ten digits would carry below
     span = span_of(RULES["mars"], low, 1.0, (SETTINGS.gamma,))
-    Sweep(toy_source(), toy_prompts(4), SETTINGS, span, sweeps / "thirds", costs=COSTS).finish()
+    Sweep(table_backend(), toy_prompts(4), SETTINGS, span, sweeps / "thirds", costs=COSTS).finish()
     monkeypatch.setenv("MARS_VIZ_SWEEPS", str(sweeps))
     tab = opened(across="sweep", sweep="thirds", to="0.666666666")
     assert "is not among what this sweep covers" in said(tab) and link(tab)["to"] == "0.66666666671"

@@ -23,8 +23,9 @@ from mars_viz.costs import (
 from mars_viz.errors import BadInput, Disturbed
 from mars_viz.run import Settings
 from mars_viz.speculators.autoregressive import decode_alone
+from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.costs import Measuring, measure_costs
-from mars_viz.speculators.loading import Pair, load_pair
+from mars_viz.speculators.loading import load_backend
 
 
 def test_a_round_is_its_drafts_a_wide_pass_and_the_rest() -> None:
@@ -74,12 +75,12 @@ def test_what_a_round_takes_besides_may_be_below_nothing() -> None:
 
 
 @pytest.fixture(scope="module")
-def pair() -> Pair:
-    return load_pair(device="cpu", dtype="float32")
+def pair() -> Backend:
+    return load_backend(device="cpu", dtype="float32")
 
 
 @pytest.mark.parametrize("settings", [Settings(rule="strict"), Settings(rule="mars", temperature=0.8)])
-def test_the_built_in_pair_is_measured(pair: Pair, settings: Settings) -> None:
+def test_the_built_in_pair_is_measured(pair: Backend, settings: Settings) -> None:
     """Whatever else the machine does: it says so, or the costs are sound."""
     measuring = Measuring(pair, 2, settings=settings, seconds=0.2)
     with pytest.raises(BadInput, match="not measured yet"):
@@ -100,13 +101,13 @@ def test_the_built_in_pair_is_measured(pair: Pair, settings: Settings) -> None:
     assert costs_from(json.loads(json.dumps(asdict(costs)))) == costs
 
 
-def test_blocks_that_no_context_holds_are_refused(pair: Pair) -> None:
+def test_blocks_that_no_context_holds_are_refused(pair: Backend) -> None:
     with pytest.raises(BadInput, match="do not fit"):
         measure_costs(replace(pair, context=8), 6)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_the_target_alone_writes_what_strict_writes(pair: Pair, temperature: float) -> None:
+def test_the_target_alone_writes_what_strict_writes(pair: Backend, temperature: float) -> None:
     """Greedily and sampled, token for token: strict's samples are keyed by position alone."""
     from mars_viz.recording import Recording
 

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 
 import pytest
 import torch
+from factories import with_passes
 
 from mars_viz.errors import BadInput
 from mars_viz.prompts import builtin_prompts
 from mars_viz.recording import Recording, record_all
 from mars_viz.run import Settings
-from mars_viz.speculators.loading import Pair, load_pair
-from mars_viz.speculators.local import LocalSpeculator
+from mars_viz.speculators.backend import Backend
+from mars_viz.speculators.loading import load_backend
 from mars_viz.speculators.memory import give_back
 from mars_viz.speculators.networks.body import Body
 from mars_viz.speculators.networks.graphs import SETTLED, CudaCapture, Graphs, Tensors
@@ -35,33 +35,30 @@ SAMPLED = Settings(rule="mars-sampling", gamma=4, max_new_tokens=60, temperature
 
 
 @pytest.fixture(scope="module")
-def here() -> Pair:
-    return load_pair(device="cpu", dtype="float32")
+def here() -> Backend:
+    return load_backend(device="cpu", dtype="float32")
 
 
 @pytest.fixture(scope="module")
-def there() -> Iterator[Pair]:
-    yield load_pair(device="cuda", dtype="float32")
+def there() -> Iterator[Backend]:
+    yield load_backend(device="cuda", dtype="float32")
     give_back()
 
 
-def unrecorded(pair: Pair) -> Pair:
+def unrecorded(pair: Backend) -> Backend:
     """The same passes, each started by the host."""
-    return replace(
-        pair,
-        open_target=partial(RaggedNetwork, Rooms(Body(pair.target, pair.vocabulary_size))),
-        open_drafter=partial(RaggedNetwork, Rooms(Body(pair.drafter, pair.vocabulary_size))),
-    )
+    models = (pair.target.model, pair.drafter.model)
+    return with_passes(pair, *(partial(RaggedNetwork, Rooms(Body(each, pair.vocabulary_size))) for each in models))
 
 
-def texts(pair: Pair, settings: Settings, batch: int) -> list[tuple[int, ...]]:
+def texts(pair: Backend, settings: Settings, batch: int) -> list[tuple[int, ...]]:
     return [run.token_ids for run in record_all(pair, PROMPTS, settings, batch=batch)]
 
 
 @pytest.mark.parametrize("settings", [GREEDY, SAMPLED])
 @pytest.mark.parametrize("batch", [1, 5])
 def test_float32_texts_are_the_cpus_recorded_or_not_alone_or_together(
-    here: Pair, there: Pair, settings: Settings, batch: int
+    here: Backend, there: Backend, settings: Settings, batch: int
 ) -> None:
     expected = texts(here, settings, batch)
     assert texts(there, settings, batch) == expected
@@ -71,11 +68,11 @@ def test_float32_texts_are_the_cpus_recorded_or_not_alone_or_together(
 
 
 @pytest.mark.parametrize("settings", [GREEDY, SAMPLED])
-def test_passes_are_recorded(there: Pair, settings: Settings) -> None:
-    network = there.open_drafter()
+def test_passes_are_recorded(there: Backend, settings: Settings) -> None:
+    network = there.drafter.passes()
     assert isinstance(network, RaggedNetwork)
-    speculator = LocalSpeculator(replace(there, open_drafter=lambda: network), settings)
-    prefix = tuple(there.tokenizer(PROMPTS[0])["input_ids"])
+    speculator = with_passes(there, drafter=lambda: network).speculator(settings)
+    prefix = tuple(there.tokenizer.library(PROMPTS[0])["input_ids"])
     for _ in range(SETTLED):
         speculator.speculate([prefix])
     graphs = network._room.graphs
@@ -84,10 +81,10 @@ def test_passes_are_recorded(there: Pair, settings: Settings) -> None:
 
 @pytest.mark.parametrize("settings", [GREEDY, SAMPLED])
 @pytest.mark.parametrize("batch", [1, 3])
-def test_the_host_waits_once_a_round(there: Pair, settings: Settings, batch: int) -> None:
+def test_the_host_waits_once_a_round(there: Backend, settings: Settings, batch: int) -> None:
     """PyTorch raises at every hidden wait; the one for the evidence is an event's, which it does not count."""
-    speculator = LocalSpeculator(there, settings)
-    prompts = [tuple(there.tokenizer(prompt)["input_ids"]) for prompt in PROMPTS[:batch]]
+    speculator = there.speculator(settings)
+    prompts = [tuple(there.tokenizer.library(prompt)["input_ids"]) for prompt in PROMPTS[:batch]]
     speculator.prefill(*prompts)
     for _ in range(2 * SETTLED):
         answers = speculator.speculate(prompts)
@@ -127,9 +124,9 @@ def test_a_recording_that_waits_for_the_device_is_given_up_and_leaves_the_device
     assert len(heard) == 1
 
 
-def test_recordings_are_made_again_after_the_cache_has_moved(there: Pair) -> None:
+def test_recordings_are_made_again_after_the_cache_has_moved(there: Backend) -> None:
     """Their pool of memory is another one then: one that was emptied cannot be used again."""
-    rooms = Rooms(Body(there.target, there.vocabulary_size), partial(CudaCapture, torch.device("cuda")))
+    rooms = Rooms(Body(there.target.model, there.vocabulary_size), partial(CudaCapture, torch.device("cuda")))
     network, plain = RaggedNetwork(rooms), RaggedNetwork(Rooms(rooms.body))
     ids = torch.randint(5, 4000, (2, 600), generator=torch.Generator().manual_seed(1)).cuda()
     with torch.inference_mode():
@@ -142,13 +139,13 @@ def test_recordings_are_made_again_after_the_cache_has_moved(there: Pair) -> Non
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_half_precision_decodes_with_recorded_passes(dtype: str) -> None:
-    pair = load_pair(device="cuda", dtype=dtype)
+    pair = load_backend(device="cuda", dtype=dtype)
     for settings in (GREEDY, SAMPLED):
         assert all(texts(pair, settings, 5))
     assert pair.notes == ()
 
 
-def test_memory_that_runs_out_is_one_line_and_the_models_are_as_they_were(there: Pair) -> None:
+def test_memory_that_runs_out_is_one_line_and_the_models_are_as_they_were(there: Backend) -> None:
     expected = Recording(there, PROMPTS[0], GREEDY).finish().token_ids
     gc.collect()
     torch.cuda.empty_cache()

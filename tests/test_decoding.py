@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -19,15 +19,15 @@ from mars_viz.recording import Recording
 from mars_viz.records import Speculation
 from mars_viz.rules import RULES, rule_named, settle
 from mars_viz.run import Settings
-from mars_viz.speculators import local
+from mars_viz.speculators.backend import Backend, Part
 from mars_viz.speculators.blocks import Blocks
 from mars_viz.speculators.divergences import DIVERGENCES
-from mars_viz.speculators.drafters.model import Drafted
+from mars_viz.speculators.draft import Draft
 from mars_viz.speculators.evidence import gather_evidence
 from mars_viz.speculators.extent import Extent
 from mars_viz.speculators.laws import draw, law
-from mars_viz.speculators.loading import Pair, load_pair
-from mars_viz.speculators.local import LocalSpeculator
+from mars_viz.speculators.loading import load_backend
+from mars_viz.speculators.speculator import DraftAndScore
 from mars_viz.walk import Ending, walk
 
 PROMPTS = [
@@ -55,26 +55,26 @@ PROMPTS = [
 
 
 @pytest.fixture(scope="module")
-def pair() -> Pair:
-    return load_pair(device="cpu", dtype="float32")
+def pair() -> Backend:
+    return load_backend(device="cpu", dtype="float32")
 
 
-def decode(pair: Pair, prompt: str, **settings: object) -> mars_viz.Run:
+def decode(pair: Backend, prompt: str, **settings: object) -> mars_viz.Run:
     return Recording(pair, prompt, Settings(**{"max_new_tokens": 48, **settings})).finish()  # type: ignore[arg-type]
 
 
-def alone(pair: Pair, prompt_ids: tuple[int, ...], new_tokens: int) -> tuple[int, ...]:
+def alone(pair: Backend, prompt_ids: tuple[int, ...], new_tokens: int) -> tuple[int, ...]:
     """The target's own greedy text."""
     ids = torch.tensor([prompt_ids])
     with torch.inference_mode():
-        out = pair.target.generate(
+        out = pair.target.model.generate(
             ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=new_tokens, pad_token_id=0
         )
     return tuple(out[0, ids.shape[1] :].tolist())
 
 
 @pytest.mark.parametrize("prompt", PROMPTS)
-def test_strict_greedy_is_the_targets_own_greedy_text(pair: Pair, prompt: str) -> None:
+def test_strict_greedy_is_the_targets_own_greedy_text(pair: Backend, prompt: str) -> None:
     expected = None
     for gamma in (1, 3, 6, 11):
         run = decode(pair, prompt, rule="strict", gamma=gamma)
@@ -89,23 +89,23 @@ class Stutter:
     def __init__(self, words: int):
         self.words, self.told = words, 0
 
-    def rewind(self, prefixes: Sequence[tuple[int, ...]]) -> int:
-        return 1
+    def prefill(self, prompts: Sequence[tuple[int, ...]]) -> None:
+        pass
 
-    def draft(self, ids: torch.Tensor, starts: Sequence[int], count: int) -> Drafted:
-        assert ids.shape == (len(starts), 1)
+    def draft(self, prefixes: Sequence[tuple[int, ...]], count: int) -> Draft:
+        ids = torch.tensor([prefix[-1:] for prefix in prefixes])
         logits = torch.nn.functional.one_hot(ids, self.words).float() * 30  # [B, 1, V]
-        return Drafted([ids.expand(-1, count)], [logits.expand(-1, count, -1)])
+        return Draft(ids.expand(-1, count), logits.expand(-1, count, -1))
 
-    def committed(self, drafted: Sequence[Sequence[int]]) -> None:
+    def observe(self, drafted: Sequence[Sequence[int]]) -> None:
         assert all(len(set(tokens)) == 1 for tokens in drafted)
         self.told += len(drafted)
 
 
-def test_another_drafter_needs_three_methods_and_strict_writes_the_same(pair: Pair, monkeypatch) -> None:
+def test_another_drafter_needs_three_methods_and_strict_writes_the_same(pair: Backend) -> None:
     stutter = Stutter(pair.vocabulary_size)
-    monkeypatch.setattr(local, "ModelDrafter", lambda model, settings: stutter)
-    run = decode(pair, PROMPTS[0], rule="strict", gamma=4)
+    other = replace(pair, drafter=Part("stutter", lambda settings: stutter))
+    run = decode(other, PROMPTS[0], rule="strict", gamma=4)
     assert run.token_ids == alone(pair, run.prompt_ids, 48)
     assert stutter.told == len(run.rounds) > 12
     assert all(
@@ -124,14 +124,14 @@ def ends(run: mars_viz.Run) -> Iterator[int]:
 
 @pytest.mark.parametrize("rule", KINDS_OF_RULES.values())
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
-def test_same_seed_same_run_and_the_caches_do_not_matter(pair: Pair, rule: str, temperature: float) -> None:
+def test_same_seed_same_run_and_the_caches_do_not_matter(pair: Backend, rule: str, temperature: float) -> None:
     first, again = (decode(pair, PROMPTS[0], rule=rule, temperature=temperature, seed=7) for _ in range(2))
     assert first.token_ids == again.token_ids
     dial = first.settings.dial
     prefix = first.prompt_ids
     for round_ in first.rounds[:6]:  # a fresh speculator, nothing cached, gives the same record
         settings = Settings(rule=rule, temperature=temperature, seed=7)
-        (answer,) = LocalSpeculator(pair, settings).speculate([prefix])
+        (answer,) = pair.speculator(settings).speculate([prefix])
         np.testing.assert_array_equal(answer.speculation.tokens, round_.speculation.tokens)
         np.testing.assert_allclose(answer.speculation.top_logits, round_.speculation.top_logits, atol=1e-3)
         assert settle(answer.speculation, RULES[rule].judge(answer.speculation), dial) == round_.decision
@@ -142,11 +142,11 @@ def test_same_seed_same_run_and_the_caches_do_not_matter(pair: Pair, rule: str, 
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("extent", [Extent.AFTERWARDS, Extent.STANDING_AFTERWARDS])
 def test_what_is_computed_afterwards_is_what_would_have_been_computed_at_once(
-    pair: Pair, temperature: float, batch: int, extent: Extent
+    pair: Backend, temperature: float, batch: int, extent: Extent
 ) -> None:
     settings = Settings(rule="strict", gamma=4, temperature=temperature, seed=5)
-    speculators = [LocalSpeculator(pair, settings, kept) for kept in (Extent.WHOLE, extent)]
-    prefixes = [tuple(pair.tokenizer(prompt)["input_ids"]) for prompt in PROMPTS[:batch]]
+    speculators = [pair.speculator(settings, kept) for kept in (Extent.WHOLE, extent)]
+    prefixes = [tuple(pair.tokenizer.library(prompt)["input_ids"]) for prompt in PROMPTS[:batch]]
     pairs = []
     for asked in range(48 // batch):  # several times as many as are worked on together, and some left over
         at_once, later = (speculator.speculate(prefixes) for speculator in speculators)
@@ -165,7 +165,7 @@ def test_what_is_computed_afterwards_is_what_would_have_been_computed_at_once(
             np.testing.assert_array_equal(getattr(one, field.name), getattr(other, field.name), err_msg=field.name)
 
 
-def test_a_run_so_far_lacks_no_evidence(pair: Pair) -> None:
+def test_a_run_so_far_lacks_no_evidence(pair: Backend) -> None:
     recording = Recording(pair, PROMPTS[0], Settings(rule="mars", gamma=3, max_new_tokens=40))
     for made, _ in enumerate(recording, start=1):
         assert not any(np.isnan(round_.speculation.js).any() for round_ in recording.run().rounds)
@@ -174,22 +174,22 @@ def test_a_run_so_far_lacks_no_evidence(pair: Pair) -> None:
     assert len(recording.run().rounds) == 4
 
 
-def test_a_finished_recording_lets_the_caches_go(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[weakref.ref[LocalSpeculator]] = []
-    begin = LocalSpeculator.__init__
+def test_a_finished_recording_lets_the_caches_go(pair: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[weakref.ref[DraftAndScore]] = []
+    begin = DraftAndScore.__init__
 
-    def noted(self: LocalSpeculator, *args: object) -> None:
+    def noted(self: DraftAndScore, *args: object) -> None:
         made.append(weakref.ref(self))
         begin(self, *args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(LocalSpeculator, "__init__", noted)
+    monkeypatch.setattr(DraftAndScore, "__init__", noted)
     recording = Recording(pair, PROMPTS[0], Settings(rule="mars", max_new_tokens=12))
     run = recording.finish()
     assert len(made) == 1 and made[0]() is None
     assert not any(np.isnan(round_.speculation.js).any() for round_ in run.rounds)
 
 
-def test_a_rule_that_reads_what_comes_afterwards_gets_it_at_once(pair: Pair) -> None:
+def test_a_rule_that_reads_what_comes_afterwards_gets_it_at_once(pair: Backend) -> None:
     needy = [rule for rule in RULES.values() if rule.needs]
     assert needy
     for rule in needy:
@@ -200,13 +200,13 @@ def test_a_rule_that_reads_what_comes_afterwards_gets_it_at_once(pair: Pair) -> 
         assert decode(pair, PROMPTS[1], rule=rule.name, temperature=temperature, max_new_tokens=12).token_ids
 
 
-def test_another_seed_another_sample(pair: Pair) -> None:
+def test_another_seed_another_sample(pair: Backend) -> None:
     texts = {decode(pair, PROMPTS[0], rule="rejection-sampling", temperature=1.0, seed=s).token_ids for s in range(4)}
     assert len(texts) == 4
 
 
 @pytest.mark.parametrize("rule", ["mars", "mars-code", "mars-sampling"])
-def test_every_relaxed_rule_at_its_strict_end_is_strict(pair: Pair, rule: str) -> None:
+def test_every_relaxed_rule_at_its_strict_end_is_strict(pair: Backend, rule: str) -> None:
     for prompt in PROMPTS[::5]:
         assert decode(pair, prompt, rule=rule, dial=1.0).token_ids == decode(pair, prompt, rule="strict").token_ids
     if rule == "mars-sampling":
@@ -217,7 +217,7 @@ def test_every_relaxed_rule_at_its_strict_end_is_strict(pair: Pair, rule: str) -
         assert ours.token_ids == theirs.token_ids
 
 
-def test_length_limit_and_end_of_text_cut_a_block(pair: Pair) -> None:
+def test_length_limit_and_end_of_text_cut_a_block(pair: Backend) -> None:
     for limit in range(1, 12):
         run = decode(pair, PROMPTS[0], rule="strict", max_new_tokens=limit)
         assert len(run.token_ids) == limit
@@ -243,7 +243,7 @@ def test_lossless_rules_keep_the_targets_law(rule: str, processors: dict[str, fl
     uniforms = torch.from_numpy(round_uniforms(settings.seed, 4, Purpose.DRAFT, total))
     tokens = draw(law(drafter, settings), uniforms)
     target = torch.from_numpy(p_logits).expand(total + 1, -1)
-    blocks = Blocks.of((4,), tokens[None], [drafter[None]], target[None], sampled=True)
+    blocks = Blocks.of((4,), tokens[None], drafter[None], target[None], sampled=True)
     (speculation,) = gather_evidence(blocks, settings, Extent.DECIDING)
     dial = 1.0 if rule == "mars-sampling" else None
     verdicts = RULES[rule].judge(speculation)

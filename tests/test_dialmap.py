@@ -20,8 +20,8 @@ from mars_viz.recording import Recording
 from mars_viz.records import Round, Speculation, Timing
 from mars_viz.rules import RULES, rule_named
 from mars_viz.run import WITHIN_ROUNDING, Settings
-from mars_viz.speculators.loading import Pair, load_pair
-from mars_viz.speculators.local import LocalSpeculator
+from mars_viz.speculators.backend import Backend
+from mars_viz.speculators.loading import load_backend
 from mars_viz.walk import Answer, Ending, walk
 
 MAPPED = sorted(name for name, rule in RULES.items() if rule.dial is not None)
@@ -146,8 +146,8 @@ def test_what_cannot_be_mapped_is_refused() -> None:
 
 
 @pytest.fixture(scope="module")
-def pair() -> Pair:
-    return load_pair(device="cpu", dtype="float32")
+def pair() -> Backend:
+    return load_backend(device="cpu", dtype="float32")
 
 
 class Afresh:
@@ -156,8 +156,8 @@ class Afresh:
     It shares nothing with a map: neither its answers, nor its batches, nor the longer blocks that it shortens.
     """
 
-    def __init__(self, pair: Pair, settings: Settings):
-        self._live = LocalSpeculator(pair, settings)
+    def __init__(self, pair: Backend, settings: Settings):
+        self._live = pair.speculator(settings)
         self._heard: dict[tuple[int, ...], Answer] = {}
 
     def speculate(self, prefixes: Sequence[tuple[int, ...]]) -> list[Answer]:
@@ -193,7 +193,7 @@ DIALS = 200
     ids=lambda value: value.rule if isinstance(value, Settings) else None,
 )
 def test_a_map_of_real_models_is_what_walks_of_their_own_are(
-    pair: Pair, prompt: str, settings: Settings, gammas: tuple[int, ...]
+    pair: Backend, prompt: str, settings: Settings, gammas: tuple[int, ...]
 ) -> None:
     """Round for round, at random dial values, on every boundary, and at the floats on either side of it."""
     rule = rule_named(settings.rule)
@@ -216,7 +216,7 @@ def test_a_map_of_real_models_is_what_walks_of_their_own_are(
     assert several  # or there was nothing to tell apart
 
 
-def test_the_map_is_what_whole_recordings_are(pair: Pair) -> None:
+def test_the_map_is_what_whole_recordings_are(pair: Backend) -> None:
     """What `Recording` makes from scratch, models, caches and all, in the middle of every stretch."""
     prompt, settings = "Once upon a time, there was a little girl", Settings(rule="mars", max_new_tokens=32, gamma=4)
     made = Mapping(pair, prompt, settings, span_of(rule_named("mars"), 0.5, 1.0, (4,))).finish()
@@ -257,7 +257,7 @@ def within_rounding(one: Round, other: Round, dial: float) -> bool:
 
 def test_where_a_bfloat16_run_parts_from_its_map_two_candidates_tie_within_rounding() -> None:
     """The pass through transformers rounds by what is computed beside a row; where that decides, and nowhere else."""
-    rough, settings = load_pair(device="cpu", dtype="bfloat16"), Settings(rule="mars", max_new_tokens=96)
+    rough, settings = load_backend(device="cpu", dtype="bfloat16"), Settings(rule="mars", max_new_tokens=96)
     prompt = "Lily and Tom went to the park"
     assert rough.batching == WITHIN_ROUNDING
     made = Mapping(rough, prompt, settings, span_of(rule_named("mars"), 0.5, 1.0, (6,))).finish()
@@ -272,7 +272,7 @@ def test_where_a_bfloat16_run_parts_from_its_map_two_candidates_tie_within_round
 
 
 @pytest.mark.parametrize("rule", ["mars", "mars-sampling"])
-def test_a_map_that_starts_from_a_run_is_the_map(pair: Pair, rule: str) -> None:
+def test_a_map_that_starts_from_a_run_is_the_map(pair: Backend, rule: str) -> None:
     """The run's answers are taken over, and those beside them are right but for the rounding of other batches."""
     prompt = "Once upon a time, there was a little girl"
     settings = Settings(rule=rule, temperature=0.8 * (rule != "mars"), max_new_tokens=32, gamma=4)

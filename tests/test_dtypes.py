@@ -12,7 +12,7 @@ from mars_viz import demo
 from mars_viz.recording import record
 from mars_viz.speculators import dtypes
 from mars_viz.speculators.dtypes import LARGE, dtype_of, fastest_on_cpu
-from mars_viz.speculators.loading import load_pair
+from mars_viz.speculators.loading import load_backend
 from mars_viz.speculators.memory import bytes_needed, stored_values
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
@@ -82,8 +82,8 @@ def test_a_tiny_checkpoint_in_bfloat16_stays_in_float32_and_a_large_one_does_not
     tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     processor(monkeypatch, NATIVE)
-    assert load_pair(tiny, tiny, device="cpu").dtype == "float32"
-    assert load_pair(device="cpu").dtype == "float32"  # stored in bfloat16 as well
+    assert load_backend(tiny, tiny, device="cpu").dtype == "float32"
+    assert load_backend(device="cpu").dtype == "float32"  # stored in bfloat16 as well
     monkeypatch.setattr(dtypes, "LARGE", 1)
     run = record("Once upon a time", target=tiny, drafter=tiny, max_new_tokens=9, device="cpu", rule="strict")
     assert run.provenance.dtype == "bfloat16" and len(run.token_ids) == 9

@@ -26,7 +26,7 @@ from mars_viz.recording import Recording
 from mars_viz.run import Run, Settings
 from mars_viz.runfiles import load_run
 from mars_viz.runstore import RunStore, Standing
-from mars_viz.speculators.loading import load_pair
+from mars_viz.speculators.loading import load_backend
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.decode_job import DecodeJob, Ways
 from mars_viz.ui.jobs.engine import GIVEN_UP, Engine
@@ -280,7 +280,7 @@ def test_the_built_in_pair_decodes_there_as_it_does_here(tmp_path):
     while not job.progress.state.finished:  # its map is made in turns
         engine.serve(job)
     assert job.progress.state is JobState.DONE and not job.progress.error, job.progress.error
-    recording = Recording(load_pair(), "Once upon a time", settings)
+    recording = Recording(load_backend(), "Once upon a time", settings)
     alone = recording.finish()
     assert all(recording.run().pieces[token] is piece for token, piece in alone.pieces.items())  # sent once, so
     kept = load_run(tmp_path / job.progress.saved)
@@ -290,7 +290,7 @@ def test_the_built_in_pair_decodes_there_as_it_does_here(tmp_path):
 
 
 def test_a_map_that_was_cut_short_goes_on_from_its_file_to_the_very_same(tmp_path):
-    pair, settings, span = load_pair(), Settings(max_new_tokens=24, gamma=4), Span(0.5, 1.0, (1, 2, 3, 4))
+    pair, settings, span = load_backend(), Settings(max_new_tokens=24, gamma=4), Span(0.5, 1.0, (1, 2, 3, 4))
     recording = Recording(pair, "Once upon a time", settings)
     recording.finish()
     run = recording.run()

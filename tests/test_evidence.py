@@ -23,7 +23,7 @@ N, V = 5, 60
 
 
 def one(start: int, tokens: torch.Tensor, drafter: torch.Tensor, target: torch.Tensor, *, sampled: bool) -> Blocks:
-    return Blocks.of((start,), tokens[None], [drafter[None]], target[None], sampled=sampled)
+    return Blocks.of((start,), tokens[None], drafter[None], target[None], sampled=sampled)
 
 
 def batch(settings: Settings, seeds: range, coarse: bool) -> tuple[list[Speculation], list[Speculation]]:
@@ -34,7 +34,7 @@ def batch(settings: Settings, seeds: range, coarse: bool) -> tuple[list[Speculat
     blocks = Blocks.of(
         starts=starts,
         tokens=torch.from_numpy(tokens),
-        drafter=[torch.from_numpy(drafter)],
+        drafter=torch.from_numpy(drafter),
         target=torch.from_numpy(target),
         sampled=settings.temperature > 0,
     )

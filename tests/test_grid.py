@@ -11,14 +11,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from factories import Counting
-from sweep_cases import COSTS, toy_prompts, toy_source, toy_sweep
+from sweep_cases import COSTS, toy_prompts, toy_sweep
 from test_turns import talks
 
 from mars_viz import cli
@@ -30,7 +30,9 @@ from mars_viz.prompts import PromptSet
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.speculators import loading
-from mars_viz.sweep import Source, Sweep, SweepResult, load_sweep, lock
+from mars_viz.speculators.backend import Backend
+from mars_viz.speculators.extent import Extent
+from mars_viz.sweep import Sweep, SweepResult, load_sweep, lock
 from mars_viz.sweep.choice import recommended
 from mars_viz.sweep.evidence import dial_grid
 from mars_viz.sweep.evidence_pack import evidence_files, write_evidence
@@ -39,6 +41,7 @@ from mars_viz.sweep.grid_sweep import GridSweep
 from mars_viz.sweep.grid_table import Advised, best_of, few_dials, grid_table
 from mars_viz.sweep.measures import measures, value_at
 from mars_viz.sweep.report import cell
+from tests.tables import table_backend
 
 TESTS = Path(__file__).parent
 VLLM = Settings(rule="vllm-thinking", gamma=3, max_new_tokens=16)
@@ -47,11 +50,11 @@ GRID = grid_of(rule_named("vllm-thinking"), "k=1,2,3,5")
 
 
 def toy_grid(
-    out: Path, *, count: int = 5, source: Source | None = None, resume: bool = False, batch: int | None = None
+    out: Path, *, count: int = 5, backend: Backend | None = None, resume: bool = False, batch: int | None = None
 ) -> GridSweep:
     settings = [replace(VLLM, rule=rule.name) for rule in GRID.rules]
     return GridSweep(
-        source or toy_source(VLLM),
+        backend or table_backend(),
         toy_prompts(count),
         settings,
         GRID.folders(out),
@@ -77,14 +80,18 @@ def equal(one: SweepResult, other: SweepResult) -> bool:
     return same and prompts and np.array_equal(one.starts, other.starts) and one.plan.settings == other.plan.settings
 
 
-def counted_source() -> tuple[Source, list[Counting]]:
+def counted_backend() -> tuple[Backend, list[Counting]]:
     opened: list[Counting] = []
 
     def speculator() -> Counting:
         opened.append(Counting(VLLM))
         return opened[-1]
 
-    return replace(toy_source(VLLM), speculator=speculator), opened
+    class Counted(Backend):
+        def speculator(self, settings: Settings, extent: Extent = Extent.WHOLE) -> Counting:  # type: ignore[override]
+            return speculator()
+
+    return Counted(**{each.name: getattr(table_backend(), each.name) for each in fields(Backend)}), opened
 
 
 @pytest.fixture(scope="module")
@@ -133,8 +140,8 @@ def test_what_is_no_grid_is_refused_with_the_remedy(rule: str, text: str, remedy
 
 @pytest.mark.parametrize("batch", [1, 3, None])
 def test_every_variant_is_as_if_swept_alone_and_no_prefix_is_asked_twice(tmp_path: Path, batch: int | None) -> None:
-    source, opened = counted_source()
-    results = finished(toy_grid(tmp_path / "grid", source=source, batch=batch))
+    backend, opened = counted_backend()
+    results = finished(toy_grid(tmp_path / "grid", backend=backend, batch=batch))
     asked = [prefix for one in opened for batch_ in one.batches for prefix in batch_]
     assert len(asked) == len(set(asked)) and len(opened) <= 2
     apart = 0
@@ -148,13 +155,13 @@ def test_every_variant_is_as_if_swept_alone_and_no_prefix_is_asked_twice(tmp_pat
 
 def test_of_conversations_no_prefix_is_asked_twice(tmp_path: Path) -> None:
     """Later turns of a question are in hand before the first of the next ones are finished."""
-    source, opened = counted_source()
+    backend, opened = counted_backend()
     settings = [replace(VLLM, rule=rule.name) for rule in GRID.rules]
-    grid = GridSweep(source, talks(), settings, GRID.folders(tmp_path), WHOLE, batch=2)
+    grid = GridSweep(backend, talks(), settings, GRID.folders(tmp_path), WHOLE, batch=2)
     results = finished(grid)
     asked = [prefix for one in opened for batch in one.batches for prefix in batch]
     assert len(asked) == len(set(asked)) and len(grid._shared) == 0
-    alone = Sweep(toy_source(VLLM), talks(), settings[3], WHOLE, tmp_path / "alone").finish()
+    alone = Sweep(table_backend(), talks(), settings[3], WHOLE, tmp_path / "alone").finish()
     assert equal(results[3], alone)
 
 
@@ -167,8 +174,8 @@ def test_all_folders_are_held_from_the_first_step_to_the_end(tmp_path: Path) -> 
 
 
 def test_a_folder_that_somebody_takes_refuses_before_the_models_are_asked(tmp_path: Path) -> None:
-    source, opened = counted_source()
-    sweep = toy_grid(tmp_path / "grid", source=source)
+    backend, opened = counted_backend()
+    sweep = toy_grid(tmp_path / "grid", backend=backend)
     folders = [one.folder for one in sweep.sweeps]
     with lock.held(folders[-1]):
         with pytest.raises(BadInput, match="is in use"):
@@ -230,8 +237,8 @@ def test_a_grid_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
         child.wait()
         counts.append(finished_prompts(tmp_path / "killed"))
     assert all(0 < sum(each) < 20 for each in counts), counts  # killed in the middle of things
-    source, opened = counted_source()
-    results = finished(toy_grid(tmp_path / "killed", resume=True, source=source))
+    backend, opened = counted_backend()
+    results = finished(toy_grid(tmp_path / "killed", resume=True, backend=backend))
     wholes = finished(toy_grid(tmp_path / "whole"))
     assert all(equal(one, other) for one, other in zip(results, wholes, strict=True))
     asked = [prefix for one in opened for batch in one.batches for prefix in batch]
@@ -357,7 +364,7 @@ def test_a_dial_value_that_not_all_sweeps_hold_stays_in_the_chosen_ones_table(
     swept: list[SweepResult], tmp_path: Path
 ) -> None:
     narrow = Sweep(
-        toy_source(VLLM), toy_prompts(8), replace(VLLM, rule="vllm-thinking:k=5"), Span(0.5, 1.0, (3,)), tmp_path / "n"
+        table_backend(), toy_prompts(8), replace(VLLM, rule="vllm-thinking:k=5"), Span(0.5, 1.0, (3,)), tmp_path / "n"
     ).finish()
     files = evidence_files(swept[2], dial=0.3, beside=[Advised(narrow, None)])
     tables = {
@@ -388,9 +395,9 @@ def toy_models(monkeypatch: pytest.MonkeyPatch) -> None:
     def begun(
         _: object, prompts: PromptSet, settings: Sequence[Settings], folders: Sequence[Path], span: Span, **how: Any
     ) -> GridSweep:
-        return GridSweep(toy_source(VLLM), prompts, settings, folders, span, costs=lambda: COSTS, **how)
+        return GridSweep(table_backend(), prompts, settings, folders, span, costs=lambda: COSTS, **how)
 
-    monkeypatch.setattr(decoding, "opened_pair", lambda *_: None)
+    monkeypatch.setattr(decoding, "opened_backend", lambda *_: None)
     monkeypatch.setattr(command, "sweep_grid", begun)
 
 
@@ -448,7 +455,7 @@ def test_bad_input_is_one_line_and_code_2_and_nothing_is_written(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(decoding, "opened_pair", lambda *_: pytest.fail("it began to load the models"))
+    monkeypatch.setattr(decoding, "opened_backend", lambda *_: pytest.fail("it began to load the models"))
     assert cli.main([*ASKED, "--out", str(tmp_path / "new"), *options]) == 2
     said = capsys.readouterr()
     assert said.out == "" and said.err.startswith("error: ") and said.err.count("\n") == 1
@@ -470,19 +477,19 @@ def test_gone_on_with_auto_is_the_dtype_that_it_was_begun_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, grid: list[str], device: str, asked: list[str], taken: str
 ) -> None:
     """What auto takes on a CPU depends on the processor and the version; elsewhere each model has its own."""
-    made, settings = toy_source(VLLM), replace(VLLM, rule="vllm-thinking:k=1" if grid else VLLM.rule)
-    source = replace(made, provenance=replace(made.provenance, device=device, dtype="bfloat16"))
+    settings = replace(VLLM, rule="vllm-thinking:k=1" if grid else VLLM.rule)
+    backend = replace(table_backend(), processor=device, dtype="bfloat16")
     out = tmp_path / "out" / "vllm-thinking-k1" if grid else tmp_path / "out"
-    Sweep(source, toy_prompts(1), settings, Span(0.0, 1.0, (3,)), out)
+    Sweep(backend, toy_prompts(1), settings, Span(0.0, 1.0, (3,)), out)
     if not asked:
         out, taken, asked = tmp_path / "elsewhere", "auto", ["--resume"]
     loaded: list[str] = []
 
-    def load_pair(*_: object, device: str, dtype: str) -> None:
+    def load_backend(*_: object, device: str, dtype: str) -> None:
         loaded.append(dtype)
         raise BadInput("far enough")
 
-    monkeypatch.setattr(loading, "load_pair", load_pair)
+    monkeypatch.setattr(loading, "load_backend", load_backend)
     place = out.parent if grid and out.name != "elsewhere" else out
     assert cli.main([*ASKED, *grid, "--out", str(place), *asked]) == 2
     assert loaded == [taken]
@@ -491,7 +498,7 @@ def test_gone_on_with_auto_is_the_dtype_that_it_was_begun_in(
 def test_a_grid_goes_into_no_sweep_and_over_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(decoding, "opened_pair", lambda *_: pytest.fail("it began to load the models"))
+    monkeypatch.setattr(decoding, "opened_backend", lambda *_: pytest.fail("it began to load the models"))
     toy_sweep(tmp_path / "one", 2).finish()
     assert cli.main([*ASKED, "--grid", "k=1,4", "--out", str(tmp_path / "one"), "--resume"]) == 2
     assert "holds a sweep itself" in capsys.readouterr().err

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote, urlencode
 from xml.etree import ElementTree
 
@@ -80,7 +81,14 @@ class Visit:
 
     def look(self) -> None:
         """Everything that the page shows now."""
-        found = self.page.evaluate("() => hostile()")
+        self.judge(self.page.evaluate("() => hostile()"))
+
+    def hover(self) -> None:
+        """What shows only on hovering: help and tooltips."""
+        self.judge(self.page.evaluate("() => hovered()"))
+
+    def judge(self, found: dict[str, Any]) -> None:
+        """What a page says of itself."""
         for problem in found["problems"]:
             self.says(problem)
         text = SPACING.sub("", found["text"]).replace("\u2215", "/")
@@ -205,6 +213,31 @@ def test_no_page_does_what_a_text_says(address: str, browser: Browser) -> None:
             visit.upload(key, f"{hostile.folder_name(len(key))}.{ending}", data)
     assert not visit.problems, "\n" + "\n".join(dict.fromkeys(visit.problems))
     assert visit.seen >= set(PREFIX)
+
+
+def test_no_job_does_either(address: str, browser: Browser) -> None:
+    """A decode of such a prompt, from its progress to its end, and one with models of such names."""
+    ways = [
+        ("/live?tokens=8", Attacker(2).text("prompt")[:400], "[data-testid=stMain]", "Done:"),
+        (f"/live?{urlencode(MODELS | {'target': ATTACKS[0]})}", "Once upon a time", ".mv-note", "evil"),
+    ]
+    with browser.new_context(viewport={"width": 1400, "height": 900}, reduced_motion="reduce") as context:
+        context.add_init_script(path=SCRIPT)
+        context.add_init_script(path=FIND)
+        visit = Visit(context.new_page(), address)
+        for link, prompt, shown, words in ways:
+            visit.open(link, "h1")
+            visit.hover()
+            visit.page.locator(".st-key-prompt textarea").fill(prompt)
+            visit.page.get_by_role("button", name="Decode now", exact=True).click()
+            ended = visit.page.locator(shown).filter(has_text=words).first
+            while not ended.is_visible():
+                visit.look()
+            visit.settled()
+            visit.look()
+            visit.hover()
+    assert not visit.problems, "\n" + "\n".join(dict.fromkeys(visit.problems))
+    assert {"evilimage", "evilred"} <= visit.seen
 
 
 def test_a_report_does_not_either(browser: Browser, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 LOADING = """
 import json, sys
 from mars_viz.errors import MarsVizError
-from mars_viz.speculators.loading import load_pair
+from mars_viz.speculators.loading import load_backend
 from mars_viz.ui.jobs.models import Interrupted
 
 said = {"first": [], "second": []}
@@ -30,13 +30,13 @@ def stopped(doing, share):
         raise Interrupted("The loading was stopped.")
 
 try:
-    load_pair("toys/sharded", "toys/whole", device="cpu", tell=stopped)
+    load_backend("toys/sharded", "toys/whole", device="cpu", tell=stopped)
 except Interrupted as error:
     said["stopped"] = str(error)
-pair = load_pair("toys/sharded", "toys/whole", device="cpu", tell=lambda *news: said["second"].append(news))
-said["pair"] = [pair.target_name, pair.target_revision]
+pair = load_backend("toys/sharded", "toys/whole", device="cpu", tell=lambda *news: said["second"].append(news))
+said["pair"] = [pair.target.name, pair.target.revision]
 try:
-    load_pair("toys/none", "toys/whole", device="cpu")
+    load_backend("toys/none", "toys/whole", device="cpu")
 except MarsVizError as error:
     said["none"] = str(error)
 print(json.dumps(said))

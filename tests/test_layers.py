@@ -20,8 +20,8 @@ ROOT = Path(__file__).parents[1]
 FOLDERS = ("mars_viz", "pages", "training")
 
 LAYERS = (
-    ("errors", "escapes", "strict_json", "strict_csv", "history", "writer"),
-    ("terminal",),
+    ("errors", "escapes", "strict_json", "strict_csv", "writer"),
+    ("terminal", "history"),
     ("records", "randomness", "devices", "samples", "default_folders", "permissions", "bounds", "demo"),
     ("blocks",),
     ("rules",),

@@ -19,7 +19,7 @@ from mars_viz.errors import BadInput
 from mars_viz.mapping import dial_map
 from mars_viz.recording import Recording, record
 from mars_viz.run import Settings
-from mars_viz.speculators.loading import load_pair
+from mars_viz.speculators.loading import load_backend
 from mars_viz.speculators.networks.packed import PackedLlama
 
 
@@ -55,7 +55,7 @@ def test_any_pair_of_folders_decodes(folder: Path) -> None:
 
 def test_an_output_padded_beyond_the_tokenizer_is_cut(folder: Path, tmp_path: Path) -> None:
     _save(tmp_path / "padded", vocabulary=4160)
-    pair = load_pair(tmp_path / "padded", folder, device="cpu")
+    pair = load_backend(tmp_path / "padded", folder, device="cpu")
     assert pair.vocabulary_size == 4096
     run = record("Once", target=tmp_path / "padded", drafter=folder, max_new_tokens=5, device="cpu")
     assert max(run.token_ids) < 4096
@@ -64,7 +64,7 @@ def test_an_output_padded_beyond_the_tokenizer_is_cut(folder: Path, tmp_path: Pa
 def test_a_vocabulary_smaller_than_the_tokenizer(folder: Path, tmp_path: Path) -> None:
     _save(tmp_path / "cut", vocabulary=100)
     with pytest.raises(BadInput, match="vocabularies do not match"):
-        load_pair(folder, tmp_path / "cut", device="cpu")
+        load_backend(folder, tmp_path / "cut", device="cpu")
 
 
 def test_tokenizers_that_differ(folder: Path, tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_tokenizers_that_differ(folder: Path, tmp_path: Path) -> None:
     entries["Ġthe"], entries["Ġand"] = entries["Ġand"], entries["Ġthe"]
     (other / "tokenizer.json").write_text(json.dumps(core))
     with pytest.raises(BadInput, match="Choose a drafter from the target's family"):
-        load_pair(folder, other, device="cpu")
+        load_backend(folder, other, device="cpu")
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_a_missing_file_is_named(folder: Path, tmp_path: Path, missing: str, sai
     broken = shutil.copytree(folder, tmp_path / "broken")
     (broken / missing).unlink()
     with pytest.raises(BadInput, match=said):
-        load_pair(broken, folder, device="cpu")
+        load_backend(broken, folder, device="cpu")
 
 
 def test_pickled_weights_are_not_loaded(folder: Path, tmp_path: Path) -> None:
@@ -93,14 +93,14 @@ def test_pickled_weights_are_not_loaded(folder: Path, tmp_path: Path) -> None:
     (pickled / "model.safetensors").unlink()
     torch.save({}, pickled / "pytorch_model.bin")
     with pytest.raises(BadInput, match="only that format is loaded"):
-        load_pair(folder, pickled, device="cpu")
+        load_backend(folder, pickled, device="cpu")
 
 
 def test_a_spoiled_tokenizer(folder: Path, tmp_path: Path) -> None:
     spoiled = shutil.copytree(folder, tmp_path / "spoiled")
     (spoiled / "tokenizer.json").write_text("{")
     with pytest.raises(BadInput, match="tokenizer of .* cannot be loaded"):
-        load_pair(folder, spoiled, device="cpu")
+        load_backend(folder, spoiled, device="cpu")
 
 
 def test_truncated_weights(folder: Path, tmp_path: Path) -> None:
@@ -108,12 +108,12 @@ def test_truncated_weights(folder: Path, tmp_path: Path) -> None:
     whole = (cut / "model.safetensors").read_bytes()
     (cut / "model.safetensors").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(BadInput, match="cannot be loaded"):
-        load_pair(cut, folder, device="cpu")
+        load_backend(cut, folder, device="cpu")
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="There is no folder"):
-        load_pair(tmp_path / "nowhere", tmp_path / "nowhere", device="cpu")
+        load_backend(tmp_path / "nowhere", tmp_path / "nowhere", device="cpu")
 
 
 def test_a_hub_that_cannot_be_reached_is_told_at_once_and_in_one_line(tmp_path: Path) -> None:
@@ -136,26 +136,26 @@ def test_a_prompt_with_half_a_character_is_refused(prompt: str) -> None:
         record(prompt)
 
 
-def test_a_target_alone(folder: Path) -> None:
-    with pytest.raises(BadInput, match="name both"):
-        load_pair(folder)
+def test_a_target_alone_gets_prompt_lookup(folder: Path) -> None:
+    made = load_backend(folder)
+    assert made.drafter.name == "ngram:n=3" and made.target.name == folder.name
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 def test_cuda_asked_for_and_absent() -> None:
     with pytest.raises(BadInput, match="finds none here"):
-        load_pair(device="cuda")
+        load_backend(device="cuda")
 
 
 def test_unknown_device_and_dtype(folder: Path) -> None:
     with pytest.raises(BadInput, match="choose one of auto, cpu"):
-        load_pair(folder, folder, device="tpu")
+        load_backend(folder, folder, device="tpu")
     with pytest.raises(BadInput, match="choose one of auto, float32"):
-        load_pair(folder, folder, device="cpu", dtype="int3")
+        load_backend(folder, folder, device="cpu", dtype="int3")
 
 
 def test_prompts_that_do_not_fit(folder: Path) -> None:
-    pair = load_pair(folder, folder, device="cpu")
+    pair = load_backend(folder, folder, device="cpu")
     with pytest.raises(BadInput, match="shorten the prompt"):
         Recording(pair, "word " * 200, Settings())
     with pytest.raises(BadInput, match="ask for at most"):
@@ -168,22 +168,22 @@ def test_prompts_that_do_not_fit(folder: Path) -> None:
 
 
 def test_decoding_up_to_the_last_position_of_the_context(folder: Path) -> None:
-    pair = load_pair(folder, folder, device="cpu")
+    pair = load_backend(folder, folder, device="cpu")
     prompt = "Once upon a time"
-    room = pair.context - len(pair.tokenizer(prompt)["input_ids"])
+    room = pair.context - len(pair.tokenizer.library(prompt)["input_ids"])
     run = Recording(pair, prompt, Settings(rule="strict", max_new_tokens=room)).finish()
     assert len(run.token_ids) == room
 
 
 def test_a_chat_template_is_applied(folder: Path) -> None:
-    pair = load_pair(folder, folder, device="cpu")
-    pair.tokenizer.chat_template = "{% for m in messages %}<{{ m.role }}> {{ m.content }}{% endfor %} ok:"
+    pair = load_backend(folder, folder, device="cpu")
+    pair.tokenizer.library.chat_template = "{% for m in messages %}<{{ m.role }}> {{ m.content }}{% endfor %} ok:"
     recording = Recording(pair, "Hi", Settings(max_new_tokens=4), chat=True)
-    assert pair.tokenizer.decode(recording.prompt_ids).endswith("<user> Hi ok:")
+    assert pair.tokenizer.library.decode(recording.prompt_ids).endswith("<user> Hi ok:")
 
 
 def test_out_of_memory_says_what_to_do(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pair = load_pair(folder, folder, device="cpu")
+    pair = load_backend(folder, folder, device="cpu")
 
     def full(*args: object, **kwargs: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")

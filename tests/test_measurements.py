@@ -50,13 +50,13 @@ WRONG_SOMEWHERE = {
 
 def test_what_comes_along_is_what_the_pair_does(monkeypatch: pytest.MonkeyPatch):
     """These exercises graded again change where the recorded count changes, by as much, as all others are right."""
-    load_pair = pytest.importorskip("mars_viz.speculators.loading").load_pair
+    load_backend = pytest.importorskip("mars_viz.speculators.loading").load_backend
     graded, every = measurements.recorded_grades(), builtin_prompts(100)
     assert graded is not None and graded.exercises == len(every.items)
     named = {f"{kind}-0-{number}" for kind, numbers in WRONG_SOMEWHERE.items() for number in numbers}
     few = tuple(item for item in every.items if item.id in named)
     monkeypatch.setattr(exercises, "builtin_prompts", lambda per_task: replace(every, items=few))
-    *_, last = exercises.grade(load_pair(device="cpu"))
+    *_, last = exercises.grade(load_backend(device="cpu"))
     assert last.result.exercises == len(few) == len(named)
     found, recorded = last.result.right.simplified(), graded.right.simplified()
     assert found.edges == pytest.approx(recorded.edges, abs=1e-5)

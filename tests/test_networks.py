@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pytest
 import torch
+from factories import with_passes
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from mars_viz.run import Settings
+from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.cached import CachedModel
-from mars_viz.speculators.loading import Pair, load_pair
-from mars_viz.speculators.local import LocalSpeculator
+from mars_viz.speculators.loading import load_backend
 from mars_viz.speculators.networks import Network, opener
 from mars_viz.speculators.networks.body import Body
 from mars_viz.speculators.networks.packed import PackedLlama, fits, pack
@@ -103,41 +103,35 @@ def test_models_beyond_the_packed_pass_go_to_the_ragged_one() -> None:
 
 
 @pytest.fixture(scope="module")
-def pair() -> Pair:
-    return load_pair(device="cpu", dtype="float32")
+def pair() -> Backend:
+    return load_backend(device="cpu", dtype="float32")
 
 
-def passed(pair: Pair, way: str) -> Pair:
+def passed(pair: Backend, way: str) -> Backend:
     """The same pair through another forward pass."""
-    target, drafter, size = pair.target, pair.drafter, pair.vocabulary_size
+    models, size = (pair.target.model, pair.drafter.model), pair.vocabulary_size
     if way == "plain":
-        return replace(
-            pair, open_target=partial(PlainNetwork, target, size), open_drafter=partial(PlainNetwork, drafter, size)
-        )
+        return with_passes(pair, *(partial(PlainNetwork, model, size) for model in models))
     if way == "ragged":
-        return replace(
-            pair,
-            open_target=partial(RaggedNetwork, Rooms(Body(target, size))),
-            open_drafter=partial(RaggedNetwork, Rooms(Body(drafter, size))),
-        )
+        return with_passes(pair, *(partial(RaggedNetwork, Rooms(Body(model, size))) for model in models))
     return pair
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("way", ["packed", "plain", "ragged"])
-def test_a_batch_answers_each_prefix_as_if_it_were_alone(pair: Pair, way: str, temperature: float) -> None:
+def test_a_batch_answers_each_prefix_as_if_it_were_alone(pair: Backend, way: str, temperature: float) -> None:
     """Prefixes that fork, finish, shrink and are new, as a dial map or a set of prompts asks for them."""
     pair = passed(pair, way)
     settings = Settings(temperature=temperature, gamma=4, seed=5)
     rng = np.random.default_rng(0)
-    together = LocalSpeculator(pair, settings)
-    prompt = tuple(pair.tokenizer("Once upon a time, there was a little")["input_ids"])
+    together = pair.speculator(settings)
+    prompt = tuple(pair.tokenizer.library("Once upon a time, there was a little")["input_ids"])
     prefixes = [prompt]
     for step in range(9):
         answers = together.speculate(prefixes)
         longer = []
         for prefix, answer in zip(prefixes, answers, strict=True):
-            (alone,) = LocalSpeculator(pair, settings).speculate([prefix])
+            (alone,) = pair.speculator(settings).speculate([prefix])
             np.testing.assert_array_equal(answer.speculation.tokens, alone.speculation.tokens)
             np.testing.assert_allclose(answer.speculation.top_logits, alone.speculation.top_logits, atol=1e-3)
             np.testing.assert_allclose(answer.speculation.draft_logits, alone.speculation.draft_logits, atol=1e-3)
@@ -149,7 +143,7 @@ def test_a_batch_answers_each_prefix_as_if_it_were_alone(pair: Pair, way: str, t
             prefixes.append((17, 23))  # shares nothing
 
 
-def test_nothing_is_read_twice(pair: Pair) -> None:
+def test_nothing_is_read_twice(pair: Backend) -> None:
     """Of a prefix that was asked about before, and of its fork, only the new tokens are read."""
 
     class Counting(PackedLlama):
@@ -159,7 +153,7 @@ def test_nothing_is_read_twice(pair: Pair) -> None:
             self.read += tokens.numel()
             return super().score(tokens, *rest, **named)  # type: ignore[arg-type]
 
-    network = Counting(pack(pair.target, pair.vocabulary_size))
+    network = Counting(pack(pair.target.model, pair.vocabulary_size))
     model = CachedModel(network)
 
     def read(prefixes: list[tuple[int, ...]]) -> None:

@@ -24,7 +24,7 @@ from mars_viz.permissions import DELETE, PATHS, MayDelete, MayNamePaths, about_p
 from mars_viz.permissions import who_may_delete as deletes
 from mars_viz.permissions import who_may_name_paths as names_paths
 from mars_viz.runfiles import save_run
-from mars_viz.speculators.loading import load_pair
+from mars_viz.speculators.loading import load_backend
 from mars_viz.speculators.names import check_id
 from mars_viz.ui import decode_form, visitors
 from mars_viz.ui.jobs.models import Choice
@@ -162,12 +162,12 @@ def test_a_folder_where_the_server_was_started_is_no_model(monkeypatch: pytest.M
     """And it is answered as what is not there: the hub is asked, which has none of them."""
     monkeypatch.chdir(ROOT)
     with pytest.raises(BadInput) as found:
-        load_pair(name, name, device="cpu", folders=False)
+        load_backend(name, name, device="cpu", folders=False)
     assert f"The configuration of {name} cannot be loaded" in str(found.value) and "holds no" not in str(found.value)
 
 
 def test_the_built_in_pair_needs_no_hub() -> None:
-    assert load_pair(device="cpu", folders=False).target_name == f"{demo.BUILT_IN}/target"
+    assert load_backend(device="cpu", folders=False).target_name == f"{demo.BUILT_IN}/target"
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from mars_viz.run import Piece, joined
-from mars_viz.speculators.pieces import pieces_of
+from mars_viz.speculators.pieces import Pieces
 
 ADDED = ["<|fim▁begin|>", "é", " two words "]
 """Texts that mean something else in an alphabet of bytes, or with ▁ for a blank."""
@@ -47,13 +47,13 @@ def byte_fallback() -> PreTrainedTokenizerFast:
 
 def pieces(tokenizer: PreTrainedTokenizerFast, text: str) -> list[Piece]:
     ids = tokenizer.encode(text, add_special_tokens=False)
-    found = pieces_of(tokenizer, ids)
+    found = Pieces(tokenizer)
     return [found[token_id] for token_id in ids]
 
 
 def of(tokenizer: PreTrainedTokenizerFast, token: str) -> Piece:
     token_id = tokenizer.convert_tokens_to_ids(token)
-    return pieces_of(tokenizer, [token_id])[token_id]
+    return Pieces(tokenizer)[token_id]
 
 
 @pytest.mark.parametrize(
@@ -97,4 +97,4 @@ def test_what_looks_like_a_byte_in_an_alphabet_of_bytes_is_text(byte_level: PreT
 
 
 def test_padding_of_the_vocabulary_says_so(byte_level: PreTrainedTokenizerFast) -> None:
-    assert pieces_of(byte_level, [10_000]) == {10_000: Piece(b"<unused 10000>", special=True)}
+    assert Pieces(byte_level)[10_000] == Piece(b"<unused 10000>", special=True)

@@ -270,10 +270,10 @@ def test_times_of_another_decode_are_refused(race):
 def made() -> Iterator[tuple[Race, list[Step]]]:
     """A real race of the built-in pair."""
     pytest.importorskip("torch")
-    from mars_viz.speculators.loading import load_pair
+    from mars_viz.speculators.loading import load_backend
 
     settings = Settings(rule="mars", gamma=4, max_new_tokens=12)
-    racing = Racing(load_pair(device="cpu"), "Once upon a time", settings, turns=3)
+    racing = Racing(load_backend(device="cpu"), "Once upon a time", settings, turns=3)
     assert racing.texts() == Texts()
     with pytest.raises(BadInput, match="not over"):
         racing.race()

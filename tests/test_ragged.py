@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import gc
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pytest
 import torch
+from factories import with_passes
 from test_graphs import Calling, Failing, Frozen
 from test_networks import SHAPES, llama
 from torch import Tensor
@@ -27,13 +27,12 @@ from mars_viz.prompts import builtin_prompts
 from mars_viz.recording import Recording, record_all
 from mars_viz.run import Settings
 from mars_viz.speculators import evidence, waiting
+from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.blocks import Blocks
-from mars_viz.speculators.cached import CachedModel
 from mars_viz.speculators.drafters.model import ModelDrafter, Picking
 from mars_viz.speculators.evidence import gather_evidence
 from mars_viz.speculators.extent import Extent
-from mars_viz.speculators.loading import Pair, load_pair
-from mars_viz.speculators.local import LocalSpeculator
+from mars_viz.speculators.loading import load_backend
 from mars_viz.speculators.networks import Chaining, opener
 from mars_viz.speculators.networks.body import Body, why_not
 from mars_viz.speculators.networks.graphs import SETTLED, WORTH
@@ -41,6 +40,7 @@ from mars_viz.speculators.networks.packed import fits
 from mars_viz.speculators.networks.plain import PlainNetwork
 from mars_viz.speculators.networks.ragged import CHUNK, RaggedNetwork
 from mars_viz.speculators.networks.rooms import LEAST, Rooms
+from mars_viz.speculators.targets.model import ModelTarget
 
 COMMON = {
     "vocab_size": 97,
@@ -108,12 +108,12 @@ def test_a_prompt_longer_than_a_chunk_is_read_in_parts_and_any_of_its_last_rows_
             torch.testing.assert_close(found, expected[:, -rows:], atol=2e-3, rtol=1e-3)
 
 
-def test_rows_that_only_fill_up_a_recorded_pass_are_written_where_nobody_reads(pair: Pair) -> None:
+def test_rows_that_only_fill_up_a_recorded_pass_are_written_where_nobody_reads(pair: Backend) -> None:
     capture = Calling()
-    network = RaggedNetwork(Rooms(Body(pair.target, pair.vocabulary_size), lambda: capture))
+    network = RaggedNetwork(Rooms(Body(pair.target.model, pair.vocabulary_size), lambda: capture))
     ids = torch.randint(5, 4000, (4, 60), generator=torch.Generator().manual_seed(8))
     with torch.inference_mode():
-        expected = pair.open_target().score(ids, [0] * 4, 60)
+        expected = pair.target.passes().score(ids, [0] * 4, 60)
         network.score(ids[:, :30], [0] * 4, 1)
         for _ in range(SETTLED):
             found = network.score(ids[:3, 30:40], [30] * 3, 10)  # with a fourth row that fills up
@@ -214,17 +214,16 @@ def test_a_chain_is_the_same_steps_one_by_one(settings: Settings) -> None:
 
 
 @pytest.fixture(scope="module")
-def pair() -> Pair:
-    return load_pair(device="cpu", dtype="float32")
+def pair() -> Backend:
+    return load_backend(device="cpu", dtype="float32")
 
 
-def ragged(pair: Pair, capture: Calling | None = None) -> Pair:
+def ragged(pair: Backend, capture: Calling | None = None) -> Backend:
     """The pair on batched passes, recorded where a capture is given."""
     begin = None if capture is None else (lambda: capture)
-    return replace(
-        pair,
-        open_target=partial(RaggedNetwork, Rooms(Body(pair.target, pair.vocabulary_size), begin)),
-        open_drafter=partial(RaggedNetwork, Rooms(Body(pair.drafter, pair.vocabulary_size), begin)),
+    models = (pair.target.model, pair.drafter.model)
+    return with_passes(
+        pair, *(partial(RaggedNetwork, Rooms(Body(model, pair.vocabulary_size), begin)) for model in models)
     )
 
 
@@ -239,7 +238,9 @@ PROMPTS = [item.prompt for item in builtin_prompts(64).items][::20]
     ],
 )
 @pytest.mark.parametrize("recorded", [False, True])
-def test_texts_are_those_of_the_packed_pass_alone_and_together(pair: Pair, settings: Settings, recorded: bool) -> None:
+def test_texts_are_those_of_the_packed_pass_alone_and_together(
+    pair: Backend, settings: Settings, recorded: bool
+) -> None:
     """Also where every pass is a recorded one, on padded rows and places."""
     capture = Calling()
     ours = ragged(pair, capture if recorded else None)
@@ -251,17 +252,17 @@ def test_texts_are_those_of_the_packed_pass_alone_and_together(pair: Pair, setti
     assert (capture.played > 50) == recorded
 
 
-def test_the_drafters_whole_block_is_one_recorded_pass(pair: Pair) -> None:
+def test_the_drafters_whole_block_is_one_recorded_pass(pair: Backend) -> None:
     capture = Calling()
     settings = Settings(rule="strict", gamma=4, max_new_tokens=60)
     run = Recording(ragged(pair, capture), PROMPTS[0], settings).finish()
     assert capture.played <= 2 * len(run.rounds)
 
 
-def test_a_longer_text_moves_the_cache_and_what_was_recorded_on_it_goes(pair: Pair) -> None:
+def test_a_longer_text_moves_the_cache_and_what_was_recorded_on_it_goes(pair: Backend) -> None:
     capture = Calling()
-    rooms = Rooms(Body(pair.target, pair.vocabulary_size), lambda: capture)
-    network, packed = RaggedNetwork(rooms), pair.open_target()
+    rooms = Rooms(Body(pair.target.model, pair.vocabulary_size), lambda: capture)
+    network, packed = RaggedNetwork(rooms), pair.target.passes()
     with torch.inference_mode():
         ids = torch.randint(5, 4000, (2, LEAST + 40), generator=torch.Generator().manual_seed(5))
         for at in range(0, ids.shape[1], 8):
@@ -275,9 +276,9 @@ def test_a_longer_text_moves_the_cache_and_what_was_recorded_on_it_goes(pair: Pa
         assert len(network._room.graphs) == 0
 
 
-def test_the_next_pass_gets_what_the_last_one_left_but_none_of_its_numbers(pair: Pair) -> None:
+def test_the_next_pass_gets_what_the_last_one_left_but_none_of_its_numbers(pair: Backend) -> None:
     capture = Calling()
-    rooms = Rooms(Body(pair.target, pair.vocabulary_size), lambda: capture)
+    rooms = Rooms(Body(pair.target.model, pair.vocabulary_size), lambda: capture)
     ids = torch.arange(5, 11)[None]
     with torch.inference_mode():
         network = RaggedNetwork(rooms)
@@ -304,32 +305,32 @@ def test_the_next_pass_gets_what_the_last_one_left_but_none_of_its_numbers(pair:
     ],
 )
 def test_where_recordings_fail_texts_are_the_same_and_the_next_pass_does_not_try_again(
-    pair: Pair, capture: Calling, said: str
+    pair: Backend, capture: Calling, said: str
 ) -> None:
     settings = Settings(rule="mars", gamma=4, max_new_tokens=40)
     ours = ragged(pair, capture)
     for prompt in PROMPTS[:2]:
         expected = Recording(pair, prompt, settings).finish().token_ids
         assert Recording(ours, prompt, settings).finish().token_ids == expected
-    rooms = ours.open_target.args[0]  # type: ignore[attr-defined]
+    rooms = ours.target.passes.open.args[0]  # type: ignore[attr-defined]
     assert rooms.trouble == said
 
 
-def test_a_pair_says_what_slows_it_down(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pair_says_what_slows_it_down(pair: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     capture = Failing(RuntimeError("no capture here"))
     assert pair.notes == ()
     from mars_viz.speculators.networks import Opener
 
-    rooms = Rooms(Body(pair.drafter, pair.vocabulary_size), lambda: capture)
+    rooms = Rooms(Body(pair.drafter.model, pair.vocabulary_size), lambda: capture)
     lack = lambda: rooms.trouble and f"runs without CUDA graphs: {rooms.trouble}"  # noqa: E731
-    slow = replace(pair, open_drafter=Opener(partial(RaggedNetwork, rooms), lack))
+    slow = with_passes(pair, drafter=Opener(partial(RaggedNetwork, rooms), lack))
     assert slow.notes == ()
     Recording(slow, PROMPTS[0], Settings(rule="strict", max_new_tokens=60)).finish()
     assert slow.notes == ("built-in/drafter runs without CUDA graphs: no capture here.",)
 
 
-def test_no_memory_for_more_places_leaves_the_cache_as_it_was(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    rooms = Rooms(Body(pair.target, pair.vocabulary_size))
+def test_no_memory_for_more_places_leaves_the_cache_as_it_was(pair: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    rooms = Rooms(Body(pair.target.model, pair.vocabulary_size))
     network = RaggedNetwork(rooms)
     ids = torch.arange(5, 25)[None]
     with torch.inference_mode():
@@ -345,7 +346,7 @@ def test_no_memory_for_more_places_leaves_the_cache_as_it_was(pair: Pair, monkey
         torch.testing.assert_close(network.score(ids[:, 10:], [10], 10), expected[:, 10:], atol=1e-4, rtol=1e-4)
 
 
-def test_speculations_of_the_map_are_asked_in_one_pass(pair: Pair) -> None:
+def test_speculations_of_the_map_are_asked_in_one_pass(pair: Backend) -> None:
     """A dial map's branches advance as one batch: one pass of the target a round however many they are."""
 
     class Counting(RaggedNetwork):
@@ -355,16 +356,16 @@ def test_speculations_of_the_map_are_asked_in_one_pass(pair: Pair) -> None:
             Counting.passes += 1
             return super()._run(*args, **named)  # type: ignore[arg-type]
 
-    ours = replace(ragged(pair), open_target=lambda: Counting(Rooms(Body(pair.target, pair.vocabulary_size))))
-    speculator = LocalSpeculator(ours, Settings(gamma=4))
-    prompt = tuple(pair.tokenizer(PROMPTS[0])["input_ids"])
+    ours = with_passes(ragged(pair), lambda: Counting(Rooms(Body(pair.target.model, pair.vocabulary_size))))
+    speculator = ours.speculator(Settings(gamma=4))
+    prompt = tuple(pair.tokenizer.library(PROMPTS[0])["input_ids"])
     speculator.prefill(prompt)
     Counting.passes = 0
     answers = speculator.speculate([(*prompt, token) for token in range(10, 18)])
     assert len(answers) == 8
     assert Counting.passes == 1
     for token, answer in zip(range(10, 18), answers, strict=True):
-        (alone,) = LocalSpeculator(pair, Settings(gamma=4)).speculate([(*prompt, token)])
+        (alone,) = pair.speculator(Settings(gamma=4)).speculate([(*prompt, token)])
         np.testing.assert_array_equal(answer.speculation.tokens, alone.speculation.tokens)
     assert WORTH > 1  # so that shapes that never come back are not recorded
 
@@ -389,15 +390,13 @@ def test_a_round_looks_at_no_value_before_its_one_transfer(
         monkeypatch.setattr(module, "to_host", to_host)
     with torch.device("meta"):
         model = LlamaForCausalLM(LlamaConfig(**COMMON | {"vocab_size": 672})).eval().requires_grad_(False)
-    target, drafter = (CachedModel(RaggedNetwork(Rooms(Body(model, 640)))) for _ in range(2))
+    target = ModelTarget(RaggedNetwork(Rooms(Body(model, 640))))
+    drafter = ModelDrafter(RaggedNetwork(Rooms(Body(model, 640))), settings)
     prefixes = [(1, 2, 3, 4, 5), (1, 2, 9), (4, 4, 4, 4, 4, 4, 4)]
     with torch.inference_mode():
-        own, unread = drafter.rewind(prefixes), target.rewind(prefixes)
-        tails = torch.tensor([prefix[-max(own, unread) :] for prefix in prefixes], device="meta")
-        drafted = ModelDrafter(drafter, settings).draft(tails[:, -own:], (5, 3, 7), 4)
-        ids = torch.cat([tails[:, -unread:], *drafted.tokens], 1)
-        logits = target.logits(ids, rows=5)
+        draft = drafter.draft(prefixes, 4)
+        logits = target.score(prefixes, draft.tokens)
         sampled = settings.temperature > 0
-        blocks = Blocks.of((5, 3, 7), ids[:, -4:], drafted.logits, logits, sampled=sampled)
+        blocks = Blocks.of((5, 3, 7), draft.tokens, draft.logits, logits, sampled=sampled)
         with pytest.raises(Arrived):
             gather_evidence(blocks, settings, extent)

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from factories import with_passes
 from torch import Tensor
 from transformers import LlamaForCausalLM
 
@@ -16,9 +17,9 @@ from mars_viz.errors import BadInput, DeviceLost, MarsVizError, TooLarge
 from mars_viz.recording import Recording, record_all
 from mars_viz.run import Settings
 from mars_viz.speculators.autoregressive import decode_alone
+from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.costs import measure_costs
-from mars_viz.speculators.loading import Pair, load_pair
-from mars_viz.speculators.local import LocalSpeculator
+from mars_viz.speculators.loading import load_backend
 from mars_viz.speculators.networks import Network
 
 PROMPT = "Once upon a time, there was a little"
@@ -26,8 +27,8 @@ SETTINGS = Settings(rule="strict", gamma=4, max_new_tokens=32)
 
 
 @pytest.fixture(scope="module")
-def pair() -> Pair:
-    return load_pair(device="cpu", dtype="float32")
+def pair() -> Backend:
+    return load_backend(device="cpu", dtype="float32")
 
 
 class Failing:
@@ -48,9 +49,9 @@ class Failing:
         self._network.copy(source, slot, length)
 
 
-def failing(pair: Pair, whose: str, after: int, otherwise: Callable[[Tensor], Tensor]) -> Pair:
-    opened: Callable[[], Network] = getattr(pair, f"open_{whose}")
-    return replace(pair, **{f"open_{whose}": lambda: Failing(opened(), after, otherwise)})  # type: ignore[arg-type]
+def failing(pair: Backend, whose: str, after: int, otherwise: Callable[[Tensor], Tensor]) -> Backend:
+    opened: Callable[[], Network] = getattr(pair, whose).passes
+    return with_passes(pair, **{whose: lambda: Failing(opened(), after, otherwise)})
 
 
 def one_line(error: pytest.ExceptionInfo[BadInput]) -> str:
@@ -62,7 +63,7 @@ def one_line(error: pytest.ExceptionInfo[BadInput]) -> str:
 @pytest.mark.parametrize("whose", ["target", "drafter"])
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_a_model_that_returns_nan_is_named_and_what_came_before_is_kept(
-    pair: Pair, whose: str, temperature: float
+    pair: Backend, whose: str, temperature: float
 ) -> None:
     spoiled = failing(pair, whose, 12, lambda logits: logits.index_fill(-1, torch.tensor([9]), torch.nan))
     recording = Recording(spoiled, PROMPT, replace(SETTINGS, temperature=temperature, max_new_tokens=100))
@@ -87,7 +88,7 @@ def _no_memory_on_the_gpu(logits: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("how", [_too_much_on_the_cpu, _no_memory, _no_memory_on_the_gpu])
-def test_out_of_memory_in_the_middle_says_what_to_do(pair: Pair, how: Callable[[Tensor], Tensor]) -> None:
+def test_out_of_memory_in_the_middle_says_what_to_do(pair: Backend, how: Callable[[Tensor], Tensor]) -> None:
     with pytest.raises(BadInput) as error:
         Recording(failing(pair, "target", 3, how), PROMPT, SETTINGS).finish()
     assert "ran out of memory" in one_line(error)
@@ -105,7 +106,7 @@ def _gone_without_a_class(logits: Tensor) -> Tensor:
 @pytest.mark.parametrize("how", [_gone, _gone_without_a_class])
 @pytest.mark.parametrize("whose", ["target", "drafter"])
 def test_a_device_that_vanishes_is_said_to_and_what_came_before_is_kept(
-    pair: Pair, whose: str, how: Callable[[Tensor], Tensor]
+    pair: Backend, whose: str, how: Callable[[Tensor], Tensor]
 ) -> None:
     recording = Recording(failing(pair, whose, 12, how), PROMPT, replace(SETTINGS, max_new_tokens=100))
     with pytest.raises(DeviceLost) as error:
@@ -117,7 +118,7 @@ def test_a_device_that_vanishes_is_said_to_and_what_came_before_is_kept(
 
 @pytest.mark.parametrize(("how", "said"), [(_gone, "does not answer"), (_no_memory, "ran out of memory")])
 def test_the_target_alone_and_the_measuring_of_passes_say_the_same(
-    pair: Pair, how: Callable[[Tensor], Tensor], said: str
+    pair: Backend, how: Callable[[Tensor], Tensor], said: str
 ) -> None:
     broken = failing(pair, "target", 3, how)
     with pytest.raises(MarsVizError, match=said):
@@ -137,21 +138,21 @@ def _is_full(self: object, *place: object) -> None:
 def test_a_device_that_fails_while_the_models_move_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LlamaForCausalLM, "to", _falls_off_the_bus)
     with pytest.raises(DeviceLost, match="no CUDA-capable device"):
-        load_pair(device="cpu")
+        load_backend(device="cpu")
     monkeypatch.setattr(LlamaForCausalLM, "to", _is_full)
     with pytest.raises(TooLarge, match=r"need \d+ MB .*, and [\d.]+ .B are free on cpu. Take smaller") as error:
-        load_pair(device="cpu")
+        load_backend(device="cpu")
     assert error.value.need > 1e6 and "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("prompt", ["", " ", "\n\t \u3000"])
-def test_a_prompt_without_a_word_is_refused(pair: Pair, prompt: str) -> None:
+def test_a_prompt_without_a_word_is_refused(pair: Backend, prompt: str) -> None:
     with pytest.raises(BadInput) as error:
         Recording(pair, prompt, SETTINGS)
     assert "write at least one word" in one_line(error)
 
 
-def test_a_fault_is_not_taken_for_a_lack_of_memory(pair: Pair) -> None:
+def test_a_fault_is_not_taken_for_a_lack_of_memory(pair: Backend) -> None:
     def fault(logits: Tensor) -> Tensor:
         raise RuntimeError("shapes do not match")
 
@@ -169,17 +170,17 @@ def test_a_fault_is_not_taken_for_a_lack_of_memory(pair: Pair) -> None:
         ((5,) * 600, "fills the models' context"),
     ],
 )
-def test_prefixes_that_the_models_cannot_read(pair: Pair, prefix: tuple[int, ...], message: str) -> None:
-    speculator = LocalSpeculator(pair, SETTINGS)
+def test_prefixes_that_the_models_cannot_read(pair: Backend, prefix: tuple[int, ...], message: str) -> None:
+    speculator = pair.speculator(SETTINGS)
     with pytest.raises(BadInput) as error:
         speculator.speculate([(5, 6, 7), prefix])
     assert message in one_line(error)
     assert speculator.speculate([(5, 6, 7)])
 
 
-def test_the_context_fills_up_to_its_last_place_and_no_further(pair: Pair) -> None:
+def test_the_context_fills_up_to_its_last_place_and_no_further(pair: Backend) -> None:
     """Texts whose last block has less and less room, each beside one that has plenty."""
-    speculator = LocalSpeculator(pair, SETTINGS)
+    speculator = pair.speculator(SETTINGS)
     long = tuple(range(5, 5 + pair.context - 4))
     for length in range(pair.context - 4, pair.context):
         prefix = (*long, 9, 9, 9, 9)[:length]
@@ -191,7 +192,7 @@ def test_the_context_fills_up_to_its_last_place_and_no_further(pair: Pair) -> No
     assert f"ask for at most {pair.context - ids} new tokens" in one_line(error)
 
 
-def test_a_prompt_of_a_megabyte_is_refused_at_once(pair: Pair) -> None:
+def test_a_prompt_of_a_megabyte_is_refused_at_once(pair: Backend) -> None:
     began = time.process_time()
     with pytest.raises(BadInput) as error:
         Recording(pair, "The cat sat on the mat. " * 44_000, SETTINGS)
@@ -200,7 +201,7 @@ def test_a_prompt_of_a_megabyte_is_refused_at_once(pair: Pair) -> None:
     assert time.process_time() - began < 30
 
 
-def test_an_end_of_text_within_a_block_ends_that_text_and_no_other(pair: Pair) -> None:
+def test_an_end_of_text_within_a_block_ends_that_text_and_no_other(pair: Backend) -> None:
     whole = Recording(pair, PROMPT, SETTINGS).finish()
     starts = np.cumsum([0, *(len(round_.token_ids) for round_ in whole.rounds)]).tolist()
     first, end = next(

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import test_dialmap
 import torch
+from factories import with_passes
 from test_batches import PROMPTS, SHORT, assert_same
 from test_networks import llama
 from torch import Tensor
@@ -22,7 +23,8 @@ from mars_viz.dialmap import Span
 from mars_viz.mapping import Mapping
 from mars_viz.recording import Recording, record_all
 from mars_viz.run import WITHIN_ROUNDING, Settings
-from mars_viz.speculators.loading import Pair, load_pair
+from mars_viz.speculators.backend import Backend
+from mars_viz.speculators.loading import load_backend
 from mars_viz.speculators.networks import Opener
 from mars_viz.speculators.networks.packed import PackedLlama, pack
 from mars_viz.speculators.networks.plain import PlainNetwork
@@ -129,18 +131,18 @@ def test_the_cheapest_counts_that_are_alike_are_taken() -> None:
 
 
 @pytest.fixture(scope="module")
-def loaded() -> Pair:
-    return load_pair(device="cpu", dtype="float32")
+def loaded() -> Backend:
+    return load_backend(device="cpu", dtype="float32")
 
 
 @pytest.fixture(scope="module")
-def stand_in(loaded: Pair) -> Pair:
+def stand_in(loaded: Backend) -> Backend:
     """The built-in pair on kernels whose every result hangs on the number of rows."""
     openers = []
-    for model in (loaded.target, loaded.drafter):
+    for model in (loaded.target.model, loaded.drafter.model):
         weights = pack(model, loaded.vocabulary_size, KERNELS["both"])
         openers.append(Opener(partial(PackedLlama, weights), batching=str(weights.batching)))
-    return replace(loaded, open_target=openers[0], open_drafter=openers[1])
+    return with_passes(loaded, *openers)
 
 
 @pytest.mark.parametrize("settings", [SHORT, replace(SHORT, gamma=1, temperature=0.9, rule="mars-sampling", seed=4)])
@@ -148,7 +150,7 @@ def stand_in(loaded: Pair) -> Pair:
 def test_prompts_decoded_together_are_each_alone(name: str, settings: Settings, request: pytest.FixtureRequest) -> None:
     pair = request.getfixturevalue(name)
     prompts = PROMPTS[::12]
-    assert len({len(pair.tokenizer(prompt)["input_ids"]) for prompt in prompts}) > 5
+    assert len({len(pair.tokenizer.library(prompt)["input_ids"]) for prompt in prompts}) > 5
     for prompt, one in zip(prompts, record_all(pair, prompts, settings, batch=7), strict=True):
         assert_same(one, Recording(pair, prompt, settings).finish())
 
@@ -162,9 +164,9 @@ def test_a_maps_edges_are_those_of_walks(name: str, rule: str, request: pytest.F
     )
 
 
-def test_a_run_says_how_it_hangs_on_its_batch(loaded: Pair, stand_in: Pair) -> None:
+def test_a_run_says_how_it_hangs_on_its_batch(loaded: Backend, stand_in: Backend) -> None:
     settings = Settings(max_new_tokens=4)
-    plain = replace(loaded, open_drafter=partial(PlainNetwork, loaded.drafter, loaded.vocabulary_size))
+    plain = with_passes(loaded, drafter=partial(PlainNetwork, loaded.drafter.model, loaded.vocabulary_size))
     said = [Recording(pair, "Once", settings).finish().provenance.batching for pair in (loaded, stand_in, plain)]
     assert all(one.startswith("bit for bit: target: products of ") for one in said[:2])
     assert "; drafter: products of " in said[0] and said[0] != said[1]

@@ -108,7 +108,7 @@ def test_it_keeps_the_targets_law_and_more_tokens_than_rejection_sampling() -> N
     blocks = Blocks.of(
         tuple(range(4, total + 4)),
         torch.from_numpy(drafts[:, 1:]),
-        [torch.from_numpy(q_logits[drafts[:, :-1]])],
+        torch.from_numpy(q_logits[drafts[:, :-1]]),
         torch.from_numpy(p_logits[drafts]),
         sampled=True,
     )

@@ -131,7 +131,7 @@ def written(rule: str, dial: float) -> tuple[np.ndarray, np.ndarray]:
     uniforms = torch.from_numpy(round_uniforms(settings.seed, 4, Purpose.DRAFT, TOTAL))
     tokens = torch_draw(torch.from_numpy(Q).expand(TOTAL, 3), uniforms)
     p_rows, q_rows = (torch.from_numpy(np.log(law)).float().expand(1, TOTAL + 1, 3) for law in (P, Q))
-    blocks = Blocks.of((4,), tokens[None], [q_rows[:, 1:]], p_rows, sampled=True)
+    blocks = Blocks.of((4,), tokens[None], q_rows[:, 1:], p_rows, sampled=True)
     (speculation,) = gather_evidence(blocks, settings, Extent.least(RULES[rule].needs, recorded=False))
     verdicts = RULES[rule].judge(speculation)
     keeps, emits = verdicts.keeps(dial), verdicts.emits(dial)

@@ -10,7 +10,8 @@ import pytest
 from mars_viz.recording import Recording
 from mars_viz.rules import rule_named
 from mars_viz.runfiles import list_runs, load_run
-from mars_viz.speculators.loading import Pair, load_pair
+from mars_viz.speculators.backend import Backend
+from mars_viz.speculators.loading import load_backend
 from training.samples import Sample, main, recorded, samples
 
 SAMPLE_RUNS = Path(__file__).parents[1] / "sample_runs"
@@ -18,12 +19,12 @@ LOSSLESS = {"2-story-strict": "strict", "4-story-sampled-lossless": "rejection-s
 
 
 @pytest.fixture(scope="module")
-def pair() -> Pair:
-    return load_pair(device="cpu")
+def pair() -> Backend:
+    return load_backend(device="cpu")
 
 
 @pytest.mark.parametrize("sample", samples(), ids=lambda sample: sample.folder)
-def test_a_sample_lies_on_its_complete_map(pair: Pair, sample: Sample) -> None:
+def test_a_sample_lies_on_its_complete_map(pair: Backend, sample: Sample) -> None:
     short = replace(sample, settings=replace(sample.settings, max_new_tokens=12))
     run = recorded(pair, short)
     made, dial = run.dial_map, run.settings.dial

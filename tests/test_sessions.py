@@ -10,7 +10,7 @@ import pytest
 
 from mars_viz.recording import Recording
 from mars_viz.runstore import RunStore, read
-from mars_viz.speculators.loading import load_pair
+from mars_viz.speculators.loading import load_backend
 from tests.clients import opened
 from tests.crowd import Crowd, End
 from tests.served import served
@@ -60,7 +60,7 @@ def test_every_tab_of_a_few_gets_its_own_runs_whole(tmp_path: Path, monkeypatch:
     kept = {entry.name: entry for entry in RunStore(tmp_path).list()}
     made = [ended for ended in crowd.ended if ended.end is not End.NOTHING]
     assert {ended.name for ended in made} == kept.keys()
-    pair = load_pair(device="cpu")
+    pair = load_backend(device="cpu")
     for ended in made:
         run = read(kept[ended.name].path)
         assert (run.prompt, len(run.token_ids)) == (ended.prompt, ended.tokens)

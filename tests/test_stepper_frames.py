@@ -141,13 +141,12 @@ def test_caches_grow_with_what_is_read_and_shrink_with_what_is_thrown_away(run):
 def test_the_caches_are_those_that_the_decoder_really_keeps():
     """Against the built-in pair: what each model need not read again before the next round."""
     pytest.importorskip("torch")
-    from mars_viz.speculators.loading import load_pair
-    from mars_viz.speculators.local import LocalSpeculator
+    from mars_viz.speculators.loading import load_backend
     from mars_viz.walk import Ending, walk
 
-    pair = load_pair(device="cpu")
+    pair = load_backend(device="cpu")
     settings = Settings(rule="rejection-sampling", temperature=1.0, gamma=2, max_new_tokens=80)
-    speculator = LocalSpeculator(pair, settings)
+    speculator = pair.speculator(settings)
     prompt = (462, 479, 259, 420, 12)
     speculator.prefill(prompt)
     rounds, held, prefix = [], [], prompt

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from factories import PROMPT, Counting, ToySpeculator, toy_map, toy_run
-from sweep_cases import SETTINGS, toy_prompts, toy_source, toy_sweep
+from sweep_cases import SETTINGS, toy_prompts, toy_sweep
 from transformers.generation import StopStringCriteria
 
 import mars_viz
@@ -31,12 +31,14 @@ from mars_viz.rules import RULES, rule_named
 from mars_viz.run import Piece, Run, Settings, stop_words, stops
 from mars_viz.runfiles import contents, manifest
 from mars_viz.speculators.autoregressive import decode_alone
-from mars_viz.speculators.loading import Pair, load_pair
+from mars_viz.speculators.backend import Backend
+from mars_viz.speculators.loading import load_backend
 from mars_viz.sweep import load_sweep
 from mars_viz.sweep.report import summary_lines
 from mars_viz.together import UNREAD, Stand, answers_along, walk_together
 from mars_viz.walk import Ending, walk, walk_all
 from mars_viz.walking import Walking
+from tests.tables import table_backend
 
 CHARACTER = "終".encode()
 TEXTS = [b"<end>", b"Hel", b"lo wor", b"ld", b"!", CHARACTER[:2], CHARACTER[2:] + b" x", b"", b"a", b"b"]
@@ -297,7 +299,7 @@ def test_what_cannot_be_looked_for_is_refused_before_models_are_loaded(
     def loaded(*_: object, **__: object) -> None:
         raise AssertionError("loaded")
 
-    monkeypatch.setattr("mars_viz.speculators.loading.load_pair", loaded)
+    monkeypatch.setattr("mars_viz.speculators.loading.load_backend", loaded)
     for ask in (mars_viz.record, mars_viz.dial_map):
         with pytest.raises(BadInput, match=message) as refused:
             ask("Once", stop=stop)  # type: ignore[arg-type]
@@ -317,10 +319,10 @@ def test_a_sweep_with_stops_grades_the_texts_that_end_there(tmp_path: Path) -> N
     assert load_sweep(tmp_path / "sweep").plan == result.plan and result.plan.settings.stop == settings.stop
     assert json.loads((tmp_path / "sweep" / "sweep.json").read_text())["schema"] == 3
     assert "stop at '4 w', 'w7'" in summary_lines(result, 0.9)[0]
-    source, free = toy_source(settings), Ending(frozenset({0}), 24)
+    backend, free = table_backend(), Ending(frozenset({0}), 24)
     lengths, strict = [], result.rows(np.array([1.0]))
     for place, item in enumerate(toy_prompts(4).items):
-        rounds = walk(ToySpeculator(settings), rule_named("strict"), None, source.tokenise(item.prompt), free)
+        rounds = walk(ToySpeculator(settings), rule_named("strict"), None, backend.tokenizer.encode(item.prompt), free)
         whole = tuple(token for round_ in rounds for token in round_.token_ids)
         lengths.append(len(brute(whole, WORDS, settings.stop)))
         assert result.lines["tokens"][strict[place][0]] == lengths[-1]
@@ -342,7 +344,7 @@ def test_a_report_says_where_a_run_stops_and_a_stop_is_text() -> None:
 @pytest.fixture
 def toy_models(monkeypatch: pytest.MonkeyPatch) -> None:
     """The command decodes the toy pair."""
-    monkeypatch.setattr(decoding, "opened_pair", lambda *_: None)
+    monkeypatch.setattr(decoding, "opened_backend", lambda *_: None)
     monkeypatch.setattr(decoding, "decoded", lambda _, wish, __: toy_run(**asdict(wish.settings)))
 
 
@@ -389,22 +391,22 @@ def test_the_command_refuses_impossible_stops(
 
 
 @pytest.fixture(scope="module")
-def pair() -> Pair:
-    return load_pair(device="cpu", dtype="float32")
+def pair() -> Backend:
+    return load_backend(device="cpu", dtype="float32")
 
 
 @pytest.fixture(scope="module")
-def greedy(pair: Pair) -> Run:
+def greedy(pair: Backend) -> Run:
     return Recording(pair, STORY, Settings(rule="strict", max_new_tokens=48)).finish()
 
 
-def test_strict_is_the_targets_own_greedy_text_cut_where_transformers_cuts_it(pair: Pair, greedy: Run) -> None:
+def test_strict_is_the_targets_own_greedy_text_cut_where_transformers_cuts_it(pair: Backend, greedy: Run) -> None:
     ids, mid_block = torch.tensor([greedy.prompt_ids]), 0
     for stop in stops_in(greedy)[::3]:
         settings = Settings(rule="strict", max_new_tokens=48, stop=stop)
         run = Recording(pair, STORY, settings).finish()
         with torch.inference_mode():
-            theirs = pair.target.generate(
+            theirs = pair.target.model.generate(
                 ids,
                 attention_mask=torch.ones_like(ids),
                 do_sample=False,
@@ -423,15 +425,15 @@ def test_strict_is_the_targets_own_greedy_text_cut_where_transformers_cuts_it(pa
 class After:
     """transformers' own stop strings, which would look at the prompt too."""
 
-    def __init__(self, pair: Pair, stop: tuple[str, ...], prompt: int):
-        self._theirs, self._prompt = StopStringCriteria(pair.tokenizer, list(stop)), prompt
+    def __init__(self, pair: Backend, stop: tuple[str, ...], prompt: int):
+        self._theirs, self._prompt = StopStringCriteria(pair.tokenizer.library, list(stop)), prompt
 
     def __call__(self, ids: torch.Tensor, scores: torch.Tensor, **_: object) -> torch.Tensor:
         return self._theirs(ids[:, self._prompt :], scores)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_prompts_decoded_together_stop_as_each_alone(pair: Pair, temperature: float) -> None:
+def test_prompts_decoded_together_stop_as_each_alone(pair: Backend, temperature: float) -> None:
     prompts = [STORY, "The frog wanted to", "Tom and his dog went to the park.", "Mom said it was time for bed, but"]
     settings = Settings(rule="mars-sampling", temperature=temperature, max_new_tokens=40, stop=(". ", "!", ' "'))
     together = list(record_all(pair, prompts, settings, batch=3))
@@ -442,7 +444,7 @@ def test_prompts_decoded_together_stop_as_each_alone(pair: Pair, temperature: fl
     assert any(len(run.token_ids) < 40 for run in together)
 
 
-def test_a_map_and_every_lane_of_a_race_stop_alike(pair: Pair, greedy: Run) -> None:
+def test_a_map_and_every_lane_of_a_race_stop_alike(pair: Backend, greedy: Run) -> None:
     stop = stops_in(greedy)[7]
     expected = brute(greedy.token_ids, dict(greedy.pieces), stop)
     settings = Settings(rule="mars", max_new_tokens=48, stop=stop)
@@ -459,7 +461,7 @@ def test_a_map_and_every_lane_of_a_race_stop_alike(pair: Pair, greedy: Run) -> N
     assert [s.token_ids for s in begun.segments] == [s.token_ids for s in made.segments]
 
 
-def test_other_rules_walked_from_a_run_stop_too(pair: Pair, greedy: Run) -> None:
+def test_other_rules_walked_from_a_run_stop_too(pair: Backend, greedy: Run) -> None:
 
     settings = Settings(rule="strict", max_new_tokens=48, stop=stops_in(greedy)[9])
     run = Recording(pair, STORY, settings).finish()

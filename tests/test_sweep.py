@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from factories import ToySpeculator
-from sweep_cases import COSTS, SETTINGS, SHORT, conversations, toy_prompts, toy_source, toy_sweep
+from sweep_cases import COSTS, SETTINGS, SHORT, conversations, toy_prompts, toy_sweep
 
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput
@@ -33,13 +33,14 @@ from mars_viz.sweep.columns import COLUMNS, SHARES, rank_bins, share_bins
 from mars_viz.sweep.reduction import edit_distance
 from mars_viz.sweep.sweep import strict_reference
 from mars_viz.walk import Ending, walk
+from tests.tables import table_backend
 
 TESTS = Path(__file__).parent
 
 
 def alone(prompt: str, settings: Settings, dial: float | None, rule: str | None = None) -> list[Round]:
     """An independent walk."""
-    tokens = toy_source(settings).tokenise(prompt)
+    tokens = table_backend().tokenizer.encode(prompt)
     ending = Ending(frozenset({0}), settings.max_new_tokens)
     return list(walk(ToySpeculator(settings), rule_named(rule or settings.rule), dial, tokens, ending))
 
@@ -235,14 +236,15 @@ from pathlib import Path
 from typing import Any
 sys.path[:0] = {paths!r}
 from mars_viz.errors import BadInput
-from sweep_cases import SHORT, toy_prompts, toy_source
+from sweep_cases import SHORT, toy_prompts
+from tests.tables import table_backend
 from mars_viz.dialmap import Span
 from mars_viz.sweep import Sweep
-source, folder = toy_source(SHORT), Path(sys.argv[1])
+backend, folder = table_backend(), Path(sys.argv[1])
 print("ready", flush=True)
 sys.stdin.readline()  # all of them at one moment
 try:
-    for now in Sweep(source, toy_prompts(3), SHORT, Span(0.0, 1.0, (2,)), folder, resume=True):
+    for now in Sweep(backend, toy_prompts(3), SHORT, Span(0.0, 1.0, (2,)), folder, resume=True):
         if now.finished == 1:
             print("holds it", flush=True)
             sys.stdin.read()  # until the others have been heard
@@ -277,10 +279,11 @@ def test_whoever_measures_its_costs_while_another_begins_hears_of_the_other(
         begun.append(iter(toy_sweep(tmp_path / "new", 3)))
         next(begun[0])  # and holds the folder
 
-    monkeypatch.setattr(sweep_module, "pair_source", lambda *_, **__: toy_source())
     monkeypatch.setattr(sweep_module, "measured", meanwhile)
     with pytest.raises(BadInput, match="has been sweeping into it since .* Wait until it is done, or stop it"):
-        sweep_module.sweep_prompts(None, toy_prompts(3), SETTINGS, Span(0.0, 1.0, (3,)), tmp_path / "new", resume=True)
+        sweep_module.sweep_prompts(
+            table_backend(), toy_prompts(3), SETTINGS, Span(0.0, 1.0, (3,)), tmp_path / "new", resume=True
+        )
 
 
 def test_whoever_was_overtaken_goes_on_with_the_other_s_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -408,8 +411,9 @@ def test_a_finished_sweep_goes_on_to_more_prompts_and_asks_nothing_again(tmp_pat
     toy_sweep(tmp_path / "sweep", 4).finish()
     results = {path: path.read_bytes() for path in (tmp_path / "sweep" / "results").iterdir()}
     asked: list[tuple[int, ...]] = []
-    source = replace(toy_source(), speculator=lambda: _Counting(asked))
-    more = Sweep(source, toy_prompts(7), SETTINGS, Span(0.0, 1.0, (3,)), tmp_path / "sweep", resume=True)
+    backend, open_ = table_backend(), lambda: _Counting(asked)
+    span, folder = Span(0.0, 1.0, (3,)), tmp_path / "sweep"
+    more = Sweep(backend, toy_prompts(7), SETTINGS, span, folder, resume=True, open_=open_)
     assert (more.progress.finished, more.progress.prompts) == (4, 7)
     assert load_sweep(tmp_path / "sweep").complete, "until it goes on, nothing is changed"
     going = iter(more)
@@ -417,10 +421,9 @@ def test_a_finished_sweep_goes_on_to_more_prompts_and_asks_nothing_again(tmp_pat
     going.close()
     half = load_sweep(tmp_path / "sweep")
     assert (half.finished, half.plan.prompts, half.plan.graded) == (5, 7, 7)
-    result = Sweep(
-        source, store_module.open_store(more.folder).prompts(), SETTINGS, Span(0.0, 1.0, (3,)), more.folder, resume=True
-    ).finish()
-    first = {toy_source().tokenise(item.prompt) for item in toy_prompts(4).items}
+    known = store_module.open_store(folder).prompts()
+    result = Sweep(backend, known, SETTINGS, span, folder, resume=True, open_=open_).finish()
+    first = {table_backend().tokenizer.encode(item.prompt) for item in toy_prompts(4).items}
     assert asked and not first & {prefix[:3] for prefix in asked}
     assert all(path.read_bytes() == data for path, data in results.items())
     assert equal(result, toy_sweep(tmp_path / "at-once", 7).finish())
@@ -450,27 +453,27 @@ def test_prompts_are_added_at_the_end_alone(tmp_path: Path) -> None:
     items = toy_prompts(6).items
     with pytest.raises(BadInput, match="number of prompts was 4 and is 6"):
         other = replace(toy_prompts(6), items=(items[5], *items[:5]))
-        Sweep(toy_source(), other, SETTINGS, Span(0.0, 1.0, (3,)), tmp_path / "sweep", resume=True)
+        Sweep(table_backend(), other, SETTINGS, Span(0.0, 1.0, (3,)), tmp_path / "sweep", resume=True)
     talks = replace(toy_prompts(4), items=(*items[:4], *conversations(1, 2).items))
     with pytest.raises(BadInput, match="turns was first and is all"):
-        Sweep(toy_source(), talks, SETTINGS, Span(0.0, 1.0, (3,)), tmp_path / "sweep", resume=True)
+        Sweep(table_backend(), talks, SETTINGS, Span(0.0, 1.0, (3,)), tmp_path / "sweep", resume=True)
 
 
 def test_other_models_versions_or_ranges_are_refused_too(tmp_path: Path) -> None:
     toy_sweep(tmp_path / "sweep", 4).finish()
-    source, span = toy_source(), Span(0.0, 1.0, (3,))
+    backend, span = table_backend(), Span(0.0, 1.0, (3,))
     for name, value, what in (
-        ("target_revision", "abc", "target's revision was  and is abc"),
+        ("target", replace(backend.target, revision="abc"), "target's revision was  and is abc"),
         ("dtype", "bfloat16", "dtype was float32"),
-        ("device", "Another, 1 threads", "device was Toy and is Another"),
+        ("processor", "Another, 1 threads", "device was Toy and is Another"),
         ("versions", {"numpy": "3"}, "version of numpy was 2 and is 3"),
     ):
-        other = replace(source, provenance=replace(source.provenance, **{name: value}))
+        other = replace(backend, **{name: value})  # type: ignore[arg-type]
         with pytest.raises(BadInput, match=what):
             Sweep(other, toy_prompts(4), SETTINGS, span, tmp_path / "sweep", resume=True)
     with pytest.raises(BadInput, match="low end was 0 and is 0.5"):
-        Sweep(source, toy_prompts(4), SETTINGS, Span(0.5, 1.0, (3,)), tmp_path / "sweep", resume=True)
-    threads = replace(source, provenance=replace(source.provenance, device="Toy, 8 threads", created="later"))
+        Sweep(backend, toy_prompts(4), SETTINGS, Span(0.5, 1.0, (3,)), tmp_path / "sweep", resume=True)
+    threads = replace(backend, processor="Toy, 8 threads")
     assert Sweep(threads, toy_prompts(4), SETTINGS, span, tmp_path / "sweep", resume=True).progress.finished == 4
 
 
@@ -487,7 +490,9 @@ def test_a_folder_with_something_in_it_is_not_swept_into(tmp_path: Path) -> None
 
 def test_a_prompt_over_the_context_is_counted_and_the_others_go_on(tmp_path: Path) -> None:
     items = (*toy_prompts(3).items, PromptItem("long", "odd", "x" * 50, "w1", "contains"), *toy_prompts(5).items[3:])
-    sweep = Sweep(toy_source(context=20), PromptSet("mixed", items), SETTINGS, Span(0.0, 1.0, (3,)), tmp_path / "sweep")
+    sweep = Sweep(
+        table_backend(letters=20), PromptSet("mixed", items), SETTINGS, Span(0.0, 1.0, (3,)), tmp_path / "sweep"
+    )
     assert [each.id for each in sweep.too_long] == ["long"]
     result = sweep.finish()
     assert [failure.id for failure in result.failures] == ["long"]
@@ -498,7 +503,7 @@ def test_a_prompt_over_the_context_is_counted_and_the_others_go_on(tmp_path: Pat
     assert np.array_equal(result.lines["tokens"], expected.lines["tokens"])
     assert np.array_equal(result.starts, expected.starts)
     with pytest.raises(BadInput, match="No prompt of the set can be decoded"):
-        Sweep(toy_source(context=2), toy_prompts(2), SETTINGS, Span(0.0, 1.0, (3,)), tmp_path / "none")
+        Sweep(table_backend(letters=2), toy_prompts(2), SETTINGS, Span(0.0, 1.0, (3,)), tmp_path / "none")
     assert not (tmp_path / "none").exists()
 
 
@@ -531,9 +536,9 @@ def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
 
 def test_a_range_without_the_strict_end_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="reach the strict end, θ = 1"):
-        Sweep(toy_source(), toy_prompts(1), SETTINGS, Span(0.2, 0.8, (3,)), tmp_path / "sweep")
+        Sweep(table_backend(), toy_prompts(1), SETTINGS, Span(0.2, 0.8, (3,)), tmp_path / "sweep")
     with pytest.raises(BadInput, match="one block length"):
-        Sweep(toy_source(), toy_prompts(1), SETTINGS, Span(0.2, 1.0, (1, 3)), tmp_path / "sweep")
+        Sweep(table_backend(), toy_prompts(1), SETTINGS, Span(0.2, 1.0, (1, 3)), tmp_path / "sweep")
 
 
 def test_a_damaged_folder_is_named_with_the_remedy(tmp_path: Path) -> None:
@@ -583,9 +588,9 @@ def test_grades_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_range_that_differs_far_behind_the_point_is_another_range(tmp_path: Path) -> None:
-    Sweep(toy_source(), toy_prompts(1), SETTINGS, Span(0.1234567, 1.0, (3,)), tmp_path / "sweep").finish()
+    Sweep(table_backend(), toy_prompts(1), SETTINGS, Span(0.1234567, 1.0, (3,)), tmp_path / "sweep").finish()
     with pytest.raises(BadInput, match=r"low end was 0\.1234567 and is 0\.1234568"):
-        Sweep(toy_source(), toy_prompts(1), SETTINGS, Span(0.1234568, 1.0, (3,)), tmp_path / "sweep", resume=True)
+        Sweep(table_backend(), toy_prompts(1), SETTINGS, Span(0.1234568, 1.0, (3,)), tmp_path / "sweep", resume=True)
 
 
 def test_a_sweep_of_the_first_schema_is_read_as_it_was_meant(tmp_path: Path) -> None:

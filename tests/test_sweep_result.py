@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sweep_cases import COSTS, SETTINGS, SHORT, timing, toy_prompts, toy_source, toy_sweep
+from sweep_cases import COSTS, SETTINGS, SHORT, timing, toy_prompts, toy_sweep
 
 from mars_viz.analysis.engines import acceptance_table
 from mars_viz.analysis.intervals import difference, ratio, ratio_of_ratios, wilson
@@ -49,6 +49,7 @@ from mars_viz.sweep.report import summary_lines, table_of, told
 from mars_viz.sweep.store import open_store
 from mars_viz.sweep.wall_clock import spread_over
 from mars_viz.ui.tune.view import TuneView, to_parameters
+from tests.tables import table_backend
 
 
 @pytest.fixture(scope="module")
@@ -397,7 +398,7 @@ def test_a_dial_of_whole_numbers_gets_a_whole_number(tmp_path: Path) -> None:
 
 def test_the_grid_stays_inside_a_range_with_many_decimals(tmp_path: Path) -> None:
     span = Span(0.12345678, 1.0, (3,))
-    result = Sweep(toy_source(), toy_prompts(1), SETTINGS, span, tmp_path / "sweep").finish()
+    result = Sweep(table_backend(), toy_prompts(1), SETTINGS, span, tmp_path / "sweep").finish()
     assert dial_grid(replace(result, plan=replace(result.plan, low=0.1234564)), 0.9)[0] == 0.1234564
     assert dial_grid(result, 0.9)[0] >= 0.12345678
 
@@ -410,13 +411,13 @@ def test_later_turns_are_left_out_and_said_to_be(tmp_path: Path, capsys: pytest.
     prompts = load_prompts(path, turns=Turns.FIRST)
     assert [item.prompt for item in prompts.items] == ["Add 1 and 2.", "Add 3 and 4."]
     assert prompts.later_turns == 2
-    sweep = Sweep(toy_source(), prompts, SETTINGS, Span(0.0, 1.0, (3,)), tmp_path / "sweep")
+    sweep = Sweep(table_backend(), prompts, SETTINGS, Span(0.0, 1.0, (3,)), tmp_path / "sweep")
     said = "Of conversations the first turn alone is decoded; 2 later turns are left out."
     assert said in "\n".join(summary_lines(sweep.finish(), 0.9))
     evidence = write_evidence(tmp_path / "pack", load_sweep(sweep.folder), dial=0.9)
     assert "2 later turns of conversations, of which the first" in (evidence / "evidence.md").read_text()
     again = open_store(sweep.folder).prompts()  # as the page goes on with it
-    Sweep(toy_source(), again, SETTINGS, Span(0.0, 1.0, (3,)), tmp_path / "sweep", resume=True)
+    Sweep(table_backend(), again, SETTINGS, Span(0.0, 1.0, (3,)), tmp_path / "sweep", resume=True)
     assert turns_words(toy_prompts(1)) == ""
 
 

@@ -17,7 +17,8 @@ from mars_viz.sweep import Sweep, load_sweep, texts
 from mars_viz.sweep import parts as parts_module
 from mars_viz.sweep.plan import Plan
 from mars_viz.sweep.texts import PromptTexts
-from tests.sweep_cases import SETTINGS, toy_prompts, toy_source, toy_sweep
+from tests.sweep_cases import SETTINGS, toy_prompts, toy_sweep
+from tests.tables import Words, table_backend
 from tests.test_sweep import alone, tokens_of
 
 HOSTILE = "\u202e<img src=x onerror=window.hacked=1>"
@@ -40,7 +41,7 @@ def test_every_text_is_what_an_independent_walk_writes(
         for stretch, low in enumerate(lows.tolist()):
             written = read.text(stretch)
             assert written.tokens == tuple(tokens_of(alone(item.prompt, SETTINGS, low)))
-            assert written.pieces == tuple(toy_source().pieces[token] for token in written.tokens)
+            assert written.pieces == tuple(table_backend().tokenizer.pieces[token] for token in written.tokens)
     assert stretches > 5
 
 
@@ -64,10 +65,11 @@ def test_any_bytes_come_back_as_they_were(
 
 
 def test_hostile_pieces_are_kept_as_bytes(tmp_path: Path) -> None:
-    source = toy_source()
-    hostile = {token: piece if piece.special else Piece(HOSTILE.encode()) for token, piece in source.pieces.items()}
+    words = Words()
+    words.pieces = {t: piece if piece.special else Piece(HOSTILE.encode()) for t, piece in words.pieces.items()}
+    backend = replace(table_backend(), tokenizer=words)
     plan = load_plan(tmp_path)
-    for _ in Sweep(replace(source, pieces=hostile), toy_prompts(1), SETTINGS, plan.span, tmp_path / "hostile"):
+    for _ in Sweep(backend, toy_prompts(1), SETTINGS, plan.span, tmp_path / "hostile"):
         pass
     read = texts.read(tmp_path / "hostile", 0)
     assert read is not None and HOSTILE in read.text(0).text
@@ -104,7 +106,7 @@ def test_a_prompt_without_results_has_no_texts(tmp_path: Path) -> None:
     long = replace(prompts.items[1], prompt="x" * 50)
     items = (prompts.items[0], long, prompts.items[2])
     plan = load_plan(tmp_path)
-    sweep = Sweep(toy_source(context=20), replace(prompts, items=items), SETTINGS, plan.span, tmp_path / "sweep")
+    sweep = Sweep(table_backend(letters=20), replace(prompts, items=items), SETTINGS, plan.span, tmp_path / "sweep")
     assert len(sweep.finish()) == 2
     assert [texts.read(tmp_path / "sweep", index) is None for index in range(3)] == [False, True, False]
 

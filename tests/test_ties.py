@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from factories import make_speculation, rank
+from factories import make_speculation, rank, with_passes
 from in_node import in_node
 from rule_cases import KINDS_OF_RULES
 from test_batches import assert_same
@@ -36,6 +36,7 @@ from mars_viz.rules.joined import Joined
 from mars_viz.run import Run, Settings
 from mars_viz.speculators import evidence
 from mars_viz.speculators.autoregressive import decode_alone
+from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.blocks import Blocks
 from mars_viz.speculators.drafters.model import Picking
 from mars_viz.speculators.evidence import gather_evidence
@@ -52,8 +53,8 @@ from mars_viz.speculators.largest import (
     settled,
 )
 from mars_viz.speculators.laws import law
-from mars_viz.speculators.loading import Pair, load_pair
-from mars_viz.speculators.networks import opener
+from mars_viz.speculators.loading import load_backend
+from mars_viz.speculators.networks import Opener, opener
 from mars_viz.speculators.networks.body import Body
 from mars_viz.speculators.networks.plain import PlainNetwork
 from mars_viz.speculators.networks.ragged import RaggedNetwork
@@ -162,7 +163,7 @@ def block(
         drafted = picked[0].tolist()
     sampled &= settings.temperature > 0
     both = torch.from_numpy(drafter)[None], torch.from_numpy(target)[None]
-    made = Blocks.of((4,), torch.tensor([drafted]), both[:1], both[1], sampled=sampled)
+    made = Blocks.of((4,), torch.tensor([drafted]), both[0], both[1], sampled=sampled)
     shape = {"start": 4, "temperature": settings.temperature, "seed": settings.seed, "sampled": sampled}
     oracle = make_speculation(target, drafter, drafted, **shape, top_k=settings.top_k, top_p=settings.top_p)
     return made, oracle
@@ -278,12 +279,12 @@ def tied_model(size: int) -> LlamaForCausalLM:
 
 
 @pytest.fixture(scope="module")
-def builtin() -> Pair:
-    return load_pair(device="cpu", dtype="float32")
+def builtin() -> Backend:
+    return load_backend(device="cpu", dtype="float32")
 
 
 @pytest.fixture(scope="module")
-def pairs(builtin: Pair) -> dict[str, Pair]:
+def pairs(builtin: Backend) -> dict[str, Backend]:
     """Models full of ties on each of the passes; the drafter is a little off, and of some groups takes the second."""
     size = builtin.vocabulary_size
     target = tied_model(size)
@@ -294,29 +295,29 @@ def pairs(builtin: Pair) -> dict[str, Pair]:
     for entry in range(0, len(GROUPS), 3):
         lowest = int(drafter.lm_head.weight[:, entry].nonzero()[0])
         drafter.lm_head.weight[lowest] = 0
-    models = {"target": target, "drafter": drafter}
-    made = replace(builtin, **models, eos_ids=frozenset())
+    made = replace(builtin, eos_ids=frozenset())
     ways = {
         "packed": lambda model: opener(model, size),
-        "plain": lambda model: partial(PlainNetwork, model, size),
-        "ragged": lambda model: partial(RaggedNetwork, Rooms(Body(model, size))),
+        "plain": lambda model: Opener(partial(PlainNetwork, model, size), model=model),
+        "ragged": lambda model: Opener(partial(RaggedNetwork, Rooms(Body(model, size))), model=model),
     }
-    return {
-        name: replace(made, open_target=way(target), open_drafter=way(copy.deepcopy(drafter)))
-        for name, way in ways.items()
-    }
+    return {name: with_passes(made, way(target), way(copy.deepcopy(drafter))) for name, way in ways.items()}
 
 
 PROMPTS = ("Once upon a time", "Tom and his dog went to the park.", "The frog wanted to fly", "Add 58 and 67.\n")
 
 
 @pytest.mark.parametrize("way", ["packed", "plain", "ragged"])
-def test_strict_writes_what_the_target_and_transformers_write(pairs: dict[str, Pair], way: str) -> None:
+def test_strict_writes_what_the_target_and_transformers_write(pairs: dict[str, Backend], way: str) -> None:
     pair, rates = pairs[way], []
     for prompt in PROMPTS:
         run = Recording(pair, prompt, Settings(rule="strict", gamma=4, max_new_tokens=40)).finish()
         assert run.token_ids == decode_alone(pair, run.prompt_ids, run.settings).token_ids
-        assert run.token_ids == generated(pair, run.prompt_ids, 40) == generated(pair, run.prompt_ids, 40, pair.drafter)
+        assert (
+            run.token_ids
+            == generated(pair, run.prompt_ids, 40)
+            == generated(pair, run.prompt_ids, 40, pair.drafter.model)
+        )
         lists = [round_.speculation.top_logits for round_ in run.rounds]
         assert sum((logits[:, 0] == logits[:, -1]).sum() for logits in lists) > 10  # all that is listed is tied
         rates.append(run.tau)
@@ -324,19 +325,19 @@ def test_strict_writes_what_the_target_and_transformers_write(pairs: dict[str, P
 
 
 def generated(
-    pair: Pair, prompt: tuple[int, ...], count: int, drafter: LlamaForCausalLM | None = None
+    pair: Backend, prompt: tuple[int, ...], count: int, drafter: LlamaForCausalLM | None = None
 ) -> tuple[int, ...]:
     ids = torch.tensor([prompt])
     extra = {} if drafter is None else {"assistant_model": drafter}
     with torch.inference_mode():
-        out = pair.target.generate(
+        out = pair.target.model.generate(
             ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=count, pad_token_id=0, **extra
         )
     return tuple(out[0, len(prompt) :].tolist())
 
 
 @pytest.mark.parametrize("settings", SETTINGS[1:], ids=lambda each: f"T={each.temperature:g}")
-def test_sampled_texts_are_the_targets_own(pairs: dict[str, Pair], settings: Settings) -> None:
+def test_sampled_texts_are_the_targets_own(pairs: dict[str, Backend], settings: Settings) -> None:
     for prompt in PROMPTS:
         asked = replace(settings, rule="strict", gamma=4, max_new_tokens=30)
         run = Recording(pairs["packed"], prompt, asked).finish()
@@ -346,7 +347,7 @@ def test_sampled_texts_are_the_targets_own(pairs: dict[str, Pair], settings: Set
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
 @pytest.mark.parametrize("rule", RULES)
 def test_runs_are_the_same_in_batches_saved_and_loaded_and_walked_again(
-    pairs: dict[str, Pair], rule: str, temperature: float, tmp_path: Path
+    pairs: dict[str, Backend], rule: str, temperature: float, tmp_path: Path
 ) -> None:
     settings = Settings(rule=rule, temperature=temperature, top_p=0.95, gamma=4, max_new_tokens=16, seed=4)
     prompts = PROMPTS if rule in KINDS_OF_RULES.values() else PROMPTS[-1:]
@@ -375,12 +376,12 @@ def walked(run: Run) -> list[tuple[tuple[int, ...], object]]:
 @pytest.mark.parametrize(
     ("rule", "temperature"), [("mars", 0), ("top-k-set", 0), ("tensorrt-llm", 0), ("lenience", 0.9)]
 )
-def test_maps_are_what_walks_of_their_own_are(pairs: dict[str, Pair], rule: str, temperature: float) -> None:
+def test_maps_are_what_walks_of_their_own_are(pairs: dict[str, Backend], rule: str, temperature: float) -> None:
     settings = Settings(rule=rule, temperature=temperature, seed=3, max_new_tokens=16, gamma=4)
     a_map_is_what_walks_are(pairs["packed"], PROMPTS[0], settings, (2, 4))
 
 
-def test_the_browser_decides_ties_as_python_does(pairs: dict[str, Pair], tmp_path: Path) -> None:
+def test_the_browser_decides_ties_as_python_does(pairs: dict[str, Backend], tmp_path: Path) -> None:
     decide = in_node(tmp_path, HARNESS)
     for rule, temperature in (("mars", 0.0), ("top-k-set", 0.0), ("mars-margin", 0.9), ("mars-code", 0.9)):
         settings = Settings(rule=rule, temperature=temperature, gamma=4, max_new_tokens=24, seed=2)
@@ -406,7 +407,7 @@ def interleaved(outcomes: list[int], emissions: list[int], lengths: list[int]) -
 
 @pytest.mark.parametrize(("rule", "temperature"), [("mars", 0.0), ("strict", 0.0), ("mars-margin", 0.9)])
 def test_runs_that_were_recorded_in_another_order_stay_as_they_are(
-    pairs: dict[str, Pair], rule: str, temperature: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pairs: dict[str, Backend], rule: str, temperature: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Any of a row's equals were listed once, those in the order of their ids."""
 
@@ -428,8 +429,8 @@ def test_runs_that_were_recorded_in_another_order_stay_as_they_are(
     assert again.to_frame().equals(old.to_frame())
 
 
-def test_in_bfloat16_lists_are_in_order_and_strict_writes_their_first(builtin: Pair) -> None:
-    pair = load_pair(device="cpu", dtype="bfloat16")
+def test_in_bfloat16_lists_are_in_order_and_strict_writes_their_first(builtin: Backend) -> None:
+    pair = load_backend(device="cpu", dtype="bfloat16")
     equals = 0
     for settings in (Settings(rule="strict"), Settings(rule="mars-margin", temperature=0.9, top_p=0.9)):
         run = Recording(pair, PROMPTS[0], replace(settings, gamma=4, max_new_tokens=24)).finish()

@@ -16,6 +16,7 @@ from mars_viz.together import RuleWalk, Stand, Together, ahead, answers_along, w
 from mars_viz.walk import Ending, walk
 from mars_viz.walking import Walking
 from tests.factories import PROMPT, Counting, ToySpeculator, toy_map, toy_run
+from tests.tables import table_backend
 
 ENDING = Ending(frozenset({0}), 40)
 
@@ -94,10 +95,7 @@ def test_a_map_of_shorter_blocks_too_answers_only_where_whole_blocks_were_drafte
 
 
 def test_other_weights_than_the_runs_are_refused():
-    class Pair:
-        target_revision = "another"
-        drafter_revision = ""
-        dtype = "float32"
-
+    backend = table_backend()
+    other = replace(backend, target=replace(backend.target, revision="another"))
     with pytest.raises(BadInput, match="other weights"):
-        Walking(Pair(), toy_run(), [])
+        Walking(other, toy_run(), [])

@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 import pytest
 from streamlit.testing.v1 import AppTest
-from sweep_cases import SHORT, conversations, sweep_over, toy_prompts, toy_source, toy_sweep
+from sweep_cases import SHORT, conversations, sweep_over, toy_prompts, toy_sweep
 
 from mars_viz import default_folders
 from mars_viz.analysis.recommendation import about
@@ -27,6 +27,7 @@ from mars_viz.ui.tune import detail, wishes
 from mars_viz.ui.tune.jobs import SweepJob
 from mars_viz.ui.tune.shelf import shared_board, shelf
 from mars_viz.ui.tune.study import Study
+from tests.tables import table_backend
 from tests.test_grid import GRID, VLLM, toy_grid
 from tests.test_tune_jobs import until, worker
 from tests.test_tune_page import SECTIONS, clicked, opened, said, section, settled
@@ -250,7 +251,7 @@ def test_what_was_left_of_a_grid_goes_on_together(empty: Path, monkeypatch: pyte
     made: list[GridSweep] = []
 
     def begun(_: object, prompts: Any, settings: Any, folders: Any, span: Any, **how: Any) -> GridSweep:
-        made.append(GridSweep(toy_source(VLLM), prompts, settings, folders, span, **how))
+        made.append(GridSweep(table_backend(), prompts, settings, folders, span, **how))
         return made[0]
 
     own = worker()

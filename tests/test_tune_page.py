@@ -20,7 +20,7 @@ from unittest.mock import patch
 import pytest
 from playwright.sync_api import Locator, expect
 from streamlit.testing.v1 import AppTest
-from sweep_cases import SETTINGS, sweep_over, timing, toy_prompts, toy_source, toy_sweep
+from sweep_cases import SETTINGS, sweep_over, timing, toy_prompts, toy_sweep
 
 from mars_viz import default_folders
 from mars_viz.analysis.vllm_metrics import parse_vllm_metrics
@@ -45,6 +45,7 @@ from mars_viz.ui.tune.shelf import shared_board, shelf
 from mars_viz.ui.tune.study import KEY, Study
 from mars_viz.ui.tune.view import OpenedTune, TuneView, from_parameters, to_parameters
 from tests.served import served
+from tests.tables import table_backend
 from tests.test_accessibility import in_words, violations
 
 ROOT = Path(__file__).parents[1]
@@ -490,7 +491,7 @@ def test_a_sweep_of_a_hostile_name_opens_like_any_other(empty):
 def test_a_sweep_of_strict_alone_opens(empty):
     """As `mars-viz sweep --low 1` makes it: there is no way to move the dial."""
     prompts, span = toy_prompts(3), Span(1.0, 1.0, (3,))
-    Sweep(toy_source(), prompts, SETTINGS, span, empty / "a").finish()
+    Sweep(table_backend(), prompts, SETTINGS, span, empty / "a").finish()
     tab = opened(sweep="a")
     knob = element(tab)["knobs"][0]
     assert knob["low"] == knob["high"] == 1.0 and "is strict" in said(tab)
@@ -575,7 +576,7 @@ def test_a_sweep_of_conversations_says_what_is_resampled(empty):
         for n in range(4)
         for turn in (1, 2)
     ]
-    Sweep(toy_source(), PromptSet("talks", tuple(items)), SETTINGS, Span(0.0, 1.0, (3,)), empty / "talks").finish()
+    Sweep(table_backend(), PromptSet("talks", tuple(items)), SETTINGS, Span(0.0, 1.0, (3,)), empty / "talks").finish()
     tab = opened(sweep="talks")
     assert "later turns follow the target's own answers" in said(tab).replace("&#x27;", "'")
     assert "8 prompts of talks, turns of 4 questions" in said(tab)

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from factories import ToySpeculator
-from sweep_cases import SETTINGS, toy_source
+from sweep_cases import SETTINGS
 
 from mars_viz import cli
 from mars_viz.dialmap import Span
@@ -22,7 +22,7 @@ from mars_viz.history import Exchange, History, in_plain_text, messages_of
 from mars_viz.prompts import PromptItem, PromptSet, Turns, load_prompts
 from mars_viz.records import Round, emitted
 from mars_viz.rules import rule_named
-from mars_viz.run import Settings
+from mars_viz.run import Settings, joined
 from mars_viz.sweep import Sweep, SweepResult, load_sweep, parts
 from mars_viz.sweep.evidence_pack import write_evidence
 from mars_viz.sweep.report import summary_lines
@@ -30,6 +30,7 @@ from mars_viz.sweep.store import open_store
 from mars_viz.sweep.talks import Talks
 from mars_viz.sweep.wall_clock import to_time
 from mars_viz.walk import Ending, walk
+from tests.tables import table_backend
 
 TESTS = Path(__file__).parent
 SPAN = Span(0.0, 1.0, (3,))
@@ -51,13 +52,13 @@ def talks(questions: int = 5, turns: tuple[int, ...] = (2, 1, 3), graded: bool =
 
 
 def sweep(out: Path, prompts: PromptSet | None = None, settings: Settings = SETTINGS, **how: object) -> Sweep:
-    source = toy_source(settings, how.pop("context", 10_000))  # type: ignore[arg-type]
-    return Sweep(source, prompts or talks(), settings, SPAN, out, **how)  # type: ignore[arg-type]
+    backend = table_backend(letters=how.pop("context", 10_000))  # type: ignore[arg-type]
+    return Sweep(backend, prompts or talks(), settings, SPAN, out, **how)  # type: ignore[arg-type]
 
 
 def alone(prompt: str, history: History, settings: Settings, dial: float | None, rule: str) -> list[Round]:
     """An independent walk."""
-    tokens = toy_source(settings).tokenise(prompt, history)
+    tokens = table_backend().tokenizer.encode(prompt, history)
     ending = Ending(frozenset({0}), settings.max_new_tokens)
     return list(walk(ToySpeculator(settings), rule_named(rule), dial, tokens, ending))
 
@@ -85,7 +86,7 @@ def test_every_turn_is_what_independent_walks_after_the_targets_own_answers_are(
             assert result.lines["rounds"][row] == len(rounds)
             lengths.add(len(rounds))
         own = emitted(alone(item.prompt, history, settings, None, "strict"))
-        history = (*history, Exchange(item.prompt, toy_source(settings).text(own)))
+        history = (*history, Exchange(item.prompt, joined(map(table_backend().tokenizer.pieces.__getitem__, own))))
         assert result.prompts["target_right"][place] == (
             -1 if item.answer is None else f" {item.answer} " in f"{history[-1].answer} "
         )
@@ -107,7 +108,7 @@ def test_turns_of_different_questions_go_out_together(tmp_path: Path) -> None:
             asked.append(len(prefixes))
             return super().speculate(prefixes)
 
-    made._source = replace(made._source, speculator=lambda: Counted(SETTINGS))
+    made._open = lambda: Counted(SETTINGS)
     assert len(asked) < 0.5 * made.finish().prompts["passes"].sum()
 
 
@@ -128,7 +129,7 @@ def test_left_between_two_turns_it_goes_on_with_the_same_history(
             asked.update(prefix[:3] for prefix in prefixes)
             return super().speculate(prefixes)
 
-    made._source = replace(made._source, speculator=lambda: Noting(SETTINGS))
+    made._open = lambda: Noting(SETTINGS)
     assert equal(made.finish(), whole)
     assert len(asked) == len(talks()) - stopped
 

@@ -23,7 +23,8 @@ from mars_viz.sweep.two_texts import Change
 from mars_viz.ui.compare import prompt_texts
 from mars_viz.ui.compare.compare_words import Names
 from tests.in_node import in_node_with
-from tests.sweep_cases import SETTINGS, toy_prompts, toy_source, toy_sweep
+from tests.sweep_cases import SETTINGS, toy_prompts, toy_sweep
+from tests.tables import Words, table_backend
 from tests.test_compare_page import folder, link, opened, recorded  # noqa: F401
 from tests.test_rules_page import said
 from tests.test_sweep import alone, tokens_of
@@ -318,13 +319,13 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Any], Any]:
 
 
 def hostile_sweep(out: Path, plan_of: SweepResult) -> SweepResult:
-    source = toy_source()
-    pieces = {token: Piece(f"{HOSTILE}{token}".encode()) for token in source.pieces}
+    words = Words()
+    words.pieces = {token: Piece(f"{HOSTILE}{token}".encode()) for token in words.pieces}
     prompts = replace(
         toy_prompts(COUNT),
         items=tuple(replace(item, prompt=f"{HOSTILE} {item.prompt}") for item in toy_prompts(COUNT).items),
     )
-    return Sweep(replace(source, pieces=pieces), prompts, SETTINGS, plan_of.plan.span, out).finish()
+    return Sweep(replace(table_backend(), tokenizer=words), prompts, SETTINGS, plan_of.plan.span, out).finish()
 
 
 def test_hostile_texts_stay_text_and_the_first_difference_is_marked(

@@ -15,7 +15,8 @@ from tqdm import tqdm
 from mars_viz.demo import tasks
 from mars_viz.recording import Recording
 from mars_viz.run import Run, Settings
-from mars_viz.speculators.loading import Pair, load_pair
+from mars_viz.speculators.backend import Backend
+from mars_viz.speculators.loading import load_backend
 
 EXERCISES = 300
 """Held-out exercises per task."""
@@ -64,7 +65,7 @@ class PairFigures:
 
 def evaluate(held_out: list[str]) -> PairFigures:
     """Measure the built-in pair, in float32 on the CPU as it is used by default, whatever it was trained on."""
-    pair = load_pair(device="cpu")
+    pair = load_backend(device="cpu")
     openings = [" ".join(story.split(" ")[:6]) for story in held_out[:STORIES]]
     strict, relaxed = (
         [decode(pair, text, rule, 128) for text in tqdm(openings, desc=f"stories, {rule}")]
@@ -74,10 +75,10 @@ def evaluate(held_out: list[str]) -> PairFigures:
     z1 = np.concatenate([s.z1 for s in rows])
     ratio = np.concatenate([s.ratio for s in rows])
     return PairFigures(
-        target_parameters=pair.target.num_parameters(),
-        drafter_parameters=pair.drafter.num_parameters(),
-        story_loss=story_loss(pair, pair.target, held_out),
-        drafter_story_loss=story_loss(pair, pair.drafter, held_out),
+        target_parameters=pair.target.model.num_parameters(),
+        drafter_parameters=pair.drafter.model.num_parameters(),
+        story_loss=story_loss(pair, pair.target.model, held_out),
+        drafter_story_loss=story_loss(pair, pair.drafter.model, held_out),
         tasks={task: task_figures(pair, task) for task in tasks.Task},
         story_strict_tau=pooled_tau(strict),
         story_relaxed_tau=pooled_tau(relaxed),
@@ -87,7 +88,7 @@ def evaluate(held_out: list[str]) -> PairFigures:
     )
 
 
-def task_figures(pair: Pair, task: tasks.Task) -> TaskFigures:
+def task_figures(pair: Backend, task: tasks.Task) -> TaskFigures:
     """Accuracy and acceptance length on held-out exercises."""
     exercises = list(itertools.islice(tasks.instances(task, HELD_OUT_SEED, held_out=True), EXERCISES))
     found: dict[str, tuple[float, float]] = {}
@@ -98,7 +99,7 @@ def task_figures(pair: Pair, task: tasks.Task) -> TaskFigures:
     return TaskFigures(found["strict"][0], found["mars"][0], found["strict"][1], found["mars"][1])
 
 
-def decode(pair: Pair, prompt: str, rule: str, new_tokens: int) -> Run:
+def decode(pair: Backend, prompt: str, rule: str, new_tokens: int) -> Run:
     """Greedy, γ = 6; MARS at its default θ."""
     return Recording(pair, prompt, Settings(rule=rule, max_new_tokens=new_tokens)).finish()
 
@@ -108,12 +109,12 @@ def pooled_tau(runs: list[Run]) -> float:
     return sum(len(run.token_ids) for run in runs) / sum(len(run.rounds) for run in runs)
 
 
-def story_loss(pair: Pair, model: torch.nn.Module, texts: list[str]) -> float:
+def story_loss(pair: Backend, model: torch.nn.Module, texts: list[str]) -> float:
     """Cross-entropy per token over the stories, nats; each cut at the context."""
     total, count = 0.0, 0
     with torch.inference_mode():
         for text in texts:
-            ids = torch.tensor([pair.tokenizer(text)["input_ids"][: pair.context]])
+            ids = torch.tensor([pair.tokenizer.library(text)["input_ids"][: pair.context]])
             logits = model(input_ids=ids).logits[0, :-1].float()
             total += torch.nn.functional.cross_entropy(logits, ids[0, 1:], reduction="sum").item()
             count += ids.shape[1] - 1

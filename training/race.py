@@ -39,9 +39,9 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         check_free(options.out)
         settings = Settings(**{name: getattr(options, name) for name in Settings.__slots__ if name in options})
-        from mars_viz.speculators.loading import load_pair
+        from mars_viz.speculators.loading import load_backend
 
-        pair = load_pair(options.target, options.drafter, device=options.device, dtype=options.dtype)
+        pair = load_backend(options.target, options.drafter, device=options.device, dtype=options.dtype)
         how = {"chat": options.chat, "title": options.title, "turns": options.turns}
         race = Racing(pair, options.prompt, settings, **how).finish()
         if race.objection:

@@ -23,7 +23,8 @@ from mars_viz.mapping import Mapping
 from mars_viz.recording import Recording
 from mars_viz.run import Run, Settings
 from mars_viz.runfiles import check_free, save_run
-from mars_viz.speculators.loading import Pair, load_pair
+from mars_viz.speculators.backend import Backend
+from mars_viz.speculators.loading import load_backend
 
 SEED = 2
 """Of the exercises; another than the evaluation's."""
@@ -71,7 +72,7 @@ def samples() -> list[Sample]:
     ]
 
 
-def damaged_answer(pair: Pair) -> Sample:
+def damaged_answer(pair: Backend) -> Sample:
     """A held-out exercise that is right when strict and wrong when relaxed, at the strictest θ that shows one.
 
     Raises BadInput where 2,000 exercises show none.
@@ -89,7 +90,7 @@ def damaged_answer(pair: Pair) -> Sample:
     raise BadInput("No exercise is right when strict and wrong when relaxed; look further, or at another task.")
 
 
-def recorded(pair: Pair, sample: Sample) -> Run:
+def recorded(pair: Backend, sample: Sample) -> Run:
     """The sample, decoded by itself for its timings, with its map over θ and every block length."""
     settings = sample.settings
     run = Recording(pair, sample.prompt, settings, title=sample.title).finish()
@@ -106,7 +107,7 @@ def main(arguments: list[str] | None = None) -> int:
         wanted = samples()
         for sample in wanted:
             check_free(out / sample.folder)
-        pair = load_pair(device="cpu")
+        pair = load_backend(device="cpu")
         for sample in (*wanted, damaged_answer(pair)):
             _keep(pair, sample, out / sample.folder)
     except MarsVizError as error:
@@ -115,7 +116,7 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _keep(pair: Pair, sample: Sample, path: Path) -> None:
+def _keep(pair: Backend, sample: Sample, path: Path) -> None:
     began = time.perf_counter()
     run = recorded(pair, sample)
     assert run.dial_map is not None

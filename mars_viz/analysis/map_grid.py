@@ -74,7 +74,7 @@ def round_times(grid: MapGrid, run: Run, costs: Costs | None = None) -> RoundTim
             tuple(round_cost(costs, gamma) for gamma in grid.gammas),
             f"from passes measured here, on {costs.device or 'an unknown device'}",
         )
-    rounds = [round_ for round_ in run.rounds if round_.timing.draft > 0]
+    rounds = [round_ for round_ in run.rounds if round_.timing.draft > 0 and len(round_.speculation)]
     if not rounds:
         return RoundTimes(None, "this run was not timed")
     step = Cost.of([round_.timing.draft / len(round_.speculation) for round_ in rounds])

@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mars_viz.errors import BadInput
-from mars_viz.recording import check_prompt
+from mars_viz.history import check_prompt
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.runfiles import check_free
-from mars_viz.speculators.names import check_names
+from mars_viz.speculators.names import Ngram, check_names
 from mars_viz.terminal import raw, say
 
 if TYPE_CHECKING:
-    from mars_viz.speculators.loading import Pair
+    from mars_viz.speculators.backend import Backend
 
 
 VARIANT = "vllm-thinking:k=5"
@@ -88,14 +88,19 @@ def sampling_arguments(parser: argparse.ArgumentParser) -> None:
 
 def model_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options for the models and their chat template."""
-    pair_arguments(parser)
+    backend_arguments(parser)
     parser.add_argument("--chat", action="store_true", help="apply the model's chat template")
 
 
-def pair_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options for the models, as `opened_pair` reads them."""
+def backend_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options for the models, as `opened_backend` reads them."""
     parser.add_argument("--target", metavar="MODEL", help="hub id or folder of the target (default: built-in)")
-    parser.add_argument("--drafter", metavar="MODEL", help="hub id or folder of the drafter (default: built-in)")
+    parser.add_argument(
+        "--drafter",
+        metavar="MODEL",
+        help="hub id or folder of the drafter, or ngram:n=3 for prompt lookup without a model "
+        "(default: the built-in one; with another target prompt lookup)",
+    )
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or mps (default: %(default)s)")
     parser.add_argument(
         "--dtype",
@@ -130,7 +135,7 @@ def _read_prompt(name: str) -> str:
         raise BadInput(f"{name} cannot be read ({error.strerror}). Give a text file that holds the prompt.") from error
 
 
-def opened_pair(options: argparse.Namespace, begun: str = "auto") -> Pair:
+def opened_backend(options: argparse.Namespace, begun: str = "auto") -> Backend:
     """The models; where the options leave the dtype open it is `begun`, that of what is gone on with. Raises BadInput
     where a library is missing or they cannot be loaded."""
     dtype = begun if options.dtype == "auto" else options.dtype
@@ -138,20 +143,22 @@ def opened_pair(options: argparse.Namespace, begun: str = "auto") -> Pair:
     for library in ("torch", "transformers", "tqdm"):
         if importlib.util.find_spec(library) is None:
             raise BadInput(f"Decoding needs {library}, which is not installed. Run: pip install -r requirements.txt")
-    from mars_viz.speculators.loading import load_pair
+    from mars_viz.speculators.loading import load_backend
 
-    return load_pair(options.target, options.drafter, device=options.device, dtype=dtype)
+    if options.target is not None and options.drafter is None:
+        note(f"No drafter is named, so prompt lookup drafts ({Ngram().name}).")
+    return load_backend(options.target, options.drafter, device=options.device, dtype=dtype)
 
 
-def decoded(pair: Pair, wish: Wish, options: argparse.Namespace) -> Run:
+def decoded(backend: Backend, wish: Wish, options: argparse.Namespace) -> Run:
     """The run, with a progress bar."""
     from mars_viz.recording import Recording
 
-    recording = Recording(pair, wish.prompt, wish.settings, chat=options.chat, title=options.title)
+    recording = Recording(backend, wish.prompt, wish.settings, chat=options.chat, title=options.title)
     with progress_bar()(desc="Decoding", total=wish.settings.max_new_tokens, unit=" tokens") as bar:
         for round_ in recording:
             bar.update(len(round_.token_ids))
-    for sentence in pair.notes:
+    for sentence in backend.notes:
         note(sentence)
     return recording.run()
 

@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> None:
     wish = decoding.wish(options)
     span = span_wished(wish.settings, options)
     budget = Budget(options.budget_branches, options.budget_passes, options.budget_seconds)
-    pair = decoding.opened_pair(options)
+    pair = decoding.opened_backend(options)
     alone = decoding.decoded(pair, wish, options)
     from mars_viz.mapping import Mapping
 

@@ -37,7 +37,7 @@ from mars_viz.sweep.report import alone, summary_lines
 from mars_viz.terminal import say
 
 if TYPE_CHECKING:
-    from mars_viz.speculators.loading import Pair
+    from mars_viz.speculators.backend import Backend
 
 _SHOWN = ("accuracy", "tau", "speed_up", "rolled_back")
 
@@ -103,7 +103,7 @@ def run(
     prompts: PromptSet,
 ) -> None:
     """Sweep, and say what came of it."""
-    pair = decoding.opened_pair(options, dtype_of(gone_on_with(options, grid)))
+    pair = decoding.opened_backend(options, dtype_of(gone_on_with(options, grid)))
     sweep = _begun(options, pair, grid, settings, span, prompts)
     for each in sweep.too_long:
         note(f"{each.id} will have no results: {each.reason}")
@@ -124,7 +124,7 @@ def run(
 
 
 def _begun(
-    options: argparse.Namespace, pair: Pair, grid: Grid, settings: Settings, span: Span, prompts: PromptSet
+    options: argparse.Namespace, pair: Backend, grid: Grid, settings: Settings, span: Span, prompts: PromptSet
 ) -> GridSweep:
     each = [replace(settings, rule=rule.name) for rule in grid.rules]
     how = {"chat": options.chat, "resume": options.resume, "batch": options.batch}

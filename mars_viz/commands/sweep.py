@@ -37,7 +37,7 @@ from mars_viz.sweep.timing import TimingCheck
 from mars_viz.terminal import say
 
 if TYPE_CHECKING:
-    from mars_viz.speculators.loading import Pair
+    from mars_viz.speculators.backend import Backend
 
 ABOUT = "Map a rule's whole dial over a set of prompts, and find the loosest setting that keeps accuracy."
 
@@ -118,7 +118,7 @@ def run(options: argparse.Namespace) -> None:
     if variants is not None:
         grid.run(options, variants, settings, span, prompts)
         return
-    pair = decoding.opened_pair(options, grid.dtype_of(grid.gone_on_with(options, variants)))
+    pair = decoding.opened_backend(options, grid.dtype_of(grid.gone_on_with(options, variants)))
     how = {"chat": options.chat, "resume": options.resume, "batch": options.batch}
     sweep = sweep_prompts(pair, prompts, settings, span, options.out, **how)
     for each in sweep.too_long:
@@ -202,7 +202,7 @@ def _turns(options: argparse.Namespace, variants: Grid | None) -> Turns:
 
 
 def _timed(
-    pair: Pair, prompts: PromptSet, result: SweepResult, dial: float, options: argparse.Namespace
+    pair: Backend, prompts: PromptSet, result: SweepResult, dial: float, options: argparse.Namespace
 ) -> TimingCheck:
     from mars_viz.sweep.wall_clock import to_time, wall_clock
 

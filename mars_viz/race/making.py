@@ -2,7 +2,7 @@
 
 Each lane is decoded once without the clock, which warms up and records what every round decided, and then in several
 turns by the clock, the lanes one after the other in each, computing no more than the rule needs. The record gets the
-times of the lane's middle turn. Knows pairs and clocks; loads the model libraries when asked to race.
+times of the lane's middle turn. Knows backends and clocks; loads the model libraries when asked to race.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mars_viz.run import Run, Settings
 from mars_viz.walk import walk
 
 if TYPE_CHECKING:
-    from mars_viz.speculators.loading import Pair
+    from mars_viz.speculators.backend import Backend
 
 TURNS = 5
 """Of each lane by the clock, where nothing else is asked for."""
@@ -61,7 +61,14 @@ class Racing:
     """A race in the making: iterate it to the end, or stop whenever, and take the race."""
 
     def __init__(
-        self, pair: Pair, prompt: str, settings: Settings, *, chat: bool = False, title: str = "", turns: int = TURNS
+        self,
+        backend: Backend,
+        prompt: str,
+        settings: Settings,
+        *,
+        chat: bool = False,
+        title: str = "",
+        turns: int = TURNS,
     ):
         """`settings` are the relaxed lane's. Raises BadInput for a rule without a dial, an even number of turns, which
         has no middle one, or what `Recording` refuses."""
@@ -70,11 +77,11 @@ class Racing:
             raise BadInput(f"{rule.title} has no dial, so there is nothing relaxed to race; choose another rule.")
         if turns < 1 or turns % 2 == 0:
             raise BadInput(f"A race of {turns} turns has no middle one. Take an odd number, such as {TURNS}.")
-        self._pair, self._turns = pair, turns
+        self._backend, self._turns = backend, turns
         strict = replace(settings, rule="strict", dial=None)
         self._recordings = {
-            Lane.STRICT: Recording(pair, prompt, strict, chat=chat, title=title),
-            Lane.RELAXED: Recording(pair, prompt, settings, chat=chat, title=title),
+            Lane.STRICT: Recording(backend, prompt, strict, chat=chat, title=title),
+            Lane.RELAXED: Recording(backend, prompt, settings, chat=chat, title=title),
         }
         self._settings = {Lane.STRICT: strict, Lane.RELAXED: replace(settings, dial=rule.checked_dial(settings.dial))}
         self._prompt = self._recordings[Lane.STRICT].prompt_ids
@@ -112,9 +119,7 @@ class Racing:
 
     def texts(self) -> Texts:
         """The lanes' texts so far."""
-        from mars_viz.speculators.pieces import pieces_of
-
-        pieces = pieces_of(self._pair.tokenizer, set(self._written))
+        pieces = self._backend.pieces_of(self._written)
         begun = {lane: each.run() if each.token_ids else None for lane, each in self._recordings.items()}
         return Texts(tuple(pieces[token].text for token in self._written), begun[Lane.STRICT], begun[Lane.RELAXED])
 
@@ -128,8 +133,6 @@ class Racing:
         """The race. Raises BadInput where it was not run to its end, and for lanes that wrote several texts."""
         if min(len(self._alone), *map(len, self._rounds.values())) < self._turns or not self._alone:
             raise BadInput("The race is not over yet; let it run to its end.")
-        from mars_viz.speculators.pieces import pieces_of
-
         recorded = {lane: each.run() for lane, each in self._recordings.items()}
         runs = {lane: [timed(run, rounds) for rounds in self._rounds[lane]] for lane, run in recorded.items()}
         if {each.token_ids for each in self._alone} != {tuple(self._written)}:
@@ -139,7 +142,7 @@ class Racing:
         }
         middle = {lane: int(np.argsort(seconds, kind="stable")[self._turns // 2]) for lane, seconds in taken.items()}
         strict, relaxed = (turns[middle[lane]] for lane, turns in runs.items())
-        pieces = {**pieces_of(self._pair.tokenizer, set(self._written)), **strict.pieces}
+        pieces = {**self._backend.pieces_of(self._written), **strict.pieces}
         line = " ".join(self._title.split())
         title = line if len(line) <= 60 else f"{line[:59]}…"
         turns = tuple(zip(*(taken[lane] for lane in Lane), strict=True))
@@ -148,18 +151,17 @@ class Racing:
     def _single(self) -> Iterator[tuple[int, float]]:
         from mars_viz.speculators.autoregressive import writing_alone
 
-        for written in writing_alone(self._pair, self._prompt, self._settings[Lane.STRICT]):
+        for written in writing_alone(self._backend, self._prompt, self._settings[Lane.STRICT]):
             yield written.token, written.seconds
 
     def _walk(self, lane: Lane) -> Iterator[Round]:
         from mars_viz.speculators.extent import Extent
-        from mars_viz.speculators.local import LocalSpeculator
 
         settings = self._settings[lane]
         rule = rule_named(settings.rule)
-        speculator = LocalSpeculator(self._pair, settings, Extent.least(rule.needs, recorded=False))
+        speculator = self._backend.speculator(settings, Extent.least(rule.needs, recorded=False))
         speculator.prefill(self._prompt)
-        return walk(speculator, rule, settings.dial, self._prompt, self._pair.ending(settings))
+        return walk(speculator, rule, settings.dial, self._prompt, self._backend.ending(settings))
 
 
 def timed(run: Run, rounds: Sequence[Round]) -> Run:

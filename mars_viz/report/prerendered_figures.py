@@ -147,9 +147,11 @@ class _Shared:
         found = [self._rows.get(pair) for pair in zip(trace["x"].tolist(), trace["y"].tolist(), strict=True)]
         if None in found:
             return trace
-        cloud = {"rows": found, "rounds": more[:, 0]}
+        cloud = {"rows": np.array(found), "rounds": more[:, 0]}
         rest = {name: part for name, part in trace.items() if name not in ("x", "y", "customdata")}
-        return rest | {"cloud": {name: np.diff(part, prepend=0).astype(int) for name, part in cloud.items()}}
+        return rest | {
+            "cloud": {name: np.diff(np.asarray(part), prepend=0).astype(int) for name, part in cloud.items()}
+        }
 
 
 def _row_by_logits(rows: Columns) -> dict[tuple[float, float], int]:

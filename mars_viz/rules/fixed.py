@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from numbers import Real
 
+from mars_viz.bounds import shortened
 from mars_viz.errors import BadInput
 from mars_viz.records import CANDIDATES
 
@@ -70,31 +71,36 @@ def best_tokens(default: int) -> Fixed:
     return Fixed("k", "k", "best tokens", 1, CANDIDATES, default, meaning)
 
 
-def values_in(text: str, rule: str, fixed: tuple[Fixed, ...]) -> dict[str, float]:
-    """Settings by key, of what stands after the colon of a variant's name: 'k=5'. Raises BadInput with the remedy."""
+def values_in(text: str, owner: str, fixed: tuple[Fixed, ...], kind: str = "rule") -> dict[str, float]:
+    """Settings by key, of what stands after the colon of a variant's name: 'k=5'; of a rule or what `kind` says.
+
+    Raises BadInput with the remedy.
+    """
     known = {each.key: each for each in fixed}
     if not known:
-        raise BadInput(f"The rule {rule} has no settings besides its dial; leave out {':' + text!r}.")
-    example = f"write {rule}:{fixed[0].key}={fixed[0].written(fixed[0].default)}"
+        raise BadInput(f"The {kind} {owner} has no settings besides its dial; leave out {':' + text!r}.")
+    example = f"write {owner}:{fixed[0].key}={fixed[0].written(fixed[0].default)}"
     found: dict[str, float] = {}
     for part in text.split(","):
         written = _WRITTEN.fullmatch(part.strip())
         if written is None:
-            raise BadInput(f"{part!r} sets nothing of the rule {rule}; {example}, for instance.")
+            raise BadInput(f"{shortened(part)} sets nothing of the {kind} {owner}; {example}, for instance.")
         key = written[1].strip().lower()
         if key not in known:
-            raise BadInput(f"The rule {rule} has no setting {written[1].strip()!r}; {example}, for instance.")
-        value = known[key].checked(_number(written[2], known[key], rule))
+            raise BadInput(
+                f"The {kind} {owner} has no setting {shortened(written[1].strip())}; {example}, for instance."
+            )
+        value = known[key].checked(_number(written[2], known[key], owner))
         if found.setdefault(key, value) != value:
             raise BadInput(f"{known[key].symbol} is set twice in {text!r}, to different values; set it once.")
     return found
 
 
-def _number(text: str, setting: Fixed, rule: str) -> float:
+def _number(text: str, setting: Fixed, owner: str) -> float:
     try:
         return float(text)
     except ValueError:
-        wanted = f"{rule}:{setting.key}={setting.written(setting.default)}"
+        wanted = f"{owner}:{setting.key}={setting.written(setting.default)}"
         raise BadInput(
             f"{setting.symbol} is {text.strip()!r}, which is no number; write {wanted}, for instance."
         ) from None

@@ -100,6 +100,7 @@ def _within(low: int, high: int) -> Check:
 
 
 _token, _rank = _within(0, VOCABULARY - 1), _within(1, VOCABULARY)
+_known_rank = _within(0, VOCABULARY)  # 0 where it is not known
 _place = _within(0, 2 * TOKENS)
 
 
@@ -114,14 +115,16 @@ NODE_FIELDS: dict[str, Column] = {
     **_columns("siblings", _INT, _within(0, VOCABULARY - 1)),
     **_columns("parents", _INT, _within(-1, LONGEST_DRAFT - 1)),
     **_columns("depths", _INT, _within(1, LONGEST_DRAFT)),
-    **_columns("ranks", _INT, _rank),
-    **_columns("q q_max p total_variation", _FLOAT, _probability),
+    **_columns("ranks", _INT, _known_rank),
+    **_columns("q q_max", _FLOAT, _probability),
+    **_columns("p total_variation", _FLOAT, _or_unknown(_probability)),
     **_columns("q_entropy", _FLOAT, _entropy),
-    **_columns("draft_logsumexp js", _FLOAT, _finite),
-    **_columns("kl_pq kl_qp", _FLOAT, _divergence),
+    **_columns("draft_logsumexp", _FLOAT, _finite),
+    **_columns("js", _FLOAT, _or_unknown(_finite)),
+    **_columns("kl_pq kl_qp", _FLOAT, _or_unknown(_divergence)),
     **_columns("z", _FLOAT, _logit),
     **_columns("coins", _DOUBLE, _coin),
-    **_columns("block_mass", _DOUBLE, _finite),
+    **_columns("block_mass", _DOUBLE, _or_unknown(_finite)),
     **_columns("draft_ids", _INT, _token, Shape.WIDE),
     **_columns("draft_logits", _FLOAT, _logit, Shape.WIDE),
     "best_q": Column(_FLOAT, _or_unknown(_probability), Shape.WIDE, optional=True),
@@ -129,13 +132,13 @@ NODE_FIELDS: dict[str, Column] = {
 """Arrays of `Speculation` with a value for each drafted token."""
 
 ROW_FIELDS: dict[str, Column] = {
-    **_columns("logsumexp logsumexp_t", _FLOAT, _finite),
-    **_columns("entropy", _FLOAT, _entropy),
+    **_columns("logsumexp logsumexp_t", _FLOAT, _or_unknown(_finite)),
+    **_columns("entropy", _FLOAT, _or_unknown(_entropy)),
     **_columns("support", _INT, _rank),
     **_columns("top_ids emissions", _INT, _token, Shape.WIDE),
     **_columns("emission_ranks", _INT, _rank, Shape.WIDE),
     **_columns("top_logits emission_z", _FLOAT, _logit, Shape.WIDE),
-    **_columns("emission_p", _FLOAT, _probability, Shape.WIDE),
+    **_columns("emission_p", _FLOAT, _or_unknown(_probability), Shape.WIDE),
 }
 """Arrays of `Speculation` with a value for each row of the target's laws."""
 

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 
 import torch
 
+from mars_viz.errors import BadInput
 from mars_viz.randomness import position_uniforms
 from mars_viz.run import Settings
+from mars_viz.speculators.backend import Backend
+from mars_viz.speculators.draft import NO_SAMPLE, Scored, TopLogits
 from mars_viz.speculators.largest import best
 from mars_viz.speculators.laws import draw, law, on_device, wait_for
-from mars_viz.speculators.loading import Pair
 from mars_viz.speculators.trouble import inference
 
 
@@ -36,35 +38,40 @@ class Alone:
     """Wall-clock time, the prompt's own pass excluded."""
 
 
-def decode_alone(pair: Pair, prompt: Sequence[int], settings: Settings) -> Alone:
+def decode_alone(backend: Backend, prompt: Sequence[int], settings: Settings) -> Alone:
     """Decode with the target alone: its best token at temperature 0, else its sample keyed by position."""
-    written = list(writing_alone(pair, prompt, settings))
+    written = list(writing_alone(backend, prompt, settings))
     return Alone(tuple(each.token for each in written), written[-1].seconds)
 
 
-def writing_alone(pair: Pair, prompt: Sequence[int], settings: Settings) -> Iterator[Written]:
+def writing_alone(backend: Backend, prompt: Sequence[int], settings: Settings) -> Iterator[Written]:
     """The same, a token at a time; the clock stands still while the caller has one."""
-    ending = pair.ending(settings)
-    network = pair.open_target()
-    ids = torch.tensor([list(prompt)], device=network.device)
-    if ids.shape[1] > 1:
+    ending, target = backend.ending(settings), backend.target.open()
+    prefix, nothing = tuple(prompt), torch.empty((1, 0), dtype=torch.int64, device=target.device)
+    if len(prefix) > 1:
         with inference():
-            network.score(ids[:, :-1], [0], 1)
-    wait_for(network.device)
-    ids, length, seconds = ids[:, -1:], len(prompt), 0.0
-    text: list[int] = []
+            target.prefill([prefix[:-1]])
+    wait_for(target.device)
+    seconds = 0.0
     while True:
         began = time.perf_counter()
         with inference():  # never across a yield: it would be the caller's mode too
-            logits = network.score(ids, [length - 1], 1)  # [1, 1, V]
-            if settings.temperature == 0:
-                ids = best(logits)
-            else:
-                uniforms = on_device(position_uniforms(settings.seed, length, 1), network.device)
-                ids = draw(law(logits, settings), uniforms[None])
-            text.append(int(ids))
-        length += 1
+            token = _next(target.score([prefix], nothing), settings, len(prefix))
+            target.observe([()])
+        prefix += (token,)
         seconds += time.perf_counter() - began
-        yield Written(text[-1], seconds)
-        if ending.reached(text):
+        yield Written(token, seconds)
+        if ending.reached(prefix[len(prompt) :]):
             return
+
+
+def _next(scored: Scored, settings: Settings, position: int) -> int:
+    """The token for this position: the best one at temperature 0, else the sample keyed by it."""
+    if isinstance(scored, TopLogits):
+        if settings.temperature > 0:
+            raise BadInput(NO_SAMPLE)
+        return int(scored.ids[0, 0, 0])
+    if settings.temperature == 0:
+        return int(best(scored))
+    uniforms = on_device(position_uniforms(settings.seed, position, 1), scored.device)
+    return int(draw(law(scored, settings), uniforms[None]))

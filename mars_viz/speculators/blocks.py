@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -22,22 +22,29 @@ class Blocks:
     tokens: Tensor
     """int64 [B, N]."""
     logits: Tensor
-    """float32 [B, 2N + 1, V]; the target's raw logits after the prefix and after each token, then the drafter's, each
-    row what a token was drafted from."""
+    """float32 [B, R, V]; the target's raw logits after the prefix and after each token, then the drafter's, each row
+    what a token was drafted from: R is 2N + 1, or N + 1 where the draft is deterministic."""
     sampled: bool
     """True if the tokens were drawn from the drafter's law."""
 
     @classmethod
     def of(
-        cls, starts: tuple[int, ...], tokens: Tensor, drafter: Sequence[Tensor], target: Tensor, *, sampled: bool
+        cls, starts: tuple[int, ...], tokens: Tensor, drafter: Tensor | None, target: Tensor, *, sampled: bool
     ) -> Blocks:
-        """With the drafter's logits in parts [B, n, V] that come to N rows."""
-        return cls(starts, tokens, torch.cat([target, *drafter], 1), sampled)
+        """With the drafter's logits [B, N, V], if it has any; only then can tokens have been drawn from them."""
+        if drafter is None:
+            return cls(starts, tokens, target, sampled=False)
+        return cls(starts, tokens, torch.cat([target, drafter], 1), sampled)
 
     @property
     def target(self) -> Tensor:
         """float32 [B, N + 1, V]; the target's rows."""
         return self.logits[:, : self.tokens.shape[1] + 1]
+
+    @property
+    def certain(self) -> bool:
+        """True where q is 1 at the drafted tokens: there are no logits that they come from."""
+        return self.logits.shape[1] == self.tokens.shape[1] + 1
 
     @property
     def seats(self) -> int:
@@ -65,7 +72,7 @@ class Seen:
     """The chains."""
     found: dict[str, Tensor]
     """Of their Speculations, [B, …] each: the tokens, both models' best ones as `listed_ids` and `listed_logits`, int64
-    and float32 [B, 2N + 1, K], with `tied` where the order of equals is open (see `Largest`), and above temperature 0
+    and float32 [B, R, K], with `tied` where the order of equals is open (see `Largest`), and above temperature 0
     what was drawn and by which shares."""
     drawn: Tensor | None
     """float32 [B, 2N + 1, V]; the laws that tokens were drawn from, the target's rows first; None at temperature 0."""

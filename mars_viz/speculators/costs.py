@@ -1,4 +1,4 @@
-"""What a pass costs on this device, measured with the networks that decode. Knows models and clocks."""
+"""What a pass costs on this device, measured with what decodes. Knows backends and clocks."""
 
 from __future__ import annotations
 
@@ -18,16 +18,14 @@ from mars_viz.errors import BadInput, Disturbed
 from mars_viz.records import Timing
 from mars_viz.rules import Rule, rule_named, settle
 from mars_viz.run import Settings
-from mars_viz.speculators.drafters.model import Picking
+from mars_viz.speculators.backend import Backend
+from mars_viz.speculators.draft import Drafter, Target
 from mars_viz.speculators.extent import Extent
-from mars_viz.speculators.largest import best
 from mars_viz.speculators.laws import wait_for
-from mars_viz.speculators.loading import Pair
-from mars_viz.speculators.local import LocalSpeculator
-from mars_viz.speculators.networks import Chaining, Network
 from mars_viz.speculators.networks.graphs import SETTLED
+from mars_viz.speculators.speculator import DraftAndScore
 from mars_viz.speculators.trouble import inference
-from mars_viz.walk import Ending, commit
+from mars_viz.walk import Ending, Prefix, commit
 
 SECONDS = 6.0
 """After which a measurement ends that has come to nothing sure; all repeats that an interval takes are made first."""
@@ -44,7 +42,7 @@ class Measuring:
 
     def __init__(
         self,
-        pair: Pair,
+        backend: Backend,
         gamma: int,
         *,
         settings: Settings | None = None,
@@ -54,11 +52,11 @@ class Measuring:
     ):
         """`settings` say how decoding goes: rule, temperature, top-p, top-k. A round's evidence is what deciding by
         that rule needs, as in decoding without recording. Raises BadInput where the models' context leaves no room."""
-        self._pair, self._gamma, self._settings = pair, gamma, settings or Settings(rule="strict")
-        self._length = min(cache_length, pair.context - gamma - 2)
+        self._backend, self._gamma, self._settings = backend, gamma, settings or Settings(rule="strict")
+        self._length = min(cache_length, backend.context - gamma - 2)
         if gamma < 1 or self._length < 2:
             raise BadInput(
-                f"Blocks of {gamma} tokens do not fit in the context of {pair.context}. Take shorter blocks."
+                f"Blocks of {gamma} tokens do not fit in the context of {backend.context}. Take shorter blocks."
             )
         self._seconds, self._clock = seconds, clock
         self._found: Costs | None = None
@@ -66,9 +64,9 @@ class Measuring:
 
     def __iter__(self) -> Iterator[float]:
         """Measure until every cost is known to ±5 %, or time is up."""
-        device, times = self._pair.target.device, Times()
+        device, times = self._backend.place, Times()
         with inference():
-            tasks = dict(_tasks(self._pair, self._gamma, self._settings, self._length))
+            tasks = dict(_tasks(self._backend, self._gamma, self._settings, self._length))
             for task in tasks.values():
                 for _ in range(1 if device.type == "cpu" else SETTLED):
                     task()  # warm up; where passes are recorded, until all of them are
@@ -99,21 +97,21 @@ class Measuring:
         return self._found
 
     def _costs(self, times: Times) -> Costs:
-        pair, gamma = self._pair, self._gamma
+        backend, gamma = self._backend, self._gamma
         steps = [taken / gamma for taken in times["draft"]]
         passes = [times[f"target {n}"] for n in range(1, gamma + 2)]
 
         def rest(length: int) -> list[float]:
-            if pair.target.device.type == "cpu":  # elsewhere a round's parts end before the device has done them
+            if backend.place.type == "cpu":  # elsewhere a round's parts end before the device has done them
                 return times[f"rest of round {length}"]
             parts = zip(times[f"round {length}"], steps, passes[length], strict=True)
             return [whole - length * step - verify for whole, step, verify in parts]
 
         return Costs(
-            device=pair.device,
-            dtype=pair.dtype,
-            target=pair.target_name,
-            drafter=pair.drafter_name,
+            device=backend.device,
+            dtype=backend.dtype,
+            target=backend.target.name,
+            drafter=backend.drafter.name,
             cache_length=self._length,
             repeats=len(steps),
             target_pass=tuple(Cost.of(taken) for taken in passes),
@@ -122,9 +120,9 @@ class Measuring:
         )
 
 
-def measure_costs(pair: Pair, gamma: int, **options: Any) -> Costs:
+def measure_costs(backend: Backend, gamma: int, **options: Any) -> Costs:
     """The whole measurement at once; takes the options of `Measuring` and raises what it does."""
-    measuring = Measuring(pair, gamma, **options)
+    measuring = Measuring(backend, gamma, **options)
     for _ in measuring:
         pass
     return measuring.costs()
@@ -161,41 +159,35 @@ def _cores_used() -> float | None:
 
 
 def _tasks(
-    pair: Pair, gamma: int, settings: Settings, length: int
+    backend: Backend, gamma: int, settings: Settings, length: int
 ) -> Iterator[tuple[str, Callable[[], Timing | None]]]:
     """What is timed, by name, with caches that hold `length` positions."""
-    target, drafter = pair.open_target(), pair.open_drafter()
-    read = _tokens(pair, length, target.device)
-    for network in (target, drafter):
-        network.score(read, [0], 1)
+    target, drafter = backend.target.open(), backend.drafter.open(Settings(gamma=gamma))
+    prefix = (*_tokens(backend, length), _tokens(backend, 1)[0])
+    for part in (target, drafter):
+        part.prefill([prefix[:-1]])
     for width in range(1, gamma + 2):
-        ids = _tokens(pair, width, target.device)
-        yield f"target {width}", partial(_scored, target, ids, length)
-    first = _tokens(pair, 1, drafter.device)
-    yield "draft", partial(_drafted, drafter, first, length, gamma)
-    prefix = tuple(read[0].tolist())
+        ids = torch.tensor([_tokens(backend, width)[1:]], dtype=torch.int64, device=target.device)
+        yield f"target {width}", partial(_scored, target, prefix, ids)
+    yield "draft", partial(_drafted, drafter, prefix, gamma)
     for count in sorted({1, gamma}):
-        yield f"round {count}", _round(pair, settings, count, prefix)
+        yield f"round {count}", _round(backend, settings, count, prefix[:-1])
 
 
-def _tokens(pair: Pair, count: int, device: torch.device) -> torch.Tensor:
-    """int64 [1, count]; any will do, but not one and the same, which a mixture of experts would send one way."""
-    return (torch.arange(count, device=device) * 7919 % pair.vocabulary_size).unsqueeze(0)
+def _tokens(backend: Backend, count: int) -> tuple[int, ...]:
+    """Any will do, but not one and the same, which a mixture of experts would send one way."""
+    return tuple(place * 7919 % backend.vocabulary_size for place in range(count))
 
 
-def _scored(network: Network, ids: torch.Tensor, start: int) -> None:
-    network.score(ids, [start], ids.shape[1])
+def _scored(target: Target, prefix: Prefix, ids: torch.Tensor) -> None:
+    target.score([prefix], ids)
 
 
-def _drafted(network: Network, ids: torch.Tensor, start: int, count: int) -> None:
-    if isinstance(network, Chaining):
-        network.chain(ids, [start], count, Picking.by(Settings()))
-        return
-    for step in range(count):
-        ids = best(network.score(ids, [start + step], 1))
+def _drafted(drafter: Drafter, prefix: Prefix, count: int) -> None:
+    drafter.draft([prefix], count)
 
 
-def _round(pair: Pair, settings: Settings, gamma: int, prefix: tuple[int, ...]) -> Callable[[], Timing | None]:
+def _round(backend: Backend, settings: Settings, gamma: int, prefix: Prefix) -> Callable[[], Timing | None]:
     rule = rule_named(settings.rule)
     short = Settings(
         rule=settings.rule,
@@ -205,13 +197,13 @@ def _round(pair: Pair, settings: Settings, gamma: int, prefix: tuple[int, ...]) 
         top_k=settings.top_k,
         seed=settings.seed,
     )
-    speculator = LocalSpeculator(pair, short, Extent.least(rule.needs, recorded=False))
+    speculator = backend.speculator(short, Extent.least(rule.needs, recorded=False))
     speculator.prefill(prefix)
-    ending = pair.ending(replace(short, max_new_tokens=gamma + 1))
+    ending = backend.ending(replace(short, max_new_tokens=gamma + 1))
     return partial(_decided, speculator, rule, prefix, ending)
 
 
-def _decided(speculator: LocalSpeculator, rule: Rule, prefix: tuple[int, ...], ending: Ending) -> Timing:
+def _decided(speculator: DraftAndScore, rule: Rule, prefix: Prefix, ending: Ending) -> Timing:
     (answer,) = speculator.speculate([prefix])
     verdicts = rule.judge(answer.speculation)
     dial = None if rule.dial is None else rule.dial.default

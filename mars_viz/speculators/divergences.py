@@ -96,11 +96,13 @@ def _block_mass(laws: Tensor, ratios: Tensor, room: Tensor) -> Tensor:
     n = ratios.shape[1]
     weights = parent_weights(ratios)[:, 1:].unsqueeze(-1)  # [B, N - 1, 1], of what is drafted below each node
     mass = torch.mul(weights, laws[:, 1:n], out=room[:, : n - 1]).sub_(laws[:, n + 2 :]).clamp_(min=0).sum(-1)
-    return torch.nn.functional.pad(mass, (0, 1)).to(wide(laws.device))
+    return torch.nn.functional.pad(mass, (0, 1))[:, :n].to(wide(laws.device))
 
 
 def parent_weights(ratios: Tensor) -> Tensor:
     """Block verification's weight above each node of the chains [B, N]: 1, then w = min(1, w_parent p/q)."""
+    if not ratios.shape[1]:
+        return ratios
     carried = [torch.ones_like(ratios[:, 0])]
     for ratio in ratios[:, :-1].unbind(1):
         carried.append((carried[-1] * ratio).clamp_(max=1.0))

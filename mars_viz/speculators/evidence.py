@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,16 +15,22 @@ from torch import Tensor
 
 from mars_viz.errors import BadInput
 from mars_viz.randomness import Purpose, position_uniforms, round_uniforms
-from mars_viz.records import CANDIDATES, Speculation
+from mars_viz.records import CANDIDATES, Emission, Speculation
 from mars_viz.run import Settings
 from mars_viz.speculators.assembly import Origin, complete, records
 from mars_viz.speculators.blocks import Blocks, Seen
 from mars_viz.speculators.divergences import parent_weights
+from mars_viz.speculators.draft import NO_SAMPLE, Draft, TopLogits
 from mars_viz.speculators.extent import Extent
 from mars_viz.speculators.largest import Largest, best, largest, settled
 from mars_viz.speculators.laws import draw, law, on_device, to_host
-from mars_viz.speculators.standing import standing
+from mars_viz.speculators.standing import one_hot, standing
 from mars_viz.speculators.waiting import Waiting
+
+DAMAGED = (
+    "The {whose}'s logits hold NaN or infinity. Decode in float32 (--dtype float32); if that does not help, its "
+    "weights are damaged: take a fresh copy."
+)
 
 
 def gather_evidence(
@@ -37,6 +44,56 @@ def gather_evidence(
     if extent.waits and blocks.seats > 1:
         return _gathered(blocks, settings, extent, waiting or Waiting(settings))
     return [record for part in blocks.parts() for record in _gathered(part, settings, extent, None)]
+
+
+def record_top_logits(
+    starts: tuple[int, ...], draft: Draft, top: TopLogits, settings: Settings, vocabulary: int
+) -> list[Speculation]:
+    """The records of what a target says that gives its best tokens alone: no law, and so no sampling.
+
+    Raises BadInput above temperature 0, for fewer than two candidates, and for what is no number.
+    """
+    if settings.temperature > 0:
+        raise BadInput(NO_SAMPLE)
+    if top.ids.shape[-1] < 2:
+        raise BadInput(f"The target gives {top.ids.shape[-1]} candidates for a token; ask it for two at least.")
+    if not (np.isfinite(top.logits).all() and np.isfinite(top.drafted).all()):
+        raise BadInput(DAMAGED.format(whose="target"))
+    drafted, tokens, made = _drafter_alone(draft, vocabulary), draft.tokens.cpu().numpy(), []
+    for i, start in enumerate(starts):
+        n = len(tokens[i]) if draft.lengths is None else draft.lengths[i]
+        chain = {
+            "tokens": tokens[i : i + 1, :n],
+            "listed_ids": top.ids[i : i + 1, : n + 1],
+            "listed_logits": top.logits[i : i + 1, : n + 1],
+        }
+        (record,) = records(Origin((start,), sampled=False, vocabulary=vocabulary), settings, chain)
+        listed = record.top_ids[:n] == record.tokens[:, None]  # [N, K]
+        known: dict[str, Any] = {name: array[i, :n] for name, array in drafted.items()}
+        known["ranks"] = np.where(listed.any(1), listed.argmax(1) + 1, 0).astype(np.int32)
+        z1, best = record.top_logits[:, :1], np.ones(record.emissions.shape, np.int32)
+        emitted: dict[str, Any] = {"emission_z": z1.repeat(len(Emission), 1), "emission_ranks": best}
+        coins = round_uniforms(settings.seed, start, Purpose.COIN, n)
+        made.append(replace(record, z=top.drafted[i, :n], coins=coins, **known, **emitted))
+    return made
+
+
+def _drafter_alone(draft: Draft, vocabulary: int) -> dict[str, np.ndarray]:
+    """What the drafter thought of its tokens, [B, N, …], by the fields of a Speculation."""
+    x = draft.tokens.unsqueeze(-1)
+    rows = draft.spread(vocabulary)
+    if rows is None:
+        rows = one_hot(x, torch.empty(0, vocabulary, device=x.device))
+    listed, law = largest(rows, CANDIDATES if draft.logits is not None else 1), rows.softmax(-1)
+    found = {
+        "q": law.gather(-1, x).squeeze(-1),
+        "q_max": law.amax(-1),
+        "q_entropy": -torch.special.xlogy(law, law).sum(-1),
+        "draft_ids": listed.ids.int(),
+        "draft_logits": listed.values,
+        "draft_logsumexp": rows.logsumexp(-1),
+    }
+    return {name: array.cpu().numpy() for name, array in found.items()}
 
 
 def _gathered(blocks: Blocks, settings: Settings, extent: Extent, waiting: Waiting | None) -> list[Speculation]:
@@ -76,7 +133,7 @@ def _settled(seen: Seen) -> Seen:
 
 
 def _listed(listed: Largest, drawn: Tensor | None) -> dict[str, Tensor]:
-    """Both models' best tokens, [B, 2N + 1, K], and above temperature 0 what the drafter gives the target's."""
+    """Both models' best tokens, [B, R, K], and above temperature 0 what the drafter gives the target's."""
     found = {"listed_ids": listed.ids, "listed_logits": listed.values}
     if listed.tied is not None:
         found["tied"] = listed.tied
@@ -87,22 +144,19 @@ def _listed(listed: Largest, drawn: Tensor | None) -> dict[str, Tensor]:
 
 
 def _check(peaks: np.ndarray, n: int) -> None:
-    """Of every row's largest logit [B, 2N + 1]: a NaN counts as the largest, and an infinity is."""
+    """Of every row's largest logit [B, R]: a NaN counts as the largest, and an infinity is."""
     if not all(all(map(math.isfinite, chain)) for chain in peaks.tolist()):
         whose = "drafter" if np.isfinite(peaks[:, : n + 1]).all() else "target"
-        raise BadInput(
-            f"The {whose}'s logits hold NaN or infinity. Decode in float32 (--dtype float32); if that does not "
-            "help, its weights are damaged: take a fresh copy."
-        )
+        raise BadInput(DAMAGED.format(whose=whose))
 
 
 def _drawn_from(blocks: Blocks, laws: Tensor) -> Tensor:
     """The laws [B, 2N + 1, V], with q one-hot where the drafter did not draw."""
     if blocks.sampled:
         return laws
-    rows = blocks.tokens.shape[1] + 1
-    one_hot = torch.zeros_like(laws[:, rows:]).scatter_(-1, blocks.tokens.unsqueeze(-1), 1.0)
-    return torch.cat([laws[:, :rows], one_hot], 1)
+    n = blocks.tokens.shape[1]
+    one_hot = torch.zeros_like(laws[:, :n]).scatter_(-1, blocks.tokens.unsqueeze(-1), 1.0)
+    return torch.cat([laws[:, : n + 1], one_hot], 1)
 
 
 def _draws(blocks: Blocks, settings: Settings, laws: Tensor) -> dict[str, Tensor]:

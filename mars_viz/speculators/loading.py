@@ -1,4 +1,4 @@
-"""Loading a target/drafter pair and refusing one that cannot work, each time with the remedy.
+"""Loading a target and a drafter, and refusing what cannot work, each time with the remedy.
 
 Knows hubs, folders, devices and dtypes; knows no decoding. Safetensors only, and no code from a model's repository.
 """
@@ -19,89 +19,23 @@ from transformers.utils import logging as transformers_logging
 
 from mars_viz import demo
 from mars_viz.errors import BadInput, MarsVizError
-from mars_viz.run import WITHIN_ROUNDING, Settings
+from mars_viz.run import Settings
 from mars_viz.speculators.arriving import Arrival, Span
+from mars_viz.speculators.backend import Backend, Part
+from mars_viz.speculators.draft import Drafter, Target
+from mars_viz.speculators.drafters.model import ModelDrafter
+from mars_viz.speculators.drafters.ngram import NgramDrafter
 from mars_viz.speculators.dtypes import dtype_of
 from mars_viz.speculators.memory import check_fit, too_large
-from mars_viz.speculators.names import check_names, is_folder
-from mars_viz.speculators.networks import Network, Opener, opener
-from mars_viz.speculators.pieces import Pieces
+from mars_viz.speculators.names import Ngram, check_names, drafter_for, is_folder
+from mars_viz.speculators.networks import Opener, opener
+from mars_viz.speculators.pieces import TransformersTokenizer
+from mars_viz.speculators.targets.model import ModelTarget
 from mars_viz.speculators.threads import fit_cores
 from mars_viz.speculators.trouble import is_gone, lacks_memory, lost
-from mars_viz.walk import Ending
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """A target and a drafter that speak the same tokens, on one device."""
-
-    target: PreTrainedModel
-    """The large model whose text is wanted."""
-    drafter: PreTrainedModel
-    """The small one that proposes it."""
-    tokenizer: PreTrainedTokenizerBase
-    """The target's."""
-    target_name: str
-    """Hub id, or folder name."""
-    drafter_name: str
-    """Hub id, or folder name."""
-    target_revision: str
-    """Commit on the hub, or the start of the weights' SHA-256."""
-    drafter_revision: str
-    """Likewise."""
-    vocabulary_size: int
-    """The smaller of the two output sizes; what lies beyond is padding."""
-    context: int
-    """Positions that both models can hold."""
-    eos_ids: frozenset[int]
-    """Tokens that end a text."""
-    open_target: Callable[[], Network]
-    """A forward pass of the target with an empty cache."""
-    open_drafter: Callable[[], Network]
-    """Likewise of the drafter."""
-
-    def ending(self, settings: Settings) -> Ending:
-        """When a text of this pair ends."""
-        return Ending.of(settings, self.eos_ids, Pieces(self.tokenizer) if settings.stop else {})
-
-    @property
-    def device(self) -> str:
-        """In words: the GPU's or the processor's name."""
-        kind = self.target.device.type
-        if kind == "cuda":
-            named: str = torch.cuda.get_device_name(self.target.device)
-            return ", ".join([named, *(lack.partition(":")[0] for lack in self._lacks())])
-        if kind != "cpu":
-            return f"{_processor()} ({kind})"
-        threads = torch.get_num_threads()
-        return f"{_processor()}, {threads} thread{'s' if threads > 1 else ''}"
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What keeps the models from being as fast here as they could be, as far as it is known by now; sentences."""
-        return tuple(f"{lack}." for lack in self._lacks())
-
-    @property
-    def batching(self) -> str:
-        """How texts hang on their batches; see `Provenance.batching`."""
-        opened = {"target": self.open_target, "drafter": self.open_drafter}
-        found = {role: one.batching for role, one in opened.items() if isinstance(one, Opener) and one.batching}
-        if len(found) < len(opened):
-            return WITHIN_ROUNDING
-        return f"bit for bit: {'; '.join(f'{role}: {how}' for role, how in found.items())}"
-
-    def _lacks(self) -> list[str]:
-        openers = ((self.target_name, self.open_target), (self.drafter_name, self.open_drafter))
-        found = ((name, opened.lack()) for name, opened in openers if isinstance(opened, Opener))
-        return [f"{name} {lack}" for name, lack in found if lack]
-
-    @property
-    def dtype(self) -> str:
-        """Of the target's weights: float32."""
-        return str(self.target.dtype).removeprefix("torch.")
-
-
-def load_pair(
+def load_backend(
     target: str | os.PathLike[str] | None = None,
     drafter: str | os.PathLike[str] | None = None,
     *,
@@ -109,51 +43,95 @@ def load_pair(
     dtype: str = "auto",
     folders: bool = True,
     tell: Callable[[str, float], None] = lambda doing, share: None,
-) -> Pair:
-    """Load two models by hub id or folder; None takes the built-in ones.
+) -> Backend:
+    """Load a target and a drafter by hub id or folder, or a drafter by its settings, such as 'ngram:n=3'.
 
-    `device` auto takes a GPU if there is one; `dtype` auto takes the weights' own on a GPU, and on the CPU float32, or
-    bfloat16 where both models are stored in it, the target is large and the processor has units for it (see `dtypes`).
-    Without `folders` both are asked of the hub, and nobody learns which folders there are. `tell` hears what is being
-    done and how far it is, from 0 to 1; what it raises ends the loading. Raises BadInput, with the remedy, for anything
-    that keeps the pair from working, TooLarge for what does not fit.
+    None takes the built-in target, and for the drafter what `drafter_for` says. `device` auto takes a GPU if there is
+    one; `dtype` auto takes the weights' own on a GPU, and on the CPU float32, or bfloat16 where all models are stored
+    in it, the target is large and the processor has units for it (see `dtypes`). Without `folders` models are asked of
+    the hub, and nobody learns which folders there are. `tell` hears what is being done and how far it is, from 0 to 1;
+    what it raises ends the loading. Raises BadInput, with the remedy, for anything that keeps them from working,
+    TooLarge for what does not fit.
     """
     check_names(target, drafter, device=device, dtype=dtype, folders=folders)
+    drafting = drafter_for(target, drafter)
+    names = [str(target or demo.TARGET)]
+    if isinstance(drafting, str):
+        names.append(drafting or str(demo.DRAFTER))
     if not folders:
-        for name in filter(None, (target, drafter)):
-            _check_no_folder(str(name))
-    names = [str(name) for name in (target or demo.TARGET, drafter or demo.DRAFTER)]
+        for name in names:
+            if name not in (str(demo.TARGET), str(demo.DRAFTER)):
+                _check_no_folder(name)
     place = _device(device)
     tell("Reading the tokenizers", 0.0)
     tokenizers = [_tokenizer(name) for name in names]
-    _check_tokenizers(tokenizers[0], tokenizers[1], names)
+    for other, name in zip(tokenizers[1:], names[1:], strict=True):
+        _check_tokenizers(tokenizers[0], other, [names[0], name])
     if place.type == "cpu":
         fit_cores()
     kind = dtype_of(dtype, place, names)
     check_fit(names, place, kind)
     models = []
-    for name, span in zip(names, (Span(0.1, 0.7), Span(0.7, 1.0)), strict=True):
+    for name, span in zip(names, (Span(0.1, 0.7), Span(0.7, 1.0)), strict=False):
         models.append(_model(name, place, kind, Arrival(_short(name), span, tell)))
     sizes = [_output_size(model) for model in models]
     if min(sizes) < len(tokenizers[0]):
+        scored = " and ".join(f"{name} scores {size}" for name, size in zip(names, sizes, strict=True))
         raise BadInput(
-            f"The vocabularies do not match: the tokenizer has {len(tokenizers[0])} entries, {names[0]} scores "
-            f"{sizes[0]} and {names[1]} scores {sizes[1]}. Choose a drafter made for this target's vocabulary."
+            f"The vocabularies do not match: the tokenizer has {len(tokenizers[0])} entries, {scored}. "
+            "Choose a drafter made for this target's vocabulary."
         )
-    return Pair(
-        target=models[0],
-        drafter=models[1],
-        tokenizer=tokenizers[0],
-        target_name=_short(names[0]),
-        drafter_name=_short(names[1]),
-        target_revision=_revision(names[0]),
-        drafter_revision=_revision(names[1]),
-        vocabulary_size=min(sizes),
-        context=min(_context(model) for model in models),
-        eos_ids=_eos_ids(models[0], tokenizers[0]),
-        open_target=opener(models[0], min(sizes)),
-        open_drafter=opener(models[1], min(sizes)),
+    loaded = [Loaded(*each) for each in zip(models, map(_short, names), map(_revision, names), strict=True)]
+    return backend_of(tokenizers[0], loaded[0], drafting if isinstance(drafting, Ngram) else loaded[1])
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A model that is loaded."""
+
+    model: PreTrainedModel
+    """On its device."""
+    name: str
+    """Hub id, or folder name."""
+    revision: str = ""
+    """Commit on the hub, or the start of the weights' SHA-256."""
+
+
+def backend_of(
+    tokenizer: PreTrainedTokenizerBase, target: Loaded, drafter: Loaded | Ngram, eos_ids: frozenset[int] | None = None
+) -> Backend:
+    """A backend of loaded models; None takes the end-of-text tokens that the target's configuration names."""
+    models = [each.model for each in (target, drafter) if isinstance(each, Loaded)]
+    size, place = min(map(_output_size, models)), target.model.device
+    if isinstance(drafter, Ngram):
+        drafting = _ngram(drafter, place)
+    else:
+        drafting = model_drafter(opener(drafter.model, size), drafter.name, drafter.revision)
+    return Backend(
+        target=model_target(opener(target.model, size), target.name, target.revision),
+        drafter=drafting,
+        tokenizer=TransformersTokenizer(tokenizer, target.name),
+        vocabulary_size=size,
+        context=min(map(_context, models)),
+        eos_ids=_eos_ids(target.model, tokenizer) if eos_ids is None else eos_ids,
+        dtype=str(target.model.dtype).removeprefix("torch."),
+        processor=_processor(place),
+        place=place,
     )
+
+
+def model_target(passes: Opener, name: str, revision: str = "") -> Part[Callable[[], Target]]:
+    """A target that goes through these forward passes."""
+    return Part(name, lambda: ModelTarget(passes()), revision, passes.batching, passes.lack, passes)
+
+
+def model_drafter(passes: Opener, name: str, revision: str = "") -> Part[Callable[[Settings], Drafter]]:
+    """A drafter that does."""
+    return Part(name, lambda each: ModelDrafter(passes(), each), revision, passes.batching, passes.lack, passes)
+
+
+def _ngram(wanted: Ngram, place: torch.device) -> Part[Callable[[Settings], Drafter]]:
+    return Part(wanted.name, lambda settings: NgramDrafter(wanted.n, place), wanted.name, "no model")
 
 
 def _device(name: str) -> torch.device:
@@ -258,7 +236,18 @@ def _revision(name: str) -> str:
     return digest.hexdigest()[:12]
 
 
-def _processor() -> str:
+def _processor(place: torch.device) -> str:
+    """In words: the GPU's or the processor's name."""
+    if place.type == "cuda":
+        named: str = torch.cuda.get_device_name(place)
+        return named
+    if place.type != "cpu":
+        return f"{_cpu()} ({place.type})"
+    threads = torch.get_num_threads()
+    return f"{_cpu()}, {threads} thread{'s' if threads > 1 else ''}"
+
+
+def _cpu() -> str:
     info = Path("/proc/cpuinfo")
     if info.exists():
         for line in info.read_text(errors="replace").splitlines():

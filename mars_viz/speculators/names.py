@@ -1,4 +1,4 @@
-"""Names of models, devices and dtypes: what of them can be refused before the model libraries are loaded.
+"""Names of models, drafters, devices and dtypes: what of them can be refused before the model libraries are loaded.
 
 Knows names and folders; knows no hub and no devices, and imports no model library.
 """
@@ -6,15 +6,51 @@ Knows names and folders; knows no hub and no devices, and imports no model libra
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 
 from mars_viz.errors import BadInput
 from mars_viz.permissions import PATHS
+from mars_viz.rules.fixed import Fixed, values_in
 
 _ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)
 DEVICES = ("auto", "cpu", "cuda", "mps")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
+LONGEST_SUFFIX = Fixed(
+    "n", "n", "longest suffix", 1, 16, 3, "how many of the text's last tokens are looked for at most"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Ngram:
+    """Prompt lookup as the drafter; see `drafters.ngram`."""
+
+    n: int = int(LONGEST_SUFFIX.default)
+    """Tokens of the suffix that is looked for, at most."""
+
+    @property
+    def name(self) -> str:
+        """As it is written: 'ngram:n=3'."""
+        return f"ngram:n={self.n}"
+
+    @classmethod
+    def named(cls, name: str) -> Ngram | None:
+        """The one that 'ngram' or 'ngram:n=3' names; None for other names. Raises BadInput for other settings."""
+        family, colon, said = name.partition(":")
+        if family != "ngram":
+            return None
+        return cls(int(values_in(said, family, (LONGEST_SUFFIX,), "drafter")["n"])) if colon else cls()
+
+
+def drafter_for(target: str | PathLike[str] | None, drafter: str | PathLike[str] | None) -> Ngram | str:
+    """Prompt lookup, or the drafting model's name, '' for the built-in one.
+
+    A target of one's own without a drafter gets prompt lookup. Raises BadInput.
+    """
+    if drafter is None:
+        return "" if target is None else Ngram()
+    return Ngram.named(str(drafter)) or str(drafter)
 
 
 def check_names(
@@ -27,15 +63,15 @@ def check_names(
 ) -> None:
     """Raise BadInput, with the remedy, for names that cannot work whatever the machine. None is the built-in model;
     without `folders` only ids on the hub are taken, and no folder is looked for."""
-    if (target is None) != (drafter is None):
-        given, missing = ("target", "drafter") if drafter is None else ("drafter", "target")
-        raise BadInput(f"A {given} was given without a {missing}; name both, or neither for the built-in pair.")
+    drafting = drafter_for(target, drafter)
+    if target is None and drafter is not None and isinstance(drafting, str):
+        raise BadInput("A drafter was given without a target; name both, or neither for the built-in pair.")
     if device not in DEVICES:
         raise BadInput(f"There is no device {device!r}; choose one of {', '.join(DEVICES)}.")
     if dtype not in DTYPES:
         raise BadInput(f"There is no dtype {dtype!r}; choose one of {', '.join(DTYPES)}.")
-    for name in (target, drafter):
-        if name is not None:
+    for name in (target, drafting):
+        if name and isinstance(name, str | PathLike):
             is_folder(str(name)) if folders else check_id(str(name))
 
 

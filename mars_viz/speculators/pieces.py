@@ -1,16 +1,42 @@
-"""The bytes behind token ids, so that runs can be shown without their tokenizer. Knows tokenizers only."""
+"""From prompts to token ids, and the bytes behind the ids, so that runs can be shown without their tokenizer.
+
+Knows tokenizers only."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from functools import cache, lru_cache
+from functools import cache
 
 from transformers import PreTrainedTokenizerBase
 
+from mars_viz.errors import BadInput
+from mars_viz.history import History, check_prompt, in_plain_text, messages_of
 from mars_viz.run import Piece
 
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
+
+
+class TransformersTokenizer:
+    """A model's tokenizer and chat template."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, model: str):
+        """`model` is the target's name, for what is said."""
+        self.library, self._model = tokenizer, model
+        self.pieces = Pieces(tokenizer)
+
+    def encode(self, prompt: str, history: History = (), *, chat: bool = False) -> tuple[int, ...]:
+        """The tokens of a prompt after the turns before it. Raises BadInput where there are none, or no template."""
+        check_prompt(prompt)
+        if chat:
+            if not self.library.chat_template:
+                raise BadInput(f"{self._model} has no chat template; record without chat.")
+            messages = messages_of(history, prompt)
+            ids = self.library.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+        else:
+            ids = self.library(in_plain_text(history, prompt))["input_ids"]
+        if not ids:
+            raise BadInput("The prompt comes to no token at all; write at least one word.")
+        return tuple(int(token) for token in ids)
 
 
 class Pieces(dict[int, Piece]):
@@ -40,18 +66,6 @@ class Pieces(dict[int, Piece]):
         if token_id in self._special or (token_id in self._added and not _BYTE.fullmatch(token)):
             return Piece(token.encode(), special=token_id in self._special)
         return Piece(_bytes(token, self._byte_level))
-
-
-def pieces_of(tokenizer: PreTrainedTokenizerBase, token_ids: Iterable[int]) -> dict[int, Piece]:
-    """The pieces of these ids alone, by rising id; each the same object every time."""
-    pieces = _all(tokenizer)
-    return {token_id: pieces[token_id] for token_id in sorted(set(token_ids))}
-
-
-@lru_cache(maxsize=4)
-def _all(tokenizer: PreTrainedTokenizerBase) -> Pieces:
-    """Those of one tokenizer: a growing run is looked at again and again."""
-    return Pieces(tokenizer)
 
 
 def _is_byte_level(tokenizer: PreTrainedTokenizerBase) -> bool:

@@ -22,10 +22,13 @@ def standing(seen: Sequence[Seen], settings: Settings, *, apart: bool) -> dict[s
     tokens, ids, best = (_cat([one.found[name] for one in seen]) for name in ("tokens", "listed_ids", "listed_logits"))
     logits = _cat([one.blocks.logits for one in seen])
     n, x = tokens.shape[1], tokens.unsqueeze(-1)
-    target, peaks = logits[:, : n + 1], best[..., :1]
+    target, peaks, draft_ids, draft_logits = logits[:, : n + 1], best[..., :1], ids[:, n + 1 :], best[:, n + 1 :]
+    if seen[0].blocks.certain:
+        draft_ids, draft_logits = x, torch.zeros_like(x, dtype=logits.dtype)
+        logits, peaks = torch.cat([logits, one_hot(x, logits)], 1), torch.cat([peaks, draft_logits], 1)
     found = {
-        "draft_ids": ids[:, n + 1 :],
-        "draft_logits": best[:, n + 1 :],
+        "draft_ids": draft_ids,
+        "draft_logits": draft_logits,
         "z": target[:, :n].gather(-1, x).squeeze(-1),
         "ranks": ranks(target[:, :n], x, ids[:, :n]).squeeze(-1),
     }
@@ -41,6 +44,12 @@ def standing(seen: Sequence[Seen], settings: Settings, *, apart: bool) -> dict[s
         drawn = [one.drawn for one in seen if one.drawn is not None]
         found |= divergences(Laws(tokens, below, totals, _cat(drawn) if drawn else None), shares)
     return found
+
+
+def one_hot(x: Tensor, logits: Tensor) -> Tensor:
+    """Logits [B, N, V] of the law that is 1 at the tokens x [B, N, 1]."""
+    rows = logits.new_full((*x.shape[:2], logits.shape[-1]), LOWEST)
+    return rows.scatter_(-1, x, 0.0)
 
 
 def _standing_emissions(target: Tensor, emissions: Tensor, ids: Tensor, settings: Settings) -> dict[str, Tensor]:

@@ -17,14 +17,12 @@ from mars_viz.sweep.measures import (
 )
 from mars_viz.sweep.plan import Plan
 from mars_viz.sweep.result import SweepResult, load_sweep
-from mars_viz.sweep.source import Source, pair_source
 from mars_viz.sweep.sweep import Sweep, SweepProgress, sweep_prompts
 
 __all__ = [
     "Frontier",
     "Measure",
     "Plan",
-    "Source",
     "Sweep",
     "SweepProgress",
     "SweepResult",
@@ -34,7 +32,6 @@ __all__ = [
     "frontier",
     "load_sweep",
     "measures",
-    "pair_source",
     "places",
     "relaxed_at",
     "sweep_prompts",

@@ -14,23 +14,23 @@ from mars_viz.run import Settings
 from mars_viz.sweep.store import Store, keep_costs
 
 if TYPE_CHECKING:
-    from mars_viz.speculators.loading import Pair
+    from mars_viz.speculators.backend import Backend
 
 
-def measured(pair: Pair, settings: Settings) -> Costs | None:
+def measured(backend: Backend, settings: Settings) -> Costs | None:
     """This device's costs; None where the machine is too busy, for a sweep's exact figures need none."""
     from mars_viz.speculators.costs import measure_costs
 
     try:
-        return measure_costs(pair, settings.gamma, settings=settings)
+        return measure_costs(backend, settings.gamma, settings=settings)
     except Disturbed:
         return None
 
 
-def mended(store: Store, pair: Pair, settings: Settings) -> None:
+def mended(store: Store, backend: Backend, settings: Settings) -> None:
     """Measure again, and keep it, where nothing can be modelled from what a sweep has. Raises BadInput where the disk
     refuses."""
-    if objection(store.costs) and (costs := measured(pair, settings)) is not None:
+    if objection(store.costs) and (costs := measured(backend, settings)) is not None:
         keep_costs(store.folder, costs)
 
 

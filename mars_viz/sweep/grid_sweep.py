@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,12 +20,11 @@ from mars_viz.sweep import store
 from mars_viz.sweep.costs import measured
 from mars_viz.sweep.lock import held
 from mars_viz.sweep.plan import plan_of
-from mars_viz.sweep.source import Prefix, Source, pair_source
 from mars_viz.sweep.sweep import Sweep, SweepProgress, TooLong, in_reach
-from mars_viz.walk import Answer, Speculator
+from mars_viz.walk import Answer, Prefix, Speculator
 
 if TYPE_CHECKING:
-    from mars_viz.speculators.loading import Pair
+    from mars_viz.speculators.backend import Backend
 
 
 class SharedAnswers:
@@ -77,7 +75,7 @@ class GridSweep:
 
     def __init__(
         self,
-        source: Source,
+        backend: Backend,
         prompts: PromptSet,
         settings: Sequence[Settings],
         folders: Sequence[Path],
@@ -91,12 +89,12 @@ class GridSweep:
         """Begin in new folders, or with `resume` go on in those that hold a sweep; `costs` measures them once for all,
         also for those that have none that can be believed, and is None where that comes to nothing.
         Raises BadInput as `Sweep` does, and before anything is written where any of the folders refuses."""
-        self._shared, self._source = SharedAnswers(), source
-        self._batch, self._prompts = source.batch if batch is None else batch, prompts
+        self._shared, self._backend = SharedAnswers(), backend
+        self._batch, self._prompts = backend.batch if batch is None else batch, prompts
         self._opened: list[Speculator] = []
-        known, doubted = None, []
+        known, doubted, provenance = None, [], backend.provenance()
         for each, folder in zip(settings, folders, strict=True):
-            plan = plan_of(each, span, chat, prompts, source.provenance)
+            plan = plan_of(each, span, chat, prompts, provenance)
             if resume and store.holds_sweep(folder):
                 there = store.resume(folder, plan, prompts)
                 if not objection(there.costs):
@@ -111,7 +109,18 @@ class GridSweep:
             for folder in doubted:
                 store.keep_costs(folder, known)
         self.sweeps = tuple(
-            Sweep(self._for_one(), prompts, each, span, folder, chat=chat, resume=resume, costs=known, batch=batch)
+            Sweep(
+                backend,
+                prompts,
+                each,
+                span,
+                folder,
+                chat=chat,
+                resume=resume,
+                costs=known,
+                batch=batch,
+                open_=self._for_one(settings[0]),
+            )
             for each, folder in zip(settings, folders, strict=True)
         )
         """One a variant, in order."""
@@ -153,22 +162,22 @@ class GridSweep:
         share = sum(min(1.0, each.finished - least + each.share) for each in now) / len(now)
         return SweepProgress(least, now[0].prompts, max(each.failed for each in now), min(share, 1.0))
 
-    def _for_one(self) -> Source:
-        """The source, for one sweep: its first speculator shares the one of all batches, its second the one beside."""
+    def _for_one(self, settings: Settings) -> Callable[[], Speculator]:
+        """Opens one sweep's speculators: its first shares the one of all batches, its second the one beside."""
         places = chain((0,), repeat(1))
-        return replace(self._source, speculator=lambda: self._sharing(next(places)))
+        return lambda: self._sharing(next(places), settings)
 
-    def _sharing(self, place: int) -> Sharing:
+    def _sharing(self, place: int, settings: Settings) -> Sharing:
         def live() -> Speculator:
             while len(self._opened) <= place:
-                self._opened.append(self._source.speculator())
+                self._opened.append(self._backend.speculator(settings))
             return self._opened[place]
 
         return Sharing(self._shared, live)
 
 
 def sweep_grid(
-    pair: Pair,
+    backend: Backend,
     prompts: PromptSet,
     settings: Sequence[Settings],
     folders: Sequence[Path],
@@ -179,15 +188,15 @@ def sweep_grid(
     batch: int | None = None,
 ) -> GridSweep:
     """A grid with local models, this device's costs measured once. Raises BadInput as `GridSweep` does."""
-    source, first = pair_source(pair, settings[0], chat=chat), settings[0]
+    first = settings[0]
     return GridSweep(
-        source,
+        backend,
         prompts,
         settings,
         folders,
         span,
         chat=chat,
         resume=resume,
-        costs=lambda: measured(pair, first),
+        costs=lambda: measured(backend, first),
         batch=batch,
     )

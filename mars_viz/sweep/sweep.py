@@ -2,13 +2,13 @@
 
 A few neighbouring prompts are in hand at once, and what their maps ask goes out as one batch; they are written in the
 set's order. A later turn of a conversation waits for the target's own answers to the turns before it, which it follows
-at every dial value. Knows walks, maps and the sweep's folder; what the models are is its source's business. Nothing of
+at every dial value. Knows walks, maps and the sweep's folder; what the models are is the backend's business. Nothing of
 a prompt is kept in memory once it is written, but for the answers of a conversation that is not at its end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
@@ -22,7 +22,7 @@ from mars_viz.history import History
 from mars_viz.prompts import PromptItem, PromptSet
 from mars_viz.records import Emission, emitted
 from mars_viz.rules import Rule, rule_named
-from mars_viz.run import Run, Settings
+from mars_viz.run import Run, Settings, joined
 from mars_viz.sweep import store
 from mars_viz.sweep.costs import measured, mended
 from mars_viz.sweep.in_hand import InHand, advance
@@ -30,13 +30,12 @@ from mars_viz.sweep.lock import held
 from mars_viz.sweep.plan import plan_of
 from mars_viz.sweep.reduction import Lines, Texts, failed_lines, lines_of
 from mars_viz.sweep.result import SweepResult, load_sweep
-from mars_viz.sweep.source import Prefix, Remembering, Source, pair_source
 from mars_viz.sweep.talks import Talks, unanswered
 from mars_viz.sweep.texts import PromptTexts, texts_of
-from mars_viz.walk import Ending, Speculator, walk
+from mars_viz.walk import Answer, Ending, Prefix, Speculator, walk
 
 if TYPE_CHECKING:
-    from mars_viz.speculators.loading import Pair
+    from mars_viz.speculators.backend import Backend
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +86,7 @@ class Sweep:
 
     def __init__(
         self,
-        source: Source,
+        backend: Backend,
         prompts: PromptSet,
         settings: Settings,
         span: Span,
@@ -97,17 +96,22 @@ class Sweep:
         resume: bool = False,
         costs: Costs | None = None,
         batch: int | None = None,
+        open_: Callable[[], Speculator] | None = None,
     ):
         """Begin in a new folder, or with `resume` go on where there is a sweep, and to what `prompts` has after those
-        that it was begun with. `batch` prompts are mapped at once (None: as many as the source says). Raises BadInput
+        that it was begun with. `batch` prompts are mapped at once (None: as many as the backend says), by
+        speculators that `open_` opens (None: the backend's). Raises BadInput
         where the folder, the plan or all of the prompts do not allow it."""
-        self._batch = source.batch if batch is None else batch
+        self._batch = backend.batch if batch is None else batch
         if self._batch < 1:
             raise BadInput(f"{batch} prompts at once are none; take at least 1.")
-        plan = plan_of(settings, span, chat, prompts, source.provenance)
-        self._source, self._prompts, self._rule = source, prompts, rule_named(settings.rule)
-        self._settings, self._span = plan.settings, span
-        self.too_long = _too_long(source, prompts)
+        self._provenance = backend.provenance()
+        plan = plan_of(settings, span, chat, prompts, self._provenance)
+        self._settings = plan.settings
+        self._backend, self._prompts, self._rule, self._chat = backend, prompts, rule_named(settings.rule), chat
+        self._open = open_ or (lambda: backend.speculator(self._settings))
+        self._span = span
+        self.too_long = _too_long(self._tokens, prompts)
         """Prompts that will have no results, as far as that is known yet."""
         if len(self.too_long) == len(prompts):
             raise BadInput(f"No prompt of the set can be decoded. The first one: {self.too_long[0].reason}")
@@ -207,13 +211,13 @@ class Sweep:
                 talks.failed(item)
 
     def _begun(self, index: int, item: PromptItem, history: History) -> InHand:
-        prompt = _tokens(self._source, item, history)
+        prompt = self._tokens(item, history)
         return InHand(index, item, prompt, Exploration(self._rule, self._span, prompt, self._ending, {}))
 
     def _done(self, mapped: InHand) -> _Done:
         """A prompt whose map is complete."""
-        item, exploration, source = mapped.item, mapped.exploration, self._source
-        frame = Run(self._settings, source.provenance, mapped.prompt, (), source.pieces, item.id, item.prompt)
+        item, exploration, pieces = mapped.item, mapped.exploration, self._backend.tokenizer.pieces
+        frame = Run(self._settings, self._provenance, mapped.prompt, (), pieces, item.id, item.prompt)
         made = DialMap(frame, self._span, exploration.answers, exploration.passes, mapped.seconds)
         return _Done(lines_of(made, mapped.index, item, self._texts(made)), texts_of(made))
 
@@ -228,24 +232,54 @@ class Sweep:
 
         strict, target = strict_reference(self._rule, self._settings.temperature), rule_named("strict")
         text = walked(strict)
-        return Texts(text, text if strict is target else walked(target), self._source.text)
+        return Texts(text, text if strict is target else walked(target), self._text)
 
     @cached_property
     def _speculator(self) -> Speculator:
-        return self._source.speculator()
+        return self._open()
 
     @cached_property
     def _beside(self) -> Speculator:
         """Another one, so that the batch's caches stay as they are."""
-        return self._source.speculator()
+        return self._open()
 
     @property
     def _ending(self) -> Ending:
-        return Ending.of(self._settings, self._source.provenance.eos_ids, self._source.pieces)
+        return self._backend.ending(self._settings)
+
+    def _text(self, token_ids: Prefix) -> str:
+        return joined(map(self._backend.tokenizer.pieces.__getitem__, token_ids))
+
+    def _tokens(self, item: PromptItem, history: History = ()) -> Prefix:
+        """Raises BadInput where it does not fit in the context."""
+        try:
+            return self._backend.prompt_ids(item.prompt, self._settings, history, chat=self._chat)
+        except BadInput as error:
+            if not history:
+                raise
+            raise BadInput(f"With the turns before it and their answers: {error}") from error
+
+
+class Remembering:
+    """Answers from what is known already, and asks the models, opened only then, about the rest."""
+
+    def __init__(self, known: Mapping[Prefix, Answer], open_: Callable[[], Speculator]):
+        self._known = known
+        self._open = open_
+        self._live: Speculator | None = None
+
+    def speculate(self, prefixes: Sequence[Prefix]) -> list[Answer]:
+        """One answer a prefix."""
+        missing = [prefix for prefix in prefixes if prefix not in self._known]
+        found: dict[Prefix, Answer] = {}
+        if missing:
+            self._live = self._live or self._open()
+            found = dict(zip(missing, self._live.speculate(missing), strict=True))
+        return [self._known[prefix] if prefix in self._known else found[prefix] for prefix in prefixes]
 
 
 def sweep_prompts(
-    pair: Pair,
+    backend: Backend,
     prompts: PromptSet,
     settings: Settings,
     span: Span,
@@ -257,14 +291,13 @@ def sweep_prompts(
 ) -> Sweep:
     """A sweep with local models, this device's costs measured first, where the machine is not too busy; resumed, again
     where they can not be believed. Raises BadInput as `Sweep` does."""
-    source = pair_source(pair, settings, chat=chat)
-    plan = plan_of(settings, span, chat, prompts, source.provenance)
+    plan = plan_of(settings, span, chat, prompts, backend.provenance())
     if resume and store.holds_sweep(Path(out)):
-        mended(store.resume(Path(out), plan, prompts), pair, settings)
-        return Sweep(source, prompts, settings, span, out, chat=chat, resume=True, batch=batch)
+        mended(store.resume(Path(out), plan, prompts), backend, settings)
+        return Sweep(backend, prompts, settings, span, out, chat=chat, resume=True, batch=batch)
     store.check_new(Path(out), resume=resume)
-    costs = measured(pair, settings)
-    return Sweep(source, prompts, settings, span, out, chat=chat, resume=resume, costs=costs, batch=batch)
+    costs = measured(backend, settings)
+    return Sweep(backend, prompts, settings, span, out, chat=chat, resume=resume, costs=costs, batch=batch)
 
 
 def in_reach(prompts: PromptSet, finished: int, batch: int) -> range:
@@ -293,17 +326,7 @@ def strict_reference(rule: Rule, temperature: float) -> Rule:
     return rule_named("rejection-sampling")
 
 
-def _tokens(source: Source, item: PromptItem, history: History) -> Prefix:
-    """Raises BadInput where it does not fit in the context."""
-    try:
-        return source.tokenise(item.prompt, history)
-    except BadInput as error:
-        if not history:
-            raise
-        raise BadInput(f"With the turns before it and their answers: {error}") from error
-
-
-def _too_long(source: Source, prompts: PromptSet) -> tuple[TooLong, ...]:
+def _too_long(tokens: Callable[[PromptItem], Prefix], prompts: PromptSet) -> tuple[TooLong, ...]:
     """Those that do not fit even by themselves, and the turns after them."""
     found: list[TooLong] = []
     before: PromptItem | None = None
@@ -313,7 +336,7 @@ def _too_long(source: Source, prompts: PromptSet) -> tuple[TooLong, ...]:
             continue
         before = None
         try:
-            source.tokenise(item.prompt)
+            tokens(item)
         except BadInput as error:
             found.append(TooLong(item.id, str(error)))
             before = item

@@ -1,6 +1,6 @@
 """The wall-clock check: the target alone, strict and a setting, decoded in turn.
 
-Knows pairs and clocks; loads the model libraries when called.
+Knows backends and clocks; loads the model libraries when called.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from mars_viz.costs import Costs, Factor, objection, per_token
 from mars_viz.errors import BadInput
 from mars_viz.history import Asked, Exchange
 from mars_viz.prompts import PromptItem, PromptSet
-from mars_viz.recording import Recording
 from mars_viz.records import emitted
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
@@ -31,7 +30,7 @@ from mars_viz.sweep.timing import TimingCheck, Way
 from mars_viz.walk import walk
 
 if TYPE_CHECKING:
-    from mars_viz.speculators.loading import Pair
+    from mars_viz.speculators.backend import Backend
 
 T = TypeVar("T")
 Prefix = tuple[int, ...]
@@ -69,7 +68,7 @@ class WallClock:
 
     def __init__(
         self,
-        pair: Pair,
+        backend: Backend,
         prompts: Sequence[Asked],
         settings: Settings,
         *,
@@ -83,11 +82,10 @@ class WallClock:
         rule = rule_named(settings.rule)
         if not prompts or repetitions < 1 or rule.dial is None:
             raise BadInput("A wall-clock check takes at least one prompt and repetition, and a rule with a dial.")
-        self._pair, self._costs, self._repetitions = pair, costs, repetitions
+        self._backend, self._costs, self._repetitions = backend, costs, repetitions
         self._settings = replace(settings, dial=rule.dial.checked(settings.dial))
         self._strict = replace(settings, dial=rule.dial.strict)
-        recordings = (Recording(pair, each.prompt, settings, chat=chat, history=each.history) for each in prompts)
-        self._prompts = [recording.prompt_ids for recording in recordings]
+        self._prompts = [backend.prompt_ids(each.prompt, settings, each.history, chat=chat) for each in prompts]
         self._found: dict[str, list[list[Decoded]]] = {name: [[] for _ in prompts] for name in WAYS}
 
     @property
@@ -116,7 +114,7 @@ class WallClock:
         modelled = _modelled(made["chosen"], self._costs, settings.gamma)
         assert settings.dial is not None
         return TimingCheck(
-            device=self._pair.device,
+            device=self._backend.device,
             rule=settings.rule,
             dial=settings.dial,
             gamma=settings.gamma,
@@ -133,13 +131,13 @@ class WallClock:
 
     def _decode(self, name: str, prompt: Prefix) -> Decoded:
         if name == "target":
-            return _alone(self._pair, prompt, self._settings)
-        return _walked(self._pair, prompt, self._strict if name == "strict" else self._settings)
+            return _alone(self._backend, prompt, self._settings)
+        return _walked(self._backend, prompt, self._strict if name == "strict" else self._settings)
 
 
-def wall_clock(pair: Pair, prompts: Sequence[Asked], settings: Settings, **options: Any) -> TimingCheck:
+def wall_clock(backend: Backend, prompts: Sequence[Asked], settings: Settings, **options: Any) -> TimingCheck:
     """The whole check at once; takes the options of `WallClock` and raises what it does."""
-    clock = WallClock(pair, prompts, settings, **options)
+    clock = WallClock(backend, prompts, settings, **options)
     for _ in clock:
         pass
     return clock.check()
@@ -172,21 +170,20 @@ def spread_over(found: Sequence[T], count: int) -> list[T]:
     return [found[place] for place in places]
 
 
-def _alone(pair: Pair, prompt: Prefix, settings: Settings) -> Decoded:
+def _alone(backend: Backend, prompt: Prefix, settings: Settings) -> Decoded:
     from mars_viz.speculators.autoregressive import decode_alone
 
-    done = decode_alone(pair, prompt, settings)
+    done = decode_alone(backend, prompt, settings)
     return Decoded(done.token_ids, len(done.token_ids), done.seconds)
 
 
-def _walked(pair: Pair, prompt: Prefix, settings: Settings) -> Decoded:
+def _walked(backend: Backend, prompt: Prefix, settings: Settings) -> Decoded:
     from mars_viz.speculators.extent import Extent
-    from mars_viz.speculators.local import LocalSpeculator
 
     rule = rule_named(settings.rule)
-    speculator = LocalSpeculator(pair, settings, Extent.least(rule.needs, recorded=False))
+    speculator = backend.speculator(settings, Extent.least(rule.needs, recorded=False))
     speculator.prefill(prompt)
-    ending = pair.ending(settings)
+    ending = backend.ending(settings)
     began = time.perf_counter()
     rounds = list(walk(speculator, rule, settings.dial, prompt, ending))
     seconds = time.perf_counter() - began

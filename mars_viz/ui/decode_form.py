@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import streamlit as st
 
@@ -11,7 +10,7 @@ from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown, visible
 from mars_viz.rules import RULES, Fixed, Rule, rule_named
 from mars_viz.run import Settings
-from mars_viz.speculators.names import check_id
+from mars_viz.speculators.names import check_id, drafter_for
 from mars_viz.ui import visitors
 from mars_viz.ui.jobs.models import Choice
 
@@ -133,13 +132,15 @@ def checked(notices: list[str], prompt: str, settings: Callable[[], Settings], *
 
 
 def named_models(target: str, drafter: str, device: str = "auto", dtype: str = "auto") -> Choice:
-    """The pair of these names, of which none is the built-in one. Raises BadInput for a name that this visitor may not
-    give."""
-    choice = Choice(target.strip(), drafter.strip(), device, dtype)
-    choice = replace(choice, folders=any(choice.names) and visitors.may_name_paths())
-    for name in filter(None, () if choice.folders else choice.names):
+    """The models of these names, of which none is the built-in one, or for another target prompt lookup. Raises
+    BadInput for a name that this visitor may not give."""
+    drafting = drafter_for(target.strip() or None, drafter.strip() or None)
+    models = [name for name in (target.strip(), drafting) if isinstance(name, str) and name]
+    folders = bool(models) and visitors.may_name_paths()
+    for name in () if folders else models:
         check_id(name)
-    return choice
+    drafted_by = drafting if isinstance(drafting, str) else drafting.name
+    return Choice(target.strip(), drafted_by, device, dtype, folders)
 
 
 def fixed_inputs(rule: Rule, key: str, start: Rule | None = None) -> Rule:

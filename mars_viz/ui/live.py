@@ -15,7 +15,6 @@ import streamlit as st
 from streamlit import runtime
 
 from mars_viz import default_folders
-from mars_viz.demo import is_built_in
 from mars_viz.figures.words import counted, number
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
@@ -26,6 +25,7 @@ from mars_viz.ui.jobs.attendance import LEFT, Wanted
 from mars_viz.ui.jobs.decode_job import Decoded, DecodeJob, Ways
 from mars_viz.ui.jobs.engine import Engine
 from mars_viz.ui.jobs.job import JobState
+from mars_viz.ui.jobs.models import BUILT_IN, Choice, at_hand
 from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.session import Filling, Session
 
@@ -82,15 +82,16 @@ def _store(folder: Path) -> RunStore:
     return RunStore(folder)
 
 
-def start(session: Session, prompt: str, settings: Callable[[], Settings]) -> None:
-    """Ask the worker to decode for this tab; a bad wish, or a second one at a time, becomes a notice."""
+def start(session: Session, prompt: str, settings: Callable[[], Settings], choice: Choice = BUILT_IN) -> None:
+    """Ask the worker to decode for this tab, with the models of `choice`; a bad wish, or a second one at a time,
+    becomes a notice."""
     waits = session.job is not None and not session.job.progress.state.readable
     chosen = decode_form.checked(session.notices, prompt, settings, under_way=waits)
     if chosen is None:
         return
     if session.filling is not None:
         session.filling.job.cancel()
-    session.job = DecodeJob(prompt, chosen, explored())
+    session.job = DecodeJob(prompt, chosen, explored(), choice)
     shared_worker().submit(session.job)
 
 
@@ -125,7 +126,7 @@ def go_on_mapping(session: Session, run: Run) -> None:
     """Have the map of the run that this tab shows made, or go on with it."""
     run_id, store = session.view.run, run_store()
     saved = run_id if run_id not in session.runs and (store.folder / run_id).is_dir() else ""
-    job = DecodeJob.mapping(run, saved, explored())
+    job = DecodeJob.mapping(run, saved, explored(), at_hand(run.provenance) or BUILT_IN)
     maps()[run_id] = job
     session.filling = Filling(run_id, job)
     shared_worker().submit(job)
@@ -139,13 +140,13 @@ def start_again(session: Session, run: Run, dial: float | None, gamma: int | Non
         session.notices[:] = [reason]
         return
     chosen = replace(run.settings, dial=dial, gamma=run.settings.gamma if gamma is None else gamma)
-    start(session, run.prompt, lambda: chosen)
+    start(session, run.prompt, lambda: chosen, at_hand(run.provenance) or BUILT_IN)
 
 
 def why_not_again(run: Run) -> str:
     """Why the run's prompt cannot be decoded anew here; empty if it can."""
     made_with = run.provenance
-    if is_built_in(made_with.target) and is_built_in(made_with.drafter):
+    if at_hand(made_with) is not None:
         return "" if run.prompt else "This run does not say what its prompt was, so it cannot be decoded anew."
     return (
         f"This run was made with {made_with.target or 'an unnamed target'} and "

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 import streamlit as st
 
-from mars_viz.components.explorer import ELEMENT
+from mars_viz.components.explorer.files import ELEMENT
 from mars_viz.components.explorer.payload_cache import RunPayload, cached_payload, cached_window
 from mars_viz.components.mount import mount
 from mars_viz.components.position_sync import PositionSync

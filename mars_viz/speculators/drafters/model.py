@@ -6,13 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from mars_viz.randomness import Purpose, round_uniforms
 from mars_viz.run import Settings
 from mars_viz.speculators.cached import CachedModel
+from mars_viz.speculators.draft import Draft
 from mars_viz.speculators.largest import best
 from mars_viz.speculators.laws import draw, law, on_device
+from mars_viz.speculators.networks import Network
+from mars_viz.speculators.transfers import sent
+from mars_viz.walk import Prefix
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,50 +39,43 @@ class Picking:
         return draw(law(logits, self.law), uniforms)
 
 
-@dataclass(frozen=True, slots=True)
-class Drafted:
-    """What was drafted after each of B prefixes, on the device; the parts come to N tokens each."""
-
-    tokens: Sequence[Tensor]
-    """int64 [B, n] each."""
-    logits: Sequence[Tensor]
-    """float32 [B, n, V] each; raw, each row what its token was drafted from."""
-
-
 class ModelDrafter:
     """Drafts greedily at temperature 0 and draws from its law, with keyed uniforms, above."""
 
-    def __init__(self, model: CachedModel, settings: Settings):
-        self._model = model
+    def __init__(self, network: Network, settings: Settings):
+        self._model = CachedModel(network)
         self._settings = settings
         self._pick = Picking.by(settings)
 
-    def rewind(self, prefixes: Sequence[tuple[int, ...]]) -> int:
-        """See `CachedModel.rewind`; after a fully kept block there are two tokens to read, since the last is not read
-        while drafting."""
-        return self._model.rewind(prefixes)
+    def prefill(self, prompts: Sequence[Prefix]) -> None:
+        """Read the prompts."""
+        self._model.read(prompts)
 
-    def draft(self, ids: Tensor, starts: Sequence[int], count: int) -> Drafted:
-        """Draft so many tokens from the places `starts` on, after the ids [B, n] that `rewind` has left to read."""
-        uniforms = self._uniforms(starts, count)
+    def draft(self, prefixes: Sequence[Prefix], count: int) -> Draft:
+        """So many tokens after each prefix.
+
+        After a fully kept block there are two tokens to read, since the last is not read while drafting.
+        """
+        unread = self._model.rewind(prefixes)
+        ids = sent([prefix[-unread:] for prefix in prefixes], self._model.device)
+        uniforms = self._uniforms([len(prefix) for prefix in prefixes], count)
         chain = self._model.chain(ids, count, self._pick, uniforms)
         if chain is not None:
-            return Drafted([chain.tokens], [chain.logits])
+            return Draft(chain.tokens, chain.logits)
         tokens, rows = [], []
         for step in range(count):
             logits = self._model.logits(ids, rows=1)  # [B, 1, V]
             ids = self._pick(logits, None if uniforms is None else uniforms[:, step, None])
             tokens.append(ids)
             rows.append(logits)
-        return Drafted(tokens, rows)
+        return Draft(torch.cat(tokens, 1), torch.cat(rows, 1))
 
-    def committed(self, drafted: Sequence[Sequence[int]]) -> None:
+    def observe(self, drafted: Sequence[Sequence[int]]) -> None:
         """Told what it drafted once that is on the host; the last token of each was never read."""
         self._model.remember([tokens[:-1] for tokens in drafted])
 
     def _uniforms(self, starts: Sequence[int], count: int) -> Tensor | None:
         if self._settings.temperature == 0:
             return None
-        device = self._model.device
         keyed = np.stack([round_uniforms(self._settings.seed, start, Purpose.DRAFT, count) for start in starts])
-        return on_device(keyed, device)
+        return on_device(keyed, self._model.device)

@@ -71,8 +71,9 @@ class Opener:
     lack: Callable[[], str] = str
     """What keeps its passes from being as fast as they could be, now: what a sentence says of the model, or nothing."""
     batching: str = ""
-    """How it is reached that a row's result is bit for bit the one it has alone; empty where it is so only within
-    rounding."""
+    """See `Part.batching`."""
+    model: PreTrainedModel | None = None
+    """Whose they are."""
 
     def __call__(self) -> Network:
         """Another pass."""
@@ -86,11 +87,12 @@ def opener(model: PreTrainedModel, vocabulary_size: int) -> Opener:
     """
     if fits(model):
         weights = pack(model, vocabulary_size)
-        return Opener(partial(PackedLlama, weights), batching=str(weights.batching))
+        return Opener(partial(PackedLlama, weights), batching=str(weights.batching), model=model)
     reason = why_not(model)
     if reason:
         said = f"goes through transformers' own pass, one text after the other: {reason}"
-        return Opener(partial(PlainNetwork, model, vocabulary_size), lambda: said)
+        return Opener(partial(PlainNetwork, model, vocabulary_size), lambda: said, model=model)
     body = Body(model, vocabulary_size)
     rooms = Rooms(body, partial(CudaCapture, body.device) if body.device.type == "cuda" else None)
-    return Opener(partial(RaggedNetwork, rooms), lambda: rooms.trouble and f"runs without CUDA graphs: {rooms.trouble}")
+    lack = lambda: rooms.trouble and f"runs without CUDA graphs: {rooms.trouble}"  # noqa: E731
+    return Opener(partial(RaggedNetwork, rooms), lack, model=model)

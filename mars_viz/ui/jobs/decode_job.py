@@ -157,9 +157,9 @@ class DecodeJob(Job[Decoded]):
         self._growing: Growing | None = None
 
     @classmethod
-    def mapping(cls, run: Run, saved: str, ways: Ways) -> DecodeJob:
+    def mapping(cls, run: Run, saved: str, ways: Ways, choice: Choice = BUILT_IN) -> DecodeJob:
         """Of a run that is decoded: its map goes on from where it stopped. `saved` is its name in the store, if any."""
-        job = cls(run.prompt, run.settings, ways)
+        job = cls(run.prompt, run.settings, ways, choice)
         job._progress = replace(job.progress, run=run, so_far=run, saved=saved)
         return job
 

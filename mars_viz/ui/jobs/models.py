@@ -14,7 +14,10 @@ from pathlib import PurePath
 from typing import Any, Generic, Protocol, TypeVar
 
 from mars_viz.costs import Costs
-from mars_viz.errors import MarsVizError, TooLarge
+from mars_viz.demo import is_built_in
+from mars_viz.errors import BadInput, MarsVizError, TooLarge
+from mars_viz.run import Provenance
+from mars_viz.speculators.names import Ngram
 
 Pair = TypeVar("Pair")
 Tell = Callable[[str, float], None]
@@ -32,7 +35,7 @@ class Choice:
     target: str = ""
     """Hub id or folder; empty for the built-in one."""
     drafter: str = ""
-    """Likewise."""
+    """Likewise; or prompt lookup, such as 'ngram:n=3'."""
     device: str = "auto"
     """auto, cpu, cuda or mps."""
     dtype: str = "auto"
@@ -54,6 +57,23 @@ class Choice:
 
 BUILT_IN = Choice()
 """The pair that comes with the product."""
+PROMPT_LOOKUP = Choice(drafter=Ngram().name)
+"""The target that comes with the product, and a drafter without a model."""
+
+
+def at_hand(made_with: Provenance) -> Choice | None:
+    """The models of a run or a sweep, where they are at hand without fetching any; None where they are not."""
+    if not is_built_in(made_with.target):
+        return None
+    if is_built_in(made_with.drafter):
+        return BUILT_IN
+    try:
+        lookup = Ngram.named(made_with.drafter)
+    except BadInput:  # a file may say anything
+        return None
+    return None if lookup is None else Choice(drafter=lookup.name)
+
+
 RECENT = 6
 """Choices that are remembered."""
 

@@ -41,10 +41,10 @@ def models() -> Models[Any]:
 
 
 def load(choice: Choice, tell: Tell) -> Any:
-    """The pair. Raises BadInput with the remedy where that cannot be."""
+    """The backend. Raises BadInput with the remedy where that cannot be."""
     tell("Starting PyTorch and transformers", 0.0)
     try:
-        from mars_viz.speculators.loading import load_pair
+        from mars_viz.speculators.loading import load_backend
     except ImportError as error:
         raise BadInput(
             f"Decoding needs PyTorch and transformers, and {error.name} is missing; install requirements.txt. "
@@ -52,7 +52,7 @@ def load(choice: Choice, tell: Tell) -> Any:
         ) from error
     _forget_libraries()
     named, how = (choice.target or None, choice.drafter or None), {"device": choice.device, "dtype": choice.dtype}
-    return load_pair(*named, **how, folders=choice.folders, tell=tell)
+    return load_backend(*named, **how, folders=choice.folders, tell=tell)
 
 
 @cache
@@ -63,13 +63,12 @@ def _forget_libraries() -> None:
     gc.freeze()
 
 
-def look(pair: Any) -> Device:
-    """What the pair runs on, and the memory there."""
-    from mars_viz.speculators.memory import bytes_free, bytes_of, bytes_used
+def look(backend: Any) -> Device:
+    """What it runs on, and the memory there."""
+    from mars_viz.speculators.memory import bytes_free, bytes_used
 
-    device = pair.target.device
-    weights = bytes_of(pair.target) + bytes_of(pair.drafter)
-    return Device(pair.device, pair.dtype, bytes_used(device), bytes_free(device), weights, pair.notes)
+    place, weights = backend.place, backend.target.weights + backend.drafter.weights
+    return Device(backend.device, backend.dtype, bytes_used(place), bytes_free(place), weights, backend.notes)
 
 
 def release() -> None:
@@ -79,14 +78,14 @@ def release() -> None:
     give_back()
 
 
-def record(pair: Any, prompt: str, settings: Settings, *, chat: bool = False) -> Recording:
+def record(backend: Any, prompt: str, settings: Settings, *, chat: bool = False) -> Recording:
     """Decodes a prompt; `chat` for the chat template."""
     from mars_viz.recording import Recording
 
-    return Recording(pair, prompt, settings, chat=chat)
+    return Recording(backend, prompt, settings, chat=chat)
 
 
-def chart(pair: Any, run: Run) -> Mapping | None:
+def chart(backend: Any, run: Run) -> Mapping | None:
     """Maps the run's dial over its useful range, at every draft length up to its own, or goes on with its map; None
     without a dial."""
     from mars_viz.mapping import Mapping
@@ -94,60 +93,60 @@ def chart(pair: Any, run: Run) -> Mapping | None:
     if rule_named(run.settings.rule).dial is None:
         return None
     span = useful_span(run.settings) if run.dial_map is None else run.dial_map.span
-    return Mapping(pair, run.prompt, run.settings, span, title=run.title, budget=Budget(branches=BRANCHES), run=run)
+    return Mapping(backend, run.prompt, run.settings, span, title=run.title, budget=Budget(branches=BRANCHES), run=run)
 
 
-def race(prompt: str, settings: Settings, chat: bool, pair: Any) -> Racing:
+def race(prompt: str, settings: Settings, chat: bool, backend: Any) -> Racing:
     """Decodes a prompt in three lanes."""
     from mars_viz.race.making import Racing
 
-    return Racing(pair, prompt, settings, chat=chat)
+    return Racing(backend, prompt, settings, chat=chat)
 
 
-def measure(settings: Settings, pair: Any) -> Measuring:
+def measure(settings: Settings, backend: Any) -> Measuring:
     """Measures what a pass costs in blocks of these settings."""
     from mars_viz.speculators.costs import Measuring
 
-    return Measuring(pair, settings.gamma, settings=settings)
+    return Measuring(backend, settings.gamma, settings=settings)
 
 
-def find_costs(gamma: int, pair: Any) -> Iterator[Finding]:
+def find_costs(gamma: int, backend: Any) -> Iterator[Finding]:
     """The same as an errand, with blocks of up to γ."""
     from mars_viz.speculators.costs import Measuring
 
-    measuring = Measuring(pair, gamma)
+    measuring = Measuring(backend, gamma)
     for share in measuring:
         yield Finding(share, None)
     yield Finding(1.0, measuring.costs())
 
 
-def walk(pair: Any, run: Run, stands: Sequence[Stand]) -> Iterable[Together]:
+def walk(backend: Any, run: Run, stands: Sequence[Stand]) -> Iterable[Together]:
     """Walks rules from the run's prompt."""
     from mars_viz.walking import Walking
 
-    return Walking(pair, run, stands)
+    return Walking(backend, run, stands)
 
 
-def sweep(prompts: PromptSet, settings: Settings, span: Span, folder: Path, chat: bool, pair: Any) -> Sweep:
+def sweep(prompts: PromptSet, settings: Settings, span: Span, folder: Path, chat: bool, backend: Any) -> Sweep:
     """Begins a sweep, or continues it."""
     from mars_viz.sweep import sweep_prompts
 
-    return sweep_prompts(pair, prompts, settings, span, folder, chat=chat, resume=True)
+    return sweep_prompts(backend, prompts, settings, span, folder, chat=chat, resume=True)
 
 
 def grid(
-    prompts: PromptSet, settings: Sequence[Settings], span: Span, folders: Sequence[Path], chat: bool, pair: Any
+    prompts: PromptSet, settings: Sequence[Settings], span: Span, folders: Sequence[Path], chat: bool, backend: Any
 ) -> GridSweep:
     """The same of a rule's variants together."""
     from mars_viz.sweep.grid_sweep import sweep_grid
 
-    return sweep_grid(pair, prompts, settings, folders, span, chat=chat, resume=True)
+    return sweep_grid(backend, prompts, settings, folders, span, chat=chat, resume=True)
 
 
 def clock(
-    asked: Sequence[Asked], settings: Settings, repetitions: int, chat: bool, costs: Costs | None, pair: Any
+    asked: Sequence[Asked], settings: Settings, repetitions: int, chat: bool, costs: Costs | None, backend: Any
 ) -> WallClock:
     """Times a setting of a sweep against strict; `costs` are those that the sweep was modelled with."""
     from mars_viz.sweep.wall_clock import WallClock
 
-    return WallClock(pair, asked, settings, repetitions=repetitions, chat=chat, costs=costs)
+    return WallClock(backend, asked, settings, repetitions=repetitions, chat=chat, costs=costs)

@@ -11,7 +11,7 @@ from mars_viz.run import Run
 from mars_viz.runstore import read
 from mars_viz.together import Stand, Together
 from mars_viz.ui.jobs.job import Job, JobState, Progress
-from mars_viz.ui.jobs.models import Models
+from mars_viz.ui.jobs.models import BUILT_IN, Choice, Models
 from mars_viz.ui.jobs.sparing import Sparing
 
 Walk = Callable[[Any, Run, Sequence[Stand]], Iterable[Together]]
@@ -31,10 +31,13 @@ class WalkJob(Job[Walked]):
 
     private: ClassVar[bool] = True
 
-    def __init__(self, run: Run, stands: Sequence[Stand], walk: Walk, path: Path | None = None) -> None:
-        """A job that waits; `walk` makes the walks. `path` is where the run is kept, if it is."""
+    def __init__(
+        self, run: Run, stands: Sequence[Stand], walk: Walk, path: Path | None = None, choice: Choice = BUILT_IN
+    ) -> None:
+        """A job that waits; `walk` makes the walks with the models of `choice`. `path` is where the run is kept, if it
+        is."""
         super().__init__(Walked(JobState.QUEUED))
-        self.asked, self.stands = run, stands
+        self.asked, self.stands, self.choice = run, stands, choice
         self._walk, self._path = walk, path
 
     def __getstate__(self) -> dict[str, Any]:
@@ -43,7 +46,7 @@ class WalkJob(Job[Walked]):
 
     def work(self, models: Models[Any]) -> None:
         """Walk to the end, or until it is stopped; what was walked is kept."""
-        pair = models.pair(stopping=lambda: self.stopping)
+        pair = models.pair(self.choice, lambda: self.stopping)
         run = read(self._path) if self.asked is None and self._path is not None else self.asked
         self.tell(state=JobState.DECODING)
         looks, together = Sparing(), None

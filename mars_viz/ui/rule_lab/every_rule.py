@@ -16,6 +16,7 @@ from mars_viz.ui import library, live
 from mars_viz.ui.bench import Bench, Walking
 from mars_viz.ui.jobs.attendance import LEFT
 from mars_viz.ui.jobs.job import JobState
+from mars_viz.ui.jobs.models import BUILT_IN, at_hand
 from mars_viz.ui.jobs.tasks import walk
 from mars_viz.ui.jobs.walk_job import Walked, WalkJob
 from mars_viz.ui.session import Session
@@ -26,7 +27,8 @@ def start(bench: Bench, session: Session, run: Run, stands: Sequence[Stand]) -> 
     if bench.walking is not None:
         bench.walking.job.cancel()
     bench.notices.clear()
-    job = WalkJob(run, stands, walk, library.shelf(session).path_of(session.view.run))
+    path = library.shelf(session).path_of(session.view.run)
+    job = WalkJob(run, stands, walk, path, at_hand(run.provenance) or BUILT_IN)
     bench.walking = Walking(session.view.run, job)
     live.shared_worker().submit(job)
 

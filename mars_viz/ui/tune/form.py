@@ -262,7 +262,10 @@ def _models() -> tuple[Callable[[], Choice], bool]:
         "Target", key="sweep-target", placeholder="the built-in one", help="Hub id or folder" if paths else "Hub id"
     )
     drafter = right.text_input(
-        "Drafter", key="sweep-drafter", placeholder="the built-in one", help="Hub id or folder" if paths else "Hub id"
+        "Drafter",
+        key="sweep-drafter",
+        placeholder="the built-in one",
+        help=f"{'Hub id or folder' if paths else 'Hub id'}, or ngram:n=3 for prompt lookup, which needs no model",
     )
     chat = st.checkbox("Apply the chat template", key="sweep-chat")
     return lambda: named_models(target, drafter), chat

@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 
 from mars_viz import default_folders
-from mars_viz.demo import is_built_in
 from mars_viz.dialmap import Span, span_of
 from mars_viz.errors import BadInput
 from mars_viz.figures.words import exact_setting
@@ -26,7 +25,7 @@ from mars_viz.sweep.store import SweepEntry, check_listed, holds_sweep, open_sto
 from mars_viz.sweep.wall_clock import to_time
 from mars_viz.ui import visitors
 from mars_viz.ui.jobs import tasks
-from mars_viz.ui.jobs.models import Choice
+from mars_viz.ui.jobs.models import Choice, at_hand
 from mars_viz.ui.live import shared_worker
 from mars_viz.ui.tune.jobs import Begin, ClockJob, SweepJob
 from mars_viz.ui.tune.shelf import new_folder, shared_board, sweep_label
@@ -210,6 +209,4 @@ def models_of(folder: Path, plan: Plan) -> Choice:
 def choice_of(plan: Plan) -> Choice:
     """The models of a sweep, to have them again."""
     made = plan.provenance
-    if is_built_in(made.target) and is_built_in(made.drafter):
-        return Choice()
-    return Choice(made.target, made.drafter, dtype=made.dtype, folders=visitors.may_name_paths())
+    return at_hand(made) or Choice(made.target, made.drafter, dtype=made.dtype, folders=visitors.may_name_paths())

@@ -14,6 +14,7 @@ from mars_viz.errors import BadInput
 from mars_viz.figures.words import exactly
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
+from mars_viz.speculators.names import Ngram, drafter_for
 from mars_viz.ui.decode_form import LIMITS, LONGEST_STOPS, stop_lines
 from mars_viz.ui.jobs.models import Choice
 from mars_viz.ui.links import clipped, number_in
@@ -100,14 +101,13 @@ def from_parameters(parameters: Mapping[str, str]) -> OpenedLive:
     if shown and shown not in known:
         complaints.append(f"There is no view “{clipped(shown)}”; choose one of {', '.join(known)}.")
     models = Choice(parameters.get("target", "").strip(), parameters.get("drafter", "").strip())
-    names = (models.target, models.drafter)
-    if bool(names[0]) != bool(names[1]) or any(len(name) > LONGEST or not name.isprintable() for name in names):
-        complaints.append("The link does not name a pair of models, so the built-in pair stays chosen.")
+    if not _can_be(models):
+        complaints.append("The link does not name a target and its drafter, so the built-in pair stays chosen.")
         models = Choice()
     elif models.target:
         complaints.append(
-            f"The link chooses the models {models.target} and {models.drafter}. Decode would fetch what is not here "
-            "yet from the hub; choose another pair under Models if you do not want that."
+            f"The link chooses the models {' and '.join(filter(None, models.names))}. Decode would fetch what is not "
+            "here yet from the hub; choose others under Models if you do not want that."
         )
     view = LiveView(
         known.get(shown, Show.DECODE),
@@ -118,6 +118,17 @@ def from_parameters(parameters: Mapping[str, str]) -> OpenedLive:
         parameters.get("chat") == "1",
     )
     return OpenedLive(view, tuple(complaints))
+
+
+def _can_be(models: Choice) -> bool:
+    """True for what Decode may be asked for."""
+    if any(len(name) > LONGEST or not name.isprintable() for name in models.names):
+        return False
+    try:
+        drafting = drafter_for(models.target or None, models.drafter or None)
+    except BadInput:
+        return False
+    return bool(models.target) or not models.drafter or isinstance(drafting, Ngram)
 
 
 def _settings(parameters: Mapping[str, str], complaints: list[str]) -> Settings:

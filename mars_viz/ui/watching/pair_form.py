@@ -12,13 +12,14 @@ from mars_viz.escapes import visible
 from mars_viz.speculators.names import DEVICES, DTYPES
 from mars_viz.ui import visitors
 from mars_viz.ui.decode_form import named_models
-from mars_viz.ui.jobs.models import BUILT_IN, Choice
+from mars_viz.ui.jobs.models import BUILT_IN, PROMPT_LOOKUP, Choice
 
 AUTO = (
     "auto: on a GPU the dtype of the weights; on a CPU float32, or bfloat16 for a large pair of that dtype where the "
     "CPU supports it"
 )
 OTHER = "Another pair …"
+DRAFTER = "a smaller model with the same vocabulary, or ngram:n=3"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ def chosen_pair(start: Choice = BUILT_IN) -> str:
     named = str(state.get("pair") or in_words(start))
     if named == OTHER:
         typed = Choice(str(state.get("target") or "").strip(), str(state.get("drafter") or "").strip())
-        return in_words(typed) if typed.target and typed.drafter else "the pair that you name"
+        return in_words(typed) if typed.target else "the models that you name"
     return "" if named == in_words(BUILT_IN) else named
 
 
@@ -50,13 +51,13 @@ def pair_area(recent: tuple[Choice, ...], start: Choice = BUILT_IN, chat: bool =
     with st.popover("Models", width="stretch"):
         paths = visitors.may_name_paths()
         shown = [choice for choice in recent if paths or not choice.folders]
-        known = {in_words(choice): choice for choice in (BUILT_IN, start, *shown)}
+        known = {in_words(choice): choice for choice in (BUILT_IN, PROMPT_LOOKUP, start, *shown)}
         named = str(st.selectbox("Pair", [*known, OTHER], list(known).index(in_words(start)), key="pair"))
         target = drafter = ""
         if named == OTHER:
             where = "org/name on Hugging Face" + ", or a folder of the server" * paths
             target = st.text_input("Target", key="target", placeholder=where)
-            drafter = st.text_input("Drafter", key="drafter", placeholder="a smaller model with the same vocabulary")
+            drafter = st.text_input("Drafter", key="drafter", placeholder=DRAFTER)
             st.caption("Safetensors only; no code from a model's repository is run.")
         else:
             target, drafter = known[named].target, known[named].drafter
@@ -72,10 +73,10 @@ def in_words(choice: Choice) -> str:
     if not choice.target and not choice.drafter:
         return "Built-in pair"
     target, drafter = choice.names if visitors.may_name_paths() else choice.in_short
-    return visible(f"{target or 'built-in target'} with {drafter or 'built-in drafter'}")
+    return visible(f"{target or 'Built-in target'} with {drafter or 'the built-in drafter'}")
 
 
 def _checked(choice: Choice, named: str) -> Choice:
-    if named == OTHER and not (choice.target and choice.drafter):
-        raise BadInput("Name both models, the target and the drafter, or choose the built-in pair.")
+    if named == OTHER and not choice.target and (not choice.drafter or choice.folders):
+        raise BadInput("Name a target, and its drafter if it is to have one, or choose the built-in pair.")
     return choice

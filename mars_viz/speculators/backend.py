@@ -1,0 +1,201 @@
+"""What everything that decodes takes: a target and a drafter to open, the tokenizer, and where they come from."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Generic, Protocol, TypeVar
+
+import torch
+
+from mars_viz.errors import BadInput
+from mars_viz.history import History, check_prompt
+from mars_viz.run import WITHIN_ROUNDING, Piece, Provenance, Settings
+from mars_viz.speculators.draft import Drafter, Target
+from mars_viz.speculators.extent import Extent
+from mars_viz.speculators.memory import bytes_of
+from mars_viz.speculators.networks import Opener
+from mars_viz.speculators.speculator import DraftAndScore, Limits
+from mars_viz.walk import Ending, Prefix
+
+CPU = torch.device("cpu")
+Open = TypeVar("Open", bound=Callable[..., object])
+TOGETHER = 8
+"""Texts that are decoded at once where no row depends on the others and a batch costs less than its parts."""
+
+
+class Tokenizer(Protocol):
+    """Makes tokens of a prompt, and text of tokens."""
+
+    library: Any
+    """The tokenizer that it goes by, if any."""
+
+    @property
+    def pieces(self) -> Mapping[int, Piece]:
+        """Of every token."""
+        ...
+
+    def encode(self, prompt: str, history: History = (), *, chat: bool = False) -> Prefix:
+        """The tokens of a prompt after the turns before it, through the chat template where `chat`. Raises BadInput."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Part(Generic[Open]):
+    """A target or a drafter that is ready to be opened."""
+
+    name: str
+    """Hub id, folder name, or settings such as 'ngram:n=3'."""
+    open: Open
+    """Opens it with a cache of its own; a drafter by the settings that it is to draft with."""
+    revision: str = ""
+    """Commit on the hub, the start of the weights' SHA-256, or the name of what has no weights."""
+    batching: str = ""
+    """How it is reached that a row's result is bit for bit the one it has alone; empty where it is so only within
+    rounding."""
+    lack: Callable[[], str] = str
+    """What keeps it from being as fast as it could be, now: what a sentence says of it, or nothing."""
+    passes: Opener | None = None
+    """Its bare forward passes, where it is a model of this machine."""
+
+    @property
+    def model(self) -> Any:
+        """The transformers model behind it. Raises ValueError where there is none."""
+        if self.passes is None or self.passes.model is None:
+            raise ValueError(f"{self.name} is no model of this machine.")
+        return self.passes.model
+
+    @property
+    def weights(self) -> int:
+        """Bytes of them on its device."""
+        return 0 if self.passes is None or self.passes.model is None else bytes_of(self.passes.model)
+
+
+def _versions() -> dict[str, str]:
+    return {name: importlib.metadata.version(name) for name in ("torch", "transformers", "numpy")}
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """A target and a drafter that speak the same tokens."""
+
+    target: Part[Callable[[], Target]]
+    """The model whose text is wanted."""
+    drafter: Part[Callable[[Settings], Drafter]]
+    """What proposes it."""
+    tokenizer: Tokenizer
+    """The target's."""
+    vocabulary_size: int
+    """The smaller of both output sizes; what lies beyond is padding."""
+    context: int
+    """Positions that both can hold."""
+    eos_ids: frozenset[int]
+    """Tokens that end a text."""
+    dtype: str
+    """Of the target's weights: float32."""
+    processor: str = ""
+    """In words: the GPU's or the processor's name."""
+    versions: Mapping[str, str] = field(default_factory=_versions)
+    """Of the libraries behind it."""
+    place: torch.device = CPU
+    """Where the models are."""
+
+    def speculator(self, settings: Settings, extent: Extent = Extent.WHOLE) -> DraftAndScore:
+        """A new one, with empty caches; `extent` says how much evidence its answers carry."""
+        limits = Limits(self.vocabulary_size, self.context)
+        return DraftAndScore(self.target.open(), self.drafter.open(settings), limits, settings, extent)
+
+    def ending(self, settings: Settings) -> Ending:
+        """When a text ends."""
+        return Ending.of(settings, self.eos_ids, self.tokenizer.pieces if settings.stop else {})
+
+    def pieces_of(self, token_ids: Iterable[int]) -> dict[int, Piece]:
+        """The pieces of these ids alone, by rising id; each the same object every time."""
+        pieces = self.tokenizer.pieces
+        return {token_id: pieces[token_id] for token_id in sorted(set(token_ids))}
+
+    def prompt_ids(
+        self, prompt: str | Iterable[int], settings: Settings, history: History = (), *, chat: bool = False
+    ) -> Prefix:
+        """The tokens of a prompt, or the prompt where it is token ids, after the turns before it.
+
+        Raises BadInput where they and what is to be written after them do not fit in the context.
+        """
+        ids = self.tokenizer.encode(prompt, history, chat=chat) if isinstance(prompt, str) else _checked(prompt, self)
+        _check_context(len(ids), settings.max_new_tokens, self.context)
+        return ids
+
+    @property
+    def device(self) -> str:
+        """In words, with what keeps models from being as fast there as they could be."""
+        if self.place.type == "cpu":
+            return self.processor
+        return ", ".join([self.processor, *(lack.partition(":")[0] for lack in self._lacks())])
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What keeps the models from being as fast here as they could be, as far as it is known by now; sentences."""
+        return tuple(f"{lack}." for lack in self._lacks())
+
+    @property
+    def batching(self) -> str:
+        """How texts hang on their batches; see `Provenance.batching`."""
+        found = {"target": self.target.batching, "drafter": self.drafter.batching}
+        if not all(found.values()):
+            return WITHIN_ROUNDING
+        return f"bit for bit: {'; '.join(f'{role}: {how}' for role, how in found.items())}"
+
+    @property
+    def batch(self) -> int:
+        """Texts to decode at once: of models whose rounding depends on the batch, one."""
+        return 1 if self.batching == WITHIN_ROUNDING else TOGETHER
+
+    def provenance(self, seconds: float = 0.0, prefill_seconds: float = 0.0) -> Provenance:
+        """Of what is made with it now, in so much time."""
+        return Provenance(
+            target=self.target.name,
+            drafter=self.drafter.name,
+            target_revision=self.target.revision,
+            drafter_revision=self.drafter.revision,
+            dtype=self.dtype,
+            device=self.device,
+            eos_ids=tuple(sorted(self.eos_ids)),
+            vocabulary_size=self.vocabulary_size,
+            batching=self.batching,
+            versions=dict(self.versions),
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            seconds=seconds,
+            prefill_seconds=prefill_seconds,
+        )
+
+    def _lacks(self) -> list[str]:
+        found = ((part.name, part.lack()) for part in (self.target, self.drafter))
+        return [f"{name} {lack}" for name, lack in found if lack]
+
+
+def _checked(prompt: Iterable[int], backend: Backend) -> Prefix:
+    """Token ids as a prompt. Raises BadInput for what is none."""
+    if not isinstance(prompt, Iterable):
+        check_prompt(prompt)
+    ids = tuple(prompt)
+    wrong = next((each for each in ids if isinstance(each, bool) or not isinstance(each, int)), None)
+    if wrong is not None:
+        raise BadInput(f"The prompt holds {wrong!r}, which is no token id; give a text, or whole numbers.")
+    if not ids:
+        raise BadInput("The prompt is empty; write at least one word.")
+    foreign = next((each for each in ids if not 0 <= each < backend.vocabulary_size), None)
+    if foreign is not None:
+        raise BadInput(f"The prompt's token {foreign} is outside the vocabulary of {backend.vocabulary_size}.")
+    return ids
+
+
+def _check_context(prompt: int, new: int, context: int) -> None:
+    if prompt >= context:
+        raise BadInput(f"The prompt has {prompt} tokens but the models' context is {context}; shorten the prompt.")
+    if prompt + new > context:
+        raise BadInput(
+            f"The prompt has {prompt} tokens and {new} new ones are asked for, but the models' context is {context}; "
+            f"ask for at most {context - prompt} new tokens, or shorten the prompt."
+        )

@@ -1,0 +1,93 @@
+"""What a drafter proposes, what a target says of it, and who they are to the speculator. Knows tensors only.
+
+A target or a drafter that is open has its own cache, which follows the prefixes that it is asked about: what of the
+last block was kept is known from the next prefix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mars_viz.walk import Prefix
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What was drafted after each of B prefixes: chains of up to N tokens."""
+
+    tokens: Tensor
+    """int64 [B, N]; what stands behind a chain's end is any token."""
+    logits: Tensor | None = None
+    """float32 [B, N, V']; raw, each row what its token was drafted from. None where drafting is deterministic: q is 1
+    at the drafted token."""
+    vocabulary: Tensor | None = None
+    """int64 [V']; the target's token of each entry of the drafter's vocabulary; None where they are the same."""
+    lengths: tuple[int, ...] | None = None
+    """Tokens of each chain; None where all have N."""
+
+    def spread(self, vocabulary_size: int) -> Tensor | None:
+        """The logits [B, N, V] over the target's vocabulary; what the drafter cannot draft has none (-inf)."""
+        if self.logits is None or self.vocabulary is None:
+            return self.logits
+        rows = self.logits.new_full((*self.logits.shape[:2], vocabulary_size), -torch.inf)
+        rows[..., self.vocabulary] = self.logits
+        return rows
+
+
+@dataclass(frozen=True, slots=True)
+class TopLogits:
+    """What a target says that gives its best tokens alone, on the host."""
+
+    ids: np.ndarray
+    """int64 [B, N + 1, K]; its best tokens, best first, the lower id first among equals."""
+    logits: np.ndarray
+    """float32 [B, N + 1, K]; their raw logits."""
+    drafted: np.ndarray
+    """float32 [B, N]; the raw logits of the drafted tokens."""
+
+
+NO_SAMPLE = "This target gives its best tokens alone, which no sample can be drawn from; decode at temperature 0."
+Scored = Tensor | TopLogits
+"""What a target says after each of B prefixes and after each of N tokens that follow it: raw float32 logits
+[B, N + 1, V], or its best ones alone."""
+
+
+class Target(Protocol):
+    """The model whose text is wanted, with a cache of its own."""
+
+    device: torch.device
+    """Where drafted tokens are to lie."""
+
+    def prefill(self, prompts: Sequence[Prefix]) -> None:
+        """Read what prefixes will begin with."""
+        ...
+
+    def score(self, prefixes: Sequence[Prefix], tokens: Tensor) -> Scored:
+        """What it says after each prefix and each of the tokens [B, N] behind it, in one pass."""
+        ...
+
+    def observe(self, drafted: Sequence[Sequence[int]]) -> None:
+        """Told the tokens that were scored, once they are on the host."""
+        ...
+
+
+class Drafter(Protocol):
+    """What proposes tokens, with a cache of its own."""
+
+    def prefill(self, prompts: Sequence[Prefix]) -> None:
+        """Read what prefixes will begin with."""
+        ...
+
+    def draft(self, prefixes: Sequence[Prefix], count: int) -> Draft:
+        """At most `count` tokens after each prefix."""
+        ...
+
+    def observe(self, drafted: Sequence[Sequence[int]]) -> None:
+        """Told what it drafted, once that is on the host."""
+        ...

@@ -1,0 +1,135 @@
+"""Speculations from a target and a drafter: draft, score, compute the evidence. Knows when each reads what; knows no
+rules."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mars_viz.errors import BadInput
+from mars_viz.records import Speculation, Timing
+from mars_viz.run import Settings
+from mars_viz.speculators.blocks import Blocks
+from mars_viz.speculators.draft import Draft, Drafter, Scored, Target, TopLogits
+from mars_viz.speculators.evidence import gather_evidence, record_top_logits
+from mars_viz.speculators.extent import Extent
+from mars_viz.speculators.trouble import inference
+from mars_viz.speculators.waiting import Waiting
+from mars_viz.walk import Answer, Prefix
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What texts a target and a drafter can go on with."""
+
+    vocabulary_size: int
+    """V; ids are below it."""
+    context: int
+    """Tokens at most."""
+
+
+class DraftAndScore:
+    """The speculator over an open target and an open drafter, whose caches follow the prefixes it is asked about."""
+
+    def __init__(
+        self, target: Target, drafter: Drafter, limits: Limits, settings: Settings, extent: Extent = Extent.WHOLE
+    ):
+        """`extent` says how much evidence an answer carries; see `complete`."""
+        self._target, self._drafter, self._limits = target, drafter, limits
+        self._settings, self._extent, self._waiting = settings, extent, Waiting(settings)
+
+    def prefill(self, *prompts: Prefix) -> float:
+        """Read all of each prompt but its last token; returns the seconds it took."""
+        began = time.perf_counter()
+        unread = [prompt[:-1] for prompt in prompts if len(prompt) > 1]
+        with inference():
+            self._target.prefill(unread)
+            self._drafter.prefill(unread)
+        return time.perf_counter() - began
+
+    def speculate(self, prefixes: Sequence[Prefix]) -> list[Answer]:
+        """Draft after each prefix and score the drafts, all prefixes in one batch.
+
+        Only where the context leaves some of them less room to draft are there more batches. The time of a batch is
+        shared out among its answers. Raises BadInput for a prefix that the models cannot read or that fills their
+        context, for logits that are no numbers, and when the device runs out of memory.
+        """
+        for prefix in prefixes:
+            _check(prefix, self._limits)
+        rooms = [min(self._settings.gamma, self._limits.context - len(prefix)) for prefix in prefixes]
+        answers: dict[int, Answer] = {}
+        with inference():
+            if len(set(rooms)) == 1:
+                return self._speculate(prefixes, rooms[0])
+            for room in sorted(set(rooms), reverse=True):
+                batch = [i for i, own in enumerate(rooms) if own == room]
+                found = self._speculate([prefixes[i] for i in batch], room)
+                answers |= dict(zip(batch, found, strict=True))
+        return [answers[i] for i in range(len(prefixes))]
+
+    def complete(self) -> None:
+        """Fill in what the answers so far were left to hear of afterwards, in place."""
+        with inference():
+            self._waiting.complete()
+
+    def _speculate(self, prefixes: Sequence[Prefix], count: int) -> list[Answer]:
+        began, share = time.perf_counter(), 1 / len(prefixes)
+        draft = self._drafter.draft(prefixes, count)
+        drafted = time.perf_counter()
+        scored = self._target.score(prefixes, draft.tokens)
+        verified = time.perf_counter()
+        speculations = self._recorded(tuple(map(len, prefixes)), draft, scored)
+        read = [speculation.tokens.tolist() for speculation in speculations]
+        self._target.observe(read)
+        self._drafter.observe(read)
+        timing = Timing(
+            draft=(drafted - began) * share,
+            verify=(verified - drafted) * share,
+            evidence=(time.perf_counter() - verified) * share,
+        )
+        return [Answer(speculation, timing) for speculation in speculations]
+
+    def _recorded(self, starts: tuple[int, ...], draft: Draft, scored: Scored) -> list[Speculation]:
+        """The chains' records; those of one length together."""
+        if isinstance(scored, TopLogits):
+            return record_top_logits(starts, draft, scored, self._settings, self._limits.vocabulary_size)
+        logits = draft.spread(scored.shape[-1])
+        lengths = draft.lengths or (draft.tokens.shape[1],) * len(starts)
+        found: dict[int, Speculation] = {}
+        for length in dict.fromkeys(lengths):
+            some = [i for i, own in enumerate(lengths) if own == length]
+            own = None if len(some) == len(starts) else torch.tensor(some, device=scored.device)
+            blocks = Blocks.of(
+                tuple(starts[i] for i in some),
+                _rows(draft.tokens, own, length),
+                None if logits is None else _rows(logits, own, length),
+                _rows(scored, own, length + 1),
+                sampled=self._settings.temperature > 0,
+            )
+            found |= zip(some, gather_evidence(blocks, self._settings, self._extent, self._waiting), strict=True)
+        return [found[i] for i in range(len(starts))]
+
+
+def _rows(values: Tensor, chains: Tensor | None, count: int) -> Tensor:
+    """[b, count, …] of [B, N, …]: these chains, None for all, and the first of their places."""
+    return values[:, :count] if chains is None else values[chains, :count]
+
+
+def _check(prefix: Prefix, limits: Limits) -> None:
+    if not prefix:
+        raise BadInput("There is nothing to go on from; write a prompt of at least one token.")
+    if min(prefix) < 0 or max(prefix) >= limits.vocabulary_size:
+        foreign = next(token for token in prefix if not 0 <= token < limits.vocabulary_size)
+        raise BadInput(
+            f"The token {foreign} is outside the models' vocabulary of {limits.vocabulary_size}; "
+            "take the pair that the text was made with."
+        )
+    if len(prefix) >= limits.context:
+        raise BadInput(
+            f"The text has {len(prefix)} tokens, which fills the models' context of {limits.context}; "
+            "ask for fewer new tokens, or shorten the prompt."
+        )

@@ -1,0 +1,126 @@
+"""A target and a drafter that are tables of laws: the seam of every model, without a model."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mars_viz.errors import BadInput
+from mars_viz.history import History, in_plain_text
+from mars_viz.randomness import Purpose, round_uniforms
+from mars_viz.run import Piece, Settings
+from mars_viz.speculators.backend import Backend, Part
+from mars_viz.speculators.draft import Draft, TopLogits
+from mars_viz.speculators.drafters.model import Picking
+from mars_viz.speculators.laws import on_device
+from mars_viz.walk import Prefix
+
+CPU = torch.device("cpu")
+VOCABULARY = 32
+
+
+class TableTarget:
+    """Says of each token what its row of a table [V, V] says."""
+
+    device = CPU
+
+    def __init__(self, table: np.ndarray):
+        self._table = torch.from_numpy(table)
+
+    def prefill(self, prompts: Sequence[Prefix]) -> None:
+        pass
+
+    def score(self, prefixes: Sequence[Prefix], tokens: Tensor) -> Tensor:
+        last = torch.tensor([prefix[-1:] for prefix in prefixes])
+        return self._table[torch.cat([last, tokens], 1)]
+
+    def observe(self, drafted: Sequence[Sequence[int]]) -> None:
+        pass
+
+
+class TopTarget(TableTarget):
+    """The same, as a server that gives its best tokens alone."""
+
+    def __init__(self, table: np.ndarray, count: int = 16):
+        super().__init__(table)
+        self._count = count
+
+    def score(self, prefixes: Sequence[Prefix], tokens: Tensor) -> TopLogits:  # type: ignore[override]
+        rows = super().score(prefixes, tokens)
+        ordered, ids = torch.sort(rows, dim=-1, descending=True, stable=True)
+        drafted = rows[:, :-1].gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
+        return TopLogits(ids[..., : self._count].numpy(), ordered[..., : self._count].numpy(), drafted.numpy())
+
+
+class TableDrafter:
+    """Drafts from a table's rows as a model does from its passes."""
+
+    def __init__(self, table: np.ndarray, settings: Settings, vocabulary: Tensor | None = None):
+        """Where there is a `vocabulary` the table's columns are its entries, and its rows still the target's tokens."""
+        self._table, self._settings = torch.from_numpy(table), settings
+        self._pick, self._vocabulary = Picking.by(settings), vocabulary
+
+    def prefill(self, prompts: Sequence[Prefix]) -> None:
+        pass
+
+    def draft(self, prefixes: Sequence[Prefix], count: int) -> Draft:
+        ids, tokens, rows = torch.tensor([prefix[-1:] for prefix in prefixes]), [], []
+        keyed = [round_uniforms(self._settings.seed, len(prefix), Purpose.DRAFT, count) for prefix in prefixes]
+        uniforms = on_device(np.stack(keyed), CPU)
+        for step in range(count):
+            rows.append(self._table[ids])
+            ids = self._pick(rows[-1], uniforms[:, step, None] if self._settings.temperature > 0 else None)
+            ids = ids if self._vocabulary is None else self._vocabulary[ids]
+            tokens.append(ids)
+        return Draft(torch.cat(tokens, 1), torch.cat(rows, 1), self._vocabulary)
+
+    def observe(self, drafted: Sequence[Sequence[int]]) -> None:
+        pass
+
+
+class Words:
+    """Token i reads ' w<i>'; every prompt is three tokens, chosen by its text."""
+
+    library = None
+
+    def __init__(self, vocabulary: int = VOCABULARY, letters: int = 10_000):
+        self._letters = letters
+        self.pieces: Mapping[int, Piece] = {0: Piece(b"<end>", special=True)} | {
+            token: Piece(f" w{token}".encode()) for token in range(1, vocabulary)
+        }
+
+    def encode(self, prompt: str, history: History = (), *, chat: bool = False) -> Prefix:
+        prompt = in_plain_text(history, prompt)
+        if len(prompt) > self._letters:
+            raise BadInput(
+                f"The prompt has {len(prompt)} letters but the context is {self._letters}; shorten the prompt."
+            )
+        return tuple(zlib.crc32(f"{prompt}{place}".encode()) % 31 + 1 for place in range(3))
+
+
+def tables(vocabulary: int = VOCABULARY, model_seed: int = 0, closeness: float = 0.7) -> tuple[np.ndarray, np.ndarray]:
+    """Two random bigram models: raw logits [V, V] each, the drafter's more or less like the target's."""
+    rng = np.random.default_rng(model_seed)
+    target = rng.normal(12, 2.5, (vocabulary, vocabulary)).astype(np.float32)
+    noise = rng.normal(12, 2.5, (vocabulary, vocabulary))
+    return target, (closeness * target + (1 - closeness) * noise).astype(np.float32)
+
+
+def table_backend(vocabulary: int = VOCABULARY, model_seed: int = 0, letters: int = 10_000) -> Backend:
+    """A backend of two tables."""
+    target, drafter = tables(vocabulary, model_seed)
+    return Backend(
+        target=Part("toy-target", lambda: TableTarget(target), batching="a table"),
+        drafter=Part("toy-drafter", lambda settings: TableDrafter(drafter, settings), batching="a table"),
+        tokenizer=Words(vocabulary, letters),
+        vocabulary_size=vocabulary,
+        context=1 << 20,
+        eos_ids=frozenset({0}),
+        dtype="float32",
+        processor="Toy, 1 threads",
+        versions={"numpy": "2"},
+    )
