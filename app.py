@@ -9,14 +9,14 @@ from starlette.middleware import Middleware
 from streamlit import runtime
 
 from mars_viz.terminal import shown_logs
-from mars_viz.ui import opening, visitors
+from mars_viz.ui import visitors, warm_up
 
 if not runtime.exists():  # `streamlit run` imports this file once, and serves the App that it finds here
-    around = [Middleware(visitors.KnowsBrowsers), Middleware(opening.ReadAhead)]
+    around = [Middleware(visitors.KnowsBrowsers), Middleware(warm_up.ReadAhead)]
     shown_logs()
-    app = st.App(__file__, lifespan=opening.warmed_up, middleware=around)
+    app = st.App(__file__, lifespan=warm_up.warmed_up, middleware=around)
 else:  # each tab runs it as its script
-    opening.wait_for_imports()
+    warm_up.wait_for_imports()
     st.set_page_config(
         page_title="MARS Viz",
         page_icon=Path(__file__).parent / "mars_viz/ui/icon.svg",  # a named one would be asked of another host

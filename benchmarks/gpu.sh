@@ -20,7 +20,7 @@ run() {  # NAME COMMAND...
   echo "== $name: $*"
   "$@" 2>&1 | tee "$out/$name.txt" || { failed=1; echo "== $name failed"; }
 }
-run tests-cuda "$python" -m pytest -q -W default tests/test_cuda.py tests/test_graphs.py tests/test_ragged.py
+run tests-cuda "$python" -m pytest -q -W default tests/test_cuda.py tests/test_graphs.py tests/test_batched.py
 for dtype in float32 bfloat16; do
   run "overhead-cuda-built-in-$dtype" "$python" benchmarks/overhead.py --device cuda --dtype "$dtype" --repeats 1 \
     --json "$out/overhead-cuda-built-in-$dtype.json"

@@ -14,10 +14,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 from mars_viz import samples
-from mars_viz.measurements import COSTS, GRADED, Graded, as_json
+from mars_viz.lesson_data import COSTS, GRADED, GradedExercises, as_json
 from mars_viz.speculators.costs import measure_costs
 from mars_viz.speculators.loading import load_backend
-from mars_viz.ui.jobs.exercises import grade
+from mars_viz.ui.jobs.grade_tasks import grade
 from mars_viz.ui.lessons.why import MEASURED
 
 
@@ -38,7 +38,7 @@ def main() -> None:
         more = costs.passes[-1].seconds / costs.passes[0].seconds
         print(f"{len(costs.target_pass)} positions take {more:.2f} times as long as one, on {costs.device}")
     if options.exercises:
-        found: Graded | None = None
+        found: GradedExercises | None = None
         for step in grade(pair, options.exercises):
             found = step.result
         assert found is not None

@@ -30,9 +30,9 @@ from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.cached import CachedModel
 from mars_viz.speculators.drafters.model import ModelDrafter, Picking
 from mars_viz.speculators.extent import Extent
-from mars_viz.speculators.laws import wait_for
 from mars_viz.speculators.networks import Chaining, Network
-from mars_viz.speculators.networks.plain import PlainNetwork
+from mars_viz.speculators.networks.hf import PlainNetwork
+from mars_viz.speculators.sampling import wait_for
 from mars_viz.speculators.waiting import Waiting
 from mars_viz.walk import Ending, walk
 

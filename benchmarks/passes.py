@@ -23,15 +23,15 @@ from tqdm import tqdm
 from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.drafters.model import Picking
-from mars_viz.speculators.laws import wait_for
 from mars_viz.speculators.memory import bytes_of
 from mars_viz.speculators.networks import Chaining, Network
-from mars_viz.speculators.networks.body import Body, why_not
+from mars_viz.speculators.networks.batched import RaggedNetwork
+from mars_viz.speculators.networks.cache_pool import CachePool
 from mars_viz.speculators.networks.graphs import SETTLED
-from mars_viz.speculators.networks.packed import fits
-from mars_viz.speculators.networks.plain import PlainNetwork
-from mars_viz.speculators.networks.ragged import RaggedNetwork
-from mars_viz.speculators.networks.rooms import Rooms
+from mars_viz.speculators.networks.hf import PlainNetwork
+from mars_viz.speculators.networks.llama_forward import Body, why_not
+from mars_viz.speculators.networks.small_llama import fits
+from mars_viz.speculators.sampling import wait_for
 
 GREEDY = Picking.by(Settings())
 Ways = dict[str, Callable[[], tuple[Network, Network]]]
@@ -42,7 +42,7 @@ def ways_of(pair: Backend) -> Ways:
     models, size = (pair.target.model, pair.drafter.model), pair.vocabulary_size
     found: Ways = {"ours": lambda: (pair.target.passes(), pair.drafter.passes())}
     if not any(map(why_not, models)) and (pair.place.type == "cuda" or fits(pair.target.model)):
-        target, drafter = (Rooms(Body(model, size)) for model in models)
+        target, drafter = (CachePool(Body(model, size)) for model in models)
         found["not_recorded"] = lambda: (RaggedNetwork(target), RaggedNetwork(drafter))
     if not isinstance(pair.target.passes(), PlainNetwork):
         found["transformers"] = lambda: (PlainNetwork(pair.target.model, size), PlainNetwork(pair.drafter.model, size))

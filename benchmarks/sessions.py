@@ -36,7 +36,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 from served import served  # noqa: E402
 
 from mars_viz.recording import Recording  # noqa: E402
-from mars_viz.runstore import RunStore, Standing, read  # noqa: E402
+from mars_viz.runstore import RunStatus, RunStore, read  # noqa: E402
 from tests.crowd import Crowd, End, Ended, watch  # noqa: E402
 
 PAGES = ("live", "explore", "rules")
@@ -56,7 +56,7 @@ def intact(ended: Sequence[Ended], folder: Path) -> dict[str, str]:
         if each.end is End.NOTHING:
             continue
         entry = kept.pop(each.name, None)
-        if entry is None or entry.standing is not Standing.WHOLE:
+        if entry is None or entry.standing is not RunStatus.WHOLE:
             wrong[each.prompt] = "is not kept"
             continue
         run = read(entry.path)

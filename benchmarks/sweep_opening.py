@@ -26,10 +26,10 @@ from mars_viz.prompts import PromptItem, PromptSet
 from mars_viz.run import Provenance, Settings
 from mars_viz.sweep import load_sweep
 from mars_viz.sweep.columns import RANKS, SHARES, schema
-from mars_viz.sweep.parts import BATCH
 from mars_viz.sweep.plan import plan_of
+from mars_viz.sweep.shards import BATCH
 from mars_viz.sweep.store import create
-from mars_viz.ui.tune.study import KEY, Study
+from mars_viz.ui.tune.cached_sweep import KEY, CachedSweep
 from mars_viz.ui.tune.view import CONFIDENCE, POINTS
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
@@ -125,7 +125,7 @@ def child(folder: Path) -> None:
     def tick() -> None:
         clock.append((time.perf_counter(), time.process_time()))
 
-    study = Study(load_sweep(folder))
+    study = CachedSweep(load_sweep(folder))
     result = study.result
     tick()
     dial = study.dial(None, POINTS, CONFIDENCE)

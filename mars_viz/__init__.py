@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mars_viz.figures.of_run import plotted as plotted
     from mars_viz.figures.of_run import plotted_map as plotted_map
     from mars_viz.frames import run_frame as run_frame
-    from mars_viz.mapping import dial_map
+    from mars_viz.record_map import dial_map
     from mars_viz.recording import record, record_all
     from mars_viz.report.notebook import framed as framed
     from mars_viz.run import Run, Settings
@@ -27,7 +27,7 @@ __all__ = ["DialMap", "Run", "Settings", "dial_map", "load_run", "record", "reco
 
 _HOMES = {
     "DialMap": "mars_viz.dialmap",
-    "dial_map": "mars_viz.mapping",
+    "dial_map": "mars_viz.record_map",
     "record": "mars_viz.recording",
     "record_all": "mars_viz.recording",
     "load_run": "mars_viz.runfiles",

@@ -10,8 +10,8 @@ from itertools import islice
 from os import PathLike
 from typing import TYPE_CHECKING
 
+from mars_viz.chat import History, check_prompt
 from mars_viz.errors import BadInput
-from mars_viz.history import History, check_prompt
 from mars_viz.records import Round, Speculation, emitted
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings, joined, stops
@@ -78,8 +78,8 @@ def record_all(
     """Decode all of the prompts, `batch` of them at a time together, and return their runs, in order.
 
     None takes 8 for models whose rows do not depend on their batch at all, else 1. Each is the run that `Recording`
-    makes of the prompt alone, up to what rounding makes of the batch, see `speculators.networks.ragged`; the seconds of
-    a batch are shared out among its runs. Raises BadInput as it does, once it is that prompt's turn.
+    makes of the prompt alone, up to what rounding makes of the batch, see `speculators.networks.batched`; the seconds
+    of a batch are shared out among its runs. Raises BadInput as it does, once it is that prompt's turn.
     """
     batch = backend.batch if batch is None else batch
     if batch < 1:

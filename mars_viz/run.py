@@ -184,7 +184,7 @@ class Run:
     """The prompt as the user gave it."""
     dial_map: mars_viz.DialMap | None = None
     """What other dial values and block lengths would have made of the prompt, where that was found out; its frame is
-    this run without rounds. `mapped.mapped` joins the two."""
+    this run without rounds. `run_with_map.mapped` joins the two."""
 
     @property
     def without_rounds(self) -> Run:

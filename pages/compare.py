@@ -14,11 +14,11 @@ from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown
 from mars_viz.rules import RULES
 from mars_viz.run import Run
-from mars_viz.ui import decode_form, faults, library, live, navigation, share, theme, under_way
-from mars_viz.ui.compare import compare_sheet, compare_view, compare_words, comparison, sweep_desk
+from mars_viz.ui import decode_form, faults, library, navigation, share, tab_jobs, theme, under_way
+from mars_viz.ui.compare import compare_tables, compare_view, compare_words, page_state, saved_sweeps
 from mars_viz.ui.compare.compare_view import Across
-from mars_viz.ui.compare.comparison import Comparison, current_comparison, line_up
-from mars_viz.ui.library import Shelf
+from mars_viz.ui.compare.page_state import Comparison, current_comparison, line_up
+from mars_viz.ui.library import RunCatalogue
 from mars_viz.ui.session import Session, current_session
 
 LABELS = {
@@ -35,7 +35,7 @@ def page() -> None:
     navigation.through_app()
     session, memory = current_session(), current_comparison()
     memory.arrive(session, st.query_params.to_dict())
-    comparison.settle_decode(session, memory)
+    page_state.settle_decode(session, memory)
     shelf = library.shelf(session)
     session.view, lost = shelf.landed(session.view)
     memory.notices.extend(filter(None, [lost]))
@@ -45,7 +45,7 @@ def page() -> None:
         problem = "There is no run here yet. Decode a prompt on Explore first."
     head(session, memory, shelf.labels)
     if memory.view.across is Across.SWEEP:
-        sweep_desk.over_a_sweep(memory)
+        saved_sweeps.over_a_sweep(memory)
         st.stop()
     for sentence in filter(None, [shelf.error, problem]):
         theme.note(sentence)
@@ -63,7 +63,7 @@ def head(session: Session, memory: Comparison, labels: Mapping[str, str]) -> Non
     left, right = st.columns([6.4, 5.3], vertical_alignment="center")
     with left:
         theme.title("Compare", "Where do two texts diverge, and what is that worth?")
-        compare_sheet.style()
+        compare_tables.style()
 
     if memory.view.across is not Across.SWEEP:  # sweeps are no runs
         library.picker(right, labels, lambda: session.open(st.session_state["run"]), disabled=session.job is not None)
@@ -86,7 +86,7 @@ def head(session: Session, memory: Comparison, labels: Mapping[str, str]) -> Non
 
 
 @faults.fragment
-def look(session: Session, memory: Comparison, run: Run, shelf: Shelf) -> None:
+def look(session: Session, memory: Comparison, run: Run, shelf: RunCatalogue) -> None:
     """The texts side by side, and what follows from them."""
     if session.job is not None:
         st.rerun()  # a decode was asked for: the whole page waits for it
@@ -106,13 +106,13 @@ def look(session: Session, memory: Comparison, run: Run, shelf: Shelf) -> None:
     if left.choice == right.choice:
         theme.note(sentence)
         return
-    compare_sheet.lead(sentence)
+    compare_tables.lead(sentence)
     answer = partial(memory.answer, reference=left.choice, shown=right.choice)  # Streamlit keeps it for ever
-    compare(comparison.payload(memory, shown), key="compare", on_ask=answer)
+    compare(page_state.payload(memory, shown), key="compare", on_ask=answer)
     rows = differences(left.run, right.run, timed=left.recorded and right.recorded)
-    compare_sheet.table(rows, names)
+    compare_tables.table(rows, names)
     st.caption(markdown(compare_words.footnote(left, right)))
-    numbers = share.Table("Both texts in numbers", "compared", partial(compare_sheet.frame, rows, names))
+    numbers = share.Table("Both texts in numbers", "compared", partial(compare_tables.frame, rows, names))
     share.tables([numbers], [left.rule.name, right.rule.name], "compare")
 
 
@@ -142,7 +142,7 @@ def controls(session: Session, memory: Comparison, run: Run) -> None:
 
 def another_rule(session: Session, run: Run) -> None:
     """Decode the prompt with a rule of which there is no run yet."""
-    reason = live.why_not_again(run)
+    reason = tab_jobs.why_not_again(run)
     prompt, settings = run.prompt, run.settings  # a button outlives the page, and is to hold no run
     left, middle, right = st.columns([3.6, 5.8, 2.6], vertical_alignment="bottom", gap="medium")
     rule = RULES[
@@ -165,7 +165,7 @@ def another_rule(session: Session, run: Run) -> None:
         disabled=bool(reason),
         width="stretch",
         help=markdown(reason) or "The same prompt and settings otherwise",
-        on_click=lambda: live.start(session, prompt, lambda: replace(settings, rule=rule.name, dial=dial)),
+        on_click=lambda: tab_jobs.start(session, prompt, lambda: replace(settings, rule=rule.name, dial=dial)),
     )
 
 

@@ -16,11 +16,11 @@ from mars_viz.components.first_paint import first_painted
 from mars_viz.costs import disturbance
 from mars_viz.escapes import markdown
 from mars_viz.figures.heat_map import QUANTITIES, heat_map
-from mars_viz.mapped import shown
 from mars_viz.report import file_name
 from mars_viz.run import Run
+from mars_viz.run_with_map import shown
 from mars_viz.runfiles import MAX_ZIP, write_zip
-from mars_viz.ui import decode_form, faults, library, links, live, navigation, share, theme, under_way
+from mars_viz.ui import decode_form, faults, library, links, navigation, share, tab_jobs, theme, under_way
 from mars_viz.ui.charts import chart
 from mars_viz.ui.jobs.models import at_hand
 from mars_viz.ui.measuring import measure_again
@@ -36,7 +36,7 @@ def page() -> None:
     """The whole page: a run of guards, then the run."""
     navigation.through_app()
     session = current_session()
-    live.settle(session)
+    tab_jobs.settle(session)
     session.arrive(st.query_params.to_dict())
     shelf = library.shelf(session)
     session.view, lost = shelf.landed(session.view)
@@ -99,7 +99,7 @@ def prompt(session: Session, run: Run | None) -> None:
         on_click=_close,
         help="Decode this prompt and open what it becomes; it is kept on this server, for everyone who opens the app",
     ):
-        live.start(session, text, settings)
+        tab_jobs.start(session, text, settings)
         st.rerun()
 
 
@@ -110,10 +110,10 @@ def _close() -> None:
 @faults.drawn
 def mapping(session: Session, run: Run) -> None:
     """The run's dial map where it is not whole: how far it is, and a way to stop it, or to have it go on."""
-    live.find_map(session)
+    tab_jobs.find_map(session)
     if session.filling is not None and session.filling.run_id == session.view.run:
-        faults.fragment(filling, run_every=live.pace())(session)
-    elif said := live.why_not_mapped(run):
+        faults.fragment(filling, run_every=tab_jobs.pace())(session)
+    elif said := tab_jobs.why_not_mapped(run):
         words, button = st.columns([6, 1], vertical_alignment="center")
         words.caption(markdown(said))
         if button.button(
@@ -122,7 +122,7 @@ def mapping(session: Session, run: Run) -> None:
             key="map-on",
             help="Finds out what every other setting writes; other visitors' decodes go first",
         ):
-            live.go_on_mapping(session, run)
+            tab_jobs.go_on_mapping(session, run)
             st.rerun()
 
 
@@ -132,7 +132,7 @@ def filling(session: Session) -> None:
         st.rerun()
     job = session.filling.job
     words, button = st.columns([6, 1], vertical_alignment="center")
-    words.caption(markdown(live.what_is_mapped(job.progress, job.stopping, live.shared_worker().ahead(job))))
+    words.caption(markdown(tab_jobs.what_is_mapped(job.progress, job.stopping, tab_jobs.shared_worker().ahead(job))))
     stop_button(button, "Stop", job, keeps="Keeps what was mapped; it can go on later")
 
 
@@ -147,7 +147,7 @@ def look(session: Session, run: Run) -> None:
     session.view = replace(view, dial=moved, overlay=state.overlay, selected=state.selected, gamma=state.gamma)
     navigation.write_link(links.to_parameters(session.view))
     if state.decode is not None:
-        live.start_again(session, run, state.decode, state.gamma)
+        tab_jobs.start_again(session, run, state.decode, state.gamma)
         st.rerun()
     share.offer(run, state.dial, state.gamma, state.overlay)
     folded = st.expander("Figures", expanded=True, key="figures", on_change="rerun")
@@ -191,11 +191,11 @@ def draw(run: Run, dial: float | None, gamma: int) -> None:
             colours,
             dial=dial,
             gamma=gamma,
-            costs=live.shared_worker().models.status.costs,
+            costs=tab_jobs.shared_worker().models.status.costs,
         )
         chart(figure, "heat-map", of=name)
         if choices[chosen].basis == "modelled" and (models := at_hand(run.provenance)):
-            known = live.shared_worker().models.status.costs
+            known = tab_jobs.shared_worker().models.status.costs
             why = disturbance(known) if known is not None else "Modelled from this run's own timings."
             if why:
                 measure_again("explore", why, replace(run.settings, gamma=max(run.dial_map.span.gammas)), models)

@@ -9,12 +9,12 @@ import streamlit as st
 from mars_viz.components.race import excerpt
 from mars_viz.escapes import Html, html, markdown
 from mars_viz.ui import faults, gallery, library, links, navigation, theme
-from mars_viz.ui.lessons.lesson_desk import current_desk
-from mars_viz.ui.library import Shelf
+from mars_viz.ui.lessons.page_state import current_desk
+from mars_viz.ui.library import RunCatalogue
+from mars_viz.ui.live import races
+from mars_viz.ui.live.page_state import NEXT, RACES
+from mars_viz.ui.live.page_state import current_desk as live_desk
 from mars_viz.ui.session import Session, current_session
-from mars_viz.ui.watching import races
-from mars_viz.ui.watching.desk import NEXT, RACES
-from mars_viz.ui.watching.desk import current_desk as live_desk
 
 NARROWEST = 300  # pixels of a card, below which fewer stand on a row
 STYLE = """
@@ -58,7 +58,7 @@ def page() -> None:
     more()
 
 
-def hero(session: Session, shelf: Shelf) -> None:
+def hero(session: Session, shelf: RunCatalogue) -> None:
     """The sentence, the one thing to do first, and the beginning of a real run."""
     sample = library.suited(shelf, lambda run: "" if run.rounds else "nothing was decoded")
     told, seen = st.columns([4.6, 7.4], gap="large", vertical_alignment="center")
@@ -83,13 +83,13 @@ def hero(session: Session, shelf: Shelf) -> None:
 
 
 @faults.drawn
-def beginning(shelf: Shelf, sample: str) -> None:
+def beginning(shelf: RunCatalogue, sample: str) -> None:
     """The beginning of a run."""
     excerpt(gallery.excerpt(shelf.opened(sample)), key="excerpt")
     st.caption(gallery.KEY)
 
 
-def runs(session: Session, shelf: Shelf) -> None:
+def runs(session: Session, shelf: RunCatalogue) -> None:
     """The samples, then what else was recorded here; of very many the first, until all are asked for."""
 
     def row(kind: str, title: str, cards: Iterable[gallery.Card]) -> None:

@@ -10,10 +10,10 @@ from streamlit.delta_generator import DeltaGenerator
 
 from mars_viz.escapes import markdown
 from mars_viz.ui import faults, library, navigation, theme
-from mars_viz.ui.lessons import LESSONS, Lesson, Room, classroom, watch
-from mars_viz.ui.lessons.lesson_desk import Desk, current_desk, write_address
+from mars_viz.ui.lessons import LESSONS, Lesson, LessonContext, lesson_layout, watch
 from mars_viz.ui.lessons.lesson_view import to_parameters
-from mars_viz.ui.library import Shelf
+from mars_viz.ui.lessons.page_state import LessonPageState, current_desk, write_address
+from mars_viz.ui.library import RunCatalogue
 from mars_viz.ui.session import Session, current_session
 
 WATCH = "Watch a run"
@@ -42,7 +42,7 @@ def page() -> None:
             name(desk, lesson, told)
         st.stop()
     teach = desk.view.teach
-    room = Room(
+    room = LessonContext(
         run=run,
         run_id=desk.run,
         large=teach,
@@ -55,7 +55,7 @@ def page() -> None:
     look(room, lesson, shelf, told)
 
 
-def land(session: Session, desk: Desk, shelf: Shelf, lesson: Lesson | None) -> None:
+def land(session: Session, desk: LessonPageState, shelf: RunCatalogue, lesson: Lesson | None) -> None:
     """Find the run to look at: the one that the tab looks at elsewhere; in a lesson its sample, unless somebody chose
     another run for it."""
     if lesson is None:
@@ -77,7 +77,7 @@ def unserved(lesson: Lesson) -> str:
     )
 
 
-def labels(shelf: Shelf, lesson: Lesson | None, shown: str) -> Mapping[str, str]:
+def labels(shelf: RunCatalogue, lesson: Lesson | None, shown: str) -> Mapping[str, str]:
     """The runs to choose from: those that may serve the lesson, by their manifests, and the one that is shown."""
     if lesson is None:
         return shelf.labels
@@ -90,11 +90,11 @@ def labels(shelf: Shelf, lesson: Lesson | None, shown: str) -> Mapping[str, str]
     return {run_id: label for run_id, label in shelf.labels.items() if serves(run_id)}
 
 
-def head(session: Session, desk: Desk, labels: Mapping[str, str], lesson: Lesson | None, told: str) -> None:
+def head(session: Session, desk: LessonPageState, labels: Mapping[str, str], lesson: Lesson | None, told: str) -> None:
     """The title, the choice of lesson and run; in teacher mode what is taught, and the way on."""
     if desk.view.teach:
         theme.title("Learn", "")
-        classroom.style(large=True)
+        lesson_layout.style(large=True)
         left, right = st.columns([8.9, 2.1])
         with left:
             name(desk, lesson, told)
@@ -104,7 +104,7 @@ def head(session: Session, desk: Desk, labels: Mapping[str, str], lesson: Lesson
     left, right = st.columns([6.9, 4.8], vertical_alignment="center")
     with left:
         theme.title("Learn", told or "Speculative decoding, for everybody")
-        classroom.style(large=False)
+        lesson_layout.style(large=False)
     st.session_state["run"] = desk.run or None
 
     def open_run() -> None:
@@ -129,15 +129,15 @@ def head(session: Session, desk: Desk, labels: Mapping[str, str], lesson: Lesson
     )
 
 
-def teaching(desk: Desk) -> None:
+def teaching(desk: LessonPageState) -> None:
     """What a teacher needs: large type, and a link to what is shown."""
     st.button("Large type, no controls", key="learn-teach", on_click=lambda: desk.change(teach=True), width="stretch")
     st.caption("A link for the class: it opens this screen with its run, step and settings.")
     bound = st.query_params.to_dict() | to_parameters(desk.run, desk.view) | {"teach": "1"}
-    st.code(classroom.link(st.context.url, bound), language=None, wrap_lines=True)
+    st.code(lesson_layout.link(st.context.url, bound), language=None, wrap_lines=True)
 
 
-def teacher_bar(desk: Desk) -> None:
+def teacher_bar(desk: LessonPageState) -> None:
     """From lesson to lesson, and out."""
     now, last = desk.view.lesson, len(LESSONS)
     with st.container(horizontal=True, horizontal_alignment="right", gap="xxsmall"):
@@ -146,16 +146,16 @@ def teacher_bar(desk: Desk) -> None:
         st.button("Exit", help="Show the controls again", on_click=lambda: desk.change(teach=False))
 
 
-def name(desk: Desk, lesson: Lesson | None, told: str) -> None:
+def name(desk: LessonPageState, lesson: Lesson | None, told: str) -> None:
     """What is shown: the lesson's title and point, and the run as it is `told`."""
     if lesson is None:
-        classroom.finding(WATCH)
+        lesson_layout.finding(WATCH)
     else:
-        classroom.heading(desk.view.lesson, lesson, told)
+        lesson_layout.heading(desk.view.lesson, lesson, told)
 
 
 @faults.fragment
-def look(room: Room, lesson: Lesson | None, shelf: Shelf, told: str) -> None:
+def look(room: LessonContext, lesson: Lesson | None, shelf: RunCatalogue, told: str) -> None:
     """The lesson on the run."""
     if room.outdated:
         st.rerun()  # all of the page, not this part alone
@@ -177,7 +177,7 @@ def look(room: Room, lesson: Lesson | None, shelf: Shelf, told: str) -> None:
             teaching(room.desk)
 
 
-def give(room: Room, lesson: Lesson, shelf: Shelf) -> None:
+def give(room: LessonContext, lesson: Lesson, shelf: RunCatalogue) -> None:
     """The lesson's picture, words and question; or why this run cannot serve, and one that can."""
     number, lacks = room.desk.view.lesson, lesson.lacks(room.run)
     if doubt := lacks or (lesson.caution(room.run) if lesson.caution else ""):
@@ -193,14 +193,14 @@ def give(room: Room, lesson: Lesson, shelf: Shelf) -> None:
         for paragraph in () if room.large else lesson.text:
             st.markdown(paragraph)
     with place.question:
-        classroom.question(lesson, f"answer-{number}")
+        lesson_layout.question(lesson, f"answer-{number}")
         if lesson.beside is not None:
             lesson.beside(room)
     if not room.steps_first:
         step_by_step(room, lesson)
 
 
-def offer_sample(room: Room, lesson: Lesson, shelf: Shelf, doubt: str) -> None:
+def offer_sample(room: LessonContext, lesson: Lesson, shelf: RunCatalogue, doubt: str) -> None:
     """What is wrong with this run, and the lesson's sample in its place."""
     told, button = st.columns([7.8, 4.2], vertical_alignment="center")
     with told:
@@ -223,7 +223,7 @@ class Places:
     """And what more there is."""
 
 
-def places(room: Room, lesson: Lesson) -> Places:
+def places(room: LessonContext, lesson: Lesson) -> Places:
     """On the page. The picture has its width where it needs that, and in front of a class, who read no words."""
     if not lesson.whole_width and (not room.large or lesson.beside is not None):
         picture, words = st.columns([7.8, 4.2], gap="large")
@@ -235,7 +235,7 @@ def places(room: Room, lesson: Lesson) -> Places:
     return Places(st.container(), words, question)
 
 
-def step_by_step(room: Room, lesson: Lesson) -> None:
+def step_by_step(room: LessonContext, lesson: Lesson) -> None:
     """The run itself, folded below the lesson; open where the link asks for a step of it."""
     asked_for = room.desk.view.frame is not None
     key = f"watch-{room.desk.view.lesson}"

@@ -7,15 +7,15 @@ from collections.abc import Callable
 import streamlit as st
 
 from mars_viz.run import Settings
-from mars_viz.ui import decode_form, faults, live, navigation, theme
+from mars_viz.ui import decode_form, faults, navigation, tab_jobs, theme
+from mars_viz.ui.live.device_view import device
+from mars_viz.ui.live.live_link import Show, to_parameters
+from mars_viz.ui.live.page_state import NEXT, RACES, SAVED, TEXT, LivePageState, current_desk
+from mars_viz.ui.live.pair_form import Wanted, chosen_pair, pair_area
+from mars_viz.ui.live.race_view import race
+from mars_viz.ui.live.saved_view import saved
+from mars_viz.ui.live.text_view import released, stream
 from mars_viz.ui.session import current_session
-from mars_viz.ui.watching.desk import NEXT, RACES, SAVED, TEXT, Desk, current_desk
-from mars_viz.ui.watching.device_view import device
-from mars_viz.ui.watching.live_link import Show, to_parameters
-from mars_viz.ui.watching.pair_form import Wanted, chosen_pair, pair_area
-from mars_viz.ui.watching.race_view import race
-from mars_viz.ui.watching.saved_view import saved
-from mars_viz.ui.watching.text_view import released, stream
 
 VIEWS = {TEXT: Show.DECODE, RACES: Show.RACE, SAVED: Show.SAVED}
 
@@ -38,9 +38,9 @@ def page() -> None:
         "Show", [TEXT, RACES, SAVED], key="live-view", required=True, label_visibility="collapsed"
     )
     if busy and shown != TEXT:
-        faults.fragment(released, run_every=live.pace())(desk, busy)
+        faults.fragment(released, run_every=tab_jobs.pace())(desk, busy)
     if shown == TEXT:
-        faults.fragment(stream, run_every=live.pace() if busy else None)(desk, busy)
+        faults.fragment(stream, run_every=tab_jobs.pace() if busy else None)(desk, busy)
     elif shown == RACES:
         race(desk)
     else:
@@ -49,7 +49,7 @@ def page() -> None:
     navigation.write_link(to_parameters(desk.address_of(VIEWS[shown or TEXT])))
 
 
-def ask(desk: Desk) -> tuple[Callable[[], Settings], Callable[[], Wanted]]:
+def ask(desk: LivePageState) -> tuple[Callable[[], Settings], Callable[[], Wanted]]:
     """The prompt, its folded settings, and the two buttons.
 
     All stay open while something is under way: the page that would open them again may be lost on a busy server.
@@ -58,7 +58,7 @@ def ask(desk: Desk) -> tuple[Callable[[], Settings], Callable[[], Wanted]]:
     with left:
         text = decode_form.prompt_box(pair=chosen_pair(desk.link.models), start=desk.opening)
     with middle:
-        wanted = pair_area(live.shared_worker().models.recent, desk.link.models, desk.link.chat)
+        wanted = pair_area(tab_jobs.shared_worker().models.recent, desk.link.models, desk.link.chat)
         settings = decode_form.settings_area(start=desk.link.settings)
     desk.remember(text, settings, wanted)
     with right:

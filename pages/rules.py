@@ -11,21 +11,21 @@ import pandas as pd
 import streamlit as st
 
 from mars_viz.analysis.agreement import Agreement, agreement
+from mars_viz.analysis.all_rules import AllRules
 from mars_viz.analysis.boundaries import boundary
 from mars_viz.analysis.equivalents import Equivalent
+from mars_viz.analysis.judgements import Ruling, own_dial
 from mars_viz.analysis.metrics import Basis
-from mars_viz.analysis.opinions import Ruling, own_dial
-from mars_viz.analysis.panel import Panel
 from mars_viz.analysis.shift import Shifted
 from mars_viz.escapes import markdown
 from mars_viz.figures.agreement_matrix import agreement_matrix
 from mars_viz.figures.decision_plane import Upward, decision_plane
 from mars_viz.report import file_name
 from mars_viz.rules import Rule, rule_named
-from mars_viz.ui import faults, library, live, navigation, share, theme
-from mars_viz.ui.bench import Bench, current_bench
+from mars_viz.ui import faults, library, navigation, share, tab_jobs, theme
 from mars_viz.ui.charts import chart
-from mars_viz.ui.rule_lab import every_rule, rule_sheet, rule_view, rule_words
+from mars_viz.ui.rule_lab import every_rule, rule_tables, rule_view, rule_words
+from mars_viz.ui.rule_lab.page_state import RulesPageState, current_bench
 from mars_viz.ui.session import Session, current_session
 from mars_viz.ui.stop_button import stop_button
 
@@ -40,7 +40,7 @@ def page() -> None:
     """The whole page: a run of guards, then the run."""
     navigation.through_app()
     session, bench = current_session(), current_bench()
-    live.fill_in(session)
+    tab_jobs.fill_in(session)
     every_rule.settle(bench)
     bench.arrive(session, st.query_params.to_dict())
     shelf = library.shelf(session)
@@ -62,13 +62,13 @@ def page() -> None:
     look(session, bench, panel)
 
 
-def head(session: Session, bench: Bench, labels: Mapping[str, str]) -> None:
+def head(session: Session, bench: RulesPageState, labels: Mapping[str, str]) -> None:
     """The title and the picker of runs."""
     st.session_state["run"] = session.view.run or None
     left, right = st.columns([6.9, 4.8], vertical_alignment="center")
     with left:
         theme.title("Rules", "Which rule keeps what, on one run?")
-        rule_sheet.style()
+        rule_tables.style()
 
     def open_run() -> None:
         bench.notices.clear()
@@ -78,7 +78,7 @@ def head(session: Session, bench: Bench, labels: Mapping[str, str]) -> None:
 
 
 @faults.fragment
-def look(session: Session, bench: Bench, panel: Panel) -> None:
+def look(session: Session, bench: RulesPageState, panel: AllRules) -> None:
     """All rules on the run; what follows the chosen rule's dial."""
     others = controls(bench, panel)
     rule, dial = bench.view.rule_on(panel.run), bench.view.dial_on(panel.run)
@@ -88,7 +88,7 @@ def look(session: Session, bench: Bench, panel: Panel) -> None:
     dials = standing(panel, rule, dial, matched if others == MATCHED else {})
     listed = bench.view.listed(panel.rules, panel.run)
     finding(panel, rule, dial)
-    rule_sheet.card(rule)
+    rule_tables.card(rule)
     rulings = {name: panel.ruling(name, dials[name]) for name in panel.able}
     table(session, bench, panel, listed, dials)
     side_by_side = [rulings[name] for name in listed if name in rulings]
@@ -98,29 +98,29 @@ def look(session: Session, bench: Bench, panel: Panel) -> None:
     take_away(panel, dials, matched)
 
 
-def take_away(panel: Panel, dials: Mapping[str, float | None], matched: Mapping[str, Equivalent]) -> None:
+def take_away(panel: AllRules, dials: Mapping[str, float | None], matched: Mapping[str, Equivalent]) -> None:
     """The page's tables as files, of every rule, and what to cite of them."""
     name, c = file_name(panel.run), float(st.session_state["lab-shift"])
 
     def like() -> pd.DataFrame:
-        return rule_sheet.likeness_frame(dials, matched, shifts(panel, panel.able, dials, c))
+        return rule_tables.likeness_frame(dials, matched, shifts(panel, panel.able, dials, c))
 
     numbers = share.Table(
-        "Every rule on this run", f"{name}-rules", lambda: rule_sheet.rule_frame(panel, list(panel.rules), dials)
+        "Every rule on this run", f"{name}-rules", lambda: rule_tables.rule_frame(panel, list(panel.rules), dials)
     )
     shown = [numbers, share.Table("Equivalent settings of every rule", f"{name}-likeness", like)]
     share.tables(shown, panel.able, "lab")
 
 
 def standing(
-    panel: Panel, rule: Rule, dial: float | None, matched: Mapping[str, Equivalent]
+    panel: AllRules, rule: Rule, dial: float | None, matched: Mapping[str, Equivalent]
 ) -> dict[str, float | None]:
     """The dial of every rule that can judge: the chosen one's, and the others' own or as matched to it."""
     own = {name: own_dial(panel.run, panel.rules[name]) for name in panel.able}
     return {**own, **{name: found.dial for name, found in matched.items()}, rule.name: dial}
 
 
-def controls(bench: Bench, panel: Panel) -> str:
+def controls(bench: RulesPageState, panel: AllRules) -> str:
     """The chosen rule, its dial, and where the other rules stand."""
     left, middle, right = st.columns([3.5, 4.9, 3.6], vertical_alignment="bottom", gap="medium")
     rule = bench.view.rule_on(panel.run)
@@ -163,18 +163,18 @@ def controls(bench: Bench, panel: Panel) -> str:
     )
 
 
-def finding(panel: Panel, rule: Rule, dial: float | None) -> None:
+def finding(panel: AllRules, rule: Rule, dial: float | None) -> None:
     """The sentence first."""
     if lacks := panel.opinions[rule.name].lacks:
         theme.note(lacks)
         return
     found = panel.against_strict(rule.name, dial)
     rows = {found.row.basis, found.strict.basis}
-    rule_sheet.lead(rule_words.lead(found), Basis.EXACT if rows == {Basis.EXACT} else Basis.BLOCK_LOCAL)
+    rule_tables.lead(rule_words.lead(found), Basis.EXACT if rows == {Basis.EXACT} else Basis.BLOCK_LOCAL)
 
 
 def table(
-    session: Session, bench: Bench, panel: Panel, listed: Sequence[str], dials: Mapping[str, float | None]
+    session: Session, bench: RulesPageState, panel: AllRules, listed: Sequence[str], dials: Mapping[str, float | None]
 ) -> None:
     """Rules in numbers, how many of them, and the way to exact ones."""
     theme.section("Rules in numbers")
@@ -188,13 +188,13 @@ def table(
     )
     waiting = bench.walking is not None and bench.walking.run_id == session.view.run
     if waiting:
-        faults.fragment(walking, run_every=live.pace())(bench)
+        faults.fragment(walking, run_every=tab_jobs.pace())(bench)
     else:
         rows = [panel.row(name, dials[name]) for name in listed if name in panel.able]
         missing = any(row.basis is not Basis.EXACT for row in rows)
-        reason = live.why_not_again(panel.run) if missing else ""
+        reason = tab_jobs.why_not_again(panel.run) if missing else ""
         with said:
-            rule_sheet.sentence(" ".join(filter(None, [every_rule.what_is_exact(rows), reason])))
+            rule_tables.sentence(" ".join(filter(None, [every_rule.what_is_exact(rows), reason])))
         if missing:
             decode.button(
                 "Decode every rule on this prompt",
@@ -206,34 +206,36 @@ def table(
                 "counts that text",
             )
     chosen = bench.view.rule_on(panel.run).name
-    rule_sheet.table(rule_sheet.rule_frame(panel, listed, dials), chosen, "Rules in numbers")
+    rule_tables.table(rule_tables.rule_frame(panel, listed, dials), chosen, "Rules in numbers")
 
 
-def decode_every_rule(session: Session, bench: Bench, known: ref[Panel], dials: Mapping[str, float | None]) -> None:
+def decode_every_rule(
+    session: Session, bench: RulesPageState, known: ref[AllRules], dials: Mapping[str, float | None]
+) -> None:
     """What the button does, which does not keep the run: Streamlit never forgets a button that a tab has shown."""
     panel = known()
     if panel is not None:
         every_rule.start(bench, session, panel.run, panel.stands(dials))
 
 
-def walking(bench: Bench) -> None:
+def walking(bench: RulesPageState) -> None:
     """Walks under way: how far they are, and a way to stop them."""
     if bench.walking is None or bench.walking.job.progress.state.finished:
         st.rerun()
     job = bench.walking.job
-    words = every_rule.what_goes_on(job.progress, live.shared_worker().ahead(job), job.stopping)
+    words = every_rule.what_goes_on(job.progress, tab_jobs.shared_worker().ahead(job), job.stopping)
     bar, button = st.columns([6, 1], vertical_alignment="center")
     bar.progress(every_rule.share(job.progress), markdown(words))
     stop_button(button, "Cancel", job, keeps="Keeps the rules that are done", key="lab-cancel")
 
 
-def shifts(panel: Panel, names: Iterable[str], dials: Mapping[str, float | None], c: float) -> dict[str, Shifted]:
+def shifts(panel: AllRules, names: Iterable[str], dials: Mapping[str, float | None], c: float) -> dict[str, Shifted]:
     """What adding `c` to every logit does to each of the rules' verdicts."""
     return {name: panel.shifted(name, dials[name], c) for name in names}
 
 
 def equivalents(
-    panel: Panel,
+    panel: AllRules,
     listed: Sequence[str],
     rule: Rule,
     dials: Mapping[str, float | None],
@@ -241,21 +243,21 @@ def equivalents(
 ) -> None:
     """Which settings are equivalent, and the shift test."""
     theme.section("Which settings are equivalent?")
-    rule_sheet.sentence(rule_words.nearest_settings(rule, dials.get(rule.name), matched))
+    rule_tables.sentence(rule_words.nearest_settings(rule, dials.get(rule.name), matched))
     left, right = st.columns([3.2, 8.8], vertical_alignment="bottom", gap="medium")
     c = left.number_input("Shift test: add to every logit", -1000.0, 1000.0, 10.0, 1.0, key="lab-shift", format="%g")
     shifted = shifts(panel, panel.able, dials, float(c))
     with right:
-        rule_sheet.sentence(rule_words.shift_words(float(c), shifted.values()))
+        rule_tables.sentence(rule_words.shift_words(float(c), shifted.values()))
     folded = st.expander("Rule by rule", key="lab-likeness", on_change="rerun")
     if folded.open:
         shown = {name: shifted[name] for name in listed if name in shifted}
         with folded:
-            rule_sheet.table(rule_sheet.likeness_frame(dials, matched, shown), rule.name, "Equivalent settings")
+            rule_tables.table(rule_tables.likeness_frame(dials, matched, shown), rule.name, "Equivalent settings")
     st.caption("Block-local: verdicts on the drafted positions of the recorded text, each rule at the table's dial.")
 
 
-def matrix(session: Session, panel: Panel, agreed: Agreement, chosen: Ruling | None) -> None:
+def matrix(session: Session, panel: AllRules, agreed: Agreement, chosen: Ruling | None) -> None:
     """Who keeps what."""
     theme.section("Verdicts, token by token")
     rounds = int(panel.drafted.round_index.max()) + 1
@@ -285,7 +287,7 @@ def matrix(session: Session, panel: Panel, agreed: Agreement, chosen: Ruling | N
     )
 
 
-def plane(session: Session, panel: Panel, rulings: Mapping[str, Ruling], chosen: Ruling | None) -> None:
+def plane(session: Session, panel: AllRules, rulings: Mapping[str, Ruling], chosen: Ruling | None) -> None:
     """Where rules draw the line."""
     theme.section("Decision boundaries")
     others = [name for name in rulings if panel.rules[name].dial is not None and rulings[name] is not chosen]

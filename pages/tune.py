@@ -17,17 +17,17 @@ from mars_viz.sweep import lock
 from mars_viz.sweep.plan import turns_words
 from mars_viz.sweep.store import keep_costs
 from mars_viz.ui import faults, navigation, share, theme, visitors
-from mars_viz.ui.live import shared_worker
 from mars_viz.ui.measuring import measure_again
 from mars_viz.ui.session import current_session
 from mars_viz.ui.stop_button import stop_button
-from mars_viz.ui.tune import detail, form, more_prompts, sheet, wishes, words
-from mars_viz.ui.tune.bench import Drawn, TuneBench, current_tuning
+from mars_viz.ui.tab_jobs import shared_worker
+from mars_viz.ui.tune import detail, form, more_prompts, sweep_requests, tables, words
+from mars_viz.ui.tune.cached_sweep import CachedSweep
+from mars_viz.ui.tune.catalogue import SweepCatalogue, shelf
 from mars_viz.ui.tune.dial import turned
 from mars_viz.ui.tune.grid import Variants
 from mars_viz.ui.tune.jobs import SweepJob
-from mars_viz.ui.tune.shelf import Shelf, shelf
-from mars_viz.ui.tune.study import Study
+from mars_viz.ui.tune.page_state import Drawn, TunePageState, current_tuning
 from mars_viz.ui.tune.view import LEAST_POINTS, MOST_COMPARED, MOST_CONFIDENCE, TuneView, to_parameters
 
 POLL = 0.5  # seconds between looks at a sweep under way; a docstring here would be shown on the page
@@ -66,7 +66,7 @@ def page() -> None:
     bench.drawn = replace(bench.drawn, ended=time.monotonic())
 
 
-def opened(bench: TuneBench, found: Shelf) -> tuple[Study | None, str]:
+def opened(bench: TunePageState, found: SweepCatalogue) -> tuple[CachedSweep | None, str]:
     """The sweep in view and, where it cannot be read, why."""
     try:
         with st.spinner("Reading the sweep"):
@@ -80,14 +80,14 @@ def opened(bench: TuneBench, found: Shelf) -> tuple[Study | None, str]:
     return study, ""
 
 
-def head(bench: TuneBench, found: Shelf) -> None:
+def head(bench: TunePageState, found: SweepCatalogue) -> None:
     """The title, the picker of sweeps, and the form for a new one."""
     labels = found.labels
     st.session_state["sweep"] = bench.view.sweep if labels else None
     left, middle, right = st.columns([4.8, 4.8, 2.1], vertical_alignment="center")
     with left:
         theme.title("Tune", "Which setting is safe, and what does it buy?")
-        sheet.style()
+        tables.style()
     middle.selectbox(
         "Sweep",
         list(labels),
@@ -102,14 +102,14 @@ def head(bench: TuneBench, found: Shelf) -> None:
         new_sweep(bench)
 
 
-def new_sweep(bench: TuneBench) -> None:
+def new_sweep(bench: TunePageState) -> None:
     """The form, and what is wrong with it."""
     wish, folder = form.form(bench.folder)
     if not st.button("Sweep", key="sweep-begin", width="stretch", help="Runs on the server, also when this tab closes"):
         return
     try:
-        asked, (into, bench.folder) = wish(), wishes.checked_folder(folder())
-        bench.open(wishes.begin(asked, bench.folder, into)[0])
+        asked, (into, bench.folder) = wish(), sweep_requests.checked_folder(folder())
+        bench.open(sweep_requests.begin(asked, bench.folder, into)[0])
         bench.begun += 1
     except BadInput as error:
         theme.note(str(error))
@@ -122,16 +122,16 @@ def new_sweep(bench: TuneBench) -> None:
     st.rerun()
 
 
-def first_visit(bench: TuneBench) -> None:
+def first_visit(bench: TunePageState) -> None:
     """One button; everything else can wait."""
-    wish = wishes.first_wish()
-    seconds = wishes.estimate(len(wish.prompts), builtin=True, rules=1)
-    sheet.line(
+    wish = sweep_requests.first_wish()
+    seconds = sweep_requests.estimate(len(wish.prompts), builtin=True, rules=1)
+    tables.line(
         "A sweep decodes a prompt set and finds the exact text at every value of a rule's dial, without a grid. It "
         "shows how far the rule can be relaxed before accuracy drops, and the speed-up. There is no sweep here yet."
     )
     if st.button(f"Sweep {len(wish.prompts)} built-in exercises with MARS", key="sweep-first", type="primary"):
-        bench.open(wishes.begin(wish, bench.folder)[0])
+        bench.open(sweep_requests.begin(wish, bench.folder)[0])
         st.rerun()
     theme.small(
         f"About {words.duration(seconds)} on two processor cores. It goes on when this tab is closed, can be stopped, "
@@ -140,7 +140,7 @@ def first_visit(bench: TuneBench) -> None:
 
 
 @faults.fragment(run_every=POLL)
-def under_way(bench: TuneBench, job: SweepJob) -> None:
+def under_way(bench: TunePageState, job: SweepJob) -> None:
     """A sweep under way: how far it is, and a way to stop it. The results below it are drawn anew as prompts finish."""
     now = job.progress
     if now.state.finished or bench.drawn.outdated(bench.view.sweep, now.finished, time.monotonic()):
@@ -154,7 +154,7 @@ def under_way(bench: TuneBench, job: SweepJob) -> None:
         theme.small(sentence)
 
 
-def unfinished(bench: TuneBench, found: Shelf) -> None:
+def unfinished(bench: TunePageState, found: SweepCatalogue) -> None:
     """A sweep that nobody works on and that is not at its end."""
     entry = found.entries[bench.view.sweep]
     if entry.plan is None or entry.complete:
@@ -173,14 +173,14 @@ def unfinished(bench: TuneBench, found: Shelf) -> None:
         return
     if right.button("Continue", key="sweep-continue", width="stretch", help="Finished prompts are not decoded again"):
         try:
-            wishes.go_on(entry, beside)
+            sweep_requests.go_on(entry, beside)
         except BadInput as error:
             bench.notices[:] = [str(error)]
         st.rerun()
 
 
 @faults.fragment
-def look(bench: TuneBench, found: Shelf, study: Study) -> None:
+def look(bench: TunePageState, found: SweepCatalogue, study: CachedSweep) -> None:
     """The sweep itself: what follows the chosen setting."""
     sentence = st.container()  # it stands first, and says what the dial below it has come to
     turn(bench, study)
@@ -190,7 +190,7 @@ def look(bench: TuneBench, found: Shelf, study: Study) -> None:
         study.recommendation(view.points, view.confidence),
     )
     with sentence:
-        sheet.lead(words.lead(study, dial), words.advice(study, advised))
+        tables.lead(words.lead(study, dial), words.advice(study, advised))
         more_prompts.offer(bench, found, study, advised)
     navigation.write_link(to_parameters(view))
     left, right = st.columns([8.6, 3.1], vertical_alignment="center", gap="medium")
@@ -201,23 +201,23 @@ def look(bench: TuneBench, found: Shelf, study: Study) -> None:
         limits(bench, found, study)
     others = beside(found, study, view)
     detail.hero(view, study, dial, others)
-    theme.small(sheet.basis(study.result))
+    theme.small(tables.basis(study.result))
     theme.small(words.coverage(study), study.plan.provenance.device)
     costs(study)
     detail.folded(study, dial, advised, variants(found, study, view))
     shown = [
         share.Table(
-            "All figures at strict, this setting and the loosest", "figures", lambda: sheet.figures(study, dial)
+            "All figures at strict, this setting and the loosest", "figures", lambda: tables.figures(study, dial)
         ),
-        share.Table("Prompt by prompt", "prompts", lambda: sheet.prompts(study.result, dial)),
-        share.Table("Acceptance as each engine defines it", "engines", lambda: sheet.engines(study.engines(dial))),
-        share.Table("Acceptance by position", "positions", lambda: sheet.by_position(study.engines(dial))),
+        share.Table("Prompt by prompt", "prompts", lambda: tables.prompts(study.result, dial)),
+        share.Table("Acceptance as each engine defines it", "engines", lambda: tables.engines(study.engines(dial))),
+        share.Table("Acceptance by position", "positions", lambda: tables.by_position(study.engines(dial))),
     ]
     rules = [each.plan.rule.name for each in (study, *others.values())]
     share.tables([replace(table, name=f"{study.result.folder.name}-{table.name}") for table in shown], rules, "tune")
 
 
-def costs(study: Study) -> None:
+def costs(study: CachedSweep) -> None:
     """Why there is no speed-up over the target alone, or what disturbed it, and a way to measure its costs again."""
     result = study.result
     why = objection(result.costs) or ("" if result.costs is None else disturbance(result.costs))
@@ -226,12 +226,12 @@ def costs(study: Study) -> None:
             f"tune-{result.folder.name}",
             f"No speed-up over the target alone: {why}" if objection(result.costs) else why,
             study.plan.settings,
-            wishes.models_of(result.folder, study.plan),
+            sweep_requests.models_of(result.folder, study.plan),
             partial(keep_costs, result.folder),
         )
 
 
-def turn(bench: TuneBench, study: Study) -> None:
+def turn(bench: TunePageState, study: CachedSweep) -> None:
     """The dial, which follows the hand; where it rests becomes the view's."""
     view = bench.view
     home = study.dial(None, view.points, view.confidence)
@@ -241,9 +241,9 @@ def turn(bench: TuneBench, study: Study) -> None:
         bench.turn(rests)
 
 
-def beside(found: Shelf, study: Study, view: TuneView) -> dict[str, Study]:
+def beside(found: SweepCatalogue, study: CachedSweep, view: TuneView) -> dict[str, CachedSweep]:
     """The sweeps to lay over it, of those that a link names the ones that can be: graded, of the same prompts."""
-    others: dict[str, Study] = {}
+    others: dict[str, CachedSweep] = {}
     able = found.beside(view.sweep) if study.graded else {}
     for name in view.others:
         if name not in able:
@@ -257,13 +257,13 @@ def beside(found: Shelf, study: Study, view: TuneView) -> dict[str, Study]:
     return others
 
 
-def variants(found: Shelf, study: Study, view: TuneView) -> Variants | None:
+def variants(found: SweepCatalogue, study: CachedSweep, view: TuneView) -> Variants | None:
     """The sweeps that make a grid with this one; None where there are none."""
     names = tuple(found.variants(view.sweep))
     return Variants(found, study, names, view.points, view.confidence) if names else None
 
 
-def limits(bench: TuneBench, found: Shelf, study: Study) -> None:
+def limits(bench: TunePageState, found: SweepCatalogue, study: CachedSweep) -> None:
     """The recommendation's limit, and other sweeps to lay over this one."""
     view = bench.view
     most = 100 * MOST_CONFIDENCE
@@ -290,7 +290,7 @@ def limits(bench: TuneBench, found: Shelf, study: Study) -> None:
     lay_over(bench, found.beside(view.sweep) if study.graded else {})
 
 
-def lay_over(bench: TuneBench, beside: Mapping[str, str]) -> None:
+def lay_over(bench: TunePageState, beside: Mapping[str, str]) -> None:
     """Which of the sweeps that can be compared are, by name and label."""
     st.session_state["tune-others"] = [name for name in bench.view.others if name in beside]
 

@@ -14,7 +14,7 @@ from mars_viz.errors import BadInput, DeviceLost
 from mars_viz.run import Run, Settings
 from mars_viz.ui.jobs.job import Job, JobState, Progress
 from mars_viz.ui.jobs.long_job import LongJob
-from mars_viz.ui.jobs.models import Choice, Device, Models, Tell
+from mars_viz.ui.jobs.models import Device, Models, PairChoice, Tell
 from tests.factories import toy_run
 from tests.recorders import ToyRecorder
 
@@ -30,7 +30,7 @@ def blind() -> Models[str]:
     return Models(load, lambda pair: left.pop())
 
 
-def load(choice: Choice, tell: Tell) -> str:
+def load(choice: PairChoice, tell: Tell) -> str:
     tell("Looking for it", 0.5)
     if choice.target == "missing":
         raise BadInput("There is no such toy; take another.")
@@ -58,7 +58,7 @@ class Look(Job[Seen]):
         self.unread: Any = None
 
     def work(self, models: Models[Any]) -> None:
-        pair = models.pair(Choice(self.target))
+        pair = models.pair(PairChoice(self.target))
         found = tuple(name for name in ("streamlit", "torch", "pytest") if name in sys.modules)
         expendable = int(Path("/proc/self/oom_score_adj").read_text())
         self.tell(state=JobState.DECODING, pid=os.getpid(), libraries=found, what=pair)
@@ -114,7 +114,7 @@ class Steps(LongJob[Seen]):
         super().__init__(Seen(JobState.QUEUED))
 
     def steps(self, models: Models[Any]) -> Iterator[None]:
-        held = models.pair(Choice("long"))
+        held = models.pair(PairChoice("long"))
         for step in range(1, 4):
             time.sleep(0.05)
             self.tell(state=JobState.DECODING, pid=os.getpid(), steps=step, what=held)

@@ -13,13 +13,13 @@ from typing import Any
 from factories import toy_map, toy_run
 from sweep_cases import COSTS
 
+from mars_viz.chat import History
 from mars_viz.dialmap import span_of
 from mars_viz.errors import BadInput
-from mars_viz.history import History
-from mars_viz.mapped import mapped
 from mars_viz.prompts import PromptItem, PromptSet
 from mars_viz.rules import rule_named
 from mars_viz.run import LONGEST_STOP, Piece, Run, Settings
+from mars_viz.run_with_map import mapped
 from mars_viz.sweep import Sweep, load_sweep
 from mars_viz.sweep.checks import keep_check
 from tests.sweep_cases import timing

@@ -11,11 +11,11 @@ import pytest
 from sweep_cases import toy_sweep
 
 from mars_viz import samples
-from mars_viz.mapped import mapped
 from mars_viz.race.files import save_race
 from mars_viz.run import Run, Settings
+from mars_viz.run_with_map import mapped
 from mars_viz.runfiles import load_run
-from mars_viz.runstore import RunStore, Standing
+from mars_viz.runstore import RunStatus, RunStore
 from tests.factories import toy_map, toy_run
 from tests.served import ROOT, served
 from tests.test_race import toy_race
@@ -73,7 +73,7 @@ def staged(folder: Path) -> Iterator[Staged]:
     whole = toy_run()
     journal.write(replace(whole, rounds=whole.rounds[:2], title="Of the kind interrupted"))
     journal.leave()
-    interrupted = next(kept.name for kept in store.list() if kept.standing is Standing.INTERRUPTED)
+    interrupted = next(kept.name for kept in store.list() if kept.standing is RunStatus.INTERRUPTED)
     save_race(toy_race(), runs / "races" / "toy")
     toy_sweep(sweeps / "mars", 8).finish()
     toy_sweep(sweeps / "margin", 8, Settings(rule="mars-margin", gamma=3, max_new_tokens=16)).finish()

@@ -9,14 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mars_viz.chat import History, in_plain_text
 from mars_viz.errors import BadInput
-from mars_viz.history import History, in_plain_text
 from mars_viz.randomness import Purpose, round_uniforms
 from mars_viz.run import Piece, Settings
 from mars_viz.speculators.backend import Backend, Part
 from mars_viz.speculators.draft import Draft, TopLogits
 from mars_viz.speculators.drafters.model import Picking
-from mars_viz.speculators.laws import on_device
+from mars_viz.speculators.sampling import on_device
 from mars_viz.walk import Prefix
 
 CPU = torch.device("cpu")

@@ -14,19 +14,19 @@ import mars_viz
 from mars_viz import cli
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput
-from mars_viz.mapped import mapped
-from mars_viz.mapping import Mapping
+from mars_viz.multi_rule_walk import Stand
+from mars_viz.record_map import Mapping
+from mars_viz.record_rule_walks import Walking
 from mars_viz.recording import Recording
 from mars_viz.records import Speculation
 from mars_viz.rules import RULES, rule_named
 from mars_viz.run import Settings
+from mars_viz.run_with_map import mapped
 from mars_viz.speculators.autoregressive import decode_alone
 from mars_viz.speculators.backend import Backend, Part
 from mars_viz.speculators.drafters.ngram import NgramDrafter
 from mars_viz.speculators.loading import load_backend
-from mars_viz.together import Stand
 from mars_viz.ui import navigation
-from mars_viz.walking import Walking
 from tests import tabs
 from tests.tables import CPU, TableDrafter, TopTarget, table_backend, tables
 

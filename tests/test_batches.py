@@ -20,7 +20,7 @@ from mars_viz.rules import RULES, rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.loading import load_backend
-from mars_viz.speculators.networks.plain import PlainNetwork
+from mars_viz.speculators.networks.hf import PlainNetwork
 from mars_viz.sweep import Sweep
 from mars_viz.walk import Answer, Ending, walk, walk_all
 from tests.tables import table_backend

@@ -7,13 +7,13 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from mars_viz.analysis.ends import asked_one_by_one
 from mars_viz.analysis.metrics import Basis, judged_rounds, summary
 from mars_viz.analysis.positions import OUTCOMES, positions
+from mars_viz.analysis.settled_text import asked_one_by_one
 from mars_viz.blocks import Blocks
 from mars_viz.components.explorer.payload import run_payload
-from mars_viz.recorded import ending_of
 from mars_viz.records import Decision, Outcome, Round, first_difference
+from mars_viz.replay import ending_of
 from mars_viz.rules import RULES, rule_named, settle
 from mars_viz.run import Run
 from mars_viz.runfiles import load_run

@@ -25,7 +25,7 @@ from mars_viz.race.files import ABOUT, RaceManifest
 from mars_viz.report import report_html
 from mars_viz.rules import rule_named
 from mars_viz.run import Provenance, Settings
-from mars_viz.runfiles import contents, load_run, manifest
+from mars_viz.runfiles import codec, load_run, manifest
 from mars_viz.runfiles.manifest import Manifest
 from mars_viz.sweep import plan as plans
 from mars_viz.sweep.plan import Plan
@@ -68,7 +68,7 @@ def spots(about: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]
 
 @pytest.fixture(scope="module")
 def files() -> dict[str, bytes]:
-    return contents.encode(run_with_map(0.8, gammas=(1, 2), max_new_tokens=6))
+    return codec.encode(run_with_map(0.8, gammas=(1, 2), max_new_tokens=6))
 
 
 def spoiled(about: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -85,7 +85,7 @@ def spoiled(about: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 def test_odd_values_are_sentences_wherever_they_stand(files: dict[str, bytes]) -> None:
     for about in spoiled(json.loads(files["manifest.json"])):
         try:
-            run = contents.decode(files | {"manifest.json": json.dumps(about).encode()})
+            run = codec.decode(files | {"manifest.json": json.dumps(about).encode()})
         except BadInput as error:
             assert len(str(error)) < 500 and "\n" not in str(error)
         else:  # a title, a time and the like, which decide nothing
@@ -114,7 +114,7 @@ def test_a_number_or_text_beyond_its_bounds_is_named(
     files: dict[str, bytes], changes: dict[str, object], message: str
 ) -> None:
     with pytest.raises(BadInput, match=message) as refused:
-        contents.decode(described(files, changes))
+        codec.decode(described(files, changes))
     assert len(str(refused.value)) < 300
 
 
@@ -127,8 +127,8 @@ def test_a_description_is_not_read_where_it_is_far_too_large(data: bytes) -> Non
 def test_the_largest_limit_of_a_text_can_be_shown(tmp_path: Path) -> None:
     run = run_with_map(0.8, gammas=(1, 2), max_new_tokens=6)
     large = Settings(**{**asdict(run.settings), "stop": run.settings.stop, "max_new_tokens": TOKENS})
-    files = described(contents.encode(run), {"settings.max_new_tokens": TOKENS})
-    read = contents.decode(files)
+    files = described(codec.encode(run), {"settings.max_new_tokens": TOKENS})
+    read = codec.decode(files)
     assert read.settings == large
     assert RunPayload.of(read, large.gamma).windows >= 0
     assert run_pane(read) and report_html(read, most_steps=2)

@@ -15,8 +15,8 @@ from playwright.sync_api import BrowserContext, Page, expect
 from mars_viz import load_run
 from mars_viz.analysis.metrics import summary
 from mars_viz.dialmap import Budget
-from mars_viz.mapped import mapped, shown
 from mars_viz.run import Run
+from mars_viz.run_with_map import mapped, shown
 from mars_viz.samples import RUNS
 from tests.controls import READY, SCRIPT
 from tests.factories import toy_map, toy_run

@@ -11,8 +11,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from mars_viz.components.stepper.frames import Jump, Playback, playback
-from mars_viz.mapped import mapped
 from mars_viz.run import Run
+from mars_viz.run_with_map import mapped
 from tests.controls import STILL
 from tests.factories import toy_map, toy_run
 from tests.served import ROOT, served

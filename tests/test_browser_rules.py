@@ -7,15 +7,15 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import expect
 
-from mars_viz.recorded import ending_of
+from mars_viz.multi_rule_walk import Stand
+from mars_viz.record_rule_walks import Walking
 from mars_viz.recording import Recording
+from mars_viz.replay import ending_of
 from mars_viz.rules import RULES
 from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.loading import load_backend
-from mars_viz.together import Stand
 from mars_viz.walk import walk
-from mars_viz.walking import Walking
 from tests.served import ROOT, served
 
 PROMPT = "Sam had a new red kite."

@@ -18,9 +18,9 @@ import mars_viz
 from mars_viz import cli
 from mars_viz.commands import decoding
 from mars_viz.commands.printing import sentence
-from mars_viz.dialmap import DialMap, Progress
+from mars_viz.dialmap import DialMap, MapProgress
 from mars_viz.errors import BadInput
-from mars_viz.mapping import Mapping
+from mars_viz.record_map import Mapping
 from mars_viz.rules import RULES
 from mars_viz.run import Piece, Run
 from mars_viz.runfiles import MAX_ZIP
@@ -107,8 +107,8 @@ class ToyMapping(Mapping):
         self.settings, self.span, self.budget = arguments[2], arguments[3], options["budget"]
         self.run = options["run"]
 
-    def __iter__(self) -> Iterator[Progress]:
-        yield Progress(3, 9, 2, 0.5)
+    def __iter__(self) -> Iterator[MapProgress]:
+        yield MapProgress(3, 9, 2, 0.5)
 
     def map(self) -> DialMap:
         low, high, gammas = self.span.low, self.span.high, self.span.gammas
@@ -120,7 +120,7 @@ def toy_models(monkeypatch: pytest.MonkeyPatch) -> None:
     """The commands decode and map the toy pair."""
     monkeypatch.setattr(decoding, "opened_backend", lambda *_: None)
     monkeypatch.setattr(decoding, "decoded", lambda _, wish, __: toy_run(**asdict(wish.settings)))
-    monkeypatch.setattr("mars_viz.mapping.Mapping", ToyMapping)
+    monkeypatch.setattr("mars_viz.record_map.Mapping", ToyMapping)
 
 
 TOY_MAP = [
@@ -177,8 +177,8 @@ def test_a_map_cut_short_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[s
 def test_an_interrupted_map_leaves_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, toy_models: None
 ) -> None:
-    def interrupted(_: ToyMapping) -> Iterator[Progress]:
-        yield Progress(1, 1, 1, 0.0)
+    def interrupted(_: ToyMapping) -> Iterator[MapProgress]:
+        yield MapProgress(1, 1, 1, 0.0)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(ToyMapping, "__iter__", interrupted)
@@ -425,7 +425,7 @@ def test_a_prompt_comes_from_a_file_or_from_standard_input(
 ) -> None:
     seen: list[str] = []
 
-    def decoded(_: object, wish: decoding.Wish, __: object) -> Run:
+    def decoded(_: object, wish: decoding.DecodeRequest, __: object) -> Run:
         seen.append(wish.prompt)
         return toy_run()
 

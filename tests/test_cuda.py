@@ -1,6 +1,6 @@
 """What only a CUDA device can show: recorded passes, one wait a round, its memory running out. Skipped without one.
 
-Everything else about these passes is in tests/test_ragged.py and tests/test_graphs.py, which need none.
+Everything else about these passes is in tests/test_batched.py and tests/test_graphs.py, which need none.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.loading import load_backend
 from mars_viz.speculators.memory import give_back
-from mars_viz.speculators.networks.body import Body
+from mars_viz.speculators.networks.batched import RaggedNetwork
+from mars_viz.speculators.networks.cache_pool import CachePool
 from mars_viz.speculators.networks.graphs import SETTLED, CudaCapture, Graphs, Tensors
-from mars_viz.speculators.networks.ragged import RaggedNetwork
-from mars_viz.speculators.networks.rooms import Rooms
+from mars_viz.speculators.networks.llama_forward import Body
 
 pytestmark = pytest.mark.skipif(
     not torch.cuda.is_available(), reason="needs a CUDA device: what is recorded there cannot be recorded elsewhere"
@@ -48,7 +48,7 @@ def there() -> Iterator[Backend]:
 def unrecorded(pair: Backend) -> Backend:
     """The same passes, each started by the host."""
     models = (pair.target.model, pair.drafter.model)
-    return with_passes(pair, *(partial(RaggedNetwork, Rooms(Body(each, pair.vocabulary_size))) for each in models))
+    return with_passes(pair, *(partial(RaggedNetwork, CachePool(Body(each, pair.vocabulary_size))) for each in models))
 
 
 def texts(pair: Backend, settings: Settings, batch: int) -> list[tuple[int, ...]]:
@@ -126,8 +126,8 @@ def test_a_recording_that_waits_for_the_device_is_given_up_and_leaves_the_device
 
 def test_recordings_are_made_again_after_the_cache_has_moved(there: Backend) -> None:
     """Their pool of memory is another one then: one that was emptied cannot be used again."""
-    rooms = Rooms(Body(there.target.model, there.vocabulary_size), partial(CudaCapture, torch.device("cuda")))
-    network, plain = RaggedNetwork(rooms), RaggedNetwork(Rooms(rooms.body))
+    rooms = CachePool(Body(there.target.model, there.vocabulary_size), partial(CudaCapture, torch.device("cuda")))
+    network, plain = RaggedNetwork(rooms), RaggedNetwork(CachePool(rooms.body))
     ids = torch.randint(5, 4000, (2, 600), generator=torch.Generator().manual_seed(1)).cuda()
     with torch.inference_mode():
         for at in range(0, 600, 6):

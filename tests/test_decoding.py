@@ -20,13 +20,13 @@ from mars_viz.records import Speculation
 from mars_viz.rules import RULES, rule_named, settle
 from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend, Part
-from mars_viz.speculators.blocks import Blocks
 from mars_viz.speculators.divergences import DIVERGENCES
 from mars_viz.speculators.draft import Draft
+from mars_viz.speculators.draft_batch import DraftBatch
 from mars_viz.speculators.evidence import gather_evidence
 from mars_viz.speculators.extent import Extent
-from mars_viz.speculators.laws import draw, law
 from mars_viz.speculators.loading import load_backend
+from mars_viz.speculators.sampling import draw, law
 from mars_viz.speculators.speculator import DraftAndScore
 from mars_viz.walk import Ending, walk
 
@@ -243,7 +243,7 @@ def test_lossless_rules_keep_the_targets_law(rule: str, processors: dict[str, fl
     uniforms = torch.from_numpy(round_uniforms(settings.seed, 4, Purpose.DRAFT, total))
     tokens = draw(law(drafter, settings), uniforms)
     target = torch.from_numpy(p_logits).expand(total + 1, -1)
-    blocks = Blocks.of((4,), tokens[None], drafter[None], target[None], sampled=True)
+    blocks = DraftBatch.of((4,), tokens[None], drafter[None], target[None], sampled=True)
     (speculation,) = gather_evidence(blocks, settings, Extent.DECIDING)
     dial = 1.0 if rule == "mars-sampling" else None
     verdicts = RULES[rule].judge(speculation)

@@ -6,7 +6,7 @@ import pytest
 
 from mars_viz.devices import short_device
 from mars_viz.ui.jobs.models import Device
-from mars_viz.ui.watching.live_words import device_tiles
+from mars_viz.ui.live.live_words import device_tiles
 
 
 @pytest.mark.parametrize(

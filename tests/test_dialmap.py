@@ -13,13 +13,13 @@ from factories import PROMPT, ToySpeculator, toy_map
 import mars_viz
 from mars_viz.dialmap import Budget, Span, span_of
 from mars_viz.errors import BadInput
-from mars_viz.mapped import mapped
-from mars_viz.mapping import Mapping
-from mars_viz.recorded import answers_of, shortened
+from mars_viz.record_map import Mapping
 from mars_viz.recording import Recording
 from mars_viz.records import Round, Speculation, Timing
+from mars_viz.replay import answers_of, shortened
 from mars_viz.rules import RULES, rule_named
 from mars_viz.run import WITHIN_ROUNDING, Settings
+from mars_viz.run_with_map import mapped
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.loading import load_backend
 from mars_viz.walk import Answer, Ending, walk

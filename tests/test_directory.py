@@ -13,7 +13,7 @@ import pytest
 from factories import toy_run
 
 from mars_viz.errors import BadInput
-from mars_viz.runfiles import contents
+from mars_viz.runfiles import codec
 from mars_viz.runfiles.directory import END, chunks_of
 from mars_viz.runfiles.parquet import from_bytes, opened, to_bytes
 
@@ -57,7 +57,7 @@ def test_chunks_are_as_pyarrow_reads_them(manner: str) -> None:
 
 
 def test_a_damaged_directory_ends_no_process() -> None:
-    data = contents.encode(toy_run(max_new_tokens=4))["rounds.parquet"]
+    data = codec.encode(toy_run(max_new_tokens=4))["rounds.parquet"]
     for place in range(len(data) - END - int.from_bytes(data[-END:][:4], "little"), len(data) - END):
         spoiled = bytearray(data)
         spoiled[place] ^= 0x10
@@ -67,7 +67,7 @@ def test_a_damaged_directory_ends_no_process() -> None:
 
 def test_a_nan_that_signals_is_refused_like_any_other() -> None:
     """NumPy warns of one where it is compared, and tests take warnings for errors."""
-    rows = from_bytes("rows", contents.encode(toy_run(max_new_tokens=4))["rows.parquet"])
+    rows = from_bytes("rows", codec.encode(toy_run(max_new_tokens=4))["rows.parquet"])
     entropy = rows["entropy"].copy()
     entropy.view(np.uint32)[0] = 0x7FA00000
     with pytest.raises(BadInput, match="impossible value"):

@@ -277,14 +277,14 @@ def test_costs_are_measured_again_where_a_page_asks_for_them(tmp_path: Path, mon
     from streamlit.testing.v1 import AppTest
 
     from mars_viz.sweep import load_sweep
-    from mars_viz.ui import live
+    from mars_viz.ui import tab_jobs
     from mars_viz.ui.jobs import tasks
     from mars_viz.ui.jobs.models import Models
     from mars_viz.ui.jobs.worker import Worker
     from tests.test_ui_worker import until
 
     worker = Worker(Models(lambda choice, tell: object()))
-    monkeypatch.setattr(live, "shared_worker", lambda: worker)
+    monkeypatch.setattr(tab_jobs, "shared_worker", lambda: worker)
     monkeypatch.setattr(tasks, "measure", lambda settings, pair: Toy())
     monkeypatch.setattr(Toy, "tries", 0)
     folder = toy_sweep(tmp_path / "sweep").finish().folder

@@ -13,17 +13,17 @@ from mars_viz.errors import BadInput
 from mars_viz.randomness import Purpose, round_uniforms
 from mars_viz.records import Speculation
 from mars_viz.run import Settings
-from mars_viz.speculators import blocks
-from mars_viz.speculators.blocks import Blocks
+from mars_viz.speculators import draft_batch
+from mars_viz.speculators.draft_batch import DraftBatch
 from mars_viz.speculators.evidence import gather_evidence
 from mars_viz.speculators.extent import Extent
-from mars_viz.speculators.largest import largest
+from mars_viz.speculators.topk import largest
 
 N, V = 5, 60
 
 
-def one(start: int, tokens: torch.Tensor, drafter: torch.Tensor, target: torch.Tensor, *, sampled: bool) -> Blocks:
-    return Blocks.of((start,), tokens[None], drafter[None], target[None], sampled=sampled)
+def one(start: int, tokens: torch.Tensor, drafter: torch.Tensor, target: torch.Tensor, *, sampled: bool) -> DraftBatch:
+    return DraftBatch.of((start,), tokens[None], drafter[None], target[None], sampled=sampled)
 
 
 def batch(settings: Settings, seeds: range, coarse: bool) -> tuple[list[Speculation], list[Speculation]]:
@@ -31,7 +31,7 @@ def batch(settings: Settings, seeds: range, coarse: bool) -> tuple[list[Speculat
     starts = tuple(4 + 3 * seed for seed in seeds)
     drawn = [logits_and_tokens(settings, start, seed, coarse) for start, seed in zip(starts, seeds, strict=True)]
     target, drafter, tokens = (np.stack(part) for part in zip(*drawn, strict=True))
-    blocks = Blocks.of(
+    blocks = DraftBatch.of(
         starts=starts,
         tokens=torch.from_numpy(tokens),
         drafter=torch.from_numpy(drafter),
@@ -161,7 +161,7 @@ def test_the_largest_entries_are_those_of_a_whole_sort(size: int) -> None:
 def test_chains_that_do_not_fit_in_the_cache_together_give_the_same_records(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = Settings(temperature=0.8)
     together, _ = batch(settings, range(7), coarse=False)
-    monkeypatch.setattr(blocks, "CACHED", 2 * (2 * N + 1) * V)  # two chains at a time, and one is left over
+    monkeypatch.setattr(draft_batch, "CACHED", 2 * (2 * N + 1) * V)  # two chains at a time, and one is left over
     for one, other in zip(together, batch(settings, range(7), coarse=False)[0], strict=True):
         for field in fields(Speculation):
             np.testing.assert_array_equal(getattr(one, field.name), getattr(other, field.name), err_msg=field.name)

@@ -16,10 +16,10 @@ from mars_viz.dialmap import Budget
 from mars_viz.errors import BadInput
 from mars_viz.figures import LIGHT
 from mars_viz.figures.savings import savings
-from mars_viz.mapped import mapped
-from mars_viz.mapped import shown as generated
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
+from mars_viz.run_with_map import mapped
+from mars_viz.run_with_map import shown as generated
 from tests.factories import toy_map, toy_run
 from tests.in_node import AGAINST_STRICT, in_node
 

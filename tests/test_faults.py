@@ -24,10 +24,10 @@ from mars_viz.run import Run
 from mars_viz.runfiles import folders, load_run
 from mars_viz.sweep import load_sweep
 from mars_viz.ui import library
+from mars_viz.ui.live import races
 from mars_viz.ui.run_cache import RunCache
-from mars_viz.ui.tune import shelf as tune_shelf
-from mars_viz.ui.tune.study import Study
-from mars_viz.ui.watching import races
+from mars_viz.ui.tune import catalogue as tune_shelf
+from mars_viz.ui.tune.cached_sweep import CachedSweep
 from tests.factories import toy_run
 from tests.sweep_cases import toy_sweep
 from tests.tabs import ROOT, opened
@@ -105,7 +105,7 @@ def fault(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[F
         monkeypatch.setattr(library, "_cache", lambda: cache)
         race = watched(load_race(folder / "races" / "1-race"), fault)
         monkeypatch.setattr(races, "_loaded", lambda path, changed: race)
-        study = watched(Study(load_sweep(folder / "sweeps" / "a-mars")), fault)
+        study = watched(CachedSweep(load_sweep(folder / "sweeps" / "a-mars")), fault)
         monkeypatch.setattr(tune_shelf, "_study", lambda path, finished, changed: study)
 
     yield put

@@ -39,7 +39,7 @@ from mars_viz.race.files import decode_race
 from mars_viz.race.zips import RACE as LAYOUT
 from mars_viz.race.zips import write_zip as race_zip
 from mars_viz.run import Run
-from mars_viz.runfiles import contents, list_runs, load_run, zips
+from mars_viz.runfiles import codec, list_runs, load_run, zips
 from mars_viz.runfiles.columns import TABLES
 from mars_viz.sweep import plan as plans
 from mars_viz.ui.gallery import to_be_seen
@@ -80,9 +80,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> None:
         toy_run(rule="strict", max_new_tokens=4),
         run_with_map(0.8, gammas=(1, 2), max_new_tokens=6),
     )
-    RUNS = tuple(contents.encode(run) for run in made)
+    RUNS = tuple(codec.encode(run) for run in made)
     for files in RUNS:
-        use(contents.decode(files))
+        use(codec.decode(files))
     folder = tmp_path_factory.mktemp("fuzz")
     RACE = zips.unpacked(race_zip(save_race(toy_race(), folder / "race")), LAYOUT)
     SHEET = (toy_sweep(folder / "sweep", 2).folder / "sweep.json").read_bytes()
@@ -155,7 +155,7 @@ def spoiled_manifest(data: bytes, luck: random.Random, odd: object) -> bytes:
 @given(WHICH, SEEDS, ODD)
 def test_manifests(which: int, seed: int, odd: object) -> None:
     luck, files = random.Random(seed), RUNS[which]
-    outcome(lambda: contents.decode({**files, "manifest.json": spoiled_manifest(files["manifest.json"], luck, odd)}))
+    outcome(lambda: codec.decode({**files, "manifest.json": spoiled_manifest(files["manifest.json"], luck, odd)}))
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_manifests(which: int, seed: int, odd: object) -> None:
     [b"[" * 200_000, b"{" * 200_000, b'{"a":' * 100_000, b"\xff\xfe", b"1" * 5000, b"null", b"[]", b'"\\ud800"', b""],
 )
 def test_manifests_that_no_parser_likes(data: bytes) -> None:
-    outcome(lambda: contents.decode({**RUNS[0], "manifest.json": data}))
+    outcome(lambda: codec.decode({**RUNS[0], "manifest.json": data}))
 
 
 # The tables
@@ -296,7 +296,7 @@ def test_tables(which: int, seed: int, odd: object) -> None:
     luck, files = random.Random(seed), RUNS[which]
     name = luck.choice([name for name in TABLES if f"{name}.parquet" in files])
     changed = {name: spoiled_table(files[f"{name}.parquet"], luck, odd)}
-    outcome(lambda: contents.decode(signed(files, **changed)))
+    outcome(lambda: codec.decode(signed(files, **changed)))
 
 
 @fuzzed(0.1)
@@ -307,7 +307,7 @@ def test_bytes_of_tables(which: int, seed: int) -> None:
     data = files[f"{name}.parquet"]
     if luck.random() < 0.6:
         data = bare(data, luck)
-    outcome(lambda: contents.decode(signed(files, **{name: spoiled_bytes(data, luck)})))
+    outcome(lambda: codec.decode(signed(files, **{name: spoiled_bytes(data, luck)})))
 
 
 def bare(data: bytes, luck: random.Random) -> bytes:
@@ -397,7 +397,7 @@ def stamped(folder: Path) -> None:
         found = json.loads(about.read_bytes())
         for name in found["files"]:
             if (folder / name).is_file():
-                found["files"][name] = asdict(contents.stamp((folder / name).read_bytes()))
+                found["files"][name] = asdict(codec.stamp((folder / name).read_bytes()))
         about.write_text(json.dumps(found))
 
 
@@ -422,7 +422,7 @@ def test_races(seed: int, odd: object, extreme: object) -> None:
     files |= {f"{lane}/{name}": data for name, data in inner.items()}
     with suppress(ValueError, KeyError, TypeError, AttributeError):
         about = json.loads(files["race.json"])
-        about["manifests"][lane] = asdict(contents.stamp(inner["manifest.json"]))
+        about["manifests"][lane] = asdict(codec.stamp(inner["manifest.json"]))
         files["race.json"] = json.dumps(about).encode("utf-8", "surrogatepass")
     try:
         race = decode_race(files)
@@ -497,4 +497,4 @@ def test_zips(which: int, seed: int, name: str, odd: object) -> None:
     with suppress(MarsVizError):  # which the same call says again below
         if zips.unpacked(data) == RUNS[which]:
             return  # unspoiled: the run of the fixture, used there, which would take nearly all of the time
-    outcome(lambda: contents.decode(zips.unpacked(data)))
+    outcome(lambda: codec.decode(zips.unpacked(data)))

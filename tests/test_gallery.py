@@ -16,11 +16,11 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from mars_viz import default_folders, samples
-from mars_viz.figures.thumbnails import AMBER, BLUE, Band, Line, Part, lanes, lines, stacked_bars
+from mars_viz.figures.thumbnails import AMBER, BLUE, Area, BarPart, Line, lanes, lines, stacked_bars
 from mars_viz.ui import gallery, links, navigation
 from mars_viz.ui.lessons import LESSONS
-from mars_viz.ui.library import Shelf
-from mars_viz.ui.watching.races import Course, course
+from mars_viz.ui.library import RunCatalogue
+from mars_viz.ui.live.races import Replay, course
 from tests.factories import toy_run
 from tests.tabs import APP, PATIENCE, ROOT, opened, settled
 from tests.test_learn_page import with_map
@@ -138,7 +138,7 @@ def test_where_to_record_is_right_in_a_shell_and_tells_no_path_of_the_server(tmp
         monkeypatch.delenv(name, raising=False)
     for name, value in ({"HOME": "{home}"} | named).items():
         monkeypatch.setenv(name, value.format(home=home, other=other))
-    command = gallery.nothing_yet(Shelf({}, {}))
+    command = gallery.nothing_yet(RunCatalogue({}, {}))
     assert command.endswith(f" --out {said}") and str(tmp_path) not in command
     written = subprocess.run(["sh", "-c", f"printf %s {said}"], capture_output=True, text=True, check=True).stdout
     assert Path(written) == default_folders.runs() / "mine"
@@ -174,17 +174,17 @@ def test_the_race_is_a_card_as_long_as_its_lanes_took():
     assert card is not None and "measured" in card.fact
     wide = [float(rect.attrib["width"]) for rect in ElementTree.fromstring(card.picture)]
     assert len(wide) == 3 and wide[0] == 320 > max(wide[1:])
-    assert gallery.race_card(Course({})) is None
+    assert gallery.race_card(Replay({})) is None
 
 
 def test_thumbnails_draw_the_numbers_they_are_given():
-    bars = ElementTree.fromstring(stacked_bars([(Part(1, AMBER), Part(3, BLUE)), (Part(2, BLUE),)]))
+    bars = ElementTree.fromstring(stacked_bars([(BarPart(1, AMBER), BarPart(3, BLUE)), (BarPart(2, BLUE),)]))
     tall = [float(rect.attrib["height"]) for rect in bars]
     assert tall == [11, 33, 22] and float(bars[1].attrib["y"]) == 0
-    assert float(ElementTree.fromstring(lanes([Part(4, BLUE), Part(1, AMBER)]))[1].attrib["width"]) == 80
+    assert float(ElementTree.fromstring(lanes([BarPart(4, BLUE), BarPart(1, AMBER)]))[1].attrib["width"]) == 80
     x = np.arange(6.0)
     drawn = ElementTree.fromstring(
-        lines([Line(x, np.array([0, 1, np.nan, 9, 2, 4.0]), BLUE)], 4.0, [Band(0, 2.5, AMBER)])
+        lines([Line(x, np.array([0, 1, np.nan, 9, 2, 4.0]), BLUE)], 4.0, [Area(0, 2.5, AMBER)])
     )
     band, first, second = drawn
     assert band.attrib["width"] == "160.00"

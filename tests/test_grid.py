@@ -33,13 +33,13 @@ from mars_viz.speculators import loading
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.extent import Extent
 from mars_viz.sweep import Sweep, SweepResult, load_sweep, lock
-from mars_viz.sweep.choice import recommended
 from mars_viz.sweep.evidence import dial_grid
 from mars_viz.sweep.evidence_pack import evidence_files, write_evidence
 from mars_viz.sweep.grid import grid_of
 from mars_viz.sweep.grid_sweep import GridSweep
 from mars_viz.sweep.grid_table import Advised, best_of, few_dials, grid_table
 from mars_viz.sweep.measures import measures, value_at
+from mars_viz.sweep.recommend import recommended
 from mars_viz.sweep.report import cell
 from tests.tables import table_backend
 

@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, FilePayload, Locator, Page
 
 from mars_viz import figures
 from mars_viz.analysis.agreement import agreement
-from mars_viz.analysis.panel import Panel
+from mars_viz.analysis.all_rules import AllRules
 from mars_viz.analysis.positions import positions
 from mars_viz.escapes import visible
 from mars_viz.figures.agreement_matrix import agreement_matrix
@@ -259,7 +259,7 @@ FILLED_IN = re.compile(r"(?:x|y|z|text|hovertext|customdata(?:\[\d+\])?)(?::.*)?
 
 def test_figures_hold_no_tags_but_their_own() -> None:
     for run in hostile.runs().values():
-        panel, at = Panel(run), positions(run, run.settings.dial)
+        panel, at = AllRules(run), positions(run, run.settings.dial)
         rulings = [panel.ruling(name, None) for name in panel.able]
         agreed, every = agreement(rulings, len(panel.drafted)), np.arange(len(panel.drafted))
         drawn = [make(at, figures.LIGHT) for make in figures.ALONG_THE_DIAL]

@@ -17,7 +17,7 @@ from factories import toy_run
 
 from mars_viz import runfiles
 from mars_viz.errors import BadInput
-from mars_viz.runfiles import contents
+from mars_viz.runfiles import codec
 from tests.test_runfiles import in_folder, zipped
 
 Files = Mapping[str, bytes]
@@ -25,7 +25,7 @@ Files = Mapping[str, bytes]
 
 @pytest.fixture(scope="module")
 def files() -> Files:
-    return contents.encode(toy_run())
+    return codec.encode(toy_run())
 
 
 def link(info: zipfile.ZipInfo) -> None:
@@ -193,7 +193,7 @@ HOSTILE: dict[str, tuple[Callable[[Files], bytes], str]] = {
         lambda files: understated(zipped({**files, "nodes.parquet": HALF}), len(HALF)),
         f"{FAR_MORE}|damaged|not what was written",
     ),
-    "bomb in many parts": (lambda files: zipped({name: HALF for name in contents.NAMES}), FAR_MORE),
+    "bomb in many parts": (lambda files: zipped({name: HALF for name in codec.NAMES}), FAR_MORE),
     "overlapping": (overlapping, NO_ZIP),
     "directory elsewhere": (lambda files: assembled(plain(files), at=10), NO_ZIP),
     "directory counts less": (lambda files: assembled(plain(files), count=2), NO_ZIP),

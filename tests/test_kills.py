@@ -17,7 +17,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 
 from mars_viz.run import Run
-from mars_viz.runstore import Kept, RunStore, Standing, read
+from mars_viz.runstore import Kept, RunStatus, RunStore, read
 from tests.clients import Tab, opened
 from tests.served import Server, serving
 
@@ -92,7 +92,7 @@ def settled(store: RunStore) -> list[Kept]:
     end = time.monotonic() + PATIENCE
     while True:
         listed = store.list()
-        if all(entry.standing is not Standing.GROWING for entry in listed):
+        if all(entry.standing is not RunStatus.GROWING for entry in listed):
             return listed
         assert time.monotonic() < end, "a decode goes on that nobody waits for"
         time.sleep(0.05)
@@ -119,8 +119,8 @@ def test_a_server_that_is_killed_loses_no_finished_run(
         entries = [entry for entry in listed if not entry.error]
         assert all("before its first round was kept" in entry.error for entry in listed if entry.error)
         now = {entry.name: text_of(read(entry.path)) for entry in entries}  # nothing is half-written
-        whole = {now[entry.name][0]: now[entry.name][1] for entry in entries if entry.standing is Standing.WHOLE}
-        cut = {now[entry.name][0]: now[entry.name][1] for entry in entries if entry.standing is Standing.INTERRUPTED}
+        whole = {now[entry.name][0]: now[entry.name][1] for entry in entries if entry.standing is RunStatus.WHOLE}
+        cut = {now[entry.name][0]: now[entry.name][1] for entry in entries if entry.standing is RunStatus.INTERRUPTED}
         assert len(whole) + len(cut) == len(entries)  # nothing is said to be growing, and nothing is there twice
         assert {prompt: len(whole[prompt]) for prompt in seen.finished} == seen.finished
         assert whole.keys() | cut.keys() <= set(seen.asked)

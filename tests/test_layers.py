@@ -21,21 +21,21 @@ FOLDERS = ("mars_viz", "pages", "training")
 
 LAYERS = (
     ("errors", "escapes", "strict_json", "strict_csv", "writer"),
-    ("terminal", "history"),
+    ("terminal", "chat"),
     ("records", "randomness", "devices", "samples", "default_folders", "permissions", "bounds", "demo"),
     ("blocks",),
     ("rules",),
     ("run", "costs"),
     ("walk",),
-    ("recorded",),
-    ("dialmap", "together"),
-    ("mapped", "runfiles", "frames"),
+    ("replay",),
+    ("dialmap", "multi_rule_walk"),
+    ("run_with_map", "runfiles", "frames"),
     ("runstore",),
     ("analysis",),
-    ("figures", "measurements"),
+    ("figures", "lesson_data"),
     ("speculators",),
     ("recording",),
-    ("mapping", "walking"),
+    ("record_map", "record_rule_walks"),
     ("race",),
     ("prompts",),
     ("sweep",),
@@ -123,7 +123,7 @@ def home(dotted: str) -> str | None:
 
 def test_the_parser_sees_the_imports() -> None:
     assert Import("records", "numpy", False) in ALL
-    assert Import("mapped", "mars_viz.run.Run", False) in ALL
+    assert Import("run_with_map", "mars_viz.run.Run", False) in ALL
     assert Import("__init__", "mars_viz.runfiles.save_run", True) in ALL
     assert {home(found.of) for found in ALL} >= {"errors", "records", "rules.base", "runfiles"}
     assert home("mars_viz.load_run") == "runfiles" and home("mars_viz") is None

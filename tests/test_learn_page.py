@@ -15,19 +15,19 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from mars_viz.analysis.opinions import opinion, own_dial, ruling
+from mars_viz.analysis.judgements import opinion, own_dial, ruling
 from mars_viz.analysis.shift import compared
 from mars_viz.costs import Cost, Costs
 from mars_viz.dialmap import Budget
 from mars_viz.errors import BadInput
-from mars_viz.mapped import mapped
 from mars_viz.prompts import recognised
 from mars_viz.records import Timing, first_difference
 from mars_viz.rules import RULES
 from mars_viz.run import Run
+from mars_viz.run_with_map import mapped
 from mars_viz.runstore import read
-from mars_viz.ui import live
-from mars_viz.ui.jobs.errands import Errand, Finding
+from mars_viz.ui import tab_jobs
+from mars_viz.ui.jobs.background_task import BackgroundTask, TaskStep
 from mars_viz.ui.jobs.job import JobState
 from mars_viz.ui.jobs.models import Models
 from mars_viz.ui.jobs.worker import Worker
@@ -68,7 +68,7 @@ def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MARS_VIZ_RUNS", str(folder))
     monkeypatch.setenv("MARS_VIZ_SAMPLES", str(folder))
     worker = Worker(MODELS)
-    monkeypatch.setattr(live, "shared_worker", lambda: worker)
+    monkeypatch.setattr(tab_jobs, "shared_worker", lambda: worker)
 
 
 def opened(**parameters: str) -> AppTest:
@@ -327,8 +327,8 @@ def test_the_device_of_a_run_is_text(folder, monkeypatch):
 
 
 def test_costs_are_measured_on_request_and_drawn(monkeypatch):
-    def measure(gamma: int, pair: Any) -> Iterator[Finding]:
-        yield Finding(1.0, COSTS)
+    def measure(gamma: int, pair: Any) -> Iterator[TaskStep]:
+        yield TaskStep(1.0, COSTS)
 
     monkeypatch.setattr(why, "find_costs", measure)
     tab = opened(lesson="1", run="a-greedy")
@@ -338,7 +338,7 @@ def test_costs_are_measured_on_request_and_drawn(monkeypatch):
 
 
 def test_an_errand_that_fails_is_a_sentence_with_the_remedy(monkeypatch):
-    def fail(gamma: int, pair: Any) -> Iterator[Finding]:
+    def fail(gamma: int, pair: Any) -> Iterator[TaskStep]:
         raise BadInput("The models are missing; install them.")
         yield
 
@@ -381,16 +381,16 @@ def test_below_a_lesson_its_run_is_folded_and_open_where_a_link_asks_for_a_step(
 
 
 def test_errands_stop_and_survive_their_faults():
-    def count(pair: Any) -> Iterator[Finding]:
+    def count(pair: Any) -> Iterator[TaskStep]:
         for step in range(5):
-            yield Finding(step / 5, step)
+            yield TaskStep(step / 5, step)
             if step == 2:
                 errand.cancel()
 
-    errand = Errand(count)
+    errand = BackgroundTask(count)
     errand.run(MODELS)
     assert errand.progress.state is JobState.CANCELLED and errand.progress.result == 3
-    broken = Errand(lambda pair: iter([Finding(0.5, 1 / 0)]))
+    broken = BackgroundTask(lambda pair: iter([TaskStep(0.5, 1 / 0)]))
     broken.run(MODELS)
     assert broken.progress.state is JobState.FAILED and "fault in the program" in broken.progress.error
 

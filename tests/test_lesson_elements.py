@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mars_viz.analysis.close_calls import CloseCalls, close_calls
 from mars_viz.analysis.gain import expected_speed_up, expected_tokens
 from mars_viz.analysis.overlap import OTHERS, Overlap, total_variation, trials
+from mars_viz.analysis.runner_ups import RunnerUps, close_calls
 from mars_viz.components.lesson import ELEMENT, Kind, Knob
 from mars_viz.components.mount import joined
 from mars_viz.rules import RULES
@@ -60,11 +60,11 @@ def test_the_speed_up_in_the_browser_is_pythons(js):
         assert speed_up == pytest.approx(float(expected_speed_up(alpha, gamma, c)), rel=1e-5)
 
 
-def calls_of(*logits: tuple[float, float]) -> CloseCalls:
+def calls_of(*logits: tuple[float, float]) -> RunnerUps:
     """Runner-ups with these z1 and z2."""
     z1, z2 = np.array(logits, float).T
     places = np.arange(len(logits))
-    return CloseCalls(places, places, z1, z2, places)
+    return RunnerUps(places, places, z1, z2, places)
 
 
 def test_a_runner_ups_curve_begins_at_nought_and_never_falls(js):

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mars_viz.analysis.close_calls import CloseCalls
 from mars_viz.analysis.gain import expected_speed_up
 from mars_viz.analysis.overlap import Overlap
+from mars_viz.analysis.runner_ups import RunnerUps
 from mars_viz.components.lesson import ELEMENT, Kind, Knob
 from mars_viz.ui.lessons import ratio, why
 from mars_viz.ui.lessons.lossless import DRAWS, SHOWN, told
@@ -30,7 +30,7 @@ SEGMENT = {
     "other": "",
     "words": "Words.",
 }
-CALLS = ratio.curves(CloseCalls(*np.array([[2], [1], [20], [17], [0]])), 0.9) | {"theta": 0.9, "reach": ratio.REACH}
+CALLS = ratio.curves(RunnerUps(*np.array([[2], [1], [20], [17], [0]])), 0.9) | {"theta": 0.9, "reach": ratio.REACH}
 COUNTED = {"runnerUps": 3, "above": [0] * ratio.REACH + [1, 2] + [3] * (ratio.REACH - 1)}
 DIAL = Knob("dial", "θ", 0.987, 0.503, 1.0, 0.005, digits=3)
 READINGS = {

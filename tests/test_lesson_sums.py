@@ -7,14 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mars_viz.analysis.close_calls import close_calls
 from mars_viz.analysis.gain import expected_speed_up, expected_tokens, gain
 from mars_viz.analysis.overlap import OTHERS, Place, overlap, places
 from mars_viz.analysis.rollback import Price, prices, strict_run
+from mars_viz.analysis.runner_ups import close_calls
 from mars_viz.errors import BadInput
-from mars_viz.mapped import mapped
 from mars_viz.records import Timing
 from mars_viz.rules import rule_named
+from mars_viz.run_with_map import mapped
 from mars_viz.ui.lessons import lossless
 from mars_viz.ui.lessons.rollback import heading
 from mars_viz.walk import Ending, walk

@@ -11,11 +11,11 @@ from mars_viz.race import save_race
 from mars_viz.run import Settings
 from mars_viz.runstore import RunStore
 from mars_viz.ui.decode_form import LIMITS
-from mars_viz.ui.jobs.attendance import Attendance
 from mars_viz.ui.jobs.decode_job import DecodeJob, Ways
-from mars_viz.ui.jobs.models import Choice
-from mars_viz.ui.watching.live_link import LiveView, Show, from_parameters, to_parameters
-from mars_viz.ui.watching.roster import roster
+from mars_viz.ui.jobs.models import PairChoice
+from mars_viz.ui.jobs.orphan_reaper import OrphanReaper
+from mars_viz.ui.live.job_registry import roster
+from mars_viz.ui.live.live_link import LiveView, Show, from_parameters, to_parameters
 from tests.factories import toy_run
 from tests.tabs import settled
 from tests.test_live_page import ToyRacer, button, folder, held_decode, labels, notes, opened, press, show, wait
@@ -35,7 +35,7 @@ def test_a_link_says_all_that_is_not_at_its_default_and_is_read_back():
     assert to_parameters(LiveView()) == {}
     assert to_parameters(LiveView(settings=Settings(dial=0.9))) == {}  # that is where MARS stands by itself
     settings = Settings("lenience", 0.25, 4, 0.7, 0.95, 40, 2**53 - 1, 300, ("###", " a & b"))
-    view = LiveView(Show.DECODE, "live-1", "", settings, Choice("org/a", "org/b"), True)
+    view = LiveView(Show.DECODE, "live-1", "", settings, PairChoice("org/a", "org/b"), True)
     link = to_parameters(view)
     assert link == {
         "run": "live-1", "rule": "lenience", "dial": "0.25", "gamma": "4", "temperature": "0.7", "top_p": "0.95",
@@ -242,7 +242,7 @@ def test_all_saved_runs_are_within_reach(folder, monkeypatch):
 
 def test_a_job_goes_on_for_as_long_as_one_of_those_who_wait_is_there():
     there = {"teacher": True, "pupil": True}
-    attendance = Attendance(grace=0.0)
+    attendance = OrphanReaper(grace=0.0)
     job = DecodeJob("Once", Settings(), Ways(lambda *asked: Script("", Settings())))
     for name in there:
         attendance.add(job, lambda name=name: there[name])

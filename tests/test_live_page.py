@@ -16,21 +16,21 @@ from streamlit.testing.v1 import AppTest
 
 from mars_viz.errors import BadInput, TooLarge
 from mars_viz.race import Race, save_race, zips
-from mars_viz.race.making import RECORDED, Step, Texts
+from mars_viz.race.making import RECORDED, RaceStep, RaceTexts
 from mars_viz.race.records import Lane
 from mars_viz.race.store import RaceStore
 from mars_viz.run import Settings
 from mars_viz.runfiles import write_zip
-from mars_viz.runstore import RunStore, Standing
-from mars_viz.ui import live, navigation, visitors
+from mars_viz.runstore import RunStatus, RunStore
+from mars_viz.ui import navigation, tab_jobs, visitors
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.decode_job import DecodeJob, Ways
 from mars_viz.ui.jobs.job import JobState, Progress
 from mars_viz.ui.jobs.long_job import LongJob
-from mars_viz.ui.jobs.models import Choice, Device, Models, Status
+from mars_viz.ui.jobs.models import Device, Models, PairChoice, Status
 from mars_viz.ui.jobs.race_job import Raced, RaceJob
 from mars_viz.ui.jobs.worker import Worker
-from mars_viz.ui.watching import live_words
+from mars_viz.ui.live import live_words
 from tests.factories import toy_run
 from tests.tabs import ROOT, settled
 from tests.test_pages import Script, button, notes
@@ -45,13 +45,13 @@ class ToyRacer:
 
     held = threading.Event()
 
-    def __iter__(self) -> Iterator[Step]:
-        yield Step(Lane.ALONE, 1, RECORDED)
+    def __iter__(self) -> Iterator[RaceStep]:
+        yield RaceStep(Lane.ALONE, 1, RECORDED)
         assert self.held.wait(PATIENCE)
-        yield Step(Lane.RELAXED, 9, 2)
+        yield RaceStep(Lane.RELAXED, 9, 2)
 
-    def texts(self) -> Texts:
-        return Texts(("Once", " upon"))
+    def texts(self) -> RaceTexts:
+        return RaceTexts(("Once", " upon"))
 
     def race(self) -> Race:
         return toy_race()
@@ -64,9 +64,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("MARS_VIZ_SAMPLES", "off")
     models = Models(lambda choice, tell: object(), lambda pair: Device("A toy device", "float32", 5_000_000, None))
     worker = Worker(models)
-    monkeypatch.setattr(live, "shared_worker", lambda: worker)
+    monkeypatch.setattr(tab_jobs, "shared_worker", lambda: worker)
     ways = Ways(lambda pair, prompt, settings: Script(prompt, settings), store=RunStore(tmp_path))
-    monkeypatch.setattr(live, "streamed", lambda chat, name: replace(ways, name=name))
+    monkeypatch.setattr(tab_jobs, "streamed", lambda chat, name: replace(ways, name=name))
     monkeypatch.setattr(tasks, "race", lambda *asked: ToyRacer())
     # AppTest forgets before every run that app.py was run; going through it would lose the click (see navigation).
     monkeypatch.setattr(navigation, "through_app", lambda: None)
@@ -117,7 +117,7 @@ def show(tab: AppTest, view: str) -> AppTest:
 def test_what_slows_the_models_down_is_said_as_text(folder, monkeypatch):
     note = "<img onerror=x> runs without CUDA graphs: the device has too little memory for them."
     worker = Worker(Models(lambda choice, tell: object(), lambda pair: Device("toy", "float32", notes=(note,))))
-    monkeypatch.setattr(live, "shared_worker", lambda: worker)
+    monkeypatch.setattr(tab_jobs, "shared_worker", lambda: worker)
     tab = opened()
     assert "CUDA graphs" not in notes(tab)
     tab.text_area(key="prompt").set_value("a prompt")
@@ -127,8 +127,8 @@ def test_what_slows_the_models_down_is_said_as_text(folder, monkeypatch):
 
 
 def test_the_names_of_the_models_that_are_loaded_are_text(folder):
-    worker = live.shared_worker()
-    worker.models.pair(Choice("![x](http://e.vil/x)", "<img src=x>"))
+    worker = tab_jobs.shared_worker()
+    worker.models.pair(PairChoice("![x](http://e.vil/x)", "<img src=x>"))
     tab = opened()
     assert "![x](http://e.vil/x) with &lt;img src=x&gt;" in notes(tab) and "<img" not in notes(tab)
     assert not any("e.vil" in caption.value for caption in tab.caption)
@@ -151,7 +151,7 @@ def test_a_decode_streams_and_is_kept_and_opens_in_explore(folder):
     wait(tab)
     assert "Rolled back" in notes(tab) and "A toy device" in notes(tab)
     (entry,) = RunStore(folder).list()
-    assert (entry.standing, entry.title) == (Standing.WHOLE, "hold <b>this</b>")
+    assert (entry.standing, entry.title) == (RunStatus.WHOLE, "hold <b>this</b>")
     press(tab, "Explore")
     assert tab.selectbox(key="run").value == entry.name
 
@@ -367,16 +367,16 @@ def test_the_models_are_unloaded_on_demand_and_after_an_idle_time(folder):
     tab.text_area(key="prompt").set_value("Once")
     press(tab, "Decode now")
     wait(tab)
-    assert live.shared_worker().models.status.choice == Choice()
+    assert tab_jobs.shared_worker().models.status.choice == PairChoice()
     press(tab, "Unload models")
-    until(lambda: live.shared_worker().models.status.choice is None)
+    until(lambda: tab_jobs.shared_worker().models.status.choice is None)
 
 
-def fitting(free: int, sizes: dict[str, int]) -> Callable[[Choice, Any], object]:
+def fitting(free: int, sizes: dict[str, int]) -> Callable[[PairChoice, Any], object]:
     """Loads by size on a device with so many bytes."""
     held: dict[str, int] = {}
 
-    def load(choice: Choice, tell: Any) -> object:
+    def load(choice: PairChoice, tell: Any) -> object:
         tell("Reading", 0.5)
         left = free - sum(held.values())
         if sizes[choice.target] > left:
@@ -398,11 +398,11 @@ def test_what_does_not_fit_leaves_the_models_that_are_there():
     load.held[""] = 6
     for target, message in (("large", "not fit"), ("broken", "broken")):
         with pytest.raises(BadInput, match=message):
-            models.pair(Choice(target, "x"))
-        assert models.status == Status(Choice(), Device("toy", "", weights=6))
+            models.pair(PairChoice(target, "x"))
+        assert models.status == Status(PairChoice(), Device("toy", "", weights=6))
         assert models.pair() == ""
-    assert models.pair(Choice("other", "x")) == "other"  # the old one goes first, since both do not fit
-    assert models.recent == (Choice("other", "x"), Choice())
+    assert models.pair(PairChoice("other", "x")) == "other"  # the old one goes first, since both do not fit
+    assert models.recent == (PairChoice("other", "x"), PairChoice())
 
 
 class Toy:
@@ -424,7 +424,7 @@ class Room:
         gc.collect()
         return sorted(pair.name for pair in self.on_it)
 
-    def load(self, choice: Choice, tell: Any) -> Toy:
+    def load(self, choice: PairChoice, tell: Any) -> Toy:
         need, free = self.sizes[choice.target], self.size - sum(self.sizes[name] for name in self.names)
         if need > free:
             raise TooLarge(f"It needs {need}, and {free} are free.", need, free)
@@ -440,7 +440,7 @@ class Room:
 class Sweeps(LongJob[Progress]):
     """Keeps its pair between its steps, as a sweep does."""
 
-    def __init__(self, choice: Choice, steps: int = 3, fail: bool = False) -> None:
+    def __init__(self, choice: PairChoice, steps: int = 3, fail: bool = False) -> None:
         super().__init__(Progress(JobState.QUEUED))
         self.choice, self.count, self.fails = choice, steps, fail
 
@@ -453,7 +453,7 @@ class Sweeps(LongJob[Progress]):
             raise BadInput("It went wrong.")
 
 
-SWEPT, OTHER, HUGE = Choice("swept", "x"), Choice("other", "x"), Choice("huge", "x")
+SWEPT, OTHER, HUGE = PairChoice("swept", "x"), PairChoice("other", "x"), PairChoice("huge", "x")
 
 
 @pytest.mark.parametrize("how", ["done", "cancelled", "failed"])
@@ -484,11 +484,11 @@ def test_what_does_not_fit_beside_a_sweep_says_so_and_leaves_every_pair_usable()
             models.pair(OTHER)
         sweep.run(models)
         assert (room.names, models.status.choice, models.pair(SWEPT).name) == (["swept"], SWEPT, "swept")
-    models.pair(Choice("third", "x"))
+    models.pair(PairChoice("third", "x"))
     with pytest.raises(TooLarge, match="sweep"):
         models.pair(OTHER)
     assert room.names == ["swept", "third"]
-    models.pair(Choice("fourth", "x"))  # fits in the place of the third, which nobody needs
+    models.pair(PairChoice("fourth", "x"))  # fits in the place of the third, which nobody needs
     assert room.names == ["fourth", "swept"] and room.loads == 3
     sweep.cancel()
     sweep.run(models)
@@ -508,7 +508,7 @@ def test_words_for_jobs_that_wait_and_go_on():
     status = Status(doing="Reading org/name", share=0.5)
     assert "Reading org/name" in live_words.waiting(Raced(JobState.LOADING), status, 0)
     assert "2 other jobs" in live_words.waiting(Raced(JobState.QUEUED), status, 2)
-    step = Raced(JobState.DECODING, step=Step(Lane.STRICT, 4, 2))
+    step = Raced(JobState.DECODING, step=RaceStep(Lane.STRICT, 4, 2))
     assert live_words.racing(step, False) == "Race, turn 2 of 5 by the clock: strict, 4 tokens"
 
 

@@ -16,11 +16,11 @@ from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from mars_viz import demo
 from mars_viz.errors import BadInput
-from mars_viz.mapping import dial_map
+from mars_viz.record_map import dial_map
 from mars_viz.recording import Recording, record
 from mars_viz.run import Settings
 from mars_viz.speculators.loading import load_backend
-from mars_viz.speculators.networks.packed import PackedLlama
+from mars_viz.speculators.networks.small_llama import PackedLlama
 
 
 @pytest.fixture(scope="module")

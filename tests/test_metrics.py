@@ -11,10 +11,10 @@ import pytest
 from mars_viz.analysis.metrics import Basis, judged_rounds, speed, summary
 from mars_viz.analysis.positions import positions
 from mars_viz.errors import BadInput
-from mars_viz.mapped import mapped, shown
 from mars_viz.records import Outcome, Round, Timing
 from mars_viz.rules import RULES, rule_named, settle
 from mars_viz.run import Piece, Provenance, Run, Settings
+from mars_viz.run_with_map import mapped, shown
 from mars_viz.walk import Ending
 from tests.factories import make_speculation, toy_map, toy_run
 

@@ -15,11 +15,11 @@ from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.cached import CachedModel
 from mars_viz.speculators.loading import load_backend
 from mars_viz.speculators.networks import Network, opener
-from mars_viz.speculators.networks.body import Body
-from mars_viz.speculators.networks.packed import PackedLlama, fits, pack
-from mars_viz.speculators.networks.plain import PlainNetwork
-from mars_viz.speculators.networks.ragged import RaggedNetwork
-from mars_viz.speculators.networks.rooms import Rooms
+from mars_viz.speculators.networks.batched import RaggedNetwork
+from mars_viz.speculators.networks.cache_pool import CachePool
+from mars_viz.speculators.networks.hf import PlainNetwork
+from mars_viz.speculators.networks.llama_forward import Body
+from mars_viz.speculators.networks.small_llama import PackedLlama, fits, pack
 
 SHAPES: dict[str, dict[str, object]] = {
     "plain": {},
@@ -58,7 +58,7 @@ def llama(**changes: object) -> LlamaForCausalLM:
 
 
 def networks(model: LlamaForCausalLM) -> list[Network]:
-    return [PackedLlama(pack(model, 97)), PlainNetwork(model, 97), RaggedNetwork(Rooms(Body(model, 97)))]
+    return [PackedLlama(pack(model, 97)), PlainNetwork(model, 97), RaggedNetwork(CachePool(Body(model, 97)))]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -113,7 +113,7 @@ def passed(pair: Backend, way: str) -> Backend:
     if way == "plain":
         return with_passes(pair, *(partial(PlainNetwork, model, size) for model in models))
     if way == "ragged":
-        return with_passes(pair, *(partial(RaggedNetwork, Rooms(Body(model, size))) for model in models))
+        return with_passes(pair, *(partial(RaggedNetwork, CachePool(Body(model, size))) for model in models))
     return pair
 
 

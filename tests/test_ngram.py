@@ -15,8 +15,10 @@ from mars_viz import cli
 from mars_viz.demo import DRAFTER, TARGET
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput
-from mars_viz.mapping import Mapping
+from mars_viz.multi_rule_walk import Stand
 from mars_viz.race.making import Racing
+from mars_viz.record_map import Mapping
+from mars_viz.record_rule_walks import Walking
 from mars_viz.recording import Recording, record_all
 from mars_viz.rules import RULES, rule_named
 from mars_viz.run import Settings
@@ -27,8 +29,6 @@ from mars_viz.speculators.costs import Measuring
 from mars_viz.speculators.drafters.ngram import NgramDrafter, latest
 from mars_viz.speculators.loading import load_backend
 from mars_viz.speculators.names import Ngram, drafter_for
-from mars_viz.together import Stand
-from mars_viz.walking import Walking
 
 PROMPT = "Add 58 and 67.\nAdd 58 and 67.\nAdd"
 PREFIXES = [(1, 2, 3, 9, 1, 2, 3), (5, 6, 7), (4, 4, 4), (8,), (1, 2, 7, 3, 2, 8, 3, 1, 2)]

@@ -19,11 +19,11 @@ import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from mars_viz import default_folders
-from mars_viz.analysis.panel import Panel
+from mars_viz.analysis.all_rules import AllRules
 from mars_viz.run import Run
 from mars_viz.sweep import SweepResult
-from mars_viz.ui import library, live
-from mars_viz.ui.bench import Bench, Known
+from mars_viz.ui import library, tab_jobs
+from mars_viz.ui.rule_lab.page_state import Known, RulesPageState
 from mars_viz.ui.rule_lab.panels import Panels
 from mars_viz.ui.run_cache import RunCache
 from tests import tabs
@@ -90,7 +90,7 @@ def walk_through(tab: AppTest) -> None:
 
 
 def test_rules_forgets_what_the_rules_said_of_the_run_before(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    panels = made(Panel, monkeypatch)
+    panels = made(AllRules, monkeypatch)
     tab = tabs.opened("pages/rules.py", run="run-0")
     walk_through(tab)
     assert 1 <= len(panels) <= 2 and tab.query_params["run"] == "run-5"
@@ -107,15 +107,15 @@ def test_tabs_on_one_run_share_what_the_rules_say_of_it() -> None:
 
 
 def test_a_tab_that_knows_more_of_a_run_does_not_share(folder: Path) -> None:
-    run, one, other = toy_run(), Bench(), Bench()
+    run, one, other = toy_run(), RulesPageState(), RulesPageState()
     one.known["a"] = Known(run, {})
-    assert other.panel_of("a", run) is Bench().panel_of("a", run)
+    assert other.panel_of("a", run) is RulesPageState().panel_of("a", run)
     assert one.panel_of("a", run) is not other.panel_of("a", run)
 
 
 def test_rules_is_left_without_what_its_button_needs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "why_not_again", lambda run: "")
-    panels = made(Panel, monkeypatch)
+    monkeypatch.setattr(tab_jobs, "why_not_again", lambda run: "")
+    panels = made(AllRules, monkeypatch)
     tab = tabs.opened("pages/rules.py", run="run-0")
     assert not tab.button(key="lab-every-rule").disabled and len(panels) == 1
     tab.session_state["mars_viz_rules"].panel = None  # the tab's own, which it keeps for when it comes back

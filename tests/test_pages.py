@@ -18,10 +18,10 @@ from mars_viz.errors import BadInput
 from mars_viz.run import Run, Settings
 from mars_viz.runfiles import load_run, write_zip
 from mars_viz.runstore import RunStore
-from mars_viz.ui import links, live, navigation, session
+from mars_viz.ui import links, navigation, session, tab_jobs
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.decode_job import Ways
-from mars_viz.ui.jobs.models import Choice, Models
+from mars_viz.ui.jobs.models import Models, PairChoice
 from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.links import View
 from tests import tabs
@@ -63,8 +63,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path))
     monkeypatch.setenv("MARS_VIZ_SAMPLES", str(tmp_path))
     worker = Worker(Models(lambda choice, tell: object()))
-    monkeypatch.setattr(live, "shared_worker", lambda: worker)
-    monkeypatch.setattr(live, "explored", lambda: Ways(lambda pair, prompt, settings: Script(prompt, settings)))
+    monkeypatch.setattr(tab_jobs, "shared_worker", lambda: worker)
+    monkeypatch.setattr(tab_jobs, "explored", lambda: Ways(lambda pair, prompt, settings: Script(prompt, settings)))
     monkeypatch.setattr(Script, "held", threading.Event())
     yield tmp_path
     Script.held.set()
@@ -213,7 +213,7 @@ def test_what_is_decoded_is_kept_and_its_link_opens_it_elsewhere(folder, monkeyp
     def ways() -> Ways:
         return Ways(lambda pair, prompt, settings: Script(prompt, settings), store=RunStore(folder))
 
-    monkeypatch.setattr(live, "explored", ways)
+    monkeypatch.setattr(tab_jobs, "explored", ways)
     tab = wait_for_result(decode(opened(), "There was a toad"))
     name = tab.query_params["run"]
     assert picker(tab).value == name and load_run(folder / name).prompt == "There was a toad"
@@ -363,11 +363,11 @@ def test_a_view_survives_its_link(view):
 def test_the_pair_is_asked_for_politely_where_torch_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "mars_viz.speculators.loading", None)
     with pytest.raises(BadInput, match="install requirements"):
-        tasks.load(Choice(), lambda doing, share: None)
+        tasks.load(PairChoice(), lambda doing, share: None)
 
 
 def test_only_runs_of_the_built_in_pair_can_be_decoded_again():
     run = toy_run()
-    assert "toy-target" in live.why_not_again(run)
+    assert "toy-target" in tab_jobs.why_not_again(run)
     made_here = replace(run.provenance, target="built-in/target", drafter="built-in/drafter")
-    assert live.why_not_again(replace(run, provenance=made_here)) == ""
+    assert tab_jobs.why_not_again(replace(run, provenance=made_here)) == ""

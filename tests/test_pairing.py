@@ -11,7 +11,7 @@ import pytest
 from mars_viz.costs import Cost
 from mars_viz.errors import BadInput
 from mars_viz.sweep import difference_at, load_sweep, measures, value_at
-from mars_viz.sweep.pairing import Setting, compared, divergence, pair, turned
+from mars_viz.sweep.pairing import SweepSetting, compared, divergence, pair, turned
 from mars_viz.sweep.plan import Plan, same_answers
 from mars_viz.sweep.result import Failure
 from mars_viz.ui.compare import sweep_pair
@@ -19,20 +19,20 @@ from tests.factories import toy_run
 from tests.sweep_cases import COSTS, SETTINGS, conversations, first_turns, sweep_over, toy_prompts
 
 
-def swept(place: Path, prompts=None, **asked: object) -> Setting:
+def swept(place: Path, prompts=None, **asked: object) -> SweepSetting:
     sweep_over(place, toy_prompts(8) if prompts is None else prompts, replace(SETTINGS, **asked))
     result = load_sweep(place)
-    return Setting(result, result.plan.rule.dial.default)
+    return SweepSetting(result, result.plan.rule.dial.default)
 
 
-def again(one: Setting) -> Setting:
+def again(one: SweepSetting) -> SweepSetting:
     """The same setting of another sweep that says the same."""
-    return Setting(load_sweep(one.result.folder), one.dial)
+    return SweepSetting(load_sweep(one.result.folder), one.dial)
 
 
 def test_a_sweep_beside_itself_is_what_it_says_of_two_of_its_settings(tmp_path) -> None:
     one = swept(tmp_path / "one")
-    both = pair(Setting(one.result, 1.0), Setting(one.result, 0.6))
+    both = pair(SweepSetting(one.result, 1.0), SweepSetting(one.result, 0.6))
     known = measures(one.result)
     for found in compared(both, ("tau", "tokens", "acceptance", "speed_up_strict")):
         alone = difference_at(one.result, known[found.measure.name], 0.6, 1.0)
@@ -48,7 +48,7 @@ def test_an_accuracy_that_no_prompt_changes_is_not_called_certain(tmp_path) -> N
     assert change.estimate == 0 and change.low < 0 < change.high
     same = difference_at(one, accuracy, one.plan.strict, one.plan.strict)
     assert (same.low, same.high) == (0, 0)
-    twice = Setting(one, one.plan.strict)
+    twice = SweepSetting(one, one.plan.strict)
     (paired,) = compared(pair(twice, replace(twice)), ("accuracy",))
     assert paired.change == same, "one setting beside itself is certain"
 
@@ -92,8 +92,8 @@ def test_a_sweep_that_failed_throughout_is_no_sweep_of_another_set(tmp_path) -> 
         starts=result.starts[:1],
         lines={name: column[:0] for name, column in result.lines.items()},
     )
-    empty = Setting(nothing, 0.5)
-    for left, right in ((empty, empty), (Setting(result, 0.5), empty)):
+    empty = SweepSetting(nothing, 0.5)
+    for left, right in ((empty, empty), (SweepSetting(result, 0.5), empty)):
         with pytest.raises(BadInput, match="No prompt of the sweep failed could be swept. The prompt is too long."):
             pair(left, right)
 
@@ -101,17 +101,17 @@ def test_a_sweep_that_failed_throughout_is_no_sweep_of_another_set(tmp_path) -> 
 def test_a_dial_value_that_was_not_swept_is_refused(tmp_path) -> None:
     one = swept(tmp_path / "one")
     with pytest.raises(BadInput, match="goes from"):
-        pair(one, Setting(one.result, 7.0))
+        pair(one, SweepSetting(one.result, 7.0))
 
 
 def test_where_texts_part_is_where_the_first_of_them_leaves_strict(tmp_path) -> None:
     one, other = swept(tmp_path / "one"), swept(tmp_path / "other", rule="mars-margin")
-    both = pair(Setting(one.result, 0.5), Setting(other.result, other.result.plan.strict))
+    both = pair(SweepSetting(one.result, 0.5), SweepSetting(other.result, other.result.plan.strict))
     found = divergence(both)
     assert found is not None and found.exact.all()
     np.testing.assert_array_equal(found.first, both.at("first_divergence")[0])
     assert (found.first >= 0).any()
-    alike = divergence(pair(Setting(one.result, 0.5), Setting(one.result, 0.5)))
+    alike = divergence(pair(SweepSetting(one.result, 0.5), SweepSetting(one.result, 0.5)))
     assert alike is not None and not alike.exact[alike.first >= 0].any()
 
 
@@ -122,7 +122,7 @@ def test_of_other_seeds_it_is_not_known_where_texts_part(tmp_path) -> None:
 
 def test_answers_that_turn_are_counted_both_ways(tmp_path) -> None:
     one = swept(tmp_path / "one")
-    both = pair(Setting(one.result, 1.0), Setting(one.result, 0.5))
+    both = pair(SweepSetting(one.result, 1.0), SweepSetting(one.result, 0.5))
     right = one.result.at("right", np.array([1.0, 0.5]))
     worse, better = turned(both)
     np.testing.assert_array_equal(worse, right[:, 0] > right[:, 1])
@@ -138,7 +138,7 @@ def test_accuracy_that_no_prompt_changes_is_not_called_certain(tmp_path) -> None
 def test_turns_of_a_question_are_drawn_together(tmp_path) -> None:
     """As in the sweep itself; that drawing each turn for itself would say something else is seen as well."""
     one = swept(tmp_path / "one", conversations(6, 3))
-    both, known = pair(Setting(one.result, 1.0), Setting(one.result, 0.5)), measures(one.result)
+    both, known = pair(SweepSetting(one.result, 1.0), SweepSetting(one.result, 0.5)), measures(one.result)
     assert both.units is not None and len(np.unique(both.units)) == 6
     for found in compared(both, ("tau", "tokens", "acceptance", "same", "accuracy")):
         measure = known[found.measure.name]
@@ -255,7 +255,7 @@ def test_what_decides_the_targets_own_answers(settings: dict, made: dict, same: 
     assert not same_answers(warm, changed(warm, seed=4)) and same_answers(warm, changed(warm, gamma=2))
 
 
-def costing(one: Setting, **changed: object) -> Setting:
+def costing(one: SweepSetting, **changed: object) -> SweepSetting:
     """The same with other measured costs."""
     return replace(one, result=replace(one.result, costs=replace(one.result.costs, **changed)))
 

@@ -16,7 +16,7 @@ import pytest
 from mars_viz.components.race.payload import LOOKS, live_payload, race_payload, racing_payload
 from mars_viz.errors import BadInput
 from mars_viz.race import Race, Solo, list_races, load_race, save_race
-from mars_viz.race.making import RECORDED, TURNS, Racing, Step, Texts, timed
+from mars_viz.race.making import RECORDED, TURNS, RaceStep, RaceTexts, Racing, timed
 from mars_viz.race.records import Lane, round_clock
 from mars_viz.race.table import race_frame
 from mars_viz.records import Outcome, Timing
@@ -237,10 +237,10 @@ def test_the_middle_turn_is_the_one_that_is_replayed(race):
 
 def test_lanes_are_shown_as_far_as_they_go(race):
     strict = replace(race.strict, rounds=race.strict.rounds[:2])
-    told = racing_payload(Texts(("a", "b"), strict), "Once", "MARS", "job")
+    told = racing_payload(RaceTexts(("a", "b"), strict), "Once", "MARS", "job")
     assert [len(lane["rounds"]) for lane in told["lanes"]] == [2, 2, 0]
     assert told["live"] and told["board"] is None and told["lanes"][2]["title"] == "MARS"
-    later = racing_payload(Texts(("a", "b", "c"), race.strict, race.relaxed), "Once", "MARS", "job")
+    later = racing_payload(RaceTexts(("a", "b", "c"), race.strict, race.relaxed), "Once", "MARS", "job")
     whole = race_payload(race)
     assert [len(lane["rounds"]) for lane in later["lanes"]][1:] == [len(lane["rounds"]) for lane in whole["lanes"]][1:]
     assert later["id"] == told["id"] and written(later, 1)[:2] == written(told, 1)
@@ -267,14 +267,14 @@ def test_times_of_another_decode_are_refused(race):
 
 
 @pytest.fixture(scope="module")
-def made() -> Iterator[tuple[Race, list[Step]]]:
+def made() -> Iterator[tuple[Race, list[RaceStep]]]:
     """A real race of the built-in pair."""
     pytest.importorskip("torch")
     from mars_viz.speculators.loading import load_backend
 
     settings = Settings(rule="mars", gamma=4, max_new_tokens=12)
     racing = Racing(load_backend(device="cpu"), "Once upon a time", settings, turns=3)
-    assert racing.texts() == Texts()
+    assert racing.texts() == RaceTexts()
     with pytest.raises(BadInput, match="not over"):
         racing.race()
     steps = []

@@ -16,7 +16,7 @@ from mars_viz.analysis.recommendation import (
     Changed,
     Finding,
     Graded,
-    Kind,
+    QuestionKind,
     bootstrap_bound,
     exact_bound,
     loss_bound,
@@ -247,7 +247,7 @@ def test_what_questions_lose_by_hand():
     steps = Steps(np.array([0.0, 0.5, 1.0]), np.column_stack([other, strict]))
     changed = Graded(steps, 1, units=np.array([5, 5, 8, 8, 2])).changed()[0]
     assert (changed.lost, changed.won, changed.prompts, changed.questions) == (3, 1, 5, 3)
-    assert set(changed.kinds) == {Kind(1, 1, 1), Kind(-1, 2, 1), Kind(2, 2, 1)}
+    assert set(changed.kinds) == {QuestionKind(1, 1, 1), QuestionKind(-1, 2, 1), QuestionKind(2, 2, 1)}
     assert changed.independent() == Changed(lost=2, won=0, prompts=2)  # 25 / 9 prompts' worth
     assert Changed(3, 1, 5).independent() == Changed(3, 1, 5)
 

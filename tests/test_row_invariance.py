@@ -20,15 +20,15 @@ from test_networks import llama
 from torch import Tensor
 
 from mars_viz.dialmap import Span
-from mars_viz.mapping import Mapping
+from mars_viz.record_map import Mapping
 from mars_viz.recording import Recording, record_all
 from mars_viz.run import WITHIN_ROUNDING, Settings
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.loading import load_backend
 from mars_viz.speculators.networks import Opener
-from mars_viz.speculators.networks.packed import PackedLlama, pack
-from mars_viz.speculators.networks.plain import PlainNetwork
+from mars_viz.speculators.networks.hf import PlainNetwork
 from mars_viz.speculators.networks.row_invariance import TRIED, Counts, Kernels, alike, attention, product
+from mars_viz.speculators.networks.small_llama import PackedLlama, pack
 
 ROOT = Path(__file__).parents[1]
 

@@ -11,8 +11,8 @@ import pytest
 
 from mars_viz import figures
 from mars_viz.analysis.agreement import agreement
-from mars_viz.analysis.boundaries import Side, boundary
-from mars_viz.analysis.panel import Panel
+from mars_viz.analysis.all_rules import AllRules
+from mars_viz.analysis.boundaries import LooseSide, boundary
 from mars_viz.figures.agreement_matrix import NAMED, agreement_matrix
 from mars_viz.figures.decision_plane import Upward, boundary_name, decision_plane
 from mars_viz.figures.token_words import token_label
@@ -36,7 +36,7 @@ def valid(figure: go.Figure) -> go.Figure:
 
 def matrix(run: Run, *names: str, theme: figures.Theme = figures.LIGHT, every: bool = True) -> go.Figure:
     """The matrix of these rules at their defaults, or of all; the first is the chosen one."""
-    panel = Panel(run)
+    panel = AllRules(run)
     rulings = [panel.ruling(name, None) for name in names or panel.able]
     agreed = agreement(rulings, len(panel.drafted))
     shown = np.flatnonzero(np.ones(len(panel.drafted), bool) if every else agreed.disputed)
@@ -45,7 +45,7 @@ def matrix(run: Run, *names: str, theme: figures.Theme = figures.LIGHT, every: b
 
 def plane(run: Run, *settings: tuple[str, float], upward: Upward = Upward.SHARE, theme=figures.LIGHT) -> go.Figure:
     """The plane of these rules and dial values; the first is the chosen one."""
-    panel = Panel(run)
+    panel = AllRules(run)
     rulings = [panel.ruling(*setting) for setting in settings]
     lines = [boundary(ruling, panel.drafted.margin, upward.of(panel.drafted)) for ruling in rulings]
     return valid(decision_plane(panel.drafted, rulings[0], [line for line in lines if line], upward, theme))
@@ -167,14 +167,14 @@ def test_rules_without_a_line_are_said_to_have_none():
     assert title(plane(small_run(), ("mars", 1.0))) == "At θ = 1.00 MARS keeps none of the 3 drafts that θ decides"
     assert title(plane(small_run(), ("mars", 0.1))) == "At θ = 0.10 MARS keeps all of the 3 drafts that θ decides"
     assert "has no dial" in title(plane(small_run(), ("strict", None)))
-    panel = Panel(small_run())
+    panel = AllRules(small_run())
     assert "cannot judge" in title(decision_plane(panel.drafted, None, [], Upward.SHARE, figures.LIGHT))
 
 
 def test_a_lines_name_counts_its_exceptions():
-    panel = Panel(LONG)
+    panel = AllRules(LONG)
     line = boundary(panel.ruling("tensorrt-llm", 0.3), panel.drafted.margin, panel.drafted.share)
-    assert line.side in Side and line.exceptions > 0
+    assert line.side in LooseSide and line.exceptions > 0
     assert boundary_name(line) == f"TensorRT-LLM relaxed, δ = 0.30 · {line.exceptions} of {line.positions} exceptions"
 
 

@@ -17,7 +17,7 @@ from mars_viz.errors import BadInput
 from mars_viz.records import Emission, Outcome, Round, Speculation, Verdicts
 from mars_viz.rules import RULES, Rule, rule_named, settle
 from mars_viz.run import Settings
-from mars_viz.speculators.blocks import Blocks
+from mars_viz.speculators.draft_batch import DraftBatch
 from mars_viz.speculators.evidence import gather_evidence
 from mars_viz.speculators.extent import Extent
 from mars_viz.walk import Ending
@@ -402,7 +402,7 @@ def test_a_rule_reads_nothing_that_it_does_not_declare(name: str, temperature: f
         target[:, :8] += drafter  # so that some of the draft is good
         tokens = drafter.argmax(-1)
         tokens[0, 3:] = target[0, 3:8].argmax(-1)
-        block = Blocks.of((start,), tokens, drafter, target, sampled=temperature > 0)
+        block = DraftBatch.of((start,), tokens, drafter, target, sampled=temperature > 0)
         (speculation,) = gather_evidence(block, settings)
         (bare,) = gather_evidence(block, settings, Extent.least(rule.needs, recorded=False))
         full, less = rule.judge(speculation), rule.judge(bare)

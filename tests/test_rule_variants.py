@@ -11,8 +11,8 @@ import pytest
 from factories import make_speculation, toy_map, toy_run
 from rule_cases import chain, logits, one
 
-from mars_viz.analysis.opinions import own_dial
-from mars_viz.analysis.panel import Panel
+from mars_viz.analysis.all_rules import AllRules
+from mars_viz.analysis.judgements import own_dial
 from mars_viz.components.explorer.payload import run_payload
 from mars_viz.errors import BadInput
 from mars_viz.records import CANDIDATES, Emission, Speculation
@@ -20,11 +20,11 @@ from mars_viz.rules import RULES, Rule, rule_named, rules_and, settle
 from mars_viz.run import Settings
 from mars_viz.runfiles import load_run, read_zip, write_zip
 from mars_viz.sweep.engine_settings import engine_settings
+from mars_viz.ui.live.live_link import LiveView, from_parameters, to_parameters
 from mars_viz.ui.rule_lab.rule_view import RuleView
 from mars_viz.ui.rule_lab.rule_view import fitted as rule_fitted
 from mars_viz.ui.rule_lab.rule_view import from_parameters as rule_link
 from mars_viz.ui.rule_lab.rule_words import declarations
-from mars_viz.ui.watching.live_link import LiveView, from_parameters, to_parameters
 
 ADJUSTABLE = [rule for rule in RULES.values() if rule.fixed]
 SETTINGS = [(rule, each) for rule in ADJUSTABLE for each in rule.fixed]
@@ -222,7 +222,7 @@ def test_the_rule_pages_and_the_explorers_rules_hold_the_runs_own_variant_beside
     names = list(rules_and(rule_named(NAME)))
     assert names.index(NAME) == names.index("vllm-thinking") + 1 and set(names) == {*RULES, NAME}
     assert list(rules_and(RULES["mars"])) == list(RULES)
-    panel = Panel(run)
+    panel = AllRules(run)
     assert list(panel.opinions) == names and panel.row(NAME, 0.02).rounds == len(run.rounds)
     sent = run_payload(run)
     assert [each["name"] for each in sent["rules"]] == [name for name in names if name in panel.able]

@@ -19,7 +19,7 @@ from mars_viz.rules.block_verification import BlockVerification, block_keeps, bl
 from mars_viz.rules.rejection_sampling import coin_keeps
 from mars_viz.rules.strict import Strict
 from mars_viz.run import Settings
-from mars_viz.speculators.blocks import Blocks
+from mars_viz.speculators.draft_batch import DraftBatch
 from mars_viz.speculators.evidence import gather_evidence
 
 P, Q = logits(0.5, 0.3, 0.2), logits(0.25, 0.25, 0.5)
@@ -105,7 +105,7 @@ def test_it_keeps_the_targets_law_and_more_tokens_than_rejection_sampling() -> N
     drafts[:, 0] = 3
     for depth in range(gamma):
         drafts[:, depth + 1] = pick(q[drafts[:, depth]], rng)
-    blocks = Blocks.of(
+    blocks = DraftBatch.of(
         tuple(range(4, total + 4)),
         torch.from_numpy(drafts[:, 1:]),
         torch.from_numpy(q_logits[drafts[:, :-1]]),

@@ -14,15 +14,15 @@ from rule_cases import coin, decided, kept, logits, one
 from test_runfiles import difference, edited
 
 from mars_viz.analysis.equivalents import equivalent
-from mars_viz.analysis.opinions import opinion, ruling
+from mars_viz.analysis.judgements import opinion, ruling
 from mars_viz.blocks import Blocks
 from mars_viz.errors import BadInput
-from mars_viz.mapped import mapped
 from mars_viz.records import Emission, Speculation
 from mars_viz.rules import RULES, settle
 from mars_viz.rules.joined import Joined
 from mars_viz.run import Run, Settings
-from mars_viz.runfiles import contents, load_run, manifest
+from mars_viz.run_with_map import mapped
+from mars_viz.runfiles import codec, load_run, manifest
 
 NAME = "cascade-token-acceptance"
 RULE = RULES[NAME]
@@ -166,11 +166,11 @@ def test_blocks_decide_in_gaps_as_settle_does() -> None:
 def test_a_run_with_gaps_comes_back_and_one_without_them_is_written_as_ever(tmp_path: Path) -> None:
     run = gapped_run()
     assert any(round_.verdicts.gap_from is not None for round_ in run.rounds)
-    files = contents.encode(run)
+    files = codec.encode(run)
     assert json.loads(files["manifest.json"])["schema"] == manifest.WITHOUT_BATCHING
     assert difference(run, load_run(run.save(tmp_path / "run"))) == ""
     greedy = gapped_run(temperature=0.0)
-    assert json.loads(contents.encode(greedy)["manifest.json"])["schema"] == manifest.WITHOUT_STOP
+    assert json.loads(codec.encode(greedy)["manifest.json"])["schema"] == manifest.WITHOUT_STOP
 
 
 def as_before(files: dict[str, bytes]) -> dict[str, bytes]:
@@ -182,17 +182,17 @@ def as_before(files: dict[str, bytes]) -> dict[str, bytes]:
 
 
 def test_older_runs_open_and_say_what_the_rule_lacks() -> None:
-    files = contents.encode(gapped_run(rule="mars-sampling"))
+    files = codec.encode(gapped_run(rule="mars-sampling"))
     older = as_before(files)
     assert len(older["nodes.parquet"]) < len(files["nodes.parquet"])
-    run = contents.decode(older)
+    run = codec.decode(older)
     first = run.rounds[0].speculation
     assert first.best_q.shape == first.draft_ids.shape and np.isnan(first.best_q).all()
     found = opinion(RULE, run)
     assert found.lacks == str(RULE.lacks(first)) and "Record the run again." in found.lacks
     with pytest.raises(BadInput, match="probabilities of the target's best tokens"):
         RULE.judge(first)
-    again = contents.encode(run)
+    again = codec.encode(run)
     assert json.loads(again["manifest.json"])["schema"] == 2 and again["nodes.parquet"] == older["nodes.parquet"]
     assert opinion(RULES["cascade-opt"], run).lacks == ""
 
@@ -202,7 +202,7 @@ def test_one_probability_for_each_of_the_targets_best_tokens_or_the_file_is_refu
         columns["best_q"] = columns["best_q"][:, 1:]
 
     with pytest.raises(BadInput, match="not one probability of the drafter for each"):
-        contents.decode(edited(contents.encode(gapped_run()), "nodes", narrower))
+        codec.decode(edited(codec.encode(gapped_run()), "nodes", narrower))
 
 
 def test_a_map_splits_where_a_gap_begins_and_where_it_ends() -> None:

@@ -15,25 +15,25 @@ import pytest
 from streamlit.runtime.pages_manager import PagesManager
 from streamlit.testing.v1 import AppTest
 
-from mars_viz.analysis.opinions import opinion, ruling
+from mars_viz.analysis.judgements import opinion, ruling
 from mars_viz.analysis.shift import compared
 from mars_viz.errors import BadInput
-from mars_viz.mapped import known_answers, mapped
-from mars_viz.recorded import ending_of
+from mars_viz.multi_rule_walk import Stand, Together, walk_together
 from mars_viz.records import Emission, Outcome, first_difference
+from mars_viz.replay import ending_of
 from mars_viz.rules import RULES
 from mars_viz.run import Run
-from mars_viz.together import Stand, Together, walk_together
-from mars_viz.ui import library, live
+from mars_viz.run_with_map import known_answers, mapped
+from mars_viz.ui import library, tab_jobs
 from mars_viz.ui.jobs.models import Models
 from mars_viz.ui.jobs.worker import Worker
-from mars_viz.ui.rule_lab import every_rule, rule_sheet, rule_words
+from mars_viz.ui.rule_lab import every_rule, rule_tables, rule_words
 from mars_viz.ui.rule_lab.rule_view import FIRST, OpenedRule, RuleView, fitted, from_parameters, to_parameters
 from tests import tabs
 from tests.factories import ToySpeculator, toy_map, toy_run
 from tests.tabs import settled
+from tests.test_judgements import without
 from tests.test_metrics import small_run
-from tests.test_opinions import without
 
 EVERY_RULE = "Decode every rule on this prompt"
 
@@ -72,14 +72,14 @@ SHOWN: dict[str, pd.DataFrame] = {}
 @pytest.fixture(autouse=True)
 def drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Remembers the numbers of tables, which the page writes as HTML."""
-    draw = rule_sheet.table
+    draw = rule_tables.table
 
     def table(frame: pd.DataFrame, chosen: str, spoken: str) -> None:
         SHOWN[spoken] = frame
         draw(frame, chosen, spoken)
 
     SHOWN.clear()
-    monkeypatch.setattr(rule_sheet, "table", table)
+    monkeypatch.setattr(rule_tables, "table", table)
 
 
 def table(tab: AppTest) -> pd.DataFrame:
@@ -107,8 +107,8 @@ def test_a_table_is_written_out_and_escaped(folder):
     assert f'<td class="number">{frame.loc["mars", "τ"]:.2f}</td>' in written and "nan" not in written
     assert written.count('class="chosen') == 1 and '<tr class="chosen grey"><th scope="row">Min-p set' in written
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rule_sheet.st, "html", shown := [].append)
-        rule_sheet.table(pd.DataFrame({"rule": ["<b>"], "τ": [float("nan")]}, index=["x"]), "x", '"><i>')
+        patch.setattr(rule_tables.st, "html", shown := [].append)
+        rule_tables.table(pd.DataFrame({"rule": ["<b>"], "τ": [float("nan")]}, index=["x"]), "x", '"><i>')
         (found,) = shown.__self__
     assert "<b>" not in found and "<i>" not in found and "–</td>" in found
 
@@ -140,7 +140,7 @@ def test_the_rest_of_the_rules_come_on_demand_and_the_link_keeps_them(folder):
 
 def test_the_runs_own_rule_and_the_chosen_one_are_always_listed(folder, monkeypatch):
     run = toy_run(rule="vllm-thinking:k=5", dial=0.02)
-    monkeypatch.setattr(library.Shelf, "opened", lambda shelf, run_id: run)
+    monkeypatch.setattr(library.RunCatalogue, "opened", lambda shelf, run_id: run)
     tab = opened(rule="ears")
     assert set(table(tab).index) == {*FIRST, "vllm-thinking:k=5", "ears"}
     assert set(likeness(tab).index) == {*FIRST, "vllm-thinking:k=5", "ears"}
@@ -187,7 +187,7 @@ def own(folder, monkeypatch) -> Iterator[threading.Event]:
             yield state
 
     worker = Worker(Models(lambda choice, tell: object()))
-    monkeypatch.setattr(live, "shared_worker", lambda: worker)
+    monkeypatch.setattr(tab_jobs, "shared_worker", lambda: worker)
     monkeypatch.setattr(every_rule, "walk", walks)
     yield go
     go.set()
@@ -281,7 +281,7 @@ def test_a_mapped_run_is_exact_at_once_for_its_own_rule_wherever_the_dial_stands
     run = toy_run(rule="mars-sampling", temperature=0.8, gamma=4, seed=1, model_seed=1)
     made, _ = toy_map(replace(run.settings, dial=None), 0.85, 1.0, (2, 4), model_seed=1)
     run = mapped(run, made)
-    monkeypatch.setattr(library.Shelf, "opened", lambda shelf, run_id: run)
+    monkeypatch.setattr(library.RunCatalogue, "opened", lambda shelf, run_id: run)
     tab = opened()
     for dial in (0.9, 0.85, 0.95, 1.0):
         settled(tab.slider(key="lab-dial-mars-sampling").set_value(dial).run())
@@ -354,13 +354,13 @@ def test_a_broken_run_and_no_runs_say_what_to_do(folder, monkeypatch, tmp_path_f
 
 
 def test_a_run_without_drafts_says_so(folder, monkeypatch):
-    monkeypatch.setattr(library.Shelf, "opened", lambda shelf, run_id: replace(toy_run(), rounds=()))
+    monkeypatch.setattr(library.RunCatalogue, "opened", lambda shelf, run_id: replace(toy_run(), rounds=()))
     assert "nothing to judge" in said(opened())
 
 
 def test_a_rule_that_the_run_cannot_feed_is_greyed_out_with_the_reason(folder, monkeypatch):
     run = without(toy_run(temperature=1.0), "js")
-    monkeypatch.setattr(library.Shelf, "opened", lambda shelf, run_id: run)
+    monkeypatch.setattr(library.RunCatalogue, "opened", lambda shelf, run_id: run)
     tab = opened(rule="fuzzy", rules="all")
     assert table(tab).loc["fuzzy", "dial"] == "cannot judge"
     assert "Decode with full evidence" in table(tab).loc["fuzzy", "reason"]

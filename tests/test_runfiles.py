@@ -21,11 +21,11 @@ from mars_viz import records, runfiles, writer
 from mars_viz.bounds import VOCABULARY
 from mars_viz.dialmap import Budget
 from mars_viz.errors import BadInput
-from mars_viz.mapped import mapped
 from mars_viz.records import Decision, Round, Speculation, Timing
 from mars_viz.rules import RULES, Rule, rule_named, settle
 from mars_viz.run import Piece, Provenance, Run
-from mars_viz.runfiles import contents, manifest, maps, parquet, zips
+from mars_viz.run_with_map import mapped
+from mars_viz.runfiles import codec, manifest, maps, parquet, zips
 from mars_viz.runfiles.columns import (
     GAPS,
     MAP_TABLES,
@@ -69,7 +69,7 @@ def signed(files: Mapping[str, bytes], **changes: bytes) -> dict[str, bytes]:
     changed = dict(files) | {f"{table}.parquet": data for table, data in changes.items()}
     about = json.loads(changed["manifest.json"])
     for name in about["files"]:
-        stamp = contents.stamp(changed[name])
+        stamp = codec.stamp(changed[name])
         about["files"][name] = {"bytes": stamp.bytes, "sha256": stamp.sha256}
     return changed | {"manifest.json": json.dumps(about).encode()}
 
@@ -106,7 +106,7 @@ def run() -> Run:
 
 @pytest.fixture(scope="module")
 def files(run: Run) -> dict[str, bytes]:
-    return contents.encode(run)
+    return codec.encode(run)
 
 
 def run_with_map(
@@ -128,7 +128,7 @@ def charted() -> Run:
 
 @pytest.fixture(scope="module")
 def charted_files(charted: Run) -> dict[str, bytes]:
-    return contents.encode(charted)
+    return codec.encode(charted)
 
 
 def tree_run(run: Run) -> Run:
@@ -195,7 +195,7 @@ def test_a_run_comes_back_bit_for_bit(tmp_path: Path, rule: str, temperature: fl
 
 @pytest.mark.parametrize("odd", [odd_run, tree_run, without_drafts, lambda run: replace(run, rounds=())])
 def test_unusual_runs_come_back_bit_for_bit(run: Run, odd: Callable[[Run], Run]) -> None:
-    assert not difference(odd(run), contents.decode(contents.encode(odd(run))))
+    assert not difference(odd(run), codec.decode(codec.encode(odd(run))))
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
@@ -213,14 +213,14 @@ def test_maps_cut_short_come_back_bit_for_bit(run: Run) -> None:
     cut = run_with_map(budget=Budget(passes=3), rule="mars")
     nothing = replace(cut, dial_map=replace(cut.dial_map, answers={}))  # type: ignore[type-var]
     for made in (cut, nothing):
-        read = contents.decode(contents.encode(made))
+        read = codec.decode(codec.encode(made))
         assert not difference(made, read)
         assert read.dial_map is not None and not read.dial_map.complete
-    assert contents.decode(contents.encode(run)).dial_map is None
+    assert codec.decode(codec.encode(run)).dial_map is None
 
 
 def test_a_run_lies_on_its_map(charted: Run) -> None:
-    read = contents.decode(contents.encode(charted))
+    read = codec.decode(codec.encode(charted))
     assert read.dial_map is not None and read.settings.dial is not None
     found = read.dial_map.at(read.settings.dial, read.settings.gamma)
     parts = [("speculation", "verdicts", "decision", "token_ids")]
@@ -231,12 +231,12 @@ def test_a_run_lies_on_its_map(charted: Run) -> None:
 
 def test_opening_a_run_walks_none_of_its_map(charted_files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Rule, "judge", lambda *_: pytest.fail("a rule judged"))
-    assert contents.decode(charted_files).dial_map is not None
+    assert codec.decode(charted_files).dial_map is not None
 
 
 def test_a_run_without_a_map_has_the_files_of_a_run(files: dict[str, bytes], charted_files: dict[str, bytes]) -> None:
-    assert tuple(files) == contents.NAMES
-    assert tuple(charted_files) == contents.NAMES + contents.MAP_NAMES
+    assert tuple(files) == codec.NAMES
+    assert tuple(charted_files) == codec.NAMES + codec.MAP_NAMES
     assert json.loads(files["manifest.json"])["dial_map"] is None
     told = json.loads(charted_files["manifest.json"])["dial_map"]
     assert told["span"] == {"low": 0.6, "high": 1.0, "gammas": [1, 3, 6]} and told["answers"] > 20
@@ -314,7 +314,7 @@ def test_the_name_appears_only_when_every_file_is_whole(
         return make(path)
 
     def renaming(path: Path, target: Path) -> Path:
-        assert sorted(file.name for file in path.iterdir()) == sorted(contents.NAMES)
+        assert sorted(file.name for file in path.iterdir()) == sorted(codec.NAMES)
         return rename(path, target)
 
     monkeypatch.setattr(writer, "new_file", writing)
@@ -345,7 +345,7 @@ def test_what_could_not_be_read_again_is_not_written(tmp_path: Path, run: Run) -
 def test_a_newer_schema_asks_for_an_update(files: dict[str, bytes]) -> None:
     newer = runfiles.SCHEMA + 1
     with pytest.raises(BadInput, match=rf"newer MARS Viz \(schema {newer}, this one reads up to {newer - 1}\); update"):
-        contents.decode(described(files, {"schema": newer, "unheard_of": True}))
+        codec.decode(described(files, {"schema": newer, "unheard_of": True}))
 
 
 @pytest.mark.parametrize(
@@ -383,7 +383,7 @@ def test_a_newer_schema_asks_for_an_update(files: dict[str, bytes]) -> None:
 )
 def test_a_wrong_manifest_is_refused(files: dict[str, bytes], changes: dict[str, object], message: str) -> None:
     with pytest.raises(BadInput, match=message):
-        contents.decode(described(files, changes))
+        codec.decode(described(files, changes))
 
 
 @pytest.mark.parametrize(
@@ -413,7 +413,7 @@ def test_a_wrong_map_in_a_manifest_is_refused(
     charted_files: dict[str, bytes], changes: dict[str, object], message: str
 ) -> None:
     with pytest.raises(BadInput, match=message):
-        contents.decode(described(charted_files, changes))
+        codec.decode(described(charted_files, changes))
 
 
 @pytest.mark.parametrize(
@@ -486,7 +486,7 @@ def test_contradictions_are_refused(
     files: dict[str, bytes], table: str, edit: Callable[[dict[str, np.ndarray]], None], message: str
 ) -> None:
     with pytest.raises(BadInput, match=message):
-        contents.decode(edited(files, table, edit))
+        codec.decode(edited(files, table, edit))
 
 
 def emptied(columns: dict[str, np.ndarray]) -> None:
@@ -521,7 +521,7 @@ def test_contradictions_in_a_map_are_refused(
     charted_files: dict[str, bytes], table: str, edit: Callable[[dict[str, np.ndarray]], None], message: str
 ) -> None:
     with pytest.raises(BadInput, match=message):
-        contents.decode(edited(charted_files, table, edit))
+        codec.decode(edited(charted_files, table, edit))
 
 
 def test_prefixes_must_be_distinct_known_and_begin_at_the_prompt(charted_files: dict[str, bytes]) -> None:
@@ -536,26 +536,26 @@ def test_prefixes_must_be_distinct_known_and_begin_at_the_prompt(charted_files: 
 
     for edit, message in ((doubled, "twice"), (unknown, "lacks the token 31000"), (headless, "begin at the prompt")):
         with pytest.raises(BadInput, match=message):
-            contents.decode(edited(charted_files, "map_answers", edit))
+            codec.decode(edited(charted_files, "map_answers", edit))
 
 
 def test_the_map_of_another_run_is_refused(charted: Run, charted_files: dict[str, bytes]) -> None:
     other = run_with_map(0.6, rule="mars-code", temperature=1.0, max_new_tokens=14, model_seed=1)
-    theirs = contents.encode(other)
+    theirs = codec.encode(other)
     tables = {name: theirs[f"{name}.parquet"] for name in MAP_TABLES}
     answers = {"dial_map.answers": len(other.dial_map.answers)}  # type: ignore[union-attr]
     with pytest.raises(BadInput, match="drafts other tokens than the run did"):
-        contents.decode(described(signed(charted_files, **tables), answers))
+        codec.decode(described(signed(charted_files, **tables), answers))
     with pytest.raises(BadInput, match="map is that of another run"):
-        contents.encode(replace(charted, title="Renamed", dial_map=other.dial_map))
+        codec.encode(replace(charted, title="Renamed", dial_map=other.dial_map))
 
 
 def test_a_table_that_the_manifest_does_not_name_is_refused(
     files: dict[str, bytes], charted_files: dict[str, bytes]
 ) -> None:
-    name = contents.MAP_NAMES[0]
+    name = codec.MAP_NAMES[0]
     with pytest.raises(BadInput, match=f"{name} is there, but manifest.json does not name it"):
-        contents.decode(files | {name: charted_files[name]})
+        codec.decode(files | {name: charted_files[name]})
 
 
 def test_more_prefixes_than_any_memory_holds_are_not_unrolled(
@@ -563,7 +563,7 @@ def test_more_prefixes_than_any_memory_holds_are_not_unrolled(
 ) -> None:
     monkeypatch.setattr(maps, "MAX_VALUES", 50)
     with pytest.raises(BadInput, match="far more prefixes"):
-        contents.decode(charted_files)
+        codec.decode(charted_files)
 
 
 def test_a_kept_flag_must_follow_from_the_verdicts(files: dict[str, bytes]) -> None:
@@ -571,7 +571,7 @@ def test_a_kept_flag_must_follow_from_the_verdicts(files: dict[str, bytes]) -> N
         columns["kept"] = ~columns["kept"]
 
     with pytest.raises(BadInput, match="decision"):
-        contents.decode(edited(files, "nodes", flip))
+        codec.decode(edited(files, "nodes", flip))
 
 
 def rewritten(data: bytes, change: Callable[[pa.Table], pa.Table], **options: object) -> bytes:
@@ -595,7 +595,7 @@ def test_foreign_tables_are_refused(
 ) -> None:
     data = rewritten(files["nodes.parquet"], change, **options)
     with pytest.raises(BadInput, match=message):
-        contents.decode(signed(files, nodes=data))
+        codec.decode(signed(files, nodes=data))
 
 
 def test_gaps_and_uneven_lists_are_refused(files: dict[str, bytes]) -> None:
@@ -615,9 +615,9 @@ def test_gaps_and_uneven_lists_are_refused(files: dict[str, bytes]) -> None:
 
     for change in (gap, uneven):
         with pytest.raises(BadInput, match="nodes.parquet"):
-            contents.decode(signed(files, nodes=rewritten(files["nodes.parquet"], change)))
+            codec.decode(signed(files, nodes=rewritten(files["nodes.parquet"], change)))
     with pytest.raises(BadInput, match="rounds.parquet is damaged"):
-        contents.decode(signed(files, rounds=rewritten(files["rounds.parquet"], hole)))
+        codec.decode(signed(files, rounds=rewritten(files["rounds.parquet"], hole)))
 
 
 def test_a_table_too_large_for_a_run_is_not_unpacked(files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -626,7 +626,7 @@ def test_a_table_too_large_for_a_run_is_not_unpacked(files: dict[str, bytes], mo
             patched.setattr(parquet, limit, 10)
             patched.setattr(pq.ParquetFile, "read", lambda *_, **__: pytest.fail("it was unpacked"))
             with pytest.raises(BadInput, match="far larger"):
-                contents.decode(files)
+                codec.decode(files)
 
 
 def damaged(data: bytes, rng: np.random.Generator) -> bytes:
@@ -651,7 +651,7 @@ def damaged(data: bytes, rng: np.random.Generator) -> bytes:
 
 def outcome(files: Mapping[str, bytes]) -> Run | None:
     try:
-        return contents.decode(files)
+        return codec.decode(files)
     except BadInput as error:
         assert str(error).strip()
         return None
@@ -659,7 +659,7 @@ def outcome(files: Mapping[str, bytes]) -> Run | None:
 
 def use(run: Run) -> None:
     """Ask a run that could be read for everything that follows from it."""
-    contents.encode(run)
+    codec.encode(run)
     assert len(run.to_frame()) and run.text is not None and run.tau > 0
     if run.dial_map is not None:
         for gamma in run.dial_map.span.gammas:
@@ -710,7 +710,7 @@ def test_a_map_with_its_values_in_disorder_is_refused_or_can_be_used(
     assert refused
 
 
-@pytest.mark.parametrize("name", (*contents.NAMES, *contents.MAP_NAMES))
+@pytest.mark.parametrize("name", (*codec.NAMES, *codec.MAP_NAMES))
 def test_a_missing_or_truncated_file_is_named(tmp_path: Path, charted: Run, name: str) -> None:
     path = charted.save(tmp_path / "run")
     data = (path / name).read_bytes()
@@ -785,9 +785,9 @@ def test_a_run_with_its_map_comes_back_from_a_zip(tmp_path: Path, charted: Run) 
     assert not difference(charted, runfiles.load_run(into))
     (entry,) = runfiles.list_runs(tmp_path)
     assert entry.manifest is not None and entry.manifest.dial_map is not None
-    (into / contents.MAP_NAMES[1]).unlink()
+    (into / codec.MAP_NAMES[1]).unlink()
     (entry,) = runfiles.list_runs(tmp_path)
-    assert entry.error is not None and contents.MAP_NAMES[1] in entry.error
+    assert entry.error is not None and codec.MAP_NAMES[1] in entry.error
 
 
 def test_no_more_is_read_of_a_zip_than_allowed(

@@ -22,7 +22,7 @@ from mars_viz.errors import BadInput
 from mars_viz.run import Run
 from mars_viz.runfiles import list_runs, read_zip
 from mars_viz.runfiles.zips import unpacked
-from mars_viz.runstore import RunStore, Standing, checked_name, locks, read
+from mars_viz.runstore import RunStatus, RunStore, checked_name, locks, read
 from mars_viz.runstore.journal import segment
 from tests.factories import toy_run
 
@@ -74,12 +74,12 @@ def test_a_run_is_seen_growing_and_then_whole(store, run):
     journal.write(cut(run, 1))
     journal.write(cut(run, 4))
     (entry,) = store.list()
-    assert (entry.standing, entry.title) == (Standing.GROWING, "A toy")
+    assert (entry.standing, entry.title) == (RunStatus.GROWING, "A toy")
     assert entry.tokens == len(cut(run, 4).token_ids)
     assert same(read(entry.path), cut(run, 4))
     name = store.finish(journal, run)
     (entry,) = store.list()
-    assert (entry.name, entry.standing, entry.tokens) == (name, Standing.WHOLE, len(run.token_ids))
+    assert (entry.name, entry.standing, entry.tokens) == (name, RunStatus.WHOLE, len(run.token_ids))
     assert same(read(entry.path), run)
     assert [path.name for path in store.folder.iterdir()] == [name]
 
@@ -87,7 +87,7 @@ def test_a_run_is_seen_growing_and_then_whole(store, run):
 def test_an_abandoned_journal_is_an_interrupted_run(store, run):
     interrupted(store, run, 1, 2, 5)
     (entry,) = store.list()
-    assert entry.standing is Standing.INTERRUPTED
+    assert entry.standing is RunStatus.INTERRUPTED
     assert same(read(entry.path), cut(run, 5))
     assert read(entry.path).pieces.keys() <= run.pieces.keys()
 
@@ -151,7 +151,7 @@ def test_an_interrupted_run_gets_another_title_with_all_its_rounds(store, run):
     name = interrupted(store, run, 1, 2, 5)
     store.rename(name, "As far as it came")
     (entry,) = store.list()
-    assert (entry.name, entry.title, entry.standing) == (name, "As far as it came", Standing.INTERRUPTED)
+    assert (entry.name, entry.title, entry.standing) == (name, "As far as it came", RunStatus.INTERRUPTED)
     assert same(read(entry.path), cut(run, 5)) and read(entry.path).title == "As far as it came"
 
 
@@ -176,8 +176,8 @@ def test_a_deleted_run_lies_in_the_bin_and_comes_back_under_its_name(store, run)
             store.delete(each)
     assert [entry.name for entry in store.list()] == [other]
     assert {(entry.name, entry.standing) for entry in store.deleted()} == {
-        (name, Standing.DELETED),
-        (begun, Standing.DELETED),
+        (name, RunStatus.DELETED),
+        (begun, RunStatus.DELETED),
     }
     RunStore(store.folder)  # another server starts: it tidies up
     store.restore(name)
@@ -321,7 +321,7 @@ def test_a_broken_run_is_listed_with_what_is_wrong_and_can_be_deleted(store, run
     name = kept(store, run)
     (store.folder / name / "nodes.parquet").unlink()
     (entry,) = store.list()
-    assert (entry.standing, "nodes.parquet" in entry.error) == (Standing.BROKEN, True)
+    assert (entry.standing, "nodes.parquet" in entry.error) == (RunStatus.BROKEN, True)
     store.delete(name)
     assert store.list() == []
 
@@ -378,14 +378,14 @@ def test_killed_at_any_moment_every_finished_run_is_whole_and_the_others_have_th
                 elif what == "wrote" and rounds[0]:
                     written[name] = int(rounds[0])
         listed = {entry.name: entry for entry in RunStore(tmp_path / "runs").list()}
-        assert promised <= {name for name, entry in listed.items() if entry.standing is Standing.WHOLE}
+        assert promised <= {name for name, entry in listed.items() if entry.standing is RunStatus.WHOLE}
         for name, entry in listed.items():
-            assert entry.standing in (Standing.WHOLE, Standing.INTERRUPTED)
-            if entry.standing is Standing.INTERRUPTED and entry.error:
+            assert entry.standing in (RunStatus.WHOLE, RunStatus.INTERRUPTED)
+            if entry.standing is RunStatus.INTERRUPTED and entry.error:
                 assert name not in written  # killed before its first round
                 continue
             found = read(entry.path)
-            rounds = len(whole.rounds) if entry.standing is Standing.WHOLE else max(written.get(name, 0), 1)
+            rounds = len(whole.rounds) if entry.standing is RunStatus.WHOLE else max(written.get(name, 0), 1)
             assert len(found.rounds) >= rounds and same(found, cut(whole, len(found.rounds)))
         assert written.keys() <= listed.keys()
     assert len(promised) >= KILLS
@@ -444,9 +444,9 @@ def test_servers_that_share_a_folder_do_not_harm_each_other(tmp_path):
     kept = RunStore(tmp_path / "runs").list()
     assert sorted(entry.name for entry in kept) == sorted(names) and len(names) > 3
     for entry in kept:
-        assert entry.standing in (Standing.WHOLE, Standing.INTERRUPTED) and len(read(entry.path).rounds) >= 2
+        assert entry.standing in (RunStatus.WHOLE, RunStatus.INTERRUPTED) and len(read(entry.path).rounds) >= 2
     left = {path.name for path in (tmp_path / "runs").iterdir() if path.name.startswith(".")}
-    assert left <= {".bin", *(entry.path.name for entry in kept if entry.standing is Standing.INTERRUPTED)}
+    assert left <= {".bin", *(entry.path.name for entry in kept if entry.standing is RunStatus.INTERRUPTED)}
 
 
 def test_a_journal_is_held_even_where_somebody_asks_about_it_at_that_moment(tmp_path):

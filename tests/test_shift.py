@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mars_viz.analysis.opinions import opinion, ruling
+from mars_viz.analysis.judgements import opinion, ruling
 from mars_viz.analysis.shift import compared, moved, shifted
 from mars_viz.records import Speculation
 from mars_viz.rules import RULES

@@ -20,24 +20,24 @@ from mars_viz.analysis.metrics import judged_rounds, summary
 from mars_viz.commands import decoding
 from mars_viz.components.explorer.round_index import round_index
 from mars_viz.errors import BadInput
-from mars_viz.mapped import mapped
-from mars_viz.mapping import Mapping
+from mars_viz.multi_rule_walk import UNREAD, Stand, answers_along, walk_together
 from mars_viz.race.making import Racing
 from mars_viz.race.records import Lane
-from mars_viz.recorded import RecordedSpeculator, answers_of, ending_of
+from mars_viz.record_map import Mapping
+from mars_viz.record_rule_walks import Walking
 from mars_viz.recording import Recording, record_all
+from mars_viz.replay import RecordedSpeculator, answers_of, ending_of
 from mars_viz.report import report_html
 from mars_viz.rules import RULES, rule_named
 from mars_viz.run import Piece, Run, Settings, stop_words, stops
-from mars_viz.runfiles import contents, manifest
+from mars_viz.run_with_map import mapped
+from mars_viz.runfiles import codec, manifest
 from mars_viz.speculators.autoregressive import decode_alone
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.loading import load_backend
 from mars_viz.sweep import load_sweep
 from mars_viz.sweep.report import summary_lines
-from mars_viz.together import UNREAD, Stand, answers_along, walk_together
 from mars_viz.walk import Ending, walk, walk_all
-from mars_viz.walking import Walking
 from tests.tables import table_backend
 
 CHARACTER = "終".encode()
@@ -254,7 +254,7 @@ def test_a_run_with_stops_is_saved_and_loaded_and_others_as_before(tmp_path: Pat
         assert (ours.low, ours.token_ids, ours.complete) == (theirs.low, theirs.token_ids, True)
     about = json.loads((tmp_path / "run" / "manifest.json").read_text())
     assert about["schema"] == manifest.WITHOUT_OPTIONAL == 3 and about["settings"]["stop"] == list(stop)
-    plain = json.loads(contents.encode(toy_run())["manifest.json"])
+    plain = json.loads(codec.encode(toy_run())["manifest.json"])
     assert plain["schema"] == 2 and "stop" not in plain["settings"]  # readers from before can open it
 
 
@@ -270,14 +270,14 @@ def test_a_run_with_stops_is_saved_and_loaded_and_others_as_before(tmp_path: Pat
     ],
 )
 def test_a_manifest_with_impossible_stops_is_refused(stop: object, message: str) -> None:
-    files = contents.encode(toy_run(stop=("w7",)))
+    files = codec.encode(toy_run(stop=("w7",)))
     about = json.loads(files["manifest.json"])
     about["settings"]["stop"] = stop
     with pytest.raises(BadInput, match=message):
-        contents.decode(files | {"manifest.json": json.dumps(about).encode()})
+        codec.decode(files | {"manifest.json": json.dumps(about).encode()})
     del about["settings"]["stop"]
     with pytest.raises(BadInput, match="does not hold exactly"):
-        contents.decode(files | {"manifest.json": json.dumps(about).encode()})
+        codec.decode(files | {"manifest.json": json.dumps(about).encode()})
 
 
 @pytest.mark.parametrize(

@@ -26,11 +26,11 @@ from mars_viz.records import Round, first_difference
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.sweep import Sweep, SweepResult, load_sweep, lock
-from mars_viz.sweep import parts as parts_module
+from mars_viz.sweep import shards as parts_module
 from mars_viz.sweep import store as store_module
 from mars_viz.sweep import sweep as sweep_module
 from mars_viz.sweep.columns import COLUMNS, SHARES, rank_bins, share_bins
-from mars_viz.sweep.reduction import edit_distance
+from mars_viz.sweep.summarise import edit_distance
 from mars_viz.sweep.sweep import strict_reference
 from mars_viz.walk import Ending, walk
 from tests.tables import table_backend
@@ -290,7 +290,7 @@ def test_whoever_was_overtaken_goes_on_with_the_other_s_sweep(tmp_path: Path, mo
     """Somebody begins the sweep, and is done with it, just before this one would have."""
     made = store_module.create
 
-    def overtaken(*arguments: Any) -> store_module.Store:
+    def overtaken(*arguments: Any) -> store_module.SweepStore:
         monkeypatch.undo()
         toy_sweep(tmp_path / "one", 3).finish()
         return made(*arguments)
@@ -330,17 +330,17 @@ def test_prompts_that_are_put_together_while_they_are_read_are_read_once_more(
     monkeypatch.setattr(parts_module, "BATCH", 3)
     sweep = toy_sweep(tmp_path / "sweep", 3, SHORT)
     with monkeypatch.context() as patched:
-        patched.setattr(store_module.Store, "tidy", lambda self: None)
+        patched.setattr(store_module.SweepStore, "tidy", lambda self: None)
         whole = sweep.finish()
-    read, calls = store_module.Store._read, list[str]()
+    read, calls = store_module.SweepStore._read, list[str]()
 
-    def reading(self: store_module.Store, name: str, *columns: list[str]) -> object:
+    def reading(self: store_module.SweepStore, name: str, *columns: list[str]) -> object:
         calls.append(name)
         if len(calls) == 2:
             self.tidy()
         return read(self, name, *columns)
 
-    monkeypatch.setattr(store_module.Store, "_read", reading)
+    monkeypatch.setattr(store_module.SweepStore, "_read", reading)
     assert equal(load_sweep(tmp_path / "sweep"), whole)
     assert "batch-000000.parquet" in calls
 

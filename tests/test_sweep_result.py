@@ -39,12 +39,12 @@ from mars_viz.sweep import (
     value_at,
 )
 from mars_viz.sweep.checks import keep_check, kept_checks
-from mars_viz.sweep.choice import recommended
 from mars_viz.sweep.engine_settings import ENGINES, engine_settings
 from mars_viz.sweep.evidence import NOT_MEASURED, dial_grid
 from mars_viz.sweep.evidence_pack import write_evidence
 from mars_viz.sweep.evidence_text import _table, markdown
 from mars_viz.sweep.plan import turns_words
+from mars_viz.sweep.recommend import recommended
 from mars_viz.sweep.report import summary_lines, table_of, told
 from mars_viz.sweep.store import open_store
 from mars_viz.sweep.wall_clock import spread_over

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from mars_viz.errors import BadInput
 from mars_viz.run import Piece
 from mars_viz.sweep import Sweep, load_sweep, texts
-from mars_viz.sweep import parts as parts_module
+from mars_viz.sweep import shards as parts_module
 from mars_viz.sweep.plan import Plan
 from mars_viz.sweep.texts import PromptTexts
 from tests.sweep_cases import SETTINGS, toy_prompts, toy_sweep

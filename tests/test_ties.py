@@ -28,20 +28,27 @@ from transformers.generation.logits_process import TopKLogitsWarper, TopPLogitsW
 
 import mars_viz
 from mars_viz.analysis.metrics import judged_rounds
-from mars_viz.recorded import RecordedSpeculator, answers_of, ending_of
 from mars_viz.recording import Recording, record_all
 from mars_viz.records import CANDIDATES, Emission, Speculation
+from mars_viz.replay import RecordedSpeculator, answers_of, ending_of
 from mars_viz.rules import RULES, rule_named
 from mars_viz.rules.joined import Joined
 from mars_viz.run import Run, Settings
 from mars_viz.speculators import evidence
 from mars_viz.speculators.autoregressive import decode_alone
 from mars_viz.speculators.backend import Backend
-from mars_viz.speculators.blocks import Blocks
+from mars_viz.speculators.draft_batch import DraftBatch
 from mars_viz.speculators.drafters.model import Picking
 from mars_viz.speculators.evidence import gather_evidence
 from mars_viz.speculators.extent import Extent
-from mars_viz.speculators.largest import (
+from mars_viz.speculators.loading import load_backend
+from mars_viz.speculators.networks import Opener, opener
+from mars_viz.speculators.networks.batched import RaggedNetwork
+from mars_viz.speculators.networks.cache_pool import CachePool
+from mars_viz.speculators.networks.hf import PlainNetwork
+from mars_viz.speculators.networks.llama_forward import Body
+from mars_viz.speculators.sampling import law
+from mars_viz.speculators.topk import (
     Largest,
     _lowest,
     _lowest_there,
@@ -52,13 +59,6 @@ from mars_viz.speculators.largest import (
     ranks,
     settled,
 )
-from mars_viz.speculators.laws import law
-from mars_viz.speculators.loading import load_backend
-from mars_viz.speculators.networks import Opener, opener
-from mars_viz.speculators.networks.body import Body
-from mars_viz.speculators.networks.plain import PlainNetwork
-from mars_viz.speculators.networks.ragged import RaggedNetwork
-from mars_viz.speculators.networks.rooms import Rooms
 from mars_viz.walk import walk
 
 N, V = 4, 400
@@ -148,7 +148,7 @@ def test_ranks_and_equals_are_counted_alike_on_every_device(kind: str) -> None:
 
 def block(
     kind: str, settings: Settings, seed: int, tokens: Callable[[np.ndarray], int] | None = None, *, sampled: bool = True
-) -> tuple[Blocks, Speculation]:
+) -> tuple[DraftBatch, Speculation]:
     """Laws with ties, their tokens the drafter's own unless made from the target's law, and the record by NumPy."""
     rng = np.random.default_rng(seed)
     target, drafter = tied(kind, rng, N + 1), tied(kind, rng, N)
@@ -163,7 +163,7 @@ def block(
         drafted = picked[0].tolist()
     sampled &= settings.temperature > 0
     both = torch.from_numpy(drafter)[None], torch.from_numpy(target)[None]
-    made = Blocks.of((4,), torch.tensor([drafted]), both[0], both[1], sampled=sampled)
+    made = DraftBatch.of((4,), torch.tensor([drafted]), both[0], both[1], sampled=sampled)
     shape = {"start": 4, "temperature": settings.temperature, "seed": settings.seed, "sampled": sampled}
     oracle = make_speculation(target, drafter, drafted, **shape, top_k=settings.top_k, top_p=settings.top_p)
     return made, oracle
@@ -299,7 +299,7 @@ def pairs(builtin: Backend) -> dict[str, Backend]:
     ways = {
         "packed": lambda model: opener(model, size),
         "plain": lambda model: Opener(partial(PlainNetwork, model, size), model=model),
-        "ragged": lambda model: Opener(partial(RaggedNetwork, Rooms(Body(model, size))), model=model),
+        "ragged": lambda model: Opener(partial(RaggedNetwork, CachePool(Body(model, size))), model=model),
     }
     return {name: with_passes(made, way(target), way(copy.deepcopy(drafter))) for name, way in ways.items()}
 

@@ -19,7 +19,7 @@ from mars_viz.figures.frontier import RulePath, _hull, frontier_figure
 from mars_viz.figures.share_bars import share_bars
 from mars_viz.sweep import relaxed_at
 from mars_viz.sweep.columns import RANK_WORDS, SHARE_WORDS
-from mars_viz.ui.tune.study import Study
+from mars_viz.ui.tune.cached_sweep import CachedSweep
 
 THEMES = pytest.mark.parametrize("theme", [figures.LIGHT, figures.DARK])
 
@@ -122,7 +122,7 @@ def test_bars_by_hand():
 
 
 def test_a_studys_figures_are_those_of_the_sweep(tmp_path: Path):
-    study = Study(toy_sweep(tmp_path / "sweep", 8).finish())
+    study = CachedSweep(toy_sweep(tmp_path / "sweep", 8).finish())
     path = study.path(0.4321, paired=True)
     place = path.near(0.4321)
     assert path.dials[place] == 0.4321

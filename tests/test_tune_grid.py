@@ -23,10 +23,10 @@ from mars_viz.sweep import grid_sweep, load_sweep, lock
 from mars_viz.sweep.grid_sweep import GridSweep
 from mars_viz.sweep.report import cell
 from mars_viz.ui.jobs.job import JobState
-from mars_viz.ui.tune import detail, wishes
+from mars_viz.ui.tune import detail, sweep_requests
+from mars_viz.ui.tune.cached_sweep import CachedSweep
+from mars_viz.ui.tune.catalogue import shared_board, shelf
 from mars_viz.ui.tune.jobs import SweepJob
-from mars_viz.ui.tune.shelf import shared_board, shelf
-from mars_viz.ui.tune.study import Study
 from tests.tables import table_backend
 from tests.test_grid import GRID, VLLM, toy_grid
 from tests.test_tune_jobs import until, worker
@@ -69,7 +69,7 @@ def chosen(*rules: str) -> AppTest:
 
 def test_the_form_asks_for_what_a_rule_has_besides_its_dial(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[Any] = []
-    monkeypatch.setattr(wishes, "_begin", lambda wish, names, span, into: begun.append((names, span)) or [into])
+    monkeypatch.setattr(sweep_requests, "_begin", lambda wish, names, span, into: begun.append((names, span)) or [into])
     tab = chosen("mars", "vllm-thinking", "tensorrt-llm", "fly")
     assert not [each for each in tab.number_input if each.key and each.key.startswith("sweep-fixed-mars")]
     field = tab.number_input(key="sweep-fixed-vllm-thinking-k")
@@ -107,14 +107,16 @@ def test_a_list_that_is_none_is_a_sentence_and_nothing_is_begun(empty: Path, lis
 
 def test_a_grid_is_one_job_on_all_of_its_folders(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own = worker()
-    monkeypatch.setattr(wishes, "shared_worker", lambda: own)
+    monkeypatch.setattr(sweep_requests, "shared_worker", lambda: own)
     monkeypatch.setattr(
         grid_sweep,
         "sweep_grid",
         lambda pair, prompts, settings, folders, span, **how: toy_grid(folders[0].parent / "made"),
     )
-    wish = wishes.Wish(toy_prompts(3), ("vllm-thinking", "vllm-thinking:k=5", "vllm-thinking:k=2"), VLLM)
-    names = wishes.begin(wish, empty)
+    wish = sweep_requests.SweepRequest(
+        toy_prompts(3), ("vllm-thinking", "vllm-thinking:k=5", "vllm-thinking:k=2"), VLLM
+    )
+    names = sweep_requests.begin(wish, empty)
     assert [name.split("-", 2)[2] for name in names] == ["vllm-thinking", "vllm-thinking-k5", "vllm-thinking-k2"]
     jobs = shared_board().sweeps(empty)
     assert set(jobs) == set(names) and len(set(map(id, jobs.values()))) == 1
@@ -138,9 +140,11 @@ def test_a_grid_that_is_stopped_keeps_what_is_finished_and_lets_go(
         return sweep
 
     own = worker()
-    monkeypatch.setattr(wishes, "shared_worker", lambda: own)
+    monkeypatch.setattr(sweep_requests, "shared_worker", lambda: own)
     monkeypatch.setattr(grid_sweep, "sweep_grid", begun)
-    names = wishes.begin(wishes.Wish(toy_prompts(5), ("vllm-thinking", "vllm-thinking:k=5"), VLLM), empty)
+    names = sweep_requests.begin(
+        sweep_requests.SweepRequest(toy_prompts(5), ("vllm-thinking", "vllm-thinking:k=5"), VLLM), empty
+    )
     job = shared_board().sweeps(empty)[names[0]]
     until(lambda: job.progress.state.finished)
     assert job.progress.state is JobState.CANCELLED
@@ -150,7 +154,7 @@ def test_a_grid_that_is_stopped_keeps_what_is_finished_and_lets_go(
 def test_too_many_sweeps_of_one_rule_are_refused(empty: Path) -> None:
     names = tuple(f"fly:w={window}" for window in range(1, 19) if window != 6)
     with pytest.raises(BadInput, match="at most 16"):
-        wishes.begin(wishes.Wish(toy_prompts(1), names, SHORT), empty)
+        sweep_requests.begin(sweep_requests.SweepRequest(toy_prompts(1), names, SHORT), empty)
 
 
 def test_a_shelf_knows_which_sweeps_make_a_grid(folder: Path) -> None:
@@ -168,24 +172,24 @@ def test_the_grid_is_a_table_on_the_page_in_the_words_of_each_sweep(folder: Path
     assert list(table["k"]) == ["1", "2", "3", "5"]
     assert list(table.columns)[1:] == ["r = 0.00", "r = 0.25", "r = 0.30", "r = 0.50", "r = 0.75", "r = 1.00"]
     for k, path in zip((1, 2, 3), GRID.folders(folder), strict=False):
-        study = Study(load_sweep(path))
+        study = CachedSweep(load_sweep(path))
         row = table[table["k"] == str(k)].iloc[0]
         assert row["r = 0.30"] == cell(study.measures["tau"], study.value("tau", 0.3))
     assert "by k and r. k: how many of the target&#x27;s best tokens" in said(tab)
     tab.segmented_control(key="grid-figure").set_value("accuracy")
     again = settled(tab.run()).dataframe[0].value
-    study = Study(load_sweep(folder / OWN))
+    study = CachedSweep(load_sweep(folder / OWN))
     assert again.iloc[2]["r = 0.30"] == cell(study.measures["accuracy"], study.value("accuracy", 0.3))
 
 
 def test_sweeps_laid_over_one_another_are_named_by_what_tells_them_apart(folder: Path) -> None:
-    grid = [Study(load_sweep(path)) for path in GRID.folders(folder)]
+    grid = [CachedSweep(load_sweep(path)) for path in GRID.folders(folder)]
     assert detail._names(grid) == ["k = 1", "k = 2", "k = 3", "k = 5"]
-    mars, gamma = (Study(load_sweep(folder / name)) for name in ("mars", "gamma"))
+    mars, gamma = (CachedSweep(load_sweep(folder / name)) for name in ("mars", "gamma"))
     assert detail._names([grid[3], mars]) == ["vLLM relaxed thinking, k = 5", "MARS"]
     assert detail._names([grid[3], gamma]) == ["k = 5, γ = 3", "k = 8, γ = 2"]
     assert detail._names([grid[2]]) == ["vLLM relaxed thinking"]
-    again = Study(load_sweep(folder / "another-k5"))
+    again = CachedSweep(load_sweep(folder / "another-k5"))
     assert detail._names([grid[3], again]) == 2 * ["vLLM relaxed thinking, k = 5"]
 
 
@@ -193,7 +197,7 @@ def test_the_grid_says_how_far_each_variant_can_go(folder: Path) -> None:
     tab = section(opened(sweep=OWN, loss="100", confidence="0.5"), SECTIONS)
     table = tab.dataframe[1].value
     assert list(table["k"]) == ["1", "2", "3", "5"] and set(table["loosest within the loss"]) == {"r = 0.00"}
-    study = Study(load_sweep(folder / OWN))
+    study = CachedSweep(load_sweep(folder / OWN))
     assert table.iloc[2][study.measures[study.pace].title] == cell(
         study.measures[study.pace], study.value(study.pace, 0.0)
     )
@@ -228,7 +232,7 @@ def test_the_pages_evidence_holds_the_grid_and_that_of_another_rule_does_not(fol
     assert "is tested at" not in alone.read("evidence/evidence.md").decode()
 
 
-def _more(study: Study) -> str:
+def _more(study: CachedSweep) -> str:
     """What it takes to tell of the next setting of this sweep by itself."""
     found = study.recommendation(1.0, 0.95)
     assert found is not None and found.prompts_needed is not None
@@ -255,7 +259,7 @@ def test_what_was_left_of_a_grid_goes_on_together(empty: Path, monkeypatch: pyte
         return made[0]
 
     own = worker()
-    monkeypatch.setattr(wishes, "shared_worker", lambda: own)
+    monkeypatch.setattr(sweep_requests, "shared_worker", lambda: own)
     monkeypatch.setattr(grid_sweep, "sweep_grid", begun)
     found, name = shelf(empty), "vllm-thinking-k=5"
     assert [each.path.name for each in found.left_beside("mars")] == []
@@ -263,7 +267,7 @@ def test_what_was_left_of_a_grid_goes_on_together(empty: Path, monkeypatch: pyte
         assert [each.path.name for each in found.left_beside(name)] == ["vllm-thinking"]
     tab = opened(sweep=name)
     assert "Continue also resumes 2 unfinished variants of this rule" in said(tab)
-    wishes.go_on(found.entries[name], found.left_beside(name))
+    sweep_requests.go_on(found.entries[name], found.left_beside(name))
     job = shared_board().sweeps(empty)[name]
     until(lambda: job.progress.state.finished)
     assert job.progress.state is JobState.DONE, job.progress

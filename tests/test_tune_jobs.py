@@ -23,7 +23,7 @@ from mars_viz.ui.jobs.job import FAULT, Job, JobState, Progress
 from mars_viz.ui.jobs.long_job import LongJob
 from mars_viz.ui.jobs.models import Models
 from mars_viz.ui.jobs.worker import Worker
-from mars_viz.ui.tune.jobs import Board, ClockJob, Sweeping, SweepJob
+from mars_viz.ui.tune.jobs import ClockJob, Sweeping, SweepJob, SweepRegistry
 
 PATIENCE = 240.0  # seconds; only a hanging test waits as long
 
@@ -112,7 +112,7 @@ def test_a_fault_in_a_step_is_a_sentence_and_the_next_job_runs(caplog):
 
 
 def test_a_sweep_job_tells_how_far_it_is_and_one_that_was_stopped_goes_on(tmp_path):
-    board, own, folder = Board(), worker(), tmp_path / "sweep"
+    board, own, folder = SweepRegistry(), worker(), tmp_path / "sweep"
     seen: list[Sweeping] = []
 
     class Watched(SweepJob):
@@ -135,7 +135,7 @@ def test_a_sweep_job_tells_how_far_it_is_and_one_that_was_stopped_goes_on(tmp_pa
 
 
 def test_a_second_asker_finds_the_job_that_is_under_way(tmp_path):
-    board, own, allowed = Board(), worker(), threading.Semaphore(0)
+    board, own, allowed = SweepRegistry(), worker(), threading.Semaphore(0)
     own.submit(Counting("a", [], 1, allowed))  # keeps the worker busy
     job = SweepJob(tmp_path / "x", lambda pair: toy_sweep(tmp_path / "x", 2, SHORT), "toys")
     other = SweepJob(tmp_path / "x", lambda pair: pytest.fail("begun twice"), "toys")

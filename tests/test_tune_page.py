@@ -35,14 +35,14 @@ from mars_viz.sweep.evidence_pack import evidence_zip
 from mars_viz.sweep.report import cell
 from mars_viz.ui import navigation, visitors
 from mars_viz.ui.jobs.job import JobState
-from mars_viz.ui.tune import detail, dial, wishes
+from mars_viz.ui.tune import cached_sweep as study_module
+from mars_viz.ui.tune import detail, dial, sweep_requests
 from mars_viz.ui.tune import readings as readings_module
-from mars_viz.ui.tune import study as study_module
-from mars_viz.ui.tune.bench import Drawn
+from mars_viz.ui.tune.cached_sweep import KEY, CachedSweep
+from mars_viz.ui.tune.catalogue import shared_board, shelf
 from mars_viz.ui.tune.jobs import SweepJob
+from mars_viz.ui.tune.page_state import Drawn
 from mars_viz.ui.tune.readings import readings
-from mars_viz.ui.tune.shelf import shared_board, shelf
-from mars_viz.ui.tune.study import KEY, Study
 from mars_viz.ui.tune.view import OpenedTune, TuneView, from_parameters, to_parameters
 from tests.served import served
 from tests.tables import table_backend
@@ -169,7 +169,7 @@ def test_only_those_who_may_name_paths_see_where_results_lie(empty, monkeypatch)
 
 def test_opens_the_sweep_at_the_setting_that_it_speaks_for(folder):
     tab = opened(sweep="a-mars")
-    study = Study(load_sweep(folder / "a-mars"))
+    study = CachedSweep(load_sweep(folder / "a-mars"))
     found = study.recommendation(1.0, 0.95)
     assert found is not None and found.sentence in said(tab)
     assert element(tab)["position"] == {"dial": study.dial(None, 1.0, 0.95)} == {"dial": 0.9}
@@ -201,7 +201,7 @@ def test_a_link_to_a_value_between_two_steps_is_taken_at_its_word(folder):
 @pytest.mark.parametrize("name", ["a-mars", "b-margin", "c-ungraded"])
 def test_what_the_dial_reads_under_the_hand_is_what_python_says_of_it(folder, name, paired):
     """At every stretch's ends and inside: the key figures with their intervals, and the frontier's mark."""
-    study = Study(load_sweep(folder / name))
+    study = CachedSweep(load_sweep(folder / name))
     told = readings(study, paired=paired)
     names = [each for each in KEY if each in study.measures]
     lows = [place["low"] for place in told["places"]]
@@ -222,7 +222,7 @@ def test_what_the_dial_reads_under_the_hand_is_what_python_says_of_it(folder, na
 def test_of_very_many_stretches_the_dial_says_that_it_reads_some(folder, monkeypatch):
     monkeypatch.setattr(study_module, "BANDS", 3)
     monkeypatch.setattr(readings_module, "BANDS", 3)
-    told = readings(Study(load_sweep(folder / "a-mars")), paired=True)
+    told = readings(CachedSweep(load_sweep(folder / "a-mars")), paired=True)
     assert told["thinned"] and len(told["places"]) == 3
 
 
@@ -243,7 +243,7 @@ def test_the_limits_change_the_recommendation(folder):
     tab = opened(sweep="a-mars")
     tab.number_input(key="tune-points").set_value(60.0)
     settled(tab.number_input(key="tune-confidence").set_value(60.0).run())
-    found = Study(load_sweep(folder / "a-mars")).recommendation(60.0, 0.6)
+    found = CachedSweep(load_sweep(folder / "a-mars")).recommendation(60.0, 0.6)
     assert found is not None and found.dial is not None and found.sentence in said(tab)
     assert tab.query_params == {"sweep": "a-mars", "loss": "60", "confidence": "0.6"}
     assert element(tab)["position"] == {"dial": found.dial}
@@ -279,7 +279,7 @@ def test_every_folded_part_opens(folder, place):
 
 
 def test_the_pack_and_the_metrics_hold_what_the_page_shows(folder):
-    study = Study(load_sweep(folder / "a-mars"))
+    study = CachedSweep(load_sweep(folder / "a-mars"))
     data = evidence_zip(study.result, dial=0.9, recommendation=study.recommendation(1.0, 0.95))
     assert data == evidence_zip(study.result, dial=0.9, recommendation=study.recommendation(1.0, 0.95))
     with zipfile.ZipFile(io.BytesIO(data)) as pack:
@@ -297,7 +297,7 @@ def test_metrics_of_another_engine_are_read_and_said_to_be_counts(folder):
     tab = opened(sweep="a-mars")
     tab.session_state["tune-import"] = True
     settled(tab.run())
-    text = detail.exported(Study(load_sweep(folder / "a-mars")), 0.9)
+    text = detail.exported(CachedSweep(load_sweep(folder / "a-mars")), 0.9)
     tab.file_uploader(key="vllm-import").set_value(("metrics.json", text.encode(), "application/json"))
     settled(tab.run())
     assert "counts only" in said(tab) and "need the logits" in said(tab)
@@ -333,7 +333,7 @@ def test_an_unfinished_sweep_is_shown_as_far_as_it_is_and_can_be_continued(folde
     assert "2 of 5 prompts are done" in said(tab) and len(titles(tab)) == 1
     assert "So far, from the first 2 of 5 prompts: " in said(tab)
     asked = []
-    monkeypatch.setattr(wishes, "go_on", lambda entry, beside: asked.append(entry.path.name))
+    monkeypatch.setattr(sweep_requests, "go_on", lambda entry, beside: asked.append(entry.path.name))
     clicked(tab, "sweep-continue")
     assert asked == ["d-half"]
 
@@ -349,10 +349,12 @@ def test_a_sweep_that_another_process_works_on_is_left_to_it(folder):
 
 def test_the_button_adds_as_many_prompts_as_the_next_test_needs(empty, monkeypatch):
     sweep_over(empty / "a", builtin_prompts(2))
-    needed = Study(load_sweep(empty / "a")).recommendation(1.0, 0.95).prompts_needed
+    needed = CachedSweep(load_sweep(empty / "a")).recommendation(1.0, 0.95).prompts_needed
     each = per_task(needed)
     tab, asked = opened(sweep="a"), []
-    monkeypatch.setattr(wishes, "go_on", lambda entry, beside, prompts: asked.append((entry.path.name, prompts)))
+    monkeypatch.setattr(
+        sweep_requests, "go_on", lambda entry, beside, prompts: asked.append((entry.path.name, prompts))
+    )
     assert tab.button(key="add-prompts").label == f"Add {counted(3 * each - 6, 'prompt')}"
     clicked(tab, "add-prompts")
     ((name, prompts),) = asked
@@ -378,7 +380,7 @@ def test_a_files_further_prompts_are_added_and_another_file_is_refused(empty, mo
     swept = [PromptItem(f"p{i}", "general", f"prompt {i}", "w3", "contains") for i in range(4)]
     sweep_over(empty / "a", PromptSet("mine.jsonl", tuple(swept)))
     tab, asked = opened(sweep="a"), []
-    monkeypatch.setattr(wishes, "go_on", lambda entry, beside, prompts: asked.append(prompts))
+    monkeypatch.setattr(sweep_requests, "go_on", lambda entry, beside, prompts: asked.append(prompts))
     key = next(each.key for each in tab.file_uploader if each.key.startswith("more-file"))
 
     def offered(data: bytes) -> AppTest:
@@ -504,7 +506,9 @@ def test_limits_at_the_ends_of_what_is_allowed_open(folder, parameters):
 
 def test_the_range_of_every_rules_dial_can_be_narrowed(empty, monkeypatch):
     begun = []
-    monkeypatch.setattr(wishes, "_begin", lambda wish, names, span, into: begun.append((*names, span)) or [into / "a"])
+    monkeypatch.setattr(
+        sweep_requests, "_begin", lambda wish, names, span, into: begun.append((*names, span)) or [into / "a"]
+    )
     tab = opened()
     settled(tab.multiselect(key="sweep-rules").set_value(["mars", "tensorrt-llm", "top-k-set"]).run())
     for name, strict, value in (("mars", 1.0, 0.8), ("tensorrt-llm", 0.0, 0.25), ("top-k-set", 1.0, 5.0)):
@@ -526,7 +530,7 @@ def test_a_range_that_leaves_nothing_to_sweep_is_a_sentence_and_nothing_is_begun
     assert "MARS: θ = 1.00 is strict itself" in said(tab) and not empty.exists()
     for loosest, why in ((1.5, "must lie between"), (float("nan"), "must lie between")):
         with pytest.raises(BadInput, match=why):
-            wishes.span_to("mars", loosest, 4)
+            sweep_requests.span_to("mars", loosest, 4)
 
 
 @pytest.mark.parametrize(
@@ -550,7 +554,7 @@ def test_bad_input_is_a_sentence_on_the_page_and_nothing_is_begun(empty, lines, 
 @pytest.mark.parametrize(("choice", "ids"), [(Turns.ALL, ["q/1", "q/2", "r"]), (Turns.FIRST, ["q", "r"])])
 def test_conversations_are_swept_as_chosen_and_the_page_says_what_later_turns_follow(empty, monkeypatch, choice, ids):
     begun = []
-    monkeypatch.setattr(wishes, "begin", lambda wish, results, into: (begun.append(wish.prompts), ["none"])[1])
+    monkeypatch.setattr(sweep_requests, "begin", lambda wish, results, into: (begun.append(wish.prompts), ["none"])[1])
     lines = '{"question_id": "q", "turns": ["Hi", "And?"]}\n{"question_id": "r", "turns": ["Bye"]}'
     tab = opened()
     tab.segmented_control(key="sweep-source").set_value("My own file")
@@ -612,34 +616,34 @@ def test_visitors_choose_a_name_and_the_server_where(empty, monkeypatch, text):
         seen = lambda path, *more, _real=real, **how: (looked.append(path), _real(path, *more, **how))[1]  # noqa: E731
         monkeypatch.setattr(Path, name, seen)
     with pytest.raises(BadInput, match="without a path|folder's name"):
-        wishes.checked_folder(text)
+        sweep_requests.checked_folder(text)
     assert looked == [] and not os.path.exists(empty)
 
 
 def test_a_name_is_a_folder_in_the_server_s(empty):
-    assert wishes.checked_folder("") == wishes.checked_folder(" ") == (empty, empty)
-    assert wishes.checked_folder(" Alice, 1 ") == (empty / "Alice, 1", empty)
+    assert sweep_requests.checked_folder("") == sweep_requests.checked_folder(" ") == (empty, empty)
+    assert sweep_requests.checked_folder(" Alice, 1 ") == (empty / "Alice, 1", empty)
     toy_sweep(empty / "swept", 2).finish()
     (empty / "notes.txt").write_text("")
     for taken in ("swept", "notes.txt"):
         with pytest.raises(BadInput, match="is a sweep or a file itself"):
-            wishes.checked_folder(taken)
+            sweep_requests.checked_folder(taken)
     (empty / "mine").mkdir()
-    assert wishes.checked_folder("mine") == (empty / "mine", empty)
+    assert sweep_requests.checked_folder("mine") == (empty / "mine", empty)
 
 
 def test_whoever_may_name_paths_can_have_another_folder(empty, tmp_path, monkeypatch):
     monkeypatch.setattr(visitors, "may_name_paths", lambda: True)
     elsewhere = tmp_path / "elsewhere"
-    assert wishes.checked_folder(f" {elsewhere}") == (elsewhere, elsewhere)
-    assert wishes.checked_folder("mine") == (empty / "mine", empty)
+    assert sweep_requests.checked_folder(f" {elsewhere}") == (elsewhere, elsewhere)
+    assert sweep_requests.checked_folder("mine") == (empty / "mine", empty)
     for text in ("a/b", str(ROOT / "app.py"), "~nobody-here/x", "/a\x00b", "/" + "x" * 300):
         with pytest.raises(BadInput):
-            wishes.checked_folder(text)
+            sweep_requests.checked_folder(text)
 
 
 def test_a_sweep_in_a_folder_with_a_name_is_found_and_opened(empty, monkeypatch):
-    monkeypatch.setattr(wishes, "shared_worker", lambda: None)
+    monkeypatch.setattr(sweep_requests, "shared_worker", lambda: None)
     begun: list[SweepJob] = []
     monkeypatch.setattr(shared_board(), "sweep", lambda job, worker: begun.append(job))
     tab = opened()
@@ -656,15 +660,15 @@ def test_a_sweep_in_a_folder_with_a_name_is_found_and_opened(empty, monkeypatch)
 
 
 def test_no_more_folders_are_made_than_are_listed(empty):
-    wish = wishes.first_wish()
+    wish = sweep_requests.first_wish()
     for number in range(100):
         (empty / f"other-{number:03}").mkdir(parents=True)
     with pytest.raises(BadInput, match="no more are listed. Choose one of them"):
-        wishes.begin(wish, empty, empty / "mine")
+        sweep_requests.begin(wish, empty, empty / "mine")
     for number in range(100):
         (empty / "other-007" / f"{number}").mkdir()
     with pytest.raises(BadInput, match="The folder other-007 is full"):
-        wishes.begin(wish, empty, empty / "other-007")
+        sweep_requests.begin(wish, empty, empty / "other-007")
 
 
 def finished(results: Path) -> Any:
@@ -697,7 +701,7 @@ def test_a_sweep_with_the_built_in_pair_from_the_form_to_the_clock(empty):
     settled(again.run())
     clicked(again, "clock-begin")
     result = load_sweep(path)
-    dial = Study(result).dial(None, 1.0, 0.95)
+    dial = CachedSweep(result).dial(None, 1.0, 0.95)
     end = time.monotonic() + PATIENCE
     while (job := shared_board().clocked(path, dial)) is None or not job.progress.state.finished:
         assert time.monotonic() < end
@@ -751,7 +755,7 @@ def place_of(mark: Locator) -> tuple[float, float]:
 
 def test_in_a_browser_the_dial_answers_under_the_hand_and_the_page_when_it_rests(folder, browser):
     """The one test with Chromium: a finished sweep, its dial by hand and by keys, and what a screen reader is told."""
-    study = Study(load_sweep(folder / "a-mars"))
+    study = CachedSweep(load_sweep(folder / "a-mars"))
 
     def shows(value: float) -> None:
         tiles = page.locator(".setting > div")

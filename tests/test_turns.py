@@ -16,18 +16,18 @@ from factories import ToySpeculator
 from sweep_cases import SETTINGS
 
 from mars_viz import cli
+from mars_viz.chat import Exchange, History, in_plain_text, messages_of
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput
-from mars_viz.history import Exchange, History, in_plain_text, messages_of
 from mars_viz.prompts import PromptItem, PromptSet, Turns, load_prompts
 from mars_viz.records import Round, emitted
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings, joined
-from mars_viz.sweep import Sweep, SweepResult, load_sweep, parts
+from mars_viz.sweep import Sweep, SweepResult, load_sweep, shards
+from mars_viz.sweep.conversations import Conversations
 from mars_viz.sweep.evidence_pack import write_evidence
 from mars_viz.sweep.report import summary_lines
 from mars_viz.sweep.store import open_store
-from mars_viz.sweep.talks import Talks
 from mars_viz.sweep.wall_clock import to_time
 from mars_viz.walk import Ending, walk
 from tests.tables import table_backend
@@ -117,7 +117,7 @@ def test_left_between_two_turns_it_goes_on_with_the_same_history(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped: int
 ) -> None:
     """After every number of finished prompts; of those that are finished nothing is asked again."""
-    monkeypatch.setattr(parts, "BATCH", 4)
+    monkeypatch.setattr(shards, "BATCH", 4)
     whole = sweep(tmp_path / "whole", batch=1).finish()
     for progress in sweep(tmp_path / "sweep", batch=1):
         if progress.finished == stopped:
@@ -180,13 +180,13 @@ def test_a_first_turn_that_does_not_fit_takes_the_later_ones_with_it(tmp_path: P
 
 
 def test_only_conversations_under_way_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    most, begun = [0], Talks.answered
+    most, begun = [0], Conversations.answered
 
-    def answered(self: Talks, item: PromptItem, text: str) -> None:
+    def answered(self: Conversations, item: PromptItem, text: str) -> None:
         begun(self, item, text)
         most[0] = max(most[0], len(self))
 
-    monkeypatch.setattr(Talks, "answered", answered)
+    monkeypatch.setattr(Conversations, "answered", answered)
     sweep(tmp_path / "sweep", talks(24, (2,)), batch=3).finish()
     assert 1 < most[0] <= 3
 

@@ -18,7 +18,7 @@ from mars_viz.components.compare.texts import ELEMENT, TextPane, texts_payload
 from mars_viz.errors import BadInput
 from mars_viz.run import Piece
 from mars_viz.sweep import Sweep, SweepResult, load_sweep, pairing, two_texts
-from mars_viz.sweep.pairing import Pairing, Setting, pair
+from mars_viz.sweep.pairing import Pairing, SweepSetting, pair
 from mars_viz.sweep.two_texts import Change
 from mars_viz.ui.compare import prompt_texts
 from mars_viz.ui.compare.compare_words import Names
@@ -39,7 +39,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> SweepResult:
 
 
 def settings(result: SweepResult, left: float = 1.0, right: float = 0.3) -> Pairing:
-    return pair(Setting(result, left), Setting(result, right))
+    return pair(SweepSetting(result, left), SweepSetting(result, right))
 
 
 def test_both_texts_are_what_independent_walks_write_and_part_where_they_do(swept: SweepResult) -> None:
@@ -77,7 +77,7 @@ def test_prompts_that_change_come_first_and_no_kind_is_a_guess(swept: SweepResul
 
 def test_two_sweeps_of_different_rules_are_read_in_pairs(swept: SweepResult, tmp_path: Path) -> None:
     margin = toy_sweep(tmp_path / "margin", COUNT, replace(SETTINGS, rule="mars-margin")).finish()
-    both = pair(Setting(swept, 0.3), Setting(margin, 2.0))
+    both = pair(SweepSetting(swept, 0.3), SweepSetting(margin, 2.0))
     for place, item in enumerate(toy_prompts(COUNT).items):
         kept = two_texts.kept(both, place)
         assert kept.right is not None
@@ -103,7 +103,7 @@ def test_an_older_sweep_says_that_it_holds_no_texts_and_what_to_do(swept: SweepR
         (older, swept, "The reference sweep holds no"),
         (older, load_sweep(tmp_path / "older"), "Neither sweep holds a"),
     ):
-        both = pair(Setting(left, 1.0), Setting(right, 0.5))
+        both = pair(SweepSetting(left, 1.0), SweepSetting(right, 0.5))
         kept = two_texts.kept(both, 0)
         assert kept.both is None
         words = prompt_texts.missing(both, kept)
@@ -130,24 +130,24 @@ def test_other_lengths_are_another_text_only_of_one_vocabulary(swept: SweepResul
     lines["tokens"] = swept.lines["tokens"] + 1
     reseeded = replace(swept.plan, settings=replace(swept.plan.settings, seed=1))  # so that nothing else is known
     longer = replace(swept, lines=lines, plan=reseeded)
-    one, other = Setting(swept, 1.0), Setting(longer, 1.0)
+    one, other = SweepSetting(swept, 1.0), SweepSetting(longer, 1.0)
     assert {entry.change for entry in two_texts.entries(pair(one, other))} == {Change.DIFFERS}
-    strange = Setting(from_target(longer, "other"), 1.0)
+    strange = SweepSetting(from_target(longer, "other"), 1.0)
     assert {entry.change for entry in two_texts.entries(pair(one, strange))} == {Change.PERHAPS}
 
 
 def test_the_plans_say_whether_tokens_mean_the_same(swept: SweepResult, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two answers without a common token say nothing of their tokenizers; those of other targets are asked."""
     monkeypatch.setattr(two_texts, "same_vocabulary", lambda *_: False)
-    left, right = Setting(swept, 1.0), Setting(swept, 0.3)
+    left, right = SweepSetting(swept, 1.0), SweepSetting(swept, 0.3)
     copy = replace(swept, plan=replace(swept.plan))
     revised = replace(swept.plan.provenance, target_revision="another")
     units = {}
     for name, other in {
         "itself": right,
-        "one target": Setting(copy, 0.3),
-        "another": Setting(from_target(swept, "other"), 0.3),
-        "revised": Setting(replace(swept, plan=replace(swept.plan, provenance=revised)), 0.3),
+        "one target": SweepSetting(copy, 0.3),
+        "another": SweepSetting(from_target(swept, "other"), 0.3),
+        "revised": SweepSetting(replace(swept, plan=replace(swept.plan, provenance=revised)), 0.3),
     }.items():
         found = two_texts.kept(pair(left, other), 0).both
         assert found is not None

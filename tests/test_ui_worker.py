@@ -13,21 +13,21 @@ from dataclasses import replace
 import pytest
 
 from mars_viz.dialmap import DialMap
-from mars_viz.dialmap import Progress as Mapped
+from mars_viz.dialmap import MapProgress as Mapped
 from mars_viz.errors import BadInput
 from mars_viz.run import Run, Settings
-from mars_viz.runstore import RunStore, Standing, read
-from mars_viz.ui import live
+from mars_viz.runstore import RunStatus, RunStore, read
+from mars_viz.ui import tab_jobs
 from mars_viz.ui.jobs import decode_job
-from mars_viz.ui.jobs.attendance import LEFT, Attendance
 from mars_viz.ui.jobs.decode_job import Decoded, DecodeJob, Ways
 from mars_viz.ui.jobs.job import FAULT, Job, JobState, Progress
 from mars_viz.ui.jobs.long_job import LongJob
-from mars_viz.ui.jobs.models import Choice, Models
+from mars_viz.ui.jobs.models import Models, PairChoice
+from mars_viz.ui.jobs.orphan_reaper import LEFT, OrphanReaper
 from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.links import View
+from mars_viz.ui.live import live_words
 from mars_viz.ui.session import Filling, Session
-from mars_viz.ui.watching import live_words
 from tests.factories import toy_map, toy_run
 from tests.recorders import ToyRecorder
 
@@ -266,7 +266,7 @@ def test_a_map_that_cannot_be_stored_is_there_all_the_same(tmp_path, monkeypatch
     assert progress.saved and progress.error == "The disk is full; make room."
     assert progress.run is not None and progress.run.dial_map is not None
     session = Session(view=View(run=progress.saved), filling=Filling(progress.saved, job))
-    live.fill_in(session)
+    tab_jobs.fill_in(session)
     assert session.runs[progress.saved].dial_map is not None and session.notices == [progress.error]
 
 
@@ -377,18 +377,18 @@ def test_other_kinds_of_jobs_take_their_turn_in_the_same_queue():
 
 
 def test_a_pair_is_loaded_once_and_another_only_when_asked_for():
-    loaded: list[Choice] = []
+    loaded: list[PairChoice] = []
     models = Models(lambda choice, tell: loaded.append(choice) or object())
     assert models.status.choice is None
     first = models.pair()
     assert models.pair() is first
-    assert models.pair(Choice("org/target", "org/drafter")) is not first
-    assert models.status.choice == Choice("org/target", "org/drafter")
+    assert models.pair(PairChoice("org/target", "org/drafter")) is not first
+    assert models.status.choice == PairChoice("org/target", "org/drafter")
     models.pair()
     models.drop()
     assert models.status.choice is None
     models.pair()
-    assert loaded == [Choice(), Choice("org/target", "org/drafter"), Choice(), Choice()]
+    assert loaded == [PairChoice(), PairChoice("org/target", "org/drafter"), PairChoice(), PairChoice()]
 
 
 def test_a_run_goes_to_the_store_while_it_is_made_and_stays_there(tmp_path):
@@ -397,11 +397,11 @@ def test_a_run_goes_to_the_store_while_it_is_made_and_stays_there(tmp_path):
     job = asked.submit("Hello")
     script.allow(1)
     until(lambda: job.progress.so_far is not None and bool(store.list()))
-    assert store.list()[0].standing is Standing.GROWING
+    assert store.list()[0].standing is RunStatus.GROWING
     script.allow(10_000)
     progress = finished(job)
     (entry,) = store.list()
-    assert (entry.name, entry.standing) == (progress.saved, Standing.WHOLE)
+    assert (entry.name, entry.standing) == (progress.saved, RunStatus.WHOLE)
     assert progress.run is not None and read(entry.path).token_ids == progress.run.token_ids
 
 
@@ -411,7 +411,7 @@ def test_a_decode_that_fails_leaves_its_rounds_as_an_interrupted_run(tmp_path):
     job = Asked(Ways(lambda pair, prompt, settings: script, store=store)).submit("Hello")
     assert finished(job).state is JobState.FAILED
     (entry,) = store.list()
-    assert entry.standing is Standing.INTERRUPTED
+    assert entry.standing is RunStatus.INTERRUPTED
     assert len(read(entry.path).rounds) == 1
 
 
@@ -427,7 +427,7 @@ def test_a_failure_costs_nobody_what_had_been_decoded(monkeypatch):
     assert progress.state is JobState.FAILED and progress.error == FAULT
     assert progress.run is not None and len(progress.run.rounds) in (1, 2)
     session = Session(job=job)
-    live.settle(session)
+    tab_jobs.settle(session)
     assert session.runs[session.view.run] is progress.run
     assert session.notices == [f"{FAULT} What was decoded before is shown below."]
 
@@ -451,7 +451,7 @@ def minded(tab: Tab, grace: float, *scripts: Script, store: RunStore | None = No
     queue = list(scripts)
     ways = Ways(lambda pair, prompt, settings: queue.pop(0), store=store)
     models = Models(lambda choice, tell: object())
-    return Worker(models, asker=lambda: lambda: tab.there, attendance=Attendance(grace)), ways
+    return Worker(models, asker=lambda: lambda: tab.there, attendance=OrphanReaper(grace)), ways
 
 
 def test_a_decode_whose_asker_has_gone_is_stopped_after_the_grace_and_kept(tmp_path):
@@ -472,7 +472,7 @@ def test_a_decode_whose_asker_has_gone_is_stopped_after_the_grace_and_kept(tmp_p
     assert progress.run is not None and len(read(store.find(progress.saved).path).rounds) == 3
     until(lambda: waiting.progress.state.finished)
     assert waiting.progress.state is JobState.CANCELLED and not waiting.progress.rounds
-    assert live.how_it_ended(progress).startswith(LEFT) and live_words.decoding(progress, 9, True).startswith(LEFT)
+    assert tab_jobs.how_it_ended(progress).startswith(LEFT) and live_words.decoding(progress, 9, True).startswith(LEFT)
 
 
 def test_an_asker_who_comes_back_within_the_grace_finds_the_decode_going_on():

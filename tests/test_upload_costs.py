@@ -22,7 +22,7 @@ from factories import long_run, toy_run
 from mars_viz.race import save_race
 from mars_viz.race.zips import RACE
 from mars_viz.race.zips import write_zip as race_zip
-from mars_viz.runfiles import contents, write_zip, zips
+from mars_viz.runfiles import codec, write_zip, zips
 from tests.tabs import ROOT
 from tests.test_race import toy_race
 from tests.test_runfiles import described, in_folder, run_with_map, signed, zipped
@@ -112,7 +112,7 @@ def many_pieces(count: int) -> bytes:
 
 
 def files() -> dict[str, bytes]:
-    return contents.encode(toy_run(max_new_tokens=9))
+    return codec.encode(toy_run(max_new_tokens=9))
 
 
 def unique_pieces() -> bytes:
@@ -158,7 +158,7 @@ def unpacks() -> bytes:
 
 def long_prefixes() -> bytes:
     """A map all of whose prefixes are as long as a text may be."""
-    whole = contents.encode(run_with_map(0.8, gammas=(1, 2), max_new_tokens=6))
+    whole = codec.encode(run_with_map(0.8, gammas=(1, 2), max_new_tokens=6))
     answers = pq.read_table(pa.BufferReader(whole["map_answers.parquet"]))
     count = len(answers)
     prefix = pa.ListArray.from_arrays(

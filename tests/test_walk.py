@@ -9,8 +9,8 @@ import pytest
 from factories import make_speculation, toy_run
 
 from mars_viz.errors import BadInput
-from mars_viz.recorded import RecordedSpeculator, answers_of
 from mars_viz.records import Outcome, Round, first_difference
+from mars_viz.replay import RecordedSpeculator, answers_of
 from mars_viz.rules import RULES, rule_named, settle
 from mars_viz.run import Run
 from mars_viz.walk import Ending, walk

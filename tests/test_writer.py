@@ -465,8 +465,8 @@ def test_a_sweep_removes_at_once_what_a_kill_left(tmp_path: Path) -> None:
 
 WRITERS = {"write_text", "write_bytes", "touch", "symlink_to", "mkstemp", "NamedTemporaryFile", "TemporaryFile"}
 ELSEWHERE = {
-    "ui/jobs/engine_process.py: write_text": "tells the kernel of itself, below /proc",
-    "ui/jobs/engine_process.py: fdopen": "the pipe to the server",
+    "ui/jobs/model_process_main.py: write_text": "tells the kernel of itself, below /proc",
+    "ui/jobs/model_process_main.py: fdopen": "the pipe to the server",
     "runstore/locks.py: os.open": "a folder, to lock it",
     "cli.py: os.open": "the null device",
 }

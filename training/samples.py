@@ -18,10 +18,10 @@ from mars_viz.demo import tasks
 from mars_viz.demo.prompts import STORIES
 from mars_viz.dialmap import useful_span
 from mars_viz.errors import BadInput, MarsVizError
-from mars_viz.mapped import mapped
-from mars_viz.mapping import Mapping
+from mars_viz.record_map import Mapping
 from mars_viz.recording import Recording
 from mars_viz.run import Run, Settings
+from mars_viz.run_with_map import mapped
 from mars_viz.runfiles import check_free, save_run
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.loading import load_backend

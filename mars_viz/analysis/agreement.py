@@ -11,7 +11,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from mars_viz.analysis.opinions import Ruling
+from mars_viz.analysis.judgements import Ruling
 
 
 class Say(IntEnum):

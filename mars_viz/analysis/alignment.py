@@ -14,7 +14,7 @@ from enum import Enum
 
 import numpy as np
 
-from mars_viz.analysis.shared import shared_stretches
+from mars_viz.analysis.common_runs import shared_stretches
 from mars_viz.records import first_difference
 from mars_viz.run import Piece, Run
 

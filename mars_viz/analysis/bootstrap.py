@@ -215,7 +215,7 @@ class _Tilt:
         t = (w - 2 * self.skew * w**2) / (self.spread * root)  # r to the first power of the skewness, turned round
         done = self.settled | np.isnan(value)
         for turn in range(_TURNS):
-            line = _Line(tilt.shares)
+            line = _Tilts(tilt.shares)
             t = line.at(level + self.bend, t)
             tilt = line.tilted(self.of, t)
             led = self.of.statistic(*tilt.means)
@@ -232,7 +232,7 @@ class _Tilt:
 
 
 @dataclass(frozen=True)
-class _Line:
+class _Tilts:
     """Tilts in one direction, and how likely a mean of the shares is that is no larger than with each."""
 
     shares: np.ndarray

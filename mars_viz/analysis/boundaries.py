@@ -12,10 +12,10 @@ from enum import Enum
 
 import numpy as np
 
-from mars_viz.analysis.opinions import Ruling
+from mars_viz.analysis.judgements import Ruling
 
 
-class Side(Enum):
+class LooseSide(Enum):
     """Where the loose side of a boundary lies."""
 
     LEFT = "left"
@@ -30,7 +30,7 @@ class Boundary:
 
     ruling: Ruling
     """Whose."""
-    side: Side
+    side: LooseSide
     """Which way it divides."""
     value: float
     """Where the line stands, on its own axis."""
@@ -63,11 +63,11 @@ def boundary(ruling: Ruling, across: np.ndarray, up: np.ndarray) -> Boundary | N
     if loose.all() or not loose.any():
         return None
     cuts = {
-        Side.LEFT: _cut(across[chosen], at, loose, ruling.dial),
-        Side.ABOVE: _cut(-up[chosen], at, loose, ruling.dial),
+        LooseSide.LEFT: _cut(across[chosen], at, loose, ruling.dial),
+        LooseSide.ABOVE: _cut(-up[chosen], at, loose, ruling.dial),
     }
     side = min(cuts, key=lambda side: (cuts[side].exceptions, -cuts[side].likeness))
-    value = cuts[side].value if side is Side.LEFT else -cuts[side].value
+    value = cuts[side].value if side is LooseSide.LEFT else -cuts[side].value
     return Boundary(ruling, side, value, cuts[side].exceptions, len(chosen))
 
 

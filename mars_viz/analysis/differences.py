@@ -23,7 +23,7 @@ class Stands(Enum):
     """Wall clock of the recorded decoding."""
 
 
-class Scale(Enum):
+class NumberFormat(Enum):
     """How a number is written."""
 
     COUNT = "count"
@@ -40,7 +40,7 @@ class Difference:
     """In words."""
     meaning: str
     """What it is, in a line."""
-    scale: Scale
+    scale: NumberFormat
     """How it is written."""
     stands: Stands
     """What it stands on."""
@@ -60,7 +60,7 @@ class _Number:
     name: str
     meaning: str
     read: Callable[[Summary], float]
-    scale: Scale = Scale.COUNT
+    scale: NumberFormat = NumberFormat.COUNT
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class _Clock:
     name: str
     meaning: str
     read: Callable[[Speed], float]
-    scale: Scale = Scale.COUNT
+    scale: NumberFormat = NumberFormat.COUNT
 
 
 _NUMBERS = (
@@ -77,7 +77,7 @@ _NUMBERS = (
     _Number(
         "rounds", "Draft-verify cycles: one target pass each, the one over the prompt excluded", lambda s: s.rounds
     ),
-    _Number("acceptance", "Drafted tokens that reached the text", lambda s: s.acceptance_rate, Scale.SHARE),
+    _Number("acceptance", "Drafted tokens that reached the text", lambda s: s.acceptance_rate, NumberFormat.SHARE),
     _Number("relaxed", "Kept tokens that the rule's own strict end rejects", lambda s: s.relaxed),
     _Number("rolled back", "Drafted tokens that did not reach the text", lambda s: s.rolled_back),
     _Number("passes saved", "Target passes spared against one pass a token", lambda s: s.passes_saved_autoregressive),
@@ -85,7 +85,7 @@ _NUMBERS = (
 _CLOCKS = (
     _Clock("tokens / s", "Tokens / seconds of the decoding, prefill excluded", lambda s: s.tokens_per_second),
     _Clock("ms / round", "Milliseconds of a round", lambda s: s.milliseconds_per_round),
-    _Clock("drafting", "Drafting's part of the rounds' time", lambda s: s.draft_share, Scale.SHARE),
+    _Clock("drafting", "Drafting's part of the rounds' time", lambda s: s.draft_share, NumberFormat.SHARE),
 )
 
 

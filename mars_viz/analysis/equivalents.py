@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mars_viz.analysis.opinions import Opinion, Ruling
+from mars_viz.analysis.judgements import Judgement, Ruling
 from mars_viz.records import Verdicts
 from mars_viz.rules import Dial, Rule
 
@@ -34,7 +34,7 @@ class Equivalent:
     """Of so many."""
 
 
-def equivalent(opinion: Opinion, like: Ruling) -> Equivalent:
+def equivalent(opinion: Judgement, like: Ruling) -> Equivalent:
     """The opinion's setting whose kept positions differ least from those of `like`, a ruling on the same run.
 
     Of settings that come equally near, the one closest to the rule's strict end.

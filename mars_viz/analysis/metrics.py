@@ -12,7 +12,7 @@ from enum import Enum
 
 import numpy as np
 
-from mars_viz.analysis.ends import first_to_differ, in_text, recorded_text, rounds_of, settled_text
+from mars_viz.analysis.settled_text import first_to_differ, in_text, recorded_text, rounds_of, settled_text
 from mars_viz.blocks import Blocks, Settled
 from mars_viz.records import Round, emitted
 from mars_viz.rules import Rule, rule_named

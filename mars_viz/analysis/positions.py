@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mars_viz.analysis.ends import SettledText, emits, in_text, settled_text
 from mars_viz.analysis.metrics import Basis, basis, own_or, strict_walk
+from mars_viz.analysis.settled_text import SettledText, emits, in_text, settled_text
 from mars_viz.blocks import Blocks
 from mars_viz.records import Outcome, Round
 from mars_viz.rules import Rule, Scale, rule_named

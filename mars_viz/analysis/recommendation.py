@@ -65,24 +65,24 @@ class Graded:
         each = zip(lost, won, kinds, strict=True)
         return [Changed(int(b), int(c), len(right), found) for b, c, found in each]
 
-    def _kinds(self, lost: np.ndarray) -> list[tuple[Kind, ...]]:
+    def _kinds(self, lost: np.ndarray) -> list[tuple[QuestionKind, ...]]:
         """Of each segment, from the turns lost [P, S], -1 where one was won."""
         if self.units is None:
             return [()] * lost.shape[1]
         names, place, sizes = np.unique(self.units, return_inverse=True, return_counts=True)
         nets = np.zeros((len(names), lost.shape[1]), np.int64)
         np.add.at(nets, place, lost)
-        found: list[list[Kind]] = [[] for _ in range(lost.shape[1])]
+        found: list[list[QuestionKind]] = [[] for _ in range(lost.shape[1])]
         for size in np.unique(sizes).tolist():
             for net in range(-size, size + 1):
                 counts = np.count_nonzero(nets[sizes == size] == net, axis=0)
                 for segment in np.flatnonzero(counts).tolist():
-                    found[segment].append(Kind(net, size, int(counts[segment])))
+                    found[segment].append(QuestionKind(net, size, int(counts[segment])))
         return [tuple(each) for each in found]
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class QuestionKind:
     """Questions that are alike."""
 
     lost: int
@@ -103,7 +103,7 @@ class Changed:
     """Prompts that only the other setting gets right."""
     prompts: int
     """All of them."""
-    kinds: tuple[Kind, ...] = ()
+    kinds: tuple[QuestionKind, ...] = ()
     """The same by question, where prompts are turns of conversations; empty where every prompt stands alone."""
 
     @property
@@ -116,10 +116,10 @@ class Changed:
         """What these are, for people."""
         return "questions" if self.kinds else "prompts"
 
-    def drawn(self) -> tuple[Kind, ...]:
+    def drawn(self) -> tuple[QuestionKind, ...]:
         """What resampling draws."""
         same = self.prompts - self.lost - self.won
-        return self.kinds or (Kind(1, 1, self.lost), Kind(-1, 1, self.won), Kind(0, 1, same))
+        return self.kinds or (QuestionKind(1, 1, self.lost), QuestionKind(-1, 1, self.won), QuestionKind(0, 1, same))
 
     def independent(self) -> Changed:
         """As if the turns of a question were one prompt, all lost or won together: with as many prompts as so many

@@ -10,14 +10,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mars_viz.analysis.drafted import Drafted, drafted
-from mars_viz.analysis.ends import first_to_differ, in_text, recorded_text
+from mars_viz.analysis.flat_positions import FlatPositions, drafted
+from mars_viz.analysis.judgements import Ruling
 from mars_viz.analysis.metrics import Basis
-from mars_viz.analysis.opinions import Ruling
+from mars_viz.analysis.settled_text import first_to_differ, in_text, recorded_text
+from mars_viz.multi_rule_walk import RuleWalk
 from mars_viz.records import first_difference
 from mars_viz.rules import Rule
 from mars_viz.run import Run
-from mars_viz.together import RuleWalk
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class RuleRow:
     """The smallest p(x)/p1 of a drafted token that reaches the text. NaN if none does."""
 
 
-def rule_row(ruling: Ruling, drafted: Drafted) -> RuleRow:
+def rule_row(ruling: Ruling, drafted: FlatPositions) -> RuleRow:
     """The ruling in numbers: exact if it changes no decision and all is known, else block-local."""
     parted = first_to_differ(ruling.opinion.run, ruling.text, ruling.opinion.strict)
     exact = ruling.basis is Basis.EXACT and (parted is None or parted.sure)
@@ -74,7 +74,7 @@ def _row(
     lengths: np.ndarray,
     kept: np.ndarray,
     strictly: np.ndarray,
-    drafted: Drafted,
+    drafted: FlatPositions,
     basis: Basis,
     place: int | None,
 ) -> RuleRow:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mars_viz.analysis.opinions import Ruling
+from mars_viz.analysis.judgements import Ruling
 from mars_viz.records import Speculation
 from mars_viz.rules.joined import Joined
 from mars_viz.run import Run

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mars_viz.chat import check_prompt
 from mars_viz.errors import BadInput
-from mars_viz.history import check_prompt
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.runfiles import check_free
@@ -30,7 +30,7 @@ VARIANT = "vllm-thinking:k=5"
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class DecodeRequest:
     """What is to be decoded."""
 
     prompt: str
@@ -116,14 +116,14 @@ def settings_of(options: argparse.Namespace, **others: Any) -> Settings:
     return Settings(**known | {"stop": tuple(options.stop)} | others)
 
 
-def wish(options: argparse.Namespace) -> Wish:
+def wish(options: argparse.Namespace) -> DecodeRequest:
     """What the options ask for. Raises BadInput for what cannot be done, and where the run's folder exists already."""
     check_free(options.out)
     prompt = options.prompt if options.prompt_file is None else _read_prompt(options.prompt_file)
     check_prompt(prompt)
     settings = settings_of(options)
     rule_named(settings.rule).checked_dial(settings.dial)
-    return Wish(prompt, settings)
+    return DecodeRequest(prompt, settings)
 
 
 def _read_prompt(name: str) -> str:
@@ -150,7 +150,7 @@ def opened_backend(options: argparse.Namespace, begun: str = "auto") -> Backend:
     return load_backend(options.target, options.drafter, device=options.device, dtype=dtype)
 
 
-def decoded(backend: Backend, wish: Wish, options: argparse.Namespace) -> Run:
+def decoded(backend: Backend, wish: DecodeRequest, options: argparse.Namespace) -> Run:
     """The run, with a progress bar."""
     from mars_viz.recording import Recording
 

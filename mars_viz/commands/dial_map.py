@@ -13,10 +13,10 @@ from mars_viz.commands.printing import facts, sentence
 from mars_viz.dialmap import Budget, DialMap, Segment, Span, span_of
 from mars_viz.errors import BadInput
 from mars_viz.figures.words import counted, number, setting
-from mars_viz.mapped import mapped
 from mars_viz.records import first_difference
 from mars_viz.rules import Dial, rule_named
 from mars_viz.run import Run, Settings
+from mars_viz.run_with_map import mapped
 from mars_viz.runfiles import save_run
 from mars_viz.strict_json import json_of
 from mars_viz.terminal import printable, say
@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> None:
     budget = Budget(options.budget_branches, options.budget_passes, options.budget_seconds)
     pair = decoding.opened_backend(options)
     alone = decoding.decoded(pair, wish, options)
-    from mars_viz.mapping import Mapping
+    from mars_viz.record_map import Mapping
 
     mapping = Mapping(
         pair, wish.prompt, wish.settings, span, chat=options.chat, title=options.title, budget=budget, run=alone

@@ -25,7 +25,6 @@ from mars_viz.run import Settings
 from mars_viz.strict_json import json_of
 from mars_viz.sweep import store
 from mars_viz.sweep.checks import kept_checks
-from mars_viz.sweep.choice import chosen_dial
 from mars_viz.sweep.evidence import dial_grid
 from mars_viz.sweep.evidence_pack import write_evidence
 from mars_viz.sweep.grid import Grid, grid_of
@@ -33,6 +32,7 @@ from mars_viz.sweep.grid_sweep import GridSweep, sweep_grid
 from mars_viz.sweep.grid_table import Advised, GridTable, best_of, few_dials, grid_table, left_out
 from mars_viz.sweep.lock import check_nobody
 from mars_viz.sweep.plan import Plan
+from mars_viz.sweep.recommend import chosen_dial
 from mars_viz.sweep.report import alone, summary_lines
 from mars_viz.terminal import say
 

@@ -24,12 +24,12 @@ from mars_viz.runfiles import check_free
 from mars_viz.strict_json import json_of
 from mars_viz.sweep import store
 from mars_viz.sweep.checks import Checks, keep_check, kept_checks
-from mars_viz.sweep.choice import chosen_dial, recommended
 from mars_viz.sweep.costs import missing
 from mars_viz.sweep.evidence_pack import write_evidence
 from mars_viz.sweep.grid import Grid
 from mars_viz.sweep.lock import check_nobody
 from mars_viz.sweep.plan import turns_words
+from mars_viz.sweep.recommend import chosen_dial, recommended
 from mars_viz.sweep.report import summary_lines, table_of
 from mars_viz.sweep.result import SweepResult
 from mars_viz.sweep.sweep import sweep_prompts

@@ -4,9 +4,9 @@ Knows walks, rules and intervals; knows no models.
 """
 
 from mars_viz.dialmap.branches import Branch, Prefix, stretches
-from mars_viz.dialmap.exploration import Budget, Exploration, Progress, explore, step
+from mars_viz.dialmap.dial_range import Span, span_of, useful_span
+from mars_viz.dialmap.exploration import Budget, Exploration, MapProgress, explore, step
 from mars_viz.dialmap.record import DialMap, Segment
-from mars_viz.dialmap.spans import Span, span_of, useful_span
 
 __all__ = [
     "Branch",
@@ -14,7 +14,7 @@ __all__ = [
     "DialMap",
     "Exploration",
     "Prefix",
-    "Progress",
+    "MapProgress",
     "Segment",
     "Span",
     "explore",

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mars_viz.dialmap.spans import Span
-from mars_viz.recorded import shortened
+from mars_viz.dialmap.dial_range import Span
 from mars_viz.records import Decision, Round, Speculation, Verdicts
+from mars_viz.replay import shortened
 from mars_viz.rules import Rule, settle
 from mars_viz.walk import Answer, Ending, commit
 

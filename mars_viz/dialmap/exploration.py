@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from mars_viz.dialmap.branches import Branch, Judged, Prefix
-from mars_viz.dialmap.spans import Span
+from mars_viz.dialmap.dial_range import Span
 from mars_viz.errors import BadInput
 from mars_viz.rules import Rule
 from mars_viz.walk import Answer, Ending, Speculator
@@ -35,7 +35,7 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class MapProgress:
     """How far a map has come."""
 
     passes: int
@@ -81,14 +81,14 @@ class Exploration:
         within = self.passes < self._budget.passes and time.perf_counter() - self._began < self._budget.seconds
         return bool(self._open) and (within or not self._missing)
 
-    def grow(self, found: Mapping[Prefix, Answer]) -> Progress:
+    def grow(self, found: Mapping[Prefix, Answer]) -> MapProgress:
         """One round further for every branch, by the answers to what is missing."""
         self.answers.update((prefix, found[prefix]) for prefix in self._missing)
         self.passes += bool(self._missing)
         self._advance(self._known.advanced(self._branches))
         exact = sum(branch.high - branch.low for branch in self._branches if branch.finished)
         share = exact / (len(self._span.gammas) * (self._span.top - self._span.low))
-        return Progress(self.passes, len(self.answers), self._open, share)
+        return MapProgress(self.passes, len(self.answers), self._open, share)
 
     def _advance(self, branches: list[Branch]) -> None:
         going = [branch for branch in branches if not branch.finished]
@@ -106,7 +106,7 @@ def explore(
     ending: Ending,
     answers: dict[Prefix, Answer],
     budget: Budget | None = None,
-) -> Iterator[Progress]:
+) -> Iterator[MapProgress]:
     """Ask about every prefix that a dial value of the span leads to, a batch of them at a time, into `answers`."""
     one = Exploration(rule, span, prompt, ending, answers, budget)
     while one.going:
@@ -114,7 +114,7 @@ def explore(
         yield progress
 
 
-def step(speculator: Speculator, explorations: Sequence[Exploration]) -> list[Progress]:
+def step(speculator: Speculator, explorations: Sequence[Exploration]) -> list[MapProgress]:
     """One round further for each of them: what they miss is asked as one batch, and no prefix twice."""
     missing = list(dict.fromkeys(prefix for one in explorations for prefix in one.missing))
     found = dict(zip(missing, speculator.speculate(missing), strict=True)) if missing else {}

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from mars_viz.dialmap.branches import Judged, Prefix
-from mars_viz.dialmap.spans import Span
+from mars_viz.dialmap.dial_range import Span
 from mars_viz.errors import BadInput
-from mars_viz.recorded import RecordedSpeculator, ending_of
 from mars_viz.records import Round, emitted
+from mars_viz.replay import RecordedSpeculator, ending_of
 from mars_viz.rules import Rule, rule_named
 from mars_viz.run import Run
 from mars_viz.walk import Answer, Ending, walk

@@ -9,8 +9,8 @@ import numpy as np
 import plotly.graph_objects as go
 
 from mars_viz.analysis.agreement import Agreement, Say
-from mars_viz.analysis.drafted import Drafted
-from mars_viz.analysis.opinions import Ruling
+from mars_viz.analysis.flat_positions import FlatPositions
+from mars_viz.analysis.judgements import Ruling
 from mars_viz.escapes import figure as escaped
 from mars_viz.figures.at_once import made, plain_layout
 from mars_viz.figures.style import Entry, Theme, say_empty
@@ -33,7 +33,7 @@ _MARKS = {Say.KEEPS: "", Say.RELAXES: "◆", Say.REJECTS: "×"}
 
 def agreement_matrix(
     agreed: Agreement,
-    drafted: Drafted,
+    drafted: FlatPositions,
     pieces: Mapping[int, Piece],
     shown: np.ndarray,
     theme: Theme,
@@ -135,7 +135,7 @@ def _name(ruling: Ruling, theme: Theme, chosen: Ruling | None) -> str:
     return f'<span style="color:{theme.dial}"><b>{words}</b></span>' if ruling is chosen else words
 
 
-def _hover(agreed: Agreement, drafted: Drafted, pieces: Mapping[int, Piece], shown: np.ndarray) -> np.ndarray:
+def _hover(agreed: Agreement, drafted: FlatPositions, pieces: Mapping[int, Piece], shown: np.ndarray) -> np.ndarray:
     """object [R, C, 2]; each cell's verdict, and its position in words."""
     verdicts = np.array([_WORDS[say] for say in Say], object)[agreed.says[:, shown]]
     verdicts = np.where(agreed.reached[:, shown], verdicts, verdicts + " (not reached)")
@@ -143,7 +143,7 @@ def _hover(agreed: Agreement, drafted: Drafted, pieces: Mapping[int, Piece], sho
     return np.stack([verdicts, np.broadcast_to(position, verdicts.shape)], axis=2)
 
 
-def _position(drafted: Drafted, pieces: Mapping[int, Piece], at: int, agreed: Agreement) -> str:
+def _position(drafted: FlatPositions, pieces: Mapping[int, Piece], at: int, agreed: Agreement) -> str:
     token = token_label(pieces[int(drafted.tokens[at])].text, 40)
     return (
         f"“{token}”, round {drafted.round_index[at] + 1}, draft {drafted.depth[at]}<br>"
@@ -153,7 +153,7 @@ def _position(drafted: Drafted, pieces: Mapping[int, Piece], at: int, agreed: Ag
     )
 
 
-def _ticks(drafted: Drafted, pieces: Mapping[int, Piece], shown: np.ndarray) -> tuple[list[int], list[str]]:
+def _ticks(drafted: FlatPositions, pieces: Mapping[int, Piece], shown: np.ndarray) -> tuple[list[int], list[str]]:
     """Tokens where there is room for them, else the numbers of some rounds where they begin."""
     if len(shown) <= NAMED:
         return list(range(len(shown))), [token_label(pieces[int(drafted.tokens[at])].text) for at in shown]

@@ -12,9 +12,9 @@ import numpy as np
 import plotly.graph_objects as go
 
 from mars_viz.analysis.agreement import Say
-from mars_viz.analysis.boundaries import Boundary, Side
-from mars_viz.analysis.drafted import Drafted
-from mars_viz.analysis.opinions import Ruling
+from mars_viz.analysis.boundaries import Boundary, LooseSide
+from mars_viz.analysis.flat_positions import FlatPositions
+from mars_viz.analysis.judgements import Ruling
 from mars_viz.escapes import figure as escaped
 from mars_viz.figures.at_once import made, plain_layout
 from mars_viz.figures.style import HEIGHT, UNBROKEN, Entry, Theme, say_empty
@@ -41,7 +41,7 @@ class Upward(Enum):
     RATIO = "z2/z1"
     """The ratio of the two best logits."""
 
-    def of(self, drafted: Drafted) -> np.ndarray:
+    def of(self, drafted: FlatPositions) -> np.ndarray:
         """float64 [P]; the quantity at each drafted position."""
         return drafted.share if self is Upward.SHARE else drafted.ratio
 
@@ -91,7 +91,7 @@ class _Drawing:
 
 
 def decision_plane(
-    drafted: Drafted, chosen: Ruling | None, boundaries: Sequence[Boundary], upward: Upward, theme: Theme
+    drafted: FlatPositions, chosen: Ruling | None, boundaries: Sequence[Boundary], upward: Upward, theme: Theme
 ) -> go.Figure:
     """z1 - z2 to the right, `upward` up; marks are the chosen rule's verdicts, lines are the rules' boundaries."""
     groups = (
@@ -123,8 +123,8 @@ def decision_plane(
         _Line(one, theme.dial, "solid") if one.ruling is chosen else _Line(one, theme.ink, next(dashes))
         for one in boundaries
     ]
-    upright = [line for line in lines if line.boundary.side is Side.LEFT]
-    level = [line for line in lines if line.boundary.side is Side.ABOVE]
+    upright = [line for line in lines if line.boundary.side is LooseSide.LEFT]
+    level = [line for line in lines if line.boundary.side is LooseSide.ABOVE]
     head, field = _headed(title, len(upright)), _field(drafted, up, drawn, upright, upward)
     plot = head["height"] - head["margin"]["t"] - plain["margin"]["b"]
     drawing = _Drawing([{**key, "yshift": 6 + FLAG * len(upright)}], [])
@@ -160,7 +160,7 @@ def _fixed(chosen: Ruling | None, positions: int) -> np.ndarray:
 
 
 def _points(
-    drafted: Drafted, up: np.ndarray, chosen: np.ndarray, marker: dict[str, Any], name: str, quantity: str
+    drafted: FlatPositions, up: np.ndarray, chosen: np.ndarray, marker: dict[str, Any], name: str, quantity: str
 ) -> dict[str, Any]:
     kind = "scattergl" if len(chosen) > MANY else "scatter"
     if len(chosen) > TOO_MANY:  # one mark a cell
@@ -194,7 +194,9 @@ def _headed(title: str, flags: int) -> dict[str, Any]:
     return {"title": {"text": f"<b>{words}</b>", "y": 1 - 18 / height}, "height": height, "margin": {"t": top}}
 
 
-def _field(drafted: Drafted, up: np.ndarray, drawn: np.ndarray, upright: Sequence[_Line], upward: Upward) -> _Field:
+def _field(
+    drafted: FlatPositions, up: np.ndarray, drawn: np.ndarray, upright: Sequence[_Line], upward: Upward
+) -> _Field:
     """Ranges that hold every line and every draft that is not the target's best, which no rule would reject."""
     margins = drafted.margin[drawn]
     open_ones = margins[drafted.rank[drawn] > 1]
@@ -277,7 +279,7 @@ def _title(chosen: Ruling | None, boundaries: Sequence[Boundary], upward: Upward
         kept = int(np.count_nonzero(chosen.keeps & decided))
         which = "none" if not kept else "all" if kept == decides else number(kept)
         return f"At {at} {rule.title} keeps {which} of the {counted(decides, 'draft')} that {rule.dial.symbol} decides"
-    edge = "margin up to" if own.side is Side.LEFT else f"{upward.value} from"
+    edge = "margin up to" if own.side is LooseSide.LEFT else f"{upward.value} from"
     of = f"of the {counted(own.positions, 'draft')} that {rule.dial.symbol} decides"
     but = f"; {counted(own.exceptions, 'exception')}" if own.exceptions else ""
     return f"At {at} {rule.title} keeps, {of}, those with {edge} about {number(own.value)}{but}"

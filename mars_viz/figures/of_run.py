@@ -13,9 +13,9 @@ from mars_viz.figures.round_bars import round_bars
 from mars_viz.figures.savings import savings
 from mars_viz.figures.style import DARK, LIGHT
 from mars_viz.figures.two_logits import two_logits
-from mars_viz.mapped import checked_gamma, shown
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
+from mars_viz.run_with_map import checked_gamma, shown
 
 FIGURES = {"ratios": ratio_histogram, "margins": two_logits, "rounds": round_bars, "savings": savings}
 """By what they plot."""

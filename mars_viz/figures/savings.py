@@ -21,7 +21,7 @@ ROOM = 0.12
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
+class _StepLine:
     """What is drawn: a step function from (0, 0) on."""
 
     x: np.ndarray
@@ -75,16 +75,16 @@ def savings(positions: Positions, theme: Theme) -> go.Figure:
     return figure
 
 
-def _by_round(positions: Positions) -> _Line:
+def _by_round(positions: Positions) -> _StepLine:
     now, strict = (
         positions.per_round(is_one(Outcome.REJECTED) | is_one(Outcome.DISCARDED))
         for is_one in (positions.are, positions.strictly)
     )
     rounds = np.arange(1, positions.rounds + 1)
-    return _Line(rounds, np.cumsum(strict - now), "vh", "round", "tokens spared (block-local)")
+    return _StepLine(rounds, np.cumsum(strict - now), "vh", "round", "tokens spared (block-local)")
 
 
-def _by_token(courses: Courses, basis: Basis) -> _Line:
+def _by_token(courses: Courses, basis: Basis) -> _StepLine:
     """Both texts side by side, token by token; the shorter one loses nothing more once it has ended. `basis`: ours'."""
     places = np.union1d(courses.ours.written, courses.strict.written)
 
@@ -92,7 +92,7 @@ def _by_token(courses: Courses, basis: Basis) -> _Line:
         rounds = np.searchsorted(course.written, places, side="right")  # finished by then
         return np.concatenate([[0], course.rolled_back])[rounds]
 
-    return _Line(places, lost(courses.strict) - lost(courses.ours), "hv", "token", f"tokens spared ({basis.value})")
+    return _StepLine(places, lost(courses.strict) - lost(courses.ours), "hv", "token", f"tokens spared ({basis.value})")
 
 
 def _title(positions: Positions, total: np.ndarray) -> str:

@@ -18,7 +18,7 @@ QUIET, BLUE, AMBER, RED = "#94A3B8", "#0072B2", "#E69F00", "#D55E00"
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BarPart:
     """A part of a bar."""
 
     size: float
@@ -42,7 +42,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Band:
+class Area:
     """A part of the ground."""
 
     low: float
@@ -53,7 +53,7 @@ class Band:
     """Of the ground."""
 
 
-def stacked_bars(bars: Sequence[Sequence[Part]]) -> str:
+def stacked_bars(bars: Sequence[Sequence[BarPart]]) -> str:
     """One bar beside the other, the parts of each from the bottom up."""
     top = max((sum(part.size for part in bar) for bar in bars), default=0.0) or 1.0
     step = WIDTH / max(len(bars), 1)
@@ -67,7 +67,7 @@ def stacked_bars(bars: Sequence[Sequence[Part]]) -> str:
     return _svg(drawn)
 
 
-def lanes(bars: Sequence[Part]) -> str:
+def lanes(bars: Sequence[BarPart]) -> str:
     """Bars that run from left to right, one below the other."""
     longest = max((bar.size for bar in bars), default=0.0) or 1.0
     step = HEIGHT / max(len(bars), 1)
@@ -76,7 +76,7 @@ def lanes(bars: Sequence[Part]) -> str:
     )
 
 
-def lines(drawn: Sequence[Line], top: float, bands: Sequence[Band] = ()) -> str:
+def lines(drawn: Sequence[Line], top: float, bands: Sequence[Area] = ()) -> str:
     """Lines over one range, from 0 to `top`; what lies above is cut off."""
     low, high = min(float(line.x[0]) for line in drawn), max(float(line.x[-1]) for line in drawn)
 

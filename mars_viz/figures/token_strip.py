@@ -15,10 +15,10 @@ from mars_viz.analysis.metrics import judged_rounds
 from mars_viz.escapes import html
 from mars_viz.figures.token_words import shown_token
 from mars_viz.figures.words import setting
-from mars_viz.mapped import checked_gamma, shown
 from mars_viz.records import Outcome, Round
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
+from mars_viz.run_with_map import checked_gamma, shown
 
 FONT = "ui-monospace, 'Source Code Pro', 'DejaVu Sans Mono', monospace"
 WIDTH = 720

@@ -7,7 +7,7 @@ from functools import partial
 
 from mars_viz.race.files import decode_race, room
 from mars_viz.race.zips import RACE
-from mars_viz.runfiles.vetting import vetted
+from mars_viz.runfiles.sandbox_check import vetted
 from mars_viz.runfiles.zips import unpacked
 
 if __name__ == "__main__":

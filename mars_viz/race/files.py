@@ -17,8 +17,8 @@ from mars_viz.errors import BadInput, contained
 from mars_viz.race.records import Lane, Race, Solo
 from mars_viz.run import Run
 from mars_viz.runfiles import check_free, load_run
-from mars_viz.runfiles.contents import MANIFEST, decode, encode, stamp
-from mars_viz.runfiles.contents import room as room_of_run
+from mars_viz.runfiles.codec import MANIFEST, decode, encode, stamp
+from mars_viz.runfiles.codec import room as room_of_run
 from mars_viz.runfiles.folders import write_folder
 from mars_viz.runfiles.manifest import LARGEST, Stamp, parsed, strict_json
 from mars_viz.writer import to_read
@@ -98,7 +98,7 @@ def decode_race(files: Mapping[str, bytes]) -> Race:
 
 
 def room(files: Mapping[str, bytes]) -> int:
-    """Bytes of memory, about, that the race of these files takes; see `runfiles.contents.room`."""
+    """Bytes of memory, about, that the race of these files takes; see `runfiles.codec.room`."""
     _described(files)
     taken = 0
     for name, lane in _lanes(files):

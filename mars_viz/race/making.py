@@ -32,7 +32,7 @@ RECORDED = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RaceStep:
     """Where a race in the making stands."""
 
     lane: Lane
@@ -46,7 +46,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Texts:
+class RaceTexts:
     """What there is of a race in the making: the lanes' texts, as far as they go."""
 
     alone: tuple[str, ...] = ()
@@ -90,38 +90,38 @@ class Racing:
         self._alone: list[Solo] = []
         self._rounds: dict[Lane, list[list[Round]]] = {lane: [] for lane in self._recordings}
 
-    def __iter__(self) -> Iterator[Step]:
+    def __iter__(self) -> Iterator[RaceStep]:
         """Race to the end, a token or a round at a time."""
         self._written, self._alone = [], []
         for token, _ in self._single():
             self._written.append(token)
-            yield Step(Lane.ALONE, len(self._written), RECORDED, self._turns)
+            yield RaceStep(Lane.ALONE, len(self._written), RECORDED, self._turns)
         for lane, recording in self._recordings.items():
             self._rounds[lane] = []
             for _ in recording:
-                yield Step(lane, len(recording.token_ids), RECORDED, self._turns)
+                yield RaceStep(lane, len(recording.token_ids), RECORDED, self._turns)
         for turn in range(1, self._turns + 1):
             yield from self._turn(turn)
 
-    def _turn(self, turn: int) -> Iterator[Step]:
+    def _turn(self, turn: int) -> Iterator[RaceStep]:
         """All lanes by the clock."""
         ids, clock = [], []
         for token, seconds in self._single():
             ids.append(token)
             clock.append(seconds)
-            yield Step(Lane.ALONE, len(ids), turn, self._turns)
+            yield RaceStep(Lane.ALONE, len(ids), turn, self._turns)
         self._alone.append(Solo(tuple(ids), tuple(clock)))
         for lane, turns in self._rounds.items():
             turns.append([])
             for round_ in self._walk(lane):
                 turns[-1].append(round_)
-                yield Step(lane, len(emitted(turns[-1])), turn, self._turns)
+                yield RaceStep(lane, len(emitted(turns[-1])), turn, self._turns)
 
-    def texts(self) -> Texts:
+    def texts(self) -> RaceTexts:
         """The lanes' texts so far."""
         pieces = self._backend.pieces_of(self._written)
         begun = {lane: each.run() if each.token_ids else None for lane, each in self._recordings.items()}
-        return Texts(tuple(pieces[token].text for token in self._written), begun[Lane.STRICT], begun[Lane.RELAXED])
+        return RaceTexts(tuple(pieces[token].text for token in self._written), begun[Lane.STRICT], begun[Lane.RELAXED])
 
     def finish(self) -> Race:
         """Race to the end and return the race."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from mars_viz.errors import BadInput
 from mars_viz.race.files import ABOUT
 from mars_viz.race.records import Lane
-from mars_viz.runfiles.contents import MAP_NAMES, NAMES
+from mars_viz.runfiles.codec import MAP_NAMES, NAMES
 from mars_viz.runfiles.folders import check_free, write_folder
 from mars_viz.runfiles.zips import Layout, unpacked, vet
 from mars_viz.writer import to_read

@@ -25,12 +25,12 @@ from mars_viz.components.mount import joined
 from mars_viz.devices import short_device
 from mars_viz.escapes import html
 from mars_viz.figures.words import counted, exactly, number, setting
-from mars_viz.mapped import checked_gamma
 from mars_viz.report.citations import bibtex
 from mars_viz.report.detail import Detail, detailed, levels
 from mars_viz.report.prerendered_figures import MOST_STEPS, prerendered_figures
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, stop_words
+from mars_viz.run_with_map import checked_gamma
 
 MAX_BYTES = 3_000_000
 """Of a report; where a run says more, the texts beside the recorded one are told in less detail."""

@@ -22,9 +22,9 @@ from mars_viz.components.explorer.columns import Columns
 from mars_viz.dialmap import DialMap, Segment
 from mars_viz.figures.heat_map import QUANTITIES, heat_map
 from mars_viz.figures.style import DIAL_MARK
-from mars_viz.mapped import shown
 from mars_viz.rules import Dial, rule_named
 from mars_viz.run import Run
+from mars_viz.run_with_map import shown
 
 MOST_STEPS = 100
 """Steps of the dial that are drawn, besides the segments; every so manieth where there are more."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import sys
 
-from mars_viz.runfiles.contents import decode, room
-from mars_viz.runfiles.vetting import vetted
+from mars_viz.runfiles.codec import decode, room
+from mars_viz.runfiles.sandbox_check import vetted
 from mars_viz.runfiles.zips import RUN, unpacked
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from mars_viz import writer
 from mars_viz.errors import BadInput, contained
 from mars_viz.run import Run
 from mars_viz.runfiles import manifest
-from mars_viz.runfiles.contents import MANIFEST, MAP_NAMES, NAMES, decode, encode, tables_of
+from mars_viz.runfiles.codec import MANIFEST, MAP_NAMES, NAMES, decode, encode, tables_of
 from mars_viz.runfiles.manifest import Manifest
 from mars_viz.writer import is_ours, to_read
 

@@ -12,20 +12,20 @@ from typing import TypeAlias
 import numpy as np
 
 from mars_viz.dialmap import DialMap
-from mars_viz.recorded import answers_of
 from mars_viz.records import Timing
+from mars_viz.replay import answers_of
 from mars_viz.run import Run
 from mars_viz.runfiles.columns import TIMING_FIELDS
 from mars_viz.runfiles.manifest import MapFacts
 from mars_viz.runfiles.parquet import MAX_VALUES, Table, objects
-from mars_viz.runfiles.speculations import Place, contradiction, gathered, lines_of
+from mars_viz.runfiles.speculations import SpeculationTables, contradiction, gathered, lines_of
 from mars_viz.runfiles.speculations import from_tables as speculations_of
 from mars_viz.runfiles.speculations import to_tables as tables_of
 from mars_viz.walk import Answer
 
 Answers: TypeAlias = dict[tuple[int, ...], Answer]
 
-ANSWERS = Place("map_nodes", "map_rows", "map_answers", "answer")
+ANSWERS = SpeculationTables("map_nodes", "map_rows", "map_answers", "answer")
 """Where a map's speculations are stored."""
 
 

@@ -52,7 +52,7 @@ def to_bytes(name: str, columns: Table) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class UnreadTable:
     """A table that is not read yet: what its file says about itself is known, and lies within bounds."""
 
     name: str
@@ -87,7 +87,7 @@ class Source:
         return values
 
 
-def opened(name: str, data: bytes) -> Source:
+def opened(name: str, data: bytes) -> UnreadTable:
     """The table called `name`, of the optional columns those that are there; nothing of it is unpacked yet.
 
     Raises BadInput where `data` is not that table, or far larger than any run's.
@@ -103,7 +103,7 @@ def opened(name: str, data: bytes) -> Source:
         of_each = {key: values.get(key, 0) for key in described}
         if any(of_each[key] != source.metadata.num_rows for key, each in described.items() if each.shape is Shape.ONE):
             raise ValueError("other lines in a column")
-        return Source(name, described, source.metadata.num_rows, of_each, source)
+        return UnreadTable(name, described, source.metadata.num_rows, of_each, source)
 
 
 def from_bytes(name: str, data: bytes) -> Table:

@@ -16,13 +16,13 @@ import numpy as np
 from mars_viz.blocks import Blocks, Settled
 from mars_viz.records import Decision, Round, Speculation, Timing, Verdicts
 from mars_viz.runfiles.columns import GAPS, NODE_VERDICTS, ROW_VERDICTS, TIMING_FIELDS
-from mars_viz.runfiles.on_demand import CUT, filled_in, unfilled
+from mars_viz.runfiles.lazy_records import CUT, filled_in, unfilled
 from mars_viz.runfiles.parquet import Table, objects
-from mars_viz.runfiles.speculations import Lines, Place, contradiction, gathered, joined, lines_of, together
+from mars_viz.runfiles.speculations import Lines, SpeculationTables, contradiction, gathered, joined, lines_of, together
 from mars_viz.runfiles.speculations import from_tables as speculations_of
 from mars_viz.runfiles.speculations import to_tables as tables_of
 
-ROUNDS = Place("nodes", "rows", "rounds", "round")
+ROUNDS = SpeculationTables("nodes", "rows", "rounds", "round")
 """Where a run's own speculations are stored."""
 
 
@@ -85,7 +85,7 @@ def _blocks(tables: Mapping[str, Table], lines: Lines) -> Blocks:
     )
 
 
-class _Stored(Round):
+class _StoredRound(Round):
     """A round in its tables."""
 
     __slots__ = (CUT,)
@@ -112,7 +112,7 @@ def _rounds(tables: Mapping[str, Table], speculations: Sequence[Speculation], li
             return Decision(kept, int(rounds["row"][r]), int(rounds["emitted"][r]))
         return Timing(**{name: float(rounds[name][r]) for name in TIMING_FIELDS})
 
-    return tuple(unfilled(_Stored, partial(cut, r)) for r in range(len(text)))
+    return tuple(unfilled(_StoredRound, partial(cut, r)) for r in range(len(text)))
 
 
 def _any(gaps: np.ndarray) -> np.ndarray | None:

@@ -16,7 +16,7 @@ import numpy as np
 from mars_viz.errors import BadInput
 from mars_viz.records import Emission, Speculation
 from mars_viz.runfiles.columns import NODE_FIELDS, ROW_FIELDS, SCALAR_FIELDS, Column, Shape
-from mars_viz.runfiles.on_demand import CUT, filled_in, unfilled
+from mars_viz.runfiles.lazy_records import CUT, filled_in, unfilled
 from mars_viz.runfiles.parquet import Table
 
 _EMPTY_WIDTH = len(Emission)
@@ -24,7 +24,7 @@ _EMPTY_WIDTH = len(Emission)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SpeculationTables:
     """Where speculations are stored."""
 
     nodes: str
@@ -47,7 +47,7 @@ class Lines:
     """int64 [owners + 1]; likewise for the target's laws."""
 
 
-def to_tables(speculations: Sequence[Speculation], place: Place) -> dict[str, Table]:
+def to_tables(speculations: Sequence[Speculation], place: SpeculationTables) -> dict[str, Table]:
     """Their columns in the three tables. Raises BadInput where an array's length is wrong."""
     lengths = np.array([len(speculation) for speculation in speculations], np.int64)
     index = np.arange(len(speculations), dtype=np.int32)
@@ -66,12 +66,16 @@ def gathered(records: Iterable[Any], described: Mapping[str, Column]) -> Table:
     }
 
 
-def joined(records: Sequence[Any], described: Mapping[str, Column], lengths: np.ndarray, place: Place) -> Table:
+def joined(
+    records: Sequence[Any], described: Mapping[str, Column], lengths: np.ndarray, place: SpeculationTables
+) -> Table:
     """Arrays of the records one after another. Raises BadInput where one is not as long as `lengths` says."""
     return {name: _joined(records, name, column, lengths, place) for name, column in described.items()}
 
 
-def _joined(records: Sequence[Any], name: str, column: Column, lengths: np.ndarray, place: Place) -> np.ndarray:
+def _joined(
+    records: Sequence[Any], name: str, column: Column, lengths: np.ndarray, place: SpeculationTables
+) -> np.ndarray:
     arrays: list[np.ndarray] = [getattr(record, name) for record in records]
     wrong = [i for i, array in enumerate(arrays) if len(array) != lengths[i]]
     if wrong:
@@ -84,7 +88,7 @@ def _joined(records: Sequence[Any], name: str, column: Column, lengths: np.ndarr
     return np.concatenate(arrays)
 
 
-def lines_of(tables: Mapping[str, Table], place: Place) -> Lines:
+def lines_of(tables: Mapping[str, Table], place: SpeculationTables) -> Lines:
     """Who owns which lines. Raises BadInput where the tables contradict each other or make no speculations."""
     count = len(tables[place.owners]["start"])
     lines = Lines(_offsets(tables, place.nodes, place, count), _offsets(tables, place.rows, place, count))
@@ -100,14 +104,14 @@ def lines_of(tables: Mapping[str, Table], place: Place) -> Lines:
 _FIELDS = frozenset(SCALAR_FIELDS) | NODE_FIELDS.keys() | ROW_FIELDS.keys()
 
 
-class _Stored(Speculation):
+class _StoredSpeculation(Speculation):
     """A speculation in its tables."""
 
     __slots__ = (CUT,)
     __getattr__ = filled_in(_FIELDS)
 
 
-def from_tables(tables: Mapping[str, Table], place: Place, lines: Lines) -> list[Speculation]:
+def from_tables(tables: Mapping[str, Table], place: SpeculationTables, lines: Lines) -> list[Speculation]:
     """The speculations of all owners, in order."""
     nodes, rows, owners = (tables[name] for name in (place.nodes, place.rows, place.owners))
     single = {name: owners[name].tolist() for name in SCALAR_FIELDS}
@@ -120,10 +124,10 @@ def from_tables(tables: Mapping[str, Table], place: Place, lines: Lines) -> list
         table, begins = (nodes, of_nodes) if name in NODE_FIELDS else (rows, of_rows)
         return table[name][begins[i] : begins[i + 1]]
 
-    return [unfilled(_Stored, partial(cut, i)) for i in range(len(owners["start"]))]
+    return [unfilled(_StoredSpeculation, partial(cut, i)) for i in range(len(owners["start"]))]
 
 
-def together(tables: Mapping[str, Table], place: Place) -> Speculation:
+def together(tables: Mapping[str, Table], place: SpeculationTables) -> Speculation:
     """Those of all owners as one, whose arrays are the columns as they stand: parents count within their owner.
 
     Its single values, such as where it starts, are the first owner's; there has to be one.
@@ -134,7 +138,7 @@ def together(tables: Mapping[str, Table], place: Place) -> Speculation:
     def whole(name: str) -> Any:
         return owners[name].tolist()[0] if name in SCALAR_FIELDS else (nodes if name in NODE_FIELDS else rows)[name]
 
-    return unfilled(_Stored, whole)
+    return unfilled(_StoredSpeculation, whole)
 
 
 def _unknown(nodes: Table, rows: Table) -> Table:
@@ -149,14 +153,14 @@ def contradiction(table: str, what: str) -> BadInput:
     return BadInput(f"{table}.parquet {what}. Take a fresh copy, or record the run again.")
 
 
-def _offsets(tables: Mapping[str, Table], table: str, place: Place, count: int) -> np.ndarray:
+def _offsets(tables: Mapping[str, Table], table: str, place: SpeculationTables, count: int) -> np.ndarray:
     owners = tables[table][place.owner]
     if (np.diff(owners) < 0).any() or (owners >= count).any():
         raise contradiction(table, f"names {place.owner}s that do not exist or stand out of order")
     return np.concatenate([[0], np.cumsum(np.bincount(owners, minlength=count))]).astype(np.int64)
 
 
-def _check_nodes(nodes: Table, offsets: np.ndarray, place: Place, width: int) -> None:
+def _check_nodes(nodes: Table, offsets: np.ndarray, place: SpeculationTables, width: int) -> None:
     """Parents come before their children and are one level above them; `width` tokens of the target's are listed."""
     parents, depths = nodes["parents"], nodes["depths"]
     first = offsets[nodes[place.owner]]
@@ -171,7 +175,7 @@ def _check_nodes(nodes: Table, offsets: np.ndarray, place: Place, width: int) ->
         raise contradiction(place.nodes, "has not one probability of the drafter for each of the target's best tokens")
 
 
-def _check_rows(rows: Table, place: Place) -> None:
+def _check_rows(rows: Table, place: SpeculationTables) -> None:
     """The best tokens are sorted, at least two and led by a finite logit; a row has its candidates for emission."""
     logits = rows["top_logits"]
     if rows["top_ids"].shape != logits.shape or logits.shape[1] < 2:

@@ -1,6 +1,6 @@
 """Runs as zip files, for download and upload, and what holds of other uploads too: they come from a stranger.
 
-Knows what a zip may contain before and while it is unpacked; whether the contents are a run is `contents`' to say.
+Knows what a zip may contain before and while it is unpacked; whether the contents are a run is `codec`'s to say.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import BinaryIO
 from mars_viz.bounds import shortened
 from mars_viz.errors import BadInput
 from mars_viz.run import Run
-from mars_viz.runfiles.contents import MAP_NAMES, NAMES, decode, encode
+from mars_viz.runfiles.codec import MAP_NAMES, NAMES, decode, encode
 from mars_viz.runfiles.folders import check_free, write_folder
 
 MAX_ZIP = 50 << 20

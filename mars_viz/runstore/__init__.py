@@ -4,7 +4,7 @@ Knows runs, their files and the disk; knows no models and no browser.
 """
 
 from mars_viz.runstore.journal import Journal
-from mars_viz.runstore.kept import Kept, Standing, by_age, read, started
+from mars_viz.runstore.kept import Kept, RunStatus, by_age, read, started
 from mars_viz.runstore.makers import Makers
 from mars_viz.runstore.store import RunStore, checked_name, new_name
 
@@ -13,7 +13,7 @@ __all__ = [
     "Kept",
     "Makers",
     "RunStore",
-    "Standing",
+    "RunStatus",
     "by_age",
     "checked_name",
     "new_name",

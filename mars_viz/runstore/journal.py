@@ -18,7 +18,7 @@ from typing import IO
 from mars_viz.errors import BadInput
 from mars_viz.run import Run
 from mars_viz.runfiles import write_zip
-from mars_viz.runfiles.contents import MANIFEST, decode
+from mars_viz.runfiles.codec import MANIFEST, decode
 from mars_viz.runfiles.manifest import Manifest, from_json
 from mars_viz.runfiles.zips import unpacked
 from mars_viz.runstore import locks

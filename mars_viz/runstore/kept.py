@@ -17,7 +17,7 @@ from mars_viz.runfiles.manifest import Manifest
 from mars_viz.runstore.journal import SUFFIX, about, is_held, recovered
 
 
-class Standing(Enum):
+class RunStatus(Enum):
     """What there is of a kept run."""
 
     WHOLE = "whole"
@@ -40,7 +40,7 @@ class Kept:
     """Of its folder; unique."""
     path: Path
     """What `read` takes."""
-    standing: Standing
+    standing: RunStatus
     """What there is of it."""
     title: str
     """A line for lists."""
@@ -65,9 +65,9 @@ def started(folder: Path) -> list[Kept]:
 def listed(folder: Path) -> list[Kept]:
     """All of it, the newest first. Raises BadInput where the folder cannot be listed."""
     whole = [
-        Kept(entry.path.name, entry.path, Standing.WHOLE, entry.title, entry.manifest.tokens, entry.manifest)
+        Kept(entry.path.name, entry.path, RunStatus.WHOLE, entry.title, entry.manifest.tokens, entry.manifest)
         if entry.manifest is not None
-        else Kept(entry.path.name, entry.path, Standing.BROKEN, entry.path.name, error=entry.error or "")
+        else Kept(entry.path.name, entry.path, RunStatus.BROKEN, entry.path.name, error=entry.error or "")
         for entry in list_runs(folder)
     ]
     names = {kept.name for kept in whole}
@@ -81,7 +81,7 @@ def by_age(runs: Iterable[Kept]) -> list[Kept]:
 
 def _started(path: Path) -> Kept:
     name = path.name[1 : -len(SUFFIX)]
-    standing = Standing.GROWING if is_held(path) else Standing.INTERRUPTED
+    standing = RunStatus.GROWING if is_held(path) else RunStatus.INTERRUPTED
     try:
         with contained(f"The run {name}", "Delete it."):
             manifest, tokens = about(path)

@@ -24,11 +24,11 @@ from uuid import uuid4
 from mars_viz.errors import BadInput
 from mars_viz.run import Run
 from mars_viz.runfiles import manifest, save_run, write_zip
-from mars_viz.runfiles.contents import MANIFEST
+from mars_viz.runfiles.codec import MANIFEST
 from mars_viz.runstore import journal as journals
 from mars_viz.runstore.bin import Bin
 from mars_viz.runstore.journal import SUFFIX, Journal
-from mars_viz.runstore.kept import Kept, Standing, listed, read
+from mars_viz.runstore.kept import Kept, RunStatus, listed, read
 from mars_viz.runstore.locks import alone_in
 from mars_viz.runstore.makers import Makers
 from mars_viz.runstore.titles import UNREADABLE, check_seen, checked_title, retitle
@@ -78,7 +78,7 @@ class RunStore:
     def deleted(self) -> tuple[Kept, ...]:
         """What is in the bin, the newest first. Raises BadInput where it cannot be listed."""
         there = listed(self._bin.folder) if self._bin.is_there() else ()
-        return tuple(replace(kept, standing=Standing.DELETED) for kept in there)
+        return tuple(replace(kept, standing=RunStatus.DELETED) for kept in there)
 
     def find(self, name: str) -> Kept:
         """The entry of that name. Raises BadInput where there is none."""
@@ -135,7 +135,7 @@ class RunStore:
             if kept.error:
                 raise BadInput(UNREADABLE)
             check_seen(kept.title, seen)
-            if kept.standing is Standing.INTERRUPTED:
+            if kept.standing is RunStatus.INTERRUPTED:
                 journals.retitle(kept.path, title)
             else:
                 retitle(kept.path / MANIFEST, title)
@@ -160,7 +160,7 @@ class RunStore:
 
     def _settled(self, name: str) -> Kept:
         kept = self.find(name)
-        if kept.standing is Standing.GROWING:
+        if kept.standing is RunStatus.GROWING:
             raise BadInput("That run is being decoded; cancel it first, or wait for its end.")
         return kept
 

@@ -12,14 +12,14 @@ from mars_viz.errors import BadInput
 from mars_viz.randomness import position_uniforms
 from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend
+from mars_viz.speculators.device_errors import inference
 from mars_viz.speculators.draft import NO_SAMPLE, Scored, TopLogits
-from mars_viz.speculators.largest import best
-from mars_viz.speculators.laws import draw, law, on_device, wait_for
-from mars_viz.speculators.trouble import inference
+from mars_viz.speculators.sampling import draw, law, on_device, wait_for
+from mars_viz.speculators.topk import best
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenToken:
     """One token that the target wrote by itself."""
 
     token: int
@@ -44,7 +44,7 @@ def decode_alone(backend: Backend, prompt: Sequence[int], settings: Settings) ->
     return Alone(tuple(each.token for each in written), written[-1].seconds)
 
 
-def writing_alone(backend: Backend, prompt: Sequence[int], settings: Settings) -> Iterator[Written]:
+def writing_alone(backend: Backend, prompt: Sequence[int], settings: Settings) -> Iterator[WrittenToken]:
     """The same, a token at a time; the clock stands still while the caller has one."""
     ending, target = backend.ending(settings), backend.target.open()
     prefix, nothing = tuple(prompt), torch.empty((1, 0), dtype=torch.int64, device=target.device)
@@ -60,7 +60,7 @@ def writing_alone(backend: Backend, prompt: Sequence[int], settings: Settings) -
             target.observe([()])
         prefix += (token,)
         seconds += time.perf_counter() - began
-        yield Written(token, seconds)
+        yield WrittenToken(token, seconds)
         if ending.reached(prefix[len(prompt) :]):
             return
 

@@ -10,8 +10,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 
+from mars_viz.chat import History, check_prompt
 from mars_viz.errors import BadInput
-from mars_viz.history import History, check_prompt
 from mars_viz.run import WITHIN_ROUNDING, Piece, Provenance, Settings
 from mars_viz.speculators.draft import Drafter, Target
 from mars_viz.speculators.extent import Extent

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from mars_viz.speculators.host_copy import sent
 from mars_viz.speculators.networks import Chain, Chaining, Network, Pick
-from mars_viz.speculators.transfers import sent
 
 Prefix = tuple[int, ...]
 

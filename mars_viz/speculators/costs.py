@@ -19,12 +19,12 @@ from mars_viz.records import Timing
 from mars_viz.rules import Rule, rule_named, settle
 from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend
+from mars_viz.speculators.device_errors import inference
 from mars_viz.speculators.draft import Drafter, Target
 from mars_viz.speculators.extent import Extent
-from mars_viz.speculators.laws import wait_for
 from mars_viz.speculators.networks.graphs import SETTLED
+from mars_viz.speculators.sampling import wait_for
 from mars_viz.speculators.speculator import DraftAndScore
-from mars_viz.speculators.trouble import inference
 from mars_viz.walk import Ending, Prefix, commit
 
 SECONDS = 6.0

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mars_viz.speculators.laws import wide
+from mars_viz.speculators.sampling import wide
 
 LOWEST = torch.finfo(torch.float32).min
 """Stands for log 0, so that nothing times it is nothing."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from mars_viz.speculators.memory import stored_values
-from mars_viz.speculators.networks.packed import LARGEST
+from mars_viz.speculators.networks.small_llama import LARGEST
 
 LARGE = LARGEST
 """Values of a target from which a pair runs in bfloat16 on a processor with `TILES`: smaller ones have the packed pass,

@@ -17,14 +17,14 @@ from mars_viz.errors import BadInput
 from mars_viz.randomness import Purpose, position_uniforms, round_uniforms
 from mars_viz.records import CANDIDATES, Emission, Speculation
 from mars_viz.run import Settings
-from mars_viz.speculators.assembly import Origin, complete, records
-from mars_viz.speculators.blocks import Blocks, Seen
+from mars_viz.speculators.build_records import Origin, complete, records
 from mars_viz.speculators.divergences import parent_weights
 from mars_viz.speculators.draft import NO_SAMPLE, Draft, TopLogits
+from mars_viz.speculators.draft_batch import DraftBatch, Seen
 from mars_viz.speculators.extent import Extent
-from mars_viz.speculators.largest import Largest, best, largest, settled
-from mars_viz.speculators.laws import draw, law, on_device, to_host
-from mars_viz.speculators.standing import one_hot, standing
+from mars_viz.speculators.logit_stats import one_hot, standing
+from mars_viz.speculators.sampling import draw, law, on_device, to_host
+from mars_viz.speculators.topk import Largest, best, largest, settled
 from mars_viz.speculators.waiting import Waiting
 
 DAMAGED = (
@@ -34,7 +34,7 @@ DAMAGED = (
 
 
 def gather_evidence(
-    blocks: Blocks, settings: Settings, extent: Extent = Extent.WHOLE, waiting: Waiting | None = None
+    blocks: DraftBatch, settings: Settings, extent: Extent = Extent.WHOLE, waiting: Waiting | None = None
 ) -> list[Speculation]:
     """Compute the record of every block and bring them to the host in one transfer.
 
@@ -96,7 +96,7 @@ def _drafter_alone(draft: Draft, vocabulary: int) -> dict[str, np.ndarray]:
     return {name: array.cpu().numpy() for name, array in found.items()}
 
 
-def _gathered(blocks: Blocks, settings: Settings, extent: Extent, waiting: Waiting | None) -> list[Speculation]:
+def _gathered(blocks: DraftBatch, settings: Settings, extent: Extent, waiting: Waiting | None) -> list[Speculation]:
     return _recorded(_seen(blocks, settings), settings, extent, waiting)
 
 
@@ -115,7 +115,7 @@ def _recorded(seen: Seen, settings: Settings, extent: Extent, waiting: Waiting |
     return made
 
 
-def _seen(blocks: Blocks, settings: Settings) -> Seen:
+def _seen(blocks: DraftBatch, settings: Settings) -> Seen:
     """What every rule decides by."""
     listed = largest(blocks.logits, CANDIDATES)
     found, drawn = {"tokens": blocks.tokens}, None
@@ -150,7 +150,7 @@ def _check(peaks: np.ndarray, n: int) -> None:
         raise BadInput(DAMAGED.format(whose=whose))
 
 
-def _drawn_from(blocks: Blocks, laws: Tensor) -> Tensor:
+def _drawn_from(blocks: DraftBatch, laws: Tensor) -> Tensor:
     """The laws [B, 2N + 1, V], with q one-hot where the drafter did not draw."""
     if blocks.sampled:
         return laws
@@ -159,7 +159,7 @@ def _drawn_from(blocks: Blocks, laws: Tensor) -> Tensor:
     return torch.cat([laws[:, : n + 1], one_hot], 1)
 
 
-def _draws(blocks: Blocks, settings: Settings, laws: Tensor) -> dict[str, Tensor]:
+def _draws(blocks: DraftBatch, settings: Settings, laws: Tensor) -> dict[str, Tensor]:
     """Above temperature 0: the laws at the drafted tokens, and every row's candidate emissions."""
     n, x = blocks.tokens.shape[1], blocks.tokens.unsqueeze(-1)  # [B, N, 1]
     ps, qs = laws[:, : n + 1], laws[:, n + 1 :]
@@ -179,7 +179,7 @@ def _draws(blocks: Blocks, settings: Settings, laws: Tensor) -> dict[str, Tensor
     }
 
 
-def _uniforms(blocks: Blocks, settings: Settings) -> Tensor:
+def _uniforms(blocks: DraftBatch, settings: Settings) -> Tensor:
     """float64 [B, N + 1, 4] for the plain, residual, lowered and block samples; the last three share theirs."""
     count, device = blocks.target.shape[1], blocks.target.device
     plain = np.stack([position_uniforms(settings.seed, start, count) for start in blocks.starts])

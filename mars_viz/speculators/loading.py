@@ -20,8 +20,9 @@ from transformers.utils import logging as transformers_logging
 from mars_viz import demo
 from mars_viz.errors import BadInput, MarsVizError
 from mars_viz.run import Settings
-from mars_viz.speculators.arriving import Arrival, Span
 from mars_viz.speculators.backend import Backend, Part
+from mars_viz.speculators.device_errors import is_gone, lacks_memory, lost
+from mars_viz.speculators.download_progress import Arrival, LoadShare
 from mars_viz.speculators.draft import Drafter, Target
 from mars_viz.speculators.drafters.model import ModelDrafter
 from mars_viz.speculators.drafters.ngram import NgramDrafter
@@ -29,10 +30,9 @@ from mars_viz.speculators.dtypes import dtype_of
 from mars_viz.speculators.memory import check_fit, too_large
 from mars_viz.speculators.names import Ngram, check_names, drafter_for, is_folder
 from mars_viz.speculators.networks import Opener, opener
-from mars_viz.speculators.pieces import TransformersTokenizer
 from mars_viz.speculators.targets.model import ModelTarget
 from mars_viz.speculators.threads import fit_cores
-from mars_viz.speculators.trouble import is_gone, lacks_memory, lost
+from mars_viz.speculators.token_bytes import TransformersTokenizer
 
 
 def load_backend(
@@ -72,7 +72,7 @@ def load_backend(
     kind = dtype_of(dtype, place, names)
     check_fit(names, place, kind)
     models = []
-    for name, span in zip(names, (Span(0.1, 0.7), Span(0.7, 1.0)), strict=False):
+    for name, span in zip(names, (LoadShare(0.1, 0.7), LoadShare(0.7, 1.0)), strict=False):
         models.append(_model(name, place, kind, Arrival(_short(name), span, tell)))
     sizes = [_output_size(model) for model in models]
     if min(sizes) < len(tokenizers[0]):

@@ -13,11 +13,11 @@ from torch import Tensor
 from mars_viz.errors import BadInput
 from mars_viz.records import Speculation, Timing
 from mars_viz.run import Settings
-from mars_viz.speculators.blocks import Blocks
+from mars_viz.speculators.device_errors import inference
 from mars_viz.speculators.draft import Draft, Drafter, Scored, Target, TopLogits
+from mars_viz.speculators.draft_batch import DraftBatch
 from mars_viz.speculators.evidence import gather_evidence, record_top_logits
 from mars_viz.speculators.extent import Extent
-from mars_viz.speculators.trouble import inference
 from mars_viz.speculators.waiting import Waiting
 from mars_viz.walk import Answer, Prefix
 
@@ -103,7 +103,7 @@ class DraftAndScore:
         for length in dict.fromkeys(lengths):
             some = [i for i, own in enumerate(lengths) if own == length]
             own = None if len(some) == len(starts) else torch.tensor(some, device=scored.device)
-            blocks = Blocks.of(
+            blocks = DraftBatch.of(
                 tuple(starts[i] for i in some),
                 _rows(draft.tokens, own, length),
                 None if logits is None else _rows(logits, own, length),

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 from mars_viz.records import Speculation
 from mars_viz.run import Settings
-from mars_viz.speculators.assembly import complete
-from mars_viz.speculators.blocks import Seen
-from mars_viz.speculators.laws import to_host
-from mars_viz.speculators.standing import standing
+from mars_viz.speculators.build_records import complete
+from mars_viz.speculators.draft_batch import Seen
+from mars_viz.speculators.logit_stats import standing
+from mars_viz.speculators.sampling import to_host
 
 TURNS = 4
 """How often as many as are worked on at once are worked on when the time has come: the first turn finds neither code

@@ -28,7 +28,7 @@ UNGRADED, WRONG, RIGHT = -1, 0, 1
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class SweepColumn:
     """One column."""
 
     type: pa.DataType
@@ -41,42 +41,44 @@ class Column:
 
 _int, _float, _text, _truth = pa.int32(), pa.float64(), pa.string(), pa.bool_()
 
-PER_PROMPT: dict[str, Column] = {
-    "prompt": Column(_int, "place in the set, from 0; lines are in this order"),
-    "id": Column(_text, "the prompt's name in its set"),
-    "category": Column(_text, "for grouping"),
-    "error": Column(_text, "why it has no results; empty where it has"),
-    "prompt_tokens": Column(_int, "length of the prompt"),
-    "positions": Column(_int, "drafted positions that the map rests on, each counted once"),
-    "passes": Column(_int, "batched target passes of the map"),
-    "seconds": Column(_float, "wall-clock time of the map"),
-    "off_is_strict": Column(_truth, "the text at the strict end is, token for token, the lossless rule's"),
-    "target_right": Column(pa.int8(), "1 if the target's own text is right, 0 if wrong, -1 if not graded"),
+PER_PROMPT: dict[str, SweepColumn] = {
+    "prompt": SweepColumn(_int, "place in the set, from 0; lines are in this order"),
+    "id": SweepColumn(_text, "the prompt's name in its set"),
+    "category": SweepColumn(_text, "for grouping"),
+    "error": SweepColumn(_text, "why it has no results; empty where it has"),
+    "prompt_tokens": SweepColumn(_int, "length of the prompt"),
+    "positions": SweepColumn(_int, "drafted positions that the map rests on, each counted once"),
+    "passes": SweepColumn(_int, "batched target passes of the map"),
+    "seconds": SweepColumn(_float, "wall-clock time of the map"),
+    "off_is_strict": SweepColumn(_truth, "the text at the strict end is, token for token, the lossless rule's"),
+    "target_right": SweepColumn(pa.int8(), "1 if the target's own text is right, 0 if wrong, -1 if not graded"),
 }
 """The same on all lines of a prompt."""
 
-PER_SEGMENT: dict[str, Column] = {
-    "low": Column(_float, "smallest dial value of the stretch"),
-    "high": Column(_float, "where the next begins; the largest dial value for the last"),
-    "tokens": Column(_int, "tokens of the text"),
-    "rounds": Column(_int, "draft-verify cycles: target passes, the prompt's own excluded"),
-    "drafted": Column(_int, "drafted tokens"),
-    "rolled_back": Column(_int, "drafted tokens that did not reach the text"),
-    "relaxed": Column(_int, "tokens of the text that only the relaxed rule keeps"),
-    "right": Column(pa.int8(), "1 if the text is right, 0 if wrong, -1 if not graded"),
-    "first_divergence": Column(_int, "first token that differs from the strict text's; -1 if none does"),
-    "edit_distance": Column(_int, "insertions, deletions and changes of tokens that make it the strict text"),
-    "relaxed_by_rank": Column(_int, "relaxed tokens by the target's rank: 1, 2, 3, 4, 5-8, 9-16, above", len(RANKS)),
-    "relaxed_by_share": Column(
+PER_SEGMENT: dict[str, SweepColumn] = {
+    "low": SweepColumn(_float, "smallest dial value of the stretch"),
+    "high": SweepColumn(_float, "where the next begins; the largest dial value for the last"),
+    "tokens": SweepColumn(_int, "tokens of the text"),
+    "rounds": SweepColumn(_int, "draft-verify cycles: target passes, the prompt's own excluded"),
+    "drafted": SweepColumn(_int, "drafted tokens"),
+    "rolled_back": SweepColumn(_int, "drafted tokens that did not reach the text"),
+    "relaxed": SweepColumn(_int, "tokens of the text that only the relaxed rule keeps"),
+    "right": SweepColumn(pa.int8(), "1 if the text is right, 0 if wrong, -1 if not graded"),
+    "first_divergence": SweepColumn(_int, "first token that differs from the strict text's; -1 if none does"),
+    "edit_distance": SweepColumn(_int, "insertions, deletions and changes of tokens that make it the strict text"),
+    "relaxed_by_rank": SweepColumn(
+        _int, "relaxed tokens by the target's rank: 1, 2, 3, 4, 5-8, 9-16, above", len(RANKS)
+    ),
+    "relaxed_by_share": SweepColumn(
         _int, f"relaxed tokens by p(x) / p(v1), bins from {', '.join(map(str, SHARES))}", len(SHARES)
     ),
-    "accepted": Column(_int, "rounds that accepted 0, 1, … γ drafted tokens, the text's end not yet cut off", -1),
+    "accepted": SweepColumn(_int, "rounds that accepted 0, 1, … γ drafted tokens, the text's end not yet cut off", -1),
 }
 """Each stretch's own."""
 
-OF_TURNS: dict[str, Column] = {
-    "question": Column(_text, "the conversation whose turn it is, or the prompt's own name"),
-    "answer": Column(_text, "the target's own text, which later turns follow"),
+OF_TURNS: dict[str, SweepColumn] = {
+    "question": SweepColumn(_text, "the conversation whose turn it is, or the prompt's own name"),
+    "answer": SweepColumn(_text, "the target's own text, which later turns follow"),
 }
 """The same on all lines of a prompt, where later turns are decoded."""
 
@@ -84,7 +86,7 @@ COLUMNS = PER_PROMPT | PER_SEGMENT
 """Of every sweep."""
 
 
-def width(column: Column, gamma: int) -> int:
+def width(column: SweepColumn, gamma: int) -> int:
     """Numbers on a line."""
     return gamma + 1 if column.wide < 0 else column.wide
 

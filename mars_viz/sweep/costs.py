@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from mars_viz.costs import Costs, objection
 from mars_viz.errors import Disturbed
 from mars_viz.run import Settings
-from mars_viz.sweep.store import Store, keep_costs
+from mars_viz.sweep.store import SweepStore, keep_costs
 
 if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend
@@ -27,7 +27,7 @@ def measured(backend: Backend, settings: Settings) -> Costs | None:
         return None
 
 
-def mended(store: Store, backend: Backend, settings: Settings) -> None:
+def mended(store: SweepStore, backend: Backend, settings: Settings) -> None:
     """Measure again, and keep it, where nothing can be modelled from what a sweep has. Raises BadInput where the disk
     refuses."""
     if objection(store.costs) and (costs := measured(backend, settings)) is not None:

@@ -14,9 +14,9 @@ from mars_viz.analysis.recommendation import Finding, Recommendation
 from mars_viz.errors import BadInput
 from mars_viz.figures.words import exact_setting
 from mars_viz.rules import Fixed
-from mars_viz.sweep.choice import recommended
 from mars_viz.sweep.grid import varied_setting
 from mars_viz.sweep.measures import band_at, measures, value_at
+from mars_viz.sweep.recommend import recommended
 from mars_viz.sweep.result import SweepResult
 
 COLUMNS = 5

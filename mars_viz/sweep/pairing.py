@@ -27,7 +27,7 @@ from mars_viz.sweep.sweep import strict_reference
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class SweepSetting:
     """A sweep at a value of its dial."""
 
     result: SweepResult
@@ -54,9 +54,9 @@ class Paired:
 class Pairing:
     """Two settings and the prompts that both have results of."""
 
-    left: Setting
+    left: SweepSetting
     """The reference."""
-    right: Setting
+    right: SweepSetting
     """The other."""
     ids: tuple[str, ...]
     """[P]; the shared prompts, in the reference's order and by its names."""
@@ -138,7 +138,7 @@ _COSTED = ("device", "dtype", "target", "drafter", "cache_length")
 """What makes two measurements of costs ones of the same thing."""
 
 
-def pair(left: Setting, right: Setting) -> Pairing:
+def pair(left: SweepSetting, right: SweepSetting) -> Pairing:
     """The prompts that both settings have results of. Raises BadInput where they share none, where one has results of
     none, and for a dial value that was not swept."""
     _check(left, right)
@@ -165,13 +165,13 @@ def pair(left: Setting, right: Setting) -> Pairing:
     return Pairing(left, right, tuple(ours[p].id for p in alike), texts_of, (rows[0], rows[1]), otherwise, apart)
 
 
-def at_settings(paired: Pairing, left: Setting, right: Setting) -> Pairing:
+def at_settings(paired: Pairing, left: SweepSetting, right: SweepSetting) -> Pairing:
     """The same prompts at other dial values of the same sweeps. Raises BadInput for one that was not swept."""
     _check(left, right)
     return replace(paired, left=left, right=right)
 
 
-def _check(*settings: Setting) -> None:
+def _check(*settings: SweepSetting) -> None:
     for side in settings:
         side.result.rows(np.array([side.dial]))
         if not len(side.result):

@@ -21,9 +21,9 @@ from mars_viz.costs import Costs
 from mars_viz.errors import BadInput
 from mars_viz.figures.words import exactly
 from mars_viz.prompts import Turns
-from mars_viz.sweep.columns import COLUMNS, OF_TURNS, PER_PROMPT, PER_SEGMENT, RIGHT, UNGRADED, Column, width
+from mars_viz.sweep.columns import COLUMNS, OF_TURNS, PER_PROMPT, PER_SEGMENT, RIGHT, UNGRADED, SweepColumn, width
 from mars_viz.sweep.plan import Plan
-from mars_viz.sweep.store import Store, open_store
+from mars_viz.sweep.store import SweepStore, open_store
 
 _SEARCHES = 8
 """Lots of dial values whose rows are kept."""
@@ -197,7 +197,7 @@ def load_sweep(folder: str | PathLike[str]) -> SweepResult:
             # else a sweep under way has put prompts together meanwhile: what was listed is read under another name
 
 
-def _read(store: Store) -> SweepResult:
+def _read(store: SweepStore) -> SweepResult:
     """Every file's lines go straight to their place, so that no file outlives its reading."""
     folder, least, total = store.folder, store.finished(), store.count_lines()
     if total > MAX_LINES:
@@ -227,7 +227,7 @@ def _read(store: Store) -> SweepResult:
     return _result(store, known, lines, begins)
 
 
-def _room(column: Column, total: int, gamma: int) -> np.ndarray:
+def _room(column: SweepColumn, total: int, gamma: int) -> np.ndarray:
     size = width(column, gamma)
     return np.empty((total, size) if size else total, column.type.to_pandas_dtype())
 
@@ -270,7 +270,7 @@ def _check(
 
 
 def _result(
-    store: Store, prompts: dict[str, np.ndarray], lines: dict[str, np.ndarray], starts: np.ndarray
+    store: SweepStore, prompts: dict[str, np.ndarray], lines: dict[str, np.ndarray], starts: np.ndarray
 ) -> SweepResult:
     finished = len(starts)
     good = prompts["error"] == ""

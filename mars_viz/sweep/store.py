@@ -21,13 +21,13 @@ from mars_viz.errors import BadInput, contained
 from mars_viz.prompts import PromptSet, Turns, load_prompts, to_jsonl
 from mars_viz.runfiles import check_free
 from mars_viz.runfiles.manifest import LARGEST
-from mars_viz.sweep import parts, texts
+from mars_viz.sweep import shards, texts
 from mars_viz.sweep.columns import schema
 from mars_viz.sweep.files import refusals, write_whole
 from mars_viz.sweep.lock import held
-from mars_viz.sweep.parts import Parts, parts_of
 from mars_viz.sweep.plan import Plan, differences, from_json, set_hash, to_json, with_prompts
-from mars_viz.sweep.reduction import Lines
+from mars_viz.sweep.shards import Shards, parts_of
+from mars_viz.sweep.summarise import Lines
 from mars_viz.sweep.texts import PromptTexts
 from mars_viz.writer import make_folder, remove_leftovers, to_read
 
@@ -42,7 +42,7 @@ class Begun(BadInput):
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class TurnOutcome:
     """What became of a turn."""
 
     answer: str
@@ -51,7 +51,7 @@ class Told:
     """Why it has no results; empty where it has."""
 
 
-class Store:
+class SweepStore:
     """A folder that holds a sweep."""
 
     def __init__(self, folder: Path, plan: Plan, costs: Costs | None):
@@ -67,14 +67,14 @@ class Store:
     def finished(self) -> int:
         """How many prompts are finished: the first so many of the set. Raises BadInput where files are missing."""
         found = self.files
-        start = len(found.batches) * parts.BATCH
+        start = len(found.batches) * shards.BATCH
         later = sorted(each for each in found.singles if each >= start)
         if sorted(found.batches) != list(range(len(found.batches))) or later != list(range(start, start + len(later))):
             raise BadInput(f"{self.results} lacks files between others. Take a fresh copy, or sweep into a new folder.")
         return start + len(later)
 
     @property
-    def files(self) -> Parts:
+    def files(self) -> Shards:
         """The data set's files now. Raises BadInput where they cannot be listed."""
         return parts_of(self.results)
 
@@ -86,8 +86,8 @@ class Store:
         with refusals(self.folder, _KEPT):
             if read is not None:
                 texts.write(self.folder, index, read)
-            write_whole(self.results / parts.prompt_file(index), parts.bytes_of(table))
-        if index % parts.BATCH == parts.BATCH - 1:
+            write_whole(self.results / shards.prompt_file(index), shards.bytes_of(table))
+        if index % shards.BATCH == shards.BATCH - 1:
             self.tidy()
 
     def tidy(self) -> None:
@@ -97,12 +97,12 @@ class Store:
             for each in (self.results, self.folder):
                 remove_leftovers(each, age=0)
             found = self.files
-            for batch in {each // parts.BATCH for each in found.singles} - found.batches:
-                members = parts.members(batch)
+            for batch in {each // shards.BATCH for each in found.singles} - found.batches:
+                members = shards.members(batch)
                 if found.singles.issuperset(members):
-                    tables = [self._read(parts.prompt_file(member), self._schema.names) for member in members]
-                    write_whole(self.results / parts.batch_file(batch), parts.bytes_of(pa.concat_tables(tables)))
-            parts.remove_batched(self.results, self.files.batches)
+                    tables = [self._read(shards.prompt_file(member), self._schema.names) for member in members]
+                    write_whole(self.results / shards.batch_file(batch), shards.bytes_of(pa.concat_tables(tables)))
+            shards.remove_batched(self.results, self.files.batches)
             texts.tidy(self.folder, self.files)
 
     def tables(self) -> Iterator[pa.Table]:
@@ -110,15 +110,15 @@ class Store:
         not as it was written."""
         yield from map(self._read, self.files.names)
 
-    def told(self, first: int, end: int) -> list[Told]:
+    def told(self, first: int, end: int) -> list[TurnOutcome]:
         """What became of these finished prompts, of a sweep of later turns: those from `first` to before `end`."""
-        found: dict[int, Told] = {}
+        found: dict[int, TurnOutcome] = {}
         for name in self.files.names:
             kind, start = name.removesuffix(".parquet").split("-")
-            begins, count = (int(start) * parts.BATCH, parts.BATCH) if kind == "batch" else (int(start), 1)
+            begins, count = (int(start) * shards.BATCH, shards.BATCH) if kind == "batch" else (int(start), 1)
             if begins < end and begins + count > first:
                 table = self._read(name, ["prompt", "answer", "error"])
-                found |= {row["prompt"]: Told(row["answer"], row["error"]) for row in table.to_pylist()}
+                found |= {row["prompt"]: TurnOutcome(row["answer"], row["error"]) for row in table.to_pylist()}
         return [found[index] for index in range(first, end)]
 
     def count_lines(self) -> int:
@@ -173,14 +173,14 @@ class Store:
     def _damaged(self, name: str) -> Iterator[None]:
         try:
             yield
-        except parts.DAMAGED as error:
+        except shards.DAMAGED as error:
             raise BadInput(
                 f"{self.results / name} is damaged or is no result of this sweep. Remove it and go on with --resume, "
                 "or sweep again into a new folder."
             ) from error
 
 
-def create(folder: Path, plan: Plan, costs: Costs | None, prompts: PromptSet | None = None) -> Store:
+def create(folder: Path, plan: Plan, costs: Costs | None, prompts: PromptSet | None = None) -> SweepStore:
     """A new sweep in a new folder, with its prompts if given. Raises BadInput where something is there, or the disk
     refuses."""
     check_new(folder)
@@ -192,7 +192,7 @@ def create(folder: Path, plan: Plan, costs: Costs | None, prompts: PromptSet | N
         if prompts is not None:
             write_whole(folder / _PROMPTS, to_jsonl(prompts))
         write_whole(folder / _SHEET, to_json(plan, costs))
-    return Store(folder, plan, costs)
+    return SweepStore(folder, plan, costs)
 
 
 def keep_costs(folder: Path, costs: Costs) -> None:
@@ -203,7 +203,7 @@ def keep_costs(folder: Path, costs: Costs) -> None:
         write_whole(folder / _SHEET, to_json(plan, costs))
 
 
-def begin(folder: Path, plan: Plan, costs: Costs | None, prompts: PromptSet) -> Store:
+def begin(folder: Path, plan: Plan, costs: Costs | None, prompts: PromptSet) -> SweepStore:
     """The sweep in a folder, to go on with, or else a new one, whoever may be making it at this moment. Raises BadInput
     as `resume` and `create` do."""
     if not holds_sweep(folder):
@@ -237,7 +237,7 @@ def holds_sweep(folder: Path) -> bool:
     return (folder / _SHEET).is_file()
 
 
-def open_store(folder: Path) -> Store:
+def open_store(folder: Path) -> SweepStore:
     """The sweep in a folder. Raises BadInput where there is none."""
     try:
         with to_read(folder, _SHEET).open("rb") as file:
@@ -250,7 +250,7 @@ def open_store(folder: Path) -> Store:
         plan, costs = from_json(data)
     except BadInput as error:
         raise BadInput(f"{folder} cannot be opened: {error}") from error
-    return Store(folder, plan, costs)
+    return SweepStore(folder, plan, costs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,7 +323,7 @@ def _entry(path: Path) -> SweepEntry:
         return SweepEntry(path, None, error=str(error))
 
 
-def resume(folder: Path, plan: Plan, prompts: PromptSet) -> Store:
+def resume(folder: Path, plan: Plan, prompts: PromptSet) -> SweepStore:
     """The sweep in a folder, to go on with; `prompts` may go on after those that it has (`take_on` writes that down).
     Raises BadInput where it was begun otherwise than `plan` says, and while somebody else sweeps into it."""
     store = open_store(folder)
@@ -334,7 +334,7 @@ def resume(folder: Path, plan: Plan, prompts: PromptSet) -> Store:
         )
     with held(folder):
         store.tidy()
-    return Store(folder, grown, store.costs)
+    return SweepStore(folder, grown, store.costs)
 
 
 def _as_read(wanted: pa.Schema) -> pa.Schema:

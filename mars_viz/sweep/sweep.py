@@ -15,22 +15,22 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mars_viz.chat import History
 from mars_viz.costs import Costs
 from mars_viz.dialmap import DialMap, Exploration, Span
 from mars_viz.errors import BadInput
-from mars_viz.history import History
 from mars_viz.prompts import PromptItem, PromptSet
 from mars_viz.records import Emission, emitted
 from mars_viz.rules import Rule, rule_named
 from mars_viz.run import Run, Settings, joined
 from mars_viz.sweep import store
+from mars_viz.sweep.active_prompts import ActivePrompts, advance
+from mars_viz.sweep.conversations import Conversations, unanswered
 from mars_viz.sweep.costs import measured, mended
-from mars_viz.sweep.in_hand import InHand, advance
 from mars_viz.sweep.lock import held
 from mars_viz.sweep.plan import plan_of
-from mars_viz.sweep.reduction import Lines, Texts, failed_lines, lines_of
 from mars_viz.sweep.result import SweepResult, load_sweep
-from mars_viz.sweep.talks import Talks, unanswered
+from mars_viz.sweep.summarise import Lines, ReferenceTexts, failed_lines, lines_of
 from mars_viz.sweep.texts import PromptTexts, texts_of
 from mars_viz.walk import Answer, Ending, Prefix, Speculator, walk
 
@@ -144,7 +144,7 @@ class Sweep:
         yield from self._steps()
 
     def _steps(self) -> Iterator[SweepProgress]:
-        hand: dict[int, InHand] = {}
+        hand: dict[int, ActivePrompts] = {}
         done: dict[int, _Done] = {}  # that wait for those before them
         talks = self._resumed()
         while self._finished < len(self._prompts):
@@ -161,9 +161,9 @@ class Sweep:
                 talks.answered(one.item, ready.lines["answer"][0])
             yield self._progress(first.share)
 
-    def _resumed(self) -> Talks:
+    def _resumed(self) -> Conversations:
         """What was answered of the conversation in whose middle the sweep was left."""
-        talks, items = Talks(), self._prompts.items
+        talks, items = Conversations(), self._prompts.items
         if self._finished < len(items) and items[self._finished].turn > 1:
             begins = self._finished - items[self._finished].turn + 1
             turns = items[begins : self._finished]
@@ -174,7 +174,7 @@ class Sweep:
                     talks.answered(item, told.answer)
         return talks
 
-    def _write(self, ready: _Done, talks: Talks) -> None:
+    def _write(self, ready: _Done, talks: Conversations) -> None:
         """The next prompt."""
         index, items = self._finished, self._prompts.items
         self._store.append(index, ready.lines, ready.texts)
@@ -196,7 +196,7 @@ class Sweep:
     def _progress(self, share: float) -> SweepProgress:
         return SweepProgress(self._finished, len(self._prompts), self._failed, share)
 
-    def _join(self, hand: dict[int, InHand], done: dict[int, _Done], talks: Talks) -> None:
+    def _join(self, hand: dict[int, ActivePrompts], done: dict[int, _Done], talks: Conversations) -> None:
         """Begin the prompts that come next: of as many questions as may be in hand, those whose history is known."""
         for index in in_reach(self._prompts, self._finished, self._batch):
             item = self._prompts.items[index]
@@ -210,18 +210,18 @@ class Sweep:
                 done[index] = _Done(failed_lines(self._store.plan, index, item, str(error)))
                 talks.failed(item)
 
-    def _begun(self, index: int, item: PromptItem, history: History) -> InHand:
+    def _begun(self, index: int, item: PromptItem, history: History) -> ActivePrompts:
         prompt = self._tokens(item, history)
-        return InHand(index, item, prompt, Exploration(self._rule, self._span, prompt, self._ending, {}))
+        return ActivePrompts(index, item, prompt, Exploration(self._rule, self._span, prompt, self._ending, {}))
 
-    def _done(self, mapped: InHand) -> _Done:
+    def _done(self, mapped: ActivePrompts) -> _Done:
         """A prompt whose map is complete."""
         item, exploration, pieces = mapped.item, mapped.exploration, self._backend.tokenizer.pieces
         frame = Run(self._settings, self._provenance, mapped.prompt, (), pieces, item.id, item.prompt)
         made = DialMap(frame, self._span, exploration.answers, exploration.passes, mapped.seconds)
         return _Done(lines_of(made, mapped.index, item, self._texts(made)), texts_of(made))
 
-    def _texts(self, made: DialMap) -> Texts:
+    def _texts(self, made: DialMap) -> ReferenceTexts:
         """The lossless texts, walked over the map's own answers; models are asked only where they leave the map."""
         prompt = made.frame.prompt_ids
         known = Remembering(made.answers, lambda: self._beside)
@@ -232,7 +232,7 @@ class Sweep:
 
         strict, target = strict_reference(self._rule, self._settings.temperature), rule_named("strict")
         text = walked(strict)
-        return Texts(text, text if strict is target else walked(target), self._text)
+        return ReferenceTexts(text, text if strict is target else walked(target), self._text)
 
     @cached_property
     def _speculator(self) -> Speculator:

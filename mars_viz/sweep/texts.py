@@ -21,7 +21,7 @@ from mars_viz.analysis.alignment import Written
 from mars_viz.dialmap import DialMap
 from mars_viz.errors import BadInput
 from mars_viz.run import Piece
-from mars_viz.sweep import parts
+from mars_viz.sweep import shards
 from mars_viz.sweep.files import write_whole
 from mars_viz.writer import make_folder, remove_leftovers, to_read
 
@@ -89,10 +89,10 @@ def write(sweep: Path, index: int, texts: PromptTexts) -> None:
         "special": [piece.special for piece in texts.pieces.values()],
     }
     arrays = [pa.array([line[field.name]], field.type) for field in _SCHEMA]
-    write_whole(folder / parts.prompt_file(index), _bytes(pa.Table.from_arrays(arrays, schema=_SCHEMA)))
+    write_whole(folder / shards.prompt_file(index), _bytes(pa.Table.from_arrays(arrays, schema=_SCHEMA)))
 
 
-def tidy(sweep: Path, results: parts.Parts) -> None:
+def tidy(sweep: Path, results: shards.Shards) -> None:
     """Put the prompts of whole batches together, and remove what a kill left behind and what has no results any more,
     as after damaged ones were taken away: it will be written anew. Raises OSError. Only the sweep itself may."""
     folder = sweep / FOLDER
@@ -101,23 +101,23 @@ def tidy(sweep: Path, results: parts.Parts) -> None:
     make_folder(folder)
     remove_leftovers(folder, age=0)
     there = _without_results(folder, results)
-    for batch in {single // parts.BATCH for single in there.singles} & results.batches - there.batches:
-        members = [each for each in parts.members(batch) if each in there.singles]
+    for batch in {single // shards.BATCH for single in there.singles} & results.batches - there.batches:
+        members = [each for each in shards.members(batch) if each in there.singles]
         with suppress(BadInput):  # beside a damaged file the others stay as they are: no figure needs texts
-            table = pa.concat_tables(_table(folder / parts.prompt_file(each)) for each in members)
-            write_whole(folder / parts.batch_file(batch), _bytes(table))
-    parts.remove_batched(folder, parts.parts_of(folder).batches)
+            table = pa.concat_tables(_table(folder / shards.prompt_file(each)) for each in members)
+            write_whole(folder / shards.batch_file(batch), _bytes(table))
+    shards.remove_batched(folder, shards.parts_of(folder).batches)
 
 
-def _without_results(folder: Path, results: parts.Parts) -> parts.Parts:
+def _without_results(folder: Path, results: shards.Shards) -> shards.Shards:
     """Remove the texts of prompts that have no results; the files that are left. A batch is put together only where
     the results' is."""
-    there = parts.parts_of(folder)
+    there = shards.parts_of(folder)
     batches = there.batches - results.batches
     singles = frozenset(each for each in there.singles if results.holding(each) is None)
-    for name in [*map(parts.batch_file, batches), *map(parts.prompt_file, singles)]:
+    for name in [*map(shards.batch_file, batches), *map(shards.prompt_file, singles)]:
         (folder / name).unlink(missing_ok=True)
-    return parts.Parts(there.batches - batches, there.singles - singles)
+    return shards.Shards(there.batches - batches, there.singles - singles)
 
 
 def read(sweep: Path, index: int) -> PromptTexts | None:
@@ -125,12 +125,12 @@ def read(sweep: Path, index: int) -> PromptTexts | None:
     Raises BadInput where they are damaged."""
     folder = sweep / FOLDER
     while folder.is_dir():
-        before = parts.parts_of(folder)
+        before = shards.parts_of(folder)
         name = before.holding(index)
         try:
             return None if name is None else _read(folder / name, index)
         except BadInput:
-            if parts.parts_of(folder) == before:
+            if shards.parts_of(folder) == before:
                 raise
             # else a sweep under way has put prompts together meanwhile
     return None
@@ -149,7 +149,7 @@ def _read(path: Path, index: int) -> PromptTexts | None:
         table = source.read_row_group(group, use_threads=False).cast(_SCHEMA)
         table.validate(full=True)
         return _texts(table.slice(row, 1).to_pylist()[0])
-    except parts.DAMAGED as error:
+    except shards.DAMAGED as error:
         raise spoiled(path) from error
 
 
@@ -178,13 +178,13 @@ def _table(path: Path) -> pa.Table:
         return pq.read_table(to_read(path), partitioning=None, use_threads=False, page_checksum_verification=True).cast(
             _SCHEMA
         )
-    except parts.DAMAGED as error:
+    except shards.DAMAGED as error:
         raise spoiled(path) from error
 
 
 def _bytes(table: pa.Table) -> bytes:
     """Equal stretches of texts are equal bytes, which pack well, and a prompt is read without most of the others."""
-    return parts.bytes_of(table, row_group_size=_READ_AT_ONCE, use_dictionary=False, write_statistics=False)
+    return shards.bytes_of(table, row_group_size=_READ_AT_ONCE, use_dictionary=False, write_statistics=False)
 
 
 def spoiled(path: Path) -> BadInput:

@@ -12,7 +12,7 @@ import numpy as np
 
 from mars_viz.analysis.alignment import Alignment, Unit, Written, align, same_vocabulary
 from mars_viz.sweep import texts
-from mars_viz.sweep.pairing import Pairing, Setting, divergence, turned
+from mars_viz.sweep.pairing import Pairing, SweepSetting, divergence, turned
 from mars_viz.sweep.texts import FOLDER, PromptTexts, spoiled
 
 
@@ -32,7 +32,7 @@ class Change(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class PromptEntry:
     """A shared prompt."""
 
     place: int
@@ -56,7 +56,7 @@ class TwoTexts:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptTexts:
     """What the sweeps hold of a prompt."""
 
     left: Written | None
@@ -67,7 +67,7 @@ class Kept:
     """Side by side; None unless both are there."""
 
 
-def entries(both: Pairing) -> tuple[Entry, ...]:
+def entries(both: Pairing) -> tuple[PromptEntry, ...]:
     """Every shared prompt, those that change first, else in the reference's order. Reads no texts."""
     worse, better = turned(both)
     told = _told(both)
@@ -75,13 +75,13 @@ def entries(both: Pairing) -> tuple[Entry, ...]:
     found = []
     for place, name in enumerate(both.ids):
         change = next((kind for kind, of in marks if of[place]), Change.PERHAPS)
-        found.append(Entry(place, name, change))
+        found.append(PromptEntry(place, name, change))
     order = list(Change)
     return tuple(sorted(found, key=lambda entry: order.index(entry.change)))
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _Known:
     """What the figures alone say of the texts."""
 
     same: np.ndarray
@@ -90,7 +90,7 @@ class _Told:
     """bool [P]; two texts, for certain."""
 
 
-def _told(both: Pairing) -> _Told:
+def _told(both: Pairing) -> _Known:
     parted, lengths = divergence(both), both.at("tokens")
     # tokens of another vocabulary may be more or fewer for one text
     differs = (lengths[0] != lengths[1]) & both.one_vocabulary
@@ -102,10 +102,10 @@ def _told(both: Pairing) -> _Told:
         dials = np.array([both.left.dial, both.right.dial])
         lines = both.left.result.rows(dials)[both.rows[0]]
         same |= lines[:, 0] == lines[:, 1]
-    return _Told(same, differs & ~same)
+    return _Known(same, differs & ~same)
 
 
-def kept(both: Pairing, place: int) -> Kept:
+def kept(both: Pairing, place: int) -> KeptTexts:
     """What both write after a prompt. Raises BadInput where a sweep's texts are damaged."""
     ours, theirs = (int(rows[place]) for rows in both.rows)
     read = [_texts(both.left, ours)]
@@ -116,13 +116,13 @@ def kept(both: Pairing, place: int) -> Kept:
         for side, rows, found in zip((both.left, both.right), both.rows, read, strict=True)
     )
     if left is None or right is None or read[0] is None or read[1] is None:
-        return Kept(left, right, None)
+        return KeptTexts(left, right, None)
     known = both.one_vocabulary or same_vocabulary(read[0].pieces, read[1].pieces)
     unit = Unit.TOKENS if known else Unit.CHARACTERS
-    return Kept(left, right, TwoTexts(left, right, align(left, right, unit)))
+    return KeptTexts(left, right, TwoTexts(left, right, align(left, right, unit)))
 
 
-def _texts(side: Setting, row: int) -> PromptTexts | None:
+def _texts(side: SweepSetting, row: int) -> PromptTexts | None:
     result = side.result
     found = texts.read(result.folder, int(result.prompts["prompt"][row]))
     if found is not None and not np.array_equal(
@@ -132,6 +132,6 @@ def _texts(side: Setting, row: int) -> PromptTexts | None:
     return found
 
 
-def _stretch(side: Setting, row: int) -> int:
+def _stretch(side: SweepSetting, row: int) -> int:
     """Which of the prompt's stretches holds the setting."""
     return int(side.result.rows(np.array([side.dial]))[row, 0] - side.result.starts[row])

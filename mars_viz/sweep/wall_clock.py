@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from mars_viz.analysis.intervals import Interval, band
+from mars_viz.chat import EncodedPrompt, Exchange
 from mars_viz.costs import Costs, Factor, objection, per_token
 from mars_viz.errors import BadInput
-from mars_viz.history import Asked, Exchange
 from mars_viz.prompts import PromptItem, PromptSet
 from mars_viz.records import emitted
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.sweep.measures import costed
 from mars_viz.sweep.result import SweepResult
-from mars_viz.sweep.store import Store, open_store
+from mars_viz.sweep.store import SweepStore, open_store
 from mars_viz.sweep.timing import TimingCheck, Way
 from mars_viz.walk import walk
 
@@ -39,7 +39,7 @@ WAYS = ("target", "strict", "chosen")
 
 
 @dataclass(frozen=True, slots=True)
-class Decoded:
+class TimedDecode:
     """One decode."""
 
     token_ids: Prefix
@@ -69,7 +69,7 @@ class WallClock:
     def __init__(
         self,
         backend: Backend,
-        prompts: Sequence[Asked],
+        prompts: Sequence[EncodedPrompt],
         settings: Settings,
         *,
         repetitions: int = 3,
@@ -86,7 +86,7 @@ class WallClock:
         self._settings = replace(settings, dial=rule.dial.checked(settings.dial))
         self._strict = replace(settings, dial=rule.dial.strict)
         self._prompts = [backend.prompt_ids(each.prompt, settings, each.history, chat=chat) for each in prompts]
-        self._found: dict[str, list[list[Decoded]]] = {name: [[] for _ in prompts] for name in WAYS}
+        self._found: dict[str, list[list[TimedDecode]]] = {name: [[] for _ in prompts] for name in WAYS}
 
     @property
     def progress(self) -> ClockProgress:
@@ -129,13 +129,13 @@ class WallClock:
             created=datetime.now(UTC).isoformat(timespec="seconds"),
         )
 
-    def _decode(self, name: str, prompt: Prefix) -> Decoded:
+    def _decode(self, name: str, prompt: Prefix) -> TimedDecode:
         if name == "target":
             return _alone(self._backend, prompt, self._settings)
         return _walked(self._backend, prompt, self._strict if name == "strict" else self._settings)
 
 
-def wall_clock(backend: Backend, prompts: Sequence[Asked], settings: Settings, **options: Any) -> TimingCheck:
+def wall_clock(backend: Backend, prompts: Sequence[EncodedPrompt], settings: Settings, **options: Any) -> TimingCheck:
     """The whole check at once; takes the options of `WallClock` and raises what it does."""
     clock = WallClock(backend, prompts, settings, **options)
     for _ in clock:
@@ -143,7 +143,7 @@ def wall_clock(backend: Backend, prompts: Sequence[Asked], settings: Settings, *
     return clock.check()
 
 
-def to_time(result: SweepResult, prompts: PromptSet, count: int) -> list[Asked]:
+def to_time(result: SweepResult, prompts: PromptSet, count: int) -> list[EncodedPrompt]:
     """At most `count` of the prompts that have results, evenly spaced from the first to the last.
 
     Of a conversation one turn at most, from question to question a later one, since turns of one question are no
@@ -156,12 +156,12 @@ def to_time(result: SweepResult, prompts: PromptSet, count: int) -> list[Asked]:
     return [_asked(store, prompts, index, item) for index, item in chosen]
 
 
-def _asked(store: Store, prompts: PromptSet, index: int, item: PromptItem) -> Asked:
+def _asked(store: SweepStore, prompts: PromptSet, index: int, item: PromptItem) -> EncodedPrompt:
     if item.turn == 1:
-        return Asked(item.prompt)
+        return EncodedPrompt(item.prompt)
     begins = index - item.turn + 1
     told = zip(prompts.items[begins:index], store.told(begins, index), strict=True)
-    return Asked(item.prompt, tuple(Exchange(before.prompt, each.answer) for before, each in told))
+    return EncodedPrompt(item.prompt, tuple(Exchange(before.prompt, each.answer) for before, each in told))
 
 
 def spread_over(found: Sequence[T], count: int) -> list[T]:
@@ -170,14 +170,14 @@ def spread_over(found: Sequence[T], count: int) -> list[T]:
     return [found[place] for place in places]
 
 
-def _alone(backend: Backend, prompt: Prefix, settings: Settings) -> Decoded:
+def _alone(backend: Backend, prompt: Prefix, settings: Settings) -> TimedDecode:
     from mars_viz.speculators.autoregressive import decode_alone
 
     done = decode_alone(backend, prompt, settings)
-    return Decoded(done.token_ids, len(done.token_ids), done.seconds)
+    return TimedDecode(done.token_ids, len(done.token_ids), done.seconds)
 
 
-def _walked(backend: Backend, prompt: Prefix, settings: Settings) -> Decoded:
+def _walked(backend: Backend, prompt: Prefix, settings: Settings) -> TimedDecode:
     from mars_viz.speculators.extent import Extent
 
     rule = rule_named(settings.rule)
@@ -187,10 +187,10 @@ def _walked(backend: Backend, prompt: Prefix, settings: Settings) -> Decoded:
     began = time.perf_counter()
     rounds = list(walk(speculator, rule, settings.dial, prompt, ending))
     seconds = time.perf_counter() - began
-    return Decoded(emitted(rounds), len(rounds), seconds)
+    return TimedDecode(emitted(rounds), len(rounds), seconds)
 
 
-def _way(name: str, decodes: list[list[Decoded]]) -> Way:
+def _way(name: str, decodes: list[list[TimedDecode]]) -> Way:
     return Way(
         name=name,
         tokens=np.array([len(each[0].token_ids) for each in decodes]),

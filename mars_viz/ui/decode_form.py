@@ -12,7 +12,7 @@ from mars_viz.rules import RULES, Fixed, Rule, rule_named
 from mars_viz.run import Settings
 from mars_viz.speculators.names import check_id, drafter_for
 from mars_viz.ui import visitors
-from mars_viz.ui.jobs.models import Choice
+from mars_viz.ui.jobs.models import PairChoice
 
 START = Settings()
 STOP_HELP = "Texts that end decoding, one on each line, blanks included; the token that completes one stays whole."
@@ -131,7 +131,7 @@ def checked(notices: list[str], prompt: str, settings: Callable[[], Settings], *
     return chosen
 
 
-def named_models(target: str, drafter: str, device: str = "auto", dtype: str = "auto") -> Choice:
+def named_models(target: str, drafter: str, device: str = "auto", dtype: str = "auto") -> PairChoice:
     """The models of these names, of which none is the built-in one, or for another target prompt lookup. Raises
     BadInput for a name that this visitor may not give."""
     drafting = drafter_for(target.strip() or None, drafter.strip() or None)
@@ -140,7 +140,7 @@ def named_models(target: str, drafter: str, device: str = "auto", dtype: str = "
     for name in () if folders else models:
         check_id(name)
     drafted_by = drafting if isinstance(drafting, str) else drafting.name
-    return Choice(target.strip(), drafted_by, device, dtype, folders)
+    return PairChoice(target.strip(), drafted_by, device, dtype, folders)
 
 
 def fixed_inputs(rule: Rule, key: str, start: Rule | None = None) -> Rule:

@@ -18,7 +18,7 @@ from mars_viz import default_folders
 from mars_viz.analysis.metrics import summary
 from mars_viz.errors import BadInput, contained
 from mars_viz.escapes import Html, html
-from mars_viz.figures.thumbnails import AMBER, BLUE, QUIET, Part, lanes
+from mars_viz.figures.thumbnails import AMBER, BLUE, QUIET, BarPart, lanes
 from mars_viz.figures.token_strip import token_bars
 from mars_viz.figures.words import counted, number
 from mars_viz.race.records import Lane, Race
@@ -27,8 +27,8 @@ from mars_viz.run import Run
 from mars_viz.ui import library, visitors
 from mars_viz.ui.lessons import LESSONS
 from mars_viz.ui.lessons.needs import is_lossless
-from mars_viz.ui.library import Shelf
-from mars_viz.ui.watching.races import Course
+from mars_viz.ui.library import RunCatalogue
+from mars_viz.ui.live.races import Replay
 
 HERO = "A small model drafts the next tokens, a large one verifies them. See every decision."
 STORY = (
@@ -105,7 +105,7 @@ class Card:
         )
 
 
-def nothing_yet(shelf: Shelf) -> str:
+def nothing_yet(shelf: RunCatalogue) -> str:
     """What to do where no sample is to be seen; a run is found where the app looks for runs, and nowhere else."""
     if shelf.kept:
         return f"{library.NO_SAMPLES} Open one of the runs below, or write a prompt on Explore and press Decode."
@@ -132,12 +132,12 @@ def excerpt(run: Run) -> Run:
     return replace(run, rounds=run.rounds[:EXCERPT], dial_map=None)
 
 
-def run_cards(shelf: Shelf, run_ids: Iterable[str], most: int | None = None) -> Iterator[Card]:
+def run_cards(shelf: RunCatalogue, run_ids: Iterable[str], most: int | None = None) -> Iterator[Card]:
     """One for each of these recorded runs, at most so many; made one by one, since each has to be read."""
     return (_run_card(shelf, run_id) for run_id in islice(run_ids, most))
 
 
-def _run_card(shelf: Shelf, run_id: str) -> Card:
+def _run_card(shelf: RunCatalogue, run_id: str) -> Card:
     title = shelf.recorded[run_id].title
     try:
         with contained("This run"):
@@ -161,7 +161,7 @@ def to_be_seen(run: Run) -> str:
     return f"{kept}, none of them only because the rule is relaxed."
 
 
-def lesson_cards(shelf: Shelf) -> Iterator[Card]:
+def lesson_cards(shelf: RunCatalogue) -> Iterator[Card]:
     """One for each lesson, its picture made of the run that it is shown on."""
     for lesson_number, lesson in enumerate(LESSONS, 1):
         title = f"{lesson_number} · {lesson.title}"
@@ -176,7 +176,7 @@ def lesson_cards(shelf: Shelf) -> Iterator[Card]:
         yield Card(str(lesson_number), title, lesson.point, fact, picture)
 
 
-def race_card(course: Course) -> Card | None:
+def race_card(course: Replay) -> Card | None:
     """The first race that can be read: three lanes, as long as they took. None where there is none."""
     for name in course.entries:
         with suppress(BadInput), contained("A race"):
@@ -194,5 +194,5 @@ def _race_card(name: str, race: Race) -> Card:
         "The target alone, speculative with the strict rule, and with a relaxed one: one prompt, replayed up to 50 "
         "times slower.",
         f"{number(race.over(Lane.RELAXED, Lane.ALONE).estimate)} times as fast with the relaxed rule (measured)",
-        lanes([Part(seconds[lane], colour) for lane, colour in colours.items()]),
+        lanes([BarPart(seconds[lane], colour) for lane, colour in colours.items()]),
     )

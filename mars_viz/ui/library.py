@@ -26,7 +26,7 @@ from mars_viz.figures.words import setting
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
 from mars_viz.runfiles import RunEntry, list_runs, read_zip
-from mars_viz.runstore import Standing, read, started
+from mars_viz.runstore import RunStatus, read, started
 from mars_viz.ui.links import View
 from mars_viz.ui.run_cache import MOST, RunCache
 from mars_viz.ui.session import Session
@@ -38,7 +38,7 @@ _OWN = re.compile(r"(live|upload)-[0-9a-f]{8}")  # how a tab names its own runs
 
 
 @dataclass(frozen=True, slots=True)
-class Shelf:
+class RunCatalogue:
     """What a tab can choose from at one moment."""
 
     own: Mapping[str, Run]
@@ -138,7 +138,7 @@ class Shelf:
         return run, ""
 
 
-def shelf(session: Session) -> Shelf:
+def shelf(session: Session) -> RunCatalogue:
     """What this tab can choose from."""
     folder = default_folders.runs()
     try:
@@ -149,8 +149,8 @@ def shelf(session: Session) -> Shelf:
         lie_in = samples.runs_folder()
         shipped = {} if lie_in is None else {entry.path.name: entry for entry in list_runs(lie_in)}
     except BadInput as error:
-        return Shelf(session.runs, {}, str(error))
-    return Shelf(
+        return RunCatalogue(session.runs, {}, str(error))
+    return RunCatalogue(
         session.runs, shipped | {name: kept[name] for name in kept if name not in shipped}, samples=frozenset(shipped)
     )
 
@@ -160,25 +160,25 @@ def interrupted(folder: Path) -> dict[str, RunEntry]:
     return {
         kept.name: RunEntry(kept.path, f"{kept.title} (interrupted)", kept.manifest)
         for kept in started(folder)
-        if kept.standing is Standing.INTERRUPTED and not kept.error and not (folder / kept.name).exists()
+        if kept.standing is RunStatus.INTERRUPTED and not kept.error and not (folder / kept.name).exists()
     }
 
 
-def samples_of(on: Shelf) -> Iterator[Run]:
+def samples_of(on: RunCatalogue) -> Iterator[Run]:
     """Every sample that can be read, in order; of very many, the first."""
     for run_id in islice((name for name in on.recorded if name in on.samples), MOST):
         with suppress(BadInput):
             yield on.opened(run_id)
 
 
-def suited(on: Shelf, lacks: Callable[[Run], str], first: str = "") -> str:
+def suited(on: RunCatalogue, lacks: Callable[[Run], str], first: str = "") -> str:
     """The id of the sample `first` if it serves, else of the first sample that does, else of this tab's newest run that
     does; empty where none does. `lacks` says what a run lacks, and is an empty string for one that serves."""
     able = (name for name in (first, *on.recorded) if name in on.samples)
     return next((name for name in (*able, *reversed(list(on.own))) if _able(on, name, lacks)), "")
 
 
-def _able(on: Shelf, run_id: str, lacks: Callable[[Run], str]) -> bool:
+def _able(on: RunCatalogue, run_id: str, lacks: Callable[[Run], str]) -> bool:
     try:
         with contained(f"The run {run_id}"):
             return not lacks(on.opened(run_id))

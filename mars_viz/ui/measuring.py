@@ -11,11 +11,11 @@ import streamlit as st
 from mars_viz.costs import Costs
 from mars_viz.escapes import markdown
 from mars_viz.run import Settings
-from mars_viz.ui import faults, live, theme
+from mars_viz.ui import faults, tab_jobs, theme
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.costs_job import CostsJob
 from mars_viz.ui.jobs.job import JobState
-from mars_viz.ui.jobs.models import Choice
+from mars_viz.ui.jobs.models import PairChoice
 from mars_viz.ui.stop_button import stop_button
 
 POLL = 0.5
@@ -23,7 +23,7 @@ POLL = 0.5
 
 
 def measure_again(
-    key: str, why: str, settings: Settings, choice: Choice, keep: Callable[[Costs], object] | None = None
+    key: str, why: str, settings: Settings, choice: PairChoice, keep: Callable[[Costs], object] | None = None
 ) -> None:
     """Why costs are wanted, in a sentence, and the button that measures them with these models in blocks of these
     settings; `keep` writes them. `key` tells one place from another."""
@@ -36,7 +36,7 @@ def measure_again(
     def start() -> None:
         asked = CostsJob(partial(tasks.measure, settings), choice, keep)
         st.session_state[name] = asked
-        live.shared_worker().submit(asked)
+        tab_jobs.shared_worker().submit(asked)
 
     words, button = st.columns([6, 1.4], vertical_alignment="center")
     with words:
@@ -57,7 +57,7 @@ def _under_way(job: CostsJob, key: str) -> None:
     if job.progress.state.finished:
         st.rerun(scope="app")
     bar, button = st.columns([6, 1.4], vertical_alignment="center")
-    ahead = live.shared_worker().ahead(job)
+    ahead = tab_jobs.shared_worker().ahead(job)
     queued = job.progress.state is JobState.QUEUED and ahead
     words = f"Waiting for {ahead} other jobs on this server …" if queued else "Measuring what a pass costs …"
     bar.progress(job.progress.share, markdown(words))

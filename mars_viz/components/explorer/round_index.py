@@ -13,8 +13,8 @@ import numpy as np
 
 from mars_viz.dialmap import Prefix, Segment
 from mars_viz.errors import BadInput
-from mars_viz.recorded import ending_of
 from mars_viz.records import Round
+from mars_viz.replay import ending_of
 from mars_viz.run import Run
 
 

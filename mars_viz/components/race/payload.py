@@ -18,7 +18,7 @@ from mars_viz.costs import Factor
 from mars_viz.devices import short_device
 from mars_viz.escapes import visible
 from mars_viz.figures.words import number, setting
-from mars_viz.race.making import Texts
+from mars_viz.race.making import RaceTexts
 from mars_viz.race.records import Lane, Race, round_clock
 from mars_viz.records import Outcome, Round
 from mars_viz.rules import rule_named
@@ -51,7 +51,7 @@ def live_payload(run: Run | None, prompt: str, job: str) -> Payload:
     return {"id": job, **_payload([lane], pieces, prompt, live=True)}
 
 
-def racing_payload(texts: Texts, prompt: str, relaxed: str, job: str) -> Payload:
+def racing_payload(texts: RaceTexts, prompt: str, relaxed: str, job: str) -> Payload:
     """The lanes of a race that is being run, `relaxed` names the third; `job` tells one race from the next."""
     pieces = Pieces()
     lanes = _lanes(

@@ -13,10 +13,10 @@ from mars_viz.randomness import Purpose, round_uniforms
 from mars_viz.run import Settings
 from mars_viz.speculators.cached import CachedModel
 from mars_viz.speculators.draft import Draft
-from mars_viz.speculators.largest import best
-from mars_viz.speculators.laws import draw, law, on_device
+from mars_viz.speculators.host_copy import sent
 from mars_viz.speculators.networks import Network
-from mars_viz.speculators.transfers import sent
+from mars_viz.speculators.sampling import draw, law, on_device
+from mars_viz.speculators.topk import best
 from mars_viz.walk import Prefix
 
 

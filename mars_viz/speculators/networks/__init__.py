@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from mars_viz.speculators.networks.body import Body, why_not
+from mars_viz.speculators.networks.batched import RaggedNetwork
+from mars_viz.speculators.networks.cache_pool import CachePool
 from mars_viz.speculators.networks.chains import Chain, Pick
 from mars_viz.speculators.networks.graphs import CudaCapture
-from mars_viz.speculators.networks.packed import PackedLlama, fits, pack
-from mars_viz.speculators.networks.plain import PlainNetwork
-from mars_viz.speculators.networks.ragged import RaggedNetwork
-from mars_viz.speculators.networks.rooms import Rooms
+from mars_viz.speculators.networks.hf import PlainNetwork
+from mars_viz.speculators.networks.llama_forward import Body, why_not
+from mars_viz.speculators.networks.small_llama import PackedLlama, fits, pack
 
 __all__ = ["Chain", "Chaining", "Network", "Opener", "Pick", "opener"]
 
@@ -93,6 +93,6 @@ def opener(model: PreTrainedModel, vocabulary_size: int) -> Opener:
         said = f"goes through transformers' own pass, one text after the other: {reason}"
         return Opener(partial(PlainNetwork, model, vocabulary_size), lambda: said, model=model)
     body = Body(model, vocabulary_size)
-    rooms = Rooms(body, partial(CudaCapture, body.device) if body.device.type == "cuda" else None)
+    rooms = CachePool(body, partial(CudaCapture, body.device) if body.device.type == "cuda" else None)
     lack = lambda: rooms.trouble and f"runs without CUDA graphs: {rooms.trouble}"  # noqa: E731
     return Opener(partial(RaggedNetwork, rooms), lack, model=model)

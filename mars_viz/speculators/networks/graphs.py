@@ -18,7 +18,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from mars_viz.speculators.trouble import lacks_memory
+from mars_viz.speculators.device_errors import lacks_memory
 
 Tensors = tuple[Tensor, ...]
 Function = Callable[..., Tensors]

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from mars_viz.speculators.cached import CachedModel
+from mars_viz.speculators.host_copy import sent
 from mars_viz.speculators.networks import Network
-from mars_viz.speculators.transfers import sent
 from mars_viz.walk import Prefix
 
 

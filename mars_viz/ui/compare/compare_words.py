@@ -8,15 +8,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from mars_viz.analysis.alignment import Alignment, Unit
-from mars_viz.analysis.differences import Difference, Scale
+from mars_viz.analysis.differences import Difference, NumberFormat
 from mars_viz.demo import BUILT_IN
 from mars_viz.escapes import isolated
 from mars_viz.figures.token_words import shown_token
 from mars_viz.figures.words import THIN_SPACE, counted, number, setting
 from mars_viz.run import Piece, Run
-from mars_viz.ui.compare import lineup
+from mars_viz.ui.compare import candidates
+from mars_viz.ui.compare.candidates import Candidate
 from mars_viz.ui.compare.compare_view import Across
-from mars_viz.ui.compare.lineup import Contender
 
 QUOTED = 24
 """Characters of a token in a sentence."""
@@ -42,7 +42,7 @@ SIDES = Names("reference", "compared")
 """What they are called where there is no room for more."""
 
 
-def named(left: Contender, right: Contender) -> Names:
+def named(left: Candidate, right: Candidate) -> Names:
     """As short as tells them apart: by dial, by rule, by models, by the line of their runs."""
     if left.choice == right.choice:
         return Names(_by_rule(left), _by_rule(left), ruled=True)
@@ -53,10 +53,10 @@ def named(left: Contender, right: Contender) -> Names:
     return replace(same, right=_with_key(right, same.right))
 
 
-def _ways(left: Contender, right: Contender) -> Iterator[Names]:
+def _ways(left: Candidate, right: Candidate) -> Iterator[Names]:
     """Names that say what differs, the shortest first; of texts that differ in their prompts their lines alone."""
     ours, theirs = left.run, right.run
-    if lineup.same_prompt(ours, theirs.prompt, theirs.prompt_ids):
+    if candidates.same_prompt(ours, theirs.prompt, theirs.prompt_ids):
         if _models(ours) != _models(theirs):
             yield _by_models(left, right)
         else:
@@ -66,7 +66,7 @@ def _ways(left: Contender, right: Contender) -> Iterator[Names]:
     yield _by_lines(left, right)
 
 
-def lane_names(left: Contender, right: Contender, lanes: Sequence[Contender]) -> list[str]:
+def lane_names(left: Candidate, right: Candidate, lanes: Sequence[Candidate]) -> list[str]:
     """What the texts of the strip are called: the pair as its panes are, the others beside the reference; those that
     would be called alike get the line of their runs besides, and where that repeats the key of their choice."""
     pair = named(left, right)
@@ -81,12 +81,12 @@ def lane_names(left: Contender, right: Contender, lanes: Sequence[Contender]) ->
     return names
 
 
-def _with_line(one: Contender, name: str) -> str:
+def _with_line(one: Candidate, name: str) -> str:
     line = _by_line(one)
     return name if name == line else f"{name}, {line}"
 
 
-def _with_key(one: Contender, name: str) -> str:
+def _with_key(one: Candidate, name: str) -> str:
     """A key is never cut: its end may be all that differs."""
     key = one.choice.key
     return f"{name} ({_isolated(key, len(key))})"
@@ -103,14 +103,14 @@ def _alike(one: Run, other: Run) -> bool:
     return all(getattr(ours, name) == getattr(theirs, name) for name in fields)
 
 
-def _by_dial(one: Contender) -> str:
+def _by_dial(one: Candidate) -> str:
     """'strict', 'θ = 0.90'; with γ where that is not its source's own."""
     gamma = one.run.settings.gamma
     block = "" if gamma == one.source.settings.gamma else f", γ = {gamma}"
     return setting_words(one) + block
 
 
-def setting_words(one: Contender) -> str:
+def setting_words(one: Candidate) -> str:
     """Where its dial stands."""
     dial = one.rule.dial
     if dial is None or one.dial is None:
@@ -118,13 +118,13 @@ def setting_words(one: Contender) -> str:
     return "strict" if one.dial == dial.strict else setting(dial.symbol, one.dial)
 
 
-def _by_rule(one: Contender) -> str:
+def _by_rule(one: Candidate) -> str:
     dial = one.rule.dial
     at = "" if dial is None or one.dial is None else f" at {setting(dial.symbol, one.dial)}"
     return f"{one.rule.title}{at}"
 
 
-def _by_models(left: Contender, right: Contender) -> Names:
+def _by_models(left: Candidate, right: Candidate) -> Names:
     """By those of their models that differ, and by the rule where that differs too."""
     targets, drafters = zip(_models(left.run), _models(right.run), strict=True)
     parts = []
@@ -149,18 +149,18 @@ def _told_apart(left: str, right: str, unnamed: str) -> Names:
     return Names(*(_isolated(name, MODEL) if name else unnamed for name in shown))
 
 
-def _by_lines(left: Contender, right: Contender) -> Names:
+def _by_lines(left: Candidate, right: Candidate) -> Names:
     return Names(_by_line(left), _by_line(right), ruled=not left.label and not right.label)
 
 
-def _by_line(one: Contender) -> str:
+def _by_line(one: Candidate) -> str:
     if not one.label:
         return _by_rule(one)
     own = one.choice.dial is None and one.choice.gamma is None
     return f"“{_isolated(one.label)}”" + ("" if own else f" at {setting_words(one)}")
 
 
-def finding(left: Contender, right: Contender, found: Alignment, names: Names, across: Across) -> str:
+def finding(left: Candidate, right: Candidate, found: Alignment, names: Names, across: Across) -> str:
     """The sentence first: what both write, where they part, and what that is worth; of a text that stands alone, in
     which other view there is more than in this one."""
     if left.choice == right.choice:
@@ -248,21 +248,23 @@ def _capital(name: str) -> str:
     return name[:1].upper() + name[1:] if name == "strict" else name
 
 
-def written(value: float, scale: Scale) -> str:
+def written(value: float, scale: NumberFormat) -> str:
     """A number of the table."""
-    return f"{number(100 * value)}{THIN_SPACE}%" if scale is Scale.SHARE and math.isfinite(value) else number(value)
+    return (
+        f"{number(100 * value)}{THIN_SPACE}%" if scale is NumberFormat.SHARE and math.isfinite(value) else number(value)
+    )
 
 
 def change(row: Difference) -> str:
     """Its difference, with a sign; shares in percentage points."""
     if not math.isfinite(row.change):
         return "–"
-    value = 100 * row.change if row.scale is Scale.SHARE else row.change
-    unit = f"{THIN_SPACE}points" if row.scale is Scale.SHARE else ""
+    value = 100 * row.change if row.scale is NumberFormat.SHARE else row.change
+    unit = f"{THIN_SPACE}points" if row.scale is NumberFormat.SHARE else ""
     return ("+" if value > 0 else "") + number(value) + unit
 
 
-def detail(one: Contender, *, ruled: bool) -> str:
+def detail(one: Candidate, *, ruled: bool) -> str:
     """What a contender is and came to, in a line; `ruled` where its name says rule and dial."""
     run = one.run
     made = f"γ = {run.settings.gamma}" if ruled else f"{_by_rule(one)}, γ = {run.settings.gamma}"
@@ -275,7 +277,7 @@ def answer(right: bool | None) -> str:
     return {True: ", answer right", False: ", answer wrong", None: ""}[right]
 
 
-def footnote(left: Contender, right: Contender) -> str:
+def footnote(left: Candidate, right: Candidate) -> str:
     """What the table's numbers stand on, and what they cannot say."""
     if not (left.recorded and right.recorded):
         clock = " No speeds: at least one of these settings comes from the dial map and was not timed."

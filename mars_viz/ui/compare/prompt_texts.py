@@ -20,11 +20,11 @@ from mars_viz.run import Piece
 from mars_viz.sweep import two_texts
 from mars_viz.sweep.columns import RIGHT, UNGRADED
 from mars_viz.sweep.pairing import Pairing
-from mars_viz.sweep.two_texts import Change, Entry, Kept, TwoTexts
+from mars_viz.sweep.two_texts import Change, KeptTexts, PromptEntry, TwoTexts
 from mars_viz.ui import navigation, theme
-from mars_viz.ui.compare import compare_sheet, compare_view, compare_words, sweep_pair
+from mars_viz.ui.compare import compare_tables, compare_view, compare_words, sweep_pair
 from mars_viz.ui.compare.compare_words import Names
-from mars_viz.ui.compare.comparison import Comparison
+from mars_viz.ui.compare.page_state import Comparison
 
 LABEL_LENGTH = 60
 """Characters of a prompt in the list."""
@@ -46,7 +46,7 @@ def read(memory: Comparison, both: Pairing, names: Names, state: str) -> None:
     if kept.both is None:
         theme.note(missing(both, kept))
         return
-    compare_sheet.lead(finding(kept.both, names, _grades(both, entry.place)))
+    compare_tables.lead(finding(kept.both, names, _grades(both, entry.place)))
     details, found = _details(both, entry.place), kept.both.found
     left = TextPane(names.left, details[0], kept.both.left, found.left)
     right = TextPane(names.right, details[1], kept.both.right, found.right)
@@ -54,12 +54,12 @@ def read(memory: Comparison, both: Pairing, names: Names, state: str) -> None:
 
 
 @st.cache_resource(max_entries=32, show_spinner=False)
-def _entries(_both: Pairing, state: str) -> tuple[Entry, ...]:
+def _entries(_both: Pairing, state: str) -> tuple[PromptEntry, ...]:
     return two_texts.entries(_both)
 
 
 @st.cache_resource(max_entries=32, show_spinner="Aligning both texts")
-def _kept(_both: Pairing, state: str, place: int) -> Kept:
+def _kept(_both: Pairing, state: str, place: int) -> KeptTexts:
     return two_texts.kept(_both, place)
 
 
@@ -73,14 +73,14 @@ _COUNTED = {
 """What is said of one such prompt, and of several."""
 
 
-def summary(entries: tuple[Entry, ...]) -> str:
+def summary(entries: tuple[PromptEntry, ...]) -> str:
     """How many prompts of each kind there are, in a sentence."""
     counts = {kind: sum(entry.change is kind for entry in entries) for kind in Change}
     said = [f"{number(count)} {_COUNTED[kind][count > 1]}" for kind, count in counts.items() if count]
     return f"Of {counted(len(entries), 'prompt')}, changed ones first: {', '.join(said)}."
 
 
-def _chosen(memory: Comparison, both: Pairing, entries: tuple[Entry, ...]) -> Entry:
+def _chosen(memory: Comparison, both: Pairing, entries: tuple[PromptEntry, ...]) -> PromptEntry:
     """The picker of prompts, and the one that it stands on."""
     known = {entry.id: entry for entry in entries}
     wanted = memory.view.prompt
@@ -103,7 +103,7 @@ def _chosen(memory: Comparison, both: Pairing, entries: tuple[Entry, ...]) -> En
     return known[chosen]
 
 
-def _label(entry: Entry, text: str) -> str:
+def _label(entry: PromptEntry, text: str) -> str:
     return visible(f"{entry.id} · {entry.change.value} · {clipped(text)}".removesuffix(" · "))
 
 
@@ -150,7 +150,7 @@ def _detail(tokens: int, rounds: int, right: bool | None) -> str:
     return f"τ {tau}, {counted(tokens, 'token')}, {counted(rounds, 'round')}{compare_words.answer(right)}"
 
 
-def missing(both: Pairing, kept: Kept) -> str:
+def missing(both: Pairing, kept: KeptTexts) -> str:
     """Which sweep kept no text of a prompt, and the remedy."""
     if both.one_sweep:
         whose = "This sweep"

@@ -21,7 +21,7 @@ from mars_viz.figures.words import THIN_SPACE, counted, number, setting
 from mars_viz.sweep import SweepResult, load_sweep, pairing
 from mars_viz.sweep.columns import RIGHT, UNGRADED, WRONG
 from mars_viz.sweep.measures import PERCENT
-from mars_viz.sweep.pairing import Divergence, Paired, Pairing, Setting, at_settings, pair
+from mars_viz.sweep.pairing import Divergence, Paired, Pairing, SweepSetting, at_settings, pair
 from mars_viz.ui.compare.compare_words import SIDES, Names
 
 COMPARED = ("tau", "accuracy", "speed_up", "acceptance", "relaxed", "rolled_back", "passes", "tokens", "same")
@@ -84,7 +84,7 @@ def _changed(path: Path) -> int:
         raise BadInput(f"The sweep {path.name} cannot be read ({error.strerror}). Choose another.") from error
 
 
-def paired(left: Setting, right: Setting, state: str) -> Pairing:
+def paired(left: SweepSetting, right: SweepSetting, state: str) -> Pairing:
     """The prompts that both settings have results of; `state` tells sweeps and their states apart. Prompts are read and
     matched once, whatever the dial values. Raises BadInput as `pair` does."""
     return at_settings(_paired(left, right, state), left, right)
@@ -96,7 +96,7 @@ def settings_key(both: Pairing, state: str) -> str:
 
 
 @st.cache_resource(max_entries=4, show_spinner=False)
-def _paired(_left: Setting, _right: Setting, state: str) -> Pairing:
+def _paired(_left: SweepSetting, _right: SweepSetting, state: str) -> Pairing:
     return pair(_left, _right)
 
 
@@ -137,12 +137,12 @@ def names(both: Pairing) -> Names:
     return Names(*said)
 
 
-def _by_rule(one: Setting) -> str:
+def _by_rule(one: SweepSetting) -> str:
     plan = one.result.plan
     return f"{plan.rule.title} at {setting(plan.symbol, one.dial)}"
 
 
-def _by_dial(one: Setting) -> str:
+def _by_dial(one: SweepSetting) -> str:
     """'strict', or 'θ = 0.90'."""
     plan = one.result.plan
     return "strict" if one.dial == plan.strict else setting(plan.symbol, one.dial)

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from mars_viz.costs import Costs
 from mars_viz.ui.jobs.job import Job, JobState, Progress
-from mars_viz.ui.jobs.models import BUILT_IN, Choice, Models
+from mars_viz.ui.jobs.models import BUILT_IN, Models, PairChoice
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class CostsJob(Job[Measured]):
     def __init__(
         self,
         measure: Callable[[Any], Measurer],
-        choice: Choice = BUILT_IN,
+        choice: PairChoice = BUILT_IN,
         keep: Callable[[Costs], object] | None = None,
     ) -> None:
         """`measure` makes the measurement of a pair; `keep` writes what it found, and may raise BadInput."""

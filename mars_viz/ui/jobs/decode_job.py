@@ -14,15 +14,15 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
 from mars_viz.dialmap import DialMap
-from mars_viz.dialmap import Progress as Mapped
+from mars_viz.dialmap import MapProgress as Mapped
 from mars_viz.errors import BadInput, MarsVizError
-from mars_viz.mapped import mapped
 from mars_viz.records import Round
 from mars_viz.run import Run, Settings
+from mars_viz.run_with_map import mapped
 from mars_viz.runstore import Journal, RunStore
 from mars_viz.ui.jobs.job import Job, JobState, Progress, Rank
-from mars_viz.ui.jobs.models import BUILT_IN, Choice, Models
-from mars_viz.ui.jobs.sparing import Sparing
+from mars_viz.ui.jobs.models import BUILT_IN, Models, PairChoice
+from mars_viz.ui.jobs.throttle import Throttle
 
 MAPPING_SECONDS = 120.0
 """Of its own work, after which a map behind a run stops where it is, for others' sweeps wait. It goes on as often as
@@ -84,7 +84,7 @@ class Recorder(Protocol):
 
 
 class Mapper(Protocol):
-    """A dial map in the making, such as `mars_viz.mapping.Mapping`."""
+    """A dial map in the making, such as `mars_viz.record_map.Mapping`."""
 
     def __iter__(self) -> Iterator[Mapped]:
         """Map; each step is a batched pass."""
@@ -149,7 +149,7 @@ class DecodeJob(Job[Decoded]):
 
     private: ClassVar[bool] = True
 
-    def __init__(self, prompt: str, settings: Settings, ways: Ways, choice: Choice = BUILT_IN) -> None:
+    def __init__(self, prompt: str, settings: Settings, ways: Ways, choice: PairChoice = BUILT_IN) -> None:
         """`choice` says with which models."""
         super().__init__(Decoded(JobState.QUEUED))
         self.prompt, self.settings, self.choice = prompt, settings, choice
@@ -157,7 +157,7 @@ class DecodeJob(Job[Decoded]):
         self._growing: Growing | None = None
 
     @classmethod
-    def mapping(cls, run: Run, saved: str, ways: Ways, choice: Choice = BUILT_IN) -> DecodeJob:
+    def mapping(cls, run: Run, saved: str, ways: Ways, choice: PairChoice = BUILT_IN) -> DecodeJob:
         """Of a run that is decoded: its map goes on from where it stopped. `saved` is its name in the store, if any."""
         job = cls(run.prompt, run.settings, ways, choice)
         job._progress = replace(job.progress, run=run, so_far=run, saved=saved)
@@ -211,7 +211,7 @@ class DecodeJob(Job[Decoded]):
     def _decode(self, recorder: Recorder, keeping: Keeping) -> Run | None:
         """Decode to the end of the text; None where it was stopped before."""
         self.tell(state=JobState.DECODING)
-        rounds, looks, writes = 0, Sparing(), Sparing()
+        rounds, looks, writes = 0, Throttle(), Throttle()
         for rounds, _ in enumerate(() if self.stopping else recorder, start=1):
             self.tell(tokens=len(recorder.token_ids), rounds=rounds)
             if self.stopping:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mars_viz.ui.jobs.job import Job
-from mars_viz.ui.jobs.models import Choice, Status
+from mars_viz.ui.jobs.models import PairChoice, Status
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Holds:
 
     status: Status
     """The latest snapshot."""
-    recent: tuple[Choice, ...]
+    recent: tuple[PairChoice, ...]
     """What was loaded, the latest first."""
 
 

@@ -29,7 +29,7 @@ class Interrupted(MarsVizError):
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class PairChoice:
     """A pair of models, and where and how they are to run."""
 
     target: str = ""
@@ -55,13 +55,13 @@ class Choice:
         return self.target, self.drafter
 
 
-BUILT_IN = Choice()
+BUILT_IN = PairChoice()
 """The pair that comes with the product."""
-PROMPT_LOOKUP = Choice(drafter=Ngram().name)
+PROMPT_LOOKUP = PairChoice(drafter=Ngram().name)
 """The target that comes with the product, and a drafter without a model."""
 
 
-def at_hand(made_with: Provenance) -> Choice | None:
+def at_hand(made_with: Provenance) -> PairChoice | None:
     """The models of a run or a sweep, where they are at hand without fetching any; None where they are not."""
     if not is_built_in(made_with.target):
         return None
@@ -71,7 +71,7 @@ def at_hand(made_with: Provenance) -> Choice | None:
         lookup = Ngram.named(made_with.drafter)
     except BadInput:  # a file may say anything
         return None
-    return None if lookup is None else Choice(drafter=lookup.name)
+    return None if lookup is None else PairChoice(drafter=lookup.name)
 
 
 RECENT = 6
@@ -100,7 +100,7 @@ class Device:
 class Status:
     """What is held and what is going on, at one moment."""
 
-    choice: Choice | None = None
+    choice: PairChoice | None = None
     """The pair that is held; None where none is."""
     device: Device | None = None
     """Where it runs; None where that is not known."""
@@ -115,7 +115,7 @@ class Status:
 @dataclass(frozen=True, slots=True)
 class _Loan(Generic[Pair]):
     job: object
-    choice: Choice
+    choice: PairChoice
     pair: Pair
 
 
@@ -132,19 +132,19 @@ class Models(Generic[Pair]):
 
     def __init__(
         self,
-        load: Callable[[Choice, Tell], Pair],
+        load: Callable[[PairChoice, Tell], Pair],
         look: Callable[[Pair], Device | None] = lambda pair: None,
         release: Callable[[], None] = lambda: None,
     ) -> None:
         """`load` makes the pair, and raises BadInput with the remedy where that cannot be; `look` says what it runs on;
         `release` gives memory back after a pair was dropped."""
         self._load, self._look, self._release = load, look, release
-        self._told: Callable[[Status, tuple[Choice, ...]], None] = lambda status, recent: None
+        self._told: Callable[[Status, tuple[PairChoice, ...]], None] = lambda status, recent: None
         self._pair: Pair | None = None
         self._held = Status()
         self._borrower: object = None
         self._loan: _Loan[Pair] | None = None
-        self.recent: tuple[Choice, ...] = ()
+        self.recent: tuple[PairChoice, ...] = ()
         """What was loaded, the latest first; a few."""
 
     @property
@@ -161,7 +161,7 @@ class Models(Generic[Pair]):
         self._held = status
         self._told(status, self.recent)
 
-    def report_to(self, told: Callable[[Status, tuple[Choice, ...]], None]) -> None:
+    def report_to(self, told: Callable[[Status, tuple[PairChoice, ...]], None]) -> None:
         """Let somebody hear of every new snapshot, and of what was loaded."""
         self._told = told
 
@@ -175,7 +175,7 @@ class Models(Generic[Pair]):
         if self._status.choice is not None:
             self.drop()
 
-    def pair(self, choice: Choice = BUILT_IN, stopping: Callable[[], bool] = lambda: False) -> Pair:
+    def pair(self, choice: PairChoice = BUILT_IN, stopping: Callable[[], bool] = lambda: False) -> Pair:
         """The pair, loaded if it is not one that is held.
 
         Where both do not fit, the old one goes first, but only if the new one fits then and no long job needs the old
@@ -215,7 +215,7 @@ class Models(Generic[Pair]):
         self._release()
         return self._pair
 
-    def _loaded(self, choice: Choice, stopping: Callable[[], bool]) -> Pair:
+    def _loaded(self, choice: PairChoice, stopping: Callable[[], bool]) -> Pair:
         def tell(doing: str, share: float) -> None:
             if stopping():
                 raise Interrupted("The loading was stopped.")

@@ -12,22 +12,22 @@ from typing import Any, ClassVar, Protocol
 
 from mars_viz.errors import BadInput
 from mars_viz.race import Race
-from mars_viz.race.making import RECORDED, Step, Texts
+from mars_viz.race.making import RECORDED, RaceStep, RaceTexts
 from mars_viz.race.store import RaceStore
 from mars_viz.run import Settings
 from mars_viz.runstore import new_name
 from mars_viz.ui.jobs.job import Job, JobState, Progress
-from mars_viz.ui.jobs.models import BUILT_IN, Choice, Models
-from mars_viz.ui.jobs.sparing import Sparing
+from mars_viz.ui.jobs.models import BUILT_IN, Models, PairChoice
+from mars_viz.ui.jobs.throttle import Throttle
 
 
 @dataclass(frozen=True, slots=True)
 class Raced(Progress):
     """What is known of a race at one moment."""
 
-    step: Step | None = None
+    step: RaceStep | None = None
     """The latest one."""
-    texts: Texts = Texts()
+    texts: RaceTexts = RaceTexts()
     """The lanes' texts, as far as they go; they may lag behind `step` by a moment."""
     race: Race | None = None
     """The race, once it is over."""
@@ -40,11 +40,11 @@ class Raced(Progress):
 class Racer(Protocol):
     """A race in the making, such as `mars_viz.race.making.Racing`."""
 
-    def __iter__(self) -> Iterator[Step]:
+    def __iter__(self) -> Iterator[RaceStep]:
         """Race; each step is a token or a round."""
         ...
 
-    def texts(self) -> Texts:
+    def texts(self) -> RaceTexts:
         """The lanes' texts so far."""
         ...
 
@@ -63,7 +63,7 @@ class RaceJob(Job[Raced]):
         make: Callable[[Any], Racer],
         prompt: str,
         settings: Settings,
-        choice: Choice = BUILT_IN,
+        choice: PairChoice = BUILT_IN,
         folder: Path | None = None,
         name: str = "",
         maker: str = "",
@@ -79,7 +79,7 @@ class RaceJob(Job[Raced]):
         pair = models.pair(self.choice, lambda: self.stopping)
         racer = self._make(pair)
         self.tell(state=JobState.DECODING)
-        looks, whole = Sparing(), False
+        looks, whole = Throttle(), False
         for step in () if self.stopping else racer:
             self.tell(step=step)
             if self.stopping:

@@ -11,20 +11,20 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mars_viz.chat import EncodedPrompt
 from mars_viz.costs import Costs
 from mars_viz.dialmap import Budget, Span, useful_span
 from mars_viz.errors import BadInput
-from mars_viz.history import Asked
+from mars_viz.multi_rule_walk import Stand, Together
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
-from mars_viz.together import Stand, Together
-from mars_viz.ui.jobs.errands import Finding
-from mars_viz.ui.jobs.models import Choice, Device, Models, Tell
+from mars_viz.ui.jobs.background_task import TaskStep
+from mars_viz.ui.jobs.models import Device, Models, PairChoice, Tell
 
 if TYPE_CHECKING:
-    from mars_viz.mapping import Mapping
     from mars_viz.prompts import PromptSet
     from mars_viz.race.making import Racing
+    from mars_viz.record_map import Mapping
     from mars_viz.recording import Recording
     from mars_viz.speculators.costs import Measuring
     from mars_viz.sweep import Sweep
@@ -40,7 +40,7 @@ def models() -> Models[Any]:
     return Models(load, look, release)
 
 
-def load(choice: Choice, tell: Tell) -> Any:
+def load(choice: PairChoice, tell: Tell) -> Any:
     """The backend. Raises BadInput with the remedy where that cannot be."""
     tell("Starting PyTorch and transformers", 0.0)
     try:
@@ -88,7 +88,7 @@ def record(backend: Any, prompt: str, settings: Settings, *, chat: bool = False)
 def chart(backend: Any, run: Run) -> Mapping | None:
     """Maps the run's dial over its useful range, at every draft length up to its own, or goes on with its map; None
     without a dial."""
-    from mars_viz.mapping import Mapping
+    from mars_viz.record_map import Mapping
 
     if rule_named(run.settings.rule).dial is None:
         return None
@@ -110,19 +110,19 @@ def measure(settings: Settings, backend: Any) -> Measuring:
     return Measuring(backend, settings.gamma, settings=settings)
 
 
-def find_costs(gamma: int, backend: Any) -> Iterator[Finding]:
+def find_costs(gamma: int, backend: Any) -> Iterator[TaskStep]:
     """The same as an errand, with blocks of up to γ."""
     from mars_viz.speculators.costs import Measuring
 
     measuring = Measuring(backend, gamma)
     for share in measuring:
-        yield Finding(share, None)
-    yield Finding(1.0, measuring.costs())
+        yield TaskStep(share, None)
+    yield TaskStep(1.0, measuring.costs())
 
 
 def walk(backend: Any, run: Run, stands: Sequence[Stand]) -> Iterable[Together]:
     """Walks rules from the run's prompt."""
-    from mars_viz.walking import Walking
+    from mars_viz.record_rule_walks import Walking
 
     return Walking(backend, run, stands)
 
@@ -144,7 +144,7 @@ def grid(
 
 
 def clock(
-    asked: Sequence[Asked], settings: Settings, repetitions: int, chat: bool, costs: Costs | None, backend: Any
+    asked: Sequence[EncodedPrompt], settings: Settings, repetitions: int, chat: bool, costs: Costs | None, backend: Any
 ) -> WallClock:
     """Times a setting of a sweep against strict; `costs` are those that the sweep was modelled with."""
     from mars_viz.sweep.wall_clock import WallClock

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from mars_viz.multi_rule_walk import Stand, Together
 from mars_viz.run import Run
 from mars_viz.runstore import read
-from mars_viz.together import Stand, Together
 from mars_viz.ui.jobs.job import Job, JobState, Progress
-from mars_viz.ui.jobs.models import BUILT_IN, Choice, Models
-from mars_viz.ui.jobs.sparing import Sparing
+from mars_viz.ui.jobs.models import BUILT_IN, Models, PairChoice
+from mars_viz.ui.jobs.throttle import Throttle
 
 Walk = Callable[[Any, Run, Sequence[Stand]], Iterable[Together]]
 """Walks rules from a run's prompt with a pair; each step is a batched pass."""
@@ -32,7 +32,7 @@ class WalkJob(Job[Walked]):
     private: ClassVar[bool] = True
 
     def __init__(
-        self, run: Run, stands: Sequence[Stand], walk: Walk, path: Path | None = None, choice: Choice = BUILT_IN
+        self, run: Run, stands: Sequence[Stand], walk: Walk, path: Path | None = None, choice: PairChoice = BUILT_IN
     ) -> None:
         """A job that waits; `walk` makes the walks with the models of `choice`. `path` is where the run is kept, if it
         is."""
@@ -49,7 +49,7 @@ class WalkJob(Job[Walked]):
         pair = models.pair(self.choice, lambda: self.stopping)
         run = read(self._path) if self.asked is None and self._path is not None else self.asked
         self.tell(state=JobState.DECODING)
-        looks, together = Sparing(), None
+        looks, together = Throttle(), None
         for together in () if self.stopping else self._walk(pair, run, self.stands):
             if looks.due:
                 with looks:

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any, Protocol
 
-from mars_viz.ui.jobs.attendance import Attendance, Wanted
 from mars_viz.ui.jobs.job import Job, JobState, Progress, Rank
-from mars_viz.ui.jobs.models import Choice, Models, Status
+from mars_viz.ui.jobs.models import Models, PairChoice, Status
+from mars_viz.ui.jobs.orphan_reaper import OrphanReaper, Wanted
 
 IDLE = 900.0
 """Seconds without a job after which the models are let go."""
@@ -33,7 +33,7 @@ class Host(Protocol):
         ...
 
     @property
-    def recent(self) -> tuple[Choice, ...]:
+    def recent(self) -> tuple[PairChoice, ...]:
         """What was loaded, the latest first; a few."""
         ...
 
@@ -72,7 +72,7 @@ class Worker:
         models: Host,
         idle: float = IDLE,
         asker: Callable[[], Wanted] | None = None,
-        attendance: Attendance | None = None,
+        attendance: OrphanReaper | None = None,
     ) -> None:
         """A worker that waits for jobs, and lets the models go after `idle` seconds without one.
 
@@ -80,7 +80,7 @@ class Worker:
         it nobody is thought to leave.
         """
         self.models = models
-        self._asker, self._attendance = asker, attendance or Attendance()
+        self._asker, self._attendance = asker, attendance or OrphanReaper()
         self._idle = idle
         self._waiting: deque[Job[Any]] = deque()
         self._numbers = count(1)

@@ -1,9 +1,9 @@
 """The lessons of the teaching page, in order."""
 
 from mars_viz.ui.lessons import lossless, margins, ratio, rollback, theta, why
-from mars_viz.ui.lessons.base import Lesson, Room
+from mars_viz.ui.lessons.base import Lesson, LessonContext
 
-__all__ = ["LESSONS", "Lesson", "Room"]
+__all__ = ["LESSONS", "Lesson", "LessonContext"]
 
 LESSONS: tuple[Lesson, ...] = tuple(module.LESSON for module in (why, rollback, lossless, margins, ratio, theta))
 """Lesson n is LESSONS[n - 1]."""

@@ -8,19 +8,19 @@ from typing import Any
 import streamlit as st
 
 from mars_viz.escapes import markdown
-from mars_viz.ui import faults, live, theme
-from mars_viz.ui.jobs.attendance import LEFT
-from mars_viz.ui.jobs.errands import Errand, Finding
+from mars_viz.ui import faults, tab_jobs, theme
+from mars_viz.ui.jobs.background_task import BackgroundTask, TaskStep
 from mars_viz.ui.jobs.job import JobState
-from mars_viz.ui.lessons.base import Room
-from mars_viz.ui.lessons.lesson_desk import Desk
+from mars_viz.ui.jobs.orphan_reaper import LEFT
+from mars_viz.ui.lessons.base import LessonContext
+from mars_viz.ui.lessons.page_state import LessonPageState
 from mars_viz.ui.stop_button import stop_button
 
 POLL = 0.5
 """Seconds between looks at an errand under way."""
 
 
-def asked(room: Room, name: str, words: str, doing: str, find: Callable[[Any], Iterator[Finding]]) -> Any:
+def asked(room: LessonContext, name: str, words: str, doing: str, find: Callable[[Any], Iterator[TaskStep]]) -> Any:
     """The result of the tab's errand of that name, None before there is one; with the button that asks for it.
 
     `words` are on the button, `doing` says what goes on meanwhile.
@@ -32,8 +32,8 @@ def asked(room: Room, name: str, words: str, doing: str, find: Callable[[Any], I
     report = None if errand is None else errand.progress
 
     def start() -> None:
-        room.desk.errands[name] = Errand(find)
-        live.shared_worker().submit(room.desk.errands[name])
+        room.desk.errands[name] = BackgroundTask(find)
+        tab_jobs.shared_worker().submit(room.desk.errands[name])
 
     st.button(markdown(words if report is None else f"{words} again"), on_click=start, key=f"ask-{name}")
     if report is not None and report.state is JobState.FAILED:
@@ -44,12 +44,12 @@ def asked(room: Room, name: str, words: str, doing: str, find: Callable[[Any], I
 
 
 @faults.fragment(run_every=POLL)
-def _waiting(desk: Desk, name: str, doing: str) -> None:
+def _waiting(desk: LessonPageState, name: str, doing: str) -> None:
     errand = desk.errands[name]
     report = errand.progress
     if report.state.finished:
         st.rerun()
-    ahead = live.shared_worker().ahead(errand)
+    ahead = tab_jobs.shared_worker().ahead(errand)
     if errand.stopping:
         words = "Stopping after this step …"
     elif report.state is JobState.QUEUED and ahead:

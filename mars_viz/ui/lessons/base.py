@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from mars_viz.figures import Theme
 from mars_viz.run import Run
-from mars_viz.ui.lessons.lesson_desk import Desk
 from mars_viz.ui.lessons.needs import Facts, Need, lacking, ruled_out
+from mars_viz.ui.lessons.page_state import LessonPageState
 from mars_viz.ui.session import Session
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class LessonContext:
     """Where a lesson is given: the run in view and who looks at it."""
 
     run: Run
@@ -26,7 +26,7 @@ class Room:
     """True where the stepper comes before the picture: a link asked for a step of it, in front of a class."""
     session: Session
     """The tab."""
-    desk: Desk
+    desk: LessonPageState
     """The tab's memory of the teaching page."""
     theme: Theme
     """Colours of figures."""
@@ -45,7 +45,7 @@ class Fold:
 
     words: str
     """What it holds."""
-    show: Callable[[Room], None]
+    show: Callable[[LessonContext], None]
     """Shows it."""
 
 
@@ -69,11 +69,11 @@ class Lesson:
     """Id of the sample run that it is shown on."""
     needs: tuple[Need, ...]
     """What another run must have to serve as well."""
-    show: Callable[[Room], None]
+    show: Callable[[LessonContext], None]
     """The picture and the one thing to move."""
     thumbnail: Callable[[Run], str]
     """The picture at a glance, as SVG, of a run that lacks nothing."""
-    beside: Callable[[Room], None] | None = None
+    beside: Callable[[LessonContext], None] | None = None
     """What more stands below the words."""
     steps: Fold | None = None
     """What is folded below all, in the page's width; None for the run's stepper."""

@@ -9,8 +9,8 @@ from plotly.graph_objects import Figure
 
 from mars_viz import figures
 from mars_viz.ui.charts import chart
-from mars_viz.ui.lessons import classroom
-from mars_viz.ui.lessons.base import Room
+from mars_viz.ui.lessons import lesson_layout
+from mars_viz.ui.lessons.base import LessonContext
 
 LARGER = 1.45
 """How much larger type is in teacher mode."""
@@ -28,10 +28,10 @@ def forget(key: str, choices: Sequence[object]) -> None:
         del st.session_state[key]
 
 
-def draw(room: Room, figure: Figure, key: str) -> None:
+def draw(room: LessonContext, figure: Figure, key: str) -> None:
     """A figure; its title says the finding, stands above it as a heading, and is what a screen reader says."""
     alt = figures.spoken_title(figure)
-    classroom.caption(alt)
+    lesson_layout.caption(alt)
     grown, by = figure.layout, LARGER if room.large else 1.0
     figure.update_layout(
         title_text="",

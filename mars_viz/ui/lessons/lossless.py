@@ -13,8 +13,8 @@ from mars_viz.figures.token_words import shown_token
 from mars_viz.figures.words import number, setting
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
-from mars_viz.ui.lessons import classroom, thumbs
-from mars_viz.ui.lessons.base import Lesson, Room
+from mars_viz.ui.lessons import lesson_layout, thumbs
+from mars_viz.ui.lessons.base import Lesson, LessonContext
 from mars_viz.ui.lessons.drawing import forget
 from mars_viz.ui.lessons.moving import moving
 from mars_viz.ui.lessons.needs import BOTH_KNOWN, SAMPLED, UNCUT, is_lossless
@@ -26,7 +26,7 @@ MOST = 40
 """Positions to choose from."""
 
 
-def show(room: Room) -> None:
+def show(room: LessonContext) -> None:
     """The position to move, both distributions there, and the simulation."""
     found = places(room.run)[:MOST]
     best = max(range(len(found)), key=lambda i: overlap(room.run, found[i]).telling)
@@ -39,7 +39,7 @@ def show(room: Room) -> None:
     knob = Knob("draws", "Trials", 1000, stops=DRAWS, help="How often a token is drafted and judged")
     moving(room, Kind.LOSSLESS, (knob,), figure, "Both distributions, and trials of rejection sampling on them")
     apart = 1 - laws.acceptance
-    classroom.finding(
+    lesson_layout.finding(
         f"A draft is kept with probability {number(laws.acceptance)} (grey), rejected with {number(apart)} (orange); "
         "what is written instead (blue) has the same area."
     )
@@ -63,11 +63,11 @@ def told(laws: Overlap, names: list[str]) -> dict[str, Any]:
     }
 
 
-def _name(room: Room, token: int) -> str:
+def _name(room: LessonContext, token: int) -> str:
     return "rest" if token == OTHERS else shown_token(room.run.pieces[token].text, 10)
 
 
-def _label(room: Room, place: Place) -> str:
+def _label(room: LessonContext, place: Place) -> str:
     token = int(room.run.rounds[place.round].speculation.tokens[place.node])
     return f"round {place.round + 1}, draft {place.node + 1}: “{shown_token(room.run.pieces[token].text)}”"
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from mars_viz.components.explorer import Look, explorer
 from mars_viz.ui.lessons import thumbs
-from mars_viz.ui.lessons.base import Lesson, Room
-from mars_viz.ui.lessons.lesson_desk import write_address
+from mars_viz.ui.lessons.base import Lesson, LessonContext
 from mars_viz.ui.lessons.needs import GREEDY, RUNNER_UP, THETA_DIAL
+from mars_viz.ui.lessons.page_state import write_address
 
 
-def show(room: Room) -> None:
+def show(room: LessonContext) -> None:
     """The explorer, coloured by the ratio, with its live dial."""
     key, look = f"learn-explorer-{room.run_id}", Look.LARGE if room.large else Look.LEAN
     state = explorer(room.run, dial=room.desk.view.dial, overlay="ratio", selected=None, key=key, look=look)

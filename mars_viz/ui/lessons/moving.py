@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mars_viz.components.lesson import Kind, Knob, lesson_figure
-from mars_viz.ui.lessons.base import Room
-from mars_viz.ui.lessons.lesson_desk import write_address
+from mars_viz.ui.lessons.base import LessonContext
+from mars_viz.ui.lessons.page_state import write_address
 
 
-def moving(room: Room, kind: Kind, knobs: Sequence[Knob], figure: Mapping[str, Any], label: str) -> dict[str, float]:
+def moving(
+    room: LessonContext, kind: Kind, knobs: Sequence[Knob], figure: Mapping[str, Any], label: str
+) -> dict[str, float]:
     """Show the figure, and return where its knobs rest; what was moved becomes part of the address."""
     known = room.desk.view.knobs
     key = f"lesson-{kind.value}-{room.run_id}"

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from mars_viz.analysis import overlap
-from mars_viz.analysis.close_calls import close_calls
 from mars_viz.analysis.gain import gain
+from mars_viz.analysis.runner_ups import close_calls
 from mars_viz.records import Emission
 from mars_viz.rules import rule_named
 from mars_viz.rules.mars import THETA

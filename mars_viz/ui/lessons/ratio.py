@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import streamlit as st
 
-from mars_viz.analysis.close_calls import CloseCalls, close_calls
-from mars_viz.analysis.opinions import Ruling, opinion, own_dial, ruling
+from mars_viz.analysis.judgements import Ruling, opinion, own_dial, ruling
+from mars_viz.analysis.runner_ups import RunnerUps, close_calls
 from mars_viz.analysis.shift import compared, moved
 from mars_viz.components.lesson import Kind, Knob
 from mars_viz.figures.words import setting
@@ -16,7 +16,7 @@ from mars_viz.rules import RULES
 from mars_viz.rules.mars import THETA
 from mars_viz.run import Run
 from mars_viz.ui.lessons import thumbs
-from mars_viz.ui.lessons.base import Lesson, Room
+from mars_viz.ui.lessons.base import Lesson, LessonContext
 from mars_viz.ui.lessons.moving import moving
 from mars_viz.ui.lessons.needs import RUNNER_UP
 
@@ -30,7 +30,7 @@ STEEP = np.array([0, 0.02, 0.05, 0.1, 0.2, 0.4, 0.7, 1, 1.5, 2])
 """Points of a curve, from its beginning."""
 
 
-def show(room: Room) -> None:
+def show(room: LessonContext) -> None:
     """The constant to move, the ratios under it, and whose verdicts change."""
     knob = Knob("shift", "c, added to every logit", -8.0, low=-REACH, high=REACH)
     moving(room, Kind.SHIFT, (knob,), _figure(room.run), "What a constant added to every logit changes")
@@ -48,7 +48,7 @@ def _figure(run: Run) -> dict[str, Any]:
     return found
 
 
-def verdicts(run: Run, calls: CloseCalls) -> dict[str, Any]:
+def verdicts(run: Run, calls: RunnerUps) -> dict[str, Any]:
     """What the rules say at each constant from -REACH to REACH: `above`, how many runner-ups MARS keeps, and for each
     compared rule, at the run's dial or its own default, its name and how many verdicts change."""
     asked = [ruling(opinion(RULES[name], run), own_dial(run, RULES[name])) for name in COMPARED]
@@ -70,14 +70,14 @@ def _named(said: Ruling) -> str:
     return f"{said.rule.title} at {setting(said.rule.dial.symbol, said.dial)}"
 
 
-def curves(calls: CloseCalls, theta: float) -> dict[str, Any]:
+def curves(calls: RunnerUps, theta: float) -> dict[str, Any]:
     """The closest runner-ups' ratios over the constant; and one `told` in words, which θ decides most narrowly."""
     near = int(np.nanargmin(np.abs(np.nan_to_num(calls.ratio(0.0), nan=np.inf) - theta)))
     told = {"z1": float(calls.z1[near]), "z2": float(calls.z2[near])}
     return {"curves": [_curve(calls, i) for i in range(len(calls))[:DRAWN]], "told": told | _curve(calls, near)}
 
 
-def _curve(calls: CloseCalls, i: int) -> dict[str, Any]:
+def _curve(calls: RunnerUps, i: int) -> dict[str, Any]:
     """One runner-up's `ratios` at each constant from -REACH to REACH; closely where they are `steep`, from 0 on; and
     p2/p1, the `odds`."""
     start = float(np.ceil(1000 * max(-calls.z2[i], -REACH)) / 1000)

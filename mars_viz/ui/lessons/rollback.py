@@ -11,13 +11,13 @@ from mars_viz.figures.words import counted, number
 from mars_viz.run import Run
 from mars_viz.ui import theme
 from mars_viz.ui.lessons import thumbs
-from mars_viz.ui.lessons.base import Fold, Lesson, Room
+from mars_viz.ui.lessons.base import Fold, Lesson, LessonContext
 from mars_viz.ui.lessons.moving import moving
 from mars_viz.ui.lessons.needs import GREEDY, ROUNDS, STRICT_KNOWN
 from mars_viz.ui.lessons.watch import watch
 
 
-def show(room: Room) -> None:
+def show(room: LessonContext) -> None:
     """The block length to move, and its price."""
     known = _prices(room.run)
     if not known:
@@ -39,7 +39,7 @@ def show(room: Room) -> None:
     moving(room, Kind.ROLLBACK, (knob,), {"prices": prices_told}, "What strict verification keeps and rolls back")
 
 
-def strict_steps(room: Room) -> None:
+def strict_steps(room: LessonContext) -> None:
     """The strict text step by step, at the block length that was chosen."""
     gammas = tuple(price.gamma for price in _prices(room.run))
     if gammas:
@@ -83,7 +83,7 @@ def _prices(run: Run) -> tuple[Price, ...]:
     return found
 
 
-def _strict(room: Room, gamma: int) -> Run:
+def _strict(room: LessonContext, gamma: int) -> Run:
     """The strict text, one and the same object as long as nothing changes: what is played would be made again."""
     known = st.session_state.setdefault("learn-strict", {})
     key = (id(room.run), gamma)

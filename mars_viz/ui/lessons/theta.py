@@ -10,22 +10,22 @@ from mars_viz.components.lesson import Kind, Knob, lesson_figure
 from mars_viz.demo.tasks import final_answer
 from mars_viz.dialmap import DialMap, Segment
 from mars_viz.figures.lesson_dial import accuracy_curve
-from mars_viz.measurements import Graded, recorded_grades
+from mars_viz.lesson_data import GradedExercises, recorded_grades
 from mars_viz.prompts import recognised
 from mars_viz.records import first_difference
 from mars_viz.rules.mars import Mars
 from mars_viz.run import Run
 from mars_viz.ui import theme
-from mars_viz.ui.jobs.exercises import PER_TASK, grade
+from mars_viz.ui.jobs.grade_tasks import PER_TASK, grade
 from mars_viz.ui.lessons import thumbs
 from mars_viz.ui.lessons.asking import asked
-from mars_viz.ui.lessons.base import Lesson, Room
+from mars_viz.ui.lessons.base import Lesson, LessonContext
 from mars_viz.ui.lessons.drawing import draw
-from mars_viz.ui.lessons.lesson_desk import write_address
 from mars_viz.ui.lessons.needs import TEXTS, THETA_DIAL, mapped_gamma
+from mars_viz.ui.lessons.page_state import write_address
 
 
-def show(room: Room) -> None:
+def show(room: LessonContext) -> None:
     """The dial to move, what it buys, and what it writes."""
     run, made = room.run, room.run.dial_map
     assert made is not None and made.rule.dial is not None  # the lesson needs it
@@ -52,7 +52,7 @@ def show(room: Room) -> None:
     write_address(room.desk)
 
 
-def accuracy(room: Room) -> None:
+def accuracy(room: LessonContext) -> None:
     """What the dial costs in right answers: as it comes with the product, or found out on request."""
     made = room.run.dial_map
     assert made is not None and made.rule.dial is not None
@@ -62,7 +62,7 @@ def accuracy(room: Room) -> None:
     place = st.container()
     words = f"Grade {3 * PER_TASK} exercises here"
     here = asked(room, "graded", words, "Decoding held-out exercises with the built-in pair …", grade)
-    graded, at = here if isinstance(here, Graded) else recorded_grades(), _standing(room, made)
+    graded, at = here if isinstance(here, GradedExercises) else recorded_grades(), _standing(room, made)
     if graded is not None and graded.right.low <= at <= graded.right.high:
         figure = accuracy_curve(graded.right, graded.exercises, made.rule.dial.symbol, at, room.theme)
         with place:
@@ -70,7 +70,7 @@ def accuracy(room: Room) -> None:
             theme.small(f"The built-in pair, {Mars.title}, greedy, on held-out exercises.")
 
 
-def _standing(room: Room, made: DialMap) -> float:
+def _standing(room: LessonContext, made: DialMap) -> float:
     """Where the dial stands, inside the map."""
     dial, own = made.rule.dial, room.desk.view.dial
     assert dial is not None

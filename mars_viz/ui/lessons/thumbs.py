@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from mars_viz.analysis.close_calls import close_calls
 from mars_viz.analysis.gain import expected_speed_up, gain
 from mars_viz.analysis.map_grid import along_dial
 from mars_viz.analysis.overlap import OTHERS, overlap, places
 from mars_viz.analysis.rollback import prices
+from mars_viz.analysis.runner_ups import close_calls
 from mars_viz.demo.tasks import final_answer
-from mars_viz.figures.thumbnails import AMBER, BLUE, QUIET, RED, Band, Line, Part, lines, stacked_bars
+from mars_viz.figures.thumbnails import AMBER, BLUE, QUIET, RED, Area, BarPart, Line, lines, stacked_bars
 from mars_viz.prompts import recognised
 from mars_viz.rules.mars import THETA
 from mars_viz.run import Run
@@ -35,7 +35,7 @@ def speed_up(run: Run) -> str:
 
 def kept_and_lost(run: Run) -> str:
     """Drafted tokens at every block length: kept below, rolled back above."""
-    return stacked_bars([(Part(price.kept, QUIET), Part(price.rolled_back, RED)) for price in prices(run)])
+    return stacked_bars([(BarPart(price.kept, QUIET), BarPart(price.rolled_back, RED)) for price in prices(run)])
 
 
 def two_laws(run: Run) -> str:
@@ -45,9 +45,9 @@ def two_laws(run: Run) -> str:
     return stacked_bars(
         [
             (
-                Part(float(laws.shared[i]), QUIET),
-                Part(float(laws.residual[i]), BLUE),
-                Part(float(laws.q[i] - laws.shared[i]), RED),
+                BarPart(float(laws.shared[i]), QUIET),
+                BarPart(float(laws.residual[i]), BLUE),
+                BarPart(float(laws.q[i] - laws.shared[i]), RED),
             )
             for i in shown
         ]
@@ -63,7 +63,7 @@ def ratios(run: Run) -> str:
         z1, z2 = (z[spec.judging_rows].astype(np.float64) for z in (spec.z1, spec.z2))
         found += np.where(z1 > 0, np.maximum(z2, 0) / np.where(z1 > 0, z1, 1), 0).tolist()
     return stacked_bars(
-        [(Part(max(0.0, ratio - _FLOOR), AMBER if ratio > theta else QUIET),) for ratio in found[:_POSITIONS]]
+        [(BarPart(max(0.0, ratio - _FLOOR), AMBER if ratio > theta else QUIET),) for ratio in found[:_POSITIONS]]
     )
 
 
@@ -82,7 +82,7 @@ def tau_and_damage(run: Run, gamma: int) -> str:
     segments = made.segments_for(gamma)
     tau, exercise = along_dial(segments, lambda segment: segment.tau), recognised(run.prompt)
     bands = [
-        Band(segment.low, segment.high, RED)
+        Area(segment.low, segment.high, RED)
         for segment in segments
         if segment.complete and exercise and final_answer(run.decode(segment.token_ids)) != exercise.answer
     ]

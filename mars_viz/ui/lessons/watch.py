@@ -7,15 +7,15 @@ import streamlit as st
 from mars_viz.components.stepper import stepper
 from mars_viz.escapes import markdown
 from mars_viz.figures.words import setting
-from mars_viz.mapped import shown
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
+from mars_viz.run_with_map import shown
 from mars_viz.ui import theme
-from mars_viz.ui.lessons.base import Fold, Room
-from mars_viz.ui.lessons.lesson_desk import write_address
+from mars_viz.ui.lessons.base import Fold, LessonContext
+from mars_viz.ui.lessons.page_state import write_address
 
 
-def watch(room: Room, run: Run, key: str) -> None:
+def watch(room: LessonContext, run: Run, key: str) -> None:
     """Play a run; where it stands becomes part of the address."""
     frame = stepper(run, frame=room.desk.view.frame or 0, key=f"stepper-{key}", large=room.large)
     if frame or room.desk.view.frame is not None:
@@ -23,7 +23,7 @@ def watch(room: Room, run: Run, key: str) -> None:
     write_address(room.desk)
 
 
-def at_dial(room: Room) -> tuple[Run, str]:
+def at_dial(room: LessonContext) -> tuple[Run, str]:
     """The run as the page's dial makes it; where that text is not known the recorded one, and a sentence about it."""
     run, dial = room.run, room.desk.view.dial
     if dial is None or dial == run.settings.dial:
@@ -38,7 +38,7 @@ def at_dial(room: Room) -> tuple[Run, str]:
     return made, ""
 
 
-def caption(room: Room) -> None:
+def caption(room: LessonContext) -> None:
     """What run it is, and which keys do what."""
     run, _ = cached(room)
     rule, settings = rule_named(run.settings.rule), run.settings
@@ -52,7 +52,7 @@ def caption(room: Room) -> None:
         st.caption(markdown(words))
 
 
-def show(room: Room) -> None:
+def show(room: LessonContext) -> None:
     """The stepper on the run as the page's dial makes it."""
     run, complaint = cached(room)
     if complaint:
@@ -64,7 +64,7 @@ STEPS = Fold("Watch this run step by step", show)
 """The stepper, below a lesson."""
 
 
-def cached(room: Room) -> tuple[Run, str]:
+def cached(room: LessonContext) -> tuple[Run, str]:
     """`at_dial`, the same object as long as nothing changed: what is played would else be worked out again."""
     wanted = (room.run_id, room.desk.view.dial)
     known = st.session_state.get("learn-played")

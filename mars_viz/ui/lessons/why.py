@@ -14,12 +14,12 @@ from mars_viz.costs import Costs, disturbance
 from mars_viz.devices import short_device
 from mars_viz.figures.lesson_gain import pass_costs, run_times
 from mars_viz.figures.words import number
-from mars_viz.measurements import recorded_costs
+from mars_viz.lesson_data import recorded_costs
 from mars_viz.ui import theme
 from mars_viz.ui.jobs.tasks import find_costs
 from mars_viz.ui.lessons import thumbs
 from mars_viz.ui.lessons.asking import asked
-from mars_viz.ui.lessons.base import Lesson, Room
+from mars_viz.ui.lessons.base import Lesson, LessonContext
 from mars_viz.ui.lessons.drawing import draw
 from mars_viz.ui.lessons.moving import moving
 from mars_viz.ui.lessons.needs import JUDGED
@@ -32,7 +32,7 @@ MEASURED = 8
 """γ of the measured passes."""
 
 
-def show(room: Room) -> None:
+def show(room: LessonContext) -> None:
     """The formula with three dials, and what the samples measured: other runs' clocks may have been disturbed."""
     found = gain(room.run)
     runs = {run.title or run.prompt[:40]: gain(run) for run in room.samples()}
@@ -59,7 +59,7 @@ def theory() -> dict[str, list[list[float]]]:
     }
 
 
-def passes(room: Room) -> None:
+def passes(room: LessonContext) -> None:
     """What a pass costs: measured here and now, or as it comes with the product, or by the run's own clock."""
     place = st.container()
     here = asked(
@@ -82,7 +82,7 @@ def passes(room: Room) -> None:
             theme.note(said)
 
 
-def _own_times(room: Room) -> None:
+def _own_times(room: LessonContext) -> None:
     """A drafter's step and the target's pass over a block, by the run's own clock."""
     found, device = gain(room.run), room.run.provenance.device
     draw(room, run_times(found, room.theme), "why-passes")

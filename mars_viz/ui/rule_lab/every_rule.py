@@ -10,30 +10,30 @@ from collections.abc import Iterable, Sequence
 from mars_viz.analysis.metrics import Basis
 from mars_viz.analysis.rule_table import RuleRow
 from mars_viz.figures.words import counted, number
+from mars_viz.multi_rule_walk import Stand, answers_along
 from mars_viz.run import Run
-from mars_viz.together import Stand, answers_along
-from mars_viz.ui import library, live
-from mars_viz.ui.bench import Bench, Walking
-from mars_viz.ui.jobs.attendance import LEFT
+from mars_viz.ui import library, tab_jobs
 from mars_viz.ui.jobs.job import JobState
 from mars_viz.ui.jobs.models import BUILT_IN, at_hand
+from mars_viz.ui.jobs.orphan_reaper import LEFT
 from mars_viz.ui.jobs.tasks import walk
 from mars_viz.ui.jobs.walk_job import Walked, WalkJob
+from mars_viz.ui.rule_lab.page_state import PendingWalks, RulesPageState
 from mars_viz.ui.session import Session
 
 
-def start(bench: Bench, session: Session, run: Run, stands: Sequence[Stand]) -> None:
+def start(bench: RulesPageState, session: Session, run: Run, stands: Sequence[Stand]) -> None:
     """Ask the worker to walk these rules from the run that this tab looks at, instead of what it may be walking."""
     if bench.walking is not None:
         bench.walking.job.cancel()
     bench.notices.clear()
     path = library.shelf(session).path_of(session.view.run)
     job = WalkJob(run, stands, walk, path, at_hand(run.provenance) or BUILT_IN)
-    bench.walking = Walking(session.view.run, job)
-    live.shared_worker().submit(job)
+    bench.walking = PendingWalks(session.view.run, job)
+    tab_jobs.shared_worker().submit(job)
 
 
-def settle(bench: Bench) -> None:
+def settle(bench: RulesPageState) -> None:
     """If this tab's walks have ended, keep what they were answered, and say how they ended."""
     if bench.walking is None or not bench.walking.job.progress.state.finished:
         return

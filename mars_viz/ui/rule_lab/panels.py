@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 
 import streamlit as st
 
-from mars_viz.analysis.panel import Panel
+from mars_viz.analysis.all_rules import AllRules
 from mars_viz.run import Run
 
 
@@ -20,16 +20,16 @@ class Panels:
 
     def __init__(self) -> None:
         """None yet."""
-        self._alive: WeakValueDictionary[int, Panel] = WeakValueDictionary()
+        self._alive: WeakValueDictionary[int, AllRules] = WeakValueDictionary()
         self._lock = threading.Lock()
 
-    def of(self, run: Run) -> Panel:
+    def of(self, run: Run) -> AllRules:
         """The run's, with no answers but its own. It holds the run, so nothing else has that run's id meanwhile."""
         with self._lock:
             found = self._alive.get(id(run))
         if found is not None:
             return found
-        made = Panel(run)  # not under the lock: of a long run it takes seconds
+        made = AllRules(run)  # not under the lock: of a long run it takes seconds
         with self._lock:
             return self._alive.setdefault(id(run), made)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from mars_viz.analysis.opinions import own_dial
+from mars_viz.analysis.judgements import own_dial
 from mars_viz.errors import BadInput
 from mars_viz.figures.words import exactly
 from mars_viz.rules import RULES, Rule, rule_named, rules_and

@@ -25,13 +25,13 @@ from mars_viz.sweep.engine_settings import engine_settings
 from mars_viz.sweep.evidence_pack import evidence_zip
 from mars_viz.ui import faults, theme
 from mars_viz.ui.charts import chart
-from mars_viz.ui.live import shared_worker
 from mars_viz.ui.stop_button import stop_button
-from mars_viz.ui.tune import grid, sheet, wishes, words
+from mars_viz.ui.tab_jobs import shared_worker
+from mars_viz.ui.tune import grid, sweep_requests, tables, words
+from mars_viz.ui.tune.cached_sweep import CachedSweep
+from mars_viz.ui.tune.catalogue import shared_board
 from mars_viz.ui.tune.grid import Variant, Variants
 from mars_viz.ui.tune.jobs import ClockJob
-from mars_viz.ui.tune.shelf import shared_board
-from mars_viz.ui.tune.study import Study
 from mars_viz.ui.tune.view import TuneView
 
 POLL = 0.3
@@ -45,7 +45,7 @@ MOST_UPLOADED = 16
 """Megabytes of metrics, some thousand requests' with every step: reading them takes several times that."""
 
 
-def hero(view: TuneView, study: Study, dial: float, others: Mapping[str, Study]) -> None:
+def hero(view: TuneView, study: CachedSweep, dial: float, others: Mapping[str, CachedSweep]) -> None:
     """The frontier; without grades, the speed-up along the dial."""
     if not study.graded:
         chart(dial_curve(study.curve(study.pace), dial, theme.figure_theme()), "pace")
@@ -53,7 +53,7 @@ def hero(view: TuneView, study: Study, dial: float, others: Mapping[str, Study])
     paths = frontier(study, dial, others, view.points)
     chart(frontier_figure(paths, theme.figure_theme(), view.points), "frontier")
     if len(paths) > 1:
-        sheet.line(words.trade(paths, view.points), "modelled")
+        tables.line(words.trade(paths, view.points), "modelled")
 
 
 def shows_pairs() -> bool:
@@ -74,7 +74,7 @@ def choice_of_pairs() -> None:
     )
 
 
-def frontier(study: Study, dial: float, others: Mapping[str, Study], points: float) -> list[RulePath]:
+def frontier(study: CachedSweep, dial: float, others: Mapping[str, CachedSweep], points: float) -> list[RulePath]:
     """A path a sweep, the chosen one's first; the others with their fastest setting that loses at most `points`."""
     paired = shows_pairs()
     names = _names([study, *others.values()])
@@ -86,7 +86,7 @@ def frontier(study: Study, dial: float, others: Mapping[str, Study], points: flo
     return paths
 
 
-def _names(studies: Sequence[Study]) -> list[str]:
+def _names(studies: Sequence[CachedSweep]) -> list[str]:
     """Of sweeps beside one another, for people: what tells them apart, in a grid the setting alone."""
     rules = [each.plan.rule for each in studies]
     several = len({each.plan.settings.gamma for each in studies}) > 1
@@ -99,13 +99,13 @@ def _names(studies: Sequence[Study]) -> list[str]:
     return [name + gamma for name, gamma in zip(names, gammas, strict=True)]
 
 
-def _path(study: Study, marked: float, paired: bool, name: str) -> RulePath:
+def _path(study: CachedSweep, marked: float, paired: bool, name: str) -> RulePath:
     plan = study.plan
     path = study.path(marked, paired=paired)
     return RulePath(name, plan.symbol, path, plan.strict, plan.loosest, marked)
 
 
-def folded(study: Study, dial: float, found: Recommendation | None, beside: Variants | None) -> None:
+def folded(study: CachedSweep, dial: float, found: Recommendation | None, beside: Variants | None) -> None:
     """Everything else; what is closed computes nothing. `beside` are the sweeps that make a grid with this one,
     where there are any."""
     sections: dict[str, Callable[[], None]] = {
@@ -125,16 +125,16 @@ def folded(study: Study, dial: float, found: Recommendation | None, beside: Vari
                 show()
 
 
-def every_figure(study: Study, dial: float) -> None:
+def every_figure(study: CachedSweep, dial: float) -> None:
     """A curve of choice, and the table of all."""
     titles = {name: measure.title for name, measure in study.measures.items()}  # all that the widget is to hold
     names = list(titles)
     name = st.selectbox("Figure", names, names.index("tau"), key="tune-figure", format_func=titles.__getitem__)
     chart(dial_curve(study.curve(name), dial, theme.figure_theme()), "curve")
-    sheet.table(sheet.figures(study, dial), "all-figures", "All figures at strict, this setting and the loosest")
+    tables.table(tables.figures(study, dial), "all-figures", "All figures at strict, this setting and the loosest")
 
 
-def relaxed(study: Study, dial: float) -> None:
+def relaxed(study: CachedSweep, dial: float) -> None:
     """Relaxed tokens by the target's rank and by p(x)/p1."""
     counts, bands, colours = relaxed_at(study.result, dial), study.relaxed(dial), theme.figure_theme()
     left, right = st.columns(2)
@@ -143,20 +143,20 @@ def relaxed(study: Study, dial: float) -> None:
         chart(make(RANK_WORDS, counts.by_rank, bands.by_rank, axis="the target's rank"), "ranks")
     with right:
         chart(make(SHARE_WORDS, counts.by_share, bands.by_share, axis="p(x)/p1"), "shares")
-    drawn = sheet.drawn(study.result)
-    sheet.line(f"Shares of all relaxed tokens at this setting, with 95 % intervals over {drawn}.", "exact")
+    drawn = tables.drawn(study.result)
+    tables.line(f"Shares of all relaxed tokens at this setting, with 95 % intervals over {drawn}.", "exact")
 
 
-def by_prompt(study: Study, dial: float) -> None:
+def by_prompt(study: CachedSweep, dial: float) -> None:
     """A row a prompt."""
-    frame = sheet.prompts(study.result, dial)
-    sheet.line("Which prompts change, where, and by how much.", "exact")
-    sheet.table(frame, "prompts", "Every prompt at strict and at this setting", height=min(420, 38 + 32 * len(frame)))
+    frame = tables.prompts(study.result, dial)
+    tables.line("Which prompts change, where, and by how much.", "exact")
+    tables.table(frame, "prompts", "Every prompt at strict and at this setting", height=min(420, 38 + 32 * len(frame)))
     for failure in study.result.failures[:10]:
         theme.small(f"{failure.id} has no results: {failure.reason}")
 
 
-def clock(study: Study, dial: float) -> None:
+def clock(study: CachedSweep, dial: float) -> None:
     """The wall-clock check of this setting."""
     job = shared_board().clocked(study.result.folder, dial)
     if job is not None and not job.progress.state.finished:
@@ -169,24 +169,24 @@ def clock(study: Study, dial: float) -> None:
         theme.note(problem)
     if (check := checks.latest(dial)) is not None:
         first, second = words.timed(check)
-        sheet.line(first, "measured")
+        tables.line(first, "measured")
         theme.small(second, check.device)
     if len(checks.found) > (check is not None):
         alt = "Every wall-clock check of this sweep"
-        sheet.table(sheet.checks(checks.found[::-1], study.plan.symbol), "checks", alt)
+        tables.table(tables.checks(checks.found[::-1], study.plan.symbol), "checks", alt)
     left, middle, right = st.columns([3, 3, 5], vertical_alignment="bottom")
     count = left.number_input("Prompts", 1, 1000, 5, key="clock-prompts", help="Evenly spread over the set")
     repetitions = middle.number_input("Repetitions", 1, 100, 3, key="clock-repetitions", help="Of each prompt")
     if right.button("Measure strict and this setting", key="clock-begin"):
         try:
-            wishes.check_clock(study.result, dial, int(count), int(repetitions))
+            sweep_requests.check_clock(study.result, dial, int(count), int(repetitions))
         except BadInput as error:
             theme.note(str(error))
         else:
             st.rerun()
 
 
-def all_checks(study: Study, dial: float) -> Checks:
+def all_checks(study: CachedSweep, dial: float) -> Checks:
     """Those beside the sweep, and one that could not be written there."""
     kept, job = kept_checks(study.result.folder, study.plan), shared_board().clocked(study.result.folder, dial)
     if job is None or job.progress.check is None or not job.progress.error:
@@ -206,13 +206,13 @@ def timing(job: ClockJob) -> None:
     stop_button(button, "Cancel", job, key="clock-stop")
 
 
-def engines(study: Study, dial: float) -> None:
+def engines(study: CachedSweep, dial: float) -> None:
     """The table of definitions, and vLLM's metrics to take away."""
     rows = study.engines(dial)
     over = resampled(study.result.acceptance(dial), study.result.units)
-    sheet.line(f"The same texts, counted by each engine's definition; 95 % intervals over {over}.", "exact")
-    sheet.table(sheet.engines(rows), "engines", "Acceptance length and rate under every engine's definition")
-    sheet.table(sheet.by_position(rows), "positions", "Acceptance by position in the block")
+    tables.line(f"The same texts, counted by each engine's definition; 95 % intervals over {over}.", "exact")
+    tables.table(tables.engines(rows), "engines", "Acceptance length and rate under every engine's definition")
+    tables.table(tables.by_position(rows), "positions", "Acceptance by position in the block")
     st.download_button(
         "Save as vLLM's per-request metrics",
         lambda: exported(study, dial),
@@ -223,7 +223,7 @@ def engines(study: Study, dial: float) -> None:
     )
 
 
-def exported(study: Study, dial: float) -> str:
+def exported(study: CachedSweep, dial: float) -> str:
     """Every prompt's counts as a response of vLLM holds them."""
     found = [
         {
@@ -236,7 +236,7 @@ def exported(study: Study, dial: float) -> str:
     return json.dumps(found, ensure_ascii=False, allow_nan=False, indent=1)
 
 
-def evidence(study: Study, dial: float, found: Recommendation | None, beside: Variants | None = None) -> None:
+def evidence(study: CachedSweep, dial: float, found: Recommendation | None, beside: Variants | None = None) -> None:
     """The pack to download, and what to set in engines."""
     checks = all_checks(study, dial)
 
@@ -261,13 +261,13 @@ def evidence(study: Study, dial: float, found: Recommendation | None, beside: Va
     more = "" if beside is None else ", and the grid of the rule's settings"
     theme.small(f"A zip of Markdown, CSV and JSON for this setting, {measured}{more}.")
     for each in engine_settings(study.plan.settings, dial):
-        sheet.line(f"{each.engine}. {each.note}")
+        tables.line(f"{each.engine}. {each.note}")
         if each.text:
             st.code(each.text, language=None, wrap_lines=True)
     made = synthetic_settings(study.result.acceptance(dial))
     theme.note(f"Synthetic acceptance. {made.warning}")
     for engine, text in (("vLLM", made.vllm), ("SGLang", made.sglang), ("TensorRT-LLM", made.tensorrt_llm)):
-        sheet.line(engine)
+        tables.line(engine)
         st.code(text, language=None, wrap_lines=True)
 
 
@@ -294,6 +294,6 @@ def imported() -> None:
         else:
             theme.note(COUNTS_ONLY)
             over = f"95 % intervals over {resampled(requests)}"
-            sheet.line(f"{len(requests)} {'request' if len(requests) == 1 else 'requests'}; {over}.", "measured")
-            sheet.table(sheet.engines(rows), "imported", "Acceptance of the file under every engine's definition")
-            sheet.table(sheet.by_position(rows), "imported-positions", "Acceptance by position in the block")
+            tables.line(f"{len(requests)} {'request' if len(requests) == 1 else 'requests'}; {over}.", "measured")
+            tables.table(tables.engines(rows), "imported", "Acceptance of the file under every engine's definition")
+            tables.table(tables.by_position(rows), "imported-positions", "Acceptance by position in the block")

@@ -6,14 +6,14 @@ Knows sweeps and the element; what it reads at every value was worked out before
 from __future__ import annotations
 
 from mars_viz.components.lesson import Kind, Knob, lesson_figure
+from mars_viz.ui.tune.cached_sweep import CachedSweep
 from mars_viz.ui.tune.readings import readings
-from mars_viz.ui.tune.study import Study
 
 LARGEST_DIGITS = 3
 """Decimals of a dial that moves in steps smaller than 1."""
 
 
-def turned(study: Study, dial: float, home: float, sweep: str, *, paired: bool) -> float:
+def turned(study: CachedSweep, dial: float, home: float, sweep: str, *, paired: bool) -> float:
     """Show the dial at this value, with the key figures under it, and return where it rests.
 
     `home` is where a double click leads: the setting that the sweep speaks for. `paired` says which frontier is shown.
@@ -26,7 +26,7 @@ def turned(study: Study, dial: float, home: float, sweep: str, *, paired: bool) 
     return stands["dial"]
 
 
-def _knob(study: Study, home: float) -> Knob:
+def _knob(study: CachedSweep, home: float) -> Knob:
     plan = study.plan
     dial = plan.rule.dial
     assert dial is not None  # a sweep is one of a dial

@@ -19,13 +19,13 @@ from mars_viz.sweep.grid import grid_values, neighbours
 from mars_viz.sweep.plan import ALL_TURNS, AS_TEXT
 from mars_viz.ui import theme, visitors
 from mars_viz.ui.decode_form import fixed_inputs, named_models
-from mars_viz.ui.jobs.models import Choice
-from mars_viz.ui.tune.wishes import (
+from mars_viz.ui.jobs.models import PairChoice
+from mars_viz.ui.tune.sweep_requests import (
     DIALLED,
     FIRST_PER_TASK,
     PER_TASK_MOST,
+    SweepRequest,
     Upload,
-    Wish,
     estimate,
     uploaded_prompts,
 )
@@ -36,7 +36,7 @@ BY_LINE = "as each line says"
 TASKS = 3
 
 
-def form(results: Path) -> tuple[Callable[[], Wish], Callable[[], str]]:
+def form(results: Path) -> tuple[Callable[[], SweepRequest], Callable[[], str]]:
     """All of it, where the results are in this folder. Returns what makes a wish of it, which raises BadInput, and what
     reads where to put the results."""
     prompts = _prompts()
@@ -57,11 +57,11 @@ def form(results: Path) -> tuple[Callable[[], Wish], Callable[[], str]]:
         models = _models()
         folder = _folder(results)
 
-    def wish() -> Wish:
+    def wish() -> SweepRequest:
         choice, chat = models[0](), models[1]
         asked = {rule.family: names for each in variants for rule, names in [each()]}
         wanted = tuple(name for family in rules for name in asked.get(family, (family,)))
-        return Wish(prompts(), wanted, settings(), choice, chat, loosest)
+        return SweepRequest(prompts(), wanted, settings(), choice, chat, loosest)
 
     return wish, lambda: folder
 
@@ -255,7 +255,7 @@ def _settings() -> Callable[[], Settings]:
     )
 
 
-def _models() -> tuple[Callable[[], Choice], bool]:
+def _models() -> tuple[Callable[[], PairChoice], bool]:
     left, right = st.columns(2)
     paths = visitors.may_name_paths()
     target = left.text_input(

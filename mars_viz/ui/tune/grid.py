@@ -12,22 +12,22 @@ from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown
 from mars_viz.figures.words import exact_setting
 from mars_viz.rules import Fixed
-from mars_viz.sweep.choice import together
 from mars_viz.sweep.evidence import dial_grid
 from mars_viz.sweep.evidence_text import VARIED
 from mars_viz.sweep.grid_table import Advised, few_dials, grid_table, left_out
+from mars_viz.sweep.recommend import together
 from mars_viz.sweep.report import cell
 from mars_viz.ui import theme
-from mars_viz.ui.tune import sheet
-from mars_viz.ui.tune.shelf import Shelf
-from mars_viz.ui.tune.study import Study
+from mars_viz.ui.tune import tables
+from mars_viz.ui.tune.cached_sweep import CachedSweep
+from mars_viz.ui.tune.catalogue import SweepCatalogue
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
     """A sweep of a grid."""
 
-    study: Study
+    study: CachedSweep
     """Its figures."""
     found: Recommendation | None
     """What is recommended of it."""
@@ -42,9 +42,9 @@ class Variant:
 class Variants:
     """The sweeps of a grid, which are opened when they are looked at."""
 
-    shelf: Shelf
+    shelf: SweepCatalogue
     """Where they are."""
-    study: Study
+    study: CachedSweep
     """The page's own."""
     names: tuple[str, ...]
     """Of the others."""
@@ -60,7 +60,7 @@ class Variants:
         return [Variant(each, each.recommendation(self.points, self.confidence, len(studies))) for each in studies]
 
 
-def grid(study: Study, dial: float, beside: Variants) -> None:
+def grid(study: CachedSweep, dial: float, beside: Variants) -> None:
     """A table of one figure: rows are values of the setting, columns dial values; and how far each can go."""
     try:
         variants = beside.opened()
@@ -82,16 +82,18 @@ def grid(study: Study, dial: float, beside: Variants) -> None:
         label_visibility="collapsed",
     )
     known = study.measures[name or names[0]]
-    sheet.line(
+    tables.line(
         f"{known.title[0].upper()}{known.title[1:]}, by {setting.symbol} and {study.plan.symbol}. {_sentence(setting)} "
         f"{left_out(study.plan.symbol, dials, dial)}".rstrip(),
         "modelled" if known.modelled else "exact",
     )
-    sheet.table(_table(variants, setting, known.name, few_dials(dials, (dial,))), "grid", known.title)
+    tables.table(_table(variants, setting, known.name, few_dials(dials, (dial,))), "grid", known.title)
     if study.graded:
         lines = [_advice(each, setting) for each in variants]
-        sheet.line(together(beside.confidence, len(variants)))
-        sheet.table(pd.DataFrame(lines), "grid-advice", f"How far {study.plan.symbol} can go for each {setting.symbol}")
+        tables.line(together(beside.confidence, len(variants)))
+        tables.table(
+            pd.DataFrame(lines), "grid-advice", f"How far {study.plan.symbol} can go for each {setting.symbol}"
+        )
 
 
 def _advice(each: Variant, setting: Fixed) -> dict[str, str]:

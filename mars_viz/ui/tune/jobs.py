@@ -20,7 +20,7 @@ from mars_viz.sweep.timing import TimingCheck
 from mars_viz.sweep.wall_clock import WallClock
 from mars_viz.ui.jobs.job import Job, JobState, Progress
 from mars_viz.ui.jobs.long_job import LongJob
-from mars_viz.ui.jobs.models import BUILT_IN, Choice, Models
+from mars_viz.ui.jobs.models import BUILT_IN, Models, PairChoice
 from mars_viz.ui.jobs.worker import Worker
 
 Begin = Callable[[Any], Sweep | GridSweep]
@@ -66,7 +66,7 @@ class SweepJob(LongJob[Sweeping]):
         folder: Path,
         make: Begin,
         label: str,
-        choice: Choice = BUILT_IN,
+        choice: PairChoice = BUILT_IN,
         beside: Mapping[Path, str] | None = None,
     ) -> None:
         """`folder` is where the results are, or will be; `make` begins or continues the sweep with a pair. `beside` are
@@ -115,7 +115,7 @@ class ClockJob(Job[Clocking]):
     """A wall-clock check, without anything in between that would spoil it."""
 
     def __init__(
-        self, make: Callable[[Any], WallClock], keep: Callable[[TimingCheck], object], choice: Choice = BUILT_IN
+        self, make: Callable[[Any], WallClock], keep: Callable[[TimingCheck], object], choice: PairChoice = BUILT_IN
     ) -> None:
         """`make` prepares the check with a pair, `keep` writes what it found and may raise BadInput."""
         super().__init__(Clocking(JobState.QUEUED))
@@ -146,7 +146,7 @@ class ClockJob(Job[Clocking]):
         self.tell(state=JobState.DONE, check=check, error=error)
 
 
-class Board:
+class SweepRegistry:
     """The sweeps and checks of a server, so that a tab that was closed and opened again finds them. For all threads."""
 
     def __init__(self) -> None:

@@ -16,12 +16,12 @@ from mars_viz.figures.words import counted, number
 from mars_viz.prompts import BUILTIN, PromptSet, builtin_prompts, per_task
 from mars_viz.sweep.store import SweepEntry, open_store
 from mars_viz.ui import theme
-from mars_viz.ui.tune import wishes
-from mars_viz.ui.tune.bench import TuneBench
+from mars_viz.ui.tune import sweep_requests
+from mars_viz.ui.tune.cached_sweep import CachedSweep
+from mars_viz.ui.tune.catalogue import SweepCatalogue
 from mars_viz.ui.tune.form import TASKS
-from mars_viz.ui.tune.shelf import Shelf
-from mars_viz.ui.tune.study import Study
-from mars_viz.ui.tune.wishes import PER_TASK_MOST, Upload
+from mars_viz.ui.tune.page_state import TunePageState
+from mars_viz.ui.tune.sweep_requests import PER_TASK_MOST, Upload
 from mars_viz.ui.tune.words import duration
 
 _KEPT = (
@@ -30,7 +30,7 @@ _KEPT = (
 )
 
 
-def offer(bench: TuneBench, found: Shelf, study: Study, advised: Recommendation | None) -> None:
+def offer(bench: TunePageState, found: SweepCatalogue, study: CachedSweep, advised: Recommendation | None) -> None:
     """The button, where more prompts would tell more and nobody works on the sweep."""
     needed, name = None if advised is None else advised.prompts_needed, bench.view.sweep
     if needed is None or not study.result.complete or found.running(name) is not None:
@@ -44,7 +44,7 @@ def offer(bench: TuneBench, found: Shelf, study: Study, advised: Recommendation 
             _file(bench, entry, beside, needed)
 
 
-def _builtin(bench: TuneBench, entry: SweepEntry, beside: Sequence[SweepEntry], needed: int) -> None:
+def _builtin(bench: TunePageState, entry: SweepEntry, beside: Sequence[SweepEntry], needed: int) -> None:
     """More of each task."""
     assert entry.plan is not None  # or there were no recommendation
     each = per_task(needed)
@@ -52,13 +52,13 @@ def _builtin(bench: TuneBench, entry: SweepEntry, beside: Sequence[SweepEntry], 
     if each > PER_TASK_MOST:
         theme.small(f"The built-in tasks have {number(TASKS * PER_TASK_MOST)} prompts; add a set of your own instead.")
         return
-    seconds = wishes.estimate(more, builtin=True, rules=1 + len(beside))
+    seconds = sweep_requests.estimate(more, builtin=True, rules=1 + len(beside))
     said = f"About {duration(seconds)} with the built-in pair. {_variants(beside)}{_KEPT}"
     if st.button(f"Add {counted(more, 'prompt')}", key="add-prompts", help=markdown(said), disabled=more < 1):
         _begin(bench, entry, beside, lambda: _swept(entry).with_more(builtin_prompts(each)))
 
 
-def _file(bench: TuneBench, entry: SweepEntry, beside: Sequence[SweepEntry], needed: int) -> None:
+def _file(bench: TunePageState, entry: SweepEntry, beside: Sequence[SweepEntry], needed: int) -> None:
     """More of the same file, which the server does not keep whole."""
     plan = entry.plan
     assert plan is not None  # or there were no recommendation
@@ -74,7 +74,9 @@ def _file(bench: TuneBench, entry: SweepEntry, beside: Sequence[SweepEntry], nee
         swept = _swept(entry)
         graders = {item.grader for item in swept.items if item.graded}
         grader = graders.pop() if len(graders) == 1 else None
-        offered = wishes.uploaded_prompts(Upload(upload.name, upload.getvalue()), grader, True, None, plan.turns)
+        offered = sweep_requests.uploaded_prompts(
+            Upload(upload.name, upload.getvalue()), grader, True, None, plan.turns
+        )
         grown = swept.with_more(offered, needed)
     except BadInput as error:
         theme.note(str(error))
@@ -88,9 +90,11 @@ def _file(bench: TuneBench, entry: SweepEntry, beside: Sequence[SweepEntry], nee
         _begin(bench, entry, beside, lambda: grown)
 
 
-def _begin(bench: TuneBench, entry: SweepEntry, beside: Sequence[SweepEntry], grown: Callable[[], PromptSet]) -> None:
+def _begin(
+    bench: TunePageState, entry: SweepEntry, beside: Sequence[SweepEntry], grown: Callable[[], PromptSet]
+) -> None:
     try:
-        wishes.go_on(entry, beside, grown())
+        sweep_requests.go_on(entry, beside, grown())
     except BadInput as error:
         bench.notices[:] = [str(error)]
     st.rerun()

@@ -13,10 +13,10 @@ import numpy as np
 from mars_viz.analysis.intervals import Band
 from mars_viz.figures.style import DIAL_MARK
 from mars_viz.sweep.report import cell, told
-from mars_viz.ui.tune.study import BANDS, KEY, Study
+from mars_viz.ui.tune.cached_sweep import BANDS, KEY, CachedSweep
 
 
-def readings(study: Study, *, paired: bool) -> dict[str, Any]:
+def readings(study: CachedSweep, *, paired: bool) -> dict[str, Any]:
     """Plain JSON for the component's figure of a setting: `rows`, a key figure each, and `places`, a stretch each.
 
     `x` and `y` are where the setting's mark stands on the frontier, None where the figure has the dial itself across.
@@ -61,7 +61,7 @@ def _at(band: Band, place: int) -> list[float]:
     return [float(ends[min(place, len(ends) - 1)]) for ends in (band.estimate, band.low, band.high)]
 
 
-def _marks(study: Study, dials: np.ndarray, paired: bool) -> list[tuple[float | None, float | None]]:
+def _marks(study: CachedSweep, dials: np.ndarray, paired: bool) -> list[tuple[float | None, float | None]]:
     """Where the frontier's mark stands at each dial value: accuracy in per cent or points, and the speed-up."""
     path = study.path(study.plan.strict, paired=paired)
     across, up = 100 * path.accuracy.estimate, path.speed_up.estimate

@@ -15,8 +15,8 @@ from mars_viz.sweep.plan import turns_words
 from mars_viz.sweep.report import spread
 from mars_viz.sweep.timing import TimingCheck
 from mars_viz.ui.jobs.job import JobState
+from mars_viz.ui.tune.cached_sweep import CachedSweep
 from mars_viz.ui.tune.jobs import Clocking, Sweeping
-from mars_viz.ui.tune.study import Study
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Part:
     """'exact', 'modelled' or 'measured'; empty where nothing needs to be said."""
 
 
-def lead(study: Study, dial: float) -> tuple[Part, ...]:
+def lead(study: CachedSweep, dial: float) -> tuple[Part, ...]:
     """What the chosen setting comes to, against strict."""
     plan = study.plan
     at = f"{plan.rule.title} at {exact_setting(plan.symbol, dial)}"
@@ -53,7 +53,7 @@ def lead(study: Study, dial: float) -> tuple[Part, ...]:
     return (*parts, Part(_moved(study, dial), "exact"))
 
 
-def _moved(study: Study, dial: float) -> str:
+def _moved(study: CachedSweep, dial: float) -> str:
     """What becomes of accuracy, as the end of a sentence."""
     change, accuracy = (study.value(name, dial) for name in ("accuracy_change", "accuracy"))
     is_now = f"; accuracy is {number(100 * accuracy.estimate)} %"
@@ -63,18 +63,18 @@ def _moved(study: Study, dial: float) -> str:
     return f"{is_now}, and no prompt's grade changes ({room} points)."
 
 
-def _passes(study: Study, dial: float) -> tuple[float, float]:
+def _passes(study: CachedSweep, dial: float) -> tuple[float, float]:
     return study.value("passes", dial).estimate, study.value("passes", study.plan.strict).estimate
 
 
-def advice(study: Study, found: Recommendation | None) -> str:
+def advice(study: CachedSweep, found: Recommendation | None) -> str:
     """The recommendation, and what would tell more."""
     if found is None:
         return "No prompt of this set is graded, so nothing can be recommended. Sweep a set with answers and a grader."
     return f"{so_far(study)}{found.sentence} {found.next_step}".rstrip()
 
 
-def so_far(study: Study) -> str:
+def so_far(study: CachedSweep) -> str:
     """What a sweep that is not at its end speaks of; empty where it is."""
     result = study.result
     if result.complete:
@@ -82,7 +82,7 @@ def so_far(study: Study) -> str:
     return f"So far, from the first {number(result.finished)} of {number(study.plan.prompts)} prompts: "
 
 
-def coverage(study: Study) -> str:
+def coverage(study: CachedSweep) -> str:
     """What it all rests on."""
     result, plan = study.result, study.plan
     left = f", {counted(len(result.failures), 'prompt')} without results" if result.failures else ""

@@ -1,0 +1,230 @@
+"""A run to and from its files in memory, so that folders and zips hold exactly the same.
+
+Knows the files' names and that what is written is read back before anyone is told that it was; knows no disk.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import chain
+
+import numpy as np
+
+from mars_viz.bounds import LONGEST_DRAFT, VOCABULARY
+from mars_viz.errors import BadInput
+from mars_viz.run import Piece, Run
+from mars_viz.runfiles import manifest, maps, parquet, rounds
+from mars_viz.runfiles.columns import MAP_TABLES, RUN_TABLES, Shape
+from mars_viz.runfiles.manifest import Manifest, MapFacts, Stamp
+from mars_viz.runfiles.parquet import Table, UnreadTable
+from mars_viz.runfiles.speculations import contradiction
+
+MANIFEST = "manifest.json"
+NAMES = (MANIFEST, *(f"{table}.parquet" for table in RUN_TABLES))
+"""The files of every run, in the order in which they are written."""
+MAP_NAMES = tuple(f"{table}.parquet" for table in MAP_TABLES)
+"""More files, of a run that carries its dial map."""
+
+_POINTER, _OBJECT = 8, 40
+"""Bytes of a token in a tuple, and of one that is a Python object besides."""
+_OBJECTS = {"rounds": 1000, "map_answers": 1000, "pieces": 300}
+"""Bytes of Python objects that are made of a line, about."""
+_SPARE = 1 << 16
+"""Texts of tokens that occur nowhere, such as those of a small vocabulary kept whole."""
+_TOKEN_COLUMNS = {
+    "nodes": ("tokens", "draft_ids"),
+    "rows": ("top_ids", "emissions"),
+    "map_nodes": ("tokens", "draft_ids"),
+    "map_rows": ("top_ids", "emissions"),
+}
+"""Where token ids occur; what is emitted is among the row's candidates, and a prefix consists of what was emitted."""
+
+
+def encode(run: Run) -> dict[str, bytes]:
+    """The files by name. Raises BadInput for a run that could not be read again."""
+    pieces: Table = {
+        "id": np.array(list(run.pieces), np.int32),
+        "bytes": parquet.objects(piece.data for piece in run.pieces.values()),
+        "special": np.array([piece.special for piece in run.pieces.values()], bool),
+    }
+    try:
+        tables = rounds.to_tables(run.rounds) | {"pieces": pieces} | _map_tables(run)
+        files = {f"{name}.parquet": parquet.to_bytes(name, table) for name, table in tables.items()}
+        files[MANIFEST] = manifest.to_json(
+            Manifest(
+                title=run.title,
+                prompt=run.prompt,
+                prompt_ids=run.prompt_ids,
+                settings=run.settings,
+                provenance=run.provenance,
+                rounds=len(run.rounds),
+                tokens=len(run.token_ids),
+                dial_map=_map_facts(run),
+                files={name: stamp(data) for name, data in files.items()},
+            ),
+            optional=any(parquet.more_than_before(name, table) for name, table in tables.items()),
+        )
+        decode(files)
+    except BadInput as error:
+        raise BadInput(f"The run cannot be saved: {error}") from error
+    return {name: files[name] for name in (*NAMES, *MAP_NAMES) if name in files}
+
+
+def _map_tables(run: Run) -> dict[str, Table]:
+    if run.dial_map is None:
+        return {}
+    if run.dial_map.frame != run.without_rounds:
+        raise BadInput("its map is that of another run. Join them with mars_viz.run_with_map.mapped(run, dial_map).")
+    return maps.to_tables(run.dial_map)
+
+
+def _map_facts(run: Run) -> MapFacts | None:
+    made = run.dial_map
+    return None if made is None else MapFacts(made.span, made.passes, made.seconds, len(made.answers))
+
+
+def tables_of(about: Manifest) -> tuple[str, ...]:
+    """The files beside a manifest. Raises BadInput where it names others."""
+    wanted = NAMES[1:] if about.dial_map is None else NAMES[1:] + MAP_NAMES
+    if set(about.files) != set(wanted):
+        raise BadInput(f"{MANIFEST} names other tables than {', '.join(wanted)}. Take a fresh copy.")
+    return wanted
+
+
+def decode(files: Mapping[str, bytes]) -> Run:
+    """The run. Raises BadInput where a file is missing, damaged, newer or contradicts another."""
+    about, sources = _looked_at(files)
+    tables = {name: source.read() for name, source in sources.items()}
+    with _uncollected():
+        made, blocks = rounds.from_tables(tables, about.settings.dial, len(about.prompt_ids))
+    run = Run(
+        settings=about.settings,
+        provenance=about.provenance,
+        prompt_ids=about.prompt_ids,
+        rounds=made,
+        pieces=_pieces(tables["pieces"]),
+        title=about.title,
+        prompt=about.prompt,
+    )
+    if about.dial_map is not None:
+        run = replace(run, dial_map=maps.from_tables(tables, run, about.dial_map))
+    vars(run)["blocks"] = blocks  # where `Run.blocks` would keep what it lays end to end
+    vars(run)["token_ids"] = tuple(chain.from_iterable(tables["rounds"]["token_ids"]))  # as `Run.token_ids` would
+    _check(run, about, tables)
+    return run
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without looking for garbage in cycles, of which rounds, however many, leave none.
+
+    Whoever came in while it was off leaves it to the first one to turn it on again.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _missing(name: str) -> BadInput:
+    return BadInput(f"{name} is missing. Choose a whole folder written by MARS Viz.")
+
+
+def stamp(data: bytes) -> Stamp:
+    """Size and checksum."""
+    return Stamp(len(data), hashlib.sha256(data).hexdigest())
+
+
+def _pieces(table: Table) -> dict[int, Piece]:
+    columns = (table["id"].tolist(), table["bytes"], table["special"].tolist())
+    pieces = {token: Piece(data, special) for token, data, special in zip(*columns, strict=True)}
+    if len(pieces) != len(table["id"]):
+        raise BadInput("pieces.parquet holds a token twice. Take a fresh copy, or record the run again.")
+    return pieces
+
+
+def room(files: Mapping[str, bytes]) -> int:
+    """Bytes of memory, about, that the run of these files takes, by what they say about themselves; no table is
+    unpacked. Raises BadInput where one is missing or no such table."""
+    about, sources = _looked_at(files)
+    prefixes = 0 if about.dial_map is None else about.dial_map.answers * len(about.prompt_ids) * _POINTER
+    return prefixes + sum(map(_taken, sources.values()))
+
+
+def _looked_at(files: Mapping[str, bytes]) -> tuple[Manifest, dict[str, UnreadTable]]:
+    """The manifest, and the tables before they are read. Raises BadInput where they do not fit each other."""
+    if MANIFEST not in files:
+        raise _missing(MANIFEST)
+    about = manifest.from_json(files[MANIFEST])
+    wanted = tables_of(about)
+    for name in wanted:
+        if name not in files:
+            raise _missing(name)
+        if stamp(files[name]) != about.files[name]:
+            raise BadInput(f"{name} is not what was written. Take a fresh copy, or record the run again.")
+    if unnamed := files.keys() - {MANIFEST, *wanted}:
+        raise BadInput(f"{min(unnamed)} is there, but {MANIFEST} does not name it. Take a fresh copy.")
+    sources = _sources({name: files[name] for name in wanted})
+    _check_counts(about, sources)
+    return about, sources
+
+
+def _sources(files: Mapping[str, bytes]) -> dict[str, UnreadTable]:
+    names = [name.removesuffix(".parquet") for name in files]
+    return {name: parquet.opened(name, files[f"{name}.parquet"]) for name in names}
+
+
+def _taken(source: UnreadTable) -> int:
+    each = ((column, source.values[name]) for name, column in source.described.items())
+    values = sum(count * (_OBJECT if column.shape is Shape.MANY else column.dtype.itemsize) for column, count in each)
+    return values + source.lines * _OBJECTS.get(source.name, 0)
+
+
+def _check_counts(about: Manifest, sources: Mapping[str, UnreadTable]) -> None:
+    """Before a table is read: it holds as much as the manifest says, and no more than so many rounds can. A text is for
+    a token that occurs somewhere."""
+    lines = {name: source.lines for name, source in sources.items()}
+    if (about.rounds, about.tokens) != (lines["rounds"], sources["rounds"].values["token_ids"]):
+        raise BadInput(f"{MANIFEST} counts other rounds or tokens than the tables hold. Take a fresh copy.")
+    if about.dial_map is not None and about.dial_map.answers != lines["map_answers"]:
+        raise contradiction("map_answers", "does not hold as many prefixes as manifest.json says")
+    for place in (rounds.ROUNDS, *([maps.ANSWERS] if about.dial_map is not None else [])):
+        if lines[place.nodes] > LONGEST_DRAFT * lines[place.owners]:
+            raise contradiction(place.nodes, f"holds more drafted tokens than any {place.owner}s have")
+        if lines[place.rows] != lines[place.nodes] + lines[place.owners]:
+            raise contradiction(
+                place.rows, f"does not hold one row more than there are drafted tokens in every {place.owner}"
+            )
+    occur = len(about.prompt_ids) + sum(
+        sources[table].values[column]
+        for table, columns in _TOKEN_COLUMNS.items()
+        if table in sources
+        for column in columns
+    )
+    if lines["pieces"] > min(VOCABULARY, _SPARE + occur):
+        raise contradiction("pieces", "holds texts of more tokens than occur in the run")
+
+
+def _check(run: Run, about: Manifest, tables: Mapping[str, Table]) -> None:
+    """The manifest's counts are right, every token is one of the vocabulary, and has its text."""
+    if about.tokens != len(run.token_ids):
+        raise BadInput(f"{MANIFEST} counts other rounds or tokens than the tables hold. Take a fresh copy.")
+    held = [tables[table][column] for table, columns in _TOKEN_COLUMNS.items() if table in tables for column in columns]
+    held += [np.array(run.prompt_ids, np.int64)]
+    if "map_answers" in tables:
+        held += [np.fromiter(chain.from_iterable(tables["map_answers"]["prefix"]), np.int64)]
+    has_piece = np.zeros(max(run.pieces, default=-1) + 2, bool)  # the last one stands for all ids above
+    has_piece[list(run.pieces)] = True
+    lacking = [int(ids[~has].min()) for ids in held if not (has := has_piece.take(ids, mode="clip")).all()]
+    if lacking:
+        raise BadInput(f"pieces.parquet lacks the token {min(lacking)}. Take a fresh copy, or record the run again.")
+    known = about.provenance.vocabulary_size or VOCABULARY
+    if any(ids.size and ids.max() >= known for ids in held):
+        raise BadInput(f"A table holds tokens beyond the models' vocabulary of {known:,}. Record the run again.")

@@ -1,0 +1,126 @@
+"""How far the loading of a model is: bytes of its download, then its tensors.
+
+Knows the progress bars of the hub's library and of transformers, and stands in for them; knows no models.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from transformers.utils import logging as transformers_logging
+
+from mars_viz.speculators.memory import in_words
+
+Tell = Callable[[str, float], None]
+"""Hears what is being done, and how far it is from 0 to 1; what it raises ends the loading."""
+
+_FETCHING = 0.8
+"""Of a loading with a download, the part that the download takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadShare:
+    """The part of a whole loading that one model takes."""
+
+    first: float
+    """Share at its beginning, 0 to 1."""
+    last: float
+    """Share at its end."""
+
+    def at(self, share: float) -> float:
+        """The whole's share where this part is so far."""
+        return self.first + share * (self.last - self.first)
+
+
+class Arrival:
+    """One model on its way: the bars that its libraries would draw, told as sentences."""
+
+    def __init__(self, name: str, span: LoadShare, tell: Tell) -> None:
+        """Nothing is there yet."""
+        self._name, self._span, self._tell = name, span, tell
+        self._files: list[_Bytes] = []
+        self._share = 0.0
+        self._lock = threading.Lock()
+
+    def bars(self) -> Callable[..., _Bar]:
+        """In place of tqdm, for the hub's library: `tqdm_class` of `from_pretrained`, which copies what it is given in
+        depth, but for plain functions."""
+        return lambda *args, **settings: self._bar(settings)
+
+    def _bar(self, settings: Mapping[str, Any]) -> _Bar:
+        if settings.get("unit") != "B":
+            return _Bar()
+        made = _Bytes(self._fetched, settings.get("total"), settings.get("initial", 0))
+        with self._lock:
+            self._files.append(made)
+        return made
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """While transformers reads the weights: its bar is told. For one thread at a time; the worker has but one."""
+        self._tell(f"Reading {self._name}", self._span.first)
+        before = transformers_logging.set_tqdm_hook(self._bar_of_transformers)
+        try:
+            yield
+        finally:
+            transformers_logging.set_tqdm_hook(before)
+
+    def _bar_of_transformers(self, factory: Callable[..., Any], args: Any, settings: Any) -> Any:
+        is_of_weights = bool(args) and hasattr(args[0], "__len__") and settings.get("desc") == "Loading weights"
+        return self._told(args[0]) if is_of_weights else factory(*args, **settings)
+
+    def _told(self, tensors: Iterable[Any]) -> Iterator[Any]:
+        count = len(tensors)  # type: ignore[arg-type]
+        start = _FETCHING if self._files else 0.0
+        for done, tensor in enumerate(tensors):
+            share = start + (1 - start) * done / count
+            self._tell(f"Reading {self._name}: {done} of {count} tensors", self._span.at(share))
+            yield tensor
+
+    def _fetched(self) -> None:
+        """The library counts a byte twice where it arrives packed and is unpacked: what is furthest is told."""
+        with self._lock:
+            done, total = max(file.n for file in self._files), max(file.total or 0 for file in self._files)
+            if (
+                total
+            ):  # a file may be whole before the library knows of the next: a share that was told is not taken back
+                self._share = max(self._share, min(1.0, done / total))
+        if total:
+            words = f"Fetching {self._name}: {in_words(done)} of {in_words(total)}"
+            self._tell(words, self._span.at(_FETCHING * self._share))
+
+
+class _Bar:
+    """Draws nothing and takes every message that a tqdm takes."""
+
+    format_dict: ClassVar[dict[str, Any]] = {}
+
+    def update(self, count: float | None = 1) -> None:
+        pass
+
+    def __enter__(self) -> _Bar:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        pass
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        if name.startswith("__") or name in ("get_lock", "set_lock"):
+            raise AttributeError(name)
+        return lambda *args, **settings: None
+
+
+class _Bytes(_Bar):
+    """Counts bytes."""
+
+    def __init__(self, tell: Callable[[], None], total: int | None, initial: int) -> None:
+        self.total, self.n = total, int(initial)
+        self._tell = tell
+
+    def update(self, count: float | None = 1) -> None:
+        self.n += int(count or 0)
+        self._tell()

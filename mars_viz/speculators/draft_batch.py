@@ -1,0 +1,78 @@
+"""Drafted chains with both models' logits, and what of their evidence is on the device so far. Knows tensors only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+CACHED = 1 << 18
+"""Logits that are worked on at once on a processor: many enough for its cores, few enough for their caches, which must
+hold some four times as much while divergences are computed."""
+
+
+@dataclass(frozen=True, slots=True)
+class DraftBatch:
+    """Drafted chains of one length and both models' logits, still on the device; B chains of N tokens."""
+
+    starts: tuple[int, ...]
+    """Absolute position of each chain's first drafted token."""
+    tokens: Tensor
+    """int64 [B, N]."""
+    logits: Tensor
+    """float32 [B, R, V]; the target's raw logits after the prefix and after each token, then the drafter's, each row
+    what a token was drafted from: R is 2N + 1, or N + 1 where the draft is deterministic."""
+    sampled: bool
+    """True if the tokens were drawn from the drafter's law."""
+
+    @classmethod
+    def of(
+        cls, starts: tuple[int, ...], tokens: Tensor, drafter: Tensor | None, target: Tensor, *, sampled: bool
+    ) -> DraftBatch:
+        """With the drafter's logits [B, N, V], if it has any; only then can tokens have been drawn from them."""
+        if drafter is None:
+            return cls(starts, tokens, target, sampled=False)
+        return cls(starts, tokens, torch.cat([target, drafter], 1), sampled)
+
+    @property
+    def target(self) -> Tensor:
+        """float32 [B, N + 1, V]; the target's rows."""
+        return self.logits[:, : self.tokens.shape[1] + 1]
+
+    @property
+    def certain(self) -> bool:
+        """True where q is 1 at the drafted tokens: there are no logits that they come from."""
+        return self.logits.shape[1] == self.tokens.shape[1] + 1
+
+    @property
+    def seats(self) -> int:
+        """How many chains like these are worked on at once on a processor."""
+        rows, vocabulary = self.logits.shape[1:]
+        return CACHED // (rows * vocabulary)
+
+    def parts(self) -> Iterator[DraftBatch]:
+        """The same chains, on a processor a few at a time, so that what is computed of them stays in its cache."""
+        chains = len(self.starts)
+        step = max(1, self.seats) if self.logits.device.type == "cpu" else chains
+        if step >= chains:
+            yield self
+            return
+        for at in range(0, chains, step):
+            some = slice(at, at + step)
+            yield DraftBatch(self.starts[some], self.tokens[some], self.logits[some], sampled=self.sampled)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Chains and what was computed of them for the decision."""
+
+    blocks: DraftBatch
+    """The chains."""
+    found: dict[str, Tensor]
+    """Of their Speculations, [B, …] each: the tokens, both models' best ones as `listed_ids` and `listed_logits`, int64
+    and float32 [B, R, K], with `tied` where the order of equals is open (see `Largest`), and above temperature 0
+    what was drawn and by which shares."""
+    drawn: Tensor | None
+    """float32 [B, 2N + 1, V]; the laws that tokens were drawn from, the target's rows first; None at temperature 0."""

@@ -1,0 +1,265 @@
+"""Llama's forward pass over a cache of rows, with little else in it: for models so small that the calls around the
+arithmetic cost more than the arithmetic. Knows weights and tensors; knows no text and no drafting.
+
+Every row's result is the same, bit for bit, whatever else is in the batch and however a text is cut into passes: they
+have the numbers of rows, queries and keys that `row_invariance` finds to make no difference on this machine.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+from torch.nn.functional import embedding, pad
+from transformers import LlamaForCausalLM, PreTrainedModel
+from transformers.models.llama.modeling_llama import LlamaDecoderLayer
+
+from mars_viz.speculators.networks.kv_cache import IdleCaches, KVShape
+from mars_viz.speculators.networks.row_invariance import MOST, Batching, Heads, Kernels, gated, invariant
+from mars_viz.speculators.threads import on_shared_cores
+
+LARGEST = 250_000_000
+"""Parameters beyond which arithmetic dominates, and a second copy of the weights is not worth its memory."""
+LONGEST = 8192
+"""Places beyond which a table of who sees whom is not worth its memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class PackedLayer:
+    """One layer's matrices, input by output; the norms' weights are folded in and q and k are laid out in pairs."""
+
+    qkv: Tensor
+    """float32 [E, (H + 2 G) D]."""
+    attention_out: Tensor
+    """float32 [H D, E]."""
+    gate_up: Tensor
+    """float32 [E, 2 I]."""
+    down: Tensor
+    """float32 [I, E]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """All that does not change: E wide, H heads, G key/value heads of D, I inner width, V vocabulary, P places."""
+
+    heads: int
+    """H."""
+    groups: int
+    """G."""
+    epsilon: float
+    """Of the norms, times E."""
+    embedding: Tensor
+    """float32 [V, E]."""
+    layers: tuple[PackedLayer, ...]
+    """From the embedding up."""
+    head: Tensor
+    """float32 [E, V]; the last norm's weight is folded in."""
+    turns: Tensor
+    """complex64 [P + MOST, 1, D / 2]; what a pair of a query or key is multiplied by at each place."""
+    causal: Tensor
+    """float32 [P + MOST, P]; 0 where a place sees another, else -inf."""
+    kernels: Kernels
+    """What does the arithmetic."""
+    batching: Batching
+    """How much of it at a time."""
+    shelf: IdleCaches
+    """Where the caches of finished passes wait for the next."""
+
+
+def fits(model: PreTrainedModel) -> bool:
+    """True for a float32 Llama on the CPU with plain rotary positions, no biases and few enough parameters."""
+    return (
+        isinstance(model, LlamaForCausalLM)
+        and model.device.type == "cpu"
+        and {part.dtype for part in model.parameters()} == {torch.float32}
+        and model.num_parameters() <= LARGEST
+        and model.config.max_position_embeddings <= LONGEST
+        and model.config.hidden_act == "silu"
+        and not model.config.attention_bias
+        and not model.config.mlp_bias
+        and model.model.rotary_emb.rope_type in ("default", "linear", "llama3")
+    )
+
+
+def pack(model: LlamaForCausalLM, vocabulary_size: int, kernels: Kernels = Kernels()) -> Weights:  # noqa: B008
+    """Copy the weights into the layout that `PackedLlama` multiplies fastest, and try out how they are multiplied."""
+    config, body = model.config, model.model
+    width, heads, groups = (
+        int(n) for n in (config.hidden_size, config.num_attention_heads, config.num_key_value_heads)
+    )
+    size = int(body.layers[0].self_attn.head_dim)
+    layers = tuple(_packed(layer, size) for layer in body.layers)
+    head = _columns(model.lm_head.weight[:vocabulary_size] * body.norm.weight * math.sqrt(width))
+    one = layers[0]
+    batching = invariant(kernels, one.qkv, one.gate_up, (one.attention_out, one.down), head, Heads(heads, groups, size))
+    places = batching.end(int(config.max_position_embeddings) + 1)
+    cosine, sine = body.rotary_emb(body.embed_tokens.weight, torch.arange(places + MOST).unsqueeze(0))
+    return Weights(
+        heads=heads,
+        groups=groups,
+        epsilon=float(config.rms_norm_eps) * width,
+        embedding=body.embed_tokens.weight,
+        layers=layers,
+        head=head,
+        turns=torch.complex(cosine[0, :, : size // 2], sine[0, :, : size // 2]).unsqueeze(1),
+        causal=torch.full((places + MOST, places), -torch.inf).triu_(1),
+        kernels=kernels,
+        batching=batching,
+        shelf=IdleCaches(KVShape(len(layers), 2 * groups, size, places)),
+    )
+
+
+def _packed(layer: LlamaDecoderLayer, size: int) -> PackedLayer:
+    attention, mlp = layer.self_attn, layer.mlp
+    order = torch.arange(size).view(2, -1).T.flatten()  # entries i and i + D/2, which turn together, become neighbours
+    paired = [m.weight.view(-1, size, m.in_features)[:, order] for m in (attention.q_proj, attention.k_proj)]
+    scale = math.sqrt(attention.q_proj.in_features)
+    qkv = torch.cat([*(w.flatten(0, 1) for w in paired), attention.v_proj.weight])
+    gate_up = torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight])
+    return PackedLayer(
+        qkv=_columns(qkv * layer.input_layernorm.weight * scale),
+        attention_out=_columns(attention.o_proj.weight),
+        gate_up=_columns(gate_up * layer.post_attention_layernorm.weight * scale),
+        down=_columns(mlp.down_proj.weight),
+    )
+
+
+def _columns(weight: Tensor) -> Tensor:
+    """Input by output, which multiplies faster than the other way round."""
+    return weight.t().contiguous()
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Where B texts of n tokens stand: what turns their queries and keys, what they see, and where they are kept."""
+
+    tokens: int
+    """m, computed of each text: n, or more where there is one text."""
+    rows: int
+    """R, computed at a time: B m or more."""
+    turns: Tensor
+    """complex64 [B, m, 1, D / 2] or [m, 1, D / 2]."""
+    mask: Tensor
+    """float32 [B, 1, q, end], q queries, m or more; 0 or -inf."""
+    places: tuple[int, slice] | tuple[Tensor, Tensor]
+    """Rows and places of the cache, n of each text."""
+
+
+class PackedLlama:
+    """A pass over weights that others may share, with a cache of its own; B texts of n tokens."""
+
+    def __init__(self, weights: Weights):
+        self.device = weights.embedding.device
+        self._weights = weights
+        self._rows = weights.shelf.take()
+        weakref.finalize(self, weights.shelf.give, self._rows).atexit = False
+
+    @on_shared_cores
+    def score(self, tokens: Tensor, starts: Sequence[int], rows: int, slots: Sequence[int] | None = None) -> Tensor:
+        """Raw logits [B, rows, V] after the last `rows` of the tokens [B, n]; see `Network.score`."""
+        w, (b, n) = self._weights, tokens.shape
+        slots = slots or range(b)
+        first, order = min(slots), sorted(range(b), key=slots.__getitem__)
+        tokens, starts = _reordered(tokens, order), [starts[i] for i in order]
+        found = []
+        for some, cuts in w.batching.groups(starts, n):
+            parts = [
+                self._read(_part(tokens, some, cut, end), [start + cut for start in starts[some]], first + some.start)
+                for cut, end in pairwise(cuts)
+            ]
+            found.append(_joined(parts, 1))
+        x = _reordered(_joined(found)[:, -rows:], [slot - first for slot in slots]).flatten(0, 1)  # [B rows, E]
+        most = w.batching.logits.most
+        logits = [self._logits(part) for part in (torch.split(x, most) if len(x) > most else (x,))]
+        return _joined(logits).view(b, rows, -1)
+
+    def copy(self, source: int, slot: int, length: int) -> None:
+        """Make row `slot` of the cache what row `source` is, up to `length` places."""
+        self._rows.copy(source, slot, length)
+
+    def _read(self, tokens: Tensor, starts: Sequence[int], first: int) -> Tensor:
+        """What the layers make of the tokens [B, n], [B, n, E]; rows of the cache from `first` on hold them then."""
+        w, (b, n) = self._weights, tokens.shape
+        product, attention = w.kernels.product, w.kernels.attention
+        at = self._window(starts, n, first)
+        m, end = at.tokens, at.mask.shape[-1]
+        x = embedding(_filled(tokens.flatten(), at.rows), w.embedding)  # [R, E]
+        for layer, cache in zip(w.layers, self._rows.layers, strict=True):
+            qkv = _first(product(_normed(x, w.epsilon), layer.qkv, None), b * m)
+            qkv = qkv.view(b, m, w.heads + 2 * w.groups, -1)
+            _pairs(qkv[:, :, : w.heads + w.groups]).mul_(at.turns)
+            cache[at.places] = qkv[:, :n, w.heads :]
+            past = cache[first : first + b, :end].transpose(1, 2)  # [B, 2 G, end, D]
+            asked = _filled(qkv[:, :, : w.heads].transpose(1, 2), at.mask.shape[2], 2)  # [B, H, q, D]
+            mixed = attention(asked, past[:, : w.groups], past[:, w.groups :], at.mask).transpose(1, 2)
+            mixed = _first(mixed, m, 1).reshape(b * m, -1)
+            x = product(_filled(mixed, at.rows), layer.attention_out, x)
+            x = product(gated(product(_normed(x, w.epsilon), layer.gate_up, None)), layer.down, x)
+        return _first(_first(x, b * m).view(b, m, -1), n, 1)
+
+    def _logits(self, x: Tensor) -> Tensor:
+        """Raw logits [R, V] of what the layers made, [R, E]."""
+        w, count = self._weights, len(x)
+        x = _filled(x, w.batching.logits.at_least(count))
+        return _first(w.kernels.product(_normed(x, w.epsilon), w.head, None), count)
+
+    def _window(self, starts: Sequence[int], n: int, first: int) -> Window:
+        """Make room for n tokens from each start on, and say where that is."""
+        w, b = self._weights, len(starts)
+        limits, end = w.batching, w.batching.end(max(starts) + n)
+        q = limits.queries.at_least(n)
+        m = min(q, limits.rows.most) if b == 1 else n
+        rows = limits.rows.at_least(b * m)
+        self._rows.open(first + b, end)
+        if b == 1:  # slices are cheaper than indices
+            at = starts[0]
+            mask = w.causal[at : at + q, :end][None, None]
+            return Window(m, rows, w.turns[at : at + m], mask, (first, slice(at, at + n)))
+        positions = torch.tensor(starts, device=self.device).unsqueeze(1) + torch.arange(q, device=self.device)
+        texts = torch.arange(first, first + b, device=self.device).unsqueeze(1)
+        mask = w.causal[positions, :end].unsqueeze(1)
+        return Window(m, rows, w.turns[positions[:, :m]], mask, (texts, positions[:, :n]))
+
+
+def _normed(x: Tensor, epsilon: float) -> Tensor:
+    """x over its length; √E and the norm's weight are in the matrix that follows."""
+    return x * torch.linalg.vecdot(x, x).add_(epsilon).rsqrt_().unsqueeze(-1)
+
+
+def _filled(x: Tensor, count: int, dim: int = 0) -> Tensor:
+    """x with as many entries along that dimension; what is in those beyond its own does not matter."""
+    if x.shape[dim] == count:
+        return x
+    if x.shape[dim] == 1:  # quicker than padding; contiguous, since the product of a strided one takes another kernel
+        return x.expand(*x.shape[:dim], count, *x.shape[dim + 1 :]).contiguous()
+    return pad(x, (0, 0) * (x.dim() - 1 - dim) + (0, count - x.shape[dim]))
+
+
+def _part(tokens: Tensor, some: slice, cut: int, end: int) -> Tensor:
+    """Of some texts the tokens from `cut` to `end`; the tokens themselves where these are all."""
+    return tokens if tokens.shape == (some.stop - some.start, end - cut) else tokens[some, cut:end]
+
+
+def _first(x: Tensor, count: int, dim: int = 0) -> Tensor:
+    """The first entries of x along that dimension; x itself where there are no more."""
+    return x if x.shape[dim] == count else x.narrow(dim, 0, count)
+
+
+def _joined(parts: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """One tensor; the part itself where there is one."""
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts), dim)
+
+
+def _reordered(x: Tensor, order: Sequence[int]) -> Tensor:
+    """The rows of x [B, …] in that order; x itself where they stand so already."""
+    return x if len(order) == 1 or list(order) == list(range(len(order))) else x[order]
+
+
+def _pairs(x: Tensor) -> Tensor:
+    """The last dimension as complex numbers."""
+    return torch.view_as_complex(x.view(*x.shape[:-1], -1, 2))

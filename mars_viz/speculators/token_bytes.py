@@ -1,0 +1,92 @@
+"""From prompts to token ids, and the bytes behind the ids, so that runs can be shown without their tokenizer.
+
+Knows tokenizers only."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+from transformers import PreTrainedTokenizerBase
+
+from mars_viz.chat import History, check_prompt, in_plain_text, messages_of
+from mars_viz.errors import BadInput
+from mars_viz.run import Piece
+
+_BYTE = re.compile(r"<0x([0-9A-F]{2})>")
+
+
+class TransformersTokenizer:
+    """A model's tokenizer and chat template."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, model: str):
+        """`model` is the target's name, for what is said."""
+        self.library, self._model = tokenizer, model
+        self.pieces = TokenizerPieces(tokenizer)
+
+    def encode(self, prompt: str, history: History = (), *, chat: bool = False) -> tuple[int, ...]:
+        """The tokens of a prompt after the turns before it. Raises BadInput where there are none, or no template."""
+        check_prompt(prompt)
+        if chat:
+            if not self.library.chat_template:
+                raise BadInput(f"{self._model} has no chat template; record without chat.")
+            messages = messages_of(history, prompt)
+            ids = self.library.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+        else:
+            ids = self.library(in_plain_text(history, prompt))["input_ids"]
+        if not ids:
+            raise BadInput("The prompt comes to no token at all; write at least one word.")
+        return tuple(int(token) for token in ids)
+
+
+class TokenizerPieces(dict[int, Piece]):
+    """The piece of any id, looked up when it is first asked for; an id that the tokenizer does not know (padding of the
+    vocabulary) is shown as such.
+
+    Added tokens stand in the vocabulary as they read, whatever alphabet the others are written in, and some control
+    tokens (a chat template's <|eot_id|>) are named as special only among them.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase):
+        super().__init__()
+        added = tokenizer.added_tokens_decoder
+        self._tokenizer, self._added = tokenizer, frozenset(added)
+        self._special = {*tokenizer.all_special_ids, *(token_id for token_id, token in added.items() if token.special)}
+        self._byte_level = _is_byte_level(tokenizer)
+
+    def __missing__(self, token_id: int) -> Piece:
+        """Look it up, and keep it."""
+        piece = self[token_id] = self._looked_up(token_id)
+        return piece
+
+    def _looked_up(self, token_id: int) -> Piece:
+        token: str | None = self._tokenizer.convert_ids_to_tokens(token_id)
+        if token is None:
+            return Piece(f"<unused {token_id}>".encode(), special=True)
+        if token_id in self._special or (token_id in self._added and not _BYTE.fullmatch(token)):
+            return Piece(token.encode(), special=token_id in self._special)
+        return Piece(_bytes(token, self._byte_level))
+
+
+def _is_byte_level(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """True where every vocabulary entry is written in the byte-level alphabet (GPT-2's), which holds no plain space."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    return backend is not None and "ByteLevel" in repr(backend.decoder)
+
+
+def _bytes(token: str, byte_level: bool) -> bytes:
+    if byte_level and all(char in _byte_alphabet() for char in token):
+        return bytes(_byte_alphabet()[char] for char in token)
+    single = _BYTE.fullmatch(token)
+    if single:
+        return bytes([int(single[1], 16)])
+    return token.replace("▁", " ").encode()
+
+
+@cache
+def _byte_alphabet() -> dict[str, int]:
+    """The byte behind each character of the byte-level alphabet: printable bytes stand for themselves, the others for
+    the characters from U+0100 on, in order."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in plain]
+    return {chr(byte): byte for byte in plain} | {chr(256 + i): byte for i, byte in enumerate(others)}

@@ -1,0 +1,180 @@
+"""Renaming, deleting and bringing back what is kept on the Live page, runs and races alike.
+
+Knows the desk, and of what is kept its names and its store. Each is asked for in a popover of its own, whose key is the
+run's: it closes once that is done, and can never be open on another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from mars_viz.errors import BadInput
+from mars_viz.escapes import Html, html, markdown
+from mars_viz.runstore import Makers
+from mars_viz.runstore.titles import LONGEST_TITLE
+from mars_viz.ui import theme, visitors
+from mars_viz.ui.live import live_words
+from mars_viz.ui.live.page_state import LivePageState
+
+Width = Literal["content", "stretch"]
+COLUMNS = (6.0, 1.2, 1.2, 1.7)
+"""Of a line: words, and three buttons."""
+
+
+class Store(Protocol):
+    """Where it is kept."""
+
+    @property
+    def makers(self) -> Makers:
+        """Who made what."""
+        ...
+
+    def rename(self, name: str, title: str, seen: str | None = None) -> str:
+        """Give it another title."""
+        ...
+
+    def delete(self, name: str) -> None:
+        """Move it to the bin."""
+        ...
+
+    def restore(self, name: str) -> None:
+        """Bring it back."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A run or a race."""
+
+    store: Store
+    """Where it is kept."""
+    name: str
+    """Of its folder."""
+    heading: str
+    """As it is listed."""
+    title: str = ""
+    """The whole of it; empty where it has none."""
+    kind: str = "run"
+    """Or "race", which may have a run's name."""
+    readable: bool = True
+    """False where it has no title that could be changed."""
+
+    @property
+    def key(self) -> str:
+        """No other item's."""
+        return f"{self.kind}-{self.name}"
+
+    @property
+    def refusal(self) -> str:
+        """Why this browser may not change it; empty where it may."""
+        return self.store.makers.refusal(self.name, visitors.mark())
+
+
+def popover(
+    place: DeltaGenerator, desk: LivePageState, item: Item, unsettled: str = "", width: Width = "content"
+) -> None:
+    """The button that opens what can be changed; `unsettled` says why that cannot be now."""
+    refused = unsettled or item.refusal
+    with place.popover(
+        "Rename or delete", disabled=bool(refused), help=markdown(refused) or None,
+        key=f"change-{item.key}", on_change="rerun", width=width,
+    ):  # fmt: skip
+        title = (item.title or item.heading)[:LONGEST_TITLE]
+        st.text_input("Title", title, key=f"title-{item.key}", max_chars=LONGEST_TITLE)
+        if item.key in desk.refused:
+            theme.note(desk.refused[item.key])
+        left, right = st.columns(2)
+        left.button(
+            "Rename", key=f"rename-{item.key}", on_click=rename, args=(desk, item), width="stretch",
+            disabled=not item.readable, help="Changes the title; links stay as they are",
+        )  # fmt: skip
+        right.button(
+            "Delete", key=f"delete-{item.key}", on_click=delete, args=(desk, item), width="stretch",
+            help=live_words.BIN,
+        )  # fmt: skip
+
+
+def settle(desk: LivePageState) -> None:
+    """Where two clicks meet Delete, the second is for no other button: for a second the list answers none."""
+    if count := len(desk.deleted):
+        name = f"mv-second-click-{count}"  # another name begins the animation anew
+        theme.show(
+            Html(
+                f'<style>[class*="st-key-saved-"] button {{ animation: {html(name)} 1s; }} '
+                f"@keyframes {html(name)} {{ from, to {{ pointer-events: none; }} }}</style>"
+            )
+        )
+
+
+def deleted(desk: LivePageState, item: Item) -> None:
+    """A line where it stood, or in the bin."""
+    with st.container(key=f"deleted-{item.key}"):
+        words, button = st.columns(COLUMNS, vertical_alignment="center")[::3]
+        with words:
+            theme.line(f"Deleted: {item.heading}", desk.refused.get(item.key) or f"{item.name}. {live_words.BIN}")
+        refused = item.refusal
+        button.button(
+            "Undo", key=f"undo-{item.key}", on_click=undo, args=(desk, item), width="stretch",
+            disabled=bool(refused), help=markdown(refused) or "Brings it back; its links open it again",
+        )  # fmt: skip
+
+
+def bin_of(desk: LivePageState, items: list[Item]) -> None:
+    """What was deleted in another tab, or before this one was opened, of what this browser may bring back."""
+    mine = [item for item in items if not item.refusal]
+    if mine:
+        with st.expander(f"Bin ({len(mine)})"):
+            for item in mine:
+                deleted(desk, item)
+
+
+def lost(desk: LivePageState, kind: str, items: list[Item]) -> None:
+    """What was refused of something that is not among these any more."""
+    for key in desk.refused.keys() - {item.key for item in items}:
+        if key.startswith(f"{kind}-"):
+            theme.note(desk.refused[key])
+
+
+def rename(desk: LivePageState, item: Item) -> None:
+    """Give it the title that is written beside it."""
+    title = str(st.session_state[f"title-{item.key}"])
+    _attempt(desk, item, lambda: item.store.rename(item.name, title, item.heading))
+
+
+def delete(desk: LivePageState, item: Item) -> None:
+    """Move it to the bin."""
+
+    def gone() -> None:
+        item.store.delete(item.name)
+        desk.forget(item.name)
+        desk.deleted.add(item.key)
+
+    _attempt(desk, item, gone)
+
+
+def undo(desk: LivePageState, item: Item) -> None:
+    """Bring it back from the bin."""
+
+    def back() -> None:
+        item.store.restore(item.name)
+        desk.deleted.discard(item.key)
+
+    _attempt(desk, item, back)
+
+
+def _attempt(desk: LivePageState, item: Item, deed: Callable[[], object]) -> None:
+    """Change it, if this browser may, and close its popover; what is wrong stands beside it, and leaves that open."""
+    desk.notices.clear()
+    desk.refused.clear()
+    try:
+        item.store.makers.check(item.name, visitors.mark())
+        deed()
+    except BadInput as error:
+        desk.refused[item.key] = str(error)
+    else:
+        st.session_state[f"change-{item.key}"] = False

@@ -1,0 +1,153 @@
+"""What the Live page says of jobs, runs and devices. Draws nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mars_viz.costs import Cost, Costs, per_token, round_cost
+from mars_viz.devices import short_device
+from mars_viz.errors import BadInput
+from mars_viz.figures.words import THIN_SPACE, counted, number
+from mars_viz.permissions import DELETE, MayDelete, who_may_delete
+from mars_viz.race.records import Lane
+from mars_viz.run import Run
+from mars_viz.runstore.bin import BYTES, DAYS
+from mars_viz.ui.jobs.decode_job import Decoded
+from mars_viz.ui.jobs.job import JobState, Progress
+from mars_viz.ui.jobs.models import Device, Status
+from mars_viz.ui.jobs.orphan_reaper import LEFT
+from mars_viz.ui.jobs.race_job import Raced
+from mars_viz.ui.theme import Tile
+
+BIN = f"It stays in the bin for {DAYS} days, or until the bin holds more than {BYTES >> 30} GB."
+"""Of a run that is deleted."""
+LANES = {Lane.ALONE: "the target alone", Lane.STRICT: "strict", Lane.RELAXED: "relaxed"}
+
+WHO = {
+    MayDelete.MAKER: f"Only the browser that made a run can rename or delete it ({DELETE}=maker).",
+    MayDelete.EVERYBODY: f"Everybody can rename and delete them ({DELETE}=everybody).",
+    MayDelete.NOBODY: f"Nobody can rename or delete them ({DELETE}=nobody).",
+}
+
+
+def waiting(progress: Progress, status: Status, ahead: int) -> str:
+    """A sentence about a job that has not begun."""
+    if progress.state is JobState.QUEUED:
+        return f"Waiting for {counted(ahead, 'other job')} on this server …"
+    return f"{status.doing or 'Loading the models'} …"
+
+
+def decoding(progress: Decoded, limit: int, stopping: bool) -> str:
+    """A sentence about a decode."""
+    if stopping and not progress.state.finished:
+        return "Stopping after this round …"
+    if progress.state is JobState.DECODING:
+        return f"Decoding: {number(progress.tokens)} of at most {counted(limit, 'token')}"
+    after = f" after {counted(progress.tokens, 'token')}" if progress.run else ""
+    if progress.state is JobState.FAILED:
+        return f"The decode failed{after or ' before the first token'}."
+    if progress.state is JobState.CANCELLED:
+        stopped = LEFT if progress.abandoned else "You stopped it"
+        return f"{stopped}{after}."
+    return f"Done: {counted(progress.tokens, 'token')} in {counted(progress.rounds, 'round')}."
+
+
+def kept(run: Run) -> str:
+    """A sentence about a run that was decoded before this tab was opened."""
+    return f"Decoded earlier: {counted(len(run.token_ids), 'token')} in {counted(len(run.rounds), 'round')}."
+
+
+def whose(folder: Path | None) -> str:
+    """Where runs are kept, for those who may know, who sees them, and who may change them."""
+    try:
+        who = WHO[who_may_delete()]
+    except BadInput as error:
+        who = str(error)
+    where = "on this server" if folder is None else f"in {folder} (MARS_VIZ_RUNS)"
+    return f"Saved {where}. Everybody who can open this page sees and downloads them. {who}"
+
+
+def racing(progress: Raced, stopping: bool) -> str:
+    """A sentence about a race."""
+    if stopping:
+        return "Stopping after this pass …"
+    if progress.step is None:
+        return "The race begins …"
+    step = progress.step
+    how = f"turn {step.turn} of {step.turns} by the clock" if step.turn else "untimed, what is decided is recorded"
+    return f"Race, {how}: {LANES[step.lane]}, {counted(step.tokens, 'token')}"
+
+
+def raced(progress: Raced) -> float:
+    """How much of a race is done, from 0 to 1, by turns and lanes."""
+    step = progress.step
+    if step is None:
+        return 0.0
+    return (step.turn * len(Lane) + list(Lane).index(step.lane)) / ((step.turns + 1) * len(Lane))
+
+
+def tiles(run: Run | None) -> list[Tile]:
+    """The running numbers of a decode."""
+    rounds = () if run is None else run.rounds
+    tokens = 0 if run is None else len(run.token_ids)
+    drafted = sum(len(round_.speculation) for round_ in rounds)
+    kept = sum(round_.kept for round_ in rounds)
+    seconds = 0.0 if run is None else run.provenance.seconds
+    dash = "–"
+    return [
+        Tile("Tokens", number(tokens), "Emitted so far; exact"),
+        Tile("τ, tokens per round", number(tokens / len(rounds)) if rounds else dash, "Tokens per target pass; exact"),
+        Tile(
+            "Tokens/s, measured",
+            number(tokens / seconds) if seconds else dash,
+            "Over the wall clock of the decode, without the prompt's pass and with recording",
+        ),
+        Tile(
+            "Accepted",
+            f"{number(100 * kept / drafted)}{THIN_SPACE}%" if drafted else dash,
+            "Drafted tokens that were kept, of all drafted; exact",
+        ),
+        Tile("Rolled back", number(drafted - kept), "Drafted tokens that were not kept; exact"),
+    ]
+
+
+def device_tiles(device: Device) -> list[Tile]:
+    """Where the models run."""
+    return [
+        Tile("Device", short_device(device.name), f"The models run on {device.name}"),
+        Tile("Dtype", device.dtype, "Of weights and computation"),
+        Tile("Memory used, measured", _bytes(device.used), "On a GPU by the models, on a CPU by the whole process"),
+        Tile("Memory free, measured", _bytes(device.free), "Still available to this server"),
+    ]
+
+
+def cost_tiles(costs: Costs, gamma: int) -> list[Tile]:
+    """What passes cost there."""
+    gamma = min(gamma, costs.gamma)
+    shown = [
+        ("Target, 1 token", costs.passes[0], "A pass of the target over one position; measured"),
+        (f"Target, {gamma + 1} tokens", costs.passes[gamma], "A verifying pass; measured"),
+        ("Drafter, 1 token", costs.drafter_step, "One drafted token; measured"),
+        (f"A round, γ = {gamma}", round_cost(costs, gamma), "Drafting, verifying and the rest; from these costs"),
+    ]
+    found = [
+        Tile(name, f"{number(1000 * cost.seconds)}{THIN_SPACE}ms", f"{help}; {_between(cost)}")
+        for name, cost, help in shown
+    ]
+    factor = per_token(costs, gamma)
+    words = (
+        "Tokens per round from which speculation is faster than the target alone; modelled from measured costs, "
+        f"{number(1 / factor.high)} to {number(1 / factor.low)}"
+    )
+    return [*found, Tile("Break-even τ, modelled", number(1 / factor.estimate), words)]
+
+
+def _between(cost: Cost) -> str:
+    """A cost's interval."""
+    return f"95 % interval {number(1000 * cost.low)} to {number(1000 * cost.high)}{THIN_SPACE}ms"
+
+
+def _bytes(count: int | None) -> str:
+    if count is None:
+        return "–"
+    return f"{number(count / 1e9)}{THIN_SPACE}GB" if count >= 1e9 else f"{number(round(count / 1e6))}{THIN_SPACE}MB"

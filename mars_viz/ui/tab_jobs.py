@@ -1,0 +1,220 @@
+"""Decoding for this tab with the built-in pair: the server's one worker, and what becomes of a job when it ends.
+
+The models live in a process of their own, which the first decode starts; nothing here imports their libraries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from weakref import WeakValueDictionary
+
+import streamlit as st
+from streamlit import runtime
+
+from mars_viz import default_folders
+from mars_viz.figures.words import counted, number
+from mars_viz.rules import rule_named
+from mars_viz.run import Run, Settings
+from mars_viz.runstore import RunStore, new_name
+from mars_viz.ui import decode_form, visitors
+from mars_viz.ui.jobs import tasks
+from mars_viz.ui.jobs.decode_job import Decoded, DecodeJob, Ways
+from mars_viz.ui.jobs.job import JobState
+from mars_viz.ui.jobs.model_process import ModelProcess
+from mars_viz.ui.jobs.models import BUILT_IN, PairChoice, at_hand
+from mars_viz.ui.jobs.orphan_reaper import LEFT, Wanted
+from mars_viz.ui.jobs.worker import Worker
+from mars_viz.ui.session import Filling, Session
+
+OFTEN = 0.3
+"""Seconds between two looks at a job, at the least."""
+LOOKS = 10.0
+"""Looks a second, of all tabs together."""
+
+
+@st.cache_resource(show_spinner=False)
+def shared_worker() -> Worker:
+    """The server's worker, whose engine has the models once they are loaded."""
+    return Worker(ModelProcess(tasks.models), asker=asker)
+
+
+def asker() -> Wanted:
+    """What says whether the tab whose script is running is still connected.
+
+    A tab that lost its connection comes back as the same session, if it does so within Streamlit's two minutes.
+    """
+    from streamlit.runtime.scriptrunner import get_script_run_ctx
+
+    context = get_script_run_ctx(suppress_warning=True)
+    if context is None or not runtime.exists():
+        return lambda: True
+    session, server = context.session_id, runtime.get_instance()
+    return lambda: server.is_active_session(session)
+
+
+def pace() -> float:
+    """Seconds between two looks of a tab at its job: the more wait, the longer, so that looking does not keep the
+    server from what is looked at."""
+    return max(OFTEN, shared_worker().jobs / LOOKS)
+
+
+def explored() -> Ways:
+    """How Explore decodes: with the map of the dial behind it, and every run is kept."""
+    return Ways(tasks.record, tasks.chart, run_store(), new_name(), visitors.mark())
+
+
+def streamed(chat: bool, name: str) -> Ways:
+    """How Live decodes: every run is kept, under that name, and nothing is mapped, for others wait; `chat` for the chat
+    template."""
+    return Ways(partial(tasks.record, chat=chat), store=run_store(), name=name, maker=visitors.mark())
+
+
+def run_store() -> RunStore:
+    """The server's store of live runs."""
+    return _store(default_folders.runs())
+
+
+@st.cache_resource(show_spinner=False)
+def _store(folder: Path) -> RunStore:
+    return RunStore(folder)
+
+
+def start(session: Session, prompt: str, settings: Callable[[], Settings], choice: PairChoice = BUILT_IN) -> None:
+    """Ask the worker to decode for this tab, with the models of `choice`; a bad wish, or a second one at a time,
+    becomes a notice."""
+    waits = session.job is not None and not session.job.progress.state.readable
+    chosen = decode_form.checked(session.notices, prompt, settings, under_way=waits)
+    if chosen is None:
+        return
+    if session.filling is not None:
+        session.filling.job.cancel()
+    session.job = DecodeJob(prompt, chosen, explored(), choice)
+    shared_worker().submit(session.job)
+
+
+@st.cache_resource(show_spinner=False)
+def maps() -> WeakValueDictionary[str, DecodeJob]:
+    """The maps that are being made, by their runs' ids: a tab that is opened or reloaded meanwhile finds them."""
+    return WeakValueDictionary()
+
+
+def find_map(session: Session) -> None:
+    """Let this tab wait for the map of the run that it shows, if somebody has one made."""
+    run_id = session.view.run
+    job = maps().get(run_id)
+    if job is None or job.progress.state.finished or (session.filling is not None and session.filling.job is job):
+        return
+    shared_worker().join(job)
+    session.filling = Filling(run_id, job)
+
+
+def why_not_mapped(run: Run) -> str:
+    """Why the run's map is not whole, in a sentence; empty where it is, or where it cannot be made here."""
+    if rule_named(run.settings.rule).dial is None or not run.rounds or why_not_again(run):
+        return ""
+    if run.dial_map is None:
+        return "This run has no dial map: away from its own setting, blocks are judged on the recorded text."
+    if run.dial_map.complete:
+        return ""
+    return f"{_share(run.dial_map.known)} Elsewhere blocks are judged on the recorded text."
+
+
+def go_on_mapping(session: Session, run: Run) -> None:
+    """Have the map of the run that this tab shows made, or go on with it."""
+    run_id, store = session.view.run, run_store()
+    saved = run_id if run_id not in session.runs and (store.folder / run_id).is_dir() else ""
+    job = DecodeJob.mapping(run, saved, explored(), at_hand(run.provenance) or BUILT_IN)
+    maps()[run_id] = job
+    session.filling = Filling(run_id, job)
+    shared_worker().submit(job)
+
+
+def start_again(session: Session, run: Run, dial: float | None, gamma: int | None) -> None:
+    """Decode the run's prompt anew at this dial value and draft length, None for its own, with its other settings;
+    where that cannot be, say why."""
+    reason = why_not_again(run)
+    if reason:
+        session.notices[:] = [reason]
+        return
+    chosen = replace(run.settings, dial=dial, gamma=run.settings.gamma if gamma is None else gamma)
+    start(session, run.prompt, lambda: chosen, at_hand(run.provenance) or BUILT_IN)
+
+
+def why_not_again(run: Run) -> str:
+    """Why the run's prompt cannot be decoded anew here; empty if it can."""
+    made_with = run.provenance
+    if at_hand(made_with) is not None:
+        return "" if run.prompt else "This run does not say what its prompt was, so it cannot be decoded anew."
+    return (
+        f"This run was made with {made_with.target or 'an unnamed target'} and "
+        f"{made_with.drafter or 'an unnamed drafter'}, and only the built-in pair is at hand here. "
+        "Record it again at that dial with `mars-viz record`, then upload the folder."
+    )
+
+
+def settle(session: Session) -> None:
+    """If the text of this tab's job is complete, open it and say how it ended; its dial map may fill in behind it."""
+    fill_in(session)
+    if session.job is None or not session.job.progress.state.readable:
+        return
+    job, session.job = session.job, None
+    progress = job.progress
+    if progress.run is not None:
+        run_id = progress.saved or session.keep(progress.run, "live")
+        session.open(run_id)
+        session.filling = None
+        if not progress.state.finished:
+            maps()[run_id] = job
+            session.filling = Filling(run_id, job)
+    session.notices[:] = filter(None, [how_it_ended(progress), progress.unsaved])
+
+
+def fill_in(session: Session) -> None:
+    """If a dial map is finished, give it to its run."""
+    if session.filling is None or not session.filling.job.progress.state.finished:
+        return
+    run_id, progress = session.filling.run_id, session.filling.job.progress
+    session.filling = None
+    made = progress.run if progress.state is JobState.DONE else None
+    if made is not None and (progress.error or not progress.saved):  # else it is read where it is kept
+        session.runs[run_id] = made
+    session.notices.extend(filter(None, [progress.error]))
+
+
+def how_it_ended(progress: Decoded) -> str:
+    """A sentence about a finished job; empty where the result speaks for itself."""
+    if progress.state is JobState.FAILED:
+        return f"{progress.error} What was decoded before is shown below." if progress.run else progress.error
+    if progress.state is JobState.CANCELLED:
+        kept = f"after {counted(progress.tokens, 'token')}; they are kept below" if progress.run else "before a token"
+        return f"{LEFT if progress.abandoned else 'You stopped the decode'} {kept}."
+    return ""
+
+
+def what_goes_on(progress: Decoded, limit: int, ahead: int, stopping: bool) -> str:
+    """A sentence about a job that is under way."""
+    if stopping:
+        return "Stopping after this round …"
+    if progress.state is JobState.QUEUED:
+        return f"Waiting for {counted(ahead, 'other decode')} on this server …"
+    if progress.state is JobState.LOADING:
+        return "Loading the built-in models; only the first decode waits for this …"
+    tau = f", τ = {number(progress.tau)}" if progress.rounds else ""
+    return f"Decoding: {number(progress.tokens)} of at most {counted(limit, 'token')}{tau}"
+
+
+def what_is_mapped(progress: Decoded, stopping: bool, ahead: int = 0) -> str:
+    """A sentence about a dial map that is under way."""
+    if stopping:
+        return "Stopping the map after this pass …"
+    if progress.state is JobState.QUEUED and ahead:
+        return f"Dial map: waiting for {counted(ahead, 'other job')} on this server …"
+    still = f" {counted(progress.open, 'text')} still open." if progress.open else ""
+    return f"{_share(progress.exact)}{still} Elsewhere blocks are judged on the recorded text."
+
+
+def _share(known: float) -> str:
+    return f"Dial map: {number(100 * known)} % of all settings known."

@@ -1,0 +1,212 @@
+"""What a person asks to be swept, checked, and put before the worker. The model libraries are the worker's to load."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path, PurePosixPath
+
+from mars_viz import default_folders
+from mars_viz.dialmap import Span, span_of
+from mars_viz.errors import BadInput
+from mars_viz.figures.words import exact_setting
+from mars_viz.permissions import PATHS
+from mars_viz.prompts import PromptSet, Turns, builtin_prompts, load_prompts
+from mars_viz.rules import RULES, rule_named
+from mars_viz.run import Settings
+from mars_viz.runstore import checked_name
+from mars_viz.sweep import Plan, SweepResult
+from mars_viz.sweep.checks import keep_check
+from mars_viz.sweep.grid import MOST
+from mars_viz.sweep.lock import check_nobody
+from mars_viz.sweep.store import SweepEntry, check_listed, holds_sweep, open_store
+from mars_viz.sweep.wall_clock import to_time
+from mars_viz.ui import visitors
+from mars_viz.ui.jobs import tasks
+from mars_viz.ui.jobs.models import PairChoice, at_hand
+from mars_viz.ui.tab_jobs import shared_worker
+from mars_viz.ui.tune.catalogue import new_folder, shared_board, sweep_label
+from mars_viz.ui.tune.jobs import Begin, ClockJob, SweepJob
+from mars_viz.writer import write_file
+
+DIALLED = tuple(name for name, rule in RULES.items() if rule.dial is not None)
+"""Rules that can be swept."""
+FIRST_PER_TASK = 100
+"""Prompts of each built-in task in a first sweep: enough to tell of a loss of one point, done in under a minute."""
+PER_TASK_MOST = 2_000
+_SECONDS = {True: 0.06, False: 2.5}
+"""A prompt of the built-in tasks, measured with the built-in pair on two processor cores, and one of another set, whose
+texts are longer: a guess on the high side. A sweep under way tells its own pace."""
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """A file from the browser."""
+
+    name: str
+    """As the browser says; a stranger chose it."""
+    data: bytes
+    """Its contents."""
+
+
+@dataclass(frozen=True, slots=True)
+class SweepRequest:
+    """Sweeps to begin, one a rule; those of variants of one rule go on together."""
+
+    prompts: PromptSet
+    """What is decoded."""
+    rules: tuple[str, ...]
+    """Names of rules that have a dial, variants among them."""
+    settings: Settings
+    """But for the rule."""
+    choice: PairChoice = PairChoice()
+    """With which models."""
+    chat: bool = False
+    """True if prompts go through the model's chat template."""
+    loosest: Mapping[str, float] = field(default_factory=dict)
+    """How far from strict the dial of a rule and its variants goes, by the rule's name; to its end where nothing is
+    said."""
+
+
+def first_wish() -> SweepRequest:
+    """A small sweep of the built-in tasks."""
+    return SweepRequest(builtin_prompts(FIRST_PER_TASK), ("mars",), Settings(max_new_tokens=128))
+
+
+def uploaded_prompts(
+    upload: Upload, grader: str | None, skip_bad: bool, limit: int | None, turns: Turns = Turns.ALL
+) -> PromptSet:
+    """The file as a set. Raises BadInput as `load_prompts` does, in the name that the file has for its owner."""
+    name = PurePosixPath(upload.name.replace("\\", "/")).name.lstrip(".")[-100:]
+    name = "".join(letter for letter in name if letter.isprintable()) or "prompts.jsonl"
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "prompts.jsonl"  # whatever its owner calls it
+        write_file(path, upload.data)
+        try:
+            found = load_prompts(path, grader=grader, skip_bad=skip_bad, limit=limit, turns=turns)
+        except BadInput as error:
+            raise BadInput(str(error).replace(f"{path}", name)) from error
+    return replace(found, name=name)
+
+
+def estimate(prompts: int, builtin: bool, rules: int) -> float:
+    """Seconds that sweeps will take with the built-in pair, roughly."""
+    return 8 + prompts * rules * _SECONDS[builtin]
+
+
+def checked_folder(text: str) -> tuple[Path, Path]:
+    """Where a person wants new sweeps, and the folder of results that this is or lies in: a name lies in the server's,
+    and only those who may name paths can ask for another. Raises BadInput where it cannot be one."""
+    text, results = text.strip(), default_folders.sweeps()
+    if not text:
+        return results, results
+    if set(text) & set("/\\") or text.startswith("~"):
+        if not visitors.may_name_paths():
+            raise BadInput(
+                "Name a folder for results without a path: it will lie in the server's own. Paths are taken by "
+                f"`mars-viz sweep --out`, and where the server lets its visitors name them ({PATHS})."
+            )
+        folder = _at(text)
+        return folder, folder
+    into = results / checked_name(text, "folder")
+    if holds_sweep(into) or (into.exists() and not into.is_dir()):
+        raise BadInput(f"{into.name} is a sweep or a file itself. Choose another name for the folder.")
+    return into, results
+
+
+def _at(text: str) -> Path:
+    """The folder of that path. Raises BadInput where there is none and none can be."""
+    try:
+        path = Path(text).expanduser()
+        if not path.is_absolute() or not text.isprintable():
+            raise BadInput("Name the folder for results by its whole path, such as /home/me/sweeps.")
+        if path.exists() and not path.is_dir():
+            raise BadInput(f"{path} is a file. Choose another folder for results.")
+    except (OSError, RuntimeError) as error:  # no such user's home
+        raise BadInput(f"{text} cannot be looked at ({error}). Choose another folder for results.") from error
+    return path
+
+
+def begin(wish: SweepRequest, results: Path, into: Path | None = None) -> list[str]:
+    """Put the sweeps before the worker; their ids in the folder of `results`, where they lie, or in the folder `into`
+    in there. Raises BadInput for what cannot be swept."""
+    if not wish.rules:
+        raise BadInput("Choose at least one rule to sweep.")
+    families: dict[str, list[str]] = {}
+    for name in wish.rules:
+        families.setdefault(rule_named(name).family, []).append(name)
+    spans = {family: span_to(family, wish.loosest.get(family), wish.settings.gamma) for family in families}
+    if max(map(len, families.values())) > MOST:
+        raise BadInput(f"A grid has at most {MOST} sweeps; list fewer values.")
+    into = into or results
+    if into != results:
+        check_listed(into, len(wish.rules))
+    folders = [each for family, names in families.items() for each in _begin(wish, names, spans[family], into)]
+    return [folder.relative_to(results).as_posix() for folder in folders]
+
+
+def span_to(rule: str, loosest: float | None, gamma: int) -> Span:
+    """From a rule's strict end to this value, or to the dial's other end. Raises BadInput where the dial does not reach
+    that far, and where nothing is left but strict."""
+    found = rule_named(rule)
+    low, high = (loosest, None) if found.strict_is_high else (None, loosest)
+    span = span_of(found, low, high, (gamma,))
+    if span.low == span.high:
+        assert found.dial is not None  # or it had no span
+        at = exact_setting(found.dial.symbol, span.low)
+        raise BadInput(f"{found.title}: {at} is strict itself, so there is nothing to sweep. Let its dial go further.")
+    return span
+
+
+def _begin(wish: SweepRequest, names: Sequence[str], span: Span, results: Path) -> list[Path]:
+    """A rule and its variants as one job, so that the models are asked about nothing twice."""
+    rules = [rule_named(name) for name in names]
+    folders = [new_folder(results, rule.slug) for rule in rules]
+    settings = [replace(wish.settings, rule=rule.name, dial=None) for rule in rules]
+    labels = [f"{rule.title} · {wish.prompts.name}, {len(wish.prompts)} prompts" for rule in rules]
+    make: Begin = partial(tasks.sweep, wish.prompts, settings[0], span, folders[0], wish.chat)
+    if len(rules) > 1:
+        make = partial(tasks.grid, wish.prompts, settings, span, folders, wish.chat)
+    job = SweepJob(folders[0], make, labels[0], wish.choice, dict(zip(folders[1:], labels[1:], strict=True)))
+    shared_board().sweep(job, shared_worker())
+    return folders
+
+
+def go_on(entry: SweepEntry, beside: Sequence[SweepEntry] = (), prompts: PromptSet | None = None) -> None:
+    """Continue a sweep, and those of its rule's variants `beside` it as one job; with `prompts` those that it has and
+    more after them. Raises BadInput where the folder no longer says what was swept, and while somebody else sweeps into
+    one of them."""
+    plans = {each.path: each.plan for each in (entry, *beside) if each.plan is not None}
+    for folder in plans:
+        check_nobody(folder)
+    prompts = open_store(entry.path).prompts() if prompts is None else prompts
+    plan, labels = plans[entry.path], {folder: sweep_label(each) for folder, each in plans.items()}
+    make: Begin = partial(tasks.sweep, prompts, plan.settings, plan.span, entry.path, plan.chat)
+    if len(plans) > 1:
+        settings = [each.settings for each in plans.values()]
+        make = partial(tasks.grid, prompts, settings, plan.span, list(plans), plan.chat)
+    job = SweepJob(entry.path, make, labels[entry.path], models_of(entry.path, plan), labels)
+    shared_board().sweep(job, shared_worker())
+
+
+def check_clock(result: SweepResult, dial: float, count: int, repetitions: int) -> None:
+    """Time strict and this setting. Raises BadInput where the folder no longer holds its prompts."""
+    asked = to_time(result, open_store(result.folder).prompts(), count)
+    plan = result.plan
+    make = partial(tasks.clock, asked, replace(plan.settings, dial=dial), repetitions, plan.chat, result.costs)
+    job = ClockJob(make, partial(keep_check, result.folder), models_of(result.folder, plan))
+    shared_board().clock(result.folder, dial, job, shared_worker())
+
+
+def models_of(folder: Path, plan: Plan) -> PairChoice:
+    """As they were asked for where this server swept, since a plan knows a local folder's name alone."""
+    known = shared_board().sweeps(folder.parent).get(folder.name)
+    return choice_of(plan) if known is None else known.choice
+
+
+def choice_of(plan: Plan) -> PairChoice:
+    """The models of a sweep, to have them again."""
+    made = plan.provenance
+    return at_hand(made) or PairChoice(made.target, made.drafter, dtype=made.dtype, folders=visitors.may_name_paths())

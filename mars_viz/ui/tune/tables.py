@@ -1,0 +1,171 @@
+"""How the Tune page shows sentences and tables. All text is escaped, or stands in a table, where it is text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import pandas as pd
+import streamlit as st
+
+from mars_viz.analysis.engines import EngineRow, Within
+from mars_viz.escapes import Html, html, joined
+from mars_viz.figures.words import exact_setting, exactly, number, times
+from mars_viz.sweep import SweepResult
+from mars_viz.sweep.columns import RIGHT, UNGRADED
+from mars_viz.sweep.report import cell, settings_of, spread
+from mars_viz.sweep.timing import TimingCheck
+from mars_viz.ui import theme
+from mars_viz.ui.tune.cached_sweep import CachedSweep
+from mars_viz.ui.tune.words import Part
+
+_STYLE = """
+.mv-lead { margin: 0; font-size: 1.08rem; line-height: 1.6; }
+.mv-lead small { opacity: .85; font-size: .95rem; }
+.mv-tag { font-size: .78rem; padding: .05rem .45rem; border-radius: 1rem; border: 1px solid currentColor; opacity: .75;
+  white-space: nowrap; cursor: help; vertical-align: .1em; }
+.mv-line { margin: 0; line-height: 1.55; overflow-wrap: anywhere; }
+"""
+_TAGS = {
+    "exact": "Exact: counted on the texts that this setting generates, from every prompt's dial map.",
+    "modelled": "Modelled: counted passes times the measured cost of a pass on this device; not wall clock.",
+    "measured": "Measured: wall clock, on this device, in turn.",
+}
+ROW = 32
+"""Pixels of a row."""
+
+
+def style() -> None:
+    """The page's own style, beside that of `theme.title`."""
+    theme.show(Html(f"<style>{_STYLE}</style>"))
+
+
+def tag(kind: str) -> Html:
+    """What a number is, as HTML."""
+    return Html(f'<span class="mv-tag" title="{html(_TAGS[kind])}">{html(kind)}</span>')
+
+
+def lead(parts: Iterable[Part], more: str) -> None:
+    """The finding with its tags, and the recommendation under it."""
+    said = joined(Html(f"{html(part.words)} {html(tag(part.tag))}") if part.tag else html(part.words) for part in parts)
+    theme.show(Html(f'<p class="mv-lead">{html(said)}<br><small>{html(more)}</small></p>'))
+
+
+def line(words: str, kind: str = "") -> None:
+    """A sentence as it is, and what its numbers are."""
+    theme.show(Html(f'<p class="mv-line">{html(words)} {html(tag(kind)) if kind else ""}</p>'))
+
+
+def basis(result: SweepResult) -> str:
+    """What the key figures stand on."""
+    return (
+        f"Exact unless called modelled. 95 % intervals: paired bootstrap over {drawn(result)}; where all agree, "
+        "Wilson's for shares and the recommendation's bounds for the accuracy change."
+    )
+
+
+def drawn(result: SweepResult) -> str:
+    """What intervals resample."""
+    return "prompts" if result.units is None else "questions, all turns of one together"
+
+
+def figures(study: CachedSweep, dial: float) -> pd.DataFrame:
+    """A row a figure, at strict, at the chosen setting and at the loosest."""
+    rows = []
+    for name, measure in study.measures.items():
+        row = {"figure": measure.title}
+        for label, at in settings_of(study.result, dial).items():
+            row[_head(study, label, at)] = cell(measure, study.value(name, at))
+        rows.append(row | {"is": "modelled" if measure.modelled else "exact"})
+    return pd.DataFrame(rows)
+
+
+def _head(study: CachedSweep, label: str, at: float) -> str:
+    return f"{label}, {exact_setting(study.plan.symbol, at)}"
+
+
+def prompts(result: SweepResult, dial: float) -> pd.DataFrame:
+    """A row a prompt, at this setting and at strict."""
+    now, strict = (result.rows(np.array([at]))[:, 0] for at in (dial, result.plan.strict))
+    lines = result.lines
+    first = lines["first_divergence"][now]
+    return pd.DataFrame(
+        {
+            "prompt": result.prompts["id"].astype(str),
+            "category": result.prompts["category"].astype(str),
+            "strict": [_GRADES[int(grade)] for grade in lines["right"][strict]],
+            "chosen": [_GRADES[int(grade)] for grade in lines["right"][now]],
+            "first differs": pd.array(np.where(first < 0, -1, first + 1), "Int64"),
+            "edits": lines["edit_distance"][now],
+            "tokens": lines["tokens"][now],
+            "passes": lines["rounds"][now],
+            "passes strict": lines["rounds"][strict],
+            "rolled back": lines["rolled_back"][now],
+            "relaxed": lines["relaxed"][now],
+        }
+    ).replace({"first differs": {-1: pd.NA}})
+
+
+_GRADES = {RIGHT: "right", UNGRADED: "–", 0: "wrong"}
+
+
+def engines(rows: Sequence[EngineRow]) -> pd.DataFrame:
+    """A row a definition."""
+    return pd.DataFrame(
+        [
+            {
+                "engine": row.definition.engine,
+                "length": _sure(row.length, row.length_within),
+                "length is": row.definition.length_formula or "not reported",
+                "rate": _sure(row.rate, row.rate_within),
+                "rate is": row.definition.rate_formula or "not reported",
+                "bonus": row.definition.bonus.value,
+                "requests": row.definition.pooling.value,
+                "note": row.definition.note,
+                "source": row.definition.source,
+            }
+            for row in rows
+        ]
+    )
+
+
+def _sure(value: float, within: Within) -> str:
+    """'2.40 (2.31 to 2.50)', or why it has no interval."""
+    if within.interval is None:
+        return f"{number(value)} (no interval: {within.why})" if within.why else number(value)
+    return f"{number(value)} ({number(within.interval.low)} to {number(within.interval.high)})"
+
+
+def checks(found: Sequence[TimingCheck], symbol: str) -> pd.DataFrame:
+    """A row a wall-clock check."""
+    return pd.DataFrame(
+        [
+            {
+                "measured, UTC": check.created.replace("T", " ")[:16],
+                symbol: exactly(check.dial),
+                "over strict": spread(check.over_strict),
+                "modelled": f"{times(check.modelled_over_strict)}×",
+                "over the target alone": "disturbed" if check.objection else spread(check.over_target),
+                "prompts": len(check.chosen.tokens),
+                "repetitions": check.chosen.seconds.shape[1],
+                "device": check.device,
+            }
+            for check in found
+        ]
+    )
+
+
+def by_position(rows: Sequence[EngineRow]) -> pd.DataFrame:
+    """Acceptance at each place of the block."""
+    plain = next(row.unconditional for row in rows if row.unconditional is not None)
+    both = next(row for row in rows if row.conditional is not None and row.joint is not None)
+    assert both.conditional is not None and both.joint is not None
+    table = {"unconditional": plain, "conditional": both.conditional, "joint": both.joint}
+    heads = [str(place) for place in range(1, len(plain) + 1)]
+    cells = [[name, *map(number, values.tolist())] for name, values in table.items()]
+    return pd.DataFrame(cells, columns=["acceptance at position", *heads])
+
+
+def table(frame: pd.DataFrame, key: str, alt: str, height: int | str = "content") -> None:
+    """A frame as it is."""
+    st.dataframe(frame, hide_index=True, height=height, row_height=ROW, key=key, placeholder="", alt=alt)  # type: ignore[arg-type]

@@ -1,0 +1,402 @@
+"""The batched pass for models of any size, several dtypes and architectures; recorded with a stand-in for CUDA."""
+
+from __future__ import annotations
+
+import gc
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from factories import with_passes
+from test_graphs import Calling, Failing, Frozen
+from test_networks import SHAPES, llama
+from torch import Tensor
+from transformers import (
+    AutoModelForCausalLM,
+    GPT2Config,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    PreTrainedModel,
+    Qwen2Config,
+    Qwen3Config,
+)
+
+from mars_viz.prompts import builtin_prompts
+from mars_viz.recording import Recording, record_all
+from mars_viz.run import Settings
+from mars_viz.speculators import evidence, waiting
+from mars_viz.speculators.backend import Backend
+from mars_viz.speculators.draft_batch import DraftBatch
+from mars_viz.speculators.drafters.model import ModelDrafter, Picking
+from mars_viz.speculators.evidence import gather_evidence
+from mars_viz.speculators.extent import Extent
+from mars_viz.speculators.loading import load_backend
+from mars_viz.speculators.networks import Chaining, opener
+from mars_viz.speculators.networks.batched import CHUNK, RaggedNetwork
+from mars_viz.speculators.networks.cache_pool import LEAST, CachePool
+from mars_viz.speculators.networks.graphs import SETTLED, WORTH
+from mars_viz.speculators.networks.hf import PlainNetwork
+from mars_viz.speculators.networks.llama_forward import Body, why_not
+from mars_viz.speculators.networks.small_llama import fits
+from mars_viz.speculators.targets.model import ModelTarget
+
+COMMON = {
+    "vocab_size": 97,
+    "hidden_size": 64,
+    "intermediate_size": 48,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "max_position_embeddings": 200,
+    "initializer_range": 0.3,
+    "pad_token_id": None,
+    "bos_token_id": None,
+    "eos_token_id": None,
+}
+CONFIGS = {
+    "qwen2": Qwen2Config(**{name: value for name, value in COMMON.items() if name != "head_dim"}),
+    "qwen3": Qwen3Config(**COMMON, tie_word_embeddings=True),
+    "llama with biases": LlamaConfig(**COMMON, attention_bias=True, mlp_bias=True),
+    "mistral": MistralConfig(**COMMON, sliding_window=None),
+}
+
+
+def made(config: object) -> PreTrainedModel:
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config).eval().requires_grad_(False)
+    for name, weight in model.named_parameters():
+        if "norm" in name or "bias" in name:
+            weight.uniform_(0.5, 1.5)
+    return model
+
+
+def texts_of(rows: int, length: int) -> Tensor:
+    return torch.randint(97, (rows, length), generator=torch.Generator().manual_seed(3))
+
+
+@pytest.mark.parametrize("name", [*SHAPES, *CONFIGS])
+def test_unequal_rows_in_any_slots_score_as_transformers_scores_each(name: str) -> None:
+    model = made(CONFIGS[name]) if name in CONFIGS else llama(**SHAPES[name])
+    assert why_not(model) == ""
+    texts = texts_of(3, 150)
+    with torch.inference_mode():
+        expected = model(input_ids=texts).logits
+        network = opener(model.float(), 97) if not fits(model) else partial(RaggedNetwork, CachePool(Body(model, 97)))
+        network = network()
+        starts, slots = [5, 60, 131], [2, 0, 1]
+        for row, start in enumerate(starts):
+            network.score(texts[row : row + 1, :start], [0], 1, [slots[row]])
+        for n in (1, 2, 7, 1):
+            ids = torch.stack([texts[row, start : start + n] for row, start in enumerate(starts)])
+            wanted = torch.stack([expected[row, start : start + n] for row, start in enumerate(starts)])
+            torch.testing.assert_close(network.score(ids, starts, n, slots), wanted, atol=3e-4, rtol=1e-4)
+            starts = [start + n for start in starts]
+        torch.testing.assert_close(model(input_ids=texts).logits, expected)  # the model itself still works
+
+
+def test_a_prompt_longer_than_a_chunk_is_read_in_parts_and_any_of_its_last_rows_are_had() -> None:
+    model = llama(max_position_embeddings=2 * CHUNK + 100)
+    texts = texts_of(2, CHUNK + 70)
+    with torch.inference_mode():
+        expected = model(input_ids=texts).logits
+        network = RaggedNetwork(CachePool(Body(model, 97)))
+        for rows in (1, 70, 71, CHUNK + 70):
+            found = network.score(texts, [0, 0], rows)
+            torch.testing.assert_close(found, expected[:, -rows:], atol=2e-3, rtol=1e-3)
+
+
+def test_rows_that_only_fill_up_a_recorded_pass_are_written_where_nobody_reads(pair: Backend) -> None:
+    capture = Calling()
+    network = RaggedNetwork(CachePool(Body(pair.target.model, pair.vocabulary_size), lambda: capture))
+    ids = torch.randint(5, 4000, (4, 60), generator=torch.Generator().manual_seed(8))
+    with torch.inference_mode():
+        expected = pair.target.passes().score(ids, [0] * 4, 60)
+        network.score(ids[:, :30], [0] * 4, 1)
+        for _ in range(SETTLED):
+            found = network.score(ids[:3, 30:40], [30] * 3, 10)  # with a fourth row that fills up
+        torch.testing.assert_close(found, expected[:3, 30:40], atol=1e-3, rtol=1e-3)
+        found = network.score(ids[3:, 30:], [30], 30, [3])
+        torch.testing.assert_close(found, expected[3:, 30:], atol=1e-3, rtol=1e-3)
+    assert capture.played > 0
+
+
+def test_the_weights_are_held_once() -> None:
+    model = llama(num_key_value_heads=2)
+    before = {name: weight.clone() for name, weight in model.named_parameters()}
+    bodies = [Body(model, 97), Body(model, 97)]
+    for name, weight in model.named_parameters():
+        torch.testing.assert_close(weight, before[name], atol=0, rtol=0)
+    for index, layer in enumerate(model.model.layers):
+        for part, whole in (
+            (layer.self_attn.k_proj.weight, "qkv"),
+            (layer.mlp.up_proj.weight, "gate_up"),
+            (layer.mlp.down_proj.weight, "down"),
+        ):
+            storages = {getattr(body.layers[index], whole).weight.untyped_storage().data_ptr() for body in bodies}
+            assert storages == {part.untyped_storage().data_ptr()}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda: made(GPT2Config(vocab_size=97, n_embd=64, n_layer=1, n_head=2)), "GPT2LMHeadModel is not among"),
+        (lambda: made(MistralConfig(**COMMON, sliding_window=32)), "sliding window"),
+        (lambda: made(Qwen2Config(use_sliding_window=True, max_window_layers=1, **COMMON)), "sliding window"),
+        (
+            lambda: llama(rope_parameters={"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}),
+            "of the kind dynamic",
+        ),
+        (lambda: llama().double(), "no batched pass for torch.float64 on cpu"),
+        (lambda: _mixed(llama()), "spread over devices or dtypes"),
+        (lambda: llama().train(), "its layers were changed"),
+        (lambda: _quantised(llama()), "its layers were changed"),
+    ],
+)
+def test_what_it_cannot_do_right_goes_through_transformers_and_says_so(change: object, said: str) -> None:
+    model = change()  # type: ignore[operator]
+    assert said in why_not(model)
+    opened = opener(model, 97)
+    if not fits(model):
+        assert isinstance(opened(), PlainNetwork)
+        assert opened.lack().startswith("goes through transformers' own pass, one text after the other: ")
+
+
+def _mixed(model: LlamaForCausalLM) -> LlamaForCausalLM:
+    model.model.norm.double()
+    return model
+
+
+def _quantised(model: LlamaForCausalLM) -> LlamaForCausalLM:
+    class Linear8(torch.nn.Linear):
+        pass
+
+    model.model.layers[1].mlp.up_proj = Linear8(64, 48, bias=False)
+    return model
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_is_transformers_up_to_its_rounding(dtype: torch.dtype) -> None:
+    model = llama(initializer_range=0.1).to(dtype)
+    texts = texts_of(2, 60)
+    with torch.inference_mode():
+        expected = model(input_ids=texts).logits.float()
+        network = opener(model, 97)()
+        assert isinstance(network, RaggedNetwork)
+        found = network.score(texts, [0, 0], 60)
+    assert found.dtype == torch.float32
+    assert (found - expected).abs().max() < 0.05 * expected.abs().max()
+
+
+@pytest.mark.parametrize(
+    "settings", [Settings(), Settings(temperature=0.9, top_p=0.8), Settings(temperature=1.3, top_k=5)]
+)
+def test_a_chain_is_the_same_steps_one_by_one(settings: Settings) -> None:
+    model, pick = llama(num_key_value_heads=2), Picking.by(settings)
+    texts, starts, slots = texts_of(3, 40), [38, 12, 25], [1, 2, 0]
+    uniforms = None if settings.temperature == 0 else torch.rand(3, 5, dtype=torch.float64)
+    with torch.inference_mode():
+        networks = [RaggedNetwork(CachePool(Body(model, 97))) for _ in range(2)]
+        for network in networks:
+            for row, start in enumerate(starts):
+                network.score(texts[row : row + 1, :start], [0], 1, [slots[row]])
+        ids = torch.stack([texts[row, start : start + 2] for row, start in enumerate(starts)])
+        assert isinstance(networks[0], Chaining)
+        chain = networks[0].chain(ids, starts, 5, pick, uniforms, slots)
+        for step in range(5):
+            logits = networks[1].score(ids, starts, 1, slots)
+            starts = [start + ids.shape[1] for start in starts]
+            ids = pick(logits, None if uniforms is None else uniforms[:, step, None])
+            torch.testing.assert_close(chain.logits[:, step : step + 1], logits, atol=1e-4, rtol=1e-4)
+            assert chain.tokens[:, step].tolist() == ids.flatten().tolist()
+
+
+@pytest.fixture(scope="module")
+def pair() -> Backend:
+    return load_backend(device="cpu", dtype="float32")
+
+
+def ragged(pair: Backend, capture: Calling | None = None) -> Backend:
+    """The pair on batched passes, recorded where a capture is given."""
+    begin = None if capture is None else (lambda: capture)
+    models = (pair.target.model, pair.drafter.model)
+    return with_passes(
+        pair, *(partial(RaggedNetwork, CachePool(Body(model, pair.vocabulary_size), begin)) for model in models)
+    )
+
+
+PROMPTS = [item.prompt for item in builtin_prompts(64).items][::20]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        Settings(rule="mars", gamma=4, max_new_tokens=40),
+        Settings(rule="mars-sampling", gamma=3, max_new_tokens=30, temperature=0.8, top_p=0.9, seed=7),
+    ],
+)
+@pytest.mark.parametrize("recorded", [False, True])
+def test_texts_are_those_of_the_packed_pass_alone_and_together(
+    pair: Backend, settings: Settings, recorded: bool
+) -> None:
+    """Also where every pass is a recorded one, on padded rows and places."""
+    capture = Calling()
+    ours = ragged(pair, capture if recorded else None)
+    expected = [run.token_ids for run in record_all(pair, PROMPTS, settings)]
+    together = [run.token_ids for run in record_all(ours, PROMPTS, settings, batch=5)]
+    alone = [Recording(ours, prompt, settings).finish().token_ids for prompt in PROMPTS[:4]]
+    assert together == expected
+    assert alone == expected[:4]
+    assert (capture.played > 50) == recorded
+
+
+def test_the_drafters_whole_block_is_one_recorded_pass(pair: Backend) -> None:
+    capture = Calling()
+    settings = Settings(rule="strict", gamma=4, max_new_tokens=60)
+    run = Recording(ragged(pair, capture), PROMPTS[0], settings).finish()
+    assert capture.played <= 2 * len(run.rounds)
+
+
+def test_a_longer_text_moves_the_cache_and_what_was_recorded_on_it_goes(pair: Backend) -> None:
+    capture = Calling()
+    rooms = CachePool(Body(pair.target.model, pair.vocabulary_size), lambda: capture)
+    network, packed = RaggedNetwork(rooms), pair.target.passes()
+    with torch.inference_mode():
+        ids = torch.randint(5, 4000, (2, LEAST + 40), generator=torch.Generator().manual_seed(5))
+        for at in range(0, ids.shape[1], 8):
+            part = ids[:, at : at + 8]
+            found, expected = network.score(part, [at, at], part.shape[1]), packed.score(part, [at, at], part.shape[1])
+            torch.testing.assert_close(found, expected, atol=1e-3, rtol=1e-3)
+        assert capture.recorded == 2
+        assert network._room.cache.shape[2] == 2 * LEAST
+        assert network._room.graphs is not None and len(network._room.graphs) == 1
+        network.copy(0, 5, 8)  # a row that there was no room for
+        assert len(network._room.graphs) == 0
+
+
+def test_the_next_pass_gets_what_the_last_one_left_but_none_of_its_numbers(pair: Backend) -> None:
+    capture = Calling()
+    rooms = CachePool(Body(pair.target.model, pair.vocabulary_size), lambda: capture)
+    ids = torch.arange(5, 11)[None]
+    with torch.inference_mode():
+        network = RaggedNetwork(rooms)
+        expected = [network.score(ids, [0], 6) for _ in range(SETTLED)][0]
+        network._room.cache.fill_(torch.nan)  # as after logits that were no numbers
+        del network
+        gc.collect()
+        another, third = RaggedNetwork(rooms), RaggedNetwork(rooms)
+        played = capture.played
+        torch.testing.assert_close(another.score(ids, [0], 6), expected)
+        assert (capture.recorded, capture.played) == (1, played + 1)
+        third.score(ids, [0], 6)
+        assert capture.played == played + 1
+
+
+@pytest.mark.parametrize(
+    ("capture", "said"),
+    [
+        (
+            Failing(RuntimeError("CUDA error: capturing is not permitted\nmore")),
+            "CUDA error: capturing is not permitted",
+        ),
+        (Frozen(), "a recorded pass gave other results than the pass itself"),
+    ],
+)
+def test_where_recordings_fail_texts_are_the_same_and_the_next_pass_does_not_try_again(
+    pair: Backend, capture: Calling, said: str
+) -> None:
+    settings = Settings(rule="mars", gamma=4, max_new_tokens=40)
+    ours = ragged(pair, capture)
+    for prompt in PROMPTS[:2]:
+        expected = Recording(pair, prompt, settings).finish().token_ids
+        assert Recording(ours, prompt, settings).finish().token_ids == expected
+    rooms = ours.target.passes.open.args[0]  # type: ignore[attr-defined]
+    assert rooms.trouble == said
+
+
+def test_a_pair_says_what_slows_it_down(pair: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    capture = Failing(RuntimeError("no capture here"))
+    assert pair.notes == ()
+    from mars_viz.speculators.networks import Opener
+
+    rooms = CachePool(Body(pair.drafter.model, pair.vocabulary_size), lambda: capture)
+    lack = lambda: rooms.trouble and f"runs without CUDA graphs: {rooms.trouble}"  # noqa: E731
+    slow = with_passes(pair, drafter=Opener(partial(RaggedNetwork, rooms), lack))
+    assert slow.notes == ()
+    Recording(slow, PROMPTS[0], Settings(rule="strict", max_new_tokens=60)).finish()
+    assert slow.notes == ("built-in/drafter runs without CUDA graphs: no capture here.",)
+
+
+def test_no_memory_for_more_places_leaves_the_cache_as_it_was(pair: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    rooms = CachePool(Body(pair.target.model, pair.vocabulary_size))
+    network = RaggedNetwork(rooms)
+    ids = torch.arange(5, 25)[None]
+    with torch.inference_mode():
+        expected = network.score(ids, [0], 20)
+
+        def full(*args: object) -> Tensor:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(rooms.body, "cache", full)
+            with pytest.raises(torch.OutOfMemoryError):
+                network.score(ids, [LEAST], 1)
+        torch.testing.assert_close(network.score(ids[:, 10:], [10], 10), expected[:, 10:], atol=1e-4, rtol=1e-4)
+
+
+def test_speculations_of_the_map_are_asked_in_one_pass(pair: Backend) -> None:
+    """A dial map's branches advance as one batch: one pass of the target a round however many they are."""
+
+    class Counting(RaggedNetwork):
+        passes = 0
+
+        def _run(self, *args: object, **named: object) -> tuple[Tensor, ...]:
+            Counting.passes += 1
+            return super()._run(*args, **named)  # type: ignore[arg-type]
+
+    ours = with_passes(ragged(pair), lambda: Counting(CachePool(Body(pair.target.model, pair.vocabulary_size))))
+    speculator = ours.speculator(Settings(gamma=4))
+    prompt = tuple(pair.tokenizer.library(PROMPTS[0])["input_ids"])
+    speculator.prefill(prompt)
+    Counting.passes = 0
+    answers = speculator.speculate([(*prompt, token) for token in range(10, 18)])
+    assert len(answers) == 8
+    assert Counting.passes == 1
+    for token, answer in zip(range(10, 18), answers, strict=True):
+        (alone,) = pair.speculator(Settings(gamma=4)).speculate([(*prompt, token)])
+        np.testing.assert_array_equal(answer.speculation.tokens, alone.speculation.tokens)
+    assert WORTH > 1  # so that shapes that never come back are not recorded
+
+
+@pytest.mark.parametrize("settings", [Settings(gamma=4), Settings(gamma=4, temperature=0.8, top_p=0.9, top_k=5)])
+@pytest.mark.parametrize("extent", Extent)
+def test_a_round_looks_at_no_value_before_its_one_transfer(
+    settings: Settings, extent: Extent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On PyTorch's meta device, whose tensors have no values: an .item(), a shape that depends on a value, or a tensor
+    that was forgotten on the CPU fails there. On CUDA each would make the host wait, or keep it from being recorded.
+    """
+
+    class Arrived(Exception):
+        pass
+
+    def to_host(found: dict[str, Tensor]) -> dict[str, np.ndarray]:
+        assert {tensor.device.type for tensor in found.values()} == {"meta"}
+        raise Arrived
+
+    for module in (evidence, waiting):
+        monkeypatch.setattr(module, "to_host", to_host)
+    with torch.device("meta"):
+        model = LlamaForCausalLM(LlamaConfig(**COMMON | {"vocab_size": 672})).eval().requires_grad_(False)
+    target = ModelTarget(RaggedNetwork(CachePool(Body(model, 640))))
+    drafter = ModelDrafter(RaggedNetwork(CachePool(Body(model, 640))), settings)
+    prefixes = [(1, 2, 3, 4, 5), (1, 2, 9), (4, 4, 4, 4, 4, 4, 4)]
+    with torch.inference_mode():
+        draft = drafter.draft(prefixes, 4)
+        logits = target.score(prefixes, draft.tokens)
+        sampled = settings.temperature > 0
+        blocks = DraftBatch.of((5, 3, 7), draft.tokens, draft.logits, logits, sampled=sampled)
+        with pytest.raises(Arrived):
+            gather_evidence(blocks, settings, extent)

@@ -1,0 +1,101 @@
+"""Several rules walked side by side: each is its own separate walk, and no prefix is asked about twice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import nan
+
+import pytest
+
+from mars_viz.errors import BadInput
+from mars_viz.multi_rule_walk import RuleWalk, Stand, Together, ahead, answers_along, walk_together
+from mars_viz.record_rule_walks import Walking
+from mars_viz.replay import ending_of
+from mars_viz.rules import RULES
+from mars_viz.run import Settings
+from mars_viz.run_with_map import known_answers, mapped
+from mars_viz.walk import Ending, walk
+from tests.factories import PROMPT, Counting, ToySpeculator, toy_map, toy_run
+from tests.tables import table_backend
+
+ENDING = Ending(frozenset({0}), 40)
+
+
+def stands() -> list[Stand]:
+    """Every rule at its default and at its strict end."""
+    found = [Stand(rule, rule.checked_dial(None)) for rule in RULES.values()]
+    return found + [Stand(rule, rule.dial.strict) for rule in RULES.values() if rule.dial is not None]
+
+
+def walked(settings: Settings, wanted: list[Stand]) -> tuple[list[Together], Counting]:
+    speculator = Counting(settings)
+    return list(walk_together(speculator, wanted, PROMPT, ENDING, {})), speculator
+
+
+@pytest.mark.parametrize("settings", [Settings(gamma=4), Settings(gamma=5, temperature=0.9, seed=3, top_p=0.95)])
+def test_each_rule_writes_what_it_writes_alone_and_no_prefix_is_asked_about_twice(settings):
+    states, speculator = walked(settings, stands())
+    asked = [prefix for batch in speculator.batches for prefix in batch]
+    assert len(asked) == len(set(asked))
+    rounds_alone, texts = [], set()
+    for one in states[-1].walks:
+        alone = tuple(walk(ToySpeculator(settings), one.stand.rule, one.stand.dial, PROMPT, ENDING))
+        assert one.token_ids == tuple(token for round_ in alone for token in round_.token_ids)
+        assert [round_.decision for round_ in one.rounds] == [round_.decision for round_ in alone]
+        assert one.finished and one.prefix == PROMPT + one.token_ids
+        rounds_alone.append(len(alone))
+        texts.add(one.token_ids)
+    assert len(texts) > 3  # or this would say little
+    assert len(speculator.batches) == states[-1].passes == max(rounds_alone)  # in lockstep, as one batch
+    assert len(asked) < sum(rounds_alone) / 2
+    assert [state.finished for state in states] == sorted(state.finished for state in states)
+    assert states[0].passes == 0 and states[-1].finished == len(states[-1].walks) == len(set(stands()))
+
+
+def test_what_is_known_is_not_asked_again_and_stopping_keeps_what_was_answered():
+    settings = Settings(gamma=4)
+    whole, speculator = walked(settings, stands())
+    answers = answers_along(whole[-1].walks, PROMPT)
+    again = Counting(settings)
+    (state,) = walk_together(again, stands(), PROMPT, ENDING, answers)
+    assert again.batches == [] and state.passes == 0
+    assert [one.token_ids for one in state.walks] == [one.token_ids for one in whole[-1].walks]
+    half = answers_along(whole[3].walks, PROMPT)
+    assert len(half) == sum(map(len, speculator.batches[:3]))
+    rest = Counting(settings)
+    resumed = list(walk_together(rest, stands(), PROMPT, ENDING, half))[-1]
+    assert [one.token_ids for one in resumed.walks] == [one.token_ids for one in whole[-1].walks]
+    assert not {prefix for batch in rest.batches for prefix in batch} & {
+        prefix for batch in speculator.batches[:3] for prefix in batch
+    }
+
+
+def test_a_rule_that_cannot_judge_stops_with_its_reason_and_the_others_go_on():
+    class Blind(ToySpeculator):
+        def speculate(self, prefixes):
+            answers = super().speculate(prefixes)
+            return [replace(one, speculation=replace(one.speculation, js=one.speculation.js * nan)) for one in answers]
+
+    wanted = [Stand(RULES["fuzzy"], None), Stand(RULES["mars"], 0.9)]
+    last = list(walk_together(Blind(Settings(temperature=1.0)), wanted, PROMPT, ENDING, {}))[-1]
+    assert "full evidence" in last.walks[0].lacks and not last.walks[0].finished
+    assert last.walks[1].finished and last.finished == 2
+
+
+def test_a_map_of_shorter_blocks_too_answers_only_where_whole_blocks_were_drafted():
+    run = toy_run(rule="mars", gamma=4, seed=1)
+    made, _ = toy_map(replace(run.settings, dial=None), 0.3, 1.0, (1, 2, 4))
+    run = mapped(run, made)
+    known = known_answers(run)
+    assert len(known_answers(toy_run(rule="mars", gamma=4, seed=1))) < len(known) < len(run.dial_map.answers)
+    assert {len(answer.speculation) for answer in known.values()} == {4}
+    for dial in (0.3, 0.62, 0.9, 1.0):
+        found = ahead(RuleWalk(Stand(RULES["mars"], dial), run.prompt_ids), known, len(PROMPT), ending_of(run))
+        assert found.finished and found.token_ids == run.dial_map.at(dial).token_ids
+
+
+def test_other_weights_than_the_runs_are_refused():
+    backend = table_backend()
+    other = replace(backend, target=replace(backend.target, revision="another"))
+    with pytest.raises(BadInput, match="other weights"):
+        Walking(other, toy_run(), [])

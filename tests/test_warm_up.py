@@ -1,0 +1,271 @@
+"""What is ready before the first tab, and what waits until the text of a run is painted."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+from urllib.parse import urlencode
+
+import pyarrow
+import pytest
+from playwright.sync_api import Browser
+from streamlit.testing.v1 import AppTest
+
+from mars_viz.components.explorer import element
+from mars_viz.components.explorer.payload_cache import RunPayload
+from mars_viz.run_with_map import mapped
+from mars_viz.ui import warm_up
+from mars_viz.ui.links import View
+from mars_viz.ui.session import KEY, Session
+from tests import tabs
+from tests.factories import toy_map, toy_run
+from tests.served import served
+
+ROOT = Path(__file__).resolve().parent.parent
+NOTE_FIRST_TOKEN = """
+window.firstToken = new Promise((seen) => {
+  const look = () => {
+    const parts = [...document.querySelectorAll("[data-testid=stBidiComponentIsolated]")];
+    if (parts.some((part) => part.shadowRoot?.querySelector(".explorer .t"))) seen(performance.now());
+    else setTimeout(look, 2);
+  };
+  look();
+});
+"""
+ASKED_FOR_FIGURES = """performance.getEntriesByType("resource")
+  .filter((entry) => entry.name.includes("PlotlyChart")).map((entry) => entry.startTime)"""
+NEVER = """
+import streamlit as st
+from mars_viz.components import first_paint
+
+first_paint.PATIENCE = 0.3
+
+@st.fragment
+def late():
+    if first_paint.first_painted(".never", key="painted"):
+        st.text("waited long enough")
+
+late()
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    toy_run(seed=7).save(tmp_path / "a-run")
+    monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path))
+    monkeypatch.setenv("MARS_VIZ_SAMPLES", str(tmp_path))
+    return tmp_path
+
+
+def test_what_the_warm_up_made_ready_is_what_the_first_tab_shows(folder, monkeypatch):
+    made: list[Any] = []
+    make = RunPayload.of
+    monkeypatch.setattr(RunPayload, "of", lambda run, gamma: made.append(run) or make(run, gamma))
+    warming = warm_up.WarmUp()
+    warming.run()
+    assert warming.imported.is_set() and "pandas" in sys.modules
+    assert pyarrow.default_memory_pool().backend_name == "system"
+    assert len(made) == 1 and made[0].settings.seed == 7
+    tabs.opened("pages/explore.py")
+    assert len(made) == 1
+
+
+@pytest.mark.parametrize("broken", [True, False])
+def test_a_warm_up_without_a_run_says_nothing(folder, broken):
+    for path in (folder / "a-run").iterdir():
+        path.unlink()
+    if not broken:
+        (folder / "a-run").rmdir()
+    warming = warm_up.WarmUp()
+    warming.run()
+    assert warming.imported.is_set()
+
+
+def test_the_warm_up_lets_go_of_the_tab_where_an_import_fails(monkeypatch):
+    monkeypatch.setitem(sys.modules, "mars_viz.ui.links", None)
+    warming = warm_up.WarmUp()
+    with pytest.raises(ImportError):
+        warming.run()
+    assert warming.imported.is_set()
+
+
+def test_a_tab_without_a_warm_up_waits_for_none():
+    assert not warm_up._warm_up.cache_info().currsize
+    warm_up.wait_for_imports()
+
+
+@pytest.mark.parametrize(
+    ("options", "address"),
+    [
+        ({}, "http://localhost:8501/"),
+        ({"server.address": "0.0.0.0", "server.port": 80}, "http://localhost:80/"),
+        ({"server.address": "::1"}, "http://[::1]:8501/"),
+        ({"server.address": "10.0.0.1", "server.baseUrlPath": "/mars/"}, "http://10.0.0.1:8501/mars"),
+        ({"server.sslCertFile": "cert.pem"}, "https://localhost:8501/"),
+    ],
+)
+def test_the_address_to_open(monkeypatch, options, address):
+    usual = {"server.address": None, "server.port": 8501, "server.baseUrlPath": "", "server.sslCertFile": None}
+    monkeypatch.setattr(warm_up.st, "get_option", (usual | options).__getitem__)
+    assert warm_up.address() == address
+
+
+def first_look() -> AppTest:
+    """A tab whose browser has shown nothing yet."""
+    tab = AppTest.from_file(tabs.APP, default_timeout=tabs.PATIENCE)
+    return tabs.settled(tab.switch_page("pages/explore.py").run())
+
+
+def test_figures_wait_for_the_text(folder):
+    tab = first_look()
+    assert not tab.get("plotly_chart")
+    tab.session_state[KEY].shows_text = True  # the browser's word
+    assert len(tabs.settled(tab.run()).get("plotly_chart")) == 4
+
+
+def test_no_figure_waits_for_a_text_that_is_empty(folder):
+    replace(toy_run(), rounds=()).save(folder / "0-empty")
+    assert len(first_look().get("plotly_chart")) == 4
+    assert isinstance(first_look().session_state[KEY], Session)
+
+
+def test_the_browser_asks_for_figures_once_the_text_is_there(browser: Browser, folder):
+    with served(ROOT / "app.py") as address, browser.new_page() as page:
+        page.add_init_script(NOTE_FIRST_TOKEN)
+        page.goto(f"{address}/explore")
+        page.wait_for_selector(".js-plotly-plot")
+        (asked,) = page.evaluate(ASKED_FOR_FIGURES)
+        assert page.evaluate("window.firstToken") < asked
+        assert page.locator(".st-key-text-painted").count() == 1  # and takes no room
+        assert not page.locator(".st-key-text-painted").is_visible()
+
+
+def test_what_is_never_painted_is_not_waited_for_forever(browser: Browser, tmp_path):
+    script = tmp_path / "page.py"
+    script.write_text(NEVER, encoding="utf-8")
+    with served(script) as address:
+        for without in ("", "delete window.requestIdleCallback; delete window.cancelIdleCallback"):  # as in Safari
+            with browser.new_page() as page:
+                page.add_init_script(without)
+                page.goto(address)
+                page.get_by_text("waited long enough").wait_for()
+
+
+def request(path: str, query: str = "", kind: str = "http", method: str = "GET") -> dict[str, Any]:
+    return {"type": kind, "method": method, "path": path, "query_string": query.encode()}
+
+
+@pytest.mark.parametrize(
+    ("asked", "link"),
+    [
+        (request("/explore", "run=a-run"), {"run": "a-run"}),
+        (request("/explore/", "gamma=3&run=a%20run"), {"run": "a run", "gamma": "3"}),
+        (request("/", "run=a-run"), {"run": "a-run"}),
+        (request("/explore"), {}),
+        (request("/explore", "run="), {}),
+        (request("/compare", "run=a-run"), {}),
+        (request("/compare/", "run=a-run"), {}),
+        (request("/static/js/index.js", "run=a-run"), {}),
+        (request("/explore", "run=a-run", method="HEAD"), {}),
+        (request("/explore", "run=a-run", "websocket"), {}),
+        ({"type": "lifespan"}, {}),
+    ],
+)
+def test_the_link_that_a_request_is_for(asked, link):
+    assert warm_up.asked_for(asked) == link
+
+
+def test_a_link_below_a_base_path(monkeypatch):
+    monkeypatch.setattr(warm_up.st, "get_option", {"server.baseUrlPath": "under/"}.__getitem__)
+    for path in ("/under", "/under/", "/under/explore"):
+        assert warm_up.asked_for(request(path, "run=a-run")) == {"run": "a-run"}
+    assert warm_up.asked_for(request("/explore", "run=a-run")) == {}
+
+
+class Behind:
+    """What stands behind the reading ahead, and what it was asked."""
+
+    def __init__(self) -> None:
+        self.heard: list[Any] = []
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        self.heard.append(scope)
+
+
+def ask(ahead: warm_up.ReadAhead, scope: dict[str, Any]) -> None:
+    """The request, in which nothing waits; what it sets going goes on."""
+    with suppress(StopIteration):
+        ahead(scope, None, None).send(None)  # type: ignore[arg-type]
+
+
+def asking(ahead: warm_up.ReadAhead, scope: dict[str, Any]) -> None:
+    """The request, until what it set going is done."""
+    ask(ahead, scope)
+    for thread in threading.enumerate():
+        if thread.name == "read-ahead":
+            thread.join(60)
+
+
+@pytest.mark.parametrize(("more", "gamma"), [({}, None), ({"gamma": "3"}, 3), ({"gamma": "5"}, None)])
+def test_a_link_s_run_is_ready_before_its_tab_asks(folder, monkeypatch, more, gamma):
+    run = toy_run(seed=8, rule="mars", dial=0.9)
+    mapped(run, toy_map(replace(run.settings, dial=None), 0.5, None, (3, run.settings.gamma))[0]).save(folder / "b-run")
+    made: list[Any] = []
+    make = RunPayload.of
+    monkeypatch.setattr(RunPayload, "of", lambda run, gamma: made.append((run, gamma)) or make(run, gamma))
+    behind = Behind()
+    asked = request("/explore", urlencode({"run": "b-run"} | more))
+    asking(warm_up.ReadAhead(behind), asked)
+    assert behind.heard == [asked]
+    assert [(made_of.settings.seed, length) for made_of, length in made] == [(8, gamma or run.settings.gamma)]
+    tab = tabs.opened("pages/explore.py", run="b-run", **more)
+    assert (tab.session_state[KEY].view.run, tab.session_state[KEY].view.gamma) == ("b-run", gamma)
+    assert len(made) == 1
+
+
+def test_a_page_comes_where_no_thread_can_be_had(monkeypatch):
+    read: list[str] = []
+    monkeypatch.setattr(warm_up, "get_ready", lambda view: read.append(view.run))
+    ahead = warm_up.ReadAhead(behind := Behind())
+    with monkeypatch.context() as short:
+        short.setattr(threading.Thread, "start", Mock(side_effect=RuntimeError("can't start new thread")))
+        ask(ahead, request("/explore", "run=one"))
+    asking(ahead, request("/explore", "run=two"))
+    assert read == ["two"] and len(behind.heard) == 2
+
+
+def test_a_link_to_nothing_is_passed_on_and_the_next_one_is_read(folder, monkeypatch):
+    (folder / "broken").mkdir()
+    (folder / "broken" / "manifest.json").write_text("{}")
+    opened: list[Any] = []
+    monkeypatch.setattr(element, "get_ready", lambda run, gamma: opened.append(run))
+    ahead = warm_up.ReadAhead(behind := Behind())
+    asking(ahead, request("/explore", "run=broken"))
+    assert not opened
+    for name in ("../a-run", "nowhere", "a-run"):  # the page shows the first run that there is
+        asking(ahead, request("/explore", f"run={name}"))
+    assert len(behind.heard) == 4 and [run.settings.seed for run in opened] == [7, 7, 7]
+
+
+def test_one_run_at_a_time_is_read_ahead(monkeypatch):
+    begun, end, read = threading.Event(), threading.Event(), []
+
+    def get_ready(view: View) -> None:
+        read.append(view.run)
+        begun.set()
+        end.wait(60)
+
+    monkeypatch.setattr(warm_up, "get_ready", get_ready)
+    ahead = warm_up.ReadAhead(behind := Behind())
+    ask(ahead, request("/explore", "run=one"))
+    assert begun.wait(60)
+    ask(ahead, request("/explore", "run=two"))
+    end.set()
+    asking(ahead, request("/compare"))
+    asking(ahead, request("/explore", "run=three"))
+    assert read == ["one", "three"] and len(behind.heard) == 4
