@@ -46,6 +46,11 @@ def unseen(char: str) -> bool:
     return unicodedata.category(char) in _UNSEEN
 
 
+def undrawn(char: str) -> bool:
+    """True of what no font draws: unseen, private, or no character at all, which XML does not hold."""
+    return unseen(char) or unicodedata.category(char).startswith("C")
+
+
 def steers(char: str) -> bool:
     """True of a character that is not seen and acts: a control, a line's end, a mark of direction; not of a joiner."""
     return unseen(char) and char not in JOINERS

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,15 +18,15 @@ from mars_viz.records import Emission, Speculation
 from mars_viz.rules import rule_named
 from mars_viz.run import Piece, Provenance, Run, Settings
 from mars_viz.runfiles import load_run
-from mars_viz.speculators.backend import Backend
-from mars_viz.speculators.loading import model_drafter, model_target
-from mars_viz.speculators.networks import Network, Opener
-from mars_viz.speculators.speculator import DraftAndScore, Limits
 from mars_viz.walk import Answer, Ending, walk
-from tests.tables import TableDrafter, TableTarget, tables
+
+if TYPE_CHECKING:
+    from mars_viz.speculators.backend import Backend
+    from mars_viz.speculators.networks import Network, Opener
 
 ROOT = Path(__file__).resolve().parent.parent
 K = 16
+VOCABULARY = 32
 PROMPT = (1, 2, 3)
 
 
@@ -172,6 +173,14 @@ def _logsumexp(z: np.ndarray) -> np.ndarray:
     return np.log(np.exp(z - z.max(-1, keepdims=True)).sum(-1)) + z.max(-1)
 
 
+def tables(vocabulary: int = VOCABULARY, model_seed: int = 0, closeness: float = 0.7) -> tuple[np.ndarray, np.ndarray]:
+    """Two random bigram models: raw logits [V, V] each, the drafter's more or less like the target's."""
+    rng = np.random.default_rng(model_seed)
+    target = rng.normal(12, 2.5, (vocabulary, vocabulary)).astype(np.float32)
+    noise = rng.normal(12, 2.5, (vocabulary, vocabulary))
+    return target, (closeness * target + (1 - closeness) * noise).astype(np.float32)
+
+
 class ToySpeculator:
     """Two random bigram models over a small vocabulary: real laws without real models."""
 
@@ -199,6 +208,9 @@ def _toy_speculation(
 ) -> Speculation:
     """After a prefix of so many tokens with this last one. A bigram model sees no others, so that runs, maps and walks
     of any rule have many in common; each is made once."""
+    from mars_viz.speculators.speculator import DraftAndScore, Limits
+    from tests.tables import TableDrafter, TableTarget
+
     target, drafter = _toy_models(*models)
     temperature, top_k, top_p = processors
     settings = Settings(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, gamma=gamma)
@@ -291,6 +303,8 @@ def with_passes(
     backend: Backend, target: Callable[[], Network] | None = None, drafter: Callable[[], Network] | None = None
 ) -> Backend:
     """The backend with other forward passes of its models; None leaves them."""
+    from mars_viz.speculators.loading import model_drafter, model_target
+    from mars_viz.speculators.networks import Opener
 
     def opener(passes: Callable[[], Network]) -> Opener:
         return passes if isinstance(passes, Opener) else Opener(passes)

@@ -18,9 +18,9 @@ from mars_viz.speculators.draft import Draft, TopLogits
 from mars_viz.speculators.drafters.model import Picking
 from mars_viz.speculators.sampling import on_device
 from mars_viz.walk import Prefix
+from tests.factories import VOCABULARY, tables
 
 CPU = torch.device("cpu")
-VOCABULARY = 32
 
 
 class TableTarget:
@@ -100,14 +100,6 @@ class Words:
                 f"The prompt has {len(prompt)} letters but the context is {self._letters}; shorten the prompt."
             )
         return tuple(zlib.crc32(f"{prompt}{place}".encode()) % 31 + 1 for place in range(3))
-
-
-def tables(vocabulary: int = VOCABULARY, model_seed: int = 0, closeness: float = 0.7) -> tuple[np.ndarray, np.ndarray]:
-    """Two random bigram models: raw logits [V, V] each, the drafter's more or less like the target's."""
-    rng = np.random.default_rng(model_seed)
-    target = rng.normal(12, 2.5, (vocabulary, vocabulary)).astype(np.float32)
-    noise = rng.normal(12, 2.5, (vocabulary, vocabulary))
-    return target, (closeness * target + (1 - closeness) * noise).astype(np.float32)
 
 
 def table_backend(vocabulary: int = VOCABULARY, model_seed: int = 0, letters: int = 10_000) -> Backend:

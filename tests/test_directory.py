@@ -67,8 +67,8 @@ def test_a_damaged_directory_ends_no_process() -> None:
 
 def test_a_nan_that_signals_is_refused_like_any_other() -> None:
     """NumPy warns of one where it is compared, and tests take warnings for errors."""
-    rows = from_bytes("rows", codec.encode(toy_run(max_new_tokens=4))["rows.parquet"])
-    entropy = rows["entropy"].copy()
+    nodes = from_bytes("nodes", codec.encode(toy_run(max_new_tokens=4))["nodes.parquet"])
+    entropy = nodes["q_entropy"].copy()
     entropy.view(np.uint32)[0] = 0x7FA00000
     with pytest.raises(BadInput, match="impossible value"):
-        from_bytes("rows", to_bytes("rows", {**rows, "entropy": entropy}))
+        from_bytes("nodes", to_bytes("nodes", {**nodes, "q_entropy": entropy}))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -31,6 +30,7 @@ from mars_viz.records import Timing
 from mars_viz.sweep.measures import curve, difference_at, measures, value_at
 from mars_viz.sweep.store import keep_costs
 from tests.sweep_cases import timing
+from tests.tables import table_backend
 
 GAMMA = 3
 TRUE = {
@@ -96,16 +96,11 @@ class Clock:
 def measured(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Costs]:
     """Measures a toy pair under such a clock."""
     costs = pytest.importorskip("mars_viz.speculators.costs")
-    torch = pytest.importorskip("torch")
 
     def measure(noise: Noise, seed: int = 0) -> Costs:
         clock = Clock(noise, seed)
         monkeypatch.setattr(costs, "_tasks", clock.tasks)
-        pair = SimpleNamespace(
-            target=SimpleNamespace(device=torch.device("cpu")),
-            **{"context": 256, "device": "Toy", "dtype": "float32", "target_name": "t", "drafter_name": "d"},
-        )
-        return costs.measure_costs(pair, GAMMA, clock=clock)
+        return costs.measure_costs(table_backend(), GAMMA, clock=clock)
 
     return measure
 

@@ -70,10 +70,11 @@ def test_a_link_says_all_that_is_not_at_its_default_and_is_read_back():
         ({"stop": "\n" * 4001}, "none is set. They have more than 4000"),
         ({"stop": "a\rb"}, "carriage return"),
         ({"stop": "\ud800"}, "no valid Unicode"),
-        ({"target": "a\n\n# b", "drafter": "b"}, "does not name a pair"),
-        ({"target": "a", "drafter": "b\u202e"}, "does not name a pair"),
-        ({"target": "org/a"}, "does not name a pair"),
-        ({"target": "a" * 301, "drafter": "b"}, "does not name a pair"),
+        ({"target": "a\n\n# b", "drafter": "b"}, "does not name a target and its drafter"),
+        ({"target": "a", "drafter": "b\u202e"}, "does not name a target and its drafter"),
+        ({"drafter": "org/a"}, "does not name a target and its drafter"),
+        ({"target": "org/a", "drafter": "ngram:n=0"}, "does not name a target and its drafter"),
+        ({"target": "a" * 301, "drafter": "b"}, "does not name a target and its drafter"),
     ],
 )
 def test_what_a_link_cannot_have_is_said_and_takes_its_default(link, says):
@@ -275,11 +276,11 @@ def test_the_forms_say_after_a_visit_to_another_page_what_they_said_before(folde
     assert address(tab) == said and "target" not in said
     tab.selectbox(key="pair").set_value("Another pair …")
     settled(tab.run())
-    tab.text_input(key="target").set_value("org/a")
+    tab.text_input(key="drafter").set_value("org/b")
     tab.text_area(key="prompt").set_value("A cow")
     settled(tab.run())
-    assert address(tab) == said  # half a pair cannot be read
-    tab.text_input(key="drafter").set_value("org/b")
+    assert address(tab) == said  # a drafter without a target cannot be read
+    tab.text_input(key="target").set_value("org/a")
     settled(tab.run())
     assert tab.selectbox(key="pair").value == "Another pair …" and tab.text_input(key="drafter").value == "org/b"
     elsewhere_and_back(tab)

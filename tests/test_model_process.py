@@ -255,11 +255,11 @@ def test_after_an_idle_time_the_process_is_gone_with_all_its_memory():
 def test_the_process_ends_with_the_one_that_asked_however_that_dies():
     script = (
         "import os, threading, time\n"
-        "from mars_viz.ui.jobs.model_process import Engine\n"
+        "from mars_viz.ui.jobs.model_process import ModelProcess\n"
         "from mars_viz.ui.jobs.worker import Worker\n"
         "from tests.engine_toys import Wait, toys\n"
         "job = Wait()\n"
-        "Worker(Engine(toys)).submit(job)\n"
+        "Worker(ModelProcess(toys)).submit(job)\n"
         "while not job.progress.pid: time.sleep(0.01)\n"
         "print(job.progress.pid, flush=True)\n"
         "time.sleep(600)\n"
@@ -334,7 +334,16 @@ def test_what_was_sent_is_named_and_what_is_cut_off_ends_the_wire():
 
 
 def test_what_travels_needs_no_library_of_pages_or_models_to_arrive():
-    modules = ("engine_process", "tasks", "exercises", "decode_job", "race_job", "walk_job", "costs_job", "worker")
+    modules = (
+        "model_process_main",
+        "tasks",
+        "grade_tasks",
+        "decode_job",
+        "race_job",
+        "walk_job",
+        "costs_job",
+        "worker",
+    )
     script = (
         f"import sys, importlib\n"
         f"for name in {modules!r}: importlib.import_module('mars_viz.ui.jobs.' + name)\n"

@@ -167,7 +167,7 @@ def test_a_folder_where_the_server_was_started_is_no_model(monkeypatch: pytest.M
 
 
 def test_the_built_in_pair_needs_no_hub() -> None:
-    assert load_backend(device="cpu", folders=False).target_name == f"{demo.BUILT_IN}/target"
+    assert load_backend(device="cpu", folders=False).target.name == f"{demo.BUILT_IN}/target"
 
 
 @contextmanager

@@ -451,12 +451,12 @@ def dropped(columns: dict[str, np.ndarray]) -> None:
         ("nodes", put("round", 0, 10_000), "out of order"),
         ("nodes", put("round", 0, -1), "column round"),
         ("nodes", put("round", 0, 1), "out of order|one row more"),
-        ("nodes", put("p", 0, np.nan), "column p"),
+        ("nodes", put("q", 0, np.nan), "column q"),
         ("nodes", put("q", 0, 1.5), "column q"),
         ("nodes", put("z", 0, np.inf), "column z"),
-        ("nodes", put("kl_qp", 0, np.nan), "column kl_qp"),
+        ("nodes", put("kl_qp", 0, -np.inf), "column kl_qp"),
         ("nodes", put("coins", 0, 1.0), "column coins"),
-        ("nodes", put("ranks", 0, 0), "column ranks"),
+        ("nodes", put("ranks", 0, -1), "column ranks"),
         ("nodes", put("tokens", 0, -1), "column tokens"),
         ("nodes", put("tokens", 0, 31_000), "lacks the token 31000|decision|text"),
         ("nodes", first_inner("draft_ids", 31_000), "lacks the token 31000"),
@@ -468,7 +468,7 @@ def dropped(columns: dict[str, np.ndarray]) -> None:
         ("rows", put("top_logits", 0, -np.inf), "finite logit"),
         ("rows", first_inner("top_ids", 31_000), "lacks the token 31000"),
         ("rows", put("emit_below", 0, 31_000), "not among the row's candidates"),
-        ("rows", put("logsumexp", 0, np.nan), "column logsumexp"),
+        ("rows", put("logsumexp", 0, np.inf), "column logsumexp"),
         ("rows", put("support", 0, 0), "column support"),
         ("rounds", shifted("start"), "does not start where"),
         ("rounds", shifted("row"), "decision"),
@@ -500,7 +500,7 @@ def emptied(columns: dict[str, np.ndarray]) -> None:
         ("map_nodes", put("parents", 1, 1), "map_nodes.parquet has a token whose parent"),
         ("map_nodes", put("depths", 1, 9), "map_nodes.parquet has a token that is not one level below"),
         ("map_nodes", put("answer", 0, 10_000), "names answers that do not exist"),
-        ("map_nodes", put("p", 0, np.nan), "column p"),
+        ("map_nodes", put("q", 0, np.nan), "column q"),
         ("map_nodes", shifted("tokens"), "drafts other tokens than the run did"),
         ("map_nodes", first_inner("draft_ids", 31_000), "lacks the token 31000"),
         ("map_nodes", put("tokens", -1, 31_000), "lacks the token 31000|other tokens than the run"),
@@ -818,8 +818,8 @@ def test_a_zip_that_kills_its_reader_is_refused(
 
 
 def test_the_process_that_reads_an_upload_first_finds_what_is_wrong(files: dict[str, bytes]) -> None:
-    wrong = zipped(edited(files, "nodes", put("p", 0, np.nan)))
-    with pytest.raises(BadInput, match="column p"):
+    wrong = zipped(edited(files, "nodes", put("q", 0, np.nan)))
+    with pytest.raises(BadInput, match="column q"):
         zips.vet(wrong, zips.VETTING)
     zips.vet(zipped(files), zips.VETTING)
 

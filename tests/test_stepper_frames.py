@@ -153,7 +153,9 @@ def test_the_caches_are_those_that_the_decoder_really_keeps():
     for round_ in walk(speculator, rule_named("rejection-sampling"), None, prompt, Ending(pair.eos_ids, 80)):
         rounds.append(round_)
         prefix += round_.token_ids
-        held.append(tuple(model._nearest(prefix)[1] for model in (speculator._target, speculator._drafting)))
+        held.append(
+            tuple(model._nearest(prefix)[1] for model in (speculator._target._model, speculator._drafter._model))
+        )
     toy = toy_run()
     run = replace(toy, settings=settings, prompt_ids=prompt, rounds=tuple(rounds), pieces={})
     commits = [frame for frame in playback(run).frames if frame.stage is Stage.COMMIT]

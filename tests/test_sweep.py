@@ -134,8 +134,8 @@ sys.path[:0] = [{tests!r}, {root!r}]
 from sweep_cases import SHORT, toy_sweep
 from pathlib import Path
 from typing import Any
-from mars_viz.sweep import parts, store
-parts.BATCH = 4
+from mars_viz.sweep import shards, store
+shards.BATCH = 4
 folder, before, rng = Path({folder!r}), 0, random.Random(7)
 def slow(function):  # so that kills hit the moments that matter: before and after a file gets its name
     def slowly(*arguments, **options):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mars_viz.escapes import codepoint, figure, unseen
+from mars_viz.escapes import codepoint, figure, undrawn
 
 _VISIBLE = {" ": "·", "\n": "⏎", "\t": "⇥"}
 LONGEST = 14
@@ -23,4 +23,4 @@ def shown_token(text: str, longest: int = LONGEST) -> str:
 def _seen(char: str) -> str:
     if char in _VISIBLE:
         return _VISIBLE[char]
-    return codepoint(char) if unseen(char) else char
+    return codepoint(char) if undrawn(char) else char

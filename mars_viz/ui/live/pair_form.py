@@ -9,7 +9,7 @@ import streamlit as st
 
 from mars_viz.errors import BadInput
 from mars_viz.escapes import visible
-from mars_viz.speculators.names import DEVICES, DTYPES
+from mars_viz.speculators.names import DEVICES, DTYPES, Ngram
 from mars_viz.ui import visitors
 from mars_viz.ui.decode_form import named_models
 from mars_viz.ui.jobs.models import BUILT_IN, PROMPT_LOOKUP, PairChoice
@@ -77,6 +77,6 @@ def in_words(choice: PairChoice) -> str:
 
 
 def _checked(choice: PairChoice, named: str) -> PairChoice:
-    if named == OTHER and not choice.target and (not choice.drafter or choice.folders):
+    if named == OTHER and not choice.target and Ngram.named(choice.drafter) is None:
         raise BadInput("Name a target, and its drafter if it is to have one, or choose the built-in pair.")
     return choice
