@@ -262,3 +262,15 @@ def test_the_payload_is_plain_data_and_the_same_for_the_same_run():
     assert payload["id"] != playback_payload(playback(toy_run()))["id"]
     said = [part for frame in payload["frames"] for part in frame["words"] if isinstance(part, str)]
     assert not any("onerror" in part or "\u202e" in part for part in said), "tokens stand beside the sentence"
+
+
+def test_a_drafter_without_a_model_has_no_cache_and_nobody_speaks_of_one():
+    run = toy_run(rule="mars", gamma=3)
+    lookup = replace(run, provenance=replace(run.provenance, drafter="ngram:n=3"))
+    frames = playback(lookup).frames
+    assert {frame.drafter_cache for frame in frames} == {None} and Stage.ROLL_BACK in {frame.stage for frame in frames}
+    said = " ".join(part for frame in frames for part in frame.words if isinstance(part, str))
+    assert "both caches" not in said.lower() and "the drafter's" not in said
+    assert "one after the other" not in said and "The target's cache holds all but the last one" in said
+    theirs = [replace(frame, words=(), drafter_cache=None) for frame in playback(run).frames]
+    assert [replace(frame, words=()) for frame in frames] == theirs

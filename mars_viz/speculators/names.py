@@ -43,6 +43,14 @@ class Ngram:
         return cls(int(values_in(said, family, (LONGEST_SUFFIX,), "drafter")["n"])) if colon else cls()
 
 
+def has_no_model(drafter: str) -> bool:
+    """True of the name of a drafter that keeps no cache; of a name that a file may have made up, False."""
+    try:
+        return Ngram.named(drafter) is not None
+    except BadInput:
+        return False
+
+
 def drafter_for(target: str | PathLike[str] | None, drafter: str | PathLike[str] | None) -> Ngram | str:
     """Prompt lookup, or the drafting model's name, '' for the built-in one.
 

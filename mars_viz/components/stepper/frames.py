@@ -22,6 +22,7 @@ from mars_viz.components.stepper.narration import Words
 from mars_viz.records import Decision, Outcome, Round
 from mars_viz.rules import Rule, rule_named, settle
 from mars_viz.run import Run
+from mars_viz.speculators.names import has_no_model
 
 MOST_ROUNDS = 400
 """Rounds that a playback shows; a class will not watch more, and each makes up to γ + 4 frames."""
@@ -92,8 +93,8 @@ class Frame:
     """Tokens of the text, prompt excluded, that are certain by the end of this frame."""
     target_cache: int
     """Positions that the target's cache holds."""
-    drafter_cache: int
-    """Positions that the drafter's cache holds."""
+    drafter_cache: int | None
+    """Positions that the drafter's cache holds; None where it has none."""
     marks: tuple[Mark, ...] = ()
     """How each drafted token of the round stands; none before the draft."""
     judged: int | None = None
@@ -143,8 +144,8 @@ def _is_place(frame: Frame, jump: Jump) -> bool:
 def _frames(run: Run, shown: int) -> Iterator[Frame]:
     rule = rule_named(run.settings.rule)
     certain = len(run.prompt_ids)
-    held = max(0, certain - 1)
-    frame = Frame(Stage.START, 0, narration.start(run), certain, 0, held, held)
+    held, both = max(0, certain - 1), not has_no_model(run.provenance.drafter)
+    frame = Frame(Stage.START, 0, narration.start(run, both), certain, 0, held, held if both else None)
     yield frame
     for index, round_ in enumerate(run.rounds[:shown]):
         certain = len(run.prompt_ids) + frame.written
@@ -161,8 +162,9 @@ def _round_frames(run: Run, rule: Rule, round_: Round, frame: Frame) -> Iterator
     n, drafted = frame.certain, len(round_.speculation)
     fed = np.unique(round_.speculation.parents)  # the last certain token, and nodes that something was drafted after
     if drafted:
-        words, marks = narration.draft(frame.round, drafted), (Mark.DRAFTED,) * drafted
-        frame = replace(frame, stage=Stage.DRAFT, words=words, marks=marks, drafter_cache=n - 1 + len(fed))
+        words = narration.draft(frame.round, drafted, looked_up=frame.drafter_cache is None)
+        held, marks = _held(frame, n - 1 + len(fed)), (Mark.DRAFTED,) * drafted
+        frame = replace(frame, stage=Stage.DRAFT, words=words, marks=marks, drafter_cache=held)
         yield frame
     words, marks = narration.verify(frame.round, drafted), (Mark.READ,) * drafted
     frame = replace(frame, stage=Stage.VERIFY, words=words, marks=marks, target_cache=n + drafted)
@@ -177,16 +179,25 @@ def _round_frames(run: Run, rule: Rule, round_: Round, frame: Frame) -> Iterator
         judged=None,
         diverges=False,
         target_cache=n + len(kept),
-        drafter_cache=n - 1 + (drafted > 0) + int(np.isin(fed, np.array(kept, np.int64)).sum()),
+        drafter_cache=_held(frame, n - 1 + (drafted > 0) + int(np.isin(fed, np.array(kept, np.int64)).sum())),
     )
     if len(kept) < drafted:
         marks = tuple(Mark.DISCARDED if mark is Mark.READ else mark for mark in frame.marks)
-        words = narration.roll_back(round_, both=frame.drafter_cache < read)
+        words = narration.roll_back(round_, _shrinks(frame.drafter_cache, read))
         frame = replace(frame, stage=Stage.ROLL_BACK, words=words, marks=marks)
         yield frame
     written = frame.written + len(round_.token_ids)
     words = narration.commit(round_)
     yield replace(frame, stage=Stage.COMMIT, words=words, written=written, emission=round_.emission)
+
+
+def _held(frame: Frame, positions: int) -> int | None:
+    return None if frame.drafter_cache is None else positions
+
+
+def _shrinks(now: int | None, before: int | None) -> bool | None:
+    """Whether the drafter's cache does; None where it has none."""
+    return None if now is None or before is None else now < before
 
 
 def _judging(run: Run, rule: Rule, round_: Round, frame: Frame) -> Iterator[Frame]:

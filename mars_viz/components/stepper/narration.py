@@ -28,15 +28,15 @@ Words: TypeAlias = tuple[str | Quoted, ...]
 """A sentence in its parts, in order."""
 
 
-def start(run: Run) -> Words:
-    """Before the first round."""
-    prompt = counted(len(run.prompt_ids), "token")
-    return (f"The prompt has {prompt}. Both caches hold all but the last one. Press the right arrow key to go on.",)
+def start(run: Run, both: bool) -> Words:
+    """Before the first round; the target's cache may be the only one."""
+    prompt, hold = counted(len(run.prompt_ids), "token"), "Both caches hold" if both else "The target's cache holds"
+    return (f"The prompt has {prompt}. {hold} all but the last one. Press the right arrow key to go on.",)
 
 
-def draft(index: int, drafted: int) -> Words:
+def draft(index: int, drafted: int, *, looked_up: bool) -> Words:
     """The drafter's turn."""
-    how = ", one after the other" if drafted > 1 else ""
+    how = ", one after the other" if drafted > 1 and not looked_up else ""
     return (f"Round {number(index + 1)}: the drafter proposes {counted(drafted, 'token')}{how}.",)
 
 
@@ -98,8 +98,9 @@ def _instead(spec: Speculation, row: int, kept: bool, strict: Decision | None) -
     return (" Divergence: strict stops here and writes ", Quoted(strict.emitted), ".")
 
 
-def roll_back(round_: Round, *, both: bool) -> Words:
-    """What is thrown away; from `both` caches, or from the target's alone: a drafter never reads its last guess."""
+def roll_back(round_: Round, both: bool | None) -> Words:
+    """What is thrown away; from `both` caches, or from the target's alone: a drafter never reads its last guess, and
+    has no cache where it is None."""
     lost, rejected = round_.rolled_back, Outcome.REJECTED in round_.outcomes
     shrinks = "the target's cache shrinks"
     after = lost - rejected
@@ -115,11 +116,12 @@ def roll_back(round_: Round, *, both: bool) -> Words:
         else " is rejected"
     )
     them = "them" if after else "it"
-    tail = (
-        "From there on both caches drop what they held."
-        if both
-        else f"The target's cache drops {them}; the drafter's did not hold {them} yet."
-    )
+    if both is None:
+        tail = f"The target's cache drops {them}."
+    elif both:
+        tail = "From there on both caches drop what they held."
+    else:
+        tail = f"The target's cache drops {them}; the drafter's did not hold {them} yet."
     return ("Roll back: ", Quoted(int(round_.speculation.tokens[node])), f"{rest}. {tail}")
 
 

@@ -39,6 +39,7 @@ class Stepper {
     const longest = Math.max(1, ...play.frames.map(({ target }) => target));
     const block = Math.max(1, ...play.rounds.map(({ drafted }) => drafted.length));
     for (const cache of [this.target, this.drafter]) cache.open(longest, block);
+    this.drafter.element.style.display = play.frames[0].drafter === null ? "none" : ""; // prompt lookup has none
     this.stage.open(play);
     this.controls.open(play);
   }
@@ -105,7 +106,7 @@ class Stepper {
     this.stage.show(this.index);
     const lost = frame.stage === "roll back";
     this.target.show(frame.target, before.target, frame.certain - 1, lost);
-    this.drafter.show(frame.drafter, before.drafter, frame.certain - 1, lost);
+    if (frame.drafter !== null) this.drafter.show(frame.drafter, before.drafter, frame.certain - 1, lost);
     this.root.dataset.stage = frame.stage;
     this.root.dataset.frame = this.index;
     this.controls.show(this.index, this.timer !== null && this.timer !== undefined);

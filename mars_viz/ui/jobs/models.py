@@ -15,9 +15,9 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from mars_viz.costs import Costs
 from mars_viz.demo import is_built_in
-from mars_viz.errors import BadInput, MarsVizError, TooLarge
+from mars_viz.errors import MarsVizError, TooLarge
 from mars_viz.run import Provenance
-from mars_viz.speculators.names import Ngram
+from mars_viz.speculators.names import Ngram, has_no_model
 
 Pair = TypeVar("Pair")
 Tell = Callable[[str, float], None]
@@ -67,11 +67,7 @@ def at_hand(made_with: Provenance) -> PairChoice | None:
         return None
     if is_built_in(made_with.drafter):
         return BUILT_IN
-    try:
-        lookup = Ngram.named(made_with.drafter)
-    except BadInput:  # a file may say anything
-        return None
-    return None if lookup is None else PairChoice(drafter=lookup.name)
+    return PairChoice(drafter=made_with.drafter) if has_no_model(made_with.drafter) else None
 
 
 RECENT = 6
