@@ -326,3 +326,19 @@ def test_the_python_api_makes_a_map() -> None:
     assert {segment.complete for segment in made.segments} == {True}
     with pytest.raises(BadInput, match="only 3 tokens are drafted"):
         mars_viz.dial_map("Once", gamma=3, gammas=(5,))
+
+
+def test_a_map_s_rounds_carry_the_seconds_that_were_measured_or_none() -> None:
+    made, _ = toy_map(Settings(rule="mars", gamma=3, max_new_tokens=16), low=0.5, gammas=(2, 3))
+    timed = {
+        prefix: replace(answer, timing=Timing(draft=place + 1.0, verify=2.0, evidence=0.5))
+        for place, (prefix, answer) in enumerate(made.answers.items())
+    }
+    clocked = replace(made, answers=timed)
+    prefix = clocked.frame.prompt_ids
+    for round_ in clocked.at(0.7).rounds:
+        known = timed[prefix].timing
+        assert round_.timing == replace(known, total=known.draft + 2.5)
+        prefix += round_.token_ids
+    assert {round_.timing for round_ in clocked.at(0.7, 2).rounds} == {Timing()}
+    assert {round_.timing for round_ in made.at(0.7).rounds} == {Timing()}, "no replay's seconds"

@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mars_viz.analysis.metrics import forced_strict, judged_rounds, summary
+from mars_viz.analysis.metrics import forced, judged_rounds, summary
+from mars_viz.blocks import Blocks
 from mars_viz.components.explorer.columns import TOP
 from mars_viz.components.explorer.packing import plain
 from mars_viz.components.explorer.payload import WINDOW, run_payload, window
@@ -151,7 +152,7 @@ def test_forced_positions_of_a_stored_run_are_those_of_their_own_rounds(tmp_path
     """A stored run's blocks lie end to end, and parents count within their block."""
     run = load_run(replace(small_run(), prompt_ids=(1, 2, 3, 4)).save(tmp_path / "run"))
     told = run_payload(run)["rounds"]["forced"]
-    assert told.tolist() == [int(forced_strict(rule_named("mars"), round_).sum()) for round_ in run.rounds]
+    assert told.tolist() == [int(forced(rule_named("mars"), Blocks.of([round_])).sum()) for round_ in run.rounds]
     assert told.sum() == summary(run).forced_strict == 1 and told[0] == 0
 
 

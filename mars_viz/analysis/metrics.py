@@ -172,13 +172,6 @@ def forced(rule: Rule, blocks: Blocks) -> np.ndarray:
     return found
 
 
-def forced_strict(rule: Rule, round_: Round) -> np.ndarray:
-    """bool [N]; those of a round."""
-    speculation, rows = round_.speculation, round_.speculation.judging_rows
-    runner_up = speculation.top_ids[rows, 1] == speculation.tokens
-    return runner_up & (speculation.z1[rows] <= 0) & rule.strict_at_zero
-
-
 def speed(run: Run) -> Speed:
     """What the recorded decoding took."""
     seconds, rounds = run.provenance.seconds, len(run.rounds)

@@ -13,7 +13,7 @@ from functools import cached_property
 from mars_viz.dialmap.branches import Judged, Prefix
 from mars_viz.dialmap.dial_range import Span
 from mars_viz.errors import BadInput
-from mars_viz.records import Round, emitted
+from mars_viz.records import Round, Timing, emitted
 from mars_viz.replay import RecordedSpeculator, ending_of
 from mars_viz.rules import Rule, rule_named
 from mars_viz.run import Run
@@ -114,13 +114,18 @@ class DialMap:
     def at(self, dial: float, gamma: int | None = None) -> Run:
         """The run that decoding at this dial value would have made, walked over the map's answers.
 
-        Raises BadInput outside the map, and where it was cut short.
+        Its rounds carry the seconds that were measured when the map was made, judging and commit left out, and none
+        where blocks are shorter than what was drafted then. Raises BadInput outside the map, and where it was cut
+        short.
         """
         gamma = self._length(gamma)
         if not self.segment(dial, gamma).complete:
             raise BadInput(f"The map was cut short before the text at {dial:g} ended; decode it, or map it again.")
         answers = RecordedSpeculator(self.answers, gamma)
-        rounds = walk(answers, self.rule, dial, self.frame.prompt_ids, self._ending)
+        prefix, rounds = self.frame.prompt_ids, []
+        for round_ in walk(answers, self.rule, dial, prefix, self._ending):
+            rounds.append(replace(round_, timing=_measured(self.answers[prefix], gamma)))
+            prefix += round_.token_ids
         return replace(self.frame, settings=replace(self.frame.settings, dial=dial, gamma=gamma), rounds=tuple(rounds))
 
     def _length(self, gamma: int | None) -> int:
@@ -145,3 +150,11 @@ class DialMap:
             )
             for gamma in self.span.gammas
         }
+
+
+def _measured(answer: Answer, gamma: int) -> Timing:
+    """What a round with this answer took when it was asked for; nothing is known of a part of its block."""
+    timing = answer.timing
+    if len(answer.speculation) > gamma:
+        return Timing()
+    return replace(timing, total=timing.total or timing.draft + timing.verify + timing.evidence)
