@@ -22,19 +22,19 @@ run() {  # NAME COMMAND...
 }
 run tests-cuda "$python" -m pytest -q -W default tests/test_cuda.py tests/test_graphs.py tests/test_batched.py
 for dtype in float32 bfloat16; do
-  run "overhead-cuda-built-in-$dtype" "$python" benchmarks/overhead.py --device cuda --dtype "$dtype" --repeats 1 \
+  run "overhead-cuda-built-in-$dtype" "$python" benchmarks/overhead.py --device cuda --cuda-graphs --dtype "$dtype" --repeats 1 \
     --json "$out/overhead-cuda-built-in-$dtype.json"
 done
-run decode-cuda-built-in "$python" benchmarks/decode.py --device cuda --dtype float32 --repeats 1 \
+run decode-cuda-built-in "$python" benchmarks/decode.py --device cuda --cuda-graphs --dtype float32 --repeats 1 \
   --json "$out/decode-cuda-built-in.json"
-run batch-cuda-built-in "$python" benchmarks/batch.py --device cuda --dtype float32 --repeats 2 \
+run batch-cuda-built-in "$python" benchmarks/batch.py --device cuda --cuda-graphs --dtype float32 --repeats 2 \
   --json "$out/batch-cuda-built-in.json"
 for shape in $shapes; do
-  run "passes-cuda-$shape" "$python" benchmarks/passes.py --device cuda --shapes "$shape" \
+  run "passes-cuda-$shape" "$python" benchmarks/passes.py --device cuda --cuda-graphs --shapes "$shape" \
     --json "$out/passes-cuda-$shape.json"
-  run "overhead-cuda-$shape" "$python" benchmarks/overhead.py --device cuda --shapes "$shape" --repeats 1 \
+  run "overhead-cuda-$shape" "$python" benchmarks/overhead.py --device cuda --cuda-graphs --shapes "$shape" --repeats 1 \
     --new-tokens 64 --json "$out/overhead-cuda-$shape.json"
-  run "batch-cuda-$shape" "$python" benchmarks/batch.py --device cuda --shapes "$shape" --sizes 1 8 --repeats 1 \
+  run "batch-cuda-$shape" "$python" benchmarks/batch.py --device cuda --cuda-graphs --shapes "$shape" --sizes 1 8 --repeats 1 \
     --new-tokens 32 --json "$out/batch-cuda-$shape.json"
 done
 exit $failed

@@ -41,7 +41,7 @@ def here() -> Backend:
 
 @pytest.fixture(scope="module")
 def there() -> Iterator[Backend]:
-    yield load_backend(device="cuda", dtype="float32")
+    yield load_backend(device="cuda", dtype="float32", cuda_graphs=True)
     give_back()
 
 
@@ -139,7 +139,7 @@ def test_recordings_are_made_again_after_the_cache_has_moved(there: Backend) -> 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_half_precision_decodes_with_recorded_passes(dtype: str) -> None:
-    pair = load_backend(device="cuda", dtype=dtype)
+    pair = load_backend(device="cuda", dtype=dtype, cuda_graphs=True)
     for settings in (GREEDY, SAMPLED):
         assert all(texts(pair, settings, 5))
     assert pair.notes == ()

@@ -14,7 +14,7 @@ from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.cached import CachedModel
 from mars_viz.speculators.loading import load_backend
-from mars_viz.speculators.networks import Network, opener
+from mars_viz.speculators.networks import Network, differs, opener
 from mars_viz.speculators.networks.batched import RaggedNetwork
 from mars_viz.speculators.networks.cache_pool import CachePool
 from mars_viz.speculators.networks.hf import PlainNetwork
@@ -95,11 +95,10 @@ def test_what_was_written_is_overwritten_and_a_copied_row_goes_its_own_way() -> 
 
 
 def test_models_beyond_the_packed_pass_go_to_the_ragged_one() -> None:
-    with torch.inference_mode():
-        assert isinstance(opener(llama(), 97)(), PackedLlama)
-        assert isinstance(opener(llama().bfloat16(), 97)(), RaggedNetwork)
-        for change in ({"attention_bias": True}, {"mlp_bias": True}, {"hidden_act": "gelu"}):
-            assert not fits(llama(**change))
+    assert isinstance(opener(llama(), 97)(), PackedLlama)
+    assert isinstance(opener(llama().bfloat16(), 97)(), RaggedNetwork)
+    for change in ({"attention_bias": True}, {"mlp_bias": True}, {"hidden_act": "gelu"}):
+        assert not fits(llama(**change))
 
 
 @pytest.fixture(scope="module")
@@ -169,3 +168,18 @@ def test_nothing_is_read_twice(pair: Backend) -> None:
         assert network.read == 40 + 3
         read([(*forks[2], 7), (*forks[0], 8, 9)])
         assert network.read == 43 + 4
+
+
+def test_a_pass_of_our_own_that_differs_gives_way_to_transformers_with_a_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = llama()
+    assert isinstance(opener(model, 97)(), PackedLlama) and not differs(opener(model, 97)(), model)
+    assert not differs(RaggedNetwork(CachePool(Body(llama().bfloat16(), 97))), llama().bfloat16())
+    score = PackedLlama.score
+    monkeypatch.setattr(PackedLlama, "score", lambda *args, **named: score(*args, **named) + 0.5)
+    made = opener(model, 97)
+    assert isinstance(made(), PlainNetwork) and not made.batching
+    assert "the faster one gives other logits here" in made.lack()
+    monkeypatch.setattr(PackedLlama, "score", lambda *args, **named: score(*args, **named) * torch.nan)
+    assert isinstance(opener(model, 97)(), PlainNetwork)

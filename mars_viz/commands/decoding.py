@@ -108,6 +108,12 @@ def backend_arguments(parser: argparse.ArgumentParser) -> None:
         help="auto, float32, bfloat16 or float16 (default: %(default)s, the weights' own on a GPU; on the CPU float32, "
         "or bfloat16 for a large pair stored in it where the processor has units for it, such as Intel's AMX)",
     )
+    parser.add_argument(
+        "--cuda-graphs",
+        action="store_true",
+        help="on CUDA take the batched pass with CUDA graphs, which has not been run on a GPU yet, in place of "
+        "transformers' own",
+    )
 
 
 def settings_of(options: argparse.Namespace, **others: Any) -> Settings:
@@ -147,7 +153,8 @@ def opened_backend(options: argparse.Namespace, begun: str = "auto") -> Backend:
 
     if options.target is not None and options.drafter is None:
         note(f"No drafter is named, so prompt lookup drafts ({Ngram().name}).")
-    return load_backend(options.target, options.drafter, device=options.device, dtype=dtype)
+    how = {"device": options.device, "dtype": dtype, "cuda_graphs": options.cuda_graphs}
+    return load_backend(options.target, options.drafter, **how)
 
 
 def decoded(backend: Backend, wish: DecodeRequest, options: argparse.Namespace) -> Run:

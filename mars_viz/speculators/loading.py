@@ -42,16 +42,17 @@ def load_backend(
     device: str = "auto",
     dtype: str = "auto",
     folders: bool = True,
+    cuda_graphs: bool = False,
     tell: Callable[[str, float], None] = lambda doing, share: None,
 ) -> Backend:
     """Load a target and a drafter by hub id or folder, or a drafter by its settings, such as 'ngram:n=3'.
 
     None takes the built-in target, and for the drafter what `drafter_for` says. `device` auto takes a GPU if there is
     one; `dtype` auto takes the weights' own on a GPU, and on the CPU float32, or bfloat16 where all models are stored
-    in it, the target is large and the processor has units for it (see `dtypes`). Without `folders` models are asked of
-    the hub, and nobody learns which folders there are. `tell` hears what is being done and how far it is, from 0 to 1;
-    what it raises ends the loading. Raises BadInput, with the remedy, for anything that keeps them from working,
-    TooLarge for what does not fit.
+    in it, the target is large and the processor has units for it (see `dtypes`). `cuda_graphs` goes to `opener`.
+    Without `folders` models are asked of the hub, and nobody learns which folders there are. `tell` hears what is being
+    done and how far it is, from 0 to 1; what it raises ends the loading. Raises BadInput, with the remedy, for anything
+    that keeps them from working, TooLarge for what does not fit.
     """
     check_names(target, drafter, device=device, dtype=dtype, folders=folders)
     drafting = drafter_for(target, drafter)
@@ -82,7 +83,9 @@ def load_backend(
             "Choose a drafter made for this target's vocabulary."
         )
     loaded = [Loaded(*each) for each in zip(models, map(_short, names), map(_revision, names), strict=True)]
-    return backend_of(tokenizers[0], loaded[0], drafting if isinstance(drafting, Ngram) else loaded[1])
+    return backend_of(
+        tokenizers[0], loaded[0], drafting if isinstance(drafting, Ngram) else loaded[1], cuda_graphs=cuda_graphs
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +101,12 @@ class Loaded:
 
 
 def backend_of(
-    tokenizer: PreTrainedTokenizerBase, target: Loaded, drafter: Loaded | Ngram, eos_ids: frozenset[int] | None = None
+    tokenizer: PreTrainedTokenizerBase,
+    target: Loaded,
+    drafter: Loaded | Ngram,
+    *,
+    eos_ids: frozenset[int] | None = None,
+    cuda_graphs: bool = False,
 ) -> Backend:
     """A backend of loaded models; None takes the end-of-text tokens that the target's configuration names."""
     models = [each.model for each in (target, drafter) if isinstance(each, Loaded)]
@@ -106,9 +114,9 @@ def backend_of(
     if isinstance(drafter, Ngram):
         drafting = _ngram(drafter, place)
     else:
-        drafting = model_drafter(opener(drafter.model, size), drafter.name, drafter.revision)
+        drafting = model_drafter(opener(drafter.model, size, cuda_graphs=cuda_graphs), drafter.name, drafter.revision)
     return Backend(
-        target=model_target(opener(target.model, size), target.name, target.revision),
+        target=model_target(opener(target.model, size, cuda_graphs=cuda_graphs), target.name, target.revision),
         drafter=drafting,
         tokenizer=TransformersTokenizer(tokenizer, target.name),
         vocabulary_size=size,

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from mars_viz.speculators.device_errors import inference
 from mars_viz.speculators.networks.batched import RaggedNetwork
 from mars_viz.speculators.networks.cache_pool import CachePool
 from mars_viz.speculators.networks.chains import Chain, Pick
@@ -19,7 +20,10 @@ from mars_viz.speculators.networks.hf import PlainNetwork
 from mars_viz.speculators.networks.llama_forward import Body, why_not
 from mars_viz.speculators.networks.small_llama import PackedLlama, fits, pack
 
-__all__ = ["Chain", "Chaining", "Network", "Opener", "Pick", "opener"]
+__all__ = ["Chain", "Chaining", "Network", "Opener", "Pick", "differs", "opener"]
+
+FIRST_BLOCK = 8
+"""Tokens on which a pass of our own is held against transformers'."""
 
 
 class Network(Protocol):
@@ -80,19 +84,45 @@ class Opener:
         return self.open()
 
 
-def opener(model: PreTrainedModel, vocabulary_size: int) -> Opener:
-    """What opens passes: packed where the model allows it, else ragged, else transformers' own.
+def opener(model: PreTrainedModel, vocabulary_size: int, *, cuda_graphs: bool = False) -> Opener:
+    """What opens passes: packed where the model allows it, else batched, else transformers' own.
 
-    They score the first `vocabulary_size` tokens.
+    They score the first `vocabulary_size` tokens. On CUDA, where no pass of our own has been run yet, transformers' is
+    taken unless `cuda_graphs` asks for the batched one. A pass of our own is held against transformers' on a first
+    block, and gives way to it where they differ beyond rounding.
     """
     if fits(model):
         weights = pack(model, vocabulary_size)
-        return Opener(partial(PackedLlama, weights), batching=str(weights.batching), model=model)
-    reason = why_not(model)
-    if reason:
-        said = f"goes through transformers' own pass, one text after the other: {reason}"
-        return Opener(partial(PlainNetwork, model, vocabulary_size), lambda: said, model=model)
-    body = Body(model, vocabulary_size)
-    rooms = CachePool(body, partial(CudaCapture, body.device) if body.device.type == "cuda" else None)
-    lack = lambda: rooms.trouble and f"runs without CUDA graphs: {rooms.trouble}"  # noqa: E731
-    return Opener(partial(RaggedNetwork, rooms), lack, model=model)
+        ours = Opener(partial(PackedLlama, weights), batching=str(weights.batching), model=model)
+    elif reason := why_not(model):
+        return _transformers(model, vocabulary_size, reason)
+    elif model.device.type == "cuda" and not cuda_graphs:
+        return _transformers(model, vocabulary_size, "the batched one has not been run on a GPU yet (--cuda-graphs)")
+    else:
+        body = Body(model, vocabulary_size)
+        pool = CachePool(body, partial(CudaCapture, body.device) if body.device.type == "cuda" else None)
+        lack = lambda: pool.trouble and f"runs without CUDA graphs: {pool.trouble}"  # noqa: E731
+        ours = Opener(partial(RaggedNetwork, pool), lack, model=model)
+    why = differs(ours(), model)
+    return _transformers(model, vocabulary_size, why) if why else ours
+
+
+def differs(network: Network, model: PreTrainedModel) -> str:
+    """Why transformers' own pass is taken: how far the network's logits of a first block lie from the model's.
+
+    Empty where that is within rounding: a thousandth of the largest logit in float32, 32 of its dtype's steps in
+    others, at most a quarter.
+    """
+    size = int(model.get_output_embeddings().weight.shape[0])
+    ids = torch.arange(FIRST_BLOCK, device=model.device).unsqueeze(0) * 7919 % size
+    with inference():
+        ours = network.score(ids, [0], FIRST_BLOCK)  # [1, 8, V]
+        theirs = model(input_ids=ids, use_cache=False).logits[..., : ours.shape[-1]].float()
+        off = float((ours - theirs).abs().amax() / theirs.abs().amax())
+    allowed = min(0.25, max(1e-3, 32 * torch.finfo(model.dtype).eps))
+    return "" if off <= allowed else f"the faster one gives other logits here, by up to {off:.2g} of the largest"
+
+
+def _transformers(model: PreTrainedModel, vocabulary_size: int, reason: str) -> Opener:
+    said = f"goes through transformers' own pass, one text after the other: {reason}"
+    return Opener(partial(PlainNetwork, model, vocabulary_size), lambda: said, model=model)

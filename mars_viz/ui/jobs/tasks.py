@@ -51,8 +51,8 @@ def load(choice: PairChoice, tell: Tell) -> Any:
             "Recorded runs open without them."
         ) from error
     _forget_libraries()
-    named, how = (choice.target or None, choice.drafter or None), {"device": choice.device, "dtype": choice.dtype}
-    return load_backend(*named, **how, folders=choice.folders, tell=tell)
+    named = choice.target or None, choice.drafter or None
+    return load_backend(*named, device=choice.device, dtype=choice.dtype, folders=choice.folders, tell=tell)
 
 
 @cache
