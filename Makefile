@@ -20,7 +20,7 @@ help:
 	@echo 'make test    run every test; TESTS=tests/test_walk.py runs some'
 	@echo 'make check   look for mistakes in form and types'
 	@echo 'make format  lay the code out as make check wants it'
-	@echo 'make fuzz    50,000 spoiled files of runs, races and sweeps, about 20 minutes; FUZZ=2000 for fewer'
+	@echo 'make fuzz    50,000 spoiled files of runs, races and sweeps, about 12 minutes; FUZZ=2000 for fewer'
 	@echo 'make gpu     on a machine with a GPU: its tests and benchmarks, with PYTHON as it is'
 	@echo 'make clean   remove what these commands made'
 

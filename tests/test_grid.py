@@ -485,7 +485,7 @@ def test_gone_on_with_auto_is_the_dtype_that_it_was_begun_in(
         out, taken, asked = tmp_path / "elsewhere", "auto", ["--resume"]
     loaded: list[str] = []
 
-    def load_backend(*_: object, device: str, dtype: str) -> None:
+    def load_backend(*_: object, dtype: str, **others: object) -> None:
         loaded.append(dtype)
         raise BadInput("far enough")
 
