@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +14,7 @@ from torch import Tensor
 
 from mars_viz.errors import BadInput
 from mars_viz.randomness import Purpose, position_uniforms, round_uniforms
-from mars_viz.records import CANDIDATES, Emission, Speculation
+from mars_viz.records import CANDIDATES, Speculation
 from mars_viz.run import Settings
 from mars_viz.speculators.build_records import Origin, complete, records
 from mars_viz.speculators.divergences import parent_weights
@@ -69,12 +68,11 @@ def record_top_logits(
         }
         (record,) = records(Origin((start,), sampled=False, vocabulary=vocabulary), settings, chain)
         listed = record.top_ids[:n] == record.tokens[:, None]  # [N, K]
-        known: dict[str, Any] = {name: array[i, :n] for name, array in drafted.items()}
-        known["ranks"] = np.where(listed.any(1), listed.argmax(1) + 1, 0).astype(np.int32)
-        z1, best = record.top_logits[:, :1], np.ones(record.emissions.shape, np.int32)
-        emitted: dict[str, Any] = {"emission_z": z1.repeat(len(Emission), 1), "emission_ranks": best}
-        coins = round_uniforms(settings.seed, start, Purpose.COIN, n)
-        made.append(replace(record, z=top.drafted[i, :n], coins=coins, **known, **emitted))
+        known = {name: array[i : i + 1, :n] for name, array in drafted.items()}
+        known["z"] = top.drafted[i : i + 1, :n]
+        known["ranks"] = np.where(listed.any(1), listed.argmax(1) + 1, 0)[None]
+        complete([record], settings, known | {"logsumexp": np.full((1, n + 1), np.nan, np.float32)})
+        made.append(record)
     return made
 
 
@@ -89,7 +87,7 @@ def _drafter_alone(draft: Draft, vocabulary: int) -> dict[str, np.ndarray]:
         "q": law.gather(-1, x).squeeze(-1),
         "q_max": law.amax(-1),
         "q_entropy": -torch.special.xlogy(law, law).sum(-1),
-        "draft_ids": listed.ids.int(),
+        "draft_ids": listed.ids,
         "draft_logits": listed.values,
         "draft_logsumexp": rows.logsumexp(-1),
     }

@@ -28,7 +28,7 @@ from mars_viz.speculators.drafters.model import ModelDrafter
 from mars_viz.speculators.drafters.ngram import NgramDrafter
 from mars_viz.speculators.dtypes import dtype_of
 from mars_viz.speculators.memory import check_fit, too_large
-from mars_viz.speculators.names import Ngram, check_names, drafter_for, is_folder
+from mars_viz.speculators.names import Ngram, check_names, drafter_for, is_folder, models_named
 from mars_viz.speculators.networks import Opener, opener
 from mars_viz.speculators.targets.model import ModelTarget
 from mars_viz.speculators.threads import fit_cores
@@ -60,9 +60,8 @@ def load_backend(
     if isinstance(drafting, str):
         names.append(drafting or str(demo.DRAFTER))
     if not folders:
-        for name in names:
-            if name not in (str(demo.TARGET), str(demo.DRAFTER)):
-                _check_no_folder(name)
+        for name in models_named(target, drafter):
+            _check_no_folder(name)
     place = _device(device)
     tell("Reading the tokenizers", 0.0)
     tokenizers = [_tokenizer(name) for name in names]

@@ -61,6 +61,11 @@ def drafter_for(target: str | PathLike[str] | None, drafter: str | PathLike[str]
     return Ngram.named(str(drafter)) or str(drafter)
 
 
+def models_named(target: str | PathLike[str] | None, drafter: str | PathLike[str] | None) -> list[str]:
+    """The models that are asked for by name: neither the built-in ones nor prompt lookup. Raises BadInput."""
+    return [str(name) for name in (target, drafter_for(target, drafter)) if name and not isinstance(name, Ngram)]
+
+
 def check_names(
     target: str | PathLike[str] | None,
     drafter: str | PathLike[str] | None,
@@ -78,9 +83,8 @@ def check_names(
         raise BadInput(f"There is no device {device!r}; choose one of {', '.join(DEVICES)}.")
     if dtype not in DTYPES:
         raise BadInput(f"There is no dtype {dtype!r}; choose one of {', '.join(DTYPES)}.")
-    for name in (target, drafting):
-        if name and isinstance(name, str | PathLike):
-            is_folder(str(name)) if folders else check_id(str(name))
+    for name in models_named(target, drafter):
+        is_folder(name) if folders else check_id(name)
 
 
 def check_id(name: str) -> None:

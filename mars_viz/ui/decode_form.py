@@ -10,7 +10,7 @@ from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown, visible
 from mars_viz.rules import RULES, Fixed, Rule, rule_named
 from mars_viz.run import Settings
-from mars_viz.speculators.names import check_id, drafter_for
+from mars_viz.speculators.names import check_id, drafter_for, models_named
 from mars_viz.ui import visitors
 from mars_viz.ui.jobs.models import PairChoice
 
@@ -135,7 +135,7 @@ def named_models(target: str, drafter: str, device: str = "auto", dtype: str = "
     """The models of these names, of which none is the built-in one, or for another target prompt lookup. Raises
     BadInput for a name that this visitor may not give."""
     drafting = drafter_for(target.strip() or None, drafter.strip() or None)
-    models = [name for name in (target.strip(), drafting) if isinstance(name, str) and name]
+    models = models_named(target.strip() or None, drafter.strip() or None)
     folders = bool(models) and visitors.may_name_paths()
     for name in () if folders else models:
         check_id(name)
