@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from numbers import Integral, Real
 from typing import Any
 
-from mars_viz.errors import BadInput
+from mars_viz.errors import RunFileError
 
 VOCABULARY = 1 << 20
 """Token ids lie below: the largest vocabularies in use have some 260,000 entries, one of translation models 900,000."""
@@ -125,10 +125,12 @@ def _check(value: Any, bounds: Bounds | None, longest: int | None, where: str, n
         check(value, where)
     elif isinstance(value, str):
         if longest is not None and len(value) > longest:
-            raise BadInput(f"{where} holds a text of {len(value):,} characters as {name}; {longest:,} are the most.")
+            raise RunFileError(
+                f"{where} holds a text of {len(value):,} characters as {name}; {longest:,} are the most."
+            )
     elif isinstance(value, Mapping):
         if len(value) > MOST_NAMES:
-            raise BadInput(f"{where} lists {len(value):,} {name}; {MOST_NAMES} are the most.")
+            raise RunFileError(f"{where} lists {len(value):,} {name}; {MOST_NAMES} are the most.")
         for key, item in value.items():
             _check(key, None, longest, where, name)
             _check(item, bounds, longest, where, name)
@@ -144,7 +146,7 @@ def _check(value: Any, bounds: Bounds | None, longest: int | None, where: str, n
             _check(item, bounds, longest, where, name)
     elif isinstance(value, Real) and not isinstance(value, bool) and not (bounds is not None and bounds.holds(value)):
         wanted = "no number" if bounds is None else bounds.words
-        raise BadInput(f"{where} says that {name} is {shortened(value)}; it must be {wanted}.")
+        raise RunFileError(f"{where} says that {name} is {shortened(value)}; it must be {wanted}.")
 
 
 def shortened(value: object) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mars_viz.errors import BadInput
+from mars_viz.errors import PromptError
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +49,12 @@ def in_plain_text(history: History, prompt: str) -> str:
 def check_prompt(prompt: str) -> None:
     """Raise BadInput, with the remedy, for what is no prompt to any model."""
     if not isinstance(prompt, str):
-        raise BadInput(f"The prompt is {prompt!r}; it must be a text.")
+        raise PromptError(f"The prompt is {prompt!r}; it must be a text.")
     if not prompt.strip():
-        raise BadInput("The prompt is empty; write at least one word.")
+        raise PromptError("The prompt is empty; write at least one word.")
     try:
         prompt.encode()
     except UnicodeEncodeError as error:  # half a surrogate pair is what an unreadable byte becomes
-        raise BadInput(
+        raise PromptError(
             f"The prompt holds what is no character, at place {error.start + 1}; write it as UTF-8 text."
         ) from error

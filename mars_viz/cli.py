@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 from mars_viz import __version__, permissions
 from mars_viz.commands import decoding, dial_map, report, sweep
 from mars_viz.commands.printing import tell
-from mars_viz.errors import BadInput, MarsVizError
+from mars_viz.errors import MarsVizError, ModelError, SettingError
 from mars_viz.rules import RULES, Rule
 from mars_viz.runfiles import load_run, save_run
 from mars_viz.strict_json import json_of
@@ -158,11 +158,11 @@ def _show(options: argparse.Namespace) -> None:
 
 def _app(options: argparse.Namespace) -> None:
     if not 1 <= options.port <= 65535:
-        raise BadInput(f"The port is {options.port}; it must lie between 1 and 65535.")
+        raise SettingError(f"The port is {options.port}; it must lie between 1 and 65535.")
     if not APP.is_file():
-        raise BadInput("The app is not part of the installed package. Get the repository and run: make app")
+        raise SettingError("The app is not part of the installed package. Get the repository and run: make app")
     if importlib.util.find_spec("streamlit") is None:
-        raise BadInput("The app needs streamlit, which is not installed. Run: pip install -r requirements.txt")
+        raise ModelError("The app needs streamlit, which is not installed. Run: pip install -r requirements.txt")
     if options.paths is not None:
         os.environ[permissions.PATHS] = options.paths
     permissions.who_may_delete()

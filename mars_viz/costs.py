@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from mars_viz import bounds
-from mars_viz.errors import BadInput
+from mars_viz.errors import RunFileError
 
 LEAST = 26
 """Repeats from which each half of them bounds the lower quartile: the least of 13 lies below it with 97.6 %."""
@@ -195,7 +195,7 @@ def round_cost(costs: Costs, gamma: int) -> Cost:
     Raises BadInput for a block longer than any that was measured.
     """
     if not 1 <= gamma <= costs.gamma:
-        raise BadInput(f"γ = {gamma} was not measured; the costs go from 1 to {costs.gamma}. Measure them again.")
+        raise RunFileError(f"γ = {gamma} was not measured; the costs go from 1 to {costs.gamma}. Measure them again.")
     least, (whole, below, above) = costs.passes[gamma], _parts(costs, gamma)
     seconds, low = max(whole, least.seconds), max(whole - below, least.low)
     return Cost(seconds, min(low, seconds), max(whole + above, seconds))
@@ -249,12 +249,12 @@ def costs_from(found: Any) -> Costs:
             others=_number(found.get("others")),
         )
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
-        raise BadInput("The measured costs cannot be read. Measure them again.") from error
+        raise RunFileError("The measured costs cannot be read. Measure them again.") from error
     bounds.check(made, "The measurement")
     taken = (made.drafter_step, *made.target_pass)  # but a round's rest may be below 0
     fits = made.rest and len(made.target_pass) == len(made.rest) + 1
     if not fits or not all(0 < each.low <= each.seconds <= each.high for each in taken):
-        raise BadInput("The measured costs contradict each other. Measure them again.")
+        raise RunFileError("The measured costs contradict each other. Measure them again.")
     return made
 
 

@@ -25,6 +25,30 @@ class BadInput(MarsVizError):
     exit_code = 2
 
 
+class SettingError(BadInput):
+    """A rule, a dial, an option or another argument has a value that it cannot have."""
+
+
+class PromptError(BadInput):
+    """A prompt, or a set of prompts, cannot be read or does not fit."""
+
+
+class ModelError(BadInput):
+    """A target or a drafter cannot be loaded, does not fit the other, or gives what are no logits."""
+
+
+class EvidenceError(BadInput):
+    """A run or a map does not hold what is asked of it: a column, a prefix, a setting."""
+
+
+class RunFileError(BadInput):
+    """A saved run, map, race, sweep or measurement is missing, damaged, newer, or contradicts itself."""
+
+
+class StorageError(BadInput):
+    """Nothing can be written, renamed or deleted there: a name that is taken, a full disk, somebody else at work."""
+
+
 class Disturbed(BadInput):
     """What a clock measured varies too much to say anything, or cannot be: other work ran beside it."""
 

@@ -15,7 +15,7 @@ import numpy as np
 from mars_viz import samples
 from mars_viz.analysis.steps import Steps
 from mars_viz.costs import Costs, costs_from, objection
-from mars_viz.errors import BadInput
+from mars_viz.errors import BadInput, RunFileError
 from mars_viz.runfiles.manifest import strict_json
 
 COSTS = "costs.json"
@@ -65,17 +65,17 @@ def graded_from(found: Any) -> GradedExercises:
         right = np.array(found["right"], np.float64)
         edges = np.array(found["edges"], np.float64)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise BadInput(f"The graded exercises cannot be read. {_AGAIN}") from error
+        raise RunFileError(f"The graded exercises cannot be read. {_AGAIN}") from error
     if type(exercises) is not int or right.ndim != 1:
-        raise BadInput(f"The graded exercises cannot be read. {_AGAIN}")
+        raise RunFileError(f"The graded exercises cannot be read. {_AGAIN}")
     if not (0 < exercises < 2**53 and ((right >= 0) & (right <= exercises) & (right == np.floor(right))).all()):
-        raise BadInput(f"The graded exercises contradict each other. {_AGAIN}")
+        raise RunFileError(f"The graded exercises contradict each other. {_AGAIN}")
     return GradedExercises(exercises, Steps(edges, right))
 
 
 def _read(path: Path) -> Any:
     if not samples.wanted():
-        raise BadInput(f"The samples are left out: {samples.VARIABLE} is off.")
+        raise RunFileError(f"The samples are left out: {samples.VARIABLE} is off.")
     return _parsed(path)
 
 
@@ -84,4 +84,4 @@ def _parsed(path: Path) -> Any:
     try:
         return strict_json(path.read_bytes(), path.name)
     except OSError as error:
-        raise BadInput(f"{path} cannot be read. Make it again: python benchmarks/lessons.py.") from error
+        raise RunFileError(f"{path} cannot be read. Make it again: python benchmarks/lessons.py.") from error

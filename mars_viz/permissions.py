@@ -8,7 +8,7 @@ from enum import Enum
 from ipaddress import ip_address
 from typing import TypeVar
 
-from mars_viz.errors import BadInput
+from mars_viz.errors import SettingError
 
 DELETE = "MARS_VIZ_DELETE"
 """Says who may rename and delete what is kept."""
@@ -58,7 +58,7 @@ def _said(variable: str, otherwise: _Who, what: str) -> _Who:
         return kinds(named)
     except ValueError:
         known = ", ".join(each.value for each in kinds)
-        raise BadInput(
+        raise SettingError(
             f"{variable} is “{named}”, which is none of {known}; until it is, nobody may {what}. Set it, and start the "
             "server again."
         ) from None

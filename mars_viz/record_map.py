@@ -8,7 +8,7 @@ from os import PathLike
 from typing import TYPE_CHECKING
 
 from mars_viz.dialmap import Budget, DialMap, MapProgress, Span, explore, span_of
-from mars_viz.errors import BadInput
+from mars_viz.errors import PromptError, SettingError
 from mars_viz.recording import Prompt, Recording, nothing_waits
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings, stops
@@ -86,11 +86,13 @@ class Mapping:
         is not asked again, so that the map holds the very same. Answers that its map cut to shorter blocks are.
         """
         if max(span.gammas) > settings.gamma:
-            raise BadInput(f"γ = {max(span.gammas)} is to be mapped, but only {settings.gamma} tokens are drafted.")
+            raise SettingError(f"γ = {max(span.gammas)} is to be mapped, but only {settings.gamma} tokens are drafted.")
         self._recording = Recording(backend, prompt, settings, chat=chat, title=title)
         self._backend, self._settings, self._span, self._budget = backend, settings, span, budget
         if run is not None and run.prompt_ids != self._recording.prompt_ids:
-            raise BadInput("The run's prompt was read otherwise than here, so its map cannot be made; decode it anew.")
+            raise PromptError(
+                "The run's prompt was read otherwise than here, so its map cannot be made; decode it anew."
+            )
         self._answers: dict[tuple[int, ...], Answer] = {} if run is None else known_answers(run)
         self._complete: Callable[[], None] = nothing_waits
         before = None if run is None else run.dial_map

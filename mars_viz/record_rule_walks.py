@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from mars_viz.errors import BadInput
+from mars_viz.errors import EvidenceError
 from mars_viz.multi_rule_walk import Stand, Together, walk_together
 from mars_viz.run import Run
 from mars_viz.run_with_map import known_answers
@@ -22,7 +22,7 @@ class Walking:
         made_with = run.provenance
         ours = (backend.target.revision, backend.drafter.revision, backend.dtype)
         if ours != (made_with.target_revision, made_with.drafter_revision, made_with.dtype):
-            raise BadInput(
+            raise EvidenceError(
                 "This run was made with other weights than those at hand, or in another dtype, so what other rules "
                 "would have written cannot be told from here. Decode its prompt again on Explore, and ask there."
             )

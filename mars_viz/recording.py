@@ -11,7 +11,7 @@ from os import PathLike
 from typing import TYPE_CHECKING
 
 from mars_viz.chat import History, check_prompt
-from mars_viz.errors import BadInput
+from mars_viz.errors import BadInput, SettingError
 from mars_viz.records import Round, Speculation, emitted
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings, joined, stops
@@ -83,7 +83,7 @@ def record_all(
     """
     batch = backend.batch if batch is None else batch
     if batch < 1:
-        raise BadInput(f"A batch of {batch} prompts is none; take at least 1.")
+        raise SettingError(f"A batch of {batch} prompts is none; take at least 1.")
     waiting, refused = iter(prompts), None
     while refused is None:
         together: list[Recording] = []

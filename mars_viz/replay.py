@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mars_viz.errors import BadInput
+from mars_viz.errors import EvidenceError
 from mars_viz.records import Round, Speculation
 from mars_viz.run import Run
 from mars_viz.walk import Answer, Ending
@@ -25,7 +25,7 @@ class RecordedSpeculator:
         """The recorded answers. Raises BadInput for a prefix that was never asked about."""
         unknown = next((prefix for prefix in prefixes if prefix not in self._answers), None)
         if unknown is not None:
-            raise BadInput(
+            raise EvidenceError(
                 f"The run does not hold what comes after those {len(unknown)} tokens, since its text parts before "
                 "there; decode the prompt anew at this dial value."
             )

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import mars_viz
 from mars_viz.blocks import Blocks
 from mars_viz.bounds import NUMBERS, shortened
-from mars_viz.errors import BadInput
+from mars_viz.errors import SettingError
 from mars_viz.records import Round, emitted
 from mars_viz.rules import rule_named
 
@@ -56,14 +56,14 @@ class Settings:
             if name == "dial":  # which the rule bounds, and None stands for its default
                 continue
             if not bounds.holds(value):
-                raise BadInput(f"{name} is {shortened(value)}; it must be {bounds.words}.")
+                raise SettingError(f"{name} is {shortened(value)}; it must be {bounds.words}.")
             object.__setattr__(self, name, bounds.plain(value))
         if not isinstance(self.rule, str):
-            raise BadInput(f"rule is {self.rule!r}; it must be a rule's name.")
+            raise SettingError(f"rule is {self.rule!r}; it must be a rule's name.")
         if ":" in self.rule:
             object.__setattr__(self, "rule", rule_named(self.rule).name)  # variants have one way to be written
         if self.dial is not None and (isinstance(self.dial, bool) or not isinstance(self.dial, Real)):
-            raise BadInput(f"dial is {self.dial!r}; it must be a number, or None for the rule's default.")
+            raise SettingError(f"dial is {self.dial!r}; it must be a number, or None for the rule's default.")
         _check_stop(self.stop)
 
 
@@ -72,7 +72,7 @@ def stops(stop: str | Iterable[str]) -> tuple[str, ...]:
     if isinstance(stop, str):
         return (stop,)
     if not isinstance(stop, Iterable):
-        raise BadInput(f"stop is {stop!r}; {_STOP_WANTED}.")
+        raise SettingError(f"stop is {stop!r}; {_STOP_WANTED}.")
     return tuple(stop)
 
 
@@ -91,20 +91,20 @@ _STOP_WANTED = "it must be a text such as '###', or several of them"
 def _check_stop(stop: object) -> None:
     """Raise BadInput for what cannot be looked for in a text."""
     if not isinstance(stop, tuple) or not all(isinstance(text, str) for text in stop):
-        raise BadInput(f"stop is {stop!r}; {_STOP_WANTED}.")
+        raise SettingError(f"stop is {stop!r}; {_STOP_WANTED}.")
     if len(stop) > MOST_STOPS:
-        raise BadInput(f"{len(stop)} stop strings are too many; give at most {MOST_STOPS}.")
+        raise SettingError(f"{len(stop)} stop strings are too many; give at most {MOST_STOPS}.")
     for text in stop:
         if not text:
-            raise BadInput(
+            raise SettingError(
                 "A stop string is empty, and every text would end at once; write some text, or leave it out."
             )
         if len(text) > LONGEST_STOP:
-            raise BadInput(f"A stop string has {len(text)} characters; shorten it to at most {LONGEST_STOP}.")
+            raise SettingError(f"A stop string has {len(text)} characters; shorten it to at most {LONGEST_STOP}.")
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            raise BadInput(f"The stop string {text!r} is no valid Unicode text; write it in UTF-8.") from error
+            raise SettingError(f"The stop string {text!r} is no valid Unicode text; write it in UTF-8.") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mars_viz.dialmap import DialMap, Prefix
-from mars_viz.errors import BadInput
+from mars_viz.errors import EvidenceError
 from mars_viz.replay import answers_of, answers_through, shortened
 from mars_viz.run import Run
 from mars_viz.walk import Answer
@@ -19,7 +19,7 @@ def mapped(run: Run, dial_map: DialMap) -> Run:
     """
     ours, theirs = (replace(settings, dial=None) for settings in (run.settings, dial_map.frame.settings))
     if (run.prompt_ids, ours) != (dial_map.frame.prompt_ids, theirs):
-        raise BadInput(
+        raise EvidenceError(
             "The map is not one of this run: prompt or settings differ. Map the run's own prompt and settings."
         )
     run = replace(run, pieces={**dial_map.frame.pieces, **run.pieces}, dial_map=None)
@@ -32,7 +32,7 @@ def checked_gamma(run: Run, gamma: int | None) -> int:
     own, made = run.settings.gamma, run.dial_map
     if gamma is None or gamma == own or (made is not None and gamma in made.span.gammas):
         return own if gamma is None else gamma
-    raise BadInput(f"γ = {gamma} is not on the run's map; leave it out, or map the run with --gammas.")
+    raise EvidenceError(f"γ = {gamma} is not on the run's map; leave it out, or map the run with --gammas.")
 
 
 def shown(run: Run, dial: float | None, gamma: int) -> tuple[Run, float | None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from mars_viz.errors import BadInput
+from mars_viz.errors import RunFileError
 
 _ROOT = Path(__file__).parents[1]
 RUNS = _ROOT / "sample_runs"
@@ -31,5 +31,5 @@ def runs_folder() -> Path | None:
         return None
     folder = RUNS if named in _OURS else Path(named)
     if not folder.is_dir():
-        raise BadInput(f"{VARIABLE} names no folder of runs here. Set it to one, or to off for no samples.")
+        raise RunFileError(f"{VARIABLE} names no folder of runs here. Set it to one, or to off for no samples.")
     return folder

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mars_viz.errors import BadInput
+from mars_viz.errors import RunFileError
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class AcceptanceCounts:
             or (self.drafted is not None and int(most.sum()) != self.drafted_total)
             or (self.completion_tokens or 0) < 0
         ):
-            raise BadInput(f"The acceptance counts of {self.name!r} contradict each other. Export them again.")
+            raise RunFileError(f"The acceptance counts of {self.name!r} contradict each other. Export them again.")
 
     @property
     def steps(self) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 from mars_viz.analysis.counts import AcceptanceCounts, Totals, position_rates, totals_by_step, totals_of
 from mars_viz.analysis.definitions import DEFINITIONS, ByPosition, Definition, Pooling
 from mars_viz.analysis.intervals import DEFAULT, Bootstrap, Interval, interval
-from mars_viz.errors import BadInput
+from mars_viz.errors import SettingError
 
 Formula = Callable[[Totals], np.ndarray]
 MOST_DRAWN = 200_000
@@ -82,7 +82,7 @@ def acceptance_table(
     """
     pool = tuple(requests)
     if not pool:
-        raise BadInput("There is no run to describe. Choose at least one.")
+        raise SettingError("There is no run to describe. Choose at least one.")
     each, positions = totals_of(pool), position_rates(pool)
     withins = iter(_withins(pool, each, units, how))
     rows = []

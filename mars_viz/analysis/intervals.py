@@ -19,7 +19,7 @@ from statistics import NormalDist
 import numpy as np
 
 from mars_viz.analysis.bootstrap import Resampled, Statistic, ends
-from mars_viz.errors import BadInput
+from mars_viz.errors import SettingError
 
 _NORMAL = NormalDist()
 _CHUNK = 1 << 16
@@ -88,12 +88,14 @@ class Bootstrap:
         """Raise BadInput for a value out of range."""
         _check_confidence(self.confidence)
         if self.method is Method.WILSON:
-            raise BadInput("A bootstrap is percentile or BCa. Choose one of these.")
+            raise SettingError("A bootstrap is percentile or BCa. Choose one of these.")
 
 
 def _check_confidence(value: float) -> None:
     if not 0 < value < 1:
-        raise BadInput(f"A confidence or power of {value:g} is not one. Give a number between 0 and 1, such as 0.95.")
+        raise SettingError(
+            f"A confidence or power of {value:g} is not one. Give a number between 0 and 1, such as 0.95."
+        )
 
 
 DEFAULT = Bootstrap()
@@ -139,7 +141,9 @@ def band(statistic: Statistic, *columns: np.ndarray, how: Bootstrap = DEFAULT, u
     columns = tuple(np.asarray(column, np.float64) for column in columns)
     lengths = {len(column) for column in columns}
     if len(lengths) != 1 or 0 in lengths:
-        raise BadInput("An interval needs at least one prompt, and every number of each. Choose a set with prompts.")
+        raise SettingError(
+            "An interval needs at least one prompt, and every number of each. Choose a set with prompts."
+        )
     sizes = np.ones(len(columns[0]))
     if units is not None:
         columns = tuple(_joined(units, *columns))
@@ -168,7 +172,7 @@ def wilson(successes: float, trials: int, confidence: float = 0.95) -> Interval:
     """
     _check_confidence(confidence)
     if not 0 <= successes <= trials:
-        raise BadInput(f"{successes} of {trials} is no share. Give a count between 0 and the number of trials.")
+        raise SettingError(f"{successes} of {trials} is no share. Give a count between 0 and the number of trials.")
     if trials == 0:
         return Interval(math.nan, 0.0, 1.0, confidence, Method.WILSON)
     z, share = _NORMAL.inv_cdf((1 + confidence) / 2), successes / trials
@@ -191,7 +195,9 @@ def prompts_needed(points: float, confidence: float, discordant_share: float, po
     _check_confidence(confidence)
     _check_confidence(power)
     if not (0 < points <= 100 and 0 <= discordant_share <= 1):
-        raise BadInput("A loss is above 0 and at most 100 points, and a share lies between 0 and 1. Mend the values.")
+        raise SettingError(
+            "A loss is above 0 and at most 100 points, and a share lies between 0 and 1. Mend the values."
+        )
     loss = points / 100
     share = max(discordant_share, loss)
     spread = _NORMAL.inv_cdf(confidence) * math.sqrt(share) + _NORMAL.inv_cdf(power) * math.sqrt(share - loss * loss)

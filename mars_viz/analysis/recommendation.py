@@ -21,7 +21,7 @@ import numpy as np
 from mars_viz.analysis.bootstrap import Resampled, ends
 from mars_viz.analysis.intervals import prompts_needed
 from mars_viz.analysis.steps import Steps
-from mars_viz.errors import BadInput
+from mars_viz.errors import SettingError
 
 DECIMALS = 3
 """Of a dial value in the sentence, and more only where a segment is that narrow."""
@@ -46,9 +46,9 @@ class Graded:
         """Raise BadInput where this is no table of right and wrong with a strict end."""
         values = self.steps.values
         if values.ndim != 2 or not len(values) or not np.isin(values, (0, 1)).all():
-            raise BadInput("A recommendation needs right or wrong for each prompt and segment. Use a graded set.")
+            raise SettingError("A recommendation needs right or wrong for each prompt and segment. Use a graded set.")
         if self.strict not in (0, len(self.steps) - 1):
-            raise BadInput(f"Segment {self.strict} is not an end of the dial. Name the one at the strict end.")
+            raise SettingError(f"Segment {self.strict} is not an end of the dial. Name the one at the strict end.")
 
     @property
     def outwards(self) -> range:
@@ -195,7 +195,7 @@ def recommend(
     the segment's loose end, 0 for a dial of whole numbers. Raises BadInput for a limit or a confidence that is none.
     """
     if not (0 < points <= 100 and 0.5 <= confidence < 1):
-        raise BadInput("The loss is above 0 and at most 100 points, the confidence from 0.5 to below 1. Mend them.")
+        raise SettingError("The loss is above 0 and at most 100 points, the confidence from 0.5 to below 1. Mend them.")
     changed, order = graded.changed(), graded.outwards
     bound = cache(partial(loss_bound, confidence=confidence))
     bad = (place for place, segment in enumerate(order) if bound(changed[segment]) > points / 100)

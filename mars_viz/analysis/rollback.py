@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mars_viz.errors import BadInput
+from mars_viz.errors import BadInput, EvidenceError
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
 
@@ -43,7 +43,9 @@ def strict_run(run: Run, gamma: int | None = None) -> Run:
     if gamma == run.settings.gamma and run.settings.dial == strict:
         return run
     if strict is None or run.dial_map is None:
-        raise BadInput("This run carries no dial map with the strict text. Choose another, or map it: mars-viz map.")
+        raise EvidenceError(
+            "This run carries no dial map with the strict text. Choose another, or map it: mars-viz map."
+        )
     return run.dial_map.at(strict, gamma)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mars_viz.errors import BadInput
+from mars_viz.errors import SettingError
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +28,11 @@ class Steps:
         """Raise BadInput for edges that do not ascend or do not fit the values."""
         edges, segments = np.asarray(self.edges), np.asarray(self.values).shape[-1:]
         if edges.ndim != 1 or len(edges) < 2 or segments != (len(edges) - 1,):
-            raise BadInput(f"{len(edges)} edges do not bound {segments} segments. Give one edge more than segments.")
+            raise SettingError(
+                f"{len(edges)} edges do not bound {segments} segments. Give one edge more than segments."
+            )
         if not (np.isfinite(edges).all() and (np.diff(edges) > 0).all()):
-            raise BadInput("The edges of a step function must be numbers that ascend. Sort them and drop doubles.")
+            raise SettingError("The edges of a step function must be numbers that ascend. Sort them and drop doubles.")
 
     def __len__(self) -> int:
         """Number of segments."""
@@ -49,7 +51,7 @@ class Steps:
     def segment(self, dial: float) -> int:
         """The segment that holds this dial value. Raises BadInput outside the range."""
         if not self.low <= dial <= self.high:  # NaN fails too
-            raise BadInput(f"{dial:g} lies outside {self.low:g} to {self.high:g}. Choose a value in that range.")
+            raise SettingError(f"{dial:g} lies outside {self.low:g} to {self.high:g}. Choose a value in that range.")
         return min(int(np.searchsorted(self.edges, dial, side="right")) - 1, len(self) - 1)
 
     def at(self, dial: float) -> np.ndarray:
@@ -73,7 +75,7 @@ class Steps:
         """The part from `low` to `high`. Raises BadInput where that is not inside the range."""
         first, last = self.segment(low), self.segment(high)
         if not low < high:
-            raise BadInput(f"{low:g} to {high:g} is no range. Give a low end below the high end.")
+            raise SettingError(f"{low:g} to {high:g} is no range. Give a low end below the high end.")
         if high == self.edges[last]:
             last -= 1  # the segment that begins there has no part in the range
         edges = np.concatenate([[low], self.edges[first + 1 : last + 1], [high]])
@@ -94,9 +96,11 @@ def union_edges(functions: Iterable[Steps]) -> np.ndarray:
     """float64; every edge of any of them, once. Raises BadInput for none, and where their ranges differ."""
     parts = [function.edges for function in functions]
     if not parts:
-        raise BadInput("There is no step function to put together. Give at least one.")
+        raise SettingError("There is no step function to put together. Give at least one.")
     if any(part[0] != parts[0][0] or part[-1] != parts[0][-1] for part in parts):
-        raise BadInput("The step functions do not cover the same range. Clip them to the range that all of them have.")
+        raise SettingError(
+            "The step functions do not cover the same range. Clip them to the range that all of them have."
+        )
     return np.unique(np.concatenate(parts))
 
 
@@ -120,14 +124,14 @@ def total(functions: Iterable[Steps]) -> Steps:
     for function in functions:
         values = np.asarray(function.values, np.float64)  # [S]
         if values.ndim != 1 or not np.isfinite(values).all():
-            raise BadInput("Only finite step functions of one row can be added up. Leave the others out.")
+            raise SettingError("Only finite step functions of one row can be added up. Leave the others out.")
         ends.add((function.low, function.high))
         first += float(values[0])
         places.append(function.edges[1:-1])
         jumps.append(np.diff(values))
     if len(ends) != 1:
         what = "There is no step function to add up" if not ends else "The step functions cover different ranges"
-        raise BadInput(f"{what}. Give at least one, all clipped to the same range.")
+        raise SettingError(f"{what}. Give at least one, all clipped to the same range.")
     ((low, high),) = ends
     inner, at = np.unique(np.concatenate(places), return_inverse=True)
     jump = np.bincount(at, np.concatenate(jumps), minlength=len(inner))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mars_viz.analysis.counts import AcceptanceCounts, position_rates
-from mars_viz.errors import BadInput
+from mars_viz.errors import SettingError
 
 WARNING = (
     "For throughput only: the engine then accepts drafted tokens by count, whatever they are. The text is worthless, "
@@ -42,7 +42,9 @@ def synthetic_settings(requests: tuple[AcceptanceCounts, ...]) -> SyntheticSetti
     """The settings for these requests' pooled acceptance. Raises BadInput where nothing was drafted."""
     drafts = sum(request.drafts for request in requests)
     if not drafts:
-        raise BadInput("Nothing was drafted, so there is no acceptance to imitate. Choose a run with drafted tokens.")
+        raise SettingError(
+            "Nothing was drafted, so there is no acceptance to imitate. Choose a run with drafted tokens."
+        )
     accepted = sum(request.accepted_total for request in requests) / drafts
     rates = tuple(np.round(position_rates(requests).unconditional, 4).tolist())
     method = {"rejection_sample_method": "synthetic", "synthetic_acceptance_rates": list(rates)}

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from mars_viz.analysis.counts import AcceptanceCounts
-from mars_viz.errors import BadInput
+from mars_viz.errors import RunFileError
 
 MAX_STEPS = 5_000_000
 """Of all requests of a file: a histogram of a few bytes can claim any number of them."""
@@ -53,19 +53,19 @@ def parse_vllm_metrics(text: str) -> tuple[AcceptanceCounts, ...]:
     """
     values = _values(text)
     if not values:
-        raise BadInput(f"There are no metrics in it. {_REMEDY}")
+        raise RunFileError(f"There are no metrics in it. {_REMEDY}")
     found, steps = [], 0
     for number, value in enumerate(values, 1):
         found.append(_request(value, f"request {number}"))
         steps += len(found[-1].accepted)
         if steps > MAX_STEPS:
-            raise BadInput(f"There are more than {MAX_STEPS:,} steps in it. Split it into smaller files.")
+            raise RunFileError(f"There are more than {MAX_STEPS:,} steps in it. Split it into smaller files.")
     return tuple(found)
 
 
 def _values(text: str) -> list[Any]:
     if text.count("[") + text.count("{") > MAX_LISTS:
-        raise BadInput(f"There are more than {MAX_LISTS:,} lists and objects in it. Split it into smaller files.")
+        raise RunFileError(f"There are more than {MAX_LISTS:,} lists and objects in it. Split it into smaller files.")
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
@@ -78,7 +78,7 @@ def _line(line: str, number: int) -> Any:
     try:
         return json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise BadInput(f"Line {number} is no JSON. {_REMEDY}") from error
+        raise RunFileError(f"Line {number} is no JSON. {_REMEDY}") from error
 
 
 def _request(value: object, name: str) -> AcceptanceCounts:
@@ -92,7 +92,7 @@ def _request(value: object, name: str) -> AcceptanceCounts:
         label = response.get("id")
         return _counts(metrics, label if isinstance(label, str) and label else name, completion)
     except _Contradiction as error:
-        raise BadInput(f"The metrics of {name} cannot be used: {error}. {_REMEDY}") from error
+        raise RunFileError(f"The metrics of {name} cannot be used: {error}. {_REMEDY}") from error
 
 
 class _Contradiction(Exception):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mars_viz.chat import check_prompt
-from mars_viz.errors import BadInput
+from mars_viz.errors import ModelError, PromptError
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.runfiles import check_free
@@ -136,9 +136,11 @@ def _read_prompt(name: str) -> str:
     try:
         return sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise BadInput(f"{name} is not UTF-8 text. Save it as UTF-8.") from error
+        raise PromptError(f"{name} is not UTF-8 text. Save it as UTF-8.") from error
     except OSError as error:
-        raise BadInput(f"{name} cannot be read ({error.strerror}). Give a text file that holds the prompt.") from error
+        raise PromptError(
+            f"{name} cannot be read ({error.strerror}). Give a text file that holds the prompt."
+        ) from error
 
 
 def opened_backend(options: argparse.Namespace, begun: str = "auto") -> Backend:
@@ -148,7 +150,7 @@ def opened_backend(options: argparse.Namespace, begun: str = "auto") -> Backend:
     check_names(options.target, options.drafter, device=options.device, dtype=dtype)
     for library in ("torch", "transformers", "tqdm"):
         if importlib.util.find_spec(library) is None:
-            raise BadInput(f"Decoding needs {library}, which is not installed. Run: pip install -r requirements.txt")
+            raise ModelError(f"Decoding needs {library}, which is not installed. Run: pip install -r requirements.txt")
     from mars_viz.speculators.loading import load_backend
 
     if options.target is not None and options.drafter is None:

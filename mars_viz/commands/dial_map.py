@@ -11,7 +11,7 @@ from typing import Any
 from mars_viz.commands import decoding
 from mars_viz.commands.printing import facts, sentence
 from mars_viz.dialmap import Budget, DialMap, Segment, Span, span_of
-from mars_viz.errors import BadInput
+from mars_viz.errors import SettingError
 from mars_viz.figures.words import counted, number, setting
 from mars_viz.records import first_difference
 from mars_viz.rules import Dial, rule_named
@@ -69,12 +69,14 @@ def span_wished(settings: Settings, options: argparse.Namespace) -> Span:
     rule = rule_named(settings.rule)
     span = span_of(rule, options.low, options.high, _block_lengths(options.gammas, settings.gamma))
     if max(span.gammas) > settings.gamma:
-        raise BadInput(f"γ = {max(span.gammas)} is to be mapped, but --gamma drafts only {settings.gamma} tokens.")
+        raise SettingError(f"γ = {max(span.gammas)} is to be mapped, but --gamma drafts only {settings.gamma} tokens.")
     assert rule.dial is not None  # or there would be no span
     dial = rule.dial.checked(settings.dial)
     if not span.low <= dial <= span.high:
         at = setting(rule.dial.symbol, dial)
-        raise BadInput(f"The run's {at} is not between {span.low:g} and {span.high:g}; choose another --dial or range.")
+        raise SettingError(
+            f"The run's {at} is not between {span.low:g} and {span.high:g}; choose another --dial or range."
+        )
     return span
 
 
@@ -86,7 +88,7 @@ def _block_lengths(wanted: str | None, gamma: int) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in wanted.split(","))
     except ValueError as error:
-        raise BadInput(f"--gammas is {wanted!r}; give whole numbers such as 1,2,6, or all.") from error
+        raise SettingError(f"--gammas is {wanted!r}; give whole numbers such as 1,2,6, or all.") from error
 
 
 def _tell(made: Run, path: Path, as_json: bool) -> None:

@@ -17,7 +17,7 @@ from mars_viz.commands import decoding
 from mars_viz.commands.decoding import note
 from mars_viz.commands.sweeping import next_step, swept
 from mars_viz.dialmap import Span
-from mars_viz.errors import BadInput
+from mars_viz.errors import SettingError
 from mars_viz.figures.words import counted, exactly
 from mars_viz.prompts import PromptSet
 from mars_viz.rules import rule_named
@@ -59,12 +59,14 @@ def checked(options: argparse.Namespace) -> Grid | None:
     grid, out = grid_of(rule_named(options.rule), options.grid), Path(options.out)
     if options.wall_clock:
         one = f"--rule {grid.rules[-1].name} --out {grid.folders(out)[-1]} --resume"
-        raise BadInput(f"The wall-clock check times one sweep. Leave out --grid and name one of them, such as {one}.")
+        raise SettingError(
+            f"The wall-clock check times one sweep. Leave out --grid and name one of them, such as {one}."
+        )
     if store.holds_sweep(out):
-        raise BadInput(f"{out} holds a sweep itself. Choose another folder for the grid.")
+        raise SettingError(f"{out} holds a sweep itself. Choose another folder for the grid.")
     if not options.resume:
         if begun(grid, out):
-            raise BadInput(
+            raise SettingError(
                 f"{out} holds sweeps of this grid already. Go on with them (--resume), or choose another folder."
             )
         store.check_new(out)
@@ -110,7 +112,7 @@ def run(
     swept(sweep, f"Sweeping {counted(len(sweep.sweeps), 'variant')}", "for every variant")
     results = [one.result() for one in sweep.sweeps]
     if not len(results[0]):
-        raise BadInput(f"None of the {results[0].finished} prompts could be swept. {results[0].failures[0].reason}")
+        raise SettingError(f"None of the {results[0].finished} prompts could be swept. {results[0].failures[0].reason}")
     variants = [Advised.of(result, options.loss, options.confidence, len(results)) for result in results]
     best = best_of(variants)
     dial = chosen_dial(best.result, best.found) if options.dial is None else options.dial

@@ -16,7 +16,7 @@ from mars_viz.commands import decoding, grid
 from mars_viz.commands.decoding import note
 from mars_viz.commands.sweeping import BUILTIN, next_step, swept
 from mars_viz.dialmap import Span, span_of
-from mars_viz.errors import BadInput
+from mars_viz.errors import BadInput, SettingError
 from mars_viz.prompts import GRADERS, PromptSet, Turns, builtin_prompts, load_prompts
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
@@ -126,7 +126,7 @@ def run(options: argparse.Namespace) -> None:
     swept(sweep, "Sweeping", f"in {sweep.folder}")
     result = sweep.result()
     if not len(result):
-        raise BadInput(f"None of the {result.finished} prompts could be swept. {result.failures[0].reason}")
+        raise SettingError(f"None of the {result.finished} prompts could be swept. {result.failures[0].reason}")
     found = recommended(result, options.loss, options.confidence)
     dial = chosen_dial(result, found) if options.dial is None else options.dial
     checks = _checks(result, _timed(pair, prompts, result, dial, options) if options.wall_clock else None)
@@ -140,15 +140,15 @@ def _check(options: argparse.Namespace, span: Span) -> None:
     dial = rule_named(options.rule).dial
     assert dial is not None  # span_of has refused it
     if not (0 < options.loss <= 100 and 0.5 <= options.confidence < 1):
-        raise BadInput("--loss must be above 0 and at most 100 points, --confidence at least 0.5 and below 1.")
+        raise SettingError("--loss must be above 0 and at most 100 points, --confidence at least 0.5 and below 1.")
     if options.dial is not None and not span.low <= options.dial <= span.high:
-        raise BadInput(f"--dial {options.dial:g} is outside what is swept, {span.low:g} to {span.high:g}.")
+        raise SettingError(f"--dial {options.dial:g} is outside what is swept, {span.low:g} to {span.high:g}.")
     if not span.low <= dial.strict <= span.high:
-        raise BadInput(f"The range must reach the strict end, {dial.symbol} = {dial.strict:g}, to compare with it.")
+        raise SettingError(f"The range must reach the strict end, {dial.symbol} = {dial.strict:g}, to compare with it.")
     if options.batch is not None and options.batch < 1:
-        raise BadInput(f"--batch {options.batch} is no number of prompts; take at least 1.")
+        raise SettingError(f"--batch {options.batch} is no number of prompts; take at least 1.")
     if min(options.timed, options.repetitions) < 1:
-        raise BadInput("The wall-clock check takes at least one prompt and one repetition.")
+        raise SettingError("The wall-clock check takes at least one prompt and one repetition.")
     check_nobody(Path(options.out))
     if not options.resume and options.grid is None:
         store.check_new(Path(options.out))
@@ -161,9 +161,9 @@ def _offered(options: argparse.Namespace, variants: Grid | None, swept: PromptSe
         how = {"grader": options.grader, "skip_bad": options.skip_bad, "limit": options.limit}
         return load_prompts(options.set, turns=_turns(options, variants), **how)
     if options.turns is not None:
-        raise BadInput("The built-in tasks are no conversations. Leave --turns out, or name a JSONL file.")
+        raise SettingError("The built-in tasks are no conversations. Leave --turns out, or name a JSONL file.")
     if options.grader not in (None, "none"):
-        raise BadInput("The built-in tasks have a grader of their own. Leave --grader out, or name a JSONL file.")
+        raise SettingError("The built-in tasks have a grader of their own. Leave --grader out, or name a JSONL file.")
     limit = (20 if swept is None else len(swept)) if options.limit is None else options.limit
     prompts = builtin_prompts(limit)
     if options.grader == "none":

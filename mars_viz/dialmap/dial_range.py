@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from mars_viz.errors import BadInput
+from mars_viz.errors import SettingError
 from mars_viz.rules import Rule, rule_named
 from mars_viz.rules.mars import THETA
 from mars_viz.run import Settings
@@ -35,14 +35,14 @@ class Span:
 def span_of(rule: Rule, low: float | None, high: float | None, gammas: Iterable[int]) -> Span:
     """The part of a rule's dial to map; None takes its end. Raises BadInput where there is no dial or no such part."""
     if rule.dial is None:
-        raise BadInput(f"The rule {rule.name} has no dial, so there is nothing to map; choose one that has.")
+        raise SettingError(f"The rule {rule.name} has no dial, so there is nothing to map; choose one that has.")
     low = rule.dial.checked(rule.dial.low if low is None else low)
     high = rule.dial.checked(rule.dial.high if high is None else high)
     found = tuple(sorted(set(gammas)))
     if low > high:
-        raise BadInput(f"The dial's range goes from {low:g} to {high:g}; give the smaller value first.")
+        raise SettingError(f"The dial's range goes from {low:g} to {high:g}; give the smaller value first.")
     if not found or found[0] < 1:
-        raise BadInput("A map needs block lengths of at least 1.")
+        raise SettingError("A map needs block lengths of at least 1.")
     return Span(low, high, found)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from mars_viz.dialmap.branches import Branch, Judged, Prefix
 from mars_viz.dialmap.dial_range import Span
-from mars_viz.errors import BadInput
+from mars_viz.errors import SettingError
 from mars_viz.rules import Rule
 from mars_viz.walk import Answer, Ending, Speculator
 
@@ -31,7 +31,7 @@ class Budget:
     def __post_init__(self) -> None:
         """Raise BadInput for a budget that could never be kept."""
         if self.branches < 1 or self.passes < 0 or not self.seconds >= 0:  # NaN fails too
-            raise BadInput("A map's budget needs at least 1 branch, and no fewer than 0 passes and 0 seconds.")
+            raise SettingError("A map's budget needs at least 1 branch, and no fewer than 0 passes and 0 seconds.")
 
 
 @dataclass(frozen=True, slots=True)

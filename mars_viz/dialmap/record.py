@@ -12,7 +12,7 @@ from functools import cached_property
 
 from mars_viz.dialmap.branches import Judged, Prefix
 from mars_viz.dialmap.dial_range import Span
-from mars_viz.errors import BadInput
+from mars_viz.errors import EvidenceError
 from mars_viz.records import Round, Timing, emitted
 from mars_viz.replay import RecordedSpeculator, ending_of
 from mars_viz.rules import Rule, rule_named
@@ -77,7 +77,7 @@ class DialMap:
     def segments_for(self, gamma: int) -> tuple[Segment, ...]:
         """Every distinct trajectory at this block length. Raises BadInput for one that was not mapped."""
         if gamma not in self._segments:
-            raise BadInput(f"γ = {gamma} is not on the map, which holds {', '.join(map(str, self.span.gammas))}.")
+            raise EvidenceError(f"γ = {gamma} is not on the map, which holds {', '.join(map(str, self.span.gammas))}.")
         return self._segments[gamma]
 
     @property
@@ -107,7 +107,7 @@ class DialMap:
     def segment(self, dial: float, gamma: int | None = None) -> Segment:
         """The one that holds this dial value. Raises BadInput outside the map."""
         if not self.span.low <= dial <= self.span.high:
-            raise BadInput(f"{dial:g} is not on the map, which goes from {self.span.low:g} to {self.span.high:g}.")
+            raise EvidenceError(f"{dial:g} is not on the map, which goes from {self.span.low:g} to {self.span.high:g}.")
         found = self.segments_for(self._length(gamma))
         return next(segment for segment in reversed(found) if segment.low <= dial)
 
@@ -120,7 +120,7 @@ class DialMap:
         """
         gamma = self._length(gamma)
         if not self.segment(dial, gamma).complete:
-            raise BadInput(f"The map was cut short before the text at {dial:g} ended; decode it, or map it again.")
+            raise EvidenceError(f"The map was cut short before the text at {dial:g} ended; decode it, or map it again.")
         answers = RecordedSpeculator(self.answers, gamma)
         prefix, rounds = self.frame.prompt_ids, []
         for round_ in walk(answers, self.rule, dial, prefix, self._ending):

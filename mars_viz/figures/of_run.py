@@ -6,7 +6,7 @@ import plotly.graph_objects as go
 
 from mars_viz.analysis.map_grid import map_grid
 from mars_viz.analysis.positions import positions
-from mars_viz.errors import BadInput
+from mars_viz.errors import EvidenceError, SettingError
 from mars_viz.figures.heat_map import QUANTITIES, heat_map
 from mars_viz.figures.ratio_histogram import ratio_histogram
 from mars_viz.figures.round_bars import round_bars
@@ -34,8 +34,8 @@ def plotted_map(run: Run, quantity: str, dark: bool) -> go.Figure:
     """The map of all settings by a quantity. Raises BadInput without a map, and for a quantity that there is not."""
     known = {one.label: one for one in QUANTITIES}
     if quantity not in known:
-        raise BadInput(f"There is no map by {quantity!r}; choose one of {', '.join(known)}.")
+        raise SettingError(f"There is no map by {quantity!r}; choose one of {', '.join(known)}.")
     if run.dial_map is None:
-        raise BadInput("This run carries no dial map; make one with mars_viz.dial_map or `mars-viz map`.")
+        raise EvidenceError("This run carries no dial map; make one with mars_viz.dial_map or `mars-viz map`.")
     grid, own = map_grid(run.dial_map), run.settings
     return heat_map(grid, run, known[quantity], DARK if dark else LIGHT, dial=own.dial, gamma=own.gamma)

@@ -7,7 +7,7 @@ from itertools import islice
 
 from mars_viz.demo import tasks
 from mars_viz.demo.tasks import Task
-from mars_viz.errors import BadInput
+from mars_viz.errors import PromptError
 from mars_viz.prompts.items import PromptItem, PromptSet
 
 BUILTIN = "built-in tasks"
@@ -21,7 +21,7 @@ def builtin_prompts(per_task: int = 100, *, seed: int = 0, kinds: Iterable[Task]
     """
     kinds = tuple(kinds)
     if per_task < 1 or not kinds:
-        raise BadInput(f"{per_task} exercises of {len(kinds)} kinds make no set. Ask for at least 1 of at least 1.")
+        raise PromptError(f"{per_task} exercises of {len(kinds)} kinds make no set. Ask for at least 1 of at least 1.")
     items = [item for kind in kinds for item in islice(_items(kind, seed), per_task)]
     return PromptSet(name=BUILTIN, items=tuple(items))
 

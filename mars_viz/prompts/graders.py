@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from mars_viz.demo.tasks import final_answer
-from mars_viz.errors import BadInput
+from mars_viz.errors import PromptError
 
 _NUMBER = re.compile(r"(?<![^\W_])[-−]?(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?")
 """A number in a text. A minus after a digit or letter is a hyphen; commas count only between thousands."""
@@ -59,7 +59,7 @@ def contains(answer: str, text: str) -> bool:
 def grader_named(name: str) -> Grader:
     """The grader. Raises BadInput for a name that is not in the registry."""
     if name not in GRADERS:
-        raise BadInput(f"There is no grader {name!r}. Choose one of {', '.join(GRADERS)}.")
+        raise PromptError(f"There is no grader {name!r}. Choose one of {', '.join(GRADERS)}.")
     return GRADERS[name]
 
 
@@ -74,7 +74,7 @@ def _edge(character: str, look: str) -> str:
 
 
 def _never(answer: str, text: str) -> bool:
-    raise BadInput("A prompt without a grader cannot be right or wrong. Choose a grader for the set.")
+    raise PromptError("A prompt without a grader cannot be right or wrong. Choose a grader for the set.")
 
 
 _REGISTERED = (

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import groupby, pairwise
 
-from mars_viz.errors import BadInput
+from mars_viz.errors import PromptError
 
 
 class Turns(StrEnum):
@@ -77,7 +77,9 @@ class PromptSet:
             if item is not None and item.turn > 1:
                 told = before is not None and (before.question, before.turn + 1) == (item.question, item.turn)
                 if not (told and item.question):
-                    raise BadInput(f"{item.id} is a later turn, but the one before it is not in front. Put it there.")
+                    raise PromptError(
+                        f"{item.id} is a later turn, but the one before it is not in front. Put it there."
+                    )
 
     def __len__(self) -> int:
         """Number of prompts."""
@@ -96,7 +98,9 @@ class PromptSet:
         there = {item.id: item for item in offered.items}
         if (other := next((item for item in self.items if there.get(item.id) != item), None)) is not None:
             what = "reads otherwise there" if other.id in there else "is not among them"
-            raise BadInput(f"{offered.name} is not the set that was swept: {other.id} {what}. Give the same prompts.")
+            raise PromptError(
+                f"{offered.name} is not the set that was swept: {other.id} {what}. Give the same prompts."
+            )
         own = {item.unit for item in self.items}
         known = {item.unit for item in self.items if item.graded}
         items = [there[item.id] for item in self.items]  # which also says what later turns are left out

@@ -18,7 +18,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from mars_viz.errors import BadInput
+from mars_viz.errors import BadInput, PromptError, RunFileError
 from mars_viz.prompts.graders import grader_named
 from mars_viz.prompts.items import PromptItem, PromptSet, SkippedLine, Turns
 from mars_viz.runfiles.manifest import LARGEST, MOST_BRACKETS
@@ -68,9 +68,9 @@ def _read(
                 except _BadLine as error:
                     yield SkippedLine(line, str(error))
     except BadInput as error:
-        raise BadInput(f"{path}: {error}") from error
+        raise PromptError(f"{path}: {error}") from error
     except OSError as error:
-        raise BadInput(f"{path} cannot be read ({error.strerror}). Give a JSONL file of prompts.") from error
+        raise RunFileError(f"{path} cannot be read ({error.strerror}). Give a JSONL file of prompts.") from error
 
 
 def load_prompts(
@@ -88,13 +88,15 @@ def load_prompts(
     line has an answer.
     """
     if limit is not None and limit < 1:
-        raise BadInput(f"A set of {limit} prompts is none. Ask for at least 1.")
+        raise PromptError(f"A set of {limit} prompts is none. Ask for at least 1.")
     items: list[PromptItem] = []
     skipped: list[SkippedLine] = []
     lines = 0
     for read in _read(path, grader, turns):
         if len(items) + len(skipped) >= MOST_PROMPTS:
-            raise BadInput(f"{path} holds more than {MOST_PROMPTS:,} prompts. Split it, or limit how many are taken.")
+            raise PromptError(
+                f"{path} holds more than {MOST_PROMPTS:,} prompts. Split it, or limit how many are taken."
+            )
         if not isinstance(read, SkippedLine):
             items.extend(read)
             lines += 1
@@ -103,14 +105,14 @@ def load_prompts(
         elif skip_bad:
             skipped.append(read)
         else:
-            raise BadInput(f"{path}, line {read.line}: {read.reason}. Mend the line, or skip bad lines.")
+            raise PromptError(f"{path}, line {read.line}: {read.reason}. Mend the line, or skip bad lines.")
     if not items:
         why = (
             f"none of its {len(skipped)} lines is one (line {skipped[0].line}: {skipped[0].reason})" if skipped else ""
         )
-        raise BadInput(f"{path} holds no prompt{': ' + why if why else ''}. {_WANTED}")
+        raise PromptError(f"{path} holds no prompt{': ' + why if why else ''}. {_WANTED}")
     if grader not in (None, "none") and not any(item.graded for item in items):
-        raise BadInput(f"{path} holds no answers to grade with {grader!r}. Leave the grader out, or add 'answer'.")
+        raise PromptError(f"{path} holds no answers to grade with {grader!r}. Leave the grader out, or add 'answer'.")
     return PromptSet(Path(path).name, tuple(items), tuple(skipped))
 
 
@@ -158,7 +160,7 @@ def _parsed(data: bytes | None, line: int) -> dict[str, Any]:
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
-        raise BadInput(f"line {line} is not UTF-8 text. Save the file as UTF-8.") from error
+        raise PromptError(f"line {line} is not UTF-8 text. Save the file as UTF-8.") from error
     if data.count(b"[") + data.count(b"{") > MOST_BRACKETS:
         raise _BadLine("it is far too large for a prompt; put every object on a line of its own")
     try:
@@ -179,7 +181,7 @@ def _items(found: dict[str, Any], line: int, grader: str | None, turns: Turns) -
     asked = _prompts(found, turns)
     answers = _answers(found, named, len(asked))
     if named is None and any(answer is not None for answer in answers):
-        raise BadInput(f"line {line} has an answer, but no grader was named. Choose one; 'none' grades nothing.")
+        raise PromptError(f"line {line} has an answer, but no grader was named. Choose one; 'none' grades nothing.")
     for answer in answers:
         if named is not None and answer is not None:
             _check_answer(answer, named)

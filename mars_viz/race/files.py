@@ -13,7 +13,7 @@ from os import PathLike
 from pathlib import Path
 
 from mars_viz import bounds
-from mars_viz.errors import BadInput, contained
+from mars_viz.errors import BadInput, RunFileError, contained
 from mars_viz.race.records import Lane, Race, Solo
 from mars_viz.run import Run
 from mars_viz.runfiles import check_free, load_run
@@ -109,7 +109,7 @@ def room(files: Mapping[str, bytes]) -> int:
 
 def _described(files: Mapping[str, bytes]) -> RaceManifest:
     if ABOUT not in files:
-        raise BadInput(f"{ABOUT} is missing. Choose a whole folder written by MARS Viz.")
+        raise RunFileError(f"{ABOUT} is missing. Choose a whole folder written by MARS Viz.")
     return _parsed(files[ABOUT])
 
 
@@ -124,7 +124,7 @@ def _naming(name: str) -> Iterator[None]:
     try:
         yield
     except BadInput as error:
-        raise BadInput(f"its run {name} cannot be opened: {error}") from error
+        raise RunFileError(f"its run {name} cannot be opened: {error}") from error
 
 
 def load_race(path: str | PathLike[str]) -> Race:
@@ -135,7 +135,7 @@ def load_race(path: str | PathLike[str]) -> Race:
     try:
         return Race(about.title, about.alone, strict, relaxed, about.turns)
     except BadInput as error:
-        raise BadInput(f"{path} cannot be opened: {error}") from error
+        raise RunFileError(f"{path} cannot be opened: {error}") from error
 
 
 def list_races(folder: str | PathLike[str]) -> list[RaceEntry]:
@@ -161,10 +161,10 @@ def _entry(path: Path) -> RaceEntry:
 def _parsed(data: bytes) -> RaceManifest:
     found = strict_json(data, ABOUT)
     if not isinstance(found, dict) or found.pop("format", None) != FORMAT:
-        raise BadInput(f"{ABOUT} is not that of a race. Choose a folder written by MARS Viz.")
+        raise RunFileError(f"{ABOUT} is not that of a race. Choose a folder written by MARS Viz.")
     schema = found.pop("schema", None)
     if schema not in (ONE_TURN, SCHEMA) or isinstance(schema, bool):
-        raise BadInput(
+        raise RunFileError(
             f"It has the schema {bounds.shortened(schema)}; this MARS Viz reads {SCHEMA} and below. "
             "Update, or record it again."
         )
@@ -173,7 +173,7 @@ def _parsed(data: bytes) -> RaceManifest:
     about = parsed(RaceManifest, found, ABOUT)
     bounds.check(about, ABOUT)
     if set(about.manifests) != set(_RUNS) or set(about.seconds) != {lane.value for lane in Lane}:
-        raise BadInput(f"{ABOUT} does not name the lanes of a race. Take a fresh copy.")
+        raise RunFileError(f"{ABOUT} does not name the lanes of a race. Take a fresh copy.")
     return about
 
 
@@ -182,9 +182,9 @@ def _about(path: Path) -> RaceManifest:
         with to_read(path, ABOUT).open("rb") as file:
             return _parsed(file.read(LARGEST + 1))
     except BadInput as error:
-        raise BadInput(f"{path} cannot be opened: {error}") from error
+        raise RunFileError(f"{path} cannot be opened: {error}") from error
     except OSError as error:
-        raise BadInput(f"{path} cannot be opened ({error.strerror}). Choose a folder that holds a race.") from error
+        raise RunFileError(f"{path} cannot be opened ({error.strerror}). Choose a folder that holds a race.") from error
 
 
 def _run(path: Path, expected: Stamp) -> Run:
@@ -195,4 +195,4 @@ def _run(path: Path, expected: Stamp) -> Run:
 
 def _check_lane(about: bytes, expected: Stamp, name: str) -> None:
     if stamp(about) != expected:
-        raise BadInput(f"{name} is not the run that the race was recorded with. Take a fresh copy.")
+        raise RunFileError(f"{name} is not the run that the race was recorded with. Take a fresh copy.")

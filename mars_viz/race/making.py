@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mars_viz.errors import BadInput
+from mars_viz.errors import SettingError
 from mars_viz.race.records import Lane, Race, Solo
 from mars_viz.recording import Recording
 from mars_viz.records import Round, emitted
@@ -74,9 +74,9 @@ class Racing:
         has no middle one, or what `Recording` refuses."""
         rule = rule_named(settings.rule)
         if rule.dial is None:
-            raise BadInput(f"{rule.title} has no dial, so there is nothing relaxed to race; choose another rule.")
+            raise SettingError(f"{rule.title} has no dial, so there is nothing relaxed to race; choose another rule.")
         if turns < 1 or turns % 2 == 0:
-            raise BadInput(f"A race of {turns} turns has no middle one. Take an odd number, such as {TURNS}.")
+            raise SettingError(f"A race of {turns} turns has no middle one. Take an odd number, such as {TURNS}.")
         self._backend, self._turns = backend, turns
         strict = replace(settings, rule="strict", dial=None)
         self._recordings = {
@@ -132,11 +132,11 @@ class Racing:
     def race(self) -> Race:
         """The race. Raises BadInput where it was not run to its end, and for lanes that wrote several texts."""
         if min(len(self._alone), *map(len, self._rounds.values())) < self._turns or not self._alone:
-            raise BadInput("The race is not over yet; let it run to its end.")
+            raise SettingError("The race is not over yet; let it run to its end.")
         recorded = {lane: each.run() for lane, each in self._recordings.items()}
         runs = {lane: [timed(run, rounds) for rounds in self._rounds[lane]] for lane, run in recorded.items()}
         if {each.token_ids for each in self._alone} != {tuple(self._written)}:
-            raise BadInput(SEVERAL_TEXTS)
+            raise SettingError(SEVERAL_TEXTS)
         taken = {Lane.ALONE: [each.clock[-1] for each in self._alone]} | {
             lane: [each.provenance.seconds for each in turns] for lane, turns in runs.items()
         }
@@ -167,7 +167,7 @@ class Racing:
 def timed(run: Run, rounds: Sequence[Round]) -> Run:
     """The recorded run with the times of these rounds. Raises BadInput where they are not the same decode."""
     if [round_.token_ids for round_ in run.rounds] != [round_.token_ids for round_ in rounds]:
-        raise BadInput(SEVERAL_TEXTS)
+        raise SettingError(SEVERAL_TEXTS)
     clocked = tuple(replace(mine, timing=theirs.timing) for mine, theirs in zip(run.rounds, rounds, strict=True))
     seconds = sum(round_.timing.total for round_ in rounds)
     return replace(run, rounds=clocked, provenance=replace(run.provenance, seconds=seconds))

@@ -8,7 +8,7 @@ from enum import Enum
 import numpy as np
 
 from mars_viz.costs import Factor, too_fast
-from mars_viz.errors import BadInput
+from mars_viz.errors import RunFileError
 from mars_viz.run import Run
 
 
@@ -36,9 +36,9 @@ class Solo:
         """Raise BadInput for a clock that goes backwards or does not fit the text."""
         times = np.array([0.0, *self.clock])
         if not self.token_ids or len(self.token_ids) != len(self.clock):
-            raise BadInput("The autoregressive lane needs a time for each token. Record the race again.")
+            raise RunFileError("The autoregressive lane needs a time for each token. Record the race again.")
         if not np.isfinite(times).all() or (np.diff(times) <= 0).any():
-            raise BadInput("The autoregressive lane's clock does not go forward. Record the race again.")
+            raise RunFileError("The autoregressive lane's clock does not go forward. Record the race again.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +69,16 @@ class Race:
             and len({run.provenance.device.partition(",")[0] for run in (one, other)}) == 1
         )  # what follows may change
         if one.prompt_ids != other.prompt_ids or not same_models:
-            raise BadInput("The lanes of a race have one prompt, one pair and one device. Record the race again.")
+            raise RunFileError("The lanes of a race have one prompt, one pair and one device. Record the race again.")
         for run in (one, other):
             clock = round_clock(run)
             if not len(clock) or not np.isfinite(clock).all() or (np.diff(clock, prepend=0.0) <= 0).any():
-                raise BadInput("A lane of the race has rounds that took no time. Record the race again.")
+                raise RunFileError("A lane of the race has rounds that took no time. Record the race again.")
         if not set(self.alone.token_ids) <= one.pieces.keys():
-            raise BadInput("The autoregressive lane has a token without a text. Record the race again.")
+            raise RunFileError("The autoregressive lane has a token without a text. Record the race again.")
         fits = all(len(turn) == len(Lane) and np.isfinite(turn).all() and min(turn) > 0 for turn in self.turns)
         if not fits or not all(np.isclose(self.taken[lane], end).any() for lane, end in self.seconds.items()):
-            raise BadInput("The turns of the race do not fit its clocks. Record the race again.")
+            raise RunFileError("The turns of the race do not fit its clocks. Record the race again.")
 
     @property
     def taken(self) -> dict[Lane, np.ndarray]:

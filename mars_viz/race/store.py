@@ -8,7 +8,7 @@ from contextlib import suppress
 from os import PathLike
 from pathlib import Path
 
-from mars_viz.errors import BadInput
+from mars_viz.errors import BadInput, RunFileError, StorageError
 from mars_viz.race.files import ABOUT, RaceEntry, list_races, save_race
 from mars_viz.race.records import Race
 from mars_viz.race.zips import read_zip
@@ -76,7 +76,7 @@ class RaceStore:
         with alone_in(self.folder), refusals(name, "renamed"):
             entry = self._entry(name)
             if entry.manifest is None:
-                raise BadInput(UNREADABLE)
+                raise RunFileError(UNREADABLE)
             check_seen(entry.title, seen)
             retitle(entry.path / ABOUT, title)
         return title
@@ -107,12 +107,12 @@ class RaceStore:
     def _entry(self, name: str) -> RaceEntry:
         found = next((entry for entry in self.list() if entry.path.name == name), None)
         if found is None:
-            raise BadInput("There is no race of that name here any more; choose another from the list.")
+            raise RunFileError("There is no race of that name here any more; choose another from the list.")
         return found
 
     def _free(self, name: str) -> Path:
         name = checked_name(name, "race")
         if name in self._taken:
-            raise BadInput(f"{name} is the name of a recorded race. Choose another name.")
+            raise StorageError(f"{name} is the name of a recorded race. Choose another name.")
         check_free(self.folder / name)
         return self.folder / name

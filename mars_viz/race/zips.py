@@ -10,7 +10,7 @@ import sys
 import zipfile
 from pathlib import Path
 
-from mars_viz.errors import BadInput
+from mars_viz.errors import BadInput, RunFileError
 from mars_viz.race.files import ABOUT
 from mars_viz.race.records import Lane
 from mars_viz.runfiles.codec import MAP_NAMES, NAMES
@@ -34,7 +34,7 @@ def write_zip(path: Path) -> bytes:
                 if (path / name).is_file():
                     archive.write(to_read(path, name), f"{path.name}/{name}")
     except OSError as error:
-        raise BadInput(f"{path} cannot be read ({error.strerror}). Check that it can be.") from error
+        raise RunFileError(f"{path} cannot be read ({error.strerror}). Check that it can be.") from error
     return buffer.getvalue()
 
 
@@ -48,5 +48,5 @@ def read_zip(data: bytes, into: Path) -> None:
         files = unpacked(data, RACE)
         vet(data, VETTING, RACE.noun)
     except BadInput as error:
-        raise BadInput(f"The zip cannot be opened: {error}") from error
+        raise RunFileError(f"The zip cannot be opened: {error}") from error
     write_folder(files, into)

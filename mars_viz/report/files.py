@@ -6,7 +6,7 @@ import os
 from os import PathLike
 from pathlib import Path
 
-from mars_viz.errors import BadInput
+from mars_viz.errors import StorageError
 from mars_viz.report.page import MARK
 from mars_viz.writer import write_file
 
@@ -21,15 +21,15 @@ def check_place(path: str | PathLike[str], *, force: bool = False) -> Path:
     path = Path(path)
     try:
         if path.is_dir():
-            raise BadInput(f"{path} is a folder. Name a file in it, such as {path / 'report.html'}.")
+            raise StorageError(f"{path} is a folder. Name a file in it, such as {path / 'report.html'}.")
         if not path.parent.is_dir():
-            raise BadInput(f"The folder {path.parent} does not exist. Make it first, or choose another place.")
+            raise StorageError(f"The folder {path.parent} does not exist. Make it first, or choose another place.")
         if (path.exists() or path.is_symlink()) and not force and not _is_report(path):
-            raise BadInput(f"{path} exists and is not a report. Choose another name, or replace it with --force.")
+            raise StorageError(f"{path} exists and is not a report. Choose another name, or replace it with --force.")
     except OSError as error:
-        raise BadInput(f"{path} cannot be looked at ({error.strerror}). Choose another place.") from error
+        raise StorageError(f"{path} cannot be looked at ({error.strerror}). Choose another place.") from error
     if not os.access(path.parent, os.W_OK):
-        raise BadInput(f"Nothing can be written to {path.parent}. Choose another place.")
+        raise StorageError(f"Nothing can be written to {path.parent}. Choose another place.")
     return path
 
 
@@ -40,7 +40,9 @@ def write_report(html: str, path: str | PathLike[str], *, force: bool = False) -
     try:
         write_file(path, html.encode())
     except OSError as error:
-        raise BadInput(f"{path} cannot be written ({error.strerror}). Choose another place, or make room.") from error
+        raise StorageError(
+            f"{path} cannot be written ({error.strerror}). Choose another place, or make room."
+        ) from error
     return path
 
 

@@ -3,7 +3,7 @@
 from functools import lru_cache
 
 from mars_viz.bounds import shortened
-from mars_viz.errors import BadInput
+from mars_viz.errors import SettingError
 from mars_viz.rules.base import Dial, Rule, Scale, settle
 from mars_viz.rules.bild import Bild
 from mars_viz.rules.block_verification import BlockVerification
@@ -67,6 +67,6 @@ def rules_and(own: Rule) -> dict[str, Rule]:
 def _variant(name: str) -> Rule:
     family, colon, said = name.partition(":")
     if family not in RULES or len(name) > LONGEST_NAME:
-        raise BadInput(f"There is no rule {shortened(family)}. Choose one of {', '.join(RULES)}.")
+        raise SettingError(f"There is no rule {shortened(family)}. Choose one of {', '.join(RULES)}.")
     rule = RULES[family]
     return rule.varied(values_in(said, family, rule.fixed))

@@ -18,7 +18,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from mars_viz.errors import BadInput
+from mars_viz.errors import EvidenceError, SettingError
 from mars_viz.records import Decision, Emission, Speculation, Verdicts
 from mars_viz.rules.fixed import Fixed
 
@@ -52,10 +52,10 @@ class Dial:
         if value is None:
             return self.default
         if isinstance(value, bool) or not isinstance(value, Real):
-            raise BadInput(f"{self.symbol} is {value!r}; it must be a number.")
+            raise SettingError(f"{self.symbol} is {value!r}; it must be a number.")
         value = float(value)
         if not self.low <= value <= self.high:  # NaN fails too
-            raise BadInput(f"{self.symbol} is {value:g}; it must lie between {self.low:g} and {self.high:g}.")
+            raise SettingError(f"{self.symbol} is {value:g}; it must lie between {self.low:g} and {self.high:g}.")
         return value
 
 
@@ -154,7 +154,7 @@ class Rule(ABC):
         Raises BadInput where the rule `lacks` something: it never judges by half of the evidence.
         """
         if reason := self.lacks(speculation):
-            raise BadInput(reason)
+            raise EvidenceError(reason)
         return self._judge(speculation)
 
     def judge_whole(self, whole: Speculation) -> Verdicts:
@@ -182,7 +182,7 @@ class Rule(ABC):
         if self.dial is not None:
             return self.dial.checked(value)
         if value is not None:
-            raise BadInput(f"The rule {self.name} has no dial; leave it out.")
+            raise SettingError(f"The rule {self.name} has no dial; leave it out.")
         return None
 
     def _strictly(self, speculation: Speculation, keep: np.ndarray) -> Verdicts:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from numbers import Real
 
 from mars_viz.bounds import shortened
-from mars_viz.errors import BadInput
+from mars_viz.errors import SettingError
 from mars_viz.records import CANDIDATES
 
 _WRITTEN = re.compile(r"([^=,]+)=([^=,]+)")
@@ -51,9 +51,9 @@ class Fixed:
         value = self.default if value is None else value
         wanted = f"it must be a {'whole ' if self.whole else ''}number from {self.low:g} to {self.high:g}"
         if isinstance(value, bool) or not isinstance(value, Real):
-            raise BadInput(f"{self.symbol} is {value!r}; {wanted}.")
+            raise SettingError(f"{self.symbol} is {value!r}; {wanted}.")
         if not self.low <= value <= self.high or (self.whole and value != int(value)):  # NaN fails the first
-            raise BadInput(f"{self.symbol} is {float(value):g}; {wanted}.")
+            raise SettingError(f"{self.symbol} is {float(value):g}; {wanted}.")
         return int(value) if self.whole else float(self.written(value))
 
     def written(self, value: float) -> str:
@@ -78,21 +78,21 @@ def values_in(text: str, owner: str, fixed: tuple[Fixed, ...], kind: str = "rule
     """
     known = {each.key: each for each in fixed}
     if not known:
-        raise BadInput(f"The {kind} {owner} has no settings besides its dial; leave out {':' + text!r}.")
+        raise SettingError(f"The {kind} {owner} has no settings besides its dial; leave out {':' + text!r}.")
     example = f"write {owner}:{fixed[0].key}={fixed[0].written(fixed[0].default)}"
     found: dict[str, float] = {}
     for part in text.split(","):
         written = _WRITTEN.fullmatch(part.strip())
         if written is None:
-            raise BadInput(f"{shortened(part)} sets nothing of the {kind} {owner}; {example}, for instance.")
+            raise SettingError(f"{shortened(part)} sets nothing of the {kind} {owner}; {example}, for instance.")
         key = written[1].strip().lower()
         if key not in known:
-            raise BadInput(
+            raise SettingError(
                 f"The {kind} {owner} has no setting {shortened(written[1].strip())}; {example}, for instance."
             )
         value = known[key].checked(_number(written[2], known[key], owner))
         if found.setdefault(key, value) != value:
-            raise BadInput(f"{known[key].symbol} is set twice in {text!r}, to different values; set it once.")
+            raise SettingError(f"{known[key].symbol} is set twice in {text!r}, to different values; set it once.")
     return found
 
 
@@ -101,6 +101,6 @@ def _number(text: str, setting: Fixed, owner: str) -> float:
         return float(text)
     except ValueError:
         wanted = f"{owner}:{setting.key}={setting.written(setting.default)}"
-        raise BadInput(
+        raise SettingError(
             f"{setting.symbol} is {text.strip()!r}, which is no number; write {wanted}, for instance."
         ) from None

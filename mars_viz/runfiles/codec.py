@@ -15,7 +15,7 @@ from itertools import chain
 import numpy as np
 
 from mars_viz.bounds import LONGEST_DRAFT, VOCABULARY
-from mars_viz.errors import BadInput
+from mars_viz.errors import BadInput, EvidenceError, RunFileError
 from mars_viz.run import Piece, Run
 from mars_viz.runfiles import manifest, maps, parquet, rounds
 from mars_viz.runfiles.columns import MAP_TABLES, RUN_TABLES, Shape
@@ -70,7 +70,7 @@ def encode(run: Run) -> dict[str, bytes]:
         )
         decode(files)
     except BadInput as error:
-        raise BadInput(f"The run cannot be saved: {error}") from error
+        raise RunFileError(f"The run cannot be saved: {error}") from error
     return {name: files[name] for name in (*NAMES, *MAP_NAMES) if name in files}
 
 
@@ -78,7 +78,9 @@ def _map_tables(run: Run) -> dict[str, Table]:
     if run.dial_map is None:
         return {}
     if run.dial_map.frame != run.without_rounds:
-        raise BadInput("its map is that of another run. Join them with mars_viz.run_with_map.mapped(run, dial_map).")
+        raise RunFileError(
+            "its map is that of another run. Join them with mars_viz.run_with_map.mapped(run, dial_map)."
+        )
     return maps.to_tables(run.dial_map)
 
 
@@ -91,7 +93,7 @@ def tables_of(about: Manifest) -> tuple[str, ...]:
     """The files beside a manifest. Raises BadInput where it names others."""
     wanted = NAMES[1:] if about.dial_map is None else NAMES[1:] + MAP_NAMES
     if set(about.files) != set(wanted):
-        raise BadInput(f"{MANIFEST} names other tables than {', '.join(wanted)}. Take a fresh copy.")
+        raise RunFileError(f"{MANIFEST} names other tables than {', '.join(wanted)}. Take a fresh copy.")
     return wanted
 
 
@@ -134,7 +136,7 @@ def _uncollected() -> Iterator[None]:
 
 
 def _missing(name: str) -> BadInput:
-    return BadInput(f"{name} is missing. Choose a whole folder written by MARS Viz.")
+    return RunFileError(f"{name} is missing. Choose a whole folder written by MARS Viz.")
 
 
 def stamp(data: bytes) -> Stamp:
@@ -146,7 +148,7 @@ def _pieces(table: Table) -> dict[int, Piece]:
     columns = (table["id"].tolist(), table["bytes"], table["special"].tolist())
     pieces = {token: Piece(data, special) for token, data, special in zip(*columns, strict=True)}
     if len(pieces) != len(table["id"]):
-        raise BadInput("pieces.parquet holds a token twice. Take a fresh copy, or record the run again.")
+        raise RunFileError("pieces.parquet holds a token twice. Take a fresh copy, or record the run again.")
     return pieces
 
 
@@ -168,9 +170,9 @@ def _looked_at(files: Mapping[str, bytes]) -> tuple[Manifest, dict[str, UnreadTa
         if name not in files:
             raise _missing(name)
         if stamp(files[name]) != about.files[name]:
-            raise BadInput(f"{name} is not what was written. Take a fresh copy, or record the run again.")
+            raise RunFileError(f"{name} is not what was written. Take a fresh copy, or record the run again.")
     if unnamed := files.keys() - {MANIFEST, *wanted}:
-        raise BadInput(f"{min(unnamed)} is there, but {MANIFEST} does not name it. Take a fresh copy.")
+        raise RunFileError(f"{min(unnamed)} is there, but {MANIFEST} does not name it. Take a fresh copy.")
     sources = _sources({name: files[name] for name in wanted})
     _check_counts(about, sources)
     return about, sources
@@ -192,7 +194,7 @@ def _check_counts(about: Manifest, sources: Mapping[str, UnreadTable]) -> None:
     a token that occurs somewhere."""
     lines = {name: source.lines for name, source in sources.items()}
     if (about.rounds, about.tokens) != (lines["rounds"], sources["rounds"].values["token_ids"]):
-        raise BadInput(f"{MANIFEST} counts other rounds or tokens than the tables hold. Take a fresh copy.")
+        raise RunFileError(f"{MANIFEST} counts other rounds or tokens than the tables hold. Take a fresh copy.")
     if about.dial_map is not None and about.dial_map.answers != lines["map_answers"]:
         raise contradiction("map_answers", "does not hold as many prefixes as manifest.json says")
     for place in (rounds.ROUNDS, *([maps.ANSWERS] if about.dial_map is not None else [])):
@@ -215,7 +217,7 @@ def _check_counts(about: Manifest, sources: Mapping[str, UnreadTable]) -> None:
 def _check(run: Run, about: Manifest, tables: Mapping[str, Table]) -> None:
     """The manifest's counts are right, every token is one of the vocabulary, and has its text."""
     if about.tokens != len(run.token_ids):
-        raise BadInput(f"{MANIFEST} counts other rounds or tokens than the tables hold. Take a fresh copy.")
+        raise RunFileError(f"{MANIFEST} counts other rounds or tokens than the tables hold. Take a fresh copy.")
     held = [tables[table][column] for table, columns in _TOKEN_COLUMNS.items() if table in tables for column in columns]
     held += [np.array(run.prompt_ids, np.int64)]
     if "map_answers" in tables:
@@ -224,7 +226,9 @@ def _check(run: Run, about: Manifest, tables: Mapping[str, Table]) -> None:
     has_piece[list(run.pieces)] = True
     lacking = [int(ids[~has].min()) for ids in held if not (has := has_piece.take(ids, mode="clip")).all()]
     if lacking:
-        raise BadInput(f"pieces.parquet lacks the token {min(lacking)}. Take a fresh copy, or record the run again.")
+        raise EvidenceError(
+            f"pieces.parquet lacks the token {min(lacking)}. Take a fresh copy, or record the run again."
+        )
     known = about.provenance.vocabulary_size or VOCABULARY
     if any(ids.size and ids.max() >= known for ids in held):
-        raise BadInput(f"A table holds tokens beyond the models' vocabulary of {known:,}. Record the run again.")
+        raise RunFileError(f"A table holds tokens beyond the models' vocabulary of {known:,}. Record the run again.")

@@ -15,7 +15,7 @@ from os import PathLike
 from pathlib import Path
 
 from mars_viz import writer
-from mars_viz.errors import BadInput, contained
+from mars_viz.errors import BadInput, RunFileError, StorageError, contained
 from mars_viz.run import Run
 from mars_viz.runfiles import manifest
 from mars_viz.runfiles.codec import MANIFEST, MAP_NAMES, NAMES, decode, encode, tables_of
@@ -56,13 +56,13 @@ def check_free(path: str | PathLike[str]) -> None:
     path = Path(path)
     try:
         if path.exists() or path.is_symlink():
-            raise BadInput(f"{path} exists already. Choose another name, or remove it first.")
+            raise StorageError(f"{path} exists already. Choose another name, or remove it first.")
         there = next(parent for parent in path.absolute().parents if parent.exists() or parent.is_symlink())
         probe = writer.beside(there / path.name)
         probe.mkdir()  # permissions do not tell of every kind of folder
         probe.rmdir()
     except OSError as error:
-        raise BadInput(f"{path} cannot be written ({error.strerror}). Choose another place.") from error
+        raise StorageError(f"{path} cannot be written ({error.strerror}). Choose another place.") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ def list_runs(folder: str | PathLike[str]) -> list[RunEntry]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise BadInput(f"{folder} cannot be listed ({error.strerror}). Choose a folder of runs.") from error
+        raise RunFileError(f"{folder} cannot be listed ({error.strerror}). Choose a folder of runs.") from error
     listed = ((path, _sizes(path)) for path in paths)
     return [_entry(path, sizes) for path, sizes in listed if not sizes.keys().isdisjoint((*NAMES, *MAP_NAMES))]
 
@@ -126,7 +126,7 @@ def _entry(path: Path, sizes: Mapping[str, int | None]) -> RunEntry:
             for name in tables_of(about):
                 if sizes.get(name) != about.files[name].bytes:
                     _check_file(path, name)
-                    raise BadInput(f"{name} is not what was written. Take a fresh copy, or record the run again.")
+                    raise RunFileError(f"{name} is not what was written. Take a fresh copy, or record the run again.")
     except BadInput as error:
         return RunEntry(path, path.name, error=str(error))
     return RunEntry(path, about.heading, about)
@@ -138,16 +138,18 @@ def write_folder(files: Mapping[str, bytes], path: Path) -> None:
     try:
         writer.write_folder(path, files)
     except OSError as error:
-        raise BadInput(f"{path} cannot be written ({error.strerror}). Choose another place, or make room.") from error
+        raise StorageError(
+            f"{path} cannot be written ({error.strerror}). Choose another place, or make room."
+        ) from error
 
 
 def _check_file(path: Path, name: str) -> None:
     if not path.is_dir():
         if path.exists():
-            raise BadInput("it is a file. Choose a folder written by MARS Viz; unpack a run's zip first.")
-        raise BadInput("the folder does not exist. Choose a folder written by MARS Viz.")
+            raise RunFileError("it is a file. Choose a folder written by MARS Viz; unpack a run's zip first.")
+        raise RunFileError("the folder does not exist. Choose a folder written by MARS Viz.")
     if not (path / name).is_file():
-        raise BadInput(f"{name} is missing. Choose a whole folder written by MARS Viz.")
+        raise RunFileError(f"{name} is missing. Choose a whole folder written by MARS Viz.")
 
 
 def _read(path: Path, name: str) -> bytes:
@@ -161,6 +163,6 @@ def _naming(path: Path) -> Iterator[None]:
     try:
         yield
     except BadInput as error:
-        raise BadInput(f"{path} cannot be opened: {error}") from error
+        raise RunFileError(f"{path} cannot be opened: {error}") from error
     except OSError as error:
-        raise BadInput(f"{path} cannot be opened ({error.strerror}). Check that it can be read.") from error
+        raise RunFileError(f"{path} cannot be opened ({error.strerror}). Check that it can be read.") from error

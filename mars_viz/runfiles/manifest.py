@@ -16,7 +16,7 @@ from typing import Any, NoReturn, TypeVar, Union, get_args, get_origin, get_type
 
 from mars_viz import bounds
 from mars_viz.dialmap import Span, span_of
-from mars_viz.errors import BadInput
+from mars_viz.errors import BadInput, RunFileError, StorageError
 from mars_viz.rules import rule_named
 from mars_viz.run import Provenance, Settings
 
@@ -111,19 +111,21 @@ def to_json(manifest: Manifest, *, optional: bool = False) -> bytes:
         text = json.dumps({"format": FORMAT, "schema": schema} | facts, allow_nan=False, ensure_ascii=False, indent=1)
         return text.encode()
     except (ValueError, TypeError) as error:  # UnicodeEncodeError is a ValueError
-        raise BadInput(f"The run's settings or texts cannot be written as JSON ({error}). Mend that value.") from error
+        raise StorageError(
+            f"The run's settings or texts cannot be written as JSON ({error}). Mend that value."
+        ) from error
 
 
 def from_json(data: bytes) -> Manifest:
     """The manifest. Raises BadInput for anything else, a newer schema included."""
     found = strict_json(data, "manifest.json")
     if not isinstance(found, dict) or found.pop("format", None) != FORMAT:
-        raise BadInput("manifest.json is not that of a run. Choose a folder written by MARS Viz.")
+        raise RunFileError("manifest.json is not that of a run. Choose a folder written by MARS Viz.")
     schema = found.pop("schema", None)
     if isinstance(schema, int) and not isinstance(schema, bool) and schema > SCHEMA:
-        raise BadInput(f"It was made by a newer MARS Viz (schema {schema}, this one reads up to {SCHEMA}); update.")
+        raise RunFileError(f"It was made by a newer MARS Viz (schema {schema}, this one reads up to {SCHEMA}); update.")
     if schema not in _READ:
-        raise BadInput(
+        raise RunFileError(
             f"manifest.json has the schema {bounds.shortened(schema)}; this MARS Viz reads {WITHOUT_STOP} to {SCHEMA}. "
             "Record the run again."
         )
@@ -135,11 +137,13 @@ def from_json(data: bytes) -> Manifest:
     bounds.check(manifest, "manifest.json")
     dial = manifest.settings.dial
     if rule_named(manifest.settings.rule).checked_dial(dial) != dial:
-        raise BadInput("manifest.json leaves out the dial. Record the run again.")
+        raise RunFileError("manifest.json leaves out the dial. Record the run again.")
     if manifest.tokens > manifest.settings.max_new_tokens:
-        raise BadInput("manifest.json counts more tokens than its own limit allows. Take a fresh copy.")
+        raise RunFileError("manifest.json counts more tokens than its own limit allows. Take a fresh copy.")
     if manifest.rounds > manifest.tokens:
-        raise BadInput("manifest.json counts more rounds than tokens, and every round writes one. Take a fresh copy.")
+        raise RunFileError(
+            "manifest.json counts more rounds than tokens, and every round writes one. Take a fresh copy."
+        )
     if manifest.dial_map is not None:
         _check_map(manifest.dial_map, manifest.settings)
     return manifest
@@ -151,9 +155,9 @@ def _check_map(facts: MapFacts, settings: Settings) -> None:
     try:
         plausible = span_of(rule_named(settings.rule), span.low, span.high, span.gammas) == span
     except BadInput as error:
-        raise BadInput(f"manifest.json describes no possible map: {error}") from error
+        raise RunFileError(f"manifest.json describes no possible map: {error}") from error
     if not plausible or max(span.gammas) > settings.gamma:
-        raise BadInput(
+        raise RunFileError(
             "manifest.json describes no possible map: its block lengths must rise, none above the run's own γ. "
             "Record the run again."
         )
@@ -167,12 +171,12 @@ def strict_json(data: bytes, name: str) -> Any:
     """What the JSON says. Raises BadInput where it is none, holds what has no place in it, or is far too large; that is
     found before it is read."""
     if len(data) > LARGEST or data.count(b"[") + data.count(b"{") > MOST_BRACKETS:
-        raise BadInput(f"{name} is far too large. Take a fresh copy, or record the run again.")
+        raise RunFileError(f"{name} is far too large. Take a fresh copy, or record the run again.")
     try:
         found = json.loads(data.decode(), parse_constant=_refused, parse_float=_finite)
         _check_texts(found)
     except (ValueError, RecursionError) as error:
-        raise BadInput(f"{name} is damaged or no JSON. Take a fresh copy, or record the run again.") from error
+        raise RunFileError(f"{name} is damaged or no JSON. Take a fresh copy, or record the run again.") from error
     return found
 
 
@@ -204,7 +208,7 @@ def parsed(cls: type[T], value: object, where: str) -> T:
     hints = _hints(cls)  # type: ignore[arg-type]
     names = {field.name for field in fields(cls)}  # type: ignore[arg-type]
     if not isinstance(value, dict) or set(value) != names:
-        raise BadInput(
+        raise RunFileError(
             f"{where} does not hold exactly {', '.join(sorted(names))}. Choose a folder written by MARS Viz."
         )
     return cls(**{name: _typed(hints[name], value[name], f"{where}: {name}") for name in names})
@@ -230,4 +234,4 @@ def _typed(hint: Any, value: object, where: str) -> Any:
         return float(value)
     if origin is None and type(value) is hint:
         return value
-    raise BadInput(f"{where} is not of the expected kind. Take a fresh copy, or record the run again.")
+    raise RunFileError(f"{where} is not of the expected kind. Take a fresh copy, or record the run again.")

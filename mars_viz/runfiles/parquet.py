@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mars_viz.bounds import WIDEST
-from mars_viz.errors import BadInput
+from mars_viz.errors import RunFileError
 from mars_viz.runfiles.columns import TABLES, Column, Shape
 from mars_viz.runfiles.directory import END, Chunk, chunks_of
 
@@ -83,7 +83,9 @@ class UnreadTable:
         with np.errstate(invalid="ignore"):  # at the comparison of a NaN that signals
             holds = column.holds(flat).all()
         if not holds:
-            raise BadInput(f"{self.name}.parquet holds an impossible value in the column {key}. Record the run again.")
+            raise RunFileError(
+                f"{self.name}.parquet holds an impossible value in the column {key}. Record the run again."
+            )
         return values
 
 
@@ -94,7 +96,7 @@ def opened(name: str, data: bytes) -> UnreadTable:
     """
     file = f"{name}.parquet"
     if len(data) < END or int.from_bytes(data[-END:][:4], "little") > min(len(data), MAX_DIRECTORY):
-        raise BadInput(f"{file} is damaged or is no Parquet file. Take a fresh copy, or record the run again.")
+        raise RunFileError(f"{file} is damaged or is no Parquet file. Take a fresh copy, or record the run again.")
     with _damaged(name):
         source = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
         values = _counted(file, source.metadata.num_rows, chunks_of(data))
@@ -119,7 +121,7 @@ def _damaged(name: str) -> Iterator[None]:
     try:
         yield
     except _UNREADABLE as error:
-        raise BadInput(
+        raise RunFileError(
             f"{name}.parquet is damaged or is no Parquet file. Take a fresh copy, or record the run again."
         ) from error
 
@@ -160,7 +162,7 @@ def _to_arrow(label: str, column: Column, values: np.ndarray) -> pa.Array:
         return pa.array(values.tolist(), pa.list_(column.type))
     dimensions = 2 if column.shape is Shape.WIDE else 1
     if values.dtype != column.dtype or values.ndim != dimensions:
-        raise BadInput(
+        raise RunFileError(
             f"The column {label} is {values.dtype} with {values.ndim} dimensions; "
             f"a run holds {column.dtype} with {dimensions} there."
         )
@@ -202,9 +204,9 @@ def _counted(file: str, lines: int, chunks: Sequence[Chunk]) -> dict[str, int]:
     """How many values each column holds. Raises BadInput for far too many, or an encoding that hides how many."""
     values = max((lines, *(chunk.values for chunk in chunks)))
     if values > MAX_VALUES or sum(chunk.bytes for chunk in chunks) > MAX_BYTES:
-        raise BadInput(f"{file} is far larger than any run. Choose a folder written by MARS Viz.")
+        raise RunFileError(f"{file} is far larger than any run. Choose a folder written by MARS Viz.")
     if any(not _PLAIN.issuperset(chunk.encodings) for chunk in chunks):
-        raise BadInput(f"{file} is encoded in another way than a run's. Choose a folder written by MARS Viz.")
+        raise RunFileError(f"{file} is encoded in another way than a run's. Choose a folder written by MARS Viz.")
     counts: dict[str, int] = {}
     for chunk in chunks:
         key = chunk.path[0]
@@ -214,12 +216,14 @@ def _counted(file: str, lines: int, chunks: Sequence[Chunk]) -> dict[str, int]:
 
 def _check_schema(file: str, described: Mapping[str, Column], schema: pa.Schema) -> None:
     if schema.names != list(described):
-        raise BadInput(f"{file} has other columns than a run's. Choose a folder written by MARS Viz.")
+        raise RunFileError(f"{file} has other columns than a run's. Choose a folder written by MARS Viz.")
     for key, column in described.items():
         found = schema.field(key).type
         if not _fits(column, found):
             wanted = {Shape.ONE: "{}", Shape.WIDE: "equally long lists of {}", Shape.MANY: "lists of {}"}[column.shape]
-            raise BadInput(f"{file} holds {found} in the column {key}; a run holds {wanted.format(column.type)} there.")
+            raise RunFileError(
+                f"{file} holds {found} in the column {key}; a run holds {wanted.format(column.type)} there."
+            )
 
 
 def _fits(column: Column, found: pa.DataType) -> bool:

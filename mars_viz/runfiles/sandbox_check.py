@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow.compute  # noqa: F401  which reading would load once the memory is limited
 
-from mars_viz.errors import BadInput
+from mars_viz.errors import BadInput, RunFileError
 
 SMALL = 160 << 20
 """Bytes in memory that whatever is uploaded may take; a run of 100,000 tokens takes some 130 MiB."""
@@ -42,7 +42,7 @@ def vetted(
         _limit_memory(0)
         taken = room(files)
         if taken > max(SMALL, GROWTH * len(data)):
-            raise BadInput(f"it unpacks to far more than a {noun}. Choose the zip of a single {noun}.")
+            raise RunFileError(f"it unpacks to far more than a {noun}. Choose the zip of a single {noun}.")
         _limit_memory(taken)
         decode(files)
     except BadInput as error:

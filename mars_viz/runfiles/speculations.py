@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from mars_viz.errors import BadInput
+from mars_viz.errors import BadInput, RunFileError
 from mars_viz.records import Emission, Speculation
 from mars_viz.runfiles.columns import NODE_FIELDS, ROW_FIELDS, SCALAR_FIELDS, Column, Shape
 from mars_viz.runfiles.lazy_records import CUT, filled_in, unfilled
@@ -80,11 +80,11 @@ def _joined(
     wrong = [i for i, array in enumerate(arrays) if len(array) != lengths[i]]
     if wrong:
         has, needs = len(arrays[wrong[0]]), lengths[wrong[0]]
-        raise BadInput(f"{place.owner.capitalize()} {wrong[0]} has {has} values of {name}; {needs} belong there.")
+        raise RunFileError(f"{place.owner.capitalize()} {wrong[0]} has {has} values of {name}; {needs} belong there.")
     if not arrays:
         return np.zeros((0, _EMPTY_WIDTH) if column.shape is Shape.WIDE else 0, column.dtype)
     if len({array.shape[1:] for array in arrays}) > 1:
-        raise BadInput(f"The {place.owner}s have differently wide lists of {name}; a run has one width.")
+        raise RunFileError(f"The {place.owner}s have differently wide lists of {name}; a run has one width.")
     return np.concatenate(arrays)
 
 
@@ -150,7 +150,7 @@ def _unknown(nodes: Table, rows: Table) -> Table:
 
 def contradiction(table: str, what: str) -> BadInput:
     """The error for a table that does not fit."""
-    return BadInput(f"{table}.parquet {what}. Take a fresh copy, or record the run again.")
+    return RunFileError(f"{table}.parquet {what}. Take a fresh copy, or record the run again.")
 
 
 def _offsets(tables: Mapping[str, Table], table: str, place: SpeculationTables, count: int) -> np.ndarray:

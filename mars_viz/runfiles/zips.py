@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from mars_viz.bounds import shortened
-from mars_viz.errors import BadInput
+from mars_viz.errors import BadInput, RunFileError
 from mars_viz.run import Run
 from mars_viz.runfiles.codec import MAP_NAMES, NAMES, decode, encode
 from mars_viz.runfiles.folders import check_free, write_folder
@@ -108,7 +108,7 @@ def read_zip(data: bytes | BinaryIO, into: Path) -> Run:
         vet(data, VETTING)
         run = decode(files)
     except BadInput as error:
-        raise BadInput(f"The zip cannot be opened: {error}") from error
+        raise RunFileError(f"The zip cannot be opened: {error}") from error
     if is_empty:
         into.rmdir()
     write_folder(files, into)
@@ -127,20 +127,22 @@ def vet(data: bytes, command: Sequence[str], noun: str = "run") -> None:
             env=os.environ | SPARING,
         )
     except subprocess.TimeoutExpired as error:
-        raise BadInput(f"it takes more than {TIMEOUT} seconds to read. Choose the zip of a single {noun}.") from error
+        raise RunFileError(
+            f"it takes more than {TIMEOUT} seconds to read. Choose the zip of a single {noun}."
+        ) from error
     if done.returncode == BadInput.exit_code:
-        raise BadInput(done.stderr.decode(errors="replace"))
+        raise RunFileError(done.stderr.decode(errors="replace"))
     if done.returncode:
-        raise BadInput(f"its tables are damaged in a way that no {noun} is. Download it again.")
+        raise RunFileError(f"its tables are damaged in a way that no {noun} is. Download it again.")
 
 
 def unpacked(data: bytes, layout: Layout = RUN) -> dict[str, bytes]:
     """The files in the zip, by name. Raises BadInput for a zip that holds anything else, or far too much."""
     noun = layout.noun
     if len(data) > MAX_ZIP:
-        raise BadInput(f"it is larger than {MAX_ZIP >> 20} MB. Put the {noun}'s folder beside the others instead.")
+        raise RunFileError(f"it is larger than {MAX_ZIP >> 20} MB. Put the {noun}'s folder beside the others instead.")
     if data.count(_ENTRY) > layout.entries:
-        raise BadInput(f"it holds too many entries. Choose the zip of a single {noun}.")
+        raise RunFileError(f"it holds too many entries. Choose the zip of a single {noun}.")
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             infos = archive.infolist()
@@ -148,7 +150,7 @@ def unpacked(data: bytes, layout: Layout = RUN) -> dict[str, bytes]:
             _check_directory(data, archive, infos)
             return _contents(archive, members, min(MAX_UNPACKED, MAX_RATIO * len(data)), noun)
     except _UNREADABLE as error:
-        raise BadInput("it is damaged or no zip. Download it again.") from error
+        raise RunFileError("it is damaged or no zip. Download it again.") from error
 
 
 def _members(infos: list[zipfile.ZipInfo], layout: Layout) -> dict[str, zipfile.ZipInfo]:
@@ -158,9 +160,9 @@ def _members(infos: list[zipfile.ZipInfo], layout: Layout) -> dict[str, zipfile.
     noun = layout.noun
     for info in infos:
         if not info.filename:
-            raise BadInput(f"it holds an entry without a name. Zip the {noun}'s folder again.")
+            raise RunFileError(f"it holds an entry without a name. Zip the {noun}'s folder again.")
         if "\0" in info.orig_filename:
-            raise BadInput(f"it holds a name with a NUL in it. Zip the {noun}'s folder again.")
+            raise RunFileError(f"it holds a name with a NUL in it. Zip the {noun}'s folder again.")
         path = PurePosixPath(info.filename)
         if path.parts[:1] == ("__MACOSX",) or path.name == ".DS_Store":
             continue  # what a Mac adds; never unpacked
@@ -169,13 +171,13 @@ def _members(infos: list[zipfile.ZipInfo], layout: Layout) -> dict[str, zipfile.
             continue
         name = layout.place(path)
         if not name or name in found:
-            raise BadInput(
+            raise RunFileError(
                 f"it holds {shortened(info.filename)}, which is no part of a {noun}. Choose the zip of a single {noun}."
             )
         found[name] = info
         folders.add(str(path).removesuffix(name))
     if len(folders) > 1:
-        raise BadInput(f"it holds more than one folder. Choose the zip of a single {noun}.")
+        raise RunFileError(f"it holds more than one folder. Choose the zip of a single {noun}.")
     return found
 
 
@@ -185,15 +187,15 @@ def _check_entry(info: zipfile.ZipInfo, path: PurePosixPath, layout: Layout) -> 
     expected = stat.S_IFDIR if info.is_dir() else stat.S_IFREG
     depth = layout.depth if info.is_dir() else layout.depth + 1
     if path.is_absolute() or ".." in path.parts or "\\" in info.orig_filename or ":" in info.filename:
-        raise BadInput(f"it holds the path {named}, which leads elsewhere. Zip the {noun}'s folder again.")
+        raise RunFileError(f"it holds the path {named}, which leads elsewhere. Zip the {noun}'s folder again.")
     if kind not in (0, expected):
-        raise BadInput(f"it holds {named}, which is a link or no plain file. Zip the {noun}'s folder again.")
+        raise RunFileError(f"it holds {named}, which is a link or no plain file. Zip the {noun}'s folder again.")
     if len(path.parts) > depth:
-        raise BadInput(f"it holds {named}, deeper than a {noun}'s files lie. Zip the {noun}'s folder alone.")
+        raise RunFileError(f"it holds {named}, deeper than a {noun}'s files lie. Zip the {noun}'s folder alone.")
     if info.flag_bits & 0x1:
-        raise BadInput("it is encrypted. Choose a zip without a password.")
+        raise RunFileError("it is encrypted. Choose a zip without a password.")
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise BadInput("it is compressed in an unusual way. Zip the folder with the usual settings.")
+        raise RunFileError("it is compressed in an unusual way. Zip the folder with the usual settings.")
 
 
 def _check_directory(data: bytes, archive: zipfile.ZipFile, infos: list[zipfile.ZipInfo]) -> None:
@@ -222,14 +224,14 @@ def _contents(archive: zipfile.ZipFile, members: dict[str, zipfile.ZipInfo], lim
     files: dict[str, bytes] = {}
     total = 0
     if sum(info.file_size for info in members.values()) > limit:
-        raise BadInput(f"it unpacks to far more than a {noun}. Choose the zip of a single {noun}.")
+        raise RunFileError(f"it unpacks to far more than a {noun}. Choose the zip of a single {noun}.")
     for name, info in members.items():
         parts = []
         with archive.open(info) as source:
             while part := source.read(_CHUNK):
                 total += len(part)
                 if total > limit:
-                    raise BadInput(f"it unpacks to far more than a {noun}. Choose the zip of a single {noun}.")
+                    raise RunFileError(f"it unpacks to far more than a {noun}. Choose the zip of a single {noun}.")
                 parts.append(part)
         files[name] = b"".join(parts)
     return files

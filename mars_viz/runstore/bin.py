@@ -10,7 +10,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from mars_viz.errors import BadInput
+from mars_viz.errors import BadInput, StorageError
 from mars_viz.runfiles import check_free
 from mars_viz.runstore.locks import alone_in
 from mars_viz.writer import beside, make_folder, remove, to_read
@@ -43,7 +43,7 @@ class Bin:
         """Move a folder back to where it was. Raises BadInput where it is not here any more, or another is there
         by now; OSError where the disk refuses."""
         if not (self.is_there() and os.path.lexists(path)):
-            raise BadInput("It is not in the bin any more: it was brought back meanwhile, or its time is over.")
+            raise StorageError("It is not in the bin any more: it was brought back meanwhile, or its time is over.")
         check_free(self._home / path.name)
         path.rename(self._home / path.name)
 

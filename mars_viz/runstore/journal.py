@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
-from mars_viz.errors import BadInput
+from mars_viz.errors import BadInput, RunFileError, StorageError
 from mars_viz.run import Run
 from mars_viz.runfiles import write_zip
 from mars_viz.runfiles.codec import MANIFEST, decode
@@ -143,9 +143,9 @@ def _paths(folder: Path) -> list[Path]:
     try:
         paths = sorted(to_read(folder).glob("*.zip"))
     except OSError as error:
-        raise BadInput(f"{folder} cannot be read ({error.strerror}). Delete the interrupted run.") from error
+        raise RunFileError(f"{folder} cannot be read ({error.strerror}). Delete the interrupted run.") from error
     if not paths:
-        raise BadInput("The decode was interrupted before its first round was kept. Delete it, and decode again.")
+        raise RunFileError("The decode was interrupted before its first round was kept. Delete it, and decode again.")
     return paths
 
 
@@ -153,14 +153,14 @@ def _manifest(path: Path) -> Manifest:
     try:
         return from_json(_files(path)[MANIFEST])
     except KeyError as error:
-        raise BadInput(f"{path} has no manifest. Delete the interrupted run.") from error
+        raise RunFileError(f"{path} has no manifest. Delete the interrupted run.") from error
 
 
 def _files(path: Path) -> dict[str, bytes]:
     try:
         return unpacked(to_read(path).read_bytes())
     except OSError as error:
-        raise BadInput(f"{path} cannot be read ({error.strerror}). Delete the interrupted run.") from error
+        raise RunFileError(f"{path} cannot be read ({error.strerror}). Delete the interrupted run.") from error
 
 
 @contextmanager
@@ -169,4 +169,4 @@ def _refusals(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         reason = error.strerror or os.strerror(error.errno or 0)
-        raise BadInput(f"{folder} cannot be written ({reason}). Choose another place, or make room.") from error
+        raise StorageError(f"{folder} cannot be written ({reason}). Choose another place, or make room.") from error

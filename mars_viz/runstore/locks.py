@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from mars_viz.errors import BadInput
+from mars_viz.errors import StorageError
 from mars_viz.writer import open_lock
 
 PATIENCE = 10.0
@@ -53,7 +53,7 @@ def alone_in(folder: Path) -> Iterator[None]:
         descriptor = os.open(folder, os.O_RDONLY)
     try:
         if descriptor is not None and not _taken(descriptor):
-            raise BadInput(
+            raise StorageError(
                 f"Another program has been changing {folder} for {PATIENCE:g} seconds. Try again, or end that program."
             )
         yield

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from mars_viz.errors import BadInput
+from mars_viz.errors import BadInput, StorageError
 from mars_viz.permissions import DELETE, MayDelete, who_may_delete
 from mars_viz.writer import make_folder, to_read, write_file
 
@@ -65,7 +65,7 @@ class Makers:
     def check(self, name: str, mark: str) -> None:
         """Raise BadInput where the browser of this mark may not rename and delete what has this name."""
         if refused := self.refusal(name, mark):
-            raise BadInput(refused)
+            raise StorageError(refused)
 
     def forget(self, is_there: Callable[[str], bool]) -> None:
         """Drop old notes of names for which this is False."""

@@ -21,7 +21,7 @@ from os import PathLike
 from pathlib import Path
 from uuid import uuid4
 
-from mars_viz.errors import BadInput
+from mars_viz.errors import BadInput, RunFileError, StorageError
 from mars_viz.run import Run
 from mars_viz.runfiles import manifest, save_run, write_zip
 from mars_viz.runfiles.codec import MANIFEST
@@ -46,9 +46,9 @@ def checked_name(name: str, noun: str = "run") -> str:
     """The name, without blanks around it. Raises BadInput for one that is no plain name of a folder."""
     name = unicodedata.normalize("NFC", name).strip()
     if not name or len(name.encode()) > LONGEST_NAME:
-        raise BadInput(f"A {noun}'s name has 1 to {LONGEST_NAME} letters; choose another.")
+        raise StorageError(f"A {noun}'s name has 1 to {LONGEST_NAME} letters; choose another.")
     if not _NAME.fullmatch(name) or name.endswith(".") or _RESERVED.fullmatch(name):
-        raise BadInput(
+        raise StorageError(
             f"A {noun}'s name begins with a letter or digit and holds letters, digits, blanks and -_.,+=() only."
         )
     return name
@@ -84,7 +84,7 @@ class RunStore:
         """The entry of that name. Raises BadInput where there is none."""
         found = next((kept for kept in self.list() if kept.name == name), None)
         if found is None:
-            raise BadInput("There is no run of that name here any more; choose another from the list.")
+            raise RunFileError("There is no run of that name here any more; choose another from the list.")
         return found
 
     def begin(self, name: str = "", maker: str = "") -> Journal:
@@ -116,7 +116,7 @@ class RunStore:
         try:
             with alone_in(self.folder), refusals(name, "replaced"):
                 if not path.exists():
-                    raise BadInput("That run was deleted meanwhile, so nothing more of it is saved.")
+                    raise StorageError("That run was deleted meanwhile, so nothing more of it is saved.")
                 if (title := _title(path, run.title)) != run.title:
                     retitle(fresh / MANIFEST, title)
                 path.rename(old)
@@ -133,7 +133,7 @@ class RunStore:
         with alone_in(self.folder), refusals(name, "renamed"):
             kept = self._settled(name)
             if kept.error:
-                raise BadInput(UNREADABLE)
+                raise RunFileError(UNREADABLE)
             check_seen(kept.title, seen)
             if kept.standing is RunStatus.INTERRUPTED:
                 journals.retitle(kept.path, title)
@@ -161,7 +161,7 @@ class RunStore:
     def _settled(self, name: str) -> Kept:
         kept = self.find(name)
         if kept.standing is RunStatus.GROWING:
-            raise BadInput("That run is being decoded; cancel it first, or wait for its end.")
+            raise StorageError("That run is being decoded; cancel it first, or wait for its end.")
         return kept
 
     def _is_anywhere(self, name: str) -> bool:
@@ -206,4 +206,6 @@ def refusals(name: str, deed: str) -> Iterator[None]:
         yield
     except OSError as error:
         reason = error.strerror or os.strerror(error.errno or 0)
-        raise BadInput(f"{name} cannot be {deed} ({reason}). Check that you may write there, and try again.") from error
+        raise StorageError(
+            f"{name} cannot be {deed} ({reason}). Check that you may write there, and try again."
+        ) from error

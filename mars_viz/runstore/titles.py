@@ -6,7 +6,7 @@ import json
 import unicodedata
 from pathlib import Path
 
-from mars_viz.errors import BadInput
+from mars_viz.errors import StorageError
 from mars_viz.escapes import JOINERS, steers
 from mars_viz.runfiles.manifest import strict_json
 from mars_viz.writer import to_read, write_file
@@ -21,18 +21,18 @@ def checked_title(title: str) -> str:
     characters."""
     title = unicodedata.normalize("NFC", title).strip()
     if not title.strip(JOINERS):
-        raise BadInput("The title is empty. Write one.")
+        raise StorageError("The title is empty. Write one.")
     if len(title) > LONGEST_TITLE:
-        raise BadInput(f"The title has {len(title)} characters, and at most {LONGEST_TITLE} are kept. Shorten it.")
+        raise StorageError(f"The title has {len(title)} characters, and at most {LONGEST_TITLE} are kept. Shorten it.")
     if any(map(steers, title)):
-        raise BadInput("The title holds a control character, such as a line break. Remove it.")
+        raise StorageError("The title holds a control character, such as a line break. Remove it.")
     return title
 
 
 def check_seen(title: str, seen: str | None) -> None:
     """Raise BadInput where a title is not the one that was seen by whoever wants to change it; None takes any."""
     if seen not in (None, title):
-        raise BadInput(f"It was renamed to “{title}” meanwhile. Press Rename again to change that title.")
+        raise StorageError(f"It was renamed to “{title}” meanwhile. Press Rename again to change that title.")
 
 
 def retitle(about: Path, title: str) -> None:

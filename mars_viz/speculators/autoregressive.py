@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from mars_viz.errors import BadInput
+from mars_viz.errors import EvidenceError
 from mars_viz.randomness import position_uniforms
 from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend
@@ -69,7 +69,7 @@ def _next(scored: Scored, settings: Settings, position: int) -> int:
     """The token for this position: the best one at temperature 0, else the sample keyed by it."""
     if isinstance(scored, TopLogits):
         if settings.temperature > 0:
-            raise BadInput(NO_SAMPLE)
+            raise EvidenceError(NO_SAMPLE)
         return int(scored.ids[0, 0, 0])
     if settings.temperature == 0:
         return int(best(scored))

@@ -11,7 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import torch
 
 from mars_viz.chat import History, check_prompt
-from mars_viz.errors import BadInput
+from mars_viz.errors import PromptError
 from mars_viz.run import WITHIN_ROUNDING, Piece, Provenance, Settings
 from mars_viz.speculators.draft import Drafter, Target
 from mars_viz.speculators.extent import Extent
@@ -182,20 +182,20 @@ def _checked(prompt: Iterable[int], backend: Backend) -> Prefix:
     ids = tuple(prompt)
     wrong = next((each for each in ids if isinstance(each, bool) or not isinstance(each, int)), None)
     if wrong is not None:
-        raise BadInput(f"The prompt holds {wrong!r}, which is no token id; give a text, or whole numbers.")
+        raise PromptError(f"The prompt holds {wrong!r}, which is no token id; give a text, or whole numbers.")
     if not ids:
-        raise BadInput("The prompt is empty; write at least one word.")
+        raise PromptError("The prompt is empty; write at least one word.")
     foreign = next((each for each in ids if not 0 <= each < backend.vocabulary_size), None)
     if foreign is not None:
-        raise BadInput(f"The prompt's token {foreign} is outside the vocabulary of {backend.vocabulary_size}.")
+        raise PromptError(f"The prompt's token {foreign} is outside the vocabulary of {backend.vocabulary_size}.")
     return ids
 
 
 def _check_context(prompt: int, new: int, context: int) -> None:
     if prompt >= context:
-        raise BadInput(f"The prompt has {prompt} tokens but the models' context is {context}; shorten the prompt.")
+        raise PromptError(f"The prompt has {prompt} tokens but the models' context is {context}; shorten the prompt.")
     if prompt + new > context:
-        raise BadInput(
+        raise PromptError(
             f"The prompt has {prompt} tokens and {new} new ones are asked for, but the models' context is {context}; "
             f"ask for at most {context - prompt} new tokens, or shorten the prompt."
         )

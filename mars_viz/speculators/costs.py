@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from mars_viz.costs import LEAST, MOST, WANTED, Cost, Costs, objection, too_busy
-from mars_viz.errors import BadInput, Disturbed
+from mars_viz.errors import Disturbed, SettingError
 from mars_viz.records import Timing
 from mars_viz.rules import Rule, rule_named, settle
 from mars_viz.run import Settings
@@ -55,7 +55,7 @@ class Measuring:
         self._backend, self._gamma, self._settings = backend, gamma, settings or Settings(rule="strict")
         self._length = min(cache_length, backend.context - gamma - 2)
         if gamma < 1 or self._length < 2:
-            raise BadInput(
+            raise SettingError(
                 f"Blocks of {gamma} tokens do not fit in the context of {backend.context}. Take shorter blocks."
             )
         self._seconds, self._clock = seconds, clock
@@ -89,7 +89,7 @@ class Measuring:
         """What it found. Raises BadInput where it was not run to its end; Disturbed where the machine was too busy, and
         for costs that contradict themselves."""
         if self._found is None:
-            raise BadInput("The costs are not measured yet; let it come to its end.")
+            raise SettingError("The costs are not measured yet; let it come to its end.")
         if self._found.unsure > MOST:
             raise Disturbed(too_busy(self._found.unsure, self._spent))
         if why := objection(self._found):

@@ -9,7 +9,7 @@ from types import TracebackType
 
 import torch
 
-from mars_viz.errors import BadInput, DeviceLost
+from mars_viz.errors import DeviceLost, ModelError
 
 _GONE = ("CUDA error", "HIP error", "CUDA driver", "MPS backend")
 """In the message of an error without a class of its own."""
@@ -26,7 +26,7 @@ class inference(torch.inference_mode):  # noqa: N801 (it is used as its base is)
         if not isinstance(error, MemoryError | RuntimeError):
             return
         if lacks_memory(error):
-            raise BadInput(
+            raise ModelError(
                 "The device ran out of memory while decoding. Shorten the prompt, ask for fewer tokens or fewer "
                 "prompts at once, take a smaller dtype, or decode on the CPU (--device cpu)."
             ) from error

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mars_viz.errors import BadInput
+from mars_viz.errors import EvidenceError, ModelError
 from mars_viz.randomness import Purpose, position_uniforms, round_uniforms
 from mars_viz.records import CANDIDATES, Speculation
 from mars_viz.run import Settings
@@ -53,11 +53,11 @@ def record_top_logits(
     Raises BadInput above temperature 0, for fewer than two candidates, and for what is no number.
     """
     if settings.temperature > 0:
-        raise BadInput(NO_SAMPLE)
+        raise EvidenceError(NO_SAMPLE)
     if top.ids.shape[-1] < 2:
-        raise BadInput(f"The target gives {top.ids.shape[-1]} candidates for a token; ask it for two at least.")
+        raise ModelError(f"The target gives {top.ids.shape[-1]} candidates for a token; ask it for two at least.")
     if not (np.isfinite(top.logits).all() and np.isfinite(top.drafted).all()):
-        raise BadInput(DAMAGED.format(whose="target"))
+        raise ModelError(DAMAGED.format(whose="target"))
     drafted, tokens, made = _drafter_alone(draft, vocabulary), draft.tokens.cpu().numpy(), []
     for i, start in enumerate(starts):
         n = len(tokens[i]) if draft.lengths is None else draft.lengths[i]
@@ -145,7 +145,7 @@ def _check(peaks: np.ndarray, n: int) -> None:
     """Of every row's largest logit [B, R]: a NaN counts as the largest, and an infinity is."""
     if not all(all(map(math.isfinite, chain)) for chain in peaks.tolist()):
         whose = "drafter" if np.isfinite(peaks[:, : n + 1]).all() else "target"
-        raise BadInput(DAMAGED.format(whose=whose))
+        raise ModelError(DAMAGED.format(whose=whose))
 
 
 def _drawn_from(blocks: DraftBatch, laws: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, P
 from transformers.utils import logging as transformers_logging
 
 from mars_viz import demo
-from mars_viz.errors import BadInput, MarsVizError
+from mars_viz.errors import MarsVizError, ModelError
 from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend, Part
 from mars_viz.speculators.device_errors import is_gone, lacks_memory, lost
@@ -77,7 +77,7 @@ def load_backend(
     sizes = [_output_size(model) for model in models]
     if min(sizes) < len(tokenizers[0]):
         scored = " and ".join(f"{name} scores {size}" for name, size in zip(names, sizes, strict=True))
-        raise BadInput(
+        raise ModelError(
             f"The vocabularies do not match: the tokenizer has {len(tokenizers[0])} entries, {scored}. "
             "Choose a drafter made for this target's vocabulary."
         )
@@ -146,7 +146,7 @@ def _device(name: str) -> torch.device:
     if name == "auto":
         name = next(kind for kind in ("cuda", "mps", "cpu") if available[kind])
     if not available[name]:
-        raise BadInput(f"The device {name} was asked for, but PyTorch finds none here; use --device cpu or auto.")
+        raise ModelError(f"The device {name} was asked for, but PyTorch finds none here; use --device cpu or auto.")
     return torch.device(name)
 
 
@@ -156,7 +156,7 @@ def _tokenizer(name: str) -> PreTrainedTokenizerBase:
     try:
         return AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     except Exception as error:  # the tokenizers library raises the bare class for a file it cannot read
-        raise BadInput(_cannot_load(name, "tokenizer", error)) from error
+        raise ModelError(_cannot_load(name, "tokenizer", error)) from error
 
 
 def _model(name: str, device: torch.device, dtype: torch.dtype | str, arrival: Arrival) -> PreTrainedModel:
@@ -176,7 +176,7 @@ def _model(name: str, device: torch.device, dtype: torch.dtype | str, arrival: A
             raise too_large([name], device, dtype) from error
         if is_gone(error):
             raise lost(error) from error
-        raise BadInput(_cannot_load(name, "model", error)) from error
+        raise ModelError(_cannot_load(name, "model", error)) from error
 
 
 def _check_no_folder(name: str) -> None:
@@ -184,7 +184,9 @@ def _check_no_folder(name: str) -> None:
     started, and whoever asks hears of it only where the hub has the model too."""
     _check_hub(name)
     if Path(name).exists():
-        raise BadInput(f"{name} cannot be fetched here. Have the server started from another folder, or name another.")
+        raise ModelError(
+            f"{name} cannot be fetched here. Have the server started from another folder, or name another."
+        )
 
 
 def _check_hub(name: str) -> None:
@@ -193,7 +195,7 @@ def _check_hub(name: str) -> None:
         if not isinstance(try_to_load_from_cache(name, "config.json"), str):
             get_hf_file_metadata(hf_hub_url(name, "config.json"))
     except Exception as error:  # the hub's library and its client raise what they like
-        raise BadInput(_cannot_load(name, "configuration", error)) from error
+        raise ModelError(_cannot_load(name, "configuration", error)) from error
 
 
 def _cannot_load(name: str, what: str, error: Exception) -> str:
@@ -203,7 +205,7 @@ def _cannot_load(name: str, what: str, error: Exception) -> str:
 
 def _check_tokenizers(target: PreTrainedTokenizerBase, drafter: PreTrainedTokenizerBase, names: list[str]) -> None:
     if target.get_vocab() != drafter.get_vocab():
-        raise BadInput(
+        raise ModelError(
             f"The tokenizers of {names[0]} and {names[1]} differ, so their token ids do not mean the same. "
             "Choose a drafter from the target's family."
         )

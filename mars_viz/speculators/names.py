@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 
-from mars_viz.errors import BadInput
+from mars_viz.errors import BadInput, ModelError, SettingError
 from mars_viz.permissions import PATHS
 from mars_viz.rules.fixed import Fixed, values_in
 
@@ -78,11 +78,11 @@ def check_names(
     without `folders` only ids on the hub are taken, and no folder is looked for."""
     drafting = drafter_for(target, drafter)
     if target is None and drafter is not None and isinstance(drafting, str):
-        raise BadInput("A drafter was given without a target; name both, or neither for the built-in pair.")
+        raise ModelError("A drafter was given without a target; name both, or neither for the built-in pair.")
     if device not in DEVICES:
-        raise BadInput(f"There is no device {device!r}; choose one of {', '.join(DEVICES)}.")
+        raise SettingError(f"There is no device {device!r}; choose one of {', '.join(DEVICES)}.")
     if dtype not in DTYPES:
-        raise BadInput(f"There is no dtype {dtype!r}; choose one of {', '.join(DTYPES)}.")
+        raise SettingError(f"There is no dtype {dtype!r}; choose one of {', '.join(DTYPES)}.")
     for name in models_named(target, drafter):
         is_folder(name) if folders else check_id(name)
 
@@ -90,7 +90,7 @@ def check_names(
 def check_id(name: str) -> None:
     """Raise BadInput for what is no model's id on the hub."""
     if not _ID.fullmatch(name):
-        raise BadInput(
+        raise ModelError(
             f"{name!r} is no model's id on the hub, such as org/name. Folders are taken on the command line, and where "
             f"the server lets its visitors name them ({PATHS})."
         )
@@ -104,13 +104,15 @@ def is_folder(name: str) -> bool:
     folder = Path(name)
     if not folder.exists():
         if folder.is_absolute() or name.startswith(".") or name.count("/") > 1:
-            raise BadInput(f"There is no folder {name}. Give a model's folder or its id on the hub, such as org/name.")
+            raise ModelError(
+                f"There is no folder {name}. Give a model's folder or its id on the hub, such as org/name."
+            )
         return False
     for pattern, what in (("config.json", "config.json"), ("tokenizer*.json", "tokenizer.json")):
         if not list(folder.glob(pattern)):
-            raise BadInput(f"{name} holds no {what}; save the model there with save_pretrained, tokenizer included.")
+            raise ModelError(f"{name} holds no {what}; save the model there with save_pretrained, tokenizer included.")
     if not list(folder.glob("*.safetensors")):
-        raise BadInput(
+        raise ModelError(
             f"{name} holds no *.safetensors; only that format is loaded. Save it again with save_pretrained."
         )
     return True

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mars_viz.errors import BadInput
+from mars_viz.errors import ModelError, PromptError
 from mars_viz.records import Speculation, Timing
 from mars_viz.run import Settings
 from mars_viz.speculators.device_errors import inference
@@ -121,15 +121,15 @@ def _rows(values: Tensor, chains: Tensor | None, count: int) -> Tensor:
 
 def _check(prefix: Prefix, limits: Limits) -> None:
     if not prefix:
-        raise BadInput("There is nothing to go on from; write a prompt of at least one token.")
+        raise PromptError("There is nothing to go on from; write a prompt of at least one token.")
     if min(prefix) < 0 or max(prefix) >= limits.vocabulary_size:
         foreign = next(token for token in prefix if not 0 <= token < limits.vocabulary_size)
-        raise BadInput(
+        raise ModelError(
             f"The token {foreign} is outside the models' vocabulary of {limits.vocabulary_size}; "
             "take the pair that the text was made with."
         )
     if len(prefix) >= limits.context:
-        raise BadInput(
+        raise PromptError(
             f"The text has {len(prefix)} tokens, which fills the models' context of {limits.context}; "
             "ask for fewer new tokens, or shorten the prompt."
         )

@@ -10,7 +10,7 @@ from functools import cache
 from transformers import PreTrainedTokenizerBase
 
 from mars_viz.chat import History, check_prompt, in_plain_text, messages_of
-from mars_viz.errors import BadInput
+from mars_viz.errors import ModelError, PromptError
 from mars_viz.run import Piece
 
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
@@ -29,13 +29,13 @@ class TransformersTokenizer:
         check_prompt(prompt)
         if chat:
             if not self.library.chat_template:
-                raise BadInput(f"{self._model} has no chat template; record without chat.")
+                raise ModelError(f"{self._model} has no chat template; record without chat.")
             messages = messages_of(history, prompt)
             ids = self.library.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
         else:
             ids = self.library(in_plain_text(history, prompt))["input_ids"]
         if not ids:
-            raise BadInput("The prompt comes to no token at all; write at least one word.")
+            raise PromptError("The prompt comes to no token at all; write at least one word.")
         return tuple(int(token) for token in ids)
 
 

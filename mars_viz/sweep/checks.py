@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mars_viz.errors import BadInput
+from mars_viz.errors import BadInput, RunFileError
 from mars_viz.sweep.files import refusals, write_whole
 from mars_viz.sweep.plan import Plan
 from mars_viz.sweep.timing import TimingCheck
@@ -52,10 +52,10 @@ def kept_checks(folder: Path, plan: Plan) -> Checks:
     for path in _paths(folder):
         try:
             if to_read(path).stat().st_size > _LARGEST:
-                raise BadInput("it is far too large")
+                raise RunFileError("it is far too large")
             check = TimingCheck.from_json(path.read_bytes())
             if (check.rule, check.gamma) != (plan.settings.rule, plan.settings.gamma):
-                raise BadInput("it is of another sweep")
+                raise RunFileError("it is of another sweep")
             found.append(check)
         except (BadInput, OSError) as error:
             reason = error.strerror if isinstance(error, OSError) else error

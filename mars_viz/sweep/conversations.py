@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from mars_viz.chat import Exchange, History
-from mars_viz.errors import BadInput
+from mars_viz.errors import PromptError
 from mars_viz.prompts import PromptItem
 
 
@@ -37,7 +37,7 @@ class Conversations:
         and never will."""
         talk = self._known.get(item.unit, _Conversation())
         if talk.broken:
-            raise BadInput(talk.broken)
+            raise PromptError(talk.broken)
         return tuple(talk.said) if len(talk.said) == item.turn - 1 else None
 
     def answered(self, item: PromptItem, text: str) -> None:

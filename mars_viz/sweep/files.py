@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mars_viz import writer
-from mars_viz.errors import BadInput
+from mars_viz.errors import StorageError
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -21,6 +21,6 @@ def refusals(folder: Path, kept: str = "") -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise BadInput(
+        raise StorageError(
             f"{folder} cannot be written ({error.strerror or error}). Make room or choose another place{kept}."
         ) from error

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mars_viz.errors import BadInput
+from mars_viz.errors import SettingError
 from mars_viz.rules import Fixed, Rule
 from mars_viz.sweep.plan import Plan, comparable
 
@@ -44,7 +44,7 @@ def grid_of(rule: Rule, text: str) -> Grid:
     setting = setting_named(rule, key.strip().lower())
     example = f"write {setting.key}={','.join(setting.written(each) for each in neighbours(setting))}"
     if not equals or not listed.strip():
-        raise BadInput(f"The grid {text!r} names no values; {example}, for instance.")
+        raise SettingError(f"The grid {text!r} names no values; {example}, for instance.")
     return Grid(_free(rule, setting), setting, grid_values(setting, listed))
 
 
@@ -57,10 +57,10 @@ def grid_values(setting: Fixed, listed: str) -> tuple[float, ...]:
             value = float(part)
         except ValueError:
             said = f"{part.strip()!r} is no number" if part.strip() else "a value is missing between commas"
-            raise BadInput(f"{setting.symbol}: {said}; list values such as {example}.") from None
+            raise SettingError(f"{setting.symbol}: {said}; list values such as {example}.") from None
         found.add(setting.checked(value))
     if len(found) > MOST:
-        raise BadInput(f"A grid of {len(found)} values of {setting.symbol} is too large; list at most {MOST}.")
+        raise SettingError(f"A grid of {len(found)} values of {setting.symbol} is too large; list at most {MOST}.")
     return tuple(sorted(found))
 
 
@@ -68,9 +68,11 @@ def setting_named(rule: Rule, key: str) -> Fixed:
     """One of the rule's fixed settings. Raises BadInput with those that there are."""
     known = {each.key: each for each in rule.fixed}
     if not known:
-        raise BadInput(f"The rule {rule.family} has no settings besides its dial, so there is no grid; leave it out.")
+        raise SettingError(
+            f"The rule {rule.family} has no settings besides its dial, so there is no grid; leave it out."
+        )
     if key not in known:
-        raise BadInput(f"The rule {rule.family} has no setting {key!r} for a grid; it has {', '.join(known)}.")
+        raise SettingError(f"The rule {rule.family} has no setting {key!r} for a grid; it has {', '.join(known)}.")
     return known[key]
 
 
@@ -79,22 +81,22 @@ def varied_setting(plans: Sequence[Plan]) -> Fixed:
     first = plans[0]
     for plan in plans[1:]:
         if plan.rule.family != first.rule.family or plan.settings.gamma != first.settings.gamma:
-            raise BadInput("The sweeps of a grid have one rule and one draft length; choose such sweeps.")
+            raise SettingError("The sweeps of a grid have one rule and one draft length; choose such sweeps.")
         if not comparable(first, plan):
-            raise BadInput("The sweeps of a grid have the same prompts, models and sampling; choose such sweeps.")
+            raise SettingError("The sweeps of a grid have the same prompts, models and sampling; choose such sweeps.")
     varied = [
         each for each in first.rule.fixed if len({plan.rule.values[each.key] for plan in plans}) == len(plans) > 1
     ]
     others = [each for each in first.rule.fixed if len({plan.rule.values[each.key] for plan in plans}) > 1]
     if len(varied) != 1 or varied != others:
-        raise BadInput("The sweeps of a grid differ in one fixed setting, each with a value of its own.")
+        raise SettingError("The sweeps of a grid differ in one fixed setting, each with a value of its own.")
     return varied[0]
 
 
 def _free(rule: Rule, setting: Fixed) -> Rule:
     """Raises BadInput where the rule's name already says what the grid is to vary."""
     if rule.values[setting.key] != setting.default:
-        raise BadInput(
+        raise SettingError(
             f"The rule {rule.name} sets {setting.symbol}, and so does the grid; leave it out of the rule's name."
         )
     return rule

@@ -11,7 +11,7 @@ import numpy as np
 
 from mars_viz.analysis.intervals import DEFAULT, Band, Bootstrap
 from mars_viz.analysis.recommendation import Finding, Recommendation
-from mars_viz.errors import BadInput
+from mars_viz.errors import SettingError
 from mars_viz.figures.words import exact_setting
 from mars_viz.rules import Fixed
 from mars_viz.sweep.grid import varied_setting
@@ -100,7 +100,7 @@ def grid_table(variants: Sequence[Advised], dials: Sequence[float] | np.ndarray)
     plans = [each.result.plan for each in variants]
     setting = varied_setting(plans)
     if any(not each.result.complete for each in variants):
-        raise BadInput("A sweep of the grid is not finished, so its prompts are others; go on with it (--resume).")
+        raise SettingError("A sweep of the grid is not finished, so its prompts are others; go on with it (--resume).")
     low, high = max(plan.low for plan in plans), min(plan.high for plan in plans)
     values = np.unique(np.asarray(dials, np.float64))
     ordered = sorted(variants, key=lambda each: each.result.plan.rule.values[setting.key])

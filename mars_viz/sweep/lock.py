@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
 
-from mars_viz.errors import BadInput
+from mars_viz.errors import StorageError
 from mars_viz.runstore.locks import try_lock
 from mars_viz.sweep.files import refusals
 from mars_viz.writer import open_lock
@@ -67,7 +67,7 @@ def holder(folder: Path) -> Holder | None:
 def check_nobody(folder: Path) -> None:
     """Raise BadInput while somebody sweeps into the folder."""
     if (found := holder(folder)) is not None:
-        raise BadInput(_refusal(folder, found))
+        raise StorageError(_refusal(folder, found))
 
 
 @contextmanager
@@ -94,7 +94,7 @@ def _taken(folder: Path) -> IO[bytes]:
         found = None if locked else _read(file)
         file.close()
         if found is not None and time.monotonic() > end:
-            raise BadInput(_refusal(folder, found))
+            raise StorageError(_refusal(folder, found))
         time.sleep(0.02)
     with suppress(OSError):  # a full disk: held all the same, only nobody can read by whom
         file.truncate(0)

@@ -17,7 +17,7 @@ from mars_viz.analysis.intervals import DEFAULT, Band, Bootstrap, Interval, band
 from mars_viz.analysis.recommendation import Changed, loss_bound
 from mars_viz.analysis.steps import Steps, combined, plain_within, total
 from mars_viz.costs import Costs, Factor, objection, per_token
-from mars_viz.errors import BadInput
+from mars_viz.errors import SettingError
 from mars_viz.sweep.result import SweepResult
 
 PLACES = 257
@@ -334,7 +334,7 @@ def frontier(result: SweepResult, how: Bootstrap = DEFAULT, most: int = PLACES, 
     """The sweep's path. Raises BadInput where no prompt is graded."""
     known, dials = measures(result), named_places(result, most)
     if "accuracy" not in known:
-        raise BadInput("No prompt of the set is graded, so there is no accuracy to plot. Use a set with answers.")
+        raise SettingError("No prompt of the set is graded, so there is no accuracy to plot. Use a set with answers.")
     alone = None if paired else known.get("speed_up")
     pace = alone or known["speed_up_strict"]
     fast = Measure(pace.name, pace.title, pace.columns, pace.of, graded=True, modelled=True)

@@ -15,7 +15,7 @@ import numpy as np
 
 from mars_viz.analysis.intervals import DEFAULT, Bootstrap, Interval
 from mars_viz.costs import Costs
-from mars_viz.errors import BadInput
+from mars_viz.errors import BadInput, SettingError
 from mars_viz.prompts import Turns
 from mars_viz.records import Emission
 from mars_viz.sweep.columns import UNGRADED
@@ -156,7 +156,7 @@ def pair(left: SweepSetting, right: SweepSetting) -> Pairing:
             alike[place] = None
     if not alike:
         same = f" {otherwise} ids occur in both, with different texts." if otherwise else ""
-        raise BadInput(
+        raise SettingError(
             f"These sweeps share no prompt: one is over “{left.result.plan.prompt_set}”, the other over "
             f"“{right.result.plan.prompt_set}”.{same} Choose two sweeps of one set of prompts."
         )
@@ -176,7 +176,7 @@ def _check(*settings: SweepSetting) -> None:
         side.result.rows(np.array([side.dial]))
         if not len(side.result):
             reason = side.result.failures[0].reason  # it has lines, but none of a text
-            raise BadInput(f"No prompt of the sweep {side.result.folder.name} could be swept. {reason}")
+            raise SettingError(f"No prompt of the sweep {side.result.folder.name} could be swept. {reason}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Any
 from mars_viz import bounds
 from mars_viz.costs import Costs, costs_from
 from mars_viz.dialmap import Span
-from mars_viz.errors import BadInput
+from mars_viz.errors import RunFileError, SettingError
 from mars_viz.figures.words import exactly, number
 from mars_viz.prompts import PromptSet, Turns
 from mars_viz.rules import Rule, rule_named
@@ -93,9 +93,11 @@ def plan_of(settings: Settings, span: Span, chat: bool, prompts: PromptSet, prov
     dial = rule_named(settings.rule).dial
     if dial is None or not span.low <= dial.strict <= span.high:
         end = "" if dial is None else f", {dial.symbol} = {dial.strict:g}"
-        raise BadInput(f"A sweep compares every setting with the strict one; let the range reach the strict end{end}.")
+        raise SettingError(
+            f"A sweep compares every setting with the strict one; let the range reach the strict end{end}."
+        )
     if span.gammas != (settings.gamma,):
-        raise BadInput(f"A sweep looks at one block length, γ = {settings.gamma}; give the range that one alone.")
+        raise SettingError(f"A sweep looks at one block length, γ = {settings.gamma}; give the range that one alone.")
     changed = {name: getattr(settings, name) for name in Settings.__slots__} | {"dial": dial.strict}
     return Plan(
         settings=Settings(**changed),
@@ -235,14 +237,16 @@ def from_json(data: bytes) -> tuple[Plan, Costs | None]:
     try:
         found = strict_json(data, "sweep.json")
         if not isinstance(found, dict) or found.get("format") != FORMAT:
-            raise BadInput("sweep.json is not that of a sweep. Choose a folder written by `mars-viz sweep`.")
+            raise RunFileError("sweep.json is not that of a sweep. Choose a folder written by `mars-viz sweep`.")
         if found.get("schema") not in _READ:
             schema = bounds.shortened(found.get("schema"))
-            raise BadInput(f"sweep.json has the schema {schema}; this MARS Viz reads {SCHEMA} and below. Update it.")
+            raise RunFileError(
+                f"sweep.json has the schema {schema}; this MARS Viz reads {SCHEMA} and below. Update it."
+            )
         plan = _plan(found["plan"], found["schema"])
         return plan, None if found["costs"] is None else costs_from(found["costs"])
     except (ValueError, OverflowError, KeyError, TypeError, RecursionError) as error:
-        raise BadInput("sweep.json is damaged. Take a fresh copy, or sweep again into a new folder.") from error
+        raise RunFileError("sweep.json is damaged. Take a fresh copy, or sweep again into a new folder.") from error
 
 
 def _plan(found: Mapping[str, Any], schema: int) -> Plan:

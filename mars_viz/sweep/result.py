@@ -18,7 +18,7 @@ from mars_viz.analysis.counts import AcceptanceCounts
 from mars_viz.analysis.recommendation import Graded
 from mars_viz.analysis.steps import Steps
 from mars_viz.costs import Costs
-from mars_viz.errors import BadInput
+from mars_viz.errors import BadInput, RunFileError, SettingError
 from mars_viz.figures.words import exactly
 from mars_viz.prompts import Turns
 from mars_viz.sweep.columns import COLUMNS, OF_TURNS, PER_PROMPT, PER_SEGMENT, RIGHT, UNGRADED, SweepColumn, width
@@ -131,7 +131,7 @@ class SweepResult:
         dials = np.asarray(dials, np.float64)
         if not ((dials >= self.plan.low) & (dials <= self.plan.high)).all():
             ends = f"{exactly(self.plan.low)} to {exactly(self.plan.high)}"
-            raise BadInput(f"The sweep goes from {ends}. Choose a value in that range.")
+            raise SettingError(f"The sweep goes from {ends}. Choose a value in that range.")
         found = self._searched.get(key := dials.tobytes())
         if found is None:
             if len(self._searched) >= _SEARCHES:
@@ -160,7 +160,7 @@ class SweepResult:
     def graded_steps(self) -> Graded:
         """Right and wrong along the dial, for `recommend`. Raises BadInput where no prompt is graded."""
         if not self.graded.any():
-            raise BadInput("No prompt of the set is graded, so accuracy is unknown. Use a set with answers.")
+            raise SettingError("No prompt of the set is graded, so accuracy is unknown. Use a set with answers.")
         graded, grades, low = self.graded, self.lines["right"], self.lines["low"]
         changes = np.append(True, grades[1:] != grades[:-1])
         changes[self.starts[:-1]] = True
@@ -201,9 +201,9 @@ def _read(store: SweepStore) -> SweepResult:
     """Every file's lines go straight to their place, so that no file outlives its reading."""
     folder, least, total = store.folder, store.finished(), store.count_lines()
     if total > MAX_LINES:
-        raise BadInput(f"{folder} holds more than {MAX_LINES:,} lines. Choose a folder written by MARS Viz.")
+        raise RunFileError(f"{folder} holds more than {MAX_LINES:,} lines. Choose a folder written by MARS Viz.")
     if not total:
-        raise BadInput(f"{folder} has no finished prompt yet. Go on with the sweep (--resume).")
+        raise RunFileError(f"{folder} has no finished prompt yet. Go on with the sweep (--resume).")
     lines = {name: _room(column, total, store.plan.settings.gamma) for name, column in PER_SEGMENT.items()}
     names = [*PER_PROMPT, *(["question"] if store.plan.turns is Turns.ALL else [])]
     prompts: dict[str, list[np.ndarray]] = {name: [] for name in names}
@@ -221,7 +221,7 @@ def _read(store: SweepStore) -> SweepResult:
         count += len(table)
     begins = np.concatenate(starts)
     if count != total or len(begins) < least:
-        raise BadInput(f"{folder} changed while it was read. Open it again, or take a fresh copy.")
+        raise RunFileError(f"{folder} changed while it was read. Open it again, or take a fresh copy.")
     known = {name: np.concatenate(parts) for name, parts in prompts.items()}
     _check(store.plan, known, lines, begins, folder)
     return _result(store, known, lines, begins)
@@ -266,7 +266,7 @@ def _check(
         and np.array_equal(lines["right"] != UNGRADED, np.repeat(prompts["target_right"] != UNGRADED, last - first + 1))
     )
     if not sound:
-        raise BadInput(f"{folder} holds results that contradict each other. Take a fresh copy, or sweep again.")
+        raise RunFileError(f"{folder} holds results that contradict each other. Take a fresh copy, or sweep again.")
 
 
 def _result(

@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mars_viz.errors import BadInput
+from mars_viz.errors import RunFileError
 from mars_viz.writer import to_read
 
 BATCH = 64
@@ -51,7 +51,7 @@ def parts_of(folder: Path) -> Shards:
     try:
         names = [_NAME.fullmatch(path.name) for path in to_read(folder).iterdir()]
     except OSError as error:
-        raise BadInput(f"{folder} cannot be listed ({error.strerror}). Choose a sweep's folder.") from error
+        raise RunFileError(f"{folder} cannot be listed ({error.strerror}). Choose a sweep's folder.") from error
     kinds: dict[str, set[int]] = {"batch": set(), "prompt": set()}
     for found in filter(None, names):
         kinds[found[1]].add(int(found[2]))

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mars_viz.costs import Costs
-from mars_viz.errors import BadInput, contained
+from mars_viz.errors import BadInput, RunFileError, StorageError, contained
 from mars_viz.prompts import PromptSet, Turns, load_prompts, to_jsonl
 from mars_viz.runfiles import check_free
 from mars_viz.runfiles.manifest import LARGEST
@@ -70,7 +70,9 @@ class SweepStore:
         start = len(found.batches) * shards.BATCH
         later = sorted(each for each in found.singles if each >= start)
         if sorted(found.batches) != list(range(len(found.batches))) or later != list(range(start, start + len(later))):
-            raise BadInput(f"{self.results} lacks files between others. Take a fresh copy, or sweep into a new folder.")
+            raise RunFileError(
+                f"{self.results} lacks files between others. Take a fresh copy, or sweep into a new folder."
+            )
         return start + len(later)
 
     @property
@@ -132,14 +134,14 @@ class SweepStore:
         try:
             to_read(self.folder, _PROMPTS)
         except OSError as error:
-            raise BadInput(
+            raise RunFileError(
                 f"{self.folder} does not hold the prompts of its sweep ({_PROMPTS}: {error.strerror}). {again}"
             ) from error
         found = replace(load_prompts(path, turns=self.plan.turns), name=self.plan.prompt_set)
         if set_hash(found) != self.plan.prompt_set_sha256:
             found = found.first(self.plan.prompts)  # killed while it took more on
         if set_hash(found) != self.plan.prompt_set_sha256:
-            raise BadInput(f"{path} is not what was swept. {again}")
+            raise RunFileError(f"{path} is not what was swept. {again}")
         return found
 
     def take_on(self, prompts: PromptSet) -> None:
@@ -174,7 +176,7 @@ class SweepStore:
         try:
             yield
         except shards.DAMAGED as error:
-            raise BadInput(
+            raise RunFileError(
                 f"{self.results / name} is damaged or is no result of this sweep. Remove it and go on with --resume, "
                 "or sweep again into a new folder."
             ) from error
@@ -225,11 +227,11 @@ def check_new(folder: Path, *, resume: bool = False) -> None:
             return
         raise Begun(f"{folder} holds a sweep already. Go on with it (--resume), or choose another folder.")
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-        raise BadInput(f"{folder} is no folder. Choose another name.")
+        raise RunFileError(f"{folder} is no folder. Choose another name.")
     results = folder / _RESULTS
     left = {_RESULTS, _PROMPTS} if results.is_dir() and not results.is_symlink() else set()
     if folder.is_dir() and any(path.name not in left and not path.name.startswith(".") for path in folder.iterdir()):
-        raise BadInput(f"{folder} is not empty. Choose another folder for the sweep.")
+        raise StorageError(f"{folder} is not empty. Choose another folder for the sweep.")
 
 
 def holds_sweep(folder: Path) -> bool:
@@ -243,13 +245,13 @@ def open_store(folder: Path) -> SweepStore:
         with to_read(folder, _SHEET).open("rb") as file:
             data = file.read(LARGEST + 1)
     except OSError as error:
-        raise BadInput(
+        raise RunFileError(
             f"{folder} holds no sweep ({_SHEET}: {error.strerror}). Choose a folder written by `mars-viz sweep`."
         ) from error
     try:
         plan, costs = from_json(data)
     except BadInput as error:
-        raise BadInput(f"{folder} cannot be opened: {error}") from error
+        raise RunFileError(f"{folder} cannot be opened: {error}") from error
     return SweepStore(folder, plan, costs)
 
 
@@ -283,7 +285,9 @@ def list_sweeps(folder: Path) -> list[SweepEntry]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise BadInput(f"{folder} cannot be listed ({error.strerror}). Choose another folder for results.") from error
+        raise RunFileError(
+            f"{folder} cannot be listed ({error.strerror}). Choose another folder for results."
+        ) from error
     entries = sorted(map(_entry, paths), key=lambda entry: entry.path.name)
     return sorted(entries, key=lambda entry: "" if entry.plan is None else entry.plan.provenance.created, reverse=True)
 
@@ -307,11 +311,15 @@ def check_listed(folder: Path, sweeps: int) -> None:
         there = list(islice(folder.iterdir(), _FURTHER)) if folder.exists() else []
         beside = [path for path in folder.parent.iterdir() if not holds_sweep(path)] if folder.parent.exists() else []
     except OSError as error:
-        raise BadInput(f"{folder.name} cannot be listed ({error.strerror}). Choose another folder.") from error
+        raise RunFileError(f"{folder.name} cannot be listed ({error.strerror}). Choose another folder.") from error
     if len(there) + sweeps > _FURTHER:
-        raise BadInput(f"The folder {folder.name} is full: no more than {_FURTHER} are listed. Choose another name.")
+        raise StorageError(
+            f"The folder {folder.name} is full: no more than {_FURTHER} are listed. Choose another name."
+        )
     if not folder.exists() and len(beside) >= _FURTHER:
-        raise BadInput(f"There are {_FURTHER} folders for results already, and no more are listed. Choose one of them.")
+        raise StorageError(
+            f"There are {_FURTHER} folders for results already, and no more are listed. Choose one of them."
+        )
 
 
 def _entry(path: Path) -> SweepEntry:
@@ -329,7 +337,7 @@ def resume(folder: Path, plan: Plan, prompts: PromptSet) -> SweepStore:
     store = open_store(folder)
     grown = with_prompts(store.plan, prompts)
     if changed := differences(grown, plan):
-        raise BadInput(
+        raise RunFileError(
             f"{folder} holds another sweep: {'; '.join(changed)}. Resume it as it was begun, or choose a new folder."
         )
     with held(folder):

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from mars_viz.dialmap import DialMap, Segment
-from mars_viz.errors import BadInput
+from mars_viz.errors import EvidenceError
 from mars_viz.prompts import PromptItem, grader_named
 from mars_viz.records import Round, first_difference
 from mars_viz.rules.base import best_p, drafted_p
@@ -39,7 +39,7 @@ class ReferenceTexts:
 def lines_of(made: DialMap, index: int, item: PromptItem, texts: ReferenceTexts) -> Lines:
     """The lines of a prompt, a line a stretch of the dial. Raises BadInput for a map that was cut short."""
     if not made.complete:
-        raise BadInput("Its map was cut short. Allow more passes, or a narrower range.")
+        raise EvidenceError("Its map was cut short. Allow more passes, or a narrower range.")
     dial, gamma = made.rule.dial, max(made.span.gammas)
     assert dial is not None
     off = made.segment(dial.strict).token_ids

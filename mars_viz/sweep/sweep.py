@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from mars_viz.chat import History
 from mars_viz.costs import Costs
 from mars_viz.dialmap import DialMap, Exploration, Span
-from mars_viz.errors import BadInput
+from mars_viz.errors import BadInput, PromptError, SettingError
 from mars_viz.prompts import PromptItem, PromptSet
 from mars_viz.records import Emission, emitted
 from mars_viz.rules import Rule, rule_named
@@ -104,7 +104,7 @@ class Sweep:
         where the folder, the plan or all of the prompts do not allow it."""
         self._batch = backend.batch if batch is None else batch
         if self._batch < 1:
-            raise BadInput(f"{batch} prompts at once are none; take at least 1.")
+            raise SettingError(f"{batch} prompts at once are none; take at least 1.")
         self._provenance = backend.provenance()
         plan = plan_of(settings, span, chat, prompts, self._provenance)
         self._settings = plan.settings
@@ -114,7 +114,7 @@ class Sweep:
         self.too_long = _too_long(self._tokens, prompts)
         """Prompts that will have no results, as far as that is known yet."""
         if len(self.too_long) == len(prompts):
-            raise BadInput(f"No prompt of the set can be decoded. The first one: {self.too_long[0].reason}")
+            raise SettingError(f"No prompt of the set can be decoded. The first one: {self.too_long[0].reason}")
         folder = Path(out)
         self._store = (store.begin if resume else store.create)(folder, plan, costs, prompts)
         self._finished = self._store.finished()
@@ -257,7 +257,7 @@ class Sweep:
         except BadInput as error:
             if not history:
                 raise
-            raise BadInput(f"With the turns before it and their answers: {error}") from error
+            raise PromptError(f"With the turns before it and their answers: {error}") from error
 
 
 class Remembering:

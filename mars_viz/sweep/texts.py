@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from mars_viz.analysis.alignment import Written
 from mars_viz.dialmap import DialMap
-from mars_viz.errors import BadInput
+from mars_viz.errors import BadInput, RunFileError
 from mars_viz.run import Piece
 from mars_viz.sweep import shards
 from mars_viz.sweep.files import write_whole
@@ -189,7 +189,7 @@ def _bytes(table: pa.Table) -> bytes:
 
 def spoiled(path: Path) -> BadInput:
     """What is said of a file that is not as it was written."""
-    return BadInput(
+    return RunFileError(
         f"{path} is damaged or holds no texts of this sweep; its figures do not need it. Take a fresh copy, or sweep "
         "again into a new folder to read the texts."
     )

@@ -13,7 +13,7 @@ import numpy as np
 
 from mars_viz.analysis.intervals import DEFAULT, Bootstrap, Interval, ratio, ratio_of_ratios
 from mars_viz.costs import too_fast
-from mars_viz.errors import BadInput
+from mars_viz.errors import RunFileError
 from mars_viz.strict_json import json_of
 
 FORMAT = "mars-viz-wall-clock"
@@ -135,16 +135,16 @@ class TimingCheck:
         try:
             found = json.loads(data.decode())
             if not isinstance(found, dict) or found.get("format") != FORMAT:
-                raise BadInput("it is another file")
+                raise RunFileError("it is another file")
             if found.get("schema") != SCHEMA:
-                raise BadInput(f"its schema is {found.get('schema')!r}, and this MARS Viz reads {SCHEMA}")
+                raise RunFileError(f"its schema is {found.get('schema')!r}, and this MARS Viz reads {SCHEMA}")
             ways = {name: _way(name, found["ways"][name]) for name in ("target", "strict", "chosen")}
             facts = {name: kind((_LATER | found)[name]) for name, kind in _FACTS.items()}
             made = cls(**facts, **ways)  # type: ignore[arg-type]
         except (ValueError, OverflowError, KeyError, TypeError, RecursionError) as error:
-            raise BadInput("it is damaged") from error
+            raise RunFileError("it is damaged") from error
         if len({way.seconds.shape for way in ways.values()}) != 1 or not math.isfinite(made.dial):
-            raise BadInput("it is damaged")
+            raise RunFileError("it is damaged")
         return made
 
 

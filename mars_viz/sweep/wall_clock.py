@@ -18,7 +18,7 @@ import numpy as np
 from mars_viz.analysis.intervals import Interval, band
 from mars_viz.chat import EncodedPrompt, Exchange
 from mars_viz.costs import Costs, Factor, objection, per_token
-from mars_viz.errors import BadInput
+from mars_viz.errors import SettingError
 from mars_viz.prompts import PromptItem, PromptSet
 from mars_viz.records import emitted
 from mars_viz.rules import rule_named
@@ -81,7 +81,7 @@ class WallClock:
         fit."""
         rule = rule_named(settings.rule)
         if not prompts or repetitions < 1 or rule.dial is None:
-            raise BadInput("A wall-clock check takes at least one prompt and repetition, and a rule with a dial.")
+            raise SettingError("A wall-clock check takes at least one prompt and repetition, and a rule with a dial.")
         self._backend, self._costs, self._repetitions = backend, costs, repetitions
         self._settings = replace(settings, dial=rule.dial.checked(settings.dial))
         self._strict = replace(settings, dial=rule.dial.strict)

@@ -20,7 +20,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from mars_viz import default_folders, samples
-from mars_viz.errors import BadInput, contained
+from mars_viz.errors import BadInput, RunFileError, contained
 from mars_viz.escapes import visible
 from mars_viz.figures.words import setting
 from mars_viz.rules import rule_named
@@ -108,20 +108,20 @@ class RunCatalogue:
     def opened(self, run_id: str) -> Run:
         """The run of that id. Raises BadInput where it cannot be read, or where there is none."""
         if not self.labels:
-            raise BadInput(NOTHING_YET)
+            raise RunFileError(NOTHING_YET)
         if not run_id:
-            raise BadInput(NONE_CHOSEN)
+            raise RunFileError(NONE_CHOSEN)
         if run_id in self.own:
             return self.own[run_id]
         entry = self.recorded.get(run_id)
         if entry is None:
-            raise BadInput("There is no run of that name here any more; choose another from the list.")
+            raise RunFileError("There is no run of that name here any more; choose another from the list.")
         if entry.error is not None:
-            raise BadInput(entry.error)
+            raise RunFileError(entry.error)
         try:
             changed = max((file.stat().st_mtime_ns for file in entry.path.iterdir()), default=0)
         except OSError as error:
-            raise BadInput(
+            raise RunFileError(
                 f"{run_id} is not there any more ({error.strerror}); choose another from the list."
             ) from error
         with contained(f"The run {run_id}"):

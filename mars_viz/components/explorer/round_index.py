@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mars_viz.dialmap import Prefix, Segment
-from mars_viz.errors import BadInput
+from mars_viz.errors import EvidenceError
 from mars_viz.records import Round
 from mars_viz.replay import ending_of
 from mars_viz.run import Run
@@ -54,7 +54,7 @@ def round_index(run: Run, gamma: int | None = None) -> RoundIndex:
     own = run.rounds
     if gamma != run.settings.gamma:
         if made is None or dial is None:
-            raise BadInput(f"This run carries no dial map, so what γ = {gamma} would have written is not known.")
+            raise EvidenceError(f"This run carries no dial map, so what γ = {gamma} would have written is not known.")
         own = made.segment(dial, gamma).rounds
     end = run.settings.max_new_tokens + len(run.prompt_ids)
     rounds = list(own)

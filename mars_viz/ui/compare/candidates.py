@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from mars_viz.errors import BadInput
+from mars_viz.errors import EvidenceError, RunFileError
 from mars_viz.prompts import grader_named, recognised
 from mars_viz.rules import Rule, rule_named
 from mars_viz.run import Run
@@ -51,7 +51,7 @@ class Candidate:
 def source_of(choice: Choice, shelf: RunCatalogue) -> Run:
     """The run that a choice comes from. Raises BadInput where it is not there, or cannot be read."""
     if choice.run not in shelf.own and choice.run not in shelf.recorded:
-        raise BadInput("There is no run of that name here; choose another from the list.")
+        raise RunFileError("There is no run of that name here; choose another from the list.")
     return shelf.opened(choice.run)
 
 
@@ -71,7 +71,9 @@ def _at(source: Run, choice: Choice) -> Run:
     if (dial, gamma) == (own, settings.gamma):
         return source
     if source.dial_map is None or dial is None:
-        raise BadInput("This run carries no dial map, so only its own setting is known. Decode it anew, or map it.")
+        raise EvidenceError(
+            "This run carries no dial map, so only its own setting is known. Decode it anew, or map it."
+        )
     return source.dial_map.at(dial, gamma)
 
 

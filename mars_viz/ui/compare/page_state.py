@@ -10,7 +10,7 @@ import streamlit as st
 from mars_viz.analysis.alignment import Alignment, align_runs
 from mars_viz.components.compare import Ask, Asked
 from mars_viz.components.compare.payload import Lane, Pane, Payload, lane_payload, pair_payload, run_pane, whole_payload
-from mars_viz.errors import BadInput, contained
+from mars_viz.errors import BadInput, RunFileError, contained
 from mars_viz.run import Run
 from mars_viz.ui import tab_jobs
 from mars_viz.ui.compare import candidates, compare_words
@@ -202,7 +202,7 @@ def _readable(memory: Comparison, choices: Sequence[Choice], shelf: RunCatalogue
             return memory.contender(choice, shelf)
         except BadInput as error:
             unread.append(str(error))
-    raise BadInput(" ".join(dict.fromkeys(unread)))
+    raise RunFileError(" ".join(dict.fromkeys(unread)))
 
 
 def _without(

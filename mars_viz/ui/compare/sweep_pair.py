@@ -15,7 +15,7 @@ import streamlit as st
 
 from mars_viz import default_folders
 from mars_viz.analysis.intervals import Interval
-from mars_viz.errors import BadInput, contained
+from mars_viz.errors import RunFileError, contained
 from mars_viz.escapes import visible
 from mars_viz.figures.words import THIN_SPACE, counted, number, setting
 from mars_viz.sweep import SweepResult, load_sweep, pairing
@@ -81,7 +81,7 @@ def _changed(path: Path) -> int:
     try:
         return max(part.stat().st_mtime_ns for part in [path, *path.rglob("*")])
     except OSError as error:
-        raise BadInput(f"The sweep {path.name} cannot be read ({error.strerror}). Choose another.") from error
+        raise RunFileError(f"The sweep {path.name} cannot be read ({error.strerror}). Choose another.") from error
 
 
 def paired(left: SweepSetting, right: SweepSetting, state: str) -> Pairing:

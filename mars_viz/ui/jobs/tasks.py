@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from mars_viz.chat import EncodedPrompt
 from mars_viz.costs import Costs
 from mars_viz.dialmap import Budget, Span, useful_span
-from mars_viz.errors import BadInput
+from mars_viz.errors import ModelError
 from mars_viz.multi_rule_walk import Stand, Together
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
@@ -46,7 +46,7 @@ def load(choice: PairChoice, tell: Tell) -> Any:
     try:
         from mars_viz.speculators.loading import load_backend
     except ImportError as error:
-        raise BadInput(
+        raise ModelError(
             f"Decoding needs PyTorch and transformers, and {error.name} is missing; install requirements.txt. "
             "Recorded runs open without them."
         ) from error

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
-from mars_viz.errors import BadInput
+from mars_viz.errors import BadInput, SettingError
 from mars_viz.figures.words import exactly
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
@@ -162,7 +162,7 @@ def _stop(text: str, complaints: list[str]) -> tuple[str, ...]:
     """The link's stop strings, one on each line as in the form; none where they are not what the form takes."""
     try:
         if len(text) > LONGEST_STOPS or "\r" in text:  # a browser's form makes another line break of that one
-            raise BadInput(f"They have more than {LONGEST_STOPS} characters, or a carriage return.")
+            raise SettingError(f"They have more than {LONGEST_STOPS} characters, or a carriage return.")
         return Settings(stop=stop_lines(text)).stop
     except BadInput as error:
         complaints.append(f"The link's stop strings cannot be used, so none is set. {error}")

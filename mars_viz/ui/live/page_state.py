@@ -11,7 +11,7 @@ from typing import Any
 import streamlit as st
 
 from mars_viz import default_folders
-from mars_viz.errors import BadInput
+from mars_viz.errors import BadInput, SettingError
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.runstore import RunStatus, new_name, read
@@ -112,7 +112,7 @@ class LivePageState:
         try:
             kept = tab_jobs.run_store().find(self.run)
             if kept.standing is RunStatus.GROWING:
-                raise BadInput(
+                raise SettingError(
                     "The link's run is being decoded by another server; load this page again when it is done."
                 )
             self.recalled = read(kept.path)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from mars_viz.errors import BadInput
+from mars_viz.errors import SettingError
 from mars_viz.escapes import visible
 from mars_viz.speculators.names import DEVICES, DTYPES, Ngram
 from mars_viz.ui import visitors
@@ -78,5 +78,5 @@ def in_words(choice: PairChoice) -> str:
 
 def _checked(choice: PairChoice, named: str) -> PairChoice:
     if named == OTHER and not choice.target and Ngram.named(choice.drafter) is None:
-        raise BadInput("Name a target, and its drafter if it is to have one, or choose the built-in pair.")
+        raise SettingError("Name a target, and its drafter if it is to have one, or choose the built-in pair.")
     return choice

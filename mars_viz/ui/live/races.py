@@ -9,7 +9,7 @@ import streamlit as st
 
 from mars_viz import default_folders, samples
 from mars_viz.devices import short_device
-from mars_viz.errors import BadInput, contained
+from mars_viz.errors import RunFileError, contained
 from mars_viz.race import Race, RaceEntry, list_races, load_race
 from mars_viz.race.files import ABOUT
 from mars_viz.race.store import RaceStore
@@ -42,7 +42,7 @@ class Replay:
         """The race. Raises BadInput where it cannot be read."""
         entry = self.entries[name]
         if entry.manifest is None:
-            raise BadInput(entry.error)
+            raise RunFileError(entry.error)
         with contained(f"The race {name}"):
             return _loaded(entry.path, (entry.path / ABOUT).stat().st_mtime_ns)
 

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 
 import streamlit as st
 
-from mars_viz.errors import BadInput, contained
+from mars_viz.errors import BadInput, RunFileError, contained
 from mars_viz.figures.words import number
 from mars_viz.sweep import Plan, load_sweep, lock
 from mars_viz.sweep.grid import MOST
@@ -93,11 +93,13 @@ class SweepCatalogue:
         if entry is None or (not entry.error and not entry.finished):
             return None
         if entry.error:
-            raise BadInput(entry.error)
+            raise RunFileError(entry.error)
         try:
             changed = (entry.path / "sweep.json").stat().st_mtime_ns
         except OSError as error:
-            raise BadInput(f"The sweep {entry.path.name} cannot be read ({error.strerror}). Choose another.") from error
+            raise RunFileError(
+                f"The sweep {entry.path.name} cannot be read ({error.strerror}). Choose another."
+            ) from error
         with contained(f"The sweep {entry.path.name}"):
             return _study(entry.path, entry.finished, changed)
 

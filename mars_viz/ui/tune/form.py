@@ -8,7 +8,7 @@ from pathlib import Path
 import streamlit as st
 
 from mars_viz import default_folders
-from mars_viz.errors import BadInput
+from mars_viz.errors import BadInput, SettingError
 from mars_viz.escapes import markdown
 from mars_viz.figures.words import counted, exactly
 from mars_viz.prompts import GRADERS, PromptSet, Turns, builtin_prompts
@@ -223,7 +223,7 @@ def _count(file_id: str, _data: Upload, limit: int | None, turns: Turns) -> int:
 
 
 def _no_file() -> PromptSet:
-    raise BadInput("Choose a JSONL file of prompts first, or sweep the built-in tasks.")
+    raise SettingError("Choose a JSONL file of prompts first, or sweep the built-in tasks.")
 
 
 def _told(prompts: int, *, builtin: bool) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 
 from mars_viz import default_folders
 from mars_viz.dialmap import Span, span_of
-from mars_viz.errors import BadInput
+from mars_viz.errors import BadInput, PromptError, RunFileError, SettingError, StorageError
 from mars_viz.figures.words import exact_setting
 from mars_viz.permissions import PATHS
 from mars_viz.prompts import PromptSet, Turns, builtin_prompts, load_prompts
@@ -87,7 +87,7 @@ def uploaded_prompts(
         try:
             found = load_prompts(path, grader=grader, skip_bad=skip_bad, limit=limit, turns=turns)
         except BadInput as error:
-            raise BadInput(str(error).replace(f"{path}", name)) from error
+            raise PromptError(str(error).replace(f"{path}", name)) from error
     return replace(found, name=name)
 
 
@@ -104,7 +104,7 @@ def checked_folder(text: str) -> tuple[Path, Path]:
         return results, results
     if set(text) & set("/\\") or text.startswith("~"):
         if not visitors.may_name_paths():
-            raise BadInput(
+            raise SettingError(
                 "Name a folder for results without a path: it will lie in the server's own. Paths are taken by "
                 f"`mars-viz sweep --out`, and where the server lets its visitors name them ({PATHS})."
             )
@@ -112,7 +112,7 @@ def checked_folder(text: str) -> tuple[Path, Path]:
         return folder, folder
     into = results / checked_name(text, "folder")
     if holds_sweep(into) or (into.exists() and not into.is_dir()):
-        raise BadInput(f"{into.name} is a sweep or a file itself. Choose another name for the folder.")
+        raise SettingError(f"{into.name} is a sweep or a file itself. Choose another name for the folder.")
     return into, results
 
 
@@ -121,11 +121,11 @@ def _at(text: str) -> Path:
     try:
         path = Path(text).expanduser()
         if not path.is_absolute() or not text.isprintable():
-            raise BadInput("Name the folder for results by its whole path, such as /home/me/sweeps.")
+            raise SettingError("Name the folder for results by its whole path, such as /home/me/sweeps.")
         if path.exists() and not path.is_dir():
-            raise BadInput(f"{path} is a file. Choose another folder for results.")
+            raise StorageError(f"{path} is a file. Choose another folder for results.")
     except (OSError, RuntimeError) as error:  # no such user's home
-        raise BadInput(f"{text} cannot be looked at ({error}). Choose another folder for results.") from error
+        raise RunFileError(f"{text} cannot be looked at ({error}). Choose another folder for results.") from error
     return path
 
 
@@ -133,13 +133,13 @@ def begin(wish: SweepRequest, results: Path, into: Path | None = None) -> list[s
     """Put the sweeps before the worker; their ids in the folder of `results`, where they lie, or in the folder `into`
     in there. Raises BadInput for what cannot be swept."""
     if not wish.rules:
-        raise BadInput("Choose at least one rule to sweep.")
+        raise SettingError("Choose at least one rule to sweep.")
     families: dict[str, list[str]] = {}
     for name in wish.rules:
         families.setdefault(rule_named(name).family, []).append(name)
     spans = {family: span_to(family, wish.loosest.get(family), wish.settings.gamma) for family in families}
     if max(map(len, families.values())) > MOST:
-        raise BadInput(f"A grid has at most {MOST} sweeps; list fewer values.")
+        raise SettingError(f"A grid has at most {MOST} sweeps; list fewer values.")
     into = into or results
     if into != results:
         check_listed(into, len(wish.rules))
@@ -156,7 +156,9 @@ def span_to(rule: str, loosest: float | None, gamma: int) -> Span:
     if span.low == span.high:
         assert found.dial is not None  # or it had no span
         at = exact_setting(found.dial.symbol, span.low)
-        raise BadInput(f"{found.title}: {at} is strict itself, so there is nothing to sweep. Let its dial go further.")
+        raise SettingError(
+            f"{found.title}: {at} is strict itself, so there is nothing to sweep. Let its dial go further."
+        )
     return span
 
 

@@ -1,0 +1,59 @@
+"""Errors that a caller can tell apart by their type; each of them is a BadInput and ends a command with code 2."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import mars_viz
+from mars_viz import errors
+from mars_viz.errors import BadInput, EvidenceError, ModelError, PromptError, RunFileError, SettingError, StorageError
+
+PACKAGE = Path(mars_viz.__file__).parent
+SAMPLE = PACKAGE.parent / "sample_runs" / "1-story-mars"
+
+
+def off_the_map(folder: Path) -> None:
+    made = mars_viz.load_run(SAMPLE).dial_map
+    assert made is not None
+    made.segment(made.span.high + 1)
+
+
+CASES: dict[type[BadInput], list[Callable[[Path], object]]] = {
+    SettingError: [
+        lambda _: mars_viz.record("x", rule="no-such-rule"),
+        lambda _: mars_viz.record("x", dial=7.0),
+        lambda _: mars_viz.record("x", gamma=0),
+        lambda _: mars_viz.record("x", drafter="ngram:n=0"),
+        lambda _: mars_viz.record("x", device="abacus"),
+    ],
+    PromptError: [lambda _: mars_viz.record(""), lambda _: mars_viz.record([])],
+    ModelError: [
+        lambda folder: mars_viz.record("x", target=folder / "none", drafter=folder / "none"),
+        lambda folder: mars_viz.record("x", drafter=folder),
+    ],
+    EvidenceError: [off_the_map],
+    RunFileError: [lambda folder: mars_viz.load_run(folder / "none"), mars_viz.load_run],
+    StorageError: [lambda folder: mars_viz.load_run(SAMPLE).save(folder)],
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrong"), [pytest.param(k, w, id=f"{k.__name__}-{i}") for k in CASES for i, w in enumerate(CASES[k])]
+)
+def test_callers_tell_errors_apart_by_type(kind: type[BadInput], wrong: Callable[[Path], object], tmp_path: Path):
+    with pytest.raises(BadInput) as caught:
+        wrong(tmp_path)
+    assert type(caught.value) is kind
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_nobody_raises_the_bare_class(path: Path):
+    if path == Path(errors.__file__):
+        return  # `contained` cannot know what it was asked to contain
+    made = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
+    assert not [node.lineno for node in made if isinstance(node.func, ast.Name) and node.func.id == "BadInput"]
