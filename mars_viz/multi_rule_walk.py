@@ -9,17 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from mars_viz.errors import EvidenceError
 from mars_viz.records import Round, emitted
 from mars_viz.replay import answers_through
-from mars_viz.rules import Rule, settle
-from mars_viz.walk import Answer, Ending, Speculator, commit
+from mars_viz.rules import Rule
+from mars_viz.walk import Answer, Ending, Speculator, step
 
 Prefix = tuple[int, ...]
-UNREAD = (
-    "The run does not hold the text of the tokens that come next, so whether they complete a stop string is not known; "
-    "decode the prompt anew by this rule."
-)
-"""Why a walk goes no further where only other rules' walks have been."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +94,11 @@ def ahead(one: RuleWalk, answers: Mapping[Prefix, Answer], prompt: int, ending: 
     """The walk as far as the answers lead, after a prompt of that many tokens."""
     while one.going and one.prefix in answers:
         answer = answers[one.prefix]
-        if reason := one.stand.rule.lacks(answer.speculation):
-            return replace(one, lacks=reason)
-        verdicts = one.stand.rule.judge(answer.speculation)
-        decision = settle(answer.speculation, verdicts, one.stand.dial)
-        if not ending.reads({*answer.speculation.tokens.tolist(), decision.emitted}):
-            return replace(one, lacks=UNREAD)
-        round_ = commit(answer, verdicts, decision, ending, one.prefix[prompt:])
+        try:
+            verdicts = one.stand.rule.judge(answer.speculation)
+            round_ = step(answer, verdicts, one.stand.dial, ending, one.prefix[prompt:])
+        except EvidenceError as error:
+            return replace(one, lacks=str(error))
         prefix = one.prefix + round_.token_ids
         finished = ending.reached(prefix[prompt:])
         one = replace(one, prefix=prefix, rounds=(*one.rounds, round_), finished=finished)

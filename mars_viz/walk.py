@@ -12,12 +12,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from mars_viz.records import Decision, Round, Speculation, Timing, Verdicts
+from mars_viz.errors import EvidenceError
+from mars_viz.records import Round, Speculation, Timing, Verdicts
 from mars_viz.rules import Rule, settle
 from mars_viz.run import Piece, Settings
 
 Prefix = tuple[int, ...]
 """Token ids, the prompt included."""
+UNREAD = (
+    "The run does not hold the text of the tokens that come next, so whether they complete a stop string is not known; "
+    "decode the prompt anew by this rule."
+)
+"""Why a walk goes no further where only other rules' walks have been."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +60,8 @@ class Ending:
     stop: tuple[bytes, ...] = ()
     """Stop strings in UTF-8, none empty."""
     pieces: Mapping[int, Piece] = field(default_factory=dict, compare=False, repr=False)
-    """Of every token that a text may hold; read only where there are stop strings."""
+    """Of every token that a text may hold; read only where there are stop strings. What would read one that is not
+    there raises EvidenceError."""
 
     @classmethod
     def of(cls, settings: Settings, eos_ids: Iterable[int], pieces: Mapping[int, Piece]) -> Ending:
@@ -74,15 +81,6 @@ class Ending:
     def reached(self, text: Sequence[int]) -> bool:
         """True if a text of these tokens, of which only the newest may have ended it, is complete."""
         return len(text) >= self.max_new_tokens or (bool(text) and self._last(text[-1], self._tail(text[:-1])))
-
-    def reads(self, tokens: Iterable[int]) -> bool:
-        """True if it can tell whether a text that holds these tokens ends there."""
-        try:
-            for token in tokens:
-                self._bytes(token)
-        except KeyError:
-            return False
-        return True
 
     def may_stop_with(self, token: int) -> bool:
         """False if this token completes no stop string, whatever comes before it."""
@@ -116,7 +114,12 @@ class Ending:
         return found[-wanted:] if wanted else b""
 
     def _bytes(self, token: int) -> bytes:
-        return self.pieces[token].data if self.stop else b""
+        if not self.stop:
+            return b""
+        try:
+            return self.pieces[token].data
+        except KeyError as error:
+            raise EvidenceError(UNREAD) from error
 
 
 def walk(
@@ -147,19 +150,18 @@ def walk_all(
         share = (time.perf_counter() - began) / len(answers)
         for (index, prefix), answer in zip(list(prefixes.items()), answers, strict=True):
             began = time.perf_counter() - share
-            verdicts = rule.judge(answer.speculation)
-            decision = settle(answer.speculation, verdicts, dial)
             text = prefix[len(prompts[index]) :]
-            round_ = commit(answer, verdicts, decision, ending, text)
+            round_ = step(answer, rule.judge(answer.speculation), dial, ending, text)
             prefixes[index] = prefix + round_.token_ids
             if ending.reached(text + round_.token_ids):
                 del prefixes[index]
             yield Step(index, round_.timed(time.perf_counter() - began))
 
 
-def commit(answer: Answer, verdicts: Verdicts, decision: Decision, ending: Ending, text: tuple[int, ...]) -> Round:
-    """The round that a decision comes to, after the text so far: the kept tokens and the emitted one, cut where the
-    text ends."""
+def step(answer: Answer, verdicts: Verdicts, dial: float | None, ending: Ending, text: tuple[int, ...]) -> Round:
+    """The round that verdicts at a dial value make of an answer, after the text so far: the kept tokens and the emitted
+    one, cut where the text ends. Raises EvidenceError where the ending cannot read them."""
+    decision = settle(answer.speculation, verdicts, dial)
     drafted = answer.speculation.tokens.tolist()
     block = [*(drafted[node] for node in decision.kept), decision.emitted]
     return Round(answer.speculation, verdicts, decision, ending.cut(block, len(text), text), answer.timing)

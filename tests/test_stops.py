@@ -19,8 +19,8 @@ from mars_viz import cli
 from mars_viz.analysis.metrics import judged_rounds, summary
 from mars_viz.commands import decoding
 from mars_viz.components.explorer.round_index import round_index
-from mars_viz.errors import BadInput
-from mars_viz.multi_rule_walk import UNREAD, Stand, answers_along, walk_together
+from mars_viz.errors import BadInput, EvidenceError
+from mars_viz.multi_rule_walk import Stand, answers_along, walk_together
 from mars_viz.race.making import Racing
 from mars_viz.race.records import Lane
 from mars_viz.record_map import Mapping
@@ -37,7 +37,7 @@ from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.loading import load_backend
 from mars_viz.sweep import load_sweep
 from mars_viz.sweep.report import summary_lines
-from mars_viz.walk import Ending, walk, walk_all
+from mars_viz.walk import UNREAD, Ending, walk, walk_all
 from tests.tables import table_backend
 
 CHARACTER = "終".encode()
@@ -138,8 +138,8 @@ def test_no_token_completes_a_stop_string_that_may_not() -> None:
 
 def test_without_stop_strings_no_piece_is_looked_up() -> None:
     assert Ending(frozenset({0}), 9).cut((5, 6, 7), 0, (999,)) == (5, 6, 7)
-    assert Ending(frozenset({0}), 9).reads([999])
-    assert not ending("a").reads([8, 999])
+    with pytest.raises(EvidenceError, match="decode the prompt anew"):
+        ending("a").cut((999,), 0)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])

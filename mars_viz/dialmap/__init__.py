@@ -3,7 +3,7 @@
 Knows walks, rules and intervals; knows no models.
 """
 
-from mars_viz.dialmap.branches import Branch, Prefix, stretches
+from mars_viz.dialmap.branches import Branch, Prefix
 from mars_viz.dialmap.dial_range import Span, span_of, useful_span
 from mars_viz.dialmap.exploration import Budget, Exploration, MapProgress, explore, step
 from mars_viz.dialmap.record import DialMap, Segment
@@ -20,6 +20,5 @@ __all__ = [
     "explore",
     "span_of",
     "step",
-    "stretches",
     "useful_span",
 ]

@@ -7,16 +7,17 @@ intervals; asks nobody for a speculation.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from mars_viz.dialmap.dial_range import Span
-from mars_viz.records import Decision, Round, Speculation, Verdicts
+from mars_viz.records import Round, Verdicts
 from mars_viz.replay import shortened
-from mars_viz.rules import Rule, settle
-from mars_viz.walk import Answer, Ending, commit
+from mars_viz.rules import Rule
+from mars_viz.walk import Answer, Ending, step
 
 Prefix = tuple[int, ...]
 
@@ -66,8 +67,11 @@ class Judged:
         answer, verdicts = self._at(branch)
         text = branch.prefix[len(self._prompt) :]
         piece: Branch | None = None
-        for low, high, decision in stretches(answer.speculation, verdicts, branch.low, branch.high):
-            round_ = commit(answer, verdicts, decision, self._ending, text)
+        high = branch.low
+        while high < branch.high:
+            low = high
+            round_ = step(answer, verdicts, low, self._ending, text)
+            high = min(next_flip(round_, low), branch.high)
             if piece is not None and _alike(piece.rounds[-1], round_):
                 piece = replace(piece, high=high)
                 continue
@@ -93,21 +97,17 @@ def _alike(one: Round, other: Round) -> bool:
     return one.token_ids == other.token_ids and one.decision.kept == other.decision.kept
 
 
-def stretches(
-    speculation: Speculation, verdicts: Verdicts, low: float, high: float
-) -> Iterator[tuple[float, float, Decision]]:
-    """Cut [low, high) where the decision may change: the ends of each piece and what is decided on it.
+def next_flip(round_: Round, dial: float) -> float:
+    """The smallest dial value above this one, at which the round was decided, where the decision may be another;
+    infinite where there is none.
 
     Only breakpoints at nodes and rows that the walk reaches count, and where the gaps of such nodes begin.
     """
-    while low < high:
-        decision = settle(speculation, verdicts, low)
-        reached = np.zeros(len(speculation) + 1, bool)
-        reached[[0, *(node + 1 for node in decision.kept)]] = True
-        judged = reached[speculation.judging_rows]
-        flips = np.append(verdicts.breakpoints[judged], verdicts.row_breakpoints[decision.row])
-        if verdicts.gap_from is not None:
-            flips = np.append(flips, verdicts.gap_from[judged])
-        end = float(min(flips[flips > low], default=high))
-        yield low, min(end, high), decision
-        low = end
+    speculation, verdicts, decision = round_.speculation, round_.verdicts, round_.decision
+    reached = np.zeros(len(speculation) + 1, bool)
+    reached[[0, *(node + 1 for node in decision.kept)]] = True
+    judged = reached[speculation.judging_rows]
+    flips = np.append(verdicts.breakpoints[judged], verdicts.row_breakpoints[decision.row])
+    if verdicts.gap_from is not None:
+        flips = np.append(flips, verdicts.gap_from[judged])
+    return float(min(flips[flips > dial], default=math.inf))

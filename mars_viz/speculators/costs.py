@@ -16,7 +16,7 @@ import torch
 from mars_viz.costs import LEAST, MOST, WANTED, Cost, Costs, objection, too_busy
 from mars_viz.errors import Disturbed, SettingError
 from mars_viz.records import Timing
-from mars_viz.rules import Rule, rule_named, settle
+from mars_viz.rules import Rule, rule_named
 from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.device_errors import inference
@@ -25,7 +25,7 @@ from mars_viz.speculators.extent import Extent
 from mars_viz.speculators.networks.graphs import SETTLED
 from mars_viz.speculators.sampling import wait_for
 from mars_viz.speculators.speculator import DraftAndScore
-from mars_viz.walk import Ending, Prefix, commit
+from mars_viz.walk import Ending, Prefix, step
 
 SECONDS = 6.0
 """After which a measurement ends that has come to nothing sure; all repeats that an interval takes are made first."""
@@ -205,9 +205,7 @@ def _round(backend: Backend, settings: Settings, gamma: int, prefix: Prefix) -> 
 
 def _decided(speculator: DraftAndScore, rule: Rule, prefix: Prefix, ending: Ending) -> Timing:
     (answer,) = speculator.speculate([prefix])
-    verdicts = rule.judge(answer.speculation)
-    dial = None if rule.dial is None else rule.dial.default
-    commit(answer, verdicts, settle(answer.speculation, verdicts, dial), ending, text=())
+    step(answer, rule.judge(answer.speculation), rule.checked_dial(None), ending, text=())
     return answer.timing
 
 
