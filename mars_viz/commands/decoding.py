@@ -18,7 +18,8 @@ from mars_viz.errors import ModelError, PromptError
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.runfiles import check_free
-from mars_viz.speculators.names import Ngram, check_names
+from mars_viz.speculators.names import check_names
+from mars_viz.speculators.untrained import Ngram
 from mars_viz.terminal import raw, say
 
 if TYPE_CHECKING:
@@ -98,8 +99,9 @@ def backend_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--drafter",
         metavar="MODEL",
-        help="hub id or folder of the drafter, or ngram:n=3 for prompt lookup without a model "
-        "(default: the built-in one; with another target prompt lookup)",
+        help="hub id or folder of the drafter, or one without a model of its own: ngram:n=3 (prompt lookup), "
+        "suffix:n=16,text=FILE (suffix index), trigram, layers:exit=4 or layers:skip=3-5 (the target with layers left "
+        "out) (default: the built-in one; with another target prompt lookup)",
     )
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or mps (default: %(default)s)")
     parser.add_argument(

@@ -18,21 +18,29 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, P
 from transformers.utils import logging as transformers_logging
 
 from mars_viz import demo
-from mars_viz.errors import MarsVizError, ModelError
+from mars_viz.bounds import shortened
+from mars_viz.errors import MarsVizError, ModelError, SettingError
 from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend, Part
 from mars_viz.speculators.device_errors import is_gone, lacks_memory, lost
 from mars_viz.speculators.download_progress import Arrival, LoadShare
 from mars_viz.speculators.draft import Drafter, Target
+from mars_viz.speculators.drafters.layers import count_of, with_layers
 from mars_viz.speculators.drafters.model import ModelDrafter
 from mars_viz.speculators.drafters.ngram import NgramDrafter
+from mars_viz.speculators.drafters.suffix import SuffixDrafter
+from mars_viz.speculators.drafters.trigram import TrigramDrafter
 from mars_viz.speculators.dtypes import dtype_of
 from mars_viz.speculators.memory import check_fit, too_large
-from mars_viz.speculators.names import Ngram, check_names, drafter_for, is_folder, models_named
+from mars_viz.speculators.names import check_names, drafter_for, is_folder, models_named
 from mars_viz.speculators.networks import Opener, opener
 from mars_viz.speculators.targets.model import ModelTarget
 from mars_viz.speculators.threads import fit_cores
 from mars_viz.speculators.token_bytes import TransformersTokenizer
+from mars_viz.speculators.untrained import Layers, Ngram, Suffix, Trigram, Untrained
+
+LARGEST_TEXT = 64 << 20
+"""Bytes of the text that a drafter is given, at most."""
 
 
 def load_backend(
@@ -83,7 +91,7 @@ def load_backend(
         )
     loaded = [Loaded(*each) for each in zip(models, map(_short, names), map(_revision, names), strict=True)]
     return backend_of(
-        tokenizers[0], loaded[0], drafting if isinstance(drafting, Ngram) else loaded[1], cuda_graphs=cuda_graphs
+        tokenizers[0], loaded[0], loaded[1] if isinstance(drafting, str) else drafting, cuda_graphs=cuda_graphs
     )
 
 
@@ -102,7 +110,7 @@ class Loaded:
 def backend_of(
     tokenizer: PreTrainedTokenizerBase,
     target: Loaded,
-    drafter: Loaded | Ngram,
+    drafter: Loaded | Untrained,
     *,
     eos_ids: frozenset[int] | None = None,
     cuda_graphs: bool = False,
@@ -110,10 +118,11 @@ def backend_of(
     """A backend of loaded models; None takes the end-of-text tokens that the target's configuration names."""
     models = [each.model for each in (target, drafter) if isinstance(each, Loaded)]
     size, place = min(map(_output_size, models)), target.model.device
-    if isinstance(drafter, Ngram):
-        drafting = _ngram(drafter, place)
+    if not isinstance(drafter, Loaded | Layers):
+        drafting = _without_model(drafter, tokenizer, place)
     else:
-        drafting = model_drafter(opener(drafter.model, size, cuda_graphs=cuda_graphs), drafter.name, drafter.revision)
+        drafts = _with_layers(target, drafter) if isinstance(drafter, Layers) else drafter
+        drafting = model_drafter(opener(drafts.model, size, cuda_graphs=cuda_graphs), drafts.name, drafts.revision)
     return Backend(
         target=model_target(opener(target.model, size, cuda_graphs=cuda_graphs), target.name, target.revision),
         drafter=drafting,
@@ -137,8 +146,33 @@ def model_drafter(passes: Opener, name: str, revision: str = "") -> Part[Callabl
     return Part(name, lambda each: ModelDrafter(passes(), each), revision, passes.batching, passes.lack, passes)
 
 
-def _ngram(wanted: Ngram, place: torch.device) -> Part[Callable[[Settings], Drafter]]:
-    return Part(wanted.name, lambda settings: NgramDrafter(wanted.n, place), wanted.name, "no model")
+def _with_layers(target: Loaded, wanted: Layers) -> Loaded:
+    """The target with layers left out. Raises BadInput where that cannot be done."""
+    return Loaded(with_layers(target.model, wanted.kept(count_of(target.model))), wanted.name, target.revision)
+
+
+def _without_model(
+    wanted: Ngram | Suffix | Trigram, tokenizer: PreTrainedTokenizerBase, place: torch.device
+) -> Part[Callable[[Settings], Drafter]]:
+    if isinstance(wanted, Ngram):
+        return Part(wanted.name, lambda _: NgramDrafter(wanted.n, place), wanted.name, "no model")
+    before, revision = _read(wanted.text, tokenizer) if wanted.text else ([], wanted.name)
+    if isinstance(wanted, Suffix):
+        return Part(wanted.name, lambda _: SuffixDrafter(wanted.n, before, place), revision, "no model")
+    return Part(wanted.name, lambda _: TrigramDrafter(before, place), revision, "no model")
+
+
+def _read(file: str, tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], str]:
+    """The tokens of a drafter's text, and the start of its SHA-256. Raises BadInput."""
+    try:
+        with Path(file).open("rb") as source:
+            data = source.read(LARGEST_TEXT + 1)
+        text = data.decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingError(f"{shortened(file)} cannot be read as text ({error}). Save it as UTF-8.") from error
+    if len(data) > LARGEST_TEXT:
+        raise SettingError(f"{shortened(file)} has more than {LARGEST_TEXT >> 20} MB; give the drafter less text.")
+    return tokenizer(text, add_special_tokens=False)["input_ids"], hashlib.sha256(data).hexdigest()[:12]
 
 
 def _device(name: str) -> torch.device:

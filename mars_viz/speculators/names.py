@@ -6,64 +6,32 @@ Knows names and folders; knows no hub and no devices, and imports no model libra
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 
-from mars_viz.errors import BadInput, ModelError, SettingError
+from mars_viz.bounds import shortened
+from mars_viz.errors import ModelError, SettingError
 from mars_viz.permissions import PATHS
-from mars_viz.rules.fixed import Fixed, values_in
+from mars_viz.speculators.untrained import Ngram, Untrained, untrained
 
 _ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)
 DEVICES = ("auto", "cpu", "cuda", "mps")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
-LONGEST_SUFFIX = Fixed(
-    "n", "n", "longest suffix", 1, 16, 3, "how many of the text's last tokens are looked for at most"
-)
 
 
-@dataclass(frozen=True, slots=True)
-class Ngram:
-    """Prompt lookup as the drafter; see `drafters.ngram`."""
-
-    n: int = int(LONGEST_SUFFIX.default)
-    """Tokens of the suffix that is looked for, at most."""
-
-    @property
-    def name(self) -> str:
-        """As it is written: 'ngram:n=3'."""
-        return f"ngram:n={self.n}"
-
-    @classmethod
-    def named(cls, name: str) -> Ngram | None:
-        """The one that 'ngram' or 'ngram:n=3' names; None for other names. Raises BadInput for other settings."""
-        family, colon, said = name.partition(":")
-        if family != "ngram":
-            return None
-        return cls(int(values_in(said, family, (LONGEST_SUFFIX,), "drafter")["n"])) if colon else cls()
-
-
-def has_no_model(drafter: str) -> bool:
-    """True of the name of a drafter that keeps no cache; of a name that a file may have made up, False."""
-    try:
-        return Ngram.named(drafter) is not None
-    except BadInput:
-        return False
-
-
-def drafter_for(target: str | PathLike[str] | None, drafter: str | PathLike[str] | None) -> Ngram | str:
-    """Prompt lookup, or the drafting model's name, '' for the built-in one.
+def drafter_for(target: str | PathLike[str] | None, drafter: str | PathLike[str] | None) -> Untrained | str:
+    """A drafter without a model of its own, or the drafting model's name, '' for the built-in one.
 
     A target of one's own without a drafter gets prompt lookup. Raises BadInput.
     """
     if drafter is None:
         return "" if target is None else Ngram()
-    return Ngram.named(str(drafter)) or str(drafter)
+    return untrained(str(drafter)) or str(drafter)
 
 
 def models_named(target: str | PathLike[str] | None, drafter: str | PathLike[str] | None) -> list[str]:
-    """The models that are asked for by name: neither the built-in ones nor prompt lookup. Raises BadInput."""
-    return [str(name) for name in (target, drafter_for(target, drafter)) if name and not isinstance(name, Ngram)]
+    """The models that are asked for by name, without the built-in ones. Raises BadInput."""
+    return [str(name) for name in (target, drafter_for(target, drafter)) if name and not isinstance(name, Untrained)]
 
 
 def check_names(
@@ -85,6 +53,17 @@ def check_names(
         raise SettingError(f"There is no dtype {dtype!r}; choose one of {', '.join(DTYPES)}.")
     for name in models_named(target, drafter):
         is_folder(name) if folders else check_id(name)
+    if file := getattr(drafting, "text", ""):
+        _check_text(file, folders)
+
+
+def _check_text(file: str, folders: bool) -> None:
+    if not folders:
+        raise SettingError(
+            f"A drafter's text is a file of the server, which its visitors may not name here ({PATHS}); leave it out."
+        )
+    if not Path(file).is_file():
+        raise SettingError(f"There is no file {shortened(file)}. Give the drafter a text file that can be read.")
 
 
 def check_id(name: str) -> None:

@@ -22,7 +22,7 @@ from mars_viz.components.stepper.narration import Words
 from mars_viz.records import Decision, Outcome, Round
 from mars_viz.rules import Rule, rule_named, settle
 from mars_viz.run import Run
-from mars_viz.speculators.names import has_no_model
+from mars_viz.speculators.untrained import has_no_model
 
 MOST_ROUNDS = 400
 """Rounds that a playback shows; a class will not watch more, and each makes up to γ + 4 frames."""

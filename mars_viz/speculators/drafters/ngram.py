@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import torch
 
-from mars_viz.speculators.draft import Draft
+from mars_viz.speculators.draft import Draft, padded
 from mars_viz.walk import Prefix
 
 
@@ -25,10 +25,7 @@ class NgramDrafter:
     def draft(self, prefixes: Sequence[Prefix], count: int) -> Draft:
         """At most `count` tokens after each prefix; none where not even its last token has occurred before."""
         found = [prefix[end : end + count] for prefix in prefixes for end in [latest(prefix, self._n)]]
-        longest = max(map(len, found))
-        tokens = [[*tokens, *(longest - len(tokens)) * (0,)] for tokens in found]
-        ids = torch.tensor(tokens, dtype=torch.int64, device=self._device).reshape(len(prefixes), longest)
-        return Draft(ids, lengths=tuple(map(len, found)))
+        return padded(found, self._device)
 
     def observe(self, drafted: Sequence[Sequence[int]]) -> None:
         """Nothing to learn from."""

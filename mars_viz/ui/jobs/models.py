@@ -17,7 +17,7 @@ from mars_viz.costs import Costs
 from mars_viz.demo import is_built_in
 from mars_viz.errors import MarsVizError, TooLarge
 from mars_viz.run import Provenance
-from mars_viz.speculators.names import Ngram, has_no_model
+from mars_viz.speculators.untrained import Ngram, has_no_model
 
 Pair = TypeVar("Pair")
 Tell = Callable[[str, float], None]

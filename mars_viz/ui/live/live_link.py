@@ -14,7 +14,8 @@ from mars_viz.errors import BadInput, SettingError
 from mars_viz.figures.words import exactly
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
-from mars_viz.speculators.names import Ngram, drafter_for
+from mars_viz.speculators.names import drafter_for
+from mars_viz.speculators.untrained import Untrained
 from mars_viz.ui.decode_form import LIMITS, LONGEST_STOPS, stop_lines
 from mars_viz.ui.jobs.models import PairChoice
 from mars_viz.ui.links import clipped, number_in
@@ -128,7 +129,7 @@ def _can_be(models: PairChoice) -> bool:
         drafting = drafter_for(models.target or None, models.drafter or None)
     except BadInput:
         return False
-    return bool(models.target) or not models.drafter or isinstance(drafting, Ngram)
+    return bool(models.target) or not models.drafter or isinstance(drafting, Untrained)
 
 
 def _settings(parameters: Mapping[str, str], complaints: list[str]) -> Settings:

@@ -9,7 +9,8 @@ import streamlit as st
 
 from mars_viz.errors import SettingError
 from mars_viz.escapes import visible
-from mars_viz.speculators.names import DEVICES, DTYPES, Ngram
+from mars_viz.speculators.names import DEVICES, DTYPES
+from mars_viz.speculators.untrained import untrained
 from mars_viz.ui import visitors
 from mars_viz.ui.decode_form import named_models
 from mars_viz.ui.jobs.models import BUILT_IN, PROMPT_LOOKUP, PairChoice
@@ -77,6 +78,6 @@ def in_words(choice: PairChoice) -> str:
 
 
 def _checked(choice: PairChoice, named: str) -> PairChoice:
-    if named == OTHER and not choice.target and Ngram.named(choice.drafter) is None:
+    if named == OTHER and not choice.target and untrained(choice.drafter) is None:
         raise SettingError("Name a target, and its drafter if it is to have one, or choose the built-in pair.")
     return choice

@@ -1,0 +1,55 @@
+"""The target itself as its drafter, with layers left out: with some in the middle skipped, or leaving early.
+
+Zhang et al. 2023, 'Draft & Verify' (arXiv 2309.08168) and Xia et al. 2024, 'SWIFT' (arXiv 2410.06916) skip layers
+without training; Elhoushi et al. 2024, 'LayerSkip' (arXiv 2404.16710) leave early, with the last norm and the head that
+the target has. The model that is made shares the target's weights, and `ModelDrafter` drafts with it: q is full.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from itertools import chain
+
+from torch import nn
+from transformers import PreTrainedModel
+
+from mars_viz.errors import ModelError
+
+
+def with_layers(model: PreTrainedModel, kept: Sequence[int]) -> PreTrainedModel:
+    """The model with these of its layers alone, counted from 0, in this order; every weight is the model's own.
+
+    Raises ModelError for a model whose layers are not to be found.
+    """
+    shared = {id(each): each for each in chain(model.parameters(), model.buffers())}
+    fewer: PreTrainedModel = copy.deepcopy(model, shared)
+    name, layers = _layers(fewer)
+    chosen = nn.ModuleList([layers[i] for i in kept])
+    for place, layer in enumerate(chosen):
+        for part in layer.modules():
+            if hasattr(part, "layer_idx"):
+                part.layer_idx = place  # type: ignore[assignment]  # of its cache
+    fewer.set_submodule(name, chosen)
+    fewer.config.num_hidden_layers = len(chosen)
+    if kinds := getattr(fewer.config, "layer_types", None):
+        fewer.config.layer_types = [kinds[i] for i in kept]
+    return fewer
+
+
+def count_of(model: PreTrainedModel) -> int:
+    """How many layers it has. Raises ModelError where they are not to be found."""
+    return len(_layers(model)[1])
+
+
+def _layers(model: PreTrainedModel) -> tuple[str, nn.ModuleList]:
+    """The list of its layers, and what the model calls it."""
+    count = getattr(model.config, "num_hidden_layers", 0)
+    lists = [(name, each) for name, each in model.named_modules() if isinstance(each, nn.ModuleList)]
+    found = [(name, each) for name, each in lists if len(each) == count]
+    if len(found) != 1:
+        raise ModelError(
+            f"The layers of {model.config.model_type} are not where they are expected, so none can be left out; take "
+            "another drafter."
+        )
+    return found[0]

@@ -1,0 +1,170 @@
+"""Drafters that need no model of their own: how their names say them, and what their settings may be.
+
+Knows names and numbers; imports no model library.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import ClassVar
+
+from mars_viz.bounds import shortened
+from mars_viz.errors import BadInput, SettingError
+from mars_viz.rules.fixed import Fixed, values_in
+
+_NGRAM = Fixed("n", "n", "longest suffix", 1, 16, 3, "how many of the text's last tokens are looked for at most")
+_SUFFIX = Fixed("n", "n", "longest suffix", 1, 64, 16, "how many of the text's last tokens are looked for at most")
+_PLACE = r"\d{1,3}"
+
+
+@dataclass(frozen=True, slots=True)
+class Ngram:
+    """Prompt lookup as the drafter; see `drafters.ngram`."""
+
+    n: int = int(_NGRAM.default)
+    """Tokens of the suffix that is looked for, at most."""
+    family: ClassVar[str] = "ngram"
+    keeps_cache: ClassVar[bool] = False
+
+    @property
+    def name(self) -> str:
+        """As it is written: 'ngram:n=3'."""
+        return f"ngram:n={self.n}"
+
+    @classmethod
+    def said(cls, settings: str) -> Ngram:
+        """The one of these settings, 'n=3'. Raises SettingError."""
+        return cls(int(values_in(settings, cls.family, (_NGRAM,), "drafter")["n"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Suffix:
+    """A suffix index as the drafter; see `drafters.suffix`."""
+
+    n: int = int(_SUFFIX.default)
+    """Tokens of the suffix that is looked for, at most."""
+    text: str = ""
+    """A file with text that was read before; empty for none."""
+    family: ClassVar[str] = "suffix"
+    keeps_cache: ClassVar[bool] = False
+
+    @property
+    def name(self) -> str:
+        """As it is written: 'suffix:n=16'; of the file its name alone."""
+        return f"suffix:n={self.n},{_written(self.text)}" if self.text else f"suffix:n={self.n}"
+
+    @classmethod
+    def said(cls, settings: str) -> Suffix:
+        """The one of these settings, 'n=16,text=FILE'. Raises SettingError."""
+        numbers, text = _without_text(settings)
+        n = values_in(numbers, cls.family, (_SUFFIX,), "drafter")["n"] if numbers or not text else _SUFFIX.default
+        return cls(int(n), text)
+
+
+@dataclass(frozen=True, slots=True)
+class Trigram:
+    """A table of trigrams as the drafter; see `drafters.trigram`."""
+
+    text: str = ""
+    """A file with text that was read before; empty for none."""
+    family: ClassVar[str] = "trigram"
+    keeps_cache: ClassVar[bool] = False
+
+    @property
+    def name(self) -> str:
+        """As it is written: 'trigram'; of the file its name alone."""
+        return f"trigram:{_written(self.text)}" if self.text else "trigram"
+
+    @classmethod
+    def said(cls, settings: str) -> Trigram:
+        """The one of these settings, 'text=FILE'. Raises SettingError."""
+        numbers, text = _without_text(settings)
+        if numbers or not text:
+            raise SettingError(f"{shortened(settings)} sets nothing of the drafter trigram; write trigram:text=FILE.")
+        return cls(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """The target with layers left out as the drafter; see `drafters.layers`."""
+
+    skip: tuple[int, int] | None = None
+    """The first and the last layer that is left out, counted from 0; None where it leaves early."""
+    exit: int | None = None
+    """Layers after which it leaves."""
+    family: ClassVar[str] = "layers"
+    keeps_cache: ClassVar[bool] = True
+
+    @property
+    def name(self) -> str:
+        """As it is written: 'layers:skip=3-5' or 'layers:exit=4'."""
+        if self.skip is None:
+            return f"layers:exit={self.exit}"
+        return "layers:skip={}".format("-".join(map(str, sorted(set(self.skip)))))
+
+    @classmethod
+    def said(cls, settings: str) -> Layers:
+        """The one of these settings, 'skip=3-5' or 'exit=4'. Raises SettingError."""
+        if leaves := re.fullmatch(rf"exit=({_PLACE})", settings):
+            return cls(exit=int(leaves[1]))
+        if skips := re.fullmatch(rf"skip=({_PLACE})(?:-({_PLACE}))?", settings):
+            return cls(skip=(int(skips[1]), int(skips[2] or skips[1])))
+        raise SettingError(
+            f"{shortened(settings)} sets nothing of the drafter layers; write layers:skip=3-5 to leave out layers 3 to "
+            "5, counted from 0, or layers:exit=4 to leave after four."
+        )
+
+    def kept(self, count: int) -> range | list[int]:
+        """Which of so many layers it has. Raises SettingError where these settings leave none, or none out."""
+        if self.skip is None:
+            kept: range | list[int] = range(min(count, self.exit or 0))
+        else:
+            first, last = self.skip
+            kept = [i for i in range(count) if not first <= i <= last] if first <= last < count else []
+        if not 0 < len(kept) < count:
+            raise SettingError(
+                f"{self.name} does not fit a target of {count} layers, 0 to {count - 1}; leave out some of them, and "
+                f"not all: layers:exit={max(1, count // 2)}, for instance."
+            )
+        return kept
+
+
+Untrained = Ngram | Suffix | Trigram | Layers
+"""A drafter that needs no model of its own, with its settings."""
+UNTRAINED: dict[str, type[Ngram] | type[Suffix] | type[Trigram] | type[Layers]] = {
+    each.family: each for each in (Ngram, Suffix, Trigram, Layers)
+}
+"""By the word that their names begin with."""
+
+
+def untrained(name: str) -> Untrained | None:
+    """The one that 'ngram', 'ngram:n=3' or 'layers:exit=4' names; None for other names. Raises SettingError for
+    settings that it cannot have."""
+    family, colon, said = name.partition(":")
+    if family not in UNTRAINED:
+        return None
+    if colon:
+        return UNTRAINED[family].said(said)
+    return Layers.said("") if family == Layers.family else UNTRAINED[family]()
+
+
+def _written(file: str) -> str:
+    """Paths of one machine stay out of run files."""
+    return f"text={PurePath(file).name}"
+
+
+def _without_text(settings: str) -> tuple[str, str]:
+    """The other settings, and the file that 'text=' names at the end: its name may hold anything."""
+    before, found, file = settings.partition("text=")
+    return (before.removesuffix(","), file) if found else (settings, "")
+
+
+def has_no_model(drafter: str) -> bool:
+    """True of the name of a drafter that keeps no cache; of a name that a file may have made up, False."""
+    try:
+        found = untrained(drafter)
+    except BadInput:
+        return False
+    return found is not None and not found.keeps_cache

@@ -1,0 +1,306 @@
+"""Drafters that need no model of their own: what they draft, and that everything that decodes takes them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    Gemma3TextConfig,
+    GPT2Config,
+    GPTNeoXConfig,
+    LlamaConfig,
+)
+
+import mars_viz
+from mars_viz import cli
+from mars_viz.demo import DRAFTER, TARGET
+from mars_viz.dialmap import Span
+from mars_viz.errors import BadInput, SettingError
+from mars_viz.multi_rule_walk import Stand
+from mars_viz.race.making import Racing
+from mars_viz.record_map import Mapping
+from mars_viz.record_rule_walks import Walking
+from mars_viz.recording import Recording, record_all
+from mars_viz.rules import RULES, rule_named
+from mars_viz.run import Settings
+from mars_viz.runfiles import load_run
+from mars_viz.speculators.autoregressive import decode_alone
+from mars_viz.speculators.backend import Backend
+from mars_viz.speculators.costs import Measuring
+from mars_viz.speculators.drafters.layers import count_of, with_layers
+from mars_viz.speculators.drafters.ngram import NgramDrafter, latest
+from mars_viz.speculators.drafters.suffix import SuffixDrafter
+from mars_viz.speculators.drafters.trigram import TrigramDrafter
+from mars_viz.speculators.loading import Loaded, backend_of, load_backend
+from mars_viz.speculators.names import check_names, drafter_for
+from mars_viz.speculators.untrained import Ngram, has_no_model, untrained
+
+CPU = torch.device("cpu")
+PROMPT = "Add 58 and 67.\nAdd 58 and 67.\nAdd"
+PREFIXES = [(1, 2, 3, 9, 1, 2, 3), (5, 6, 7), (4, 4, 4), (8,), (1, 2, 7, 3, 2, 8, 3, 1, 2)]
+
+
+@pytest.fixture(scope="module")
+def backend() -> Backend:
+    return load_backend(drafter="ngram:n=3", device="cpu", dtype="float32")
+
+
+@pytest.fixture(scope="module", params=["ngram:n=3", "suffix:n=4", "trigram", "layers:exit=5", "layers:skip=2-4"])
+def each(request: pytest.FixtureRequest) -> Backend:
+    return load_backend(drafter=request.param, device="cpu", dtype="float32")
+
+
+def test_it_drafts_what_followed_the_latest_place_of_the_longest_known_suffix() -> None:
+    drafter = NgramDrafter(3, CPU)
+    draft = drafter.draft(PREFIXES, 4)
+    assert draft.lengths is not None and draft.logits is None
+    drafted = [tokens[:length] for tokens, length in zip(draft.tokens.tolist(), draft.lengths, strict=True)]
+    assert drafted == [[9, 1, 2, 3], [], [4], [], [7, 3, 2, 8]]
+    assert drafter.draft([(5, 6)], 4).tokens.shape == (1, 0)
+
+
+@given(st.lists(st.integers(0, 2), min_size=1, max_size=24), st.integers(1, 4))
+def test_no_longer_or_later_place_is_missed(tokens: list[int], n: int) -> None:
+    prefix, found = tuple(tokens), latest(tuple(tokens), n)
+    ends = {
+        (length, end)
+        for length in range(1, n + 1)
+        for end in range(length, len(prefix))
+        if prefix[end - length : end] == prefix[-length:]
+    }
+    assert found == (max(ends)[1] if ends else len(prefix))
+
+
+@given(
+    st.lists(st.integers(0, 2), min_size=1, max_size=24), st.lists(st.integers(0, 2), max_size=12), st.integers(1, 4)
+)
+def test_the_suffix_index_follows_what_most_places_go_on_with(tokens: list[int], before: list[int], n: int) -> None:
+    text, drafted = [*before, -1, *tokens], SuffixDrafter(n, before, CPU).draft([tuple(tokens)], 3)
+    ends: list[int] = []
+    for length in range(1, min(n, len(tokens)) + 1):
+        suffix = tokens[-length:]
+        found = [end for end in range(length, len(text)) if text[end - length : end] == suffix]
+        ends = found or ends
+        if not found:
+            break
+    expected: list[int] = []
+    while len(expected) < 3 and (ends := [end for end in ends if end < len(text)]):
+        follows = [text[end] for end in ends]
+        token = max(follows, key=lambda each: (follows.count(each), len(follows) - follows[::-1].index(each)))
+        if token == -1:
+            break
+        expected.append(token)
+        ends = [end + 1 for end in ends if text[end] == token]
+    assert drafted.tokens.tolist() == [expected] and drafted.lengths == (len(expected),)
+
+
+@given(st.lists(st.integers(0, 2), min_size=1, max_size=24), st.lists(st.integers(0, 2), max_size=12))
+def test_the_table_of_trigrams_follows_the_last_two_tokens(tokens: list[int], before: list[int]) -> None:
+    text, drafted = [*before, -1, *tokens], TrigramDrafter(before, CPU).draft([tuple(tokens)], 4)
+    read, expected = list(tokens), list[int]()
+    while len(read) > 1 and len(expected) < 4:
+        follows = [text[i + 2] for i in range(len(text) - 2) if text[i : i + 2] == read[-2:]]
+        if not follows:
+            break
+        token = max(follows, key=lambda each: (follows.count(each), len(follows) - follows[::-1].index(each)))
+        if token == -1:
+            break
+        expected.append(token)
+        read.append(token)
+    assert drafted.tokens.tolist() == [expected]
+
+
+def test_a_text_that_was_read_before_is_drafted_from(tmp_path: Path) -> None:
+    file = tmp_path / "before, and after.txt"
+    file.write_text("Once upon a time there was a little fox who lived in a forest. " * 3, encoding="utf-8")
+    for drafter in (f"suffix:n=8,text={file}", f"trigram:text={file}"):
+        run = mars_viz.record("Once upon a time there", rule="strict", drafter=drafter, max_new_tokens=12, device="cpu")
+        first = run.rounds[0].speculation.tokens
+        assert run.decode(tuple(first.tolist())) == " was a little fox who lived"
+        assert run.provenance.drafter.endswith("text=before, and after.txt") and str(tmp_path) not in str(
+            run.provenance
+        )
+        assert len(run.provenance.drafter_revision) == 12
+
+
+KINDS = {
+    "llama": LlamaConfig(
+        vocab_size=99, hidden_size=16, intermediate_size=32, num_hidden_layers=5, num_attention_heads=2
+    ),
+    "gpt2": GPT2Config(vocab_size=99, n_embd=16, n_layer=5, n_head=2),
+    "gemma3": Gemma3TextConfig(
+        vocab_size=99,
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=5,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=8,
+    ),
+    "neox": GPTNeoXConfig(
+        vocab_size=99, hidden_size=16, intermediate_size=32, num_hidden_layers=5, num_attention_heads=2
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_model_that_leaves_early_reads_its_layers_with_the_last_norm_and_the_head(kind: str) -> None:
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(KINDS[kind]).eval()
+    ids = torch.arange(7)[None]
+    with torch.inference_mode():
+        through = model(ids, output_hidden_states=True)
+        early = with_layers(model, range(3))(ids, output_hidden_states=True)
+        assert torch.equal(early.hidden_states[2], through.hidden_states[2])
+        middle = with_layers(model, [0, 1, 4])
+        cached = middle(ids[:, :4], use_cache=True)
+        rest = middle(ids[:, 4:], past_key_values=cached.past_key_values).logits
+        torch.testing.assert_close(rest, middle(ids).logits[:, 4:], atol=1e-5, rtol=1e-4)
+        assert torch.equal(with_layers(model, range(5))(ids).logits, through.logits)
+    assert model.config.num_hidden_layers == 5 and torch.equal(model(ids).logits, through.logits)
+    own = {each.data_ptr() for each in model.parameters()}
+    assert {each.data_ptr() for each in middle.parameters()} < own
+
+
+def test_with_all_layers_the_target_drafts_what_it_writes() -> None:
+    loaded = Loaded(AutoModelForCausalLM.from_pretrained(TARGET, dtype=torch.float32).requires_grad_(False), "target")
+    tokenizer = AutoTokenizer.from_pretrained(TARGET)
+    all_of_them = Loaded(with_layers(loaded.model, range(count_of(loaded.model))), "all layers")
+    run = Recording(
+        backend_of(tokenizer, loaded, all_of_them), PROMPT, Settings(rule="strict", max_new_tokens=21)
+    ).finish()
+    assert run.tau == 7 and len(run.rounds) == 3
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_strict_writes_what_the_target_writes(each: Backend, temperature: float) -> None:
+    settings = Settings(rule="strict", temperature=temperature, gamma=5, max_new_tokens=60)
+    run = Recording(each, PROMPT, settings).finish()
+    assert run.token_ids == decode_alone(each, run.prompt_ids, settings).token_ids
+    assert run.tau > 1.02
+    assert run.provenance.batching.startswith("bit for bit")
+    if each.drafter.name == "ngram:n=3":
+        lengths = {len(round_.speculation) for round_ in run.rounds}
+        assert 0 in lengths and 5 in lengths
+        assert (run.provenance.drafter, run.provenance.drafter_revision) == ("ngram:n=3", "ngram:n=3")
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_its_q_is_one_at_the_drafted_token(backend: Backend, temperature: float) -> None:
+    run = Recording(backend, PROMPT, Settings(rule="strict", temperature=temperature, max_new_tokens=30)).finish()
+    speculation = max((round_.speculation for round_ in run.rounds), key=len)
+    assert len(speculation) == 6 and not speculation.sampled
+    np.testing.assert_array_equal(speculation.q, 1)
+    np.testing.assert_array_equal(speculation.draft_ids[:, 0], speculation.tokens)
+    np.testing.assert_allclose(speculation.total_variation, 1 - speculation.p, atol=1e-5)
+    np.testing.assert_allclose(speculation.kl_qp, -np.log(speculation.p), rtol=1e-4, atol=1e-6)
+    m = (1 + speculation.p.astype(np.float64)) / 2
+    js = 0.5 * ((1 - speculation.p) * np.log(2) + speculation.p * np.log(speculation.p / m) - np.log(m))
+    np.testing.assert_allclose(speculation.js, js, atol=1e-5)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_every_rule_judges_its_drafts_or_says_why_not(backend: Backend, rule: str, tmp_path: Path) -> None:
+    for temperature in (0.0, 0.7):
+        settings = Settings(rule=rule, temperature=temperature, max_new_tokens=24)
+        try:
+            run = Recording(backend, PROMPT, settings).finish()
+        except BadInput as error:
+            assert temperature == 0.7 or "temperature" in str(error)
+            continue
+        again = mars_viz.load_run(run.save(tmp_path / f"{temperature}"))
+        assert again.token_ids == run.token_ids and len(again.to_frame()) == len(run.to_frame())
+
+
+def test_maps_batches_walks_races_and_costs_take_it(each: Backend) -> None:
+    backend = each
+    settings = Settings(gamma=4, max_new_tokens=24)
+    run = Recording(backend, PROMPT, settings).finish()
+    together = list(record_all(backend, [PROMPT, "Once upon a time", PROMPT], settings, batch=3))
+    assert together[0].token_ids == together[2].token_ids == run.token_ids
+    made = Mapping(backend, PROMPT, settings, Span(0.5, 1.0, (4,))).finish()
+    assert made.complete
+    for low in (0.5, 0.77, 1.0):
+        alone = Recording(backend, PROMPT, Settings(gamma=4, max_new_tokens=24, dial=low)).finish()
+        assert made.at(low).token_ids == alone.token_ids
+    *_, last = Walking(backend, run, [Stand(rule_named("strict"), None), Stand(rule_named("mars"), 0.9)])
+    assert last.walks[1].token_ids == run.token_ids
+    race = Racing(backend, PROMPT, settings, turns=1).finish()
+    assert race.relaxed.token_ids == run.token_ids
+    measuring = Measuring(backend, 2, seconds=0.1)
+    for _ in measuring:
+        pass
+    assert measuring._found is not None and measuring._found.drafter == backend.drafter.name
+
+
+def test_the_command_takes_it_and_a_target_alone_gets_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    common = ["--prompt", PROMPT, "--max-new-tokens", "8", "--device", "cpu"]
+    assert cli.main(["record", *common, "--drafter", "ngram", "--out", str(tmp_path / "one")]) == 0
+    assert load_run(tmp_path / "one").provenance.drafter == "ngram:n=3" and not capsys.readouterr().err
+    assert cli.main(["record", *common, "--target", str(TARGET), "--out", str(tmp_path / "two")]) == 0
+    assert load_run(tmp_path / "two").provenance.drafter == "ngram:n=3"
+    assert "No drafter is named, so prompt lookup drafts (ngram:n=3)." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("drafter", "said"),
+    [
+        ("ngram:n=0", "from 1 to 16"),
+        ("ngram:n=2.5", "whole number"),
+        ("ngram:x=1", "has no setting 'x'; write ngram:n=3"),
+        ("ngram:", "sets nothing of the drafter ngram"),
+        ("ngram:n=1,n=2", "set twice"),
+        ("suffix:n=0", "from 1 to 64"),
+        ("suffix:n=2,text=no-such-file", "There is no file"),
+        ("suffix:", "sets nothing of the drafter suffix"),
+        ("trigram:n=3", "write trigram:text=FILE"),
+        ("layers", "write layers:skip=3-5"),
+        ("layers:exit=", "write layers:skip=3-5"),
+        ("layers:skip=5-3,exit=2", "write layers:skip=3-5"),
+    ],
+)
+def test_settings_that_it_does_not_have_are_refused_before_anything_is_loaded(
+    drafter: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(BadInput, match=said):
+        mars_viz.record(PROMPT, drafter=drafter)
+    out = tmp_path / "run"
+    assert cli.main(["record", "--prompt", "a", "--drafter", drafter, "--out", str(out)]) == 2
+    assert said.split("'")[0].split(";")[0] in capsys.readouterr().err and not out.exists()
+
+
+def test_what_drafts_for_which_target() -> None:
+    assert drafter_for(None, None) == "" and drafter_for(TARGET, None) == Ngram(3)
+    assert drafter_for(None, "ngram:n=2") == Ngram(2) and drafter_for(TARGET, DRAFTER) == str(DRAFTER)
+
+
+@pytest.mark.parametrize(
+    "drafter", ["layers:exit=0", "layers:exit=8", "layers:skip=0-7", "layers:skip=6-8", "layers:skip=5-3"]
+)
+def test_layers_that_the_target_does_not_have_cannot_be_left_out(drafter: str, tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="does not fit a target of 8 layers, 0 to 7"):
+        mars_viz.record(PROMPT, drafter=drafter, device="cpu")
+
+
+def test_visitors_name_no_file_of_the_server(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a")
+    for file in (tmp_path / "a.txt", tmp_path / "b.txt"):
+        with pytest.raises(SettingError, match="which its visitors may not name here"):
+            check_names(None, f"suffix:text={file}", device="cpu", dtype="float32", folders=False)
+
+
+@pytest.mark.parametrize(
+    "name", ["ngram:n=2", "suffix:n=3", "trigram", "layers:skip=3-5", "layers:skip=6", "layers:exit=4"]
+)
+def test_a_name_is_written_as_it_is_read(name: str) -> None:
+    found = untrained(name)
+    assert found is not None and found.name == name
+    assert has_no_model(name) != name.startswith("layers")
+    assert untrained("org/layers") is None and not has_no_model("suffix:n=lots")
