@@ -40,14 +40,6 @@ class Draft:
         return rows
 
 
-def padded(found: Sequence[Sequence[int]], device: torch.device) -> Draft:
-    """The chains of a drafter that has no logits, of any lengths."""
-    longest = max(map(len, found))
-    tokens = [[*chain, *(longest - len(chain)) * (0,)] for chain in found]
-    ids = torch.tensor(tokens, dtype=torch.int64, device=device).reshape(len(found), longest)
-    return Draft(ids, lengths=tuple(map(len, found)))
-
-
 @dataclass(frozen=True, slots=True)
 class TopLogits:
     """What a target says that gives its best tokens alone, on the host."""

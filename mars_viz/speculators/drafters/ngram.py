@@ -5,30 +5,23 @@ Saxena 2023, 'Prompt lookup decoding'; vLLM's method `ngram`. No model: determin
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 
-from mars_viz.speculators.draft import Draft, padded
+from mars_viz.speculators.drafters.text import TextDrafter
 from mars_viz.walk import Prefix
 
 
-class NgramDrafter:
+class NgramDrafter(TextDrafter):
     """Drafts what followed the latest earlier place of the longest suffix, of at most n tokens, that has occurred."""
 
     def __init__(self, n: int, device: torch.device):
-        self._n, self._device = n, device
+        super().__init__(device)
+        self._n = n
 
-    def prefill(self, prompts: Sequence[Prefix]) -> None:
-        """Nothing is read ahead."""
-
-    def draft(self, prefixes: Sequence[Prefix], count: int) -> Draft:
-        """At most `count` tokens after each prefix; none where not even its last token has occurred before."""
-        found = [prefix[end : end + count] for prefix in prefixes for end in [latest(prefix, self._n)]]
-        return padded(found, self._device)
-
-    def observe(self, drafted: Sequence[Sequence[int]]) -> None:
-        """Nothing to learn from."""
+    def continued(self, prefix: Prefix, count: int) -> Prefix:
+        """At most `count` tokens; none where not even the last token has occurred before."""
+        end = latest(prefix, self._n)
+        return prefix[end : end + count]
 
 
 def latest(prefix: Prefix, n: int) -> int:

@@ -11,33 +11,25 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from mars_viz.speculators.draft import Draft, padded
+from mars_viz.speculators.drafters.text import TextDrafter
 from mars_viz.walk import Prefix
 
 BETWEEN = -1
 """Stands between the text that was read before and the prefix; no token."""
 
 
-class SuffixDrafter:
+class SuffixDrafter(TextDrafter):
     """Drafts down the tree of what followed the longest suffix of at most n tokens that has occurred, at each step the
     token that most of these places go on with, the one that did so last among equals."""
 
     def __init__(self, n: int, before: Sequence[int], device: torch.device):
         """`before` is text of any length that prefixes are taken to follow."""
-        self._n, self._device = n, device
+        super().__init__(device)
+        self._n = n
         self._before = np.array([*before, BETWEEN], np.int64)
 
-    def prefill(self, prompts: Sequence[Prefix]) -> None:
-        """Nothing is read ahead."""
-
-    def draft(self, prefixes: Sequence[Prefix], count: int) -> Draft:
-        """At most `count` tokens after each prefix; none where not even its last token has occurred before."""
-        return padded([self._continued(prefix, count) for prefix in prefixes], self._device)
-
-    def observe(self, drafted: Sequence[Sequence[int]]) -> None:
-        """Nothing to learn from."""
-
-    def _continued(self, prefix: Prefix, count: int) -> list[int]:
+    def continued(self, prefix: Prefix, count: int) -> list[int]:
+        """At most `count` tokens; none where not even the last token has occurred before."""
         text = np.concatenate([self._before, np.array(prefix, np.int64)])
         ends = longest(text, min(self._n, len(prefix)))
         drafted: list[int] = []

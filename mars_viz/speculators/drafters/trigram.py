@@ -11,31 +11,22 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from mars_viz.speculators.draft import Draft, padded
 from mars_viz.speculators.drafters.suffix import BETWEEN, most
+from mars_viz.speculators.drafters.text import TextDrafter
 from mars_viz.walk import Prefix
 
 
-class TrigramDrafter:
+class TrigramDrafter(TextDrafter):
     """Looks up two tokens, the drafted ones too, among all pairs that were read: the table follows from the prefix, so
     that a draft hangs on nothing else."""
 
     def __init__(self, before: Sequence[int], device: torch.device):
         """`before` is text of any length that prefixes are taken to follow."""
-        self._device = device
+        super().__init__(device)
         self._before = np.array([*before, BETWEEN], np.int64)
 
-    def prefill(self, prompts: Sequence[Prefix]) -> None:
-        """Nothing is read ahead."""
-
-    def draft(self, prefixes: Sequence[Prefix], count: int) -> Draft:
-        """At most `count` tokens after each prefix, up to the first pair that was never read."""
-        return padded([self._continued(prefix, count) for prefix in prefixes], self._device)
-
-    def observe(self, drafted: Sequence[Sequence[int]]) -> None:
-        """The next prefixes say what was kept."""
-
-    def _continued(self, prefix: Prefix, count: int) -> list[int]:
+    def continued(self, prefix: Prefix, count: int) -> list[int]:
+        """At most `count` tokens, up to the first pair that was never read."""
         text = np.concatenate([self._before, np.array(prefix, np.int64)])
         pair = prefix[-2:]
         drafted: list[int] = []
