@@ -21,7 +21,7 @@ FOLDERS = ("mars_viz", "pages", "training")
 
 LAYERS = (
     ("errors", "escapes", "strict_json", "strict_csv", "writer"),
-    ("terminal", "chat"),
+    ("terminal", "chat", "locks"),
     ("records", "randomness", "devices", "samples", "default_folders", "permissions", "bounds", "demo"),
     ("blocks",),
     ("rules",),

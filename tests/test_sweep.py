@@ -19,13 +19,14 @@ import pytest
 from factories import ToySpeculator
 from sweep_cases import COSTS, SETTINGS, SHORT, conversations, toy_prompts, toy_sweep
 
+from mars_viz import locks
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput
 from mars_viz.prompts import PromptItem, PromptSet, grader_named
 from mars_viz.records import Round, first_difference
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
-from mars_viz.sweep import Sweep, SweepResult, load_sweep, lock
+from mars_viz.sweep import Sweep, SweepResult, load_sweep
 from mars_viz.sweep import shards as parts_module
 from mars_viz.sweep import store as store_module
 from mars_viz.sweep import sweep as sweep_module
@@ -190,7 +191,7 @@ HOLDING = """
 import sys
 from pathlib import Path
 from typing import Any
-from mars_viz.sweep.lock import held
+from mars_viz.locks import held
 with held(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
@@ -205,7 +206,7 @@ def test_a_folder_that_another_process_sweeps_into_is_left_alone_until_that_proc
     environment = {**os.environ, "PYTHONPATH": str(TESTS.parent)}
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as other:
         assert other.stdout is not None and other.stdout.readline() == "held\n"
-        found = lock.holder(folder)
+        found = locks.holder(folder)
         assert found is not None and found.process == other.pid
         said = rf"in use: process {other.pid} on this machine has been sweeping into it since .* Wait until it is done"
         for late in (lambda: begun.finish(), lambda: toy_sweep(folder, 3, SHORT, resume=True)):
@@ -213,7 +214,7 @@ def test_a_folder_that_another_process_sweeps_into_is_left_alone_until_that_proc
                 late()
         other.kill()
     assert (folder / ".lock").is_file()
-    assert lock.holder(folder) is None
+    assert locks.holder(folder) is None
     assert toy_sweep(folder, 3, SHORT, resume=True).finish().complete
     assert not (folder / ".lock").exists()
 
@@ -307,20 +308,20 @@ def test_on_a_full_disk_a_folder_is_held_all_the_same(tmp_path: Path) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
     try:
-        with lock.held(tmp_path), pytest.raises(BadInput, match="in use: another process"):
-            lock.check_nobody(tmp_path)
+        with locks.held(tmp_path), pytest.raises(BadInput, match="in use: another process"):
+            locks.check_nobody(tmp_path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def test_a_lock_that_says_nothing_still_holds(tmp_path: Path) -> None:
     """As one of a full disk, on which its holder could not be written."""
-    with lock.held(tmp_path):
+    with locks.held(tmp_path):
         for left in ("", "{", '{"process": "x"}'):
             (tmp_path / ".lock").write_text(left)
             with pytest.raises(BadInput, match="another process is sweeping into it"):
-                lock.check_nobody(tmp_path)
-    lock.check_nobody(tmp_path)
+                locks.check_nobody(tmp_path)
+    locks.check_nobody(tmp_path)
 
 
 def test_prompts_that_are_put_together_while_they_are_read_are_read_once_more(

@@ -19,6 +19,7 @@ from mars_viz.commands.sweeping import next_step, swept
 from mars_viz.dialmap import Span
 from mars_viz.errors import SettingError
 from mars_viz.figures.words import counted, exactly
+from mars_viz.locks import check_nobody
 from mars_viz.prompts import PromptSet
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
@@ -30,7 +31,6 @@ from mars_viz.sweep.evidence_pack import write_evidence
 from mars_viz.sweep.grid import Grid, grid_of
 from mars_viz.sweep.grid_sweep import GridSweep, sweep_grid
 from mars_viz.sweep.grid_table import Advised, GridTable, best_of, few_dials, grid_table, left_out
-from mars_viz.sweep.lock import check_nobody
 from mars_viz.sweep.plan import Plan
 from mars_viz.sweep.recommend import chosen_dial
 from mars_viz.sweep.report import alone, summary_lines

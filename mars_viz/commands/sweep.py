@@ -17,6 +17,7 @@ from mars_viz.commands.decoding import note
 from mars_viz.commands.sweeping import BUILTIN, next_step, swept
 from mars_viz.dialmap import Span, span_of
 from mars_viz.errors import BadInput, SettingError
+from mars_viz.locks import check_nobody
 from mars_viz.prompts import GRADERS, PromptSet, Turns, builtin_prompts, load_prompts
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
@@ -27,7 +28,6 @@ from mars_viz.sweep.checks import Checks, keep_check, kept_checks
 from mars_viz.sweep.costs import missing
 from mars_viz.sweep.evidence_pack import write_evidence
 from mars_viz.sweep.grid import Grid
-from mars_viz.sweep.lock import check_nobody
 from mars_viz.sweep.plan import turns_words
 from mars_viz.sweep.recommend import chosen_dial, recommended
 from mars_viz.sweep.report import summary_lines, table_of

@@ -6,7 +6,7 @@ import os
 from os import PathLike
 from pathlib import Path
 
-from mars_viz.errors import StorageError
+from mars_viz.errors import StorageError, disk_refusals
 from mars_viz.report.page import MARK
 from mars_viz.writer import write_file
 
@@ -37,12 +37,8 @@ def write_report(html: str, path: str | PathLike[str], *, force: bool = False) -
     """Write the report; at any moment there is the old file or the new one. Raises BadInput as `check_place` does, and
     where the disk refuses."""
     path = check_place(path, force=force)
-    try:
+    with disk_refusals(path, remedy="Choose another place, or make room."):
         write_file(path, html.encode())
-    except OSError as error:
-        raise StorageError(
-            f"{path} cannot be written ({error.strerror}). Choose another place, or make room."
-        ) from error
     return path
 
 

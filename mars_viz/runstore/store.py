@@ -8,7 +8,6 @@ the folder can be reached through it.
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import time
@@ -21,7 +20,8 @@ from os import PathLike
 from pathlib import Path
 from uuid import uuid4
 
-from mars_viz.errors import BadInput, RunFileError, StorageError
+from mars_viz.errors import BadInput, RunFileError, StorageError, disk_refusals
+from mars_viz.locks import alone_in
 from mars_viz.run import Run
 from mars_viz.runfiles import manifest, save_run, write_zip
 from mars_viz.runfiles.codec import MANIFEST
@@ -29,7 +29,6 @@ from mars_viz.runstore import journal as journals
 from mars_viz.runstore.bin import Bin
 from mars_viz.runstore.journal import SUFFIX, Journal
 from mars_viz.runstore.kept import Kept, RunStatus, listed, read
-from mars_viz.runstore.locks import alone_in
 from mars_viz.runstore.makers import Makers
 from mars_viz.runstore.titles import UNREADABLE, check_seen, checked_title, retitle
 from mars_viz.writer import STALE, beside, remove, to_read
@@ -114,7 +113,7 @@ class RunStore:
         fresh, old = (step.with_name(f"{step.name}.{what}") for what in ("next", "old"))
         save_run(run, fresh)
         try:
-            with alone_in(self.folder), refusals(name, "replaced"):
+            with changing(self.folder, name, "replaced"):
                 if not path.exists():
                     raise StorageError("That run was deleted meanwhile, so nothing more of it is saved.")
                 if (title := _title(path, run.title)) != run.title:
@@ -130,7 +129,7 @@ class RunStore:
         it is meant to be another, None for any. Raises BadInput where it has another by now, or for what is no title.
         """
         title = checked_title(title)
-        with alone_in(self.folder), refusals(name, "renamed"):
+        with changing(self.folder, name, "renamed"):
             kept = self._settled(name)
             if kept.error:
                 raise RunFileError(UNREADABLE)
@@ -144,13 +143,13 @@ class RunStore:
     def delete(self, name: str) -> None:
         """Move a run to the bin, at once for everyone who lists. Raises BadInput where there is none, or it is being
         made."""
-        with alone_in(self.folder), refusals(name, "deleted"):
+        with changing(self.folder, name, "deleted"):
             self._bin.take(self._settled(name).path)
         self._bin.expire()
 
     def restore(self, name: str) -> None:
         """Bring a run back from the bin under its name. Raises BadInput where it is not there any more."""
-        with alone_in(self.folder), refusals(name, "restored"):
+        with changing(self.folder, name, "restored"):
             path = self._bin.folder / checked_name(name)
             self._bin.give_back(path if path.exists() else self._bin.folder / self._journal(name).name)
 
@@ -176,6 +175,14 @@ class RunStore:
         return self.folder / f".{checked_name(name)}{SUFFIX}"
 
 
+@contextmanager
+def changing(folder: Path, name: str, deed: str) -> Iterator[None]:
+    """While something in the folder is changed, alone. Raises BadInput where somebody else does not come to an end, and
+    with what the disk refuses to do to that name."""
+    with alone_in(folder), disk_refusals(name, deed, "Check that you may write there, and try again."):
+        yield
+
+
 def _title(path: Path, otherwise: str) -> str:
     """Of the run in a folder, or what it is otherwise where it cannot be read."""
     with suppress(OSError, BadInput):
@@ -197,15 +204,3 @@ def tidy(folder: Path) -> None:
                 path.rename(home)
             elif what in (".old", ".gone") or time.time() - path.lstat().st_mtime > STALE:
                 remove(path)
-
-
-@contextmanager
-def refusals(name: str, deed: str) -> Iterator[None]:
-    """Make a sentence of what the disk refuses to do to that name."""
-    try:
-        yield
-    except OSError as error:
-        reason = error.strerror or os.strerror(error.errno or 0)
-        raise StorageError(
-            f"{name} cannot be {deed} ({reason}). Check that you may write there, and try again."
-        ) from error

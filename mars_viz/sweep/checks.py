@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mars_viz.errors import BadInput, RunFileError
-from mars_viz.sweep.files import refusals, write_whole
+from mars_viz.errors import BadInput, RunFileError, disk_refusals
 from mars_viz.sweep.plan import Plan
 from mars_viz.sweep.timing import TimingCheck
-from mars_viz.writer import make_folder, to_read
+from mars_viz.writer import make_folder, to_read, write_file
 
 _CHECKS = "checks"
 _LARGEST = 16 << 20
@@ -40,9 +39,9 @@ def keep_check(folder: Path, check: TimingCheck) -> Path:
     """Write it beside the sweep. Raises BadInput where the disk refuses; nothing half-written stays."""
     moment = "".join(character for character in check.created if character.isdigit())[:14]
     path = folder / _CHECKS / f"{moment or 'check'}-{uuid.uuid4().hex[:8]}.json"
-    with refusals(folder, "; the wall-clock check was not kept"):
+    with disk_refusals(folder, remedy="Make room or choose another place; the wall-clock check was not kept."):
         make_folder(path.parent)
-        write_whole(path, check.to_json().encode())
+        write_file(path, check.to_json().encode(), synced=True)
     return path
 
 

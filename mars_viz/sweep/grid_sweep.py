@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 from mars_viz.costs import Costs, objection
 from mars_viz.dialmap import Span
+from mars_viz.locks import held
 from mars_viz.prompts import PromptSet
 from mars_viz.run import Settings
 from mars_viz.sweep import store
 from mars_viz.sweep.costs import measured
-from mars_viz.sweep.lock import held
 from mars_viz.sweep.plan import plan_of
 from mars_viz.sweep.sweep import Sweep, SweepProgress, TooLong, in_reach
 from mars_viz.walk import Answer, Prefix, Speculator

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mars_viz.errors import RunFileError
-from mars_viz.writer import to_read
+from mars_viz.writer import to_read, write_file
 
 BATCH = 64
 """Prompts in a file that holds more than one; part of the format."""
@@ -81,8 +81,8 @@ def remove_batched(folder: Path, batches: Iterable[int]) -> None:
             (folder / prompt_file(single)).unlink(missing_ok=True)
 
 
-def bytes_of(table: pa.Table, **options: object) -> bytes:
-    """The Parquet file of a table."""
+def write(path: Path, table: pa.Table, **options: object) -> None:
+    """Write the Parquet file of a table, whole or not at all, and wait until the disk has it. Raises OSError."""
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd", write_page_checksum=True, **options)
-    return bytes(sink.getvalue())
+    write_file(path, bytes(sink.getvalue()), synced=True)

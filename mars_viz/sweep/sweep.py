@@ -19,6 +19,7 @@ from mars_viz.chat import History
 from mars_viz.costs import Costs
 from mars_viz.dialmap import DialMap, Exploration, Span
 from mars_viz.errors import BadInput, PromptError, SettingError
+from mars_viz.locks import held
 from mars_viz.prompts import PromptItem, PromptSet
 from mars_viz.records import Emission, emitted
 from mars_viz.rules import Rule, rule_named
@@ -27,7 +28,6 @@ from mars_viz.sweep import store
 from mars_viz.sweep.active_prompts import ActivePrompts, advance
 from mars_viz.sweep.conversations import Conversations, unanswered
 from mars_viz.sweep.costs import measured, mended
-from mars_viz.sweep.lock import held
 from mars_viz.sweep.plan import plan_of
 from mars_viz.sweep.result import SweepResult, load_sweep
 from mars_viz.sweep.summarise import Lines, ReferenceTexts, failed_lines, lines_of

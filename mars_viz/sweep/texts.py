@@ -22,7 +22,6 @@ from mars_viz.dialmap import DialMap
 from mars_viz.errors import BadInput, RunFileError
 from mars_viz.run import Piece
 from mars_viz.sweep import shards
-from mars_viz.sweep.files import write_whole
 from mars_viz.writer import make_folder, remove_leftovers, to_read
 
 FOLDER = "texts"
@@ -89,7 +88,7 @@ def write(sweep: Path, index: int, texts: PromptTexts) -> None:
         "special": [piece.special for piece in texts.pieces.values()],
     }
     arrays = [pa.array([line[field.name]], field.type) for field in _SCHEMA]
-    write_whole(folder / shards.prompt_file(index), _bytes(pa.Table.from_arrays(arrays, schema=_SCHEMA)))
+    _write(folder / shards.prompt_file(index), pa.Table.from_arrays(arrays, schema=_SCHEMA))
 
 
 def tidy(sweep: Path, results: shards.Shards) -> None:
@@ -105,7 +104,7 @@ def tidy(sweep: Path, results: shards.Shards) -> None:
         members = [each for each in shards.members(batch) if each in there.singles]
         with suppress(BadInput):  # beside a damaged file the others stay as they are: no figure needs texts
             table = pa.concat_tables(_table(folder / shards.prompt_file(each)) for each in members)
-            write_whole(folder / shards.batch_file(batch), _bytes(table))
+            _write(folder / shards.batch_file(batch), table)
     shards.remove_batched(folder, shards.parts_of(folder).batches)
 
 
@@ -182,9 +181,9 @@ def _table(path: Path) -> pa.Table:
         raise spoiled(path) from error
 
 
-def _bytes(table: pa.Table) -> bytes:
+def _write(path: Path, table: pa.Table) -> None:
     """Equal stretches of texts are equal bytes, which pack well, and a prompt is read without most of the others."""
-    return shards.bytes_of(table, row_group_size=_READ_AT_ONCE, use_dictionary=False, write_statistics=False)
+    shards.write(path, table, row_group_size=_READ_AT_ONCE, use_dictionary=False, write_statistics=False)
 
 
 def spoiled(path: Path) -> BadInput:
