@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mars_viz.frames import run_frame as run_frame
     from mars_viz.record_map import dial_map
     from mars_viz.recording import record, record_all
-    from mars_viz.report.notebook import framed as framed
+    from mars_viz.report.page import framed as framed
     from mars_viz.run import Run, Settings
     from mars_viz.runfiles import load_run
     from mars_viz.runfiles import save_run as save_run
@@ -33,7 +33,7 @@ _HOMES = {
     "load_run": "mars_viz.runfiles",
     "Run": "mars_viz.run",
     "Settings": "mars_viz.run",
-    "framed": "mars_viz.report.notebook",
+    "framed": "mars_viz.report.page",
     "plotted": "mars_viz.figures.of_run",
     "plotted_map": "mars_viz.figures.of_run",
     "run_frame": "mars_viz.frames",

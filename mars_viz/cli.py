@@ -18,11 +18,11 @@ from typing import Any, NoReturn
 
 from mars_viz import __version__, permissions
 from mars_viz.commands import decoding, dial_map, report, sweep
-from mars_viz.commands.printing import tell
+from mars_viz.commands.decoding import tell
 from mars_viz.errors import MarsVizError, ModelError, SettingError
 from mars_viz.rules import RULES, Rule
 from mars_viz.runfiles import load_run, save_run
-from mars_viz.strict_json import json_of
+from mars_viz.strict_formats import json_of
 from mars_viz.terminal import say, shown_streams
 
 DEBUG_VARIABLE = "MARS_VIZ_DEBUG"

@@ -35,12 +35,11 @@ from mars_viz.speculators.extent import Extent
 from mars_viz.sweep import Sweep, SweepResult, load_sweep
 from mars_viz.sweep.evidence import dial_grid
 from mars_viz.sweep.evidence_pack import evidence_files, write_evidence
-from mars_viz.sweep.grid import grid_of
+from mars_viz.sweep.grid import Advised, best_of, few_dials, grid_of, grid_table
 from mars_viz.sweep.grid_sweep import GridSweep
-from mars_viz.sweep.grid_table import Advised, best_of, few_dials, grid_table
 from mars_viz.sweep.measures import measures, value_at
-from mars_viz.sweep.recommend import recommended
 from mars_viz.sweep.report import cell
+from mars_viz.sweep.result import recommended
 from tests.tables import table_backend
 
 TESTS = Path(__file__).parent

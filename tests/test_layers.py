@@ -20,9 +20,9 @@ ROOT = Path(__file__).parents[1]
 FOLDERS = ("mars_viz", "pages", "training")
 
 LAYERS = (
-    ("errors", "escapes", "strict_json", "strict_csv", "writer"),
+    ("errors", "escapes", "strict_formats", "writer"),
     ("terminal", "chat", "locks"),
-    ("records", "randomness", "devices", "samples", "default_folders", "permissions", "bounds", "demo"),
+    ("records", "randomness", "samples", "default_folders", "permissions", "bounds", "demo"),
     ("blocks",),
     ("rules",),
     ("run", "costs"),

@@ -15,7 +15,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from mars_viz.errors import BadInput, TooLarge
-from mars_viz.race import Race, save_race, zips
+from mars_viz.race import Race, files, save_race
 from mars_viz.race.making import RECORDED, RaceStep, RaceTexts
 from mars_viz.race.records import Lane
 from mars_viz.race.store import RaceStore
@@ -516,7 +516,7 @@ def test_a_race_is_brought_in_from_its_zip_renamed_deleted_and_brought_back(fold
     monkeypatch.setattr(visitors, "mark", lambda: "mine")
     path = save_race(toy_race(title="<img src=x>"), tmp_path_factory.mktemp("elsewhere") / "brought")
     tab = show(opened(), "Races")
-    settled(tab.file_uploader(key="race-zip").set_value(("lesson.zip", zips.write_zip(path), "application/zip")).run())
+    settled(tab.file_uploader(key="race-zip").set_value(("lesson.zip", files.write_zip(path), "application/zip")).run())
     assert tab.selectbox(key="race").value == "lesson" and (folder / "races" / "lesson").is_dir()
     tab.text_input(key="title-race-lesson").set_value("\u202eevil")
     settled(tab.button(key="rename-race-lesson").click().run())
@@ -550,7 +550,7 @@ def test_of_two_races_with_one_title_each_can_be_chosen(folder):
 def test_the_zip_of_a_deleted_race_is_opened_again(folder, tmp_path_factory, monkeypatch):
     monkeypatch.setattr(visitors, "mark", lambda: "mine")
     path = save_race(toy_race(title="Toy"), tmp_path_factory.mktemp("elsewhere") / "brought")
-    upload = ("lesson.zip", zips.write_zip(path), "application/zip")
+    upload = ("lesson.zip", files.write_zip(path), "application/zip")
     tab = show(opened(), "Races")
     settled(tab.file_uploader(key="race-zip").set_value(upload).run())
     settled(tab.button(key="delete-race-lesson").click().run())
@@ -562,7 +562,7 @@ def test_the_zip_of_a_deleted_race_is_opened_again(folder, tmp_path_factory, mon
 
 def test_the_zip_of_a_race_that_could_not_be_kept_is_tried_again(folder, tmp_path_factory):
     path = save_race(toy_race(title="Toy"), tmp_path_factory.mktemp("elsewhere") / "brought")
-    upload = ("lesson.zip", zips.write_zip(path), "application/zip")
+    upload = ("lesson.zip", files.write_zip(path), "application/zip")
     (folder / "races").write_text("no folder")
     tab = show(opened(), "Races")
     settled(tab.file_uploader(key="race-zip").set_value(upload).run())

@@ -17,8 +17,7 @@ from mars_viz.components.race.payload import LOOKS, live_payload, race_payload, 
 from mars_viz.errors import BadInput
 from mars_viz.race import Race, Solo, list_races, load_race, save_race
 from mars_viz.race.making import RECORDED, TURNS, RaceStep, RaceTexts, Racing, timed
-from mars_viz.race.records import Lane, round_clock
-from mars_viz.race.table import race_frame
+from mars_viz.race.records import Lane, race_frame, round_clock
 from mars_viz.records import Outcome, Timing
 from mars_viz.run import Run, Settings
 from tests.factories import toy_run

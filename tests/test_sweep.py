@@ -435,15 +435,15 @@ def test_a_sweep_killed_while_it_takes_on_prompts_is_the_one_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: str
 ) -> None:
     toy_sweep(tmp_path / "sweep", 4).finish()
-    more, write = toy_sweep(tmp_path / "sweep", 7, resume=True), store_module.write_whole
+    more, write = toy_sweep(tmp_path / "sweep", 7, resume=True), store_module.write_file
 
-    def failing(path: Path, data: bytes) -> None:
+    def failing(path: Path, data: bytes, **how: bool) -> None:
         if path.name == killed:
             raise OSError(28, "No space left on device")
-        write(path, data)
+        write(path, data, **how)
 
     with monkeypatch.context() as patched, pytest.raises(BadInput, match="No space left"):
-        patched.setattr(store_module, "write_whole", failing)
+        patched.setattr(store_module, "write_file", failing)
         more.finish()
     assert load_sweep(tmp_path / "sweep").complete and len(store_module.open_store(tmp_path / "sweep").prompts()) == 4
     assert toy_sweep(tmp_path / "sweep", 7, resume=True).finish().complete

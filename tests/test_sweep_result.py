@@ -38,15 +38,15 @@ from mars_viz.sweep import (
     relaxed_at,
     value_at,
 )
-from mars_viz.sweep.checks import keep_check, kept_checks
 from mars_viz.sweep.engine_settings import ENGINES, engine_settings
 from mars_viz.sweep.evidence import NOT_MEASURED, dial_grid
 from mars_viz.sweep.evidence_pack import write_evidence
 from mars_viz.sweep.evidence_text import _table, markdown
 from mars_viz.sweep.plan import turns_words
-from mars_viz.sweep.recommend import recommended
 from mars_viz.sweep.report import summary_lines, table_of, told
+from mars_viz.sweep.result import recommended
 from mars_viz.sweep.store import open_store
+from mars_viz.sweep.timing import keep_check, kept_checks
 from mars_viz.sweep.wall_clock import spread_over
 from mars_viz.ui.tune.view import TuneView, to_parameters
 from tests.tables import table_backend

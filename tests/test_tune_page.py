@@ -30,9 +30,9 @@ from mars_viz.figures.words import counted, exactly
 from mars_viz.prompts import GRADERS, PromptItem, PromptSet, Turns, builtin_prompts, per_task
 from mars_viz.run import Settings
 from mars_viz.sweep import Sweep, load_sweep
-from mars_viz.sweep.checks import keep_check, kept_checks
 from mars_viz.sweep.evidence_pack import evidence_zip
 from mars_viz.sweep.report import cell
+from mars_viz.sweep.timing import keep_check, kept_checks
 from mars_viz.ui import navigation, visitors
 from mars_viz.ui.jobs.job import JobState
 from mars_viz.ui.tune import cached_sweep as study_module

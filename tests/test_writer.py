@@ -21,15 +21,15 @@ from sweep_cases import COSTS, timing, toy_sweep
 from mars_viz import locks, writer
 from mars_viz.errors import BadInput
 from mars_viz.race import load_race, save_race
+from mars_viz.race.files import write_zip as race_zip
 from mars_viz.race.store import RaceStore
-from mars_viz.race.zips import write_zip as race_zip
 from mars_viz.report import report_html
 from mars_viz.report.files import write_report
 from mars_viz.runfiles import save_run
 from mars_viz.runstore import RunStore
 from mars_viz.sweep import load_sweep, store, texts
-from mars_viz.sweep.checks import keep_check, kept_checks
 from mars_viz.sweep.evidence_pack import write_evidence
+from mars_viz.sweep.timing import keep_check, kept_checks
 from tests.factories import toy_run
 from tests.test_race import toy_race
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.commands import decoding, grid
 from mars_viz.commands.decoding import note
-from mars_viz.commands.sweeping import BUILTIN, next_step, swept
+from mars_viz.commands.grid import BUILTIN, next_step, swept
 from mars_viz.dialmap import Span, span_of
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.locks import check_nobody
@@ -22,18 +22,15 @@ from mars_viz.prompts import GRADERS, PromptSet, Turns, builtin_prompts, load_pr
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.runfiles import check_free
-from mars_viz.strict_json import json_of
+from mars_viz.strict_formats import json_of
 from mars_viz.sweep import store
-from mars_viz.sweep.checks import Checks, keep_check, kept_checks
-from mars_viz.sweep.costs import missing
 from mars_viz.sweep.evidence_pack import write_evidence
 from mars_viz.sweep.grid import Grid
 from mars_viz.sweep.plan import turns_words
-from mars_viz.sweep.recommend import chosen_dial, recommended
-from mars_viz.sweep.report import summary_lines, table_of
-from mars_viz.sweep.result import SweepResult
+from mars_viz.sweep.report import missing, summary_lines, table_of
+from mars_viz.sweep.result import SweepResult, chosen_dial, recommended
 from mars_viz.sweep.sweep import sweep_prompts
-from mars_viz.sweep.timing import TimingCheck
+from mars_viz.sweep.timing import Checks, TimingCheck, keep_check, kept_checks
 from mars_viz.terminal import say
 
 if TYPE_CHECKING:

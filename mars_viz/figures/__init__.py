@@ -1,8 +1,6 @@
 """Figures: a record goes in, a Plotly figure comes out. Pure functions; nothing here knows the browser."""
 
-from mars_viz.figures.ratio_histogram import ratio_histogram
-from mars_viz.figures.round_bars import round_bars
-from mars_viz.figures.savings import savings
+from mars_viz.figures.along_the_dial import ratio_histogram, round_bars, savings
 from mars_viz.figures.style import DARK, LIGHT, Theme, spoken_title
 from mars_viz.figures.two_logits import two_logits
 

@@ -11,13 +11,11 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from mars_viz.analysis.agreement import Say
-from mars_viz.analysis.boundaries import Boundary, LooseSide
 from mars_viz.analysis.flat_positions import FlatPositions
 from mars_viz.analysis.judgements import Ruling
+from mars_viz.analysis.verdict_tables import Boundary, LooseSide, Say
 from mars_viz.escapes import figure as escaped
-from mars_viz.figures.at_once import made, plain_layout
-from mars_viz.figures.style import HEIGHT, UNBROKEN, Entry, Theme, say_empty
+from mars_viz.figures.style import HEIGHT, UNBROKEN, Entry, Theme, made, plain_layout, say_empty
 from mars_viz.figures.two_logits import CELLS, MANY, TOO_MANY
 from mars_viz.figures.words import counted, number, setting
 

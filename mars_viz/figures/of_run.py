@@ -7,10 +7,8 @@ import plotly.graph_objects as go
 from mars_viz.analysis.map_grid import map_grid
 from mars_viz.analysis.positions import positions
 from mars_viz.errors import EvidenceError, SettingError
+from mars_viz.figures.along_the_dial import ratio_histogram, round_bars, savings
 from mars_viz.figures.heat_map import QUANTITIES, heat_map
-from mars_viz.figures.ratio_histogram import ratio_histogram
-from mars_viz.figures.round_bars import round_bars
-from mars_viz.figures.savings import savings
 from mars_viz.figures.style import DARK, LIGHT
 from mars_viz.figures.two_logits import two_logits
 from mars_viz.rules import rule_named

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 from mars_viz.analysis.metrics import judged_rounds
 from mars_viz.escapes import html
-from mars_viz.figures.token_words import shown_token
-from mars_viz.figures.words import setting
+from mars_viz.figures.words import setting, shown_token
 from mars_viz.records import Outcome, Round
 from mars_viz.rules import rule_named
 from mars_viz.run import Run

@@ -1,5 +1,6 @@
 """The folder of races: how one comes in from a zip, gets another title, goes and comes back, each in one step as runs
-do."""
+do.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +10,12 @@ from os import PathLike
 from pathlib import Path
 
 from mars_viz.errors import BadInput, RunFileError, StorageError, disk_refusals
-from mars_viz.race.files import ABOUT, RaceEntry, list_races, save_race
+from mars_viz.race.files import ABOUT, RaceEntry, list_races, read_zip, save_race
 from mars_viz.race.records import Race
-from mars_viz.race.zips import read_zip
 from mars_viz.runfiles import check_free
 from mars_viz.runstore import Makers, checked_name, new_name
 from mars_viz.runstore.bin import Bin
-from mars_viz.runstore.store import changing, tidy
-from mars_viz.runstore.titles import UNREADABLE, check_seen, checked_title, retitle
+from mars_viz.runstore.store import UNREADABLE, changing, check_seen, checked_title, retitle, tidy
 from mars_viz.writer import to_read
 
 

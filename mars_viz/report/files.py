@@ -1,13 +1,17 @@
-"""A report on disk: what it may replace. Knows files."""
+"""A report on disk, and what it may replace; tables as bytes, for spreadsheets and data frames. Knows formats."""
 
 from __future__ import annotations
 
+import io
 import os
 from os import PathLike
 from pathlib import Path
 
+import pandas as pd
+
 from mars_viz.errors import StorageError, disk_refusals
 from mars_viz.report.page import MARK
+from mars_viz.strict_formats import csv_of
 from mars_viz.writer import write_file
 
 _HEAD = 400  # bytes within which a report names what made it
@@ -47,3 +51,22 @@ def _is_report(path: Path) -> bool:
         return False
     with path.open("rb") as file:
         return MARK.encode() in file.read(_HEAD)
+
+
+def csv_table(frame: pd.DataFrame) -> bytes:
+    """UTF-8 CSV with a line of names; see `strict_formats` for text that could be a formula."""
+    columns = (frame.iloc[:, place] for place in range(frame.shape[1]))
+    cells = ([None if gone else cell for cell, gone in zip(c.to_numpy(), c.isna(), strict=True)] for c in columns)
+    return csv_of(frame.columns, zip(*cells, strict=True)).encode("utf-8")
+
+
+def parquet_table(frame: pd.DataFrame) -> bytes:
+    """Parquet, with the types of the columns; one that holds numbers and words is words."""
+    plain = frame.copy()
+    for place, name in enumerate(plain.columns):
+        column = plain.iloc[:, place]
+        if column.dtype == object and column.map(type).nunique() > 1:
+            plain[name] = [None if pd.isna(value) else str(value) for value in column]
+    buffer = io.BytesIO()
+    plain.to_parquet(buffer, index=False)
+    return buffer.getvalue()

@@ -8,6 +8,7 @@ the folder can be reached through it.
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import time
@@ -21,17 +22,18 @@ from pathlib import Path
 from uuid import uuid4
 
 from mars_viz.errors import BadInput, RunFileError, StorageError, disk_refusals
+from mars_viz.escapes import JOINERS, steers
 from mars_viz.locks import alone_in
 from mars_viz.run import Run
 from mars_viz.runfiles import manifest, save_run, write_zip
 from mars_viz.runfiles.codec import MANIFEST
+from mars_viz.runfiles.manifest import strict_json
 from mars_viz.runstore import journal as journals
 from mars_viz.runstore.bin import Bin
 from mars_viz.runstore.journal import SUFFIX, Journal
 from mars_viz.runstore.kept import Kept, RunStatus, listed, read
 from mars_viz.runstore.makers import Makers
-from mars_viz.runstore.titles import UNREADABLE, check_seen, checked_title, retitle
-from mars_viz.writer import STALE, beside, remove, to_read
+from mars_viz.writer import STALE, beside, remove, to_read, write_file
 
 LONGEST_NAME = 80
 
@@ -204,3 +206,34 @@ def tidy(folder: Path) -> None:
                 path.rename(home)
             elif what in (".old", ".gone") or time.time() - path.lstat().st_mtime > STALE:
                 remove(path)
+
+
+LONGEST_TITLE = 80
+"""Characters."""
+UNREADABLE = "It cannot be read, so it has no title to change. Delete it, or take a fresh copy."
+
+
+def checked_title(title: str) -> str:
+    """The title, without blanks around it. Raises BadInput for none, a very long one, and one with control
+    characters."""
+    title = unicodedata.normalize("NFC", title).strip()
+    if not title.strip(JOINERS):
+        raise StorageError("The title is empty. Write one.")
+    if len(title) > LONGEST_TITLE:
+        raise StorageError(f"The title has {len(title)} characters, and at most {LONGEST_TITLE} are kept. Shorten it.")
+    if any(map(steers, title)):
+        raise StorageError("The title holds a control character, such as a line break. Remove it.")
+    return title
+
+
+def check_seen(title: str, seen: str | None) -> None:
+    """Raise BadInput where a title is not the one that was seen by whoever wants to change it; None takes any."""
+    if seen not in (None, title):
+        raise StorageError(f"It was renamed to “{title}” meanwhile. Press Rename again to change that title.")
+
+
+def retitle(about: Path, title: str) -> None:
+    """Write the title into the JSON file that describes a folder, in one step. Raises OSError where the disk
+    refuses."""
+    found = strict_json(to_read(about).read_bytes(), about.name) | {"title": title}
+    write_file(about, json.dumps(found, allow_nan=False, ensure_ascii=False, indent=1).encode())

@@ -12,8 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from mars_viz.analysis.frontier import Frontier
-from mars_viz.analysis.intervals import DEFAULT, Band, Bootstrap, Interval, band, wilson
+from mars_viz.analysis.intervals import DEFAULT, Band, Bootstrap, Frontier, Interval, band, wilson
 from mars_viz.analysis.recommendation import Changed, loss_bound
 from mars_viz.analysis.steps import Steps, combined, plain_within, total
 from mars_viz.costs import Costs, Factor, objection, per_token

@@ -16,18 +16,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mars_viz.chat import History
-from mars_viz.costs import Costs
+from mars_viz.costs import Costs, objection
 from mars_viz.dialmap import DialMap, Exploration, Span
-from mars_viz.errors import BadInput, PromptError, SettingError
+from mars_viz.errors import BadInput, Disturbed, PromptError, SettingError
 from mars_viz.locks import held
 from mars_viz.prompts import PromptItem, PromptSet
 from mars_viz.records import Emission, emitted
 from mars_viz.rules import Rule, rule_named
 from mars_viz.run import Run, Settings, joined
 from mars_viz.sweep import store
-from mars_viz.sweep.active_prompts import ActivePrompts, advance
-from mars_viz.sweep.conversations import Conversations, unanswered
-from mars_viz.sweep.costs import measured, mended
+from mars_viz.sweep.active_prompts import ActivePrompts, Conversations, advance, unanswered
 from mars_viz.sweep.plan import plan_of
 from mars_viz.sweep.result import SweepResult, load_sweep
 from mars_viz.sweep.summarise import Lines, ReferenceTexts, failed_lines, lines_of
@@ -298,6 +296,23 @@ def sweep_prompts(
     store.check_new(Path(out), resume=resume)
     costs = measured(backend, settings)
     return Sweep(backend, prompts, settings, span, out, chat=chat, resume=resume, costs=costs, batch=batch)
+
+
+def measured(backend: Backend, settings: Settings) -> Costs | None:
+    """This device's costs; None where the machine is too busy, for a sweep's exact figures need none."""
+    from mars_viz.speculators.costs import measure_costs
+
+    try:
+        return measure_costs(backend, settings.gamma, settings=settings)
+    except Disturbed:
+        return None
+
+
+def mended(kept: store.SweepStore, backend: Backend, settings: Settings) -> None:
+    """Measure again, and keep it, where nothing can be modelled from what a sweep has. Raises BadInput where the disk
+    refuses."""
+    if objection(kept.costs) and (costs := measured(backend, settings)) is not None:
+        store.keep_costs(kept.folder, costs)
 
 
 def in_reach(prompts: PromptSet, finished: int, batch: int) -> range:

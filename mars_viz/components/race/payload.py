@@ -15,9 +15,8 @@ import numpy as np
 from mars_viz.components.explorer.packing import identified
 from mars_viz.components.tokens import Pieces, ratios
 from mars_viz.costs import Factor
-from mars_viz.devices import short_device
 from mars_viz.escapes import visible
-from mars_viz.figures.words import number, setting
+from mars_viz.figures.words import number, setting, short_device
 from mars_viz.race.making import RaceTexts
 from mars_viz.race.records import Lane, Race, round_clock
 from mars_viz.records import Outcome, Round

@@ -9,7 +9,7 @@ import streamlit as st
 from mars_viz.components.lesson import Kind, Knob, lesson_figure
 from mars_viz.demo.tasks import final_answer
 from mars_viz.dialmap import DialMap, Segment
-from mars_viz.figures.lesson_dial import accuracy_curve
+from mars_viz.figures.lessons import accuracy_curve
 from mars_viz.lesson_data import GradedExercises, recorded_grades
 from mars_viz.prompts import recognised
 from mars_viz.records import first_difference

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from mars_viz.costs import Cost, Costs, per_token, round_cost
-from mars_viz.devices import short_device
 from mars_viz.errors import BadInput
-from mars_viz.figures.words import THIN_SPACE, counted, number
+from mars_viz.figures.words import THIN_SPACE, counted, number, short_device
 from mars_viz.permissions import DELETE, MayDelete, who_may_delete
 from mars_viz.race.records import Lane
 from mars_viz.run import Run

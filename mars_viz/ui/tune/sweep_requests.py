@@ -19,9 +19,9 @@ from mars_viz.rules import RULES, rule_named
 from mars_viz.run import Settings
 from mars_viz.runstore import checked_name
 from mars_viz.sweep import Plan, SweepResult
-from mars_viz.sweep.checks import keep_check
 from mars_viz.sweep.grid import MOST
 from mars_viz.sweep.store import SweepEntry, check_listed, holds_sweep, open_store
+from mars_viz.sweep.timing import keep_check
 from mars_viz.sweep.wall_clock import to_time
 from mars_viz.ui import visitors
 from mars_viz.ui.jobs import tasks
