@@ -17,7 +17,7 @@ from streamlit.testing.v1 import AppTest
 from mars_viz.errors import BadInput, TooLarge
 from mars_viz.race import Race, files, save_race
 from mars_viz.race.making import RECORDED, RaceStep, RaceTexts
-from mars_viz.race.records import Lane
+from mars_viz.race.records import RaceLane
 from mars_viz.race.store import RaceStore
 from mars_viz.run import Settings
 from mars_viz.runfiles import write_zip
@@ -46,9 +46,9 @@ class ToyRacer:
     held = threading.Event()
 
     def __iter__(self) -> Iterator[RaceStep]:
-        yield RaceStep(Lane.ALONE, 1, RECORDED)
+        yield RaceStep(RaceLane.ALONE, 1, RECORDED)
         assert self.held.wait(PATIENCE)
-        yield RaceStep(Lane.RELAXED, 9, 2)
+        yield RaceStep(RaceLane.RELAXED, 9, 2)
 
     def texts(self) -> RaceTexts:
         return RaceTexts(("Once", " upon"))
@@ -508,7 +508,7 @@ def test_words_for_jobs_that_wait_and_go_on():
     status = Status(doing="Reading org/name", share=0.5)
     assert "Reading org/name" in live_words.waiting(Raced(JobState.LOADING), status, 0)
     assert "2 other jobs" in live_words.waiting(Raced(JobState.QUEUED), status, 2)
-    step = Raced(JobState.DECODING, step=RaceStep(Lane.STRICT, 4, 2))
+    step = Raced(JobState.DECODING, step=RaceStep(RaceLane.STRICT, 4, 2))
     assert live_words.racing(step, False) == "Race, turn 2 of 5 by the clock: strict, 4 tokens"
 
 

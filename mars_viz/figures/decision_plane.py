@@ -45,7 +45,7 @@ class Upward(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
+class _PlaneLine:
     boundary: Boundary
     colour: str
     dash: str
@@ -118,7 +118,7 @@ def decision_plane(
         marks.append(_points(drafted, up, np.flatnonzero(drawn & alike), marker, entry.words, upward.value))
     dashes = iter(DASHES * (1 + len(boundaries)))
     lines = [
-        _Line(one, theme.dial, "solid") if one.ruling is chosen else _Line(one, theme.ink, next(dashes))
+        _PlaneLine(one, theme.dial, "solid") if one.ruling is chosen else _PlaneLine(one, theme.ink, next(dashes))
         for one in boundaries
     ]
     upright = [line for line in lines if line.boundary.side is LooseSide.LEFT]
@@ -193,7 +193,7 @@ def _headed(title: str, flags: int) -> dict[str, Any]:
 
 
 def _field(
-    drafted: FlatPositions, up: np.ndarray, drawn: np.ndarray, upright: Sequence[_Line], upward: Upward
+    drafted: FlatPositions, up: np.ndarray, drawn: np.ndarray, upright: Sequence[_PlaneLine], upward: Upward
 ) -> _Field:
     """Ranges that hold every line and every draft that is not the target's best, which no rule would reject."""
     margins = drafted.margin[drawn]
@@ -208,7 +208,7 @@ def _field(
     return _Field(right, low - pad, high + pad, upward is Upward.SHARE, int(np.count_nonzero(margins > right)))
 
 
-def _add_flags(drawing: _Drawing, upright: Sequence[_Line], width: float, plot: float) -> None:
+def _add_flags(drawing: _Drawing, upright: Sequence[_PlaneLine], width: float, plot: float) -> None:
     """Vertical lines, each with its name above the plot; higher where it stands farther out, so that none is crossed.
 
     Names on the left half of the `width` run to the right of their line, others to the left of it, above them all.
@@ -236,7 +236,7 @@ def _add_flags(drawing: _Drawing, upright: Sequence[_Line], width: float, plot: 
         )
 
 
-def _add_levels(drawing: _Drawing, level: Sequence[_Line], field: _Field) -> None:
+def _add_levels(drawing: _Drawing, level: Sequence[_PlaneLine], field: _Field) -> None:
     """Horizontal lines, each with its name on it; the names take turns, so that neighbours stay apart."""
     turn, above = 0, np.inf
     for line in sorted(level, key=lambda line: -line.boundary.value):

@@ -29,7 +29,7 @@ LONGEST = 24
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _TokenLook:
     ink: str
     ground: str | None
     mark: str
@@ -41,12 +41,12 @@ class _Look:
 
 
 LOOKS = {
-    Outcome.MATCHED: _Look("#1F2937", None, "", "none", "#94A3B8", 0.55),
-    Outcome.RELAXED: _Look("#5C3B00", "#FFE3A3", "◆", "underline", "#E69F00", 1.0),
-    Outcome.REJECTED: _Look("#8A1C00", "#FFE0D6", "×", "line-through", "#D55E00", -1.0),
-    Outcome.DISCARDED: _Look("#6B7280", None, "", "line-through", "#CBD5E1", -0.5),
-    Outcome.CORRECTED: _Look("#0B4A78", "#D6ECFA", "↺", "underline", "#0072B2", 0.8),
-    Outcome.BONUS: _Look("#0A5A45", "#D3F1E7", "+", "underline", "#009E73", 0.8),
+    Outcome.MATCHED: _TokenLook("#1F2937", None, "", "none", "#94A3B8", 0.55),
+    Outcome.RELAXED: _TokenLook("#5C3B00", "#FFE3A3", "◆", "underline", "#E69F00", 1.0),
+    Outcome.REJECTED: _TokenLook("#8A1C00", "#FFE0D6", "×", "line-through", "#D55E00", -1.0),
+    Outcome.DISCARDED: _TokenLook("#6B7280", None, "", "line-through", "#CBD5E1", -0.5),
+    Outcome.CORRECTED: _TokenLook("#0B4A78", "#D6ECFA", "↺", "underline", "#0072B2", 0.8),
+    Outcome.BONUS: _TokenLook("#0A5A45", "#D3F1E7", "+", "underline", "#009E73", 0.8),
 }
 """How each outcome looks: on paper, which is white, and as a bar on either ground."""
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from mars_viz import bounds
 from mars_viz.errors import BadInput, RunFileError, contained
-from mars_viz.race.records import Lane, Race, Solo
+from mars_viz.race.records import Race, RaceLane, Solo
 from mars_viz.run import Run
 from mars_viz.runfiles import load_run
 from mars_viz.runfiles.codec import MANIFEST, MAP_NAMES, NAMES, decode, encode, stamp
@@ -34,7 +34,7 @@ SCHEMA = 2
 ONE_TURN = 1
 """The schema of races before that: each lane was decoded by the clock once."""
 
-_RUNS = (Lane.STRICT.value, Lane.RELAXED.value)
+_RUNS = (RaceLane.STRICT.value, RaceLane.RELAXED.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ def save_race(race: Race, path: str | PathLike[str]) -> Path:
     """Write the race to a new folder and return its path. Raises BadInput where that cannot be."""
     path = Path(path)
     check_free(path)
-    runs = {Lane.STRICT.value: encode(race.strict), Lane.RELAXED.value: encode(race.relaxed)}
+    runs = {RaceLane.STRICT.value: encode(race.strict), RaceLane.RELAXED.value: encode(race.relaxed)}
     about = RaceManifest(
         title=race.title,
         target=race.strict.provenance.target,
@@ -177,7 +177,7 @@ def _parsed(data: bytes) -> RaceManifest:
         found["turns"] = []
     about = parsed(RaceManifest, found, ABOUT)
     bounds.check(about, ABOUT)
-    if set(about.manifests) != set(_RUNS) or set(about.seconds) != {lane.value for lane in Lane}:
+    if set(about.manifests) != set(_RUNS) or set(about.seconds) != {lane.value for lane in RaceLane}:
         raise RunFileError(f"{ABOUT} does not name the lanes of a race. Take a fresh copy.")
     return about
 
@@ -203,7 +203,7 @@ def _check_lane(about: bytes, expected: Stamp, name: str) -> None:
         raise RunFileError(f"{name} is not the run that the race was recorded with. Take a fresh copy.")
 
 
-_LANES = (Lane.STRICT.value, Lane.RELAXED.value)
+_LANES = (RaceLane.STRICT.value, RaceLane.RELAXED.value)
 RACE = Layout("race", frozenset((ABOUT, *(f"{lane}/{name}" for lane in _LANES for name in (*NAMES, *MAP_NAMES)))), 64)
 """What the zip of a race may hold."""
 VETTING = (sys.executable, "-m", __package__)

@@ -33,7 +33,7 @@ class RunStatus(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptRun:
     """A run in the folder."""
 
     name: str
@@ -57,38 +57,38 @@ def read(path: Path) -> Run:
     return recovered(path) if path.name.endswith(SUFFIX) else load_run(path)
 
 
-def started(folder: Path) -> list[Kept]:
+def started(folder: Path) -> list[KeptRun]:
     """What of a folder's runs is under way or was cut short."""
     return [_started(path) for path in sorted(folder.glob(f".*{SUFFIX}"))]
 
 
-def listed(folder: Path) -> list[Kept]:
+def listed(folder: Path) -> list[KeptRun]:
     """All of it, the newest first. Raises BadInput where the folder cannot be listed."""
     whole = [
-        Kept(entry.path.name, entry.path, RunStatus.WHOLE, entry.title, entry.manifest.tokens, entry.manifest)
+        KeptRun(entry.path.name, entry.path, RunStatus.WHOLE, entry.title, entry.manifest.tokens, entry.manifest)
         if entry.manifest is not None
-        else Kept(entry.path.name, entry.path, RunStatus.BROKEN, entry.path.name, error=entry.error or "")
+        else KeptRun(entry.path.name, entry.path, RunStatus.BROKEN, entry.path.name, error=entry.error or "")
         for entry in list_runs(folder)
     ]
     names = {kept.name for kept in whole}
     return by_age([*whole, *(kept for kept in started(folder) if kept.name not in names)])
 
 
-def by_age(runs: Iterable[Kept]) -> list[Kept]:
+def by_age(runs: Iterable[KeptRun]) -> list[KeptRun]:
     """The newest first."""
     return sorted(runs, key=_age)[::-1]
 
 
-def _started(path: Path) -> Kept:
+def _started(path: Path) -> KeptRun:
     name = path.name[1 : -len(SUFFIX)]
     standing = RunStatus.GROWING if is_held(path) else RunStatus.INTERRUPTED
     try:
         with contained(f"The run {name}", "Delete it."):
             manifest, tokens = about(path)
     except BadInput as error:
-        return Kept(name, path, standing, name, error=str(error))
-    return Kept(name, path, standing, manifest.heading, tokens, manifest)
+        return KeptRun(name, path, standing, name, error=str(error))
+    return KeptRun(name, path, standing, manifest.heading, tokens, manifest)
 
 
-def _age(kept: Kept) -> tuple[str, str]:
+def _age(kept: KeptRun) -> tuple[str, str]:
     return (kept.manifest.provenance.created if kept.manifest else "", kept.name)

@@ -31,7 +31,7 @@ from mars_viz.runfiles.manifest import strict_json
 from mars_viz.runstore import journal as journals
 from mars_viz.runstore.bin import Bin
 from mars_viz.runstore.journal import SUFFIX, Journal
-from mars_viz.runstore.kept import Kept, RunStatus, listed, read
+from mars_viz.runstore.kept import KeptRun, RunStatus, listed, read
 from mars_viz.runstore.makers import Makers
 from mars_viz.writer import STALE, beside, remove, to_read, write_file
 
@@ -72,16 +72,16 @@ class RunStore:
         self._bin.expire()
         self.makers.forget(self._is_anywhere)
 
-    def list(self) -> list[Kept]:
+    def list(self) -> list[KeptRun]:
         """What is kept, the newest first. Raises BadInput where the folder cannot be listed."""
         return listed(self.folder)
 
-    def deleted(self) -> tuple[Kept, ...]:
+    def deleted(self) -> tuple[KeptRun, ...]:
         """What is in the bin, the newest first. Raises BadInput where it cannot be listed."""
         there = listed(self._bin.folder) if self._bin.is_there() else ()
         return tuple(replace(kept, standing=RunStatus.DELETED) for kept in there)
 
-    def find(self, name: str) -> Kept:
+    def find(self, name: str) -> KeptRun:
         """The entry of that name. Raises BadInput where there is none."""
         found = next((kept for kept in self.list() if kept.name == name), None)
         if found is None:
@@ -159,7 +159,7 @@ class RunStore:
         """The run's folder as a zip."""
         return write_zip(read(self.find(name).path))
 
-    def _settled(self, name: str) -> Kept:
+    def _settled(self, name: str) -> KeptRun:
         kept = self.find(name)
         if kept.standing is RunStatus.GROWING:
             raise StorageError("That run is being decoded; cancel it first, or wait for its end.")

@@ -51,9 +51,10 @@ def evidence_of(
 ) -> dict[str, Any]:
     """All of it, in JSON's terms but for NaN.
 
-    `checks` are the sweep's wall-clock checks, the oldest first; the newest of this setting stands for it. `beside` are
-    sweeps of the rule with another fixed setting, which make a grid with this one. Raises BadInput for a dial value
-    outside the sweep, and for sweeps that are no grid.
+    `grid` are the dial values of the table (None: evenly spaced ones), `checks` the sweep's wall-clock checks, the
+    oldest first; the newest of this setting stands for it. `beside` are sweeps of the rule with another fixed setting,
+    which make a grid with this one. Raises BadInput for a dial value outside the sweep, and for sweeps that are no
+    grid.
     """
     plan = result.plan
     values = dial_grid(result, dial) if grid is None else np.unique(np.append(np.asarray(grid, np.float64), dial))

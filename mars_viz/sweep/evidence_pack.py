@@ -7,22 +7,18 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from mars_viz.analysis.intervals import DEFAULT, Bootstrap
-from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.runfiles.folders import check_free, write_folder
 from mars_viz.strict_formats import csv_of, json_of, plain
 from mars_viz.sweep.evidence import evidence_of
 from mars_viz.sweep.evidence_text import markdown
-from mars_viz.sweep.grid import Advised
 from mars_viz.sweep.result import SweepResult
-from mars_viz.sweep.timing import TimingCheck
 
 _MODELS = ("target", "target_revision", "drafter", "drafter_revision", "dtype", "device")
 _PROMPT = ("id", "category", "prompt_tokens", "off_is_strict", "target_right")
@@ -114,26 +110,14 @@ def prompts_csv(result: SweepResult, dial: float) -> str:
     return csv_of(heads, list(zip(*columns, strict=True)))
 
 
-def evidence_files(
-    result: SweepResult,
-    *,
-    dial: float,
-    grid: Sequence[float] | np.ndarray | None = None,
-    recommendation: Recommendation | None = None,
-    checks: Sequence[TimingCheck] = (),
-    beside: Sequence[Advised] = (),
-    how: Bootstrap = DEFAULT,
-) -> dict[str, bytes]:
+def evidence_files(result: SweepResult, *, dial: float, **options: Any) -> dict[str, bytes]:
     """The evidence for `dial`, a file each: evidence.md, evidence.json, summary.csv (a line each for the target alone,
     strict and the setting), grid.csv (a line a dial value), engines.csv (a line a definition of acceptance) and
     prompts.csv (a line a prompt); with `beside` setting_grid.csv as well (a line a variant and dial value).
 
-    `grid` are the dial values of the table (None: evenly spaced ones), `checks` the sweep's wall-clock checks, `beside`
-    the sweeps of the rule's other variants. Raises BadInput for a dial value outside the sweep, and for sweeps that are
-    no grid.
+    Takes the options of `evidence_of`, and raises what it does.
     """
-    options: dict[str, Any] = {"grid": grid, "recommendation": recommendation, "checks": checks, "beside": beside}
-    found = plain(evidence_of(result, dial, **options, how=how))
+    found = plain(evidence_of(result, dial, **options))
     files = {
         "evidence.md": markdown(found),
         "evidence.json": json_of(found, indent=1, escaped=False) + "\n",

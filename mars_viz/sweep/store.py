@@ -23,10 +23,9 @@ from mars_viz.prompts import PromptSet, Turns, load_prompts, to_jsonl
 from mars_viz.runfiles import check_free
 from mars_viz.runfiles.manifest import LARGEST
 from mars_viz.sweep import shards, texts
-from mars_viz.sweep.columns import schema
+from mars_viz.sweep.columns import Lines, schema
 from mars_viz.sweep.plan import Plan, differences, from_json, set_hash, to_json, with_prompts
 from mars_viz.sweep.shards import Shards, parts_of
-from mars_viz.sweep.summarise import Lines
 from mars_viz.sweep.texts import PromptTexts
 from mars_viz.writer import make_folder, remove_leftovers, to_read, write_file
 
