@@ -19,7 +19,7 @@ from mars_viz.analysis.engines import acceptance_table
 from mars_viz.analysis.intervals import difference, ratio, ratio_of_ratios, wilson
 from mars_viz.analysis.recommendation import recommend
 from mars_viz.analysis.steps import plain_within, stacked
-from mars_viz.commands.sweep import add_parser
+from mars_viz.commands import sweep as sweep_command
 from mars_viz.costs import modelled_speed_up
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput
@@ -468,11 +468,10 @@ def test_the_table_and_the_summary_show_strict_and_the_setting(result: SweepResu
         assert needed in text
 
 
-def command(*arguments: str) -> None:
+def command(*given: str) -> None:
     parser = argparse.ArgumentParser()
-    add_parser(parser.add_subparsers())
-    options = parser.parse_args(["sweep", *arguments])
-    options.run(options)
+    sweep_command.arguments(parser)
+    sweep_command.run(parser.parse_args(given))
 
 
 def test_the_command_says_what_adds_prompts_and_adds_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

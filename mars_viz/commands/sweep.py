@@ -36,18 +36,9 @@ from mars_viz.terminal import say
 if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend
 
-ABOUT = "Map a rule's whole dial over a set of prompts, and find the loosest setting that keeps accuracy."
 
-
-def add_parser(commands: Any) -> argparse.ArgumentParser:
-    """Add `sweep` to the commands of argparse's `add_subparsers`."""
-    parser: argparse.ArgumentParser = commands.add_parser("sweep", help=ABOUT, description=ABOUT, allow_abbrev=False)
-    _arguments(parser)
-    parser.set_defaults(run=run)
-    return parser
-
-
-def _arguments(parser: argparse.ArgumentParser) -> None:
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options for the set, what is swept, for how long, and what is told."""
     default, graders = Settings(), ", ".join(GRADERS)
     parser.add_argument(
         "--set", metavar="SET", default=BUILTIN, help=f"{BUILTIN}, or a JSONL file (default: %(default)s)"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import chain, repeat
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mars_viz.costs import Costs, objection
 from mars_viz.dialmap import Span
@@ -162,21 +162,9 @@ def sweep_grid(
     settings: Sequence[Settings],
     folders: Sequence[Path],
     span: Span,
-    *,
-    chat: bool = False,
-    resume: bool = False,
-    batch: int | None = None,
+    **options: Any,
 ) -> GridSweep:
-    """A grid with local models, this device's costs measured once. Raises BadInput as `GridSweep` does."""
+    """A grid with local models, this device's costs measured once; takes the other options of `GridSweep` and raises
+    what it does."""
     first = settings[0]
-    return GridSweep(
-        backend,
-        prompts,
-        settings,
-        folders,
-        span,
-        chat=chat,
-        resume=resume,
-        costs=lambda: measured(backend, first),
-        batch=batch,
-    )
+    return GridSweep(backend, prompts, settings, folders, span, costs=lambda: measured(backend, first), **options)

@@ -287,12 +287,12 @@ def sweep_prompts(
 ) -> Sweep:
     """A sweep with local models, this device's costs measured first, where the machine is not too busy; resumed, again
     where they can not be believed. Raises BadInput as `Sweep` does."""
-    plan = plan_of(settings, span, chat, prompts, backend.provenance())
+    plan, costs = plan_of(settings, span, chat, prompts, backend.provenance()), None
     if resume and store.holds_sweep(Path(out)):
         mended(store.resume(Path(out), plan, prompts), backend, settings)
-        return Sweep(backend, prompts, settings, span, out, chat=chat, resume=True, batch=batch)
-    store.check_new(Path(out), resume=resume)
-    costs = measured(backend, settings)
+    else:
+        store.check_new(Path(out), resume=resume)
+        costs = measured(backend, settings)
     return Sweep(backend, prompts, settings, span, out, chat=chat, resume=resume, costs=costs, batch=batch)
 
 

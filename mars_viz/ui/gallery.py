@@ -18,8 +18,7 @@ from mars_viz import default_folders
 from mars_viz.analysis.metrics import summary
 from mars_viz.errors import BadInput, contained
 from mars_viz.escapes import Html, html
-from mars_viz.figures.thumbnails import AMBER, BLUE, QUIET, BarPart, lanes
-from mars_viz.figures.token_strip import token_bars
+from mars_viz.figures.svg import AMBER, BLUE, QUIET, BarPart, lanes, token_bars
 from mars_viz.figures.words import counted, number
 from mars_viz.race.records import Race, RaceLane
 from mars_viz.rules import RULES

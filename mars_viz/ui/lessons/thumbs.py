@@ -11,7 +11,7 @@ from mars_viz.analysis.lesson_sums import OTHERS, close_calls, expected_speed_up
 from mars_viz.analysis.map_grid import along_dial
 from mars_viz.analysis.rollback import prices
 from mars_viz.demo.tasks import final_answer
-from mars_viz.figures.thumbnails import AMBER, BLUE, QUIET, RED, Area, BarPart, Line, lines, stacked_bars
+from mars_viz.figures.svg import AMBER, BLUE, QUIET, RED, Area, BarPart, Line, lines, stacked_bars
 from mars_viz.prompts import recognised
 from mars_viz.rules.mars import THETA
 from mars_viz.run import Run
