@@ -372,7 +372,7 @@ def test_a_batch_beside_its_prompts_counts_once(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(Path, "unlink", lambda path, missing_ok=False: kept.append(path.name))
     result = sweep.finish()
     assert len(list(parts.iterdir())) == 6
-    assert len([name for name in kept if name.endswith(".parquet")]) == 6  # three of the results and their texts
+    assert len([name for name in kept if name.endswith(".parquet")]) == 3
     assert len(result) == 5
     assert equal(load_sweep(sweep.folder), toy_sweep(tmp_path / "other", 5).finish())
     monkeypatch.setattr(Path, "unlink", unlink)

@@ -40,10 +40,10 @@ class Shards:
         return [batch_file(batch) for batch in sorted(self.batches)] + [prompt_file(one) for one in alone]
 
     def holding(self, index: int) -> str | None:
-        """The file that holds a prompt, if any does."""
-        if index // BATCH in self.batches:
-            return batch_file(index // BATCH)
-        return prompt_file(index) if index in self.singles else None
+        """The file that holds a prompt, its own before that of its batch, if any does."""
+        if index in self.singles:
+            return prompt_file(index)
+        return batch_file(index // BATCH) if index // BATCH in self.batches else None
 
 
 def parts_of(folder: Path) -> Shards:
