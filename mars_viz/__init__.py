@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mars_viz.dialmap import DialMap
-    from mars_viz.figures.of_run import plotted as plotted
-    from mars_viz.figures.of_run import plotted_map as plotted_map
+    from mars_viz.figures import plotted as plotted
+    from mars_viz.figures import plotted_map as plotted_map
     from mars_viz.frames import run_frame as run_frame
     from mars_viz.record_map import dial_map
     from mars_viz.recording import record, record_all
@@ -34,8 +34,8 @@ _HOMES = {
     "Run": "mars_viz.run",
     "Settings": "mars_viz.run",
     "framed": "mars_viz.report.page",
-    "plotted": "mars_viz.figures.of_run",
-    "plotted_map": "mars_viz.figures.of_run",
+    "plotted": "mars_viz.figures",
+    "plotted_map": "mars_viz.figures",
     "run_frame": "mars_viz.frames",
     "save_run": "mars_viz.runfiles",
 }

@@ -13,7 +13,7 @@ from mars_viz.components.lesson import Kind, Knob
 from mars_viz.costs import Costs, disturbance
 from mars_viz.figures.lessons import pass_costs, run_times
 from mars_viz.figures.words import number, short_device
-from mars_viz.lesson_data import recorded_costs
+from mars_viz.samples import recorded_costs
 from mars_viz.ui import theme
 from mars_viz.ui.jobs.tasks import find_costs
 from mars_viz.ui.lessons import thumbs
