@@ -18,7 +18,7 @@ from playwright.sync_api import Browser, FilePayload, Locator, Page
 from mars_viz import figures
 from mars_viz.analysis.all_rules import AllRules
 from mars_viz.analysis.positions import positions
-from mars_viz.analysis.verdict_tables import agreement
+from mars_viz.analysis.rulings import agreement
 from mars_viz.escapes import visible
 from mars_viz.figures.agreement_matrix import agreement_matrix
 from mars_viz.figures.svg import token_strip

@@ -15,8 +15,8 @@ import numpy as np
 from mars_viz.analysis.flat_positions import FlatPositions, drafted
 from mars_viz.analysis.judgements import Judgement, Ruling, opinion, ruling
 from mars_viz.analysis.metrics import Basis
+from mars_viz.analysis.rulings import Equivalent, Shifted, compared, equivalent, moved
 from mars_viz.analysis.settled_text import first_to_differ, in_text, recorded_text
-from mars_viz.analysis.verdict_tables import Equivalent, Shifted, compared, equivalent, moved
 from mars_viz.multi_rule_walk import Prefix, RuleWalk, Stand, ahead
 from mars_viz.records import first_difference
 from mars_viz.replay import ending_of

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 
 from mars_viz.analysis.flat_positions import FlatPositions
 from mars_viz.analysis.judgements import Ruling
-from mars_viz.analysis.verdict_tables import Agreement, Say
+from mars_viz.analysis.rulings import Agreement, Say
 from mars_viz.escapes import figure as escaped
 from mars_viz.figures.style import Entry, Theme, made, plain_layout, say_empty
 from mars_viz.figures.words import counted, number, setting, token_label

@@ -13,7 +13,7 @@ import plotly.graph_objects as go
 
 from mars_viz.analysis.flat_positions import FlatPositions
 from mars_viz.analysis.judgements import Ruling
-from mars_viz.analysis.verdict_tables import Boundary, LooseSide, Say
+from mars_viz.analysis.rulings import Boundary, LooseSide, Say
 from mars_viz.escapes import figure as escaped
 from mars_viz.figures.style import HEIGHT, UNBROKEN, Entry, Theme, made, plain_layout, say_empty
 from mars_viz.figures.two_logits import CELLS, MANY, TOO_MANY

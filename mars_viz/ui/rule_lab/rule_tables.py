@@ -11,7 +11,7 @@ import streamlit as st
 
 from mars_viz.analysis.all_rules import AllRules
 from mars_viz.analysis.metrics import Basis
-from mars_viz.analysis.verdict_tables import Equivalent, Shifted
+from mars_viz.analysis.rulings import Equivalent, Shifted
 from mars_viz.escapes import Html, html, joined
 from mars_viz.figures.words import setting
 from mars_viz.rules import Rule, rule_named
