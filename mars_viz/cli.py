@@ -106,7 +106,7 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument("--gamma", type=int, help="draft length that it shows (default: the run's)")
     report.add_argument("--force", action="store_true", help="replace the file even if it is no report")
     for each in (rules, show):
-        each.add_argument("--json", action="store_true", help="print JSON instead of text")
+        decoding.json_argument(each)
     app = command("app", _app, "Serve the app to this machine and open it in the browser.")
     app.add_argument("--port", type=int, default=8501, help="port (default: %(default)s)")
     app.add_argument(

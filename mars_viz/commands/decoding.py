@@ -45,21 +45,36 @@ class DecodeRequest:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options for prompt, place, models and settings."""
-    default = Settings()
     prompt = parser.add_mutually_exclusive_group(required=True)
     prompt.add_argument("--prompt", metavar="TEXT", help="the prompt")
     prompt.add_argument("--prompt-file", metavar="FILE", help="a UTF-8 file with the prompt; - reads standard input")
     parser.add_argument("--out", metavar="DIR", required=True, help="new folder for the run")
-    parser.add_argument(
-        "--rule",
-        default=default.rule,
-        help=f"verification rule, as `mars-viz rules` lists them, or with another fixed setting, such as {VARIANT} "
-        "(default: %(default)s)",
-    )
+    rule_argument(parser, "verification rule")
     parser.add_argument("--dial", type=float, help="the rule's threshold (default: the rule's)")
     sampling_arguments(parser)
     model_arguments(parser)
     parser.add_argument("--title", default="", help="title in lists of runs (default: the start of the prompt)")
+    json_argument(parser)
+
+
+def rule_argument(parser: argparse.ArgumentParser, kind: str) -> None:
+    """Add the option for a rule of this kind."""
+    parser.add_argument(
+        "--rule",
+        default=Settings().rule,
+        help=f"{kind}, as `mars-viz rules` lists them, or with another fixed setting, such as {VARIANT} "
+        "(default: %(default)s)",
+    )
+
+
+def range_arguments(parser: argparse.ArgumentParser, purpose: str = "") -> None:
+    """Add the options for a part of the dial."""
+    for end, size in (("low", "smallest"), ("high", "largest")):
+        parser.add_argument(f"--{end}", type=float, help=f"{size} dial value{purpose} (default: the dial's)")
+
+
+def json_argument(parser: argparse.ArgumentParser) -> None:
+    """Add the option for what is printed."""
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 

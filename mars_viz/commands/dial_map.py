@@ -29,8 +29,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `record`, and those for what is mapped and for how long."""
     decoding.arguments(parser)
     default = Budget()
-    parser.add_argument("--low", type=float, help="smallest dial value to map (default: the dial's)")
-    parser.add_argument("--high", type=float, help="largest dial value to map (default: the dial's)")
+    decoding.range_arguments(parser, " to map")
     parser.add_argument("--gammas", help="draft lengths to map, such as 1,2,6, or all up to --gamma (default: --gamma)")
     parser.add_argument(
         "--budget-seconds", type=float, default=default.seconds, help="stop mapping after so long (default: no limit)"

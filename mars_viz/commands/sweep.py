@@ -20,7 +20,6 @@ from mars_viz.errors import BadInput, SettingError
 from mars_viz.locks import check_nobody
 from mars_viz.prompts import GRADERS, PromptSet, Turns, builtin_prompts, load_prompts
 from mars_viz.rules import rule_named
-from mars_viz.run import Settings
 from mars_viz.runfiles import check_free
 from mars_viz.strict_formats import json_of
 from mars_viz.sweep import store
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options for the set, what is swept, for how long, and what is told."""
-    default, graders = Settings(), ", ".join(GRADERS)
+    graders = ", ".join(GRADERS)
     parser.add_argument(
         "--set", metavar="SET", default=BUILTIN, help=f"{BUILTIN}, or a JSONL file (default: %(default)s)"
     )
@@ -58,15 +57,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "without --chat, as plain text with blank lines between (default: all; with --resume as begun)",
     )
     parser.add_argument("--skip-bad", action="store_true", help="skip invalid lines, and list them")
-    parser.add_argument(
-        "--rule",
-        default=default.rule,
-        help=f"verification rule with a dial, as `mars-viz rules` lists them, or with another fixed setting, such as "
-        f"{decoding.VARIANT} (default: %(default)s)",
-    )
+    decoding.rule_argument(parser, "verification rule with a dial")
     grid.argument(parser)
-    parser.add_argument("--low", type=float, help="smallest dial value (default: the dial's)")
-    parser.add_argument("--high", type=float, help="largest dial value (default: the dial's)")
+    decoding.range_arguments(parser)
     decoding.sampling_arguments(parser)
     decoding.model_arguments(parser)
     parser.add_argument("--out", metavar="DIR", required=True, help="folder for the results")
@@ -89,7 +82,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--repetitions", type=int, default=3, metavar="R", help="repetitions of each (default: %(default)s)"
     )
-    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    decoding.json_argument(parser)
 
 
 def run(options: argparse.Namespace) -> None:
