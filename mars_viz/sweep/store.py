@@ -112,13 +112,10 @@ class SweepStore:
 
     def told(self, first: int, end: int) -> list[TurnOutcome]:
         """What became of these finished prompts, of a sweep of later turns: those from `first` to before `end`."""
-        found: dict[int, TurnOutcome] = {}
-        for name in self.files.names:
-            kind, start = name.removesuffix(".parquet").split("-")
-            begins, count = (int(start) * shards.BATCH, shards.BATCH) if kind == "batch" else (int(start), 1)
-            if begins < end and begins + count > first:
-                table = self._read(name, ["prompt", "answer", "error"])
-                found |= {row["prompt"]: TurnOutcome(row["answer"], row["error"]) for row in table.to_pylist()}
+        files, found = self.files, dict[int, TurnOutcome]()
+        for name in dict.fromkeys(filter(None, map(files.holding, range(first, end)))):
+            table = self._read(name, ["prompt", "answer", "error"])
+            found |= {row["prompt"]: TurnOutcome(row["answer"], row["error"]) for row in table.to_pylist()}
         return [found[index] for index in range(first, end)]
 
     def count_lines(self) -> int:
