@@ -121,11 +121,11 @@ def test_prompts_that_all_agree_are_no_certainty(tmp_path: Path) -> None:
     agreed = known["accuracy_change"].agreed
     assert agreed is not None
     every, turned = agreed(-1.0, 6, 0.95), agreed(1.0, 6, 0.95)  # all six lost, all six won
-    assert every.low == -1 and -1 < every.high < 0
-    assert (turned.low, turned.high) == (-every.high, 1)
+    assert every[0] == -1 and -1 < every[1] < 0
+    assert turned == (-every[1], 1)
     for part, count in itertools.product((-0.5, -1 / 3, 0.25, 0.9), (2, 10, 40)):  # each question loses or wins a part
-        ends = agreed(part, count, 0.95)
-        assert -1 <= ends.low < part < ends.high <= 1 and (agreed(-part, count, 0.95).low == pytest.approx(-ends.high))
+        low, high = agreed(part, count, 0.95)
+        assert -1 <= low < part < high <= 1 and agreed(-part, count, 0.95)[0] == pytest.approx(-high)
     strict = [value_at(same, known[name], 1.0) for name in ("accuracy_change", "same", "speed_up_strict")]
     assert [(each.low, each.high) for each in strict] == [(0, 0), (1, 1), (1, 1)]  # by definition, not by luck
     assert frontier(same, paired=True).accuracy.low[0] == pytest.approx(-wide, abs=1e-6)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 from mars_viz.costs import Factor, too_fast
 from mars_viz.errors import RunFileError
 from mars_viz.run import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class RaceLane(Enum):
@@ -192,6 +195,8 @@ def round_clock(run: Run) -> np.ndarray:
 def race_frame(race: Race) -> pd.DataFrame:
     """A row a lane: seconds and tokens a second measured on the race's device, in so many turns; the counts exact. No
     speed-up where it cannot be."""
+    import pandas as pd  # which takes a while, and few ask for the table
+
     known = not race.objection
     rows = [
         {

@@ -6,13 +6,15 @@ import io
 import os
 from os import PathLike
 from pathlib import Path
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from mars_viz.errors import StorageError, disk_refusals
 from mars_viz.report.page import MARK
 from mars_viz.strict_formats import csv_of
 from mars_viz.writer import write_file
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _HEAD = 400  # bytes within which a report names what made it
 
@@ -62,6 +64,8 @@ def csv_table(frame: pd.DataFrame) -> bytes:
 
 def parquet_table(frame: pd.DataFrame) -> bytes:
     """Parquet, with the types of the columns; one that holds numbers and words is words."""
+    import pandas as pd  # which takes a while, and few save a table
+
     plain = frame.copy()
     for place, name in enumerate(plain.columns):
         column = plain.iloc[:, place]
