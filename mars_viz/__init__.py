@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mars_viz.dialmap import DialMap
-    from mars_viz.figures.of_run import plotted as plotted
-    from mars_viz.figures.of_run import plotted_map as plotted_map
+    from mars_viz.figures import plotted as plotted
+    from mars_viz.figures import plotted_map as plotted_map
     from mars_viz.frames import run_frame as run_frame
     from mars_viz.record_map import dial_map
     from mars_viz.recording import record, record_all
-    from mars_viz.report.notebook import framed as framed
+    from mars_viz.report.page import framed as framed
     from mars_viz.run import Run, Settings
     from mars_viz.runfiles import load_run
     from mars_viz.runfiles import save_run as save_run
@@ -33,9 +33,9 @@ _HOMES = {
     "load_run": "mars_viz.runfiles",
     "Run": "mars_viz.run",
     "Settings": "mars_viz.run",
-    "framed": "mars_viz.report.notebook",
-    "plotted": "mars_viz.figures.of_run",
-    "plotted_map": "mars_viz.figures.of_run",
+    "framed": "mars_viz.report.page",
+    "plotted": "mars_viz.figures",
+    "plotted_map": "mars_viz.figures",
     "run_frame": "mars_viz.frames",
     "save_run": "mars_viz.runfiles",
 }

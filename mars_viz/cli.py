@@ -17,12 +17,14 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from mars_viz import __version__, permissions
-from mars_viz.commands import decoding, dial_map, report, sweep
-from mars_viz.commands.printing import tell
+from mars_viz.commands import decoding, dial_map, sweep
+from mars_viz.commands.decoding import tell
 from mars_viz.errors import MarsVizError, ModelError, SettingError
+from mars_viz.figures.words import number
+from mars_viz.report import check_place, report_html, write_report
 from mars_viz.rules import RULES, Rule
 from mars_viz.runfiles import load_run, save_run
-from mars_viz.strict_json import json_of
+from mars_viz.strict_formats import json_of
 from mars_viz.terminal import say, shown_streams
 
 DEBUG_VARIABLE = "MARS_VIZ_DEBUG"
@@ -92,13 +94,19 @@ def _parser() -> argparse.ArgumentParser:
     decoding.arguments(command("record", _record, "Decode a prompt and save the run to a new folder."))
     about = "Decode a prompt, map every text that the rule's dial can reach, and save both to a new folder."
     dial_map.arguments(command("map", dial_map.run, about))
-    sweep.add_parser(commands)
+    about = "Map a rule's whole dial over a set of prompts, and find the loosest setting that keeps accuracy."
+    sweep.arguments(command("sweep", sweep.run, about))
     rules = command("rules", _rules, "List the verification rules with their dials and sources.")
     show = command("show", _show, "Summarise a recorded run, and print its text.")
     show.add_argument("path", metavar="RUN", help="folder of a run")
-    report.arguments(command("report", report.run, "Write a run as one HTML file that opens offline."))
+    report = command("report", _report, "Write a run as one HTML file that opens offline.")
+    report.add_argument("path", metavar="RUN", help="folder of a run")
+    report.add_argument("-o", "--out", metavar="FILE", default="report.html", help="the report (default: %(default)s)")
+    report.add_argument("--dial", type=float, help="dial value that it opens at (default: the run's)")
+    report.add_argument("--gamma", type=int, help="draft length that it shows (default: the run's)")
+    report.add_argument("--force", action="store_true", help="replace the file even if it is no report")
     for each in (rules, show):
-        each.add_argument("--json", action="store_true", help="print JSON instead of text")
+        decoding.json_argument(each)
     app = command("app", _app, "Serve the app to this machine and open it in the browser.")
     app.add_argument("--port", type=int, default=8501, help="port (default: %(default)s)")
     app.add_argument(
@@ -154,6 +162,14 @@ def _described(rule: Rule) -> dict[str, Any]:
 
 def _show(options: argparse.Namespace) -> None:
     tell(load_run(options.path), Path(options.path), options.json)
+
+
+def _report(options: argparse.Namespace) -> None:
+    """Refuse what can be refused before the work; then read, write and tell."""
+    check_place(options.out, force=options.force)
+    html = report_html(load_run(options.path), dial=options.dial, gamma=options.gamma)
+    path = write_report(html, options.out, force=options.force)
+    say(f"Wrote {path}, {number(len(html.encode()) / 1e3)} kB. It opens in any browser, without a network.")
 
 
 def _app(options: argparse.Namespace) -> None:

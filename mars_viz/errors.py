@@ -7,6 +7,7 @@ its place, so that nothing else falls with it.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -80,3 +81,15 @@ def contained(what: str, remedy: str = "Choose another one.") -> Iterator[None]:
         _log.exception("%s: %s was contained", what, type(error).__name__)
         words = f"{what} cannot be shown ({type(error).__name__}; the server's log says where). {remedy}"
         raise BadInput(words) from error
+
+
+@contextmanager
+def disk_refusals(
+    place: object, deed: str = "written", remedy: str = "Make room or choose another place."
+) -> Iterator[None]:
+    """Make a sentence of what the disk refuses in the block: that the place cannot be `deed`, why, and the remedy."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or (os.strerror(error.errno) if error.errno else error)
+        raise StorageError(f"{place} cannot be {deed} ({reason}). {remedy}") from error

@@ -10,13 +10,10 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from mars_viz.analysis.agreement import Agreement, agreement
 from mars_viz.analysis.all_rules import AllRules
-from mars_viz.analysis.boundaries import boundary
-from mars_viz.analysis.equivalents import Equivalent
 from mars_viz.analysis.judgements import Ruling, own_dial
 from mars_viz.analysis.metrics import Basis
-from mars_viz.analysis.shift import Shifted
+from mars_viz.analysis.rulings import Agreement, Equivalent, Shifted, agreement, boundary
 from mars_viz.escapes import markdown
 from mars_viz.figures.agreement_matrix import agreement_matrix
 from mars_viz.figures.decision_plane import Upward, decision_plane

@@ -9,11 +9,11 @@ from functools import partial
 
 import streamlit as st
 
+from mars_viz import locks
 from mars_viz.costs import disturbance, objection
 from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown
 from mars_viz.figures.words import counted
-from mars_viz.sweep import lock
 from mars_viz.sweep.plan import turns_words
 from mars_viz.sweep.store import keep_costs
 from mars_viz.ui import faults, navigation, share, theme, visitors
@@ -163,7 +163,7 @@ def unfinished(bench: TunePageState, found: SweepCatalogue) -> None:
     left, right = st.columns([6, 1], vertical_alignment="center")
     with left:
         done = f"This sweep is not finished: {entry.finished} of {entry.plan.prompts} prompts are done."
-        holder = lock.holder(entry.path)
+        holder = locks.holder(entry.path)
         theme.note(done if holder is None else f"{done} It is under way elsewhere: {holder.words}.")
         if beside and holder is None:
             others = counted(len(beside), "unfinished variant")

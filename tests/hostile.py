@@ -21,7 +21,7 @@ from mars_viz.rules import rule_named
 from mars_viz.run import LONGEST_STOP, Piece, Run, Settings
 from mars_viz.run_with_map import mapped
 from mars_viz.sweep import Sweep, load_sweep
-from mars_viz.sweep.checks import keep_check
+from mars_viz.sweep.timing import keep_check
 from tests.sweep_cases import timing
 from tests.tables import Words, table_backend
 

@@ -17,7 +17,7 @@ from factories import toy_map, toy_run
 import mars_viz
 from mars_viz import cli
 from mars_viz.commands import decoding
-from mars_viz.commands.printing import sentence
+from mars_viz.commands.decoding import sentence
 from mars_viz.dialmap import DialMap, MapProgress
 from mars_viz.errors import BadInput
 from mars_viz.record_map import Mapping

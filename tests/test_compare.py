@@ -26,7 +26,7 @@ from mars_viz.demo import tasks
 from mars_viz.errors import BadInput
 from mars_viz.figures.words import number
 from mars_viz.prompts import recognised
-from mars_viz.prompts.graders import final_line
+from mars_viz.prompts.items import final_line
 from mars_viz.records import Outcome
 from mars_viz.run import Piece, Run
 from mars_viz.run_with_map import mapped

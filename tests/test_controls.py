@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext
 
 from mars_viz import samples
-from mars_viz.race.zips import write_zip as zipped
+from mars_viz.race.files import write_zip as zipped
 from mars_viz.runfiles import load_run, write_zip
 from tests.controls import (
     FOCUS,

@@ -14,12 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sweep_cases import toy_sweep
 
-from mars_viz.analysis.counts import AcceptanceCounts, position_rates, totals_by_step
+from mars_viz.analysis.counts import WARNING, AcceptanceCounts, position_rates, synthetic_settings, totals_by_step
 from mars_viz.analysis.definitions import DEFINITIONS, Bonus, ByPosition, Evidence, Pooling
 from mars_viz.analysis.engines import Within, acceptance_table, resampled
 from mars_viz.analysis.intervals import Bootstrap, Method
 from mars_viz.analysis.metrics import summary
-from mars_viz.analysis.synthetic import WARNING, synthetic_settings
 from mars_viz.analysis.vllm_metrics import parse_vllm_metrics, vllm_metrics
 from mars_viz.errors import BadInput
 from mars_viz.rules import rule_named

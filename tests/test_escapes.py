@@ -148,7 +148,9 @@ def test_markup_is_made_of_ours_and_of_what_was_escaped(file: Path) -> None:
 def test_html_is_escaped_in_one_place() -> None:
     package = [*(ROOT / "mars_viz").rglob("*.py"), *(ROOT / "pages").glob("*.py")]
     escaping = [each.name for each in package if re.search(r"from html import.*\bescape\b", each.read_text("utf-8"))]
-    assert sorted(escaping) == ["escapes.py", "notebook.py"]  # the latter puts a whole page into an attribute
+    assert sorted(escaping) == ["escapes.py", "page.py"]  # the latter puts a whole page into an attribute, and no more
+    page = (ROOT / "mars_viz" / "report" / "page.py").read_text("utf-8")
+    assert re.findall(r"(?<![\w.])escape\(.*", page) == ["escape(report_html(run, most_steps=0), quote=True)"]
 
 
 def test_no_script_makes_markup_of_text() -> None:

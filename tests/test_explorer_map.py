@@ -15,7 +15,7 @@ from mars_viz.components.explorer.round_index import round_index
 from mars_viz.dialmap import Budget
 from mars_viz.errors import BadInput
 from mars_viz.figures import LIGHT
-from mars_viz.figures.savings import savings
+from mars_viz.figures.along_the_dial import savings
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
 from mars_viz.run_with_map import mapped

@@ -19,11 +19,11 @@ from mars_viz.analysis.metrics import basis, judged_rounds
 from mars_viz.components.explorer.payload import run_payload
 from mars_viz.errors import BadInput
 from mars_viz.figures import spoken_title
-from mars_viz.figures.token_strip import token_bars, token_strip
+from mars_viz.figures.svg import token_bars, token_strip
 from mars_viz.figures.words import exact_setting
 from mars_viz.records import Outcome
 from mars_viz.report import bibtex, report_html
-from mars_viz.report.tables import csv_table, parquet_table
+from mars_viz.report.files import csv_table, parquet_table
 from mars_viz.rules import RULES
 from mars_viz.run_with_map import shown as generated
 from mars_viz.ui import share

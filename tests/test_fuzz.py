@@ -33,11 +33,11 @@ from mars_viz.components.explorer.payload_cache import RunPayload
 from mars_viz.components.race.payload import race_payload
 from mars_viz.costs import disturbance, objection
 from mars_viz.errors import MarsVizError
-from mars_viz.figures.token_strip import token_bars
+from mars_viz.figures.svg import token_bars
 from mars_viz.race import save_race
+from mars_viz.race.files import RACE as LAYOUT
 from mars_viz.race.files import decode_race
-from mars_viz.race.zips import RACE as LAYOUT
-from mars_viz.race.zips import write_zip as race_zip
+from mars_viz.race.files import write_zip as race_zip
 from mars_viz.run import Run
 from mars_viz.runfiles import codec, list_runs, load_run, zips
 from mars_viz.runfiles.columns import TABLES

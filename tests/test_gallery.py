@@ -16,7 +16,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from mars_viz import default_folders, samples
-from mars_viz.figures.thumbnails import AMBER, BLUE, Area, BarPart, Line, lanes, lines, stacked_bars
+from mars_viz.figures.svg import AMBER, BLUE, Area, BarPart, Line, lanes, lines, stacked_bars
 from mars_viz.ui import gallery, links, navigation
 from mars_viz.ui.lessons import LESSONS
 from mars_viz.ui.library import RunCatalogue

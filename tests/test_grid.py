@@ -21,7 +21,7 @@ from factories import Counting
 from sweep_cases import COSTS, toy_prompts, toy_sweep
 from test_turns import talks
 
-from mars_viz import cli
+from mars_viz import cli, locks
 from mars_viz.commands import decoding
 from mars_viz.commands import grid as command
 from mars_viz.dialmap import Span
@@ -32,15 +32,14 @@ from mars_viz.run import Settings
 from mars_viz.speculators import loading
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.extent import Extent
-from mars_viz.sweep import Sweep, SweepResult, load_sweep, lock
+from mars_viz.sweep import Sweep, SweepResult, load_sweep
 from mars_viz.sweep.evidence import dial_grid
 from mars_viz.sweep.evidence_pack import evidence_files, write_evidence
-from mars_viz.sweep.grid import grid_of
+from mars_viz.sweep.grid import Advised, best_of, few_dials, grid_of, grid_table
 from mars_viz.sweep.grid_sweep import GridSweep
-from mars_viz.sweep.grid_table import Advised, best_of, few_dials, grid_table
 from mars_viz.sweep.measures import measures, value_at
-from mars_viz.sweep.recommend import recommended
 from mars_viz.sweep.report import cell
+from mars_viz.sweep.result import recommended
 from tests.tables import table_backend
 
 TESTS = Path(__file__).parent
@@ -169,18 +168,18 @@ def test_all_folders_are_held_from_the_first_step_to_the_end(tmp_path: Path) -> 
     sweep = toy_grid(tmp_path / "grid", count=2)
     folders = [one.folder for one in sweep.sweeps]
     for _ in sweep:
-        assert all(lock.holder(folder) is not None for folder in folders)
-    assert not any(lock.holder(folder) for folder in folders)
+        assert all(locks.holder(folder) is not None for folder in folders)
+    assert not any(locks.holder(folder) for folder in folders)
 
 
 def test_a_folder_that_somebody_takes_refuses_before_the_models_are_asked(tmp_path: Path) -> None:
     backend, opened = counted_backend()
     sweep = toy_grid(tmp_path / "grid", backend=backend)
     folders = [one.folder for one in sweep.sweeps]
-    with lock.held(folders[-1]):
+    with locks.held(folders[-1]):
         with pytest.raises(BadInput, match="is in use"):
             next(iter(sweep))
-        assert not opened and not any(lock.holder(folder) for folder in folders[:-1])
+        assert not opened and not any(locks.holder(folder) for folder in folders[:-1])
 
 
 def test_answers_are_kept_no_longer_than_they_may_be_asked_for(tmp_path: Path) -> None:
@@ -200,14 +199,14 @@ def test_progress_counts_what_all_variants_have_finished_and_folders_are_let_go(
         seen.append(progress)
         assert progress.finished == min(one.progress.finished for one in sweep.sweeps) and 0 <= progress.share <= 1
         if progress.finished == 1:
-            assert lock.holder(sweep.sweeps[0].folder) is not None
+            assert locks.holder(sweep.sweeps[0].folder) is not None
             break
     del progress
     again = toy_grid(tmp_path / "grid", count=3, resume=True)
     assert again.progress.finished == 1
     assert [(each.finished, each.prompts) for each in seen][-1] == (1, 3)
     results = finished(again)
-    assert all(lock.holder(result.folder) is None for result in results)
+    assert all(locks.holder(result.folder) is None for result in results)
     assert all(
         equal(one, other) for one, other in zip(results, finished(toy_grid(tmp_path / "b", count=3)), strict=True)
     )

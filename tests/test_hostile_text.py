@@ -16,12 +16,12 @@ import pytest
 from playwright.sync_api import Browser, FilePayload, Locator, Page
 
 from mars_viz import figures
-from mars_viz.analysis.agreement import agreement
 from mars_viz.analysis.all_rules import AllRules
 from mars_viz.analysis.positions import positions
+from mars_viz.analysis.rulings import agreement
 from mars_viz.escapes import visible
 from mars_viz.figures.agreement_matrix import agreement_matrix
-from mars_viz.figures.token_strip import token_strip
+from mars_viz.figures.svg import token_strip
 from mars_viz.race.files import save_race
 from mars_viz.report import report_html, write_report
 from tests import hostile

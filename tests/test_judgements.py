@@ -8,14 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mars_viz.analysis.agreement import Say, agreement
-from mars_viz.analysis.all_rules import AllRules
-from mars_viz.analysis.boundaries import LooseSide, boundary
-from mars_viz.analysis.equivalents import equivalent, short_value
+from mars_viz.analysis.all_rules import AllRules, rule_row
 from mars_viz.analysis.flat_positions import drafted
 from mars_viz.analysis.judgements import opinion, own_dial, ruling
 from mars_viz.analysis.metrics import Basis, summary
-from mars_viz.analysis.rule_table import rule_row
+from mars_viz.analysis.rulings import LooseSide, Say, agreement, boundary, equivalent, short_value
 from mars_viz.records import Outcome, Round, first_difference
 from mars_viz.rules import RULES
 from mars_viz.run import Run

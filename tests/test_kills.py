@@ -17,7 +17,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 
 from mars_viz.run import Run
-from mars_viz.runstore import Kept, RunStatus, RunStore, read
+from mars_viz.runstore import KeptRun, RunStatus, RunStore, read
 from tests.clients import Tab, opened
 from tests.served import Server, serving
 
@@ -87,7 +87,7 @@ def done(tab: Tab) -> int | None:
     return next((int(match[1]) for match in found if match), None)
 
 
-def settled(store: RunStore) -> list[Kept]:
+def settled(store: RunStore) -> list[KeptRun]:
     """What is kept, once the models' process has seen that its server is gone."""
     end = time.monotonic() + PATIENCE
     while True:

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from mars_viz.figures.label_layout import WIDTHS, Label, _box, _overlap, spots
+from mars_viz.figures.frontier import WIDTHS, Label, _box, _overlap, spots
 
 HEIGHT = 300
 

@@ -20,9 +20,9 @@ ROOT = Path(__file__).parents[1]
 FOLDERS = ("mars_viz", "pages", "training")
 
 LAYERS = (
-    ("errors", "escapes", "strict_json", "strict_csv", "writer"),
-    ("terminal", "chat"),
-    ("records", "randomness", "devices", "samples", "default_folders", "permissions", "bounds", "demo"),
+    ("errors", "escapes", "strict_formats", "writer"),
+    ("terminal", "chat", "locks"),
+    ("records", "randomness", "default_folders", "permissions", "bounds", "demo"),
     ("blocks",),
     ("rules",),
     ("run", "costs"),
@@ -32,7 +32,7 @@ LAYERS = (
     ("run_with_map", "runfiles", "frames"),
     ("runstore",),
     ("analysis",),
-    ("figures", "lesson_data"),
+    ("figures", "samples"),
     ("speculators",),
     ("recording",),
     ("record_map", "record_rule_walks"),

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mars_viz import lesson_data, samples
+from mars_viz import samples
 from mars_viz.analysis.steps import Steps
 from mars_viz.errors import BadInput
-from mars_viz.lesson_data import GradedExercises
 from mars_viz.prompts.builtin import builtin_prompts
+from mars_viz.samples import GradedExercises
 from mars_viz.ui.jobs import grade_tasks
 from mars_viz.ui.lessons.why import MEASURED
 
@@ -25,7 +25,7 @@ def on(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_passes_that_come_along_tell_the_lessons_point():
-    costs = lesson_data.recorded_costs()
+    costs = samples.recorded_costs()
     assert costs is not None and costs.gamma == MEASURED
     assert (costs.target, costs.drafter) == ("built-in/target", "built-in/drafter")
     times = [each.seconds for each in costs.target_pass]
@@ -34,7 +34,7 @@ def test_the_passes_that_come_along_tell_the_lessons_point():
 
 
 def test_the_exercises_that_come_along_lose_answers_where_it_is_loose():
-    graded = lesson_data.recorded_grades()
+    graded = samples.recorded_grades()
     assert graded is not None and graded.exercises == 300
     strict, loose = (float(graded.right.at(theta)) for theta in (1.0, 0.5))
     assert loose < strict < graded.exercises and strict > 0.95 * graded.exercises
@@ -51,7 +51,7 @@ WRONG_SOMEWHERE = {
 def test_what_comes_along_is_what_the_pair_does(monkeypatch: pytest.MonkeyPatch):
     """These exercises graded again change where the recorded count changes, by as much, as all others are right."""
     load_backend = pytest.importorskip("mars_viz.speculators.loading").load_backend
-    graded, every = lesson_data.recorded_grades(), builtin_prompts(100)
+    graded, every = samples.recorded_grades(), builtin_prompts(100)
     assert graded is not None and graded.exercises == len(every.items)
     named = {f"{kind}-0-{number}" for kind, numbers in WRONG_SOMEWHERE.items() for number in numbers}
     few = tuple(item for item in every.items if item.id in named)
@@ -65,7 +65,7 @@ def test_what_comes_along_is_what_the_pair_does(monkeypatch: pytest.MonkeyPatch)
 
 def test_written_and_read_again_they_are_the_same():
     graded = GradedExercises(7, Steps(np.array([0.5, 0.75, 0.9, 1.0]), np.array([5.0, 5.0, 7.0])))
-    again = lesson_data.graded_from(json.loads(json.dumps(lesson_data.as_json(graded))))
+    again = samples.graded_from(json.loads(json.dumps(samples.as_json(graded))))
     assert again.exercises == 7 and [float(again.right.at(at)) for at in (0.5, 0.8, 0.9, 1.0)] == [5, 5, 7, 7]
 
 
@@ -94,18 +94,18 @@ def test_written_and_read_again_they_are_the_same():
 )
 def test_what_is_no_grading_is_a_line_with_the_remedy(found):
     with pytest.raises(BadInput, match="benchmarks/lessons.py|Give one edge|that ascend"):
-        lesson_data.graded_from(found)
+        samples.graded_from(found)
 
 
 def test_without_files_or_samples_a_lesson_does_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv(samples.VARIABLE, "off")
-    assert lesson_data.recorded_costs() is None and lesson_data.recorded_grades() is None
+    assert samples.recorded_costs() is None and samples.recorded_grades() is None
     monkeypatch.delenv(samples.VARIABLE)
     monkeypatch.setattr(samples, "MEASURED", tmp_path)
-    assert lesson_data.recorded_costs() is None and lesson_data.recorded_grades() is None
-    (tmp_path / lesson_data.COSTS).write_text("{not json", encoding="utf-8")
-    (tmp_path / lesson_data.GRADED).write_text('{"exercises": []}', encoding="utf-8")
-    assert lesson_data.recorded_costs() is None and lesson_data.recorded_grades() is None
+    assert samples.recorded_costs() is None and samples.recorded_grades() is None
+    (tmp_path / samples.COSTS).write_text("{not json", encoding="utf-8")
+    (tmp_path / samples.GRADED).write_text('{"exercises": []}', encoding="utf-8")
+    assert samples.recorded_costs() is None and samples.recorded_grades() is None
 
 
 def recorded(name: str) -> str:
@@ -113,22 +113,22 @@ def recorded(name: str) -> str:
 
 
 DAMAGED = {
-    lesson_data.COSTS: (
-        recorded(lesson_data.COSTS).replace('"repeats": ', '"repeats": Infinity, "was": '),
-        recorded(lesson_data.COSTS).replace('"repeats": ', '"repeats": 1e999, "was": '),
-        recorded(lesson_data.COSTS).replace('"seconds": 0.', f'"seconds": 1{"0" * 400}, "was": 0.', 1),
-        recorded(lesson_data.COSTS).replace('"seconds": 0.', f'"seconds": 1{"0" * 5000}, "was": 0.', 1),
-        recorded(lesson_data.COSTS).replace('"seconds": 0.', '"seconds": 0, "was": 0.', 1),
-        recorded(lesson_data.COSTS).replace('"seconds": 0.', '"seconds": -0.', 1),
-        recorded(lesson_data.COSTS)[:-5],
-        recorded(lesson_data.COSTS).replace('"repeats": ', '"repeats": 3, "was": '),
+    samples.COSTS: (
+        recorded(samples.COSTS).replace('"repeats": ', '"repeats": Infinity, "was": '),
+        recorded(samples.COSTS).replace('"repeats": ', '"repeats": 1e999, "was": '),
+        recorded(samples.COSTS).replace('"seconds": 0.', f'"seconds": 1{"0" * 400}, "was": 0.', 1),
+        recorded(samples.COSTS).replace('"seconds": 0.', f'"seconds": 1{"0" * 5000}, "was": 0.', 1),
+        recorded(samples.COSTS).replace('"seconds": 0.', '"seconds": 0, "was": 0.', 1),
+        recorded(samples.COSTS).replace('"seconds": 0.', '"seconds": -0.', 1),
+        recorded(samples.COSTS)[:-5],
+        recorded(samples.COSTS).replace('"repeats": ', '"repeats": 3, "was": '),
         "[" * 100_000,
     ),
-    lesson_data.GRADED: (
-        recorded(lesson_data.GRADED).replace("282.0", "[282.0]"),
-        recorded(lesson_data.GRADED).replace("282.0", "282.5"),
-        recorded(lesson_data.GRADED).replace("282.0", "NaN"),
-        recorded(lesson_data.GRADED).replace("300", "3"),
+    samples.GRADED: (
+        recorded(samples.GRADED).replace("282.0", "[282.0]"),
+        recorded(samples.GRADED).replace("282.0", "282.5"),
+        recorded(samples.GRADED).replace("282.0", "NaN"),
+        recorded(samples.GRADED).replace("300", "3"),
         json.dumps({"exercises": 3, "edges": [0, 1], "right": [[1], [2]]}),
         '{"exercises": ' * 100_000,
     ),
@@ -139,7 +139,7 @@ DAMAGED = {
 def test_a_damaged_file_is_as_good_as_none(name: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(samples, "MEASURED", tmp_path)
     (tmp_path / name).write_text(text, encoding="utf-8")
-    assert lesson_data.recorded_costs() is None and lesson_data.recorded_grades() is None
+    assert samples.recorded_costs() is None and samples.recorded_grades() is None
 
 
 def test_a_whole_file_beside_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -149,6 +149,6 @@ def test_a_whole_file_beside_it_is_read(tmp_path: Path, monkeypatch: pytest.Monk
     for name, text in whole.items():
         assert all(text != damaged for damaged in DAMAGED[name])
         (tmp_path / name).write_text(text, encoding="utf-8")
-    costs, graded = lesson_data.recorded_costs(), lesson_data.recorded_grades()
-    assert costs is not None and json.loads(json.dumps(asdict(costs))) == json.loads(whole[lesson_data.COSTS])
-    assert graded is not None and lesson_data.as_json(graded) == json.loads(whole[lesson_data.GRADED])
+    costs, graded = samples.recorded_costs(), samples.recorded_grades()
+    assert costs is not None and json.loads(json.dumps(asdict(costs))) == json.loads(whole[samples.COSTS])
+    assert graded is not None and samples.as_json(graded) == json.loads(whole[samples.GRADED])

@@ -12,9 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mars_viz.analysis.gain import expected_speed_up, expected_tokens
-from mars_viz.analysis.overlap import OTHERS, Overlap, total_variation, trials
-from mars_viz.analysis.runner_ups import RunnerUps, close_calls
+from mars_viz.analysis.lesson_sums import (
+    OTHERS,
+    Overlap,
+    RunnerUps,
+    close_calls,
+    expected_speed_up,
+    expected_tokens,
+    total_variation,
+    trials,
+)
 from mars_viz.components.lesson import ELEMENT, Kind, Knob
 from mars_viz.components.mount import joined
 from mars_viz.rules import RULES

@@ -12,7 +12,7 @@ from streamlit.testing.v1 import AppTest
 from mars_viz import figures
 from mars_viz.analysis.intervals import wilson
 from mars_viz.analysis.steps import Steps
-from mars_viz.figures.lesson_dial import accuracy_curve
+from mars_viz.figures.lessons import accuracy_curve
 from mars_viz.figures.style import UNBROKEN
 from mars_viz.ui.lessons.drawing import KEY, LARGER, TOP
 

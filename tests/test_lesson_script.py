@@ -10,9 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mars_viz.analysis.gain import expected_speed_up
-from mars_viz.analysis.overlap import Overlap
-from mars_viz.analysis.runner_ups import RunnerUps
+from mars_viz.analysis.lesson_sums import Overlap, RunnerUps, expected_speed_up
 from mars_viz.components.lesson import ELEMENT, Kind, Knob
 from mars_viz.ui.lessons import ratio, why
 from mars_viz.ui.lessons.lossless import DRAWS, SHOWN, told

@@ -7,10 +7,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mars_viz.analysis.gain import expected_speed_up, expected_tokens, gain
-from mars_viz.analysis.overlap import OTHERS, Place, overlap, places
+from mars_viz.analysis.lesson_sums import (
+    OTHERS,
+    Place,
+    close_calls,
+    expected_speed_up,
+    expected_tokens,
+    gain,
+    overlap,
+    places,
+)
 from mars_viz.analysis.rollback import Price, prices, strict_run
-from mars_viz.analysis.runner_ups import close_calls
 from mars_viz.errors import BadInput
 from mars_viz.records import Timing
 from mars_viz.rules import rule_named

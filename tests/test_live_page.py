@@ -15,9 +15,9 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from mars_viz.errors import BadInput, TooLarge
-from mars_viz.race import Race, save_race, zips
+from mars_viz.race import Race, files, save_race
 from mars_viz.race.making import RECORDED, RaceStep, RaceTexts
-from mars_viz.race.records import Lane
+from mars_viz.race.records import RaceLane
 from mars_viz.race.store import RaceStore
 from mars_viz.run import Settings
 from mars_viz.runfiles import write_zip
@@ -46,9 +46,9 @@ class ToyRacer:
     held = threading.Event()
 
     def __iter__(self) -> Iterator[RaceStep]:
-        yield RaceStep(Lane.ALONE, 1, RECORDED)
+        yield RaceStep(RaceLane.ALONE, 1, RECORDED)
         assert self.held.wait(PATIENCE)
-        yield RaceStep(Lane.RELAXED, 9, 2)
+        yield RaceStep(RaceLane.RELAXED, 9, 2)
 
     def texts(self) -> RaceTexts:
         return RaceTexts(("Once", " upon"))
@@ -508,7 +508,7 @@ def test_words_for_jobs_that_wait_and_go_on():
     status = Status(doing="Reading org/name", share=0.5)
     assert "Reading org/name" in live_words.waiting(Raced(JobState.LOADING), status, 0)
     assert "2 other jobs" in live_words.waiting(Raced(JobState.QUEUED), status, 2)
-    step = Raced(JobState.DECODING, step=RaceStep(Lane.STRICT, 4, 2))
+    step = Raced(JobState.DECODING, step=RaceStep(RaceLane.STRICT, 4, 2))
     assert live_words.racing(step, False) == "Race, turn 2 of 5 by the clock: strict, 4 tokens"
 
 
@@ -516,7 +516,7 @@ def test_a_race_is_brought_in_from_its_zip_renamed_deleted_and_brought_back(fold
     monkeypatch.setattr(visitors, "mark", lambda: "mine")
     path = save_race(toy_race(title="<img src=x>"), tmp_path_factory.mktemp("elsewhere") / "brought")
     tab = show(opened(), "Races")
-    settled(tab.file_uploader(key="race-zip").set_value(("lesson.zip", zips.write_zip(path), "application/zip")).run())
+    settled(tab.file_uploader(key="race-zip").set_value(("lesson.zip", files.write_zip(path), "application/zip")).run())
     assert tab.selectbox(key="race").value == "lesson" and (folder / "races" / "lesson").is_dir()
     tab.text_input(key="title-race-lesson").set_value("\u202eevil")
     settled(tab.button(key="rename-race-lesson").click().run())
@@ -550,7 +550,7 @@ def test_of_two_races_with_one_title_each_can_be_chosen(folder):
 def test_the_zip_of_a_deleted_race_is_opened_again(folder, tmp_path_factory, monkeypatch):
     monkeypatch.setattr(visitors, "mark", lambda: "mine")
     path = save_race(toy_race(title="Toy"), tmp_path_factory.mktemp("elsewhere") / "brought")
-    upload = ("lesson.zip", zips.write_zip(path), "application/zip")
+    upload = ("lesson.zip", files.write_zip(path), "application/zip")
     tab = show(opened(), "Races")
     settled(tab.file_uploader(key="race-zip").set_value(upload).run())
     settled(tab.button(key="delete-race-lesson").click().run())
@@ -562,7 +562,7 @@ def test_the_zip_of_a_deleted_race_is_opened_again(folder, tmp_path_factory, mon
 
 def test_the_zip_of_a_race_that_could_not_be_kept_is_tried_again(folder, tmp_path_factory):
     path = save_race(toy_race(title="Toy"), tmp_path_factory.mktemp("elsewhere") / "brought")
-    upload = ("lesson.zip", zips.write_zip(path), "application/zip")
+    upload = ("lesson.zip", files.write_zip(path), "application/zip")
     (folder / "races").write_text("no folder")
     tab = show(opened(), "Races")
     settled(tab.file_uploader(key="race-zip").set_value(upload).run())

@@ -17,8 +17,7 @@ from mars_viz.components.race.payload import LOOKS, live_payload, race_payload, 
 from mars_viz.errors import BadInput
 from mars_viz.race import Race, Solo, list_races, load_race, save_race
 from mars_viz.race.making import RECORDED, TURNS, RaceStep, RaceTexts, Racing, timed
-from mars_viz.race.records import Lane, round_clock
-from mars_viz.race.table import race_frame
+from mars_viz.race.records import RaceLane, race_frame, round_clock
 from mars_viz.records import Outcome, Timing
 from mars_viz.run import Run, Settings
 from tests.factories import toy_run
@@ -58,15 +57,15 @@ def race() -> Race:
 def test_the_pace_counts_tokens_since_texts_differ_in_length(race):
     short = replace(race.relaxed, rounds=race.relaxed.rounds[:2])
     other = replace(race, relaxed=short, turns=())
-    assert len(other.token_ids[Lane.RELAXED]) < len(race.token_ids[Lane.RELAXED])
-    for lane in Lane:
+    assert len(other.token_ids[RaceLane.RELAXED]) < len(race.token_ids[RaceLane.RELAXED])
+    for lane in RaceLane:
         assert other.pace[lane] == pytest.approx(len(other.token_ids[lane]) / other.seconds[lane])
 
 
 def test_seconds_are_those_of_the_lanes_clocks(race):
-    assert race.seconds[Lane.ALONE] == pytest.approx(0.02 * len(race.alone.token_ids))
-    assert race.seconds[Lane.RELAXED] == pytest.approx(0.03 * len(race.relaxed.rounds))
-    assert race.token_ids[Lane.STRICT] == race.token_ids[Lane.ALONE]
+    assert race.seconds[RaceLane.ALONE] == pytest.approx(0.02 * len(race.alone.token_ids))
+    assert race.seconds[RaceLane.RELAXED] == pytest.approx(0.03 * len(race.relaxed.rounds))
+    assert race.token_ids[RaceLane.STRICT] == race.token_ids[RaceLane.ALONE]
 
 
 @pytest.mark.parametrize(
@@ -188,16 +187,16 @@ def test_the_payload_tells_every_token_once_with_its_outcome_and_its_time(race):
 
 def test_the_board_says_measured_times_and_ratios(race):
     board = race_payload(race)["board"]
-    pace = {lane: len(race.token_ids[lane]) / race.seconds[lane] for lane in Lane}
+    pace = {lane: len(race.token_ids[lane]) / race.seconds[lane] for lane in RaceLane}
     assert [row[0] for row in board["rows"]] == ["Autoregressive", "Strict", "MARS, θ = 0.50"]
     assert board["rows"][0][3] == "1.00 ×"
-    assert board["rows"][2][3] == f"{pace[Lane.RELAXED] / pace[Lane.ALONE]:.2f} ×"  # all turns alike
+    assert board["rows"][2][3] == f"{pace[RaceLane.RELAXED] / pace[RaceLane.ALONE]:.2f} ×"  # all turns alike
     assert re.fullmatch(r"0\.80 s \(0\.72 to 1\.04\)", board["rows"][0][1])
     assert board["rows"][1][-1] == "yes"
     assert all(len(row) == len(board["columns"]) for row in board["rows"])
     assert "measured over 3 turns on" in board["sentence"]
     varied = board_of(replace(race, turns=((0.9, 0.5, 1.2), race.turns[1], (0.6, 0.5, 1.1))))
-    found = race.over(Lane.RELAXED, Lane.ALONE).estimate
+    found = race.over(RaceLane.RELAXED, RaceLane.ALONE).estimate
     assert f"was {found:.2f} (" in varied["sentence"] and re.search(r"\(\d\.\d\d to \d\.\d\d\)", varied["rows"][2][3])
 
 
@@ -219,7 +218,7 @@ def test_a_race_of_one_turn_has_no_interval_and_is_read_as_before(race, tmp_path
 def test_nothing_is_faster_than_tau_over_the_target_alone(race):
     """One turn of three whose autoregressive lane was disturbed ends the range at τ; two give no number."""
     one = replace(race, turns=(race.turns[0], race.turns[1], (30.0, *race.turns[2][1:])))
-    found = one.over(Lane.RELAXED, Lane.ALONE)
+    found = one.over(RaceLane.RELAXED, RaceLane.ALONE)
     assert one.objection == "" and found.high == race.relaxed.tau and found.estimate < found.high
     two = turned(race, 0.9, 1.0, 1.3, disturbed=40.0)
     assert "cannot be with τ" in two.objection and "race again" in two.objection
@@ -230,7 +229,9 @@ def test_nothing_is_faster_than_tau_over_the_target_alone(race):
 
 
 def test_the_middle_turn_is_the_one_that_is_replayed(race):
-    assert race.taken[Lane.RELAXED].tolist() == pytest.approx([race.seconds[Lane.RELAXED] * by for by in (0.9, 1, 1.3)])
+    assert race.taken[RaceLane.RELAXED].tolist() == pytest.approx(
+        [race.seconds[RaceLane.RELAXED] * by for by in (0.9, 1, 1.3)]
+    )
     for figures in race.figures.values():
         assert figures.least < figures.seconds < figures.most
 
@@ -282,7 +283,7 @@ def made() -> Iterator[tuple[Race, list[RaceStep]]]:
         steps.append(step)
         if step.turn == RECORDED:
             texts = racing.texts()
-            so_far = {Lane.ALONE: texts.alone}
+            so_far = {RaceLane.ALONE: texts.alone}
             so_far |= {
                 lane: run and run.token_ids
                 for lane, run in zip(SPECULATIVE, (texts.strict, texts.relaxed), strict=True)
@@ -291,19 +292,19 @@ def made() -> Iterator[tuple[Race, list[RaceStep]]]:
     yield racing.race(), steps
 
 
-SPECULATIVE = (Lane.STRICT, Lane.RELAXED)
+SPECULATIVE = (RaceLane.STRICT, RaceLane.RELAXED)
 
 
 def test_a_real_race_is_decoded_in_turn_and_strict_writes_what_the_target_writes(made, tmp_path):
     race, steps = made
-    assert race.token_ids[Lane.STRICT] == race.token_ids[Lane.ALONE]
+    assert race.token_ids[RaceLane.STRICT] == race.token_ids[RaceLane.ALONE]
     assert len(race.alone.clock) == len(race.alone.token_ids) == 12
     order = [key for key, _ in groupby(steps, key=lambda step: (step.turn, step.lane))]
-    assert order == [(turn, lane) for turn in range(4) for lane in Lane], "lanes take turns"
+    assert order == [(turn, lane) for turn in range(4) for lane in RaceLane], "lanes take turns"
     assert len(race.turns) == 3 and race.objection == "" or "cannot be" in race.objection
     for lane in SPECULATIVE:
         assert max(step.tokens for step in steps if step.lane is lane) == len(race.token_ids[lane])
-    assert race.relaxed.provenance.seconds == pytest.approx(race.seconds[Lane.RELAXED])
+    assert race.relaxed.provenance.seconds == pytest.approx(race.seconds[RaceLane.RELAXED])
     assert race_payload(load_race(save_race(race, tmp_path / "race"))) == race_payload(race)
 
 
@@ -320,8 +321,8 @@ def test_a_rule_without_a_dial_cannot_race():
 def test_the_race_that_is_shipped_opens_and_is_small():
     path = Path(__file__).parents[1] / "sample_races" / "1-story"
     race = load_race(path)
-    assert race.token_ids[Lane.STRICT] == race.token_ids[Lane.ALONE]
+    assert race.token_ids[RaceLane.STRICT] == race.token_ids[RaceLane.ALONE]
     assert len(race.turns) == TURNS and race.objection == ""
-    found = race.over(Lane.RELAXED, Lane.ALONE)
+    found = race.over(RaceLane.RELAXED, RaceLane.ALONE)
     assert found.low < found.estimate < found.high < race.relaxed.tau
     assert sum(file.stat().st_size for file in path.rglob("*") if file.is_file()) < 300_000

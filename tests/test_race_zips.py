@@ -10,11 +10,10 @@ import pytest
 
 from mars_viz.components.race.payload import race_payload
 from mars_viz.errors import BadInput
+from mars_viz.race import files as race_zips
 from mars_viz.race import load_race, save_race
-from mars_viz.race import zips as race_zips
-from mars_viz.race.files import decode_race
+from mars_viz.race.files import RACE, decode_race, read_zip, write_zip
 from mars_viz.race.store import RaceStore
-from mars_viz.race.zips import RACE, read_zip, write_zip
 from mars_viz.runfiles.zips import unpacked
 from tests.test_hostile_zips import encrypted, link, understated, unusual
 from tests.test_race import toy_race

@@ -10,12 +10,11 @@ import plotly.graph_objects as go
 import pytest
 
 from mars_viz import figures
-from mars_viz.analysis.agreement import agreement
 from mars_viz.analysis.all_rules import AllRules
-from mars_viz.analysis.boundaries import LooseSide, boundary
+from mars_viz.analysis.rulings import LooseSide, agreement, boundary
 from mars_viz.figures.agreement_matrix import NAMED, agreement_matrix
 from mars_viz.figures.decision_plane import Upward, boundary_name, decision_plane
-from mars_viz.figures.token_words import token_label
+from mars_viz.figures.words import token_label
 from mars_viz.rules import RULES
 from mars_viz.run import Piece, Run
 from tests.factories import toy_run

@@ -13,8 +13,8 @@ from factories import K, best, make_speculation, toy_map, toy_run
 from rule_cases import coin, decided, kept, logits, one
 from test_runfiles import difference, edited
 
-from mars_viz.analysis.equivalents import equivalent
 from mars_viz.analysis.judgements import opinion, ruling
+from mars_viz.analysis.rulings import equivalent
 from mars_viz.blocks import Blocks
 from mars_viz.errors import BadInput
 from mars_viz.records import Emission, Speculation

@@ -16,7 +16,7 @@ from streamlit.runtime.pages_manager import PagesManager
 from streamlit.testing.v1 import AppTest
 
 from mars_viz.analysis.judgements import opinion, ruling
-from mars_viz.analysis.shift import compared
+from mars_viz.analysis.rulings import compared
 from mars_viz.errors import BadInput
 from mars_viz.multi_rule_walk import Stand, Together, walk_together
 from mars_viz.records import Emission, Outcome, first_difference

@@ -17,12 +17,12 @@ from pathlib import Path
 
 import pytest
 
-from mars_viz import default_folders
+from mars_viz import default_folders, locks
 from mars_viz.errors import BadInput
 from mars_viz.run import Run
 from mars_viz.runfiles import list_runs, read_zip
 from mars_viz.runfiles.zips import unpacked
-from mars_viz.runstore import RunStatus, RunStore, checked_name, locks, read
+from mars_viz.runstore import RunStatus, RunStore, checked_name, read
 from mars_viz.runstore.journal import segment
 from tests.factories import toy_run
 

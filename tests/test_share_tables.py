@@ -14,10 +14,10 @@ from playwright.sync_api import Browser
 
 from mars_viz.prompts import PromptItem, PromptSet
 from mars_viz.race import load_race
-from mars_viz.race.table import race_frame
+from mars_viz.race.records import race_frame
 from mars_viz.report import bibtex
-from mars_viz.report.tables import csv_table, parquet_table
-from mars_viz.strict_csv import csv_of
+from mars_viz.report.files import csv_table, parquet_table
+from mars_viz.strict_formats import csv_of
 from mars_viz.sweep import load_sweep
 from mars_viz.sweep.evidence_pack import evidence_files
 from mars_viz.ui import share

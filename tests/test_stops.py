@@ -22,7 +22,7 @@ from mars_viz.components.explorer.round_index import round_index
 from mars_viz.errors import BadInput, EvidenceError
 from mars_viz.multi_rule_walk import Stand, answers_along, walk_together
 from mars_viz.race.making import Racing
-from mars_viz.race.records import Lane
+from mars_viz.race.records import RaceLane
 from mars_viz.record_map import Mapping
 from mars_viz.record_rule_walks import Walking
 from mars_viz.recording import Recording, record_all
@@ -453,8 +453,8 @@ def test_a_map_and_every_lane_of_a_race_stop_alike(pair: Backend, greedy: Run) -
     for dial in np.random.default_rng(0).uniform(0.6, 1.0, 8).tolist():
         assert made.at(dial).token_ids == Recording(pair, STORY, replace(settings, dial=dial)).finish().token_ids
     race = Racing(pair, STORY, settings).finish()
-    assert race.token_ids[Lane.ALONE] == race.token_ids[Lane.STRICT] == expected
-    assert race.token_ids[Lane.RELAXED] == made.at(0.9).token_ids
+    assert race.token_ids[RaceLane.ALONE] == race.token_ids[RaceLane.STRICT] == expected
+    assert race.token_ids[RaceLane.RELAXED] == made.at(0.9).token_ids
     run = mars_viz.record(STORY, rule="strict", max_new_tokens=48, stop=stop[0], device="cpu", dtype="float32")
     assert run.settings.stop == stop[:1] and run.token_ids == expected
     begun = Mapping(pair, STORY, settings, made.span, run=run).finish()

@@ -19,18 +19,18 @@ import pytest
 from factories import ToySpeculator
 from sweep_cases import COSTS, SETTINGS, SHORT, conversations, toy_prompts, toy_sweep
 
+from mars_viz import locks
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput
 from mars_viz.prompts import PromptItem, PromptSet, grader_named
 from mars_viz.records import Round, first_difference
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
-from mars_viz.sweep import Sweep, SweepResult, load_sweep, lock
+from mars_viz.sweep import Sweep, SweepResult, load_sweep
 from mars_viz.sweep import shards as parts_module
 from mars_viz.sweep import store as store_module
 from mars_viz.sweep import sweep as sweep_module
-from mars_viz.sweep.columns import COLUMNS, SHARES, rank_bins, share_bins
-from mars_viz.sweep.summarise import edit_distance
+from mars_viz.sweep.columns import COLUMNS, SHARES, edit_distance, rank_bins, share_bins
 from mars_viz.sweep.sweep import strict_reference
 from mars_viz.walk import Ending, walk
 from tests.tables import table_backend
@@ -190,7 +190,7 @@ HOLDING = """
 import sys
 from pathlib import Path
 from typing import Any
-from mars_viz.sweep.lock import held
+from mars_viz.locks import held
 with held(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
@@ -205,7 +205,7 @@ def test_a_folder_that_another_process_sweeps_into_is_left_alone_until_that_proc
     environment = {**os.environ, "PYTHONPATH": str(TESTS.parent)}
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as other:
         assert other.stdout is not None and other.stdout.readline() == "held\n"
-        found = lock.holder(folder)
+        found = locks.holder(folder)
         assert found is not None and found.process == other.pid
         said = rf"in use: process {other.pid} on this machine has been sweeping into it since .* Wait until it is done"
         for late in (lambda: begun.finish(), lambda: toy_sweep(folder, 3, SHORT, resume=True)):
@@ -213,7 +213,7 @@ def test_a_folder_that_another_process_sweeps_into_is_left_alone_until_that_proc
                 late()
         other.kill()
     assert (folder / ".lock").is_file()
-    assert lock.holder(folder) is None
+    assert locks.holder(folder) is None
     assert toy_sweep(folder, 3, SHORT, resume=True).finish().complete
     assert not (folder / ".lock").exists()
 
@@ -307,20 +307,20 @@ def test_on_a_full_disk_a_folder_is_held_all_the_same(tmp_path: Path) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
     try:
-        with lock.held(tmp_path), pytest.raises(BadInput, match="in use: another process"):
-            lock.check_nobody(tmp_path)
+        with locks.held(tmp_path), pytest.raises(BadInput, match="in use: another process"):
+            locks.check_nobody(tmp_path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def test_a_lock_that_says_nothing_still_holds(tmp_path: Path) -> None:
     """As one of a full disk, on which its holder could not be written."""
-    with lock.held(tmp_path):
+    with locks.held(tmp_path):
         for left in ("", "{", '{"process": "x"}'):
             (tmp_path / ".lock").write_text(left)
             with pytest.raises(BadInput, match="another process is sweeping into it"):
-                lock.check_nobody(tmp_path)
-    lock.check_nobody(tmp_path)
+                locks.check_nobody(tmp_path)
+    locks.check_nobody(tmp_path)
 
 
 def test_prompts_that_are_put_together_while_they_are_read_are_read_once_more(
@@ -372,7 +372,7 @@ def test_a_batch_beside_its_prompts_counts_once(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(Path, "unlink", lambda path, missing_ok=False: kept.append(path.name))
     result = sweep.finish()
     assert len(list(parts.iterdir())) == 6
-    assert len([name for name in kept if name.endswith(".parquet")]) == 6  # three of the results and their texts
+    assert len([name for name in kept if name.endswith(".parquet")]) == 3
     assert len(result) == 5
     assert equal(load_sweep(sweep.folder), toy_sweep(tmp_path / "other", 5).finish())
     monkeypatch.setattr(Path, "unlink", unlink)
@@ -434,15 +434,15 @@ def test_a_sweep_killed_while_it_takes_on_prompts_is_the_one_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: str
 ) -> None:
     toy_sweep(tmp_path / "sweep", 4).finish()
-    more, write = toy_sweep(tmp_path / "sweep", 7, resume=True), store_module.write_whole
+    more, write = toy_sweep(tmp_path / "sweep", 7, resume=True), store_module.write_file
 
-    def failing(path: Path, data: bytes) -> None:
+    def failing(path: Path, data: bytes, **how: bool) -> None:
         if path.name == killed:
             raise OSError(28, "No space left on device")
-        write(path, data)
+        write(path, data, **how)
 
     with monkeypatch.context() as patched, pytest.raises(BadInput, match="No space left"):
-        patched.setattr(store_module, "write_whole", failing)
+        patched.setattr(store_module, "write_file", failing)
         more.finish()
     assert load_sweep(tmp_path / "sweep").complete and len(store_module.open_store(tmp_path / "sweep").prompts()) == 4
     assert toy_sweep(tmp_path / "sweep", 7, resume=True).finish().complete

@@ -19,7 +19,7 @@ from mars_viz.analysis.engines import acceptance_table
 from mars_viz.analysis.intervals import difference, ratio, ratio_of_ratios, wilson
 from mars_viz.analysis.recommendation import recommend
 from mars_viz.analysis.steps import plain_within, stacked
-from mars_viz.commands.sweep import add_parser
+from mars_viz.commands import sweep as sweep_command
 from mars_viz.costs import modelled_speed_up
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput
@@ -38,15 +38,15 @@ from mars_viz.sweep import (
     relaxed_at,
     value_at,
 )
-from mars_viz.sweep.checks import keep_check, kept_checks
 from mars_viz.sweep.engine_settings import ENGINES, engine_settings
 from mars_viz.sweep.evidence import NOT_MEASURED, dial_grid
 from mars_viz.sweep.evidence_pack import write_evidence
 from mars_viz.sweep.evidence_text import _table, markdown
 from mars_viz.sweep.plan import turns_words
-from mars_viz.sweep.recommend import recommended
 from mars_viz.sweep.report import summary_lines, table_of, told
+from mars_viz.sweep.result import recommended
 from mars_viz.sweep.store import open_store
+from mars_viz.sweep.timing import keep_check, kept_checks
 from mars_viz.sweep.wall_clock import spread_over
 from mars_viz.ui.tune.view import TuneView, to_parameters
 from tests.tables import table_backend
@@ -121,11 +121,11 @@ def test_prompts_that_all_agree_are_no_certainty(tmp_path: Path) -> None:
     agreed = known["accuracy_change"].agreed
     assert agreed is not None
     every, turned = agreed(-1.0, 6, 0.95), agreed(1.0, 6, 0.95)  # all six lost, all six won
-    assert every.low == -1 and -1 < every.high < 0
-    assert (turned.low, turned.high) == (-every.high, 1)
+    assert every[0] == -1 and -1 < every[1] < 0
+    assert turned == (-every[1], 1)
     for part, count in itertools.product((-0.5, -1 / 3, 0.25, 0.9), (2, 10, 40)):  # each question loses or wins a part
-        ends = agreed(part, count, 0.95)
-        assert -1 <= ends.low < part < ends.high <= 1 and (agreed(-part, count, 0.95).low == pytest.approx(-ends.high))
+        low, high = agreed(part, count, 0.95)
+        assert -1 <= low < part < high <= 1 and agreed(-part, count, 0.95)[0] == pytest.approx(-high)
     strict = [value_at(same, known[name], 1.0) for name in ("accuracy_change", "same", "speed_up_strict")]
     assert [(each.low, each.high) for each in strict] == [(0, 0), (1, 1), (1, 1)]  # by definition, not by luck
     assert frontier(same, paired=True).accuracy.low[0] == pytest.approx(-wide, abs=1e-6)
@@ -468,11 +468,10 @@ def test_the_table_and_the_summary_show_strict_and_the_setting(result: SweepResu
         assert needed in text
 
 
-def command(*arguments: str) -> None:
+def command(*given: str) -> None:
     parser = argparse.ArgumentParser()
-    add_parser(parser.add_subparsers())
-    options = parser.parse_args(["sweep", *arguments])
-    options.run(options)
+    sweep_command.arguments(parser)
+    sweep_command.run(parser.parse_args(given))
 
 
 def test_the_command_says_what_adds_prompts_and_adds_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,7 @@ import pytest
 from factories import toy_run
 
 from mars_viz import cli
-from mars_viz.strict_json import json_of
+from mars_viz.strict_formats import json_of
 from mars_viz.terminal import Shown, printable, raw, say, shown_streams
 
 STEERING = [*range(1, 32), 127, *range(128, 160)]

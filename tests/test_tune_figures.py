@@ -11,12 +11,10 @@ import pytest
 from sweep_cases import toy_sweep
 
 from mars_viz import figures
-from mars_viz.analysis.frontier import Frontier
-from mars_viz.analysis.intervals import Band, Interval, Method
+from mars_viz.analysis.intervals import Band, Frontier, Interval, Method
 from mars_viz.analysis.steps import Steps
-from mars_viz.figures.dial_curve import MOST, DialCurve, dial_curve
+from mars_viz.figures.dial_curve import MOST, DialCurve, dial_curve, share_bars
 from mars_viz.figures.frontier import RulePath, _hull, frontier_figure
-from mars_viz.figures.share_bars import share_bars
 from mars_viz.sweep import relaxed_at
 from mars_viz.sweep.columns import RANK_WORDS, SHARE_WORDS
 from mars_viz.ui.tune.cached_sweep import CachedSweep

@@ -15,11 +15,11 @@ import pytest
 from streamlit.testing.v1 import AppTest
 from sweep_cases import SHORT, conversations, sweep_over, toy_prompts, toy_sweep
 
-from mars_viz import default_folders
+from mars_viz import default_folders, locks
 from mars_viz.analysis.recommendation import about
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput
-from mars_viz.sweep import grid_sweep, load_sweep, lock
+from mars_viz.sweep import grid_sweep, load_sweep
 from mars_viz.sweep.grid_sweep import GridSweep
 from mars_viz.sweep.report import cell
 from mars_viz.ui.jobs.job import JobState
@@ -263,7 +263,7 @@ def test_what_was_left_of_a_grid_goes_on_together(empty: Path, monkeypatch: pyte
     monkeypatch.setattr(grid_sweep, "sweep_grid", begun)
     found, name = shelf(empty), "vllm-thinking-k=5"
     assert [each.path.name for each in found.left_beside("mars")] == []
-    with lock.held(empty / "vllm-thinking-k=2"):
+    with locks.held(empty / "vllm-thinking-k=2"):
         assert [each.path.name for each in found.left_beside(name)] == ["vllm-thinking"]
     tab = opened(sweep=name)
     assert "Continue also resumes 2 unfinished variants of this rule" in said(tab)

@@ -15,9 +15,9 @@ from sweep_cases import SHORT, timing, toy_prompts, toy_sweep
 
 from mars_viz.errors import BadInput
 from mars_viz.sweep import load_sweep
-from mars_viz.sweep.checks import keep_check
 from mars_viz.sweep.plan import comparable
 from mars_viz.sweep.store import list_sweeps, open_store
+from mars_viz.sweep.timing import keep_check
 from mars_viz.sweep.wall_clock import ClockProgress
 from mars_viz.ui.jobs.job import FAULT, Job, JobState, Progress
 from mars_viz.ui.jobs.long_job import LongJob

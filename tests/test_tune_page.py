@@ -22,17 +22,17 @@ from playwright.sync_api import Locator, expect
 from streamlit.testing.v1 import AppTest
 from sweep_cases import SETTINGS, sweep_over, timing, toy_prompts, toy_sweep
 
-from mars_viz import default_folders
+from mars_viz import default_folders, locks
 from mars_viz.analysis.vllm_metrics import parse_vllm_metrics
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput
 from mars_viz.figures.words import counted, exactly
 from mars_viz.prompts import GRADERS, PromptItem, PromptSet, Turns, builtin_prompts, per_task
 from mars_viz.run import Settings
-from mars_viz.sweep import Sweep, load_sweep, lock
-from mars_viz.sweep.checks import keep_check, kept_checks
+from mars_viz.sweep import Sweep, load_sweep
 from mars_viz.sweep.evidence_pack import evidence_zip
 from mars_viz.sweep.report import cell
+from mars_viz.sweep.timing import keep_check, kept_checks
 from mars_viz.ui import navigation, visitors
 from mars_viz.ui.jobs.job import JobState
 from mars_viz.ui.tune import cached_sweep as study_module
@@ -339,7 +339,7 @@ def test_an_unfinished_sweep_is_shown_as_far_as_it_is_and_can_be_continued(folde
 
 
 def test_a_sweep_that_another_process_works_on_is_left_to_it(folder):
-    with lock.held(folder / "d-half"):
+    with locks.held(folder / "d-half"):
         tab = opened(sweep="d-half")
     assert "under way elsewhere: this very process" in said(tab) and "2 of 5 prompts are done" in said(tab)
     assert not [button for button in tab.button if button.key == "sweep-continue"]
@@ -359,7 +359,7 @@ def test_the_button_adds_as_many_prompts_as_the_next_test_needs(empty, monkeypat
     clicked(tab, "add-prompts")
     ((name, prompts),) = asked
     assert name == "a" and prompts.items[:6] == builtin_prompts(2).items and len(prompts) == 3 * each >= needed
-    with lock.held(empty / "a"):
+    with locks.held(empty / "a"):
         monkeypatch.undo()
         monkeypatch.setenv(default_folders.SWEEPS, str(empty))
         assert "is in use: this very process" in said(clicked(opened(sweep="a"), "add-prompts"))

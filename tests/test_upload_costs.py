@@ -20,8 +20,8 @@ import pytest
 from factories import long_run, toy_run
 
 from mars_viz.race import save_race
-from mars_viz.race.zips import RACE
-from mars_viz.race.zips import write_zip as race_zip
+from mars_viz.race.files import RACE
+from mars_viz.race.files import write_zip as race_zip
 from mars_viz.runfiles import codec, write_zip, zips
 from tests.tabs import ROOT
 from tests.test_race import toy_race
@@ -53,7 +53,7 @@ print(spent() - began, (most - before) / 1024, said)
 """
 KINDS = {
     "run": ("from mars_viz.runfiles import read_zip", "read_zip(path.read_bytes(), path.with_suffix('.run'))"),
-    "race": ("from mars_viz.race.zips import read_zip", "read_zip(path.read_bytes(), path.with_suffix('.race'))"),
+    "race": ("from mars_viz.race.files import read_zip", "read_zip(path.read_bytes(), path.with_suffix('.race'))"),
     "prompts": (
         "from mars_viz.prompts import load_prompts",
         "load_prompts(path, skip_bad=True, grader='none')",

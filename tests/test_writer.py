@@ -18,18 +18,18 @@ from typing import Any
 import pytest
 from sweep_cases import COSTS, timing, toy_sweep
 
-from mars_viz import writer
+from mars_viz import locks, writer
 from mars_viz.errors import BadInput
 from mars_viz.race import load_race, save_race
+from mars_viz.race.files import write_zip as race_zip
 from mars_viz.race.store import RaceStore
-from mars_viz.race.zips import write_zip as race_zip
 from mars_viz.report import report_html
 from mars_viz.report.files import write_report
 from mars_viz.runfiles import save_run
 from mars_viz.runstore import RunStore
-from mars_viz.sweep import load_sweep, lock, store, texts
-from mars_viz.sweep.checks import keep_check, kept_checks
+from mars_viz.sweep import load_sweep, store, texts
 from mars_viz.sweep.evidence_pack import write_evidence
+from mars_viz.sweep.timing import keep_check, kept_checks
 from tests.factories import toy_run
 from tests.test_race import toy_race
 
@@ -221,8 +221,8 @@ def test_a_link_in_place_of_the_lock_is_a_sentence(tmp_path: Path) -> None:
 
 def test_a_pipe_in_place_of_the_lock_keeps_nobody_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / ".lock")
-    assert lock.holder(tmp_path) is None
-    with pytest.raises(BadInput, match=r"\.lock in it is no plain file"), lock.held(tmp_path):
+    assert locks.holder(tmp_path) is None
+    with pytest.raises(BadInput, match=r"\.lock in it is no plain file"), locks.held(tmp_path):
         pass
 
 
@@ -376,7 +376,7 @@ def test_permissions_are_those_of_any_new_file(tmp_path: Path) -> None:
     try:
         writer.write_file(tmp_path / "file", b"")
         writer.write_folder(tmp_path / "folder", {"in/file": b""})
-        with lock.held(tmp_path):
+        with locks.held(tmp_path):
             held = (tmp_path / ".lock").stat().st_mode
     finally:
         os.umask(before)
@@ -467,7 +467,7 @@ WRITERS = {"write_text", "write_bytes", "touch", "symlink_to", "mkstemp", "Named
 ELSEWHERE = {
     "ui/jobs/model_process_main.py: write_text": "tells the kernel of itself, below /proc",
     "ui/jobs/model_process_main.py: fdopen": "the pipe to the server",
-    "runstore/locks.py: os.open": "a folder, to lock it",
+    "locks.py: os.open": "a folder, to lock it",
     "cli.py: os.open": "the null device",
 }
 """What opens something to write that is no file of the product."""

@@ -83,11 +83,6 @@ class RoundPair:
     place: int
     """Units written before."""
 
-    @property
-    def aligned(self) -> bool:
-        """True if both texts start a round there."""
-        return self.left is not None and self.right is not None
-
 
 @dataclass(frozen=True, slots=True)
 class Alignment:

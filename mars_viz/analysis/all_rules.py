@@ -1,27 +1,107 @@
-"""All rules before one run: each is asked once, and settled once for a dial value.
+"""Every rule on one run, a row of numbers each: of its own walk where that is known, else judged on recorded prefixes.
 
-Knows rules, rulings and walks; knows no figures and no browser. It remembers what it was asked, since a page asks again
-and again while one dial of many moves.
+Knows rulings and walks; knows no figures and no browser. A row says which of the two it is, and never mixes them.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
-from mars_viz.analysis.equivalents import Equivalent, equivalent
-from mars_viz.analysis.flat_positions import drafted
+import numpy as np
+
+from mars_viz.analysis.flat_positions import FlatPositions, drafted
 from mars_viz.analysis.judgements import Judgement, Ruling, opinion, ruling
-from mars_viz.analysis.rule_table import RuleRow, rule_row, walked_row
-from mars_viz.analysis.shift import Shifted, compared, moved
+from mars_viz.analysis.metrics import Basis
+from mars_viz.analysis.rulings import Equivalent, Shifted, compared, equivalent, moved
+from mars_viz.analysis.settled_text import first_to_differ, in_text, recorded_text
 from mars_viz.multi_rule_walk import Prefix, RuleWalk, Stand, ahead
+from mars_viz.records import first_difference
 from mars_viz.replay import ending_of
 from mars_viz.rules import Rule, rule_named, rules_and
 from mars_viz.rules.joined import Joined
 from mars_viz.run import Run
 from mars_viz.run_with_map import known_answers
 from mars_viz.walk import Answer
+
+
+@dataclass(frozen=True, slots=True)
+class RuleRow:
+    """One rule at one dial value."""
+
+    rule: Rule
+    """Which."""
+    dial: float | None
+    """Where; None for a rule without a dial."""
+    basis: Basis
+    """Exact: on the text that the rule itself writes at this setting. Block-local: on the recorded text."""
+    rounds: int
+    """Passes of the target; on a recorded text, those of the run."""
+    tau: float
+    """Tokens emitted per round, correction or bonus included. NaN without rounds."""
+    kept: int
+    """Drafted tokens that reach the text."""
+    rolled_back: int
+    """Drafted tokens that do not."""
+    relaxed: int
+    """Kept tokens that the rule's own strict end rejects."""
+    first_difference: int | None
+    """Exact: index of the first token that is not that of the strict end's text. Block-local: index in the recorded
+    text of the first that its strict end, on the same prefix, writes otherwise. None if there is none."""
+    lowest_rank: int | None
+    """The target's rank of the least likely token that reaches the text; None if none does."""
+    lowest_share: float
+    """The smallest p(x)/p1 of a drafted token that reaches the text. NaN if none does."""
+
+
+def rule_row(ruling: Ruling, drafted: FlatPositions) -> RuleRow:
+    """The ruling in numbers: exact if it changes no decision and all is known, else block-local."""
+    parted = first_to_differ(ruling.opinion.run, ruling.text, ruling.opinion.strict)
+    exact = ruling.basis is Basis.EXACT and (parted is None or parted.sure)
+    basis, place = Basis.EXACT if exact else Basis.BLOCK_LOCAL, None if parted is None else parted.index
+    strictly = ruling.opinion.verdicts.keep_strict
+    return _row(ruling.rule, ruling.dial, ruling.text.lengths, ruling.kept, strictly, drafted, basis, place)
+
+
+def walked_row(run: Run, walk: RuleWalk, strict: RuleWalk) -> RuleRow:
+    """A rule's own walk from the run's prompt in numbers, and where its text leaves that of the rule's strict end."""
+    own = replace(run, rounds=walk.rounds, dial_map=None)
+    text = recorded_text(own)
+    kept = in_text(own.blocks, text)
+    place = first_difference(walk.token_ids, strict.token_ids)
+    strictly = own.blocks.verdicts.keep_strict
+    return _row(walk.stand.rule, walk.stand.dial, text.lengths, kept, strictly, drafted(own), Basis.EXACT, place)
+
+
+def _row(
+    rule: Rule,
+    dial: float | None,
+    lengths: np.ndarray,
+    kept: np.ndarray,
+    strictly: np.ndarray,
+    drafted: FlatPositions,
+    basis: Basis,
+    place: int | None,
+) -> RuleRow:
+    """`lengths` are the tokens of each round, int64 [R]; of each position, bool [P], `kept` says whether it reaches the
+    text, and `strictly` whether the strict end keeps it."""
+    some = bool(kept.any())
+    return RuleRow(
+        rule=rule,
+        dial=dial,
+        basis=basis,
+        rounds=len(lengths),
+        tau=int(lengths.sum()) / len(lengths) if len(lengths) else math.nan,
+        kept=int(np.count_nonzero(kept)),
+        rolled_back=int(np.count_nonzero(~kept)),
+        relaxed=int(np.count_nonzero(kept & ~strictly)),
+        first_difference=place,
+        lowest_rank=int(drafted.rank[kept].max()) if some else None,
+        lowest_share=float(drafted.share[kept].min()) if some else math.nan,
+    )
+
 
 _REMEMBERED = 64
 """Rulings, rows and the like of each kind: those of every rule where it stands are asked for at each move.

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
-from mars_viz.analysis.metrics import Speed, Summary, speed, summary
+from mars_viz.analysis.metrics import speed, summary
 from mars_viz.run import Run
 
 
@@ -59,15 +60,8 @@ class Difference:
 class _Number:
     name: str
     meaning: str
-    read: Callable[[Summary], float]
-    scale: NumberFormat = NumberFormat.COUNT
-
-
-@dataclass(frozen=True, slots=True)
-class _Clock:
-    name: str
-    meaning: str
-    read: Callable[[Speed], float]
+    read: Callable[[Any], float]
+    """From a `Summary`, or a `Speed` where it is measured."""
     scale: NumberFormat = NumberFormat.COUNT
 
 
@@ -83,9 +77,9 @@ _NUMBERS = (
     _Number("passes saved", "Target passes spared against one pass a token", lambda s: s.passes_saved_autoregressive),
 )
 _CLOCKS = (
-    _Clock("tokens / s", "Tokens / seconds of the decoding, prefill excluded", lambda s: s.tokens_per_second),
-    _Clock("ms / round", "Milliseconds of a round", lambda s: s.milliseconds_per_round),
-    _Clock("drafting", "Drafting's part of the rounds' time", lambda s: s.draft_share, NumberFormat.SHARE),
+    _Number("tokens / s", "Tokens / seconds of the decoding, prefill excluded", lambda s: s.tokens_per_second),
+    _Number("ms / round", "Milliseconds of a round", lambda s: s.milliseconds_per_round),
+    _Number("drafting", "Drafting's part of the rounds' time", lambda s: s.draft_share, NumberFormat.SHARE),
 )
 
 
@@ -99,5 +93,5 @@ def differences(left: Run, right: Run, *, timed: bool) -> tuple[Difference, ...]
     return tuple(found)
 
 
-def _row(number: _Number | _Clock, stands: Stands, left: float, right: float) -> Difference:
+def _row(number: _Number, stands: Stands, left: float, right: float) -> Difference:
     return Difference(number.name, number.meaning, number.scale, stands, float(left), float(right))

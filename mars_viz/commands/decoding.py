@@ -1,4 +1,4 @@
-"""From arguments to a decoded run: what `record`, `map` and, but for the prompt, `sweep` have in common.
+"""From arguments to a decoded run, and what is told of it: what `record`, `map` and, but for the prompt, `sweep` share.
 
 Refuses what can be refused before the models are loaded.
 """
@@ -7,19 +7,23 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import math
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mars_viz.analysis.metrics import speed, summary
 from mars_viz.chat import check_prompt
 from mars_viz.errors import ModelError, PromptError
+from mars_viz.figures.words import counted, number, setting
 from mars_viz.rules import rule_named
-from mars_viz.run import Run, Settings
+from mars_viz.run import Run, Settings, stop_words
 from mars_viz.runfiles import check_free
 from mars_viz.speculators.names import check_names
 from mars_viz.speculators.untrained import Ngram
+from mars_viz.strict_formats import json_of
 from mars_viz.terminal import raw, say
 
 if TYPE_CHECKING:
@@ -42,21 +46,36 @@ class DecodeRequest:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options for prompt, place, models and settings."""
-    default = Settings()
     prompt = parser.add_mutually_exclusive_group(required=True)
     prompt.add_argument("--prompt", metavar="TEXT", help="the prompt")
     prompt.add_argument("--prompt-file", metavar="FILE", help="a UTF-8 file with the prompt; - reads standard input")
     parser.add_argument("--out", metavar="DIR", required=True, help="new folder for the run")
-    parser.add_argument(
-        "--rule",
-        default=default.rule,
-        help=f"verification rule, as `mars-viz rules` lists them, or with another fixed setting, such as {VARIANT} "
-        "(default: %(default)s)",
-    )
+    rule_argument(parser, "verification rule")
     parser.add_argument("--dial", type=float, help="the rule's threshold (default: the rule's)")
     sampling_arguments(parser)
     model_arguments(parser)
     parser.add_argument("--title", default="", help="title in lists of runs (default: the start of the prompt)")
+    json_argument(parser)
+
+
+def rule_argument(parser: argparse.ArgumentParser, kind: str) -> None:
+    """Add the option for a rule of this kind."""
+    parser.add_argument(
+        "--rule",
+        default=Settings().rule,
+        help=f"{kind}, as `mars-viz rules` lists them, or with another fixed setting, such as {VARIANT} "
+        "(default: %(default)s)",
+    )
+
+
+def range_arguments(parser: argparse.ArgumentParser, purpose: str = "") -> None:
+    """Add the options for a part of the dial."""
+    for end, size in (("low", "smallest"), ("high", "largest")):
+        parser.add_argument(f"--{end}", type=float, help=f"{size} dial value{purpose} (default: the dial's)")
+
+
+def json_argument(parser: argparse.ArgumentParser) -> None:
+    """Add the option for what is printed."""
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 
@@ -186,3 +205,39 @@ def progress_bar() -> Callable[..., Any]:
     from tqdm import tqdm
 
     return partial(tqdm, file=raw(sys.stderr), disable=not sys.stderr.isatty())
+
+
+def tell(run: Run, path: Path, as_json: bool) -> None:
+    """Print what the run decided, and its text."""
+    if as_json:
+        print(json_of(facts(run, path)))
+    else:
+        say(sentence(run), "")
+        print(f"{run.prompt}[{run.text}]")
+
+
+def facts(run: Run, path: Path) -> dict[str, Any]:
+    """All that is told of a run in JSON."""
+    told: dict[str, Any] = {"path": str(path)}
+    told |= {name: getattr(run, name) for name in ("title", "prompt", "text", "prompt_ids", "token_ids")}
+    told |= {"settings": asdict(run.settings), "provenance": asdict(run.provenance)}
+    return told | {"summary": asdict(summary(run)), "speed": asdict(speed(run))}
+
+
+def sentence(run: Run) -> str:
+    """What the run decided, in words."""
+    numbers, pace, rule = summary(run), speed(run), rule_named(run.settings.rule)
+    at = "" if rule.dial is None or numbers.dial is None else f" at {setting(rule.dial.symbol, numbers.dial)}"
+    relaxed = f" ({number(numbers.relaxed)} of them relaxed)" if numbers.relaxed else ""
+    stop = f", stop at {stop_words(run.settings.stop)}" if run.settings.stop else ""
+    told = (
+        f"{rule.title}{at}, γ = {run.settings.gamma}, temperature {run.settings.temperature:g}{stop}: "
+        f"{counted(numbers.tokens, 'token')} in {counted(numbers.rounds, 'round')} (τ = {number(numbers.tau)}). "
+        f"Of {counted(numbers.drafted, 'drafted token')} {number(numbers.kept)} were kept{relaxed} and "
+        f"{number(numbers.rolled_back)} rolled back."
+    )
+    if numbers.forced_strict:
+        told += f" Strict at {counted(numbers.forced_strict, 'drafted runner-up')} where z1 ≤ 0 and z2/z1 is undefined."
+    if math.isnan(pace.tokens_per_second):
+        return told
+    return f"{told} Measured: {number(pace.tokens_per_second)} tokens/s on {pace.device or 'an unknown device'}."

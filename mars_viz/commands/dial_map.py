@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mars_viz.commands import decoding
-from mars_viz.commands.printing import facts, sentence
+from mars_viz.commands.decoding import facts, sentence
 from mars_viz.dialmap import Budget, DialMap, Segment, Span, span_of
 from mars_viz.errors import SettingError
 from mars_viz.figures.words import counted, number, setting
@@ -18,7 +18,7 @@ from mars_viz.rules import Dial, rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.run_with_map import mapped
 from mars_viz.runfiles import save_run
-from mars_viz.strict_json import json_of
+from mars_viz.strict_formats import json_of
 from mars_viz.terminal import printable, say
 
 WIDTH = 48
@@ -29,8 +29,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `record`, and those for what is mapped and for how long."""
     decoding.arguments(parser)
     default = Budget()
-    parser.add_argument("--low", type=float, help="smallest dial value to map (default: the dial's)")
-    parser.add_argument("--high", type=float, help="largest dial value to map (default: the dial's)")
+    decoding.range_arguments(parser, " to map")
     parser.add_argument("--gammas", help="draft lengths to map, such as 1,2,6, or all up to --gamma (default: --gamma)")
     parser.add_argument(
         "--budget-seconds", type=float, default=default.seconds, help="stop mapping after so long (default: no limit)"

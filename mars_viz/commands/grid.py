@@ -7,37 +7,86 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from dataclasses import asdict, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.commands import decoding
 from mars_viz.commands.decoding import note
-from mars_viz.commands.sweeping import next_step, swept
 from mars_viz.dialmap import Span
-from mars_viz.errors import SettingError
+from mars_viz.errors import BadInput, SettingError
 from mars_viz.figures.words import counted, exactly
-from mars_viz.prompts import PromptSet
+from mars_viz.locks import check_nobody
+from mars_viz.prompts import PromptSet, Turns, load_prompts, per_task
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
-from mars_viz.strict_json import json_of
+from mars_viz.strict_formats import json_of
 from mars_viz.sweep import store
-from mars_viz.sweep.checks import kept_checks
 from mars_viz.sweep.evidence import dial_grid
 from mars_viz.sweep.evidence_pack import write_evidence
-from mars_viz.sweep.grid import Grid, grid_of
+from mars_viz.sweep.grid import Advised, Grid, GridTable, best_of, few_dials, grid_of, grid_table, left_out
 from mars_viz.sweep.grid_sweep import GridSweep, sweep_grid
-from mars_viz.sweep.grid_table import Advised, GridTable, best_of, few_dials, grid_table, left_out
-from mars_viz.sweep.lock import check_nobody
 from mars_viz.sweep.plan import Plan
-from mars_viz.sweep.recommend import chosen_dial
 from mars_viz.sweep.report import alone, summary_lines
+from mars_viz.sweep.result import chosen_dial
+from mars_viz.sweep.sweep import Sweep
+from mars_viz.sweep.timing import kept_checks
 from mars_viz.terminal import say
 
 if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend
+
+
+BUILTIN = "builtin"
+"""What --set calls the built-in tasks."""
+
+
+def swept(sweep: Sweep | GridSweep, title: str, where: str) -> None:
+    """Sweep to the end with a bar on standard error; an interruption says what is kept `where`."""
+    now, bars = sweep.progress, decoding.progress_bar()
+    try:
+        with bars(desc=title, total=now.prompts, initial=now.finished, unit=" prompts") as bar:
+            for progress in sweep:
+                bar.update(progress.finished - bar.n)
+                if progress.failed:
+                    bar.set_postfix(failed=progress.failed, refresh=False)
+    except KeyboardInterrupt:
+        kept = counted(sweep.progress.finished, "finished prompt")
+        decoding.note(f"Interrupted. {kept} of {now.prompts} kept {where}; continue with --resume.")
+        sys.exit(130)
+
+
+def next_step(found: Recommendation, options: argparse.Namespace, turns: Turns) -> str:
+    """How many prompts a test of the next looser setting needs, and how the command adds them; empty where none do."""
+    needed = found.prompts_needed
+    if needed is None:
+        return ""
+    if options.set == BUILTIN:
+        limit = per_task(needed)
+    else:
+        try:
+            graded = _graded(options, turns)
+        except BadInput:  # lines beyond those that were swept
+            return found.next_step
+        if graded[-1] < needed:
+            return f"{found.next_step} {options.set} has {graded[-1]} that are graded.".lstrip()
+        limit = 1 + next(place for place, count in enumerate(graded) if count >= needed)
+    return f"{found.next_step} The same command with --resume --limit {limit} adds them.".lstrip()
+
+
+def _graded(options: argparse.Namespace, turns: Turns) -> list[int]:
+    """Graded prompts of the file up to each line, conversations as one."""
+    whole = load_prompts(options.set, grader=options.grader, skip_bad=options.skip_bad, turns=turns)
+    lines: dict[str, bool] = {}
+    for item in whole.items:
+        lines[item.unit] = lines.get(item.unit, False) or item.graded
+    return list(accumulate(lines.values()))
+
 
 _SHOWN = ("accuracy", "tau", "speed_up", "rolled_back")
 

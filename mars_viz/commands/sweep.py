@@ -14,44 +14,31 @@ from typing import TYPE_CHECKING, Any
 from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.commands import decoding, grid
 from mars_viz.commands.decoding import note
-from mars_viz.commands.sweeping import BUILTIN, next_step, swept
+from mars_viz.commands.grid import BUILTIN, next_step, swept
 from mars_viz.dialmap import Span, span_of
 from mars_viz.errors import BadInput, SettingError
+from mars_viz.locks import check_nobody
 from mars_viz.prompts import GRADERS, PromptSet, Turns, builtin_prompts, load_prompts
 from mars_viz.rules import rule_named
-from mars_viz.run import Settings
 from mars_viz.runfiles import check_free
-from mars_viz.strict_json import json_of
+from mars_viz.strict_formats import json_of
 from mars_viz.sweep import store
-from mars_viz.sweep.checks import Checks, keep_check, kept_checks
-from mars_viz.sweep.costs import missing
 from mars_viz.sweep.evidence_pack import write_evidence
 from mars_viz.sweep.grid import Grid
-from mars_viz.sweep.lock import check_nobody
 from mars_viz.sweep.plan import turns_words
-from mars_viz.sweep.recommend import chosen_dial, recommended
-from mars_viz.sweep.report import summary_lines, table_of
-from mars_viz.sweep.result import SweepResult
+from mars_viz.sweep.report import missing, summary_lines, table_of
+from mars_viz.sweep.result import SweepResult, chosen_dial, recommended
 from mars_viz.sweep.sweep import sweep_prompts
-from mars_viz.sweep.timing import TimingCheck
+from mars_viz.sweep.timing import Checks, TimingCheck, keep_check, kept_checks
 from mars_viz.terminal import say
 
 if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend
 
-ABOUT = "Map a rule's whole dial over a set of prompts, and find the loosest setting that keeps accuracy."
 
-
-def add_parser(commands: Any) -> argparse.ArgumentParser:
-    """Add `sweep` to the commands of argparse's `add_subparsers`."""
-    parser: argparse.ArgumentParser = commands.add_parser("sweep", help=ABOUT, description=ABOUT, allow_abbrev=False)
-    _arguments(parser)
-    parser.set_defaults(run=run)
-    return parser
-
-
-def _arguments(parser: argparse.ArgumentParser) -> None:
-    default, graders = Settings(), ", ".join(GRADERS)
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options for the set, what is swept, for how long, and what is told."""
+    graders = ", ".join(GRADERS)
     parser.add_argument(
         "--set", metavar="SET", default=BUILTIN, help=f"{BUILTIN}, or a JSONL file (default: %(default)s)"
     )
@@ -70,15 +57,9 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         "without --chat, as plain text with blank lines between (default: all; with --resume as begun)",
     )
     parser.add_argument("--skip-bad", action="store_true", help="skip invalid lines, and list them")
-    parser.add_argument(
-        "--rule",
-        default=default.rule,
-        help=f"verification rule with a dial, as `mars-viz rules` lists them, or with another fixed setting, such as "
-        f"{decoding.VARIANT} (default: %(default)s)",
-    )
+    decoding.rule_argument(parser, "verification rule with a dial")
     grid.argument(parser)
-    parser.add_argument("--low", type=float, help="smallest dial value (default: the dial's)")
-    parser.add_argument("--high", type=float, help="largest dial value (default: the dial's)")
+    decoding.range_arguments(parser)
     decoding.sampling_arguments(parser)
     decoding.model_arguments(parser)
     parser.add_argument("--out", metavar="DIR", required=True, help="folder for the results")
@@ -101,7 +82,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--repetitions", type=int, default=3, metavar="R", help="repetitions of each (default: %(default)s)"
     )
-    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    decoding.json_argument(parser)
 
 
 def run(options: argparse.Namespace) -> None:

@@ -1,10 +1,19 @@
 """Figures: a record goes in, a Plotly figure comes out. Pure functions; nothing here knows the browser."""
 
-from mars_viz.figures.ratio_histogram import ratio_histogram
-from mars_viz.figures.round_bars import round_bars
-from mars_viz.figures.savings import savings
+from __future__ import annotations
+
+import plotly.graph_objects as go
+
+from mars_viz.analysis.map_grid import map_grid
+from mars_viz.analysis.positions import positions
+from mars_viz.errors import EvidenceError, SettingError
+from mars_viz.figures.along_the_dial import ratio_histogram, round_bars, savings
+from mars_viz.figures.heat_map import QUANTITIES, heat_map
 from mars_viz.figures.style import DARK, LIGHT, Theme, spoken_title
 from mars_viz.figures.two_logits import two_logits
+from mars_viz.rules import rule_named
+from mars_viz.run import Run
+from mars_viz.run_with_map import checked_gamma, shown
 
 ALONG_THE_DIAL = (ratio_histogram, two_logits, round_bars, savings)
 """The figures of Explore that follow its dial, in their order: of (positions, theme) each."""
@@ -14,9 +23,34 @@ __all__ = [
     "DARK",
     "LIGHT",
     "Theme",
+    "plotted",
+    "plotted_map",
     "ratio_histogram",
     "round_bars",
     "savings",
     "spoken_title",
     "two_logits",
 ]
+
+FIGURES = {"ratios": ratio_histogram, "margins": two_logits, "rounds": round_bars, "savings": savings}
+"""By what they plot."""
+
+
+def plotted(run: Run, what: str, dial: float | None, gamma: int | None, dark: bool) -> go.Figure:
+    """One of `FIGURES` at this setting; None takes the run's own.
+
+    Raises BadInput for a dial value that the rule lacks and for a block length that neither the run nor its map holds.
+    """
+    at = rule_named(run.settings.rule).checked_dial(run.settings.dial if dial is None else dial)
+    return FIGURES[what](positions(*shown(run, at, checked_gamma(run, gamma))), DARK if dark else LIGHT)
+
+
+def plotted_map(run: Run, quantity: str, dark: bool) -> go.Figure:
+    """The map of all settings by a quantity. Raises BadInput without a map, and for a quantity that there is not."""
+    known = {one.label: one for one in QUANTITIES}
+    if quantity not in known:
+        raise SettingError(f"There is no map by {quantity!r}; choose one of {', '.join(known)}.")
+    if run.dial_map is None:
+        raise EvidenceError("This run carries no dial map; make one with mars_viz.dial_map or `mars-viz map`.")
+    grid, own = map_grid(run.dial_map), run.settings
+    return heat_map(grid, run, known[quantity], DARK if dark else LIGHT, dial=own.dial, gamma=own.gamma)

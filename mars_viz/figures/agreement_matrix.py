@@ -8,14 +8,12 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from mars_viz.analysis.agreement import Agreement, Say
 from mars_viz.analysis.flat_positions import FlatPositions
 from mars_viz.analysis.judgements import Ruling
+from mars_viz.analysis.rulings import Agreement, Say
 from mars_viz.escapes import figure as escaped
-from mars_viz.figures.at_once import made, plain_layout
-from mars_viz.figures.style import Entry, Theme, say_empty
-from mars_viz.figures.token_words import token_label
-from mars_viz.figures.words import counted, number, setting
+from mars_viz.figures.style import Entry, Theme, made, plain_layout, say_empty
+from mars_viz.figures.words import counted, number, setting, token_label
 from mars_viz.run import Piece
 
 ROW = 19

@@ -11,13 +11,11 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from mars_viz.analysis.agreement import Say
-from mars_viz.analysis.boundaries import Boundary, LooseSide
 from mars_viz.analysis.flat_positions import FlatPositions
 from mars_viz.analysis.judgements import Ruling
+from mars_viz.analysis.rulings import Boundary, LooseSide, Say
 from mars_viz.escapes import figure as escaped
-from mars_viz.figures.at_once import made, plain_layout
-from mars_viz.figures.style import HEIGHT, UNBROKEN, Entry, Theme, say_empty
+from mars_viz.figures.style import HEIGHT, UNBROKEN, Entry, Theme, made, plain_layout, say_empty
 from mars_viz.figures.two_logits import CELLS, MANY, TOO_MANY
 from mars_viz.figures.words import counted, number, setting
 
@@ -47,7 +45,7 @@ class Upward(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
+class _PlaneLine:
     boundary: Boundary
     colour: str
     dash: str
@@ -120,7 +118,7 @@ def decision_plane(
         marks.append(_points(drafted, up, np.flatnonzero(drawn & alike), marker, entry.words, upward.value))
     dashes = iter(DASHES * (1 + len(boundaries)))
     lines = [
-        _Line(one, theme.dial, "solid") if one.ruling is chosen else _Line(one, theme.ink, next(dashes))
+        _PlaneLine(one, theme.dial, "solid") if one.ruling is chosen else _PlaneLine(one, theme.ink, next(dashes))
         for one in boundaries
     ]
     upright = [line for line in lines if line.boundary.side is LooseSide.LEFT]
@@ -195,7 +193,7 @@ def _headed(title: str, flags: int) -> dict[str, Any]:
 
 
 def _field(
-    drafted: FlatPositions, up: np.ndarray, drawn: np.ndarray, upright: Sequence[_Line], upward: Upward
+    drafted: FlatPositions, up: np.ndarray, drawn: np.ndarray, upright: Sequence[_PlaneLine], upward: Upward
 ) -> _Field:
     """Ranges that hold every line and every draft that is not the target's best, which no rule would reject."""
     margins = drafted.margin[drawn]
@@ -210,7 +208,7 @@ def _field(
     return _Field(right, low - pad, high + pad, upward is Upward.SHARE, int(np.count_nonzero(margins > right)))
 
 
-def _add_flags(drawing: _Drawing, upright: Sequence[_Line], width: float, plot: float) -> None:
+def _add_flags(drawing: _Drawing, upright: Sequence[_PlaneLine], width: float, plot: float) -> None:
     """Vertical lines, each with its name above the plot; higher where it stands farther out, so that none is crossed.
 
     Names on the left half of the `width` run to the right of their line, others to the left of it, above them all.
@@ -238,7 +236,7 @@ def _add_flags(drawing: _Drawing, upright: Sequence[_Line], width: float, plot: 
         )
 
 
-def _add_levels(drawing: _Drawing, level: Sequence[_Line], field: _Field) -> None:
+def _add_levels(drawing: _Drawing, level: Sequence[_PlaneLine], field: _Field) -> None:
     """Horizontal lines, each with its name on it; the names take turns, so that neighbours stay apart."""
     turn, above = 0, np.inf
     for line in sorted(level, key=lambda line: -line.boundary.value):

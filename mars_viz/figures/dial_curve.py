@@ -1,7 +1,8 @@
-"""One figure of a sweep along the whole dial: the exact steps, and the interval as a band."""
+"""Figures of Tune: a sweep's curve along the dial, and what something is made of, a lying bar a kind."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,8 +11,8 @@ import plotly.graph_objects as go
 from mars_viz.analysis.intervals import Band
 from mars_viz.analysis.steps import Steps
 from mars_viz.escapes import figure as escaped
-from mars_viz.figures.style import Entry, Theme, add_dial_line, blank
-from mars_viz.figures.words import exact_setting, number
+from mars_viz.figures.style import Entry, Theme, add_dial_line, blank, say_empty
+from mars_viz.figures.words import counted, exact_setting, number
 
 MOST = 2_000
 """Steps that are drawn; of more, so many evenly chosen ones."""
@@ -96,3 +97,45 @@ def _title(curve: DialCurve, dial: float) -> str:
     here, strict = (float(curve.steps.at(value)) for value in (dial, curve.strict))
     at = f"At {exact_setting(curve.symbol, dial)}: {curve.words(here)}"
     return f"{at}, the same as strict" if here == strict else f"{at}, strict {curve.words(strict)}"
+
+
+def share_bars(
+    kinds: Sequence[str], counts: np.ndarray, shares: Band, theme: Theme, *, axis: str, noun: str
+) -> go.Figure:
+    """`counts` int64 [K] and their shares [K] of all `noun`s; `axis` names what the kinds are."""
+    whole = int(counts.sum())
+    figure = blank(_shares_title(kinds, counts, axis, noun), theme, f"share of {noun}s, %", axis)
+    if not whole:
+        return say_empty(figure, f"No {noun} here.", theme)
+    estimate, low, high = (100 * np.nan_to_num(end) for end in (shares.estimate, shares.low, shares.high))
+    figure.add_bar(
+        x=estimate,
+        y=list(kinds),
+        orientation="h",
+        customdata=np.stack([counts, low, high], axis=1),
+        marker={"color": theme.relaxed},
+        error_x={
+            "type": "data",
+            "array": np.maximum(0, high - estimate),
+            "arrayminus": np.maximum(0, estimate - low),
+            "color": theme.muted,
+            "thickness": 1.5,
+        },
+        hovertemplate="%{y}: %{customdata[0]} (%{x:.3g} %, %{customdata[1]:.3g} to %{customdata[2]:.3g})"
+        "<extra></extra>",
+        name=noun,
+    )
+    figure.update_xaxes(rangemode="tozero")
+    figure.update_yaxes(type="category", autorange="reversed", automargin=True, showgrid=False, dtick=1)
+    return figure
+
+
+def _shares_title(kinds: Sequence[str], counts: np.ndarray, axis: str, noun: str) -> str:
+    whole = int(counts.sum())
+    if not whole:
+        return f"There is no {noun} at this setting"
+    most = int(counts.argmax())
+    found = f"{axis} {kinds[most]}"
+    if counts[most] == whole:
+        return f"The one {noun} has {found}" if whole == 1 else f"All {counted(whole, noun)} have {found}"
+    return f"{number(100 * counts[most] / whole)} % of {counted(whole, noun)} have {found}"

@@ -47,13 +47,13 @@ def two_logits(positions: Positions, theme: Theme) -> go.Figure:
         marker: Marker = {"color": entry.colour, "symbol": symbol, "size": size}
         figure.add_trace(_points(positions, chosen, marker, entry.words))
     if positions.scale is not None and positions.dial is not None:
-        line = _Boundary.of(positions.scale, positions.dial)
+        line = _DialLine.of(positions.scale, positions.dial)
         _add_boundary(figure, positions.z1[shown], positions.z2[shown], line, theme)
     return figure
 
 
 @dataclass(frozen=True, slots=True)
-class _Boundary:
+class _DialLine:
     """z2 = slope · z1 - offset."""
 
     slope: float
@@ -66,7 +66,7 @@ class _Boundary:
     """As a formula."""
 
     @classmethod
-    def of(cls, scale: Scale, dial: float) -> _Boundary:
+    def of(cls, scale: Scale, dial: float) -> _DialLine:
         if scale is Scale.RATIO:
             return cls(dial, 0.0, 0.0, f"z2 = {dial:g} z1")
         return cls(1.0, dial, -math.inf, f"z2 = z1 − {dial:g}")
@@ -94,7 +94,7 @@ def _cells(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.nda
     return middles[0][column], middles[1][row], counts[column, row]
 
 
-def _add_boundary(figure: go.Figure, z1: np.ndarray, z2: np.ndarray, line: _Boundary, theme: Theme) -> None:
+def _add_boundary(figure: go.Figure, z1: np.ndarray, z2: np.ndarray, line: _DialLine, theme: Theme) -> None:
     """The boundary, which does not move the axes; its name stands where z2 > z1 and no point can be."""
     ends = np.array([max(line.least, float(z1.min())), float(z1.max())])
     if ends[0] > ends[1]:

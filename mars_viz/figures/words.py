@@ -1,8 +1,11 @@
-"""Numbers and counts in words, the same in every figure and sentence. Knows nothing else of the package."""
+"""Numbers, counts, tokens and devices in words, the same in every figure and sentence. Text is data: escaped."""
 
 from __future__ import annotations
 
 import math
+import re
+
+from mars_viz.escapes import codepoint, figure, undrawn
 
 THIN_SPACE = "\u202f"
 """Between thousands, and between a number and its unit: a thin space that no line is broken at."""
@@ -47,3 +50,41 @@ def setting(symbol: str, value: float) -> str:
     text = f"{value:.4f}".rstrip("0")
     whole, _, decimals = text.partition(".")
     return f"{symbol} = {whole}.{decimals.ljust(2, '0')}"
+
+
+_VISIBLE = {" ": "·", "\n": "⏎", "\t": "⇥"}
+LONGEST = 14
+"""Characters of a label."""
+
+
+def token_label(text: str, longest: int = LONGEST) -> str:
+    """`shown_token`, escaped for a figure."""
+    return figure(shown_token(text, longest))
+
+
+def shown_token(text: str, longest: int = LONGEST) -> str:
+    """The text with whitespace as marks and control characters as code points, and cut."""
+    cut = text if len(text) <= longest else text[: longest - 1] + "…"
+    return "".join(map(_seen, cut)) or "(empty)"
+
+
+def _seen(char: str) -> str:
+    if char in _VISIBLE:
+        return _VISIBLE[char]
+    return codepoint(char) if undrawn(char) else char
+
+
+_NOISE = re.compile(
+    r"\((?:R|TM|C)\)|[®™©]"  # marks
+    r"|@ *\d+(?:\.\d+)? *[GM]Hz"  # the clock at rest, which says nothing of its pace
+    r"|\b(?:CPU|Processor|\d+-Core)\b",
+    re.IGNORECASE,
+)
+
+
+def short_device(name: str) -> str:
+    """'Intel Xeon, 2 threads' for 'Intel(R) Xeon(R) Processor @ 2.00GHz, 2 threads'. What follows a comma, and a name
+    that would be left empty, stay as they are; the full one belongs in the tooltip."""
+    device, comma, more = name.partition(",")
+    plain = " ".join(_NOISE.sub(" ", device).split())
+    return f"{plain}{comma}{more}" if plain else name

@@ -4,11 +4,9 @@ Knows texts, answers and files; knows no models, no rules and no browser.
 """
 
 from mars_viz.chat import Exchange, History
-from mars_viz.prompts.builtin import BUILTIN, builtin_prompts, per_task
-from mars_viz.prompts.graders import GRADERS, Grader, grader_named
-from mars_viz.prompts.items import PromptItem, PromptSet, SkippedLine, Turns
+from mars_viz.prompts.builtin import BUILTIN, builtin_prompts, per_task, recognised
+from mars_viz.prompts.items import GRADERS, Grader, PromptItem, PromptSet, SkippedLine, Turns, grader_named
 from mars_viz.prompts.jsonl import load_prompts, read_prompts, to_jsonl
-from mars_viz.prompts.recognised import recognised
 
 __all__ = [
     "BUILTIN",

@@ -1,14 +1,102 @@
-"""The built-in graded tasks as a prompt set. Knows the tasks' texts; knows no models."""
+"""The built-in graded tasks: as a prompt set, and known again by their prompt, so that any run of one can be graded.
+
+Knows the tasks' forms; knows no models. It works the answer out, whatever seed an exercise came from and whoever typed
+it.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 
 from mars_viz.demo import tasks
-from mars_viz.demo.tasks import Task
+from mars_viz.demo.tasks import NAMES, PLACES, THINGS, VERBS, Task
 from mars_viz.errors import PromptError
 from mars_viz.prompts.items import PromptItem, PromptSet
+
+_ADDITION = re.compile(r"Add ([0-9]{1,12}) and ([0-9]{1,12})\.")
+_SORTING = re.compile(r"Sort these words: ([a-z]+(?:, [a-z]+)+)\.")
+_QUESTION = re.compile(r"Story: ([^\n]+)\nQuestion: ([^\n]+)")
+
+
+def recognised(prompt: str) -> PromptItem | None:
+    """The exercise that a prompt is, with its answer; None for any other prompt. Blanks at its end do not count."""
+    asked = prompt.rstrip()
+    for task, solve in _SOLVERS.items():
+        if answer := solve(asked):
+            return PromptItem(f"{task.value}-recognised", task.value, prompt, answer, grader="final-line")
+    return None
+
+
+def _addition(asked: str) -> str:
+    found = _ADDITION.fullmatch(asked)
+    return str(int(found[1]) + int(found[2])) if found else ""
+
+
+def _sorting(asked: str) -> str:
+    found = _SORTING.fullmatch(asked)
+    return ", ".join(sorted(found[1].split(", "))) if found else ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Fact:
+    """What one sentence of a story says."""
+
+    clause: str
+    """Without its place."""
+    who: str
+    thing: str
+    place: str
+    verb: str
+    """In its past form."""
+
+
+def _any(words: Iterator[str]) -> str:
+    return "|".join(sorted({re.escape(word) for word in words}, key=len, reverse=True))
+
+
+_WHO, _THING, _PLACE = (_any(iter(words)) for words in (NAMES, THINGS, PLACES))
+_PAST = {verb.past: verb for verb in VERBS} | {verb.participle: verb for verb in VERBS}
+_ACTIVE = re.compile(rf"(?P<who>{_WHO}) (?P<verb>{_any(v.past for v in VERBS)}) the (?P<thing>{_THING})")
+_PASSIVE = re.compile(rf"The (?P<thing>{_THING}) was (?P<verb>{_any(v.participle for v in VERBS)}) by (?P<who>{_WHO})")
+_SENTENCE = re.compile(rf"(?P<clause>.+?) (?P<place>{_PLACE})\. ?")
+
+
+def _facts(story: str) -> tuple[_Fact, ...]:
+    """What a story tells; nothing where it tells anything else besides."""
+    facts, at = [], 0
+    while at < len(story):
+        sentence = _SENTENCE.match(story, at)
+        said = sentence and (_ACTIVE.fullmatch(sentence["clause"]) or _PASSIVE.fullmatch(sentence["clause"]))
+        if not sentence or not said:
+            return ()
+        facts.append(_Fact(sentence["clause"], said["who"], said["thing"], sentence["place"], _PAST[said["verb"]].past))
+        at = sentence.end()
+    return tuple(facts)
+
+
+def _question(asked: str) -> str:
+    found = _QUESTION.fullmatch(asked)
+    facts = _facts(found[1]) if found else ()
+    answers = {
+        f"{fact.clause} {fact.place}." if question.startswith("Where") else f"{fact.clause}."
+        for fact in facts
+        for question in _questions(fact)
+        if found and question == found[2]
+    }
+    return answers.pop() if len(answers) == 1 else ""
+
+
+def _questions(fact: _Fact) -> tuple[str, str, str]:
+    """What can be asked of it."""
+    plain = _PAST[fact.verb].plain
+    return f"Where is the {fact.thing}?", f"Who {fact.verb} the {fact.thing}?", f"What did {fact.who} {plain}?"
+
+
+_SOLVERS = {Task.ADDITION: _addition, Task.SORTING: _sorting, Task.QUESTION: _question}
+
 
 BUILTIN = "built-in tasks"
 """The set's name."""

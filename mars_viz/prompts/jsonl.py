@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from mars_viz.errors import BadInput, PromptError, RunFileError
-from mars_viz.prompts.graders import grader_named
-from mars_viz.prompts.items import PromptItem, PromptSet, SkippedLine, Turns
+from mars_viz.prompts.items import PromptItem, PromptSet, SkippedLine, Turns, grader_named
 from mars_viz.runfiles.manifest import LARGEST, MOST_BRACKETS
 
 MAX_LINE = LARGEST

@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 from functools import partial
 
-from mars_viz.race.files import decode_race, room
-from mars_viz.race.zips import RACE
+from mars_viz.race.files import RACE, decode_race, room
 from mars_viz.runfiles.sandbox_check import vetted
 from mars_viz.runfiles.zips import unpacked
 

@@ -1,11 +1,15 @@
 """Races on disk: a folder with race.json and the run folders `strict` and `relaxed`, each a run that opens by itself.
 
-Knows files; the runs' own are `runfiles`' to read. A race gets its name in one step, when it is whole.
+Knows files, and what a zip of a race may hold; the runs' own files are `runfiles`' to read, and so is how a stranger's
+zip is opened. A race gets its name in one step, when it is whole.
 """
 
 from __future__ import annotations
 
+import io
 import json
+import sys
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -14,13 +18,14 @@ from pathlib import Path
 
 from mars_viz import bounds
 from mars_viz.errors import BadInput, RunFileError, contained
-from mars_viz.race.records import Lane, Race, Solo
+from mars_viz.race.records import Race, RaceLane, Solo
 from mars_viz.run import Run
-from mars_viz.runfiles import check_free, load_run
-from mars_viz.runfiles.codec import MANIFEST, decode, encode, stamp
+from mars_viz.runfiles import load_run
+from mars_viz.runfiles.codec import MANIFEST, MAP_NAMES, NAMES, decode, encode, stamp
 from mars_viz.runfiles.codec import room as room_of_run
-from mars_viz.runfiles.folders import write_folder
+from mars_viz.runfiles.folders import check_free, write_folder
 from mars_viz.runfiles.manifest import LARGEST, Stamp, parsed, strict_json
+from mars_viz.runfiles.zips import Layout, unpacked, vet
 from mars_viz.writer import to_read
 
 ABOUT = "race.json"
@@ -29,7 +34,7 @@ SCHEMA = 2
 ONE_TURN = 1
 """The schema of races before that: each lane was decoded by the clock once."""
 
-_RUNS = (Lane.STRICT.value, Lane.RELAXED.value)
+_RUNS = (RaceLane.STRICT.value, RaceLane.RELAXED.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +75,7 @@ def save_race(race: Race, path: str | PathLike[str]) -> Path:
     """Write the race to a new folder and return its path. Raises BadInput where that cannot be."""
     path = Path(path)
     check_free(path)
-    runs = {Lane.STRICT.value: encode(race.strict), Lane.RELAXED.value: encode(race.relaxed)}
+    runs = {RaceLane.STRICT.value: encode(race.strict), RaceLane.RELAXED.value: encode(race.relaxed)}
     about = RaceManifest(
         title=race.title,
         target=race.strict.provenance.target,
@@ -172,7 +177,7 @@ def _parsed(data: bytes) -> RaceManifest:
         found["turns"] = []
     about = parsed(RaceManifest, found, ABOUT)
     bounds.check(about, ABOUT)
-    if set(about.manifests) != set(_RUNS) or set(about.seconds) != {lane.value for lane in Lane}:
+    if set(about.manifests) != set(_RUNS) or set(about.seconds) != {lane.value for lane in RaceLane}:
         raise RunFileError(f"{ABOUT} does not name the lanes of a race. Take a fresh copy.")
     return about
 
@@ -196,3 +201,37 @@ def _run(path: Path, expected: Stamp) -> Run:
 def _check_lane(about: bytes, expected: Stamp, name: str) -> None:
     if stamp(about) != expected:
         raise RunFileError(f"{name} is not the run that the race was recorded with. Take a fresh copy.")
+
+
+_LANES = (RaceLane.STRICT.value, RaceLane.RELAXED.value)
+RACE = Layout("race", frozenset((ABOUT, *(f"{lane}/{name}" for lane in _LANES for name in (*NAMES, *MAP_NAMES)))), 64)
+"""What the zip of a race may hold."""
+VETTING = (sys.executable, "-m", __package__)
+"""The process that reads an upload first."""
+
+
+def write_zip(path: Path) -> bytes:
+    """The race in a folder as a zip. Raises BadInput where it cannot be read."""
+    buffer = io.BytesIO()
+    try:
+        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name in sorted(RACE.names):
+                if (path / name).is_file():
+                    archive.write(to_read(path, name), f"{path.name}/{name}")
+    except OSError as error:
+        raise RunFileError(f"{path} cannot be read ({error.strerror}). Check that it can be.") from error
+    return buffer.getvalue()
+
+
+def read_zip(data: bytes, into: Path) -> None:
+    """Unpack the zip of a race into the new folder `into`, after another process has read it.
+
+    Raises BadInput, and leaves nothing behind, for anything but a whole race.
+    """
+    check_free(into)
+    try:
+        files = unpacked(data, RACE)
+        vet(data, VETTING, RACE.noun)
+    except BadInput as error:
+        raise RunFileError(f"The zip cannot be opened: {error}") from error
+    write_folder(files, into)

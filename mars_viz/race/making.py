@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mars_viz.errors import SettingError
-from mars_viz.race.records import Lane, Race, Solo
+from mars_viz.race.records import Race, RaceLane, Solo
 from mars_viz.recording import Recording
 from mars_viz.records import Round, emitted
 from mars_viz.rules import rule_named
@@ -35,7 +35,7 @@ RECORDED = 0
 class RaceStep:
     """Where a race in the making stands."""
 
-    lane: Lane
+    lane: RaceLane
     """Which lane is decoded."""
     tokens: int
     """Of it so far."""
@@ -80,22 +80,25 @@ class Racing:
         self._backend, self._turns = backend, turns
         strict = replace(settings, rule="strict", dial=None)
         self._recordings = {
-            Lane.STRICT: Recording(backend, prompt, strict, chat=chat, title=title),
-            Lane.RELAXED: Recording(backend, prompt, settings, chat=chat, title=title),
+            RaceLane.STRICT: Recording(backend, prompt, strict, chat=chat, title=title),
+            RaceLane.RELAXED: Recording(backend, prompt, settings, chat=chat, title=title),
         }
-        self._settings = {Lane.STRICT: strict, Lane.RELAXED: replace(settings, dial=rule.checked_dial(settings.dial))}
-        self._prompt = self._recordings[Lane.STRICT].prompt_ids
+        self._settings = {
+            RaceLane.STRICT: strict,
+            RaceLane.RELAXED: replace(settings, dial=rule.checked_dial(settings.dial)),
+        }
+        self._prompt = self._recordings[RaceLane.STRICT].prompt_ids
         self._title = title or prompt
         self._written: list[int] = []
         self._alone: list[Solo] = []
-        self._rounds: dict[Lane, list[list[Round]]] = {lane: [] for lane in self._recordings}
+        self._rounds: dict[RaceLane, list[list[Round]]] = {lane: [] for lane in self._recordings}
 
     def __iter__(self) -> Iterator[RaceStep]:
         """Race to the end, a token or a round at a time."""
         self._written, self._alone = [], []
         for token, _ in self._single():
             self._written.append(token)
-            yield RaceStep(Lane.ALONE, len(self._written), RECORDED, self._turns)
+            yield RaceStep(RaceLane.ALONE, len(self._written), RECORDED, self._turns)
         for lane, recording in self._recordings.items():
             self._rounds[lane] = []
             for _ in recording:
@@ -109,7 +112,7 @@ class Racing:
         for token, seconds in self._single():
             ids.append(token)
             clock.append(seconds)
-            yield RaceStep(Lane.ALONE, len(ids), turn, self._turns)
+            yield RaceStep(RaceLane.ALONE, len(ids), turn, self._turns)
         self._alone.append(Solo(tuple(ids), tuple(clock)))
         for lane, turns in self._rounds.items():
             turns.append([])
@@ -121,7 +124,9 @@ class Racing:
         """The lanes' texts so far."""
         pieces = self._backend.pieces_of(self._written)
         begun = {lane: each.run() if each.token_ids else None for lane, each in self._recordings.items()}
-        return RaceTexts(tuple(pieces[token].text for token in self._written), begun[Lane.STRICT], begun[Lane.RELAXED])
+        return RaceTexts(
+            tuple(pieces[token].text for token in self._written), begun[RaceLane.STRICT], begun[RaceLane.RELAXED]
+        )
 
     def finish(self) -> Race:
         """Race to the end and return the race."""
@@ -137,7 +142,7 @@ class Racing:
         runs = {lane: [timed(run, rounds) for rounds in self._rounds[lane]] for lane, run in recorded.items()}
         if {each.token_ids for each in self._alone} != {tuple(self._written)}:
             raise SettingError(SEVERAL_TEXTS)
-        taken = {Lane.ALONE: [each.clock[-1] for each in self._alone]} | {
+        taken = {RaceLane.ALONE: [each.clock[-1] for each in self._alone]} | {
             lane: [each.provenance.seconds for each in turns] for lane, turns in runs.items()
         }
         middle = {lane: int(np.argsort(seconds, kind="stable")[self._turns // 2]) for lane, seconds in taken.items()}
@@ -145,16 +150,16 @@ class Racing:
         pieces = {**self._backend.pieces_of(self._written), **strict.pieces}
         line = " ".join(self._title.split())
         title = line if len(line) <= 60 else f"{line[:59]}…"
-        turns = tuple(zip(*(taken[lane] for lane in Lane), strict=True))
-        return Race(title, self._alone[middle[Lane.ALONE]], replace(strict, pieces=pieces), relaxed, turns)
+        turns = tuple(zip(*(taken[lane] for lane in RaceLane), strict=True))
+        return Race(title, self._alone[middle[RaceLane.ALONE]], replace(strict, pieces=pieces), relaxed, turns)
 
     def _single(self) -> Iterator[tuple[int, float]]:
         from mars_viz.speculators.autoregressive import writing_alone
 
-        for written in writing_alone(self._backend, self._prompt, self._settings[Lane.STRICT]):
+        for written in writing_alone(self._backend, self._prompt, self._settings[RaceLane.STRICT]):
             yield written.token, written.seconds
 
-    def _walk(self, lane: Lane) -> Iterator[Round]:
+    def _walk(self, lane: RaceLane) -> Iterator[Round]:
         from mars_viz.speculators.extent import Extent
 
         settings = self._settings[lane]

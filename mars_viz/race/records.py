@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,8 +12,11 @@ from mars_viz.costs import Factor, too_fast
 from mars_viz.errors import RunFileError
 from mars_viz.run import Run
 
+if TYPE_CHECKING:
+    import pandas as pd
 
-class Lane(Enum):
+
+class RaceLane(Enum):
     """The three ways to decode."""
 
     ALONE = "alone"
@@ -76,17 +80,17 @@ class Race:
                 raise RunFileError("A lane of the race has rounds that took no time. Record the race again.")
         if not set(self.alone.token_ids) <= one.pieces.keys():
             raise RunFileError("The autoregressive lane has a token without a text. Record the race again.")
-        fits = all(len(turn) == len(Lane) and np.isfinite(turn).all() and min(turn) > 0 for turn in self.turns)
+        fits = all(len(turn) == len(RaceLane) and np.isfinite(turn).all() and min(turn) > 0 for turn in self.turns)
         if not fits or not all(np.isclose(self.taken[lane], end).any() for lane, end in self.seconds.items()):
             raise RunFileError("The turns of the race do not fit its clocks. Record the race again.")
 
     @property
-    def taken(self) -> dict[Lane, np.ndarray]:
+    def taken(self) -> dict[RaceLane, np.ndarray]:
         """float64 [turns]; seconds of every turn of each lane, the prompt's own pass excluded."""
         turns = np.array(self.turns or [tuple(self.seconds.values())], np.float64)
-        return {lane: turns[:, place] for place, lane in enumerate(Lane)}
+        return {lane: turns[:, place] for place, lane in enumerate(RaceLane)}
 
-    def over(self, lane: Lane, other: Lane) -> Factor:
+    def over(self, lane: RaceLane, other: RaceLane) -> Factor:
         """How many times as many tokens a second, measured: the median of the turns, each turn's lanes compared with
         each other, and their range; NaN for its ends where there was one turn. Over the target alone the range ends at
         τ, which nothing exceeds."""
@@ -95,38 +99,38 @@ class Race:
         if len(found) == 1:
             return Factor(estimate, np.nan, np.nan)
         run = self.runs[lane]
-        most = run.tau if run is not None and other is Lane.ALONE else np.inf
+        most = run.tau if run is not None and other is RaceLane.ALONE else np.inf
         return Factor(estimate, float(found.min()), max(estimate, min(float(found.max()), most)))
 
     @property
     def objection(self) -> str:
         """Why its speed-ups cannot be, in a sentence; empty where they can."""
         for lane, run in self.runs.items():
-            if run is not None and (found := self.over(lane, Lane.ALONE).estimate) > run.tau:
+            if run is not None and (found := self.over(lane, RaceLane.ALONE).estimate) > run.tau:
                 return too_fast(found, run.tau, "race again")
         return ""
 
     @property
-    def seconds(self) -> dict[Lane, float]:
+    def seconds(self) -> dict[RaceLane, float]:
         """Measured wall clock of each lane's middle turn, the prompt's own pass excluded."""
         return {
-            Lane.ALONE: self.alone.clock[-1],
-            Lane.STRICT: float(round_clock(self.strict)[-1]),
-            Lane.RELAXED: float(round_clock(self.relaxed)[-1]),
+            RaceLane.ALONE: self.alone.clock[-1],
+            RaceLane.STRICT: float(round_clock(self.strict)[-1]),
+            RaceLane.RELAXED: float(round_clock(self.relaxed)[-1]),
         }
 
     @property
-    def pace(self) -> dict[Lane, float]:
+    def pace(self) -> dict[RaceLane, float]:
         """Tokens a second of each lane's middle turn, measured; their texts may differ in length."""
         return {lane: len(token_ids) / self.seconds[lane] for lane, token_ids in self.token_ids.items()}
 
     @property
-    def runs(self) -> dict[Lane, Run | None]:
+    def runs(self) -> dict[RaceLane, Run | None]:
         """What was decoded speculatively; None for the target alone."""
-        return {Lane.ALONE: None, Lane.STRICT: self.strict, Lane.RELAXED: self.relaxed}
+        return {RaceLane.ALONE: None, RaceLane.STRICT: self.strict, RaceLane.RELAXED: self.relaxed}
 
     @property
-    def figures(self) -> dict[Lane, Figures]:
+    def figures(self) -> dict[RaceLane, Figures]:
         """What each lane took."""
         texts, seconds, pace, taken = self.token_ids, self.seconds, self.pace, self.taken
         return {
@@ -135,22 +139,22 @@ class Race:
                 least=float(taken[lane].min()),
                 most=float(taken[lane].max()),
                 pace=pace[lane],
-                over_alone=self.over(lane, Lane.ALONE),
+                over_alone=self.over(lane, RaceLane.ALONE),
                 tokens=len(texts[lane]),
                 passes=len(texts[lane]) if run is None else len(run.rounds),
                 rolled_back=0 if run is None else sum(round_.rolled_back for round_ in run.rounds),
-                as_alone=texts[lane] == texts[Lane.ALONE],
+                as_alone=texts[lane] == texts[RaceLane.ALONE],
             )
             for lane, run in self.runs.items()
         }
 
     @property
-    def token_ids(self) -> dict[Lane, tuple[int, ...]]:
+    def token_ids(self) -> dict[RaceLane, tuple[int, ...]]:
         """The text of each lane."""
         return {
-            Lane.ALONE: self.alone.token_ids,
-            Lane.STRICT: self.strict.token_ids,
-            Lane.RELAXED: self.relaxed.token_ids,
+            RaceLane.ALONE: self.alone.token_ids,
+            RaceLane.STRICT: self.strict.token_ids,
+            RaceLane.RELAXED: self.relaxed.token_ids,
         }
 
 
@@ -186,3 +190,33 @@ class Figures:
 def round_clock(run: Run) -> np.ndarray:
     """float64 [R]; seconds after the start at which each round was settled."""
     return np.cumsum([round_.timing.total for round_ in run.rounds], dtype=np.float64)
+
+
+def race_frame(race: Race) -> pd.DataFrame:
+    """A row a lane: seconds and tokens a second measured on the race's device, in so many turns; the counts exact. No
+    speed-up where it cannot be."""
+    import pandas as pd  # which takes a while, and few ask for the table
+
+    known = not race.objection
+    rows = [
+        {
+            "lane": lane.value,
+            "rule": "" if run is None else run.settings.rule,
+            "dial": None if run is None else run.settings.dial,
+            "turns": len(race.taken[lane]),
+            "seconds_measured": found.seconds,
+            "seconds_least": found.least,
+            "seconds_most": found.most,
+            "tokens_per_second_measured": found.pace,
+            "over_autoregressive_measured": found.over_alone.estimate if known else None,
+            "over_autoregressive_low": found.over_alone.low if known else None,
+            "over_autoregressive_high": found.over_alone.high if known else None,
+            "tokens": found.tokens,
+            "target_passes": found.passes,
+            "tau": found.tau,
+            "rolled_back": found.rolled_back,
+            "same_text": found.as_alone,
+        }
+        for (lane, found), run in zip(race.figures.items(), race.runs.values(), strict=True)
+    ]
+    return pd.DataFrame(rows)

@@ -1,5 +1,6 @@
 """The folder of races: how one comes in from a zip, gets another title, goes and comes back, each in one step as runs
-do."""
+do.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +9,13 @@ from contextlib import suppress
 from os import PathLike
 from pathlib import Path
 
-from mars_viz.errors import BadInput, RunFileError, StorageError
-from mars_viz.race.files import ABOUT, RaceEntry, list_races, save_race
+from mars_viz.errors import BadInput, RunFileError, StorageError, disk_refusals
+from mars_viz.race.files import ABOUT, RaceEntry, list_races, read_zip, save_race
 from mars_viz.race.records import Race
-from mars_viz.race.zips import read_zip
 from mars_viz.runfiles import check_free
 from mars_viz.runstore import Makers, checked_name, new_name
 from mars_viz.runstore.bin import Bin
-from mars_viz.runstore.locks import alone_in
-from mars_viz.runstore.store import refusals, tidy
-from mars_viz.runstore.titles import UNREADABLE, check_seen, checked_title, retitle
+from mars_viz.runstore.store import UNREADABLE, changing, check_seen, checked_title, retitle, tidy
 from mars_viz.writer import to_read
 
 
@@ -48,7 +46,7 @@ class RaceStore:
             name = self._free(name).name
         except BadInput:
             name = new_name("race")
-        with refusals(name, "saved"):
+        with disk_refusals(name, "saved", "Check that you may write there, and try again."):
             self._check()
         read_zip(data, self.folder / name)
         return name
@@ -56,7 +54,7 @@ class RaceStore:
     def save(self, race: Race, name: str, maker: str = "") -> str:
         """Keep a race under that name, which it returns, made by the browser of that mark. Raises BadInput where that
         cannot be."""
-        with refusals(name, "saved"):
+        with disk_refusals(name, "saved", "Check that you may write there, and try again."):
             self._check()
         self.makers.note(name, maker)
         try:
@@ -73,7 +71,7 @@ class RaceStore:
         """Give a race another title, which it returns; its name, and so its links, stay. Raises BadInput for what is no
         title, and where the race's is not the one that was `seen` any more; None takes any."""
         title = checked_title(title)
-        with alone_in(self.folder), refusals(name, "renamed"):
+        with changing(self.folder, name, "renamed"):
             entry = self._entry(name)
             if entry.manifest is None:
                 raise RunFileError(UNREADABLE)
@@ -83,13 +81,13 @@ class RaceStore:
 
     def delete(self, name: str) -> None:
         """Move a race to the bin, at once for everyone who lists. Raises BadInput where there is none."""
-        with alone_in(self.folder), refusals(name, "deleted"):
+        with changing(self.folder, name, "deleted"):
             self._bin.take(self._entry(name).path)
         self._bin.expire()
 
     def restore(self, name: str) -> None:
         """Bring a race back from the bin under its name. Raises BadInput where it is not there any more."""
-        with alone_in(self.folder), refusals(name, "restored"):
+        with changing(self.folder, name, "restored"):
             self._check()
             self._bin.give_back(self._bin.folder / checked_name(name, "race"))
 

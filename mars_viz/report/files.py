@@ -1,14 +1,20 @@
-"""A report on disk: what it may replace. Knows files."""
+"""A report on disk, and what it may replace; tables as bytes, for spreadsheets and data frames. Knows formats."""
 
 from __future__ import annotations
 
+import io
 import os
 from os import PathLike
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from mars_viz.errors import StorageError
+from mars_viz.errors import StorageError, disk_refusals
 from mars_viz.report.page import MARK
+from mars_viz.strict_formats import csv_of
 from mars_viz.writer import write_file
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _HEAD = 400  # bytes within which a report names what made it
 
@@ -37,12 +43,8 @@ def write_report(html: str, path: str | PathLike[str], *, force: bool = False) -
     """Write the report; at any moment there is the old file or the new one. Raises BadInput as `check_place` does, and
     where the disk refuses."""
     path = check_place(path, force=force)
-    try:
+    with disk_refusals(path, remedy="Choose another place, or make room."):
         write_file(path, html.encode())
-    except OSError as error:
-        raise StorageError(
-            f"{path} cannot be written ({error.strerror}). Choose another place, or make room."
-        ) from error
     return path
 
 
@@ -51,3 +53,24 @@ def _is_report(path: Path) -> bool:
         return False
     with path.open("rb") as file:
         return MARK.encode() in file.read(_HEAD)
+
+
+def csv_table(frame: pd.DataFrame) -> bytes:
+    """UTF-8 CSV with a line of names; see `strict_formats` for text that could be a formula."""
+    columns = (frame.iloc[:, place] for place in range(frame.shape[1]))
+    cells = ([None if gone else cell for cell, gone in zip(c.to_numpy(), c.isna(), strict=True)] for c in columns)
+    return csv_of(frame.columns, zip(*cells, strict=True)).encode("utf-8")
+
+
+def parquet_table(frame: pd.DataFrame) -> bytes:
+    """Parquet, with the types of the columns; one that holds numbers and words is words."""
+    import pandas as pd  # which takes a while, and few save a table
+
+    plain = frame.copy()
+    for place, name in enumerate(plain.columns):
+        column = plain.iloc[:, place]
+        if column.dtype == object and column.map(type).nunique() > 1:
+            plain[name] = [None if pd.isna(value) else str(value) for value in column]
+    buffer = io.BytesIO()
+    plain.to_parquet(buffer, index=False)
+    return buffer.getvalue()

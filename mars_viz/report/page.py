@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from hashlib import sha256
+from html import escape
 from importlib.resources import files
 from typing import Any
 
@@ -22,9 +23,8 @@ from mars_viz.components.explorer.files import ELEMENT
 from mars_viz.components.explorer.packing import packed
 from mars_viz.components.explorer.payload import run_payload
 from mars_viz.components.mount import joined
-from mars_viz.devices import short_device
 from mars_viz.escapes import html
-from mars_viz.figures.words import counted, exactly, number, setting
+from mars_viz.figures.words import counted, exactly, number, setting, short_device
 from mars_viz.report.citations import bibtex
 from mars_viz.report.detail import Detail, detailed, levels
 from mars_viz.report.prerendered_figures import MOST_STEPS, prerendered_figures
@@ -192,3 +192,16 @@ def _text(name: str) -> str:
 def _plotly() -> bytes:
     """Plotly's script, gzipped."""
     return (files(__package__) / "vendor" / "plotly-basic.min.js.gz").read_bytes()
+
+
+HEIGHT = 1250
+"""Pixels of the frame."""
+
+
+def framed(run: Run) -> str:
+    """The report as an iframe that can do nothing to the notebook around it; figures for the map's segments only."""
+    html = escape(report_html(run, most_steps=0), quote=True)
+    return (
+        f'<iframe srcdoc="{html}" sandbox="allow-scripts allow-downloads" title="MARS Viz" '
+        f'style="width: 100%; height: {HEIGHT}px; border: 0"></iframe>'
+    )

@@ -76,7 +76,7 @@ def prerendered_figures(run: Run, gamma: int, rows: Columns, most: int = MOST_ST
     `rows` are those of the explorer's payload: figures along the dial mark the same tokens at many settings, and of
     tokens whose two best logits the page has, only the rows are sent.
     """
-    shared, lines, before = _Shared(rows), [], None
+    shared, lines, before = _SharedParts(rows), [], None
     for setting in settings(run, gamma, most):
         before = (setting, _positions(run, setting, gamma, before))
         at = before[1]
@@ -102,7 +102,7 @@ def _positions(run: Run, setting: Setting, gamma: int, before: tuple[Setting, Po
     return positions(*shown(run, setting.dial, gamma))
 
 
-def _maps(run: Run, gamma: int, shared: _Shared) -> list[dict[str, Any]]:
+def _maps(run: Run, gamma: int, shared: _SharedParts) -> list[dict[str, Any]]:
     """The map of all settings by each quantity; its marks named `DIAL_MARK` are moved by the page."""
     if run.dial_map is None:
         return []
@@ -113,7 +113,7 @@ def _maps(run: Run, gamma: int, shared: _Shared) -> list[dict[str, Any]]:
     ]
 
 
-class _Shared:
+class _SharedParts:
     """Figures as Plotly's JSON, and their traces, each once; the template, which is the same for all, apart."""
 
     def __init__(self, rows: Columns) -> None:

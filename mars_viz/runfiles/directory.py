@@ -37,7 +37,7 @@ def chunks_of(data: bytes) -> list[Chunk]:
     """Those of a file that pyarrow has opened, group after group; what it passes over is passed over here. Raises
     ValueError where one says nothing of itself, IndexError where the directory ends too soon."""
     length = int.from_bytes(data[-END:][:4], "little")
-    file = _Reader(data[-END - length : -END])
+    file = _DirectoryReader(data[-END - length : -END])
     groups = file.struct(
         {4: (_LIST, lambda: file.each(lambda: file.struct({1: (_LIST, lambda: file.each(file.chunk))})))}
     )
@@ -45,7 +45,7 @@ def chunks_of(data: bytes) -> list[Chunk]:
 
 
 @dataclass(slots=True)
-class _Reader:
+class _DirectoryReader:
     """Goes through the bytes once."""
 
     data: bytes

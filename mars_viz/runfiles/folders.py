@@ -15,7 +15,7 @@ from os import PathLike
 from pathlib import Path
 
 from mars_viz import writer
-from mars_viz.errors import BadInput, RunFileError, StorageError, contained
+from mars_viz.errors import BadInput, RunFileError, StorageError, contained, disk_refusals
 from mars_viz.run import Run
 from mars_viz.runfiles import manifest
 from mars_viz.runfiles.codec import MANIFEST, MAP_NAMES, NAMES, decode, encode, tables_of
@@ -135,12 +135,8 @@ def _entry(path: Path, sizes: Mapping[str, int | None]) -> RunEntry:
 def write_folder(files: Mapping[str, bytes], path: Path) -> None:
     """Write the files, `folder/file` included, to a new folder that gets its name last. Raises BadInput where the disk
     refuses."""
-    try:
+    with disk_refusals(path, remedy="Choose another place, or make room."):
         writer.write_folder(path, files)
-    except OSError as error:
-        raise StorageError(
-            f"{path} cannot be written ({error.strerror}). Choose another place, or make room."
-        ) from error
 
 
 def _check_file(path: Path, name: str) -> None:

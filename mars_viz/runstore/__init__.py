@@ -4,13 +4,12 @@ Knows runs, their files and the disk; knows no models and no browser.
 """
 
 from mars_viz.runstore.journal import Journal
-from mars_viz.runstore.kept import Kept, RunStatus, by_age, read, started
 from mars_viz.runstore.makers import Makers
-from mars_viz.runstore.store import RunStore, checked_name, new_name
+from mars_viz.runstore.store import KeptRun, RunStatus, RunStore, by_age, checked_name, new_name, read, started
 
 __all__ = [
     "Journal",
-    "Kept",
+    "KeptRun",
     "Makers",
     "RunStore",
     "RunStatus",

@@ -11,8 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from mars_viz.errors import BadInput, StorageError
+from mars_viz.locks import alone_in
 from mars_viz.runfiles import check_free
-from mars_viz.runstore.locks import alone_in
 from mars_viz.writer import beside, make_folder, remove, to_read
 
 DAYS = 30

@@ -6,26 +6,25 @@ segment is there whole or not at all. Knows runs and their files; knows no model
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
-from mars_viz.errors import BadInput, RunFileError, StorageError
+from mars_viz import locks
+from mars_viz.errors import BadInput, RunFileError, disk_refusals
 from mars_viz.run import Run
 from mars_viz.runfiles import write_zip
 from mars_viz.runfiles.codec import MANIFEST, decode
 from mars_viz.runfiles.manifest import Manifest, from_json
 from mars_viz.runfiles.zips import unpacked
-from mars_viz.runstore import locks
 from mars_viz.writer import beside, new_file, to_read, write_file
 
 SUFFIX = ".journal"
 _LOCK = "lock"
+_REMEDY = "Choose another place, or make room."
 
 
 class Journal:
@@ -37,7 +36,7 @@ class Journal:
         self._segments = 0
         self._rounds = 0
         unnamed = beside(folder.with_name(self.name))
-        with _refusals(folder):
+        with disk_refusals(folder, remedy=_REMEDY):
             unnamed.mkdir(parents=True)
             if sys.platform == "win32":  # which renames no folder with an open file in it, and knows no such locks
                 unnamed.rename(folder)
@@ -63,7 +62,7 @@ class Journal:
             return
         data = write_zip(segment(run, self._rounds))
         path = self.folder / f"{self._segments:06}.zip"
-        with _refusals(self.folder):
+        with disk_refusals(self.folder, remedy=_REMEDY):
             write_file(path, data)
         self._segments += 1
         self._rounds = len(run.rounds)
@@ -161,12 +160,3 @@ def _files(path: Path) -> dict[str, bytes]:
         return unpacked(to_read(path).read_bytes())
     except OSError as error:
         raise RunFileError(f"{path} cannot be read ({error.strerror}). Delete the interrupted run.") from error
-
-
-@contextmanager
-def _refusals(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        reason = error.strerror or os.strerror(error.errno or 0)
-        raise StorageError(f"{folder} cannot be written ({reason}). Choose another place, or make room.") from error

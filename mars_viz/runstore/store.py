@@ -8,31 +8,110 @@ the folder can be reached through it.
 
 from __future__ import annotations
 
-import os
+import json
 import re
 import shutil
 import time
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from enum import Enum
 from os import PathLike
 from pathlib import Path
 from uuid import uuid4
 
-from mars_viz.errors import BadInput, RunFileError, StorageError
+from mars_viz.errors import BadInput, RunFileError, StorageError, contained, disk_refusals
+from mars_viz.escapes import JOINERS, steers
+from mars_viz.locks import alone_in
 from mars_viz.run import Run
-from mars_viz.runfiles import manifest, save_run, write_zip
+from mars_viz.runfiles import list_runs, load_run, manifest, save_run, write_zip
 from mars_viz.runfiles.codec import MANIFEST
+from mars_viz.runfiles.manifest import Manifest, strict_json
 from mars_viz.runstore import journal as journals
 from mars_viz.runstore.bin import Bin
-from mars_viz.runstore.journal import SUFFIX, Journal
-from mars_viz.runstore.kept import Kept, RunStatus, listed, read
-from mars_viz.runstore.locks import alone_in
+from mars_viz.runstore.journal import SUFFIX, Journal, about, is_held, recovered
 from mars_viz.runstore.makers import Makers
-from mars_viz.runstore.titles import UNREADABLE, check_seen, checked_title, retitle
-from mars_viz.writer import STALE, beside, remove, to_read
+from mars_viz.writer import STALE, beside, remove, to_read, write_file
+
+
+class RunStatus(Enum):
+    """What there is of a kept run."""
+
+    WHOLE = "whole"
+    """All of it."""
+    GROWING = "growing"
+    """It is being decoded."""
+    INTERRUPTED = "interrupted"
+    """The decode ended with its process; the rounds so far are there."""
+    BROKEN = "broken"
+    """It cannot be read."""
+    DELETED = "deleted"
+    """It is in the bin, whatever there is of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRun:
+    """A run in the folder."""
+
+    name: str
+    """Of its folder; unique."""
+    path: Path
+    """What `read` takes."""
+    standing: RunStatus
+    """What there is of it."""
+    title: str
+    """A line for lists."""
+    tokens: int = 0
+    """Emitted ones."""
+    manifest: Manifest | None = None
+    """What the run is; None where that cannot be read."""
+    error: str = ""
+    """What is wrong with it, and the remedy; empty where nothing is."""
+
+
+def read(path: Path) -> Run:
+    """The run of a kept entry, an interrupted one included. Raises BadInput where it cannot be read."""
+    return recovered(path) if path.name.endswith(SUFFIX) else load_run(path)
+
+
+def started(folder: Path) -> list[KeptRun]:
+    """What of a folder's runs is under way or was cut short."""
+    return [_started(path) for path in sorted(folder.glob(f".*{SUFFIX}"))]
+
+
+def listed(folder: Path) -> list[KeptRun]:
+    """All of it, the newest first. Raises BadInput where the folder cannot be listed."""
+    whole = [
+        KeptRun(entry.path.name, entry.path, RunStatus.WHOLE, entry.title, entry.manifest.tokens, entry.manifest)
+        if entry.manifest is not None
+        else KeptRun(entry.path.name, entry.path, RunStatus.BROKEN, entry.path.name, error=entry.error or "")
+        for entry in list_runs(folder)
+    ]
+    names = {kept.name for kept in whole}
+    return by_age([*whole, *(kept for kept in started(folder) if kept.name not in names)])
+
+
+def by_age(runs: Iterable[KeptRun]) -> list[KeptRun]:
+    """The newest first."""
+    return sorted(runs, key=_age)[::-1]
+
+
+def _started(path: Path) -> KeptRun:
+    name = path.name[1 : -len(SUFFIX)]
+    standing = RunStatus.GROWING if is_held(path) else RunStatus.INTERRUPTED
+    try:
+        with contained(f"The run {name}", "Delete it."):
+            manifest, tokens = about(path)
+    except BadInput as error:
+        return KeptRun(name, path, standing, name, error=str(error))
+    return KeptRun(name, path, standing, manifest.heading, tokens, manifest)
+
+
+def _age(kept: KeptRun) -> tuple[str, str]:
+    return (kept.manifest.provenance.created if kept.manifest else "", kept.name)
+
 
 LONGEST_NAME = 80
 
@@ -71,16 +150,16 @@ class RunStore:
         self._bin.expire()
         self.makers.forget(self._is_anywhere)
 
-    def list(self) -> list[Kept]:
+    def list(self) -> list[KeptRun]:
         """What is kept, the newest first. Raises BadInput where the folder cannot be listed."""
         return listed(self.folder)
 
-    def deleted(self) -> tuple[Kept, ...]:
+    def deleted(self) -> tuple[KeptRun, ...]:
         """What is in the bin, the newest first. Raises BadInput where it cannot be listed."""
         there = listed(self._bin.folder) if self._bin.is_there() else ()
         return tuple(replace(kept, standing=RunStatus.DELETED) for kept in there)
 
-    def find(self, name: str) -> Kept:
+    def find(self, name: str) -> KeptRun:
         """The entry of that name. Raises BadInput where there is none."""
         found = next((kept for kept in self.list() if kept.name == name), None)
         if found is None:
@@ -114,7 +193,7 @@ class RunStore:
         fresh, old = (step.with_name(f"{step.name}.{what}") for what in ("next", "old"))
         save_run(run, fresh)
         try:
-            with alone_in(self.folder), refusals(name, "replaced"):
+            with changing(self.folder, name, "replaced"):
                 if not path.exists():
                     raise StorageError("That run was deleted meanwhile, so nothing more of it is saved.")
                 if (title := _title(path, run.title)) != run.title:
@@ -130,7 +209,7 @@ class RunStore:
         it is meant to be another, None for any. Raises BadInput where it has another by now, or for what is no title.
         """
         title = checked_title(title)
-        with alone_in(self.folder), refusals(name, "renamed"):
+        with changing(self.folder, name, "renamed"):
             kept = self._settled(name)
             if kept.error:
                 raise RunFileError(UNREADABLE)
@@ -144,13 +223,13 @@ class RunStore:
     def delete(self, name: str) -> None:
         """Move a run to the bin, at once for everyone who lists. Raises BadInput where there is none, or it is being
         made."""
-        with alone_in(self.folder), refusals(name, "deleted"):
+        with changing(self.folder, name, "deleted"):
             self._bin.take(self._settled(name).path)
         self._bin.expire()
 
     def restore(self, name: str) -> None:
         """Bring a run back from the bin under its name. Raises BadInput where it is not there any more."""
-        with alone_in(self.folder), refusals(name, "restored"):
+        with changing(self.folder, name, "restored"):
             path = self._bin.folder / checked_name(name)
             self._bin.give_back(path if path.exists() else self._bin.folder / self._journal(name).name)
 
@@ -158,7 +237,7 @@ class RunStore:
         """The run's folder as a zip."""
         return write_zip(read(self.find(name).path))
 
-    def _settled(self, name: str) -> Kept:
+    def _settled(self, name: str) -> KeptRun:
         kept = self.find(name)
         if kept.standing is RunStatus.GROWING:
             raise StorageError("That run is being decoded; cancel it first, or wait for its end.")
@@ -174,6 +253,14 @@ class RunStore:
 
     def _journal(self, name: str) -> Path:
         return self.folder / f".{checked_name(name)}{SUFFIX}"
+
+
+@contextmanager
+def changing(folder: Path, name: str, deed: str) -> Iterator[None]:
+    """While something in the folder is changed, alone. Raises BadInput where somebody else does not come to an end, and
+    with what the disk refuses to do to that name."""
+    with alone_in(folder), disk_refusals(name, deed, "Check that you may write there, and try again."):
+        yield
 
 
 def _title(path: Path, otherwise: str) -> str:
@@ -199,13 +286,32 @@ def tidy(folder: Path) -> None:
                 remove(path)
 
 
-@contextmanager
-def refusals(name: str, deed: str) -> Iterator[None]:
-    """Make a sentence of what the disk refuses to do to that name."""
-    try:
-        yield
-    except OSError as error:
-        reason = error.strerror or os.strerror(error.errno or 0)
-        raise StorageError(
-            f"{name} cannot be {deed} ({reason}). Check that you may write there, and try again."
-        ) from error
+LONGEST_TITLE = 80
+"""Characters."""
+UNREADABLE = "It cannot be read, so it has no title to change. Delete it, or take a fresh copy."
+
+
+def checked_title(title: str) -> str:
+    """The title, without blanks around it. Raises BadInput for none, a very long one, and one with control
+    characters."""
+    title = unicodedata.normalize("NFC", title).strip()
+    if not title.strip(JOINERS):
+        raise StorageError("The title is empty. Write one.")
+    if len(title) > LONGEST_TITLE:
+        raise StorageError(f"The title has {len(title)} characters, and at most {LONGEST_TITLE} are kept. Shorten it.")
+    if any(map(steers, title)):
+        raise StorageError("The title holds a control character, such as a line break. Remove it.")
+    return title
+
+
+def check_seen(title: str, seen: str | None) -> None:
+    """Raise BadInput where a title is not the one that was seen by whoever wants to change it; None takes any."""
+    if seen not in (None, title):
+        raise StorageError(f"It was renamed to “{title}” meanwhile. Press Rename again to change that title.")
+
+
+def retitle(about: Path, title: str) -> None:
+    """Write the title into the JSON file that describes a folder, in one step. Raises OSError where the disk
+    refuses."""
+    found = strict_json(to_read(about).read_bytes(), about.name) | {"title": title}
+    write_file(about, json.dumps(found, allow_nan=False, ensure_ascii=False, indent=1).encode())

@@ -3,7 +3,7 @@
 Knows maps, prompts and statistics; the model libraries are loaded only where a pair is swept or timed.
 """
 
-from mars_viz.analysis.frontier import Frontier
+from mars_viz.analysis.intervals import Frontier
 from mars_viz.sweep.measures import (
     Measure,
     band_at,

@@ -1,15 +1,26 @@
-"""The table of a sweep: a line for each prompt and stretch of the dial. Knows names and types, nothing else.
+"""The table of a sweep, a line for each prompt and stretch of the dial, and how a prompt's dial map becomes its lines:
+sums over each trajectory, and how its text stands to strict's.
 
+Knows maps and graders; knows no models and no files.
 A prompt that failed has a single line with the reason in `error` and zeros. A sweep of later turns has `OF_TURNS`
 besides, so that it can go on in the middle of a conversation, and so that intervals know what belongs together.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+
+from mars_viz.dialmap import DialMap, Segment
+from mars_viz.errors import EvidenceError
+from mars_viz.prompts import PromptItem, grader_named
+from mars_viz.records import Round, first_difference
+from mars_viz.rules.base import best_p, drafted_p
+from mars_viz.sweep.plan import Plan
 
 RANKS: tuple[tuple[int, int | None], ...] = ((1, 1), (2, 2), (3, 3), (4, 4), (5, 8), (9, 16), (17, None))
 """Bins of the target's rank of a relaxed token, first and last."""
@@ -109,3 +120,144 @@ def rank_bins(ranks: np.ndarray) -> np.ndarray:
 def share_bins(shares: np.ndarray) -> np.ndarray:
     """int64 [len(SHARES)]; how many of these shares, 0 to 1, fall in each bin."""
     return np.bincount(np.clip(np.searchsorted(SHARES, shares, side="right") - 1, 0, None), minlength=len(SHARES))
+
+
+Lines = dict[str, list[Any]]
+"""Columns by name."""
+_SUMS = ("tokens", "rounds", "drafted", "rolled_back", "relaxed")
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceTexts:
+    """What a map is compared with."""
+
+    strict: tuple[int, ...]
+    """The lossless rule's tokens."""
+    target: tuple[int, ...]
+    """The target's own."""
+    read: Callable[[tuple[int, ...]], str]
+    """What tokens read."""
+
+
+def lines_of(made: DialMap, index: int, item: PromptItem, texts: ReferenceTexts) -> Lines:
+    """The lines of a prompt, a line a stretch of the dial. Raises BadInput for a map that was cut short."""
+    if not made.complete:
+        raise EvidenceError("Its map was cut short. Allow more passes, or a narrower range.")
+    dial, gamma = made.rule.dial, max(made.span.gammas)
+    assert dial is not None
+    off = made.segment(dial.strict).token_ids
+    segments, sums = made.segments, _Sums(gamma)
+    grades = _Grades(item, texts.read)
+    totals = np.stack([sums.of(segment) for segment in segments])  # [S, columns]
+    lines: Lines = {name: totals[:, place].tolist() for place, name in enumerate(_SUMS)}
+    lines |= {name: list(totals[:, part]) for name, part in sums.parts.items()}
+    lines |= {
+        "low": [segment.low for segment in segments],
+        "high": [segment.high for segment in segments],
+        "right": [grades.of(segment.token_ids) for segment in segments],
+        "first_divergence": [_divergence(segment.token_ids, off) for segment in segments],
+        "edit_distance": _distances(segments, off),
+    }
+    whole: dict[str, Any] = {
+        "prompt": index,
+        "id": item.id,
+        "category": item.category,
+        "error": "",
+        "prompt_tokens": len(made.frame.prompt_ids),
+        "positions": sum(len(answer.speculation) for answer in made.answers.values()),
+        "passes": made.passes,
+        "seconds": made.seconds,
+        "off_is_strict": off == texts.strict,
+        "target_right": grades.of(texts.target),
+        "question": item.unit,
+        "answer": texts.read(texts.target),
+    }
+    return lines | {name: [value] * len(segments) for name, value in whole.items()}
+
+
+def failed_lines(plan: Plan, index: int, item: PromptItem, why: str) -> Lines:
+    """The line of a prompt that has no results."""
+    lines: Lines = {name: [0] for name in PER_SEGMENT}  # every kind of column takes it
+    for name, column in PER_SEGMENT.items():
+        if size := width(column, plan.settings.gamma):
+            lines[name] = [np.zeros(size, np.int64)]
+    whole: dict[str, Any] = {"prompt": index, "id": item.id, "category": item.category, "error": why}
+    whole |= {"prompt_tokens": 0, "positions": 0, "passes": 0, "seconds": 0.0}
+    whole |= {"off_is_strict": False, "target_right": UNGRADED, "question": item.unit, "answer": ""}
+    span: Lines = {"low": [plan.low], "high": [plan.high], "right": [UNGRADED], "first_divergence": [-1]}
+    return lines | span | {name: [value] for name, value in whole.items()}
+
+
+class _Sums:
+    """Counts of rounds, each counted once: the trajectories of a map share most of theirs."""
+
+    def __init__(self, gamma: int):
+        bounds = np.cumsum([len(_SUMS), len(RANKS), len(SHARES), gamma + 1]).tolist()
+        names = ("relaxed_by_rank", "relaxed_by_share", "accepted")
+        self.parts = {name: slice(*bounds[place : place + 2]) for place, name in enumerate(names)}
+        self._gamma = gamma
+        self._known: dict[int, np.ndarray] = {}
+
+    def of(self, segment: Segment) -> np.ndarray:
+        """int64 [columns]; of a trajectory. Its rounds must outlive this object."""
+        for round_ in segment.rounds:
+            if id(round_) not in self._known:
+                self._known[id(round_)] = self._counts(round_)
+        return np.sum([self._known[id(round_)] for round_ in segment.rounds], axis=0)
+
+    def _counts(self, round_: Round) -> np.ndarray:
+        speculation, kept = round_.speculation, np.array(round_.decision.kept[: round_.kept], np.int64)
+        relaxed = kept[~round_.verdicts.keep_strict[kept]]
+        shares = np.zeros(0)
+        if len(relaxed):
+            shares = drafted_p(speculation)[relaxed] / best_p(speculation)[relaxed]
+        accepted = np.zeros(self._gamma + 1, np.int64)
+        accepted[len(round_.decision.kept)] = 1
+        sums = [len(round_.token_ids), 1, len(speculation), round_.rolled_back, len(relaxed)]
+        return np.concatenate([sums, rank_bins(speculation.ranks[relaxed]), share_bins(shares), accepted])
+
+
+class _Grades:
+    """Right or wrong, each text graded once."""
+
+    def __init__(self, item: PromptItem, read: Callable[[tuple[int, ...]], str]):
+        self._item, self._read = item, read
+        self._known: dict[tuple[int, ...], int] = {}
+
+    def of(self, token_ids: tuple[int, ...]) -> int:
+        """RIGHT, WRONG or UNGRADED."""
+        if not self._item.graded or self._item.answer is None:
+            return UNGRADED
+        if token_ids not in self._known:
+            self._known[token_ids] = int(
+                grader_named(self._item.grader).grade(self._item.answer, self._read(token_ids))
+            )
+        return self._known[token_ids]
+
+
+def _divergence(one: Sequence[int], other: Sequence[int]) -> int:
+    """-1 where the texts are the same."""
+    place = first_difference(one, other)
+    return -1 if place is None else place
+
+
+def _distances(segments: Sequence[Segment], strict: tuple[int, ...]) -> list[int]:
+    known: dict[tuple[int, ...], int] = {}
+    for segment in segments:
+        if segment.token_ids not in known:
+            known[segment.token_ids] = edit_distance(segment.token_ids, strict)
+    return [known[segment.token_ids] for segment in segments]
+
+
+def edit_distance(one: Sequence[int], other: Sequence[int]) -> int:
+    """Insertions, deletions and changes that turn one into the other (Levenshtein 1966), a row at a time.
+
+    Within a row, d[j] = min(e[j], d[j - 1] + 1) for e from the row before is a running minimum of e[j] - j, plus j.
+    """
+    a, b = np.asarray(one), np.asarray(other)
+    places = np.arange(len(b) + 1)
+    row = places
+    for count, token in enumerate(a, 1):
+        fresh = np.minimum(row[1:] + 1, row[:-1] + (b != token))
+        row = np.minimum.accumulate(np.concatenate([[count], fresh]) - places) + places
+    return int(row[-1])

@@ -12,20 +12,19 @@ from typing import Any
 import numpy as np
 
 from mars_viz import __version__
+from mars_viz.analysis.counts import synthetic_settings
 from mars_viz.analysis.engines import EngineRow, Within, acceptance_table
 from mars_viz.analysis.intervals import DEFAULT, Bootstrap, mean, wilson
 from mars_viz.analysis.recommendation import Recommendation
-from mars_viz.analysis.synthetic import synthetic_settings
 from mars_viz.costs import disturbance, objection
-from mars_viz.sweep.checks import Checks
 from mars_viz.sweep.columns import RANK_WORDS, RIGHT, SHARE_WORDS
 from mars_viz.sweep.engine_settings import engine_settings
-from mars_viz.sweep.grid_table import Advised, cell, cells_at, grid_table
+from mars_viz.sweep.grid import Advised, cell, cells_at, grid_table
 from mars_viz.sweep.measures import band_at, measures, relaxed_at, relaxed_bands
 from mars_viz.sweep.plan import turns_words
 from mars_viz.sweep.report import ALL_AGREE, settings_of, table_of
 from mars_viz.sweep.result import SweepResult
-from mars_viz.sweep.timing import TimingCheck
+from mars_viz.sweep.timing import Checks, TimingCheck
 
 FORMAT = "mars-viz-evidence"
 GRID = 21
@@ -52,9 +51,10 @@ def evidence_of(
 ) -> dict[str, Any]:
     """All of it, in JSON's terms but for NaN.
 
-    `checks` are the sweep's wall-clock checks, the oldest first; the newest of this setting stands for it. `beside` are
-    sweeps of the rule with another fixed setting, which make a grid with this one. Raises BadInput for a dial value
-    outside the sweep, and for sweeps that are no grid.
+    `grid` are the dial values of the table (None: evenly spaced ones), `checks` the sweep's wall-clock checks, the
+    oldest first; the newest of this setting stands for it. `beside` are sweeps of the rule with another fixed setting,
+    which make a grid with this one. Raises BadInput for a dial value outside the sweep, and for sweeps that are no
+    grid.
     """
     plan = result.plan
     values = dial_grid(result, dial) if grid is None else np.unique(np.append(np.asarray(grid, np.float64), dial))

@@ -9,7 +9,7 @@ from typing import Any
 from mars_viz.escapes import commonmark
 from mars_viz.figures.words import exactly, number
 from mars_viz.run import stop_words
-from mars_viz.sweep.grid_table import few_dials, left_out
+from mars_viz.sweep.grid import few_dials, left_out
 from mars_viz.sweep.report import told
 
 VARIED = ("tau", "speed_up", "speed_up_strict", "accuracy", "accuracy_change", "rolled_back")

@@ -1,15 +1,25 @@
-"""A grid: one fixed setting of a rule at several values, each with the rule's whole dial. Knows rules and folders'
-names; sweeps nothing."""
+"""A grid: a sweep for each value of one of a rule's settings, and their figures side by side at the same dial values.
+
+Knows rules' names, finished sweeps and statistics; knows no files and no Markdown.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any, Self
 
+import numpy as np
+
+from mars_viz.analysis.intervals import DEFAULT, Band, Bootstrap
+from mars_viz.analysis.recommendation import Finding, Recommendation
 from mars_viz.errors import SettingError
+from mars_viz.figures.words import exact_setting
 from mars_viz.rules import Fixed, Rule
+from mars_viz.sweep.measures import band_at, measures, value_at
 from mars_viz.sweep.plan import Plan, comparable
+from mars_viz.sweep.result import SweepResult, recommended
 
 MOST = 16
 """Values of a grid at most."""
@@ -105,3 +115,130 @@ def _free(rule: Rule, setting: Fixed) -> Rule:
 def neighbours(setting: Fixed) -> tuple[float, ...]:
     """Values to give as an example."""
     return (max(setting.low, setting.default - setting.step), setting.default, setting.default + setting.step)
+
+
+COLUMNS = 5
+"""Dial values of a table for people, besides the ones that are asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advised:
+    """A sweep, and what it says for itself."""
+
+    result: SweepResult
+    """Its figures."""
+    found: Recommendation | None
+    """What is recommended of it, tested as one of all that stand beside one another; None where no prompt is graded."""
+
+    @classmethod
+    def of(cls, result: SweepResult, points: float, confidence: float, among: int) -> Self:
+        """With the loosest setting that loses at most `points`, tested as one `among` so many. Raises as `recommended`
+        does."""
+        return cls(result, recommended(result, points, confidence, among))
+
+
+@dataclass(frozen=True, slots=True)
+class GridTable:
+    """Variants of a rule, V of them, at D dial values."""
+
+    setting: Fixed
+    """In which they differ."""
+    variants: tuple[Advised, ...]
+    """A sweep each, its setting ascending."""
+    dials: np.ndarray
+    """float64 [D]; ascending, swept by all of them."""
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        """What the setting is, variant by variant."""
+        return tuple(each.result.plan.rule.values[self.setting.key] for each in self.variants)
+
+    @property
+    def titles(self) -> dict[str, str]:
+        """The figures that all of them have, by name."""
+        known = [measures(each.result) for each in self.variants]
+        return {name: measure.title for name, measure in known[0].items() if all(name in each for each in known)}
+
+    @property
+    def symbol(self) -> str:
+        """The dial's."""
+        return self.variants[0].result.plan.symbol
+
+    def band(self, place: int, name: str, how: Bootstrap = DEFAULT) -> Band:
+        """A figure of the variant at this place, at every dial value."""
+        result = self.variants[place].result
+        return band_at(result, measures(result)[name], self.dials, how)
+
+    def facts(self, how: Bootstrap = DEFAULT) -> dict[str, Any]:
+        """All of it as plain data: a row a variant, in it a row a dial value."""
+        return {
+            "setting": {name: getattr(self.setting, name) for name in ("key", "symbol", "name", "default", "meaning")},
+            "dial": self.symbol,
+            "titles": self.titles,
+            "rows": [self._row(place, how) for place in range(len(self.variants))],
+        }
+
+    def _row(self, place: int, how: Bootstrap) -> dict[str, Any]:
+        result, found = self.variants[place].result, self.variants[place].found
+        bands = {name: self.band(place, name, how) for name in self.titles}
+        cells = [{"dial": float(dial)} | cells_at(bands, at) for at, dial in enumerate(self.dials)]
+        return {
+            "value": self.values[place],
+            "rule": result.plan.rule.name,
+            "prompts": len(result),
+            "positions": result.positions,
+            "recommendation": None if found is None else asdict(found),
+            "dials": cells,
+        }
+
+
+def grid_table(variants: Sequence[Advised], dials: Sequence[float] | np.ndarray) -> GridTable:
+    """These sweeps at the dial values that all of them reach. Raises BadInput where they are no grid, or are not
+    finished."""
+    plans = [each.result.plan for each in variants]
+    setting = varied_setting(plans)
+    if any(not each.result.complete for each in variants):
+        raise SettingError("A sweep of the grid is not finished, so its prompts are others; go on with it (--resume).")
+    low, high = max(plan.low for plan in plans), min(plan.high for plan in plans)
+    values = np.unique(np.asarray(dials, np.float64))
+    ordered = sorted(variants, key=lambda each: each.result.plan.rule.values[setting.key])
+    return GridTable(setting, tuple(ordered), values[(values >= low) & (values <= high)])
+
+
+def few_dials(values: Sequence[float], wanted: Sequence[float] = ()) -> list[float]:
+    """Of many dial values some for people to read: evenly spaced ones, the ends among them, and the wanted ones."""
+    places = {round(share * (len(values) - 1) / (COLUMNS - 1)) for share in range(COLUMNS)} if values else set()
+    return sorted({*(values[place] for place in places), *(each for each in wanted if each in values)})
+
+
+def left_out(symbol: str, dials: Sequence[float], wanted: float) -> str:
+    """A sentence where a table of these dial values cannot hold the wanted one; empty where it does."""
+    if wanted in dials:
+        return ""
+    return f"{exact_setting(symbol, wanted)} is no column, because not all of these sweeps go as far."
+
+
+def cells_at(bands: dict[str, Band], place: int) -> dict[str, dict[str, float]]:
+    """Every figure at one dial value: its estimate and the ends of its interval."""
+    return {name: cell(band, place if len(band.estimate) > 1 else 0) for name, band in bands.items()}
+
+
+def cell(band: Band, place: int) -> dict[str, float]:
+    """A figure's estimate and the ends of its interval."""
+    return {name: float(getattr(band, name)[place]) for name in ("estimate", "low", "high")}
+
+
+def best_of(variants: Sequence[Advised]) -> Advised:
+    """The variant whose recommended setting is the fastest; where none has one, that of the rule's own settings, or
+    else the first."""
+    safe = [each for each in variants if each.found is not None and each.found.finding is Finding.RECOMMENDED]
+    if safe:
+        return max(safe, key=_speed)
+    own = [each for each in variants if each.result.plan.rule.name == each.result.plan.rule.family]
+    return (own or list(variants))[0]
+
+
+def _speed(each: Advised) -> float:
+    known = measures(each.result)
+    assert each.found is not None and each.found.dial is not None  # it is recommended
+    return value_at(each.result, known["speed_up_strict"], each.found.dial).estimate

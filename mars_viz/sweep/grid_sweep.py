@@ -10,60 +10,40 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import chain, repeat
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mars_viz.costs import Costs, objection
 from mars_viz.dialmap import Span
+from mars_viz.locks import held
 from mars_viz.prompts import PromptSet
 from mars_viz.run import Settings
 from mars_viz.sweep import store
-from mars_viz.sweep.costs import measured
-from mars_viz.sweep.lock import held
 from mars_viz.sweep.plan import plan_of
-from mars_viz.sweep.sweep import Sweep, SweepProgress, TooLong, in_reach
+from mars_viz.sweep.sweep import Remembering, Sweep, SweepProgress, TooLong, in_reach, measured
 from mars_viz.walk import Answer, Prefix, Speculator
 
 if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend
 
 
-class SharedAnswers:
+class SharedAnswers(dict[Prefix, Answer]):
     """What the models answered, by prefix, until no sweep can ask for it again."""
 
     def __init__(self) -> None:
-        self._known: dict[Prefix, Answer] = {}
+        super().__init__()
         self._until: dict[int, list[Prefix]] = {}
         self.last = 0
         """The prompt after those whose prefixes are being asked for."""
 
-    def __len__(self) -> int:
-        """Answers that are kept."""
-        return len(self._known)
-
-    def get(self, live: Callable[[], Speculator], prefixes: Sequence[Prefix]) -> list[Answer]:
-        """One answer a prefix; the models, opened only then, are asked for those that are not known."""
-        missing = [prefix for prefix in dict.fromkeys(prefixes) if prefix not in self._known]
-        if missing:
-            self._known.update(zip(missing, live().speculate(missing), strict=True))
-            self._until.setdefault(self.last, []).extend(missing)
-        return [self._known[prefix] for prefix in prefixes]
+    def __setitem__(self, prefix: Prefix, answer: Answer) -> None:
+        super().__setitem__(prefix, answer)
+        self._until.setdefault(self.last, []).append(prefix)
 
     def forget(self, finished: int) -> None:
         """Drop what was asked for when all of its prompts are now finished by every sweep."""
         for last in [each for each in self._until if each <= finished]:
             for prefix in self._until.pop(last):
-                del self._known[prefix]
-
-
-class Sharing:
-    """One sweep's speculator: what is known is not asked again."""
-
-    def __init__(self, shared: SharedAnswers, live: Callable[[], Speculator]):
-        self._shared, self._live = shared, live
-
-    def speculate(self, prefixes: Sequence[Prefix]) -> list[Answer]:
-        """One answer a prefix."""
-        return self._shared.get(self._live, prefixes)
+                del self[prefix]
 
 
 class GridSweep:
@@ -167,13 +147,13 @@ class GridSweep:
         places = chain((0,), repeat(1))
         return lambda: self._sharing(next(places), settings)
 
-    def _sharing(self, place: int, settings: Settings) -> Sharing:
+    def _sharing(self, place: int, settings: Settings) -> Remembering:
         def live() -> Speculator:
             while len(self._opened) <= place:
                 self._opened.append(self._backend.speculator(settings))
             return self._opened[place]
 
-        return Sharing(self._shared, live)
+        return Remembering(self._shared, live)
 
 
 def sweep_grid(
@@ -182,21 +162,9 @@ def sweep_grid(
     settings: Sequence[Settings],
     folders: Sequence[Path],
     span: Span,
-    *,
-    chat: bool = False,
-    resume: bool = False,
-    batch: int | None = None,
+    **options: Any,
 ) -> GridSweep:
-    """A grid with local models, this device's costs measured once. Raises BadInput as `GridSweep` does."""
+    """A grid with local models, this device's costs measured once; takes the other options of `GridSweep` and raises
+    what it does."""
     first = settings[0]
-    return GridSweep(
-        backend,
-        prompts,
-        settings,
-        folders,
-        span,
-        chat=chat,
-        resume=resume,
-        costs=lambda: measured(backend, first),
-        batch=batch,
-    )
+    return GridSweep(backend, prompts, settings, folders, span, costs=lambda: measured(backend, first), **options)

@@ -12,8 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from mars_viz.analysis.frontier import Frontier
-from mars_viz.analysis.intervals import DEFAULT, Band, Bootstrap, Interval, band, wilson
+from mars_viz.analysis.intervals import DEFAULT, Band, Bootstrap, Frontier, Interval, band, wilson
 from mars_viz.analysis.recommendation import Changed, loss_bound
 from mars_viz.analysis.steps import Steps, combined, plain_within, total
 from mars_viz.costs import Costs, Factor, objection, per_token
@@ -29,16 +28,8 @@ PERCENT = frozenset(("accuracy", "accuracy_change", "relaxed", "same", "agreed",
 """Figures that are shares, and are told as percentages."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ends:
-    """Of an interval."""
-
-    low: float
-    """Its low end."""
-    high: float
-    """Its high end."""
-
-
+Ends = tuple[float, float]
+"""The low and the high end of an interval."""
 Agreed = Callable[[float, int, float], Ends]
 """From an estimate, the number of questions and the confidence to the ends of an interval."""
 
@@ -94,7 +85,7 @@ def _times(factor: float, part: np.ndarray, whole: np.ndarray) -> np.ndarray:
 def _share_ends(share: float, prompts: int, confidence: float) -> Ends:
     """Wilson's."""
     found = wilson(round(share * prompts), prompts, confidence)
-    return Ends(found.low, found.high)
+    return found.low, found.high
 
 
 def _change_ends(change: float, prompts: int, confidence: float) -> Ends:
@@ -106,10 +97,10 @@ def _change_ends(change: float, prompts: int, confidence: float) -> Ends:
     """
     if change not in (-1, 0, 1):
         part = wilson((1 + change) / 2 * prompts, prompts, confidence)
-        return Ends(2 * part.low - 1, 2 * part.high - 1)
+        return 2 * part.low - 1, 2 * part.high - 1
     changed = Changed(lost=prompts * (change < 0), won=prompts * (change > 0), prompts=prompts)
     turned, each = Changed(changed.won, changed.lost, prompts), (1 + confidence) / 2
-    return Ends(-loss_bound(changed, each), loss_bound(turned, each))
+    return -loss_bound(changed, each), loss_bound(turned, each)
 
 
 _EXACT = (
@@ -248,7 +239,7 @@ def _not_too_sure(found: Band, agreed: Agreed | None, count: int, sure: np.ndarr
         estimate = float(found.estimate[place])
         if estimate not in known:
             known[estimate] = agreed(estimate, count, found.confidence)
-        low[place], high[place] = known[estimate].low, known[estimate].high
+        low[place], high[place] = known[estimate]
     return replace(found, low=low, high=high)
 
 

@@ -145,7 +145,7 @@ def pair(left: SweepSetting, right: SweepSetting) -> Pairing:
     ours = _asked(left.result)
     theirs = ours if right.result is left.result else _asked(right.result)
     answers = same_answers(left.result.plan, right.result.plan)
-    alike: dict[_Place, None] = {}
+    alike: dict[_TurnKey, None] = {}
     otherwise = apart = 0
     for place in (place for place in ours if place in theirs):
         if place.turn > 1 and not (answers and replace(place, turn=place.turn - 1) in alike):
@@ -180,7 +180,7 @@ def _check(*settings: SweepSetting) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _TurnKey:
     """What a prompt is known by in both sweeps, whether they decode first turns or all."""
 
     question: str
@@ -190,7 +190,7 @@ class _Place:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _SweptPrompt:
     """A prompt of one sweep."""
 
     row: int
@@ -201,15 +201,15 @@ class _Asked:
     """What it asks; None where the folder does not hold its prompts."""
 
 
-def _asked(result: SweepResult) -> dict[_Place, _Asked]:
+def _asked(result: SweepResult) -> dict[_TurnKey, _SweptPrompt]:
     """Every prompt with results. Turns are counted: one without results leaves the later ones without them."""
     ids, texts, turns = result.prompts["id"].astype(str).tolist(), _texts(result), Counter[str]()
     if result.plan.turns is Turns.FIRST:
-        return {_Place(name, 1): _Asked(row, name, texts.get(name)) for row, name in enumerate(ids)}
+        return {_TurnKey(name, 1): _SweptPrompt(row, name, texts.get(name)) for row, name in enumerate(ids)}
     found = {}
     for row, (name, question) in enumerate(zip(ids, result.prompts["question"].astype(str).tolist(), strict=True)):
         turns[question] += 1
-        found[_Place(question, turns[question])] = _Asked(row, name, texts.get(name))
+        found[_TurnKey(question, turns[question])] = _SweptPrompt(row, name, texts.get(name))
     return found
 
 

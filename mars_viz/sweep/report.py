@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from mars_viz.analysis.intervals import DEFAULT, Bootstrap, Interval
-from mars_viz.costs import disturbance
+from mars_viz.costs import Costs, disturbance, objection
 from mars_viz.figures.words import counted, exactly, number, times
 from mars_viz.run import stop_words
-from mars_viz.sweep.costs import missing
 from mars_viz.sweep.measures import PERCENT, RATIOS, Measure, measures, value_at
 from mars_viz.sweep.plan import turns_words
 from mars_viz.sweep.result import SweepResult
@@ -136,3 +136,13 @@ def alone(name: str, estimate: float) -> str:
 def _number(name: str, value: float) -> str:
     words = times if name in RATIOS else number
     return words((100 if name in PERCENT else 1) * value)
+
+
+def missing(costs: Costs | None, folder: Path) -> str:
+    """Why a sweep has no modelled speed-up over the target alone, and the command that measures again, in a sentence;
+    empty where it has one."""
+    why = objection(costs)
+    return why and (
+        f"No speed-up over the target alone. {why} Measure again on a quiet machine: the same command with --resume "
+        f"({folder})."
+    )

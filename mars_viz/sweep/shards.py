@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mars_viz.errors import RunFileError
-from mars_viz.writer import to_read
+from mars_viz.writer import to_read, write_file
 
 BATCH = 64
 """Prompts in a file that holds more than one; part of the format."""
@@ -40,10 +40,10 @@ class Shards:
         return [batch_file(batch) for batch in sorted(self.batches)] + [prompt_file(one) for one in alone]
 
     def holding(self, index: int) -> str | None:
-        """The file that holds a prompt, if any does."""
-        if index // BATCH in self.batches:
-            return batch_file(index // BATCH)
-        return prompt_file(index) if index in self.singles else None
+        """The file that holds a prompt, its own before that of its batch, if any does."""
+        if index in self.singles:
+            return prompt_file(index)
+        return batch_file(index // BATCH) if index // BATCH in self.batches else None
 
 
 def parts_of(folder: Path) -> Shards:
@@ -81,8 +81,8 @@ def remove_batched(folder: Path, batches: Iterable[int]) -> None:
             (folder / prompt_file(single)).unlink(missing_ok=True)
 
 
-def bytes_of(table: pa.Table, **options: object) -> bytes:
-    """The Parquet file of a table."""
+def write(path: Path, table: pa.Table, **options: object) -> None:
+    """Write the Parquet file of a table, whole or not at all, and wait until the disk has it. Raises OSError."""
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd", write_page_checksum=True, **options)
-    return bytes(sink.getvalue())
+    write_file(path, bytes(sink.getvalue()), synced=True)

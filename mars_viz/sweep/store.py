@@ -17,24 +17,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mars_viz.costs import Costs
-from mars_viz.errors import BadInput, RunFileError, StorageError, contained
+from mars_viz.errors import BadInput, RunFileError, StorageError, contained, disk_refusals
+from mars_viz.locks import held
 from mars_viz.prompts import PromptSet, Turns, load_prompts, to_jsonl
 from mars_viz.runfiles import check_free
 from mars_viz.runfiles.manifest import LARGEST
 from mars_viz.sweep import shards, texts
-from mars_viz.sweep.columns import schema
-from mars_viz.sweep.files import refusals, write_whole
-from mars_viz.sweep.lock import held
+from mars_viz.sweep.columns import Lines, schema
 from mars_viz.sweep.plan import Plan, differences, from_json, set_hash, to_json, with_prompts
 from mars_viz.sweep.shards import Shards, parts_of
-from mars_viz.sweep.summarise import Lines
 from mars_viz.sweep.texts import PromptTexts
-from mars_viz.writer import make_folder, remove_leftovers, to_read
+from mars_viz.writer import make_folder, remove_leftovers, to_read, write_file
 
 _FURTHER = 100
 """Folders that hold no sweep themselves and are looked into for sweeps, and what is looked at in each, at most."""
 _SHEET, _RESULTS, _PROMPTS = "sweep.json", "results", "prompts.jsonl"
-_KEPT = "; what is finished is kept, go on with --resume"
+_KEPT = "Make room or choose another place; what is finished is kept, go on with --resume."
 
 
 class Begun(BadInput):
@@ -85,16 +83,16 @@ class SweepStore:
         half-written stays."""
         arrays = [pa.array(lines[field.name], field.type) for field in self._schema]
         table = pa.Table.from_arrays(arrays, schema=self._schema)
-        with refusals(self.folder, _KEPT):
+        with disk_refusals(self.folder, remedy=_KEPT):
             if read is not None:
                 texts.write(self.folder, index, read)
-            write_whole(self.results / shards.prompt_file(index), shards.bytes_of(table))
+            shards.write(self.results / shards.prompt_file(index), table)
         if index % shards.BATCH == shards.BATCH - 1:
             self.tidy()
 
     def tidy(self) -> None:
         """Put whole batches of prompts together, and remove what a kill left behind. Only the sweep itself may."""
-        with refusals(self.folder, _KEPT):
+        with disk_refusals(self.folder, remedy=_KEPT):
             make_folder(self.results)
             for each in (self.results, self.folder):
                 remove_leftovers(each, age=0)
@@ -103,7 +101,7 @@ class SweepStore:
                 members = shards.members(batch)
                 if found.singles.issuperset(members):
                     tables = [self._read(shards.prompt_file(member), self._schema.names) for member in members]
-                    write_whole(self.results / shards.batch_file(batch), shards.bytes_of(pa.concat_tables(tables)))
+                    shards.write(self.results / shards.batch_file(batch), pa.concat_tables(tables))
             shards.remove_batched(self.results, self.files.batches)
             texts.tidy(self.folder, self.files)
 
@@ -114,13 +112,10 @@ class SweepStore:
 
     def told(self, first: int, end: int) -> list[TurnOutcome]:
         """What became of these finished prompts, of a sweep of later turns: those from `first` to before `end`."""
-        found: dict[int, TurnOutcome] = {}
-        for name in self.files.names:
-            kind, start = name.removesuffix(".parquet").split("-")
-            begins, count = (int(start) * shards.BATCH, shards.BATCH) if kind == "batch" else (int(start), 1)
-            if begins < end and begins + count > first:
-                table = self._read(name, ["prompt", "answer", "error"])
-                found |= {row["prompt"]: TurnOutcome(row["answer"], row["error"]) for row in table.to_pylist()}
+        files, found = self.files, dict[int, TurnOutcome]()
+        for name in dict.fromkeys(filter(None, map(files.holding, range(first, end)))):
+            table = self._read(name, ["prompt", "answer", "error"])
+            found |= {row["prompt"]: TurnOutcome(row["answer"], row["error"]) for row in table.to_pylist()}
         return [found[index] for index in range(first, end)]
 
     def count_lines(self) -> int:
@@ -148,9 +143,9 @@ class SweepStore:
         """Write down that the sweep goes on to these prompts, which begin with those that it had; nothing where there
         are no more. Raises BadInput where the disk refuses. Only the sweep itself may."""
         if open_store(self.folder).plan.prompts < self.plan.prompts:
-            with refusals(self.folder, _KEPT):
-                write_whole(self.folder / _PROMPTS, to_jsonl(prompts))
-                write_whole(self.folder / _SHEET, to_json(self.plan, self.costs))
+            with disk_refusals(self.folder, remedy=_KEPT):
+                write_file(self.folder / _PROMPTS, to_jsonl(prompts), synced=True)
+                write_file(self.folder / _SHEET, to_json(self.plan, self.costs), synced=True)
 
     def _opened(self, name: str) -> pq.ParquetFile:
         words = [field.name for field in self._schema if field.type == pa.string()]
@@ -186,14 +181,14 @@ def create(folder: Path, plan: Plan, costs: Costs | None, prompts: PromptSet | N
     """A new sweep in a new folder, with its prompts if given. Raises BadInput where something is there, or the disk
     refuses."""
     check_new(folder)
-    with refusals(folder, _KEPT):
+    with disk_refusals(folder, remedy=_KEPT):
         folder.mkdir(parents=True, exist_ok=True)
         make_folder(folder / _RESULTS)
-    with held(folder), refusals(folder, _KEPT):
+    with held(folder), disk_refusals(folder, remedy=_KEPT):
         check_new(folder)  # somebody else may have been quicker
         if prompts is not None:
-            write_whole(folder / _PROMPTS, to_jsonl(prompts))
-        write_whole(folder / _SHEET, to_json(plan, costs))
+            write_file(folder / _PROMPTS, to_jsonl(prompts), synced=True)
+        write_file(folder / _SHEET, to_json(plan, costs), synced=True)
     return SweepStore(folder, plan, costs)
 
 
@@ -201,8 +196,8 @@ def keep_costs(folder: Path, costs: Costs) -> None:
     """Model the sweep in a folder with these costs from now on. Raises BadInput where there is none, or the disk
     refuses."""
     plan = open_store(folder).plan
-    with refusals(folder, _KEPT):
-        write_whole(folder / _SHEET, to_json(plan, costs))
+    with disk_refusals(folder, remedy=_KEPT):
+        write_file(folder / _SHEET, to_json(plan, costs), synced=True)
 
 
 def begin(folder: Path, plan: Plan, costs: Costs | None, prompts: PromptSet) -> SweepStore:
@@ -217,7 +212,7 @@ def begin(folder: Path, plan: Plan, costs: Costs | None, prompts: PromptSet) -> 
 def check_new(folder: Path, *, resume: bool = False) -> None:
     """Raise BadInput where no sweep can be begun: something is there, other than what a kill at the start leaves, or
     the place cannot be written to. With `resume` a sweep may be there."""
-    with refusals(folder, _KEPT):
+    with disk_refusals(folder, remedy=_KEPT):
         there = folder.exists()
     if not there:
         check_free(folder)

@@ -8,7 +8,7 @@ a prompt is kept in memory once it is written, but for the answers of a conversa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
@@ -16,21 +16,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mars_viz.chat import History
-from mars_viz.costs import Costs
+from mars_viz.costs import Costs, objection
 from mars_viz.dialmap import DialMap, Exploration, Span
-from mars_viz.errors import BadInput, PromptError, SettingError
+from mars_viz.errors import BadInput, Disturbed, PromptError, SettingError
+from mars_viz.locks import held
 from mars_viz.prompts import PromptItem, PromptSet
 from mars_viz.records import Emission, emitted
 from mars_viz.rules import Rule, rule_named
 from mars_viz.run import Run, Settings, joined
 from mars_viz.sweep import store
-from mars_viz.sweep.active_prompts import ActivePrompts, advance
-from mars_viz.sweep.conversations import Conversations, unanswered
-from mars_viz.sweep.costs import measured, mended
-from mars_viz.sweep.lock import held
+from mars_viz.sweep.active_prompts import ActivePrompts, Conversations, advance, unanswered
+from mars_viz.sweep.columns import Lines, ReferenceTexts, failed_lines, lines_of
 from mars_viz.sweep.plan import plan_of
 from mars_viz.sweep.result import SweepResult, load_sweep
-from mars_viz.sweep.summarise import Lines, ReferenceTexts, failed_lines, lines_of
 from mars_viz.sweep.texts import PromptTexts, texts_of
 from mars_viz.walk import Answer, Ending, Prefix, Speculator, walk
 
@@ -224,7 +222,7 @@ class Sweep:
     def _texts(self, made: DialMap) -> ReferenceTexts:
         """The lossless texts, walked over the map's own answers; models are asked only where they leave the map."""
         prompt = made.frame.prompt_ids
-        known = Remembering(made.answers, lambda: self._beside)
+        known = Remembering(dict(made.answers), lambda: self._beside)
 
         def walked(rule: Rule) -> tuple[int, ...]:
             dial = None if rule.dial is None else rule.dial.strict
@@ -261,21 +259,19 @@ class Sweep:
 
 
 class Remembering:
-    """Answers from what is known already, and asks the models, opened only then, about the rest."""
+    """Answers from what is known already; the models, opened only then, are asked about the rest, which is known from
+    then on."""
 
-    def __init__(self, known: Mapping[Prefix, Answer], open_: Callable[[], Speculator]):
-        self._known = known
-        self._open = open_
-        self._live: Speculator | None = None
+    def __init__(self, known: MutableMapping[Prefix, Answer], open_: Callable[[], Speculator]):
+        self._known, self._open = known, open_
 
     def speculate(self, prefixes: Sequence[Prefix]) -> list[Answer]:
         """One answer a prefix."""
-        missing = [prefix for prefix in prefixes if prefix not in self._known]
-        found: dict[Prefix, Answer] = {}
+        missing = [prefix for prefix in dict.fromkeys(prefixes) if prefix not in self._known]
         if missing:
-            self._live = self._live or self._open()
-            found = dict(zip(missing, self._live.speculate(missing), strict=True))
-        return [self._known[prefix] if prefix in self._known else found[prefix] for prefix in prefixes]
+            for prefix, answer in zip(missing, self._open().speculate(missing), strict=True):
+                self._known[prefix] = answer
+        return [self._known[prefix] for prefix in prefixes]
 
 
 def sweep_prompts(
@@ -291,13 +287,30 @@ def sweep_prompts(
 ) -> Sweep:
     """A sweep with local models, this device's costs measured first, where the machine is not too busy; resumed, again
     where they can not be believed. Raises BadInput as `Sweep` does."""
-    plan = plan_of(settings, span, chat, prompts, backend.provenance())
+    plan, costs = plan_of(settings, span, chat, prompts, backend.provenance()), None
     if resume and store.holds_sweep(Path(out)):
         mended(store.resume(Path(out), plan, prompts), backend, settings)
-        return Sweep(backend, prompts, settings, span, out, chat=chat, resume=True, batch=batch)
-    store.check_new(Path(out), resume=resume)
-    costs = measured(backend, settings)
+    else:
+        store.check_new(Path(out), resume=resume)
+        costs = measured(backend, settings)
     return Sweep(backend, prompts, settings, span, out, chat=chat, resume=resume, costs=costs, batch=batch)
+
+
+def measured(backend: Backend, settings: Settings) -> Costs | None:
+    """This device's costs; None where the machine is too busy, for a sweep's exact figures need none."""
+    from mars_viz.speculators.costs import measure_costs
+
+    try:
+        return measure_costs(backend, settings.gamma, settings=settings)
+    except Disturbed:
+        return None
+
+
+def mended(kept: store.SweepStore, backend: Backend, settings: Settings) -> None:
+    """Measure again, and keep it, where nothing can be modelled from what a sweep has. Raises BadInput where the disk
+    refuses."""
+    if objection(kept.costs) and (costs := measured(backend, settings)) is not None:
+        store.keep_costs(kept.folder, costs)
 
 
 def in_reach(prompts: PromptSet, finished: int, batch: int) -> range:

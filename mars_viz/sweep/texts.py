@@ -1,14 +1,14 @@
 """The texts of a sweep, token by token: a Parquet data set, `texts/`, beside the results; no other module touches it.
 
-A line a prompt: its text on every stretch of the dial, in the order of the results' lines, and what its tokens read. A
-prompt's texts are written before its results, so whatever is finished has them. No figure needs them: sweeps that were
-made before there were texts are read as ever, and opening a sweep does not read them.
+A file and a line a prompt: its text on every stretch of the dial, in the order of the results' lines, and what its
+tokens read. They are written before its results, so whatever is finished has them. No figure needs them: sweeps that
+were made before there were texts are read as ever, and opening a sweep does not read them. Sweeps of before hold those
+of several prompts in one file, as results are; such files are read, and none are written.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,15 +22,12 @@ from mars_viz.dialmap import DialMap
 from mars_viz.errors import BadInput, RunFileError
 from mars_viz.run import Piece
 from mars_viz.sweep import shards
-from mars_viz.sweep.files import write_whole
 from mars_viz.writer import make_folder, remove_leftovers, to_read
 
 FOLDER = "texts"
 """Its name in a sweep's folder."""
 MAX_BYTES = 1 << 30
 """Of what is read at once, unpacked; far above any sweep."""
-_READ_AT_ONCE = 8
-"""Prompts: with fewer the files would mostly be directories, with more one prompt would take a while."""
 
 
 def _each(kind: pa.DataType) -> pa.DataType:
@@ -89,51 +86,31 @@ def write(sweep: Path, index: int, texts: PromptTexts) -> None:
         "special": [piece.special for piece in texts.pieces.values()],
     }
     arrays = [pa.array([line[field.name]], field.type) for field in _SCHEMA]
-    write_whole(folder / shards.prompt_file(index), _bytes(pa.Table.from_arrays(arrays, schema=_SCHEMA)))
+    # equal stretches of texts are equal bytes, which pack well
+    table, plain = pa.Table.from_arrays(arrays, schema=_SCHEMA), {"use_dictionary": False, "write_statistics": False}
+    shards.write(folder / shards.prompt_file(index), table, **plain)
 
 
 def tidy(sweep: Path, results: shards.Shards) -> None:
-    """Put the prompts of whole batches together, and remove what a kill left behind and what has no results any more,
-    as after damaged ones were taken away: it will be written anew. Raises OSError. Only the sweep itself may."""
+    """Remove what a kill left behind, and what has no results any more, as after damaged ones were taken away: it will
+    be written anew. Raises OSError. Only the sweep itself may."""
     folder = sweep / FOLDER
     if not folder.is_dir():
         return
     make_folder(folder)
     remove_leftovers(folder, age=0)
-    there = _without_results(folder, results)
-    for batch in {single // shards.BATCH for single in there.singles} & results.batches - there.batches:
-        members = [each for each in shards.members(batch) if each in there.singles]
-        with suppress(BadInput):  # beside a damaged file the others stay as they are: no figure needs texts
-            table = pa.concat_tables(_table(folder / shards.prompt_file(each)) for each in members)
-            write_whole(folder / shards.batch_file(batch), _bytes(table))
-    shards.remove_batched(folder, shards.parts_of(folder).batches)
-
-
-def _without_results(folder: Path, results: shards.Shards) -> shards.Shards:
-    """Remove the texts of prompts that have no results; the files that are left. A batch is put together only where
-    the results' is."""
     there = shards.parts_of(folder)
-    batches = there.batches - results.batches
-    singles = frozenset(each for each in there.singles if results.holding(each) is None)
-    for name in [*map(shards.batch_file, batches), *map(shards.prompt_file, singles)]:
+    singles = (single for single in there.singles if results.holding(single) is None)
+    for name in [*map(shards.batch_file, there.batches - results.batches), *map(shards.prompt_file, singles)]:
         (folder / name).unlink(missing_ok=True)
-    return shards.Shards(there.batches - batches, there.singles - singles)
 
 
 def read(sweep: Path, index: int) -> PromptTexts | None:
     """Those of the prompt at this place of the set; None where the sweep kept none of it, as before there were texts.
     Raises BadInput where they are damaged."""
     folder = sweep / FOLDER
-    while folder.is_dir():
-        before = shards.parts_of(folder)
-        name = before.holding(index)
-        try:
-            return None if name is None else _read(folder / name, index)
-        except BadInput:
-            if shards.parts_of(folder) == before:
-                raise
-            # else a sweep under way has put prompts together meanwhile
-    return None
+    name = shards.parts_of(folder).holding(index) if folder.is_dir() else None
+    return None if name is None else _read(folder / name, index)
 
 
 def _read(path: Path, index: int) -> PromptTexts | None:
@@ -171,20 +148,6 @@ def _texts(line: Mapping[str, Any]) -> PromptTexts:
     if not pieces.keys() >= set(np.unique(token_ids).tolist()):
         raise KeyError("a token without a piece")
     return PromptTexts(lengths, token_ids, pieces)
-
-
-def _table(path: Path) -> pa.Table:
-    try:
-        return pq.read_table(to_read(path), partitioning=None, use_threads=False, page_checksum_verification=True).cast(
-            _SCHEMA
-        )
-    except shards.DAMAGED as error:
-        raise spoiled(path) from error
-
-
-def _bytes(table: pa.Table) -> bytes:
-    """Equal stretches of texts are equal bytes, which pack well, and a prompt is read without most of the others."""
-    return shards.bytes_of(table, row_group_size=_READ_AT_ONCE, use_dictionary=False, write_statistics=False)
 
 
 def spoiled(path: Path) -> BadInput:

@@ -81,7 +81,7 @@ def entries(both: Pairing) -> tuple[PromptEntry, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _KnownOfTexts:
     """What the figures alone say of the texts."""
 
     same: np.ndarray
@@ -90,7 +90,7 @@ class _Known:
     """bool [P]; two texts, for certain."""
 
 
-def _told(both: Pairing) -> _Known:
+def _told(both: Pairing) -> _KnownOfTexts:
     parted, lengths = divergence(both), both.at("tokens")
     # tokens of another vocabulary may be more or fewer for one text
     differs = (lengths[0] != lengths[1]) & both.one_vocabulary
@@ -102,7 +102,7 @@ def _told(both: Pairing) -> _Known:
         dials = np.array([both.left.dial, both.right.dial])
         lines = both.left.result.rows(dials)[both.rows[0]]
         same |= lines[:, 0] == lines[:, 1]
-    return _Known(same, differs & ~same)
+    return _KnownOfTexts(same, differs & ~same)
 
 
 def kept(both: Pairing, place: int) -> KeptTexts:

@@ -18,10 +18,9 @@ from mars_viz import default_folders
 from mars_viz.analysis.metrics import summary
 from mars_viz.errors import BadInput, contained
 from mars_viz.escapes import Html, html
-from mars_viz.figures.thumbnails import AMBER, BLUE, QUIET, BarPart, lanes
-from mars_viz.figures.token_strip import token_bars
+from mars_viz.figures.svg import AMBER, BLUE, QUIET, BarPart, lanes, token_bars
 from mars_viz.figures.words import counted, number
-from mars_viz.race.records import Lane, Race
+from mars_viz.race.records import Race, RaceLane
 from mars_viz.rules import RULES
 from mars_viz.run import Run
 from mars_viz.ui import library, visitors
@@ -186,13 +185,13 @@ def race_card(course: Replay) -> Card | None:
 
 
 def _race_card(name: str, race: Race) -> Card:
-    seconds = race.seconds
-    colours = {Lane.ALONE: QUIET, Lane.STRICT: BLUE, Lane.RELAXED: AMBER}
+    seconds, gain = race.seconds, race.over(RaceLane.RELAXED, RaceLane.ALONE)
+    colours = {RaceLane.ALONE: QUIET, RaceLane.STRICT: BLUE, RaceLane.RELAXED: AMBER}
     return Card(
         name,
         "A race by the clock",
         "The target alone, speculative with the strict rule, and with a relaxed one: one prompt, replayed up to 50 "
         "times slower.",
-        f"{number(race.over(Lane.RELAXED, Lane.ALONE).estimate)} times as fast with the relaxed rule (measured)",
+        f"{number(gain.estimate)} times as fast with the relaxed rule (measured)",
         lanes([BarPart(seconds[lane], colour) for lane, colour in colours.items()]),
     )

@@ -27,8 +27,8 @@ from mars_viz.blocks import Blocks
 from mars_viz.components.explorer.columns import Columns, Rounds, verdict_columns
 from mars_viz.components.explorer.packing import identified
 from mars_viz.components.explorer.round_index import RoundIndex, round_index
-from mars_viz.devices import short_device
 from mars_viz.escapes import visible
+from mars_viz.figures.words import short_device
 from mars_viz.records import Verdicts
 from mars_viz.rules import Rule, Scale, rule_named, rules_and
 from mars_viz.rules.joined import Joined

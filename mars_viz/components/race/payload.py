@@ -15,11 +15,10 @@ import numpy as np
 from mars_viz.components.explorer.packing import identified
 from mars_viz.components.tokens import Pieces, ratios
 from mars_viz.costs import Factor
-from mars_viz.devices import short_device
 from mars_viz.escapes import visible
-from mars_viz.figures.words import number, setting
+from mars_viz.figures.words import number, setting, short_device
 from mars_viz.race.making import RaceTexts
-from mars_viz.race.records import Lane, Race, round_clock
+from mars_viz.race.records import Race, RaceLane, round_clock
 from mars_viz.records import Outcome, Round
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
@@ -100,7 +99,7 @@ def settings_words(settings: Settings) -> str:
 def board(race: Race) -> Payload:
     """The end board in words."""
     texts = race.token_ids
-    names = {Lane.ALONE: "Autoregressive", Lane.STRICT: "Strict", Lane.RELAXED: rule_words(race.relaxed)}
+    names = {RaceLane.ALONE: "Autoregressive", RaceLane.STRICT: "Strict", RaceLane.RELAXED: rule_words(race.relaxed)}
     rows = [
         [
             names[lane],
@@ -111,15 +110,15 @@ def board(race: Race) -> Payload:
             number(found.passes),
             f"{found.tau:.2f}",
             number(found.rolled_back),
-            "–" if lane is Lane.ALONE else _same(texts[Lane.ALONE], texts[lane]),
+            "–" if lane is RaceLane.ALONE else _same(texts[RaceLane.ALONE], texts[lane]),
         ]
         for lane, found in race.figures.items()
     ]
     return {"sentence": _sentence(race), "columns": COLUMNS, "rows": rows}
 
 
-def _over_alone(race: Race, lane: Lane, found: Factor) -> str:
-    if lane is Lane.ALONE:
+def _over_alone(race: Race, lane: RaceLane, found: Factor) -> str:
+    if lane is RaceLane.ALONE:
         return "1.00 ×"
     return "disturbed" if race.objection else f"{found.estimate:.2f} ×{_range(found.low, found.high)}"
 
@@ -130,7 +129,7 @@ def _range(low: float, high: float) -> str:
 
 
 COLUMNS = [
-    {"name": "Lane", "help": "How the prompt was decoded"},
+    {"name": "RaceLane", "help": "How the prompt was decoded"},
     {
         "name": "Time, measured",
         "help": "Wall clock of the middle turn and range of all turns; without the prompt's pass",
@@ -151,8 +150,8 @@ COLUMNS = [
 def _sentence(race: Race) -> str:
     if race.objection:
         return race.objection
-    turns = len(race.taken[Lane.ALONE])
-    alone, strict = (_times(race.over(Lane.RELAXED, other)) for other in (Lane.ALONE, Lane.STRICT))
+    turns = len(race.taken[RaceLane.ALONE])
+    alone, strict = (_times(race.over(RaceLane.RELAXED, other)) for other in (RaceLane.ALONE, RaceLane.STRICT))
     how = "measured once, so without an interval," if turns == 1 else f"measured over {turns} turns"
     device = visible(short_device(race.strict.provenance.device) or "an unnamed device")
     return (

@@ -8,12 +8,12 @@ from typing import Any
 from mars_viz.analysis.map_grid import along_dial
 from mars_viz.analysis.steps import Steps, total
 from mars_viz.dialmap import DialMap, Segment, span_of
-from mars_viz.lesson_data import GradedExercises
 from mars_viz.prompts import PromptItem
 from mars_viz.prompts.builtin import builtin_prompts
-from mars_viz.prompts.graders import grader_named
+from mars_viz.prompts.items import grader_named
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
+from mars_viz.samples import GradedExercises
 from mars_viz.ui.jobs.background_task import TaskStep
 
 PER_TASK = 20

@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 import streamlit as st
 
-from mars_viz.analysis.overlap import OTHERS, Overlap, Place, overlap, places, total_variation, trials
+from mars_viz.analysis.lesson_sums import OTHERS, Overlap, Place, overlap, places, total_variation, trials
 from mars_viz.components.lesson import Kind, Knob
-from mars_viz.figures.token_words import shown_token
-from mars_viz.figures.words import number, setting
+from mars_viz.figures.words import number, setting, shown_token
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
 from mars_viz.ui.lessons import lesson_layout, thumbs

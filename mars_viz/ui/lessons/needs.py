@@ -10,9 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from mars_viz.analysis import overlap
-from mars_viz.analysis.gain import gain
-from mars_viz.analysis.runner_ups import close_calls
+from mars_viz.analysis import lesson_sums
+from mars_viz.analysis.lesson_sums import close_calls, gain
 from mars_viz.records import Emission
 from mars_viz.rules import rule_named
 from mars_viz.rules.mars import THETA
@@ -110,7 +109,7 @@ UNCUT = Need(
 BOTH_KNOWN = Need(
     "a drafting model whose probabilities were recorded",
     "No drafted position of this run recorded both distributions.",
-    of_records=lambda run: bool(overlap.places(run)),
+    of_records=lambda run: bool(lesson_sums.places(run)),
 )
 THETA_DIAL = Need(
     "a MARS rule whose θ decides",

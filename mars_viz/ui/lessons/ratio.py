@@ -8,8 +8,8 @@ import numpy as np
 import streamlit as st
 
 from mars_viz.analysis.judgements import Ruling, opinion, own_dial, ruling
-from mars_viz.analysis.runner_ups import RunnerUps, close_calls
-from mars_viz.analysis.shift import compared, moved
+from mars_viz.analysis.lesson_sums import RunnerUps, close_calls
+from mars_viz.analysis.rulings import compared, moved
 from mars_viz.components.lesson import Kind, Knob
 from mars_viz.figures.words import setting
 from mars_viz.rules import RULES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from mars_viz.analysis.gain import gain
+from mars_viz.analysis.lesson_sums import gain
 from mars_viz.analysis.rollback import Price, prices, strict_run
 from mars_viz.components.lesson import Kind, Knob
 from mars_viz.figures.words import counted, number

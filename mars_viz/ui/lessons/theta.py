@@ -9,12 +9,12 @@ import streamlit as st
 from mars_viz.components.lesson import Kind, Knob, lesson_figure
 from mars_viz.demo.tasks import final_answer
 from mars_viz.dialmap import DialMap, Segment
-from mars_viz.figures.lesson_dial import accuracy_curve
-from mars_viz.lesson_data import GradedExercises, recorded_grades
+from mars_viz.figures.lessons import accuracy_curve
 from mars_viz.prompts import recognised
 from mars_viz.records import first_difference
 from mars_viz.rules.mars import Mars
 from mars_viz.run import Run
+from mars_viz.samples import GradedExercises, recorded_grades
 from mars_viz.ui import theme
 from mars_viz.ui.jobs.grade_tasks import PER_TASK, grade
 from mars_viz.ui.lessons import thumbs

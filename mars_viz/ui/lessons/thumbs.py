@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from mars_viz.analysis.gain import expected_speed_up, gain
+from mars_viz.analysis.lesson_sums import OTHERS, close_calls, expected_speed_up, gain, overlap, places
 from mars_viz.analysis.map_grid import along_dial
-from mars_viz.analysis.overlap import OTHERS, overlap, places
 from mars_viz.analysis.rollback import prices
-from mars_viz.analysis.runner_ups import close_calls
 from mars_viz.demo.tasks import final_answer
-from mars_viz.figures.thumbnails import AMBER, BLUE, QUIET, RED, Area, BarPart, Line, lines, stacked_bars
+from mars_viz.figures.svg import AMBER, BLUE, QUIET, RED, Area, BarPart, Line, lines, stacked_bars
 from mars_viz.prompts import recognised
 from mars_viz.rules.mars import THETA
 from mars_viz.run import Run

@@ -8,13 +8,12 @@ from functools import cache, partial
 import numpy as np
 import streamlit as st
 
-from mars_viz.analysis.gain import Gain, expected_tokens, gain, round_cost
+from mars_viz.analysis.lesson_sums import Gain, expected_tokens, gain, round_cost
 from mars_viz.components.lesson import Kind, Knob
 from mars_viz.costs import Costs, disturbance
-from mars_viz.devices import short_device
-from mars_viz.figures.lesson_gain import pass_costs, run_times
-from mars_viz.figures.words import number
-from mars_viz.lesson_data import recorded_costs
+from mars_viz.figures.lessons import pass_costs, run_times
+from mars_viz.figures.words import number, short_device
+from mars_viz.samples import recorded_costs
 from mars_viz.ui import theme
 from mars_viz.ui.jobs.tasks import find_costs
 from mars_viz.ui.lessons import thumbs

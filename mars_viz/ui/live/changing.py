@@ -16,7 +16,7 @@ from streamlit.delta_generator import DeltaGenerator
 from mars_viz.errors import BadInput
 from mars_viz.escapes import Html, html, markdown
 from mars_viz.runstore import Makers
-from mars_viz.runstore.titles import LONGEST_TITLE
+from mars_viz.runstore.store import LONGEST_TITLE
 from mars_viz.ui import theme, visitors
 from mars_viz.ui.live import live_words
 from mars_viz.ui.live.page_state import LivePageState

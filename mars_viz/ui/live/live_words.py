@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from mars_viz.costs import Cost, Costs, per_token, round_cost
-from mars_viz.devices import short_device
 from mars_viz.errors import BadInput
-from mars_viz.figures.words import THIN_SPACE, counted, number
+from mars_viz.figures.words import THIN_SPACE, counted, number, short_device
 from mars_viz.permissions import DELETE, MayDelete, who_may_delete
-from mars_viz.race.records import Lane
+from mars_viz.race.records import RaceLane
 from mars_viz.run import Run
 from mars_viz.runstore.bin import BYTES, DAYS
 from mars_viz.ui.jobs.decode_job import Decoded
@@ -21,7 +20,7 @@ from mars_viz.ui.theme import Tile
 
 BIN = f"It stays in the bin for {DAYS} days, or until the bin holds more than {BYTES >> 30} GB."
 """Of a run that is deleted."""
-LANES = {Lane.ALONE: "the target alone", Lane.STRICT: "strict", Lane.RELAXED: "relaxed"}
+LANES = {RaceLane.ALONE: "the target alone", RaceLane.STRICT: "strict", RaceLane.RELAXED: "relaxed"}
 
 WHO = {
     MayDelete.MAKER: f"Only the browser that made a run can rename or delete it ({DELETE}=maker).",
@@ -83,7 +82,7 @@ def raced(progress: Raced) -> float:
     step = progress.step
     if step is None:
         return 0.0
-    return (step.turn * len(Lane) + list(Lane).index(step.lane)) / ((step.turns + 1) * len(Lane))
+    return (step.turn * len(RaceLane) + list(RaceLane).index(step.lane)) / ((step.turns + 1) * len(RaceLane))
 
 
 def tiles(run: Run | None) -> list[Tile]:

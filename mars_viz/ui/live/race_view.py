@@ -10,7 +10,7 @@ from mars_viz.components.race import replay
 from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown
 from mars_viz.race import Race, RaceEntry
-from mars_viz.race.table import race_frame
+from mars_viz.race.records import race_frame
 from mars_viz.runfiles import MAX_ZIP
 from mars_viz.ui import faults, share, tab_jobs, theme
 from mars_viz.ui.jobs.job import JobState

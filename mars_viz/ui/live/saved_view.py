@@ -7,7 +7,7 @@ import streamlit as st
 from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown
 from mars_viz.figures.words import counted
-from mars_viz.runstore import Kept, RunStatus, by_age
+from mars_viz.runstore import KeptRun, RunStatus, by_age
 from mars_viz.ui import faults, navigation, tab_jobs, theme, visitors
 from mars_viz.ui.live import changing, live_words
 from mars_viz.ui.live.page_state import LivePageState
@@ -42,7 +42,7 @@ def saved(desk: LivePageState) -> None:
 
 
 @faults.drawn
-def one_saved(desk: LivePageState, entry: Kept) -> None:
+def one_saved(desk: LivePageState, entry: KeptRun) -> None:
     """A line of the list."""
     if entry.standing is RunStatus.DELETED:
         changing.deleted(desk, item(entry))
@@ -64,7 +64,7 @@ def one_saved(desk: LivePageState, entry: Kept) -> None:
     changing.popover(third, desk, item(entry), growing, width="stretch")
 
 
-def item(entry: Kept) -> changing.Item:
+def item(entry: KeptRun) -> changing.Item:
     """The run, as something to rename and to delete."""
     title = "" if entry.manifest is None else " ".join(entry.manifest.title.split())
     return changing.Item(

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from mars_viz.analysis.all_rules import RuleRow
 from mars_viz.analysis.metrics import Basis
-from mars_viz.analysis.rule_table import RuleRow
 from mars_viz.figures.words import counted, number
 from mars_viz.multi_rule_walk import Stand, answers_along
 from mars_viz.run import Run

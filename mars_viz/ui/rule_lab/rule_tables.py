@@ -10,9 +10,8 @@ import pandas as pd
 import streamlit as st
 
 from mars_viz.analysis.all_rules import AllRules
-from mars_viz.analysis.equivalents import Equivalent
 from mars_viz.analysis.metrics import Basis
-from mars_viz.analysis.shift import Shifted
+from mars_viz.analysis.rulings import Equivalent, Shifted
 from mars_viz.escapes import Html, html, joined
 from mars_viz.figures.words import setting
 from mars_viz.rules import Rule, rule_named

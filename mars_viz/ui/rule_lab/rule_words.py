@@ -7,10 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from mars_viz.analysis.all_rules import AgainstStrict
-from mars_viz.analysis.boundaries import Boundary
-from mars_viz.analysis.equivalents import Equivalent
 from mars_viz.analysis.judgements import Ruling
-from mars_viz.analysis.shift import Shifted
+from mars_viz.analysis.rulings import Boundary, Equivalent, Shifted
 from mars_viz.figures.words import counted, number, setting
 from mars_viz.records import Emission
 from mars_viz.rules import RULES, Fixed, Rule

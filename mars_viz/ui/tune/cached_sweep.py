@@ -11,13 +11,12 @@ from typing import TypeVar, cast
 import numpy as np
 
 from mars_viz.analysis.engines import EngineRow, acceptance_table
-from mars_viz.analysis.frontier import Frontier
-from mars_viz.analysis.intervals import Interval
+from mars_viz.analysis.intervals import Frontier, Interval
 from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.figures.dial_curve import DialCurve
 from mars_viz.sweep import SweepResult, band_at, curve, frontier, measures, places, value_at
 from mars_viz.sweep.measures import PERCENT, Measure, RelaxedBands, relaxed_bands
-from mars_viz.sweep.recommend import chosen_dial, recommended
+from mars_viz.sweep.result import chosen_dial, recommended
 
 T = TypeVar("T")
 BANDS = 129

@@ -12,9 +12,10 @@ from pathlib import Path, PurePosixPath
 
 import streamlit as st
 
+from mars_viz import locks
 from mars_viz.errors import BadInput, RunFileError, contained
 from mars_viz.figures.words import number
-from mars_viz.sweep import Plan, load_sweep, lock
+from mars_viz.sweep import Plan, load_sweep
 from mars_viz.sweep.grid import MOST
 from mars_viz.sweep.plan import comparable
 from mars_viz.sweep.store import SweepEntry, list_sweeps
@@ -123,7 +124,7 @@ class SweepCatalogue:
             if entry.path.parent == own.path.parent and not self.running(other) and _together(own, entry):
                 assert entry.plan is not None  # or it went on with none
                 found.setdefault(entry.plan.settings.rule, entry)
-        return tuple(each for each in found.values() if lock.holder(each.path) is None)[: MOST - 1]
+        return tuple(each for each in found.values() if locks.holder(each.path) is None)[: MOST - 1]
 
     def variants(self, name: str) -> dict[str, str]:
         """Finished sweeps that make a grid with this one, with their labels: those of its rule that differ from it in

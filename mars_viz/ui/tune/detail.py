@@ -9,20 +9,19 @@ from functools import partial
 
 import streamlit as st
 
+from mars_viz.analysis.counts import synthetic_settings
 from mars_viz.analysis.engines import acceptance_table, resampled
 from mars_viz.analysis.recommendation import Recommendation
-from mars_viz.analysis.synthetic import synthetic_settings
 from mars_viz.analysis.vllm_metrics import parse_vllm_metrics, vllm_metrics
 from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown
-from mars_viz.figures.dial_curve import dial_curve
+from mars_viz.figures.dial_curve import dial_curve, share_bars
 from mars_viz.figures.frontier import RulePath, frontier_figure
-from mars_viz.figures.share_bars import share_bars
 from mars_viz.sweep import relaxed_at
-from mars_viz.sweep.checks import Checks, kept_checks
 from mars_viz.sweep.columns import RANK_WORDS, SHARE_WORDS
 from mars_viz.sweep.engine_settings import engine_settings
 from mars_viz.sweep.evidence_pack import evidence_zip
+from mars_viz.sweep.timing import Checks, kept_checks
 from mars_viz.ui import faults, theme
 from mars_viz.ui.charts import chart
 from mars_viz.ui.stop_button import stop_button

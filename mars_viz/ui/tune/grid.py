@@ -14,9 +14,9 @@ from mars_viz.figures.words import exact_setting
 from mars_viz.rules import Fixed
 from mars_viz.sweep.evidence import dial_grid
 from mars_viz.sweep.evidence_text import VARIED
-from mars_viz.sweep.grid_table import Advised, few_dials, grid_table, left_out
-from mars_viz.sweep.recommend import together
+from mars_viz.sweep.grid import Advised, few_dials, grid_table, left_out
 from mars_viz.sweep.report import cell
+from mars_viz.sweep.result import together
 from mars_viz.ui import theme
 from mars_viz.ui.tune import tables
 from mars_viz.ui.tune.cached_sweep import CachedSweep

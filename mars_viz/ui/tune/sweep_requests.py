@@ -12,16 +12,16 @@ from mars_viz import default_folders
 from mars_viz.dialmap import Span, span_of
 from mars_viz.errors import BadInput, PromptError, RunFileError, SettingError, StorageError
 from mars_viz.figures.words import exact_setting
+from mars_viz.locks import check_nobody
 from mars_viz.permissions import PATHS
 from mars_viz.prompts import PromptSet, Turns, builtin_prompts, load_prompts
 from mars_viz.rules import RULES, rule_named
 from mars_viz.run import Settings
 from mars_viz.runstore import checked_name
 from mars_viz.sweep import Plan, SweepResult
-from mars_viz.sweep.checks import keep_check
 from mars_viz.sweep.grid import MOST
-from mars_viz.sweep.lock import check_nobody
 from mars_viz.sweep.store import SweepEntry, check_listed, holds_sweep, open_store
+from mars_viz.sweep.timing import keep_check
 from mars_viz.sweep.wall_clock import to_time
 from mars_viz.ui import visitors
 from mars_viz.ui.jobs import tasks

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 from mars_viz.analysis.intervals import Interval
 from mars_viz.analysis.recommendation import Recommendation
-from mars_viz.devices import short_device
 from mars_viz.figures.frontier import RulePath
-from mars_viz.figures.words import counted, exact_setting, number, times
+from mars_viz.figures.words import counted, exact_setting, number, short_device, times
 from mars_viz.sweep.plan import turns_words
 from mars_viz.sweep.report import spread
 from mars_viz.sweep.timing import TimingCheck

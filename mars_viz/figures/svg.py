@@ -1,8 +1,8 @@
-"""A run's tokens as a picture in SVG: bars for a glance, or the text with its outcomes for a paper.
+"""Pictures as SVG: small ones without words for cards, and a run's tokens as bars for a glance or as text for a paper.
 
-Knows runs and colours; knows no Plotly and no browser. Pure text in, text out: token text is escaped, and what SVG may
-not hold is spelled out. Colours are those of the page, and no outcome is told by colour alone: bars of what was rolled
-back hang below the line, tokens in the text carry the page's marks.
+Knows runs, numbers and colours; knows no Plotly and no browser. A card's picture fills its box out, and what it says
+stands beside it in words. Token text is escaped, what SVG may not hold is spelled out, and no outcome is told by colour
+alone: bars of what was rolled back hang below the line, tokens in the text carry the page's marks.
 """
 
 from __future__ import annotations
@@ -11,14 +11,118 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from mars_viz.analysis.metrics import judged_rounds
 from mars_viz.escapes import html
-from mars_viz.figures.token_words import shown_token
-from mars_viz.figures.words import setting
+from mars_viz.figures.words import setting, shown_token
 from mars_viz.records import Outcome, Round
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
 from mars_viz.run_with_map import checked_gamma, shown
+
+_WIDE, _HIGH = 320.0, 44.0
+"""SVG's units; the picture is stretched to its box."""
+QUIET, BLUE, AMBER, RED = "#94A3B8", "#0072B2", "#E69F00", "#D55E00"
+"""What needs no attention, what is the reader's or the target's, what is relaxed, what is lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class BarPart:
+    """A part of a bar."""
+
+    size: float
+    """In the unit of the whole picture."""
+    colour: str
+    """Of the part."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of a picture."""
+
+    x: np.ndarray
+    """[N]; ascending."""
+    y: np.ndarray
+    """[N]; NaN where the line is interrupted."""
+    colour: str
+    """Of the line."""
+    dashed: bool = False
+    """True for what the others are measured by."""
+
+
+@dataclass(frozen=True, slots=True)
+class Area:
+    """A part of the ground."""
+
+    low: float
+    """Its left end."""
+    high: float
+    """Its right end."""
+    colour: str
+    """Of the ground."""
+
+
+def stacked_bars(bars: Sequence[Sequence[BarPart]]) -> str:
+    """One bar beside the other, the parts of each from the bottom up."""
+    top = max((sum(part.size for part in bar) for bar in bars), default=0.0) or 1.0
+    step = _WIDE / max(len(bars), 1)
+    drawn = []
+    for place, bar in enumerate(bars):
+        below = 0.0
+        for part in bar:
+            tall = _HIGH * part.size / top
+            drawn.append(_box(place * step, _HIGH - below - tall, 0.82 * step, tall, part.colour))
+            below += tall
+    return _svg(drawn)
+
+
+def lanes(bars: Sequence[BarPart]) -> str:
+    """Bars that run from left to right, one below the other."""
+    longest = max((bar.size for bar in bars), default=0.0) or 1.0
+    step = _HIGH / max(len(bars), 1)
+    return _svg(
+        [_box(0.0, place * step, _WIDE * bar.size / longest, 0.72 * step, bar.colour) for place, bar in enumerate(bars)]
+    )
+
+
+def lines(drawn: Sequence[Line], top: float, bands: Sequence[Area] = ()) -> str:
+    """Lines over one range, from 0 to `top`; what lies above is cut off."""
+    low, high = min(float(line.x[0]) for line in drawn), max(float(line.x[-1]) for line in drawn)
+
+    def across(x: float) -> float:
+        return _WIDE * (x - low) / (high - low)
+
+    parts = [
+        _box(across(band.low), 0.0, across(band.high) - across(band.low), _HIGH, band.colour, opacity=0.35)
+        for band in bands
+    ]
+    for line in drawn:
+        dash = ' stroke-dasharray="4 3"' if line.dashed else ""
+        inside = np.isfinite(line.y) & (line.y <= top) & (line.y >= 0)
+        for piece in np.split(np.arange(len(line.x)), np.flatnonzero(np.diff(inside)) + 1):
+            if len(piece) > 1 and inside[piece[0]]:
+                points = " ".join(f"{across(line.x[i]):.1f},{_HIGH * (1 - line.y[i] / top):.1f}" for i in piece)
+                parts.append(
+                    f'<polyline points="{points}" fill="none" stroke="{line.colour}" stroke-width="2" '
+                    f'vector-effect="non-scaling-stroke"{dash}/>'
+                )
+    return _svg(parts)
+
+
+def _box(x: float, y: float, wide: float, tall: float, colour: str, opacity: float = 1.0) -> str:
+    return (
+        f'<rect x="{x:.2f}" y="{y:.2f}" width="{wide:.2f}" height="{tall:.2f}" fill="{colour}" '
+        f'fill-opacity="{opacity:g}"/>'
+    )
+
+
+def _svg(parts: Sequence[str]) -> str:
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDE:g} {_HIGH:g}" preserveAspectRatio="none">'
+        f"{''.join(parts)}</svg>"
+    )
+
 
 FONT = "ui-monospace, 'Source Code Pro', 'DejaVu Sans Mono', monospace"
 WIDTH = 720
@@ -30,7 +134,7 @@ LONGEST = 24
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _TokenLook:
     ink: str
     ground: str | None
     mark: str
@@ -42,12 +146,12 @@ class _Look:
 
 
 LOOKS = {
-    Outcome.MATCHED: _Look("#1F2937", None, "", "none", "#94A3B8", 0.55),
-    Outcome.RELAXED: _Look("#5C3B00", "#FFE3A3", "◆", "underline", "#E69F00", 1.0),
-    Outcome.REJECTED: _Look("#8A1C00", "#FFE0D6", "×", "line-through", "#D55E00", -1.0),
-    Outcome.DISCARDED: _Look("#6B7280", None, "", "line-through", "#CBD5E1", -0.5),
-    Outcome.CORRECTED: _Look("#0B4A78", "#D6ECFA", "↺", "underline", "#0072B2", 0.8),
-    Outcome.BONUS: _Look("#0A5A45", "#D3F1E7", "+", "underline", "#009E73", 0.8),
+    Outcome.MATCHED: _TokenLook("#1F2937", None, "", "none", "#94A3B8", 0.55),
+    Outcome.RELAXED: _TokenLook("#5C3B00", "#FFE3A3", "◆", "underline", "#E69F00", 1.0),
+    Outcome.REJECTED: _TokenLook("#8A1C00", "#FFE0D6", "×", "line-through", "#D55E00", -1.0),
+    Outcome.DISCARDED: _TokenLook("#6B7280", None, "", "line-through", "#CBD5E1", -0.5),
+    Outcome.CORRECTED: _TokenLook("#0B4A78", "#D6ECFA", "↺", "underline", "#0072B2", 0.8),
+    Outcome.BONUS: _TokenLook("#0A5A45", "#D3F1E7", "+", "underline", "#009E73", 0.8),
 }
 """How each outcome looks: on paper, which is white, and as a bar on either ground."""
 

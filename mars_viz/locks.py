@@ -1,7 +1,7 @@
-"""Who works on a sweep's folder: one process at a time. Knows files and processes; knows no sweeps.
+"""Locks on files and folders, and who works in a folder: one process at a time. Knows files and processes.
 
-The system itself holds the lock (flock), so it ends with the process, however that ends: a file that a kill leaves
-behind holds nobody off. Where the system has no such locks, nobody is held off either.
+The system itself holds a lock (flock), so it ends with the process, however that ends: a file that a kill leaves behind
+holds nobody off. Where the system has no such locks, nobody is held off either.
 """
 
 from __future__ import annotations
@@ -17,14 +17,70 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
 
-from mars_viz.errors import StorageError
-from mars_viz.runstore.locks import try_lock
-from mars_viz.sweep.files import refusals
+from mars_viz.errors import StorageError, disk_refusals
 from mars_viz.writer import open_lock
 
-_NAME = ".lock"
-_PATIENCE = 0.3
+PATIENCE = 10.0
+"""Seconds to wait for somebody else's step; each takes milliseconds."""
+_LOOK = 0.3
 """Seconds: somebody who only looks whether a folder is held holds it for a moment."""
+_PAUSE = 0.01
+_NAME = ".lock"
+
+
+def try_lock(descriptor: int, *, shared: bool = False) -> bool:
+    """Lock an open file until it is closed: False while somebody else holds it, True where nobody counts locks."""
+    try:
+        import fcntl
+
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except (ImportError, OSError):  # a system or a disk that knows no locks
+        return True
+    return True
+
+
+def hold(file: IO[bytes]) -> None:
+    """Hold an open file for as long as it is open."""
+    _waited_for(file.fileno())
+
+
+def is_held(path: Path) -> bool:
+    """True while somebody holds that file."""
+    with suppress(OSError), open_lock(path, make=False) as file:
+        return not try_lock(file.fileno(), shared=True)
+    return False
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """While a few steps in the folder belong together: no other server, and no other thread, takes one in between.
+
+    Raises BadInput where another does not come to an end. Without a folder there is nobody to wait for.
+    """
+    descriptor = None
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        if descriptor is not None and not _waited_for(descriptor):
+            raise StorageError(
+                f"Another program has been changing {folder} for {PATIENCE:g} seconds. Try again, or end that program."
+            )
+        yield
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)  # and with it the lock
+
+
+def _waited_for(descriptor: int) -> bool:
+    """False where somebody else holds it for too long. One who only asks whether it is held does so for an instant."""
+    end = time.monotonic() + PATIENCE
+    while not try_lock(descriptor):
+        if time.monotonic() > end:
+            return False
+        time.sleep(_PAUSE)
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +130,7 @@ def check_nobody(folder: Path) -> None:
 def held(folder: Path) -> Iterator[None]:
     """Hold the folder, which is there. Raises BadInput while somebody else does, in this process or another, and where
     the disk refuses."""
-    with refusals(folder):
+    with disk_refusals(folder):
         file = _taken(folder)
     try:
         yield
@@ -85,7 +141,7 @@ def held(folder: Path) -> Iterator[None]:
 
 
 def _taken(folder: Path) -> IO[bytes]:
-    end = time.monotonic() + _PATIENCE
+    end = time.monotonic() + _LOOK
     while True:
         file = open_lock(folder / _NAME)
         locked = try_lock(file.fileno())
@@ -95,7 +151,7 @@ def _taken(folder: Path) -> IO[bytes]:
         file.close()
         if found is not None and time.monotonic() > end:
             raise StorageError(_refusal(folder, found))
-        time.sleep(0.02)
+        time.sleep(_PAUSE)
     with suppress(OSError):  # a full disk: held all the same, only nobody can read by whom
         file.truncate(0)
         now = datetime.now(UTC).isoformat(timespec="seconds")
