@@ -23,9 +23,8 @@ from mars_viz.runfiles import MAX_ZIP, write_zip
 from mars_viz.ui import decode_form, faults, library, links, navigation, share, tab_jobs, theme, under_way
 from mars_viz.ui.charts import chart
 from mars_viz.ui.jobs.models import at_hand
-from mars_viz.ui.measuring import measure_again
 from mars_viz.ui.session import Session, current_session
-from mars_viz.ui.stop_button import stop_button
+from mars_viz.ui.under_way import measure_again, stop_button
 
 NARROWEST = 270  # pixels of a figure, below which fewer stand on a row
 ASKING = "new-prompt"  # key of what opens for a new prompt

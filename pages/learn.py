@@ -9,9 +9,8 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from mars_viz.escapes import markdown
-from mars_viz.ui import faults, library, navigation, theme
+from mars_viz.ui import faults, library, links, navigation, theme
 from mars_viz.ui.lessons import LESSONS, Lesson, LessonContext, lesson_layout, watch
-from mars_viz.ui.lessons.lesson_view import to_parameters
 from mars_viz.ui.lessons.page_state import LessonPageState, current_desk, write_address
 from mars_viz.ui.library import RunCatalogue
 from mars_viz.ui.session import Session, current_session
@@ -133,7 +132,7 @@ def teaching(desk: LessonPageState) -> None:
     """What a teacher needs: large type, and a link to what is shown."""
     st.button("Large type, no controls", key="learn-teach", on_click=lambda: desk.change(teach=True), width="stretch")
     st.caption("A link for the class: it opens this screen with its run, step and settings.")
-    bound = st.query_params.to_dict() | to_parameters(desk.run, desk.view) | {"teach": "1"}
+    bound = st.query_params.to_dict() | links.to_parameters(desk.view, run=desk.run) | {"teach": "1"}
     st.code(lesson_layout.link(st.context.url, bound), language=None, wrap_lines=True)
 
 

@@ -357,7 +357,7 @@ def test_at_most_one_primary_button(folder):
     ],
 )
 def test_a_view_survives_its_link(view):
-    assert links.from_parameters(links.to_parameters(view)) == links.Opened(view)
+    assert links.from_parameters(View, links.to_parameters(view)) == links.Opened(view)
 
 
 def test_the_pair_is_asked_for_politely_where_torch_is_missing(monkeypatch):

@@ -11,10 +11,10 @@ from mars_viz.escapes import markdown
 from mars_viz.ui import faults, tab_jobs, theme
 from mars_viz.ui.jobs.background_task import BackgroundTask, TaskStep
 from mars_viz.ui.jobs.job import JobState
-from mars_viz.ui.jobs.orphan_reaper import LEFT
+from mars_viz.ui.jobs.worker import LEFT
 from mars_viz.ui.lessons.base import LessonContext
 from mars_viz.ui.lessons.page_state import LessonPageState
-from mars_viz.ui.stop_button import stop_button
+from mars_viz.ui.under_way import progress_bar
 
 POLL = 0.5
 """Seconds between looks at an errand under way."""
@@ -56,6 +56,4 @@ def _waiting(desk: LessonPageState, name: str, doing: str) -> None:
         words = f"Waiting for {ahead} other jobs on this server …"
     else:
         words = doing
-    bar, button = st.columns([4, 1], vertical_alignment="center")
-    bar.progress(min(1.0, report.share), markdown(words))
-    stop_button(button, "Stop", errand, key=f"stop-{name}")
+    progress_bar(errand, report.share, words, "Stop", key=f"stop-{name}")

@@ -16,7 +16,7 @@ from mars_viz.records import first_difference
 from mars_viz.rules.mars import Mars
 from mars_viz.run import Run
 from mars_viz.ui import theme
-from mars_viz.ui.jobs.grade_tasks import PER_TASK, grade
+from mars_viz.ui.jobs.tasks import PER_TASK, grade
 from mars_viz.ui.lessons import thumbs
 from mars_viz.ui.lessons.asking import asked
 from mars_viz.ui.lessons.base import Lesson, LessonContext

@@ -15,8 +15,9 @@ from mars_viz.devices import short_device
 from mars_viz.figures.lesson_gain import pass_costs, run_times
 from mars_viz.figures.words import number
 from mars_viz.lesson_data import recorded_costs
+from mars_viz.run import Settings
 from mars_viz.ui import theme
-from mars_viz.ui.jobs.tasks import find_costs
+from mars_viz.ui.jobs import tasks
 from mars_viz.ui.lessons import thumbs
 from mars_viz.ui.lessons.asking import asked
 from mars_viz.ui.lessons.base import Lesson, LessonContext
@@ -67,7 +68,7 @@ def passes(room: LessonContext) -> None:
         "costs",
         "Measure the passes on this device",
         "Timing passes of both models …",
-        partial(find_costs, MEASURED),
+        partial(tasks.measure, Settings(rule="strict", gamma=MEASURED)),
     )
     costs = here if isinstance(here, Costs) else recorded_costs()
     with place:

@@ -14,7 +14,7 @@ from mars_viz.ui.jobs.worker import UnloadJob
 from mars_viz.ui.live import live_words
 from mars_viz.ui.live.page_state import LivePageState
 from mars_viz.ui.live.pair_form import Wanted, in_words
-from mars_viz.ui.stop_button import stop_button
+from mars_viz.ui.under_way import progress_bar
 
 
 def device(desk: LivePageState, settings: Callable[[], Settings], wanted: Callable[[], Wanted]) -> None:
@@ -62,6 +62,5 @@ def measuring(desk: LivePageState) -> None:
     """Waits for a measurement."""
     if desk.measuring is None or desk.measuring.progress.state.finished:
         st.rerun(scope="app")
-    bar, button = st.columns([6, 1], vertical_alignment="center")
-    bar.progress(desk.measuring.progress.share, "Measuring what a pass costs, until its interval is small …")
-    stop_button(button, "Stop", desk.measuring, key="stop-measuring")
+    job, words = desk.measuring, "Measuring what a pass costs, until its interval is small …"
+    progress_bar(job, job.progress.share, words, "Stop", key="stop-measuring")

@@ -8,7 +8,6 @@ from streamlit.delta_generator import DeltaGenerator
 from mars_viz.components.race import racing as lanes_so_far
 from mars_viz.components.race import replay
 from mars_viz.errors import BadInput
-from mars_viz.escapes import markdown
 from mars_viz.race import Race, RaceEntry
 from mars_viz.race.table import race_frame
 from mars_viz.runfiles import MAX_ZIP
@@ -17,7 +16,7 @@ from mars_viz.ui.jobs.job import JobState
 from mars_viz.ui.live import changing, live_words, races
 from mars_viz.ui.live.page_state import LivePageState
 from mars_viz.ui.live.text_view import explore
-from mars_viz.ui.stop_button import stop_button
+from mars_viz.ui.under_way import progress_bar
 
 
 def race(desk: LivePageState) -> None:
@@ -94,11 +93,10 @@ def racing(desk: LivePageState) -> None:
     if job is None or job.progress.state.finished:
         st.rerun(scope="app")
     progress, worker = job.progress, tab_jobs.shared_worker()
-    words, button = st.columns([6, 1], vertical_alignment="center")
     if progress.state is JobState.DECODING:
-        words.progress(live_words.raced(progress), markdown(live_words.racing(progress, job.stopping)))
+        share, words = live_words.raced(progress), live_words.racing(progress, job.stopping)
     else:
-        sentence = live_words.waiting(progress, worker.models.status, worker.ahead(job))
-        words.progress(worker.models.status.share, markdown(sentence))
-    stop_button(button, "Cancel", job, key="cancel-race")
+        status = worker.models.status
+        share, words = status.share, live_words.waiting(progress, status, worker.ahead(job))
+    progress_bar(job, share, words, key="cancel-race")
     lanes_so_far(progress.texts, job.prompt, job.settings, job=desk.racing, key="race-lanes")

@@ -12,7 +12,7 @@ from mars_viz.ui.jobs.job import JobState
 from mars_viz.ui.live import live_words
 from mars_viz.ui.live.page_state import LivePageState
 from mars_viz.ui.session import current_session
-from mars_viz.ui.stop_button import stop_button
+from mars_viz.ui.under_way import stop_button
 
 
 def stream(desk: LivePageState, busy: bool) -> None:
@@ -42,7 +42,7 @@ def stream(desk: LivePageState, busy: bool) -> None:
         explore(progress.saved and desk.run, progress.run)
     for problem in filter(None, [progress.error, progress.unsaved]):
         theme.note(problem)
-    run = progress.run or progress.so_far
+    run = progress.so_far
     if run is not None or not state.finished:
         theme.numbers(live_words.tiles(run))
         growing(run, job.prompt, job=desk.run, key="live-stream")
