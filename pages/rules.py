@@ -23,10 +23,10 @@ from mars_viz.figures.decision_plane import Upward, decision_plane
 from mars_viz.report import file_name
 from mars_viz.rules import Rule, rule_named
 from mars_viz.ui import faults, library, links, navigation, share, tab_jobs, theme
-from mars_viz.ui.charts import chart
 from mars_viz.ui.rule_lab import every_rule, rule_tables, rule_words
 from mars_viz.ui.rule_lab.page_state import RulesPageState, current_bench
 from mars_viz.ui.session import Session, current_session
+from mars_viz.ui.theme import chart
 from mars_viz.ui.under_way import progress_bar
 
 COMPARED = ("mars", "mars-margin", "tensorrt-llm", "vllm-thinking")  # whose boundaries are drawn at first
@@ -43,12 +43,7 @@ def page() -> None:
     tab_jobs.fill_in(session)
     every_rule.settle(bench)
     bench.arrive(session, st.query_params.to_dict())
-    shelf = library.shelf(session)
-    session.view, lost = shelf.landed(session.view)
-    bench.notices.extend(filter(None, [lost]))
-    run, problem = shelf.tried(session.view.run, bench.fit)
-    if problem and not shelf.labels:
-        problem = "There is no run here yet. Decode a prompt on Explore first."
+    shelf, run, problem = library.in_view(session, bench.notices, bench.fit)
     head(session, bench, shelf.labels)
     for sentence in filter(None, [shelf.error, *bench.notices, problem]):
         theme.note(sentence)

@@ -99,7 +99,7 @@ class Steps(LongJob[Seen]):
         super().__init__(Seen(JobState.QUEUED))
 
     def steps(self, models: Models[Any]) -> Iterator[None]:
-        held = models.pair(PairChoice("long"))
+        held = models.pair(PairChoice("long"), holder=self)
         for step in range(1, 4):
             time.sleep(0.05)
             self.tell(state=JobState.DECODING, pid=os.getpid(), steps=step, what=held)

@@ -19,7 +19,7 @@ from mars_viz.analysis.differences import NumberFormat, Stands, differences
 from mars_viz.analysis.intervals import Interval, Method
 from mars_viz.analysis.metrics import summary
 from mars_viz.components.compare import Ask, Asked
-from mars_viz.components.compare.payload import Lane, Pane, lane_payload, outcomes, pair_payload, run_pane
+from mars_viz.components.compare.payload import Pane, StripLane, lane_payload, outcomes, pair_payload, run_pane
 from mars_viz.components.explorer.packing import plain
 from mars_viz.components.explorer.payload import run_payload
 from mars_viz.demo import tasks
@@ -489,7 +489,7 @@ def test_other_tokenizers_are_compared_by_characters_and_that_is_said(run):
 def test_bars_are_the_whole_text(run):
     strict = run.dial_map.at(1.0)
     found = align_runs(strict, run)
-    lane = lane_payload(Lane("a", "θ", run, found.right, None))
+    lane = lane_payload(StripLane("a", "θ", run, found.right, None))
     for rows in (lane["outcomes"], lane["common"]):
         assert sum(length for _, length in rows) == len(run.token_ids) == lane["tokens"]
     counted = Counter(outcomes(run))

@@ -444,7 +444,7 @@ class Sweeps(LongJob[Progress]):
         self.choice, self.count, self.fails = choice, steps, fail
 
     def steps(self, models: Models[Any]) -> Iterator[None]:
-        pair = models.pair(self.choice)
+        pair = models.pair(self.choice, holder=self)
         for _ in range(self.count):
             yield
             assert pair.name == self.choice.target

@@ -39,12 +39,11 @@ from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.links import Opened, from_parameters, to_parameters
 from mars_viz.ui.tune import cached_sweep as study_module
 from mars_viz.ui.tune import detail, dial, sweep_requests
-from mars_viz.ui.tune import readings as readings_module
 from mars_viz.ui.tune.cached_sweep import KEY, CachedSweep
 from mars_viz.ui.tune.catalogue import jobs_in, shelf
+from mars_viz.ui.tune.dial import readings
 from mars_viz.ui.tune.jobs import SweepJob
 from mars_viz.ui.tune.page_state import Drawn, TuneView
-from mars_viz.ui.tune.readings import readings
 from tests.served import served
 from tests.tables import table_backend
 from tests.test_accessibility import in_words, violations
@@ -222,7 +221,7 @@ def test_what_the_dial_reads_under_the_hand_is_what_python_says_of_it(folder, na
 
 def test_of_very_many_stretches_the_dial_says_that_it_reads_some(folder, monkeypatch):
     monkeypatch.setattr(study_module, "BANDS", 3)
-    monkeypatch.setattr(readings_module, "BANDS", 3)
+    monkeypatch.setattr(dial, "BANDS", 3)
     told = readings(CachedSweep(load_sweep(folder / "a-mars")), paired=True)
     assert told["thinned"] and len(told["places"]) == 3
 

@@ -7,7 +7,15 @@ from dataclasses import dataclass, field, replace
 
 from mars_viz.analysis.alignment import Alignment, align_runs
 from mars_viz.components.compare import Ask, Asked
-from mars_viz.components.compare.payload import Lane, Pane, Payload, lane_payload, pair_payload, run_pane, whole_payload
+from mars_viz.components.compare.payload import (
+    Pane,
+    Payload,
+    StripLane,
+    lane_payload,
+    pair_payload,
+    run_pane,
+    whole_payload,
+)
 from mars_viz.errors import BadInput, RunFileError, contained
 from mars_viz.run import Run
 from mars_viz.ui import links, tab_jobs
@@ -229,7 +237,7 @@ def payload(memory: Comparison, shown: Lineup) -> Payload:
     pair = pair_payload(*panes, memory.alignment(left, right), (memory.payload(left), memory.payload(right)))
     lanes = [
         lane_payload(
-            Lane(
+            StripLane(
                 one.choice.key,
                 name,
                 one.run,

@@ -228,7 +228,8 @@ class LongJob(Job[P]):
         self._left: Iterator[None] | None = None
 
     def steps(self, models: Models[Any]) -> Iterator[None]:
-        """Do it; each time it yields, others may come in between. Raises what is wrong."""
+        """Do it; each time it yields, others may come in between, so it asks for its pair as its `holder`. Raises what
+        is wrong."""
         raise NotImplementedError
 
     def work(self, models: Models[Any]) -> None:
@@ -237,11 +238,10 @@ class LongJob(Job[P]):
             self._left = self.steps(models)
         ended = None
         try:
-            with models.lending(self):
-                if self.stopping:
-                    ended = JobState.CANCELLED
-                elif next(self._left, True):
-                    ended = JobState.DONE
+            if self.stopping:
+                ended = JobState.CANCELLED
+            elif next(self._left, True):
+                ended = JobState.DONE
         except BaseException:
             self._let_go(models)
             raise

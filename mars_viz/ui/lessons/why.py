@@ -19,10 +19,7 @@ from mars_viz.run import Settings
 from mars_viz.ui import theme
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.lessons import thumbs
-from mars_viz.ui.lessons.asking import asked
-from mars_viz.ui.lessons.base import Lesson, LessonContext
-from mars_viz.ui.lessons.drawing import draw
-from mars_viz.ui.lessons.moving import moving
+from mars_viz.ui.lessons.base import Lesson, LessonContext, asked, draw, moving
 from mars_viz.ui.lessons.needs import JUDGED
 
 LONGEST = 16

@@ -1,11 +1,15 @@
 """What the rules page looks at, and remembers of one browser tab: the chosen rule, what all rules said of the run,
-their walks."""
+their walks. Tabs that look at the same run share what all rules say of it."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from weakref import WeakValueDictionary
+
+import streamlit as st
 
 from mars_viz.analysis.all_rules import AllRules
 from mars_viz.analysis.judgements import own_dial
@@ -17,9 +21,34 @@ from mars_viz.run import Run
 from mars_viz.ui import links
 from mars_viz.ui.jobs.walk_job import WalkJob
 from mars_viz.ui.links import Opened, clipped, misplaced
-from mars_viz.ui.rule_lab.panels import panels
 from mars_viz.ui.session import PageState, Session, remembered
 from mars_viz.walk import Answer
+
+
+class Panels:
+    """Panels that some tab holds, by their run."""
+
+    def __init__(self) -> None:
+        """None yet."""
+        self._alive: WeakValueDictionary[int, AllRules] = WeakValueDictionary()
+        self._lock = threading.Lock()
+
+    def of(self, run: Run) -> AllRules:
+        """The run's, with no answers but its own. It holds the run, so nothing else has that run's id meanwhile."""
+        with self._lock:
+            found = self._alive.get(id(run))
+        if found is not None:
+            return found
+        made = AllRules(run)  # not under the lock: of a long run it takes seconds
+        with self._lock:
+            return self._alive.setdefault(id(run), made)
+
+
+@st.cache_resource(show_spinner=False)
+def panels() -> Panels:
+    """The server's."""
+    return Panels()
+
 
 FIRST = (
     "strict",

@@ -24,7 +24,7 @@ from mars_viz.sweep.columns import RANK_WORDS, SHARE_WORDS
 from mars_viz.sweep.engine_settings import engine_settings
 from mars_viz.sweep.evidence_pack import evidence_zip
 from mars_viz.ui import faults, tab_jobs, theme
-from mars_viz.ui.charts import chart
+from mars_viz.ui.theme import chart
 from mars_viz.ui.tune import grid, sweep_requests, tables, words
 from mars_viz.ui.tune.cached_sweep import CachedSweep
 from mars_viz.ui.tune.grid import Variant, Variants

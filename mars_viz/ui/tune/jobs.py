@@ -83,7 +83,7 @@ class SweepJob(LongJob[Sweeping]):
 
     def steps(self, models: Models[Any]) -> Iterator[None]:
         """A batched pass of the models each."""
-        pair = models.pair(self.choice, lambda: self.stopping)
+        pair = models.pair(self.choice, lambda: self.stopping, holder=self)
         assert self._make is not None  # until it is over
         sweep = self._make(pair)
         now = sweep.progress
