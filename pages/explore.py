@@ -92,13 +92,14 @@ def prompt(session: Session, run: Run | None) -> None:
     act = st.container()  # above the settings, which are long
     with st.expander("Settings"):
         settings = decode_form.settings_fields()
+        pair = decode_form.drafter_field()
     if act.button(
         "Decode",
         width="stretch",
         on_click=_close,
         help="Decode this prompt and open what it becomes; it is kept on this server, for everyone who opens the app",
     ):
-        tab_jobs.start(session, text, settings)
+        tab_jobs.start(session, text, settings, pair)
         st.rerun()
 
 
