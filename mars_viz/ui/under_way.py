@@ -13,6 +13,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from mars_viz.costs import Costs
 from mars_viz.escapes import markdown
+from mars_viz.figures.words import counted
 from mars_viz.run import Settings
 from mars_viz.ui import faults, tab_jobs, theme
 from mars_viz.ui.jobs import tasks
@@ -108,5 +109,5 @@ def _measuring(job: CostsJob, key: str) -> None:
         st.rerun(scope="app")
     ahead = tab_jobs.shared_worker().ahead(job)
     queued = job.progress.state is JobState.QUEUED and ahead
-    words = f"Waiting for {ahead} other jobs on this server …" if queued else "Measuring what a pass costs …"
+    words = f"Waiting for {counted(ahead, 'other job')} on this server …" if queued else "Measuring what a pass costs …"
     progress_bar(job, job.progress.share, words, "Stop", key=f"stop-{key}")

@@ -16,6 +16,7 @@ from mars_viz.components.lesson import Kind, Knob, lesson_figure
 from mars_viz.escapes import Html, html, markdown
 from mars_viz.figures import Theme
 from mars_viz.figures.style import UNBROKEN
+from mars_viz.figures.words import counted
 from mars_viz.run import Run
 from mars_viz.ui import faults, tab_jobs, theme
 from mars_viz.ui.jobs.background_task import BackgroundTask, TaskStep
@@ -257,7 +258,7 @@ def _waiting(desk: LessonPageState, name: str, doing: str) -> None:
     if errand.stopping:
         words = "Stopping after this step …"
     elif report.state is JobState.QUEUED and ahead:
-        words = f"Waiting for {ahead} other jobs on this server …"
+        words = f"Waiting for {counted(ahead, 'other job')} on this server …"
     else:
         words = doing
     progress_bar(errand, report.share, words, "Stop", key=f"stop-{name}")
