@@ -339,7 +339,7 @@ def test_costs_are_measured_on_request_and_drawn(monkeypatch):
     assert "Measured, a device" in said(tab)
 
 
-def test_an_errand_that_fails_is_a_sentence_with_the_remedy(monkeypatch):
+def test_a_task_that_fails_is_a_sentence_with_the_remedy(monkeypatch):
     def fail(settings: Settings, pair: Any) -> Iterator[TaskStep]:
         raise BadInput("The models are missing; install them.")
         yield
@@ -382,16 +382,16 @@ def test_below_a_lesson_its_run_is_folded_and_open_where_a_link_asks_for_a_step(
     assert folded.proto.expanded and query(tab)["frame"] == "3"
 
 
-def test_errands_stop_and_survive_their_faults():
+def test_tasks_stop_and_survive_their_faults():
     def count(pair: Any) -> Iterator[TaskStep]:
         for step in range(5):
             yield TaskStep(step / 5, step)
             if step == 2:
-                errand.cancel()
+                task.cancel()
 
-    errand = BackgroundTask(count)
-    errand.run(MODELS)
-    assert errand.progress.state is JobState.CANCELLED and errand.progress.result == 3
+    task = BackgroundTask(count)
+    task.run(MODELS)
+    assert task.progress.state is JobState.CANCELLED and task.progress.result == 3
     broken = BackgroundTask(lambda pair: iter([TaskStep(0.5, 1 / 0)]))
     broken.run(MODELS)
     assert broken.progress.state is JobState.FAILED and "fault in the program" in broken.progress.error

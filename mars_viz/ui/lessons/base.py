@@ -222,23 +222,23 @@ def moving(
 
 
 POLL = 0.5
-"""Seconds between looks at an errand under way."""
+"""Seconds between looks at a task under way."""
 
 
 def asked(room: LessonContext, name: str, words: str, doing: str, find: Callable[[Any], Iterator[TaskStep]]) -> Any:
-    """The result of the tab's errand of that name, None before there is one; with the button that asks for it.
+    """The result of the tab's task of that name, None before there is one; with the button that asks for it.
 
     `words` are on the button, `doing` says what goes on meanwhile.
     """
-    errand = room.desk.errands.get(name)
-    if errand is not None and not errand.progress.state.finished:
+    task = room.desk.tasks.get(name)
+    if task is not None and not task.progress.state.finished:
         _waiting(room.desk, name, doing)
-        return errand.progress.result
-    report = None if errand is None else errand.progress
+        return task.progress.result
+    report = None if task is None else task.progress
 
     def start() -> None:
-        room.desk.errands[name] = BackgroundTask(find)
-        tab_jobs.shared_worker().submit(room.desk.errands[name])
+        room.desk.tasks[name] = BackgroundTask(find)
+        tab_jobs.shared_worker().submit(room.desk.tasks[name])
 
     st.button(markdown(words if report is None else f"{words} again"), on_click=start, key=f"ask-{name}")
     if report is not None and report.state is JobState.FAILED:
@@ -250,15 +250,15 @@ def asked(room: LessonContext, name: str, words: str, doing: str, find: Callable
 
 @faults.fragment(run_every=POLL)
 def _waiting(desk: LessonPageState, name: str, doing: str) -> None:
-    errand = desk.errands[name]
-    report = errand.progress
+    task = desk.tasks[name]
+    report = task.progress
     if report.state.finished:
         st.rerun()
-    ahead = tab_jobs.shared_worker().ahead(errand)
-    if errand.stopping:
+    ahead = tab_jobs.shared_worker().ahead(task)
+    if task.stopping:
         words = "Stopping after this step …"
     elif report.state is JobState.QUEUED and ahead:
         words = f"Waiting for {counted(ahead, 'other job')} on this server …"
     else:
         words = doing
-    progress_bar(errand, report.share, words, "Stop", key=f"stop-{name}")
+    progress_bar(task, report.share, words, "Stop", key=f"stop-{name}")

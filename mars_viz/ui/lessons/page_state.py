@@ -74,7 +74,7 @@ class LessonPageState(PageState):
     """Id of the run that is shown; empty for none."""
     chosen: dict[int, str] = field(default_factory=dict)
     """The run that somebody chose for a lesson, by the lesson's number; the others show their samples."""
-    errands: dict[str, BackgroundTask] = field(default_factory=dict)
+    tasks: dict[str, BackgroundTask] = field(default_factory=dict)
     """What this tab has asked the worker to find out, by name."""
 
     def arrive(self, session: Session, parameters: Mapping[str, str], lessons: int) -> None:
