@@ -18,7 +18,7 @@ from importlib.resources import files
 from typing import Any
 
 from mars_viz import __version__
-from mars_viz.components.explorer import ELEMENT
+from mars_viz.components.explorer.files import ELEMENT
 from mars_viz.components.explorer.packing import packed
 from mars_viz.components.explorer.payload import run_payload
 from mars_viz.components.mount import joined

@@ -9,40 +9,13 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from mars_viz.components.explorer.files import ELEMENT
 from mars_viz.components.explorer.round_index import locate
-from mars_viz.components.mount import Element
 
 if TYPE_CHECKING:
     from mars_viz.components.explorer.element import ExplorerState, Look, explorer
 
 __all__ = ["ELEMENT", "ExplorerState", "Look", "explorer", "locate"]
-
-OWN = (
-    "elements",
-    "run",
-    "decisions",
-    "breakpoint_index",
-    "numbers",
-    "aria_labels",
-    "reading",
-    "trajectories",
-    "sentence",
-    "colours",
-    "overlays",
-    "tiles",
-    "strip",
-    "lengths",
-    "dial",
-    "placeholders",
-    "virtual_list",
-    "stream",
-    "logit_table",
-    "evidence",
-    "inspector",
-    "explorer",
-)
-ELEMENT = Element("mars_viz_explorer", ("mount", *(f"explorer/{name}" for name in OWN)), ("explorer/explorer",))
-"""Its scripts, in the order in which a browser reads them, and its style."""
 
 
 def __getattr__(name: str) -> Any:

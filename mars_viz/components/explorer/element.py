@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import streamlit as st
 
-from mars_viz.components.explorer import ELEMENT
+from mars_viz.components.explorer.files import ELEMENT
 from mars_viz.components.explorer.packing import packed
 from mars_viz.components.explorer.payload import WINDOW, Payload, payload_of, window
 from mars_viz.components.explorer.round_index import RoundIndex, round_index

@@ -1,0 +1,31 @@
+"""The explorer's scripts and its style, in the order in which a browser reads them."""
+
+from __future__ import annotations
+
+from mars_viz.components.mount import Element
+
+OWN = (
+    "elements",
+    "run",
+    "decisions",
+    "breakpoint_index",
+    "numbers",
+    "aria_labels",
+    "reading",
+    "trajectories",
+    "sentence",
+    "colours",
+    "overlays",
+    "tiles",
+    "strip",
+    "lengths",
+    "dial",
+    "placeholders",
+    "virtual_list",
+    "stream",
+    "logit_table",
+    "evidence",
+    "inspector",
+    "explorer",
+)
+ELEMENT = Element("mars_viz_explorer", ("mount", *(f"explorer/{name}" for name in OWN)), ("explorer/explorer",))
