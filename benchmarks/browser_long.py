@@ -23,7 +23,7 @@ from factories import long_run  # isort: skip
 from served import served  # isort: skip
 
 from mars_viz import default_folders
-from mars_viz.components.explorer.payload_cache import RunPayload
+from mars_viz.components.explorer.element import RunPayload
 from mars_viz.runfiles import save_run
 
 LONG = 100_000

@@ -17,7 +17,7 @@ from mars_viz import samples
 from mars_viz.samples import COSTS, GRADED, GradedExercises, as_json
 from mars_viz.speculators.costs import measure_costs
 from mars_viz.speculators.loading import load_backend
-from mars_viz.ui.jobs.grade_tasks import grade
+from mars_viz.ui.jobs.tasks import grade
 from mars_viz.ui.lessons.why import MEASURED
 
 

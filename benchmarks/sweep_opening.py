@@ -30,7 +30,7 @@ from mars_viz.sweep.plan import plan_of
 from mars_viz.sweep.shards import BATCH
 from mars_viz.sweep.store import create
 from mars_viz.ui.tune.cached_sweep import KEY, CachedSweep
-from mars_viz.ui.tune.view import CONFIDENCE, POINTS
+from mars_viz.ui.tune.page_state import CONFIDENCE, POINTS
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 

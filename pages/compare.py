@@ -36,13 +36,8 @@ def page() -> None:
     session, memory = current_session(), current_comparison()
     memory.arrive(session, st.query_params.to_dict())
     page_state.settle_decode(session, memory)
-    shelf = library.shelf(session)
-    session.view, lost = shelf.landed(session.view)
-    memory.notices.extend(filter(None, [lost]))
+    shelf, run, problem = library.in_view(session, memory.notices)
     memory.follow(session.view.run)
-    run, problem = shelf.tried(session.view.run)
-    if problem and not shelf.labels:
-        problem = "There is no run here yet. Decode a prompt on Explore first."
     head(session, memory, shelf.labels)
     if memory.view.across is Across.SWEEP:
         saved_sweeps.over_a_sweep(memory)

@@ -12,7 +12,7 @@ from mars_viz import figures
 from mars_viz.analysis.map_grid import map_grid
 from mars_viz.analysis.positions import positions
 from mars_viz.components.explorer import explorer
-from mars_viz.components.first_paint import first_painted
+from mars_viz.components.mount import first_painted
 from mars_viz.costs import disturbance
 from mars_viz.escapes import markdown
 from mars_viz.figures.heat_map import QUANTITIES, heat_map
@@ -21,11 +21,10 @@ from mars_viz.run import Run
 from mars_viz.run_with_map import shown
 from mars_viz.runfiles import MAX_ZIP, write_zip
 from mars_viz.ui import decode_form, faults, library, links, navigation, share, tab_jobs, theme, under_way
-from mars_viz.ui.charts import chart
 from mars_viz.ui.jobs.models import at_hand
-from mars_viz.ui.measuring import measure_again
 from mars_viz.ui.session import Session, current_session
-from mars_viz.ui.stop_button import stop_button
+from mars_viz.ui.theme import chart
+from mars_viz.ui.under_way import measure_again, stop_button
 
 NARROWEST = 270  # pixels of a figure, below which fewer stand on a row
 ASKING = "new-prompt"  # key of what opens for a new prompt
@@ -93,13 +92,14 @@ def prompt(session: Session, run: Run | None) -> None:
     act = st.container()  # above the settings, which are long
     with st.expander("Settings"):
         settings = decode_form.settings_fields()
+        pair = decode_form.drafter_field()
     if act.button(
         "Decode",
         width="stretch",
         on_click=_close,
         help="Decode this prompt and open what it becomes; it is kept on this server, for everyone who opens the app",
     ):
-        tab_jobs.start(session, text, settings)
+        tab_jobs.start(session, text, settings, pair)
         st.rerun()
 
 

@@ -9,9 +9,8 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from mars_viz.escapes import markdown
-from mars_viz.ui import faults, library, navigation, theme
-from mars_viz.ui.lessons import LESSONS, Lesson, LessonContext, lesson_layout, watch
-from mars_viz.ui.lessons.lesson_view import to_parameters
+from mars_viz.ui import faults, library, links, navigation, theme
+from mars_viz.ui.lessons import LESSONS, Lesson, LessonContext, base, watch
 from mars_viz.ui.lessons.page_state import LessonPageState, current_desk, write_address
 from mars_viz.ui.library import RunCatalogue
 from mars_viz.ui.session import Session, current_session
@@ -94,7 +93,7 @@ def head(session: Session, desk: LessonPageState, labels: Mapping[str, str], les
     """The title, the choice of lesson and run; in teacher mode what is taught, and the way on."""
     if desk.view.teach:
         theme.title("Learn", "")
-        lesson_layout.style(large=True)
+        base.style(large=True)
         left, right = st.columns([8.9, 2.1])
         with left:
             name(desk, lesson, told)
@@ -104,7 +103,7 @@ def head(session: Session, desk: LessonPageState, labels: Mapping[str, str], les
     left, right = st.columns([6.9, 4.8], vertical_alignment="center")
     with left:
         theme.title("Learn", told or "Speculative decoding, for everybody")
-        lesson_layout.style(large=False)
+        base.style(large=False)
     st.session_state["run"] = desk.run or None
 
     def open_run() -> None:
@@ -133,8 +132,8 @@ def teaching(desk: LessonPageState) -> None:
     """What a teacher needs: large type, and a link to what is shown."""
     st.button("Large type, no controls", key="learn-teach", on_click=lambda: desk.change(teach=True), width="stretch")
     st.caption("A link for the class: it opens this screen with its run, step and settings.")
-    bound = st.query_params.to_dict() | to_parameters(desk.run, desk.view) | {"teach": "1"}
-    st.code(lesson_layout.link(st.context.url, bound), language=None, wrap_lines=True)
+    bound = st.query_params.to_dict() | links.to_parameters(desk.view, run=desk.run) | {"teach": "1"}
+    st.code(base.link(st.context.url, bound), language=None, wrap_lines=True)
 
 
 def teacher_bar(desk: LessonPageState) -> None:
@@ -149,9 +148,9 @@ def teacher_bar(desk: LessonPageState) -> None:
 def name(desk: LessonPageState, lesson: Lesson | None, told: str) -> None:
     """What is shown: the lesson's title and point, and the run as it is `told`."""
     if lesson is None:
-        lesson_layout.finding(WATCH)
+        base.finding(WATCH)
     else:
-        lesson_layout.heading(desk.view.lesson, lesson, told)
+        base.heading(desk.view.lesson, lesson, told)
 
 
 @faults.fragment
@@ -193,7 +192,7 @@ def give(room: LessonContext, lesson: Lesson, shelf: RunCatalogue) -> None:
         for paragraph in () if room.large else lesson.text:
             st.markdown(paragraph)
     with place.question:
-        lesson_layout.question(lesson, f"answer-{number}")
+        base.question(lesson, f"answer-{number}")
         if lesson.beside is not None:
             lesson.beside(room)
     if not room.steps_first:

@@ -8,13 +8,11 @@ import streamlit as st
 
 from mars_viz.run import Settings
 from mars_viz.ui import decode_form, faults, navigation, tab_jobs, theme
-from mars_viz.ui.live.device_view import device
-from mars_viz.ui.live.live_link import Show, to_parameters
+from mars_viz.ui.links import to_parameters
+from mars_viz.ui.live.live_link import Show
 from mars_viz.ui.live.page_state import NEXT, RACES, SAVED, TEXT, LivePageState, current_desk
 from mars_viz.ui.live.pair_form import Wanted, chosen_pair, pair_area
-from mars_viz.ui.live.race_view import race
-from mars_viz.ui.live.saved_view import saved
-from mars_viz.ui.live.text_view import released, stream
+from mars_viz.ui.live.views import device, race, released, saved, stream
 from mars_viz.ui.session import current_session
 
 VIEWS = {TEXT: Show.DECODE, RACES: Show.RACE, SAVED: Show.SAVED}

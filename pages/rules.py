@@ -19,12 +19,12 @@ from mars_viz.figures.agreement_matrix import agreement_matrix
 from mars_viz.figures.decision_plane import Upward, decision_plane
 from mars_viz.report import file_name
 from mars_viz.rules import Rule, rule_named
-from mars_viz.ui import faults, library, navigation, share, tab_jobs, theme
-from mars_viz.ui.charts import chart
-from mars_viz.ui.rule_lab import every_rule, rule_tables, rule_view, rule_words
+from mars_viz.ui import faults, library, links, navigation, share, tab_jobs, theme
+from mars_viz.ui.rule_lab import every_rule, rule_tables, rule_words
 from mars_viz.ui.rule_lab.page_state import RulesPageState, current_bench
 from mars_viz.ui.session import Session, current_session
-from mars_viz.ui.stop_button import stop_button
+from mars_viz.ui.theme import chart
+from mars_viz.ui.under_way import progress_bar
 
 COMPARED = ("mars", "mars-margin", "tensorrt-llm", "vllm-thinking")  # whose boundaries are drawn at first
 MOST = 5  # boundaries besides the chosen rule's
@@ -40,12 +40,7 @@ def page() -> None:
     tab_jobs.fill_in(session)
     every_rule.settle(bench)
     bench.arrive(session, st.query_params.to_dict())
-    shelf = library.shelf(session)
-    session.view, lost = shelf.landed(session.view)
-    bench.notices.extend(filter(None, [lost]))
-    run, problem = shelf.tried(session.view.run, bench.fit)
-    if problem and not shelf.labels:
-        problem = "There is no run here yet. Decode a prompt on Explore first."
+    shelf, run, problem = library.in_view(session, bench.notices, bench.fit)
     head(session, bench, shelf.labels)
     for sentence in filter(None, [shelf.error, *bench.notices, problem]):
         theme.note(sentence)
@@ -79,7 +74,7 @@ def look(session: Session, bench: RulesPageState, panel: AllRules) -> None:
     """All rules on the run; what follows the chosen rule's dial."""
     others = controls(bench, panel)
     rule, dial = bench.view.rule_on(panel.run), bench.view.dial_on(panel.run)
-    navigation.write_link(rule_view.to_parameters(session.view.run, bench.view))
+    navigation.write_link(links.to_parameters(bench.view, run=session.view.run))
     chosen = None if panel.opinions[rule.name].lacks else panel.ruling(rule.name, dial)
     matched = {} if chosen is None else panel.equivalents(rule.name, dial)
     dials = standing(panel, rule, dial, matched if others == MATCHED else {})
@@ -221,9 +216,7 @@ def walking(bench: RulesPageState) -> None:
         st.rerun()
     job = bench.walking.job
     words = every_rule.what_goes_on(job.progress, tab_jobs.shared_worker().ahead(job), job.stopping)
-    bar, button = st.columns([6, 1], vertical_alignment="center")
-    bar.progress(every_rule.share(job.progress), markdown(words))
-    stop_button(button, "Cancel", job, keeps="Keeps the rules that are done", key="lab-cancel")
+    progress_bar(job, every_rule.share(job.progress), words, keeps="Keeps the rules that are done", key="lab-cancel")
 
 
 def shifts(panel: AllRules, names: Iterable[str], dials: Mapping[str, float | None], c: float) -> dict[str, Shifted]:

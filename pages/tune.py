@@ -12,14 +12,12 @@ import streamlit as st
 from mars_viz import locks
 from mars_viz.costs import disturbance, objection
 from mars_viz.errors import BadInput
-from mars_viz.escapes import markdown
 from mars_viz.figures.words import counted
 from mars_viz.sweep.plan import turns_words
 from mars_viz.sweep.store import keep_costs
 from mars_viz.ui import faults, navigation, share, theme, visitors
-from mars_viz.ui.measuring import measure_again
+from mars_viz.ui.links import to_parameters
 from mars_viz.ui.session import current_session
-from mars_viz.ui.stop_button import stop_button
 from mars_viz.ui.tab_jobs import shared_worker
 from mars_viz.ui.tune import detail, form, more_prompts, sweep_requests, tables, words
 from mars_viz.ui.tune.cached_sweep import CachedSweep
@@ -27,8 +25,16 @@ from mars_viz.ui.tune.catalogue import SweepCatalogue, shelf
 from mars_viz.ui.tune.dial import turned
 from mars_viz.ui.tune.grid import Variants
 from mars_viz.ui.tune.jobs import SweepJob
-from mars_viz.ui.tune.page_state import Drawn, TunePageState, current_tuning
-from mars_viz.ui.tune.view import LEAST_POINTS, MOST_COMPARED, MOST_CONFIDENCE, TuneView, to_parameters
+from mars_viz.ui.tune.page_state import (
+    LEAST_POINTS,
+    MOST_COMPARED,
+    MOST_CONFIDENCE,
+    Drawn,
+    TunePageState,
+    TuneView,
+    current_tuning,
+)
+from mars_viz.ui.under_way import measure_again, progress_bar
 
 POLL = 0.5  # seconds between looks at a sweep under way; a docstring here would be shown on the page
 
@@ -145,9 +151,8 @@ def under_way(bench: TunePageState, job: SweepJob) -> None:
     now = job.progress
     if now.state.finished or bench.drawn.outdated(bench.view.sweep, now.finished, time.monotonic()):
         st.rerun()
-    bar, button = st.columns([6, 1], vertical_alignment="center")
-    bar.progress(now.part, markdown(words.going(now, shared_worker().ahead(job), job.stopping)))
-    stop_button(button, "Stop", job, keeps="Keeps finished prompts")
+    sentence = words.going(now, shared_worker().ahead(job), job.stopping)
+    progress_bar(job, now.part, sentence, "Stop", keeps="Keeps finished prompts")
     if len(job.labels) > 1:
         theme.small(f"{len(job.labels)} sweeps run together; a prompt counts once all of them have finished it.")
     for sentence in now.too_long[:5]:

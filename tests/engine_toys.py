@@ -1,4 +1,4 @@
-"""Jobs and models that the process of an `Engine` can import: what they hold travels by name."""
+"""Jobs and models that the process of a `ModelProcess` can import: what they hold travels by name."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from mars_viz.errors import BadInput, DeviceLost
-from mars_viz.run import Run, Settings
-from mars_viz.ui.jobs.job import Job, JobState, Progress
-from mars_viz.ui.jobs.long_job import LongJob
+from mars_viz.run import Settings
+from mars_viz.ui.jobs.job import Job, JobState, LongJob, Progress
 from mars_viz.ui.jobs.models import Device, Models, PairChoice, Tell
 from tests.factories import toy_run
 from tests.recorders import ToyRecorder
@@ -93,20 +92,6 @@ class Wait(Job[Seen]):
         self.tell(state=JobState.CANCELLED)
 
 
-class Grow(Job[Seen]):
-    """Tells a run as it grows, round by round."""
-
-    def __init__(self, run: Run) -> None:
-        super().__init__(Seen(JobState.QUEUED))
-        self.run_of = run
-
-    def work(self, models: Models[Any]) -> None:
-        recorder = ToyRecorder(self.run_of, "grow")
-        for step, _ in enumerate(recorder, start=1):
-            self.tell(state=JobState.DECODING, steps=step, what=recorder.run())
-        self.tell(state=JobState.DONE)
-
-
 class Steps(LongJob[Seen]):
     """Takes three steps, and holds what cannot travel in between."""
 
@@ -114,7 +99,7 @@ class Steps(LongJob[Seen]):
         super().__init__(Seen(JobState.QUEUED))
 
     def steps(self, models: Models[Any]) -> Iterator[None]:
-        held = models.pair(PairChoice("long"))
+        held = models.pair(PairChoice("long"), holder=self)
         for step in range(1, 4):
             time.sleep(0.05)
             self.tell(state=JobState.DECODING, pid=os.getpid(), steps=step, what=held)

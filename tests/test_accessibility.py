@@ -53,7 +53,7 @@ def test_every_figure_and_table_has_a_sentence_for_those_who_cannot_see_it(drawn
 
 
 def test_every_figure_is_shown_in_the_one_way() -> None:
-    assert [path for path, _ in calls("plotly_chart")] == ["mars_viz/ui/charts.py"]
+    assert [path for path, _ in calls("plotly_chart")] == ["mars_viz/ui/theme.py"]
 
 
 @pytest.fixture(scope="module")

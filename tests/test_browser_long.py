@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from mars_viz.analysis.metrics import judged_rounds
 from mars_viz.components.explorer import locate
-from mars_viz.components.explorer.payload_cache import RunPayload
+from mars_viz.components.explorer.element import RunPayload
 from mars_viz.records import Round
 from mars_viz.run import Run
 from tests.factories import long_run

@@ -19,7 +19,7 @@ from mars_viz.analysis.differences import NumberFormat, Stands, differences
 from mars_viz.analysis.intervals import Interval, Method
 from mars_viz.analysis.metrics import summary
 from mars_viz.components.compare import Ask, Asked
-from mars_viz.components.compare.payload import Lane, Pane, lane_payload, outcomes, pair_payload, run_pane
+from mars_viz.components.compare.payload import Pane, StripLane, lane_payload, outcomes, pair_payload, run_pane
 from mars_viz.components.explorer.packing import plain
 from mars_viz.components.explorer.payload import run_payload
 from mars_viz.demo import tasks
@@ -33,9 +33,10 @@ from mars_viz.run_with_map import mapped
 from mars_viz.runfiles import list_runs
 from mars_viz.sweep import difference_at, load_sweep, measures, value_at
 from mars_viz.ui.compare import candidates, compare_words, page_state, sweep_pair
-from mars_viz.ui.compare.compare_view import Across, Choice, Colour, CompareView, from_parameters, to_parameters
+from mars_viz.ui.compare.compare_view import Across, Choice, Colour, CompareView, to_parameters
 from mars_viz.ui.compare.page_state import Comparison, line_up
 from mars_viz.ui.library import RunCatalogue
+from mars_viz.ui.links import from_parameters
 from tests.factories import toy_map, toy_run
 from tests.sweep_cases import toy_sweep
 
@@ -86,7 +87,7 @@ def test_what_is_no_key_is_none(key):
     ],
 )
 def test_a_view_survives_its_link(view):
-    opened = from_parameters(to_parameters("a", view))
+    opened = from_parameters(CompareView, to_parameters("a", view))
     assert (opened.view, opened.complaints) == (view, ())
 
 
@@ -96,7 +97,7 @@ def test_a_view_survives_its_link(view):
     )
 )
 def test_no_link_is_fatal_and_every_part_that_cannot_be_read_is_named(parameters):
-    opened = from_parameters(parameters)
+    opened = from_parameters(CompareView, parameters)
     for name in ("gamma", "colour", "reference", "shown", "token"):
         value = getattr(opened.view, name)
         lost = parameters.get(name) and value in (None, "", Colour.DIFFERENCE)
@@ -488,7 +489,7 @@ def test_other_tokenizers_are_compared_by_characters_and_that_is_said(run):
 def test_bars_are_the_whole_text(run):
     strict = run.dial_map.at(1.0)
     found = align_runs(strict, run)
-    lane = lane_payload(Lane("a", "θ", run, found.right, None))
+    lane = lane_payload(StripLane("a", "θ", run, found.right, None))
     for rows in (lane["outcomes"], lane["common"]):
         assert sum(length for _, length in rows) == len(run.token_ids) == lane["tokens"]
     counted = Counter(outcomes(run))

@@ -214,6 +214,7 @@ EXPLORE = (
     Control("button", "New prompt", CLICK, (seen(POPOVER),)),
     Control("summary", "Settings", CLICK, (seen(f"{POPOVER} details[open]"),), "New prompt"),
     *settings("New prompt / Settings"),
+    *choice("Drafter", ITSELF, words="Prompt lookup", inside="New prompt / Settings"),
     Control("textbox", "Prompt", PROMPT, (ITSELF,), "New prompt"),
     Control("button", "Decode", CLICK, (link("run"), text(".explorer .stream")), "New prompt", leaves=True),
     Control("button", "Map the dial", CLICK, (MAIN,), leaves=True),

@@ -27,8 +27,10 @@ from mars_viz.costs import (
 )
 from mars_viz.errors import Disturbed
 from mars_viz.records import Timing
+from mars_viz.run import Settings
 from mars_viz.sweep.measures import curve, difference_at, measures, value_at
 from mars_viz.sweep.store import keep_costs
+from mars_viz.ui.jobs.background_task import TaskStep
 from tests.sweep_cases import timing
 from tests.tables import table_backend
 
@@ -248,7 +250,7 @@ def asks(folder: str) -> None:
     from mars_viz.run import Settings
     from mars_viz.sweep.store import keep_costs
     from mars_viz.ui.jobs.models import BUILT_IN
-    from mars_viz.ui.measuring import measure_again
+    from mars_viz.ui.under_way import measure_again
 
     measure_again("here", "Not known.", Settings(), BUILT_IN, partial(keep_costs, Path(folder)))
 
@@ -258,14 +260,12 @@ class Toy:
 
     tries = 0
 
-    def __iter__(self) -> Iterator[float]:
-        yield 0.5
-
-    def costs(self) -> Costs:
+    def __call__(self, settings: Settings, pair: object) -> Iterator[TaskStep]:
+        yield TaskStep(0.5)
         Toy.tries += 1
         if Toy.tries == 1:
             raise Disturbed("The machine is too busy. Measure again.")
-        return replace(COSTS, others=0.1)
+        yield TaskStep(1.0, replace(COSTS, others=0.1))
 
 
 def test_costs_are_measured_again_where_a_page_asks_for_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,7 +280,7 @@ def test_costs_are_measured_again_where_a_page_asks_for_them(tmp_path: Path, mon
 
     worker = Worker(Models(lambda choice, tell: object()))
     monkeypatch.setattr(tab_jobs, "shared_worker", lambda: worker)
-    monkeypatch.setattr(tasks, "measure", lambda settings, pair: Toy())
+    monkeypatch.setattr(tasks, "measure", Toy())
     monkeypatch.setattr(Toy, "tries", 0)
     folder = toy_sweep(tmp_path / "sweep").finish().folder
     keep_costs(folder, replace(COSTS, repeats=3))

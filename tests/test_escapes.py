@@ -41,7 +41,7 @@ NAMED = ("help", "label", "body", "text")
 """Names of such texts, of every element."""
 OPTIONS = ("radio", "segmented_control", "pills", "tabs")
 """Elements whose options are Markdown too."""
-OURS = {("mars_viz/ui/lessons/lesson_layout.py", "lesson.answer"), ("pages/learn.py", "paragraph")}
+OURS = {("mars_viz/ui/lessons/base.py", "lesson.answer"), ("pages/learn.py", "paragraph")}
 """Markdown that was written for the page and holds nothing else."""
 CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]*")
 NUMBER = re.compile(r".*[defgn%]")

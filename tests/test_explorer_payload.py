@@ -11,9 +11,9 @@ import pytest
 from mars_viz.analysis.metrics import forced, judged_rounds, summary
 from mars_viz.blocks import Blocks
 from mars_viz.components.explorer.columns import TOP
+from mars_viz.components.explorer.element import RunPayload
 from mars_viz.components.explorer.packing import plain
 from mars_viz.components.explorer.payload import WINDOW, run_payload, window
-from mars_viz.components.explorer.payload_cache import RunPayload
 from mars_viz.components.explorer.round_index import locate, round_index
 from mars_viz.records import Outcome, Round
 from mars_viz.rules import RULES, rule_named, settle

@@ -29,7 +29,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from mars_viz.components.compare.payload import run_pane
-from mars_viz.components.explorer.payload_cache import RunPayload
+from mars_viz.components.explorer.element import RunPayload
 from mars_viz.components.race.payload import race_payload
 from mars_viz.costs import disturbance, objection
 from mars_viz.errors import MarsVizError

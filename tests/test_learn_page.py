@@ -23,16 +23,18 @@ from mars_viz.errors import BadInput
 from mars_viz.prompts import recognised
 from mars_viz.records import Timing, first_difference
 from mars_viz.rules import RULES
-from mars_viz.run import Run
+from mars_viz.run import Run, Settings
 from mars_viz.run_with_map import mapped
 from mars_viz.runstore import read
 from mars_viz.ui import tab_jobs
+from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.background_task import BackgroundTask, TaskStep
 from mars_viz.ui.jobs.job import JobState
 from mars_viz.ui.jobs.models import Models
 from mars_viz.ui.jobs.worker import Worker
-from mars_viz.ui.lessons import LESSONS, lesson_view, ratio, theta, thumbs, why
-from mars_viz.ui.lessons.lesson_view import LessonView, fitted, from_parameters, to_parameters
+from mars_viz.ui.lessons import LESSONS, page_state, ratio, theta, thumbs
+from mars_viz.ui.lessons.page_state import LessonView, fitted, from_parameters
+from mars_viz.ui.links import to_parameters
 from tests.factories import toy_map, toy_run
 
 ROOT = Path(__file__).parents[1]
@@ -295,9 +297,9 @@ def test_a_step_beyond_the_end_is_the_last_one():
 def test_views_as_parameters_and_back():
     moved = LessonView(1, knobs={"alpha": 0.4, "block": 3.0})
     for view in (LessonView(), LessonView(3, 7, 0.925, True), LessonView(0, 0, None, False), moved):
-        assert from_parameters(to_parameters("x", view), len(LESSONS)).view == view
-    every = LessonView(1, 1, 0.5, True, dict.fromkeys(lesson_view.KNOBS, 1.0))
-    assert set(to_parameters("x", every)) == set(lesson_view.OWN)
+        assert from_parameters(to_parameters(view, run="x"), len(LESSONS)).view == view
+    every = LessonView(1, 1, 0.5, True, dict.fromkeys(page_state.KNOBS, 1.0))
+    assert set(to_parameters(every, run="x")) == set(page_state.OWN)
     assert fitted(LessonView(2, 4, 0.3), toy_run()).view == LessonView(2, 4, 0.3)
 
 
@@ -327,22 +329,22 @@ def test_the_device_of_a_run_is_text(folder, monkeypatch):
 
 
 def test_costs_are_measured_on_request_and_drawn(monkeypatch):
-    def measure(gamma: int, pair: Any) -> Iterator[TaskStep]:
+    def measure(settings: Settings, pair: Any) -> Iterator[TaskStep]:
         yield TaskStep(1.0, COSTS)
 
-    monkeypatch.setattr(why, "find_costs", measure)
+    monkeypatch.setattr(tasks, "measure", measure)
     tab = opened(lesson="1", run="a-greedy")
     tab = finished(settled(button(tab, "Measure").click().run()))
     assert "Reading 9 positions at once costs 1 (0.448 to 2.23) times as much as reading one (measured)" in titles(tab)
     assert "Measured, a device" in said(tab)
 
 
-def test_an_errand_that_fails_is_a_sentence_with_the_remedy(monkeypatch):
-    def fail(gamma: int, pair: Any) -> Iterator[TaskStep]:
+def test_a_task_that_fails_is_a_sentence_with_the_remedy(monkeypatch):
+    def fail(settings: Settings, pair: Any) -> Iterator[TaskStep]:
         raise BadInput("The models are missing; install them.")
         yield
 
-    monkeypatch.setattr(why, "find_costs", fail)
+    monkeypatch.setattr(tasks, "measure", fail)
     tab = finished(settled(button(opened(lesson="1", run="a-greedy"), "Measure").click().run()))
     assert "The models are missing; install them." in said(tab) and len(titles(tab)) == 1
 
@@ -380,16 +382,16 @@ def test_below_a_lesson_its_run_is_folded_and_open_where_a_link_asks_for_a_step(
     assert folded.proto.expanded and query(tab)["frame"] == "3"
 
 
-def test_errands_stop_and_survive_their_faults():
+def test_tasks_stop_and_survive_their_faults():
     def count(pair: Any) -> Iterator[TaskStep]:
         for step in range(5):
             yield TaskStep(step / 5, step)
             if step == 2:
-                errand.cancel()
+                task.cancel()
 
-    errand = BackgroundTask(count)
-    errand.run(MODELS)
-    assert errand.progress.state is JobState.CANCELLED and errand.progress.result == 3
+    task = BackgroundTask(count)
+    task.run(MODELS)
+    assert task.progress.state is JobState.CANCELLED and task.progress.result == 3
     broken = BackgroundTask(lambda pair: iter([TaskStep(0.5, 1 / 0)]))
     broken.run(MODELS)
     assert broken.progress.state is JobState.FAILED and "fault in the program" in broken.progress.error

@@ -26,7 +26,7 @@ from mars_viz.components.lesson import ELEMENT, Kind, Knob
 from mars_viz.components.mount import joined
 from mars_viz.rules import RULES
 from mars_viz.ui.lessons import lossless, ratio, why
-from mars_viz.ui.lessons.lesson_view import KNOBS
+from mars_viz.ui.lessons.page_state import KNOBS
 from tests.factories import make_speculation, toy_run
 from tests.in_node import in_node_with
 from tests.test_learn_page import with_map

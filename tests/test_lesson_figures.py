@@ -14,7 +14,7 @@ from mars_viz.analysis.intervals import wilson
 from mars_viz.analysis.steps import Steps
 from mars_viz.figures.lessons import accuracy_curve
 from mars_viz.figures.style import UNBROKEN
-from mars_viz.ui.lessons.drawing import KEY, LARGER, TOP
+from mars_viz.ui.lessons.base import KEY, LARGER, TOP
 
 RIGHT = Steps(np.array([0.5, 0.6, 0.8, 0.9, 1.0]), np.array([282.0, 290.0, 295.0, 296.0]))
 
@@ -52,7 +52,7 @@ def page(large: bool) -> None:
 
     from mars_viz import figures
     from mars_viz.figures.style import Entry, add_dial_line, blank
-    from mars_viz.ui.lessons.drawing import draw
+    from mars_viz.ui.lessons.base import draw
 
     key = [Entry("■", "#123456", "a mark")]
     for name, entries, dial in (("dial", (), True), ("both", key, True), ("key", key, False), ("bare", (), False)):

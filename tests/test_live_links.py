@@ -10,12 +10,13 @@ from streamlit.testing.v1 import AppTest
 from mars_viz.race import save_race
 from mars_viz.run import Settings
 from mars_viz.runstore import RunStore
+from mars_viz.ui import tab_jobs
 from mars_viz.ui.decode_form import LIMITS
 from mars_viz.ui.jobs.decode_job import DecodeJob, Ways
 from mars_viz.ui.jobs.models import PairChoice
-from mars_viz.ui.jobs.orphan_reaper import OrphanReaper
-from mars_viz.ui.live.job_registry import roster
-from mars_viz.ui.live.live_link import LiveView, Show, from_parameters, to_parameters
+from mars_viz.ui.jobs.worker import OrphanReaper
+from mars_viz.ui.links import from_parameters, to_parameters
+from mars_viz.ui.live.live_link import LiveView, Show
 from tests.factories import toy_run
 from tests.tabs import settled
 from tests.test_live_page import ToyRacer, button, folder, held_decode, labels, notes, opened, press, show, wait
@@ -42,13 +43,14 @@ def test_a_link_says_all_that_is_not_at_its_default_and_is_read_back():
         "top_k": "40", "seed": str(2**53 - 1), "tokens": "300",
         "stop": "###\n a & b", "target": "org/a", "drafter": "org/b", "chat": "1",
     }  # fmt: skip
-    read = from_parameters(link)
+    read = from_parameters(LiveView, link)
     assert read.view == view
     (warning,) = read.complaints
     assert "org/a and org/b" in warning and "fetch" in warning
     race = LiveView(Show.RACE, race="1-story")
     assert (
-        to_parameters(race) == {"view": "race", "race": "1-story"} and from_parameters(to_parameters(race)).view == race
+        to_parameters(race) == {"view": "race", "race": "1-story"}
+        and from_parameters(LiveView, to_parameters(race)).view == race
     )
 
 
@@ -78,7 +80,7 @@ def test_a_link_says_all_that_is_not_at_its_default_and_is_read_back():
     ],
 )
 def test_what_a_link_cannot_have_is_said_and_takes_its_default(link, says):
-    read = from_parameters(link)
+    read = from_parameters(LiveView, link)
     assert says in " ".join(read.complaints)
     assert read.view == LiveView(
         settings=replace(Settings(), rule=link.get("rule", "mars") if "dial" in link else "mars")
@@ -150,8 +152,10 @@ def test_a_reloaded_tab_finds_its_decode_again_under_way_and_over(folder):
     Script.held.set()
     wait(again)
     assert [entry.name for entry in RunStore(folder).list()] == [link["run"]]
-    roster().add(link["run"], DecodeJob("gone", job.settings, Ways(lambda *asked: Script("", job.settings))))
-    assert roster().find(link["run"]) is None  # nobody held that one
+    tab_jobs.shared_worker().name(
+        DecodeJob("gone", job.settings, Ways(lambda *asked: Script("", job.settings))), link["run"]
+    )
+    assert tab_jobs.shared_worker().find(link["run"]) is None  # nobody held that one
     later = opened(**link)
     assert later.session_state["mars_viz_live"].job is None
     assert "Decoded earlier" in " ".join(caption.value for caption in later.caption)

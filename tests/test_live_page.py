@@ -25,8 +25,7 @@ from mars_viz.runstore import RunStatus, RunStore
 from mars_viz.ui import navigation, tab_jobs, visitors
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.decode_job import DecodeJob, Ways
-from mars_viz.ui.jobs.job import JobState, Progress
-from mars_viz.ui.jobs.long_job import LongJob
+from mars_viz.ui.jobs.job import JobState, LongJob, Progress
 from mars_viz.ui.jobs.models import Device, Models, PairChoice, Status
 from mars_viz.ui.jobs.race_job import Raced, RaceJob
 from mars_viz.ui.jobs.worker import Worker
@@ -445,7 +444,7 @@ class Sweeps(LongJob[Progress]):
         self.choice, self.count, self.fails = choice, steps, fail
 
     def steps(self, models: Models[Any]) -> Iterator[None]:
-        pair = models.pair(self.choice)
+        pair = models.pair(self.choice, holder=self)
         for _ in range(self.count):
             yield
             assert pair.name == self.choice.target

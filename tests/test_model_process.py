@@ -13,7 +13,6 @@ import sys
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,15 +29,15 @@ from mars_viz.speculators.loading import load_backend
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.decode_job import DecodeJob, Ways
 from mars_viz.ui.jobs.job import FAULT, Job, JobState
-from mars_viz.ui.jobs.model_process import GIVEN_UP, ModelProcess
+from mars_viz.ui.jobs.model_process import GIVEN_UP, ModelProcess, Wire
 from mars_viz.ui.jobs.model_process_main import EXPENDABLE, MODEST
 from mars_viz.ui.jobs.models import PairChoice, Status
-from mars_viz.ui.jobs.pickle_channel import PickleChannel
 from mars_viz.ui.jobs.walk_job import WalkJob
 from mars_viz.ui.jobs.worker import UnloadJob, Worker
-from mars_viz.ui.stop_button import stop_button
-from tests.engine_toys import Grow, Look, Seen, Steps, Wait, blind, held, toys
+from mars_viz.ui.under_way import stop_button
+from tests.engine_toys import Look, Seen, Steps, Wait, blind, held, toys
 from tests.factories import toy_run
+from tests.recorders import ToyRecorder
 
 PATIENCE = 240.0  # seconds; only a hanging test waits as long
 
@@ -104,18 +103,6 @@ def test_a_cancel_arrives_in_the_middle_of_a_job_and_before_it(engine):
     late = Wait()
     late._stop.set()  # cancelled between its turn and its way there
     assert done(engine, late).state is JobState.CANCELLED and waits.progress.steps == 0
-
-
-def test_a_growing_run_arrives_whole_and_its_rounds_once(engine):
-    run = toy_run(temperature=1.0, max_new_tokens=60)
-    job, heard = Grow(run), []
-    job.report_to(lambda news: heard.append(news["what"]) if "what" in news else None)
-    done(engine, job)
-    assert len(heard) == len(run.rounds) > 3
-    last = heard[-1]
-    assert last.token_ids == run.token_ids and last.text == run.text
-    assert all(mine is theirs for mine, theirs in zip(heard[2].rounds, last.rounds, strict=False))
-    assert [each.outcomes for each in last.rounds] == [each.outcomes for each in run.rounds]
 
 
 def test_a_long_job_goes_on_there_between_others(engine):
@@ -282,7 +269,6 @@ def test_the_built_in_pair_decodes_there_as_it_does_here(tmp_path):
     assert job.progress.state is JobState.DONE and not job.progress.error, job.progress.error
     recording = Recording(load_backend(), "Once upon a time", settings)
     alone = recording.finish()
-    assert all(recording.run().pieces[token] is piece for token, piece in alone.pieces.items())  # sent once, so
     kept = load_run(tmp_path / job.progress.saved)
     assert kept.token_ids == alone.token_ids == job.progress.run.token_ids
     assert kept.dial_map is not None and job.progress.run.dial_map is None  # the map is read where it is kept
@@ -309,39 +295,37 @@ def test_a_map_that_was_cut_short_goes_on_from_its_file_to_the_very_same(tmp_pat
         assert [(s.low, s.high, s.token_ids) for s in ours] == [(s.low, s.high, s.token_ids) for s in theirs]
 
 
-def test_what_was_sent_is_named_and_what_is_cut_off_ends_the_wire():
+def test_a_run_is_told_by_its_new_rounds_and_what_is_cut_off_ends_the_wire():
+    run, heard = toy_run(max_new_tokens=60), []
+    ways = Ways(lambda *asked: ToyRecorder(run, "grow"))
+    job, here = (DecodeJob("grow", run.settings, ways) for _ in range(2))
+    job.report_to(heard.append)
+    job.run(toys())
+    news = [each["more"] for each in heard if "more" in each]
+    assert sum(len(more.rounds) for more in news) == len(run.rounds) and len(news) > 1
     stream = io.BytesIO()
-    wire, run = PickleChannel(stream, stream), toy_run(max_new_tokens=60)
-
-    def sent(message: object) -> int:
-        before = stream.seek(0, io.SEEK_END)
-        wire.put(message)
-        return stream.tell() - before
-
-    first, second = sent(run), sent(replace(run, rounds=run.rounds[:-1]))
-    assert second < first / 5
-    wire.forget()
-    assert sent(run) == first
-    other = PickleChannel(io.BytesIO(stream.getvalue()), io.BytesIO())
-    mine, named = other.take(), other.take()
-    assert mine.text == run.text and named.rounds[0] is mine.rounds[0]
-    other.forget()
-    assert other.take().rounds[0] is not mine.rounds[0]
+    for each in heard:
+        Wire(stream, stream).put(each)
+    sent = stream.getvalue()
+    other = Wire(io.BytesIO(sent), io.BytesIO())
+    for _ in heard:
+        here.tell(**other.take())
+    assert here.progress.run.token_ids == run.token_ids and here.progress.text == run.text
+    assert [each.outcomes for each in here.progress.run.rounds] == [each.outcomes for each in run.rounds]
     with pytest.raises(EOFError):
         other.take()
     with pytest.raises(EOFError):
-        PickleChannel(io.BytesIO(stream.getvalue()[: first // 2]), io.BytesIO()).take()
+        Wire(io.BytesIO(sent[:40]), io.BytesIO()).take()
 
 
 def test_what_travels_needs_no_library_of_pages_or_models_to_arrive():
     modules = (
         "model_process_main",
         "tasks",
-        "grade_tasks",
         "decode_job",
         "race_job",
         "walk_job",
-        "costs_job",
+        "background_task",
         "worker",
     )
     script = (

@@ -21,7 +21,7 @@ from mars_viz.runstore import RunStore
 from mars_viz.ui import links, navigation, session, tab_jobs
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.decode_job import Ways
-from mars_viz.ui.jobs.models import Models, PairChoice
+from mars_viz.ui.jobs.models import PROMPT_LOOKUP, Models, PairChoice
 from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.links import View
 from tests import tabs
@@ -253,7 +253,9 @@ def test_the_settings_reach_the_decoder(folder):
     tab.number_input(key="temperature").set_value(1.0)
     tab.number_input(key="limit").set_value(20)
     tab.text_area(key="stop").set_value("\n the end \n\n<b>")
+    tab.selectbox(key="decode-drafter").select("Prompt lookup")
     tab = wait_for_result(decode(tab, "a fox"))
+    assert tab_jobs.shared_worker().models.status.choice == PROMPT_LOOKUP
     settings = tab.session_state["mars_viz"].runs[picker(tab).value].settings
     sampling = {"gamma": 3, "temperature": 1.0, "max_new_tokens": 20}
     assert settings == Settings(rule="mars-sampling", dial=0.75, stop=(" the end ", "<b>"), **sampling)
@@ -357,7 +359,7 @@ def test_at_most_one_primary_button(folder):
     ],
 )
 def test_a_view_survives_its_link(view):
-    assert links.from_parameters(links.to_parameters(view)) == links.Opened(view)
+    assert links.from_parameters(View, links.to_parameters(view)) == links.Opened(view)
 
 
 def test_the_pair_is_asked_for_politely_where_torch_is_missing(monkeypatch):

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import streamlit as st
 
-from mars_viz.components.position_sync import PositionSync
-from mars_viz.components.session_cache import Memory, begun, recalled
+from mars_viz.components.session_cache import Memory, PositionSync, begun, recalled
 
 
 def test_the_hand_decides_until_the_page_asks_for_something_else():

@@ -20,10 +20,11 @@ from mars_viz.rules import RULES, Rule, rule_named, rules_and, settle
 from mars_viz.run import Settings
 from mars_viz.runfiles import load_run, read_zip, write_zip
 from mars_viz.sweep.engine_settings import engine_settings
-from mars_viz.ui.live.live_link import LiveView, from_parameters, to_parameters
-from mars_viz.ui.rule_lab.rule_view import RuleView
-from mars_viz.ui.rule_lab.rule_view import fitted as rule_fitted
-from mars_viz.ui.rule_lab.rule_view import from_parameters as rule_link
+from mars_viz.ui.links import from_parameters, to_parameters
+from mars_viz.ui.live.live_link import LiveView
+from mars_viz.ui.rule_lab.page_state import RuleView
+from mars_viz.ui.rule_lab.page_state import fitted as rule_fitted
+from mars_viz.ui.rule_lab.page_state import from_parameters as rule_link
 from mars_viz.ui.rule_lab.rule_words import declarations
 
 ADJUSTABLE = [rule for rule in RULES.values() if rule.fixed]
@@ -244,8 +245,8 @@ def test_a_link_to_the_rules_page_may_name_the_runs_variant_and_no_other() -> No
 def test_the_live_link_keeps_a_variant_and_complains_of_what_is_none() -> None:
     view = LiveView(settings=replace(Settings(), rule=NAME, dial=0.3))
     written = to_parameters(view)
-    assert written["rule"] == NAME and from_parameters(written).view.settings == view.settings
-    refused = from_parameters({"rule": "vllm-thinking:k=99"})
+    assert written["rule"] == NAME and from_parameters(LiveView, written).view.settings == view.settings
+    refused = from_parameters(LiveView, {"rule": "vllm-thinking:k=99"})
     assert refused.view.settings.rule == Settings().rule and "There is no rule" in refused.complaints[0]
 
 

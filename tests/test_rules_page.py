@@ -27,8 +27,9 @@ from mars_viz.run_with_map import known_answers, mapped
 from mars_viz.ui import library, tab_jobs
 from mars_viz.ui.jobs.models import Models
 from mars_viz.ui.jobs.worker import Worker
+from mars_viz.ui.links import Opened, to_parameters
 from mars_viz.ui.rule_lab import every_rule, rule_tables, rule_words
-from mars_viz.ui.rule_lab.rule_view import FIRST, OpenedRule, RuleView, fitted, from_parameters, to_parameters
+from mars_viz.ui.rule_lab.page_state import FIRST, RuleView, fitted, from_parameters
 from tests import tabs
 from tests.factories import ToySpeculator, toy_map, toy_run
 from tests.tabs import settled
@@ -431,8 +432,8 @@ def test_the_run_stays_on_the_way_to_explore_and_back(folder):
 
 @pytest.mark.parametrize("view", [RuleView(), RuleView("mars"), RuleView("mars", 0.8875), RuleView("", 0.5, True)])
 def test_a_view_survives_its_link(view):
-    assert from_parameters(to_parameters("x y&z=1", view)) == OpenedRule(view)
-    assert fitted(view, toy_run()) == OpenedRule(view)
+    assert from_parameters(to_parameters(view, run="x y&z=1")) == Opened(view)
+    assert fitted(view, toy_run()) == Opened(view)
 
 
 @pytest.mark.parametrize("rule", RULES.values(), ids=list(RULES))

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from mars_viz.components.stepper import frames as frames_module
+from mars_viz.components.stepper import playback_payload
 from mars_viz.components.stepper.frames import Jump, Mark, Stage, playback
 from mars_viz.components.stepper.narration import Quoted
-from mars_viz.components.stepper.payload import playback_payload
 from mars_viz.dialmap import Budget
 from mars_viz.records import Decision, Outcome, Round
 from mars_viz.rules import rule_named, settle

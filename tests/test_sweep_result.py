@@ -48,7 +48,8 @@ from mars_viz.sweep.result import recommended
 from mars_viz.sweep.store import open_store
 from mars_viz.sweep.timing import keep_check, kept_checks
 from mars_viz.sweep.wall_clock import spread_over
-from mars_viz.ui.tune.view import TuneView, to_parameters
+from mars_viz.ui.links import to_parameters
+from mars_viz.ui.tune.page_state import TuneView
 from tests.tables import table_backend
 
 

@@ -22,10 +22,11 @@ from mars_viz.errors import BadInput
 from mars_viz.sweep import grid_sweep, load_sweep
 from mars_viz.sweep.grid_sweep import GridSweep
 from mars_viz.sweep.report import cell
+from mars_viz.ui import tab_jobs
 from mars_viz.ui.jobs.job import JobState
 from mars_viz.ui.tune import detail, sweep_requests
 from mars_viz.ui.tune.cached_sweep import CachedSweep
-from mars_viz.ui.tune.catalogue import shared_board, shelf
+from mars_viz.ui.tune.catalogue import jobs_in, shelf
 from mars_viz.ui.tune.jobs import SweepJob
 from tests.tables import table_backend
 from tests.test_grid import GRID, VLLM, toy_grid
@@ -102,12 +103,12 @@ def test_a_list_that_is_none_is_a_sentence_and_nothing_is_begun(empty: Path, lis
     clicked(tab, "sweep-begin")
     assert escape(sentence) in said(tab) or sentence in said(tab).replace("&#x27;", "'")
     assert "<img" not in said(tab)
-    assert not shared_board().sweeps(empty) and not empty.exists()
+    assert not jobs_in(empty) and not empty.exists()
 
 
 def test_a_grid_is_one_job_on_all_of_its_folders(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own = worker()
-    monkeypatch.setattr(sweep_requests, "shared_worker", lambda: own)
+    monkeypatch.setattr(tab_jobs, "shared_worker", lambda: own)
     monkeypatch.setattr(
         grid_sweep,
         "sweep_grid",
@@ -118,7 +119,7 @@ def test_a_grid_is_one_job_on_all_of_its_folders(empty: Path, monkeypatch: pytes
     )
     names = sweep_requests.begin(wish, empty)
     assert [name.split("-", 2)[2] for name in names] == ["vllm-thinking", "vllm-thinking-k5", "vllm-thinking-k2"]
-    jobs = shared_board().sweeps(empty)
+    jobs = jobs_in(empty)
     assert set(jobs) == set(names) and len(set(map(id, jobs.values()))) == 1
     (job,) = set(jobs.values())
     labels = shelf(empty).labels
@@ -135,17 +136,17 @@ def test_a_grid_that_is_stopped_keeps_what_is_finished_and_lets_go(
         sweep_steps = iter(sweep)
         next(now for now in sweep_steps if now.finished == 2)
         sweep_steps.close()
-        (job,) = set(shared_board().sweeps(empty).values())
+        (job,) = set(jobs_in(empty).values())
         job.cancel()
         return sweep
 
     own = worker()
-    monkeypatch.setattr(sweep_requests, "shared_worker", lambda: own)
+    monkeypatch.setattr(tab_jobs, "shared_worker", lambda: own)
     monkeypatch.setattr(grid_sweep, "sweep_grid", begun)
     names = sweep_requests.begin(
         sweep_requests.SweepRequest(toy_prompts(5), ("vllm-thinking", "vllm-thinking:k=5"), VLLM), empty
     )
-    job = shared_board().sweeps(empty)[names[0]]
+    job = jobs_in(empty)[names[0]]
     until(lambda: job.progress.state.finished)
     assert job.progress.state is JobState.CANCELLED
     assert [load_sweep(path).finished for path in GRID.folders(empty / "made")] == [2, 2, 2, 2]
@@ -259,7 +260,7 @@ def test_what_was_left_of_a_grid_goes_on_together(empty: Path, monkeypatch: pyte
         return made[0]
 
     own = worker()
-    monkeypatch.setattr(sweep_requests, "shared_worker", lambda: own)
+    monkeypatch.setattr(tab_jobs, "shared_worker", lambda: own)
     monkeypatch.setattr(grid_sweep, "sweep_grid", begun)
     found, name = shelf(empty), "vllm-thinking-k=5"
     assert [each.path.name for each in found.left_beside("mars")] == []
@@ -268,7 +269,7 @@ def test_what_was_left_of_a_grid_goes_on_together(empty: Path, monkeypatch: pyte
     tab = opened(sweep=name)
     assert "Continue also resumes 2 unfinished variants of this rule" in said(tab)
     sweep_requests.go_on(found.entries[name], found.left_beside(name))
-    job = shared_board().sweeps(empty)[name]
+    job = jobs_in(empty)[name]
     until(lambda: job.progress.state.finished)
     assert job.progress.state is JobState.DONE, job.progress
     assert {path.name for path in job.labels} == {name, "vllm-thinking", "vllm-thinking-k=2"}
@@ -290,9 +291,9 @@ def test_a_grid_from_the_command_line_is_found_below_the_folder_of_results(
     tab = opened(sweep=f"g/{OWN}")
     assert "vLLM relaxed thinking at " in said(tab)
     job = SweepJob(empty / "g" / OWN, lambda pair: pytest.fail("never begun"), "a")
-    monkeypatch.setattr(shared_board(), "_sweeps", {job.folder: job})
-    assert shared_board().sweeps(empty) == {f"g/{OWN}": job} and shared_board().sweeps(empty / "g") == {OWN: job}
-    assert not shared_board().sweeps(empty.parent.parent)
+    tab_jobs.shared_worker().name(job, job.folder)
+    assert jobs_in(empty) == {f"g/{OWN}": job} and jobs_in(empty / "g") == {OWN: job}
+    assert not jobs_in(empty.parent.parent)
 
 
 def test_other_rules_have_no_section_for_a_grid(folder: Path) -> None:

@@ -19,11 +19,10 @@ from mars_viz.sweep.plan import comparable
 from mars_viz.sweep.store import list_sweeps, open_store
 from mars_viz.sweep.timing import keep_check
 from mars_viz.sweep.wall_clock import ClockProgress
-from mars_viz.ui.jobs.job import FAULT, Job, JobState, Progress
-from mars_viz.ui.jobs.long_job import LongJob
+from mars_viz.ui.jobs.job import FAULT, Job, JobState, LongJob, Progress
 from mars_viz.ui.jobs.models import Models
 from mars_viz.ui.jobs.worker import Worker
-from mars_viz.ui.tune.jobs import ClockJob, Sweeping, SweepJob, SweepRegistry
+from mars_viz.ui.tune.jobs import ClockJob, Sweeping, SweepJob
 
 PATIENCE = 240.0  # seconds; only a hanging test waits as long
 
@@ -112,7 +111,7 @@ def test_a_fault_in_a_step_is_a_sentence_and_the_next_job_runs(caplog):
 
 
 def test_a_sweep_job_tells_how_far_it_is_and_one_that_was_stopped_goes_on(tmp_path):
-    board, own, folder = SweepRegistry(), worker(), tmp_path / "sweep"
+    own, folder = worker(), tmp_path / "sweep"
     seen: list[Sweeping] = []
 
     class Watched(SweepJob):
@@ -123,23 +122,23 @@ def test_a_sweep_job_tells_how_far_it_is_and_one_that_was_stopped_goes_on(tmp_pa
                 self.cancel()
 
     job = Watched(folder, lambda pair: toy_sweep(folder, 4, SHORT), "toys")
-    assert board.sweep(job, own) is job
+    assert own.begin(job, *job.labels) is job
     until(lambda: job.progress.state.finished)
     assert job.progress.state is JobState.CANCELLED and load_sweep(folder).finished == 2
     assert seen[0].prompts == 4 and 0 < max(each.part for each in seen) <= 0.75 and job.progress.left > 0
     again = SweepJob(folder, lambda pair: toy_sweep(folder, 4, SHORT, resume=True), "toys")
-    assert board.sweep(again, own) is again and board.sweeps(tmp_path) == {"sweep": again}
+    assert own.begin(again, *again.labels) is again and own.names() == {folder: again}
     until(lambda: again.progress.state.finished)
     assert (again.progress.state, again.progress.before, again.progress.finished) == (JobState.DONE, 2, 4)
     assert load_sweep(folder).complete
 
 
 def test_a_second_asker_finds_the_job_that_is_under_way(tmp_path):
-    board, own, allowed = SweepRegistry(), worker(), threading.Semaphore(0)
+    own, allowed = worker(), threading.Semaphore(0)
     own.submit(Counting("a", [], 1, allowed))  # keeps the worker busy
     job = SweepJob(tmp_path / "x", lambda pair: toy_sweep(tmp_path / "x", 2, SHORT), "toys")
     other = SweepJob(tmp_path / "x", lambda pair: pytest.fail("begun twice"), "toys")
-    assert board.sweep(job, own) is job and board.sweep(other, own) is job
+    assert own.begin(job, *job.labels) is job and own.begin(other, *other.labels) is job
     allowed.release()
     until(lambda: job.progress.state is JobState.DONE)
 

@@ -33,17 +33,17 @@ from mars_viz.sweep import Sweep, load_sweep
 from mars_viz.sweep.evidence_pack import evidence_zip
 from mars_viz.sweep.report import cell
 from mars_viz.sweep.timing import keep_check, kept_checks
-from mars_viz.ui import navigation, visitors
+from mars_viz.ui import navigation, tab_jobs, visitors
 from mars_viz.ui.jobs.job import JobState
+from mars_viz.ui.jobs.worker import Worker
+from mars_viz.ui.links import Opened, from_parameters, to_parameters
 from mars_viz.ui.tune import cached_sweep as study_module
 from mars_viz.ui.tune import detail, dial, sweep_requests
-from mars_viz.ui.tune import readings as readings_module
 from mars_viz.ui.tune.cached_sweep import KEY, CachedSweep
-from mars_viz.ui.tune.catalogue import shared_board, shelf
+from mars_viz.ui.tune.catalogue import jobs_in, shelf
+from mars_viz.ui.tune.dial import readings
 from mars_viz.ui.tune.jobs import SweepJob
-from mars_viz.ui.tune.page_state import Drawn
-from mars_viz.ui.tune.readings import readings
-from mars_viz.ui.tune.view import OpenedTune, TuneView, from_parameters, to_parameters
+from mars_viz.ui.tune.page_state import Drawn, TuneView
 from tests.served import served
 from tests.tables import table_backend
 from tests.test_accessibility import in_words, violations
@@ -221,7 +221,7 @@ def test_what_the_dial_reads_under_the_hand_is_what_python_says_of_it(folder, na
 
 def test_of_very_many_stretches_the_dial_says_that_it_reads_some(folder, monkeypatch):
     monkeypatch.setattr(study_module, "BANDS", 3)
-    monkeypatch.setattr(readings_module, "BANDS", 3)
+    monkeypatch.setattr(dial, "BANDS", 3)
     told = readings(CachedSweep(load_sweep(folder / "a-mars")), paired=True)
     assert told["thinned"] and len(told["places"]) == 3
 
@@ -431,7 +431,7 @@ def test_what_a_sweep_under_way_has_finished_is_drawn_while_it_goes_on(empty, mo
     next(now for now in going if now.finished == 2)
     job = SweepJob(empty / "a", lambda pair: sweep, "a")
     job.tell(state=JobState.DECODING, prompts=5, finished=2)
-    monkeypatch.setattr(shared_board(), "_sweeps", {empty / "a": job})
+    tab_jobs.shared_worker().name(job, empty / "a")
     tab = opened(sweep="a")
     assert "So far, from the first 2 of 5 prompts: " in said(tab) and element(tab)["figure"]["rows"]
     asked = []
@@ -454,7 +454,7 @@ def test_a_sweep_under_way_without_results_is_drawn_anew_only_when_more_has_fini
     (empty / "a" / "sweep.json").write_text("{}")
     job = SweepJob(empty / "a", lambda pair: None, "a")
     job.tell(state=JobState.DECODING, prompts=5, finished=2)
-    monkeypatch.setattr(shared_board(), "_sweeps", {empty / "a": job})
+    tab_jobs.shared_worker().name(job, empty / "a")
     tab = opened(sweep="a")
     drawn = tab.session_state["mars_viz_tune"].drawn
     later = drawn.ended + 1000
@@ -548,7 +548,7 @@ def test_a_range_that_leaves_nothing_to_sweep_is_a_sentence_and_nothing_is_begun
 def test_bad_input_is_a_sentence_on_the_page_and_nothing_is_begun(empty, lines, choices, sentence):
     tab = uploaded(opened(), lines, **choices)
     assert sentence in said(tab).replace("&#x27;", "'") and "/tmp" not in said(tab)
-    assert not shared_board().sweeps(empty) and not empty.exists()
+    assert not jobs_in(empty) and not empty.exists()
 
 
 @pytest.mark.parametrize(("choice", "ids"), [(Turns.ALL, ["q/1", "q/2", "r"]), (Turns.FIRST, ["q", "r"])])
@@ -643,9 +643,8 @@ def test_whoever_may_name_paths_can_have_another_folder(empty, tmp_path, monkeyp
 
 
 def test_a_sweep_in_a_folder_with_a_name_is_found_and_opened(empty, monkeypatch):
-    monkeypatch.setattr(sweep_requests, "shared_worker", lambda: None)
     begun: list[SweepJob] = []
-    monkeypatch.setattr(shared_board(), "sweep", lambda job, worker: begun.append(job))
+    monkeypatch.setattr(Worker, "submit", lambda worker, job: begun.append(job))
     tab = opened()
     tab.text_input(key="sweep-folder").set_value("mine")
     clicked(tab, "sweep-begin")
@@ -673,7 +672,7 @@ def test_no_more_folders_are_made_than_are_listed(empty):
 
 def finished(results: Path) -> Any:
     """The one job on this folder of results, at its end."""
-    (job,) = shared_board().sweeps(results).values()
+    (job,) = jobs_in(results).values()
     end = time.monotonic() + PATIENCE
     while not job.progress.state.finished:
         assert time.monotonic() < end, job.progress
@@ -703,7 +702,7 @@ def test_a_sweep_with_the_built_in_pair_from_the_form_to_the_clock(empty):
     result = load_sweep(path)
     dial = CachedSweep(result).dial(None, 1.0, 0.95)
     end = time.monotonic() + PATIENCE
-    while (job := shared_board().clocked(path, dial)) is None or not job.progress.state.finished:
+    while (job := tab_jobs.shared_worker().find((path, dial))) is None or not job.progress.state.finished:
         assert time.monotonic() < end
         time.sleep(0.05)
     assert job.progress.error == "" and job.progress.done == job.progress.decodes == 6
@@ -719,7 +718,7 @@ def test_links_round_trip():
         replace(TuneView("x"), points=0.5),
     ]
     for view in views:
-        assert from_parameters(to_parameters(view)) == OpenedTune(view)
+        assert from_parameters(TuneView, to_parameters(view)) == Opened(view)
 
 
 def test_every_grader_can_be_chosen(empty):

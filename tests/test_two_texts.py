@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from mars_viz.analysis.alignment import Side, Unit, Written
-from mars_viz.components.compare.texts import ELEMENT, TextPane, texts_payload
+from mars_viz.components.compare import ELEMENT, TextPane, texts_payload
 from mars_viz.errors import BadInput
 from mars_viz.run import Piece
 from mars_viz.sweep import Sweep, SweepResult, load_sweep, pairing, two_texts

@@ -20,11 +20,9 @@ from mars_viz.runstore import RunStatus, RunStore, read
 from mars_viz.ui import tab_jobs
 from mars_viz.ui.jobs import decode_job
 from mars_viz.ui.jobs.decode_job import Decoded, DecodeJob, Ways
-from mars_viz.ui.jobs.job import FAULT, Job, JobState, Progress
-from mars_viz.ui.jobs.long_job import LongJob
+from mars_viz.ui.jobs.job import FAULT, Job, JobState, LongJob, Progress
 from mars_viz.ui.jobs.models import Models, PairChoice
-from mars_viz.ui.jobs.orphan_reaper import LEFT, OrphanReaper
-from mars_viz.ui.jobs.worker import Worker
+from mars_viz.ui.jobs.worker import LEFT, OrphanReaper, Worker
 from mars_viz.ui.links import View
 from mars_viz.ui.live import live_words
 from mars_viz.ui.session import Filling, Session

@@ -17,7 +17,7 @@ from playwright.sync_api import Browser
 from streamlit.testing.v1 import AppTest
 
 from mars_viz.components.explorer import element
-from mars_viz.components.explorer.payload_cache import RunPayload
+from mars_viz.components.explorer.element import RunPayload
 from mars_viz.run_with_map import mapped
 from mars_viz.ui import warm_up
 from mars_viz.ui.links import View
@@ -41,13 +41,13 @@ ASKED_FOR_FIGURES = """performance.getEntriesByType("resource")
   .filter((entry) => entry.name.includes("PlotlyChart")).map((entry) => entry.startTime)"""
 NEVER = """
 import streamlit as st
-from mars_viz.components import first_paint
+from mars_viz.components import mount
 
-first_paint.PATIENCE = 0.3
+mount.PATIENCE = 0.3
 
 @st.fragment
 def late():
-    if first_paint.first_painted(".never", key="painted"):
+    if mount.first_painted(".never", key="painted"):
         st.text("waited long enough")
 
 late()

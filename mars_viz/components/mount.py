@@ -2,8 +2,7 @@
 
 Knows files, their order and Streamlit's components; nothing of what is in the files or in what is sent. The files do
 not import each other, since Streamlit takes a script as one string: they share one scope, and each may use what stands
-above it, and in its functions also what stands below.
-"""
+above it, and in its functions also what stands below."""
 
 from __future__ import annotations
 
@@ -64,3 +63,17 @@ def _component(element: Element) -> Any:
 
 def _nothing() -> None:
     """Named so that an answer has a value before the first one."""
+
+
+PATIENCE = 4.0
+"""Seconds after which it is taken to be there, whatever the browser shows."""
+FIRST_PAINT = Element("mars_viz_first_paint", ("first_paint",))
+
+
+def first_painted(selector: str, *, key: str) -> bool:
+    """True in the rerun that follows the first frame with an element of that CSS selector; ask no more after that.
+
+    Ask in a fragment, which alone is then run again. The selector is looked for in the page and in its components.
+    """
+    result = mount(FIRST_PAINT, [{"selector": selector, "patience": PATIENCE}], key=key, answers=("painted",))
+    return bool(result.get("painted"))

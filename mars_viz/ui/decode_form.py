@@ -12,7 +12,7 @@ from mars_viz.rules import RULES, Fixed, Rule, rule_named
 from mars_viz.run import Settings
 from mars_viz.speculators.names import check_id, drafter_for, models_named
 from mars_viz.ui import visitors
-from mars_viz.ui.jobs.models import PairChoice
+from mars_viz.ui.jobs.models import BUILT_IN, PROMPT_LOOKUP, PairChoice
 
 START = Settings()
 STOP_HELP = "Texts that end decoding, one on each line, blanks included; the token that completes one stays whole."
@@ -103,6 +103,18 @@ def settings_fields(start: Settings = START) -> Callable[[], Settings]:
         max_new_tokens=int(limit),
         stop=stop_lines(stop),
     )
+
+
+def drafter_field() -> PairChoice:
+    """What drafts for the built-in target."""
+    choices = {"Built-in drafter": BUILT_IN, "Prompt lookup": PROMPT_LOOKUP}
+    named = st.selectbox(
+        "Drafter",
+        list(choices),
+        key="decode-drafter",
+        help="Prompt lookup drafts what followed the same words before; it needs no model. Live takes any pair.",
+    )
+    return choices[named]
 
 
 def stop_lines(text: str) -> tuple[str, ...]:

@@ -32,6 +32,7 @@ from mars_viz.ui.run_cache import MOST, RunCache
 from mars_viz.ui.session import Session
 
 NOTHING_YET = "There is no run here yet. Write a prompt above and press Decode, or open the zip of a run's folder."
+NO_RUN = "There is no run here yet. Decode a prompt on Explore first."
 NO_SAMPLES = f"This server shows no sample runs ({samples.VARIABLE})."
 NONE_CHOSEN = f"{NO_SAMPLES} Choose a run from the list, or decode a prompt on Explore."
 _OWN = re.compile(r"(live|upload)-[0-9a-f]{8}")  # how a tab names its own runs
@@ -153,6 +154,18 @@ def shelf(session: Session) -> RunCatalogue:
     return RunCatalogue(
         session.runs, shipped | {name: kept[name] for name in kept if name not in shipped}, samples=frozenset(shipped)
     )
+
+
+def in_view(
+    session: Session, notices: list[str], fit: Callable[[Run], object] = lambda run: None
+) -> tuple[RunCatalogue, Run | None, str]:
+    """What this tab can choose from, the run that it looks at, fitted to what a page asks of it, and where there is
+    none to be shown, why. `notices` gets what the tab's link asked for in vain."""
+    on = shelf(session)
+    session.view, lost = on.landed(session.view)
+    notices.extend(filter(None, [lost]))
+    run, problem = on.tried(session.view.run, fit)
+    return on, run, problem if on.labels or not problem else NO_RUN
 
 
 def interrupted(folder: Path) -> dict[str, RunEntry]:

@@ -1,111 +1,123 @@
-"""A view as query parameters, so that a link opens it again. Knows views and rules; knows no Streamlit."""
+"""What a page looks at as query parameters, so that a link opens it again.
+
+A page's view is a frozen dataclass whose fields say how a link writes them: `text`, `number`, `whole`, `flag`,
+`chosen`, `said` for another kind, `part` for one that takes several parameters. One codec reads and writes all views.
+Knows rules and runs; knows no Streamlit.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from enum import Enum
+from typing import Any, Generic, TypeVar
 
+from mars_viz.errors import SettingError
 from mars_viz.figures.words import exactly
-from mars_viz.rules import rule_named
+from mars_viz.rules import Rule, rule_named
 from mars_viz.run import Run
+
+V = TypeVar("V")
 
 OVERLAYS = ("outcome", "ratio", "margin", "p", "entropy")
 """What the tokens can be coloured by, the default first."""
-
-
-PARAMETERS = ("run", "dial", "overlay", "selected", "gamma")
-"""What a view's link may say."""
+_LINK = "link"
 
 
 @dataclass(frozen=True, slots=True)
-class View:
-    """What is being looked at."""
-
-    run: str = ""
-    """Id of the run; empty for the first there is."""
-    dial: float | None = None
-    """The dial's value; None for the run's own."""
-    overlay: str = OVERLAYS[0]
-    """One of `OVERLAYS`."""
-    selected: int | None = None
-    """The selected token; None for none."""
-    gamma: int | None = None
-    """Tokens per block, on a run with a dial map; None for the run's own."""
-
-
-@dataclass(frozen=True, slots=True)
-class Opened:
+class Opened(Generic[V]):
     """A link, read."""
 
-    view: View
+    view: V
     """What of it can be shown."""
     complaints: tuple[str, ...] = ()
     """A sentence for each part that cannot."""
 
 
-def to_parameters(view: View) -> dict[str, str]:
-    """The query parameters of a view; what is at its default is left out."""
-    written = {"run": view.run, "dial": "" if view.dial is None else exactly(view.dial)}
-    written["overlay"] = "" if view.overlay == OVERLAYS[0] else view.overlay
-    written["selected"] = "" if view.selected is None else str(view.selected)
-    written["gamma"] = "" if view.gamma is None else str(view.gamma)
-    return {name: text for name, text in written.items() if text}
+@dataclass(frozen=True, slots=True)
+class InLink:
+    """How a field of a view is written in a link."""
+
+    read: Callable[[Mapping[str, str], list[str]], Any]
+    """Its value, of all parameters; None for its default. What is wrong with them goes to the list of complaints."""
+    write: Callable[[Any], Mapping[str, str]]
+    """Its parameters, of a value that is not the default; empty ones are left out."""
 
 
-def asks_for_a_view(parameters: Mapping[str, str]) -> bool:
-    """True of a link to a view, wherever it points: Explore once was the page that the bare address opens."""
-    return any(name in parameters for name in PARAMETERS)
+def part(
+    read: Callable[[Mapping[str, str], list[str]], Any], write: Callable[[Any], Mapping[str, str]], **how: Any
+) -> Any:
+    """A field of its own kind; `how` is for `dataclasses.field`."""
+    return field(metadata={_LINK: InLink(read, write)}, **how)
 
 
-def from_parameters(parameters: Mapping[str, str]) -> Opened:
-    """The view that a link asks for; parts that cannot be read take their default, with a complaint."""
+def said(
+    name: str, read: Callable[[str], Any], write: Callable[[Any], str], default: Any = None, wrong: str = ""
+) -> Any:
+    """A field that one parameter says. `read` gives None, or raises SettingError with a complaint, for what means
+    nothing; `wrong` is then the complaint, with {} for what was said."""
+
+    def found(parameters: Mapping[str, str], complaints: list[str]) -> Any:
+        text = parameters.get(name, "")
+        try:
+            value = read(text) if text else None
+        except SettingError as error:
+            complaints.append(str(error))
+            return None
+        if text and value is None and wrong:
+            complaints.append(wrong.format(f"“{clipped(text)}”"))
+        return value
+
+    return part(found, lambda value: {name: write(value)}, default=default)
+
+
+def text(name: str) -> Any:
+    """A field that is a name, which may be nobody's; empty where the link says none."""
+    return said(name, str, str, "")
+
+
+def number(name: str, wrong: str) -> Any:
+    """A field that is a finite number, or None."""
+    return said(name, number_in, exactly, None, wrong)
+
+
+def whole(name: str, wrong: str, *, below: int = 10**9, default: int | None = None) -> Any:
+    """A field that is a whole number from 0 on."""
+    return said(name, lambda asked: whole_in(asked, below), str, default, wrong)
+
+
+def flag(name: str, on: str = "1") -> Any:
+    """A field that is True where the parameter says so."""
+    return said(name, lambda asked: asked == on or None, lambda value: on, False)
+
+
+def chosen(name: str, default: Enum, wrong: str) -> Any:
+    """A field that is a member of an Enum, by its value."""
+    known = {each.value: each for each in type(default)}
+    return said(name, known.get, lambda value: str(value.value), default, wrong)
+
+
+def to_parameters(view: Any, **also: str) -> dict[str, str]:
+    """The query parameters of a view, beside others; what is at its default is left out."""
+    written = also
+    for each in fields(view):
+        value = getattr(view, each.name)
+        if _LINK in each.metadata and (each.default is MISSING or value != each.default):
+            written |= each.metadata[_LINK].write(value)
+    return {name: said for name, said in written.items() if said}
+
+
+def from_parameters(kind: type[V], parameters: Mapping[str, str]) -> Opened[V]:
+    """The view of this kind that a link asks for; parts that cannot be read take their default, with a complaint."""
     complaints: list[str] = []
-    dial, selected, overlay = (parameters.get(name, "") for name in ("dial", "selected", "overlay"))
-    value = number_in(dial)
-    if dial and value is None:
-        complaints.append(f"The link's dial “{clipped(dial)}” is no number, so it stands where the run was made.")
-    if selected and not _index(selected):
-        complaints.append(f"The link's token “{clipped(selected)}” is no whole number, so no token is selected.")
-    if overlay and overlay not in OVERLAYS:
-        complaints.append(f"There is no overlay “{clipped(overlay)}”; choose one of {', '.join(OVERLAYS)}.")
-        overlay = ""
-    gamma = parameters.get("gamma", "")
-    if gamma and not _index(gamma):
-        complaints.append(f"The link's γ “{clipped(gamma)}” is no whole number, so the run's own is shown.")
-    view = View(
-        gamma=int(gamma) if _index(gamma) else None,
-        run=parameters.get("run", ""),
-        dial=value,
-        overlay=overlay or OVERLAYS[0],
-        selected=int(selected) if _index(selected) else None,
-    )
+    found = {
+        each.name: each.metadata[_LINK].read(parameters, complaints)
+        for each in fields(kind)  # type: ignore[arg-type]
+        if _LINK in each.metadata
+    }
+    view = kind(**{name: value for name, value in found.items() if value is not None})
     return Opened(view, tuple(complaints))
-
-
-def fitted(view: View, run: Run) -> Opened:
-    """The view with what this run does not have set back to the default, and a complaint for each."""
-    complaints: list[str] = []
-    dial, selected = view.dial, view.selected
-    rule = rule_named(run.settings.rule)
-    if dial is not None and rule.dial is None:
-        complaints.append(f"The link sets a dial, but the rule of this run, {rule.title}, has none.")
-        dial = None
-    elif dial is not None and rule.dial is not None and not rule.dial.low <= dial <= rule.dial.high:
-        complaints.append(
-            f"The link's {rule.dial.symbol} = {exactly(dial)} lies outside {rule.dial.low:g} to {rule.dial.high:g}, "
-            "so the dial stands where the run was made."
-        )
-        dial = None
-    gamma = view.gamma if view.gamma != run.settings.gamma else None
-    if gamma is not None and (run.dial_map is None or gamma not in run.dial_map.span.gammas):
-        complaints.append(f"The link asks for γ = {gamma}, which nobody has mapped for this run; its own is shown.")
-        gamma = None
-    slots = int(run.blocks.lengths.sum()) + len(run.rounds)
-    if selected is not None and selected >= slots and run.dial_map is None:
-        complaints.append(f"The link selects token {selected}, but this run has only {slots}.")
-        selected = None
-    return Opened(View(view.run, dial, view.overlay, selected, gamma), tuple(complaints))
 
 
 def number_in(text: str) -> float | None:
@@ -117,10 +129,76 @@ def number_in(text: str) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _index(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) < 10
+def whole_in(text: str, below: int = 10**9) -> int | None:
+    """The whole number below that bound which a parameter says, or None."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < len(str(below)) else None
 
 
 def clipped(text: str) -> str:
     """A parameter, short enough to be quoted."""
     return text if len(text) <= 20 else text[:19] + "…"
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What is being looked at on Explore."""
+
+    run: str = text("run")
+    """Id of the run; empty for the first there is."""
+    dial: float | None = number("dial", "The link's dial {} is no number, so it stands where the run was made.")
+    """The dial's value; None for the run's own."""
+    overlay: str = said(
+        "overlay",
+        lambda asked: asked if asked in OVERLAYS else None,
+        str,
+        OVERLAYS[0],
+        f"There is no overlay {{}}; choose one of {', '.join(OVERLAYS)}.",
+    )
+    """One of `OVERLAYS`."""
+    selected: int | None = whole("selected", "The link's token {} is no whole number, so no token is selected.")
+    """The selected token; None for none."""
+    gamma: int | None = whole("gamma", "The link's γ {} is no whole number, so the run's own is shown.")
+    """Tokens per block, on a run with a dial map; None for the run's own."""
+
+
+def asks_for_a_view(parameters: Mapping[str, str]) -> bool:
+    """True of a link to a view, wherever it points: Explore once was the page that the bare address opens."""
+    return any(each.name in parameters for each in fields(View))
+
+
+def misplaced(rule: Rule, dial: float | None, whose: str, instead: str) -> str:
+    """Why a rule has no such value of its dial, as a sentence that says what is shown `instead`; empty where it has.
+    `whose` names the rule."""
+    if dial is None:
+        return ""
+    if rule.dial is None:
+        return f"The link sets a dial, but {whose} has none."
+    if rule.dial.low <= dial <= rule.dial.high:
+        return ""
+    bounds = f"{rule.dial.low:g} to {rule.dial.high:g}"
+    return f"The link's {rule.dial.symbol} = {exactly(dial)} lies outside {bounds}, so {instead}."
+
+
+def misplaced_on(run: Run, dial: float | None) -> str:
+    """Likewise of the rule that a run was made with."""
+    rule = rule_named(run.settings.rule)
+    whose = f"the rule of this run, {rule.title},"
+    return misplaced(rule, dial, whose, "the dial stands where the run was made")
+
+
+def fitted(view: View, run: Run) -> Opened[View]:
+    """The view with what this run does not have set back to the default, and a complaint for each."""
+    complaints: list[str] = []
+    dial, selected = view.dial, view.selected
+    if wrong := misplaced_on(run, dial):
+        complaints.append(wrong)
+        dial = None
+    gamma = view.gamma if view.gamma != run.settings.gamma else None
+    if gamma is not None and (run.dial_map is None or gamma not in run.dial_map.span.gammas):
+        complaints.append(f"The link asks for γ = {gamma}, which nobody has mapped for this run; its own is shown.")
+        gamma = None
+    slots = int(run.blocks.lengths.sum()) + len(run.rounds)
+    if selected is not None and selected >= slots and run.dial_map is None:
+        complaints.append(f"The link selects token {selected}, but this run has only {slots}.")
+        selected = None
+    return Opened(View(view.run, dial, view.overlay, selected, gamma), tuple(complaints))

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 from uuid import uuid4
 
 import streamlit as st
 
 from mars_viz.run import Run
 from mars_viz.ui.jobs.decode_job import DecodeJob
-from mars_viz.ui.links import View, clipped, fitted, from_parameters
+from mars_viz.ui.links import Opened, View, clipped, fitted, from_parameters
 
+M = TypeVar("M")
 KEY = "mars_viz"
 """Of the memory in Streamlit's state of a tab."""
 MOST = 24
@@ -58,7 +60,7 @@ class Session:
         """
         if not self.arrives():
             return
-        opened = from_parameters(parameters)
+        opened = from_parameters(View, parameters)
         self.view = opened.view
         self.notices[:] = opened.complaints
 
@@ -106,7 +108,32 @@ class Session:
 
 def current_session() -> Session:
     """This tab's memory."""
-    if KEY not in st.session_state:
-        st.session_state[KEY] = Session()
-    session: Session = st.session_state[KEY]
-    return session
+    return remembered(KEY, Session)
+
+
+def remembered(key: str, begin: Callable[[], M]) -> M:
+    """What this tab remembers under that key, which begins as `begin` makes it."""
+    if key not in st.session_state:
+        st.session_state[key] = begin()
+    memory: M = st.session_state[key]
+    return memory
+
+
+@dataclass(slots=True)
+class PageState:
+    """The memory of one tab's page: what it looks at, and sentences about that."""
+
+    view: Any
+    """What is looked at, as its link says it; each page has a kind of its own."""
+    notices: list[str] = field(default_factory=list)
+    """Sentences to show until another thing is asked for."""
+
+    def open_link(self, opened: Opened[Any]) -> None:
+        """Look at what a link asks for."""
+        self.view = opened.view
+        self.notices[:] = opened.complaints
+
+    def settle_on(self, opened: Opened[Any]) -> None:
+        """Look at what there is of the view, and note what there is not."""
+        self.view = opened.view
+        self.notices.extend(opened.complaints)

@@ -22,7 +22,7 @@ from mars_viz.report.files import csv_table, parquet_table
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
 from mars_viz.run_with_map import checked_gamma, shown
-from mars_viz.ui.charts import FORMAT, FORMATS
+from mars_viz.ui.theme import FORMAT, FORMATS
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from weakref import WeakValueDictionary
 
 import streamlit as st
 from streamlit import runtime
@@ -25,8 +24,7 @@ from mars_viz.ui.jobs.decode_job import Decoded, DecodeJob, Ways
 from mars_viz.ui.jobs.job import JobState
 from mars_viz.ui.jobs.model_process import ModelProcess
 from mars_viz.ui.jobs.models import BUILT_IN, PairChoice, at_hand
-from mars_viz.ui.jobs.orphan_reaper import LEFT, Wanted
-from mars_viz.ui.jobs.worker import Worker
+from mars_viz.ui.jobs.worker import LEFT, Wanted, Worker
 from mars_viz.ui.session import Filling, Session
 
 OFTEN = 0.3
@@ -95,17 +93,18 @@ def start(session: Session, prompt: str, settings: Callable[[], Settings], choic
     shared_worker().submit(session.job)
 
 
-@st.cache_resource(show_spinner=False)
-def maps() -> WeakValueDictionary[str, DecodeJob]:
-    """The maps that are being made, by their runs' ids: a tab that is opened or reloaded meanwhile finds them."""
-    return WeakValueDictionary()
+def map_of(run_id: str) -> tuple[str, str]:
+    """The name of the job that makes a run's map: a tab that is opened or reloaded meanwhile finds it."""
+    return "map", run_id
 
 
 def find_map(session: Session) -> None:
     """Let this tab wait for the map of the run that it shows, if somebody has one made."""
     run_id = session.view.run
-    job = maps().get(run_id)
-    if job is None or job.progress.state.finished or (session.filling is not None and session.filling.job is job):
+    job = shared_worker().find(map_of(run_id))
+    if not isinstance(job, DecodeJob) or job.progress.state.finished:
+        return
+    if session.filling is not None and session.filling.job is job:
         return
     shared_worker().join(job)
     session.filling = Filling(run_id, job)
@@ -127,9 +126,8 @@ def go_on_mapping(session: Session, run: Run) -> None:
     run_id, store = session.view.run, run_store()
     saved = run_id if run_id not in session.runs and (store.folder / run_id).is_dir() else ""
     job = DecodeJob.mapping(run, saved, explored(), at_hand(run.provenance) or BUILT_IN)
-    maps()[run_id] = job
     session.filling = Filling(run_id, job)
-    shared_worker().submit(job)
+    shared_worker().submit(job, map_of(run_id))
 
 
 def start_again(session: Session, run: Run, dial: float | None, gamma: int | None) -> None:
@@ -167,7 +165,7 @@ def settle(session: Session) -> None:
         session.open(run_id)
         session.filling = None
         if not progress.state.finished:
-            maps()[run_id] = job
+            shared_worker().name(job, map_of(run_id))
             session.filling = Filling(run_id, job)
     session.notices[:] = filter(None, [how_it_ended(progress), progress.unsaved])
 

@@ -1,16 +1,21 @@
-"""The page's own look: the theme that figures take, notes as plain sentences, a small header. All text is escaped."""
+"""The page's own look: notes as plain sentences, a small header, and figures, which are read aloud by their title and
+have a button that saves them. All text is escaped."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from mars_viz.analysis.metrics import Basis
-from mars_viz.escapes import Html, html, joined
+from mars_viz import figures
+from mars_viz.escapes import Html, html, joined, visible
 from mars_viz.figures import DARK, LIGHT, Theme
 from mars_viz.ui import visitors
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +117,26 @@ def small(words: str, more: str = "") -> None:
     show(Html(f'<p class="mv-small"{html(hover)}>{html(visitors.told(words))}</p>'))
 
 
-def basis_words(basis: Basis) -> str:
-    """What the figures' numbers stand on, in a line."""
-    return basis.words
+FORMATS = ("SVG", "PNG")
+"""What the button saves, the default first."""
+FORMAT = "figure-format"
+"""Under which name the session keeps which of them."""
+
+
+def chart(figure: Figure, key: str, *, of: str = "", alt: str = "", saves: bool = True) -> None:
+    """Draw it. Its file is named for the `key`, after what it is `of`; `alt` is read aloud in place of its title. No
+    button `saves` a figure whose finding stands beside it on the page: the file would lack it."""
+    kind = str(st.session_state.get(FORMAT) or FORMATS[0]).lower()
+    saved = {"format": kind, "filename": f"{of}-{key}" if of else key, "scale": 2 if kind == "png" else 1}
+    button: dict[str, object] = {"displayModeBar": False}
+    if saves:
+        button = {"displaylogo": False, "modeBarButtons": [["toImage"]], "toImageButtonOptions": saved}
+    figure.update_layout(dragmode=False if _by_finger() else None)
+    st.plotly_chart(figure, theme=None, key=key, config=button, alt=visible(alt or figures.spoken_title(figure)))
+
+
+def _by_finger() -> bool:
+    """True on a telephone or tablet: a finger that moves over a figure means the page, which Plotly would hold to zoom.
+    As far as a browser says so: an iPad's calls itself a Macintosh."""
+    agent = st.context.headers.get("User-Agent", "")
+    return any(name in agent for name in ("Mobi", "Android", "iPad"))

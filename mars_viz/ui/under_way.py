@@ -1,13 +1,61 @@
-"""Work that goes on behind a page: how far it is, and a way to stop it. Knows sessions and jobs' progress."""
+"""Jobs that go on behind a page: how far one is, and a way to stop it; measuring what a pass costs, which several pages
+ask for. Knows sessions and jobs' progress; how costs are measured is `jobs.tasks`' to know."""
 
 from __future__ import annotations
 
-import streamlit as st
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+from weakref import ref
 
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from mars_viz.costs import Costs
 from mars_viz.escapes import markdown
+from mars_viz.figures.words import counted
+from mars_viz.run import Settings
 from mars_viz.ui import faults, tab_jobs, theme
+from mars_viz.ui.jobs import tasks
+from mars_viz.ui.jobs.background_task import CostsJob
+from mars_viz.ui.jobs.job import Job, JobState
+from mars_viz.ui.jobs.models import PairChoice
 from mars_viz.ui.session import Session
-from mars_viz.ui.stop_button import stop_button
+
+POLL = 0.5
+"""Seconds between looks at a measurement under way."""
+
+
+def stop_button(place: DeltaGenerator, words: str, job: Job[Any], *, keeps: str = "", key: str | None = None) -> None:
+    """Draw the button that stops a job in that place; `keeps` says what of the job is kept.
+
+    It does not keep the job: Streamlit never forgets a widget that a tab has shown, nor what its callback holds, and a
+    job holds all that it made.
+    """
+    known = ref(job)
+
+    def stop() -> None:
+        found = known()
+        if found is not None:
+            found.cancel()
+
+    place.button(
+        markdown(words),
+        key=key,
+        on_click=stop,
+        disabled=job.stopping,
+        width="stretch",
+        help=markdown(keeps) or None,
+    )
+
+
+def progress_bar(
+    job: Job[Any], share: float, sentence: str, stop: str = "Cancel", *, keeps: str = "", key: str | None = None
+) -> None:
+    """How far a job is, from 0 to 1 and in a sentence, beside the button that stops it."""
+    bar, button = st.columns([6, 1], vertical_alignment="center")
+    bar.progress(min(1.0, share), markdown(sentence))
+    stop_button(button, stop, job, keeps=keeps, key=key)
 
 
 def decoding(session: Session) -> None:
@@ -21,7 +69,45 @@ def _decoding(session: Session) -> None:
         st.rerun()
     progress, limit = job.progress, job.settings.max_new_tokens
     words = tab_jobs.what_goes_on(progress, limit, tab_jobs.shared_worker().ahead(job), job.stopping)
-    bar, button = st.columns([6, 1], vertical_alignment="center")
-    bar.progress(min(1.0, progress.tokens / limit), markdown(words))
-    stop_button(button, "Cancel", job, keeps="Keeps what was decoded")
+    progress_bar(job, progress.tokens / limit, words, keeps="Keeps what was decoded")
     theme.live_text(job.prompt, progress.text)
+
+
+def measure_again(
+    key: str, why: str, settings: Settings, choice: PairChoice, keep: Callable[[Costs], object] | None = None
+) -> None:
+    """Why costs are wanted, in a sentence, and the button that measures them with these models in blocks of these
+    settings; `keep` writes them. `key` tells one place from another."""
+    name = f"costs-job-{key}"
+    job: CostsJob | None = st.session_state.get(name)
+    if job is not None and not job.progress.state.finished:
+        faults.fragment(_measuring, run_every=POLL)(job, key)
+        return
+
+    def start() -> None:
+        asked = CostsJob(partial(tasks.measure, settings), choice, keep)
+        st.session_state[name] = asked
+        tab_jobs.shared_worker().submit(asked)
+
+    words, button = st.columns([6, 1.4], vertical_alignment="center")
+    with words:
+        theme.small(why)
+        if job is not None and job.progress.error:
+            theme.note(job.progress.error)
+    first = job is None or job.progress.state is JobState.DONE
+    button.button(
+        "Measure costs" if first else "Measure again",
+        key=f"measure-{key}",
+        on_click=start,
+        width="stretch",
+        help="Some seconds: what a pass costs here, until its interval is small",
+    )
+
+
+def _measuring(job: CostsJob, key: str) -> None:
+    if job.progress.state.finished:
+        st.rerun(scope="app")
+    ahead = tab_jobs.shared_worker().ahead(job)
+    queued = job.progress.state is JobState.QUEUED and ahead
+    words = f"Waiting for {counted(ahead, 'other job')} on this server …" if queued else "Measuring what a pass costs …"
+    progress_bar(job, job.progress.share, words, "Stop", key=f"stop-{key}")

@@ -111,9 +111,9 @@ class ReadAhead:
     def _read(self, link: Mapping[str, str]) -> None:
         try:
             wait_for_imports()
-            from mars_viz.ui.links import from_parameters
+            from mars_viz.ui.links import View, from_parameters
 
-            get_ready(from_parameters(link).view)
+            get_ready(from_parameters(View, link).view)
         finally:
             self._turn.release()
 

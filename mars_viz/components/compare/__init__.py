@@ -1,8 +1,8 @@
-"""Two texts side by side, and a strip of those to leaf through, as one element in the browser.
+"""Two texts side by side, and a strip of those to leaf through, as one element in the browser; and another for texts
+whose rounds nobody kept.
 
 What is sent is made by `payload`. What the reader asks for comes back as an `Asked`; the page answers by sending
-something else. `texts` is the element for texts whose rounds nobody kept.
-"""
+something else."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from enum import Enum
 
 import streamlit as st
 
-from mars_viz.components.compare.payload import Payload
+from mars_viz.analysis.alignment import Side, Unit, Written
+from mars_viz.components.compare.payload import Payload, rows_of
+from mars_viz.components.explorer.packing import identified
 from mars_viz.components.mount import Element, mount
 
-__all__ = ["Ask", "Asked", "compare"]
+__all__ = ["Ask", "Asked", "TextPane", "compare", "texts_payload", "two_texts"]
 
 SHARED = (
     "mount",
@@ -77,3 +79,49 @@ def _read(value: object) -> Asked | None:
     if not isinstance(value, Mapping) or value.get("what") not in {each.value for each in Ask}:
         return None
     return Asked(Ask(value["what"]), str(value.get("value", "")))
+
+
+TEXTS = Element(
+    "mars_viz_texts",
+    ("mount", "explorer/elements", "compare/difference", "compare/texts"),
+    ("explorer/explorer", "compare/compare"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TextPane:
+    """One of the two texts."""
+
+    name: str
+    """What it is called beside the other."""
+    detail: str
+    """What it came to, in a line."""
+    text: Written
+    """Its tokens, and what each reads."""
+    side: Side
+    """What of it the other has too."""
+
+
+def two_texts(payload: Payload, *, key: str) -> None:
+    """Show them."""
+    mount(TEXTS, [payload], key=key)
+
+
+def texts_payload(prompt: str, left: TextPane, right: TextPane, unit: Unit) -> Payload:
+    """Both, after the prompt; `id` tells them from any other two. Tokens in common are so in pairs where they are what
+    the texts were aligned by."""
+    positions = unit is Unit.TOKENS
+    return identified({"prompt": prompt, "positions": positions, "left": _pane(left), "right": _pane(right)})
+
+
+def _pane(pane: TextPane) -> Payload:
+    pieces = list(dict.fromkeys(pane.text.pieces))
+    place = {piece: index for index, piece in enumerate(pieces)}
+    return {
+        "name": pane.name,
+        "detail": pane.detail,
+        "pieces": [{"text": piece.text, "special": piece.special} for piece in pieces],
+        "tokens": [place[piece] for piece in pane.text.pieces],
+        "common": rows_of(map(bool, pane.side.common)),
+        "parts": pane.side.parts,
+    }

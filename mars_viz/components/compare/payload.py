@@ -39,7 +39,7 @@ class Pane:
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class StripLane:
     """One of the texts to leaf through."""
 
     key: str
@@ -83,7 +83,7 @@ def _pane(pane: Pane, side: Side, run: Payload, partners: Sequence[int | None]) 
     }
 
 
-def lane_payload(lane: Lane) -> Payload:
+def lane_payload(lane: StripLane) -> Payload:
     """A bar, and the numbers beside it."""
     run = lane.run
     return {

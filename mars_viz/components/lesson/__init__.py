@@ -14,8 +14,7 @@ from enum import Enum
 from typing import Any
 
 from mars_viz.components.mount import Element, mount
-from mars_viz.components.position_sync import PositionSync
-from mars_viz.components.session_cache import Memory, begun, recalled
+from mars_viz.components.session_cache import Memory, PositionSync, begun, recalled
 from mars_viz.figures.style import DARK, LIGHT, Theme
 
 __all__ = ["Kind", "Knob", "lesson_figure"]

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from functools import partial
-from typing import TypeVar
+from typing import Any
 
 from mars_viz.figures.words import exactly
-from mars_viz.ui.links import clipped, number_in
-
-T = TypeVar("T")
-E = TypeVar("E", bound=Enum)
+from mars_viz.ui import links
+from mars_viz.ui.links import number_in
 
 
 class Across(Enum):
@@ -70,107 +66,58 @@ class Choice:
         return cls(run, value, int(gamma[:3]) if gamma else None)
 
 
-@dataclass(frozen=True, slots=True)
-class CompareView:
-    """What the page shows."""
-
-    across: Across = Across.SETTINGS
-    """What the texts differ in."""
-    gamma: int | None = None
-    """Block length of the settings to leaf through; None for the run's own."""
-    reference: Choice | None = None
-    """The pinned text; None for the page's default."""
-    shown: Choice | None = None
-    """The one beside it; likewise."""
-    colour: Colour = Colour.DIFFERENCE
-    """What the tokens are coloured by."""
-    token: str = ""
-    """The selected token: 'left-' or 'right-' and its slot, as the explorer numbers them; empty for none."""
-    sweep: str = ""
-    """Id of the sweep; empty for the first there is."""
-    beside: str = ""
-    """Id of the sweep beside it, at a value of its own dial; empty for the same sweep."""
-    from_dial: float | None = None
-    """The sweep's reference; None for its strict end, or beside another sweep for its rule's default."""
-    to_dial: float | None = None
-    """The dial value beside it; None for the default."""
-    prompt: str = ""
-    """Name of the prompt whose texts are read; empty for the first of those that change."""
-
-
-@dataclass(frozen=True, slots=True)
-class OpenedCompare:
-    """A link, read."""
-
-    view: CompareView
-    """What of it can be shown."""
-    complaints: tuple[str, ...] = ()
-    """A sentence for each part that cannot."""
-
-
-def to_parameters(run_id: str, view: CompareView) -> dict[str, str]:
-    """The query parameters of a view; what is at its default is left out."""
-    written = {"across": "" if view.across is Across.SETTINGS else view.across.value}
-    if view.across is Across.SWEEP:
-        written["sweep"] = view.sweep
-        written["beside"] = view.beside
-        written["from"] = "" if view.from_dial is None else exactly(view.from_dial)
-        written["to"] = "" if view.to_dial is None else exactly(view.to_dial)
-        written["prompt"] = view.prompt
-    else:
-        written["run"] = run_id
-        written["gamma"] = "" if view.gamma is None else str(view.gamma)
-        written["reference"] = "" if view.reference is None else view.reference.key
-        written["shown"] = "" if view.shown is None else view.shown.key
-        written["token"] = view.token
-        written["colour"] = "" if view.colour is Colour.DIFFERENCE else view.colour.value
-    return {name: text for name, text in written.items() if text}
-
-
 def is_token(text: str) -> bool:
     """True for what `CompareView.token` may say."""
     return re.fullmatch("(left|right)-[0-9]{1,7}", text) is not None
 
 
-def from_parameters(parameters: Mapping[str, str]) -> OpenedCompare:
-    """The view that a link asks for; parts that cannot be read take their default, with a complaint."""
-    link = _Link(parameters)
-    view = CompareView(
-        across=link.read("across", partial(_member, Across), "settings of one run are compared") or Across.SETTINGS,
-        colour=link.read("colour", partial(_member, Colour), "tokens are coloured by their difference")
-        or Colour.DIFFERENCE,
-        gamma=link.read("gamma", _block_length, "the run's own is shown"),
-        token=link.read("token", lambda text: text if is_token(text) else None, "none is selected") or "",
-        reference=link.read("reference", Choice.read, "the page chose one itself"),
-        shown=link.read("shown", Choice.read, "the page chose one itself"),
-        sweep=parameters.get("sweep", ""),
-        beside=parameters.get("beside", ""),
-        from_dial=link.read("from", number_in, "it stands at its default"),
-        to_dial=link.read("to", number_in, "it stands at its default"),
-        prompt=parameters.get("prompt", ""),
+def _unread(name: str, instead: str) -> str:
+    return f"The link's {name} {{}} cannot be read, so {instead}."
+
+
+def _choice(name: str) -> Any:
+    return links.said(
+        name, Choice.read, lambda choice: str(choice.key), None, _unread(name, "the page chose one itself")
     )
-    return OpenedCompare(view, tuple(link.complaints))
 
 
-class _Link:
-    """Parameters that are read one by one, and what is wrong with them."""
+@dataclass(frozen=True, slots=True)
+class CompareView:
+    """What the page shows."""
 
-    def __init__(self, parameters: Mapping[str, str]) -> None:
-        self._parameters = parameters
-        self.complaints: list[str] = []
+    across: Across = links.chosen("across", Across.SETTINGS, _unread("across", "settings of one run are compared"))
+    """What the texts differ in."""
+    gamma: int | None = links.whole("gamma", _unread("gamma", "the run's own is shown"), below=1000)
+    """Block length of the settings to leaf through; None for the run's own."""
+    reference: Choice | None = _choice("reference")
+    """The pinned text; None for the page's default."""
+    shown: Choice | None = _choice("shown")
+    """The one beside it; likewise."""
+    colour: Colour = links.chosen(
+        "colour", Colour.DIFFERENCE, _unread("colour", "tokens are coloured by their difference")
+    )
+    """What the tokens are coloured by."""
+    token: str = links.said(
+        "token", lambda text: text if is_token(text) else None, str, "", _unread("token", "none is selected")
+    )
+    """The selected token: 'left-' or 'right-' and its slot, as the explorer numbers them; empty for none."""
+    sweep: str = links.text("sweep")
+    """Id of the sweep; empty for the first there is."""
+    beside: str = links.text("beside")
+    """Id of the sweep beside it, at a value of its own dial; empty for the same sweep."""
+    from_dial: float | None = links.number("from", _unread("from", "it stands at its default"))
+    """The sweep's reference; None for its strict end, or beside another sweep for its rule's default."""
+    to_dial: float | None = links.number("to", _unread("to", "it stands at its default"))
+    """The dial value beside it; None for the default."""
+    prompt: str = links.text("prompt")
+    """Name of the prompt whose texts are read; empty for the first of those that change."""
 
-    def read(self, name: str, meaning: Callable[[str], T | None], instead: str) -> T | None:
-        """What the parameter means; None where it is not there, and with a complaint where it means nothing."""
-        text = self._parameters.get(name, "")
-        found = meaning(text) if text else None
-        if text and found is None:
-            self.complaints.append(f"The link's {name} “{clipped(text)}” cannot be read, so {instead}.")
-        return found
+
+OF_SWEEPS = ("sweep", "beside", "from", "to", "prompt")
+"""What a link says of sweeps alone; all else but `across` is said of texts alone."""
 
 
-def _member(kind: type[E], text: str) -> E | None:
-    return next((each for each in kind if each.value == text), None)
-
-
-def _block_length(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 4 else None
+def to_parameters(run_id: str, view: CompareView) -> dict[str, str]:
+    """The query parameters of a view; what is at its default is left out."""
+    written, of_sweeps = links.to_parameters(view, run=run_id), view.across is Across.SWEEP
+    return {name: said for name, said in written.items() if name == "across" or (name in OF_SWEEPS) == of_sweeps}

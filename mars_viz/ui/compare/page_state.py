@@ -5,35 +5,38 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import streamlit as st
-
 from mars_viz.analysis.alignment import Alignment, align_runs
 from mars_viz.components.compare import Ask, Asked
-from mars_viz.components.compare.payload import Lane, Pane, Payload, lane_payload, pair_payload, run_pane, whole_payload
+from mars_viz.components.compare.payload import (
+    Pane,
+    Payload,
+    StripLane,
+    lane_payload,
+    pair_payload,
+    run_pane,
+    whole_payload,
+)
 from mars_viz.errors import BadInput, RunFileError, contained
 from mars_viz.run import Run
-from mars_viz.ui import tab_jobs
+from mars_viz.ui import links, tab_jobs
 from mars_viz.ui.compare import candidates, compare_words
 from mars_viz.ui.compare.candidates import Candidate
-from mars_viz.ui.compare.compare_view import Across, Choice, Colour, CompareView, from_parameters, is_token
+from mars_viz.ui.compare.compare_view import Across, Choice, Colour, CompareView, is_token
 from mars_viz.ui.library import RunCatalogue
-from mars_viz.ui.session import Session
+from mars_viz.ui.session import PageState, Session, remembered
 
 MOST_LANES = 24
 """Texts of the strip at once; more are leafed through in parts."""
-_KEY = "mars_viz_compare"
 
 
 @dataclass(slots=True)
-class Comparison:
+class Comparison(PageState):
     """The memory of one tab's compare page."""
 
     view: CompareView = field(default_factory=CompareView)
     """What is compared."""
     run: str = ""
     """Id of the run that the view was chosen for; empty before the first."""
-    notices: list[str] = field(default_factory=list)
-    """Sentences to show until another thing is asked for."""
     turned: bool = False
     """True where another tab was chosen: the reference stays, and the text beside it where the new tab has it too."""
     known: dict[Choice, Candidate] = field(default_factory=dict)
@@ -45,11 +48,8 @@ class Comparison:
 
     def arrive(self, session: Session, parameters: Mapping[str, str]) -> None:
         """Open what the link asks for, when it is this page that opens the tab; see `Session.arrive`."""
-        if not session.arrives_at_run(parameters):
-            return
-        opened = from_parameters(parameters)
-        self.view = opened.view
-        self.notices[:] = opened.complaints
+        if session.arrives_at_run(parameters):
+            self.open_link(links.from_parameters(CompareView, parameters))
 
     def follow(self, run_id: str) -> None:
         """Start anew where the tab looks at another run by now, on whichever page it chose that."""
@@ -237,7 +237,7 @@ def payload(memory: Comparison, shown: Lineup) -> Payload:
     pair = pair_payload(*panes, memory.alignment(left, right), (memory.payload(left), memory.payload(right)))
     lanes = [
         lane_payload(
-            Lane(
+            StripLane(
                 one.choice.key,
                 name,
                 one.run,
@@ -266,7 +266,4 @@ def settle_decode(session: Session, memory: Comparison) -> None:
 
 def current_comparison() -> Comparison:
     """This tab's memory of the page."""
-    if _KEY not in st.session_state:
-        st.session_state[_KEY] = Comparison()
-    memory: Comparison = st.session_state[_KEY]
-    return memory
+    return remembered("mars_viz_compare", Comparison)

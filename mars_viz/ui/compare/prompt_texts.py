@@ -11,8 +11,8 @@ from dataclasses import replace
 import streamlit as st
 
 from mars_viz.analysis.alignment import Side, Unit, Written
-from mars_viz.components.compare.texts import TextPane, texts_payload
-from mars_viz.components.compare.texts import two_texts as show
+from mars_viz.components.compare import TextPane, texts_payload
+from mars_viz.components.compare import two_texts as show
 from mars_viz.errors import BadInput
 from mars_viz.escapes import visible
 from mars_viz.figures.words import counted, number

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
@@ -20,9 +20,8 @@ from mars_viz.records import Round
 from mars_viz.run import Run, Settings
 from mars_viz.run_with_map import mapped
 from mars_viz.runstore import Journal, RunStore
-from mars_viz.ui.jobs.job import Job, JobState, Progress, Rank
+from mars_viz.ui.jobs.job import Job, JobState, Progress, Rank, Throttle
 from mars_viz.ui.jobs.models import BUILT_IN, Models, PairChoice
-from mars_viz.ui.jobs.throttle import Throttle
 
 MAPPING_SECONDS = 120.0
 """Of its own work, after which a map behind a run stops where it is, for others' sweeps wait. It goes on as often as
@@ -43,8 +42,8 @@ class Decoded(Progress):
     """Draft-verify cycles so far."""
     so_far: Run | None = None
     """The rounds so far; it may lag behind `rounds` by a moment."""
-    run: Run | None = None
-    """What was decoded, once the text is complete or was cut short; None if it came to nothing."""
+    complete: bool = False
+    """True once no more rounds will come."""
     saved: str = ""
     """The run's name in the store, once it is there."""
     unsaved: str = ""
@@ -55,6 +54,11 @@ class Decoded(Progress):
     """Texts of other settings that are being followed."""
 
     @property
+    def run(self) -> Run | None:
+        """What was decoded, once the text is complete or was cut short; None if it came to nothing."""
+        return self.so_far if self.complete else None
+
+    @property
     def tau(self) -> float:
         """Tokens per round so far; NaN before the first."""
         return self.tokens / self.rounds if self.rounds else math.nan
@@ -62,8 +66,22 @@ class Decoded(Progress):
     @property
     def text(self) -> str:
         """The text so far; it may lag behind `tokens` by a moment."""
-        shown = self.run or self.so_far
-        return "" if shown is None else shown.text
+        return "" if self.so_far is None else self.so_far.text
+
+
+def since(known: Run | None, run: Run) -> Run:
+    """What of a growing run is new to somebody who has `known` of it."""
+    if known is None:
+        return run
+    pieces = {token: piece for token, piece in run.pieces.items() if token not in known.pieces}
+    return replace(run, rounds=run.rounds[len(known.rounds) :], pieces=pieces)
+
+
+def grown(known: Run | None, more: Run) -> Run:
+    """The run, of what is known of it and what is new."""
+    if known is None:
+        return more
+    return replace(more, rounds=(*known.rounds, *more.rounds), pieces={**known.pieces, **more.pieces})
 
 
 class Recorder(Protocol):
@@ -160,7 +178,7 @@ class DecodeJob(Job[Decoded]):
     def mapping(cls, run: Run, saved: str, ways: Ways, choice: PairChoice = BUILT_IN) -> DecodeJob:
         """Of a run that is decoded: its map goes on from where it stopped. `saved` is its name in the store, if any."""
         job = cls(run.prompt, run.settings, ways, choice)
-        job._progress = replace(job.progress, run=run, so_far=run, saved=saved)
+        job._progress = replace(job.progress, so_far=run, complete=True, saved=saved)
         return job
 
     @property
@@ -183,6 +201,12 @@ class DecodeJob(Job[Decoded]):
             return
         self._map(self._growing)
 
+    def after(self, news: Mapping[str, Any]) -> Decoded:
+        """Told as `more`, a run is its new rounds alone."""
+        if "more" in news:
+            news = {**news, "so_far": grown(self.progress.so_far, news["more"])}
+        return super().after({name: value for name, value in news.items() if name != "more"})
+
     def let_go(self) -> None:
         """The map's caches above all."""
         super().let_go()
@@ -203,7 +227,7 @@ class DecodeJob(Job[Decoded]):
     def fail(self, error: str) -> None:
         """What had been decoded is there in any case."""
         try:
-            self.tell(run=self.progress.run or self.progress.so_far)
+            self.tell(complete=True)
         except Exception:  # which may be the very thing that failed before
             _log.exception("What had been decoded could not be told.")
         super().fail(error)
@@ -218,14 +242,15 @@ class DecodeJob(Job[Decoded]):
                 break
             if looks.due:
                 with looks:
-                    self.tell(so_far=recorder.run())
+                    self.tell(more=since(self.progress.so_far, recorder.run()))
             if writes.due and self.progress.so_far is not None:
                 with writes:
                     keeping.write(self.progress.so_far)
         run = recorder.run() if rounds else None
         if run is not None:
             keeping.finish(run)
-        self.tell(run=run, so_far=run, saved=keeping.name, unsaved=keeping.error)
+            self.tell(more=since(self.progress.so_far, run), complete=True)
+        self.tell(saved=keeping.name, unsaved=keeping.error)
         if self.stopping or run is None:
             self.tell(state=JobState.CANCELLED if self.stopping else JobState.DONE)
             return None
@@ -247,12 +272,12 @@ class DecodeJob(Job[Decoded]):
     def _keep(self, charted: Run) -> None:
         """A map goes where its run is kept, to be opened from there; only where it is not, it is told."""
         if self._ways.store is None or not self.progress.saved:
-            self.tell(run=charted)
+            self.tell(so_far=charted)
             return
         try:
             self._ways.store.replace(self.progress.saved, charted)
         except MarsVizError:
-            self.tell(run=charted)
+            self.tell(so_far=charted)
             raise
 
 

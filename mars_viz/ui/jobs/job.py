@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
 from typing import Any, ClassVar, Generic, TypeVar
@@ -18,6 +19,9 @@ from mars_viz.errors import DeviceLost, MarsVizError
 from mars_viz.ui.jobs.models import Interrupted, Models
 
 FAULT = "It stopped because of a fault in the program; try again, and see the server's log if it comes back."
+
+LOOK_EVERY = 0.25
+"""Seconds between two looks at what is under way, or two of its writings, at the least."""
 
 _log = logging.getLogger(__name__)
 
@@ -86,6 +90,8 @@ class Job(Generic[P]):
     private: ClassVar[bool] = False
     """True if what it makes is of use to its asker's tab alone, so that it stops when that has been closed for a while.
     Others go on: what they make is for everyone, or is found again by a tab that is opened later."""
+    remembered: ClassVar[bool] = False
+    """True if it is found by its names when it is over, too: a tab that is opened later is told what became of it."""
 
     def __init__(self, progress: P) -> None:
         """A job that waits; `progress` is its first snapshot."""
@@ -149,8 +155,13 @@ class Job(Generic[P]):
     def tell(self, **news: object) -> None:
         """Replace fields of the snapshot."""
         with self._lock:
-            self._progress = replace(self._progress, **news)  # type: ignore[arg-type]
+            self._progress = self.after(news)
         self._told(news)
+
+    def after(self, news: Mapping[str, Any]) -> P:
+        """The snapshot with these news. What is told goes from one process to another: a kind of job with something
+        that grows says here how what is new of it is put to what is known."""
+        return replace(self._progress, **news)
 
     def fail(self, error: str) -> None:
         """End it as FAILED, for this reason; a kind of job that has something to show all the same says so here."""
@@ -200,3 +211,66 @@ class Job(Generic[P]):
 
 def _to_nobody(*news: object) -> None:
     """Nobody is to hear of it."""
+
+
+class LongJob(Job[P]):
+    """A kind of job says in `steps` what it does. It goes on when the tab that asked for it is closed: what takes hours
+    is meant to survive that, and whoever opens the page later finds it and can stop it."""
+
+    @property
+    def rank(self) -> Rank:
+        """Behind all others."""
+        return Rank.LONG
+
+    def __init__(self, progress: P) -> None:
+        """A job that waits; `progress` is its first snapshot."""
+        super().__init__(progress)
+        self._left: Iterator[None] | None = None
+
+    def steps(self, models: Models[Any]) -> Iterator[None]:
+        """Do it; each time it yields, others may come in between, so it asks for its pair as its `holder`. Raises what
+        is wrong."""
+        raise NotImplementedError
+
+    def work(self, models: Models[Any]) -> None:
+        """Take a step, or end."""
+        if self._left is None:
+            self._left = self.steps(models)
+        ended = None
+        try:
+            if self.stopping:
+                ended = JobState.CANCELLED
+            elif next(self._left, True):
+                ended = JobState.DONE
+        except BaseException:
+            self._let_go(models)
+            raise
+        if ended is not None:
+            self._let_go(models)
+            self.tell(state=ended)
+
+    def _let_go(self, models: Models[Any]) -> None:
+        left, self._left = self._left, None  # and with it all that its steps held
+        if left is not None and hasattr(left, "close"):
+            left.close()
+        models.given_back(self)
+
+
+class Throttle:
+    """Something done between rounds: not too often, and never for more than a tenth of the time."""
+
+    def __init__(self) -> None:
+        """Due at once."""
+        self._after = self._began = 0.0
+
+    @property
+    def due(self) -> bool:
+        """True if it is time again."""
+        return time.monotonic() >= self._after
+
+    def __enter__(self) -> None:
+        self._began = time.monotonic()
+
+    def __exit__(self, *problem: object) -> None:
+        now = time.monotonic()
+        self._after = now + max(LOOK_EVERY, 10 * (now - self._began))

@@ -1,7 +1,9 @@
 """Models in a process of their own, and jobs done there: pages never wait for a decode's turn at the interpreter, and
 what kills the models' process leaves the server as it was.
 
-Knows the wire and jobs; knows no models and no Streamlit. The other end is `model_process_main`.
+Knows jobs and what is said between the two processes; knows no models and no Streamlit. The other end is
+`model_process_main`. Not `multiprocessing`'s own processes: theirs begin with the parent's main module, which under
+Streamlit is the page.
 """
 
 from __future__ import annotations
@@ -9,19 +11,23 @@ from __future__ import annotations
 import itertools
 import logging
 import os
+import pickle
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, fields
+from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from weakref import WeakKeyDictionary
 
+from mars_viz.records import Round, Speculation
+from mars_viz.run import Run
 from mars_viz.ui.jobs.job import FAULT, Job
-from mars_viz.ui.jobs.messages import Do, GoOn, Holds, Over, Stop, Told
 from mars_viz.ui.jobs.models import Models, PairChoice, Status
-from mars_viz.ui.jobs.pickle_channel import PickleChannel
 
 PROGRAM = "mars_viz.ui.jobs.model_process_main"
 """The module that the process runs."""
@@ -33,6 +39,94 @@ PATIENCE = 5.0
 """Seconds that a process gets to end by itself."""
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Do:
+    """Asked: do this job, or a step of a long one."""
+
+    number: int
+    """Tells it from the others."""
+    job: Job[Any]
+    """As it was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class GoOn:
+    """Asked: take another step of a long job."""
+
+    number: int
+    """Which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Asked: cancel a job, at once."""
+
+    number: int
+    """Which; it may be over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Answered: what the job tells."""
+
+    news: dict[str, object]
+    """Fields of its snapshot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holds:
+    """Answered: what is held of models and what is being loaded, whenever it has changed."""
+
+    status: Status
+    """The latest snapshot."""
+    recent: tuple[PairChoice, ...]
+    """What was loaded, the latest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """Answered: that job, or that step, is done."""
+
+    last: bool = False
+    """True where this process can do no more, since its device is lost to it."""
+
+
+class Wire:
+    """One end of a pair of pipes, which carry pickles one after the other. Any thread may put; one takes.
+
+    Only for processes that trust one another, as a parent and its child do: who can write to it can run anything.
+    """
+
+    def __init__(self, incoming: IO[bytes], outgoing: IO[bytes]) -> None:
+        """Binary, buffered streams."""
+        self._incoming, self._outgoing = incoming, outgoing
+        self._lock = threading.Lock()
+
+    def put(self, message: object) -> None:
+        """Send. Raises OSError where nobody listens any more, and what pickling raises, having sent nothing."""
+        written = BytesIO()
+        _Pickler(written, pickle.HIGHEST_PROTOCOL).dump(message)
+        with self._lock:
+            self._outgoing.write(written.getbuffer())
+            self._outgoing.flush()
+
+    def take(self) -> Any:
+        """Wait for the next message. Raises EOFError where none will come."""
+        try:
+            return pickle.load(self._incoming)
+        except pickle.UnpicklingError as error:  # cut off in the middle
+            raise EOFError("The other end has closed the pipe.") from error
+
+
+class _Pickler(pickle.Pickler):
+    """Sends records by their fields alone: not what a run has worked out meanwhile, nor the columns that a record of a
+    file is cut from."""
+
+    def reducer_override(self, thing: object) -> Any:
+        kind = next((kind for kind in (Run, Round, Speculation) if isinstance(thing, kind)), None)
+        return NotImplemented if kind is None else (kind, tuple(getattr(thing, field.name) for field in fields(kind)))
 
 
 class ModelProcess:
@@ -104,7 +198,6 @@ class ModelProcess:
                 case Holds(status, recent):
                     self._status, self.recent = status, recent
                 case Over(last):
-                    wire.forget()
                     return not last
 
     def _ended(self, error: EOFError | OSError) -> str:
@@ -133,7 +226,7 @@ class _Process:
             env={**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)), "PYTHONSAFEPATH": "1"},
         )
         assert self._running.stdin is not None and self._running.stdout is not None
-        self.wire = PickleChannel(self._running.stdout, self._running.stdin)
+        self.wire = Wire(self._running.stdout, self._running.stdin)
 
     @property
     def is_gone(self) -> bool:
@@ -153,7 +246,7 @@ class _Process:
             return self._running.wait()
 
 
-def _stop(wire: PickleChannel, number: int) -> None:
+def _stop(wire: Wire, number: int) -> None:
     """Pass a cancel on."""
     with suppress(OSError, ValueError):  # where it has ended, and the job with it
         wire.put(Stop(number))

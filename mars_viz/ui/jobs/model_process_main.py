@@ -21,9 +21,8 @@ from typing import Any
 
 from mars_viz.terminal import shown_logs, shown_streams
 from mars_viz.ui.jobs.job import Job
-from mars_viz.ui.jobs.messages import Do, GoOn, Holds, Over, Stop, Told
+from mars_viz.ui.jobs.model_process import Do, GoOn, Holds, Over, Stop, Told, Wire
 from mars_viz.ui.jobs.models import Models
-from mars_viz.ui.jobs.pickle_channel import PickleChannel
 
 MODEST = 5
 """How far it stands back where processors are scarce: who waits for a page feels it more than a slower decode."""
@@ -38,7 +37,7 @@ def main() -> None:
         _serve(_wire())
 
 
-def _serve(wire: PickleChannel) -> None:
+def _serve(wire: Wire) -> None:
     make: Callable[[], Models[Any]] = wire.take()
     models = make()
     models.report_to(lambda status, recent: wire.put(Holds(status, recent)))
@@ -58,13 +57,12 @@ def _serve(wire: PickleChannel) -> None:
         if job.progress.state.finished:
             del jobs[number]
         del job
-        wire.forget()  # first: what is asked next may come as soon as the parent knows
         wire.put(Over(last))
         if last:
             os._exit(1)  # without asking the device to tidy up
 
 
-def _wire() -> PickleChannel:
+def _wire() -> Wire:
     """Over the standard streams, which are then nobody else's: what a library prints goes where errors go."""
     incoming, outgoing = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     with open(os.devnull, "rb") as nothing:
@@ -72,7 +70,7 @@ def _wire() -> PickleChannel:
     os.dup2(2, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is the parent that is interrupted, and this ends with it
     _stand_back()
-    return PickleChannel(incoming, outgoing)
+    return Wire(incoming, outgoing)
 
 
 def _stand_back() -> None:
@@ -83,7 +81,7 @@ def _stand_back() -> None:
         Path("/proc/self/oom_score_adj").write_text(str(EXPENDABLE), "ascii")
 
 
-def _listen(wire: PickleChannel, asked: queue.SimpleQueue[int], jobs: dict[int, Job[Any]]) -> None:
+def _listen(wire: Wire, asked: queue.SimpleQueue[int], jobs: dict[int, Job[Any]]) -> None:
     """Hear what is asked while a job is done."""
     try:
         while True:

@@ -7,8 +7,7 @@ anyone may hear what is held and what is being loaded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any, Generic, Protocol, TypeVar
@@ -110,7 +109,7 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class _Loan(Generic[Pair]):
-    job: object
+    holder: object
     choice: PairChoice
     pair: Pair
 
@@ -138,7 +137,6 @@ class Models(Generic[Pair]):
         self._told: Callable[[Status, tuple[PairChoice, ...]], None] = lambda status, recent: None
         self._pair: Pair | None = None
         self._held = Status()
-        self._borrower: object = None
         self._loan: _Loan[Pair] | None = None
         self.recent: tuple[PairChoice, ...] = ()
         """What was loaded, the latest first; a few."""
@@ -171,12 +169,14 @@ class Models(Generic[Pair]):
         if self._status.choice is not None:
             self.drop()
 
-    def pair(self, choice: PairChoice = BUILT_IN, stopping: Callable[[], bool] = lambda: False) -> Pair:
+    def pair(
+        self, choice: PairChoice = BUILT_IN, stopping: Callable[[], bool] = lambda: False, holder: object = None
+    ) -> Pair:
         """The pair, loaded if it is not one that is held.
 
         Where both do not fit, the old one goes first, but only if the new one fits then and no long job needs the old
         one; else it stays, as after any other failure. Raises what loading raises, and Interrupted where `stopping`
-        says so.
+        says so. A long job is the `holder` of its pair until that is `given_back`.
         """
         if self._pair is not None and self._status.choice == choice:
             pair = self._pair
@@ -184,22 +184,13 @@ class Models(Generic[Pair]):
             pair = self._lent()
         else:
             pair = self._loaded(choice, stopping)
-        if self._borrower is not None:
-            self._loan = _Loan(self._borrower, choice, pair)
+        if holder is not None:
+            self._loan = _Loan(holder, choice, pair)
         return pair
 
-    @contextmanager
-    def lending(self, job: object) -> Iterator[None]:
-        """While a long job takes a step: the pair that it asks for is known to be held by it until `given_back`."""
-        self._borrower = job
-        try:
-            yield
-        finally:
-            self._borrower = None
-
-    def given_back(self, job: object) -> None:
+    def given_back(self, holder: object) -> None:
         """A long job has ended, and holds nothing any more."""
-        if self._loan is not None and self._loan.job is job:
+        if self._loan is not None and self._loan.holder is holder:
             self._loan = None
             self._release()
 

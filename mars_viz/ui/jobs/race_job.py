@@ -5,7 +5,7 @@ Knows races in the making as something to iterate; how to make one is an argumen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -16,9 +16,9 @@ from mars_viz.race.making import RECORDED, RaceStep, RaceTexts
 from mars_viz.race.store import RaceStore
 from mars_viz.run import Settings
 from mars_viz.runstore import new_name
-from mars_viz.ui.jobs.job import Job, JobState, Progress
+from mars_viz.ui.jobs.decode_job import grown, since
+from mars_viz.ui.jobs.job import Job, JobState, Progress, Throttle
 from mars_viz.ui.jobs.models import BUILT_IN, Models, PairChoice
-from mars_viz.ui.jobs.throttle import Throttle
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +74,12 @@ class RaceJob(Job[Raced]):
         self.choice, self.prompt, self.settings = choice, prompt, settings
         self._make, self._folder, self._name, self._maker = make, folder, name, maker
 
+    def after(self, news: Mapping[str, Any]) -> Raced:
+        """Told as `more`, texts are what is new of them alone."""
+        if "more" in news:
+            news = {"texts": _grown(self.progress.texts, news["more"])}
+        return super().after(news)
+
     def work(self, models: Models[Any]) -> None:
         """Race to the end, unless it is stopped: half a race is none."""
         pair = models.pair(self.choice, lambda: self.stopping)
@@ -87,7 +93,7 @@ class RaceJob(Job[Raced]):
             if not whole and (looks.due or step.turn != RECORDED):
                 whole = step.turn != RECORDED  # there is no more to come
                 with looks:
-                    self.tell(texts=racer.texts())
+                    self.tell(more=_since(self.progress.texts, racer.texts()))
         if self.stopping:
             self.tell(state=JobState.CANCELLED)
             return
@@ -99,3 +105,15 @@ class RaceJob(Job[Raced]):
             except BadInput as error:
                 unsaved = f"The race is not saved: {error}"
         self.tell(state=JobState.DONE, race=race, saved=saved, unsaved=unsaved)
+
+
+def _since(known: RaceTexts, texts: RaceTexts) -> RaceTexts:
+    strict = None if texts.strict is None else since(known.strict, texts.strict)
+    relaxed = None if texts.relaxed is None else since(known.relaxed, texts.relaxed)
+    return RaceTexts(texts.alone[len(known.alone) :], strict, relaxed)
+
+
+def _grown(known: RaceTexts, more: RaceTexts) -> RaceTexts:
+    strict = known.strict if more.strict is None else grown(known.strict, more.strict)
+    relaxed = known.relaxed if more.relaxed is None else grown(known.relaxed, more.relaxed)
+    return RaceTexts((*known.alone, *more.alone), strict, relaxed)

@@ -11,13 +11,19 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mars_viz.analysis.map_grid import along_dial
+from mars_viz.analysis.steps import Steps, total
 from mars_viz.chat import EncodedPrompt
 from mars_viz.costs import Costs
-from mars_viz.dialmap import Budget, Span, useful_span
+from mars_viz.dialmap import Budget, DialMap, Segment, Span, span_of, useful_span
 from mars_viz.errors import ModelError
 from mars_viz.multi_rule_walk import Stand, Together
+from mars_viz.prompts import PromptItem
+from mars_viz.prompts.builtin import builtin_prompts
+from mars_viz.prompts.items import grader_named
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
+from mars_viz.samples import GradedExercises
 from mars_viz.ui.jobs.background_task import TaskStep
 from mars_viz.ui.jobs.models import Device, Models, PairChoice, Tell
 
@@ -26,11 +32,14 @@ if TYPE_CHECKING:
     from mars_viz.race.making import Racing
     from mars_viz.record_map import Mapping
     from mars_viz.recording import Recording
-    from mars_viz.speculators.costs import Measuring
     from mars_viz.sweep import Sweep
     from mars_viz.sweep.grid_sweep import GridSweep
     from mars_viz.sweep.wall_clock import WallClock
 
+PER_TASK = 20
+"""Exercises of each of the three built-in kinds that are graded on request."""
+LOW = 0.5
+"""Smallest θ of those maps."""
 BRANCHES = 48
 """Of a map behind a run that go on at once, which bounds what its caches take."""
 
@@ -103,20 +112,13 @@ def race(prompt: str, settings: Settings, chat: bool, backend: Any) -> Racing:
     return Racing(backend, prompt, settings, chat=chat)
 
 
-def measure(settings: Settings, backend: Any) -> Measuring:
-    """Measures what a pass costs in blocks of these settings."""
+def measure(settings: Settings, backend: Any) -> Iterator[TaskStep]:
+    """Measures what a pass costs in blocks of up to γ tokens, decoded by these settings."""
     from mars_viz.speculators.costs import Measuring
 
-    return Measuring(backend, settings.gamma, settings=settings)
-
-
-def find_costs(gamma: int, backend: Any) -> Iterator[TaskStep]:
-    """The same as an errand, with blocks of up to γ."""
-    from mars_viz.speculators.costs import Measuring
-
-    measuring = Measuring(backend, gamma)
+    measuring = Measuring(backend, settings.gamma, settings=settings)
     for share in measuring:
-        yield TaskStep(share, None)
+        yield TaskStep(share)
     yield TaskStep(1.0, measuring.costs())
 
 
@@ -150,3 +152,29 @@ def clock(
     from mars_viz.sweep.wall_clock import WallClock
 
     return WallClock(backend, asked, settings, repetitions=repetitions, chat=chat, costs=costs)
+
+
+def grade(pair: Any, per_task: int = PER_TASK) -> Iterator[TaskStep]:
+    """Exact maps of the built-in exercises, `per_task` of each kind, one after the other, and how many are right at
+    every θ."""
+    from mars_viz.record_map import Mapping
+
+    settings = Settings(rule="mars", max_new_tokens=96)
+    span = span_of(rule_named("mars"), LOW, None, (settings.gamma,))
+    items = sorted(builtin_prompts(per_task).items, key=lambda item: int(item.id.rsplit("-", 1)[1]))  # kinds in turn
+    found: list[Steps] = []
+    for done, item in enumerate(items, start=1):
+        made = Mapping(pair, item.prompt, settings, span).finish()
+        if made.complete:
+            found.append(_along(made, item))
+        yield TaskStep(done / len(items), GradedExercises(len(found), total(found)) if found else None)
+
+
+def _along(made: DialMap, item: PromptItem) -> Steps:
+    """1 where the text answers the exercise rightly, else 0, along the dial."""
+    grader = grader_named(item.grader)
+
+    def right(segment: Segment) -> float:
+        return grader.grade(item.answer or "", made.frame.decode(segment.token_ids))
+
+    return along_dial(made.segments, right)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 from mars_viz.multi_rule_walk import Stand, Together
 from mars_viz.run import Run
 from mars_viz.runstore import read
-from mars_viz.ui.jobs.job import Job, JobState, Progress
+from mars_viz.ui.jobs.job import Job, JobState, Progress, Throttle
 from mars_viz.ui.jobs.models import BUILT_IN, Models, PairChoice
-from mars_viz.ui.jobs.throttle import Throttle
 
 Walk = Callable[[Any, Run, Sequence[Stand]], Iterable[Together]]
 """Walks rules from a run's prompt with a pair; each step is a batched pass."""
@@ -53,7 +52,31 @@ class WalkJob(Job[Walked]):
         for together in () if self.stopping else self._walk(pair, run, self.stands):
             if looks.due:
                 with looks:
-                    self.tell(together=together)
+                    self._tell(together)
             if self.stopping:
                 break
-        self.tell(state=JobState.CANCELLED if self.stopping else JobState.DONE, together=together)
+        if together is not None:
+            self._tell(together)
+        self.tell(state=JobState.CANCELLED if self.stopping else JobState.DONE)
+
+    def after(self, news: Mapping[str, Any]) -> Walked:
+        """Told as `more`, walks are their new rounds alone."""
+        if "more" in news:
+            news = {"together": _grown(self.progress.together, news["more"])}
+        return super().after(news)
+
+    def _tell(self, together: Together) -> None:
+        known = self.progress.together
+        walks = together.walks
+        if known is not None:
+            pairs = zip(known.walks, walks, strict=True)
+            walks = tuple(replace(walk, rounds=walk.rounds[len(before.rounds) :]) for before, walk in pairs)
+        self.tell(more=Together(walks, together.passes))
+
+
+def _grown(known: Together | None, more: Together) -> Together:
+    if known is None:
+        return more
+    pairs = zip(known.walks, more.walks, strict=True)
+    walks = tuple(replace(walk, rounds=(*before.rounds, *walk.rounds)) for before, walk in pairs)
+    return Together(walks, more.passes)

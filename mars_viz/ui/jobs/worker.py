@@ -1,31 +1,43 @@
 """One background thread that has every job done in which models take part, one at a time, in the order of asking.
 
-Knows threads and jobs; knows no models and no Streamlit, and not what a job does: each kind of job is a small class of
-its own, `decode_job` the first. A job's progress is a frozen snapshot, replaced as a whole, so a page may read it any
-time.
+Any tab finds a job by the names that it was submitted under. One whose asker has gone for good keeps others waiting for
+nothing, and is stopped. A job's progress is a frozen snapshot, replaced as a whole, so a page may read it any time.
+Knows threads, jobs and a clock; knows no models and no Streamlit, and not what a kind of job does.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Hashable
+from dataclasses import dataclass
 from itertools import count
 from typing import Any, Protocol
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from mars_viz.ui.jobs.job import Job, JobState, Progress, Rank
 from mars_viz.ui.jobs.models import Models, PairChoice, Status
-from mars_viz.ui.jobs.orphan_reaper import OrphanReaper, Wanted
 
 IDLE = 900.0
 """Seconds without a job after which the models are let go."""
+
+Wanted = Callable[[], bool]
+"""True while the one who asked is there; any thread may ask it."""
+
+GRACE = 60.0
+"""Seconds for which an asker may be away: a laptop's lid, a tunnel, a reload that finds the same session again."""
+LEFT = "This page was away for more than a minute, so its job was stopped"
+"""For one who comes back after all."""
+LOOKS = 12
+"""How often within the grace it is asked who is there."""
 
 _log = logging.getLogger(__name__)
 
 
 class Host(Protocol):
-    """Whoever has the models: `Models` themselves, or an `Engine`, which has them in a process of their own."""
+    """Whoever has the models: `Models` themselves, or a `ModelProcess`, which has them in one of their own."""
 
     @property
     def status(self) -> Status:
@@ -65,7 +77,8 @@ class UnloadJob(Job[Progress]):
 
 
 class Worker:
-    """Owns the models' host and the thread that asks it. One serves a whole server; it remembers no finished job."""
+    """Owns the models' host and the thread that asks it. One serves a whole server; of finished jobs it holds those
+    alone that are to be `remembered`."""
 
     def __init__(
         self,
@@ -87,11 +100,52 @@ class Worker:
         self._running = False
         self._news = threading.Condition()
         self._thread: threading.Thread | None = None
+        self._named: WeakValueDictionary[Hashable, Job[Any]] = WeakValueDictionary()
+        self._remembered: dict[Hashable, Job[Any]] = {}
 
-    def submit(self, job: Job[Any]) -> None:
-        """Put a job in the queue and return at once."""
+    def begin(self, job: Job[Any], *names: Hashable) -> Job[Any]:
+        """Submit it, unless one of these names is that of a job that is under way already; the one that is."""
+        with self._news:
+            for known in filter(None, map(self.find, names)):
+                if not known.progress.state.finished:
+                    return known
+            self._name(job, names)
+        self.submit(job)
+        return job
+
+    def find(self, name: Hashable) -> Job[Any] | None:
+        """The job of that name; None where there is none, or it is over and nobody holds it any more."""
+        with self._news:
+            return self._named.get(name)
+
+    def names(self) -> dict[Hashable, Job[Any]]:
+        """All that are found by a name, the newest last."""
+        with self._news:
+            return dict(self._named)
+
+    def forget(self, name: Hashable) -> None:
+        """What the job of that name made is deleted: no tab finds it any more."""
+        with self._news:
+            self._named.pop(name, None)
+            self._remembered.pop(name, None)
+
+    def name(self, job: Job[Any], name: Hashable) -> None:
+        """From now on the job is found by this name, in place of another."""
+        with self._news:
+            self._name(job, (name,))
+
+    def _name(self, job: Job[Any], names: Collection[Hashable]) -> None:
+        for name in names:
+            self._named.pop(name, None)  # so that the newest comes last
+            self._named[name] = job
+            if job.remembered:
+                self._remembered[name] = job
+
+    def submit(self, job: Job[Any], *names: Hashable) -> None:
+        """Put a job in the queue and return at once; tabs find it by these names, in place of others."""
         self.join(job)
         with self._news:
+            self._name(job, names)
             job.number = next(self._numbers)
             self._waiting.append(job)
             if self._thread is None:
@@ -150,3 +204,60 @@ class Worker:
         that what such jobs hold between their steps is held once."""
         with self._news:
             self._waiting = deque(sorted([*self._waiting, job], key=lambda other: (other.rank, other.number)))
+
+
+@dataclass(slots=True)
+class _Asker:
+    wanted: tuple[Wanted, ...]
+    seen: float
+
+
+class OrphanReaper:
+    """Stops jobs for their askers alone, `GRACE` after these were last seen. Forgets a job with its last holder."""
+
+    def __init__(self, grace: float = GRACE) -> None:
+        """Nobody waits for anything yet."""
+        self._grace = grace
+        self._askers: WeakKeyDictionary[Job[Any], _Asker] = WeakKeyDictionary()
+        self._lock = threading.Condition()
+        self._thread: threading.Thread | None = None
+
+    def add(self, job: Job[Any], wanted: Wanted) -> None:
+        """Mind this job, for as long as it is not finished. Where several wait for it, one who is there is enough."""
+        with self._lock:
+            before = self._askers.get(job)
+            also = () if before is None else before.wanted
+            self._askers[job] = _Asker((*also, wanted), time.monotonic())
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._mind, name="job-attendance", daemon=True)
+                self._thread.start()
+            self._lock.notify()
+
+    def look(self) -> None:
+        """See who is there, and stop what nobody wants any more."""
+        now = time.monotonic()
+        with self._lock:
+            askers = dict(self._askers)
+        for job, asker in askers.items():
+            if job.progress.state.finished:
+                with self._lock:
+                    self._askers.pop(job, None)
+            elif any(map(_is_there, asker.wanted)):
+                asker.seen = now
+            elif now - asker.seen > self._grace:
+                job.abandon()
+
+    def _mind(self) -> None:
+        while True:
+            with self._lock:
+                self._lock.wait_for(lambda: bool(self._askers))
+            time.sleep(self._grace / LOOKS)
+            self.look()
+
+
+def _is_there(wanted: Wanted) -> bool:
+    try:
+        return wanted()
+    except Exception:  # nobody is stopped without need, and the next look may succeed
+        _log.exception("It could not be seen who is there.")
+        return True

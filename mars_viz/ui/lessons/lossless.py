@@ -12,10 +12,8 @@ from mars_viz.components.lesson import Kind, Knob
 from mars_viz.figures.words import number, setting, shown_token
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
-from mars_viz.ui.lessons import lesson_layout, thumbs
-from mars_viz.ui.lessons.base import Lesson, LessonContext
-from mars_viz.ui.lessons.drawing import forget
-from mars_viz.ui.lessons.moving import moving
+from mars_viz.ui.lessons import base, thumbs
+from mars_viz.ui.lessons.base import Lesson, LessonContext, forget, moving
 from mars_viz.ui.lessons.needs import BOTH_KNOWN, SAMPLED, UNCUT, is_lossless
 
 DRAWS = tuple(10 ** (step // 3) * (1, 2, 5)[step % 3] for step in range(3, 16))  # 10, 20, 50, … 100 000
@@ -38,7 +36,7 @@ def show(room: LessonContext) -> None:
     knob = Knob("draws", "Trials", 1000, stops=DRAWS, help="How often a token is drafted and judged")
     moving(room, Kind.LOSSLESS, (knob,), figure, "Both distributions, and trials of rejection sampling on them")
     apart = 1 - laws.acceptance
-    lesson_layout.finding(
+    base.finding(
         f"A draft is kept with probability {number(laws.acceptance)} (grey), rejected with {number(apart)} (orange); "
         "what is written instead (blue) has the same area."
     )

@@ -1,4 +1,4 @@
-"""What the teaching page remembers of one browser tab, and how it writes its address. Knows views; knows no lessons."""
+"""What the teaching page looks at and remembers of one browser tab, and how it writes its address. Knows no lessons."""
 
 from __future__ import annotations
 
@@ -8,15 +8,64 @@ from dataclasses import dataclass, field, replace
 import streamlit as st
 
 from mars_viz.run import Run
+from mars_viz.ui import links
 from mars_viz.ui.jobs.background_task import BackgroundTask
-from mars_viz.ui.lessons.lesson_view import OWN, LessonView, fitted, from_parameters, to_parameters
-from mars_viz.ui.session import Session
+from mars_viz.ui.links import Opened, clipped, misplaced_on, number_in, whole_in
+from mars_viz.ui.session import PageState, Session, remembered
 
-_KEY = "mars_viz_lessons"
+KNOBS = ("alpha", "block", "cost", "drafted", "draws", "shift")
+"""What there is to move in a lesson, besides a run's dial."""
+OWN = ("run", "lesson", "frame", "dial", "teach", *KNOBS)
+"""The parameters that the page writes itself."""
+
+
+def _knobs(parameters: Mapping[str, str], complaints: list[str]) -> dict[str, float]:
+    said = {name: number_in(parameters.get(name, "")) for name in KNOBS}
+    return {name: at for name, at in said.items() if at is not None}
+
+
+def _written(knobs: Mapping[str, float]) -> dict[str, str]:
+    return {name: f"{value:.10g}" for name, value in knobs.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class LessonView:
+    """What is shown, besides the run."""
+
+    lesson: int = links.whole("lesson", "", below=10**7, default=0)
+    """Number of the lesson; 0 is the stepper alone."""
+    frame: int | None = links.whole(
+        "frame", "The link's step {} is no whole number, so the run begins at its start.", below=10**7
+    )
+    """Frame of the stepper; None where nobody has moved it."""
+    dial: float | None = links.number("dial", "The link's dial {} is no number, so it stands where the run was made.")
+    """Value of the run's dial; None for where the lesson or the run puts it."""
+    teach: bool = links.flag("teach")
+    """True for large type without the page's controls."""
+    knobs: Mapping[str, float] = links.part(_knobs, _written, default_factory=dict)
+    """Where the lesson's knobs stand that were moved, by their names in KNOBS; whether they can stand there is the
+    lesson's to say."""
+
+
+def from_parameters(parameters: Mapping[str, str], lessons: int) -> Opened[LessonView]:
+    """The view that a link asks for, of so many lessons."""
+    asked = parameters.get("lesson", "")
+    number = whole_in(asked, 10**7)
+    if not asked or (number is not None and number <= lessons):
+        return links.from_parameters(LessonView, parameters)
+    opened = links.from_parameters(LessonView, {**parameters, "lesson": ""})
+    said = f"There is no lesson “{clipped(asked)}”; they go from 1 to {lessons}. The stepper is shown."
+    return Opened(opened.view, (said, *opened.complaints))
+
+
+def fitted(view: LessonView, run: Run) -> Opened[LessonView]:
+    """The view with a dial value that the run's rule does not have set back, and a complaint about it."""
+    wrong = misplaced_on(run, view.dial)
+    return Opened(replace(view, dial=None), (wrong,)) if wrong else Opened(view)
 
 
 @dataclass(slots=True)
-class LessonPageState:
+class LessonPageState(PageState):
     """The memory of one tab's teaching page."""
 
     view: LessonView = field(default_factory=LessonView)
@@ -25,26 +74,20 @@ class LessonPageState:
     """Id of the run that is shown; empty for none."""
     chosen: dict[int, str] = field(default_factory=dict)
     """The run that somebody chose for a lesson, by the lesson's number; the others show their samples."""
-    notices: list[str] = field(default_factory=list)
-    """Sentences about the link, to show until something else is chosen."""
-    errands: dict[str, BackgroundTask] = field(default_factory=dict)
+    tasks: dict[str, BackgroundTask] = field(default_factory=dict)
     """What this tab has asked the worker to find out, by name."""
 
     def arrive(self, session: Session, parameters: Mapping[str, str], lessons: int) -> None:
         """Open what the link asks for, when it is this page that opens the tab; see `Session.arrive`."""
         if not session.arrives_at_run(parameters):
             return
-        opened = from_parameters(parameters, lessons)
-        self.view = opened.view
+        self.open_link(from_parameters(parameters, lessons))
         if self.view.lesson and session.view.run:
             self.chosen[self.view.lesson] = session.view.run
-        self.notices[:] = opened.complaints
 
     def fit(self, run: Run) -> None:
         """Set back what of the view this run does not have, and note it."""
-        opened = fitted(self.view, run)
-        self.view = opened.view
-        self.notices.extend(opened.complaints)
+        self.settle_on(fitted(self.view, run))
 
     def turn_to(self, lesson: int) -> None:
         """Look at another lesson, from its beginning."""
@@ -64,15 +107,12 @@ class LessonPageState:
 
 def current_desk() -> LessonPageState:
     """This tab's memory of the page."""
-    if _KEY not in st.session_state:
-        st.session_state[_KEY] = LessonPageState()
-    desk: LessonPageState = st.session_state[_KEY]
-    return desk
+    return remembered("mars_viz_lessons", LessonPageState)
 
 
 def write_address(desk: LessonPageState) -> None:
     """The page's own parameters, where they changed; those that a choice is bound to are left alone."""
-    wanted = to_parameters(desk.run, desk.view)
+    wanted = links.to_parameters(desk.view, run=desk.run)
     for name in OWN:
         if name in wanted and st.query_params.get(name) != wanted[name]:
             st.query_params[name] = wanted[name]

@@ -16,8 +16,7 @@ from mars_viz.rules import RULES
 from mars_viz.rules.mars import THETA
 from mars_viz.run import Run
 from mars_viz.ui.lessons import thumbs
-from mars_viz.ui.lessons.base import Lesson, LessonContext
-from mars_viz.ui.lessons.moving import moving
+from mars_viz.ui.lessons.base import Lesson, LessonContext, moving
 from mars_viz.ui.lessons.needs import RUNNER_UP
 
 REACH = 40

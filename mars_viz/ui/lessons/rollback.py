@@ -11,8 +11,7 @@ from mars_viz.figures.words import counted, number
 from mars_viz.run import Run
 from mars_viz.ui import theme
 from mars_viz.ui.lessons import thumbs
-from mars_viz.ui.lessons.base import Fold, Lesson, LessonContext
-from mars_viz.ui.lessons.moving import moving
+from mars_viz.ui.lessons.base import Fold, Lesson, LessonContext, moving
 from mars_viz.ui.lessons.needs import GREEDY, ROUNDS, STRICT_KNOWN
 from mars_viz.ui.lessons.watch import watch
 

@@ -16,11 +16,9 @@ from mars_viz.rules.mars import Mars
 from mars_viz.run import Run
 from mars_viz.samples import GradedExercises, recorded_grades
 from mars_viz.ui import theme
-from mars_viz.ui.jobs.grade_tasks import PER_TASK, grade
+from mars_viz.ui.jobs.tasks import PER_TASK, grade
 from mars_viz.ui.lessons import thumbs
-from mars_viz.ui.lessons.asking import asked
-from mars_viz.ui.lessons.base import Lesson, LessonContext
-from mars_viz.ui.lessons.drawing import draw
+from mars_viz.ui.lessons.base import Lesson, LessonContext, asked, draw
 from mars_viz.ui.lessons.needs import TEXTS, THETA_DIAL, mapped_gamma
 from mars_viz.ui.lessons.page_state import write_address
 

@@ -13,14 +13,12 @@ from mars_viz.components.lesson import Kind, Knob
 from mars_viz.costs import Costs, disturbance
 from mars_viz.figures.lessons import pass_costs, run_times
 from mars_viz.figures.words import number, short_device
+from mars_viz.run import Settings
 from mars_viz.samples import recorded_costs
 from mars_viz.ui import theme
-from mars_viz.ui.jobs.tasks import find_costs
+from mars_viz.ui.jobs import tasks
 from mars_viz.ui.lessons import thumbs
-from mars_viz.ui.lessons.asking import asked
-from mars_viz.ui.lessons.base import Lesson, LessonContext
-from mars_viz.ui.lessons.drawing import draw
-from mars_viz.ui.lessons.moving import moving
+from mars_viz.ui.lessons.base import Lesson, LessonContext, asked, draw, moving
 from mars_viz.ui.lessons.needs import JUDGED
 
 LONGEST = 16
@@ -66,7 +64,7 @@ def passes(room: LessonContext) -> None:
         "costs",
         "Measure the passes on this device",
         "Timing passes of both models …",
-        partial(find_costs, MEASURED),
+        partial(tasks.measure, Settings(rule="strict", gamma=MEASURED)),
     )
     costs = here if isinstance(here, Costs) else recorded_costs()
     with place:

@@ -6,7 +6,7 @@ Knows settings, rules and the limits of the form; draws nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -16,6 +16,7 @@ from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.speculators.names import drafter_for
 from mars_viz.speculators.untrained import Untrained
+from mars_viz.ui import links
 from mars_viz.ui.decode_form import LIMITS, LONGEST_STOPS, stop_lines
 from mars_viz.ui.jobs.models import PairChoice
 from mars_viz.ui.links import clipped, number_in
@@ -37,99 +38,6 @@ class Show(Enum):
     """A race."""
     SAVED = "saved"
     """What is kept."""
-
-
-@dataclass(frozen=True, slots=True)
-class LiveView:
-    """What a link says."""
-
-    show: Show = Show.DECODE
-    """Which view."""
-    run: str = ""
-    """Name of the decode that is watched, or was; empty for none."""
-    race: str = ""
-    """Name of the race that is shown; empty for the first."""
-    settings: Settings = field(default_factory=Settings)
-    """How the next decode is to be made."""
-    models: PairChoice = field(default_factory=PairChoice)
-    """With which pair; where it runs is nothing that a link says."""
-    chat: bool = False
-    """True if the prompt is to go through the target's chat template."""
-
-
-@dataclass(frozen=True, slots=True)
-class OpenedLive:
-    """A link, read."""
-
-    view: LiveView
-    """What of it can be shown."""
-    complaints: tuple[str, ...] = ()
-    """A sentence for each part that cannot."""
-
-
-def to_parameters(view: LiveView) -> dict[str, str]:
-    """The query parameters of a view; what is at its default is left out."""
-    settings = view.settings
-    written = {
-        "view": "" if view.show is Show.DECODE else view.show.value,
-        "run": view.run,
-        "race": view.race,
-        "rule": "" if settings.rule == _DEFAULT.rule else settings.rule,
-        "dial": "" if _is_default(settings) else exactly(settings.dial or 0.0),
-        **{
-            NAMES.get(name, name): str(value) if name in _WHOLE else exactly(value)
-            for name in LIMITS
-            if (value := getattr(settings, name)) != getattr(_DEFAULT, name)
-        },
-        "stop": "\n".join(settings.stop),
-        "target": view.models.target,
-        "drafter": view.models.drafter,
-        "chat": "1" if view.chat else "",
-    }
-    return {name: text for name, text in written.items() if text}
-
-
-def _is_default(settings: Settings) -> bool:
-    dial = rule_named(settings.rule).dial
-    return dial is None or settings.dial in (None, dial.default)
-
-
-def from_parameters(parameters: Mapping[str, str]) -> OpenedLive:
-    """The view that a link asks for; parts that cannot be read take their default, with a complaint."""
-    complaints: list[str] = []
-    shown = parameters.get("view", "")
-    known = {show.value: show for show in Show}
-    if shown and shown not in known:
-        complaints.append(f"There is no view “{clipped(shown)}”; choose one of {', '.join(known)}.")
-    models = PairChoice(parameters.get("target", "").strip(), parameters.get("drafter", "").strip())
-    if not _can_be(models):
-        complaints.append("The link does not name a target and its drafter, so the built-in pair stays chosen.")
-        models = PairChoice()
-    elif models.target:
-        complaints.append(
-            f"The link chooses the models {' and '.join(filter(None, models.names))}. Decode would fetch what is not "
-            "here yet from the hub; choose others under Models if you do not want that."
-        )
-    view = LiveView(
-        known.get(shown, Show.DECODE),
-        parameters.get("run", ""),
-        parameters.get("race", ""),
-        _settings(parameters, complaints),
-        models,
-        parameters.get("chat") == "1",
-    )
-    return OpenedLive(view, tuple(complaints))
-
-
-def _can_be(models: PairChoice) -> bool:
-    """True for what Decode may be asked for."""
-    if any(len(name) > LONGEST or not name.isprintable() for name in models.names):
-        return False
-    try:
-        drafting = drafter_for(models.target or None, models.drafter or None)
-    except BadInput:
-        return False
-    return bool(models.target) or not models.drafter or isinstance(drafting, Untrained)
 
 
 def _settings(parameters: Mapping[str, str], complaints: list[str]) -> Settings:
@@ -168,3 +76,67 @@ def _stop(text: str, complaints: list[str]) -> tuple[str, ...]:
     except BadInput as error:
         complaints.append(f"The link's stop strings cannot be used, so none is set. {error}")
         return ()
+
+
+def _written(settings: Settings) -> dict[str, str]:
+    return {
+        "rule": "" if settings.rule == _DEFAULT.rule else settings.rule,
+        "dial": "" if _is_default(settings) else exactly(settings.dial or 0.0),
+        **{
+            NAMES.get(name, name): str(value) if name in _WHOLE else exactly(value)
+            for name in LIMITS
+            if (value := getattr(settings, name)) != getattr(_DEFAULT, name)
+        },
+        "stop": "\n".join(settings.stop),
+    }
+
+
+def _is_default(settings: Settings) -> bool:
+    dial = rule_named(settings.rule).dial
+    return dial is None or settings.dial in (None, dial.default)
+
+
+def _models(parameters: Mapping[str, str], complaints: list[str]) -> PairChoice | None:
+    models = PairChoice(parameters.get("target", "").strip(), parameters.get("drafter", "").strip())
+    if not _can_be(models):
+        complaints.append("The link does not name a target and its drafter, so the built-in pair stays chosen.")
+        return None
+    if models.target:
+        complaints.append(
+            f"The link chooses the models {' and '.join(filter(None, models.names))}. Decode would fetch what is not "
+            "here yet from the hub; choose others under Models if you do not want that."
+        )
+    return models
+
+
+def _can_be(models: PairChoice) -> bool:
+    """True for what Decode may be asked for."""
+    if any(len(name) > LONGEST or not name.isprintable() for name in models.names):
+        return False
+    try:
+        drafting = drafter_for(models.target or None, models.drafter or None)
+    except BadInput:
+        return False
+    return bool(models.target) or not models.drafter or isinstance(drafting, Untrained)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveView:
+    """What a link says."""
+
+    show: Show = links.chosen(
+        "view", Show.DECODE, f"There is no view {{}}; choose one of {', '.join(each.value for each in Show)}."
+    )
+    """Which view."""
+    run: str = links.text("run")
+    """Name of the decode that is watched, or was; empty for none."""
+    race: str = links.text("race")
+    """Name of the race that is shown; empty for the first."""
+    settings: Settings = links.part(_settings, _written, default_factory=Settings)
+    """How the next decode is to be made."""
+    models: PairChoice = links.part(
+        _models, lambda pair: {"target": pair.target, "drafter": pair.drafter}, default_factory=PairChoice
+    )
+    """With which pair; where it runs is nothing that a link says."""
+    chat: bool = links.flag("chat")
+    """True if the prompt is to go through the target's chat template."""

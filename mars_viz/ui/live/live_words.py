@@ -14,8 +14,8 @@ from mars_viz.runstore.bin import BYTES, DAYS
 from mars_viz.ui.jobs.decode_job import Decoded
 from mars_viz.ui.jobs.job import JobState, Progress
 from mars_viz.ui.jobs.models import Device, Status
-from mars_viz.ui.jobs.orphan_reaper import LEFT
 from mars_viz.ui.jobs.race_job import Raced
+from mars_viz.ui.jobs.worker import LEFT
 from mars_viz.ui.theme import Tile
 
 BIN = f"It stays in the bin for {DAYS} days, or until the bin holds more than {BYTES >> 30} GB."

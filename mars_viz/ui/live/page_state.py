@@ -8,29 +8,24 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-import streamlit as st
-
 from mars_viz import default_folders
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.runstore import RunStatus, new_name, read
-from mars_viz.ui import decode_form, tab_jobs, visitors
+from mars_viz.ui import decode_form, links, tab_jobs, visitors
 from mars_viz.ui.jobs import tasks
-from mars_viz.ui.jobs.costs_job import CostsJob
+from mars_viz.ui.jobs.background_task import CostsJob
 from mars_viz.ui.jobs.decode_job import DecodeJob
 from mars_viz.ui.jobs.job import Job, JobState
 from mars_viz.ui.jobs.models import PairChoice
-from mars_viz.ui.jobs.orphan_reaper import LEFT
 from mars_viz.ui.jobs.race_job import RaceJob
-from mars_viz.ui.jobs.worker import UnloadJob
-from mars_viz.ui.live.job_registry import roster
-from mars_viz.ui.live.live_link import LiveView, Show, from_parameters
+from mars_viz.ui.jobs.worker import LEFT, UnloadJob
+from mars_viz.ui.live.live_link import LiveView, Show
 from mars_viz.ui.live.pair_form import Wanted
 from mars_viz.ui.live.races import race_store
-from mars_viz.ui.session import Session
+from mars_viz.ui.session import Session, remembered
 
-_KEY = "mars_viz_live"
 TEXT, RACES, SAVED = "Live text", "Races", "Saved runs"
 """What the page can show; the buttons that make it are named for what they do."""
 NEXT = "live-next"
@@ -88,7 +83,7 @@ class LivePageState:
         """
         if not session.arrives() or not parameters:
             return False
-        opened = from_parameters(parameters)
+        opened = links.from_parameters(LiveView, parameters)
         self.link = opened.view
         self.notices[:] = opened.complaints
         self.run, self.shown = opened.view.run, opened.view.race
@@ -96,7 +91,7 @@ class LivePageState:
             self._pick_up()
         if (made := self.job or self.recalled) is not None:
             self.opening = made.prompt
-        racing = roster().find(self.shown)
+        racing = tab_jobs.shared_worker().find(self.shown)
         if isinstance(racing, RaceJob) and not racing.progress.state.finished:
             self.race, self.racing, self.shown = racing, self.shown, ""
             tab_jobs.shared_worker().join(racing)
@@ -104,7 +99,7 @@ class LivePageState:
 
     def _pick_up(self) -> None:
         """The decode of the link: the job itself, or else what it left behind."""
-        job = roster().find(self.run)
+        job = tab_jobs.shared_worker().find(self.run)
         if isinstance(job, DecodeJob):
             self.job = job
             tab_jobs.shared_worker().join(job)
@@ -146,7 +141,7 @@ class LivePageState:
 
     def forget(self, name: str) -> None:
         """A kept run or race is deleted: no link opens it."""
-        roster().remove(name)
+        tab_jobs.shared_worker().forget(name)
         if name == self.run:
             self.run = ""
         if name == self.shown:
@@ -159,8 +154,7 @@ class LivePageState:
             chosen, models = asked
             self.run, self.recalled = new_name(), None
             self.job = DecodeJob(prompt, chosen, tab_jobs.streamed(models.chat, self.run), models.choice)
-            roster().add(self.run, self.job)
-            tab_jobs.shared_worker().submit(self.job)
+            tab_jobs.shared_worker().submit(self.job, self.run)
 
     def run_race(self, prompt: str, settings: Callable[[], Settings], wanted: Callable[[], Wanted]) -> None:
         """Ask the worker to race; what is wrong with the wish becomes a notice."""
@@ -174,8 +168,7 @@ class LivePageState:
             self.racing = new_name("race")
             place = (default_folders.races(), self.racing, visitors.mark())
             self.race = RaceJob(make, prompt, chosen, models.choice, *place)
-            roster().add(self.racing, self.race)
-            tab_jobs.shared_worker().submit(self.race)
+            tab_jobs.shared_worker().submit(self.race, self.racing)
 
     def measure(self, settings: Callable[[], Settings], wanted: Callable[[], Wanted]) -> None:
         """Ask the worker to measure what a pass costs."""
@@ -231,7 +224,4 @@ class LivePageState:
 
 def current_desk() -> LivePageState:
     """This tab's memory of the page."""
-    if _KEY not in st.session_state:
-        st.session_state[_KEY] = LivePageState()
-    desk: LivePageState = st.session_state[_KEY]
-    return desk
+    return remembered("mars_viz_live", LivePageState)

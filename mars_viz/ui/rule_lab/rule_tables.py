@@ -17,7 +17,6 @@ from mars_viz.figures.words import setting
 from mars_viz.rules import Rule, rule_named
 from mars_viz.ui import theme
 from mars_viz.ui.rule_lab.rule_words import declarations
-from mars_viz.ui.theme import basis_words
 
 _STYLE = """
 .mv-lead { margin: 0; font-size: 1.08rem; line-height: 1.55; }
@@ -67,7 +66,7 @@ def style() -> None:
 
 def lead(sentence: str, basis: Basis) -> None:
     """The finding, and its basis."""
-    tag = Html(f'<span class="mv-tag" title="{html(basis_words(basis))}">{html(basis.value)}</span>')
+    tag = Html(f'<span class="mv-tag" title="{html(basis.words)}">{html(basis.value)}</span>')
     theme.show(Html(f'<p class="mv-lead">{html(sentence)} {html(tag)}</p>'))
 
 

@@ -19,26 +19,28 @@ from mars_viz.sweep import Plan, load_sweep
 from mars_viz.sweep.grid import MOST
 from mars_viz.sweep.plan import comparable
 from mars_viz.sweep.store import SweepEntry, list_sweeps
+from mars_viz.ui import tab_jobs
 from mars_viz.ui.library import told_apart
 from mars_viz.ui.links import clipped
 from mars_viz.ui.tune.cached_sweep import CachedSweep
-from mars_viz.ui.tune.jobs import SweepJob, SweepRegistry
-from mars_viz.ui.tune.view import TuneView
+from mars_viz.ui.tune.jobs import SweepJob
+from mars_viz.ui.tune.page_state import TuneView
 
 _KEPT = 6  # sweeps in memory
 
 
-@st.cache_resource(show_spinner=False)
-def shared_board() -> SweepRegistry:
-    """The server's sweeps and checks."""
-    return SweepRegistry()
+def jobs_in(results: Path) -> dict[str, SweepJob]:
+    """Jobs on sweeps in this folder of results or one level below it, by the sweep's id, the newest last."""
+    named = tab_jobs.shared_worker().names().items()
+    sweeps = ((path, job) for path, job in named if isinstance(path, Path) and isinstance(job, SweepJob))
+    return {path.relative_to(results).as_posix(): job for path, job in sweeps if results in tuple(path.parents)[:2]}
 
 
 def new_folder(results: Path, rule: str, now: datetime | None = None) -> Path:
     """A folder for a new sweep, named by when and what; nothing is there yet, and no job is on it."""
     now = now or datetime.now(UTC)
     name = f"{now:%Y%m%d-%H%M%S}-{rule}"
-    taken = shared_board().sweeps(results)
+    taken = jobs_in(results)
     names = (name if count == 1 else f"{name}-{count}" for count in range(1, 10_000))
     return next(results / each for each in names if each not in taken and not (results / each).exists())
 
@@ -168,7 +170,7 @@ def _named(job: SweepJob, name: str) -> str:
 
 def shelf(results: Path) -> SweepCatalogue:
     """What is in this folder of results now."""
-    jobs = shared_board().sweeps(results)
+    jobs = jobs_in(results)
     try:
         entries = list_sweeps(results)
     except BadInput as error:

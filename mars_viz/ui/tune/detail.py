@@ -22,16 +22,14 @@ from mars_viz.sweep.columns import RANK_WORDS, SHARE_WORDS
 from mars_viz.sweep.engine_settings import engine_settings
 from mars_viz.sweep.evidence_pack import evidence_zip
 from mars_viz.sweep.timing import Checks, kept_checks
-from mars_viz.ui import faults, theme
-from mars_viz.ui.charts import chart
-from mars_viz.ui.stop_button import stop_button
-from mars_viz.ui.tab_jobs import shared_worker
+from mars_viz.ui import faults, tab_jobs, theme
+from mars_viz.ui.theme import chart
 from mars_viz.ui.tune import grid, sweep_requests, tables, words
 from mars_viz.ui.tune.cached_sweep import CachedSweep
-from mars_viz.ui.tune.catalogue import shared_board
 from mars_viz.ui.tune.grid import Variant, Variants
 from mars_viz.ui.tune.jobs import ClockJob
-from mars_viz.ui.tune.view import TuneView
+from mars_viz.ui.tune.page_state import TuneView
+from mars_viz.ui.under_way import progress_bar
 
 POLL = 0.3
 """Seconds between looks at a check under way."""
@@ -157,7 +155,7 @@ def by_prompt(study: CachedSweep, dial: float) -> None:
 
 def clock(study: CachedSweep, dial: float) -> None:
     """The wall-clock check of this setting."""
-    job = shared_board().clocked(study.result.folder, dial)
+    job = _check(study, dial)
     if job is not None and not job.progress.state.finished:
         timing(job)
         return
@@ -185,9 +183,15 @@ def clock(study: CachedSweep, dial: float) -> None:
             st.rerun()
 
 
+def _check(study: CachedSweep, dial: float) -> ClockJob | None:
+    """The wall-clock check of this setting that this server made or makes, if any."""
+    job = tab_jobs.shared_worker().find((study.result.folder, dial))
+    return job if isinstance(job, ClockJob) else None
+
+
 def all_checks(study: CachedSweep, dial: float) -> Checks:
     """Those beside the sweep, and one that could not be written there."""
-    kept, job = kept_checks(study.result.folder, study.plan), shared_board().clocked(study.result.folder, dial)
+    kept, job = kept_checks(study.result.folder, study.plan), _check(study, dial)
     if job is None or job.progress.check is None or not job.progress.error:
         return kept
     return replace(kept, found=(*kept.found, job.progress.check))
@@ -199,10 +203,8 @@ def timing(job: ClockJob) -> None:
     now = job.progress
     if now.state.finished:
         st.rerun()
-    bar, button = st.columns([6, 1], vertical_alignment="center")
     share = now.done / now.decodes if now.decodes else 0.0
-    bar.progress(share, markdown(words.timing(now, shared_worker().ahead(job), job.stopping)))
-    stop_button(button, "Cancel", job, key="clock-stop")
+    progress_bar(job, share, words.timing(now, tab_jobs.shared_worker().ahead(job), job.stopping), key="clock-stop")
 
 
 def engines(study: CachedSweep, dial: float) -> None:

@@ -1,13 +1,19 @@
-"""The Tune page's dial: it follows the hand in the browser, and tells Python of its rest.
+"""Tune's dial, and what it says in the browser while it is held: the key figures for every stretch of it, in words.
 
-Knows sweeps and the element; what it reads at every value was worked out before, by `readings`.
-"""
+All of it is computed before the hand moves, at the settings where texts change; of very many, at evenly chosen ones,
+and then the browser says which one it reads."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
+from mars_viz.analysis.intervals import Band
 from mars_viz.components.lesson import Kind, Knob, lesson_figure
-from mars_viz.ui.tune.cached_sweep import CachedSweep
-from mars_viz.ui.tune.readings import readings
+from mars_viz.figures.style import DIAL_MARK
+from mars_viz.sweep.report import cell, told
+from mars_viz.ui.tune.cached_sweep import BANDS, KEY, CachedSweep
 
 LARGEST_DIGITS = 3
 """Decimals of a dial that moves in steps smaller than 1."""
@@ -42,3 +48,60 @@ def _knob(study: CachedSweep, home: float) -> Knob:
         help=f"{plan.strict:g} is strict, {dial.default:g} the rule's default; a double click goes to {home:g}",
         exact=True,
     )
+
+
+def readings(study: CachedSweep, *, paired: bool) -> dict[str, Any]:
+    """Plain JSON for the component's figure of a setting: `rows`, a key figure each, and `places`, a stretch each.
+
+    `x` and `y` are where the setting's mark stands on the frontier, None where the figure has the dial itself across.
+    """
+    names = [name for name in KEY if name in study.measures]
+    curves = {name: study.curve(name) for name in names}
+    dials = curves[names[0]].dials
+    marks = _marks(study, dials, paired) if study.graded else [(None, None)] * len(dials)
+    rows = [
+        {
+            "title": study.measures[name].title,
+            "kind": "modelled" if study.measures[name].modelled else "exact",
+            "strict": cell(study.measures[name], study.value(name, study.plan.strict)),
+        }
+        for name in names
+    ]
+    places = [
+        _place(low, [told(name, _at(curves[name].band, place)) for name in names], mark)
+        for place, (low, mark) in enumerate(zip(dials.tolist(), marks, strict=True))
+    ]
+    if study.plan.strict == study.plan.low < study.plan.high:
+        # beside strict its own texts are an estimate again, which at strict they are not
+        beside = float(np.nextafter(study.plan.low, np.inf))
+        cells = [cell(study.measures[name], study.value(name, beside)) for name in names]
+        places.insert(1, _place(beside, cells, marks[0]))
+    return {
+        "symbol": study.plan.symbol,
+        "chart": "frontier" if study.graded else "pace",
+        "mark": DIAL_MARK,
+        "thinned": len(study.result.edges) > BANDS,
+        "rows": rows,
+        "places": places,
+    }
+
+
+def _place(low: float, cells: list[str], mark: tuple[float | None, float | None]) -> dict[str, Any]:
+    return {"low": low, "cells": cells, "x": mark[0], "y": mark[1]}
+
+
+def _at(band: Band, place: int) -> list[float]:
+    """Estimate, low and high end at one place; those of the only one there is where no dial moves them."""
+    return [float(ends[min(place, len(ends) - 1)]) for ends in (band.estimate, band.low, band.high)]
+
+
+def _marks(study: CachedSweep, dials: np.ndarray, paired: bool) -> list[tuple[float | None, float | None]]:
+    """Where the frontier's mark stands at each dial value: accuracy in per cent or points, and the speed-up."""
+    path = study.path(study.plan.strict, paired=paired)
+    across, up = 100 * path.accuracy.estimate, path.speed_up.estimate
+    near = [min(int(np.searchsorted(path.dials, low)), len(path.dials) - 1) for low in dials.tolist()]
+    return [(_known(across[place]), _known(up[place])) for place in near]
+
+
+def _known(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None

@@ -1,4 +1,4 @@
-"""Sweeps and wall-clock checks as jobs for the worker, and the board on which every tab finds those under way.
+"""Sweeps and wall-clock checks as jobs for the worker.
 
 Knows sweeps as something to iterate; how to make one from a pair is an argument. Knows no models and no Streamlit.
 """
@@ -6,22 +6,19 @@ Knows sweeps as something to iterate; how to make one from a pair is an argument
 from __future__ import annotations
 
 import math
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from mars_viz.errors import BadInput
 from mars_viz.sweep import Sweep
 from mars_viz.sweep.grid_sweep import GridSweep
 from mars_viz.sweep.timing import TimingCheck
 from mars_viz.sweep.wall_clock import WallClock
-from mars_viz.ui.jobs.job import Job, JobState, Progress
-from mars_viz.ui.jobs.long_job import LongJob
+from mars_viz.ui.jobs.job import Job, JobState, LongJob, Progress
 from mars_viz.ui.jobs.models import BUILT_IN, Models, PairChoice
-from mars_viz.ui.jobs.worker import Worker
 
 Begin = Callable[[Any], Sweep | GridSweep]
 """Begins or continues a sweep, or those of a grid, with a pair."""
@@ -59,7 +56,9 @@ class Sweeping(Progress):
 
 
 class SweepJob(LongJob[Sweeping]):
-    """A sweep to its end, or those of a grid; what is finished is on disk whatever happens."""
+    """A sweep to its end, or those of a grid, named by their folders; what is finished is on disk whatever happens."""
+
+    remembered: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -78,13 +77,13 @@ class SweepJob(LongJob[Sweeping]):
         self._make: Begin | None = make
 
     def let_go(self) -> None:
-        """The board keeps the job, and nobody needs the prompts any more."""
+        """The worker remembers the job, and nobody needs the prompts any more."""
         super().let_go()
         self._make = None
 
     def steps(self, models: Models[Any]) -> Iterator[None]:
         """A batched pass of the models each."""
-        pair = models.pair(self.choice, lambda: self.stopping)
+        pair = models.pair(self.choice, lambda: self.stopping, holder=self)
         assert self._make is not None  # until it is over
         sweep = self._make(pair)
         now = sweep.progress
@@ -112,7 +111,10 @@ class Clocking(Progress):
 
 
 class ClockJob(Job[Clocking]):
-    """A wall-clock check, without anything in between that would spoil it."""
+    """A wall-clock check, without anything in between that would spoil it. Its name is the sweep's folder with the
+    setting."""
+
+    remembered: ClassVar[bool] = True
 
     def __init__(
         self, make: Callable[[Any], WallClock], keep: Callable[[TimingCheck], object], choice: PairChoice = BUILT_IN
@@ -123,7 +125,7 @@ class ClockJob(Job[Clocking]):
         self._keep, self._choice = keep, choice
 
     def let_go(self) -> None:
-        """The board keeps the job, and nobody needs the prompts any more."""
+        """The worker remembers the job, and nobody needs the prompts any more."""
         super().let_go()
         self._make = None
 
@@ -144,42 +146,3 @@ class ClockJob(Job[Clocking]):
         except BadInput as refusal:
             error = str(refusal)
         self.tell(state=JobState.DONE, check=check, error=error)
-
-
-class SweepRegistry:
-    """The sweeps and checks of a server, so that a tab that was closed and opened again finds them. For all threads."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._sweeps: dict[Path, SweepJob] = {}
-        self._clocks: dict[tuple[Path, float], ClockJob] = {}
-
-    def sweep(self, job: SweepJob, worker: Worker) -> SweepJob:
-        """Begin it, unless one on a folder of its is under way already; the one that is."""
-        with self._lock:
-            for known in filter(None, map(self._sweeps.get, job.labels)):
-                if not known.progress.state.finished:
-                    return known
-            self._sweeps.update(dict.fromkeys(job.labels, job))
-        worker.submit(job)
-        return job
-
-    def clock(self, folder: Path, dial: float, job: ClockJob, worker: Worker) -> None:
-        """Begin a check of this sweep's setting, unless one is under way already."""
-        with self._lock:
-            known = self._clocks.get((folder, dial))
-            if known is not None and not known.progress.state.finished:
-                return
-            self._clocks[folder, dial] = job
-        worker.submit(job)
-
-    def sweeps(self, folder: Path) -> dict[str, SweepJob]:
-        """Jobs on sweeps in this folder of results or one level below it, by the sweep's id, the newest last."""
-        with self._lock:
-            within = [(path, job) for path, job in self._sweeps.items() if folder in tuple(path.parents)[:2]]
-        return {path.relative_to(folder).as_posix(): job for path, job in within}
-
-    def clocked(self, folder: Path, dial: float) -> ClockJob | None:
-        """The check of this sweep's setting, if there is or was one."""
-        with self._lock:
-            return self._clocks.get((folder, dial))

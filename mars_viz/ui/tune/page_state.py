@@ -1,4 +1,4 @@
-"""What the Tune page remembers of one browser tab. Sweeps themselves are on disk and on the server's board."""
+"""What the Tune page looks at, and remembers of one browser tab. Sweeps themselves are on disk and with the worker."""
 
 from __future__ import annotations
 
@@ -6,18 +6,71 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import streamlit as st
-
 from mars_viz import default_folders
+from mars_viz.errors import SettingError
+from mars_viz.figures.words import exactly
 from mars_viz.sweep import Plan
-from mars_viz.ui.session import Session
-from mars_viz.ui.tune.view import TuneView, fitted, from_parameters
+from mars_viz.ui import links
+from mars_viz.ui.links import Opened
+from mars_viz.ui.session import PageState, Session, remembered
 
-_KEY = "mars_viz_tune"
+POINTS, CONFIDENCE = 1.0, 0.95
+LEAST_POINTS, MOST_CONFIDENCE = 0.001, 0.9999
+"""What the page's fields take; beyond that no set of prompts can tell."""
+MOST_COMPARED = 4
+"""Other sweeps on the frontier at a time."""
 REFRESH = 2.0
 """Seconds between two drawings of a sweep that grows, at the least."""
 RESTS = 5.0
 """Times as long as a drawing took that the next one waits: the more there is to draw, the less often."""
+
+
+def _points(text: str) -> float | None:
+    value = links.number_in(text)
+    if value is not None and not LEAST_POINTS <= value <= 100:
+        raise SettingError(f"The link allows a loss of {value:g} points; it must be from {LEAST_POINTS:g} to 100.")
+    return value
+
+
+def _confidence(text: str) -> float | None:
+    value = links.number_in(text)
+    if value is not None and not 0.5 <= value <= MOST_CONFIDENCE:
+        raise SettingError(f"The link's confidence is {value:g}; it must be from 0.5 to {MOST_CONFIDENCE:g}.")
+    return value
+
+
+def _others(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(filter(None, text.split(","))))[:MOST_COMPARED]
+
+
+_LEFT = "is no number, so it is left at its default."
+
+
+@dataclass(frozen=True, slots=True)
+class TuneView:
+    """What is being looked at."""
+
+    sweep: str = links.text("sweep")
+    """Name of the sweep's folder; empty for the newest."""
+    dial: float | None = links.number("dial", f"The link's dial {{}} {_LEFT}")
+    """The chosen setting; None for the recommended one."""
+    others: tuple[str, ...] = links.said("with", _others, ",".join, ())
+    """Names of sweeps to compare with."""
+    points: float = links.said("loss", _points, "{:.10g}".format, POINTS, f"The link's loss {{}} {_LEFT}")
+    """Accuracy loss to allow, percentage points."""
+    confidence: float = links.said(
+        "confidence", _confidence, "{:.10g}".format, CONFIDENCE, f"The link's confidence {{}} {_LEFT}"
+    )
+    """Of the recommendation."""
+
+
+def fitted(view: TuneView, plan: Plan) -> Opened[TuneView]:
+    """The view with a dial value that was not swept set back, and a complaint about it."""
+    if view.dial is None or plan.low <= view.dial <= plan.high:
+        return Opened(view)
+    swept = f"what was swept, {plan.low:g} to {plan.high:g}"
+    said = f"The link's {plan.symbol} = {exactly(view.dial)} lies outside {swept}, so the default is shown."
+    return Opened(replace(view, dial=None), (said,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +93,11 @@ class Drawn:
 
 
 @dataclass(slots=True)
-class TunePageState:
+class TunePageState(PageState):
     """The memory of one tab's Tune page."""
 
     view: TuneView = field(default_factory=TuneView)
     """The sweep, the setting, what it is compared with."""
-    notices: list[str] = field(default_factory=list)
-    """Sentences to show until the next thing is asked for."""
     folder: Path = field(default_factory=default_folders.sweeps)
     """Where results are."""
     drawn: Drawn = Drawn("", 0, 0.0, 0.0)
@@ -56,17 +107,12 @@ class TunePageState:
 
     def arrive(self, session: Session, parameters: Mapping[str, str]) -> None:
         """Open what the link asks for, when it is this page that opens the tab; see `Session.arrive`."""
-        if not session.arrives():
-            return
-        opened = from_parameters(parameters)
-        self.view = opened.view
-        self.notices[:] = opened.complaints
+        if session.arrives():
+            self.open_link(links.from_parameters(TuneView, parameters))
 
     def fit(self, plan: Plan) -> None:
         """Set back what of the view this sweep does not have, and note it."""
-        opened = fitted(self.view, plan)
-        self.view = opened.view
-        self.notices.extend(opened.complaints)
+        self.settle_on(fitted(self.view, plan))
 
     def open(self, sweep: str) -> None:
         """Look at another sweep, at the setting that it speaks for."""
@@ -81,7 +127,4 @@ class TunePageState:
 
 def current_tuning() -> TunePageState:
     """This tab's memory of the page."""
-    if _KEY not in st.session_state:
-        st.session_state[_KEY] = TunePageState()
-    bench: TunePageState = st.session_state[_KEY]
-    return bench
+    return remembered("mars_viz_tune", TunePageState)

@@ -23,11 +23,10 @@ from mars_viz.sweep.grid import MOST
 from mars_viz.sweep.store import SweepEntry, check_listed, holds_sweep, open_store
 from mars_viz.sweep.timing import keep_check
 from mars_viz.sweep.wall_clock import to_time
-from mars_viz.ui import visitors
+from mars_viz.ui import tab_jobs, visitors
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.models import PairChoice, at_hand
-from mars_viz.ui.tab_jobs import shared_worker
-from mars_viz.ui.tune.catalogue import new_folder, shared_board, sweep_label
+from mars_viz.ui.tune.catalogue import jobs_in, new_folder, sweep_label
 from mars_viz.ui.tune.jobs import Begin, ClockJob, SweepJob
 from mars_viz.writer import write_file
 
@@ -172,7 +171,7 @@ def _begin(wish: SweepRequest, names: Sequence[str], span: Span, results: Path) 
     if len(rules) > 1:
         make = partial(tasks.grid, wish.prompts, settings, span, folders, wish.chat)
     job = SweepJob(folders[0], make, labels[0], wish.choice, dict(zip(folders[1:], labels[1:], strict=True)))
-    shared_board().sweep(job, shared_worker())
+    tab_jobs.shared_worker().begin(job, *job.labels)
     return folders
 
 
@@ -190,7 +189,7 @@ def go_on(entry: SweepEntry, beside: Sequence[SweepEntry] = (), prompts: PromptS
         settings = [each.settings for each in plans.values()]
         make = partial(tasks.grid, prompts, settings, plan.span, list(plans), plan.chat)
     job = SweepJob(entry.path, make, labels[entry.path], models_of(entry.path, plan), labels)
-    shared_board().sweep(job, shared_worker())
+    tab_jobs.shared_worker().begin(job, *job.labels)
 
 
 def check_clock(result: SweepResult, dial: float, count: int, repetitions: int) -> None:
@@ -199,12 +198,12 @@ def check_clock(result: SweepResult, dial: float, count: int, repetitions: int) 
     plan = result.plan
     make = partial(tasks.clock, asked, replace(plan.settings, dial=dial), repetitions, plan.chat, result.costs)
     job = ClockJob(make, partial(keep_check, result.folder), models_of(result.folder, plan))
-    shared_board().clock(result.folder, dial, job, shared_worker())
+    tab_jobs.shared_worker().begin(job, (result.folder, dial))
 
 
 def models_of(folder: Path, plan: Plan) -> PairChoice:
     """As they were asked for where this server swept, since a plan knows a local folder's name alone."""
-    known = shared_board().sweeps(folder.parent).get(folder.name)
+    known = jobs_in(folder.parent).get(folder.name)
     return choice_of(plan) if known is None else known.choice
 
 

@@ -17,7 +17,7 @@ from mars_viz.sweep.report import cell, settings_of, spread
 from mars_viz.sweep.timing import TimingCheck
 from mars_viz.ui import theme
 from mars_viz.ui.tune.cached_sweep import CachedSweep
-from mars_viz.ui.tune.words import Part
+from mars_viz.ui.tune.words import Clause
 
 _STYLE = """
 .mv-lead { margin: 0; font-size: 1.08rem; line-height: 1.6; }
@@ -45,7 +45,7 @@ def tag(kind: str) -> Html:
     return Html(f'<span class="mv-tag" title="{html(_TAGS[kind])}">{html(kind)}</span>')
 
 
-def lead(parts: Iterable[Part], more: str) -> None:
+def lead(parts: Iterable[Clause], more: str) -> None:
     """The finding with its tags, and the recommendation under it."""
     said = joined(Html(f"{html(part.words)} {html(tag(part.tag))}") if part.tag else html(part.words) for part in parts)
     theme.show(Html(f'<p class="mv-lead">{html(said)}<br><small>{html(more)}</small></p>'))

@@ -19,7 +19,7 @@ from mars_viz.ui.tune.jobs import Clocking, Sweeping
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Clause:
     """A piece of a sentence, and what its numbers are."""
 
     words: str
@@ -28,28 +28,28 @@ class Part:
     """'exact', 'modelled' or 'measured'; empty where nothing needs to be said."""
 
 
-def lead(study: CachedSweep, dial: float) -> tuple[Part, ...]:
+def lead(study: CachedSweep, dial: float) -> tuple[Clause, ...]:
     """What the chosen setting comes to, against strict."""
     plan = study.plan
     at = f"{plan.rule.title} at {exact_setting(plan.symbol, dial)}"
     if dial == plan.strict:
         tau = study.value("tau", dial)
         return (
-            Part(f"{at} is strict: {number(tau.estimate)} tokens per target pass. Move the dial to relax.", "exact"),
+            Clause(f"{at} is strict: {number(tau.estimate)} tokens per target pass. Move the dial to relax.", "exact"),
         )
     if study.value("same", dial).estimate == 1:
         moved = _moved(study, dial) if study.graded else "."
         words = "writes the same text as strict on every prompt"
-        return (Part(f"{at} {words}{moved}", "exact"),)
+        return (Clause(f"{at} {words}{moved}", "exact"),)
     speed, passes, before = study.value("speed_up_strict", dial), *_passes(study, dial)
     parts = [
-        Part(f"{at} is {spread(speed)} as fast as strict", "modelled"),
-        Part(f": {number(passes)} target passes per prompt, strict {number(before)}", "exact"),
+        Clause(f"{at} is {spread(speed)} as fast as strict", "modelled"),
+        Clause(f": {number(passes)} target passes per prompt, strict {number(before)}", "exact"),
     ]
     if not study.graded:
         same = study.value("same", dial)
-        return (*parts, Part(f"; {_spread(same, 100, ' %')} of texts are identical to strict.", "exact"))
-    return (*parts, Part(_moved(study, dial), "exact"))
+        return (*parts, Clause(f"; {_spread(same, 100, ' %')} of texts are identical to strict.", "exact"))
+    return (*parts, Clause(_moved(study, dial), "exact"))
 
 
 def _moved(study: CachedSweep, dial: float) -> str:
