@@ -34,8 +34,10 @@ LONGEST = ("controls", "hostile_text")
 """Files that take minutes; they come first, or the last of them would keep one worker busy while the others have
 nothing left to do."""
 SLOW = re.compile(
-    "accessibility|batches|browser_.*|decoding|dialmap|engine|exports|faults|kills|library|opening|.*_page|pages"
-    "|permissions|report|row_invariance|rule_lab|rules_sampling|runfiles|sessions|stops|terminal|ties|ui_worker|writer"
+    "accessibility|backend|batche[ds]|browser_.*|cli|contributing|decoding|dialmap|exports|faults|grid|hub|intervals"
+    "|kills|library|loading|model_process|.*_page|pages|permissions|report|row_invariance|rule_lab|rules_sampling"
+    "|runfiles|runstore|sessions|stops|sweep|sweep_result|terminal|threads|ties|turns|ui_worker|upload_costs|warm_up"
+    "|writer"
 )
 """Files that take a quarter of a minute or more; they come next."""
 

@@ -13,8 +13,9 @@
   const TYPES = { checkbox: "checkbox", radio: "radio", number: "spinbutton", range: "slider", file: "file" };
   const HANDS = ["pointer", "grab", "ew-resize", "ns-resize", "col-resize", "crosshair", "move"];
   const UNDER_WAY = "[data-testid=stSkeleton], [data-testid=stSpinner], [data-testid=stFileChipIconSpinner], [data-stale=true]";
-  const UNANSWERED = 20000; // ms; no answer comes after so long
-  const LAYERS = { nsewdrag: "area", legendtoggle: "legend" }; // of a Plotly figure
+  const UNANSWERED = 60000; // ms; no answer comes after so long
+  const FIGURE = ".js-plotly-plot", LAYERS = { nsewdrag: "area", legendtoggle: "legend" }; // of a Plotly figure
+  const LAYER = Object.keys(LAYERS).map((each) => `.${each}`).join(", ");
 
   const up = (e) => e.parentElement ?? e.getRootNode().host ?? null;
   function closest(e, test) {
@@ -30,15 +31,21 @@
   };
   const roots = () => [document, ...shadows.filter((root) => root.host.isConnected)];
   const matching = (selector) => roots().flatMap((root) => [...root.querySelectorAll(selector)]);
-  /** Every element in the order of the page, with its cursor and that of its parent; nothing of what is not the page's own. */
-  function* every(root, around = "auto") {
+  /** Every element in the order of the page, with its cursor and that of its parent; of a figure its layers, and nothing of
+   * what is not the page's own. */
+  function every(root, around = "auto", found = []) {
     for (const e of root.children) {
       if (e.matches(OWN)) continue;
-      const cursor = getComputedStyle(e).cursor;
-      yield [e, cursor, around];
-      if (e.shadowRoot) yield* every(e.shadowRoot, cursor);
-      yield* every(e, cursor);
+      if (e.matches(FIGURE)) {
+        for (const each of e.querySelectorAll(LAYER)) found.push([each, around, around]);
+        continue;
+      }
+      const { cursor } = getComputedStyle(e);
+      found.push([e, cursor, around]);
+      if (e.shadowRoot) every(e.shadowRoot, cursor, found);
+      every(e, cursor, found);
     }
+    return found;
   }
   const text = (e) => (e?.innerText ?? e?.textContent ?? "").replace(/\s+/g, " ").trim();
 
@@ -47,9 +54,9 @@
   }
   function name(e) {
     if (e.tagName === "TH") return "row of a table";
-    const by = (e.getAttribute("aria-labelledby") ?? "").split(" ").filter(Boolean).map((id) => text(e.getRootNode().getElementById(id)));
-    const words = e.querySelector("[data-testid=stMarkdownContainer]"); // without the icon beside it
-    return e.getAttribute("aria-label") || by.join(" ") || text(e.labels?.[0]) || text(words) || text(e) || e.getAttribute("placeholder") || e.classList[0] || "";
+    const by = () => (e.getAttribute("aria-labelledby") ?? "").split(" ").filter(Boolean).map((id) => text(e.getRootNode().getElementById(id)));
+    const words = () => e.querySelector("[data-testid=stMarkdownContainer]"); // without the icon beside it
+    return e.getAttribute("aria-label") || by().join(" ") || text(e.labels?.[0]) || text(words()) || text(e) || e.getAttribute("placeholder") || e.classList[0] || "";
   }
   function group(e) {
     const found = closest(up(e), (at) => ["radiogroup", "tablist", "listbox", "toolbar"].includes(at.getAttribute("role")) && at.getAttribute("aria-label"));
@@ -70,23 +77,23 @@
   }
   function described(e) {
     const off = e.disabled === true || e.getAttribute("aria-disabled") === "true";
-    if (closest(e, ".js-plotly-plot")) return layer(e) && { role: "figure", label: LAYERS[layer(e)], off };
-    const known = e.matches(CONTROLS), own = plain(name(e)), of = plain(group(e));
-    return { role: known ? role(e) : "clickable", label: of && of !== own ? `${of} › ${own}` : own, off };
+    if (layer(e)) return { label: LAYERS[layer(e)], off };
+    const own = plain(name(e)), of = plain(group(e));
+    return { label: of && of !== own ? `${of} › ${own}` : own, off };
   }
-  /** Every control with its element. One that only its cursor gives away is 'clickable'. */
-  function all() {
+  /** Every control with its element, or those of one role. One that only its cursor gives away is 'clickable'. */
+  function all(wanted) {
     const found = [];
     for (const [e, cursor, around] of every(document)) {
-      const known = e.matches(CONTROLS) || layer(e);
+      const known = layer(e) || e.matches(CONTROLS);
       if ((!known && (cursor === around || !HANDS.includes(cursor))) || e.matches(SCROLLED)) continue;
+      const is = layer(e) ? "figure" : known ? role(e) : "clickable";
+      if (wanted && is !== wanted) continue;
       if (!known) {
         if (closest(e, (at) => at.tagName === "LABEL" || (at.matches(CONTROLS) && !at.matches(SCROLLED)))) continue;
-        if (e.querySelector(CONTROLS) || [...every(e)].some(([at]) => at.matches(CONTROLS))) continue;
+        if (e.querySelector(CONTROLS) || every(e).some(([at]) => at.matches(CONTROLS))) continue;
       }
-      if (!seen(e)) continue;
-      const told = described(e);
-      if (told) found.push({ element: e, ...told });
+      if (seen(e)) found.push({ element: e, role: is, ...described(e) });
     }
     return found;
   }
@@ -103,7 +110,7 @@
   const chosen = (e) => ["aria-checked", "aria-selected", "aria-pressed"].some((name) => e.getAttribute(name) === "true") || (e.type === "radio" && e.checked);
   /** The one to be used: not one that is chosen already, where there is another. What stands for it where it is too small. */
   function pick(role, label) {
-    const able = all().filter((each) => each.role === role && each.label === label && !each.off).map(({ element }) => element);
+    const able = all(role).filter((each) => each.label === label && !each.off).map(({ element }) => element);
     const e = able.find((each) => !chosen(each)) ?? able[0] ?? null;
     const hidden = e?.tagName === "INPUT" && up(e).getBoundingClientRect().width <= 1;
     return hidden ? closest(up(up(e)), (at) => at.getBoundingClientRect().width > 1) : e; // its thumb, or its label

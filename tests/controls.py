@@ -102,7 +102,7 @@ class Control:
     fleeting: bool = False
     """True of what is there for a moment, or disabled here, and so is not missed."""
     leaves: bool = False
-    """True if the page has to be opened anew after it."""
+    """True if the page has to be opened anew before the next is used."""
     line: int = field(default_factory=_line)
     """Where it stands in the test."""
 
@@ -152,6 +152,10 @@ class Census:
     scene: Scene = field(init=False)
     opened: str = ""
     """The popovers and expanders that are open now."""
+    away: bool = False
+    """True once a control has led away from the scene."""
+    clear: bool = False
+    """True while no popover lies over the page."""
     usable: list[dict[str, Any]] | None = None
     """What can be used; None once something was done to the page."""
 
@@ -182,11 +186,12 @@ class Census:
 
     def open(self) -> None:
         """Open the scene's page anew."""
-        self.opened, self.usable = "", None
+        self.opened, self.usable, self.away, self.clear = "", None, False, True
         self.page.goto(self.address + self.scene.link)
         self.page.wait_for_selector(self.scene.shows)
         self.page.wait_for_function(READY)
         for role, name in self.scene.before:
+            self.clear = False
             self.page.get_by_role(role, name=name).first.click()  # type: ignore[arg-type]
             self.page.wait_for_function(READY)
         self.told()
@@ -207,9 +212,12 @@ class Census:
         kind = self.scene.kind if control.each else ""
         if self.scene.kind in control.without or (control.role, control.name) in self.dead:
             return
-        if (not control.each and "*" not in control.name and any(place == done for done, _, _ in self.used)) or (
-            control.inside and not self.enter(control.inside)
-        ):
+        one = not control.each and "*" not in control.name
+        if one and any(place == done for done, _, _ in self.used):
+            return
+        if self.away:
+            self.open()
+        if control.inside and not self.enter(control.inside):
             return
         if not control.inside:
             self.leave()
@@ -223,7 +231,10 @@ class Census:
                 self.says(f"{named(control)}, as “{label}”: {control.use.words}: {_first(error)}")
                 self.open()
                 continue
-            if control.leaves:
+            self.away = control.leaves
+            if one:
+                return
+            if self.away:
                 self.open()
 
     def next(self, place: int, control: Control, kind: str) -> str | None:
@@ -245,7 +256,7 @@ class Census:
         """Use it once. Raises AssertionError where something has not changed that must."""
         if control.use is NOTHING:
             return
-        self.usable = None
+        self.usable, self.clear = None, False
         self.page.mouse.move(0, 0)
         self.page.wait_for_function(READY)
         spot = self.page.evaluate_handle("([role, label]) => census.pick(role, label)", [control.role, label])
@@ -279,7 +290,9 @@ class Census:
 
     def leave(self) -> None:
         """Close the popover that is open, for it would lie over the page."""
-        self.opened = ""
+        if self.clear:
+            return
+        self.opened, self.clear = "", True
         popover = self.page.locator("[data-testid=stPopoverBody]")
         if popover.count():
             self.usable = None
@@ -298,7 +311,7 @@ class Census:
                 return False
             if opens.evaluate("e => e.getAttribute('aria-expanded') === 'true' || e.parentElement.open === true"):
                 continue
-            self.usable = None
+            self.usable, self.clear = None, False
             opens.click()
             self.page.wait_for_function(READY)
         self.opened = inside

@@ -48,11 +48,9 @@ def runs_of_every_kind() -> dict[str, Run]:
         "single": mapped(one, replace(made, frame=one.without_rounds)),
         "unmapped": replace(story, dial_map=None),
         "sampled": load_run(samples.RUNS / "3-story-sampled-mars"),
-        "lossless": load_run(samples.RUNS / "4-story-sampled-lossless"),
         "coins": toy_run(rule="lenience", temperature=1.0, max_new_tokens=40, seed=3),
         "dialless": toy_run(rule="rejection-sampling", temperature=1.0, max_new_tokens=40, seed=3),
-        "stopped": toy_run(max_new_tokens=40, stop=(plain.pieces[plain.token_ids[9]].text,)),
-        "round": replace(story, rounds=story.rounds[:1], dial_map=None),
+        "round": toy_run(max_new_tokens=40, stop=(plain.pieces[plain.token_ids[9]].text,)),
         "empty": replace(plain, rounds=()),
     }
 
