@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from mars_viz.analysis.alignment import Side, Unit, Written
-from mars_viz.components.compare import ELEMENT, TextPane, texts_payload
+from mars_viz.components.compare import TEXTS, TextPane, texts_payload
 from mars_viz.errors import BadInput
 from mars_viz.run import Piece
 from mars_viz.sweep import Sweep, SweepResult, load_sweep, pairing, two_texts
@@ -312,9 +312,7 @@ console.log(JSON.stringify({
 
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Any], Any]:
-    run = in_node_with(
-        tmp_path_factory.mktemp("script"), {"texts": f"{ELEMENT.script}\nexport {{ TextPane, Texts }};\n"}
-    )
+    run = in_node_with(tmp_path_factory.mktemp("script"), {"texts": f"{TEXTS.script}\nexport {{ TextPane, Texts }};\n"})
     return lambda payload: run(PAGE, {"payload": payload})
 
 
