@@ -22,8 +22,10 @@ FOLDERS = ("mars_viz", "pages", "training")
 LAYERS = (
     ("errors", "escapes", "strict_json", "strict_csv", "writer"),
     ("terminal", "chat"),
-    ("records", "randomness", "devices", "samples", "default_folders", "permissions", "bounds", "demo"),
-    ("blocks",),
+    ("randomness", "devices", "samples", "default_folders", "permissions", "bounds", "demo"),
+    ("evidence",),
+    ("records",),
+    ("trace",),
     ("rules",),
     ("run", "costs"),
     ("walk",),

@@ -18,7 +18,6 @@ from mars_viz.analysis.shift import Shifted, compared, moved
 from mars_viz.multi_rule_walk import Prefix, RuleWalk, Stand, ahead
 from mars_viz.replay import ending_of
 from mars_viz.rules import Rule, rule_named, rules_and
-from mars_viz.rules.joined import Joined
 from mars_viz.run import Run
 from mars_viz.run_with_map import known_answers
 from mars_viz.walk import Answer
@@ -49,8 +48,7 @@ class AllRules:
         self.drafted = drafted(run)
         self.rules: Mapping[str, Rule] = rules_and(rule_named(run.settings.rule))
         """By name; those that cannot judge the run too."""
-        joined = Joined([round_.speculation for round_ in run.rounds])
-        self.opinions: Mapping[str, Judgement] = {name: opinion(rule, run, joined) for name, rule in self.rules.items()}
+        self.opinions: Mapping[str, Judgement] = {name: opinion(rule, run) for name, rule in self.rules.items()}
         self._answers = {**(answers or {}), **known_answers(run)}
         self.ruling = lru_cache(_REMEMBERED)(self._ruling)
         self.local_row = lru_cache(_REMEMBERED)(self._local_row)

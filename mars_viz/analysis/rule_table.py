@@ -13,7 +13,7 @@ import numpy as np
 from mars_viz.analysis.flat_positions import FlatPositions, drafted
 from mars_viz.analysis.judgements import Ruling
 from mars_viz.analysis.metrics import Basis
-from mars_viz.analysis.settled_text import first_to_differ, in_text, recorded_text
+from mars_viz.analysis.settled_text import first_to_differ
 from mars_viz.multi_rule_walk import RuleWalk
 from mars_viz.records import first_difference
 from mars_viz.rules import Rule
@@ -61,10 +61,10 @@ def rule_row(ruling: Ruling, drafted: FlatPositions) -> RuleRow:
 def walked_row(run: Run, walk: RuleWalk, strict: RuleWalk) -> RuleRow:
     """A rule's own walk from the run's prompt in numbers, and where its text leaves that of the rule's strict end."""
     own = replace(run, rounds=walk.rounds, dial_map=None)
-    text = recorded_text(own)
-    kept = in_text(own.blocks, text)
+    text = own.trace.recorded_text
+    kept = own.trace.in_text(text)
     place = first_difference(walk.token_ids, strict.token_ids)
-    strictly = own.blocks.verdicts.keep_strict
+    strictly = own.trace.verdicts.keep_strict
     return _row(walk.stand.rule, walk.stand.dial, text.lengths, kept, strictly, drafted(own), Basis.EXACT, place)
 
 
