@@ -22,7 +22,6 @@ from mars_viz.demo.prompts import STORIES
 from mars_viz.rules import RULES
 from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend
-from mars_viz.speculators.extent import Extent
 from mars_viz.walk import Ending, walk
 
 Decoder = Callable[[tuple[int, ...]], tuple[int, ...]]
@@ -31,13 +30,13 @@ Decoder = Callable[[tuple[int, ...]], tuple[int, ...]]
 def ours(pair: Backend, settings: Settings, *, recording: bool) -> Decoder:
     """Strict greedy, so that the text must be the target's own."""
     ending = Ending(pair.eos_ids, settings.max_new_tokens)
-    extent = Extent.least(RULES["strict"].needs, recorded=recording)
+    needs = RULES["strict"].needs
 
     def decode(prompt: tuple[int, ...]) -> tuple[int, ...]:
-        speculator = pair.speculator(settings, extent)
+        speculator = pair.speculator(settings, needs, later=recording)
         speculator.prefill(prompt)
         rounds = list(walk(speculator, RULES["strict"], None, prompt, ending))
-        speculator.complete()
+        speculator.complete([round_.speculation for round_ in rounds])
         return tuple(token for round_ in rounds for token in round_.token_ids)
 
     return decode

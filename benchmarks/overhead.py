@@ -23,13 +23,13 @@ from tqdm import tqdm
 
 from mars_viz import walk as walking
 from mars_viz.demo.prompts import STORIES
+from mars_viz.records import Speculation
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.speculators import evidence, local, waiting
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.cached import CachedModel
 from mars_viz.speculators.drafters.model import ModelDrafter, Picking
-from mars_viz.speculators.extent import Extent
 from mars_viz.speculators.networks import Chaining, Network
 from mars_viz.speculators.networks.hf import PlainNetwork
 from mars_viz.speculators.sampling import wait_for
@@ -89,17 +89,18 @@ def fastest_passes(pair: Backend, gamma: int, prompt: Prefix) -> Bare:
 def rounds_over_passes(pair: Backend, prompt: Prefix, settings: Settings, bare: Bare) -> float:
     """The time of a text's rounds over that of as many bare passes."""
     rule, ending = rule_named(settings.rule), Ending(pair.eos_ids, settings.max_new_tokens)
-    speculator = pair.speculator(settings, Extent.least(rule.needs, recorded=True))
+    speculator = pair.speculator(settings, rule.needs, later=True)
     speculator.prefill(prompt)
     bare.read(prompt)
-    length, rounds, passes = len(prompt), 0.0, 0.0
+    length, rounds, passes, made = len(prompt), 0.0, 0.0, list[Speculation]()
     for round_ in walk(speculator, rule, rule.checked_dial(None), prompt, ending):
         if len(round_.speculation) == settings.gamma:  # the context's end shortens the last ones
             rounds += round_.timing.total
             passes += bare.seconds(length)
         length += len(round_.token_ids)
+        made.append(round_.speculation)
     began = time.perf_counter()
-    speculator.complete()
+    speculator.complete(made)
     return (rounds + time.perf_counter() - began) / passes
 
 
@@ -137,6 +138,7 @@ def breakdown(pair: Backend, prompts: list[Prefix], settings: Settings) -> dict[
     watch = Stopwatch(pair.place)
     watch.wrap(ModelDrafter, "draft", "drafting")
     watch.wrap(local, "gather_evidence", "evidence")
+    watch.wrap(Waiting, "take", "evidence")
     watch.wrap(Waiting, "complete", "evidence")
     for module in (evidence, waiting):
         watch.wrap(module, "to_host", "transfers")
@@ -146,14 +148,16 @@ def breakdown(pair: Backend, prompts: list[Prefix], settings: Settings) -> dict[
     watch.wrap(type(rule), "judge", "judging")
     rounds, whole = 0, 0.0
     for prompt in prompts:
-        speculator = pair.speculator(settings, Extent.least(rule.needs, recorded=True))
+        speculator = pair.speculator(settings, rule.needs, later=True)
+        made: list[Speculation] = []
         speculator.prefill(prompt)
         watch.wrap(speculator._target, "logits", "verification")
         for round_ in walk(speculator, rule, rule.checked_dial(None), prompt, ending):
             rounds += 1
+            made.append(round_.speculation)
             whole += round_.timing.total
         began = time.perf_counter()
-        speculator.complete()
+        speculator.complete(made)
         whole += time.perf_counter() - began
     parts = {part: 1000 * taken / rounds for part, taken in watch.seconds.items()}
     parts["other"] = 1000 * whole / rounds - sum(parts.values())

@@ -1,18 +1,20 @@
 """A run as one tidy table, for notebooks and for everything that likes data frames.
 
-Knows records and pandas; knows no rules' arithmetic, no files and no browser. Nothing here decides anything: it only
+Knows traces and pandas; knows no rules' arithmetic, no files and no browser. Nothing here decides anything: it only
 lays out what the records hold.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pandas as pd
 
-from mars_viz.records import Outcome, Round, Speculation
+from mars_viz.records import COLUMNS, Outcome
 from mars_viz.run import Run
+from mars_viz.trace import OUTCOMES, Trace
+
+Table = dict[str, np.ndarray]
+"""Columns by name."""
 
 _TYPES = {
     "round": "int64",
@@ -85,78 +87,101 @@ def run_frame(run: Run) -> pd.DataFrame:
     | q_max, q_entropy | largest probability and entropy (nats) of the drafter's law; NaN unless drafted |
     | total_variation | half the L1 distance of the two laws, 0 to 1; NaN unless drafted |
     | kl_pq, kl_qp, js | KL(p || q), KL(q || p) and Jensen-Shannon divergence, in nats; NaN unless drafted |
+
+    Behind them stands evidence that the run's file holds and this version does not know, by its name there.
     """
-    parts = [part for index, round_ in enumerate(run.rounds) for part in _parts(index, round_)]
-    columns = {name: _joined(name, parts) for name in _TYPES if name != "text"}
-    columns["text"] = np.array([run.pieces[token].text for token in columns["token_id"]], object)
-    return pd.DataFrame({name: pd.Series(columns[name]).astype(type_) for name, type_ in _TYPES.items()})
+    trace = run.trace
+    drafted, emitted = _drafted(trace), _emitted(trace)
+    order = np.argsort(np.concatenate([drafted["round"], emitted["round"]]), kind="stable")
+    columns = {name: _joined(name, drafted, emitted)[order] for name in drafted}
+    frame = {name: pd.Series(columns[name]).astype(type_) for name, type_ in _TYPES.items() if name != "text"}
+    text = np.array([run.pieces[token].text for token in columns["token_id"].tolist()], object)
+    frame["text"] = pd.Series(text, dtype=_TYPES["text"])
+    extras = {name if name not in _TYPES else f"extra_{name}": columns[name] for name in _extras(trace)}
+    return pd.DataFrame({name: frame[name] for name in _TYPES} | extras)
 
 
-def _joined(name: str, parts: list[dict[str, np.ndarray]]) -> np.ndarray:
-    """The column through all parts; NaN for a part that lacks it."""
-    arrays = [part[name] if name in part else np.full(len(part["round"]), np.nan) for part in parts]
-    return np.concatenate(arrays) if arrays else np.zeros(0)
+def _joined(name: str, drafted: Table, emitted: Table) -> np.ndarray:
+    """The column of both; NaN for corrections and bonuses where it says nothing of them."""
+    if name in emitted:
+        return np.concatenate([drafted[name], emitted[name]])
+    return np.concatenate([drafted[name], np.full(len(emitted["round"]), np.nan)])
 
 
-def _parts(index: int, round_: Round) -> Iterator[dict[str, np.ndarray]]:
-    yield _drafted(index, round_)
-    if round_.emission is not None:
-        yield _emitted(index, round_, round_.emission)
-
-
-def _drafted(index: int, round_: Round) -> dict[str, np.ndarray]:
-    speculation = round_.speculation
-    nodes = np.argsort(speculation.depths, kind="stable")
-    outcomes = round_.outcomes
-    reached = np.array([outcome.emitted for outcome in outcomes], bool)
+def _drafted(trace: Trace) -> Table:
+    """Of every drafted position, by round and depth."""
+    known, text = trace.speculations.whole, trace.recorded_text
+    reached, starts = trace.in_text(text), np.repeat(trace.speculations.starts, trace.lengths)
+    nodes = np.lexsort((known.depths, trace.round_index))
     columns = {
-        "outcome": np.array([outcome.name for outcome in outcomes], object),
-        "depth": speculation.depths,
-        "token_id": speculation.tokens,
-        "z_x": speculation.z,
-        "rank": speculation.ranks,
-        "p_x": speculation.p,
-        "q_x": speculation.q,
-        "coin": speculation.coins,
-        "breakpoint": round_.verdicts.breakpoints,
-        "gap_from": round_.verdicts.gaps,
-        "position": np.where(reached, speculation.start + speculation.depths - 1.0, np.nan),
-        "node": np.arange(len(nodes)),
-        "parent": speculation.parents,
-        "sibling": speculation.siblings,
-        **{name: getattr(speculation, name) for name in _DIVERGENCES},
+        "round": trace.round_index,
+        "outcome": np.array([outcome.name for outcome in OUTCOMES], object)[trace.outcomes(text)],
+        "depth": known.depths,
+        "token_id": known.tokens,
+        "z_x": known.z,
+        "rank": known.ranks,
+        "p_x": known.p,
+        "q_x": known.q,
+        "coin": known.coins,
+        "breakpoint": trace.verdicts.breakpoints,
+        "gap_from": trace.verdicts.gaps,
+        "position": np.where(reached, starts + known.depths - 1.0, np.nan),
+        "node": np.arange(len(nodes)) - np.repeat(trace.firsts, trace.lengths),
+        "parent": trace.parents,
+        "sibling": known.siblings,
+        **{name: getattr(known, name) for name in _DIVERGENCES},
+        **{name: column for name, column in _extras(trace).items() if len(column) == len(nodes)},
     }
-    judged_by = _law(index, speculation, speculation.judging_rows[nodes])
-    return judged_by | {name: values[nodes] for name, values in columns.items()}
+    return {name: values[nodes] for name, values in columns.items()} | _laws(trace, trace.judging_rows[nodes])
 
 
-def _emitted(index: int, round_: Round, outcome: Outcome) -> dict[str, np.ndarray]:
-    speculation, decision = round_.speculation, round_.decision
-    candidate = (decision.row, int(np.argmax(speculation.emissions[decision.row] == decision.emitted)))
-    depth = len(decision.kept) + 1
-    values = {
-        "outcome": outcome.name,
+def _emitted(trace: Trace) -> Table:
+    """Of every correction and bonus."""
+    known, text = trace.speculations.whole, trace.recorded_text
+    rounds = np.flatnonzero(trace.emits(text))
+    local, tokens = text.settled.rows[rounds], text.settled.emitted[rounds]
+    rows = trace.firsts[rounds] + rounds + local
+    judged = np.isin(rows, trace.judging_rows)
+    candidate = (known.emissions[rows] == tokens[:, None]).argmax(axis=1)
+    depth = np.bincount(trace.round_index[text.settled.kept], minlength=len(trace))[rounds] + 1
+    return _laws(trace, rows) | {
+        "round": rounds,
+        "outcome": np.where(judged, Outcome.CORRECTED.name, Outcome.BONUS.name).astype(object),
         "depth": depth,
-        "token_id": decision.emitted,
-        "z_x": speculation.emission_z[candidate],
-        "rank": speculation.emission_ranks[candidate],
-        "p_x": speculation.emission_p[candidate],
-        "position": speculation.start + depth - 1,
-        "parent": decision.row - 1,
+        "token_id": tokens,
+        "z_x": known.emission_z[rows, candidate],
+        "rank": known.emission_ranks[rows, candidate],
+        "p_x": known.emission_p[rows, candidate],
+        "position": trace.speculations.starts[rounds] + depth - 1.0,
+        "parent": local - 1,
     }
-    emitting = _law(index, speculation, np.array([decision.row]))
-    return emitting | {name: np.array([value]) for name, value in values.items()}
 
 
-def _law(index: int, speculation: Speculation, rows: np.ndarray) -> dict[str, np.ndarray]:
+def _laws(trace: Trace, rows: np.ndarray) -> Table:
     """What the columns say of the target at these rows."""
+    known = trace.speculations.whole
     columns = {
-        "z1": speculation.z1,
-        "z2": speculation.z2,
-        "ratio": speculation.ratio,
-        "margin": speculation.margin,
-        "tie": speculation.z1 == speculation.z2,
-        "logsumexp": speculation.logsumexp,
-        "entropy": speculation.entropy,
+        "z1": known.z1,
+        "z2": known.z2,
+        "ratio": known.ratio,
+        "margin": known.margin,
+        "tie": known.z1 == known.z2,
+        "logsumexp": known.logsumexp,
+        "entropy": known.entropy,
+        **{name: column for name, column in _extras(trace).items() if len(column) == len(known.top_ids)},
     }
-    return {"round": np.full(len(rows), index)} | {name: values[rows] for name, values in columns.items()}
+    return {name: values[rows] for name, values in columns.items()}
+
+
+def _extras(trace: Trace) -> Table:
+    """Columns of evidence that this version does not know; of lists a column for each place."""
+    columns = trace.speculations.columns
+    unknown = {name: columns[name] for name in columns if name not in COLUMNS}
+    single = {name: column for name, column in unknown.items() if column.ndim == 1}
+    lists = (
+        (f"{name}_{place}", column[:, place])
+        for name, column in unknown.items()
+        if column.ndim > 1
+        for place in range(column.shape[1])
+    )
+    return single | dict(lists)

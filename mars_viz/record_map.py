@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING
 
 from mars_viz.dialmap import Budget, DialMap, MapProgress, Span, explore, span_of
 from mars_viz.errors import PromptError, SettingError
-from mars_viz.recording import Prompt, Recording, nothing_waits
+from mars_viz.recording import Completing, Prompt, Recording, nothing_waits
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings, stops
 from mars_viz.run_with_map import known_answers
@@ -94,19 +95,17 @@ class Mapping:
                 "The run's prompt was read otherwise than here, so its map cannot be made; decode it anew."
             )
         self._answers: dict[tuple[int, ...], Answer] = {} if run is None else known_answers(run)
-        self._complete: Callable[[], None] = nothing_waits
+        self._complete: Completing = nothing_waits
         before = None if run is None else run.dial_map
         self._passes_before = self._passes = 0 if before is None else before.passes
         self._seconds = 0.0 if before is None else before.seconds
 
     def __iter__(self) -> Iterator[MapProgress]:
         """Map to the end, a batched pass at a time. Raises BadInput when the device runs out of memory."""
-        from mars_viz.speculators.extent import Extent
-
         prompt = self._recording.prompt_ids
         ending = self._backend.ending(self._settings)
         rule = rule_named(self._settings.rule)
-        speculator = self._backend.speculator(self._settings, Extent.least(rule.needs, recorded=True))
+        speculator = self._backend.speculator(self._settings, rule.needs, later=True)
         self._complete = speculator.complete
         began = time.perf_counter()
         speculator.prefill(prompt)
@@ -115,7 +114,7 @@ class Mapping:
             self._seconds += time.perf_counter() - began
             yield progress
             began = time.perf_counter()
-        self._complete()
+        self._completed()
         self._complete = nothing_waits  # and so lets the speculator go, with both caches
         self._seconds += time.perf_counter() - began
 
@@ -127,7 +126,7 @@ class Mapping:
 
     def map(self) -> DialMap:
         """The map so far, with all of its evidence."""
-        self._complete()
+        self._completed()
         return DialMap(
             frame=self._recording.framed(answer.speculation for answer in self._answers.values()),
             span=self._span,
@@ -135,3 +134,9 @@ class Mapping:
             passes=self._passes,
             seconds=self._seconds,
         )
+
+    def _completed(self) -> None:
+        """All evidence, for the answers that lack some."""
+        found = self._complete([answer.speculation for answer in self._answers.values()])
+        for (prefix, answer), speculation in zip(list(self._answers.items()), found, strict=True):
+            self._answers[prefix] = replace(answer, speculation=speculation)

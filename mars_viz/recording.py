@@ -16,6 +16,7 @@ from mars_viz.records import Round, Speculation, emitted
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings, joined, stops
 from mars_viz.speculators.names import check_names
+from mars_viz.trace import Trace
 from mars_viz.walk import Step, walk_all
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 Prompt = str | Sequence[int]
 """A text, or its token ids."""
+Completing = Callable[[Sequence[Speculation]], list[Speculation]]
+"""Gives speculations with all evidence in place of those that were decided by."""
 
 
 def record(
@@ -123,7 +126,8 @@ class Recording:
         read = prompt if isinstance(prompt, str) else joined(map(backend.tokenizer.pieces.__getitem__, self.prompt_ids))
         self._prompt, self._title = read, title
         self._rounds: list[Round] = []
-        self._complete: Callable[[], None] = nothing_waits
+        self._complete: Completing = nothing_waits
+        self._complete_rounds = 0
         self._prefill_seconds = 0.0
         self._seconds = 0.0
 
@@ -133,7 +137,7 @@ class Recording:
         return emitted(self._rounds)
 
     def __iter__(self) -> Iterator[Round]:
-        """Decode to the end, a round at a time; `run` fills in what of their evidence no decision waited for.
+        """Decode to the end, a round at a time; `run` holds them with the evidence that no decision waited for, too.
 
         Raises BadInput when the device runs out of memory.
         """
@@ -148,11 +152,18 @@ class Recording:
     def run(self) -> Run:
         """The rounds so far as a run, with all of their evidence."""
         began = time.perf_counter()
-        self._complete()
+        self._completed()
         self._seconds += time.perf_counter() - began
-        return self.framed([round_.speculation for round_ in self._rounds], tuple(self._rounds))
+        return self.framed([round_.speculation for round_ in self._rounds], Trace(self._rounds))
 
-    def framed(self, speculations: Iterable[Speculation], rounds: tuple[Round, ...] = ()) -> Run:
+    def _completed(self) -> None:
+        """All evidence, for the rounds that lack some."""
+        lacking = self._rounds[self._complete_rounds :]
+        found = self._complete([round_.speculation for round_ in lacking])
+        self._rounds[self._complete_rounds :] = map(Round.with_speculation, lacking, found)
+        self._complete_rounds = len(self._rounds)
+
+    def framed(self, speculations: Iterable[Speculation], rounds: Sequence[Round] = ()) -> Run:
         """A run of these rounds, with the text of every token that occurs in the speculations."""
         ids = set(self.prompt_ids)
         for s in speculations:
@@ -174,14 +185,13 @@ def _decoded(recordings: Sequence[Recording]) -> Iterator[Step]:
 
     A caller's time between two rounds is not counted.
     """
-    from mars_viz.speculators.extent import Extent
-
     first = recordings[0]
-    speculator = first._backend.speculator(first._settings, Extent.least(first._rule.needs, recorded=True))
+    speculator = first._backend.speculator(first._settings, first._rule.needs, later=True)
     prompts = [recording.prompt_ids for recording in recordings]
     seconds = speculator.prefill(*prompts)
     for recording in recordings:
         recording._rounds, recording._seconds, recording._complete = [], 0.0, speculator.complete
+        recording._complete_rounds = 0
         recording._prefill_seconds = seconds / len(recordings)
     ending = first._backend.ending(first._settings)
     for step in walk_all(speculator, first._rule, first._settings.dial, prompts, ending):
@@ -189,12 +199,14 @@ def _decoded(recordings: Sequence[Recording]) -> Iterator[Step]:
         recordings[step.index]._seconds += step.round.timing.total
         yield step
     began = time.perf_counter()
-    speculator.complete()
+    for recording in recordings:
+        recording._completed()
     share = (time.perf_counter() - began) / len(recordings)
     for recording in recordings:
         recording._seconds += share
         recording._complete = nothing_waits  # and so lets the speculator go, with both caches
 
 
-def nothing_waits() -> None:
+def nothing_waits(speculations: Sequence[Speculation]) -> list[Speculation]:
     """All evidence is there."""
+    return list(speculations)

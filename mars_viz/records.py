@@ -7,12 +7,29 @@ of candidates kept per row (16 unless said otherwise), V the vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
 from functools import lru_cache
 
 import numpy as np
+
+from mars_viz.bounds import LONGEST_DRAFT, VOCABULARY
+from mars_viz.evidence import (
+    ANY_WIDTH,
+    Column,
+    Cut,
+    Decides,
+    Per,
+    coin,
+    divergence,
+    entropy_value,
+    finite,
+    logit,
+    or_unknown,
+    probability,
+    within,
+)
 
 CANDIDATES = 16
 """K, the target's and the drafter's best tokens that a recording keeps per row."""
@@ -61,6 +78,9 @@ class Emission(IntEnum):
     no token was drafted at this row."""
 
 
+_token, _rank = within(0, VOCABULARY - 1), within(1, VOCABULARY)
+
+
 @lru_cache(maxsize=64)
 def chain(count: int) -> np.ndarray:
     """int32 [count]; the parents of the nodes of a chain, the same array each time."""
@@ -69,94 +89,110 @@ def chain(count: int) -> np.ndarray:
     return parents
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Speculation:
     """What a drafter proposed after a prefix and what the target thought of it; the same whatever rule judges it.
 
     Node i is a drafted token; row 0 is the target's law after the prefix and row i + 1 its law after node i, so the
-    row that judges node i is `parents[i] + 1`. A chain is the tree with parents[i] = i - 1.
+    row that judges node i is `parents[i] + 1`. A chain is the tree with parents[i] = i - 1. Evidence is columns: one
+    that is not there reads as unknown (NaN, 0 or an empty list).
     """
 
     start: int
     """Absolute position of the first drafted token: the length of the prefix."""
-    tokens: np.ndarray
-    """int32 [N]; the drafted tokens."""
-    parents: np.ndarray
-    """int32 [N]; the node before, -1 for the prefix."""
-    depths: np.ndarray
-    """int32 [N]; 1 for a token right after the prefix."""
-    siblings: np.ndarray
-    """int32 [N]; order among the children of one parent, from 0."""
     temperature: float
     """The run's temperature, at which p, q and the emissions were made; 0 is greedy."""
     sampled: bool
     """True if the drafter drew its tokens from q, False if it took its most likely token."""
-    q: np.ndarray
-    """float32 [N]; probability that the drafter gave its token, after temperature, top-k and top-p (at temperature 0
-    the plain softmax, although the draft is deterministic)."""
-    q_max: np.ndarray
-    """float32 [N]; largest probability of that law."""
-    q_entropy: np.ndarray
-    """float32 [N]; entropy of that law, nats."""
-    coins: np.ndarray
-    """float64 [N]; acceptance coins in [0, 1), keyed by (seed, start, depth, sibling)."""
-    draft_ids: np.ndarray
-    """int32 [N, K]; the drafter's best tokens, best first, the lower id first among equals."""
-    draft_logits: np.ndarray
-    """float32 [N, K]; their raw logits."""
-    draft_logsumexp: np.ndarray
-    """float32 [N]; of the drafter's raw logits, over the whole vocabulary."""
-    z: np.ndarray
-    """float32 [N]; the target's raw logit of the drafted token."""
-    ranks: np.ndarray
+    columns: Mapping[str, np.ndarray]
+    """What is known of its nodes and rows, by name: those of the columns below that there are, and whatever a run file
+    holds that this version does not know."""
+    judged_by: np.ndarray | None = None
+    """int [N]; the row whose law judges each node, where several drafts stand end to end; None for the row of its
+    parent."""
+
+    tokens = Column(Per.NODE, np.int32, _token, decides=Decides.ALWAYS)
+    """int32 [N]; the drafted tokens."""
+    siblings = Column(Per.NODE, np.int32, _token, decides=Decides.ALWAYS)
+    """int32 [N]; order among the children of one parent, from 0."""
+    parents = Column(Per.NODE, np.int32, within(-1, LONGEST_DRAFT - 1), decides=Decides.ALWAYS)
+    """int32 [N]; the node before, -1 for the prefix."""
+    depths = Column(Per.NODE, np.int32, within(1, LONGEST_DRAFT), decides=Decides.ALWAYS)
+    """int32 [N]; 1 for a token right after the prefix."""
+    ranks = Column(Per.NODE, np.int32, within(0, VOCABULARY))
     """int32 [N]; the target's rank of the drafted token, 1 for its best; the lower id first among equals. 0 where it is
     not known: not among the best tokens of a target that gives those alone."""
-    p: np.ndarray
+    q = Column(Per.NODE, np.float32, probability, decides=Decides.SAMPLED)
+    """float32 [N]; probability that the drafter gave its token, after temperature, top-k and top-p (at temperature 0
+    the plain softmax, although the draft is deterministic)."""
+    q_max = Column(Per.NODE, np.float32, probability)
+    """float32 [N]; largest probability of that law."""
+    p = Column(Per.NODE, np.float32, or_unknown(probability), decides=Decides.SAMPLED)
     """float32 [N]; the target's probability of the drafted token, after temperature, top-k and top-p (at temperature 0
     the plain softmax)."""
-    total_variation: np.ndarray
+    total_variation = Column(Per.NODE, np.float32, or_unknown(probability))
     """float32 [N]; half the L1 distance of p and q at the node's row."""
-    kl_pq: np.ndarray
-    """float32 [N]; KL(p || q), nats; inf where q lacks support."""
-    kl_qp: np.ndarray
-    """float32 [N]; KL(q || p), nats; inf where p lacks support."""
-    js: np.ndarray
+    q_entropy = Column(Per.NODE, np.float32, entropy_value)
+    """float32 [N]; entropy of the law that q is of, nats."""
+    draft_logsumexp = Column(Per.NODE, np.float32, finite)
+    """float32 [N]; of the drafter's raw logits, over the whole vocabulary."""
+    js = Column(Per.NODE, np.float32, or_unknown(finite))
     """float32 [N]; Jensen-Shannon divergence of p and q, nats."""
-    best_q: np.ndarray
-    """float32 [N, K]; the drafter's probabilities, processed as `q` is, of the target's best tokens: those of the
-    node's judging row in `top_ids`. NaN at temperature 0, and in runs recorded before it was."""
-    block_mass: np.ndarray
+    kl_pq = Column(Per.NODE, np.float32, or_unknown(divergence))
+    """float32 [N]; KL(p || q), nats; inf where q lacks support."""
+    kl_qp = Column(Per.NODE, np.float32, or_unknown(divergence))
+    """float32 [N]; KL(q || p), nats; inf where p lacks support."""
+    z = Column(Per.NODE, np.float32, logit)
+    """float32 [N]; the target's raw logit of the drafted token."""
+    coins = Column(Per.NODE, np.float64, coin, decides=Decides.SAMPLED)
+    """float64 [N]; acceptance coins in [0, 1), keyed by (seed, start, depth, sibling)."""
+    block_mass = Column(Per.NODE, np.float64, or_unknown(finite))
     """float64 [N]; block verification's mass after node i, the sum of (w p - q)+ at the row below it with
     w = min(1, w_parent p/q); 0 where nothing was drafted below it (arXiv 2403.10444)."""
-    top_ids: np.ndarray
-    """int32 [N + 1, K]; the target's best tokens, best first, the lower id first among equals."""
-    top_logits: np.ndarray
-    """float32 [N + 1, K]; their raw logits."""
-    logsumexp: np.ndarray
+    draft_ids = Column(Per.NODE, np.int32, _token, width=ANY_WIDTH)
+    """int32 [N, K]; the drafter's best tokens, best first, the lower id first among equals."""
+    draft_logits = Column(Per.NODE, np.float32, logit, width=ANY_WIDTH)
+    """float32 [N, K]; their raw logits."""
+    best_q = Column(Per.NODE, np.float32, or_unknown(probability), width=ANY_WIDTH)
+    """float32 [N, K]; above temperature 0 the drafter's probabilities, processed as `q` is, of the target's best
+    tokens: those of the node's judging row in `top_ids`."""
+    logsumexp = Column(Per.ROW, np.float32, or_unknown(finite))
     """float32 [N + 1]; of the target's raw logits, over the whole vocabulary."""
-    logsumexp_t: np.ndarray
+    logsumexp_t = Column(Per.ROW, np.float32, or_unknown(finite))
     """float32 [N + 1]; the same of the logits divided by the run's temperature (temperature 0: as `logsumexp`)."""
-    entropy: np.ndarray
+    entropy = Column(Per.ROW, np.float32, or_unknown(entropy_value))
     """float32 [N + 1]; of the target's plain softmax, nats."""
-    support: np.ndarray
+    support = Column(Per.ROW, np.int32, _rank, decides=Decides.SAMPLED)
     """int32 [N + 1]; tokens that top-k and top-p leave to the target's law."""
-    emissions: np.ndarray
+    top_ids = Column(Per.ROW, np.int32, _token, width=ANY_WIDTH, decides=Decides.ALWAYS)
+    """int32 [N + 1, K]; the target's best tokens, best first, the lower id first among equals."""
+    emissions = Column(Per.ROW, np.int32, _token, width=len(Emission), decides=Decides.ALWAYS)
     """int32 [N + 1, 5]; the token of each `Emission`."""
-    emission_z: np.ndarray
-    """float32 [N + 1, 5]; the target's raw logit of each."""
-    emission_p: np.ndarray
-    """float32 [N + 1, 5]; the target's probability of each, processed as `p` is."""
-    emission_ranks: np.ndarray
+    emission_ranks = Column(Per.ROW, np.int32, _rank, width=len(Emission))
     """int32 [N + 1, 5]; the target's rank of each."""
+    top_logits = Column(Per.ROW, np.float32, logit, width=ANY_WIDTH, decides=Decides.ALWAYS)
+    """float32 [N + 1, K]; the raw logits of the target's best tokens."""
+    emission_z = Column(Per.ROW, np.float32, logit, width=len(Emission))
+    """float32 [N + 1, 5]; the target's raw logit of each candidate emission."""
+    emission_p = Column(Per.ROW, np.float32, or_unknown(probability), width=len(Emission), decides=Decides.SAMPLED)
+    """float32 [N + 1, 5]; the target's probability of each, processed as `p` is."""
 
     def __len__(self) -> int:
         """Number of drafted tokens."""
-        return len(self.tokens)
+        return len(self.columns["tokens"])
+
+    def with_columns(self, columns: Mapping[str, np.ndarray]) -> Speculation:
+        """The same with these columns besides, or in place of its own."""
+        return replace(self, columns={**self.columns, **columns})
+
+    def chosen(self, nodes: slice, rows: slice) -> dict[str, np.ndarray]:
+        """Its columns, of these nodes and rows alone."""
+        return dict(Cut(self.columns, nodes, rows, len(self)))
 
     @property
     def judging_rows(self) -> np.ndarray:
-        """int32 [N]; the row whose law judges each node."""
-        return self.parents + 1
+        """int [N]; the row whose law judges each node."""
+        return self.parents + 1 if self.judged_by is None else self.judged_by
 
     def at_nodes(self, rows: np.ndarray) -> np.ndarray:
         """[N, …] from [N + 1, …]: of each node what holds at its judging row."""
@@ -182,6 +218,10 @@ class Speculation:
     def margin(self) -> np.ndarray:
         """float64 [N + 1]; z1 - z2."""
         return self.z1.astype(np.float64) - self.z2.astype(np.float64)
+
+
+COLUMNS: dict[str, Column] = {name: found for name, found in vars(Speculation).items() if isinstance(found, Column)}
+"""Every column of evidence that this version knows, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +268,20 @@ class Verdicts:
             emit_below=joined("emit_below", np.int32),
             emit_above=joined("emit_above", np.int32),
             gap_from=None if gapless else np.concatenate([part.gaps for part in parts]),
+        )
+
+    def cut(self, nodes: slice, rows: slice) -> Verdicts:
+        """Those on these nodes and rows alone."""
+        gaps = None if self.gap_from is None else self.gap_from[nodes]
+        return Verdicts(
+            self.breakpoints[nodes],
+            self.keep_below[nodes],
+            self.keep_above[nodes],
+            self.keep_strict[nodes],
+            self.row_breakpoints[rows],
+            self.emit_below[rows],
+            self.emit_above[rows],
+            None if gaps is None or np.isnan(gaps).all() else gaps,
         )
 
     @property
@@ -293,6 +347,10 @@ class Round:
         parts = self.timing
         timing = Timing(parts.draft, parts.verify, parts.evidence, total)
         return Round(self.speculation, self.verdicts, self.decision, self.token_ids, timing)
+
+    def with_speculation(self, speculation: Speculation) -> Round:
+        """The same, of which more is known."""
+        return Round(speculation, self.verdicts, self.decision, self.token_ids, self.timing)
 
     @property
     def kept(self) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -63,10 +62,7 @@ def shortened(speculation: Speculation, gamma: int) -> Speculation:
     drafted = len(speculation)
     if gamma >= drafted:
         return speculation
-    lengths = {drafted: gamma, drafted + 1: gamma + 1}
-    arrays = {name: getattr(speculation, name) for name in Speculation.__slots__}
-    cut: dict[str, Any] = {
-        name: array[: lengths[len(array)]] for name, array in arrays.items() if isinstance(array, np.ndarray)
-    }
-    cut["block_mass"] = np.append(cut["block_mass"][:-1], 0.0)  # nothing was drafted below the last one
-    return replace(speculation, **cut)
+    cut = speculation.chosen(slice(gamma), slice(gamma + 1))
+    if "block_mass" in cut:
+        cut["block_mass"] = np.append(cut["block_mass"][:-1], 0.0)  # nothing was drafted below the last one
+    return replace(speculation, columns=cut)

@@ -6,7 +6,7 @@ ask the package's face (`mars_viz/__init__.py`), which loads what they need when
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from numbers import Real
@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import mars_viz
-from mars_viz.blocks import Blocks
 from mars_viz.bounds import NUMBERS, shortened
 from mars_viz.errors import SettingError
-from mars_viz.records import Round, emitted
+from mars_viz.records import Round
 from mars_viz.rules import rule_named
+from mars_viz.trace import Trace
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -174,8 +174,8 @@ class Run:
     """Models, device, versions, time."""
     prompt_ids: tuple[int, ...]
     """The prompt as the models saw it."""
-    rounds: tuple[Round, ...]
-    """Every draft-verify cycle, in order."""
+    rounds: Sequence[Round]
+    """Every draft-verify cycle, in order: a `Trace`, whatever sequence it is made of."""
     pieces: Mapping[int, Piece]
     """Text of every token id that occurs in the records."""
     title: str = ""
@@ -186,6 +186,17 @@ class Run:
     """What other dial values and block lengths would have made of the prompt, where that was found out; its frame is
     this run without rounds. `run_with_map.mapped` joins the two."""
 
+    def __post_init__(self) -> None:
+        """Hold the rounds as a trace."""
+        if not isinstance(self.rounds, Trace):
+            object.__setattr__(self, "rounds", Trace(self.rounds))
+
+    @property
+    def trace(self) -> Trace:
+        """The rounds and their columns."""
+        assert isinstance(self.rounds, Trace)
+        return self.rounds
+
     @property
     def without_rounds(self) -> Run:
         """Settings, provenance, prompt and pieces alone: the frame of its dial map."""
@@ -194,12 +205,7 @@ class Run:
     @cached_property
     def token_ids(self) -> tuple[int, ...]:
         """The emitted tokens, prompt excluded."""
-        return emitted(self.rounds)
-
-    @cached_property
-    def blocks(self) -> Blocks:
-        """What was drafted and decided, as flat arrays."""
-        return Blocks.of(self.rounds)
+        return tuple(self.trace.text.tolist())
 
     @property
     def text(self) -> str:

@@ -127,43 +127,42 @@ def make_speculation(
     draft_top = np.array([best(z, k) for z in drafter], np.int32).reshape(n, k)
     if coins is None:
         coins = list(randomness.round_uniforms(seed, start, Purpose.COIN, n))
-    return Speculation(
-        start=start,
-        tokens=x.astype(np.int32),
-        parents=(i - 1).astype(np.int32),
-        depths=(i + 1).astype(np.int32),
-        siblings=np.zeros(n, np.int32),
-        temperature=temperature,
-        sampled=sampled,
-        q=qs[i, x].astype(np.float32),
-        q_max=qs.max(1).astype(np.float32),
-        q_entropy=q_entropy.astype(np.float32),
-        coins=np.array(coins, np.float64),
-        draft_ids=draft_top,
-        draft_logits=drafter[i[:, None], draft_top],
-        draft_logsumexp=_logsumexp(drafter).astype(np.float32),
-        z=target[i, x],
-        ranks=np.array([rank(target[a], b) for a, b in zip(i, x, strict=True)], np.int32),
-        p=ps[i, x].astype(np.float32),
-        total_variation=(np.abs(ps[:n] - qs).sum(1) / 2).astype(np.float32),
-        kl_pq=kl_pq.astype(np.float32),
-        kl_qp=kl_qp.astype(np.float32),
-        js=js.astype(np.float32),
-        best_q=(qs[i[:, None], top[:n]] if temperature else np.full((n, k), np.nan)).astype(np.float32),
-        block_mass=mass,
-        top_ids=top,
-        top_logits=target[rows, top],
-        logsumexp=_logsumexp(target).astype(np.float32),
-        logsumexp_t=_logsumexp(target / scale).astype(np.float32),
-        entropy=entropy.astype(np.float32),
-        support=(ps > 0).sum(1).astype(np.int32),
-        emissions=emissions,
-        emission_z=target[rows, emissions],
-        emission_p=ps[rows, emissions].astype(np.float32),
-        emission_ranks=np.array(
+    columns = {
+        "tokens": x.astype(np.int32),
+        "parents": (i - 1).astype(np.int32),
+        "depths": (i + 1).astype(np.int32),
+        "siblings": np.zeros(n, np.int32),
+        "q": qs[i, x].astype(np.float32),
+        "q_max": qs.max(1).astype(np.float32),
+        "q_entropy": q_entropy.astype(np.float32),
+        "coins": np.array(coins, np.float64),
+        "draft_ids": draft_top,
+        "draft_logits": drafter[i[:, None], draft_top],
+        "draft_logsumexp": _logsumexp(drafter).astype(np.float32),
+        "z": target[i, x],
+        "ranks": np.array([rank(target[a], b) for a, b in zip(i, x, strict=True)], np.int32),
+        "p": ps[i, x].astype(np.float32),
+        "total_variation": (np.abs(ps[:n] - qs).sum(1) / 2).astype(np.float32),
+        "kl_pq": kl_pq.astype(np.float32),
+        "kl_qp": kl_qp.astype(np.float32),
+        "js": js.astype(np.float32),
+        "block_mass": mass,
+        "top_ids": top,
+        "top_logits": target[rows, top],
+        "logsumexp": _logsumexp(target).astype(np.float32),
+        "logsumexp_t": _logsumexp(target / scale).astype(np.float32),
+        "entropy": entropy.astype(np.float32),
+        "support": (ps > 0).sum(1).astype(np.int32),
+        "emissions": emissions,
+        "emission_z": target[rows, emissions],
+        "emission_p": ps[rows, emissions].astype(np.float32),
+        "emission_ranks": np.array(
             [[rank(z, e) for e in row] for z, row in zip(target, emissions, strict=True)], np.int32
         ),
-    )
+    }
+    if temperature:
+        columns["best_q"] = qs[i[:, None], top[:n]].astype(np.float32)
+    return Speculation(start, temperature, sampled, columns)
 
 
 def _logsumexp(z: np.ndarray) -> np.ndarray:

@@ -7,9 +7,11 @@ from factories import make_speculation
 
 from mars_viz.records import Decision, Speculation
 from mars_viz.rules import RULES, settle
-from mars_viz.speculators.extent import Extent
+from mars_viz.speculators.divergences import DIVERGENCES
 
-KINDS_OF_RULES = {(Extent.least(rule.needs, recorded=True), rule.on_rejection): rule.name for rule in RULES.values()}
+KINDS_OF_RULES = {
+    (bool(rule.needs), DIVERGENCES.isdisjoint(rule.needs), rule.on_rejection): rule.name for rule in RULES.values()
+}
 """The name of one rule for all that need as much to be computed and write by the same law."""
 
 

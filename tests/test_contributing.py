@@ -12,13 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from mars_viz import load_run
 from mars_viz.speculators.drafters.model import ModelDrafter
 
 ROOT = Path(__file__).parents[1]
+PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider")
 GUIDE = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
 SHORT = 60
 """Lines of reading for each way."""
-WAYS = ("Add a rule", "Add a drafter", "Add a figure", "Add a page")
+WAYS = ("Add a rule", "Add a drafter", "Add a column of evidence", "Add a figure", "Add a page")
 
 
 def part(title: str) -> str:
@@ -102,30 +104,49 @@ def patched(text: str, lines: list[str]) -> str:
     return text
 
 
-def test_the_way_to_a_rule_works(tmp_path: Path) -> None:
-    for folder in ("mars_viz", "tests", "docs"):
+def followed(way: str, folder: Path) -> list[str]:
+    """A copy of the tree with the code of that way; the kinds of its steps."""
+    for part_of_it in ("mars_viz", "tests", "docs"):
         ignore = shutil.ignore_patterns("__pycache__", "pair", "*.png")
-        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=ignore)
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    steps = re.findall(
-        r"`((?:mars_viz|tests)/[\w/]+\.py)`[^`]*```(python|diff)\n(.*?)```", part("Add a rule"), re.DOTALL
-    )
-    assert [kind for _, kind, _ in steps] == ["python", "diff", "diff"]
+        shutil.copytree(ROOT / part_of_it, folder / part_of_it, ignore=ignore)
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    steps = re.findall(r"`((?:mars_viz|tests)/[\w/]+\.py)`[^`]*```(python|diff)\n(.*?)```", part(way), re.DOTALL)
     for path, kind, code in steps:
-        file = tmp_path / path
+        file = folder / path
         file.write_text(code if kind == "python" else patched(file.read_text("utf-8"), code.splitlines()), "utf-8")
+    return [kind for _, kind, _ in steps]
 
-    def run(*command: str) -> str:
-        environment = {**os.environ, "PYTHONPATH": str(tmp_path), "OMP_NUM_THREADS": "1"}
-        done = subprocess.run(
-            [sys.executable, *command], cwd=tmp_path, env=environment, capture_output=True, text=True, encoding="utf-8"
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
 
-    assert "mars-three" in run("-m", "mars_viz", "rules")
-    assert "docs/rules/mars-three.md written" in run("docs/rule_pages.py")
+def run_in(folder: Path, *command: str) -> str:
+    environment = {**os.environ, "PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, *command], cwd=folder, env=environment, capture_output=True, text=True, encoding="utf-8"
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_way_to_a_rule_works(tmp_path: Path) -> None:
+    assert followed("Add a rule", tmp_path) == ["python", "diff", "diff"]
+    assert "mars-three" in run_in(tmp_path, "-m", "mars_viz", "rules")
+    assert "docs/rules/mars-three.md written" in run_in(tmp_path, "docs/rule_pages.py")
     page = (tmp_path / "docs/rules/mars-three.md").read_text("utf-8")
     assert re.search(r"“ forest” \| 3 \|.* reject \| θ = 0.899 \|", page), "below that it keeps the third best, too"
-    tested = run("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_rule_lab.py", "-k", "mars-three")
+    tested = run_in(tmp_path, *PYTEST, "tests/test_rule_lab.py", "-k", "mars-three")
     assert int(re.search(r"(\d+) passed", tested)[1]) >= 20, tested  # type: ignore[index]
+
+
+def test_the_way_to_a_column_works_and_who_does_not_know_it_keeps_it(tmp_path: Path) -> None:
+    assert followed("Add a column of evidence", tmp_path) == ["diff", "diff", "diff"]
+    tested = run_in(tmp_path, *PYTEST, "tests/test_evidence.py", "-k", "oracle or deciding")
+    assert int(re.search(r"(\d+) passed", tested)[1]) >= 9, tested  # type: ignore[index]
+    decode = (
+        "from mars_viz.recording import Recording; from mars_viz.run import Settings; "
+        "from tests.tables import table_backend as backend; "
+        "Recording(backend(), 'a prompt', Settings(max_new_tokens=20)).finish().save('made')"
+    )
+    run_in(tmp_path, "-c", decode)
+    run = load_run(tmp_path / "made")
+    mass = run.rounds[0].speculation.columns["top_mass"]
+    assert len(mass) == len(run.rounds[0].speculation) + 1 and (mass > 0).all() and (mass <= 1.001).all()
+    assert run.to_frame().columns[-1] == "top_mass"

@@ -101,7 +101,7 @@ def test_the_built_in_pair_is_measured(pair: Backend, settings: Settings) -> Non
     assert costs_from(json.loads(json.dumps(asdict(costs)))) == costs
 
 
-def test_blocks_that_no_context_holds_are_refused(pair: Backend) -> None:
+def test_trace_that_no_context_holds_are_refused(pair: Backend) -> None:
     with pytest.raises(BadInput, match="do not fit"):
         measure_costs(replace(pair, context=8), 6)
 

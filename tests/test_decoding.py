@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,15 +16,13 @@ from scipy import stats
 import mars_viz
 from mars_viz.randomness import Purpose, round_uniforms
 from mars_viz.recording import Recording
-from mars_viz.records import Speculation
+from mars_viz.records import COLUMNS
 from mars_viz.rules import RULES, rule_named, settle
 from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend, Part
-from mars_viz.speculators.divergences import DIVERGENCES
 from mars_viz.speculators.draft import Draft
 from mars_viz.speculators.draft_batch import DraftBatch
 from mars_viz.speculators.evidence import gather_evidence
-from mars_viz.speculators.extent import Extent
 from mars_viz.speculators.loading import load_backend
 from mars_viz.speculators.sampling import draw, law
 from mars_viz.speculators.speculator import DraftAndScore
@@ -140,28 +138,29 @@ def test_same_seed_same_run_and_the_caches_do_not_matter(pair: Backend, rule: st
 
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
 @pytest.mark.parametrize("batch", [1, 3])
-@pytest.mark.parametrize("extent", [Extent.AFTERWARDS, Extent.STANDING_AFTERWARDS])
+@pytest.mark.parametrize("needs", [(), ("z",)])
 def test_what_is_computed_afterwards_is_what_would_have_been_computed_at_once(
-    pair: Backend, temperature: float, batch: int, extent: Extent
+    pair: Backend, temperature: float, batch: int, needs: tuple[str, ...]
 ) -> None:
     settings = Settings(rule="strict", gamma=4, temperature=temperature, seed=5)
-    speculators = [pair.speculator(settings, kept) for kept in (Extent.WHOLE, extent)]
+    speculators = [pair.speculator(settings), pair.speculator(settings, needs, later=True)]
     prefixes = [tuple(pair.tokenizer.library(prompt)["input_ids"]) for prompt in PROMPTS[:batch]]
     pairs = []
     for asked in range(48 // batch):  # several times as many as are worked on together, and some left over
         at_once, later = (speculator.speculate(prefixes) for speculator in speculators)
-        assert all(np.isnan(answer.speculation.js).all() for answer in later[-1:] if not asked)
-        known = [not np.isnan(answer.speculation.z).any() for answer in later[-1:] if not asked]
-        assert all(stands is (extent is Extent.STANDING_AFTERWARDS) for stands in known)
+        for answer in later:
+            assert "js" not in answer.speculation.columns and ("z" in answer.speculation.columns) is bool(needs)
         pairs += [(one.speculation, other.speculation) for one, other in zip(at_once, later, strict=True)]
         prefixes = [
             prefix + (int(answer.speculation.top_ids[0, asked % 2]),)
             for prefix, answer in zip(prefixes, at_once, strict=True)
         ]
-    assert sum(np.isnan(other.js).any() for _, other in pairs) < len(pairs) // 2
-    speculators[1].complete()
-    for one, other in pairs:
-        for field in fields(Speculation):
+    finished = speculators[1].complete([other for _, other in pairs])
+    assert not any("js" in other.columns for _, other in pairs)  # records do not change
+    for (one, unfinished), other in zip(pairs, finished, strict=True):
+        assert unfinished.columns.keys() < other.columns.keys()
+        assert one.columns.keys() == other.columns.keys()
+        for field in COLUMNS.values():
             np.testing.assert_array_equal(getattr(one, field.name), getattr(other, field.name), err_msg=field.name)
 
 
@@ -178,9 +177,9 @@ def test_a_finished_recording_lets_the_caches_go(pair: Backend, monkeypatch: pyt
     made: list[weakref.ref[DraftAndScore]] = []
     begin = DraftAndScore.__init__
 
-    def noted(self: DraftAndScore, *args: object) -> None:
+    def noted(self: DraftAndScore, *args: object, **more: object) -> None:
         made.append(weakref.ref(self))
-        begin(self, *args)  # type: ignore[arg-type]
+        begin(self, *args, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(DraftAndScore, "__init__", noted)
     recording = Recording(pair, PROMPTS[0], Settings(rule="mars", max_new_tokens=12))
@@ -193,10 +192,11 @@ def test_a_rule_that_reads_what_comes_afterwards_gets_it_at_once(pair: Backend) 
     needy = [rule for rule in RULES.values() if rule.needs]
     assert needy
     for rule in needy:
-        extents = {Extent.least(rule.needs, recorded=recorded) for recorded in (True, False)}
-        apart = not DIVERGENCES.isdisjoint(rule.needs)
-        assert extents == ({Extent.WHOLE} if apart else {Extent.STANDING, Extent.STANDING_AFTERWARDS})
         temperature = 0.9 if rule.name == "block-verification" else 0.0
+        for later in (True, False):
+            speculator = pair.speculator(Settings(gamma=4, temperature=temperature), rule.needs, later=later)
+            (answer,) = speculator.speculate([(1, 2, 3)])
+            assert answer.speculation.columns.keys() >= set(rule.needs)
         assert decode(pair, PROMPTS[1], rule=rule.name, temperature=temperature, max_new_tokens=12).token_ids
 
 
@@ -244,7 +244,7 @@ def test_lossless_rules_keep_the_targets_law(rule: str, processors: dict[str, fl
     tokens = draw(law(drafter, settings), uniforms)
     target = torch.from_numpy(p_logits).expand(total + 1, -1)
     blocks = DraftBatch.of((4,), tokens[None], drafter[None], target[None], sampled=True)
-    (speculation,) = gather_evidence(blocks, settings, Extent.DECIDING)
+    (speculation,) = gather_evidence(blocks, settings, ())
     dial = 1.0 if rule == "mars-sampling" else None
     verdicts = RULES[rule].judge(speculation)
     keeps, emits = verdicts.keeps(dial or 0.0), verdicts.emits(dial or 0.0)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-
 import numpy as np
 import pytest
 import torch
@@ -11,12 +9,11 @@ from factories import draw, make_speculation, processed
 
 from mars_viz.errors import BadInput
 from mars_viz.randomness import Purpose, round_uniforms
-from mars_viz.records import Speculation
+from mars_viz.records import COLUMNS, Speculation
 from mars_viz.run import Settings
 from mars_viz.speculators import draft_batch
 from mars_viz.speculators.draft_batch import DraftBatch
 from mars_viz.speculators.evidence import gather_evidence
-from mars_viz.speculators.extent import Extent
 from mars_viz.speculators.topk import largest
 
 N, V = 5, 60
@@ -84,7 +81,7 @@ def logits_and_tokens(
 )
 def test_every_field_agrees_with_the_oracle(settings: Settings, coarse: bool) -> None:
     for made, oracle in zip(*batch(settings, range(20), coarse), strict=True):
-        for field in fields(Speculation):
+        for field in COLUMNS.values():
             ours, theirs = getattr(made, field.name), getattr(oracle, field.name)
             if not isinstance(theirs, np.ndarray):
                 assert ours == theirs, field.name
@@ -126,9 +123,12 @@ def test_without_recording_the_deciding_fields_are_the_same() -> None:
             "block_mass",
             "entropy",
         }
-        arrays = {name for name in Speculation.__slots__ if isinstance(getattr(full, name), np.ndarray)}
-        for extent, known in ((Extent.DECIDING, deciding), (Extent.STANDING, arrays - (apart - deciding))):
-            light = gather_evidence(block, settings, extent)[0]
+        arrays = set(full.columns)
+        assert arrays == COLUMNS.keys() - ({"best_q"} if not temperature else set())
+        for needs, known in (((), deciding), (("z",), arrays - (apart - deciding))):
+            light = gather_evidence(block, settings, needs)[0]
+            wanted = known - (set() if temperature or not needs else {"emission_p"} & apart)
+            assert light.columns.keys() == wanted
             for name in arrays:
                 found = getattr(light, name)
                 if name in known:
@@ -163,7 +163,7 @@ def test_chains_that_do_not_fit_in_the_cache_together_give_the_same_records(monk
     together, _ = batch(settings, range(7), coarse=False)
     monkeypatch.setattr(draft_batch, "CACHED", 2 * (2 * N + 1) * V)  # two chains at a time, and one is left over
     for one, other in zip(together, batch(settings, range(7), coarse=False)[0], strict=True):
-        for field in fields(Speculation):
+        for field in COLUMNS.values():
             np.testing.assert_array_equal(getattr(one, field.name), getattr(other, field.name), err_msg=field.name)
 
 

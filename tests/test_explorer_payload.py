@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from mars_viz.analysis.metrics import forced, judged_rounds, summary
-from mars_viz.blocks import Blocks
 from mars_viz.components.explorer.columns import TOP
 from mars_viz.components.explorer.element import RunPayload
 from mars_viz.components.explorer.packing import plain
@@ -20,6 +19,7 @@ from mars_viz.rules import RULES, rule_named, settle
 from mars_viz.rules.base import best_p, drafted_p
 from mars_viz.run import Piece, Run
 from mars_viz.runfiles import load_run
+from mars_viz.trace import Trace
 from tests.factories import long_run, make_speculation, toy_run
 from tests.in_node import AGAINST_STRICT, in_node
 from tests.test_metrics import small_run
@@ -64,7 +64,8 @@ def tree_run() -> Run:
         parents = np.array([-1, -1, 1, 1, 2], np.int32)
         top = chain.top_ids[parents + 1]
         tokens = top[np.arange(5), rng.integers(0, 3, 5)].astype(np.int32)
-        speculation = replace(chain, tokens=tokens, parents=parents, depths=np.array([1, 1, 2, 2, 3], np.int32))
+        shape = {"tokens": tokens, "parents": parents, "depths": np.array([1, 1, 2, 2, 3], np.int32)}
+        speculation = chain.with_columns(shape)
         verdicts = rule_named("mars").judge(speculation)
         decision = settle(speculation, verdicts, 0.9)
         block = tuple(int(tokens[node]) for node in decision.kept) + (decision.emitted,)
@@ -152,7 +153,7 @@ def test_forced_positions_of_a_stored_run_are_those_of_their_own_rounds(tmp_path
     """A stored run's blocks lie end to end, and parents count within their block."""
     run = load_run(replace(small_run(), prompt_ids=(1, 2, 3, 4)).save(tmp_path / "run"))
     told = run_payload(run)["rounds"]["forced"]
-    assert told.tolist() == [int(forced(rule_named("mars"), Blocks.of([round_])).sum()) for round_ in run.rounds]
+    assert told.tolist() == [int(forced(rule_named("mars"), Trace([round_])).sum()) for round_ in run.rounds]
     assert told.sum() == summary(run).forced_strict == 1 and told[0] == 0
 
 

@@ -56,7 +56,7 @@ def test_all_that_is_shared_is_of_the_setting_that_is_shown(dial: float, gamma: 
     frames = [pd.read_csv(io.BytesIO(made["csv"])), pd.read_parquet(io.BytesIO(made["parquet"]))]
     for frame in frames:
         assert set(frame["dial"]) == {dial} and set(frame["gamma"]) == {own}
-        assert set(frame["basis"]) == {basis(at.blocks, at.blocks.settled(value)).value}
+        assert set(frame["basis"]) == {basis(at.trace, at.trace.settled(value)).value}
         kept = frame[~frame["outcome"].isin(["REJECTED", "DISCARDED"])]
         written = [token for round_ in judged for token in round_.token_ids]
         assert sorted(kept["token_id"]) == sorted(written) and len(frame) >= len(written)

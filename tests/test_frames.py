@@ -148,20 +148,10 @@ def test_a_tree_is_listed_by_depth(run: Run) -> None:
     """Two siblings after the prefix, one child below the first of them; stored with the child in the middle."""
     first = run.rounds[0]
     s = first.speculation
-    cut = {
-        name: getattr(s, name)[:3]
-        for name in s.__slots__
-        if isinstance(getattr(s, name), np.ndarray) and len(getattr(s, name)) == len(s)
-    }
     shape = {
         "parents": np.array([-1, 0, -1], np.int32),
         "depths": np.array([1, 2, 1], np.int32),
         "siblings": np.array([0, 0, 1], np.int32),
-    }
-    rows = {
-        name: getattr(s, name)[:4]
-        for name in s.__slots__
-        if isinstance(getattr(s, name), np.ndarray) and len(getattr(s, name)) == len(s) + 1
     }
     v = first.verdicts
     verdicts = replace(
@@ -173,7 +163,12 @@ def test_a_tree_is_listed_by_depth(run: Run) -> None:
         },
     )
     decision = replace(first.decision, kept=(), row=0, emitted=int(s.emissions[0, 0]))
-    tree = replace(first, speculation=replace(s, **(rows | cut | shape)), verdicts=verdicts, decision=decision)
+    tree = replace(
+        first,
+        speculation=replace(s, columns=s.chosen(slice(3), slice(4)) | shape),
+        verdicts=verdicts,
+        decision=decision,
+    )
     frame = replace(run, rounds=(replace(tree, token_ids=(decision.emitted,)),)).to_frame()
     assert list(frame.node) == [0, 2, 1, pd.NA]
     assert list(frame.token_id[:3]) == [s.tokens[0], s.tokens[2], s.tokens[1]]
@@ -186,7 +181,7 @@ def test_ties_and_odd_texts_are_told(run: Run) -> None:
     first = run.rounds[0]
     logits = first.speculation.top_logits.copy()
     logits[0, :] = 12.0
-    tied = replace(first, speculation=replace(first.speculation, top_logits=logits))
+    tied = replace(first, speculation=first.speculation.with_columns({"top_logits": logits}))
     token = int(first.speculation.tokens[0])
     odd = replace(run, rounds=(tied,), pieces={**run.pieces, token: Piece(b"<b>\xf0\x9f")})
     frame = odd.to_frame()

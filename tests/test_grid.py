@@ -31,7 +31,6 @@ from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.speculators import loading
 from mars_viz.speculators.backend import Backend
-from mars_viz.speculators.extent import Extent
 from mars_viz.sweep import Sweep, SweepResult, load_sweep
 from mars_viz.sweep.evidence import dial_grid
 from mars_viz.sweep.evidence_pack import evidence_files, write_evidence
@@ -87,7 +86,7 @@ def counted_backend() -> tuple[Backend, list[Counting]]:
         return opened[-1]
 
     class Counted(Backend):
-        def speculator(self, settings: Settings, extent: Extent = Extent.WHOLE) -> Counting:  # type: ignore[override]
+        def speculator(self, settings: Settings) -> Counting:  # type: ignore[override]
             return speculator()
 
     return Counted(**{each.name: getattr(table_backend(), each.name) for each in fields(Backend)}), opened

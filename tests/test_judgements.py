@@ -17,8 +17,8 @@ from mars_viz.records import Outcome, Round, first_difference
 from mars_viz.rules import RULES
 from mars_viz.run import Run
 from tests.factories import toy_run
-from tests.test_blocks import judged_one_by_one, random_trees
 from tests.test_metrics import small_run
+from tests.test_trace import judged_one_by_one, random_trees
 
 
 def ruled(name: str, dial: float | None = None, run: Run | None = None):
@@ -29,8 +29,8 @@ def without(run: Run, *names: str) -> Run:
     """The run as decoding without full evidence leaves it."""
     rounds = []
     for round_ in run.rounds:
-        unknown = {name: np.full_like(getattr(round_.speculation, name), np.nan) for name in names}
-        rounds.append(replace(round_, speculation=replace(round_.speculation, **unknown)))
+        known = {name: column for name, column in round_.speculation.columns.items() if name not in names}
+        rounds.append(round_.with_speculation(replace(round_.speculation, columns=known)))
     return replace(run, rounds=tuple(rounds))
 
 

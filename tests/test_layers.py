@@ -22,8 +22,10 @@ FOLDERS = ("mars_viz", "pages", "training")
 LAYERS = (
     ("errors", "escapes", "strict_formats", "writer"),
     ("terminal", "chat", "locks"),
-    ("records", "randomness", "default_folders", "permissions", "bounds", "demo"),
-    ("blocks",),
+    ("randomness", "default_folders", "permissions", "bounds", "demo"),
+    ("evidence",),
+    ("records",),
+    ("trace",),
     ("rules",),
     ("run", "costs"),
     ("walk",),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import nan
 
 import pytest
 
@@ -74,7 +73,9 @@ def test_a_rule_that_cannot_judge_stops_with_its_reason_and_the_others_go_on():
     class Blind(ToySpeculator):
         def speculate(self, prefixes):
             answers = super().speculate(prefixes)
-            return [replace(one, speculation=replace(one.speculation, js=one.speculation.js * nan)) for one in answers]
+            known = [{k: v for k, v in one.speculation.columns.items() if k != "js"} for one in answers]
+            pairs = zip(answers, known, strict=True)
+            return [replace(one, speculation=replace(one.speculation, columns=columns)) for one, columns in pairs]
 
     wanted = [Stand(RULES["fuzzy"], None), Stand(RULES["mars"], 0.9)]
     last = list(walk_together(Blind(Settings(temperature=1.0)), wanted, PROMPT, ENDING, {}))[-1]

@@ -19,7 +19,6 @@ from mars_viz.rules import RULES, Rule, rule_named, settle
 from mars_viz.run import Settings
 from mars_viz.speculators.draft_batch import DraftBatch
 from mars_viz.speculators.evidence import gather_evidence
-from mars_viz.speculators.extent import Extent
 from mars_viz.walk import Ending
 
 DIALLED = [name for name, rule in RULES.items() if rule.dial is not None]
@@ -363,10 +362,7 @@ def node_alone(speculation: Speculation, node: int) -> Speculation:
 
 
 def sliced(speculation: Speculation, nodes: slice, rows: slice, **others: np.ndarray) -> Speculation:
-    n = len(speculation)
-    arrays = {f.name: getattr(speculation, f.name) for f in fields(speculation)}
-    cut = {name: a[nodes] if len(a) == n else a[rows] for name, a in arrays.items() if isinstance(a, np.ndarray)}
-    return replace(speculation, **cut | others)
+    return replace(speculation, columns=speculation.chosen(nodes, rows) | others)
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -384,7 +380,8 @@ def test_without_what_it_needs_a_rule_says_so_and_does_not_judge(name: str) -> N
     rule, speculation = RULES[name], next(blocks(1, 1.0))
     assert rule.lacks(speculation) is None
     for field in rule.needs:
-        unknown = replace(speculation, **{field: np.full_like(getattr(speculation, field), np.nan)})
+        known = {name: column for name, column in speculation.columns.items() if name != field}
+        unknown = replace(speculation, columns=known)
         with pytest.raises(BadInput, match="full evidence"):
             rule.judge(unknown)
 
@@ -404,7 +401,7 @@ def test_a_rule_reads_nothing_that_it_does_not_declare(name: str, temperature: f
         tokens[0, 3:] = target[0, 3:8].argmax(-1)
         block = DraftBatch.of((start,), tokens, drafter, target, sampled=temperature > 0)
         (speculation,) = gather_evidence(block, settings)
-        (bare,) = gather_evidence(block, settings, Extent.least(rule.needs, recorded=False))
+        (bare,) = gather_evidence(block, settings, rule.needs)
         full, less = rule.judge(speculation), rule.judge(bare)
         for field in fields(Verdicts):
             np.testing.assert_array_equal(getattr(full, field.name), getattr(less, field.name), err_msg=field.name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -15,14 +14,13 @@ from test_runfiles import difference, edited
 
 from mars_viz.analysis.judgements import opinion, ruling
 from mars_viz.analysis.rulings import equivalent
-from mars_viz.blocks import Blocks
 from mars_viz.errors import BadInput
 from mars_viz.records import Emission, Speculation
 from mars_viz.rules import RULES, settle
-from mars_viz.rules.joined import Joined
 from mars_viz.run import Run, Settings
 from mars_viz.run_with_map import mapped
-from mars_viz.runfiles import codec, load_run, manifest
+from mars_viz.runfiles import codec, load_run, parquet
+from mars_viz.trace import Speculations
 
 NAME = "cascade-token-acceptance"
 RULE = RULES[NAME]
@@ -147,14 +145,17 @@ def gapped_run(**more: object) -> Run:
 
 def test_together_gaps_are_those_of_one_by_one() -> None:
     speculations = [round_.speculation for round_ in gapped_run().rounds]
-    found, alone = Joined(speculations).judge(RULE), [RULE.judge(speculation) for speculation in speculations]
+    found, alone = (
+        RULE.judge_all(Speculations.of(speculations)),
+        [RULE.judge(speculation) for speculation in speculations],
+    )
     assert found.gap_from is not None and {one.gap_from is None for one in alone} == {True, False}
     np.testing.assert_array_equal(found.gap_from, np.concatenate([one.gaps for one in alone]))
 
 
-def test_blocks_decide_in_gaps_as_settle_does() -> None:
+def test_trace_decide_in_gaps_as_settle_does() -> None:
     run = gapped_run(seed=1)
-    blocks = Blocks.of(run.rounds)
+    blocks = run.trace
     gaps = blocks.verdicts.gaps
     for dial in [-0.01, *gaps[~np.isnan(gaps)].tolist(), *np.linspace(0, 1, 30).tolist()]:
         settled = blocks.settled(dial)
@@ -167,33 +168,23 @@ def test_a_run_with_gaps_comes_back_and_one_without_them_is_written_as_ever(tmp_
     run = gapped_run()
     assert any(round_.verdicts.gap_from is not None for round_ in run.rounds)
     files = codec.encode(run)
-    assert json.loads(files["manifest.json"])["schema"] == manifest.WITHOUT_BATCHING
     assert difference(run, load_run(run.save(tmp_path / "run"))) == ""
-    greedy = gapped_run(temperature=0.0)
-    assert json.loads(codec.encode(greedy)["manifest.json"])["schema"] == manifest.WITHOUT_STOP
+    for made, gaps in ((files, True), (codec.encode(gapped_run(rule="mars-sampling")), False)):
+        assert ("gap_from" in parquet.from_bytes("nodes", made["nodes.parquet"])) is gaps
 
 
-def as_before(files: dict[str, bytes]) -> dict[str, bytes]:
-    """The files of the run as they were before the target's best tokens had their q."""
-    older = edited(files, "nodes", lambda columns: columns.pop("best_q"))
-    about = json.loads(older["manifest.json"]) | {"schema": 2}
-    del about["settings"]["stop"]
-    return older | {"manifest.json": json.dumps(about).encode()}
-
-
-def test_older_runs_open_and_say_what_the_rule_lacks() -> None:
+def test_runs_without_the_drafters_law_open_and_say_what_the_rule_lacks() -> None:
     files = codec.encode(gapped_run(rule="mars-sampling"))
-    older = as_before(files)
+    older = edited(files, "nodes", lambda columns: columns.pop("best_q"))
     assert len(older["nodes.parquet"]) < len(files["nodes.parquet"])
     run = codec.decode(older)
     first = run.rounds[0].speculation
-    assert first.best_q.shape == first.draft_ids.shape and np.isnan(first.best_q).all()
+    assert "best_q" not in first.columns and first.best_q.shape == (len(first), 0)
     found = opinion(RULE, run)
     assert found.lacks == str(RULE.lacks(first)) and "Record the run again." in found.lacks
     with pytest.raises(BadInput, match="probabilities of the target's best tokens"):
         RULE.judge(first)
-    again = codec.encode(run)
-    assert json.loads(again["manifest.json"])["schema"] == 2 and again["nodes.parquet"] == older["nodes.parquet"]
+    assert codec.encode(run)["nodes.parquet"] == older["nodes.parquet"]
     assert opinion(RULES["cascade-opt"], run).lacks == ""
 
 

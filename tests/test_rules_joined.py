@@ -9,7 +9,7 @@ import pytest
 
 from mars_viz.records import Speculation, Verdicts
 from mars_viz.rules import RULES
-from mars_viz.rules.joined import Joined
+from mars_viz.trace import Speculations
 from tests.factories import toy_run
 from tests.test_explorer_payload import tree_run
 
@@ -29,17 +29,12 @@ CASES = {
 
 def empty(speculation: Speculation) -> Speculation:
     """The same with nothing drafted."""
-    cut = {
-        field.name: getattr(speculation, field.name)[: max(0, len(getattr(speculation, field.name)) - len(speculation))]
-        for field in fields(speculation)
-        if isinstance(getattr(speculation, field.name), np.ndarray)
-    }
-    return replace(speculation, **cut)
+    return replace(speculation, columns=speculation.chosen(slice(0), slice(1)))
 
 
 CASES["with empty ones"] = [*CASES["greedy"][:2], empty(CASES["greedy"][0]), *CASES["greedy"][2:4]]
 CASES["an empty one first"] = CASES["with empty ones"][2:]
-CASES["of two kinds"] = [*CASES["greedy"][:2], *CASES["sampled"][:2]]
+CASES["of two kinds"] = [CASES["sampled"][0], *(replace(one, sampled=False) for one in CASES["sampled"][1:3])]
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -49,7 +44,7 @@ def test_together_as_one_by_one(name: str, case: str) -> None:
     if any(rule.lacks(speculation) for speculation in speculations):
         assert (name, case) == ("block-verification", "trees") or "kinds" in case, "else this would test nothing"
         return
-    found = Joined(speculations).judge(rule)
+    found = rule.judge_all(Speculations.of(speculations))
     single = [rule.judge(speculation) for speculation in speculations]
     assert (found.gap_from is None) == all(verdicts.gap_from is None for verdicts in single)
     for name in [field.name for field in fields(Verdicts) if field.name != "gap_from"] + ["gaps"]:
@@ -60,4 +55,4 @@ def test_together_as_one_by_one(name: str, case: str) -> None:
 
 
 def test_nothing_at_all() -> None:
-    assert len(Joined([]).judge(RULES["mars"]).keep_strict) == 0
+    assert len(RULES["mars"].judge_all(Speculations.of([])).keep_strict) == 0

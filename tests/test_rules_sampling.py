@@ -14,7 +14,6 @@ from mars_viz.rules import RULES
 from mars_viz.run import Settings
 from mars_viz.speculators.draft_batch import DraftBatch
 from mars_viz.speculators.evidence import gather_evidence
-from mars_viz.speculators.extent import Extent
 from mars_viz.speculators.sampling import draw as torch_draw
 
 FOUR = logits(0.6, 0.3, 0.1, 0.0)
@@ -132,7 +131,7 @@ def written(rule: str, dial: float) -> tuple[np.ndarray, np.ndarray]:
     tokens = torch_draw(torch.from_numpy(Q).expand(TOTAL, 3), uniforms)
     p_rows, q_rows = (torch.from_numpy(np.log(law)).float().expand(1, TOTAL + 1, 3) for law in (P, Q))
     blocks = DraftBatch.of((4,), tokens[None], q_rows[:, 1:], p_rows, sampled=True)
-    (speculation,) = gather_evidence(blocks, settings, Extent.least(RULES[rule].needs, recorded=False))
+    (speculation,) = gather_evidence(blocks, settings, RULES[rule].needs)
     verdicts = RULES[rule].judge(speculation)
     keeps, emits = verdicts.keeps(dial), verdicts.emits(dial)
     return speculation.tokens, np.where(keeps, speculation.tokens, emits[:-1])

@@ -21,7 +21,7 @@ from mars_viz import records, runfiles, writer
 from mars_viz.bounds import VOCABULARY
 from mars_viz.dialmap import Budget
 from mars_viz.errors import BadInput
-from mars_viz.records import Decision, Round, Speculation, Timing
+from mars_viz.records import Decision, Round, Timing
 from mars_viz.rules import RULES, Rule, rule_named, settle
 from mars_viz.run import Piece, Provenance, Run
 from mars_viz.run_with_map import mapped
@@ -38,12 +38,12 @@ from mars_viz.runfiles.columns import (
     Column,
     Shape,
 )
+from mars_viz.trace import Trace
 
 
 def difference(a: object, b: object, where: str = "run") -> str:
     """Where two values differ in type or in any bit; empty where they do not."""
-    stored = (Speculation, Round)  # are of a kind of their own
-    kinds = [next((kind for kind in stored if isinstance(value, kind)), type(value)) for value in (a, b)]
+    kinds = [Mapping if isinstance(value, Mapping) else type(value) for value in (a, b)]  # columns are views of others
     if kinds[0] is not kinds[1]:
         return f"{where}: {kinds[0]} and {kinds[1]}"
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
@@ -55,7 +55,7 @@ def difference(a: object, b: object, where: str = "run") -> str:
         if set(a) != set(b):
             return f"{where}: keys"
         pairs = {key: (a[key], b[key]) for key in a}
-    elif isinstance(a, tuple) and isinstance(b, tuple):
+    elif isinstance(a, tuple | Trace) and isinstance(b, tuple | Trace):
         if len(a) != len(b):
             return f"{where}: lengths"
         pairs = {str(i): pair for i, pair in enumerate(zip(a, b, strict=True))}
@@ -136,11 +136,12 @@ def tree_run(run: Run) -> Run:
     rng = np.random.default_rng(1)
     target = np.sort(rng.normal(12, 2, (4, 32)), axis=1)[:, ::-1].copy()
     made = make_speculation(target, rng.normal(12, 2, (3, 32)), [5, 0, 0], start=3)
-    tree = replace(
-        made,
-        parents=np.array([-1, -1, 1], np.int32),
-        depths=np.array([1, 1, 2], np.int32),
-        siblings=np.array([0, 1, 0], np.int32),
+    tree = made.with_columns(
+        {
+            "parents": np.array([-1, -1, 1], np.int32),
+            "depths": np.array([1, 1, 2], np.int32),
+            "siblings": np.array([0, 1, 0], np.int32),
+        }
     )
     verdicts = rule_named("strict").judge(tree)
     decision = settle(tree, verdicts, None)
@@ -162,7 +163,7 @@ def odd_run(run: Run) -> Run:
     same = v.keep_below == v.keep_above
     odd = replace(
         first,
-        speculation=replace(s, kl_pq=kl, block_mass=mass, top_logits=logits),
+        speculation=s.with_columns({"kl_pq": kl, "block_mass": mass, "top_logits": logits}),
         verdicts=replace(v, breakpoints=np.where(same, nan, v.breakpoints)),
         timing=Timing(0.1, 1e-9, 0.3, 12345.678901234567),
     )
@@ -174,9 +175,7 @@ def odd_run(run: Run) -> Run:
 def without_drafts(run: Run) -> Run:
     """A round in which nothing was drafted, before the others."""
     drafted = run.rounds[0].speculation
-    arrays = {name: getattr(drafted, name)[:0] for name in NODE_FIELDS}
-    arrays |= {name: getattr(drafted, name)[:1] for name in ROW_FIELDS}
-    bare = replace(drafted, **arrays)
+    bare = replace(drafted, columns=drafted.chosen(slice(0), slice(1)))
     verdicts = rule_named(run.settings.rule).judge(bare)
     decision = settle(bare, verdicts, run.settings.dial)
     first = Round(bare, verdicts, decision, (decision.emitted,))
@@ -245,8 +244,9 @@ def test_a_run_without_a_map_has_the_files_of_a_run(files: dict[str, bytes], cha
 def test_the_comparison_sees_a_single_bit(run: Run) -> None:
     other = odd_run(run)
     changed = np.negative(other.rounds[0].speculation.block_mass)
-    first = replace(other.rounds[0], speculation=replace(other.rounds[0].speculation, block_mass=changed))
-    assert difference(other, replace(other, rounds=(first, *other.rounds[1:]))) == "run.rounds.0.speculation.block_mass"
+    first = replace(other.rounds[0], speculation=other.rounds[0].speculation.with_columns({"block_mass": changed}))
+    found = difference(other, replace(other, rounds=(first, *other.rounds[1:])))
+    assert found == "run.rounds.0.speculation.columns.block_mass"
 
 
 def documented(cls: type) -> dict[str, str]:
@@ -255,9 +255,12 @@ def documented(cls: type) -> dict[str, str]:
     assert isinstance(tree, ast.ClassDef)
     found = {}
     for field, text in zip(tree.body, tree.body[1:], strict=False):
-        if isinstance(field, ast.AnnAssign) and ast.unparse(field.annotation).split(" | ")[0] == "np.ndarray":
-            assert isinstance(text, ast.Expr) and isinstance(field.target, ast.Name)
-            found[field.target.id] = ast.literal_eval(text.value).split(";")[0]
+        array = isinstance(field, ast.AnnAssign) and ast.unparse(field.annotation).split(" | ")[0] == "np.ndarray"
+        column = isinstance(field, ast.Assign) and ast.unparse(field.value).startswith("Column(")
+        if array or column:
+            name = field.target if isinstance(field, ast.AnnAssign) else field.targets[0]
+            assert isinstance(text, ast.Expr) and isinstance(name, ast.Name)
+            found[name.id] = ast.literal_eval(text.value).split(";")[0]
     return found
 
 
@@ -270,11 +273,12 @@ def test_every_array_is_stored_as_its_record_documents_it() -> None:
     of_nodes, of_rows = NODE_FIELDS | NODE_VERDICTS | GAPS, ROW_FIELDS | ROW_VERDICTS
     stored = {name: words(column, "N") for name, column in of_nodes.items()}
     stored |= {name: words(column, "N + 1") for name, column in of_rows.items()}
-    assert (NODE_FIELDS | ROW_FIELDS).keys() == documented(records.Speculation).keys()
-    meant = documented(records.Speculation) | documented(records.Verdicts)
+    columns = {name: said for name, said in documented(records.Speculation).items() if name != "judged_by"}
+    assert (NODE_FIELDS | ROW_FIELDS).keys() == columns.keys() == records.COLUMNS.keys()
+    meant = columns | documented(records.Verdicts)
     assert meant.keys() == stored.keys()
     assert [name for name in meant if not meant[name].startswith(stored[name])] == []
-    scalars = {field.name for field in fields(records.Speculation)} - meant.keys()
+    scalars = {field.name for field in fields(records.Speculation)} - {"columns", "judged_by"}
     assert scalars == SCALAR_FIELDS.keys()
 
 
@@ -325,8 +329,10 @@ def test_the_name_appears_only_when_every_file_is_whole(
 
 def test_what_could_not_be_read_again_is_not_written(tmp_path: Path, run: Run) -> None:
     first = run.rounds[0]
-    wide = replace(first, speculation=replace(first.speculation, tokens=first.speculation.tokens.astype(np.int64)))
-    short = replace(first, speculation=replace(first.speculation, z=first.speculation.z[1:]))
+    wide = replace(
+        first, speculation=first.speculation.with_columns({"tokens": first.speculation.tokens.astype(np.int64)})
+    )
+    short = replace(first, speculation=first.speculation.with_columns({"z": first.speculation.z[1:]}))
     for broken in (
         replace(run, rounds=(wide, *run.rounds[1:])),
         replace(run, rounds=(short, *run.rounds[1:])),
@@ -344,7 +350,7 @@ def test_what_could_not_be_read_again_is_not_written(tmp_path: Path, run: Run) -
 
 def test_a_newer_schema_asks_for_an_update(files: dict[str, bytes]) -> None:
     newer = runfiles.SCHEMA + 1
-    with pytest.raises(BadInput, match=rf"newer MARS Viz \(schema {newer}, this one reads up to {newer - 1}\); update"):
+    with pytest.raises(BadInput, match=rf"newer MARS Viz \(schema {newer}, this one reads {newer - 1}\); update"):
         codec.decode(described(files, {"schema": newer, "unheard_of": True}))
 
 
@@ -352,7 +358,7 @@ def test_a_newer_schema_asks_for_an_update(files: dict[str, bytes]) -> None:
     ("changes", "message"),
     [
         ({"schema": 0}, "schema 0"),
-        ({"schema": 1}, "has the schema 1; this MARS Viz reads 2 to 5. Record the run again"),
+        ({"schema": 4}, r"made by an older MARS Viz \(schema 4, this one reads 5\). Record the run again"),
         ({"schema": True}, "schema True"),
         ({"schema": "1"}, "schema '1'"),
         ({"format": "other"}, "not that of a run"),
@@ -583,8 +589,13 @@ def rewritten(data: bytes, change: Callable[[pa.Table], pa.Table], **options: ob
 @pytest.mark.parametrize(
     ("change", "options", "message"),
     [
-        (lambda t: t.drop_columns(["z"]), {}, "other columns"),
-        (lambda t: t.append_column("more", t["z"]), {}, "other columns"),
+        (lambda t: t.drop_columns(["tokens"]), {}, "lacks the column tokens. Take a fresh copy, or record"),
+        (lambda t: t.drop_columns(["p"]), {}, "lacks the column p, by which rules decide above temperature 0"),
+        (lambda t: t.append_column("entropy", t["z"]), {}, "has the column 'entropy', and evidence cannot be that"),
+        (lambda t: t.append_column("<b>", t["z"]), {}, "has the column '<b>', and evidence cannot be that"),
+        (lambda t: t.append_column("words", t["z"].cast(pa.string())), {}, "has the column 'words', and evidence"),
+        (lambda t: t.append_column("z", t["z"]), {}, "damaged"),
+        (lambda t: t.drop_columns(["draft_logits"]), {}, "candidates of the drafter without a logit each"),
         (lambda t: t.set_column(1, "tokens", t["tokens"].cast(pa.int64())), {}, "int64 in the column"),
         (lambda t: t, {"use_dictionary": True}, "encoded in another way"),
         (lambda t: t.slice(0, 0), {}, "one row more"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -29,10 +29,9 @@ from transformers.generation.logits_process import TopKLogitsWarper, TopPLogitsW
 import mars_viz
 from mars_viz.analysis.metrics import judged_rounds
 from mars_viz.recording import Recording, record_all
-from mars_viz.records import CANDIDATES, Emission, Speculation
+from mars_viz.records import CANDIDATES, COLUMNS, Emission, Speculation
 from mars_viz.replay import RecordedSpeculator, answers_of, ending_of
 from mars_viz.rules import RULES, rule_named
-from mars_viz.rules.joined import Joined
 from mars_viz.run import Run, Settings
 from mars_viz.speculators import evidence
 from mars_viz.speculators.autoregressive import decode_alone
@@ -40,7 +39,6 @@ from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.draft_batch import DraftBatch
 from mars_viz.speculators.drafters.model import Picking
 from mars_viz.speculators.evidence import gather_evidence
-from mars_viz.speculators.extent import Extent
 from mars_viz.speculators.loading import load_backend
 from mars_viz.speculators.networks import Opener, opener
 from mars_viz.speculators.networks.batched import RaggedNetwork
@@ -59,6 +57,7 @@ from mars_viz.speculators.topk import (
     ranks,
     settled,
 )
+from mars_viz.trace import Speculations
 from mars_viz.walk import walk
 
 N, V = 4, 400
@@ -177,16 +176,16 @@ def test_records_are_those_of_numpy_whatever_a_device_makes_of_equals(
     for seed in range(4):
         blocks, oracle = block(kind, settings, seed)
         (made,) = gather_evidence(blocks, settings)
-        for field in fields(Speculation):
+        for field in COLUMNS.values():
             ours, theirs = getattr(made, field.name), getattr(oracle, field.name)
             if isinstance(theirs, np.ndarray):
                 np.testing.assert_allclose(ours, theirs, rtol=3e-4, atol=3e-5, err_msg=field.name)
-        for extent in (Extent.WHOLE, Extent.STANDING, Extent.DECIDING):
-            expected = gather_evidence(blocks, settings, extent)[0]
+        for needs in (None, ("z",), ()):
+            expected = gather_evidence(blocks, settings, needs)[0]
             with monkeypatch.context() as elsewhere:
                 elsewhere.setattr(evidence, "largest", partial(left_open, rng=np.random.default_rng(seed)))
-                (found,) = gather_evidence(blocks, settings, extent)
-            for field in fields(Speculation):
+                (found,) = gather_evidence(blocks, settings, needs)
+            for field in COLUMNS.values():
                 np.testing.assert_array_equal(getattr(found, field.name), getattr(expected, field.name), field.name)
 
 
@@ -202,7 +201,7 @@ def test_no_rule_rejects_what_it_would_write(kind: str, settings: Settings) -> N
             if settings.temperature > 0 and rule.on_rejection is not Emission.ARGMAX:
                 continue
             verdicts = rule.judge(made)
-            joined = Joined([made, made]).judge(rule)
+            joined = rule.judge_all(Speculations.of([made, made]))
             for dial in dials(rule.name):
                 assert verdicts.keeps(dial).all(), (rule.name, dial)
                 assert (verdicts.emits(dial)[:N] == made.top_ids[:N, 0]).all()
@@ -362,7 +361,7 @@ def saved_and_loaded(run: Run, folder: Path) -> Run:
     again = mars_viz.load_run(run.save(folder / "run"))
     assert again.token_ids == run.token_ids
     for one, other in zip(run.rounds, again.rounds, strict=True):
-        for field in fields(Speculation):
+        for field in COLUMNS.values():
             np.testing.assert_array_equal(getattr(one.speculation, field.name), getattr(other.speculation, field.name))
     return again
 

@@ -85,12 +85,10 @@ def test_a_kept_end_of_text_discards_what_was_drafted_after_it() -> None:
 
 def test_a_tree_is_walked_by_its_parents_and_siblings_in_order() -> None:
     """Two siblings after the prefix; the second one matches and has a child that does too."""
-    from dataclasses import replace
-
     laws = np.full((4, 8), 1.0, np.float32)
     laws[0, 4] = laws[2, 5] = laws[3, 6] = 9.0
     chain = make_speculation(laws, laws[:3], [3, 4, 5])
-    tree = replace(chain, parents=np.array([-1, -1, 1], np.int32), siblings=np.array([0, 1, 0], np.int32))
+    tree = chain.with_columns({"parents": np.array([-1, -1, 1], np.int32), "siblings": np.array([0, 1, 0], np.int32)})
     decision = settle(tree, RULES["strict"].judge(tree), None)
     assert decision.kept == (1, 2)
     assert decision.row == 3

@@ -16,12 +16,11 @@ from mars_viz.analysis.flat_positions import FlatPositions, drafted
 from mars_viz.analysis.judgements import Judgement, Ruling, opinion, ruling
 from mars_viz.analysis.metrics import Basis
 from mars_viz.analysis.rulings import Equivalent, Shifted, compared, equivalent, moved
-from mars_viz.analysis.settled_text import first_to_differ, in_text, recorded_text
+from mars_viz.analysis.settled_text import first_to_differ
 from mars_viz.multi_rule_walk import Prefix, RuleWalk, Stand, ahead
 from mars_viz.records import first_difference
 from mars_viz.replay import ending_of
 from mars_viz.rules import Rule, rule_named, rules_and
-from mars_viz.rules.joined import Joined
 from mars_viz.run import Run
 from mars_viz.run_with_map import known_answers
 from mars_viz.walk import Answer
@@ -68,10 +67,10 @@ def rule_row(ruling: Ruling, drafted: FlatPositions) -> RuleRow:
 def walked_row(run: Run, walk: RuleWalk, strict: RuleWalk) -> RuleRow:
     """A rule's own walk from the run's prompt in numbers, and where its text leaves that of the rule's strict end."""
     own = replace(run, rounds=walk.rounds, dial_map=None)
-    text = recorded_text(own)
-    kept = in_text(own.blocks, text)
+    text = own.trace.recorded_text
+    kept = own.trace.in_text(text)
     place = first_difference(walk.token_ids, strict.token_ids)
-    strictly = own.blocks.verdicts.keep_strict
+    strictly = own.trace.verdicts.keep_strict
     return _row(walk.stand.rule, walk.stand.dial, text.lengths, kept, strictly, drafted(own), Basis.EXACT, place)
 
 
@@ -129,8 +128,7 @@ class AllRules:
         self.drafted = drafted(run)
         self.rules: Mapping[str, Rule] = rules_and(rule_named(run.settings.rule))
         """By name; those that cannot judge the run too."""
-        joined = Joined([round_.speculation for round_ in run.rounds])
-        self.opinions: Mapping[str, Judgement] = {name: opinion(rule, run, joined) for name, rule in self.rules.items()}
+        self.opinions: Mapping[str, Judgement] = {name: opinion(rule, run) for name, rule in self.rules.items()}
         self._answers = {**(answers or {}), **known_answers(run)}
         self.ruling = lru_cache(_REMEMBERED)(self._ruling)
         self.local_row = lru_cache(_REMEMBERED)(self._local_row)

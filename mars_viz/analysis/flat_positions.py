@@ -1,16 +1,14 @@
 """What the target thought of every drafted position of a run, as flat arrays that hold for any rule.
 
-Knows records; knows no dial, no figures and no browser. P is the number of drafted positions of the run, in order.
+Knows traces; knows no dial, no figures and no browser. P is the number of drafted positions of the run, in order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from mars_viz.records import Speculation
 from mars_viz.rules.base import best_p, drafted_p
 from mars_viz.run import Run
 
@@ -45,26 +43,17 @@ class FlatPositions:
 
 def drafted(run: Run) -> FlatPositions:
     """The run's drafted positions."""
-    specs = [round_.speculation for round_ in run.rounds]
-    before = np.cumsum([0, *(len(round_.token_ids) for round_ in run.rounds)])[: len(specs)]
-    counts = [len(spec) for spec in specs]
-    p, best = _joined([drafted_p(spec) for spec in specs]), _joined([best_p(spec) for spec in specs])
+    trace = run.trace
+    whole, rows = trace.speculations.whole, trace.judging_rows
+    p, best = drafted_p(whole), best_p(whole)
     return FlatPositions(
-        round_index=np.repeat(np.arange(len(specs)), counts),
-        depth=_joined([spec.depths for spec in specs]).astype(np.int64),
-        tokens=_joined([spec.tokens for spec in specs]).astype(np.int64),
-        rank=_joined([spec.ranks for spec in specs]).astype(np.int64),
+        round_index=trace.round_index,
+        depth=whole.depths.astype(np.int64),
+        tokens=whole.tokens.astype(np.int64),
+        rank=whole.ranks.astype(np.int64),
         p=p,
         share=np.divide(p, best, out=np.full_like(p, np.nan), where=best > 0),
-        margin=_joined([_judging(spec, spec.margin) for spec in specs]),
-        ratio=_joined([_judging(spec, spec.ratio) for spec in specs]),
-        written=np.repeat(before, counts),
+        margin=whole.margin[rows],
+        ratio=whole.ratio[rows],
+        written=np.repeat(np.cumsum(trace.text_lengths) - trace.text_lengths, trace.lengths),
     )
-
-
-def _judging(speculation: Speculation, rows: np.ndarray) -> np.ndarray:
-    return rows[speculation.judging_rows]
-
-
-def _joined(parts: Sequence[np.ndarray]) -> np.ndarray:
-    return np.concatenate([np.empty(0), *parts]).astype(np.float64, copy=False)

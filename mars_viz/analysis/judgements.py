@@ -12,12 +12,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mars_viz.analysis.metrics import Basis, basis
-from mars_viz.analysis.settled_text import SettledText, in_text, settled_text
-from mars_viz.blocks import Blocks, Settled
+from mars_viz.analysis.settled_text import settled_text
 from mars_viz.records import Verdicts
 from mars_viz.rules import Rule, rule_named
-from mars_viz.rules.joined import Joined
 from mars_viz.run import Run
+from mars_viz.trace import Settled, SettledText, Trace
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,15 +29,15 @@ class Judgement:
     """Why it cannot judge this run, as a sentence; empty where it can."""
     run: Run
     """The run as it was recorded; without rounds where the rule lacks."""
-    blocks: Blocks
-    """Those of the run, judged by this rule; what was decided in them is the recorded."""
+    trace: Trace
+    """The rounds of the run, judged by this rule; what was decided in them is the recorded."""
     strict: SettledText
     """At the rule's strict end."""
 
     @property
     def verdicts(self) -> Verdicts:
         """On all nodes and rows of the run, end to end."""
-        return self.blocks.verdicts
+        return self.trace.verdicts
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,38 +70,35 @@ class Ruling:
         return self.keeps & ~self.opinion.verdicts.keep_strict
 
 
-def opinion(rule: Rule, run: Run, joined: Joined | None = None) -> Judgement:
-    """What the rule says of every block of the run. Who asks several rules joins the blocks once for all of them."""
-    joined = joined or Joined([round_.speculation for round_ in run.rounds])
-    lacks = ""
-    if not joined.can_judge(rule):
-        lacks = next(filter(None, (rule.lacks(round_.speculation) for round_ in run.rounds)), "")
+def opinion(rule: Rule, run: Run) -> Judgement:
+    """What the rule says of every block of the run."""
+    lacks = rule.lacks_for(run.trace.speculations) or ""
     asked = replace(run, rounds=(), dial_map=None) if lacks else run
-    blocks = asked.blocks if lacks else replace(run.blocks, verdicts=joined.judge(rule))
-    strict = settled_text(asked, blocks, None if rule.dial is None else rule.dial.strict)
-    return Judgement(rule, lacks, asked, blocks, strict)
+    trace = asked.trace if lacks else run.trace.judged_as(rule.judge_all(run.trace.speculations))
+    strict = settled_text(asked, trace, None if rule.dial is None else rule.dial.strict)
+    return Judgement(rule, lacks, asked, trace, strict)
 
 
 def ruling(opinion: Judgement, dial: float | None = None) -> Ruling:
     """The opinion at this dial value; None takes the rule's default. Raises BadInput for a value out of range."""
-    rule, blocks = opinion.rule, opinion.blocks
+    rule, trace = opinion.rule, opinion.trace
     at = rule.checked_dial(dial)
-    text = settled_text(opinion.run, blocks, at)
+    text = settled_text(opinion.run, trace, at)
     return Ruling(
         opinion=opinion,
         dial=at,
         text=text,
-        basis=basis(blocks, text.settled),
+        basis=basis(trace, text.settled),
         keeps=opinion.verdicts.keeps(np.nan if at is None else at),
-        reached=_reached(blocks, text.settled),
-        kept=in_text(blocks, text),
+        reached=_reached(trace, text.settled),
+        kept=trace.in_text(text),
     )
 
 
-def _reached(blocks: Blocks, settled: Settled) -> np.ndarray:
+def _reached(trace: Trace, settled: Settled) -> np.ndarray:
     """bool [P]; the parent of each position is kept, or is the prefix."""
-    parents = np.repeat(blocks.firsts, blocks.lengths) + blocks.parents
-    found: np.ndarray = (blocks.parents < 0) | settled.kept[parents]
+    parents = np.repeat(trace.firsts, trace.lengths) + trace.parents
+    found: np.ndarray = (trace.parents < 0) | settled.kept[parents]
     return found
 
 

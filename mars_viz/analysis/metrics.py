@@ -12,11 +12,11 @@ from enum import Enum
 
 import numpy as np
 
-from mars_viz.analysis.settled_text import first_to_differ, in_text, recorded_text, rounds_of, settled_text
-from mars_viz.blocks import Blocks, Settled
+from mars_viz.analysis.settled_text import first_to_differ, settled_text
 from mars_viz.records import Round, emitted
 from mars_viz.rules import Rule, rule_named
 from mars_viz.run import Run
+from mars_viz.trace import Settled, Trace
 
 
 class Basis(Enum):
@@ -104,13 +104,13 @@ class Speed:
     """In words."""
 
 
-def judged_rounds(run: Run, dial: float | None) -> tuple[Round, ...]:
+def judged_rounds(run: Run, dial: float | None) -> Trace:
     """The recorded rounds, settled anew at this dial value; None takes the run's own.
 
     Every block starts from its recorded prefix. A kept end of text or stop string cuts its block; the length limit cuts
     only the last one, at what it allowed there. Raises BadInput for a value that the rule's dial does not have.
     """
-    return rounds_of(run, settled_text(run, run.blocks, own_or(run, dial)))
+    return run.trace.settled_as(settled_text(run, run.trace, own_or(run, dial)))
 
 
 def strict_walk(run: Run) -> tuple[Round, ...] | None:
@@ -124,9 +124,9 @@ def strict_walk(run: Run) -> tuple[Round, ...] | None:
     return segment.rounds if segment.complete else None
 
 
-def basis(blocks: Blocks, settled: Settled) -> Basis:
+def basis(trace: Trace, settled: Settled) -> Basis:
     """What numbers of blocks so settled stand on: exact if no recorded decision changed."""
-    return Basis.EXACT if settled.same_as(blocks.recorded) else Basis.BLOCK_LOCAL
+    return Basis.EXACT if settled.same_as(trace.recorded) else Basis.BLOCK_LOCAL
 
 
 def summary(run: Run, dial: float | None = None) -> Summary:
@@ -134,23 +134,23 @@ def summary(run: Run, dial: float | None = None) -> Summary:
 
     What a dial map knows of another value is `summary(*mapped.shown(run, dial, gamma))`.
     """
-    rule, blocks, at = rule_named(run.settings.rule), run.blocks, own_or(run, dial)
-    text = settled_text(run, blocks, at)
-    in_it = in_text(blocks, text)
-    tokens, rounds = int(text.lengths.sum()), len(blocks)
+    rule, trace, at = rule_named(run.settings.rule), run.trace, own_or(run, dial)
+    text = settled_text(run, trace, at)
+    in_it = trace.in_text(text)
+    tokens, rounds = int(text.lengths.sum()), len(trace)
     drafted, kept = len(in_it), int(np.count_nonzero(in_it))
     strict = _strict(run, tokens)
-    parted = first_to_differ(run, recorded_text(run), text)
+    parted = first_to_differ(run, trace.recorded_text, text)
     return Summary(
         dial=at,
-        basis=basis(blocks, text.settled),
+        basis=basis(trace, text.settled),
         tokens=tokens,
         rounds=rounds,
         tau=_ratio(tokens, rounds),
         drafted=drafted,
         kept=kept,
         acceptance_rate=_ratio(kept, drafted),
-        relaxed=int(np.count_nonzero(in_it & ~blocks.verdicts.keep_strict)),
+        relaxed=int(np.count_nonzero(in_it & ~trace.verdicts.keep_strict)),
         rolled_back=drafted - kept,
         strict_basis=strict.basis,
         strict_tokens=strict.tokens,
@@ -160,28 +160,28 @@ def summary(run: Run, dial: float | None = None) -> Summary:
         passes_saved_strict=strict.passes - rounds,
         drafts_spared_strict=strict.rolled_back - (drafted - kept),
         passes_saved_autoregressive=tokens - rounds,
-        forced_strict=int(np.count_nonzero(forced(rule, blocks))),
+        forced_strict=int(np.count_nonzero(forced(rule, trace))),
         first_difference=None if parted is None else parted.index,
     )
 
 
-def forced(rule: Rule, blocks: Blocks) -> np.ndarray:
+def forced(rule: Rule, trace: Trace) -> np.ndarray:
     """bool [P]; the drafted tokens that `Summary.forced_strict` counts."""
-    rows = blocks.judging_rows
-    found: np.ndarray = (blocks.second[rows] == blocks.tokens) & (blocks.best[rows, 0] <= 0) & rule.strict_at_zero
+    rows = trace.judging_rows
+    found: np.ndarray = (trace.second[rows] == trace.tokens) & (trace.best[rows, 0] <= 0) & rule.strict_at_zero
     return found
 
 
 def speed(run: Run) -> Speed:
     """What the recorded decoding took."""
     seconds, rounds = run.provenance.seconds, len(run.rounds)
-    timed = sum(round_.timing.total for round_ in run.rounds)
+    drafting, timed = (sum(run.trace.seconds(part).tolist()) for part in ("draft", "total"))
     return Speed(
         seconds=seconds,
         prefill_seconds=run.provenance.prefill_seconds,
         tokens_per_second=_ratio(len(run.token_ids), seconds),
         milliseconds_per_round=_ratio(1000 * seconds, rounds) if seconds else math.nan,
-        draft_share=_ratio(sum(round_.timing.draft for round_ in run.rounds), timed),
+        draft_share=_ratio(drafting, timed),
         device=run.provenance.device,
     )
 
@@ -206,9 +206,9 @@ def _strict(run: Run, tokens: int) -> _Strict:
     """The strict end beside a judgement that emits `tokens` tokens."""
     own, dial = strict_walk(run), rule_named(run.settings.rule).dial
     if own is None:
-        text = settled_text(run, run.blocks, own_or(run, None if dial is None else dial.strict))
-        written, rounds = int(text.lengths.sum()), len(run.blocks)
-        lost = int(np.count_nonzero(~in_text(run.blocks, text)))
+        text = settled_text(run, run.trace, own_or(run, None if dial is None else dial.strict))
+        written, rounds = int(text.lengths.sum()), len(run.trace)
+        lost = int(np.count_nonzero(~run.trace.in_text(text)))
     else:
         written, rounds = len(emitted(own)), len(own)
         lost = sum(round_.rolled_back for round_ in own)

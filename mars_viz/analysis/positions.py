@@ -11,14 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from mars_viz.analysis.metrics import Basis, basis, own_or, strict_walk
-from mars_viz.analysis.settled_text import SettledText, emits, in_text, settled_text
-from mars_viz.blocks import Blocks
+from mars_viz.analysis.settled_text import settled_text
 from mars_viz.records import Outcome, Round
 from mars_viz.rules import Rule, Scale, rule_named
 from mars_viz.run import Run
-
-OUTCOMES: tuple[Outcome, ...] = tuple(Outcome)
-"""Outcome by its code in `Positions`."""
+from mars_viz.trace import OUTCOMES, SettledText, Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,42 +104,31 @@ class Positions:
 
 def positions(run: Run, dial: float | None = None) -> Positions:
     """The run's drafted positions at this dial value; None takes the run's own. Raises BadInput for a bad value."""
-    rule, blocks, at = rule_named(run.settings.rule), run.blocks, own_or(run, dial)
-    text, rows = settled_text(run, blocks, at), blocks.judging_rows
-    z1, z2 = blocks.best[rows, 0], blocks.best[rows, 1]
+    rule, trace, at = rule_named(run.settings.rule), run.trace, own_or(run, dial)
+    text, rows = settled_text(run, trace, at), trace.judging_rows
+    z1, z2 = trace.best[rows, 0], trace.best[rows, 1]
     wide = z1.astype(np.float64)
-    strictly = settled_text(run, blocks, own_or(run, None if rule.dial is None else rule.dial.strict))
+    strictly = settled_text(run, trace, own_or(run, None if rule.dial is None else rule.dial.strict))
     strict = strict_walk(run)
     return Positions(
         rule=rule,
         dial=at,
-        basis=basis(blocks, text.settled),
-        rounds=len(blocks),
-        round_index=blocks.round_index,
+        basis=basis(trace, text.settled),
+        rounds=len(trace),
+        round_index=trace.round_index,
         z1=z1,
         z2=z2,
         ratio=np.divide(z2.astype(np.float64), wide, out=np.full_like(wide, np.nan), where=wide != 0),
-        runner_up=blocks.second[rows] == blocks.tokens,
-        movable=~np.isnan(blocks.verdicts.breakpoints),
-        outcomes=_outcomes(blocks, text),
-        strict_outcomes=_outcomes(blocks, strictly),
-        courses=None if strict is None else Courses(_course(blocks, text), _walked(strict)),
+        runner_up=trace.second[rows] == trace.tokens,
+        movable=~np.isnan(trace.verdicts.breakpoints),
+        outcomes=trace.outcomes(text),
+        strict_outcomes=trace.outcomes(strictly),
+        courses=None if strict is None else Courses(_course(trace, text), _walked(strict)),
     )
 
 
-def _outcomes(blocks: Blocks, text: SettledText) -> np.ndarray:
-    """int8 [P]; what `Round.outcomes` says in every round, so settled, as an index of `OUTCOMES`."""
-    codes, of_round = {outcome: OUTCOMES.index(outcome) for outcome in OUTCOMES}, blocks.round_index
-    found = np.full(len(of_round), codes[Outcome.DISCARDED], np.int8)
-    kept = in_text(blocks, text)
-    found[kept] = np.where(blocks.verdicts.keep_strict, codes[Outcome.MATCHED], codes[Outcome.RELAXED])[kept]
-    judged_last = emits(blocks, text)[of_round] & (blocks.parents + 1 == text.settled.rows[of_round])
-    found[judged_last & (blocks.places(judged_last) == 1)] = codes[Outcome.REJECTED]
-    return found
-
-
-def _course(blocks: Blocks, text: SettledText) -> Course:
-    lost = np.bincount(blocks.round_index[~in_text(blocks, text)], minlength=len(blocks))
+def _course(trace: Trace, text: SettledText) -> Course:
+    lost = np.bincount(trace.round_index[~trace.in_text(text)], minlength=len(trace))
     return Course(np.cumsum(text.lengths), np.cumsum(lost))
 
 

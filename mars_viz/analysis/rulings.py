@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum, IntEnum
 
 import numpy as np
@@ -16,8 +16,8 @@ import numpy as np
 from mars_viz.analysis.judgements import Judgement, Ruling
 from mars_viz.records import Speculation, Verdicts
 from mars_viz.rules import Dial, Rule
-from mars_viz.rules.joined import Joined
 from mars_viz.run import Run
+from mars_viz.trace import Speculations
 
 
 class Say(IntEnum):
@@ -245,21 +245,22 @@ def shifted(speculation: Speculation, c: float) -> Speculation:
 
     Logits become float64: rounded to float32, their differences would no longer be what they were.
     """
-    moved = {name: getattr(speculation, name).astype(np.float64) + c for name in _LOGITS}
     scale = speculation.temperature or 1.0
-    return replace(speculation, **moved, logsumexp_t=speculation.logsumexp_t.astype(np.float64) + c / scale)
+    by = dict.fromkeys(_LOGITS, c) | {"logsumexp_t": c / scale}
+    known = {name: speculation.columns[name] for name in by if name in speculation.columns}
+    return speculation.with_columns({name: known[name].astype(np.float64) + by[name] for name in known})
 
 
-def moved(run: Run, c: float) -> Joined:
+def moved(run: Run, c: float) -> Speculations:
     """All of the run's speculations, shifted by `c`."""
-    return Joined([shifted(round_.speculation, c) for round_ in run.rounds])
+    return Speculations.of([shifted(one, c) for one in run.trace.speculations])
 
 
-def compared(ruling: Ruling, c: float, after: Joined | None = None) -> Shifted:
+def compared(ruling: Ruling, c: float, after: Speculations | None = None) -> Shifted:
     """The ruling's verdicts against the same rule's, at the same dial value, after `c` is added to every logit.
 
     Who asks this of several rules makes `after`, which is `moved` of their run, once for all of them.
     """
     after = after or moved(ruling.opinion.run, c)
-    found = after.judge(ruling.rule)
+    found = ruling.rule.judge_all(after)
     return Shifted(ruling, found.keeps(np.nan if ruling.dial is None else ruling.dial) != ruling.keeps)

@@ -160,11 +160,9 @@ class Racing:
             yield written.token, written.seconds
 
     def _walk(self, lane: RaceLane) -> Iterator[Round]:
-        from mars_viz.speculators.extent import Extent
-
         settings = self._settings[lane]
         rule = rule_named(settings.rule)
-        speculator = self._backend.speculator(settings, Extent.least(rule.needs, recorded=False))
+        speculator = self._backend.speculator(settings, rule.needs)
         speculator.prefill(self._prompt)
         return walk(speculator, rule, settings.dial, self._prompt, self._backend.ending(settings))
 

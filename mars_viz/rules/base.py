@@ -21,6 +21,7 @@ import numpy as np
 from mars_viz.errors import EvidenceError, SettingError
 from mars_viz.records import Decision, Emission, Speculation, Verdicts
 from mars_viz.rules.fixed import Fixed
+from mars_viz.trace import Speculations
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,15 +97,13 @@ class Rule(ABC):
     on_rejection: ClassVar[Emission]
     """What a row emits in place of a rejected token, at the strict end where it depends on the dial."""
     needs: ClassVar[tuple[str, ...]] = ()
-    """Fields of `Speculation` that the rule reads and that decisions by others do without: unknown (NaN) unless asked
-    for. `logsumexp` and `draft_logsumexp` stand for ranks and the drafter's best tokens, too."""
+    """Columns of `Speculation` that the rule reads and that decisions by others do without: computed with an answer
+    where a decode by this rule asks for them."""
     monotone: ClassVar[bool] = True
     """False if a looser dial may keep less of a block."""
     spans_positions: ClassVar[bool] = False
     """True if the verdict on a token looks at other tokens of the block; it then holds given that the walk, having
     kept all tokens before it, gets there."""
-    chains_only: ClassVar[bool] = False
-    """True if it judges chains one after the other as well as one alone, but no trees (above temperature 0)."""
     emission_follows_dial: ClassVar[bool] = False
     """True if what a row emits depends on the dial; `Verdicts.row_breakpoints` then say where it changes."""
 
@@ -157,9 +156,11 @@ class Rule(ABC):
             raise EvidenceError(reason)
         return self._judge(speculation)
 
-    def judge_whole(self, whole: Speculation) -> Verdicts:
-        """`judge` of many drafts put end to end by `Joined`, which has seen to it that the rule lacks nothing."""
-        return self._judge(whole)
+    def judge_all(self, many: Speculations) -> Verdicts:
+        """`judge` of all of them, end to end. Raises BadInput as it does."""
+        if many.alike:
+            return self.judge(many.whole)
+        return Verdicts.end_to_end([self.judge(one) for one in many])
 
     @abstractmethod
     def _judge(self, speculation: Speculation) -> Verdicts:
@@ -167,15 +168,15 @@ class Rule(ABC):
 
     def lacks(self, speculation: Speculation) -> str | None:
         """Why the rule cannot judge this speculation, as a sentence with the remedy; None where it can."""
-        return self.lacks_evidence(speculation)
-
-    def lacks_evidence(self, speculation: Speculation) -> str | None:
-        """`lacks`, whatever the shape of the draft."""
-        unknown = [name for name in self.needs if np.isnan(getattr(speculation, name)).any()]
+        unknown = [name for name in self.needs if name not in speculation.columns]
         if not unknown:
             return None
         fields = ", ".join(name.replace("_", " ") for name in unknown)
         return f"{self.title} needs what was not computed here ({fields}). Decode with full evidence."
+
+    def lacks_for(self, many: Speculations) -> str | None:
+        """`lacks` of all of them: the first sentence, if any."""
+        return next(filter(None, map(self.lacks, [many.whole] if many.alike else many)), None)
 
     def checked_dial(self, value: float | None) -> float | None:
         """The dial value to use. Raises BadInput where the rule has none or the value is out of range."""
@@ -246,8 +247,8 @@ def _nowhere(count: int) -> np.ndarray:
 
 
 def is_chain(speculation: Speculation) -> bool:
-    """True if every drafted token follows the one before."""
-    return bool((speculation.parents == np.arange(len(speculation)) - 1).all())
+    """True if every drafted token follows the one before; of several drafts end to end, in each of them."""
+    return bool((np.diff(speculation.judging_rows) > 0).all())  # no two tokens follow the same
 
 
 def just_above(values: np.ndarray | float) -> np.ndarray:

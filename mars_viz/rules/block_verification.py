@@ -26,7 +26,6 @@ class BlockVerification(Rule):
     on_rejection = Emission.BLOCK
     needs = ("block_mass",)
     spans_positions = True
-    chains_only = True
 
     def _judge(self, speculation: Speculation) -> Verdicts:
         """Verdicts without breakpoints."""
@@ -68,6 +67,6 @@ def block_keeps(speculation: Speculation) -> np.ndarray:
 
 
 def _starts(speculation: Speculation) -> np.ndarray:
-    """bool [N]; the nodes that begin a chain: one of a draft, more where `Joined` judges many drafts as one."""
+    """bool [N]; the nodes that begin a chain: one of a draft, more where many drafts stand end to end."""
     starts: np.ndarray = speculation.parents < 0
     return starts

@@ -65,14 +65,14 @@ class CascadeTokenAcceptance(Rule):
     needs = ("z", "logsumexp")
     monotone = False  # a token outside A loses what joins A before it
 
-    def lacks_evidence(self, speculation: Speculation) -> str | None:
+    def lacks(self, speculation: Speculation) -> str | None:
         """Above temperature 0 the drafter's law on A, which older recordings do not hold."""
-        if speculation.temperature > 0 and np.isnan(speculation.best_q).any():
+        if speculation.temperature > 0 and "best_q" not in speculation.columns:
             return (
                 f"{self.title} needs the drafter's probabilities of the target's best tokens, which runs from before "
                 "there was this rule do not hold. Record the run again."
             )
-        return super().lacks_evidence(speculation)
+        return super().lacks(speculation)
 
     def _judge(self, speculation: Speculation) -> Verdicts:
         """Kept from α = 1 - p(x)/p(v1); a gap begins where so many likelier tokens are in A that too little is left."""

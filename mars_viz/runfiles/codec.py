@@ -5,10 +5,8 @@ Knows the files' names and that what is written is read back before anyone is to
 
 from __future__ import annotations
 
-import gc
 import hashlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import chain
 
@@ -52,7 +50,7 @@ def encode(run: Run) -> dict[str, bytes]:
         "special": np.array([piece.special for piece in run.pieces.values()], bool),
     }
     try:
-        tables = rounds.to_tables(run.rounds) | {"pieces": pieces} | _map_tables(run)
+        tables = rounds.to_tables(run.trace) | {"pieces": pieces} | _map_tables(run)
         files = {f"{name}.parquet": parquet.to_bytes(name, table) for name, table in tables.items()}
         files[MANIFEST] = manifest.to_json(
             Manifest(
@@ -65,8 +63,7 @@ def encode(run: Run) -> dict[str, bytes]:
                 tokens=len(run.token_ids),
                 dial_map=_map_facts(run),
                 files={name: stamp(data) for name, data in files.items()},
-            ),
-            optional=any(parquet.more_than_before(name, table) for name, table in tables.items()),
+            )
         )
         decode(files)
     except BadInput as error:
@@ -101,38 +98,20 @@ def decode(files: Mapping[str, bytes]) -> Run:
     """The run. Raises BadInput where a file is missing, damaged, newer or contradicts another."""
     about, sources = _looked_at(files)
     tables = {name: source.read() for name, source in sources.items()}
-    with _uncollected():
-        made, blocks = rounds.from_tables(tables, about.settings.dial, len(about.prompt_ids))
+    trace = rounds.from_tables(tables, about.settings.dial, len(about.prompt_ids))
     run = Run(
         settings=about.settings,
         provenance=about.provenance,
         prompt_ids=about.prompt_ids,
-        rounds=made,
+        rounds=trace,
         pieces=_pieces(tables["pieces"]),
         title=about.title,
         prompt=about.prompt,
     )
     if about.dial_map is not None:
         run = replace(run, dial_map=maps.from_tables(tables, run, about.dial_map))
-    vars(run)["blocks"] = blocks  # where `Run.blocks` would keep what it lays end to end
-    vars(run)["token_ids"] = tuple(chain.from_iterable(tables["rounds"]["token_ids"]))  # as `Run.token_ids` would
     _check(run, about, tables)
     return run
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Without looking for garbage in cycles, of which rounds, however many, leave none.
-
-    Whoever came in while it was off leaves it to the first one to turn it on again.
-    """
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def _missing(name: str) -> BadInput:
@@ -205,7 +184,7 @@ def _check_counts(about: Manifest, sources: Mapping[str, UnreadTable]) -> None:
                 place.rows, f"does not hold one row more than there are drafted tokens in every {place.owner}"
             )
     occur = len(about.prompt_ids) + sum(
-        sources[table].values[column]
+        sources[table].values.get(column, 0)
         for table, columns in _TOKEN_COLUMNS.items()
         if table in sources
         for column in columns
@@ -218,7 +197,13 @@ def _check(run: Run, about: Manifest, tables: Mapping[str, Table]) -> None:
     """The manifest's counts are right, every token is one of the vocabulary, and has its text."""
     if about.tokens != len(run.token_ids):
         raise RunFileError(f"{MANIFEST} counts other rounds or tokens than the tables hold. Take a fresh copy.")
-    held = [tables[table][column] for table, columns in _TOKEN_COLUMNS.items() if table in tables for column in columns]
+    held = [
+        table[column]
+        for name, columns in _TOKEN_COLUMNS.items()
+        for table in [tables.get(name, {})]
+        for column in columns
+        if column in table
+    ]
     held += [np.array(run.prompt_ids, np.int64)]
     if "map_answers" in tables:
         held += [np.fromiter(chain.from_iterable(tables["map_answers"]["prefix"]), np.int64)]

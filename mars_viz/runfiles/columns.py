@@ -1,22 +1,20 @@
 """The columns of a run's tables: the one description from which writing, reading and checking follow.
 
 Knows names, types, shapes and the values that each column may hold; knows neither files nor what the columns mean
-together. The names are those of the records' fields (records.py), where each is explained.
+together. The names are those of the records' columns and fields (records.py), where each is explained.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, fields
 from enum import Enum
 
 import numpy as np
 import pyarrow as pa
 
-from mars_viz.bounds import HUGE, LONGEST_DRAFT, LONGEST_PIECE, NUMBERS, SECONDS, TOKENS, VOCABULARY
-from mars_viz.records import Timing
-
-Check = Callable[[np.ndarray], np.ndarray]
+from mars_viz.bounds import LONGEST_DRAFT, LONGEST_PIECE, NUMBERS, SECONDS, TOKENS, VOCABULARY
+from mars_viz.evidence import Check, Decides, Per, within
+from mars_viz.records import COLUMNS, Timing
 
 
 class Shape(Enum):
@@ -41,7 +39,7 @@ class Column:
     shape: Shape = Shape.ONE
     """One value or a list of them."""
     optional: bool = False
-    """True if a file leaves it out where it says nothing, that is holds only NaN; older ones do not have it."""
+    """True if a file may be without it."""
 
     @property
     def dtype(self) -> np.dtype:
@@ -52,30 +50,6 @@ class Column:
 
 def _anything(values: np.ndarray) -> np.ndarray:
     return np.ones(values.shape, bool)
-
-
-def _finite(values: np.ndarray) -> np.ndarray:
-    return (values >= -HUGE) & (values <= HUGE)  # NaN fails
-
-
-def _logit(values: np.ndarray) -> np.ndarray:
-    return values <= HUGE  # -inf is a masked token; NaN fails
-
-
-def _divergence(values: np.ndarray) -> np.ndarray:
-    return (values >= -HUGE) & ((values <= HUGE) | (values == np.inf))  # inf is missing support; NaN fails
-
-
-def _entropy(values: np.ndarray) -> np.ndarray:
-    return (values >= -0.1) & (values <= np.log(VOCABULARY) + 0.1)  # nats; rounding may pass both ends
-
-
-def _coin(values: np.ndarray) -> np.ndarray:
-    return (values >= 0) & (values < 1)
-
-
-def _probability(values: np.ndarray) -> np.ndarray:
-    return (values >= 0) & (values <= 1.001)  # rounding may pass 1
 
 
 def _seconds(values: np.ndarray) -> np.ndarray:
@@ -91,55 +65,46 @@ def _piece(values: np.ndarray) -> np.ndarray:
     return np.array([len(data) <= LONGEST_PIECE for data in values], bool)
 
 
-def _or_unknown(holds: Check) -> Check:
-    return lambda values: holds(values) | np.isnan(values)
-
-
-def _within(low: int, high: int) -> Check:
-    return lambda values: (values >= low) & (values <= high)
-
-
-_token, _rank = _within(0, VOCABULARY - 1), _within(1, VOCABULARY)
-_known_rank = _within(0, VOCABULARY)  # 0 where it is not known
-_place = _within(0, 2 * TOKENS)
+_token = within(0, VOCABULARY - 1)
+_place = within(0, 2 * TOKENS)
 
 
 def _columns(names: str, type_: pa.DataType, holds: Check, shape: Shape = Shape.ONE) -> dict[str, Column]:
     return {name: Column(type_, holds, shape) for name in names.split()}
 
 
-_BOOL, _INT, _LONG, _FLOAT, _DOUBLE = pa.bool_(), pa.int32(), pa.int64(), pa.float32(), pa.float64()
+def _evidence(per: Per) -> dict[str, Column]:
+    """The arrays of `Speculation` with a value for each of these."""
+    return {
+        name: Column(
+            pa.from_numpy_dtype(known.dtype),
+            known.holds,
+            Shape.ONE if known.width == 1 else Shape.WIDE,
+            optional=known.decides is not Decides.ALWAYS,
+        )
+        for name, known in COLUMNS.items()
+        if known.per is per
+    }
 
-NODE_FIELDS: dict[str, Column] = {
-    **_columns("tokens", _INT, _token),
-    **_columns("siblings", _INT, _within(0, VOCABULARY - 1)),
-    **_columns("parents", _INT, _within(-1, LONGEST_DRAFT - 1)),
-    **_columns("depths", _INT, _within(1, LONGEST_DRAFT)),
-    **_columns("ranks", _INT, _known_rank),
-    **_columns("q q_max", _FLOAT, _probability),
-    **_columns("p total_variation", _FLOAT, _or_unknown(_probability)),
-    **_columns("q_entropy", _FLOAT, _entropy),
-    **_columns("draft_logsumexp", _FLOAT, _finite),
-    **_columns("js", _FLOAT, _or_unknown(_finite)),
-    **_columns("kl_pq kl_qp", _FLOAT, _or_unknown(_divergence)),
-    **_columns("z", _FLOAT, _logit),
-    **_columns("coins", _DOUBLE, _coin),
-    **_columns("block_mass", _DOUBLE, _or_unknown(_finite)),
-    **_columns("draft_ids", _INT, _token, Shape.WIDE),
-    **_columns("draft_logits", _FLOAT, _logit, Shape.WIDE),
-    "best_q": Column(_FLOAT, _or_unknown(_probability), Shape.WIDE, optional=True),
-}
+
+def extra(type_: pa.DataType) -> Column | None:
+    """A column of evidence that this version does not know, of such a type; None if no evidence can have it."""
+    wide = pa.types.is_fixed_size_list(type_)
+    each = type_.value_type if wide else type_
+    if not (pa.types.is_integer(each) or pa.types.is_floating(each) or pa.types.is_boolean(each)):
+        return None
+    return Column(each, _anything, Shape.WIDE if wide else Shape.ONE)
+
+
+MOST_EXTRAS = 32
+"""Columns of a table that this version does not know, at most."""
+
+_BOOL, _INT, _LONG, _DOUBLE = pa.bool_(), pa.int32(), pa.int64(), pa.float64()
+
+NODE_FIELDS = _evidence(Per.NODE)
 """Arrays of `Speculation` with a value for each drafted token."""
 
-ROW_FIELDS: dict[str, Column] = {
-    **_columns("logsumexp logsumexp_t", _FLOAT, _or_unknown(_finite)),
-    **_columns("entropy", _FLOAT, _or_unknown(_entropy)),
-    **_columns("support", _INT, _rank),
-    **_columns("top_ids emissions", _INT, _token, Shape.WIDE),
-    **_columns("emission_ranks", _INT, _rank, Shape.WIDE),
-    **_columns("top_logits emission_z", _FLOAT, _logit, Shape.WIDE),
-    **_columns("emission_p", _FLOAT, _or_unknown(_probability), Shape.WIDE),
-}
+ROW_FIELDS = _evidence(Per.ROW)
 """Arrays of `Speculation` with a value for each row of the target's laws."""
 
 NODE_VERDICTS: dict[str, Column] = {
@@ -167,15 +132,15 @@ SCALAR_FIELDS: dict[str, Column] = {
 TIMING_FIELDS: dict[str, Column] = _columns(" ".join(field.name for field in fields(Timing)), _DOUBLE, _seconds)
 """Seconds of a round."""
 
-_ROUND = _columns("round", _INT, _within(0, TOKENS - 1))
-_ANSWER = _columns("answer", _INT, _within(0, TOKENS - 1))
+_ROUND = _columns("round", _INT, within(0, TOKENS - 1))
+_ANSWER = _columns("answer", _INT, within(0, TOKENS - 1))
 
 RUN_TABLES: dict[str, dict[str, Column]] = {
     "nodes": _ROUND | NODE_FIELDS | NODE_VERDICTS | GAPS | _columns("kept", _BOOL, _anything),
     "rows": _ROUND | ROW_FIELDS | ROW_VERDICTS,
     "rounds": {
         **SCALAR_FIELDS,
-        **_columns("row", _INT, _within(0, LONGEST_DRAFT)),
+        **_columns("row", _INT, within(0, LONGEST_DRAFT)),
         **_columns("emitted", _INT, _token),
         **_columns("token_ids", _INT, _token, Shape.MANY),
         **TIMING_FIELDS,
@@ -200,6 +165,9 @@ MAP_TABLES: dict[str, dict[str, Column]] = {
 }
 """The tables of a run's dial map, which not every run has: `map_nodes` and `map_rows` are as above, a line of
 `map_answers` is a prefix, without the prompt, that was answered."""
+
+EVIDENCE_TABLES = ("nodes", "rows", "map_nodes", "map_rows")
+"""Those that may have columns which this version does not know."""
 
 TABLES = RUN_TABLES | MAP_TABLES
 """Every table with its columns."""

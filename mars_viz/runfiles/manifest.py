@@ -23,15 +23,6 @@ from mars_viz.run import Provenance, Settings
 FORMAT = "mars-viz-run"
 SCHEMA = 5
 """Raised whenever a file written before could no longer be read as it is, or the other way round."""
-WITHOUT_BATCHING = 4
-"""Of provenance that does not say how a text hangs on its batches; written where that is not known."""
-WITHOUT_OPTIONAL = 3
-"""Of tables without optional columns: a run that needs none is written as it was before there were any, so that whoever
-could read one still can. Readers from before would take such a column for that of another program; by the newer schema
-they say that they are the older ones."""
-WITHOUT_STOP = 2
-"""Of settings without stop strings as well, likewise."""
-_READ = (WITHOUT_STOP, WITHOUT_OPTIONAL, WITHOUT_BATCHING, SCHEMA)
 
 LARGEST = 8 << 20
 """Bytes of a manifest, or of another description: 9 are a token of the prompt, so that hundreds of thousands fit."""
@@ -95,20 +86,11 @@ class Manifest:
         return line if len(line) <= 60 else line[:59] + "…"
 
 
-def to_json(manifest: Manifest, *, optional: bool = False) -> bytes:
-    """The file, `optional` if some table has optional columns.
-
-    Raises BadInput where a value has no place in JSON: NaN, or half of a surrogate pair.
-    """
-    facts, schema = asdict(manifest), SCHEMA
-    if not manifest.provenance.batching:
-        del facts["provenance"]["batching"]
-        schema = WITHOUT_BATCHING if optional else WITHOUT_OPTIONAL
-        if not manifest.settings.stop and not optional:
-            del facts["settings"]["stop"]
-            schema = WITHOUT_STOP
+def to_json(manifest: Manifest) -> bytes:
+    """The file. Raises BadInput where a value has no place in JSON: NaN, or half of a surrogate pair."""
+    facts = asdict(manifest)
     try:
-        text = json.dumps({"format": FORMAT, "schema": schema} | facts, allow_nan=False, ensure_ascii=False, indent=1)
+        text = json.dumps({"format": FORMAT, "schema": SCHEMA} | facts, allow_nan=False, ensure_ascii=False, indent=1)
         return text.encode()
     except (ValueError, TypeError) as error:  # UnicodeEncodeError is a ValueError
         raise StorageError(
@@ -123,16 +105,16 @@ def from_json(data: bytes) -> Manifest:
         raise RunFileError("manifest.json is not that of a run. Choose a folder written by MARS Viz.")
     schema = found.pop("schema", None)
     if isinstance(schema, int) and not isinstance(schema, bool) and schema > SCHEMA:
-        raise RunFileError(f"It was made by a newer MARS Viz (schema {schema}, this one reads up to {SCHEMA}); update.")
-    if schema not in _READ:
+        raise RunFileError(f"It was made by a newer MARS Viz (schema {schema}, this one reads {SCHEMA}); update.")
+    if isinstance(schema, int) and not isinstance(schema, bool) and 0 < schema < SCHEMA:
         raise RunFileError(
-            f"manifest.json has the schema {bounds.shortened(schema)}; this MARS Viz reads {WITHOUT_STOP} to {SCHEMA}. "
+            f"It was made by an older MARS Viz (schema {schema}, this one reads {SCHEMA}). Record the run again."
+        )
+    if schema != SCHEMA or isinstance(schema, float):
+        raise RunFileError(
+            f"manifest.json has the schema {bounds.shortened(schema)}; this MARS Viz reads {SCHEMA}. "
             "Record the run again."
         )
-    if schema != SCHEMA and isinstance(found.get("provenance"), dict):
-        found["provenance"].setdefault("batching", "")
-    if schema == WITHOUT_STOP and isinstance(found.get("settings"), dict):
-        found["settings"].setdefault("stop", [])
     manifest = parsed(Manifest, found, "manifest.json")
     bounds.check(manifest, "manifest.json")
     dial = manifest.settings.dial

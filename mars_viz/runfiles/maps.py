@@ -7,6 +7,7 @@ when a run is opened.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import astuple
 from typing import TypeAlias
 
 import numpy as np
@@ -18,9 +19,10 @@ from mars_viz.run import Run
 from mars_viz.runfiles.columns import TIMING_FIELDS
 from mars_viz.runfiles.manifest import MapFacts
 from mars_viz.runfiles.parquet import MAX_VALUES, Table, objects
-from mars_viz.runfiles.speculations import SpeculationTables, contradiction, gathered, lines_of
+from mars_viz.runfiles.speculations import SpeculationTables, contradiction
 from mars_viz.runfiles.speculations import from_tables as speculations_of
 from mars_viz.runfiles.speculations import to_tables as tables_of
+from mars_viz.trace import Speculations
 from mars_viz.walk import Answer
 
 Answers: TypeAlias = dict[tuple[int, ...], Answer]
@@ -34,11 +36,10 @@ def to_tables(dial_map: DialMap) -> dict[str, Table]:
     prefixes = sorted(dial_map.answers)
     answers = [dial_map.answers[prefix] for prefix in prefixes]
     prompt = len(dial_map.frame.prompt_ids)
-    tables = tables_of([answer.speculation for answer in answers], ANSWERS)
-    tables["map_answers"] |= {
-        "prefix": objects(prefix[prompt:] for prefix in prefixes),
-        **gathered((answer.timing for answer in answers), TIMING_FIELDS),
-    }
+    tables = tables_of(Speculations.of([answer.speculation for answer in answers]), ANSWERS)
+    timings = np.array([astuple(answer.timing) for answer in answers], np.float64).reshape(-1, len(TIMING_FIELDS))
+    tables["map_answers"]["prefix"] = objects(prefix[prompt:] for prefix in prefixes)
+    tables["map_answers"] |= zip(TIMING_FIELDS, timings.T, strict=True)
     return tables
 
 
@@ -57,7 +58,7 @@ def from_tables(tables: Mapping[str, Table], run: Run, facts: MapFacts) -> DialM
 
 def _answers(tables: Mapping[str, Table], prompt: tuple[int, ...]) -> Answers:
     table = tables["map_answers"]
-    lines = lines_of(tables, ANSWERS)
+    speculations = speculations_of(tables, ANSWERS)
     if len(prompt) * len(table["prefix"]) > MAX_VALUES:
         raise contradiction("map_answers", "holds far more prefixes than a map of so long a prompt")
     prefixes = [prompt + tuple(prefix) for prefix in table["prefix"]]
@@ -66,7 +67,6 @@ def _answers(tables: Mapping[str, Table], prompt: tuple[int, ...]) -> Answers:
     if len(set(prefixes)) < len(prefixes):
         raise contradiction("map_answers", "holds a prefix twice")
     timings = zip(*(table[name].tolist() for name in TIMING_FIELDS), strict=True)
-    speculations = speculations_of(tables, ANSWERS, lines)
     return {
         prefix: Answer(speculation, Timing(*timing))
         for prefix, speculation, timing in zip(prefixes, speculations, timings, strict=True)

@@ -7,6 +7,7 @@ columns must be the ones described, and every failure is a BadInput that names t
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mars_viz.bounds import WIDEST
+from mars_viz.bounds import WIDEST, shortened
 from mars_viz.errors import RunFileError
-from mars_viz.runfiles.columns import TABLES, Column, Shape
+from mars_viz.runfiles.columns import EVIDENCE_TABLES, MOST_EXTRAS, TABLES, Column, Shape, extra
 from mars_viz.runfiles.directory import END, Chunk, chunks_of
 
 Table: TypeAlias = dict[str, np.ndarray]
@@ -30,6 +31,8 @@ MAX_BYTES = 1 << 30
 """Of one unpacked table."""
 MAX_DIRECTORY = 1 << 20
 """Bytes of a file's own directory; that of a long run has some thousands."""
+_NAME = re.compile("[a-z][a-z0-9_]{0,39}")
+"""What a column that this version does not know may be called."""
 _PLAIN = {0, 3}
 """Encodings, plain and run length, the second for lengths and truth values: no others, so that a table's size is what
 its file says."""
@@ -39,7 +42,7 @@ _UNREADABLE = (pa.ArrowException, OSError, MemoryError, ValueError, TypeError, K
 
 def to_bytes(name: str, columns: Table) -> bytes:
     """The Parquet file of the table called `name`. Raises BadInput where a column is not as described."""
-    described = _written(TABLES[name], columns)
+    described = _described(name, {key: _type(values) for key, values in columns.items()})
     arrays = [_to_arrow(f"{name}.{key}", column, columns[key]) for key, column in described.items()]
     schema = pa.schema(
         [pa.field(key, array.type, nullable=False) for key, array in zip(described, arrays, strict=True)]
@@ -90,7 +93,7 @@ class UnreadTable:
 
 
 def opened(name: str, data: bytes) -> UnreadTable:
-    """The table called `name`, of the optional columns those that are there; nothing of it is unpacked yet.
+    """The table called `name`, of optional and unknown columns those that are there; nothing of it is unpacked yet.
 
     Raises BadInput where `data` is not that table, or far larger than any run's.
     """
@@ -100,8 +103,11 @@ def opened(name: str, data: bytes) -> UnreadTable:
     with _damaged(name):
         source = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
         values = _counted(file, source.metadata.num_rows, chunks_of(data))
-        described = _held(TABLES[name], source.schema_arrow.names)
-        _check_schema(file, described, source.schema_arrow)
+        schema = source.schema_arrow
+        if len(set(schema.names)) < len(schema.names):
+            raise ValueError("a column twice")
+        described = _described(name, dict(zip(schema.names, schema.types, strict=True)))
+        _check_schema(file, described, schema)
         of_each = {key: values.get(key, 0) for key in described}
         if any(of_each[key] != source.metadata.num_rows for key, each in described.items() if each.shape is Shape.ONE):
             raise ValueError("other lines in a column")
@@ -109,7 +115,7 @@ def opened(name: str, data: bytes) -> UnreadTable:
 
 
 def from_bytes(name: str, data: bytes) -> Table:
-    """The columns of the table called `name`, of the optional ones those that are there.
+    """The columns of the table called `name`, of optional and unknown ones those that are there.
 
     Raises BadInput where `data` is not that table, whole and plausible.
     """
@@ -126,11 +132,6 @@ def _damaged(name: str) -> Iterator[None]:
         ) from error
 
 
-def more_than_before(name: str, columns: Table) -> bool:
-    """True if the file of the table called `name` has columns that it could not have before some were optional."""
-    return any(column.optional for column in _written(TABLES[name], columns).values())
-
-
 def objects(values: Iterable[Any]) -> np.ndarray:
     """object [lines]; one value a line, whatever it is."""
     listed = list(values)
@@ -139,16 +140,35 @@ def objects(values: Iterable[Any]) -> np.ndarray:
     return array
 
 
-def _written(described: Mapping[str, Column], columns: Table) -> Mapping[str, Column]:
-    """Without optional columns that say nothing."""
-    optional = (key for key, column in described.items() if column.optional and key in columns)
-    return _held(described, [key for key in optional if not np.isnan(columns[key]).all()])
+def _described(name: str, types: Mapping[str, pa.DataType]) -> dict[str, Column]:
+    """The columns of the table called `name` that are there, in the order of their description, with those of evidence
+    that this version does not know behind them. Raises BadInput for a column too few, and for one that none can be."""
+    file, known = f"{name}.parquet", TABLES[name]
+    lacking = next((key for key, column in known.items() if not column.optional and key not in types), None)
+    if lacking is not None:
+        raise RunFileError(f"{file} lacks the column {lacking}. Take a fresh copy, or record the run again.")
+    described = {key: column for key, column in known.items() if key in types}
+    unknown = [key for key in types if key not in known]
+    extras = {key: found for key in unknown if (found := _extra(name, key, types[key])) is not None}
+    strange = next((key for key in unknown if key not in extras), None)
+    if strange is not None or len(extras) > MOST_EXTRAS:
+        what = f"more than {MOST_EXTRAS} unknown columns" if strange is None else f"the column {shortened(strange)}"
+        raise RunFileError(
+            f"{file} has {what}, and evidence cannot be that. Take it out, or choose a folder written by MARS Viz."
+        )
+    return described | extras
 
 
-def _held(described: Mapping[str, Column], names: Iterable[str]) -> Mapping[str, Column]:
-    """Without optional columns of other names."""
-    there = set(names)
-    return {key: column for key, column in described.items() if not column.optional or key in there}
+def _extra(name: str, key: str, type_: pa.DataType) -> Column | None:
+    """An unknown column of the table called `name`; None if it holds no evidence, or another table's goes by that."""
+    free = all(key not in TABLES[other] for other in EVIDENCE_TABLES)
+    return extra(type_) if name in EVIDENCE_TABLES and free and _NAME.fullmatch(key) else None
+
+
+def _type(values: np.ndarray) -> pa.DataType:
+    """Of an array that is to be written; of what is known already it is not asked."""
+    each = pa.null() if values.dtype == object else pa.from_numpy_dtype(values.dtype)
+    return each if values.ndim == 1 else pa.list_(each, values.shape[1])
 
 
 def _flat(column: Column, values: np.ndarray) -> np.ndarray:
@@ -215,8 +235,6 @@ def _counted(file: str, lines: int, chunks: Sequence[Chunk]) -> dict[str, int]:
 
 
 def _check_schema(file: str, described: Mapping[str, Column], schema: pa.Schema) -> None:
-    if schema.names != list(described):
-        raise RunFileError(f"{file} has other columns than a run's. Choose a folder written by MARS Viz.")
     for key, column in described.items():
         found = schema.field(key).type
         if not _fits(column, found):

@@ -124,7 +124,7 @@ def recovered(folder: Path) -> Run:
             made = part
         elif part.prompt_ids == made.prompt_ids + made.token_ids:
             pieces = {**made.pieces, **part.pieces}
-            made = replace(made, rounds=made.rounds + part.rounds, pieces=pieces, provenance=part.provenance)
+            made = replace(made, rounds=(*made.rounds, *part.rounds), pieces=pieces, provenance=part.provenance)
         else:
             break
     assert made is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Generic, Protocol, TypeVar
@@ -14,7 +14,6 @@ from mars_viz.chat import History, check_prompt
 from mars_viz.errors import PromptError
 from mars_viz.run import WITHIN_ROUNDING, Piece, Provenance, Settings
 from mars_viz.speculators.draft import Drafter, Target
-from mars_viz.speculators.extent import Extent
 from mars_viz.speculators.memory import bytes_of
 from mars_viz.speculators.networks import Opener
 from mars_viz.speculators.speculator import DraftAndScore, Limits
@@ -102,10 +101,13 @@ class Backend:
     place: torch.device = CPU
     """Where the models are."""
 
-    def speculator(self, settings: Settings, extent: Extent = Extent.WHOLE) -> DraftAndScore:
-        """A new one, with empty caches; `extent` says how much evidence its answers carry."""
+    def speculator(
+        self, settings: Settings, needs: Collection[str] | None = None, *, later: bool = False
+    ) -> DraftAndScore:
+        """A new one, with empty caches. Its answers carry all evidence, or what every rule decides by and the columns
+        of `needs`, of which `complete` makes all where `later`."""
         limits = Limits(self.vocabulary_size, self.context)
-        return DraftAndScore(self.target.open(), self.drafter.open(settings), limits, settings, extent)
+        return DraftAndScore(self.target.open(), self.drafter.open(settings), limits, settings, needs, later=later)
 
     def ending(self, settings: Settings) -> Ending:
         """When a text ends."""

@@ -21,7 +21,6 @@ from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.device_errors import inference
 from mars_viz.speculators.draft import Drafter, Target
-from mars_viz.speculators.extent import Extent
 from mars_viz.speculators.networks.graphs import SETTLED
 from mars_viz.speculators.sampling import wait_for
 from mars_viz.speculators.speculator import DraftAndScore
@@ -197,7 +196,7 @@ def _round(backend: Backend, settings: Settings, gamma: int, prefix: Prefix) -> 
         top_k=settings.top_k,
         seed=settings.seed,
     )
-    speculator = backend.speculator(short, Extent.least(rule.needs, recorded=False))
+    speculator = backend.speculator(short, rule.needs)
     speculator.prefill(prefix)
     ending = backend.ending(replace(short, max_new_tokens=gamma + 1))
     return partial(_decided, speculator, rule, prefix, ending)

@@ -1,11 +1,13 @@
 """Everything that a rule, a view or a later re-judging may ask of a block: what decides at once, the rest when wanted.
 
-Knows logits and the fields of a Speculation; knows no models, no caches and no rules.
+There are two levels: what every rule decides by, with what one rule needs besides, and all. Knows logits and the
+columns of a Speculation; knows no models, no caches and no rules.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import replace
 
 import numpy as np
@@ -16,11 +18,10 @@ from mars_viz.errors import EvidenceError, ModelError
 from mars_viz.randomness import Purpose, position_uniforms, round_uniforms
 from mars_viz.records import CANDIDATES, Speculation
 from mars_viz.run import Settings
-from mars_viz.speculators.build_records import Origin, complete, records
-from mars_viz.speculators.divergences import parent_weights
+from mars_viz.speculators.build_records import Origin, completed, records
+from mars_viz.speculators.divergences import DIVERGENCES, parent_weights
 from mars_viz.speculators.draft import NO_SAMPLE, Draft, TopLogits
 from mars_viz.speculators.draft_batch import DraftBatch, Seen
-from mars_viz.speculators.extent import Extent
 from mars_viz.speculators.logit_stats import one_hot, standing
 from mars_viz.speculators.sampling import draw, law, on_device, to_host
 from mars_viz.speculators.topk import Largest, best, largest, settled
@@ -33,16 +34,22 @@ DAMAGED = (
 
 
 def gather_evidence(
-    blocks: DraftBatch, settings: Settings, extent: Extent = Extent.WHOLE, waiting: Waiting | None = None
+    blocks: DraftBatch, settings: Settings, needs: Collection[str] | None = None, waiting: Waiting | None = None
 ) -> list[Speculation]:
     """Compute the record of every block and bring them to the host in one transfer.
 
-    What is left for afterwards goes to `waiting`, unless a single chain is enough to work on. Raises BadInput where a
-    model's logits are no numbers.
+    `needs` are the columns to have besides those that every rule decides by; None for all. What is then left goes to
+    `waiting`, where there is one, unless a single chain is enough to work on. Raises BadInput where a model's logits
+    are no numbers.
     """
-    if extent.waits and blocks.seats > 1:
-        return _gathered(blocks, settings, extent, waiting or Waiting(settings))
-    return [record for part in blocks.parts() for record in _gathered(part, settings, extent, None)]
+    if needs is not None and not DIVERGENCES.isdisjoint(needs):
+        needs = None
+    if waiting is not None and needs is not None and blocks.seats > 1:
+        seen, made = _recorded(_seen(blocks, settings), settings, needs)
+        waiting.take(seen, made)
+        return made
+    wanted = needs if waiting is None else None
+    return [record for part in blocks.parts() for record in _recorded(_seen(part, settings), settings, wanted)[1]]
 
 
 def record_top_logits(
@@ -66,13 +73,12 @@ def record_top_logits(
             "listed_ids": top.ids[i : i + 1, : n + 1],
             "listed_logits": top.logits[i : i + 1, : n + 1],
         }
-        (record,) = records(Origin((start,), sampled=False, vocabulary=vocabulary), settings, chain)
+        (record,) = chains = records(Origin((start,), sampled=False, vocabulary=vocabulary), settings, chain)
         listed = record.top_ids[:n] == record.tokens[:, None]  # [N, K]
         known = {name: array[i : i + 1, :n] for name, array in drafted.items()}
         known["z"] = top.drafted[i : i + 1, :n]
         known["ranks"] = np.where(listed.any(1), listed.argmax(1) + 1, 0)[None]
-        complete([record], settings, known | {"logsumexp": np.full((1, n + 1), np.nan, np.float32)})
-        made.append(record)
+        made += completed(chains, settings, known)
     return made
 
 
@@ -94,23 +100,18 @@ def _drafter_alone(draft: Draft, vocabulary: int) -> dict[str, np.ndarray]:
     return {name: array.cpu().numpy() for name, array in found.items()}
 
 
-def _gathered(blocks: DraftBatch, settings: Settings, extent: Extent, waiting: Waiting | None) -> list[Speculation]:
-    return _recorded(_seen(blocks, settings), settings, extent, waiting)
-
-
-def _recorded(seen: Seen, settings: Settings, extent: Extent, waiting: Waiting | None) -> list[Speculation]:
-    blocks, whole = seen.blocks, waiting is None and extent not in (Extent.DECIDING, Extent.STANDING)
-    later = standing([seen], settings, apart=whole) if whole or extent.stands else {}
+def _recorded(seen: Seen, settings: Settings, needs: Collection[str] | None) -> tuple[Seen, list[Speculation]]:
+    """The records, and by what they were made."""
+    blocks = seen.blocks
+    later = {} if needs is not None and not needs else standing([seen], settings, apart=needs is None)
     found = to_host(seen.found | later)
     if "tied" in found and found.pop("tied").any():
-        return _recorded(_settled(seen), settings, extent, waiting)
+        return _recorded(_settled(seen), settings, needs)
     _check(found["listed_logits"][..., 0], blocks.tokens.shape[1])
     made = records(Origin(blocks.starts, blocks.sampled, blocks.logits.shape[-1]), settings, found)
     if later:
-        complete(made, settings, {name: found[name] for name in later})
-    if waiting is not None:
-        waiting.take(seen, made)
-    return made
+        made = completed(made, settings, {name: found[name] for name in later})
+    return seen, made
 
 
 def _seen(blocks: DraftBatch, settings: Settings) -> Seen:

@@ -4,7 +4,7 @@ rules."""
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -17,7 +17,6 @@ from mars_viz.speculators.device_errors import inference
 from mars_viz.speculators.draft import Draft, Drafter, Scored, Target, TopLogits
 from mars_viz.speculators.draft_batch import DraftBatch
 from mars_viz.speculators.evidence import gather_evidence, record_top_logits
-from mars_viz.speculators.extent import Extent
 from mars_viz.speculators.waiting import Waiting
 from mars_viz.walk import Answer, Prefix
 
@@ -36,11 +35,19 @@ class DraftAndScore:
     """The speculator over an open target and an open drafter, whose caches follow the prefixes it is asked about."""
 
     def __init__(
-        self, target: Target, drafter: Drafter, limits: Limits, settings: Settings, extent: Extent = Extent.WHOLE
+        self,
+        target: Target,
+        drafter: Drafter,
+        limits: Limits,
+        settings: Settings,
+        needs: Collection[str] | None = None,
+        *,
+        later: bool = False,
     ):
-        """`extent` says how much evidence an answer carries; see `complete`."""
+        """An answer carries all evidence, or what every rule decides by and the columns of `needs`; `later` then keeps
+        what the rest is made of for `complete`."""
         self._target, self._drafter, self._limits = target, drafter, limits
-        self._settings, self._extent, self._waiting = settings, extent, Waiting(settings)
+        self._settings, self._needs, self._waiting = settings, needs, Waiting(settings) if later else None
 
     def prefill(self, *prompts: Prefix) -> float:
         """Read all of each prompt but its last token; returns the seconds it took."""
@@ -71,10 +78,12 @@ class DraftAndScore:
                 answers |= dict(zip(batch, found, strict=True))
         return [answers[i] for i in range(len(prefixes))]
 
-    def complete(self) -> None:
-        """Fill in what the answers so far were left to hear of afterwards, in place."""
+    def complete(self, speculations: Sequence[Speculation]) -> list[Speculation]:
+        """Of each of these answers' speculations the one with all evidence, which is handed out once."""
+        if self._waiting is None:
+            return list(speculations)
         with inference():
-            self._waiting.complete()
+            return self._waiting.complete(speculations)
 
     def _speculate(self, prefixes: Sequence[Prefix], count: int) -> list[Answer]:
         began, share = time.perf_counter(), 1 / len(prefixes)
@@ -110,7 +119,7 @@ class DraftAndScore:
                 _rows(scored, own, length + 1),
                 sampled=self._settings.temperature > 0,
             )
-            found |= zip(some, gather_evidence(blocks, self._settings, self._extent, self._waiting), strict=True)
+            found |= zip(some, gather_evidence(blocks, self._settings, self._needs, self._waiting), strict=True)
         return [found[i] for i in range(len(starts))]
 
 

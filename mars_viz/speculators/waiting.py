@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from mars_viz.records import Speculation
 from mars_viz.run import Settings
-from mars_viz.speculators.build_records import complete
+from mars_viz.speculators.build_records import completed
 from mars_viz.speculators.draft_batch import Seen
 from mars_viz.speculators.logit_stats import standing
 from mars_viz.speculators.sampling import to_host
@@ -27,25 +27,30 @@ class Waiting:
         self._settings = settings
         self._seen: list[Seen] = []
         self._records: list[Speculation] = []
+        self._completed: dict[Speculation, Speculation] = {}
 
     def take(self, seen: Seen, made: Sequence[Speculation]) -> None:
-        """Take chains and their records, to be completed in place."""
+        """Take chains and their records, to be completed."""
         if self._seen and self._seen[0].blocks.tokens.shape[1] != seen.blocks.tokens.shape[1]:
-            self.complete()
+            self._work()
         self._seen.append(seen)
         self._records += made
         if len(self._records) >= TURNS * seen.blocks.seats:
-            self.complete()
+            self._work()
 
-    def complete(self) -> None:
+    def complete(self, speculations: Sequence[Speculation]) -> list[Speculation]:
+        """Of each of them the record with all columns, which is handed out once; itself where it has them already."""
+        self._work()
+        return [self._completed.pop(speculation, speculation) for speculation in speculations]
+
+    def _work(self) -> None:
         """Complete all that wait."""
         while self._seen:
             count, chains = 0, 0
             while count < len(self._seen) and chains < self._seen[0].blocks.seats:
                 chains += len(self._seen[count].blocks.starts)
                 count += 1
-            self._complete(self._seen[:count], self._records[:chains])
+            together, unfinished = self._seen[:count], self._records[:chains]
+            found = to_host(standing(together, self._settings, apart=True))
+            self._completed |= zip(unfinished, completed(unfinished, self._settings, found), strict=True)
             self._seen, self._records = self._seen[count:], self._records[chains:]
-
-    def _complete(self, together: Sequence[Seen], unfinished: Sequence[Speculation]) -> None:
-        complete(unfinished, self._settings, to_host(standing(together, self._settings, apart=True)))

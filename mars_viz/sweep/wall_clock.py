@@ -178,10 +178,8 @@ def _alone(backend: Backend, prompt: Prefix, settings: Settings) -> TimedDecode:
 
 
 def _walked(backend: Backend, prompt: Prefix, settings: Settings) -> TimedDecode:
-    from mars_viz.speculators.extent import Extent
-
     rule = rule_named(settings.rule)
-    speculator = backend.speculator(settings, Extent.least(rule.needs, recorded=False))
+    speculator = backend.speculator(settings, rule.needs)
     speculator.prefill(prompt)
     ending = backend.ending(settings)
     began = time.perf_counter()

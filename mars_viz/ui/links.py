@@ -197,7 +197,7 @@ def fitted(view: View, run: Run) -> Opened[View]:
     if gamma is not None and (run.dial_map is None or gamma not in run.dial_map.span.gammas):
         complaints.append(f"The link asks for γ = {gamma}, which nobody has mapped for this run; its own is shown.")
         gamma = None
-    slots = int(run.blocks.lengths.sum()) + len(run.rounds)
+    slots = int(run.trace.lengths.sum()) + len(run.rounds)
     if selected is not None and selected >= slots and run.dial_map is None:
         complaints.append(f"The link selects token {selected}, but this run has only {slots}.")
         selected = None

@@ -9,13 +9,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from weakref import WeakValueDictionary
 
-import numpy as np
-
-from mars_viz.records import Speculation
 from mars_viz.run import Run
 
 BUDGET = 256 << 20
@@ -92,7 +89,6 @@ def bytes_of(run: Run) -> int:
     if not count:
         return 0
     first = run.rounds[0].speculation if run.rounds else answers[0]
-    arrays = (getattr(first, field.name) for field in fields(Speculation))
-    a_row = sum(array.nbytes for array in arrays if isinstance(array, np.ndarray) and all(array.strides))
-    rows = int((run.blocks.lengths + 1).sum()) + sum(len(one) + 1 for one in answers)
+    a_row = sum(array.nbytes for array in first.columns.values())
+    rows = int((run.trace.lengths + 1).sum()) + sum(len(one) + 1 for one in answers)
     return round(a_row / (len(first) + 1) * rows) + OBJECTS * count

@@ -123,7 +123,7 @@ def token_table(run: Run, dial: float | None, gamma: int | None) -> pd.DataFrame
     frame = replace(made, rounds=judged_rounds(made, at)).to_frame()
     frame.insert(0, "dial", math.nan if at is None else at)
     frame.insert(1, "gamma", gamma)
-    frame.insert(2, "basis", basis(made.blocks, made.blocks.settled(at)).value)
+    frame.insert(2, "basis", basis(made.trace, made.trace.settled(at)).value)
     return frame
 
 

@@ -17,13 +17,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
-from operator import is_
 from typing import Any
 
 import numpy as np
 
 from mars_viz.analysis.metrics import forced
-from mars_viz.blocks import Blocks
 from mars_viz.components.explorer.columns import Columns, Rounds, verdict_columns
 from mars_viz.components.explorer.packing import identified
 from mars_viz.components.explorer.round_index import RoundIndex, round_index
@@ -31,8 +29,8 @@ from mars_viz.escapes import visible
 from mars_viz.figures.words import short_device
 from mars_viz.records import Verdicts
 from mars_viz.rules import Rule, Scale, rule_named, rules_and
-from mars_viz.rules.joined import Joined
 from mars_viz.run import WITHIN_ROUNDING, Run
+from mars_viz.trace import Trace
 
 Payload = dict[str, Any]
 """JSON but for its NumPy arrays; `id` is a digest of all the rest."""
@@ -64,8 +62,7 @@ def payload_of(
 ) -> Payload:
     """`run_payload` without its id, for who has the index of the rounds at hand."""
     rule = rule_named(run.settings.rule)
-    blocks = run.blocks if _stored(run, index) else Blocks.of(index.rounds)
-    rounds = Rounds(blocks.as_one(index.rounds), evidence)  # as one round: in a tenth of the time
+    rounds = Rounds(index.rounds, evidence)
     beside = rules_and(rule).values() if judges is None else judges
     return {
         "rule": {"name": rule.name, "title": rule.title, "summary": rule.summary, "formula": rule.formula},
@@ -75,7 +72,7 @@ def payload_of(
         "rounds": {
             "nodes": index.lengths,
             "limit": np.array(index.limits, np.int32),
-            "forced": _forced(rule, blocks),
+            "forced": _forced(rule, index.rounds),
         },
         "recorded": np.array(index.recorded, np.int32),
         "map": _map(index),
@@ -86,14 +83,9 @@ def payload_of(
     }
 
 
-def _stored(run: Run, index: RoundIndex) -> bool:
-    """True if its rounds are the run's own, which are stored end to end."""
-    return len(index.rounds) == len(run.rounds) and all(map(is_, index.rounds, run.rounds))
-
-
-def _forced(rule: Rule, blocks: Blocks) -> np.ndarray:
+def _forced(rule: Rule, trace: Trace) -> np.ndarray:
     """uint16 [rounds]; drafted tokens of each at which the rule is strict because z1 is not above 0."""
-    return np.bincount(blocks.round_index[forced(rule, blocks)], minlength=len(blocks)).astype(np.uint16)
+    return np.bincount(trace.round_index[forced(rule, trace)], minlength=len(trace)).astype(np.uint16)
 
 
 def _map(index: RoundIndex) -> Payload | None:
@@ -148,19 +140,17 @@ def _pieces(run: Run, vocabulary: np.ndarray) -> Payload:
 
 
 def _able(index: RoundIndex, beside: Collection[Rule], of_run: Rule) -> list[Payload]:
-    """The rules that can judge, without their verdicts; the first round stands for all, as evidence is all or none."""
-    first = [round_.speculation for round_ in index.rounds[:1]]
-    return [_named(rule, of_run) for rule in beside if all(rule.lacks(speculation) is None for speculation in first)]
+    """The rules that can judge, without their verdicts."""
+    return [_named(rule, of_run) for rule in beside if rule.lacks_for(index.rounds.speculations) is None]
 
 
 def _verdicts(index: RoundIndex, beside: Collection[Rule], of_run: Rule) -> list[Payload]:
     """What each rule that can judge says of every node."""
-    joined = Joined([round_.speculation for round_ in index.rounds])
-    own = [round_.verdicts for round_ in index.rounds]
+    speculations, own = index.rounds.speculations, index.rounds.verdicts
     return [
-        _named(rule, of_run) | _judged(rule, of_run, own if rule == of_run else [joined.judge(rule)])
+        _named(rule, of_run) | _judged(rule, of_run, own if rule == of_run else rule.judge_all(speculations))
         for rule in beside
-        if joined.can_judge(rule)
+        if rule.lacks_for(speculations) is None
     ]
 
 
@@ -181,9 +171,9 @@ def _named(rule: Rule, of_run: Rule) -> Payload:
     }
 
 
-def _judged(rule: Rule, of_run: Rule, verdicts: list[Verdicts]) -> Columns:
+def _judged(rule: Rule, of_run: Rule, verdicts: Verdicts) -> Columns:
     if rule.dial is not None and not _follows(rule, of_run):
-        verdicts = [_standing(found, rule.dial.default) for found in verdicts]
+        verdicts = _standing(verdicts, rule.dial.default)
     return verdict_columns(verdicts)
 
 

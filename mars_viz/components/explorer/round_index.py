@@ -16,13 +16,14 @@ from mars_viz.errors import EvidenceError
 from mars_viz.records import Round
 from mars_viz.replay import ending_of
 from mars_viz.run import Run
+from mars_viz.trace import Trace
 
 
 @dataclass(frozen=True)
 class RoundIndex:
     """Distinct rounds, and the paths through them."""
 
-    rounds: tuple[Round, ...]
+    rounds: Trace
     """Each once; those of the recorded path first, in order."""
     limits: tuple[int, ...]
     """Tokens that each may add before the length limit, or before its draft completes a stop string; `ENDLESS` where
@@ -57,38 +58,34 @@ def round_index(run: Run, gamma: int | None = None) -> RoundIndex:
             raise EvidenceError(f"This run carries no dial map, so what γ = {gamma} would have written is not known.")
         own = made.segment(dial, gamma).rounds
     end = run.settings.max_new_tokens + len(run.prompt_ids)
-    rounds = list(own)
-    paths = tuple(_paths(run, rounds, segments))
+    paths, others = _paths(run, own, segments)
+    rounds = Trace([*own, *others]) if others else own if isinstance(own, Trace) else Trace(own)
     bounded = rounds if segments else rounds[-1:]  # without a map it is not known where another text would end
     limits = [ENDLESS] * (len(rounds) - len(bounded)) + [end - round_.speculation.start for round_ in bounded]
     recorded = tuple(range(len(own)))
     if run.settings.stop:
         walked = [(recorded, own), *((path, s.rounds) for path, s in zip(paths, segments, strict=True))]
         limits = list(map(min, limits, _stopped(run, walked)))
-    return RoundIndex(tuple(rounds), tuple(limits), recorded, segments, paths, _lengths(run, rounds, own is run.rounds))
+    return RoundIndex(rounds, tuple(limits), recorded, segments, paths, rounds.lengths.astype(np.int32))
 
 
-def _lengths(run: Run, rounds: Sequence[Round], begins: bool) -> np.ndarray:
-    """int32 [R]; nodes of each. Where the run's own rounds are the first they are not looked at one by one: those of a
-    long run are made when they are looked at."""
-    known = run.blocks.lengths if begins else np.zeros(0, np.int64)
-    others = np.array([len(round_.speculation) for round_ in rounds[len(known) :]], np.int64)
-    return np.concatenate([known, others]).astype(np.int32)
-
-
-def _paths(run: Run, rounds: list[Round], segments: Sequence[Segment]) -> Iterator[tuple[int, ...]]:
-    """The path of each segment through `rounds`, which grow by those that are not among them yet."""
+def _paths(
+    run: Run, own: Sequence[Round], segments: Sequence[Segment]
+) -> tuple[tuple[tuple[int, ...], ...], list[Round]]:
+    """The path of each segment, and the rounds on them that are not among the recorded path's own."""
+    others: list[Round] = []
     if not segments:  # the prefixes of a long run are very long, all taken together
-        return
-    indices = {prefix: index for index, prefix in enumerate(_prefixes(run, rounds))}
+        return (), others
+    indices, paths = {prefix: index for index, prefix in enumerate(_prefixes(run, own))}, []
     for segment in segments:
         path: list[int] = []
         for prefix, round_ in zip(_prefixes(run, segment.rounds), segment.rounds, strict=True):
             if prefix not in indices:
-                indices[prefix] = len(rounds)
-                rounds.append(round_)
+                indices[prefix] = len(own) + len(others)
+                others.append(round_)
             path.append(indices[prefix])
-        yield tuple(path)
+        paths.append(tuple(path))
+    return tuple(paths), others
 
 
 def _stopped(run: Run, walked: Iterable[tuple[Sequence[int], Sequence[Round]]]) -> list[int]:

@@ -10,13 +10,13 @@ import pytest
 from mars_viz.analysis.metrics import Basis, judged_rounds, summary
 from mars_viz.analysis.positions import OUTCOMES, positions
 from mars_viz.analysis.settled_text import asked_one_by_one
-from mars_viz.blocks import Blocks
 from mars_viz.components.explorer.payload import run_payload
 from mars_viz.records import Decision, Outcome, Round, first_difference
 from mars_viz.replay import ending_of
 from mars_viz.rules import RULES, rule_named, settle
 from mars_viz.run import Run
 from mars_viz.runfiles import load_run
+from mars_viz.trace import Trace
 from tests.factories import long_run, toy_run
 
 DIALS = (None, 0.0, 0.31, 0.75, 0.9, 1.0)
@@ -37,10 +37,8 @@ def grown(round_: Round, rng: np.random.Generator) -> Round:
     """The round with another tree and other verdicts."""
     n = len(round_.speculation) if rng.random() < 0.9 else 0
     parents = np.array([rng.integers(-1, max(i, 1)) if i else -1 for i in range(n)], np.int32)
-    arrays = {field.name: getattr(round_.speculation, field.name) for field in fields(round_.speculation)}
-    full = len(round_.speculation)
-    cut = {k: v[: n if len(v) == full else n + 1] for k, v in arrays.items() if isinstance(v, np.ndarray)}
-    speculation = replace(round_.speculation, **(cut | {"parents": parents}))
+    cut = round_.speculation.chosen(slice(n), slice(n + 1))
+    speculation = replace(round_.speculation, columns=cut | {"parents": parents})
     verdicts = replace(
         round_.verdicts,
         breakpoints=np.where(rng.random(n) < 0.5, rng.random(n), np.nan),
@@ -63,7 +61,7 @@ def grown(round_: Round, rng: np.random.Generator) -> Round:
 
 def decisions(run: Run, dial: float | None) -> list[Decision]:
     """Of all blocks at once, as records."""
-    settled, blocks = run.blocks.settled(dial), run.blocks
+    settled, blocks = run.trace.settled(dial), run.trace
     starts = [*blocks.firsts.tolist(), len(blocks.tokens)]
     return [
         Decision(
@@ -159,32 +157,32 @@ def test_stop_strings_that_end_blocks_before_the_last(seed, stop):
 def test_only_blocks_that_a_stop_string_may_end_are_asked_one_by_one():
     run = long_run(1500)
     for stop, fewest, most in (((), 0, 0), (("zebra 終",), 0, 0), ((" little",), 5, 0.2 * len(run.rounds))):
-        asked = asked_one_by_one(replace(run, settings=replace(run.settings, stop=stop)), run.blocks.settled(0.5))
+        asked = asked_one_by_one(replace(run, settings=replace(run.settings, stop=stop)), run.trace.settled(0.5))
         assert asked[-1] == len(run.rounds) - 1, "the last is asked in any case"
         assert fewest <= len(asked) - 1 <= most
 
 
 def test_the_recorded_decisions_are_those_of_the_runs_own_dial():
     run = toy_run(max_new_tokens=80)
-    assert run.blocks.settled(run.settings.dial).same_as(run.blocks.recorded)
-    assert not run.blocks.settled(1.0).same_as(run.blocks.recorded)
+    assert run.trace.settled(run.settings.dial).same_as(run.trace.recorded)
+    assert not run.trace.settled(1.0).same_as(run.trace.recorded)
 
 
 def test_no_round_at_all():
     run = replace(toy_run(), rounds=())
-    assert len(Blocks.of(())) == 0 and len(positions(run)) == 0 and positions(run).rounds == 0
+    assert len(Trace(())) == 0 and len(positions(run)) == 0 and positions(run).rounds == 0
 
 
 def test_another_version_of_a_run_has_its_own_blocks():
     run = toy_run()
-    assert run.blocks is run.blocks
-    assert len(replace(run, rounds=run.rounds[:1]).blocks) == 1
+    assert run.trace is run.trace
+    assert len(replace(run, rounds=run.rounds[:1]).trace) == 1
 
 
 @pytest.mark.parametrize("rule", ["mars", "cascade-token-acceptance"])
 def test_a_run_from_its_folder_has_the_same_blocks(tmp_path, rule):
     run = load_run(toy_run(rule=rule, temperature=0.9, seed=2, max_new_tokens=70).save(tmp_path / "run"))
-    stored, laid = vars(run)["blocks"], Blocks.of(run.rounds)
+    stored, laid = run.trace, Trace(list(run.rounds))
     pairs = [
         (getattr(stored, name), getattr(laid, name)) for name in ("lengths", "tokens", "parents", "best", "second")
     ]
@@ -197,7 +195,7 @@ def test_a_run_from_its_folder_has_the_same_blocks(tmp_path, rule):
             continue
         assert ours.dtype == theirs.dtype
         np.testing.assert_array_equal(ours, theirs)
-    assert tuple(laid.decided().tokens[: len(run.token_ids)].tolist()) == run.token_ids
+    assert tuple(laid.decided(laid.recorded).tokens[: len(run.token_ids)].tolist()) == run.token_ids
 
 
 @pytest.mark.parametrize("evidence", [True, False])
@@ -205,5 +203,4 @@ def test_a_run_from_its_folder_has_the_same_blocks(tmp_path, rule):
 def test_what_is_sent_of_a_stored_run_is_what_is_sent_of_its_rounds(tmp_path, rule, evidence):
     run = load_run(toy_run(rule=rule, temperature=0.8, seed=3, max_new_tokens=70).save(tmp_path / "run"))
     anew = replace(run, rounds=tuple(map(replace, run.rounds)))
-    assert len(run.blocks.as_one(run.rounds)) == 1 and len(anew.blocks.as_one(anew.rounds)) == len(run.rounds)
     assert run_payload(run, evidence=evidence)["id"] == run_payload(anew, evidence=evidence)["id"]

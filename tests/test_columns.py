@@ -1,0 +1,167 @@
+"""Evidence is a set of columns: what a file lacks is told, what it holds besides is kept, and rules judge by what is
+there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mars_viz import load_run
+from mars_viz.analysis.judgements import opinion
+from mars_viz.analysis.metrics import summary
+from mars_viz.cli import main
+from mars_viz.components.explorer.payload import run_payload
+from mars_viz.errors import BadInput
+from mars_viz.evidence import Decides
+from mars_viz.records import COLUMNS, Speculation
+from mars_viz.rules import RULES
+from mars_viz.run import Run
+from mars_viz.run_with_map import mapped
+from mars_viz.runfiles import codec
+from mars_viz.runfiles.columns import MOST_EXTRAS
+from mars_viz.trace import Speculations, Trace
+from tests.factories import toy_map, toy_run
+from tests.test_runfiles import difference, edited, rewritten, signed
+
+
+@pytest.fixture(scope="module")
+def run() -> Run:
+    made = toy_run(rule="mars-sampling", temperature=0.8, max_new_tokens=30)
+    return mapped(made, toy_map(replace(made.settings, dial=None), 0.5)[0])
+
+
+def with_extras(files: Mapping[str, bytes]) -> dict[str, bytes]:
+    """The files of the run with evidence that no version knows: a number and a list a token, a number a row."""
+
+    def of_nodes(columns: dict[str, np.ndarray]) -> None:
+        count = len(columns["tokens"])
+        columns["attention_entropy"] = np.linspace(0, 1, count)
+        columns["heads"] = np.arange(3 * count, dtype=np.int16).reshape(count, 3)
+
+    def of_rows(columns: dict[str, np.ndarray]) -> None:
+        columns["hidden_norm"] = np.arange(len(columns["top_ids"]), dtype=np.float32)
+
+    return edited(edited(edited(files, "nodes", of_nodes), "rows", of_rows), "map_rows", of_rows)
+
+
+def only_deciding(run: Run) -> Run:
+    """The run as a decode leaves it that computed what every rule decides by and nothing else."""
+
+    def light(one: Speculation) -> Speculation:
+        held = {name: one.columns[name] for name in COLUMNS if COLUMNS[name].required(one.temperature)}
+        return replace(one, columns=held)
+
+    return replace(run, rounds=[round_.with_speculation(light(round_.speculation)) for round_ in run.rounds])
+
+
+def test_what_no_version_knows_is_kept_and_shown_and_no_rule_minds(run: Run, tmp_path: Path) -> None:
+    files = with_extras(codec.encode(run))
+    read = codec.decode(files)
+    again = codec.encode(read)
+    assert [name for name in files if again[name] != files[name]] == ["manifest.json"], "not a byte of a table is lost"
+    frame, plain = read.to_frame(), run.to_frame()
+    assert list(frame.columns)[len(plain.columns) :] == [
+        "attention_entropy",
+        "hidden_norm",
+        "heads_0",
+        "heads_1",
+        "heads_2",
+    ]
+    assert frame[list(plain.columns)].equals(plain)
+    told = frame[frame.node.notna()]
+    sizes = [len(round_.speculation) for round_ in run.rounds]
+    assert told.attention_entropy.tolist() == np.linspace(0, 1, sum(sizes)).tolist()
+    assert told.heads_2.tolist() == list(range(2, 3 * sum(sizes), 3)) and frame.heads_0[frame.node.isna()].isna().all()
+    assert frame.hidden_norm.tolist()[: sizes[0]] == list(range(sizes[0])), "the row that judges each"
+    assert read.rounds[1].speculation.columns["hidden_norm"].tolist() == list(range(sizes[0] + 1, sum(sizes[:2]) + 2))
+    answer = next(iter(read.dial_map.answers.values()))  # type: ignore[union-attr]
+    assert "hidden_norm" in answer.speculation.columns
+    assert run_payload(read)["id"] == run_payload(run)["id"] and summary(read) == summary(run)
+    alone = load_run(replace(read, dial_map=None).save(tmp_path / "run"))
+    assert alone.rounds[0].speculation.columns["heads"].dtype == np.int16
+    assert "hidden_norm" in read.rounds[1:3].speculations.columns  # type: ignore[attr-defined]
+
+
+def test_too_many_unknown_columns_are_refused(run: Run) -> None:
+    def more(columns: dict[str, np.ndarray]) -> None:
+        columns |= {f"extra_{i}": columns["coins"] for i in range(MOST_EXTRAS + 1)}
+
+    with pytest.raises(BadInput, match=f"more than {MOST_EXTRAS} unknown columns"):
+        codec.decode(edited(codec.encode(run), "nodes", more))
+
+
+@pytest.mark.parametrize("table", ["rounds", "pieces", "map_answers"])
+def test_tables_without_evidence_have_no_unknown_columns(run: Run, table: str) -> None:
+    def more(columns: dict[str, np.ndarray]) -> None:
+        columns["more"] = np.zeros(len(next(iter(columns.values()))))
+
+    with pytest.raises(BadInput, match="has the column 'more', and evidence cannot be that. Take it out"):
+        codec.decode(edited(codec.encode(run), table, more))
+
+
+@pytest.mark.parametrize("name", [name for name, column in COLUMNS.items() if column.decides is not Decides.NEVER])
+def test_without_a_column_that_all_rules_decide_by_a_file_is_refused(
+    run: Run, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = "nodes" if COLUMNS[name].per.value == "node" else "rows"
+    path = run.save(tmp_path / "run")
+    (path / f"{table}.parquet").unlink()
+    files = codec.encode(run)
+    less = rewritten(files[f"{table}.parquet"], lambda columns: columns.drop_columns([name]))
+    for file, data in signed(files, **{table: less}).items():
+        (path / file).write_bytes(data)
+    assert main(["report", str(path), "--out", str(tmp_path / "report.html")]) == 2
+    said = capsys.readouterr().err
+    assert f"{table}.parquet lacks the column {name}" in said and "record the run again" in said
+    assert not (tmp_path / "report.html").exists()
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_a_run_of_deciding_columns_alone_opens_and_says_what_rules_lack(tmp_path: Path, temperature: float) -> None:
+    whole = toy_run(temperature=temperature, max_new_tokens=30)
+    light = load_run(only_deciding(whole).save(tmp_path / "run"))
+    assert light.token_ids == whole.token_ids and summary(light) == summary(whole)
+    assert light.trace.speculations.columns.keys() < whole.trace.speculations.columns.keys()
+    first = light.rounds[0].speculation
+    assert np.isnan(first.js).all() and first.draft_ids.shape == (len(first), 0) and not first.ranks.any()
+    assert light.to_frame().js.isna().all() and run_payload(light)["nodes"]["top"] == 0
+    for name, rule in RULES.items():
+        lacks = set(rule.needs) - first.columns.keys()
+        greedy = name == "block-verification" and not temperature  # strict then, and needs nothing
+        assert bool(opinion(rule, light).lacks) >= (bool(lacks) and not greedy), name
+        if not lacks and not rule.lacks(first):
+            np.testing.assert_array_equal(
+                opinion(rule, light).verdicts.keep_strict, opinion(rule, whole).verdicts.keep_strict
+            )
+
+
+def test_rounds_of_a_trace_are_views_of_its_columns(run: Run) -> None:
+    trace = codec.decode(codec.encode(run)).trace
+    assert trace[0] is trace[0] and trace[-1] is trace[len(trace) - 1] and trace == list(run.rounds)[:0] + list(trace)
+    assert np.shares_memory(trace[1].speculation.z, trace.speculations.columns["z"])
+    part = trace[1:4]
+    assert isinstance(part, Trace) and len(part) == 3 and part[0] is not trace[0]
+    assert not difference(part[1], trace[2])
+    assert part.text.tolist() == [token for round_ in list(trace)[1:4] for token in round_.token_ids]
+    assert len(trace[3:1]) == 0 and [r.token_ids for r in trace[::-1]] == [r.token_ids for r in reversed(list(trace))]
+    assert len((*trace[:2], *trace[2:])) == len(trace) and not difference(Trace(trace[:2] + trace[2:])[2], trace[2])
+
+
+def test_of_several_drafts_the_columns_are_those_that_all_have(run: Run) -> None:
+    one, other = (round_.speculation for round_ in run.rounds[:2])
+    less = replace(other, columns={name: column for name, column in other.columns.items() if name != "js"})
+    both = Speculations.of([one, less])
+    assert "js" not in both.columns and both.columns.keys() == one.columns.keys() - {"js"}
+    assert RULES["fuzzy"].lacks_for(both) and not RULES["fuzzy"].lacks_for(Speculations.of([one, other]))
+
+
+def test_nobody_changes_a_record(run: Run) -> None:
+    first = run.rounds[0].speculation
+    with pytest.raises(AttributeError):
+        first.columns = {}  # type: ignore[misc]
+    more = first.with_columns({"z": first.z + 1})
+    assert not np.array_equal(more.z, first.z)
