@@ -15,13 +15,13 @@ from streamlit.testing.v1 import AppTest
 import mars_viz.components.explorer as component
 from mars_viz.components.explorer import ExplorerState
 from mars_viz.errors import BadInput
-from mars_viz.run import Run, Settings
+from mars_viz.run import Provenance, Run, Settings
 from mars_viz.runfiles import load_run, write_zip
 from mars_viz.runstore import RunStore
 from mars_viz.ui import links, navigation, session, tab_jobs
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.decode_job import Ways
-from mars_viz.ui.jobs.models import PROMPT_LOOKUP, Models, PairChoice
+from mars_viz.ui.jobs.models import UNTRAINED, Models, PairChoice, at_hand
 from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.links import View
 from tests import tabs
@@ -245,6 +245,13 @@ def test_decoding_a_prompt_opens_the_result(folder):
     assert tab.query_params["run"] == mine and figures(tab) == 4
 
 
+def test_the_models_of_a_run_without_a_drafting_model_are_at_hand_and_nobody_elses_files():
+    for choice in UNTRAINED.values():
+        assert at_hand(Provenance("built-in/target", choice.drafter)) == choice
+    for drafter in ("suffix:n=8,text=notes.txt", "trigram:text=notes.txt", "ngram:n=999", "org/drafter"):
+        assert at_hand(Provenance("built-in/target", drafter)) is None
+
+
 def test_the_settings_reach_the_decoder(folder):
     tab = opened()
     settled(tab.selectbox(key="rule").select("mars-sampling").run())
@@ -255,7 +262,7 @@ def test_the_settings_reach_the_decoder(folder):
     tab.text_area(key="stop").set_value("\n the end \n\n<b>")
     tab.selectbox(key="decode-drafter").select("Prompt lookup")
     tab = wait_for_result(decode(tab, "a fox"))
-    assert tab_jobs.shared_worker().models.status.choice == PROMPT_LOOKUP
+    assert tab_jobs.shared_worker().models.status.choice == UNTRAINED["Prompt lookup"]
     settings = tab.session_state["mars_viz"].runs[picker(tab).value].settings
     sampling = {"gamma": 3, "temperature": 1.0, "max_new_tokens": 20}
     assert settings == Settings(rule="mars-sampling", dial=0.75, stop=(" the end ", "<b>"), **sampling)

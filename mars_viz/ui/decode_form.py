@@ -12,7 +12,7 @@ from mars_viz.rules import RULES, Fixed, Rule, rule_named
 from mars_viz.run import Settings
 from mars_viz.speculators.names import check_id, drafter_for, models_named
 from mars_viz.ui import visitors
-from mars_viz.ui.jobs.models import BUILT_IN, PROMPT_LOOKUP, PairChoice
+from mars_viz.ui.jobs.models import BUILT_IN, UNTRAINED, PairChoice
 
 START = Settings()
 STOP_HELP = "Texts that end decoding, one on each line, blanks included; the token that completes one stays whole."
@@ -107,12 +107,13 @@ def settings_fields(start: Settings = START) -> Callable[[], Settings]:
 
 def drafter_field() -> PairChoice:
     """What drafts for the built-in target."""
-    choices = {"Built-in drafter": BUILT_IN, "Prompt lookup": PROMPT_LOOKUP}
+    choices = {"Built-in drafter": BUILT_IN} | UNTRAINED
     named = st.selectbox(
         "Drafter",
         list(choices),
         key="decode-drafter",
-        help="Prompt lookup drafts what followed the same words before; it needs no model. Live takes any pair.",
+        help="Prompt lookup, the suffix index and the table draft what followed the same words before; they need no "
+        "model. The target's first layers are the target that leaves early. Live takes any pair.",
     )
     return choices[named]
 

@@ -14,9 +14,9 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from mars_viz.costs import Costs
 from mars_viz.demo import is_built_in
-from mars_viz.errors import MarsVizError, TooLarge
+from mars_viz.errors import BadInput, MarsVizError, TooLarge
 from mars_viz.run import Provenance
-from mars_viz.speculators.untrained import Ngram, has_no_model
+from mars_viz.speculators.untrained import Layers, Ngram, Suffix, Trigram, untrained
 
 Pair = TypeVar("Pair")
 Tell = Callable[[str, float], None]
@@ -56,8 +56,13 @@ class PairChoice:
 
 BUILT_IN = PairChoice()
 """The pair that comes with the product."""
-PROMPT_LOOKUP = PairChoice(drafter=Ngram().name)
-"""The target that comes with the product, and a drafter without a model."""
+UNTRAINED = {
+    "Prompt lookup": PairChoice(drafter=Ngram().name),
+    "Suffix index": PairChoice(drafter=Suffix().name),
+    "Trigram table": PairChoice(drafter=Trigram().name),
+    "Target's first five layers": PairChoice(drafter=Layers(exit=5).name),
+}
+"""The target that comes with the product, and drafters without a model of their own, by what each is called."""
 
 
 def at_hand(made_with: Provenance) -> PairChoice | None:
@@ -66,7 +71,12 @@ def at_hand(made_with: Provenance) -> PairChoice | None:
         return None
     if is_built_in(made_with.drafter):
         return BUILT_IN
-    return PairChoice(drafter=made_with.drafter) if has_no_model(made_with.drafter) else None
+    try:
+        found = untrained(made_with.drafter)
+    except BadInput:  # the file may say anything
+        return None
+    reads = "" if found is None else getattr(found, "text", "")
+    return None if found is None or reads else PairChoice(drafter=made_with.drafter)
 
 
 RECENT = 6

@@ -13,14 +13,14 @@ from mars_viz.speculators.names import DEVICES, DTYPES
 from mars_viz.speculators.untrained import untrained
 from mars_viz.ui import visitors
 from mars_viz.ui.decode_form import named_models
-from mars_viz.ui.jobs.models import BUILT_IN, PROMPT_LOOKUP, PairChoice
+from mars_viz.ui.jobs.models import BUILT_IN, UNTRAINED, PairChoice
 
 AUTO = (
     "auto: on a GPU the dtype of the weights; on a CPU float32, or bfloat16 for a large pair of that dtype where the "
     "CPU supports it"
 )
 OTHER = "Another pair …"
-DRAFTER = "a smaller model with the same vocabulary, or ngram:n=3"
+DRAFTER = "a smaller model with the same vocabulary, or ngram:n=3, suffix, trigram, layers:exit=4"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def pair_area(recent: tuple[PairChoice, ...], start: PairChoice = BUILT_IN, chat
     with st.popover("Models", width="stretch"):
         paths = visitors.may_name_paths()
         shown = [choice for choice in recent if paths or not choice.folders]
-        known = {in_words(choice): choice for choice in (BUILT_IN, PROMPT_LOOKUP, start, *shown)}
+        known = {in_words(choice): choice for choice in (BUILT_IN, *UNTRAINED.values(), start, *shown)}
         named = str(st.selectbox("Pair", [*known, OTHER], list(known).index(in_words(start)), key="pair"))
         target = drafter = ""
         if named == OTHER:

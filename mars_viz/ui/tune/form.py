@@ -265,7 +265,8 @@ def _models() -> tuple[Callable[[], PairChoice], bool]:
         "Drafter",
         key="sweep-drafter",
         placeholder="the built-in one",
-        help=f"{'Hub id or folder' if paths else 'Hub id'}, or ngram:n=3 for prompt lookup, which needs no model",
+        help=f"{'Hub id or folder' if paths else 'Hub id'}, or one that needs no model of its own: ngram:n=3 (prompt "
+        "lookup), suffix, trigram, layers:exit=4 (the target's first layers)",
     )
     chat = st.checkbox("Apply the chat template", key="sweep-chat")
     return lambda: named_models(target, drafter), chat
