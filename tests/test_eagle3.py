@@ -338,3 +338,18 @@ def test_the_command_takes_a_targets_folder_and_a_heads(
     assert "it lacks fc.weight" in capsys.readouterr().err and not (tmp_path / "no").exists()
     with pytest.raises(BadInput, match="a vocabulary of 97 tokens|64 wide|give 768"):
         loading.load_backend(drafter=f"eagle3:{head}", device="cpu")
+
+
+def test_the_built_in_head_drafts_usefully_for_the_built_in_target() -> None:
+    backend = loading.load_backend(drafter="eagle3", device="cpu", dtype="float32")
+    assert backend.notes == ("eagle3: SafeAILab layout, inputs of layers 2, 4 and 5 of the target, counted from 0.",)
+    settings = Settings(rule="strict", gamma=4, max_new_tokens=96)
+    runs = [
+        Recording(backend, prompt, settings).finish()
+        for prompt in ("Once upon a time there was a little fox", "The frog wanted to", "Add 58 and 67.\nAdd")
+    ]
+    assert {run.provenance.drafter for run in runs} == {"eagle3"}
+    assert sum(len(run.token_ids) for run in runs) / sum(len(run.rounds) for run in runs) > 2.5
+    kept = [len(round_.token_ids) - 1 for run in runs for round_ in run.rounds[:-1]]
+    first, second = (sum(each > depth for each in kept) / sum(each >= depth for each in kept) for depth in (0, 1))
+    assert second > 0.75 * first  # a head that is fed with the wrong state falls off after its first token

@@ -83,11 +83,14 @@ def write_card(figures: Sequence[Drafted], curve: Path, folder: Path, options: a
         f"| {' '.join(f'{share:.2f}' for share in each.kept)} | {each.seconds:.1f} |"
         for each in figures
     )
-    points = [line.split(",")[:2] for line in curve.read_text().splitlines()]
-    losses = ", ".join(f"{loss} at {step}" for step, loss in points if int(step) % 40 == 0)
+    points = [tuple(map(float, line.split(","))) for line in curve.read_text().splitlines()]
+    losses = {int(step): loss for step, loss, _ in points if step % 40 == 0}
+    starts = [*(before for before, after in itertools.pairwise(points) if after[2] < before[2]), points[-1]]
     card = _CARD.format(
         rows=rows,
-        losses=losses,
+        losses="\n".join(f"| {step} | {loss:.2f} |" for step, loss in losses.items()),
+        starts=len(starts),
+        minutes=sum(seconds for _, _, seconds in starts) / 60,
         o=options,
         steps=STEPS,
         tokens=options.steps * 2048 / 1e6,
@@ -108,9 +111,10 @@ target's embeddings. `--drafter eagle3` drafts with it.
 
 ## Measured
 
-Strict, temperature 0, float32 on the CPU, {new} new tokens; {stories} held-out stories and {exercises} held-out
-exercises of each task, both drafters in turns. *kept*: at each depth, the share of drafted tokens that were kept where
-all before them were. Seconds are wall clock on two cores that other work shared, and tell of this machine alone.
+Strict, temperature 0, float32 on the CPU, {new} new tokens; {stories} held-out stories, of which six words are
+given, and {exercises} held-out exercises of each task, both drafters in turns. *kept*: at each depth, the share of
+drafted tokens that were kept where all before them were. Seconds are wall clock on two cores that other work shared,
+and tell of this machine alone.
 
 | text | γ | drafter | τ | kept by depth | seconds |
 |---|---|---|---|---|---|
@@ -121,8 +125,15 @@ all before them were. Seconds are wall clock on two cores that other work shared
 The target's own samples and the text that the target was trained on, half and half ({o.sample_batches} batches of 64
 samples, half greedy, half drawn at temperature 1; the text's sources and licences are those of `../pair/README.md`):
 {o.steps} steps of 2,048 tokens, {tokens:.1f} M in all. The loss is the cross-entropy against the target's law over the
-head's tokens, at {steps} steps of the head's own, each of which weighs .8 of the one before. Seed {o.seed}. Its running
-mean, in nats: {losses}. One story in fifty and a tenth of all possible exercises were held out. To train it again:
+head's tokens, at {steps} steps of the head's own, each of which weighs .8 of the one before. Seed {o.seed}. One story
+in fifty and a tenth of all possible exercises were held out. It took {minutes:.0f} minutes on a small share of one
+core, in {starts} starts, after each of which the running mean of the loss begins anew:
+
+| step | loss, nats |
+|---|---|
+{losses}
+
+To train it again:
 
     python -m training.eagle --data FOLDER_WITH_THE_TEXT
 
