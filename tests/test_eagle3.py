@@ -52,6 +52,8 @@ from mars_viz.speculators.networks.llama_forward import Body
 from mars_viz.speculators.networks.small_llama import PackedLlama
 from mars_viz.speculators.sampling import law
 from mars_viz.speculators.untrained import Eagle3
+from mars_viz.ui.jobs.models import PairChoice, at_hand
+from mars_viz.ui.live.live_link import from_parameters
 from mars_viz.walk import Prefix
 from training.eagle_head import EagleHead, HeadShape
 
@@ -349,7 +351,15 @@ def test_the_built_in_head_drafts_usefully_for_the_built_in_target() -> None:
         for prompt in ("Once upon a time there was a little fox", "The frog wanted to", "Add 58 and 67.\nAdd")
     ]
     assert {run.provenance.drafter for run in runs} == {"eagle3"}
+    assert at_hand(runs[0].provenance) == PairChoice(drafter="eagle3")
     assert sum(len(run.token_ids) for run in runs) / sum(len(run.rounds) for run in runs) > 2.5
     kept = [len(round_.token_ids) - 1 for run in runs for round_ in run.rounds[:-1]]
     first, second = (sum(each > depth for each in kept) / sum(each >= depth for each in kept) for depth in (0, 1))
     assert second > 0.75 * first  # a head that is fed with the wrong state falls off after its first token
+
+
+def test_a_link_that_names_a_head_says_that_it_may_be_fetched() -> None:
+    opened = from_parameters({"drafter": "eagle3:org/name"})
+    assert opened.view.models == PairChoice(drafter="eagle3:org/name")
+    assert any("fetch what is not here yet from the hub" in complaint for complaint in opened.complaints)
+    assert not from_parameters({"drafter": "eagle3"}).complaints

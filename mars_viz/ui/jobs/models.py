@@ -17,7 +17,7 @@ from mars_viz.costs import Costs
 from mars_viz.demo import is_built_in
 from mars_viz.errors import MarsVizError, TooLarge
 from mars_viz.run import Provenance
-from mars_viz.speculators.untrained import Ngram, has_no_model
+from mars_viz.speculators.untrained import Eagle3, Ngram, has_no_model
 
 Pair = TypeVar("Pair")
 Tell = Callable[[str, float], None]
@@ -67,7 +67,8 @@ def at_hand(made_with: Provenance) -> PairChoice | None:
         return None
     if is_built_in(made_with.drafter):
         return BUILT_IN
-    return PairChoice(drafter=made_with.drafter) if has_no_model(made_with.drafter) else None
+    comes_along = has_no_model(made_with.drafter) or made_with.drafter == Eagle3().name
+    return PairChoice(drafter=made_with.drafter) if comes_along else None
 
 
 RECENT = 6
