@@ -52,7 +52,9 @@ def backend() -> Backend:
     return load_backend(drafter="ngram:n=3", device="cpu", dtype="float32")
 
 
-@pytest.fixture(scope="module", params=["ngram:n=3", "suffix:n=4", "trigram", "layers:exit=5", "layers:skip=2-4"])
+@pytest.fixture(
+    scope="module", params=["ngram:n=3", "suffix:n=4", "trigram", "layers:exit=5", "layers:skip=2-4", "eagle3"]
+)
 def each(request: pytest.FixtureRequest) -> Backend:
     return load_backend(drafter=request.param, device="cpu", dtype="float32")
 

@@ -63,7 +63,7 @@ def test_the_largest_that_is_not_too_large_waits_for_the_next(monkeypatch: pytes
 def test_where_memory_for_one_layer_is_lacking_none_has_grown(monkeypatch: pytest.MonkeyPatch) -> None:
     cache, asked = filled(7, rows=2), []
 
-    def refuses(*shape: int) -> torch.Tensor:
+    def refuses(*shape: int, **_: object) -> torch.Tensor:
         asked.append(shape)
         if len(asked) == 2:
             raise MemoryError

@@ -10,8 +10,12 @@ import torch
 from transformers import AutoTokenizer, LlamaForCausalLM
 
 from mars_viz import demo
+from mars_viz.speculators.drafters.eagle3_checkpoint import read_checkpoint
+from mars_viz.speculators.drafters.eagle3_shapes import TargetShape
 from training import train
 from training.corpus import Mixture, Shares, text_sources
+from training.eagle import save_head, started
+from training.eagle_head import FADING, STEPS, HeadLoss
 from training.loop import Schedule
 
 
@@ -44,3 +48,36 @@ def test_a_missing_text_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert train.main(["--data", str(tmp_path), "--work", str(tmp_path / "work")]) == 2
     assert "tinystories_part.txt.gz is missing. Give the folder" in capsys.readouterr().err
     assert not (tmp_path / "work").exists()
+
+
+def test_a_head_is_saved_as_the_product_reads_it(tmp_path: Path) -> None:
+    target = LlamaForCausalLM.from_pretrained(demo.TARGET)
+    vocabulary = torch.arange(3, 4000, 7)
+    head = started(target, vocabulary, 0)
+    save_head(head, vocabulary, tmp_path)
+    config = target.config
+    read = read_checkpoint(
+        tmp_path, TargetShape("target", config.hidden_size, config.num_hidden_layers, config.vocab_size)
+    )
+    assert read.layers == head.shape.layers == (2, 4, 5) and read.note.startswith("SafeAILab layout")
+    assert read.vocabulary is not None and torch.equal(read.vocabulary, vocabulary)
+    assert torch.equal(read.tensors["fc.weight"], head.fc.weight.bfloat16())
+
+
+def test_a_heads_loss_is_its_cross_entropy_against_the_targets_law_a_step_on() -> None:
+    target = LlamaForCausalLM.from_pretrained(demo.TARGET, dtype=torch.float32)
+    vocabulary = torch.arange(0, 4096, 2)
+    head = started(target, vocabulary, 0)
+    tokens = torch.from_numpy(np.random.default_rng(0).integers(0, 4096, (2, 25)))
+    with torch.inference_mode():
+        found = float(HeadLoss(target, vocabulary)(head, tokens, torch.ones(2, 24)))
+        said = target(input_ids=tokens[:, :-1], output_hidden_states=True)
+        features = torch.cat([said.hidden_states[i] for i in (2, 4, 5)], -1)[:, :20]
+        rows = head(target.model.embed_tokens(tokens[:, 1:24]), features, STEPS)
+        losses = []
+        for step, logits in enumerate(rows):
+            q = logits.double().log_softmax(-1)
+            p = said.logits[:, 1 + step : 21 + step, vocabulary].double().softmax(-1)
+            losses.append(float(-(p * q).sum(-1).mean()))
+    weights = [FADING**step for step in range(STEPS)]
+    assert found == pytest.approx(np.average(losses, weights=weights), rel=1e-5)

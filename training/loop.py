@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,8 +16,9 @@ from transformers import PreTrainedModel
 
 from mars_viz.speculators.threads import fit_cores, on_shared_cores
 from mars_viz.writer import replacing
+from training.eagle_head import EagleHead
 
-Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]
+Loss = Callable[[Any, Tensor, Tensor], Tensor]
 """(model, tokens [B, S + 1], weights [B, S]) -> scalar."""
 Batches = Callable[[int, int, int], tuple[Tensor, Tensor]]
 """(step, rows, length) -> (tokens [B, S + 1], weights [B, S]) on the CPU."""
@@ -64,15 +67,26 @@ class Schedule:
         return self.tokens_per_step // length, length
 
 
-def fit(model: PreTrainedModel, loss: Loss, batches: Batches, schedule: Schedule, checkpoint: Path, label: str) -> None:
-    """Train `model` in place; go on from `checkpoint` if it is there, and keep it up to date."""
+def fit(
+    model: PreTrainedModel | EagleHead,
+    loss: Loss,
+    batches: Batches,
+    schedule: Schedule,
+    checkpoint: Path,
+    label: str,
+    *,
+    compiled: bool = True,
+) -> None:
+    """Train `model` in place; go on from `checkpoint` if it is there, and keep it and its curve up to date."""
     device = model.device
     if device.type == "cpu":
         fit_cores()
     optimizers = _optimizers(model, schedule.rate)
     first = _resume(checkpoint, model, optimizers)
-    step_loss = torch.compile(_autocast(loss, device.type))
-    average = math.nan
+    step_loss = _autocast(loss, device.type)
+    if compiled:
+        step_loss = torch.compile(step_loss)
+    average, began = math.nan, time.perf_counter()
     bar = tqdm(range(first, schedule.steps), initial=first, total=schedule.steps, desc=label, mininterval=5)
     for step in bar:
         tokens, weights = (x.to(device, non_blocking=True) for x in batches(step, *schedule.shape_at(step)))
@@ -81,11 +95,13 @@ def fit(model: PreTrainedModel, loss: Loss, batches: Batches, schedule: Schedule
         bar.set_postfix(loss=f"{average:.3f}", refresh=False)
         if (step + 1) % schedule.checkpoint_every == 0 or step + 1 == schedule.steps:
             _save(checkpoint, step + 1, model, optimizers)
+            with checkpoint.with_suffix(".csv").open("a") as curve:  # step, loss, seconds since this start
+                curve.write(f"{step + 1},{average:.4f},{time.perf_counter() - began:.0f}\n")
 
 
-@on_shared_cores
+@on_shared_cores  # type: ignore[type-var]  # which asks for no more than its device
 def _step(
-    model: PreTrainedModel,
+    model: PreTrainedModel | EagleHead,
     loss: Loss,
     tokens: Tensor,
     weights: Tensor,

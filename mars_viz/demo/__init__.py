@@ -6,6 +6,8 @@ from pathlib import Path
 PAIR = Path(__file__).parent / "pair"
 TARGET = PAIR / "target"
 DRAFTER = PAIR / "drafter"
+EAGLE3 = Path(__file__).parent / "eagle3"
+"""An EAGLE-3 head for the target."""
 BUILT_IN = "built-in"
 """What stands before the slash in the names of its models, in a run's provenance."""
 

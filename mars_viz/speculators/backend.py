@@ -13,7 +13,7 @@ import torch
 from mars_viz.chat import History, check_prompt
 from mars_viz.errors import PromptError
 from mars_viz.run import WITHIN_ROUNDING, Piece, Provenance, Settings
-from mars_viz.speculators.draft import Drafter, Target
+from mars_viz.speculators.draft import Drafter, FollowsTarget, Target
 from mars_viz.speculators.memory import bytes_of
 from mars_viz.speculators.networks import Opener
 from mars_viz.speculators.speculator import DraftAndScore, Limits
@@ -56,6 +56,8 @@ class Part(Generic[Open]):
     rounding."""
     lack: Callable[[], str] = str
     """What keeps it from being as fast as it could be, now: what a sentence says of it, or nothing."""
+    note: str = ""
+    """What else is to be known of it: what a sentence says of it, or nothing."""
     passes: Opener | None = None
     """Its bare forward passes, where it is a model of this machine."""
 
@@ -107,7 +109,14 @@ class Backend:
         """A new one, with empty caches. Its answers carry all evidence, or what every rule decides by and the columns
         of `needs`, of which `complete` makes all where `later`."""
         limits = Limits(self.vocabulary_size, self.context)
-        return DraftAndScore(self.target.open(), self.drafter.open(settings), limits, settings, needs, later=later)
+        return DraftAndScore(*self.opened(settings), limits, settings, needs, later=later)
+
+    def opened(self, settings: Settings) -> tuple[Target, Drafter]:
+        """Both, with empty caches."""
+        target, drafter = self.target.open(), self.drafter.open(settings)
+        if isinstance(drafter, FollowsTarget):
+            drafter.follow(target)
+        return target, drafter
 
     def ending(self, settings: Settings) -> Ending:
         """When a text ends."""
@@ -138,8 +147,10 @@ class Backend:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What keeps the models from being as fast here as they could be, as far as it is known by now; sentences."""
-        return tuple(f"{lack}." for lack in self._lacks())
+        """What is to be known of the models, and what keeps them from being as fast here as they could be, as far as it
+        is known by now; sentences."""
+        said = [f"{part.name}: {part.note}" for part in (self.target, self.drafter) if part.note]
+        return tuple(f"{each}." for each in (*said, *self._lacks()))
 
     @property
     def batching(self) -> str:

@@ -161,7 +161,7 @@ def _tasks(
     backend: Backend, gamma: int, settings: Settings, length: int
 ) -> Iterator[tuple[str, Callable[[], Timing | None]]]:
     """What is timed, by name, with caches that hold `length` positions."""
-    target, drafter = backend.target.open(), backend.drafter.open(Settings(gamma=gamma))
+    target, drafter = backend.opened(Settings(gamma=gamma))
     prefix = (*_tokens(backend, length), _tokens(backend, 1)[0])
     for part in (target, drafter):
         part.prefill([prefix[:-1]])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -33,11 +33,19 @@ class Draft:
 
     def spread(self, vocabulary_size: int) -> Tensor | None:
         """The logits [B, N, V] over the target's vocabulary; what the drafter cannot draft has none (-inf)."""
-        if self.logits is None or self.vocabulary is None:
-            return self.logits
-        rows = self.logits.new_full((*self.logits.shape[:2], vocabulary_size), -torch.inf)
-        rows[..., self.vocabulary] = self.logits
-        return rows
+        return None if self.logits is None else spread(self.logits, self.vocabulary, vocabulary_size)
+
+
+def spread(logits: Tensor, vocabulary: Tensor | None, vocabulary_size: int) -> Tensor:
+    """Logits [..., V] over the target's vocabulary, of logits [..., V'] of some of its tokens; others have none (-inf).
+
+    Without a `vocabulary` they are the target's already.
+    """
+    if vocabulary is None:
+        return logits
+    rows = logits.new_full((*logits.shape[:-1], vocabulary_size), -torch.inf)
+    rows[..., vocabulary] = logits
+    return rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,4 +98,27 @@ class Drafter(Protocol):
 
     def observe(self, drafted: Sequence[Sequence[int]]) -> None:
         """Told what it drafted, once that is on the host."""
+        ...
+
+
+@runtime_checkable
+class KeepsInputs(Protocol):
+    """A target that can keep what enters some of its layers."""
+
+    def keep(self, layers: Sequence[int]) -> None:
+        """Keep what enters these, counted from 0; to be said before anything is read."""
+        ...
+
+    def inputs(self, texts: Sequence[Prefix], begins: Sequence[int]) -> list[Tensor]:
+        """Of each text what entered these layers, side by side, [n, width], from the token `begins` says on; what was
+        not read of a text is read first."""
+        ...
+
+
+@runtime_checkable
+class FollowsTarget(Protocol):
+    """A drafter that looks into the target that it drafts for."""
+
+    def follow(self, target: Target) -> None:
+        """Told before anything is read which one that is."""
         ...

@@ -9,12 +9,19 @@ import hashlib
 import os
 import platform
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from huggingface_hub import get_hf_file_metadata, hf_hub_url, snapshot_download, try_to_load_from_cache
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 from transformers.utils import logging as transformers_logging
 
 from mars_viz import demo
@@ -25,6 +32,9 @@ from mars_viz.speculators.backend import Backend, Part
 from mars_viz.speculators.device_errors import is_gone, lacks_memory, lost
 from mars_viz.speculators.download_progress import Arrival, LoadShare
 from mars_viz.speculators.draft import Drafter, Target
+from mars_viz.speculators.drafters.eagle3 import Eagle3Drafter
+from mars_viz.speculators.drafters.eagle3_checkpoint import Checkpoint, read_checkpoint
+from mars_viz.speculators.drafters.eagle3_shapes import TargetShape
 from mars_viz.speculators.drafters.layers import count_of, with_layers
 from mars_viz.speculators.drafters.model import ModelDrafter
 from mars_viz.speculators.drafters.ngram import NgramDrafter
@@ -32,12 +42,14 @@ from mars_viz.speculators.drafters.suffix import SuffixDrafter
 from mars_viz.speculators.drafters.trigram import TrigramDrafter
 from mars_viz.speculators.dtypes import dtype_of
 from mars_viz.speculators.memory import check_fit, too_large
-from mars_viz.speculators.names import check_names, drafter_for, is_folder, models_named
+from mars_viz.speculators.names import check_names, drafter_for, is_folder, is_place, models_named
 from mars_viz.speculators.networks import Opener, opener
+from mars_viz.speculators.networks.eagle3_head import EagleNetwork, HeadWeights
+from mars_viz.speculators.networks.row_invariance import Heads
 from mars_viz.speculators.targets.model import ModelTarget
 from mars_viz.speculators.threads import fit_cores
 from mars_viz.speculators.token_bytes import TransformersTokenizer
-from mars_viz.speculators.untrained import Layers, Ngram, Suffix, Trigram, Untrained
+from mars_viz.speculators.untrained import Eagle3, Layers, Ngram, Suffix, Trigram, Untrained
 
 LARGEST_TEXT = 64 << 20
 """Bytes of the text that a drafter is given, at most."""
@@ -77,6 +89,7 @@ def load_backend(
         _check_tokenizers(tokenizers[0], other, [names[0], name])
     if place.type == "cpu":
         fit_cores()
+    head = _head(drafting, _short(names[0]), _config(names[0]), folders) if isinstance(drafting, Eagle3) else None
     kind = dtype_of(dtype, place, names)
     check_fit(names, place, kind)
     models = []
@@ -91,7 +104,10 @@ def load_backend(
         )
     loaded = [Loaded(*each) for each in zip(models, map(_short, names), map(_revision, names), strict=True)]
     return backend_of(
-        tokenizers[0], loaded[0], loaded[1] if isinstance(drafting, str) else drafting, cuda_graphs=cuda_graphs
+        tokenizers[0],
+        loaded[0],
+        head or (loaded[1] if isinstance(drafting, str) else drafting),
+        cuda_graphs=cuda_graphs,
     )
 
 
@@ -107,10 +123,22 @@ class Loaded:
     """Commit on the hub, or the start of the weights' SHA-256."""
 
 
+@dataclass(frozen=True, slots=True)
+class LoadedHead:
+    """An EAGLE-3 head that is read."""
+
+    checkpoint: Checkpoint
+    """The head."""
+    name: str
+    """'eagle3:' and its hub id or folder's name; 'eagle3' for the built-in one."""
+    revision: str = ""
+    """Commit on the hub, or the start of the weights' SHA-256."""
+
+
 def backend_of(
     tokenizer: PreTrainedTokenizerBase,
     target: Loaded,
-    drafter: Loaded | Untrained,
+    drafter: Loaded | LoadedHead | Untrained,
     *,
     eos_ids: frozenset[int] | None = None,
     cuda_graphs: bool = False,
@@ -118,7 +146,11 @@ def backend_of(
     """A backend of loaded models; None takes the end-of-text tokens that the target's configuration names."""
     models = [each.model for each in (target, drafter) if isinstance(each, Loaded)]
     size, place = min(map(_output_size, models)), target.model.device
-    if not isinstance(drafter, Loaded | Layers):
+    if isinstance(drafter, Eagle3):
+        drafter = _head(drafter, target.name, target.model.config, folders=True)
+    if isinstance(drafter, LoadedHead):
+        drafting = _with_head(target.model, drafter, size)
+    elif not isinstance(drafter, Loaded | Layers):
         drafting = _without_model(drafter, tokenizer, place)
     else:
         drafts = _with_layers(target, drafter) if isinstance(drafter, Layers) else drafter
@@ -138,12 +170,56 @@ def backend_of(
 
 def model_target(passes: Opener, name: str, revision: str = "") -> Part[Callable[[], Target]]:
     """A target that goes through these forward passes."""
-    return Part(name, lambda: ModelTarget(passes()), revision, passes.batching, passes.lack, passes)
+    return Part(name, lambda: ModelTarget(passes()), revision, passes.batching, passes.lack, passes=passes)
 
 
 def model_drafter(passes: Opener, name: str, revision: str = "") -> Part[Callable[[Settings], Drafter]]:
     """A drafter that does."""
-    return Part(name, lambda each: ModelDrafter(passes(), each), revision, passes.batching, passes.lack, passes)
+    return Part(name, lambda each: ModelDrafter(passes(), each), revision, passes.batching, passes.lack, passes=passes)
+
+
+def _config(name: str) -> PreTrainedConfig:
+    """A model's, before its weights are read."""
+    try:
+        return AutoConfig.from_pretrained(name, trust_remote_code=False)
+    except Exception as error:  # the hub's library, its client and transformers raise what they like
+        raise ModelError(_cannot_load(name, "configuration", error)) from error
+
+
+def _head(wanted: Eagle3, target: str, config: PreTrainedConfig, folders: bool) -> LoadedHead:
+    """The head that is wanted for the target of that name and configuration. Raises ModelError."""
+    if not wanted.head or (folders and is_place(wanted.head)):
+        folder = Path(wanted.head or demo.EAGLE3)
+        named = wanted if not wanted.head else replace(wanted, head=_short(wanted.head))
+    else:
+        try:
+            folder = Path(snapshot_download(wanted.head, allow_patterns=["config.json", "*.safetensors"]))
+        except Exception as error:  # the hub's library and its client raise what they like
+            raise ModelError(_cannot_load(wanted.head, "head", error)) from error
+        named = wanted
+    config = config.get_text_config()
+    shape = TargetShape(target, config.hidden_size, config.num_hidden_layers, config.vocab_size)
+    return LoadedHead(read_checkpoint(folder, shape), named.name, _revision(str(folder)))
+
+
+def _with_head(target: PreTrainedModel, head: LoadedHead, size: int) -> Part[Callable[[Settings], Drafter]]:
+    """A head that reads what enters layers of the target, and takes what it lacks from it."""
+    read, (place, kind) = head.checkpoint, (target.device, target.dtype)
+    own = {name: each.to(place, kind) for name, each in read.tensors.items()}
+    shared = {
+        "embed_tokens.weight": target.get_input_embeddings().weight,
+        "lm_head.weight": target.get_output_embeddings().weight[:size],
+    }
+    heads = Heads(read.shape.heads, read.shape.groups, read.shape.size)
+    weights = HeadWeights.of(shared | own, heads, read.shape.epsilon, read.rotary, normed_residual=read.normed_residual)
+    vocabulary = None if read.vocabulary is None else read.vocabulary.to(place)
+    return Part(
+        head.name,
+        lambda each: Eagle3Drafter(EagleNetwork(weights), read.layers, vocabulary, size, each),
+        head.revision,
+        str(weights.batching or ""),
+        note=read.note,
+    )
 
 
 def _with_layers(target: Loaded, wanted: Layers) -> Loaded:

@@ -9,10 +9,11 @@ import re
 from os import PathLike
 from pathlib import Path
 
+from mars_viz import demo
 from mars_viz.bounds import shortened
 from mars_viz.errors import ModelError, SettingError
 from mars_viz.permissions import PATHS
-from mars_viz.speculators.untrained import Ngram, Untrained, untrained
+from mars_viz.speculators.untrained import Eagle3, Ngram, Untrained, untrained
 
 _ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)
 DEVICES = ("auto", "cpu", "cuda", "mps")
@@ -53,8 +54,25 @@ def check_names(
         raise SettingError(f"There is no dtype {dtype!r}; choose one of {', '.join(DTYPES)}.")
     for name in models_named(target, drafter):
         is_folder(name) if folders else check_id(name)
+    if isinstance(drafting, Eagle3):
+        _check_head(drafting.head, target, folders)
     if file := getattr(drafting, "text", ""):
         _check_text(file, folders)
+
+
+def _check_head(head: str, target: str | PathLike[str] | None, folders: bool) -> None:
+    if not head:
+        if target is not None:
+            raise ModelError(
+                "eagle3 alone is the head of the built-in target; name the folder of one that was trained for "
+                f"{shortened(str(target))}: eagle3:HEADDIR."
+            )
+        head = str(demo.EAGLE3)
+    elif not folders:
+        check_id(head)
+        return
+    if is_place(head) and not (Path(head) / "config.json").is_file():
+        raise ModelError(f"{shortened(head)} holds no config.json; give the folder of an EAGLE-3 head.")
 
 
 def _check_text(file: str, folders: bool) -> None:
@@ -81,11 +99,7 @@ def is_folder(name: str) -> bool:
     Raises BadInput for a path that leads nowhere, and for a folder without a configuration, a tokenizer or safetensors.
     """
     folder = Path(name)
-    if not folder.exists():
-        if folder.is_absolute() or name.startswith(".") or name.count("/") > 1:
-            raise ModelError(
-                f"There is no folder {name}. Give a model's folder or its id on the hub, such as org/name."
-            )
+    if not is_place(name):
         return False
     for pattern, what in (("config.json", "config.json"), ("tokenizer*.json", "tokenizer.json")):
         if not list(folder.glob(pattern)):
@@ -95,3 +109,16 @@ def is_folder(name: str) -> bool:
             f"{name} holds no *.safetensors; only that format is loaded. Save it again with save_pretrained."
         )
     return True
+
+
+def is_place(name: str) -> bool:
+    """True if there is such a file or folder, False if the name may be an id on the hub.
+
+    Raises ModelError for a path that leads nowhere.
+    """
+    folder = Path(name)
+    if folder.exists():
+        return True
+    if folder.is_absolute() or name.startswith(".") or name.count("/") > 1:
+        raise ModelError(f"There is no folder {name}. Give a model's folder or its id on the hub, such as org/name.")
+    return False

@@ -1,4 +1,4 @@
-"""Drafters that need no model of their own: how their names say them, and what their settings may be.
+"""Drafters that are no model by themselves: how their names say them, and what their settings may be.
 
 Knows names and numbers; imports no model library.
 """
@@ -131,10 +131,32 @@ class Layers:
         return kept
 
 
-Untrained = Ngram | Suffix | Trigram | Layers
-"""A drafter that needs no model of its own, with its settings."""
-UNTRAINED: dict[str, type[Ngram] | type[Suffix] | type[Trigram] | type[Layers]] = {
-    each.family: each for each in (Ngram, Suffix, Trigram, Layers)
+@dataclass(frozen=True, slots=True)
+class Eagle3:
+    """An EAGLE-3 head as the drafter; see `drafters.eagle3`. It was trained, but is no model without its target."""
+
+    head: str = ""
+    """Folder or hub id of its checkpoint; empty for the built-in target's."""
+    family: ClassVar[str] = "eagle3"
+    keeps_cache: ClassVar[bool] = True
+
+    @property
+    def name(self) -> str:
+        """As it is written: 'eagle3:HEADDIR'."""
+        return f"eagle3:{self.head}" if self.head else "eagle3"
+
+    @classmethod
+    def said(cls, settings: str) -> Eagle3:
+        """The one of this folder or hub id. Raises SettingError where there is none."""
+        if not settings:
+            raise SettingError("eagle3: names no head; write eagle3:HEADDIR, or eagle3 for the built-in target's.")
+        return cls(settings)
+
+
+Untrained = Ngram | Suffix | Trigram | Layers | Eagle3
+"""A drafter that is no model by itself, with its settings."""
+UNTRAINED: dict[str, type[Ngram] | type[Suffix] | type[Trigram] | type[Layers] | type[Eagle3]] = {
+    each.family: each for each in (Ngram, Suffix, Trigram, Layers, Eagle3)
 }
 """By the word that their names begin with."""
 

@@ -17,6 +17,7 @@ from mars_viz.speculators.networks.cache_pool import CachePool
 from mars_viz.speculators.networks.chains import Chain, Pick
 from mars_viz.speculators.networks.graphs import CudaCapture
 from mars_viz.speculators.networks.hf import PlainNetwork
+from mars_viz.speculators.networks.layer_inputs import LayerInputs
 from mars_viz.speculators.networks.llama_forward import Body, why_not
 from mars_viz.speculators.networks.small_llama import PackedLlama, fits, pack
 
@@ -31,6 +32,9 @@ class Network(Protocol):
 
     device: torch.device
     """Where tokens and logits lie."""
+    inputs: LayerInputs
+    """What entered some of its layers, of every token that the cache holds; of no layers, unless it is given others
+    before it reads anything."""
 
     def score(self, tokens: Tensor, starts: Sequence[int], rows: int, slots: Sequence[int] | None = None) -> Tensor:
         """Raw float32 logits [B, rows, V] after the last `rows` of the tokens [B, n].

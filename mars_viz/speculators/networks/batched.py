@@ -21,6 +21,7 @@ from mars_viz.speculators.host_copy import sent
 from mars_viz.speculators.networks.cache_pool import LEAST, CachePool, PooledCache, power
 from mars_viz.speculators.networks.chains import Chain, Pick
 from mars_viz.speculators.networks.graphs import Tensors
+from mars_viz.speculators.networks.layer_inputs import LayerInputs
 from mars_viz.speculators.networks.llama_forward import Where
 from mars_viz.speculators.threads import on_shared_cores
 
@@ -52,6 +53,7 @@ class RaggedNetwork:
 
     def __init__(self, rooms: CachePool):
         """With an empty cache."""
+        self.inputs = LayerInputs()
         self.device = rooms.body.device
         self._room = rooms.take()
         weakref.finalize(self, rooms.leave, self._room).atexit = False
@@ -65,9 +67,10 @@ class RaggedNetwork:
             n, left = part.shape[1], left - part.shape[1]
             kept = min(n, max(rows - left, 1))  # one, where none of this part is asked for
             stand = BatchLayout(starts, slots or range(len(starts)), max(starts) + n)
-            logits = self._run(
-                ("score", kept), partial(_scored, self._room, rows=kept), stand, (part,), short=n <= SHORT
-            )[0]
+            function = partial(_scored, self._room, rows=kept, inputs_of=self.inputs.layers)
+            logits, *entered = self._run(("score", kept), function, stand, (part,), short=n <= SHORT)
+            if self.inputs:
+                self.inputs.put(stand.slots, starts, entered)
             if rows > left:
                 found.append(logits)
             starts = [start + n for start in starts]
@@ -99,6 +102,7 @@ class RaggedNetwork:
         """Make row `slot` of the cache what row `source` is, up to `length` places."""
         self._room.reserve(max(source, slot) + 1, length)
         self._room.cache[:, slot, :length] = self._room.cache[:, source, :length]
+        self.inputs.copy(source, slot, length)
 
     def _run(
         self,
@@ -111,6 +115,8 @@ class RaggedNetwork:
     ) -> Tensors:
         """What the function makes of the inputs [B, …] and of where the batch stands."""
         count, first, graphs = len(stand.starts), min(stand.slots), self._room.graphs
+        if self.inputs:
+            graphs = None  # recordings keep none
         if graphs is None or graphs.given_up or not short or count > FEW or first > 0:
             end = -(-stand.end // TILE) * TILE
             self._room.reserve(first + count, end)
@@ -137,9 +143,22 @@ class RaggedNetwork:
         return sent([order, starts, homes, back], self.device)
 
 
-def _scored(room: PooledCache, control: Tensor, tokens: Tensor, *, rows: int, first: int, end: int) -> Tensors:
+def _scored(
+    room: PooledCache,
+    control: Tensor,
+    tokens: Tensor,
+    *,
+    rows: int,
+    inputs_of: Sequence[int],
+    first: int,
+    end: int,
+) -> Tensors:
+    """Logits [B, rows, V], and what entered these layers, [B, n, E] each."""
     order, starts, homes, back = control.unbind(0)
-    return (_arranged(room.logits(_arranged(tokens, order), Where(starts, homes, first, end), rows), back),)
+    entered: dict[int, Tensor] | None = {} if inputs_of else None
+    logits = room.logits(_arranged(tokens, order), Where(starts, homes, first, end), rows, entered)
+    found = (logits, *(entered[i] for i in inputs_of)) if entered is not None else (logits,)
+    return tuple(_arranged(each, back) for each in found)
 
 
 def _chained(

@@ -45,9 +45,9 @@ class PooledCache:
             self.cache = wanted  # only now: where there was no memory for it, all is as before
         self._written = max(self._written, places)
 
-    def logits(self, tokens: Tensor, at: Where, rows: int) -> Tensor:
+    def logits(self, tokens: Tensor, at: Where, rows: int, entered: dict[int, Tensor] | None = None) -> Tensor:
         """A pass over this cache; see `Body.logits`."""
-        return self._body.logits(tokens, at, self.cache, rows)
+        return self._body.logits(tokens, at, self.cache, rows, entered)
 
     def clear(self) -> None:
         """As good as new, but for its memory and its recordings: a NaN that was left would spoil whatever masks it."""

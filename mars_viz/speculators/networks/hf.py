@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
+from mars_viz.speculators.networks.layer_inputs import LayerInputs
 from mars_viz.speculators.threads import on_shared_cores
 
 
@@ -16,6 +17,7 @@ class PlainNetwork:
     """Keeps a cache per row, so that rows of unequal length need no padding and any cache that can be cropped works."""
 
     def __init__(self, model: PreTrainedModel, vocabulary_size: int):
+        self.inputs = LayerInputs()
         self.device = model.device
         self._model = model
         self._vocabulary_size = vocabulary_size
@@ -33,13 +35,22 @@ class PlainNetwork:
             cache = self._caches[row] = DynamicCache(config=self._model.config)
             cache.activate_past_recording()  # some layers can be cropped only then
         _crop(cache, start)
-        output = self._model(input_ids=ids.unsqueeze(0), past_key_values=cache, use_cache=True, logits_to_keep=rows)
+        output = self._model(
+            input_ids=ids.unsqueeze(0),
+            past_key_values=cache,
+            use_cache=True,
+            logits_to_keep=rows,
+            output_hidden_states=bool(self.inputs),
+        )
+        if self.inputs:  # hidden_states[i] enters layer i
+            self.inputs.put([row], [start], [output.hidden_states[i] for i in self.inputs.layers])
         return output.logits[0, :, : self._vocabulary_size].float()
 
     def copy(self, source: int, slot: int, length: int) -> None:
         """Make row `slot` of the cache what row `source` is, up to `length` places."""
         self._caches[slot] = copy.deepcopy(self._caches[source])
         _crop(self._caches[slot], length)
+        self.inputs.copy(source, slot, length)
 
 
 def _crop(cache: DynamicCache, length: int) -> None:

@@ -29,6 +29,14 @@ class KVShape:
     """D, of each head."""
     limit: int
     """P, places that the model can tell apart."""
+    dtype: torch.dtype = torch.float32
+    """Of keys and values."""
+    device: torch.device = torch.device("cpu")
+    """Where they lie."""
+
+    def room(self, rows: int, places: int) -> torch.Tensor:
+        """Memory for that many, of one layer."""
+        return torch.empty(rows, places, self.heads, self.size, dtype=self.dtype, device=self.device)
 
 
 class Rows:
@@ -38,7 +46,7 @@ class Rows:
         """Hold nothing."""
         self._shape = shape
         self._open = (0, 0)
-        self.layers = [torch.empty(0, 0, shape.heads, shape.size) for _ in range(shape.layers)]
+        self.layers = [shape.room(0, 0) for _ in range(shape.layers)]
         """From the embedding up; what lies beyond `open` is not to be read."""
 
     @property
@@ -75,7 +83,7 @@ class Rows:
         (had_rows, had_places), have = self._open, self.layers[0].shape[:2]
         rows = max(rows, 2 * have[0]) if rows > have[0] else have[0]
         places = max(places, LEAST, min(2 * have[1], self._shape.limit)) if places > have[1] else have[1]
-        grown = [torch.empty(rows, places, *old.shape[2:]) for old in self.layers]
+        grown = [self._shape.room(rows, places) for _ in self.layers]
         for layer, old in zip(grown, self.layers, strict=True):
             layer[:had_rows, :had_places] = old[:had_rows, :had_places]
         self.layers = grown  # only now: where there is no memory for all of them, none has moved

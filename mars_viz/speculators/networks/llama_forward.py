@@ -194,8 +194,13 @@ class Body:
         shape = (len(self.layers), rows, places, 2 * self.groups, self.size)
         return torch.zeros(shape, dtype=self.dtype, device=self.device)
 
-    def logits(self, tokens: Tensor, at: Where, cache: Tensor, rows: int) -> Tensor:
-        """Raw float32 logits [B, rows, V] after the last `rows` of the tokens [B, n], which the cache holds then."""
+    def logits(
+        self, tokens: Tensor, at: Where, cache: Tensor, rows: int, entered: dict[int, Tensor] | None = None
+    ) -> Tensor:
+        """Raw float32 logits [B, rows, V] after the last `rows` of the tokens [B, n], which the cache holds then.
+
+        `entered` gets the inputs [B, n, E] of every layer.
+        """
         (b, n), heads, groups = tokens.shape, self.heads, self.groups
         shared = heads // groups  # queries of so many heads see the same keys: they are asked together
         positions = at.starts.unsqueeze(1) + torch.arange(n, device=tokens.device)  # [B, n]
@@ -203,7 +208,9 @@ class Body:
         mask = _mask(positions, at.end, self.dtype, shared)
         x = embedding(tokens, self.embedding)  # [B, n, E]
         cosine, sine = self._turns(x, positions)
-        for layer, kept in zip(self.layers, cache.unbind(0), strict=True):
+        for i, (layer, kept) in enumerate(zip(self.layers, cache.unbind(0), strict=True)):
+            if entered is not None:
+                entered[i] = x
             qkv = layer.qkv(layer.before(x)).view(b, n, heads + 2 * groups, self.size)
             if layer.norms is not None:
                 for norm, part in zip(layer.norms, (qkv[:, :, :heads], qkv[:, :, heads : heads + groups]), strict=True):

@@ -20,6 +20,7 @@ from transformers import LlamaForCausalLM, PreTrainedModel
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer
 
 from mars_viz.speculators.networks.kv_cache import IdleCaches, KVShape
+from mars_viz.speculators.networks.layer_inputs import LayerInputs
 from mars_viz.speculators.networks.row_invariance import MOST, Batching, Heads, Kernels, gated, invariant
 from mars_viz.speculators.threads import on_shared_cores
 
@@ -154,6 +155,7 @@ class PackedLlama:
     """A pass over weights that others may share, with a cache of its own; B texts of n tokens."""
 
     def __init__(self, weights: Weights):
+        self.inputs = LayerInputs()
         self.device = weights.embedding.device
         self._weights = weights
         self._rows = weights.shelf.take()
@@ -181,6 +183,7 @@ class PackedLlama:
     def copy(self, source: int, slot: int, length: int) -> None:
         """Make row `slot` of the cache what row `source` is, up to `length` places."""
         self._rows.copy(source, slot, length)
+        self.inputs.copy(source, slot, length)
 
     def _read(self, tokens: Tensor, starts: Sequence[int], first: int) -> Tensor:
         """What the layers make of the tokens [B, n], [B, n, E]; rows of the cache from `first` on hold them then."""
@@ -188,25 +191,30 @@ class PackedLlama:
         product, attention = w.kernels.product, w.kernels.attention
         at = self._window(starts, n, first)
         m, end = at.tokens, at.mask.shape[-1]
-        x = embedding(_filled(tokens.flatten(), at.rows), w.embedding)  # [R, E]
-        for layer, cache in zip(w.layers, self._rows.layers, strict=True):
-            qkv = _first(product(_normed(x, w.epsilon), layer.qkv, None), b * m)
+        x = embedding(filled(tokens.flatten(), at.rows), w.embedding)  # [R, E]
+        entered = {}
+        for i, (layer, cache) in enumerate(zip(w.layers, self._rows.layers, strict=True)):
+            if i in self.inputs.layers:
+                entered[i] = leading(x, b * m).view(b, m, -1)[:, :n]
+            qkv = leading(product(normed(x, w.epsilon), layer.qkv, None), b * m)
             qkv = qkv.view(b, m, w.heads + 2 * w.groups, -1)
             _pairs(qkv[:, :, : w.heads + w.groups]).mul_(at.turns)
             cache[at.places] = qkv[:, :n, w.heads :]
             past = cache[first : first + b, :end].transpose(1, 2)  # [B, 2 G, end, D]
-            asked = _filled(qkv[:, :, : w.heads].transpose(1, 2), at.mask.shape[2], 2)  # [B, H, q, D]
+            asked = filled(qkv[:, :, : w.heads].transpose(1, 2), at.mask.shape[2], 2)  # [B, H, q, D]
             mixed = attention(asked, past[:, : w.groups], past[:, w.groups :], at.mask).transpose(1, 2)
-            mixed = _first(mixed, m, 1).reshape(b * m, -1)
-            x = product(_filled(mixed, at.rows), layer.attention_out, x)
-            x = product(gated(product(_normed(x, w.epsilon), layer.gate_up, None)), layer.down, x)
-        return _first(_first(x, b * m).view(b, m, -1), n, 1)
+            mixed = leading(mixed, m, 1).reshape(b * m, -1)
+            x = product(filled(mixed, at.rows), layer.attention_out, x)
+            x = product(gated(product(normed(x, w.epsilon), layer.gate_up, None)), layer.down, x)
+        if self.inputs:
+            self.inputs.put(range(first, first + b), starts, [entered[i] for i in self.inputs.layers])
+        return leading(leading(x, b * m).view(b, m, -1), n, 1)
 
     def _logits(self, x: Tensor) -> Tensor:
         """Raw logits [R, V] of what the layers made, [R, E]."""
         w, count = self._weights, len(x)
-        x = _filled(x, w.batching.logits.at_least(count))
-        return _first(w.kernels.product(_normed(x, w.epsilon), w.head, None), count)
+        x = filled(x, w.batching.logits.at_least(count))
+        return leading(w.kernels.product(normed(x, w.epsilon), w.head, None), count)
 
     def _window(self, starts: Sequence[int], n: int, first: int) -> Window:
         """Make room for n tokens from each start on, and say where that is."""
@@ -226,12 +234,12 @@ class PackedLlama:
         return Window(m, rows, w.turns[positions[:, :m]], mask, (texts, positions[:, :n]))
 
 
-def _normed(x: Tensor, epsilon: float) -> Tensor:
+def normed(x: Tensor, epsilon: float) -> Tensor:
     """x over its length; √E and the norm's weight are in the matrix that follows."""
     return x * torch.linalg.vecdot(x, x).add_(epsilon).rsqrt_().unsqueeze(-1)
 
 
-def _filled(x: Tensor, count: int, dim: int = 0) -> Tensor:
+def filled(x: Tensor, count: int, dim: int = 0) -> Tensor:
     """x with as many entries along that dimension; what is in those beyond its own does not matter."""
     if x.shape[dim] == count:
         return x
@@ -245,7 +253,7 @@ def _part(tokens: Tensor, some: slice, cut: int, end: int) -> Tensor:
     return tokens if tokens.shape == (some.stop - some.start, end - cut) else tokens[some, cut:end]
 
 
-def _first(x: Tensor, count: int, dim: int = 0) -> Tensor:
+def leading(x: Tensor, count: int, dim: int = 0) -> Tensor:
     """The first entries of x along that dimension; x itself where there are no more."""
     return x if x.shape[dim] == count else x.narrow(dim, 0, count)
 

@@ -31,6 +31,14 @@ class ModelTarget:
         count = tokens.shape[1]
         return self._model.logits(torch.cat([ids, tokens], 1) if count else ids, rows=count + 1)
 
+    def keep(self, layers: Sequence[int]) -> None:
+        """Keep what enters these layers; to be said before anything is read."""
+        self._model.keep(layers)
+
+    def inputs(self, texts: Sequence[Prefix], begins: Sequence[int]) -> list[Tensor]:
+        """What entered the layers that are kept, of each text's tokens; see `CachedModel.inputs`."""
+        return self._model.inputs(texts, begins)
+
     def observe(self, drafted: Sequence[Sequence[int]]) -> None:
         """The cache holds these after the prefixes that were scored last."""
         self._model.remember(drafted)

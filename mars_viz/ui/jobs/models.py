@@ -16,7 +16,7 @@ from mars_viz.costs import Costs
 from mars_viz.demo import is_built_in
 from mars_viz.errors import BadInput, MarsVizError, TooLarge
 from mars_viz.run import Provenance
-from mars_viz.speculators.untrained import Layers, Ngram, Suffix, Trigram, untrained
+from mars_viz.speculators.untrained import Eagle3, Layers, Ngram, Suffix, Trigram, untrained
 
 Pair = TypeVar("Pair")
 Tell = Callable[[str, float], None]
@@ -57,12 +57,13 @@ class PairChoice:
 BUILT_IN = PairChoice()
 """The pair that comes with the product."""
 UNTRAINED = {
+    "EAGLE-3 head": PairChoice(drafter=Eagle3().name),
     "Prompt lookup": PairChoice(drafter=Ngram().name),
     "Suffix index": PairChoice(drafter=Suffix().name),
     "Trigram table": PairChoice(drafter=Trigram().name),
     "Target's first five layers": PairChoice(drafter=Layers(exit=5).name),
 }
-"""The target that comes with the product, and drafters without a model of their own, by what each is called."""
+"""The target that comes with the product, and drafters that are no model by themselves, by what each is called."""
 
 
 def at_hand(made_with: Provenance) -> PairChoice | None:
@@ -75,8 +76,8 @@ def at_hand(made_with: Provenance) -> PairChoice | None:
         found = untrained(made_with.drafter)
     except BadInput:  # the file may say anything
         return None
-    reads = "" if found is None else getattr(found, "text", "")
-    return None if found is None or reads else PairChoice(drafter=made_with.drafter)
+    elsewhere = found is None or bool(getattr(found, "text", "") or getattr(found, "head", ""))
+    return None if elsewhere else PairChoice(drafter=made_with.drafter)
 
 
 RECENT = 6

@@ -101,7 +101,7 @@ def _models(parameters: Mapping[str, str], complaints: list[str]) -> PairChoice 
     if not _can_be(models):
         complaints.append("The link does not name a target and its drafter, so the built-in pair stays chosen.")
         return None
-    if models.target:
+    if models.target or getattr(drafter_for(None, models.drafter or None), "head", ""):  # a head may be on the hub
         complaints.append(
             f"The link chooses the models {' and '.join(filter(None, models.names))}. Decode would fetch what is not "
             "here yet from the hub; choose others under Models if you do not want that."

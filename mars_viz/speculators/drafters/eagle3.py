@@ -1,0 +1,144 @@
+"""An EAGLE-3 head that drafts a chain from what enters some layers of the target.
+
+Li et al. 2025, 'EAGLE-3' (arXiv 2503.01840). The head's cache holds rows with the target's own features alone:
+those that it made of its own states while drafting are written over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mars_viz.randomness import Purpose, round_uniforms
+from mars_viz.run import Settings
+from mars_viz.speculators.cached import UNREAD, PrefixRows, Row
+from mars_viz.speculators.draft import Draft, KeepsInputs, Target, spread
+from mars_viz.speculators.drafters.model import Picking
+from mars_viz.speculators.host_copy import sent
+from mars_viz.speculators.networks.eagle3_head import EagleNetwork
+from mars_viz.speculators.sampling import on_device
+from mars_viz.walk import Prefix
+
+ALONE = 32
+"""Rows new to a text beyond which they are read by themselves, so that no other text is filled up to as many."""
+
+
+class Eagle3Drafter:
+    """Drafts greedily at temperature 0 and draws from its law, with keyed uniforms, above.
+
+    Of a text of n tokens it has n - 1 rows, the last of which says what comes next: after one token it drafts nothing.
+    """
+
+    def __init__(
+        self,
+        network: EagleNetwork,
+        layers: Sequence[int],
+        vocabulary: Tensor | None,
+        vocabulary_size: int,
+        settings: Settings,
+    ):
+        """It reads the inputs of these `layers` of the target. `vocabulary` int64 [Vd], ascending, are the target's ids
+        of the head's tokens, of `vocabulary_size`; None where they are the same."""
+        self._network, self._vocabulary, self._size = network, vocabulary, vocabulary_size
+        self._layers, self._settings, self._pick = tuple(layers), settings, Picking.by(settings)
+        self._rows = PrefixRows(network.copy)
+        self._target: KeepsInputs | None = None
+        self.device = network.device
+
+    def follow(self, target: Target) -> None:
+        """Draft for this target. Raises TypeError for one that cannot keep what enters its layers."""
+        if not isinstance(target, KeepsInputs):
+            raise TypeError("an EAGLE-3 head needs a target that keeps what enters its layers")
+        target.keep(self._layers)
+        self._target = target
+
+    def prefill(self, prompts: Sequence[Prefix]) -> None:
+        """Read the prompts, which the target has read."""
+        if not prompts:
+            return
+        known = self._rows.settle([(*prompt, UNREAD) for prompt in prompts])
+        self._read(prompts, known, prompts)
+        self._rows.note([Row(prompt) for prompt in prompts])
+
+    def draft(self, prefixes: Sequence[Prefix], count: int) -> Draft:
+        """So many tokens after each prefix of two tokens or more."""
+        able = [i for i, prefix in enumerate(prefixes) if len(prefix) > 1]
+        drafted = self._draft([prefixes[i] for i in able], count) if able and count else None
+        if drafted is not None and len(able) == len(prefixes):
+            return drafted
+        width = 0 if drafted is None or drafted.logits is None else drafted.logits.shape[-1]
+        tokens = torch.zeros(len(prefixes), count if width else 0, dtype=torch.int64, device=self.device)
+        logits = torch.zeros(*tokens.shape, width, device=self.device)
+        if drafted is None or drafted.logits is None:
+            return Draft(tokens, lengths=(0,) * len(prefixes))
+        tokens[able], logits[able] = drafted.tokens, drafted.logits
+        lengths = tuple(count if i in able else 0 for i in range(len(prefixes)))
+        return Draft(tokens, logits, self._vocabulary, lengths)
+
+    def observe(self, drafted: Sequence[Sequence[int]]) -> None:
+        """The next prefixes say what was kept."""
+
+    def _draft(self, prefixes: Sequence[Prefix], count: int) -> Draft:
+        """`draft`, where every prefix has two tokens at the least; in the order of the cache's rows."""
+        known = self._rows.settle(prefixes)
+        made = self._read(prefixes, known, [prefix[:-1] for prefix in prefixes])  # [B, H]
+        order = self._order()
+        uniforms = self._uniforms([len(prefixes[i]) for i in order], count)
+        places = [len(prefixes[i]) - 1 for i in order]
+        tokens, rows = [], []
+        for step in range(count):
+            logits = self._network.logits(made).unsqueeze(1)  # [B, 1, Vd]
+            ids = self._pick(
+                spread(logits, self._vocabulary, self._size), None if uniforms is None else uniforms[:, step, None]
+            )
+            tokens.append(ids)
+            rows.append(logits)
+            if step + 1 < count:
+                made = self._network.read(ids, made.unsqueeze(1), [place + step for place in places])[:, 0]
+        slots = list(self._rows.slots)
+        return Draft(torch.cat(tokens, 1)[slots], torch.cat(rows, 1)[slots], self._vocabulary)
+
+    def _read(self, texts: Sequence[Prefix], known: Sequence[int], read: Sequence[Prefix]) -> Tensor:
+        """Make the rows of the texts that are not there yet, of which the cache holds so many tokens; `read` is what of
+        them the target has read. Returns what the layer made of each text's last row, [B, H], in the rows' order."""
+        assert self._target is not None, "a drafter follows a target before it drafts"
+        begins = [max(0, held - 1) for held in known]  # row j is that of token j + 1
+        features = self._target.inputs(read, begins)
+        order = self._order()
+        starts, ids, states = [], [], []
+        for slot, i in enumerate(order):
+            start, text = begins[i], texts[i]
+            new = sent([text[start + 1 :]], self.device)  # [1, n]
+            made = self._network.states(features[i][None, : new.shape[1]])  # [1, n, H]
+            if new.shape[1] > ALONE:
+                self._network.read(new[:, :-1], made[:, :-1], [start], slot)
+                start, new, made = start + new.shape[1] - 1, new[:, -1:], made[:, -1:]
+            starts.append(start)
+            ids.append(new[0])
+            states.append(made[0])
+        lengths = [len(each) for each in ids]
+        if not any(lengths):
+            return torch.cat(states)
+        made = self._network.read(
+            _padded(ids), _padded(states), starts
+        )  # what stands behind a text's end is never seen
+        return made[range(len(texts)), [length - 1 for length in lengths]]
+
+    def _order(self) -> list[int]:
+        """Which text is in the cache's first row, which in the next, and so on."""
+        slots = self._rows.slots
+        return sorted(range(len(slots)), key=slots.__getitem__)
+
+    def _uniforms(self, starts: Sequence[int], count: int) -> Tensor | None:
+        if self._settings.temperature == 0:
+            return None
+        keyed = np.stack([round_uniforms(self._settings.seed, start, Purpose.DRAFT, count) for start in starts])
+        return on_device(keyed, self.device)
+
+
+def _padded(parts: Sequence[Tensor]) -> Tensor:
+    """[B, n, …] of parts [n_b, …], zero behind their ends."""
+    return torch.nn.utils.rnn.pad_sequence(list(parts), batch_first=True)

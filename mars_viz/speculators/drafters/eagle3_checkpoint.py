@@ -1,0 +1,287 @@
+"""Checkpoints of EAGLE-3 heads in three layouts, read into one. Knows folders, names and shapes; drafts nothing.
+
+SafeAILab's own (github.com/SafeAILab/EAGLE), vLLM's speculators (github.com/vllm-project/speculators) and SpecForge's,
+as SGLang serves it (github.com/sgl-project/SpecForge). They name the same layer differently, and the same numbers mean
+other layers of the target: SpecForge's are layers whose *output* is read, the others' those whose *input* is. Here it
+is always the input. Whatever is not understood is refused, by name, before weights are read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+from transformers import LlamaConfig
+
+from mars_viz.errors import ModelError
+from mars_viz.speculators.drafters.eagle3_shapes import HeadShape, TargetShape, check_names, check_shapes, shape_of
+
+LARGEST_CONFIG = 1 << 20
+"""Bytes of a config.json that is read."""
+ROTARY = ("default", "linear", "llama3", "yarn")
+"""Rotary positions whose angles do not depend on how long the text is: a head's positions may begin at 0 or at 1."""
+CONVERT = (
+    'python -c "import torch, safetensors.torch as s; s.save_file({k: v.contiguous() for k, v in '
+    "torch.load('pytorch_model.bin', weights_only=True).items()}, 'model.safetensors')\""
+)
+PREFIXES = ("midlayer.", "layers.0.")
+"""What stands before the names of the head's layer."""
+
+
+class Layout(Enum):
+    """Who wrote a checkpoint."""
+
+    SAFEAILAB = "SafeAILab"
+    SPECULATORS = "speculators"
+    SPECFORGE = "SpecForge"
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A head as it was saved, in one set of names."""
+
+    layout: Layout
+    """Who wrote it."""
+    layers: tuple[int, ...]
+    """The target's, counted from 0, whose inputs it reads, in the order in which they stand side by side."""
+    shape: HeadShape
+    """How large it is."""
+    rotary: LlamaConfig
+    """Of its positions."""
+    normed_residual: bool
+    """True where the normed state is what attention's result is added to."""
+    vocabulary: Tensor | None
+    """int64 [Vd], ascending; the target's ids of its tokens; None where they are the target's."""
+    tensors: Mapping[str, Tensor]
+    """By SafeAILab's names, without 'midlayer.'; rows of lm_head in the vocabulary's order."""
+    remark: str = ""
+    """What else its configuration says, as a sentence."""
+
+    @property
+    def note(self) -> str:
+        """A sentence: the layout and the features."""
+        *most, last = map(str, self.layers)
+        which = f"inputs of layers {', '.join(most)} and {last}" if most else f"input of layer {last}"
+        note = f"{self.layout.value} layout, {which} of the target, counted from 0"
+        return f"{note}; {self.remark}" if self.remark else note
+
+
+def read_checkpoint(folder: Path, target: TargetShape) -> Checkpoint:
+    """The head of a folder. Raises ModelError, with the remedy, for what is no head or none for this target."""
+    config = _config(folder)
+    layout = _layout(config)
+    dims = _layer_config(config, layout, folder)
+    files = _files(folder)
+    shapes = {_plain(name): shape for names in files.values() for name, shape in names.items()}
+    check_names(shapes, folder.name, layout.value)
+    layers = _layers(config, layout, target, folder)
+    shape = shape_of(dims, config, shapes, target, folder.name)
+    check_shapes(shapes, shape, target, len(layers), folder.name)
+    rotary = _rotary(dims, shape, folder)
+    residual = _normed_residual(config, layout, folder)
+    tensors = _load(files)
+    vocabulary = _vocabulary(tensors.pop("d2t", None), tensors.pop("t2d", None), shape.vocabulary, target, folder)
+    if "lm_head.weight" not in tensors:
+        vocabulary = None  # the rows are the target's
+    elif vocabulary is not None:
+        vocabulary, order = vocabulary.sort()
+        tensors["lm_head.weight"] = tensors["lm_head.weight"][order]
+    return Checkpoint(layout, layers, shape, rotary, residual, vocabulary, tensors, _remark(config))
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    file = folder / "config.json"
+    try:
+        with file.open("rb") as opened:
+            config = json.loads(opened.read(LARGEST_CONFIG))
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{file} cannot be read as JSON ({error}). Give the folder of an EAGLE-3 head.") from error
+    if not isinstance(config, dict):
+        raise ModelError(f"{file} holds no settings of a model. Give the folder of an EAGLE-3 head.")
+    return config
+
+
+def _layout(config: Mapping[str, Any]) -> Layout:
+    names = config.get("architectures") or []
+    if config.get("speculators_model_type") or "transformer_layer_config" in config or "Eagle3Speculator" in names:
+        return Layout.SPECULATORS
+    if isinstance(config.get("eagle_config"), dict) or "LlamaForCausalLMEagle3" in names:
+        return Layout.SPECFORGE
+    return Layout.SAFEAILAB
+
+
+def _layer_config(config: Mapping[str, Any], layout: Layout, folder: Path) -> Mapping[str, Any]:
+    """The settings that say how large the head's layer is."""
+    if layout is not Layout.SPECULATORS:
+        return config
+    kind = config.get("speculators_model_type", "eagle3")
+    if kind != "eagle3":
+        raise ModelError(f"{folder.name} is a drafter of the kind {str(kind)[:40]!r}; take an EAGLE-3 head.")
+    dims = config.get("transformer_layer_config")
+    if not isinstance(dims, dict):
+        raise ModelError(f"The config.json of {folder.name} has no transformer_layer_config; save the head again.")
+    return dims
+
+
+def _files(folder: Path) -> dict[Path, dict[str, tuple[int, ...]]]:
+    """The names and shapes in each of its files."""
+    paths = sorted(folder.glob("*.safetensors"))
+    if not paths:
+        if list(folder.glob("*.bin")):
+            raise ModelError(
+                f"{folder.name} holds its weights as pytorch_model.bin; only safetensors are loaded. Convert it in its "
+                f"folder: {CONVERT}"
+            )
+        raise ModelError(f"{folder.name} holds no *.safetensors; give the folder of an EAGLE-3 head.")
+    found = {}
+    for path in paths:
+        try:
+            with safe_open(path, "pt") as opened:
+                found[path] = {name: tuple(opened.get_slice(name).get_shape()) for name in opened.keys()}  # noqa: SIM118
+        except (OSError, SafetensorError) as error:
+            raise ModelError(f"{path.name} of {folder.name} cannot be read ({error}). Fetch it again.") from error
+    return found
+
+
+def _plain(name: str) -> str:
+    for prefix in PREFIXES:
+        name = name.removeprefix(prefix)
+    return name
+
+
+def _load(files: Mapping[Path, Mapping[str, tuple[int, ...]]]) -> dict[str, Tensor]:
+    tensors: dict[str, Tensor] = {}
+    for path, names in files.items():
+        with safe_open(path, "pt") as opened:
+            tensors |= {_plain(name): opened.get_tensor(name) for name in names}
+    return tensors
+
+
+def _layers(config: Mapping[str, Any], layout: Layout, target: TargetShape, folder: Path) -> tuple[int, ...]:
+    """The layers whose inputs it reads."""
+    said = config.get("eagle_aux_hidden_state_layer_ids")
+    if layout is Layout.SPECFORGE:
+        nested = (config.get("eagle_config") or {}).get("eagle_aux_hidden_state_layer_ids")
+        if nested is not None:
+            after = [layer + 1 for layer in _whole(nested, folder)]  # the input of a layer is the one before's output
+            if said is not None and _whole(said, folder) != after:
+                raise ModelError(
+                    f"The config.json of {folder.name} names other layers by its eagle_config than beside it; leave "
+                    "the one out that the head was not trained with."
+                )
+            said = after
+    count = target.layers
+    found = _whole(said, folder) if said is not None else list(dict.fromkeys((2, count // 2, count - 3)))
+    if len(set(found)) < len(found) or not found:
+        raise ModelError(f"The config.json of {folder.name} names the layers {found}; name different ones.")
+    if wrong := [layer for layer in found if not 0 <= layer < count]:
+        raise ModelError(
+            f"{folder.name} reads the input of layer {wrong[0]}, but {target.name} has the layers 0 to {count - 1}; "
+            "take the target that the head was trained for."
+        )
+    return tuple(found)
+
+
+def _whole(said: object, folder: Path) -> list[int]:
+    if not isinstance(said, list) or any(isinstance(each, bool) or not isinstance(each, int) for each in said):
+        raise ModelError(
+            f"eagle_aux_hidden_state_layer_ids in the config.json of {folder.name} is no list of whole numbers."
+        )
+    return said
+
+
+def _rotary(dims: Mapping[str, Any], shape: HeadShape, folder: Path) -> LlamaConfig:
+    """What transformers' rotary positions are made from."""
+    named = {
+        name: dims[name] for name in ("rope_theta", "rope_scaling", "rope_parameters") if dims.get(name) is not None
+    }
+    try:
+        config = LlamaConfig(
+            hidden_size=shape.heads * shape.size,
+            num_attention_heads=shape.heads,
+            num_key_value_heads=shape.groups,
+            head_dim=shape.size,
+            max_position_embeddings=int(dims.get("max_position_embeddings") or 2048),
+            **named,
+        )
+        kind = (config.rope_parameters or {}).get("rope_type", "default")
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise ModelError(
+            f"The rotary positions of {folder.name} cannot be read ({error}); mend config.json."
+        ) from error
+    if kind not in ROTARY:
+        raise ModelError(
+            f"{folder.name} has rotary positions of the kind {str(kind)[:40]!r}; taken are {', '.join(ROTARY)}."
+        )
+    return config
+
+
+def _normed_residual(config: Mapping[str, Any], layout: Layout, folder: Path) -> bool:
+    if layout is not Layout.SPECULATORS:
+        return False
+    said = config.get("norm_before_residual")
+    if not isinstance(said, bool):
+        raise ModelError(
+            f"The config.json of {folder.name} does not say norm_before_residual, of which speculators takes false and "
+            'vLLM true where it is missing; write "norm_before_residual": true or false into it, as it was trained.'
+        )
+    return said
+
+
+def _vocabulary(
+    offsets: Tensor | None, kept: Tensor | None, drafted: int, target: TargetShape, folder: Path
+) -> Tensor | None:
+    """int64 [Vd]; the target's ids of the head's tokens, from d2t, which holds id - place, and t2d, which marks ids."""
+    if kept is not None and len(kept) != target.vocabulary:
+        raise ModelError(
+            f"{folder.name} was made for a vocabulary of {len(kept)} tokens, {target.name} scores {target.vocabulary}; "
+            "take the target that the head was trained for."
+        )
+    if offsets is None:
+        if drafted != target.vocabulary:
+            raise ModelError(
+                f"{folder.name} drafts {drafted} of the {target.vocabulary} tokens of {target.name}, but does not say "
+                "which: d2t is missing; fetch the whole checkpoint."
+            )
+        return None
+    ids = offsets.long() + torch.arange(drafted)
+    marked = None if kept is None else kept.bool().nonzero().squeeze(-1)
+    if marked is not None and torch.equal(marked, offsets.long()):
+        raise ModelError(
+            f"d2t of {folder.name} holds token ids where offsets are held, id minus place; subtract arange({drafted})."
+        )
+    outside = bool(((ids < 0) | (ids >= target.vocabulary)).any())
+    if outside or len(set(ids.tolist())) < drafted:
+        what = "leaves the target's vocabulary" if outside else "gives one token twice"
+        raise ModelError(
+            f"d2t of {folder.name}, offsets of the head's tokens, {what} of {target.vocabulary}; take the target that "
+            "the head was trained for, and d2t as it was saved with it."
+        )
+    if marked is not None and not torch.equal(marked, ids.sort().values):
+        raise ModelError(
+            f"d2t and t2d of {folder.name} name different tokens ({len(marked)} are marked, {drafted} drafted); they "
+            "were not saved together, or never filled in: save the head with both."
+        )
+    return None if torch.equal(ids, torch.arange(target.vocabulary)) else ids
+
+
+def _remark(config: Mapping[str, Any]) -> str:
+    """The relaxed rule that speculators' configuration may carry, which engines do not read."""
+    said = config.get("speculators_config")
+    methods = said.get("proposal_methods") if isinstance(said, dict) else None
+    for method in methods if isinstance(methods, list) else ():
+        if isinstance(method, dict):
+            best, off = method.get("verifier_accept_k", 1), method.get("accept_tolerance", 0.0)
+            if isinstance(best, int) and isinstance(off, int | float) and (best > 1 or off > 0):
+                return (
+                    f"its configuration asks to keep what is among the target's {best} best tokens within {off:g} "
+                    "nats, which is left to the rule here"
+                )
+    return ""

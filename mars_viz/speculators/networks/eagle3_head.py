@@ -1,0 +1,236 @@
+"""The forward pass of an EAGLE-3 head over a cache of rows. Knows weights and tensors; knows no files, no prefixes.
+
+Li et al. 2025, 'EAGLE-3' (arXiv 2503.01840). Row j of a text reads the embedding of token j + 1 beside a state: that of
+token j, made by `fc` of what entered some layers of the target, or what the head itself made of the row before. What
+the row makes is the state of the next row, and what `norm` and `lm_head` make of it are the logits of token j + 2.
+
+In float32 on the CPU a row's result is the same, bit for bit, whatever else is in the batch; see `row_invariance`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+from torch.nn.functional import embedding
+from transformers import LlamaConfig
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+from mars_viz.speculators.networks.kv_cache import KVShape, Rows
+from mars_viz.speculators.networks.row_invariance import Batching, Heads, Kernels, gated, invariant
+from mars_viz.speculators.networks.small_llama import filled, leading, normed
+from mars_viz.speculators.threads import on_shared_cores
+
+CHUNK = 512
+"""Tokens of a text that are read at once, where no count has to be kept."""
+LONGEST = 1 << 20
+"""Places of a row at the most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Norm:
+    """A root-mean-square norm over the last dimension, in float32."""
+
+    weight: Tensor
+    """float32 [width], times √width."""
+    epsilon: float
+    """Times the width."""
+
+    @classmethod
+    def of(cls, weight: Tensor, epsilon: float) -> Norm:
+        """Of a checkpoint's weight."""
+        return cls(weight.float() * math.sqrt(len(weight)), epsilon * len(weight))
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """x [..., width], in its own dtype."""
+        return (normed(x.float(), self.epsilon) * self.weight).to(x.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class HeadWeights:
+    """All that does not change; matrices input by output. H wide, k features of Ht."""
+
+    heads: Heads
+    """Of attention."""
+    embedding: Tensor
+    """[V, H]."""
+    fc: Tensor
+    """[k Ht, H]."""
+    qkv: Tensor
+    """[2 H, (heads + 2 groups) D]."""
+    attention_out: Tensor
+    """[heads D, H]."""
+    gate_up: Tensor
+    """[H, 2 I]."""
+    down: Tensor
+    """[I, H]."""
+    lm_head: Tensor
+    """[H, Vd]."""
+    norms: Mapping[str, Norm]
+    """By their names in a checkpoint: input_layernorm, hidden_norm, post_attention_layernorm, norm, and where it has
+    them input_norm (of the features) and self_attn.q_norm and self_attn.k_norm (of each head)."""
+    normed_residual: bool
+    """True where the normed state is what attention's result is added to."""
+    rotary: LlamaRotaryEmbedding
+    """Makes cosines and sines of positions."""
+    kernels: Kernels
+    """What does the arithmetic."""
+    batching: Batching | None
+    """How much of it at a time, so that no row depends on the others; None where it may."""
+
+    @classmethod
+    def of(
+        cls,
+        tensors: Mapping[str, Tensor],
+        heads: Heads,
+        epsilon: float,
+        rotary: LlamaConfig,
+        *,
+        normed_residual: bool = False,
+        kernels: Kernels = Kernels(),  # noqa: B008
+    ) -> HeadWeights:
+        """Of a checkpoint's tensors by name, embed_tokens.weight and lm_head.weight included, which are where and in
+        the dtype in which it is to be computed."""
+
+        def columns(*names: str) -> Tensor:
+            return torch.cat([tensors[f"{name}.weight"] for name in names]).t().contiguous()
+
+        fc, head = columns("fc"), columns("lm_head")
+        qkv = columns("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+        attention_out, down = columns("self_attn.o_proj"), columns("mlp.down_proj")
+        gate_up = columns("mlp.gate_proj", "mlp.up_proj")
+        exact = fc.device.type == "cpu" and fc.dtype == torch.float32
+        return cls(
+            heads=heads,
+            embedding=tensors["embed_tokens.weight"],
+            fc=fc,
+            qkv=qkv,
+            attention_out=attention_out,
+            gate_up=gate_up,
+            down=down,
+            lm_head=head,
+            norms={
+                name.removesuffix(".weight"): Norm.of(each, epsilon) for name, each in tensors.items() if "norm" in name
+            },
+            normed_residual=normed_residual,
+            rotary=LlamaRotaryEmbedding(rotary).to(fc.device),
+            kernels=kernels,
+            batching=invariant(kernels, qkv, gate_up, (fc, attention_out, down), head, heads) if exact else None,
+        )
+
+
+class EagleNetwork:
+    """A pass over weights that others may share, with a cache of its own."""
+
+    def __init__(self, weights: HeadWeights):
+        self.device, self.dtype = weights.fc.device, weights.fc.dtype
+        self._weights = weights
+        heads = weights.heads
+        self._rows = Rows(KVShape(1, 2 * heads.keys, heads.size, LONGEST, self.dtype, self.device))
+
+    def copy(self, source: int, slot: int, length: int) -> None:
+        """Make row `slot` of the cache what row `source` is, up to `length` places."""
+        self._rows.copy(source, slot, length)
+
+    @on_shared_cores
+    def states(self, features: Tensor) -> Tensor:
+        """The states [B, n, H] of features [B, n, k Ht]."""
+        w, (b, n) = self._weights, features.shape[:2]
+        x = features.flatten(0, 1).to(self.dtype)
+        most = len(x) if w.batching is None else w.batching.rows.most
+        made = [self._state(part) for part in torch.split(x, most)] if len(x) else [x.new_empty(0, w.fc.shape[1])]
+        return torch.cat(made).view(b, n, w.fc.shape[1])
+
+    def _state(self, x: Tensor) -> Tensor:
+        w, count = self._weights, len(x)
+        if "input_norm" in w.norms:
+            x = w.norms["input_norm"](x)
+        x = self._filled(x)
+        return leading(w.kernels.product(x, w.fc, x.new_zeros(len(x), w.fc.shape[1])), count)
+
+    @on_shared_cores
+    def read(self, tokens: Tensor, states: Tensor, starts: Sequence[int], first: int = 0) -> Tensor:
+        """What the layer makes, [B, n, H], of the tokens [B, n] beside the states [B, n, H].
+
+        Text b is row first + b of the cache, and is written from place starts[b] on.
+        """
+        parts = []
+        for some, cuts in self._groups(starts, tokens.shape[1]):
+            made = [
+                self._read(
+                    tokens[some, cut:end],
+                    states[some, cut:end],
+                    [start + cut for start in starts[some]],
+                    first + some.start,
+                )
+                for cut, end in pairwise(cuts)
+            ]
+            parts.append(torch.cat(made, 1))
+        return torch.cat(parts)
+
+    @on_shared_cores
+    def logits(self, made: Tensor) -> Tensor:
+        """Raw float32 logits [B, Vd] of the head's tokens, of what the layer made of a row of each text, [B, H]."""
+        w = self._weights
+        if w.batching is None:
+            return w.kernels.product(w.norms["norm"](made), w.lm_head, None).float()
+        counts = w.batching.logits
+        return torch.cat(
+            [
+                leading(w.kernels.product(w.norms["norm"](filled(x, counts.at_least(len(x)))), w.lm_head, None), len(x))
+                for x in torch.split(made, counts.most)
+            ]
+        )
+
+    def _read(self, tokens: Tensor, states: Tensor, starts: Sequence[int], first: int) -> Tensor:
+        w, (b, n), heads = self._weights, tokens.shape, self._weights.heads
+        product, limits = w.kernels.product, w.batching
+        q = n if limits is None else limits.queries.at_least(n)
+        m = min(q, limits.rows.most) if limits is not None and b == 1 else n
+        end = max(starts) + n if limits is None else limits.end(max(starts) + n)
+        self._rows.open(first + b, end)
+        positions = torch.tensor(starts, device=self.device).unsqueeze(1) + torch.arange(q, device=self.device)
+        embedded = self._filled(embedding(tokens.flatten(), w.embedding), b * m)
+        state = self._filled(states.flatten(0, 1), b * m)
+        hidden = w.norms["hidden_norm"](state)
+        qkv = product(torch.cat([w.norms["input_layernorm"](embedded), hidden], -1), w.qkv, None)
+        qkv = leading(qkv, b * m).view(b, m, heads.queries + 2 * heads.keys, heads.size)
+        for name, part in (("q", slice(0, heads.queries)), ("k", slice(heads.queries, heads.queries + heads.keys))):
+            if norm := w.norms.get(f"self_attn.{name}_norm"):
+                qkv[:, :, part] = norm(qkv[:, :, part])
+        self._turn(qkv[:, :, : heads.queries + heads.keys], positions[:, :m])
+        cache = self._rows.layers[0]
+        for row, start in enumerate(starts):
+            cache[first + row, start : start + n] = qkv[row, :n, heads.queries :]
+        past = cache[first : first + b, :end].transpose(1, 2)  # [B, 2 G, end, D]
+        unseen = torch.arange(end, device=self.device) > positions.unsqueeze(-1)  # [B, q, end]
+        mask = torch.zeros_like(unseen, dtype=self.dtype).masked_fill_(unseen, -torch.inf).unsqueeze(1)
+        asked = filled(qkv[:, :, : heads.queries].transpose(1, 2), q, 2)  # [B, H, q, D]
+        mixed = w.kernels.attention(asked, past[:, : heads.keys], past[:, heads.keys :], mask).transpose(1, 2)
+        mixed = leading(mixed, m, 1).reshape(b * m, -1)
+        x = product(self._filled(mixed, b * m), w.attention_out, hidden if w.normed_residual else state)
+        x = product(gated(product(w.norms["post_attention_layernorm"](x), w.gate_up, None)), w.down, x)
+        return leading(leading(x, b * m).view(b, m, -1), n, 1)
+
+    def _turn(self, x: Tensor, positions: Tensor) -> None:
+        """Rotary positions [B, m] of x [B, m, heads, D], in place."""
+        cosine, sine = (each.unsqueeze(2) for each in self._weights.rotary(x, positions))
+        half = x.shape[-1] // 2
+        other = torch.cat([-x[..., half:], x[..., :half]], -1)
+        x.mul_(cosine).add_(other.mul_(sine))
+
+    def _filled(self, x: Tensor, count: int = 0) -> Tensor:
+        """x with as many rows as are computed at a time where it has, or is to have, so many."""
+        limits = self._weights.batching
+        count = max(count, len(x))
+        return filled(x, count if limits is None else limits.rows.at_least(count))
+
+    def _groups(self, starts: Sequence[int], n: int) -> Iterator[tuple[slice, tuple[int, ...]]]:
+        """Texts that are read together, and where their tokens are cut; see `Batching.groups`."""
+        if self._weights.batching is not None:
+            return self._weights.batching.groups(starts, n)
+        return iter([(slice(0, len(starts)), tuple(sorted({*range(0, n, CHUNK), n})))])

@@ -1,0 +1,186 @@
+"""Random EAGLE-3 heads and targets, the head in three layouts, and its forward pass once more, in NumPy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+from tokenizers import Tokenizer, models, pre_tokenizers
+from torch import Tensor
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
+
+LAYERS, WIDTH, INNER, HEADS, GROUPS, VOCABULARY, DRAFTED = 6, 64, 96, 4, 2, 97, 31
+IDS = (1, 3, 4)
+"""Layers whose inputs are read."""
+
+
+def random_target(layers: int = LAYERS, width: int = WIDTH, vocabulary: int = VOCABULARY) -> PreTrainedModel:
+    torch.manual_seed(1)
+    config = LlamaConfig(
+        vocab_size=vocabulary,
+        hidden_size=width,
+        intermediate_size=INNER,
+        num_hidden_layers=layers,
+        num_attention_heads=HEADS,
+        num_key_value_heads=GROUPS,
+        max_position_embeddings=256,
+        initializer_range=0.2,
+        bos_token_id=0,
+        eos_token_id=None,
+    )
+    return LlamaForCausalLM(config).eval().requires_grad_(False)
+
+
+def words(vocabulary: int = VOCABULARY) -> PreTrainedTokenizerFast:
+    """Token i reads 'w<i>'."""
+    made = Tokenizer(models.WordLevel({f"w{i}": i for i in range(vocabulary)}, unk_token="w0"))
+    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return PreTrainedTokenizerFast(tokenizer_object=made)
+
+
+def random_head(features: int = 3, seed: int = 2) -> dict[str, Tensor]:
+    """In SafeAILab's names, d2t and t2d included."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator) / shape[-1] ** 0.5
+
+    def norm() -> Tensor:
+        return 1 + 0.2 * torch.randn(WIDTH, generator=generator)
+
+    size = WIDTH // HEADS
+    kept = torch.randperm(VOCABULARY, generator=generator)[:DRAFTED].sort().values
+    return {
+        "fc.weight": normal(WIDTH, features * WIDTH),
+        "midlayer.self_attn.q_proj.weight": normal(HEADS * size, 2 * WIDTH),
+        "midlayer.self_attn.k_proj.weight": normal(GROUPS * size, 2 * WIDTH),
+        "midlayer.self_attn.v_proj.weight": normal(GROUPS * size, 2 * WIDTH),
+        "midlayer.self_attn.o_proj.weight": normal(WIDTH, HEADS * size),
+        "midlayer.mlp.gate_proj.weight": normal(INNER, WIDTH),
+        "midlayer.mlp.up_proj.weight": normal(INNER, WIDTH),
+        "midlayer.mlp.down_proj.weight": normal(WIDTH, INNER),
+        "midlayer.hidden_norm.weight": norm(),
+        "midlayer.input_layernorm.weight": norm(),
+        "midlayer.post_attention_layernorm.weight": norm(),
+        "norm.weight": norm(),
+        "lm_head.weight": normal(DRAFTED, WIDTH),
+        "d2t": kept - torch.arange(DRAFTED),
+        "t2d": torch.zeros(VOCABULARY, dtype=torch.bool).index_fill_(0, kept, value=True),
+    }
+
+
+def dims() -> dict[str, Any]:
+    return {
+        "model_type": "llama",
+        "hidden_size": WIDTH,
+        "intermediate_size": INNER,
+        "num_attention_heads": HEADS,
+        "num_key_value_heads": GROUPS,
+        "num_hidden_layers": 1,
+        "rms_norm_eps": 1e-6,
+        "rope_theta": 10000.0,
+        "max_position_embeddings": 256,
+        "vocab_size": VOCABULARY,
+    }
+
+
+def config_of(layout: str, ids: Sequence[int] | None = IDS) -> dict[str, Any]:
+    """The configuration of a head in that layout that reads the inputs of these layers; None leaves that open."""
+    if layout == "SpecForge":
+        nested = {} if ids is None else {"eagle_aux_hidden_state_layer_ids": [i - 1 for i in ids]}
+        return dims() | {
+            "architectures": ["LlamaForCausalLMEagle3"],
+            "draft_vocab_size": DRAFTED,
+            "eagle_config": nested,
+        }
+    named = {} if ids is None else {"eagle_aux_hidden_state_layer_ids": list(ids)}
+    if layout == "speculators":
+        return named | {
+            "architectures": ["Eagle3Speculator"],
+            "speculators_model_type": "eagle3",
+            "transformer_layer_config": dims(),
+            "draft_vocab_size": DRAFTED,
+            "norm_before_residual": False,
+        }
+    return named | dims() | {"architectures": ["LlamaForCausalLM"], "draft_vocab_size": DRAFTED}
+
+
+def tensors_of(layout: str, head: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A head in that layout's names."""
+    if layout != "speculators":
+        return dict(head)
+    return {name.replace("midlayer.", "layers.0."): each for name, each in head.items()}
+
+
+def written(folder: Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    save_file(dict(tensors), folder / "model.safetensors")
+    return folder
+
+
+def head_in(folder: Path, layout: str, head: Mapping[str, Tensor] | None = None) -> Path:
+    return written(folder, config_of(layout), tensors_of(layout, head or random_head()))
+
+
+def entered(model: PreTrainedModel, ids: Sequence[int], layers: Sequence[int] = IDS) -> np.ndarray:
+    """[n, layers · H]; what enters these layers, caught by hooks on the layers themselves."""
+    caught: dict[int, Tensor] = {}
+    hooks = [
+        model.model.layers[i].register_forward_pre_hook(
+            lambda _, given, named, i=i: caught.update({i: given[0] if given else named["hidden_states"]}),
+            with_kwargs=True,
+        )
+        for i in layers
+    ]
+    with torch.inference_mode():
+        model(input_ids=torch.tensor([list(ids)]), use_cache=False)
+    for hook in hooks:
+        hook.remove()
+    return torch.cat([caught[i] for i in layers], -1)[0].float().numpy()
+
+
+def in_numpy(
+    head: Mapping[str, Tensor], embedding: Tensor, features: np.ndarray, tokens: Sequence[int], first: int
+) -> np.ndarray:
+    """Logits [rows, Vd] of each row of a text's head, of which rows from `first` on read the row before's own state.
+
+    Row j is that of token j + 1; features [first, k H] are the target's.
+    """
+    w = {
+        name.removeprefix("midlayer."): each.double().numpy() for name, each in head.items() if each.is_floating_point()
+    }
+    table, size = embedding.double().numpy(), WIDTH // HEADS
+
+    def norm(x: np.ndarray, name: str) -> np.ndarray:
+        return x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-6) * w[f"{name}.weight"]
+
+    def turn(x: np.ndarray, place: int) -> np.ndarray:
+        angles = place * 10000.0 ** (-np.arange(0, size, 2) / size)
+        a, b = x[..., : size // 2], x[..., size // 2 :]
+        return np.concatenate([a * np.cos(angles) - b * np.sin(angles), b * np.cos(angles) + a * np.sin(angles)], -1)
+
+    keys: list[np.ndarray] = []
+    values: list[np.ndarray] = []
+    found, state = [], np.zeros(WIDTH)
+    for j, token in enumerate(tokens[1:]):
+        if j < first:
+            state = w["fc.weight"] @ features[j].astype(np.float64)
+        x = np.concatenate([norm(table[token], "input_layernorm"), norm(state, "hidden_norm")])
+        asked, key, value = ((w[f"self_attn.{name}_proj.weight"] @ x).reshape(-1, size) for name in ("q", "k", "v"))
+        keys.append(np.repeat(turn(key, j), HEADS // GROUPS, 0))
+        values.append(np.repeat(value, HEADS // GROUPS, 0))
+        scores = np.einsum("hd,jhd->hj", turn(asked, j), np.stack(keys)) / np.sqrt(size)
+        shares = np.exp(scores - scores.max(-1, keepdims=True))
+        shares /= shares.sum(-1, keepdims=True)
+        state = state + w["self_attn.o_proj.weight"] @ np.einsum("hj,jhd->hd", shares, np.stack(values)).ravel()
+        x = norm(state, "post_attention_layernorm")
+        gate = w["mlp.gate_proj.weight"] @ x
+        state = state + w["mlp.down_proj.weight"] @ (gate / (1 + np.exp(-gate)) * (w["mlp.up_proj.weight"] @ x))
+        found.append(w["lm_head.weight"] @ norm(state, "norm"))
+    return np.stack(found)

@@ -1,0 +1,365 @@
+"""EAGLE-3 heads: what they draft, and that everything decodes with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from eagle3_heads import (
+    DRAFTED,
+    IDS,
+    VOCABULARY,
+    WIDTH,
+    config_of,
+    entered,
+    head_in,
+    in_numpy,
+    random_head,
+    random_target,
+    tensors_of,
+    words,
+    written,
+)
+from torch import Tensor
+from transformers import AutoModelForCausalLM, Gemma3TextConfig, PreTrainedModel, Qwen3Config
+
+from mars_viz import cli
+from mars_viz.dialmap import Span
+from mars_viz.errors import BadInput
+from mars_viz.race.making import Racing
+from mars_viz.record_map import Mapping
+from mars_viz.recording import Recording, record_all
+from mars_viz.run import WITHIN_ROUNDING, Settings
+from mars_viz.runfiles import load_run
+from mars_viz.speculators import loading
+from mars_viz.speculators.autoregressive import decode_alone
+from mars_viz.speculators.backend import Backend
+from mars_viz.speculators.costs import Measuring
+from mars_viz.speculators.draft import Draft, Drafter
+from mars_viz.speculators.drafters.eagle3_checkpoint import read_checkpoint
+from mars_viz.speculators.drafters.eagle3_shapes import TargetShape
+from mars_viz.speculators.loading import Loaded, backend_of
+from mars_viz.speculators.networks import Opener
+from mars_viz.speculators.networks.batched import RaggedNetwork
+from mars_viz.speculators.networks.cache_pool import CachePool
+from mars_viz.speculators.networks.hf import PlainNetwork
+from mars_viz.speculators.networks.llama_forward import Body
+from mars_viz.speculators.networks.small_llama import PackedLlama
+from mars_viz.speculators.sampling import law
+from mars_viz.speculators.untrained import Eagle3
+from mars_viz.ui.jobs.models import PairChoice, at_hand
+from mars_viz.ui.live.live_link import from_parameters
+from mars_viz.walk import Prefix
+from training.eagle_head import EagleHead, HeadShape
+
+LAYOUTS = ("SafeAILab", "speculators", "SpecForge")
+TEXT = tuple(int(i) for i in np.random.default_rng(0).integers(1, VOCABULARY, 60))
+PROMPT = " ".join(f"w{i}" for i in TEXT[:9])
+NETWORKS: dict[str, Callable[..., Opener]] = {
+    "ragged": lambda model, size, **_: Opener(partial(RaggedNetwork, CachePool(Body(model, size))), model=model),
+    "plain": lambda model, size, **_: Opener(partial(PlainNetwork, model, size), model=model),
+}
+SHAPE = TargetShape("random", WIDTH, 6, VOCABULARY)
+
+
+def backend_with(folder: Path, model: PreTrainedModel | None = None) -> Backend:
+    return backend_of(words(), Loaded(model or random_target(), "random"), Eagle3(str(folder)), eos_ids=frozenset())
+
+
+@pytest.fixture(scope="module")
+def head(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return head_in(tmp_path_factory.mktemp("heads") / "head", "SafeAILab")
+
+
+@pytest.fixture(scope="module")
+def packed(head: Path) -> Backend:
+    return backend_with(head)
+
+
+@pytest.fixture(params=["packed", *NETWORKS])
+def each(request: pytest.FixtureRequest, head: Path, packed: Backend, monkeypatch: pytest.MonkeyPatch) -> Backend:
+    if request.param == "packed":
+        return packed
+    monkeypatch.setattr(loading, "opener", NETWORKS[request.param])
+    return backend_with(head)
+
+
+def drafter_of(backend: Backend, **settings: Any) -> Drafter:
+    return backend.opened(Settings(**settings))[1]
+
+
+@torch.inference_mode()
+def drafted(drafter: Drafter, prefixes: list[Prefix], count: int = 4) -> Draft:
+    return drafter.draft(prefixes, count)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_head_drafts_the_same_in_three_layouts_and_says_what_it_reads(
+    layout: str, packed: Backend, tmp_path: Path
+) -> None:
+    other = backend_with(head_in(tmp_path / "mine", layout))
+    assert other.notes == (f"eagle3:mine: {layout} layout, inputs of layers 1, 3 and 4 of the target, counted from 0.",)
+    for n in (2, 5, 12, 40):
+        found = [drafted(drafter_of(backend), [TEXT[:n]]) for backend in (packed, other)]
+        assert found[0].logits is not None and found[1].logits is not None
+        torch.testing.assert_close(found[0].logits, found[1].logits, atol=1e-6, rtol=0)
+        assert found[0].tokens.tolist() == found[1].tokens.tolist()
+
+
+def off(backend: Backend, model: PreTrainedModel, ids: tuple[int, ...], n: int, embedding: Tensor) -> float:
+    """How far the drafter's logits after n tokens lie from those in NumPy, with what enters these layers."""
+    draft = drafted(drafter_of(backend, temperature=1.0, seed=3), [TEXT[:n]], 5)
+    tokens = (*TEXT[:n], *draft.tokens[0].tolist()[:-1])
+    expected = in_numpy(random_head(), embedding, entered(model, TEXT[: n - 1], ids), tokens, n - 1)[n - 2 :]
+    assert draft.logits is not None
+    return float(np.abs(expected - draft.logits[0].numpy()).max())
+
+
+def test_its_logits_are_those_of_the_formula_and_of_no_other_layers(each: Backend) -> None:
+    model = random_target()
+    for n in (2, 3, 17, 45):
+        assert off(each, model, IDS, n, model.model.embed_tokens.weight) < 1e-5
+        assert off(each, model, (2, 4, 5), n, model.model.embed_tokens.weight) > 1e-2
+        assert off(each, model, (0, 2, 3), n, model.model.embed_tokens.weight) > 1e-2
+
+
+FAMILIES = {
+    "qwen3": Qwen3Config(
+        vocab_size=VOCABULARY,
+        hidden_size=WIDTH,
+        intermediate_size=96,
+        num_hidden_layers=6,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=16,
+        initializer_range=0.2,
+    ),
+    "gemma3": Gemma3TextConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=WIDTH,
+        intermediate_size=96,
+        num_hidden_layers=6,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=16,
+        initializer_range=0.2,
+    ),
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_targets_of_other_families_are_read_as_well(family: str, head: Path) -> None:
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(FAMILIES[family]).eval().requires_grad_(False)
+    backend = backend_with(head, model)
+    assert off(backend, model, IDS, 20, model.model.embed_tokens.weight) < 1e-5  # Gemma's rows as they are, unscaled
+    for temperature in (0.0, 0.8):
+        settings = Settings(rule="strict", temperature=temperature, gamma=4, max_new_tokens=30)
+        run = Recording(backend, PROMPT, settings).finish()
+        assert run.token_ids == decode_alone(backend, run.prompt_ids, settings).token_ids
+    assert run.provenance.batching == WITHIN_ROUNDING
+
+
+@pytest.mark.parametrize("kept", range(5))
+def test_what_it_kept_of_a_draft_leaves_no_trace(kept: int, each: Backend) -> None:
+    prefix, settings = TEXT[:20], {"temperature": 0.9, "seed": 5}
+    target, drafter = each.opened(Settings(**settings))  # type: ignore[arg-type]
+    with torch.inference_mode():
+        first = drafter.draft([prefix], 4)
+        target.score([prefix], first.tokens)
+    read = first.tokens[0].tolist()
+    target.observe([read])
+    drafter.observe([read])
+    longer = (*prefix, *read[:kept], 7)
+    again, fresh = drafted(drafter, [longer]), drafted(drafter_of(each, **settings), [longer])
+    assert again.logits is not None and fresh.logits is not None
+    assert again.tokens.tolist() == fresh.tokens.tolist()
+    torch.testing.assert_close(again.logits, fresh.logits, atol=1e-5, rtol=0)
+    if each.batch > 1:
+        assert torch.equal(again.logits, fresh.logits)
+
+
+def test_a_draft_hangs_on_its_prefix_alone(each: Backend) -> None:
+    settings = {"temperature": 0.9, "seed": 2}
+    prefixes = [TEXT[:12], (*TEXT[:12], 5), (*TEXT[:11], 3, 4), TEXT[:50], TEXT[20:23], TEXT[:2]]
+    alone = [drafted(drafter_of(each, **settings), [prefix]) for prefix in prefixes]
+    used = drafter_of(each, **settings)
+    for some in ([0, 1, 2], [3], [4, 0, 5, 3], [2, 1], [0, 1, 2, 3, 4, 5], [5, 4, 3, 2, 1, 0]):
+        found = drafted(used, [prefixes[i] for i in some])
+        assert found.logits is not None
+        for i, tokens, logits in zip(some, found.tokens, found.logits, strict=True):
+            expected = alone[i].logits
+            assert expected is not None and tokens.tolist() == alone[i].tokens[0].tolist()
+            torch.testing.assert_close(logits, expected[0], atol=1e-5, rtol=0)
+            assert each.batch == 1 or torch.equal(logits, expected[0])
+
+
+def test_it_draws_from_its_law_over_the_tokens_that_it_has(packed: Backend, head: Path) -> None:
+    drawable = set(read_checkpoint(head, SHAPE).vocabulary.tolist())  # type: ignore[union-attr]
+    assert len(drawable) == DRAFTED
+    for settings in (Settings(temperature=0.8), Settings(temperature=1.5, top_k=5), Settings(top_p=0.7, temperature=1)):
+        draft = drafted(packed.opened(settings)[1], [TEXT[:9], TEXT[:30]])
+        spread = draft.spread(VOCABULARY)
+        assert spread is not None and set(draft.tokens.flatten().tolist()) <= drawable
+        q = law(spread, settings)
+        torch.testing.assert_close(q.sum(-1), torch.ones(2, 4))
+        assert set(q.flatten(0, 1).sum(0).nonzero().flatten().tolist()) <= drawable
+        assert bool((q.gather(-1, draft.tokens.unsqueeze(-1)) > 0).all())
+    run = Recording(packed, PROMPT, Settings(rule="rejection-sampling", temperature=0.8, max_new_tokens=20)).finish()
+    assert all((round_.speculation.q > 0).all() and round_.speculation.sampled for round_ in run.rounds)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_strict_writes_what_the_target_writes(each: Backend, temperature: float) -> None:
+    settings = Settings(rule="strict", temperature=temperature, gamma=5, max_new_tokens=60)
+    run = Recording(each, PROMPT, settings).finish()
+    assert run.token_ids == decode_alone(each, run.prompt_ids, settings).token_ids
+    assert run.provenance.batching.startswith("bit for bit") == (each.batch > 1)
+    assert run.provenance.drafter == "eagle3:head" and len(run.provenance.drafter_revision) == 12
+
+
+def test_after_one_token_nothing_is_drafted(packed: Backend) -> None:
+    assert drafted(drafter_of(packed), [(3,)]).lengths == (0,)
+    both = drafted(drafter_of(packed), [(3,), (3, 4)])
+    assert (
+        both.lengths == (0, 4) and both.tokens[1].tolist() == drafted(drafter_of(packed), [(3, 4)]).tokens[0].tolist()
+    )
+    settings = Settings(rule="strict", gamma=3, max_new_tokens=9)
+    run = Recording(packed, (3,), settings).finish()
+    assert [len(round_.speculation) for round_ in run.rounds[:2]] == [0, 3]
+    assert run.token_ids == decode_alone(packed, (3,), settings).token_ids
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_maps_batches_races_and_costs_take_it(packed: Backend, temperature: float) -> None:
+    rule = "mars-sampling" if temperature else "mars"
+    settings = Settings(rule=rule, temperature=temperature, gamma=4, max_new_tokens=24)
+    run = Recording(packed, PROMPT, settings).finish()
+    prompts = [PROMPT, "w4 w5", " ".join(f"w{i}" for i in TEXT[:44]), PROMPT]
+    for prompt, one in zip(prompts, record_all(packed, prompts, settings, batch=3), strict=True):
+        assert one.token_ids == Recording(packed, prompt, settings).finish().token_ids
+    made = Mapping(packed, PROMPT, settings, Span(0.5, 1.0, (4,))).finish()
+    assert made.complete
+    for low in (0.5, 0.77, 0.9, 1.0):
+        alone = Recording(
+            packed, PROMPT, Settings(rule=rule, temperature=temperature, gamma=4, max_new_tokens=24, dial=low)
+        ).finish()
+        assert made.at(low).token_ids == alone.token_ids
+    race = Racing(packed, PROMPT, settings, turns=1).finish()
+    assert race.relaxed.token_ids == run.token_ids
+    measuring = Measuring(packed, 2, seconds=0.1)
+    for _ in measuring:
+        pass
+    assert measuring._found is not None and measuring._found.drafter == "eagle3:head"
+
+
+def test_a_target_keeps_what_enters_its_layers_only_where_a_head_asks(packed: Backend) -> None:
+    assert packed.target.passes is not None
+    bare = packed.target.passes()
+    with torch.inference_mode():
+        bare.score(torch.tensor([[1, 2, 3]]), [0], 1)
+    assert isinstance(bare, PackedLlama) and not bare.inputs and not len(bare.inputs._held)
+
+
+def test_the_head_that_is_trained_is_the_one_that_drafts(head: Path) -> None:
+    tensors = {name: each for name, each in random_head().items() if each.is_floating_point()}
+    shape = HeadShape(WIDTH, 96, 4, DRAFTED, IDS)
+    made = EagleHead(shape)
+    layer = made.midlayer.self_attn
+    for name in ("k_proj", "v_proj"):  # it has as many heads of keys as of queries
+        few = tensors[f"midlayer.self_attn.{name}.weight"].view(2, 16, -1)
+        tensors[f"midlayer.self_attn.{name}.weight"] = few.repeat_interleave(2, 0).flatten(0, 1)
+        assert getattr(layer, name).weight.shape == tensors[f"midlayer.self_attn.{name}.weight"].shape
+    made.load_state_dict(tensors)
+    model, backend = random_target(), backend_with(head)
+    draft = drafted(drafter_of(backend), [TEXT[:20]])
+    tokens = (*TEXT[:20], *draft.tokens[0].tolist()[:-1])
+    with torch.inference_mode():
+        features = torch.from_numpy(entered(model, TEXT[:19]))[None]
+        rows = made(model.model.embed_tokens(torch.tensor([tokens[1:]])), features, 4)
+    assert draft.logits is not None
+    torch.testing.assert_close(torch.stack([row[0, -1] for row in rows]), draft.logits[0], atol=1e-5, rtol=0)
+
+
+def test_a_head_of_the_whole_vocabulary_needs_no_map_and_may_share_the_targets_rows(tmp_path: Path) -> None:
+    tensors = random_head()
+    for name in ("d2t", "t2d", "lm_head.weight"):
+        del tensors[name]
+    for drafts in ({"draft_vocab_size": None}, {"draft_vocab_size": VOCABULARY}):
+        config = config_of("SpecForge") | drafts
+        folder = written(tmp_path / "shared", config, tensors)
+        assert read_checkpoint(folder, SHAPE).vocabulary is None
+        draft = drafted(drafter_of(backend_with(folder)), [TEXT[:9]])
+        assert draft.vocabulary is None and draft.logits is not None and draft.logits.shape[-1] == VOCABULARY
+    whole = {"lm_head.weight": torch.randn(VOCABULARY, WIDTH), "d2t": torch.zeros(VOCABULARY, dtype=torch.int64)}
+    folder = written(tmp_path / "whole", config | {"draft_vocab_size": VOCABULARY}, tensors | whole)
+    assert read_checkpoint(folder, SHAPE).vocabulary is None
+
+
+def test_rows_in_another_order_draft_the_same(packed: Backend, tmp_path: Path) -> None:
+    tensors = random_head()
+    turned = torch.arange(DRAFTED - 1, -1, -1)
+    ids = (tensors["d2t"] + torch.arange(DRAFTED))[turned]
+    tensors |= {"d2t": ids - torch.arange(DRAFTED), "lm_head.weight": tensors["lm_head.weight"][turned].contiguous()}
+    other = backend_with(head_in(tmp_path / "turned", "SafeAILab", tensors))
+    found = [drafted(drafter_of(backend, temperature=0.8), [TEXT[:9]]) for backend in (packed, other)]
+    assert found[0].tokens.tolist() == found[1].tokens.tolist()
+
+
+def test_a_normed_residual_and_norms_of_the_features_change_what_is_drafted(head: Path, tmp_path: Path) -> None:
+    plain = read_checkpoint(head, SHAPE)
+    config = config_of("speculators")
+    normed = written(
+        tmp_path / "normed", config | {"norm_before_residual": True}, tensors_of("speculators", random_head())
+    )
+    assert read_checkpoint(normed, SHAPE).normed_residual and not plain.normed_residual
+    with_norm = tensors_of("speculators", random_head() | {"input_norm.weight": torch.full((3 * WIDTH,), 0.5)})
+    before = written(tmp_path / "before", config | {"norm_before_fc": True}, with_norm)
+    drafts = [drafted(drafter_of(backend_with(folder)), [TEXT[:9]]).logits for folder in (head, normed, before)]
+    for other in drafts[1:]:
+        assert other is not None and drafts[0] is not None and float((other - drafts[0]).abs().max()) > 1e-2
+
+
+def test_the_command_takes_a_targets_folder_and_a_heads(
+    head: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target, out = tmp_path / "target", tmp_path / "run"
+    random_target().save_pretrained(target)
+    words().save_pretrained(target)
+    common = ["record", "--prompt", PROMPT, "--max-new-tokens", "12", "--device", "cpu", "--target", str(target)]
+    assert cli.main([*common, "--drafter", f"eagle3:{head}", "--out", str(out)]) == 0
+    run = load_run(out)
+    assert (run.provenance.target, run.provenance.drafter) == ("target", "eagle3:head")
+    assert "SafeAILab layout, inputs of layers 1, 3 and 4" in capsys.readouterr().err
+    assert cli.main([*common, "--drafter", f"eagle3:{target}", "--out", str(tmp_path / "no")]) == 2
+    assert "it lacks fc.weight" in capsys.readouterr().err and not (tmp_path / "no").exists()
+    with pytest.raises(BadInput, match="a vocabulary of 97 tokens|64 wide|give 768"):
+        loading.load_backend(drafter=f"eagle3:{head}", device="cpu")
+
+
+def test_the_built_in_head_drafts_usefully_for_the_built_in_target() -> None:
+    backend = loading.load_backend(drafter="eagle3", device="cpu", dtype="float32")
+    assert backend.notes == ("eagle3: SafeAILab layout, inputs of layers 2, 4 and 5 of the target, counted from 0.",)
+    settings = Settings(rule="strict", gamma=4, max_new_tokens=96)
+    runs = [
+        Recording(backend, prompt, settings).finish()
+        for prompt in ("Once upon a time there was a little fox", "The frog wanted to", "Add 58 and 67.\nAdd")
+    ]
+    assert {run.provenance.drafter for run in runs} == {"eagle3"}
+    assert at_hand(runs[0].provenance) == PairChoice(drafter="eagle3")
+    assert sum(len(run.token_ids) for run in runs) / sum(len(run.rounds) for run in runs) > 2.5
+    kept = [len(round_.token_ids) - 1 for run in runs for round_ in run.rounds[:-1]]
+    first, second = (sum(each > depth for each in kept) / sum(each >= depth for each in kept) for depth in (0, 1))
+    assert second > 0.75 * first  # a head that is fed with the wrong state falls off after its first token
+
+
+def test_a_link_that_names_a_head_says_that_it_may_be_fetched() -> None:
+    opened = from_parameters({"drafter": "eagle3:org/name"})
+    assert opened.view.models == PairChoice(drafter="eagle3:org/name")
+    assert any("fetch what is not here yet from the hub" in complaint for complaint in opened.complaints)
+    assert not from_parameters({"drafter": "eagle3"}).complaints

@@ -1,0 +1,149 @@
+"""Trains the built-in EAGLE-3 head again: `python -m training.eagle --data FOLDER`. Resumable; knows the stages.
+
+The target's own samples, then the head, learned from the target's law on those samples and on text, then its folder in
+SafeAILab's layout, then the figures for its card.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import save
+from torch import Tensor
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from mars_viz.demo import EAGLE3, TARGET
+from mars_viz.errors import MarsVizError
+from mars_viz.writer import replacing, write_file
+from training.corpus import VOCABULARY, Mixture, Shares, Source, plain_source, stories, text_sources
+from training.eagle_card import measure, write_card
+from training.eagle_head import EagleHead, HeadLoss, HeadShape
+from training.loop import Schedule, fit
+from training.train import as_tensors, gather_samples
+
+DRAFTED = 2048
+"""Tokens that the head can draft: the most frequent ones of what it is trained on."""
+COUNTED = 60
+"""Batches over which they are counted."""
+OWN = 0.5
+"""Share of the target's own samples in what the head is trained on."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the stages that are not done yet."""
+    parser = argparse.ArgumentParser(prog="python -m training.eagle", description=__doc__.split("\n")[0])
+    parser.add_argument("--data", type=Path, required=True, help="folder with the training text")
+    parser.add_argument("--work", type=Path, default=Path("checkpoints/eagle"), help="folder for checkpoints")
+    parser.add_argument("--sample-batches", type=int, default=12, help="batches of 64 texts by the target")
+    parser.add_argument("--steps", type=int, default=400, help="steps of 2,048 tokens")
+    parser.add_argument("--seed", type=int, default=3)
+    parser.add_argument("--out", type=Path, default=EAGLE3, help="folder of the head")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    options = parser.parse_args(arguments)
+    try:
+        texts, held_out = stories(options.data)
+    except MarsVizError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    target = AutoModelForCausalLM.from_pretrained(TARGET, dtype=torch.float32).to(options.device).eval()
+    target.requires_grad_(False)
+    tokenizer = AutoTokenizer.from_pretrained(TARGET)
+    mixture = Mixture(sources(target, tokenizer, texts, options), options.seed)
+    vocabulary = frequent(mixture)
+    head = started(target, vocabulary, options.seed).to(options.device)
+    schedule = Schedule(options.steps, rate=3e-3, warmup=30, tokens_per_step=2048, long=256, checkpoint_every=10)
+    loss = HeadLoss(target, vocabulary.to(options.device))
+    fit(head, loss, as_tensors(mixture), schedule, options.work / "head.pt", "head", compiled=False)
+    save_head(head, vocabulary, options.out)
+    write_card(measure(held_out, options.out), options.work / "head.csv", options.out, options)
+    return 0
+
+
+def sources(
+    target: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, texts: list[str], options: argparse.Namespace
+) -> list[Source]:
+    """The target's own samples, and what it was trained on."""
+    own = plain_source(OWN, gather_samples(target, tokenizer, texts, options))
+    plain = Shares()
+    rest = Shares(**{name: (1 - OWN) * getattr(plain, name) for name in ("stories", "addition", "sorting", "question")})
+    return [own, *text_sources(tokenizer, texts, rest)]
+
+
+def frequent(mixture: Mixture) -> Tensor:
+    """int64 [Vd]; the tokens that are drafted, ascending."""
+    counts = np.zeros(VOCABULARY, np.int64)
+    for step in range(COUNTED):
+        counts += np.bincount(mixture.batch(step, 32, 256).tokens.ravel(), minlength=VOCABULARY)
+    return torch.from_numpy(np.sort(np.argsort(-counts, kind="stable")[:DRAFTED]))
+
+
+def shape_for(target: LlamaForCausalLM, drafted: int) -> HeadShape:
+    """As wide as the target, with the features of SafeAILab's rule: the inputs of layers 2, L // 2 and L - 3."""
+    config = target.config
+    layers = config.num_hidden_layers
+    return HeadShape(
+        width=config.hidden_size,
+        inner=config.intermediate_size,
+        heads=config.num_attention_heads,
+        vocabulary=drafted,
+        layers=(2, layers // 2, layers - 3),
+        epsilon=config.rms_norm_eps,
+        theta=config.rope_parameters["rope_theta"],
+    )
+
+
+def started(target: LlamaForCausalLM, vocabulary: Tensor, seed: int) -> EagleHead:
+    """A head that begins with the target's last layer, last norm and output rows, and with its last feature alone."""
+    torch.manual_seed(seed)
+    head = EagleHead(shape_for(target, len(vocabulary)))
+    width, last = head.shape.width, target.model.layers[-1]
+    with torch.no_grad():
+        head.fc.weight.mul_(0.1)[:, -width:] += torch.eye(width)
+        layer = head.midlayer
+        for name in ("q_proj", "k_proj", "v_proj"):
+            getattr(layer.self_attn, name).weight[:, width:] = getattr(last.self_attn, name).weight
+        layer.self_attn.o_proj.load_state_dict(last.self_attn.o_proj.state_dict())
+        layer.mlp.load_state_dict(last.mlp.state_dict())
+        layer.hidden_norm.weight.copy_(last.input_layernorm.weight)
+        layer.post_attention_layernorm.weight.copy_(last.post_attention_layernorm.weight)
+        head.norm.weight.copy_(target.model.norm.weight)
+        head.lm_head.weight.copy_(target.lm_head.weight[vocabulary])
+    return head
+
+
+def save_head(head: EagleHead, vocabulary: Tensor, folder: Path) -> None:
+    """Write config.json and model.safetensors, bfloat16, in SafeAILab's layout."""
+    shape = head.shape
+    tensors = {name: value.to(torch.bfloat16).cpu().contiguous() for name, value in head.state_dict().items()}
+    tensors["d2t"] = vocabulary - torch.arange(len(vocabulary))
+    tensors["t2d"] = torch.zeros(VOCABULARY, dtype=torch.bool).index_fill_(0, vocabulary, value=True)
+    config = {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "hidden_size": shape.width,
+        "intermediate_size": shape.inner,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.heads,
+        "num_hidden_layers": 1,
+        "hidden_act": "silu",
+        "rms_norm_eps": shape.epsilon,
+        "rope_theta": shape.theta,
+        "max_position_embeddings": 512,
+        "vocab_size": VOCABULARY,
+        "draft_vocab_size": shape.vocabulary,
+        "tie_word_embeddings": False,
+        "dtype": "bfloat16",
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    write_file(folder / "config.json", f"{json.dumps(config, indent=2)}\n".encode())
+    with replacing(folder / "model.safetensors") as file:
+        file.write(save(tensors, {"format": "pt"}))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

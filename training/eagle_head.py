@@ -1,0 +1,178 @@
+"""An EAGLE-3 head as it is trained, in the names of SafeAILab's checkpoints, and the loss over several own steps.
+
+Li et al. 2025, 'EAGLE-3' (arXiv 2503.01840): row j reads the embedding of token j + 1 and the target's features of
+token j, and predicts token j + 2; what it makes goes on in place of the next token's features. In training it is fed
+with its own states as in drafting ('training-time test'). Knows tensors; no files. `drafters.eagle3` drafts with it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import rms_norm, silu
+from transformers import PreTrainedModel
+
+STEPS = 4
+"""Of its own that the head is trained on: the first with the target's features, the others with its own states."""
+FADING = 0.8
+"""What a step weighs in the loss of what the step before it does."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeadShape:
+    """How large a head is, and what of the target it reads."""
+
+    width: int
+    """H, which is the target's too."""
+    inner: int
+    """I, of the MLP."""
+    heads: int
+    """Of attention, each of H / heads."""
+    vocabulary: int
+    """Vd, tokens that it can draft."""
+    layers: tuple[int, ...]
+    """The target's, counted from 0, whose inputs it reads."""
+    epsilon: float = 1e-6
+    """Of the norms."""
+    theta: float = 10000.0
+    """Of the rotary positions."""
+
+
+class Norm(nn.Module):
+    """A root-mean-square norm."""
+
+    def __init__(self, width: int, epsilon: float):
+        super().__init__()
+        self.weight, self.epsilon = nn.Parameter(torch.ones(width)), epsilon
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x [..., width]."""
+        return rms_norm(x.float(), self.weight.shape, self.weight, self.epsilon)
+
+
+def matrix(inputs: int, outputs: int) -> nn.Linear:
+    """Without a bias."""
+    return nn.Linear(inputs, outputs, bias=False)
+
+
+class Attention(nn.Module):
+    """Reads the embedding and the state side by side, 2 H wide."""
+
+    def __init__(self, shape: HeadShape):
+        super().__init__()
+        self.q_proj, self.k_proj, self.v_proj = (matrix(2 * shape.width, shape.width) for _ in range(3))
+        self.o_proj = matrix(shape.width, shape.width)
+
+
+class Mlp(nn.Module):
+    """SwiGLU."""
+
+    def __init__(self, shape: HeadShape):
+        super().__init__()
+        self.gate_proj, self.up_proj = matrix(shape.width, shape.inner), matrix(shape.width, shape.inner)
+        self.down_proj = matrix(shape.inner, shape.width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x [..., H]."""
+        made: Tensor = self.down_proj(silu(self.gate_proj(x)) * self.up_proj(x))
+        return made
+
+
+class Layer(nn.Module):
+    """The head's one layer."""
+
+    def __init__(self, shape: HeadShape):
+        super().__init__()
+        self.self_attn, self.mlp = Attention(shape), Mlp(shape)
+        self.input_layernorm, self.hidden_norm, self.post_attention_layernorm = (
+            Norm(shape.width, shape.epsilon) for _ in range(3)
+        )
+
+
+class EagleHead(nn.Module):
+    """What is trained; the embeddings are the target's and stay as they are."""
+
+    def __init__(self, shape: HeadShape):
+        super().__init__()
+        self.shape = shape
+        self.fc = matrix(len(shape.layers) * shape.width, shape.width)
+        self.midlayer = Layer(shape)
+        self.norm = Norm(shape.width, shape.epsilon)
+        self.lm_head = matrix(shape.width, shape.vocabulary)
+
+    @property
+    def device(self) -> torch.device:
+        """Where it is trained."""
+        return self.lm_head.weight.device
+
+    def forward(self, embeddings: Tensor, features: Tensor, steps: int) -> list[Tensor]:
+        """Logits [B, S, Vd] of each step of its own, of the embeddings [B, S + steps - 1, H] of tokens 1, 2, … and the
+        features [B, S, layers · H] of tokens 0, 1, …: row j of step s predicts token j + 2 + s."""
+        count, made = features.shape[1], []
+        state, keys, values = self.fc(features), [], []
+        seen = torch.ones(count, count, dtype=torch.bool, device=features.device).tril()
+        layer = self.midlayer
+        for step in range(steps):
+            read = torch.cat([layer.input_layernorm(embeddings[:, step : step + count]), layer.hidden_norm(state)], -1)
+            attention = layer.self_attn
+            asked, key, value = (
+                m(read).unflatten(-1, (self.shape.heads, -1)).transpose(1, 2)
+                for m in (attention.q_proj, attention.k_proj, attention.v_proj)
+            )  # [B, heads, S, D]
+            turns = self._turns(count, step, asked)
+            asked, key = turned(asked, turns) * asked.shape[-1] ** -0.5, turned(key, turns)
+            keys.append(key)
+            values.append(value)
+            scores = (asked @ keys[0].transpose(-1, -2)).float().masked_fill(~seen, -torch.inf)
+            own = [(asked * key).sum(-1, keepdim=True).float() for key in keys[1:]]  # of its own steps before
+            shares = torch.cat([scores, *own], -1).softmax(-1)
+            mixed = shares[..., :count].to(value.dtype) @ values[0]
+            for i, later in enumerate(values[1:]):
+                mixed = mixed + shares[..., count + i, None].to(value.dtype) * later
+            state = state + attention.o_proj(mixed.transpose(1, 2).flatten(2))
+            state = state + layer.mlp(layer.post_attention_layernorm(state))
+            made.append(self.lm_head(self.norm(state)))
+        return made
+
+    def _turns(self, count: int, step: int, like: Tensor) -> tuple[Tensor, Tensor]:
+        """Cosines and sines [S, D] of the rows' positions in that step."""
+        size = like.shape[-1]
+        rates = self.shape.theta ** (-torch.arange(0, size, 2, device=like.device) / size)
+        angles = (torch.arange(count, device=like.device) + step).unsqueeze(-1) * rates
+        angles = torch.cat([angles, angles], -1)
+        return angles.cos(), angles.sin()
+
+
+def turned(x: Tensor, turns: tuple[Tensor, Tensor]) -> Tensor:
+    """x [..., S, D] with rotary positions."""
+    cosine, sine = turns
+    half = x.shape[-1] // 2
+    return x * cosine + torch.cat([-x[..., half:], x[..., :half]], -1) * sine
+
+
+class HeadLoss:
+    """Cross-entropy of what the head says against the target's law over the tokens that the head can draft."""
+
+    def __init__(self, target: PreTrainedModel, vocabulary: Tensor):
+        """`vocabulary` int64 [Vd]; the target's ids of the head's tokens."""
+        self._target, self._vocabulary = target, vocabulary
+
+    def __call__(self, head: EagleHead, tokens: Tensor, weights: Tensor) -> Tensor:
+        """Nats per token and step, of tokens [B, S + 1] and weights [B, S]: a fading mean over the steps."""
+        inputs, shape = tokens[:, :-1], head.shape
+        with torch.no_grad():
+            said = self._target(input_ids=inputs, use_cache=False, output_hidden_states=True)
+            wanted = said.logits[..., self._vocabulary].float().softmax(-1)  # [B, S, Vd]
+            features = torch.cat([said.hidden_states[i] for i in shape.layers], -1)
+            embeddings = self._target.get_input_embeddings()(inputs)
+        count = inputs.shape[1] - STEPS
+        made = head(embeddings[:, 1:], features[:, :count], STEPS)
+        weights = weights.clamp(min=0.3)  # the target's law over a task's prompt is worth following, a little
+        total = tokens.new_zeros((), dtype=torch.float32)
+        for step, logits in enumerate(made):
+            rows = slice(step + 1, step + 1 + count)  # the target's law after the token that row j has just read
+            losses = -(wanted[:, rows] * logits.float().log_softmax(-1)).sum(-1)
+            total = total + FADING**step * (losses * weights[:, rows]).sum() / weights[:, rows].sum()
+        return total / sum(FADING**step for step in range(STEPS))
