@@ -112,8 +112,9 @@ def drafter_field() -> PairChoice:
         "Drafter",
         list(choices),
         key="decode-drafter",
-        help="Prompt lookup, the suffix index and the table draft what followed the same words before; they need no "
-        "model. The target's first layers are the target that leaves early. Live takes any pair.",
+        help="The EAGLE-3 head reads what enters three of the target's layers. Prompt lookup, the suffix index and the "
+        "table draft what followed the same words before; they need no model. The target's first layers are the target "
+        "that leaves early. Live takes any pair.",
     )
     return choices[named]
 
