@@ -53,7 +53,8 @@ from mars_viz.speculators.networks.small_llama import PackedLlama
 from mars_viz.speculators.sampling import law
 from mars_viz.speculators.untrained import Eagle3
 from mars_viz.ui.jobs.models import PairChoice, at_hand
-from mars_viz.ui.live.live_link import from_parameters
+from mars_viz.ui.links import from_parameters
+from mars_viz.ui.live.live_link import LiveView
 from mars_viz.walk import Prefix
 from training.eagle_head import EagleHead, HeadShape
 
@@ -359,7 +360,7 @@ def test_the_built_in_head_drafts_usefully_for_the_built_in_target() -> None:
 
 
 def test_a_link_that_names_a_head_says_that_it_may_be_fetched() -> None:
-    opened = from_parameters({"drafter": "eagle3:org/name"})
+    opened = from_parameters(LiveView, {"drafter": "eagle3:org/name"})
     assert opened.view.models == PairChoice(drafter="eagle3:org/name")
     assert any("fetch what is not here yet from the hub" in complaint for complaint in opened.complaints)
-    assert not from_parameters({"drafter": "eagle3"}).complaints
+    assert not from_parameters(LiveView, {"drafter": "eagle3"}).complaints
