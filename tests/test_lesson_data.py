@@ -14,7 +14,7 @@ from mars_viz.analysis.steps import Steps
 from mars_viz.errors import BadInput
 from mars_viz.prompts.builtin import builtin_prompts
 from mars_viz.samples import GradedExercises
-from mars_viz.ui.jobs import grade_tasks
+from mars_viz.ui.jobs import tasks
 from mars_viz.ui.lessons.why import MEASURED
 
 
@@ -55,8 +55,8 @@ def test_what_comes_along_is_what_the_pair_does(monkeypatch: pytest.MonkeyPatch)
     assert graded is not None and graded.exercises == len(every.items)
     named = {f"{kind}-0-{number}" for kind, numbers in WRONG_SOMEWHERE.items() for number in numbers}
     few = tuple(item for item in every.items if item.id in named)
-    monkeypatch.setattr(grade_tasks, "builtin_prompts", lambda per_task: replace(every, items=few))
-    *_, last = grade_tasks.grade(load_backend(device="cpu"))
+    monkeypatch.setattr(tasks, "builtin_prompts", lambda per_task: replace(every, items=few))
+    *_, last = tasks.grade(load_backend(device="cpu"))
     assert last.result.exercises == len(few) == len(named)
     found, recorded = last.result.right.simplified(), graded.right.simplified()
     assert found.edges == pytest.approx(recorded.edges, abs=1e-5)

@@ -154,8 +154,8 @@ def test_turns_of_a_question_are_drawn_together(tmp_path) -> None:
 def test_accuracy_that_no_turn_changes_is_as_sure_as_so_many_questions_make_it(tmp_path) -> None:
     one = swept(tmp_path / "one", conversations(6, 3))
     change = compared(pair(one, again(one)), ("accuracy",))[0].change
-    ends = measures(one.result)["accuracy_change"].agreed(0.0, 6, 0.95)
-    assert (change.estimate, change.low, change.high) == (0, ends.low, ends.high)
+    low, high = measures(one.result)["accuracy_change"].agreed(0.0, 6, 0.95)
+    assert (change.estimate, change.low, change.high) == (0, low, high)
 
 
 @pytest.mark.parametrize(

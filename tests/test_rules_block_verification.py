@@ -83,7 +83,7 @@ def test_at_temperature_0_it_is_the_strict_rule() -> None:
 
 
 def test_it_says_what_it_lacks() -> None:
-    tree = replace(block([0, 1], [0.5, 0.5]), parents=np.array([-1, -1], np.int32))
+    tree = block([0, 1], [0.5, 0.5]).with_columns({"parents": np.array([-1, -1], np.int32)})
     with pytest.raises(BadInput, match="judges chains"):
         BlockVerification().judge(tree)
     assert BlockVerification().lacks(replace(tree, temperature=0.0)) is None

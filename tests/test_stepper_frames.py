@@ -70,11 +70,12 @@ def test_a_rollback_says_which_caches_shrink(run):
 def test_leaves_of_a_tree_that_are_rolled_back_are_spoken_of_as_many_as_they_are(drafted, told):
     """The drafter reads no leaf; here all of them are siblings after the prefix, and the target would write token 3."""
     laws = np.array([[0, 1, 2, 9]] * (len(drafted) + 1), np.float32)
-    tree = replace(
-        make_speculation(laws, laws[:-1], drafted, start=3),
-        parents=np.full(len(drafted), -1, np.int32),
-        depths=np.ones(len(drafted), np.int32),
-        siblings=np.arange(len(drafted), dtype=np.int32),
+    tree = make_speculation(laws, laws[:-1], drafted, start=3).with_columns(
+        {
+            "parents": np.full(len(drafted), -1, np.int32),
+            "depths": np.ones(len(drafted), np.int32),
+            "siblings": np.arange(len(drafted), dtype=np.int32),
+        }
     )
     verdicts = rule_named("strict").judge(tree)
     decision = settle(tree, verdicts, None)
@@ -154,7 +155,7 @@ def test_the_caches_are_those_that_the_decoder_really_keeps():
         rounds.append(round_)
         prefix += round_.token_ids
         held.append(
-            tuple(model._nearest(prefix)[1] for model in (speculator._target._model, speculator._drafter._model))
+            tuple(model._rows._nearest(prefix)[1] for model in (speculator._target._model, speculator._drafter._model))
         )
     toy = toy_run()
     run = replace(toy, settings=settings, prompt_ids=prompt, rounds=tuple(rounds), pieces={})
@@ -214,11 +215,12 @@ def test_a_tree_is_judged_branch_by_branch_and_the_caches_hold_its_nodes():
     target = np.array([[0, 10, 9, 0], [9, 0, 0, 0], [0, 0, 10, 0], [0, 0, 0, 10]], np.float32)
     chain = make_speculation(target, target[:3], [0, 1, 2], start=3)
     order = np.array([0, 0, 2, 3])  # rows: siblings share the prefix's law
-    tree = replace(
-        make_speculation(target[order], target[order][:3], [0, 1, 2], start=3),
-        parents=np.array([-1, -1, 1], np.int32),
-        depths=np.array([1, 1, 2], np.int32),
-        siblings=np.array([0, 1, 0], np.int32),
+    tree = make_speculation(target[order], target[order][:3], [0, 1, 2], start=3).with_columns(
+        {
+            "parents": np.array([-1, -1, 1], np.int32),
+            "depths": np.array([1, 1, 2], np.int32),
+            "siblings": np.array([0, 1, 0], np.int32),
+        }
     )
     assert len(chain) == len(tree)
     verdicts = rule_named("strict").judge(tree)
