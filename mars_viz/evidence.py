@@ -86,10 +86,10 @@ class Column:
     def __get__(self, instance: Holder | None, owner: type) -> Self | np.ndarray:
         if instance is None:
             return self
-        found = instance.columns.get(self.name)
-        if found is None:
+        try:
+            return instance.columns[self.name]
+        except KeyError:
             return _unknown(self, len(instance.columns["tokens" if self.per is Per.NODE else "top_ids"]))
-        return found
 
     def required(self, temperature: float) -> bool:
         """True if there is no speculation of this temperature without it."""
@@ -106,15 +106,19 @@ def _unknown(column: Column, lines: int) -> np.ndarray:
 class Cut(Mapping[str, np.ndarray]):
     """The columns of one draft among those of many that stand end to end, cut out when they are asked for."""
 
-    __slots__ = ("_columns", "_nodes", "_rows", "_total")
+    __slots__ = ("_columns", "_cut", "_nodes", "_rows", "_total")
 
     def __init__(self, columns: Mapping[str, np.ndarray], nodes: slice, rows: slice, total: int) -> None:
         """`total` is the number of nodes of all; there are more rows."""
         self._columns, self._nodes, self._rows, self._total = columns, nodes, rows, total
+        self._cut: dict[str, np.ndarray] = {}
 
     def __getitem__(self, name: str) -> np.ndarray:
-        column = self._columns[name]
-        return column[self._nodes if len(column) == self._total else self._rows]
+        found = self._cut.get(name)
+        if found is None:
+            column = self._columns[name]
+            found = self._cut[name] = column[self._nodes if len(column) == self._total else self._rows]
+        return found
 
     def __contains__(self, name: object) -> bool:
         return name in self._columns

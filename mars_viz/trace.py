@@ -66,6 +66,16 @@ class Speculations(Sequence[Speculation]):
         """R."""
         return len(self.lengths)
 
+    def __iter__(self) -> Iterator[Speculation]:
+        """Each as a view; a map of thousands of answers is opened by this."""
+        begins, columns, total = self._begins, self.columns, self.total
+        single = zip(self.starts.tolist(), self.temperatures.tolist(), self.sampled.tolist(), strict=True)
+        for i, (start, temperature, sampled) in enumerate(single):
+            first, end = begins[i], begins[i + 1]
+            yield Speculation(
+                start, temperature, sampled, Cut(columns, slice(first, end), slice(first + i, end + i + 1), total)
+            )
+
     @overload
     def __getitem__(self, index: int) -> Speculation: ...
 
