@@ -42,13 +42,13 @@ def ours(pair: Backend, settings: Settings, *, recording: bool) -> Decoder:
     return decode
 
 
-def hugging_face(pair: Backend, settings: Settings, *, assisted: bool) -> Decoder:
-    """transformers' generate, with or without the drafter."""
-    drafter = pair.drafter
+def hugging_face(pair: Backend, settings: Settings, *, assisted: bool, **more: object) -> Decoder:
+    """transformers' generate, with or without the drafter; `more` goes to it."""
+    drafter = pair.drafter.model
     drafter.generation_config.num_assistant_tokens = settings.gamma
     drafter.generation_config.num_assistant_tokens_schedule = "constant"
     drafter.generation_config.assistant_confidence_threshold = 0.0
-    extra = {"assistant_model": drafter} if assisted else {}
+    extra = {"assistant_model": drafter, **more} if assisted else more
 
     def decode(prompt: tuple[int, ...]) -> tuple[int, ...]:
         ids = torch.tensor([prompt], device=pair.place)

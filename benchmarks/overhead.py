@@ -14,6 +14,7 @@ import argparse
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -26,7 +27,7 @@ from mars_viz.demo.prompts import STORIES
 from mars_viz.records import Speculation
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
-from mars_viz.speculators import evidence, local, waiting
+from mars_viz.speculators import evidence, speculator, waiting
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.cached import CachedModel
 from mars_viz.speculators.drafters.model import ModelDrafter, Picking
@@ -89,27 +90,28 @@ def fastest_passes(pair: Backend, gamma: int, prompt: Prefix) -> Bare:
 def rounds_over_passes(pair: Backend, prompt: Prefix, settings: Settings, bare: Bare) -> float:
     """The time of a text's rounds over that of as many bare passes."""
     rule, ending = rule_named(settings.rule), Ending(pair.eos_ids, settings.max_new_tokens)
-    speculator = pair.speculator(settings, rule.needs, later=True)
-    speculator.prefill(prompt)
+    asked = pair.speculator(settings, rule.needs, later=True)
+    asked.prefill(prompt)
     bare.read(prompt)
     length, rounds, passes, made = len(prompt), 0.0, 0.0, list[Speculation]()
-    for round_ in walk(speculator, rule, rule.checked_dial(None), prompt, ending):
+    for round_ in walk(asked, rule, rule.checked_dial(None), prompt, ending):
         if len(round_.speculation) == settings.gamma:  # the context's end shortens the last ones
             rounds += round_.timing.total
             passes += bare.seconds(length)
         length += len(round_.token_ids)
         made.append(round_.speculation)
     began = time.perf_counter()
-    speculator.complete(made)
+    asked.complete(made)
     return (rounds + time.perf_counter() - began) / passes
 
 
 class Stopwatch:
     """Adds up the time within functions, what they call under another name left out."""
 
-    def __init__(self, device: torch.device):
+    def __init__(self, device: torch.device, undo: ExitStack):
+        """`undo` takes the functions' own back."""
         self.seconds: dict[str, float] = defaultdict(float)
-        self._device = device
+        self._device, self._undo = device, undo
         self._inner: list[float] = []
 
     def wrap(self, owner: Any, name: str, part: str) -> None:
@@ -129,35 +131,40 @@ class Stopwatch:
                 if self._inner:
                     self._inner[-1] += taken
 
+        self._undo.callback(setattr, owner, name, function)
         setattr(owner, name, timed)
 
 
 def breakdown(pair: Backend, prompts: list[Prefix], settings: Settings) -> dict[str, float]:
     """Milliseconds of a round by part, averaged over whole texts."""
+    with ExitStack() as undo:
+        return _parts(pair, prompts, settings, Stopwatch(pair.place, undo))
+
+
+def _parts(pair: Backend, prompts: list[Prefix], settings: Settings, watch: Stopwatch) -> dict[str, float]:
     rule, ending = rule_named(settings.rule), Ending(pair.eos_ids, settings.max_new_tokens)
-    watch = Stopwatch(pair.place)
     watch.wrap(ModelDrafter, "draft", "drafting")
-    watch.wrap(local, "gather_evidence", "evidence")
+    watch.wrap(speculator, "gather_evidence", "evidence")
     watch.wrap(Waiting, "take", "evidence")
     watch.wrap(Waiting, "complete", "evidence")
     for module in (evidence, waiting):
         watch.wrap(module, "to_host", "transfers")
-    for owner, name in ((CachedModel, "rewind"), (CachedModel, "remember"), (walking, "commit")):
-        watch.wrap(owner, name, "commit and rollback")
+    for name in ("rewind", "remember"):
+        watch.wrap(CachedModel, name, "commit and rollback")
     watch.wrap(walking, "settle", "judging")
     watch.wrap(type(rule), "judge", "judging")
     rounds, whole = 0, 0.0
     for prompt in prompts:
-        speculator = pair.speculator(settings, rule.needs, later=True)
+        asked = pair.speculator(settings, rule.needs, later=True)
         made: list[Speculation] = []
-        speculator.prefill(prompt)
-        watch.wrap(speculator._target, "logits", "verification")
-        for round_ in walk(speculator, rule, rule.checked_dial(None), prompt, ending):
+        asked.prefill(prompt)
+        watch.wrap(asked._target, "score", "verification")
+        for round_ in walk(asked, rule, rule.checked_dial(None), prompt, ending):
             rounds += 1
             made.append(round_.speculation)
             whole += round_.timing.total
         began = time.perf_counter()
-        speculator.complete(made)
+        asked.complete(made)
         whole += time.perf_counter() - began
     parts = {part: 1000 * taken / rounds for part, taken in watch.seconds.items()}
     parts["other"] = 1000 * whole / rounds - sum(parts.values())

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from mars_viz import __version__, permissions
-from mars_viz.commands import decoding, dial_map, sweep
+from mars_viz.commands import decoding, dial_map, heads, sweep
 from mars_viz.commands.decoding import tell
 from mars_viz.errors import MarsVizError, ModelError, SettingError
 from mars_viz.figures.words import number
 from mars_viz.report import check_place, report_html, write_report
-from mars_viz.rules import RULES, Rule
+from mars_viz.rules import RULES, OnTrees, Rule
 from mars_viz.runfiles import load_run, save_run
 from mars_viz.strict_formats import json_of
 from mars_viz.terminal import say, shown_streams
@@ -96,6 +96,8 @@ def _parser() -> argparse.ArgumentParser:
     dial_map.arguments(command("map", dial_map.run, about))
     about = "Map a rule's whole dial over a set of prompts, and find the loosest setting that keeps accuracy."
     sweep.arguments(command("sweep", sweep.run, about))
+    about = "Check an EAGLE-3 head against its target: agreement at each depth, and what its vocabulary holds."
+    heads.arguments(command("heads", heads.run, about))
     rules = command("rules", _rules, "List the verification rules with their dials and sources.")
     show = command("show", _show, "Summarise a recorded run, and print its text.")
     show.add_argument("path", metavar="RUN", help="folder of a run")
@@ -151,7 +153,18 @@ def _rules(options: argparse.Namespace) -> None:
         for each in rule.fixed:
             bounds = f"{each.low:g} to {each.high:g}, default {each.written(each.default)}"
             say(f"    fixed setting  {each.symbol}, {each.name}: {bounds}; --rule {rule.name}:{each.key}=…")
+        say(f"    draft trees    {_on_trees(rule)}")
         say(f"    source         {rule.source}", "")
+
+
+def _on_trees(rule: Rule) -> str:
+    if rule.on_trees is OnTrees.REFUSED:
+        return "not judged"
+    judged = "judged" if rule.on_trees is OnTrees.JUDGED else "judged at temperature 0"
+    if len(rule.policies) == 1:
+        return judged
+    first, *others = (policy.value for policy in rule.policies)
+    return f"{judged}; of kept siblings {first}, or {' or '.join(others)}; --rule {rule.name}:siblings=…"
 
 
 def _described(rule: Rule) -> dict[str, Any]:

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from mars_viz import bounds
-from mars_viz.errors import RunFileError
+from mars_viz.errors import BadInput, RunFileError
+from mars_viz.shapes import CHAIN, draft_words, shape_named
 
 LEAST = 26
 """Repeats from which each half of them bounds the lower quartile: the least of 13 lies below it with 97.6 %."""
@@ -93,12 +94,17 @@ class Costs:
     target_pass: tuple[Cost, ...]
     """[γ + 1]; a pass of the target over 1, 2, … γ + 1 positions, as measured."""
     drafter_step: Cost
-    """One drafted token."""
+    """One drafted token; of trees, a tree of one level."""
     rest: tuple[Cost, ...]
     """[γ]; what a round that drafts 1, 2, … γ tokens takes besides: evidence, judging, commit. Measured at 1 and at γ,
     in a line between; below 0 where a device overlaps what was measured apart."""
     others: float | None = None
     """Cores that other processes used meanwhile; None where nobody says."""
+    tree: str = CHAIN
+    """The shape of drafts, as in `Settings`: γ is the number of a tree's nodes, and passes over 2, 3, … positions are
+    over the prefix's last token and trees of 1, 2, … nodes."""
+    drafting: tuple[Cost, ...] = ()
+    """Drafting trees of 1, 2, … levels, up to those of the shape; empty for chains."""
 
     @property
     def gamma(self) -> int:
@@ -115,7 +121,11 @@ class Costs:
     def unsure(self) -> float:
         """Of the least sure cost, half of the interval as a share of it."""
         rounds = (round_cost(self, 1), round_cost(self, self.gamma))
-        return max(each.unsure for each in (*self.target_pass, self.drafter_step, *rounds))
+        return max(each.unsure for each in (*self.target_pass, self.drafter_step, *self.drafting, *rounds))
+
+    def cover(self, gamma: int, tree: str) -> bool:
+        """True if they say what a round of such drafts costs: of that shape, and no longer than measured."""
+        return self.tree == tree and gamma <= self.gamma
 
 
 def monotone(values: Sequence[float]) -> np.ndarray:
@@ -146,8 +156,8 @@ def objection(costs: Costs | None) -> str:
     for gamma in range(1, costs.gamma + 1):
         if (whole := _parts(costs, gamma)[0]) * SLACK < alone:
             return (
-                f"The costs contradict themselves: a round of γ = {gamma} takes {_ms(whole)}, and the target's pass "
-                f"over one position alone {_ms(alone)}."
+                f"The costs contradict themselves: a round of {draft_words(gamma, costs.tree)} takes {_ms(whole)}, and "
+                f"the target's pass over one position alone {_ms(alone)}."
             )
     return ""
 
@@ -182,7 +192,10 @@ def _ms(seconds: float) -> str:
 
 def _parts(costs: Costs, gamma: int) -> tuple[float, float, float]:
     """What a round's parts sum to, and how far that reaches below and above: independent errors, in quadrature."""
-    parts = ((gamma, costs.drafter_step), (1, costs.passes[gamma]), (1, costs.rest[gamma - 1]))
+    drafting = (
+        (1, costs.drafting[min(gamma, len(costs.drafting)) - 1]) if costs.drafting else (gamma, costs.drafter_step)
+    )
+    parts = (drafting, (1, costs.passes[gamma]), (1, costs.rest[gamma - 1]))
     below = math.hypot(*(count * (each.seconds - each.low) for count, each in parts))
     above = math.hypot(*(count * (each.high - each.seconds) for count, each in parts))
     return sum(count * each.seconds for count, each in parts), below, above
@@ -190,12 +203,13 @@ def _parts(costs: Costs, gamma: int) -> tuple[float, float, float]:
 
 def round_cost(costs: Costs, gamma: int) -> Cost:
     """One draft-verify cycle: γ drafter steps, a target pass over γ + 1 positions, and the rest; no less than that
-    pass.
+    pass. A tree of fewer nodes has as many levels, if it has that many nodes, and a smaller pass of the target.
 
     Raises BadInput for a block longer than any that was measured.
     """
     if not 1 <= gamma <= costs.gamma:
-        raise RunFileError(f"γ = {gamma} was not measured; the costs go from 1 to {costs.gamma}. Measure them again.")
+        asked = draft_words(gamma, costs.tree)
+        raise RunFileError(f"{asked} was not measured; the costs go from 1 to {costs.gamma}. Measure them again.")
     least, (whole, below, above) = costs.passes[gamma], _parts(costs, gamma)
     seconds, low = max(whole, least.seconds), max(whole - below, least.low)
     return Cost(seconds, min(low, seconds), max(whole + above, seconds))
@@ -247,12 +261,15 @@ def costs_from(found: Any) -> Costs:
             drafter_step=_cost(found["drafter_step"]),
             rest=tuple(_cost(each) for each in found["rest"]),
             others=_number(found.get("others")),
+            tree=shape_named(found.get("tree", CHAIN)).shape.name,
+            drafting=tuple(_cost(each) for each in found.get("drafting", ())),
         )
-    except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError, BadInput) as error:
         raise RunFileError("The measured costs cannot be read. Measure them again.") from error
     bounds.check(made, "The measurement")
-    taken = (made.drafter_step, *made.target_pass)  # but a round's rest may be below 0
+    taken = (made.drafter_step, *made.drafting, *made.target_pass)  # but a round's rest may be below 0
     fits = made.rest and len(made.target_pass) == len(made.rest) + 1
+    fits = fits and len(made.drafting) == shape_named(made.tree).shape.within(made.gamma).depth
     if not fits or not all(0 < each.low <= each.seconds <= each.high for each in taken):
         raise RunFileError("The measured costs contradict each other. Measure them again.")
     return made

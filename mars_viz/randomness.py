@@ -7,9 +7,12 @@ Philox4x64-10 (Salmon et al. 2011), whose counter is the key: nothing is consume
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from enum import IntEnum
 
 import numpy as np
+
+from mars_viz.trees import depths_of, path_keys, siblings_of
 
 
 class Purpose(IntEnum):
@@ -32,6 +35,21 @@ def round_uniforms(seed: int, start: int, purpose: Purpose, count: int, sibling:
     change the shorter one's. Returns float64 [count] in [0, 1).
     """
     return _philox(seed, (0, start, sibling, purpose), count)
+
+
+def tree_uniforms(
+    seed: int, start: int, purpose: Purpose, parents: Sequence[int], *, after: bool = False
+) -> np.ndarray:
+    """float64 [N] in [0, 1); a uniform of each node of a tree, or `after` it, of what is decided at the row below.
+
+    Keyed by (seed, first position of the round, path of sibling ranks, purpose): along the first path they are those of
+    a chain, and no node's hangs on what else the tree has.
+    """
+    depths, keys = depths_of(parents), path_keys(parents, siblings_of(parents))
+    places = depths if after else depths - 1
+    count = int(places.max(initial=-1)) + 1
+    streams = {key: round_uniforms(seed, start, purpose, count, key) for key in dict.fromkeys(keys)}
+    return np.array([streams[key][place] for key, place in zip(keys, places.tolist(), strict=True)], np.float64)
 
 
 def position_uniforms(seed: int, start: int, count: int) -> np.ndarray:

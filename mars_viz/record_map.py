@@ -14,6 +14,7 @@ from mars_viz.recording import Completing, Prompt, Recording, nothing_waits
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings, stops
 from mars_viz.run_with_map import known_answers
+from mars_viz.shapes import CHAIN, drafted_tokens
 from mars_viz.walk import Answer
 
 if TYPE_CHECKING:
@@ -28,7 +29,8 @@ def dial_map(
     rule: str = "mars",
     low: float | None = None,
     high: float | None = None,
-    gamma: int = 6,
+    gamma: int | None = None,
+    tree: str = CHAIN,
     gammas: Sequence[int] | None = None,
     temperature: float = 0.0,
     top_p: float = 1.0,
@@ -43,7 +45,8 @@ def dial_map(
 ) -> DialMap:
     """Every text that the rule's dial can make of `prompt` between `low` and `high` (None: the dial's ends), exactly.
 
-    `gammas` are the block lengths to map, none above `gamma` (None: `gamma` alone); they share their speculations. The
+    `gammas` are the block lengths, or numbers of a tree's nodes, to map, none above `gamma` (None: `gamma` alone); they
+    share their speculations. The
     other arguments are those of `record`. A map cut short by its `budget` says where it is exact. Exact means: by what
     the models answered while it was mapped, each prefix once. Where a row's rounding depends on its batch (all but
     small models in float32 on the CPU), a run by itself may part from it at a tie of two logits. Raises BadInput, with
@@ -51,7 +54,8 @@ def dial_map(
     """
     settings = Settings(
         rule=rule,
-        gamma=gamma,
+        gamma=drafted_tokens(gamma, tree),
+        tree=tree,
         temperature=temperature,
         top_p=top_p,
         top_k=top_k,
@@ -59,7 +63,7 @@ def dial_map(
         max_new_tokens=max_new_tokens,
         stop=stops(stop),
     )
-    span = span_of(rule_named(rule), low, high, gammas or (gamma,))
+    span = span_of(rule_named(rule), low, high, gammas or (settings.gamma,))
     from mars_viz.speculators.loading import load_backend
 
     backend = load_backend(target, drafter, device=device, dtype=dtype)
@@ -87,7 +91,13 @@ class Mapping:
         is not asked again, so that the map holds the very same. Answers that its map cut to shorter blocks are.
         """
         if max(span.gammas) > settings.gamma:
-            raise SettingError(f"γ = {max(span.gammas)} is to be mapped, but only {settings.gamma} tokens are drafted.")
+            asked = settings.draft_of(max(span.gammas))
+            raise SettingError(f"{asked} is to be mapped, but only {settings.gamma} tokens are drafted.")
+        if settings.drafts_trees and settings.temperature > 0 and span.gammas != (settings.gamma,):
+            raise SettingError(
+                "Above temperature 0 what a smaller tree emits was not drawn, so trees of one size are mapped; leave "
+                "the others out."
+            )
         self._recording = Recording(backend, prompt, settings, chat=chat, title=title)
         self._backend, self._settings, self._span, self._budget = backend, settings, span, budget
         if run is not None and run.prompt_ids != self._recording.prompt_ids:

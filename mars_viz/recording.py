@@ -15,6 +15,7 @@ from mars_viz.errors import BadInput, SettingError
 from mars_viz.records import Round, Speculation, emitted
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings, joined, stops
+from mars_viz.shapes import CHAIN, drafted_tokens
 from mars_viz.speculators.names import check_names
 from mars_viz.trace import Trace
 from mars_viz.walk import Step, walk_all
@@ -35,7 +36,8 @@ def record(
     drafter: str | PathLike[str] | None = None,
     rule: str = "mars",
     dial: float | None = None,
-    gamma: int = 6,
+    gamma: int | None = None,
+    tree: str = CHAIN,
     temperature: float = 0.0,
     top_p: float = 1.0,
     top_k: int = 0,
@@ -50,14 +52,16 @@ def record(
 
     `prompt` is a text or token ids. `target` is a hub id or a folder (None: the built-in one); `drafter` too, or
     'ngram:n=3' for prompt lookup (None: the built-in one, or prompt lookup for another target). `rule` is a name from
-    `mars_viz.rules.RULES`, `dial` its threshold (None: the rule's default), `gamma` the tokens drafted per round,
-    `stop` a text that ends decoding with the token that completes it, or several, `chat` whether the prompt goes
+    `mars_viz.rules.RULES`, `dial` its threshold (None: the rule's default), `gamma` the tokens drafted per round (None:
+    6, or as many as the tree says), `tree` the shape of drafts, such as 'dynamic:depth=6,topk=4,nodes=16', `stop` a
+    text that ends decoding with the token that completes it, or several, `chat` whether the prompt goes
     through the tokenizer's chat template. Raises BadInput, with the remedy, for anything that cannot be done.
     """
     settings = Settings(
         rule=rule,
         dial=dial,
-        gamma=gamma,
+        gamma=drafted_tokens(gamma, tree),
+        tree=tree,
         temperature=temperature,
         top_p=top_p,
         top_k=top_k,
@@ -121,6 +125,9 @@ class Recording:
         rule = rule_named(settings.rule)
         self._rule = rule
         self._settings = replace(settings, dial=rule.checked_dial(settings.dial))
+        if settings.drafts_trees and (reason := rule.refuses_trees(settings.temperature)):
+            raise SettingError(reason)
+        backend.check(settings)
         self._backend = backend
         self.prompt_ids = backend.prompt_ids(prompt, settings, history, chat=chat)
         read = prompt if isinstance(prompt, str) else joined(map(backend.tokenizer.pieces.__getitem__, self.prompt_ids))

@@ -78,6 +78,17 @@ class Emission(IntEnum):
     no token was drafted at this row."""
 
 
+class Policy(Enum):
+    """Which of several kept siblings a walk goes on with. In a chain there is no choice."""
+
+    DRAFT_ORDER = "draft-order"
+    """The first one in the order in which they were drafted, as the released MARS code does."""
+    STRICT_FIRST = "strict-first"
+    """One that the rule's strict end keeps, too; else the first."""
+    LONGEST = "longest"
+    """The one with the longest kept path below it; the first of equals."""
+
+
 _token, _rank = within(0, VOCABULARY - 1), within(1, VOCABULARY)
 
 
@@ -119,6 +130,9 @@ class Speculation:
     """int32 [N]; the node before, -1 for the prefix."""
     depths = Column(Per.NODE, np.int32, within(1, LONGEST_DRAFT), decides=Decides.ALWAYS)
     """int32 [N]; 1 for a token right after the prefix."""
+    budgets = Column(Per.NODE, np.int32, within(0, LONGEST_DRAFT))
+    """int32 [N]; of how many nodes the smallest tree is that has the node: the tree of a smaller budget is what has no
+    larger one. Known of trees alone; a chain's are its depths."""
     ranks = Column(Per.NODE, np.int32, within(0, VOCABULARY))
     """int32 [N]; the target's rank of the drafted token, 1 for its best; the lower id first among equals. 0 where it is
     not known: not among the best tokens of a target that gives those alone."""
@@ -190,9 +204,21 @@ class Speculation:
         return dict(Cut(self.columns, nodes, rows, len(self)))
 
     @property
+    def is_tree(self) -> bool:
+        """True if some drafted token has a sibling."""
+        return bool(self.siblings.any())
+
+    @property
     def judging_rows(self) -> np.ndarray:
         """int [N]; the row whose law judges each node."""
         return self.parents + 1 if self.judged_by is None else self.judged_by
+
+    @property
+    def own_rows(self) -> np.ndarray:
+        """int [N]; the row of the target's law after each node; where several drafts stand end to end, among all."""
+        begins = np.flatnonzero((self.parents < 0) & (self.siblings == 0))  # of each draft
+        counts = np.diff(np.append(begins, len(self)))
+        return np.arange(len(self)) + 1 + np.repeat(self.judging_rows[begins] - begins, counts)
 
     def at_nodes(self, rows: np.ndarray) -> np.ndarray:
         """[N, …] from [N + 1, …]: of each node what holds at its judging row."""
@@ -250,6 +276,8 @@ class Verdicts:
     gap_from: np.ndarray | None = None
     """float64 [N]; a node with a gap is rejected where gap_from <= dial < breakpoint only; NaN for a node without one,
     and None where no node has one."""
+    policy: Policy = Policy.DRAFT_ORDER
+    """Which of several kept siblings is gone on with."""
 
     @classmethod
     def end_to_end(cls, parts: Sequence[Verdicts]) -> Verdicts:
@@ -268,6 +296,7 @@ class Verdicts:
             emit_below=joined("emit_below", np.int32),
             emit_above=joined("emit_above", np.int32),
             gap_from=None if gapless else np.concatenate([part.gaps for part in parts]),
+            policy=next((part.policy for part in parts if part.policy is not Policy.DRAFT_ORDER), Policy.DRAFT_ORDER),
         )
 
     def cut(self, nodes: slice, rows: slice) -> Verdicts:
@@ -282,6 +311,7 @@ class Verdicts:
             self.emit_below[rows],
             self.emit_above[rows],
             None if gaps is None or np.isnan(gaps).all() else gaps,
+            self.policy,
         )
 
     @property
@@ -296,9 +326,33 @@ class Verdicts:
         below = self.keep_below if self.gap_from is None else self.keep_below | (dial < self.gap_from)
         return np.where(dial < self.breakpoints, below, self.keep_above)
 
+    def goes_on(self, speculation: Speculation, dial: float) -> np.ndarray:
+        """bool [N]; the nodes that a walk goes on with at this dial value, if it gets there: of kept siblings those
+        that the policy prefers, the first of which it takes. `speculation` is what was judged."""
+        keeps = self.keeps(dial)
+        if self.policy is Policy.DRAFT_ORDER:
+            return keeps
+        rows, rank = speculation.judging_rows, self.keep_strict.astype(np.int64)
+        if self.policy is Policy.LONGEST:
+            rank = _reach(speculation, keeps)
+        best = np.zeros(len(keeps) + len(speculation.top_ids), np.int64)
+        np.maximum.at(best, rows[keeps], rank[keeps])
+        preferred: np.ndarray = keeps & (rank == best[rows])
+        return preferred
+
     def emits(self, dial: float) -> np.ndarray:
         """int32 [N + 1]; the emissions at this dial value."""
         return np.where(dial < self.row_breakpoints, self.emit_below, self.emit_above)
+
+
+def _reach(speculation: Speculation, keeps: np.ndarray) -> np.ndarray:
+    """int64 [N]; tokens of the longest kept path that begins with each kept node."""
+    rows, own, depths = speculation.judging_rows, speculation.own_rows, speculation.depths
+    below = np.zeros(len(keeps) + len(speculation.top_ids), np.int64)  # by row, of the longest one that begins there
+    for depth in range(int(depths.max(initial=0)), 0, -1):
+        nodes = np.flatnonzero(keeps & (depths == depth))
+        np.maximum.at(below, rows[nodes], below[own[nodes]] + 1)
+    return below[own] + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,8 +424,16 @@ class Round:
         for node in reached:
             found[node] = Outcome.MATCHED if self.verdicts.keep_strict[node] else Outcome.RELAXED
         if self.emission is Outcome.CORRECTED:
-            found[int(np.flatnonzero(self.speculation.judging_rows == self.decision.row)[0])] = Outcome.REJECTED
+            found[self.stopped_by[0]] = Outcome.REJECTED
         return tuple(found)
+
+    @property
+    def stopped_by(self) -> list[int]:
+        """The nodes that were rejected where the round stopped; none where it did not stop at a rejection."""
+        if self.emission is not Outcome.CORRECTED:
+            return []
+        found: list[int] = np.flatnonzero(self.speculation.judging_rows == self.decision.row).tolist()
+        return found
 
     @property
     def emission(self) -> Outcome | None:

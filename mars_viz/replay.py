@@ -55,14 +55,28 @@ def ending_of(run: Run) -> Ending:
 
 
 def shortened(speculation: Speculation, gamma: int) -> Speculation:
-    """What a drafter told to draft only `gamma` tokens would have left: a chain's first nodes and their rows.
+    """What a drafter told to draft only `gamma` tokens would have left: a chain's first nodes and their rows, or the
+    tree of so many nodes.
 
-    Draws, coins and samples are keyed by place, so they are the ones that it would have seen.
+    Draws, coins and samples are keyed by place, so they are the ones that it would have seen; above temperature 0 but
+    for what a tree's row emits of whose children some are cut away.
     """
     drafted = len(speculation)
     if gamma >= drafted:
         return speculation
+    if "budgets" in speculation.columns:
+        return _smaller(speculation, gamma)
     cut = speculation.chosen(slice(gamma), slice(gamma + 1))
     if "block_mass" in cut:
         cut["block_mass"] = np.append(cut["block_mass"][:-1], 0.0)  # nothing was drafted below the last one
     return replace(speculation, columns=cut)
+
+
+def _smaller(speculation: Speculation, nodes: int) -> Speculation:
+    """The tree of so many nodes that a tree holds."""
+    kept = np.flatnonzero(speculation.budgets <= nodes)
+    places = np.full(len(speculation) + 1, -1, np.int32)
+    places[kept] = np.arange(len(kept))  # of the prefix, which is the last, -1
+    rows = np.append(0, kept + 1)
+    cut = {name: each[kept if len(each) == len(speculation) else rows] for name, each in speculation.columns.items()}
+    return replace(speculation, columns=cut | {"parents": places[cut["parents"]]})

@@ -19,6 +19,7 @@ from mars_viz.bounds import NUMBERS, shortened
 from mars_viz.errors import SettingError
 from mars_viz.records import Round
 from mars_viz.rules import rule_named
+from mars_viz.shapes import CHAIN, draft_words, shape_named
 from mars_viz.trace import Trace
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class Settings:
     dial: float | None = None
     """The rule's threshold; None takes its default."""
     gamma: int = 6
-    """Tokens drafted per round."""
+    """Tokens drafted per round; of a tree the number of its nodes."""
     temperature: float = 0.0
     """0 is greedy."""
     top_p: float = 1.0
@@ -48,6 +49,9 @@ class Settings:
     """Length limit of the text after the prompt."""
     stop: tuple[str, ...] = ()
     """Texts that end decoding with the token that completes one of them; see `walk.Ending`."""
+    tree: str = CHAIN
+    """The shape of drafts: 'chain', or a tree such as 'dynamic:depth=6,topk=4'; see `shapes`. One that says its number
+    of nodes sets γ."""
 
     def __post_init__(self) -> None:
         """Raise BadInput for a value out of range, or of another kind."""
@@ -65,6 +69,28 @@ class Settings:
         if self.dial is not None and (isinstance(self.dial, bool) or not isinstance(self.dial, Real)):
             raise SettingError(f"dial is {self.dial!r}; it must be a number, or None for the rule's default.")
         _check_stop(self.stop)
+        if self.tree != CHAIN:
+            named = shape_named(self.tree)
+            object.__setattr__(self, "tree", named.shape.name)
+            object.__setattr__(self, "gamma", named.nodes or self.gamma)
+
+    @property
+    def drafts_trees(self) -> bool:
+        """True unless drafts are chains."""
+        return self.tree != CHAIN
+
+    def drafts_like(self, other: Settings) -> bool:
+        """True if as much is drafted in a round, in the same shape."""
+        return (self.gamma, self.tree) == (other.gamma, other.tree)
+
+    @property
+    def draft(self) -> str:
+        """What is drafted in a round, in words: 'γ = 6', or 'tree of 16 nodes, depth 6, branching 4'."""
+        return self.draft_of(self.gamma)
+
+    def draft_of(self, gamma: int) -> str:
+        """The same of another draft length or number of nodes."""
+        return draft_words(gamma, self.tree)
 
 
 def stops(stop: str | Iterable[str]) -> tuple[str, ...]:

@@ -32,7 +32,9 @@ def checked_gamma(run: Run, gamma: int | None) -> int:
     own, made = run.settings.gamma, run.dial_map
     if gamma is None or gamma == own or (made is not None and gamma in made.span.gammas):
         return own if gamma is None else gamma
-    raise EvidenceError(f"γ = {gamma} is not on the run's map; leave it out, or map the run with --gammas.")
+    raise EvidenceError(
+        f"{run.settings.draft_of(gamma)} is not on the run's map; leave it out, or map the run with --gammas."
+    )
 
 
 def shown(run: Run, dial: float | None, gamma: int) -> tuple[Run, float | None]:

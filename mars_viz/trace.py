@@ -20,7 +20,7 @@ import numpy as np
 
 from mars_viz.errors import EvidenceError
 from mars_viz.evidence import Cut, Per
-from mars_viz.records import COLUMNS, Decision, Emission, Outcome, Round, Speculation, Timing, Verdicts
+from mars_viz.records import COLUMNS, Decision, Emission, Outcome, Policy, Round, Speculation, Timing, Verdicts
 
 OUTCOMES: tuple[Outcome, ...] = tuple(Outcome)
 """Outcome by its code in arrays."""
@@ -67,14 +67,7 @@ class Speculations(Sequence[Speculation]):
         return len(self.lengths)
 
     def __iter__(self) -> Iterator[Speculation]:
-        """Each as a view; a map of thousands of answers is opened by this."""
-        begins, columns, total = self._begins, self.columns, self.total
-        single = zip(self.starts.tolist(), self.temperatures.tolist(), self.sampled.tolist(), strict=True)
-        for i, (start, temperature, sampled) in enumerate(single):
-            first, end = begins[i], begins[i + 1]
-            yield Speculation(
-                start, temperature, sampled, Cut(columns, slice(first, end), slice(first + i, end + i + 1), total)
-            )
+        return map(self._view, range(len(self)))
 
     @overload
     def __getitem__(self, index: int) -> Speculation: ...
@@ -88,9 +81,13 @@ class Speculations(Sequence[Speculation]):
             some = dict(Cut(self.columns, *self.places(index), self.total))
             lengths, starts, temperatures = self.lengths[index], self.starts[index], self.temperatures[index]
             return Speculations(lengths, starts, temperatures, self.sampled[index], some)
-        index = range(len(self))[index]
-        columns = Cut(self.columns, *self.places(slice(index, index + 1)), self.total)
-        return Speculation(int(self.starts[index]), float(self.temperatures[index]), bool(self.sampled[index]), columns)
+        return self._view(range(len(self))[index])
+
+    def _view(self, index: int) -> Speculation:
+        """One of them; a map has thousands, so what can be looked up is looked up."""
+        first, end = self._begins[index], self._begins[index + 1]
+        columns = Cut(self.columns, slice(first, end), slice(first + index, end + index + 1), self.total)
+        return Speculation(*self._singles[index], columns)
 
     def places(self, some: slice) -> tuple[slice, slice]:
         """Which nodes and which rows are those of consecutive rounds."""
@@ -127,9 +124,7 @@ class Speculations(Sequence[Speculation]):
         """
         parents = self.columns["parents"]
         parents = np.where(parents < 0, -1, parents + np.repeat(self.firsts, self.lengths)).astype(np.int32)
-        start, temperature, sampled = 0, 0.0, False
-        if len(self):
-            start, temperature, sampled = int(self.starts[0]), float(self.temperatures[0]), bool(self.sampled[0])
+        start, temperature, sampled = self._singles[0] if len(self) else (0, 0.0, False)
         columns = ChainMap({"parents": parents}, self.columns)  # type: ignore[arg-type]  # which nobody changes
         return Speculation(start, temperature, sampled, columns, self.judging_rows)
 
@@ -137,6 +132,11 @@ class Speculations(Sequence[Speculation]):
     def alike(self) -> bool:
         """True if a rule may judge all as one: they were drafted in the same way."""
         return len(set(self.temperatures.tolist())) == 1 == len(set(self.sampled.tolist()))
+
+    @cached_property
+    def _singles(self) -> list[tuple[int, float, bool]]:
+        """Where each one starts, its temperature, and whether it was sampled."""
+        return list(zip(self.starts.tolist(), self.temperatures.tolist(), self.sampled.tolist(), strict=True))
 
     @cached_property
     def _begins(self) -> list[int]:
@@ -358,7 +358,10 @@ class Trace(Sequence[Round]):
         It takes the nodes of a block in order; this takes the first nodes of all blocks, then the second ones, …
         """
         at = math.nan if dial is None else dial  # NaN compares false, and a rule without a dial has no breakpoints
-        keeps, firsts, lengths, parents = self.verdicts.keeps(at), self.firsts, self.lengths, self.parents
+        verdicts = self.verdicts
+        chosen = verdicts.policy is not Policy.DRAFT_ORDER  # else nothing is asked of the trees
+        keeps = verdicts.goes_on(self.speculations.whole, at) if chosen else verdicts.keeps(at)
+        firsts, lengths, parents = self.firsts, self.lengths, self.parents
         kept, rows = np.zeros(len(keeps), bool), np.zeros(len(self), np.int64)
         for place in range(int(lengths.max(initial=0))):
             blocks = np.flatnonzero(lengths > place)

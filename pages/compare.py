@@ -125,13 +125,13 @@ def controls(session: Session, memory: Comparison, run: Run) -> None:
         memory.look(gamma=None if chosen == own else chosen, shown=None)
 
     st.segmented_control(
-        "Draft length γ",
+        "Nodes" if run.settings.drafts_trees else "Draft length γ",
         made.span.gammas,
         key="compare-gamma",
         format_func=lambda gamma: f"{gamma:d}",
         required=True,
         on_change=turn,
-        help="Tokens drafted per round. The reference keeps its own γ.",
+        help=f"Tokens drafted per round. The reference keeps its own {'tree' if run.settings.drafts_trees else 'γ'}.",
     )
 
 

@@ -196,6 +196,8 @@ def draw(run: Run, dial: float | None, gamma: int) -> None:
         chart(figure, "heat-map", of=name)
         if choices[chosen].basis == "modelled" and (models := at_hand(run.provenance)):
             known = tab_jobs.shared_worker().models.status.costs
+            if known is not None and run.settings.drafts_trees and known.tree != run.settings.tree:
+                known = None
             why = disturbance(known) if known is not None else "Modelled from this run's own timings."
             if why:
                 measure_again("explore", why, replace(run.settings, gamma=max(run.dial_map.span.gammas)), models)

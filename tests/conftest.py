@@ -11,12 +11,16 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when the library is first imported; the tests need no hub
 os.environ["XDG_DATA_HOME"] = tempfile.mkdtemp(prefix="mars-viz-tests-")  # no test keeps runs in the user's home
+
+settings.register_profile("untimed", deadline=None)  # a busy machine is no reason to fail
+settings.load_profile("untimed")
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 PATIENCE = 240_000  # ms; a busy machine is no reason to fail
@@ -30,13 +34,13 @@ QUIET = (
 )
 
 
-LONGEST = ("controls", "hostile_text")
+LONGEST = ("controls", "controls_explore", "hostile_text")
 """Files that take minutes; they come first, or the last of them would keep one worker busy while the others have
 nothing left to do."""
 SLOW = re.compile(
     "accessibility|backend|batche[ds]|browser_.*|cli|contributing|decoding|dialmap|exports|faults|grid|hub|intervals"
     "|kills|library|loading|model_process|.*_page|pages|permissions|report|row_invariance|rule_lab|rules_sampling"
-    "|runfiles|runstore|sessions|stops|sweep|sweep_result|terminal|threads|ties|turns|ui_worker|upload_costs|warm_up"
+    "|runfiles|runstore|sessions|stops|sweep|sweep_result|terminal|threads|ties|trees|turns|ui_worker|upload_costs|warm_up"
     "|writer"
 )
 """Files that take a quarter of a minute or more; they come next."""

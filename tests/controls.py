@@ -127,6 +127,8 @@ class Scene:
     """A selector of what must be there."""
     before: tuple[tuple[str, str], ...] = ()
     """Roles and names of what is clicked first."""
+    way: str = ""
+    """The link that every page has to it, of a scene that is the same after other pages."""
 
 
 @dataclass(slots=True)
@@ -153,11 +155,13 @@ class Census:
     opened: str = ""
     """The popovers and expanders that are open now."""
     away: bool = False
-    """True once a control has led away from the scene."""
+    """True once a control has led away from the scene; it is opened anew when something is left to do there."""
     clear: bool = False
     """True while no popover lies over the page."""
     usable: list[dict[str, Any]] | None = None
     """What can be used; None once something was done to the page."""
+    at_first: list[dict[str, Any]] = field(default_factory=list)
+    """What could be used whenever the scene had just been opened."""
 
     def go(self, scenes: Iterable[Scene]) -> list[str]:
         """Use every control in every scene; what is wrong."""
@@ -165,7 +169,7 @@ class Census:
         self.page.set_default_timeout(PATIENCE * 1000)
         self.page.on("pageerror", lambda error: self.says(f"the browser met an error: {error}"))
         for scene in scenes:
-            self.scene = scene
+            self.scene, self.at_first = scene, []
             self.open()
             for place, control in enumerate(self.controls):
                 try:
@@ -186,15 +190,20 @@ class Census:
 
     def open(self) -> None:
         """Open the scene's page anew."""
+        way = self.page.get_by_role("link", name=self.scene.way, exact=True)
+        if self.away and self.scene.way and way.is_visible():
+            way.click()
+        else:
+            self.page.goto(self.address + self.scene.link)
         self.opened, self.usable, self.away, self.clear = "", None, False, True
-        self.page.goto(self.address + self.scene.link)
         self.page.wait_for_selector(self.scene.shows)
         self.page.wait_for_function(READY)
         for role, name in self.scene.before:
             self.clear = False
             self.page.get_by_role(role, name=name).first.click()  # type: ignore[arg-type]
             self.page.wait_for_function(READY)
-        self.told()
+        known = [(each["role"], each["label"]) for each in self.at_first]
+        self.at_first += [each for each in self.told() if (each["role"], each["label"]) not in known]
 
     def told(self) -> list[dict[str, Any]]:
         """What can be used now. What is not listed is a problem."""
@@ -215,13 +224,15 @@ class Census:
         one = not control.each and "*" not in control.name
         if one and any(place == done for done, _, _ in self.used):
             return
+        if self.away and not self.worth_opening(place, control, kind):
+            return
         if self.away:
             self.open()
         if control.inside and not self.enter(control.inside):
             return
         if not control.inside:
             self.leave()
-        while (label := self.next(place, control, kind)) is not None:
+        while (label := self.next(place, control, kind, self.told())) is not None:
             if control.inside and not self.enter(control.inside):
                 return
             self.used.add((place, label, kind))
@@ -232,18 +243,25 @@ class Census:
                 self.open()
                 continue
             self.away = control.leaves
-            if one:
+            if one or (self.away and not self.worth_opening(place, control, kind)):
                 return
             if self.away:
                 self.open()
 
-    def next(self, place: int, control: Control, kind: str) -> str | None:
+    def worth_opening(self, place: int, control: Control, kind: str) -> bool:
+        """Whether something of it can be there, unused, once the scene is opened anew."""
+        outer = control.inside.split(" / ")[0]
+        if outer:
+            return any(each["role"] in ("button", "summary") and each["label"] == outer for each in self.at_first)
+        return self.next(place, control, kind, self.at_first) is not None
+
+    def next(self, place: int, control: Control, kind: str, there: list[dict[str, Any]]) -> str | None:
         """The label of one that the control tells of and that was not used yet; what is chosen already comes last."""
         done = {label for at, label, _ in self.used if at == place}
         begun = control.each and any((at, of) == (place, kind) for at, _, of in self.used)
         able = [
             each["label"]
-            for each in sorted(self.told(), key=lambda one: bool(one["taken"]))
+            for each in sorted(there, key=lambda one: bool(one["taken"]))
             if control.is_of(each["role"], each["label"])
             and not each["off"]
             and not (each["taken"] and control.leaves)

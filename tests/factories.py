@@ -17,6 +17,7 @@ from mars_viz.randomness import Purpose
 from mars_viz.records import Emission, Speculation
 from mars_viz.rules import rule_named
 from mars_viz.run import Piece, Provenance, Run, Settings
+from mars_viz.run_with_map import mapped
 from mars_viz.runfiles import load_run
 from mars_viz.walk import Answer, Ending, walk
 
@@ -193,7 +194,7 @@ class ToySpeculator:
         s = self.settings
         processors = s.temperature, s.top_k, s.top_p
         return [
-            Answer(_toy_speculation(self._models, processors, s.seed, s.gamma, len(prefix), prefix[-1]))
+            Answer(_toy_speculation(self._models, processors, s.seed, (s.gamma, s.tree), len(prefix), prefix[-1]))
             for prefix in prefixes
         ]
 
@@ -203,7 +204,12 @@ _toy_models = lru_cache(64)(tables)
 
 @lru_cache(4096)
 def _toy_speculation(
-    models: tuple[int, int, float], processors: tuple[float, int, float], seed: int, gamma: int, start: int, last: int
+    models: tuple[int, int, float],
+    processors: tuple[float, int, float],
+    seed: int,
+    shape: tuple[int, str],
+    start: int,
+    last: int,
 ) -> Speculation:
     """After a prefix of so many tokens with this last one. A bigram model sees no others, so that runs, maps and walks
     of any rule have many in common; each is made once."""
@@ -212,7 +218,8 @@ def _toy_speculation(
 
     target, drafter = _toy_models(*models)
     temperature, top_k, top_p = processors
-    settings = Settings(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, gamma=gamma)
+    gamma, tree = shape
+    settings = Settings(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, gamma=gamma, tree=tree)
     asked = DraftAndScore(TableTarget(target), TableDrafter(drafter, settings), Limits(models[0], 1 << 20), settings)
     return asked.speculate([(*(start - 1) * (0,), last)])[0].speculation
 
@@ -282,6 +289,15 @@ def toy_map(
     return DialMap(frame, span, answers, len(speculator.batches), 0.0), speculator
 
 
+def toy_tree() -> Run:
+    """A run of draft trees with its map; the first round keeps three tokens at the recorded dial value, and two from
+    about θ = 0.948 on."""
+    pair: dict[str, int] = {"vocabulary": 300, "model_seed": 15}
+    run = toy_run(max_new_tokens=24, tree="dynamic:depth=4,topk=3", gamma=10, dial=0.9, **pair)
+    made, _ = toy_map(run.settings, low=0.5, gammas=(5, 10), **pair)
+    return mapped(run, replace(made, frame=run.without_rounds))
+
+
 def long_run(tokens: int) -> Run:
     """A run of at least so many tokens, without a map: the rounds of a recorded sample, made by the built-in pair,
     again and again, as if each had followed the one before."""
@@ -302,7 +318,8 @@ def with_passes(
     backend: Backend, target: Callable[[], Network] | None = None, drafter: Callable[[], Network] | None = None
 ) -> Backend:
     """The backend with other forward passes of its models; None leaves them."""
-    from mars_viz.speculators.loading import model_drafter, model_target
+    from mars_viz.speculators.drafter_parts import model_drafter
+    from mars_viz.speculators.loading import model_target
     from mars_viz.speculators.networks import Opener
 
     def opener(passes: Callable[[], Network]) -> Opener:

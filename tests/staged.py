@@ -16,7 +16,7 @@ from mars_viz.run import Run, Settings
 from mars_viz.run_with_map import mapped
 from mars_viz.runfiles import load_run
 from mars_viz.runstore import RunStatus, RunStore
-from tests.factories import toy_map, toy_run
+from tests.factories import toy_map, toy_run, toy_tree
 from tests.served import ROOT, served
 from tests.test_race import toy_race
 
@@ -52,7 +52,16 @@ def runs_of_every_kind() -> dict[str, Run]:
         "dialless": toy_run(rule="rejection-sampling", temperature=1.0, max_new_tokens=40, seed=3),
         "round": toy_run(max_new_tokens=40, stop=(plain.pieces[plain.token_ids[9]].text,)),
         "empty": replace(plain, rounds=()),
+        "tree": of_the_pair(toy_tree()),
     }
+
+
+def of_the_pair(run: Run) -> Run:
+    """The run and its map as if the built-in pair had made them, so that it can be decoded anew."""
+    pair = load_run(samples.RUNS / "1-story-mars").provenance
+    made = replace(run.provenance, target=pair.target, drafter=pair.drafter)
+    frame = run.dial_map and replace(run.dial_map.frame, provenance=made)
+    return replace(run, provenance=made, dial_map=run.dial_map and frame and replace(run.dial_map, frame=frame))
 
 
 def titled(run: Run, title: str) -> Run:

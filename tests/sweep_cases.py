@@ -12,11 +12,13 @@ from mars_viz.dialmap import span_of
 from mars_viz.prompts import PromptItem, PromptSet
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
+from mars_viz.shapes import shape_named
 from mars_viz.sweep import Sweep
 from mars_viz.sweep.timing import TimingCheck, Way
 from tests.tables import table_backend
 
 SETTINGS = Settings(rule="mars", gamma=3, max_new_tokens=16)
+TREES = Settings(rule="mars", max_new_tokens=16, tree="dynamic:depth=3,topk=2,nodes=5")
 SHORT = Settings(rule="mars", gamma=2, max_new_tokens=5)
 COSTS = Costs(
     device="Toy",
@@ -86,6 +88,9 @@ def _sweep(out: Path, prompts: PromptSet, settings: Settings, resume: bool) -> S
         COSTS, rest=COSTS.rest[:1] * settings.gamma, target_pass=COSTS.target_pass[:1] * (settings.gamma + 1)
     )
     costs = COSTS if settings.gamma == COSTS.gamma else costs
+    if settings.drafts_trees:
+        levels = shape_named(settings.tree).shape.within(settings.gamma).depth
+        costs = replace(costs, tree=settings.tree, drafting=(COSTS.drafter_step,) * levels)
     return Sweep(table_backend(), prompts, settings, span, out, resume=resume, costs=costs)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -13,9 +14,11 @@ from mars_viz.chat import History, in_plain_text
 from mars_viz.errors import BadInput
 from mars_viz.randomness import Purpose, round_uniforms
 from mars_viz.run import Piece, Settings
+from mars_viz.shapes import shape_named
 from mars_viz.speculators.backend import Backend, Part
 from mars_viz.speculators.draft import Draft, TopLogits
 from mars_viz.speculators.drafters.model import Picking
+from mars_viz.speculators.drafters.tree_growth import grown
 from mars_viz.speculators.sampling import on_device
 from mars_viz.walk import Prefix
 from tests.factories import VOCABULARY, tables
@@ -69,6 +72,10 @@ class TableDrafter:
 
     def draft(self, prefixes: Sequence[Prefix], count: int) -> Draft:
         ids, tokens, rows = torch.tensor([prefix[-1:] for prefix in prefixes]), [], []
+        shape = shape_named(self._settings.tree).shape
+        if not shape.is_chain:
+            after = lambda level: self._table[level.ids]  # noqa: E731
+            return grown(self._table[ids[:, 0]], after, shape.within(count), count, self._vocabulary)
         keyed = [round_uniforms(self._settings.seed, len(prefix), Purpose.DRAFT, count) for prefix in prefixes]
         uniforms = on_device(np.stack(keyed), CPU)
         for step in range(count):
@@ -107,7 +114,7 @@ def table_backend(vocabulary: int = VOCABULARY, model_seed: int = 0, letters: in
     target, drafter = tables(vocabulary, model_seed)
     return Backend(
         target=Part("toy-target", lambda: TableTarget(target), batching="a table"),
-        drafter=Part("toy-drafter", lambda settings: TableDrafter(drafter, settings), batching="a table"),
+        drafter=Part("toy-drafter", partial(TableDrafter, drafter), batching="a table", drafts_trees=True),
         tokenizer=Words(vocabulary, letters),
         vocabulary_size=vocabulary,
         context=1 << 20,

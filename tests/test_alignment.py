@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from difflib import SequenceMatcher
+from functools import cache
 
 import numpy as np
 from hypothesis import given, settings
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from mars_viz.analysis import alignment
 from mars_viz.analysis.alignment import Alignment, RoundPair, Unit, Written, align, align_runs, written
+from mars_viz.dialmap import DialMap
 from mars_viz.records import first_difference
 from mars_viz.run import Piece, Settings
 from tests.factories import toy_map, toy_run
@@ -225,10 +227,10 @@ def test_a_byte_of_a_character_is_told_apart():
     assert align(smile, frown, Unit.TOKENS).prefix == 1
 
 
-@settings(deadline=None, max_examples=10)
+@settings(max_examples=10)
 @given(st.floats(0.5, 1.0), st.floats(0.5, 1.0))
 def test_aligned_rounds_of_a_maps_settings_start_at_one_absolute_position(one, other):
-    left, right = (MAP.at(dial) for dial in (one, other))
+    left, right = (a_map().at(dial) for dial in (one, other))
     found = align_runs(left, right)
     for pair in found.rounds:
         if in_both(pair):
@@ -239,7 +241,9 @@ def test_aligned_rounds_of_a_maps_settings_start_at_one_absolute_position(one, o
     assert found.identical == (left.token_ids == right.token_ids)
 
 
-MAP = toy_map(Settings(rule="mars", max_new_tokens=60), low=0.5)[0]
+@cache
+def a_map() -> DialMap:
+    return toy_map(Settings(rule="mars", max_new_tokens=60), low=0.5)[0]
 
 
 def test_a_run_without_rounds_lies_beside_any_other():

@@ -19,7 +19,7 @@ from mars_viz.run import Run
 from mars_viz.run_with_map import mapped, shown
 from mars_viz.samples import RUNS
 from tests.controls import READY, SCRIPT
-from tests.factories import toy_map, toy_run
+from tests.factories import toy_map, toy_run, toy_tree
 from tests.served import served
 
 STORY = "1-story-mars"
@@ -187,6 +187,46 @@ def test_the_label_of_a_round_at_the_right_edge_is_not_cut_off(context: BrowserC
     page.locator(".stream .r").first.locator(".t").first.hover()
     expect(page.locator(".stream .r").first).not_to_have_class(re.compile(r"\blate\b"))
     page.close()
+
+
+def test_a_tree_unfolds_is_walked_by_keys_and_follows_the_dial(context: BrowserContext, tmp_path: Path) -> None:
+    run = toy_tree()
+    run.save(tmp_path / "tree")
+    text = {at: [run.pieces[token].text for token in run.dial_map.at(at, 10).token_ids] for at in (0.9, 0.96)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MARS_VIZ_RUNS", str(tmp_path))
+        with served(Path("app.py")) as address:
+            page = opened(context, address, "run=tree")
+            stream, tree, where = page.locator(".stream"), page.locator(".tree"), page.locator(".inspector .where")
+            shows(page, run, 0.9, 10)
+            expect(tree).to_have_count(0)
+            stream.press("Home")
+            page.locator(".fold").first.click()
+            expect(tree).to_contain_text("Round 1: a tree of 10 drafted tokens, 3 deep; 3 kept; of kept siblings")
+            assert tree.get_by_role("option").count() == 11  # the nodes, and what the target wrote
+            on = tree.locator(".twig.on > .node .word")
+            assert on.all_text_contents() == text[0.9][:4]
+            expect(where).to_contain_text("token 1 · round 1 · depth 1 · node 1 of 10 · sibling 1 of 3")
+            for key, told in (
+                ("ArrowRight", "depth 2 · node 2 of 10 · sibling 1 of 3"),
+                ("ArrowDown", "not in the text · round 1 · depth 2 · node 4 of 10 · sibling 2 of 3"),
+                ("ArrowLeft", "depth 1 · node 1 of 10"),
+                ("ArrowDown", "not in the text · round 1 · depth 1 · node 6 of 10 · sibling 2 of 3"),
+            ):
+                page.keyboard.press(key)
+                expect(where).to_contain_text(told)
+            chosen = stream.get_attribute("aria-activedescendant")
+            assert tree.locator(f"#{chosen}").get_attribute("aria-selected") == "true"
+            tree.get_by_role("option").nth(9).click()
+            expect(where).to_contain_text("not in the text · round 1 · depth 1 · node 9 of 10")
+            page.get_by_role("spinbutton").fill("0.96")
+            expect(tree).to_contain_text("2 kept")
+            assert on.all_text_contents() == text[0.96][:3]
+            expect(where).to_contain_text("not in the text · round 1 · depth 1 · node 9 of 10")  # the choice stays
+            stream.press("t")
+            expect(tree).to_have_count(0)
+            page.get_by_role("radio", name="5", exact=True).click()
+            shows(page, run, 0.96, 5)
 
 
 def test_a_map_that_was_cut_short_offers_to_go_on(context: BrowserContext, tmp_path: Path) -> None:

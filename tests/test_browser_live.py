@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
+from mars_viz.runfiles import load_run
 from mars_viz.runstore import RunStore
 from mars_viz.ui import visitors
 from tests.served import served
@@ -217,6 +218,32 @@ def test_a_growing_text_adds_rounds_and_keeps_hostile_tokens_text(toy: str, page
     names = page.locator(".r [role=option]").evaluate_all(NAMES)
     assert names and all(re.match("(token [0-9]+|draft), “", name) for name in names)
     assert not any("\u202e" in name for name in names)  # spelled out, or it would turn what follows
+
+
+def test_a_tree_is_chosen_on_live_and_decoded(
+    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path / "runs"))
+    monkeypatch.setenv("MARS_VIZ_SAMPLES", "off")
+    with served(Path(__file__).parents[1] / "app.py") as address, browser.new_page() as page:
+        page.goto(f"{address}/live?tokens=12")
+        page.get_by_role("button", name="Settings").click()
+        page.get_by_role("radio", name="Tree").click()
+        expect(page.get_by_role("spinbutton", name="Draft length γ")).to_have_count(0)
+        for name, value in (("Depth", "3"), ("Branching k", "2"), ("Nodes", "6")):
+            box = page.get_by_role("spinbutton", name=name)
+            box.fill(value)
+            box.press("Enter")
+        expect(page).to_have_url(re.compile("tree=dynamic%3Adepth%3D3%2Ctopk%3D2%2Cnodes%3D6"))
+        page.keyboard.press("Escape")
+        page.get_by_role("button", name="Decode now", exact=True).click()
+        expect(page.get_by_text("Done: 12 tokens")).to_be_visible()
+        page.get_by_role("radio", name="Saved runs").click()
+        expect(page.get_by_text("12 tokens, tree of 6 nodes, depth 3, branching 2")).to_be_visible()
+    (entry,) = RunStore(tmp_path / "runs").list()
+    run = load_run(entry.path)
+    assert (run.settings.tree, run.settings.gamma) == ("dynamic:depth=3,topk=2", 6)
+    assert any(round_.speculation.is_tree for round_ in run.rounds)
 
 
 def test_a_race_and_a_decode_stream_on_the_real_page(

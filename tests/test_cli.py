@@ -309,6 +309,7 @@ COMMANDS = {
     "record": ["--prompt", "a", "--out", "b"],
     "map": ["--prompt", "a", "--out", "b"],
     "sweep": ["--out", "b"],
+    "heads": [],
     "rules": [],
     "show": ["run"],
     "report": ["run"],
@@ -443,6 +444,8 @@ def test_every_setting_has_an_option_with_its_default() -> None:
     options = vars(cli._parser().parse_args(["record", "--prompt", "a", "--out", "b"]))
     settings = mars_viz.Settings()
     options["stop"] = tuple(options["stop"])
+    assert options["gamma"] is None and decoding.settings_of(argparse.Namespace(**options)) == settings
+    options["gamma"] = settings.gamma  # that of a tree is another
     assert {name: options[name] for name in settings.__slots__} == {
         name: getattr(settings, name) for name in settings.__slots__
     }

@@ -129,11 +129,24 @@ INSPECTOR = text(".explorer .inspector")
 NUMBERS = text(".explorer .sentence, .explorer .numbers, .explorer .segment")
 
 
+def trees(inside: str) -> tuple[Control, ...]:
+    """What is asked of draft trees, and the way back to chains."""
+    return (
+        Control("radio", "Draft › Tree", CLICK, (ITSELF, text(POPOVER)), inside),
+        *number("Depth", "3", inside=inside),
+        *number("Branching k", "2", inside=inside),
+        *choice("Among kept siblings", text(POPOVER), words="Longest", inside=inside),
+        *number("Nodes", "12", inside=inside),
+        Control("radio", "Draft › Chain", CLICK, (ITSELF, text(POPOVER)), inside),
+    )
+
+
 def settings(inside: str) -> tuple[Control, ...]:
     """The form of what is decoded, and how, wherever it stands."""
     return (
-        *choice("Rule", text(POPOVER), words="MARS", inside=inside),
+        *choice("Rule", text(POPOVER), words="MARS by margin", inside=inside),
         Control("slider", "* threshold *", dragged(-60), (ITSELF, text(POPOVER)), inside),
+        *trees(inside),
         *number("Draft length γ", "3", inside=inside),
         *number("Temperature", "0.5", inside=inside),
         *number("Seed", "7", inside=inside),
@@ -184,6 +197,13 @@ EXPLORE = (
     *keys("radio", "Colour the tokens by › Ratio", "ArrowRight ArrowLeft", link("overlay")),
     Control("option", f"{TOKENS} › *", CLICK, (link("selected"), INSPECTOR), each=True),
     *keys("listbox", TOKENS, ARROWS, link("selected"), INSPECTOR),
+    Control("listbox", TOKENS, pressed("Home", "t"), (seen(".tree"),), without=RUNS),
+    *(
+        Control("listbox", TOKENS, pressed(key), (link("selected"), INSPECTOR), without=RUNS)
+        for key in ("ArrowRight", "ArrowDown", "ArrowUp", "ArrowLeft")
+    ),
+    Control("listbox", TOKENS, pressed("Escape"), (seen(".tree"),), without=RUNS),
+    Control("radio", "Nodes of the tree › #", CLICK, (link("gamma"), NUMBERS, figures()), each=True),
     Control("focusable", "The selected token", pressed("PageDown"), (scrolled(".explorer .inspector"),)),
     *keys("focusable", "z# #", "ArrowRight ArrowLeft", FOCUS),
     *keys("focusable", "row of a table", "ArrowDown ArrowUp", FOCUS),
@@ -272,7 +292,7 @@ RULES = (
     *SHARE,
     Control("slider", "*", dragged(-60), (link("dial"), ITSELF, MAIN), each=True, but="Rounds › *"),
     Control("slider", "* threshold *", pressed("ArrowLeft"), (link("dial"), ITSELF)),
-    Control("radio", "Other rules at › *", CLICK, (MAIN,), each=True, without=("round",)),
+    Control("radio", "Other rules at › *", CLICK, (MAIN,), each=True),
     Control("radio", "Positions › *", CLICK, (MATRIX,), each=True),
     Control("slider", "Rounds › * start", dragged(250), (MATRIX,)),
     Control("slider", "Rounds › * end", dragged(-250), (MATRIX,)),
@@ -413,6 +433,7 @@ TUNE = (
     *number("*: θ from", "0.5", inside=FIELDS),
     Control("spinbutton", "to (strict)", NOTHING, (), FIELDS, fleeting=True),
     Control("button", "to (strict) › *", NOTHING, (), FIELDS, fleeting=True),
+    *trees(FIELDS),
     *number("Draft length γ", "3", inside=FIELDS),
     *number("Max new tokens", "20", inside=FIELDS),
     *number("Temperature", "0.5", inside=FIELDS),
@@ -508,31 +529,37 @@ CONTROLS: dict[str, tuple[Control, ...]] = {
 }
 """By page: every control, how it is used, and what must have changed then."""
 
+LIKE_OTHERS = {
+    "compare": ("single", "coins", "round"),
+    "rules": ("single", "unmapped", "round", "interrupted"),
+    "learn": ("single", "coins", "round"),
+}
+"""Kinds of run whose controls on that page are those of other kinds; Explore is opened with all."""
 MOVING = (1, 2, 5)
 """Lessons with a figure that moves under the hand, on a run that they all fit."""
 
 SCENES: dict[str, tuple[Scene, ...]] = {
-    "gallery": (Scene("all", "/", ".mv-card"),),
-    "explore": tuple(Scene(kind, f"/explore?run={kind}", ".explorer") for kind in RUNS),
+    "gallery": (Scene("all", "/", ".mv-card", way="Gallery"),),
+    "explore": tuple(Scene(kind, f"/explore?run={kind}", ".explorer") for kind in (*RUNS, "tree")),
     "live": (
         Scene("race", "/live?view=race&race=toy", ".race-board"),
         Scene("kept", "/live?run=several", ".track-text .r"),
         Scene("saved", "/live?view=saved", "h1"),
     ),
     "compare": (
-        *(Scene(kind, f"/compare?run={kind}", "h1") for kind in RUNS),
+        *(Scene(kind, f"/compare?run={kind}", "h1") for kind in RUNS if kind not in LIKE_OTHERS["compare"]),
         Scene("rules", "/compare?run=several&across=rules", ".compare .stream"),
         Scene("all", "/compare?run=several&across=runs", ".compare .stream"),
         Scene("sweep", "/compare?across=sweep&sweep=mars", ".texts"),
         Scene("sweeps", "/compare?across=sweep&sweep=mars&beside=margin", ".texts"),
     ),
-    "rules": tuple(Scene(kind, f"/rules?run={kind}", "h1") for kind in RUNS),
+    "rules": tuple(Scene(kind, f"/rules?run={kind}", "h1") for kind in RUNS if kind not in LIKE_OTHERS["rules"]),
     "tune": (
         Scene("graded", "/tune?sweep=mars", ".js-plotly-plot"),
         Scene("half", "/tune?sweep=half", ".js-plotly-plot"),
     ),
     "learn": (
-        *(Scene(kind, f"/learn?run={kind}", ".stepper") for kind in RUNS),
+        *(Scene(kind, f"/learn?run={kind}", ".stepper") for kind in RUNS if kind not in LIKE_OTHERS["learn"]),
         *(
             Scene(f"lesson {number}", f"/learn?run=several&lesson={number}", ".lesson" if number in MOVING else "h1")
             for number in range(1, 7)
@@ -570,11 +597,20 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
         yield found
 
 
-@pytest.mark.parametrize("page", list(CONTROLS))
-def test_every_control_does_what_it_is_for(server: Staged, context: BrowserContext, page: str) -> None:
+APART = "explore"
+"""The page with most controls, which another process may look through at the same time: test_controls_explore.py."""
+
+
+def used(server: Staged, context: BrowserContext, page: str) -> list[str]:
+    """What is wrong with the controls of a page."""
     census = Census(context, server.address, page, CONTROLS[page], EVERYWHERE, KNOWN_DEAD.get(page, {}))
-    problems = census.go(
+    return census.go(
         replace(scene, link=scene.link.replace(f"run={INTERRUPTED}", f"run={server.interrupted}"))
         for scene in SCENES[page]
     )
+
+
+@pytest.mark.parametrize("page", [page for page in CONTROLS if page != APART])
+def test_every_control_does_what_it_is_for(server: Staged, context: BrowserContext, page: str) -> None:
+    problems = used(server, context, page)
     assert not problems, "\n" + "\n".join(problems)

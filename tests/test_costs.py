@@ -40,6 +40,21 @@ def test_a_round_is_its_drafts_a_wide_pass_and_the_rest() -> None:
             round_seconds(COSTS, gamma)
 
 
+def test_a_round_of_trees_is_one_drafting_of_its_levels_a_pass_over_its_nodes_and_the_rest() -> None:
+    levels = tuple(Cost(s, s, s) for s in (0.002, 0.005))
+    costs = replace(COSTS, tree="dynamic:depth=2,topk=2", drafting=levels)
+    assert round_seconds(costs, 3) == pytest.approx(0.005 + 0.013 + 0.001)
+    assert round_seconds(costs, 2) == pytest.approx(0.005 + 0.012 + 0.001)
+    assert round_seconds(costs, 1) == pytest.approx(0.002 + 0.011 + 0.001)
+    assert costs_from(json.loads(json.dumps(asdict(costs)))) == costs
+    assert costs.cover(3, costs.tree) and not costs.cover(4, costs.tree) and not costs.cover(3, "chain")
+    for wrong in ({"tree": "bush"}, {"tree": 3}, {"drafting": []}, {"tree": "chain"}):
+        with pytest.raises(BadInput, match="Measure them again"):
+            costs_from(asdict(costs) | wrong)
+    found = json.loads(json.dumps(asdict(COSTS)))
+    assert costs_from({name: found[name] for name in found if name not in ("tree", "drafting")}) == COSTS
+
+
 def test_costs_survive_json_and_nonsense_is_refused() -> None:
     found = json.loads(json.dumps(asdict(COSTS)))
     assert costs_from(found) == COSTS
@@ -74,15 +89,19 @@ def test_what_a_round_takes_besides_may_be_below_nothing() -> None:
     assert costs_from(json.loads(json.dumps(asdict(below)))) == below
 
 
+TREES = Settings(rule="mars", tree="dynamic:depth=2,topk=2,nodes=3")
+
+
 @pytest.fixture(scope="module")
 def pair() -> Backend:
     return load_backend(device="cpu", dtype="float32")
 
 
-@pytest.mark.parametrize("settings", [Settings(rule="strict"), Settings(rule="mars", temperature=0.8)])
+@pytest.mark.parametrize("settings", [Settings(rule="strict"), Settings(rule="mars", temperature=0.8), TREES])
 def test_the_built_in_pair_is_measured(pair: Backend, settings: Settings) -> None:
     """Whatever else the machine does: it says so, or the costs are sound."""
-    measuring = Measuring(pair, 2, settings=settings, seconds=0.2)
+    gamma = 3 if settings.drafts_trees else 2
+    measuring = Measuring(pair, gamma, settings=settings, seconds=0.2)
     with pytest.raises(BadInput, match="not measured yet"):
         measuring.costs()
     shares = list(measuring)
@@ -93,11 +112,12 @@ def test_the_built_in_pair_is_measured(pair: Backend, settings: Settings) -> Non
         assert "Measure again" in str(busy)
         return
     assert costs.repeats >= LEAST and costs.unsure <= MOST
-    assert (len(costs.target_pass), len(costs.rest), costs.gamma) == (3, 2, 2)
-    for cost in (*costs.target_pass, costs.drafter_step, *costs.rest):
+    assert (len(costs.target_pass), len(costs.rest), costs.gamma) == (gamma + 1, gamma, gamma)
+    assert (costs.tree, len(costs.drafting)) == (settings.tree, 2 if settings.drafts_trees else 0)
+    for cost in (*costs.target_pass, costs.drafter_step, *costs.drafting, *costs.rest):
         assert 0 < cost.low <= cost.seconds <= cost.high
     assert costs.device == pair.device and objection(costs) == ""
-    assert round_seconds(costs, 2) > costs.passes[2].seconds
+    assert round_seconds(costs, gamma) > costs.passes[gamma].seconds
     assert costs_from(json.loads(json.dumps(asdict(costs)))) == costs
 
 

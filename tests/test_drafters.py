@@ -34,13 +34,15 @@ from mars_viz.runfiles import load_run
 from mars_viz.speculators.autoregressive import decode_alone
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.costs import Measuring
+from mars_viz.speculators.drafter_names import Ngram, drafter_named, has_no_model
 from mars_viz.speculators.drafters.layers import count_of, with_layers
 from mars_viz.speculators.drafters.ngram import NgramDrafter, latest
 from mars_viz.speculators.drafters.suffix import SuffixDrafter
+from mars_viz.speculators.drafters.text import TextBefore
 from mars_viz.speculators.drafters.trigram import TrigramDrafter
-from mars_viz.speculators.loading import Loaded, backend_of, load_backend
+from mars_viz.speculators.loading import backend_of, load_backend
+from mars_viz.speculators.model_files import Loaded
 from mars_viz.speculators.names import check_names, drafter_for
-from mars_viz.speculators.untrained import Ngram, has_no_model, untrained
 
 CPU = torch.device("cpu")
 PROMPT = "Add 58 and 67.\nAdd 58 and 67.\nAdd"
@@ -84,7 +86,7 @@ def test_no_longer_or_later_place_is_missed(tokens: list[int], n: int) -> None:
     st.lists(st.integers(0, 2), min_size=1, max_size=24), st.lists(st.integers(0, 2), max_size=12), st.integers(1, 4)
 )
 def test_the_suffix_index_follows_what_most_places_go_on_with(tokens: list[int], before: list[int], n: int) -> None:
-    text, drafted = [*before, -1, *tokens], SuffixDrafter(n, before, CPU).draft([tuple(tokens)], 3)
+    text, drafted = [*before, -1, *tokens], SuffixDrafter(n, TextBefore(before), CPU).draft([tuple(tokens)], 3)
     ends: list[int] = []
     for length in range(1, min(n, len(tokens)) + 1):
         suffix = tokens[-length:]
@@ -105,7 +107,7 @@ def test_the_suffix_index_follows_what_most_places_go_on_with(tokens: list[int],
 
 @given(st.lists(st.integers(0, 2), min_size=1, max_size=24), st.lists(st.integers(0, 2), max_size=12))
 def test_the_table_of_trigrams_follows_the_last_two_tokens(tokens: list[int], before: list[int]) -> None:
-    text, drafted = [*before, -1, *tokens], TrigramDrafter(before, CPU).draft([tuple(tokens)], 4)
+    text, drafted = [*before, -1, *tokens], TrigramDrafter(TextBefore(before), CPU).draft([tuple(tokens)], 4)
     read, expected = list(tokens), list[int]()
     while len(read) > 1 and len(expected) < 4:
         follows = [text[i + 2] for i in range(len(text) - 2) if text[i : i + 2] == read[-2:]]
@@ -302,7 +304,7 @@ def test_visitors_name_no_file_of_the_server(tmp_path: Path) -> None:
     "name", ["ngram:n=2", "suffix:n=3", "trigram", "layers:skip=3-5", "layers:skip=6", "layers:exit=4"]
 )
 def test_a_name_is_written_as_it_is_read(name: str) -> None:
-    found = untrained(name)
+    found = drafter_named(name)
     assert found is not None and found.name == name
     assert has_no_model(name) != name.startswith("layers")
-    assert untrained("org/layers") is None and not has_no_model("suffix:n=lots")
+    assert drafter_named("org/layers") is None and not has_no_model("suffix:n=lots")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from eagle3_heads import (
 from torch import Tensor
 from transformers import AutoModelForCausalLM, Gemma3TextConfig, PreTrainedModel, Qwen3Config
 
-from mars_viz import cli
+from mars_viz import cli, trees
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput
 from mars_viz.race.making import Racing
@@ -41,9 +42,11 @@ from mars_viz.speculators.autoregressive import decode_alone
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.costs import Measuring
 from mars_viz.speculators.draft import Draft, Drafter
+from mars_viz.speculators.drafter_names import Eagle3
 from mars_viz.speculators.drafters.eagle3_checkpoint import read_checkpoint
 from mars_viz.speculators.drafters.eagle3_shapes import TargetShape
-from mars_viz.speculators.loading import Loaded, backend_of
+from mars_viz.speculators.loading import backend_of
+from mars_viz.speculators.model_files import Loaded
 from mars_viz.speculators.networks import Opener
 from mars_viz.speculators.networks.batched import RaggedNetwork
 from mars_viz.speculators.networks.cache_pool import CachePool
@@ -51,7 +54,6 @@ from mars_viz.speculators.networks.hf import PlainNetwork
 from mars_viz.speculators.networks.llama_forward import Body
 from mars_viz.speculators.networks.small_llama import PackedLlama
 from mars_viz.speculators.sampling import law
-from mars_viz.speculators.untrained import Eagle3
 from mars_viz.ui.jobs.models import PairChoice, at_hand
 from mars_viz.ui.links import from_parameters
 from mars_viz.ui.live.live_link import LiveView
@@ -222,6 +224,53 @@ def test_strict_writes_what_the_target_writes(each: Backend, temperature: float)
     assert run.token_ids == decode_alone(each, run.prompt_ids, settings).token_ids
     assert run.provenance.batching.startswith("bit for bit") == (each.batch > 1)
     assert run.provenance.drafter == "eagle3:head" and len(run.provenance.drafter_revision) == 12
+
+
+TREE = "dynamic:depth=4,topk=3,nodes=11"
+
+
+def test_every_node_of_a_tree_is_drafted_as_by_a_chain_along_its_path(each: Backend) -> None:
+    """In a batch of trees after texts of unequal length, round after round."""
+    model = random_target()
+    drafter = drafter_of(each, tree=TREE)
+    for lengths in ((12, 30, 5), (14, 31, 8)):
+        draft = drafted(drafter, [TEXT[:n] for n in lengths], 11)
+        assert draft.branches is not None and draft.logits is not None
+        for i, n in enumerate(lengths):
+            features, tokens = entered(model, TEXT[: n - 1], IDS), draft.tokens[i].tolist()
+            for node, parent in enumerate(draft.branches[i]):
+                path = [tokens[above] for above in trees.path_to(draft.branches[i], parent)]
+                rows = in_numpy(random_head(), model.model.embed_tokens.weight, features, (*TEXT[:n], *path), n - 1)
+                np.testing.assert_allclose(draft.logits[i, node], rows[-1], atol=1e-5)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_a_tree_of_one_child_a_node_is_the_greedy_chain(packed: Backend, temperature: float) -> None:
+    narrow = drafted(drafter_of(packed, temperature=temperature, tree="dynamic:depth=5,topk=1"), [TEXT[:20]], 5)
+    greedy = drafted(drafter_of(packed), [TEXT[:20]], 5)
+    assert narrow.branches == ([-1, 0, 1, 2, 3],)
+    assert narrow.tokens.tolist() == greedy.tokens.tolist() and torch.equal(narrow.logits, greedy.logits)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_strict_trees_write_what_the_target_writes(each: Backend, temperature: float) -> None:
+    settings = Settings(rule="strict", temperature=temperature, tree=TREE, max_new_tokens=50)
+    run = Recording(each, PROMPT, settings).finish()
+    assert run.token_ids == decode_alone(each, run.prompt_ids, settings).token_ids
+    assert max(len(round_.speculation) for round_ in run.rounds) == 11
+    both = list(record_all(each, [(3,), PROMPT], settings, batch=2))
+    assert both[1].token_ids == run.token_ids and len(both[0].rounds[0].speculation) == 0
+
+
+def test_a_map_of_a_head_s_trees_is_what_recordings_are(packed: Backend) -> None:
+    settings = Settings(rule="mars", tree=TREE, max_new_tokens=30)
+    made = Mapping(packed, PROMPT, settings, Span(0.5, 1.0, (5, 11))).finish()
+    assert made.complete
+    for nodes in (5, 11):
+        for segment in made.segments_for(nodes):
+            for dial in (segment.low, (segment.low + min(segment.high, 1.0)) / 2):
+                run = Recording(packed, PROMPT, replace(settings, gamma=nodes, dial=dial)).finish()
+                assert [r.token_ids for r in run.rounds] == [r.token_ids for r in segment.rounds]
 
 
 def test_after_one_token_nothing_is_drafted(packed: Backend) -> None:

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from mars_viz.demo import TARGET
 from mars_viz.errors import ModelError, SettingError
+from mars_viz.speculators.drafter_names import Eagle3, drafter_named, has_no_model
 from mars_viz.speculators.drafters.eagle3_checkpoint import read_checkpoint
 from mars_viz.speculators.drafters.eagle3_shapes import TargetShape
 from mars_viz.speculators.names import check_names
-from mars_viz.speculators.untrained import Eagle3, has_no_model, untrained
 
 LAYOUTS = ("SafeAILab", "speculators", "SpecForge")
 SHAPE = TargetShape("random", WIDTH, 6, VOCABULARY)
@@ -136,13 +136,13 @@ def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
 
 def test_a_name_leads_to_a_head_or_is_refused(tmp_path: Path) -> None:
     head = head_in(tmp_path / "head", "SafeAILab")
-    assert untrained("eagle3") == Eagle3() and untrained(f"eagle3:{head}") == Eagle3(str(head))
+    assert drafter_named("eagle3") == Eagle3() and drafter_named(f"eagle3:{head}") == Eagle3(str(head))
     assert Eagle3("org/name").name == "eagle3:org/name" and not has_no_model("eagle3:org/name")
     named = {"device": "cpu", "dtype": "float32"}
     check_names(TARGET, f"eagle3:{head}", **named)
     check_names("org/other", "eagle3:org/name", folders=False, **named)
     with pytest.raises(SettingError, match="write eagle3:HEADDIR"):
-        untrained("eagle3:")
+        drafter_named("eagle3:")
     with pytest.raises(ModelError, match="eagle3 alone is the head of the built-in target"):
         check_names("org/other", "eagle3", **named)
     with pytest.raises(ModelError, match="There is no folder"):

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from factories import make_speculation, toy_run
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sweep_cases import toy_sweep
 
@@ -414,7 +414,6 @@ def test_written_and_read_again(found):
     assert vllm_metrics(again) == vllm_metrics(found)
 
 
-@settings(deadline=None)
 @given(st.lists(any_counts(), min_size=1, max_size=4))
 def test_the_rates_add_up_to_the_length(requests):
     rows = {row.definition.engine: row for row in acceptance_table(requests)}

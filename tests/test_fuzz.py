@@ -58,7 +58,6 @@ def fuzzed(share: float) -> Callable[[Any], Any]:
     return settings(
         max_examples=max(20, round(share * INPUTS)),
         derandomize=True,
-        deadline=None,
         database=None,
         phases=[Phase.generate, Phase.shrink],
         suppress_health_check=list(HealthCheck),

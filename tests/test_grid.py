@@ -322,8 +322,8 @@ def test_sweeps_that_are_no_grid_are_refused(swept: list[SweepResult], tmp_path:
         with pytest.raises(BadInput, match=message):
             evidence_files(swept[0], dial=0.5, beside=[Advised(other, None)])
 
-    refused(toy_sweep(tmp_path / "rule", 8, replace(VLLM, rule="mars")).finish(), "one rule and one draft length")
-    refused(toy_sweep(tmp_path / "gamma", 8, replace(VLLM, gamma=2)).finish(), "one rule and one draft length")
+    refused(toy_sweep(tmp_path / "rule", 8, replace(VLLM, rule="mars")).finish(), "one rule and drafts of one shape")
+    refused(toy_sweep(tmp_path / "gamma", 8, replace(VLLM, gamma=2)).finish(), "one rule and drafts of one shape")
     refused(toy_sweep(tmp_path / "prompts", 7).finish(), "one rule")
     refused(toy_sweep(tmp_path / "fewer", 7, replace(VLLM, rule="vllm-thinking:k=9")).finish(), "same prompts")
     refused(swept[0], "differ in one fixed setting")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, FilePayload, Locator, Page
+from playwright.sync_api import Browser, FilePayload, Locator, Page, TimeoutError
 
 from mars_viz import figures
 from mars_viz.analysis.all_rules import AllRules
@@ -233,6 +234,8 @@ def test_no_job_does_either(address: str, browser: Browser) -> None:
             ended = visit.page.locator(shown).filter(has_text=words).first
             while not ended.is_visible():
                 visit.look()
+                with suppress(TimeoutError):
+                    ended.wait_for(timeout=100)
             visit.settled()
             visit.look()
             visit.hover()

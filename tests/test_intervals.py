@@ -198,7 +198,7 @@ def test_what_is_not_defined_is_not_a_number():
     assert seldom.estimate == 5 and math.isnan(seldom.high)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(2, 12), st.integers(1, 6), st.integers(0, 99))
 def test_a_band_is_the_interval_of_every_segment(prompts, segments, seed):
     values = np.random.default_rng(seed).normal(size=(prompts, segments))

@@ -21,12 +21,13 @@ FOLDERS = ("mars_viz", "pages", "training")
 
 LAYERS = (
     ("errors", "escapes", "strict_formats", "writer"),
-    ("terminal", "chat", "locks"),
+    ("terminal", "chat", "locks", "trees"),
     ("randomness", "default_folders", "permissions", "bounds", "demo"),
     ("evidence",),
     ("records",),
     ("trace",),
     ("rules",),
+    ("shapes",),
     ("run", "costs"),
     ("walk",),
     ("replay",),

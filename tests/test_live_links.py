@@ -8,6 +8,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from mars_viz.race import save_race
+from mars_viz.records import Policy
 from mars_viz.run import Settings
 from mars_viz.runstore import RunStore
 from mars_viz.ui import tab_jobs
@@ -32,7 +33,7 @@ def address(tab: AppTest) -> dict[str, str]:
 
 
 def test_a_link_says_all_that_is_not_at_its_default_and_is_read_back():
-    assert {each.name for each in fields(Settings)} == {"rule", "dial", "stop", *LIMITS}
+    assert {each.name for each in fields(Settings)} == {"rule", "dial", "stop", "tree", *LIMITS}
     assert to_parameters(LiveView()) == {}
     assert to_parameters(LiveView(settings=Settings(dial=0.9))) == {}  # that is where MARS stands by itself
     settings = Settings("lenience", 0.25, 4, 0.7, 0.95, 40, 2**53 - 1, 300, ("###", " a & b"))
@@ -47,6 +48,10 @@ def test_a_link_says_all_that_is_not_at_its_default_and_is_read_back():
     assert read.view == view
     (warning,) = read.complaints
     assert "org/a and org/b" in warning and "fetch" in warning
+    trees = LiveView(settings=Settings("mars:siblings=longest", tree="dynamic:depth=3,topk=2,nodes=6"))
+    link = to_parameters(trees)
+    assert link == {"rule": "mars:siblings=longest", "tree": "dynamic:depth=3,topk=2,nodes=6"}
+    assert from_parameters(LiveView, link).view == trees
     race = LiveView(Show.RACE, race="1-story")
     assert (
         to_parameters(race) == {"view": "race", "race": "1-story"}
@@ -72,6 +77,8 @@ def test_a_link_says_all_that_is_not_at_its_default_and_is_read_back():
         ({"stop": "\n" * 4001}, "none is set. They have more than 4000"),
         ({"stop": "a\rb"}, "carriage return"),
         ({"stop": "\ud800"}, "no valid Unicode"),
+        ({"tree": "<b>"}, "The link's tree “<b>” cannot be drafted, so chains are set. There is no shape"),
+        ({"tree": "dynamic:depth=6,nodes=5"}, "so chains are set. A tree of 5 nodes holds no path of 6"),
         ({"target": "a\n\n# b", "drafter": "b"}, "does not name a target and its drafter"),
         ({"target": "a", "drafter": "b\u202e"}, "does not name a target and its drafter"),
         ({"drafter": "org/a"}, "does not name a target and its drafter"),
@@ -106,6 +113,29 @@ def test_the_settings_of_a_link_stand_in_the_forms_of_a_fresh_tab(folder):
     settled(tab.run())
     assert address(tab) == {**link, "gamma": "5"}
     assert "the built-in pair to continue" in tab.text_area(key="prompt").placeholder
+
+
+def test_the_tree_of_a_link_stands_in_the_form_and_comes_back(folder):
+    link = {"rule": "mars:siblings=longest", "tree": "dynamic:depth=3,topk=2,nodes=6"}
+    tab = opened(**link)
+    assert tab.segmented_control(key="draft").value == "Tree" and address(tab) == link
+    settled(tab.number_input(key="nodes").set_value(8).run())
+    elsewhere_and_back(tab)
+    assert [tab.number_input(key=name).value for name in ("depth", "branching", "nodes")] == [3, 2, 8]
+    assert tab.selectbox(key="siblings").value is Policy.LONGEST
+    assert address(tab) == {**link, "tree": "dynamic:depth=3,topk=2,nodes=8"}
+    settled(tab.segmented_control(key="draft").set_value("Chain").run())
+    assert tab.number_input(key="gamma").value == 6 and address(tab) == {}
+
+
+def test_what_cannot_draft_trees_is_refused_before_a_model_is_loaded(folder):
+    tab = opened(rule="block-verification", temperature="1", tree="dynamic")
+    press(tab, "Decode now")
+    assert "does not judge draft trees above temperature 0" in notes(tab)
+    tab = opened(tree="dynamic", drafter="ngram:n=3")
+    press(tab, "Race now")
+    assert "ngram:n=3 drafts chains; take a drafter that is a model" in notes(tab)
+    assert tab.session_state["mars_viz_live"].waits_for is None
 
 
 def test_the_stop_strings_of_a_link_stand_in_the_form(folder):

@@ -21,7 +21,7 @@ from mars_viz.runstore import RunStore
 from mars_viz.ui import links, navigation, session, tab_jobs
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.decode_job import Ways
-from mars_viz.ui.jobs.models import UNTRAINED, Models, PairChoice, at_hand
+from mars_viz.ui.jobs.models import OTHER_DRAFTERS, Models, PairChoice, at_hand
 from mars_viz.ui.jobs.worker import Worker
 from mars_viz.ui.links import View
 from tests import tabs
@@ -246,7 +246,7 @@ def test_decoding_a_prompt_opens_the_result(folder):
 
 
 def test_the_models_of_a_run_without_a_drafting_model_are_at_hand_and_nobody_elses_files():
-    for choice in UNTRAINED.values():
+    for choice in OTHER_DRAFTERS.values():
         assert at_hand(Provenance("built-in/target", choice.drafter)) == choice
     for drafter in ("suffix:n=8,text=notes.txt", "trigram:text=notes.txt", "ngram:n=999", "org/drafter"):
         assert at_hand(Provenance("built-in/target", drafter)) is None
@@ -262,7 +262,7 @@ def test_the_settings_reach_the_decoder(folder):
     tab.text_area(key="stop").set_value("\n the end \n\n<b>")
     tab.selectbox(key="decode-drafter").select("Prompt lookup")
     tab = wait_for_result(decode(tab, "a fox"))
-    assert tab_jobs.shared_worker().models.status.choice == UNTRAINED["Prompt lookup"]
+    assert tab_jobs.shared_worker().models.status.choice == OTHER_DRAFTERS["Prompt lookup"]
     settings = tab.session_state["mars_viz"].runs[picker(tab).value].settings
     sampling = {"gamma": 3, "temperature": 1.0, "max_new_tokens": 20}
     assert settings == Settings(rule="mars-sampling", dial=0.75, stop=(" the end ", "<b>"), **sampling)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import plotly.graph_objects as go
@@ -21,7 +22,11 @@ from tests.factories import toy_run
 from tests.test_metrics import small_run
 
 THEMES = pytest.mark.parametrize("theme", [figures.LIGHT, figures.DARK])
-LONG = toy_run(temperature=1.0, max_new_tokens=170, vocabulary=64, seed=4)
+
+
+@cache
+def long() -> Run:
+    return toy_run(temperature=1.0, max_new_tokens=170, vocabulary=64, seed=4)
 
 
 def valid(figure: go.Figure) -> go.Figure:
@@ -101,7 +106,7 @@ def test_the_chosen_rule_stands_out_and_names_its_dial():
 
 
 def test_very_many_positions_are_numbered_by_round_and_stay_small():
-    figure = matrix(LONG)
+    figure = matrix(long())
     heat = figure.data[0]
     assert heat.z.shape[0] == len(RULES) and heat.z.shape[1] > 700
     assert len(figure.layout.xaxis.ticktext) <= 31 and figure.layout.xaxis.title.text == "round"
@@ -146,7 +151,7 @@ def test_a_line_stands_where_its_rule_divides():
 
 
 def test_in_the_plane_of_ratios_mars_divides_at_its_dial():
-    figure = plane(LONG, ("mars", 0.9), upward=Upward.RATIO)
+    figure = plane(long(), ("mars", 0.9), upward=Upward.RATIO)
     (level,) = figure.layout.shapes
     assert level.y0 == level.y1 == pytest.approx(0.9)
     assert figure.layout.yaxis.type != "log"
@@ -154,7 +159,7 @@ def test_in_the_plane_of_ratios_mars_divides_at_its_dial():
 
 def test_names_of_upright_lines_stand_at_heights_of_their_own():
     settings = [("mars", 0.88), ("mars-margin", 1.2), ("mars-margin", 1.3), ("mars-margin", 2.0)]
-    figure = plane(LONG, *settings)
+    figure = plane(long(), *settings)
     shifts = [note.yshift for note in figure.layout.annotations if "θ = " in note.text or "m = " in note.text]
     assert len(shifts) == 4 and len(set(shifts)) == 4
     tops = {shape.x0: shape.y1 for shape in figure.layout.shapes}
@@ -171,7 +176,7 @@ def test_rules_without_a_line_are_said_to_have_none():
 
 
 def test_a_lines_name_counts_its_exceptions():
-    panel = AllRules(LONG)
+    panel = AllRules(long())
     line = boundary(panel.ruling("tensorrt-llm", 0.3), panel.drafted.margin, panel.drafted.share)
     assert line.side in LooseSide and line.exceptions > 0
     assert boundary_name(line) == f"TensorRT-LLM relaxed, δ = 0.30 · {line.exceptions} of {line.positions} exceptions"

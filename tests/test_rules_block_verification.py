@@ -83,8 +83,9 @@ def test_at_temperature_0_it_is_the_strict_rule() -> None:
 
 
 def test_it_says_what_it_lacks() -> None:
-    tree = block([0, 1], [0.5, 0.5]).with_columns({"parents": np.array([-1, -1], np.int32)})
-    with pytest.raises(BadInput, match="judges chains"):
+    branches = {"parents": np.array([-1, -1], np.int32), "siblings": np.array([0, 1], np.int32)}
+    tree = block([0, 1], [0.5, 0.5]).with_columns(branches)
+    with pytest.raises(BadInput, match="does not judge draft trees above temperature 0"):
         BlockVerification().judge(tree)
     assert BlockVerification().lacks(replace(tree, temperature=0.0)) is None
     assert BlockVerification().lacks(block([0, 1], [0.5, 0.5])) is None

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mars_viz.records import Speculation, Verdicts
-from mars_viz.rules import RULES
+from mars_viz.rules import RULES, OnTrees
 from mars_viz.trace import Speculations
 from tests.factories import toy_run
 from tests.test_explorer_payload import tree_run
@@ -42,12 +42,14 @@ CASES["of two kinds"] = [CASES["sampled"][0], *(replace(one, sampled=False) for 
 def test_together_as_one_by_one(name: str, case: str) -> None:
     rule, speculations = RULES[name], CASES[case]
     if any(rule.lacks(speculation) for speculation in speculations):
-        assert (name, case) == ("block-verification", "trees") or "kinds" in case, "else this would test nothing"
+        refused = case == "trees" and rule.on_trees is not OnTrees.JUDGED
+        assert refused or "kinds" in case, "else this would test nothing"
         return
     found = rule.judge_all(Speculations.of(speculations))
     single = [rule.judge(speculation) for speculation in speculations]
     assert (found.gap_from is None) == all(verdicts.gap_from is None for verdicts in single)
-    for name in [field.name for field in fields(Verdicts) if field.name != "gap_from"] + ["gaps"]:
+    assert {found.policy} == {verdicts.policy for verdicts in single} or case == "trees"
+    for name in [field.name for field in fields(Verdicts) if field.name not in ("gap_from", "policy")] + ["gaps"]:
         wanted = np.concatenate([getattr(verdicts, name) for verdicts in single])
         got = getattr(found, name)
         assert got.dtype == wanted.dtype

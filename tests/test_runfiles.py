@@ -141,6 +141,7 @@ def tree_run(run: Run) -> Run:
             "parents": np.array([-1, -1, 1], np.int32),
             "depths": np.array([1, 1, 2], np.int32),
             "siblings": np.array([0, 1, 0], np.int32),
+            "budgets": np.array([1, 2, 3], np.int32),
         }
     )
     verdicts = rule_named("strict").judge(tree)

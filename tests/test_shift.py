@@ -18,7 +18,7 @@ RATIO_RULES = {"mars", "mars-code", "mars-sampling"}
 """Rules that read z2/z1."""
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 10_000),
     c=st.integers(-400, 400).map(lambda eighths: eighths / 8),

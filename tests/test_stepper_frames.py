@@ -14,10 +14,10 @@ from mars_viz.components.stepper import playback_payload
 from mars_viz.components.stepper.frames import Jump, Mark, Stage, playback
 from mars_viz.components.stepper.narration import Quoted
 from mars_viz.dialmap import Budget
-from mars_viz.records import Decision, Outcome, Round
+from mars_viz.records import Decision, Outcome, Policy, Round
 from mars_viz.rules import rule_named, settle
 from mars_viz.run import Run, Settings
-from mars_viz.runfiles import list_runs, load_run
+from mars_viz.runfiles import load_run
 from tests.factories import make_speculation, toy_map, toy_run
 
 SAMPLES = Path(__file__).parents[1] / "sample_runs"
@@ -34,19 +34,24 @@ RUNS = {
 }
 
 
-def sampled_runs() -> list[Run]:
-    return [load_run(entry.path) for entry in list_runs(SAMPLES) if entry.error is None]
+TOYS = [f"{name}, {seed}" for name in RUNS for seed in (0, 1)]
+SAMPLED = sorted(manifest.parent.name for manifest in SAMPLES.glob("*/manifest.json"))
 
 
-def toy_runs() -> list[Run]:
-    return [toy_run(model_seed=seed, **settings) for settings in RUNS.values() for seed in (0, 1)]
+@pytest.fixture
+def run(request: pytest.FixtureRequest) -> Run:
+    """Made when its test comes, not by every process that looks for tests."""
+    if request.param in SAMPLED:
+        return load_run(SAMPLES / request.param)
+    name, _, seed = request.param.rpartition(", ")
+    return toy_run(model_seed=int(seed), **RUNS[name])
 
 
 def words(frame) -> str:
     return "".join(part if isinstance(part, str) else f"<{part.token}>" for part in frame.words)
 
 
-@pytest.mark.parametrize("run", [*toy_runs(), *sampled_runs()], ids=lambda run: f"{run.settings.rule}-{run.title[:20]}")
+@pytest.mark.parametrize("run", [*TOYS, *SAMPLED], indirect=True)
 def test_a_rollback_says_which_caches_shrink(run):
     played = playback(run)
     for before, frame in zip(played.frames, played.frames[1:], strict=False):
@@ -62,8 +67,8 @@ def test_a_rollback_says_which_caches_shrink(run):
         ([1], "<1> is rejected. The target's cache drops it; the drafter's did not hold it yet."),
         (
             [1, 2],
-            "<1> is rejected, and the one drafted after it discarded. "
-            "The target's cache drops them; the drafter's did not hold them yet.",
+            "<1> and its siblings are rejected; the 2 tokens off its path are discarded. "
+            "The target's cache keeps the path.",
         ),
     ],
 )
@@ -84,7 +89,7 @@ def test_leaves_of_a_tree_that_are_rolled_back_are_spoken_of_as_many_as_they_are
     assert said == [f"Roll back: {told}"]
 
 
-@pytest.mark.parametrize("run", [*toy_runs(), *sampled_runs()], ids=lambda run: f"{run.settings.rule}-{run.title[:20]}")
+@pytest.mark.parametrize("run", [*TOYS, *SAMPLED], indirect=True)
 def test_every_playback_ends_with_the_runs_text_and_its_marks_are_the_outcomes(run):
     played = playback(run)
     assert played.whole and played.frames[0].stage is Stage.START and played.frames[-1].stage is Stage.END
@@ -101,7 +106,7 @@ def test_every_playback_ends_with_the_runs_text_and_its_marks_are_the_outcomes(r
     assert all(len(r["text"]) == len(r["outcomes"]) for r in payload["rounds"])
 
 
-@pytest.mark.parametrize("run", toy_runs(), ids=lambda run: run.settings.rule)
+@pytest.mark.parametrize("run", TOYS, indirect=True)
 def test_steps_follow_each_other_as_they_do_in_decoding(run):
     after = {
         Stage.START: {Stage.DRAFT, Stage.END},
@@ -122,7 +127,7 @@ def test_steps_follow_each_other_as_they_do_in_decoding(run):
             assert Quoted(int(run.rounds[frame.round].speculation.tokens[frame.judged])) == frame.words[0]
 
 
-@pytest.mark.parametrize("run", toy_runs(), ids=lambda run: run.settings.rule)
+@pytest.mark.parametrize("run", TOYS, indirect=True)
 def test_caches_grow_with_what_is_read_and_shrink_with_what_is_thrown_away(run):
     """By hand: before a round the last certain token is unread; a chain of N drafts feeds the drafter all but its
     last, and the target all of them."""
@@ -139,19 +144,27 @@ def test_caches_grow_with_what_is_read_and_shrink_with_what_is_thrown_away(run):
             assert frame.drafter_cache == frame.certain + min(kept, drafted - 1)
 
 
-def test_the_caches_are_those_that_the_decoder_really_keeps():
+@pytest.mark.parametrize(
+    ("rule", "shape", "kept"),
+    [
+        ("rejection-sampling", {"temperature": 1.0, "gamma": 2}, {0, 1, 2}),
+        ("strict", {"tree": "dynamic:depth=3,topk=3", "gamma": 9}, {0, 2, 3}),
+    ],
+    ids=["chain", "tree"],
+)
+def test_the_caches_are_those_that_the_decoder_really_keeps(rule, shape, kept):
     """Against the built-in pair: what each model need not read again before the next round."""
     pytest.importorskip("torch")
     from mars_viz.speculators.loading import load_backend
     from mars_viz.walk import Ending, walk
 
     pair = load_backend(device="cpu")
-    settings = Settings(rule="rejection-sampling", temperature=1.0, gamma=2, max_new_tokens=80)
+    settings = Settings(rule=rule, max_new_tokens=80, **shape)
     speculator = pair.speculator(settings)
     prompt = (462, 479, 259, 420, 12)
     speculator.prefill(prompt)
     rounds, held, prefix = [], [], prompt
-    for round_ in walk(speculator, rule_named("rejection-sampling"), None, prompt, Ending(pair.eos_ids, 80)):
+    for round_ in walk(speculator, rule_named(rule), None, prompt, Ending(pair.eos_ids, 80)):
         rounds.append(round_)
         prefix += round_.token_ids
         held.append(
@@ -160,15 +173,13 @@ def test_the_caches_are_those_that_the_decoder_really_keeps():
     toy = toy_run()
     run = replace(toy, settings=settings, prompt_ids=prompt, rounds=tuple(rounds), pieces={})
     commits = [frame for frame in playback(run).frames if frame.stage is Stage.COMMIT]
-    assert {len(round_.decision.kept) for round_ in rounds} == {0, 1, 2}, (
-        "full blocks and others, or this proves little"
-    )
+    assert {len(round_.decision.kept) for round_ in rounds} == kept, "full blocks and others, or this proves little"
     for frame, round_, (target, drafter) in zip(commits, rounds, held, strict=True):
         if round_.emission is not None:  # else the text is over, and its last token needs no reading
             assert (frame.target_cache, frame.drafter_cache) == (target, drafter)
 
 
-@pytest.mark.parametrize("run", [*toy_runs(), *sampled_runs()], ids=lambda run: run.settings.rule)
+@pytest.mark.parametrize("run", [*TOYS, *SAMPLED], indirect=True)
 def test_jumps_go_where_they_say(run):
     played = playback(run)
     rule = rule_named(run.settings.rule)
@@ -232,7 +243,33 @@ def test_a_tree_is_judged_branch_by_branch_and_the_caches_hold_its_nodes():
     assert [frame.judged for frame in shown if frame.stage is Stage.JUDGE] == [0, 1, 2]
     draft, commit = shown[1], next(frame for frame in shown if frame.stage is Stage.COMMIT)
     assert draft.drafter_cache == 3 - 1 + 2  # the last certain token and the one inner node
-    assert commit.target_cache == 3 + 2 and commit.drafter_cache == 3 + 1
+    assert commit.target_cache == 3 and commit.drafter_cache == 3  # nothing of the first path was kept
+
+
+@pytest.mark.parametrize("policy", ["strict-first", "longest"])
+def test_a_kept_sibling_that_is_passed_over_is_not_told_as_rejected(policy):
+    """Both siblings are kept at θ = 0.5: the runner-up, first in draft order, and the target's own choice."""
+    target = np.array([[0, 10, 9, 0], [9, 0, 0, 0], [0, 0, 10, 0]], np.float32)[[0, 0, 2]]
+    tree = make_speculation(target, target[:2], [2, 1], start=3).with_columns(
+        {
+            "parents": np.array([-1, -1], np.int32),
+            "depths": np.array([1, 1], np.int32),
+            "siblings": np.array([0, 1], np.int32),
+        }
+    )
+    rule = rule_named("mars").choosing(Policy(policy))
+    verdicts = rule.judge(tree)
+    decision = settle(tree, verdicts, 0.5)
+    kept = decision.kept[0]
+    round_ = Round(tree, verdicts, decision, (int(tree.tokens[kept]), decision.emitted))
+    run = replace(toy_run(rule=rule.name, dial=0.5), rounds=(round_,), prompt_ids=(1, 2, 3))
+    judging = [frame for frame in playback(run).frames if frame.stage is Stage.JUDGE]
+    assert kept == (1 if policy == "strict-first" else 0)
+    marks = [frame.marks[frame.judged] for frame in judging]
+    assert marks == ([Mark.DISCARDED, Mark.MATCHED] if kept else [Mark.RELAXED])
+    if kept:
+        assert words(judging[0]).startswith("<2> would be kept as well, but the text goes on with <1>: of siblings one")
+    assert words(playback(run).frames[-3]).startswith("Roll back: the one token off its path is discarded.")
 
 
 def test_a_run_without_rounds_and_one_that_is_very_long(monkeypatch):

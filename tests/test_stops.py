@@ -18,7 +18,7 @@ import mars_viz
 from mars_viz import cli
 from mars_viz.analysis.metrics import judged_rounds, summary
 from mars_viz.commands import decoding
-from mars_viz.components.explorer.round_index import round_index
+from mars_viz.components.explorer.round_index import RoundIndex, round_index
 from mars_viz.errors import BadInput, EvidenceError
 from mars_viz.multi_rule_walk import Stand, answers_along, walk_together
 from mars_viz.race.making import Racing
@@ -26,6 +26,7 @@ from mars_viz.race.records import RaceLane
 from mars_viz.record_map import Mapping
 from mars_viz.record_rule_walks import Walking
 from mars_viz.recording import Recording, record_all
+from mars_viz.records import Round
 from mars_viz.replay import RecordedSpeculator, answers_of, ending_of
 from mars_viz.report import report_html
 from mars_viz.rules import RULES, rule_named
@@ -468,6 +469,15 @@ def test_other_rules_walked_from_a_run_stop_too(pair: Backend, greedy: Run) -> N
     assert all(one.finished for one in last.walks) and last.walks[0].token_ids == run.token_ids
 
 
+def cut(index: RoundIndex, place: int, round_: Round) -> tuple[int, ...]:
+    """What a round adds, cut as the browser cuts it: by the round's limit, and after a node that completes a stop."""
+    block = [int(round_.speculation.tokens[node]) for node in round_.decision.kept] + [round_.decision.emitted]
+    first = int(index.rounds.firsts[place])
+    assert index.stops is not None
+    stopped = [at for at, node in enumerate(round_.decision.kept, start=1) if index.stops[first + node]]
+    return tuple(block[: min([index.limits[place], *stopped])])
+
+
 def test_a_stopped_run_is_judged_as_it_was_recorded() -> None:
     """In the numbers, and in what the browser is told of each block; block-local ones are cut too."""
     whole = toy_run(temperature=0.8, seed=4, gamma=5)
@@ -475,14 +485,15 @@ def test_a_stopped_run_is_judged_as_it_was_recorded() -> None:
         run = toy_run(temperature=0.8, seed=4, gamma=5, stop=stop)
         assert [r.token_ids for r in judged_rounds(run, None)] == [r.token_ids for r in run.rounds]
         assert (summary(run).tokens, summary(run).tau) == (len(run.token_ids), run.tau)
-        for limit, round_ in zip(round_index(run).limits, run.rounds, strict=True):
-            block = (*(int(round_.speculation.tokens[node]) for node in round_.decision.kept), round_.decision.emitted)
-            assert block[:limit] == round_.token_ids
+        index = round_index(run)
+        for place, round_ in enumerate(run.rounds):
+            assert cut(index, place, round_) == round_.token_ids
         for dial in (0.0, 0.5, 1.0):
             written = 0
-            for limit, judged, old in zip(round_index(run).limits, judged_rounds(run, dial), run.rounds, strict=True):
+            for place, (judged, old) in enumerate(zip(judged_rounds(run, dial), run.rounds, strict=True)):
                 text = run.token_ids[:written] + judged.token_ids
-                assert brute(text, dict(run.pieces), stop) == text and len(judged.token_ids) <= limit
+                assert brute(text, dict(run.pieces), stop) == text
+                assert cut(index, place, judged)[: len(judged.token_ids)] == judged.token_ids
                 written += len(old.token_ids)
 
 
@@ -494,5 +505,4 @@ def test_every_path_of_a_stopped_map_is_cut_where_its_text_ends() -> None:
     assert len(run.dial_map.segments) > 2
     for segment, path in zip(run.dial_map.segments, pool.paths, strict=True):
         for round_, place in zip(segment.rounds, path, strict=True):
-            nodes = round_.speculation.tokens[list(round_.decision.kept)].tolist()
-            assert (*nodes, round_.decision.emitted)[: pool.limits[place]] == round_.token_ids
+            assert cut(pool, place, round_) == round_.token_ids

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from factories import ToySpeculator
-from sweep_cases import COSTS, SETTINGS, SHORT, conversations, toy_prompts, toy_sweep
+from sweep_cases import COSTS, SETTINGS, SHORT, TREES, conversations, toy_prompts, toy_sweep
 
 from mars_viz import locks
 from mars_viz.dialmap import Span
@@ -54,6 +54,8 @@ def tokens_of(rounds: list[Round]) -> tuple[int, ...]:
     [
         SETTINGS,
         replace(SETTINGS, temperature=0.8, seed=3),
+        TREES,
+        replace(TREES, rule="mars:siblings=longest", temperature=0.8, seed=3),
         Settings(rule="mars-sampling", temperature=0.9, gamma=4, max_new_tokens=20),
         Settings(rule="tensorrt-llm", gamma=2, max_new_tokens=20),
     ],
@@ -385,6 +387,7 @@ def test_a_batch_beside_its_prompts_counts_once(tmp_path: Path, monkeypatch: pyt
     [
         ({"settings": replace(SETTINGS, gamma=2)}, "gamma was 3 and is 2"),
         ({"settings": replace(SETTINGS, seed=1)}, "seed was 0 and is 1"),
+        ({"settings": replace(TREES, gamma=3)}, "tree was chain and is dynamic:depth=3,topk=2"),
         ({"settings": replace(SETTINGS, rule="vllm-thinking")}, "rule was mars and is vllm-thinking"),
         ({"count": 3}, "number of prompts was 4 and is 3"),
         ({"graded": False}, "contents of the prompt set"),
@@ -537,7 +540,7 @@ def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
 def test_a_range_without_the_strict_end_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="reach the strict end, θ = 1"):
         Sweep(table_backend(), toy_prompts(1), SETTINGS, Span(0.2, 0.8, (3,)), tmp_path / "sweep")
-    with pytest.raises(BadInput, match="one block length"):
+    with pytest.raises(BadInput, match="one size of drafts"):
         Sweep(table_backend(), toy_prompts(1), SETTINGS, Span(0.2, 1.0, (1, 3)), tmp_path / "sweep")
 
 
@@ -601,6 +604,24 @@ def test_a_sweep_of_the_first_schema_is_read_as_it_was_meant(tmp_path: Path) -> 
     sheet.write_text(json.dumps(found | {"schema": 1}))
     assert load_sweep(tmp_path / "sweep").complete
     assert toy_sweep(tmp_path / "sweep", 2, resume=True).progress.finished == 2
+
+
+def test_a_sweep_of_chains_is_written_as_before_there_were_trees_and_one_of_trees_is_read_back(tmp_path: Path) -> None:
+    for name, settings, schema in (("chains", SETTINGS, 2), ("trees", TREES, 5)):
+        toy_sweep(tmp_path / name, 2, settings).finish()
+        found = json.loads((tmp_path / name / "sweep.json").read_text())
+        assert (found["schema"], "tree" in found["plan"]["settings"]) == (schema, settings.drafts_trees)
+        assert load_sweep(tmp_path / name).plan.settings == replace(settings, dial=1.0)
+    assert toy_sweep(tmp_path / "trees", 4, TREES, resume=True).finish().finished == 4
+
+
+def test_a_sweep_of_what_cannot_draft_or_judge_trees_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="does not judge draft trees"):
+        toy_sweep(tmp_path / "sweep", 2, replace(TREES, rule="lenience", temperature=1.0))
+    backend = table_backend()
+    chains = replace(backend, drafter=replace(backend.drafter, drafts_trees=False))
+    with pytest.raises(BadInput, match="toy-drafter drafts chains"):
+        Sweep(chains, toy_prompts(2), TREES, Span(0.0, 1.0, (5,)), tmp_path / "sweep")
 
 
 def test_bins_and_distances() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sweep_cases import COSTS, SETTINGS, SHORT, timing, toy_prompts, toy_sweep
+from sweep_cases import COSTS, SETTINGS, SHORT, TREES, timing, toy_prompts, toy_sweep
 
 from mars_viz.analysis.engines import acceptance_table
 from mars_viz.analysis.intervals import difference, ratio, ratio_of_ratios, wilson
@@ -42,14 +42,19 @@ from mars_viz.sweep.engine_settings import ENGINES, engine_settings
 from mars_viz.sweep.evidence import NOT_MEASURED, dial_grid
 from mars_viz.sweep.evidence_pack import write_evidence
 from mars_viz.sweep.evidence_text import _table, markdown
+from mars_viz.sweep.pairing import SweepSetting, pair
 from mars_viz.sweep.plan import turns_words
 from mars_viz.sweep.report import summary_lines, table_of, told
 from mars_viz.sweep.result import recommended
 from mars_viz.sweep.store import open_store
 from mars_viz.sweep.timing import keep_check, kept_checks
 from mars_viz.sweep.wall_clock import spread_over
+from mars_viz.ui.compare import sweep_pair
+from mars_viz.ui.compare.compare_words import Names
 from mars_viz.ui.links import to_parameters
+from mars_viz.ui.tune.cached_sweep import CachedSweep
 from mars_viz.ui.tune.page_state import TuneView
+from mars_viz.ui.tune.words import coverage
 from tests.tables import table_backend
 
 
@@ -351,6 +356,34 @@ def test_a_dial_value_is_printed_as_it_is_for_rounding_could_make_it_another_tex
     told.append(engine_settings(Settings(rule="vllm-thinking"), FINE)[0].note)
     assert all("0.98765432" in text for text in told)
     assert {row["dial"] for row in dial_rows(path)} >= {FINE}
+
+
+def test_whatever_tells_of_a_sweep_of_trees_says_so(tmp_path: Path) -> None:
+    tree = "tree of 5 nodes, depth 3, branching 2"
+    result = toy_sweep(tmp_path / "trees", 6, TREES).finish()
+    pack = write_evidence(tmp_path / "pack", result, dial=0.9)
+    told = ["\n".join(summary_lines(result, 0.9)), (pack / "evidence.md").read_text(), coverage(CachedSweep(result))]
+    assert all(tree in text and "γ" not in text.replace("γ + 1", "") for text in told[::2]) and tree in told[1]
+    made = json.loads((pack / "evidence.json").read_text())
+    assert (made["rule"]["tree"], made["rule"]["gamma"]) == ("dynamic:depth=3,topk=2", 5)
+    assert len(made["synthetic_acceptance"]["rates"]) == 3  # a place each on the longest path
+    assert "speed_up" in measures(result)
+    assert "speed_up" not in measures(replace(result, costs=replace(result.costs, tree="chain", drafting=())))
+    chains = toy_sweep(tmp_path / "chains", 6, replace(TREES, tree="chain")).finish()
+    both = pair(SweepSetting(chains, 0.9), SweepSetting(result, 0.9))
+    assert sweep_pair.names(both) == Names("MARS at θ = 0.90 with γ = 5", f"MARS at θ = 0.90 with {tree}")
+    assert both.costs == (chains.costs, result.costs)
+
+
+def test_engines_are_told_the_tree_where_they_draft_trees() -> None:
+    tree = Settings(tree="dynamic:depth=4,topk=3,nodes=8")
+    sglang = engine_settings(replace(tree, rule="sglang-acc"), 0.5)[1].text
+    shape = "--speculative-num-steps 4 --speculative-eagle-topk 3 --speculative-num-draft-tokens 9 "
+    assert sglang.startswith(shape)
+    for rule in ("vllm-thinking", "tensorrt-llm"):
+        found = engine_settings(replace(tree, rule=rule), 0.3)
+        assert not any(each.text for each in found)
+        assert any("drafts chains" in each.note and "tree of 8 nodes" in each.note for each in found)
 
 
 def to_parameters_of(dial: float) -> dict[str, str]:

@@ -88,6 +88,18 @@ def decoded(folder: Path) -> list[list[str]]:
     ]
 
 
+def checked(folder: Path) -> list[list[str]]:
+    (folder / NAME).write_bytes(b"\xff" + HOSTILE.encode())
+    (folder / "prompts").write_text(f"{HOSTILE}\nTom ran.\nA cat sat.", encoding="utf-8")
+    small = ["--tokens", "4", "--depth", "2"]
+    return [
+        ["--prompts", str(folder / "prompts"), *small],
+        ["--prompts", str(folder / NAME)],
+        [HOSTILE],
+        [str(folder / HOSTILE / "none"), "--json"],
+    ]
+
+
 def shown(folder: Path) -> list[list[str]]:
     run = str(hostile_run(folder))
     (folder / NAME).write_text(HOSTILE)
@@ -103,13 +115,14 @@ COMMANDS: dict[str, Cases] = {
     "record": decoded,
     "map": lambda folder: [*decoded(folder), ["--prompt", "a", "--gammas", HOSTILE, "--out", str(folder / "none")]],
     "sweep": swept,
+    "heads": checked,
     "rules": lambda folder: [[], ["--json"]],
     "show": shown,
     "report": reported,
     "app": lambda folder: [["--port", HOSTILE], ["--port", "0"]],
 }
 
-WORKING = {"record": 2, "map": 2, "sweep": 3, "rules": 2, "show": 2, "report": 1, "app": 0}
+WORKING = {"record": 2, "map": 2, "sweep": 3, "heads": 1, "rules": 2, "show": 2, "report": 1, "app": 0}
 """How many of them are no bad input."""
 
 
@@ -124,14 +137,12 @@ def test_every_command_is_here() -> None:
     assert commands() == list(COMMANDS)
 
 
-@pytest.mark.parametrize("debug", [False, True], ids=["", "with tracebacks"])
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.usefixtures("small_reports")
 def test_no_command_sends_what_steers_a_terminal(
-    command: str, debug: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if debug:
-        monkeypatch.setenv(cli.DEBUG_VARIABLE, "1")
+    """What fails is asked for once more with its traceback."""
     always = [["--help"], [f"--{HOSTILE}"], [HOSTILE, HOSTILE]]
     said, codes = "", []
     for arguments in [*COMMANDS[command](tmp_path), *always]:
@@ -139,12 +150,17 @@ def test_no_command_sends_what_steers_a_terminal(
         told = capsys.readouterr()
         assert code in (0, 2), told.err
         assert not unsafe(told.out + told.err), (arguments, told)
-        if not debug:
-            assert len(told.err.splitlines()) <= 8  # no text of others makes a line of its own
+        assert len(told.err.splitlines()) <= 8  # no text of others makes a line of its own
         if "--json" in arguments and code == 0:
             json.loads(told.out)
         said += told.out + told.err
         codes.append(code)
+        if code:
+            with monkeypatch.context() as debugging:
+                debugging.setenv(cli.DEBUG_VARIABLE, "1")
+                assert cli.main([command, *arguments]) == code
+            traced = capsys.readouterr()
+            assert not unsafe(traced.out + traced.err), (arguments, traced)
     assert codes.count(0) == WORKING[command] + 1  # and --help
     assert "\\x1b]0;owned\\x07" in said or "\\u001b]0;owned\\u0007" in said
 

@@ -28,6 +28,7 @@ from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput
 from mars_viz.figures.words import counted, exactly
 from mars_viz.prompts import GRADERS, PromptItem, PromptSet, Turns, builtin_prompts, per_task
+from mars_viz.records import Policy
 from mars_viz.run import Settings
 from mars_viz.sweep import Sweep, load_sweep
 from mars_viz.sweep.evidence_pack import evidence_zip
@@ -592,6 +593,28 @@ def test_a_sweep_of_conversations_says_what_is_resampled(empty):
     assert engines.loc["LM Studio", "length"] == "–"
 
 
+def test_the_form_s_tree_and_choice_among_siblings_are_swept(empty, monkeypatch):
+    begun: list[SweepJob] = []
+    monkeypatch.setattr(Worker, "submit", lambda worker, job: begun.append(job))
+    tab = opened()
+    assert "sweep-depth" not in {each.key for each in tab.number_input}
+    settled(tab.multiselect(key="sweep-rules").set_value(["mars", "sglang-acc"]).run())
+    settled(tab.segmented_control(key="sweep-draft").set_value("Tree").run())
+    assert "sweep-gamma" not in {each.key for each in tab.number_input}
+    tab.number_input(key="sweep-nodes").set_value(8)
+    tab.selectbox(key="sweep-siblings").set_value(Policy.LONGEST)
+    settled(tab.number_input(key="sweep-temperature").set_value(1.0).run())
+    clicked(tab, "sweep-begin")
+    assert "does not judge draft trees above temperature 0" in said(tab) and not begun
+    settled(tab.number_input(key="sweep-temperature").set_value(0.0).run())
+    clicked(tab, "sweep-begin")
+    tree = "tree of 8 nodes, depth 6, branching 4"
+    assert [job.label.partition(" ·")[0] for job in begun] == [
+        f"MARS, siblings longest, {tree}",
+        f"SGLang, accumulated threshold, {tree}",
+    ]
+
+
 def test_the_form_says_what_is_missing(empty):
     tab = opened()
     settled(tab.multiselect(key="sweep-rules").set_value([]).run())
@@ -800,6 +823,25 @@ def test_in_a_browser_the_dial_answers_under_the_hand_and_the_page_when_it_rests
             page.goto(f"{address}/tune?sweep=a-mars&with=b-margin", wait_until="commit")
             expect(page.locator(".js-plotly-plot .gtitle")).to_contain_text("is fastest")
             page.wait_for_function(NAMES_STAND_APART)
+
+
+def test_in_a_browser_trees_are_swept_and_named(empty, browser):
+    with served(ROOT / "app.py") as address, browser.new_page() as page:
+        page.goto(f"{address}/tune", wait_until="commit")
+        page.get_by_role("button", name="New sweep").click()
+        count = page.get_by_role("spinbutton", name="Prompts of each task")
+        count.fill("1")
+        count.press("Enter")
+        page.get_by_text("Dial range, settings, models and folder").click()
+        page.get_by_role("radio", name="Tree").click()
+        for name, value in (("Depth", "2"), ("Nodes", "4")):
+            box = page.get_by_role("spinbutton", name=name)
+            box.fill(value)
+            box.press("Enter")
+        page.get_by_role("button", name="Sweep", exact=True).click()
+        expect(page.get_by_text("tree of 4 nodes, depth 2, branching 4, temperature 0")).to_be_visible(timeout=60_000)
+    (path,) = empty.iterdir()
+    assert load_sweep(path).plan.settings.tree == "dynamic:depth=2,topk=4"
 
 
 def test_in_a_browser_the_form_closes_and_prompts_are_added_and_stopped(empty, browser):

@@ -13,6 +13,7 @@ import numpy as np
 
 from mars_viz.records import Outcome, Speculation
 from mars_viz.run import Run
+from mars_viz.shapes import shape_named
 
 
 def expected_tokens(alpha: np.ndarray | float, gamma: int) -> np.ndarray:
@@ -42,7 +43,7 @@ class Gain:
     alpha: float
     """Kept tokens per judged one. NaN where none was judged."""
     gamma: int
-    """Tokens drafted per block."""
+    """Tokens drafted per block; of trees, those of the longest path."""
     c: float
     """Median drafting time of a token over the median time of a target pass. NaN without timings."""
     tau: float
@@ -52,7 +53,7 @@ class Gain:
     over γ + 1 positions stands for a plain one. What is spent on evidence and records is left out, as in the formula.
     NaN without timings."""
     draft_step: float
-    """Median seconds of a drafted token."""
+    """Median seconds of a drafted token; of trees, of a level."""
     target_pass: float
     """Median seconds of the target's pass over a block and one more position."""
 
@@ -70,13 +71,13 @@ def gain(run: Run) -> Gain:
     timed = [
         round_ for round_ in run.rounds if round_.timing.draft > 0 < round_.timing.verify and len(round_.speculation)
     ]
-    step = _median([round_.timing.draft / len(round_.speculation) for round_ in timed])
+    step = _median([round_.timing.draft / int(round_.speculation.depths.max()) for round_ in timed])
     verify = _median([round_.timing.verify for round_ in timed])
     spent = sum(round_.timing.draft + round_.timing.verify for round_ in timed)
     tokens = sum(len(round_.token_ids) for round_ in timed)
     return Gain(
         alpha=kept / judged if judged else np.nan,
-        gamma=run.settings.gamma,
+        gamma=shape_named(run.settings.tree).shape.depth or run.settings.gamma,
         c=step / verify,
         tau=run.tau,
         speed_up=tokens * verify / spent if spent else np.nan,

@@ -16,6 +16,7 @@ from mars_viz.costs import Cost, Costs, Factor, objection, ratio, round_cost
 from mars_viz.dialmap import DialMap, Segment
 from mars_viz.records import Timing
 from mars_viz.run import Run
+from mars_viz.shapes import CHAIN, length_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,8 @@ class MapGrid:
 
     symbol: str
     """The dial's."""
+    length: str
+    """What the numbers of drafted tokens are called, as `shapes.length_name` says."""
     strict_is_high: bool
     """True where the rule gets stricter as the dial rises."""
     edges: np.ndarray
@@ -34,6 +37,11 @@ class MapGrid:
     """float64 [G, S]; tokens of the text; NaN where the map was cut short."""
     rounds: np.ndarray
     """float64 [G, S]; target passes; NaN likewise."""
+
+    @property
+    def of_trees(self) -> bool:
+        """True where drafts are trees, and the numbers those of their nodes."""
+        return self.length != length_name(CHAIN)
 
     @property
     def tau(self) -> np.ndarray:
@@ -67,9 +75,10 @@ def round_times(grid: MapGrid, run: Run, costs: Costs | None = None) -> RoundTim
 
     By these a round of γ tokens takes γ times the drafting time of a token, and once what a round takes for
     verification at the run's own γ, judging and commit, each the lower quartile, and the mean one for evidence, of
-    which much is computed for several rounds at once.
+    which much is computed for several rounds at once. Timings of a tree say nothing of trees of other sizes.
     """
-    if costs is not None and _same_pair(costs, run) and grid.gammas[-1] <= costs.gamma and not objection(costs):
+    covered = costs is not None and _same_pair(costs, run) and costs.cover(grid.gammas[-1], run.settings.tree)
+    if costs is not None and covered and not objection(costs):
         return RoundTimes(
             tuple(round_cost(costs, gamma) for gamma in grid.gammas),
             f"from passes measured here, on {costs.device or 'an unknown device'}",
@@ -77,19 +86,23 @@ def round_times(grid: MapGrid, run: Run, costs: Costs | None = None) -> RoundTim
     rounds = [round_ for round_ in run.rounds if round_.timing.draft > 0 and len(round_.speculation)]
     if not rounds:
         return RoundTimes(None, "this run was not timed")
-    step = Cost.of([round_.timing.draft / len(round_.speculation) for round_ in rounds])
+    if run.settings.drafts_trees and grid.gammas != (run.settings.gamma,):
+        return RoundTimes(None, "by costs alone: this run's timings do not tell what trees of other sizes take")
+    step = Cost.of([round_.timing.draft / (1 if grid.of_trees else len(round_.speculation)) for round_ in rounds])
     beside = Cost.of([_beside_drafting(round_.timing) for round_ in rounds])
     evidence = float(np.mean([round_.timing.evidence for round_ in rounds]))
     device = run.provenance.device or "an unknown device"
-    source = f"from this run's timings, on {device}; verifying taken as at γ = {run.settings.gamma}"
-    return RoundTimes(tuple(_round_of(gamma, step, beside, evidence) for gamma in grid.gammas), source)
+    taken = "drafting and verifying" if grid.of_trees else "verifying"
+    source = f"from this run's timings, on {device}; {taken} taken as at {grid.length} = {run.settings.gamma}"
+    steps = [1 if grid.of_trees else gamma for gamma in grid.gammas]
+    return RoundTimes(tuple(_round_of(each, step, beside, evidence) for each in steps), source)
 
 
-def _round_of(gamma: int, step: Cost, beside: Cost, evidence: float) -> Cost:
-    """γ steps and what comes beside them; their errors in quadrature."""
-    seconds = gamma * step.seconds + beside.seconds + evidence
-    below = math.hypot(gamma * (step.seconds - step.low), beside.seconds - beside.low)
-    above = math.hypot(gamma * (step.high - step.seconds), beside.high - beside.seconds)
+def _round_of(steps: int, step: Cost, beside: Cost, evidence: float) -> Cost:
+    """Drafting steps and what comes beside them; their errors in quadrature."""
+    seconds = steps * step.seconds + beside.seconds + evidence
+    below = math.hypot(steps * (step.seconds - step.low), beside.seconds - beside.low)
+    above = math.hypot(steps * (step.high - step.seconds), beside.high - beside.seconds)
     return Cost(seconds, seconds - below, seconds + above)
 
 
@@ -138,7 +151,10 @@ def map_grid(made: DialMap) -> MapGrid:
     assert dial is not None  # a map is a map of a dial
     tokens = stacked([along_dial(made.segments_for(gamma), lambda s: len(s.token_ids)) for gamma in made.span.gammas])
     rounds = stacked([along_dial(made.segments_for(gamma), lambda s: len(s.rounds)) for gamma in made.span.gammas])
-    return MapGrid(dial.symbol, dial.strict_is_high, tokens.edges, made.span.gammas, tokens.values, rounds.values)
+    length = length_name(made.frame.settings.tree)
+    return MapGrid(
+        dial.symbol, length, dial.strict_is_high, tokens.edges, made.span.gammas, tokens.values, rounds.values
+    )
 
 
 def along_dial(segments: Sequence[Segment], read: Callable[[Segment], float]) -> Steps:

@@ -68,6 +68,8 @@ class Positions:
     """int8 [P]; what becomes of it at the strict end, on the same prefixes."""
     courses: Courses | None = None
     """Both texts, where a map holds the strict end's."""
+    trees: bool = False
+    """True where drafts branch, so that no round can keep all of its own."""
 
     def __len__(self) -> int:
         """Number of drafted positions."""
@@ -124,6 +126,7 @@ def positions(run: Run, dial: float | None = None) -> Positions:
         outcomes=trace.outcomes(text),
         strict_outcomes=trace.outcomes(strictly),
         courses=None if strict is None else Courses(_course(trace, text), _walked(strict)),
+        trees=trace.speculations.whole.is_tree,
     )
 
 

@@ -21,8 +21,9 @@ from mars_viz.figures.words import counted, number, setting
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings, stop_words
 from mars_viz.runfiles import check_free
-from mars_viz.speculators.names import check_names
-from mars_viz.speculators.untrained import Ngram
+from mars_viz.shapes import EXAMPLE, drafted_tokens
+from mars_viz.speculators.drafter_names import Ngram
+from mars_viz.speculators.names import check_names, check_trees
 from mars_viz.strict_formats import json_of
 from mars_viz.terminal import raw, say
 
@@ -83,7 +84,13 @@ def sampling_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `Settings` besides the rule and its dial."""
     default = Settings()
     parser.add_argument(
-        "--gamma", type=int, default=default.gamma, help="draft length, tokens per round (default: %(default)s)"
+        "--gamma", type=int, help=f"draft length, tokens per round (default: {default.gamma}, of a tree its nodes)"
+    )
+    parser.add_argument(
+        "--tree",
+        metavar="SHAPE",
+        default=default.tree,
+        help=f"shape of drafts: chain, or a tree such as {EXAMPLE} (default: %(default)s)",
     )
     parser.add_argument(
         "--temperature", type=float, default=default.temperature, help="0 is greedy (default: %(default)s)"
@@ -112,17 +119,18 @@ def model_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--chat", action="store_true", help="apply the model's chat template")
 
 
-def backend_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options for the models, as `opened_backend` reads them."""
+def backend_arguments(parser: argparse.ArgumentParser, *, drafter: bool = True) -> None:
+    """Add the options for the models, as `opened_backend` reads them; the drafter's where it is not known."""
     parser.add_argument("--target", metavar="MODEL", help="hub id or folder of the target (default: built-in)")
-    parser.add_argument(
-        "--drafter",
-        metavar="MODEL",
-        help="hub id or folder of the drafter, or one without a model of its own: ngram:n=3 (prompt lookup), "
-        "suffix:n=16,text=FILE (suffix index), trigram, layers:exit=4 or layers:skip=3-5 (the target with layers left "
-        "out); eagle3:HEADDIR is an EAGLE-3 head for the target, eagle3 the built-in one's "
-        "(default: the built-in one; with another target prompt lookup)",
-    )
+    if drafter:
+        parser.add_argument(
+            "--drafter",
+            metavar="MODEL",
+            help="hub id or folder of the drafter, or one without a model of its own: ngram:n=3 (prompt lookup), "
+            "suffix:n=16,text=FILE (suffix index), trigram, layers:exit=4 or layers:skip=3-5 (the target with layers "
+            "left out); eagle3:HEADDIR is an EAGLE-3 head for the target, eagle3 the built-in one's "
+            "(default: the built-in one; with another target prompt lookup)",
+        )
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or mps (default: %(default)s)")
     parser.add_argument(
         "--dtype",
@@ -141,7 +149,8 @@ def backend_arguments(parser: argparse.ArgumentParser) -> None:
 def settings_of(options: argparse.Namespace, **others: Any) -> Settings:
     """The settings that the options say; what they lack is in `others`, or at its default. Raises BadInput."""
     known = {name: getattr(options, name) for name in Settings.__slots__ if hasattr(options, name)}
-    return Settings(**known | {"stop": tuple(options.stop)} | others)
+    known |= {"stop": tuple(options.stop), "gamma": drafted_tokens(options.gamma, options.tree)}
+    return Settings(**known | others)
 
 
 def wish(options: argparse.Namespace) -> DecodeRequest:
@@ -151,6 +160,7 @@ def wish(options: argparse.Namespace) -> DecodeRequest:
     check_prompt(prompt)
     settings = settings_of(options)
     rule_named(settings.rule).checked_dial(settings.dial)
+    check_trees(settings, options.target, options.drafter)
     return DecodeRequest(prompt, settings)
 
 
@@ -232,7 +242,7 @@ def sentence(run: Run) -> str:
     relaxed = f" ({number(numbers.relaxed)} of them relaxed)" if numbers.relaxed else ""
     stop = f", stop at {stop_words(run.settings.stop)}" if run.settings.stop else ""
     told = (
-        f"{rule.title}{at}, γ = {run.settings.gamma}, temperature {run.settings.temperature:g}{stop}: "
+        f"{rule.title}{at}, {run.settings.draft}, temperature {run.settings.temperature:g}{stop}: "
         f"{counted(numbers.tokens, 'token')} in {counted(numbers.rounds, 'round')} (τ = {number(numbers.tau)}). "
         f"Of {counted(numbers.drafted, 'drafted token')} {number(numbers.kept)} were kept{relaxed} and "
         f"{number(numbers.rolled_back)} rolled back."

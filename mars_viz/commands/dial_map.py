@@ -18,6 +18,7 @@ from mars_viz.rules import Dial, rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.run_with_map import mapped
 from mars_viz.runfiles import save_run
+from mars_viz.shapes import draft_words
 from mars_viz.strict_formats import json_of
 from mars_viz.terminal import printable, say
 
@@ -30,7 +31,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     decoding.arguments(parser)
     default = Budget()
     decoding.range_arguments(parser, " to map")
-    parser.add_argument("--gammas", help="draft lengths to map, such as 1,2,6, or all up to --gamma (default: --gamma)")
+    parser.add_argument(
+        "--gammas",
+        help="draft lengths, or numbers of a tree's nodes, to map, such as 1,2,6, or all (default: the run's)",
+    )
     parser.add_argument(
         "--budget-seconds", type=float, default=default.seconds, help="stop mapping after so long (default: no limit)"
     )
@@ -68,7 +72,8 @@ def span_wished(settings: Settings, options: argparse.Namespace) -> Span:
     rule = rule_named(settings.rule)
     span = span_of(rule, options.low, options.high, _block_lengths(options.gammas, settings.gamma))
     if max(span.gammas) > settings.gamma:
-        raise SettingError(f"γ = {max(span.gammas)} is to be mapped, but --gamma drafts only {settings.gamma} tokens.")
+        asked, by = settings.draft_of(max(span.gammas)), "--tree" if settings.drafts_trees else "--gamma"
+        raise SettingError(f"{asked} is to be mapped, but {by} drafts only {settings.gamma} tokens.")
     assert rule.dial is not None  # or there would be no span
     dial = rule.dial.checked(settings.dial)
     if not span.low <= dial <= span.high:
@@ -158,7 +163,7 @@ def _map_sentence(made: DialMap, dial: Dial) -> str:
 
 def _table(made: DialMap, dial: Dial, gamma: int) -> Iterator[str]:
     segments, reference = made.segments_for(gamma), strictest(made, gamma)
-    yield f"γ = {gamma}, {counted(len(segments), 'text')}"
+    yield f"{draft_words(gamma, made.frame.settings.tree)}, {counted(len(segments), 'text')}"
     yield f"{dial.symbol + ' from':>9}  {'to':>9}  {'τ':>5}  rounds  relaxed  differs from strict"
     for segment in segments:
         tau = "–" if math.isnan(segment.tau) else f"{segment.tau:.2f}"

@@ -21,6 +21,7 @@ from mars_viz.locks import check_nobody
 from mars_viz.prompts import GRADERS, PromptSet, Turns, builtin_prompts, load_prompts
 from mars_viz.rules import rule_named
 from mars_viz.runfiles import check_free
+from mars_viz.speculators.names import check_trees
 from mars_viz.strict_formats import json_of
 from mars_viz.sweep import store
 from mars_viz.sweep.evidence_pack import write_evidence
@@ -88,7 +89,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Refuse what can be refused before the models are loaded; then sweep, and say what came of it."""
     settings = decoding.settings_of(options, dial=None)
-    span = span_of(rule_named(options.rule), options.low, options.high, (options.gamma,))
+    check_trees(settings, options.target, options.drafter)
+    span = span_of(rule_named(options.rule), options.low, options.high, (settings.gamma,))
     _check(options, span)
     variants = grid.checked(options)
     prompts = _prompts(options, variants)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mars_viz.dialmap.dial_range import Span
-from mars_viz.records import Round, Verdicts
+from mars_viz.records import Policy, Round, Verdicts
 from mars_viz.replay import shortened
 from mars_viz.rules import Rule
 from mars_viz.walk import Answer, Ending, step
@@ -101,10 +101,10 @@ def next_flip(round_: Round, dial: float) -> float:
     """The smallest dial value above this one, at which the round was decided, where the decision may be another;
     infinite where there is none.
 
-    Only breakpoints at nodes and rows that the walk reaches count, and where the gaps of such nodes begin.
+    Only breakpoints at nodes and rows that the walk looks at count, and where the gaps of such nodes begin.
     """
     speculation, verdicts, decision = round_.speculation, round_.verdicts, round_.decision
-    reached = np.zeros(len(speculation) + 1, bool)
+    reached = np.full(len(speculation) + 1, verdicts.policy is Policy.LONGEST)  # which looks at all that may be kept
     reached[[0, *(node + 1 for node in decision.kept)]] = True
     judged = reached[speculation.judging_rows]
     flips = np.append(verdicts.breakpoints[judged], verdicts.row_breakpoints[decision.row])

@@ -47,8 +47,10 @@ def span_of(rule: Rule, low: float | None, high: float | None, gammas: Iterable[
 
 
 def useful_span(settings: Settings) -> Span:
-    """What is worth mapping around a run of these settings: every block length up to its own, and the whole dial, of a
-    ratio only from `RATIO_FROM` or the run's own value. Raises BadInput for a rule without a dial."""
+    """What is worth mapping around a run of these settings: every block length up to its own, or every size of a tree
+    that can be told from it, and the whole dial, of a ratio only from `RATIO_FROM` or the run's own value. Raises
+    BadInput for a rule without a dial."""
     rule = rule_named(settings.rule)
     low = min(rule.dial.checked(settings.dial), RATIO_FROM) if rule.dial == THETA else None
-    return span_of(rule, low, None, range(1, settings.gamma + 1))
+    alone = settings.drafts_trees and settings.temperature > 0
+    return span_of(rule, low, None, (settings.gamma,) if alone else range(1, settings.gamma + 1))

@@ -132,11 +132,11 @@ def _means(counts: np.ndarray, gathered: int) -> np.ndarray:
 def _rounds_title(positions: Positions, drafted: np.ndarray, kept: np.ndarray) -> str:
     if not positions.rounds:
         return "No round yet"
+    ours = f"A round keeps {number(float(kept.mean()))} of {number(float(drafted.mean()))} drafted tokens on average"
+    if positions.trees:
+        return f"{ours}, along one path of its tree"
     full = int(np.count_nonzero(kept == drafted))
-    return (
-        f"A round keeps {number(float(kept.mean()))} of {number(float(drafted.mean()))} drafted tokens on average;"
-        f" {number(full)} of {counted(positions.rounds, 'round')} kept all"
-    )
+    return f"{ours}; {number(full)} of {counted(positions.rounds, 'round')} kept all"
 
 
 MOST_POINTS = 2_000

@@ -62,7 +62,8 @@ def heat_map(
         if best is None or quantity.basis == "exact"
         else _interval(grid, run, grid.gammas[best[0]], values[best], costs)
     )
-    figure = blank(_title(grid, quantity, values, best, words), theme, f"{grid.symbol}", "draft length γ")
+    axis = "nodes of a draft tree" if grid.of_trees else "draft length γ"
+    figure = blank(_title(grid, quantity, values, best, words), theme, grid.symbol, axis)
     if best is None:
         return say_empty(figure, "The map holds no finished text yet.", theme)
     if quantity.basis == "modelled":
@@ -122,8 +123,8 @@ def _cells(grid: MapGrid, quantity: Quantity, values: np.ndarray) -> go.Bar:
             },
             "line": {"width": 0},
         },
-        hovertemplate=f"γ = %{{customdata[0]}}, {grid.symbol} from %{{customdata[1]:.4~f}} to %{{customdata[2]:.4~f}}:"
-        " %{customdata[3]:.3~f}<extra></extra>",
+        hovertemplate=f"{grid.length} = %{{customdata[0]}}, {grid.symbol} from %{{customdata[1]:.4~f}}"
+        " to %{customdata[2]:.4~f}: %{customdata[3]:.3~f}<extra></extra>",
         textposition="none",
         name="settings",
     )
@@ -139,6 +140,6 @@ def _title(grid: MapGrid, quantity: Quantity, values: np.ndarray, best: tuple[in
     if best is None:
         return "No setting is known to the end of its text yet"
     low, high = grid.edges[best[1]], grid.edges[best[1] + 1]
-    at = f"γ = {grid.gammas[best[0]]} and {setting(grid.symbol, float(low))} to {high:.3f}"
+    at = f"{grid.length} = {grid.gammas[best[0]]} and {setting(grid.symbol, float(low))} to {high:.3f}"
     words = "Fewest" if quantity.least_is_best else "Most"
     return f"{words} {quantity.name} at {at}: {number(values[best])}{interval} ({quantity.basis})"

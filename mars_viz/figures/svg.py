@@ -20,6 +20,7 @@ from mars_viz.records import Outcome, Round
 from mars_viz.rules import rule_named
 from mars_viz.run import Run
 from mars_viz.run_with_map import checked_gamma, shown
+from mars_viz.shapes import length_name
 
 _WIDE, _HIGH = 320.0, 44.0
 """SVG's units; the picture is stretched to its box."""
@@ -198,7 +199,8 @@ def token_strip(run: Run, dial: float | None = None, gamma: int | None = None) -
     body, height = _laid_out(tokens)
     name = rule.title if rule.dial is None or at is None else f"{rule.title}, {setting(rule.dial.symbol, at)}"
     exact = there is not run or at == rule.checked_dial(run.settings.dial)
-    caption = f"{name}, γ = {gamma if exact else run.settings.gamma}{'' if exact else ' (block-local)'}"
+    length = f"{length_name(run.settings.tree)} = {gamma if exact else run.settings.gamma}"
+    caption = f"{name}, {length}{'' if exact else ' (block-local)'}"
     legend = "".join(
         f'<tspan dx="14" fill="{look.ink}" text-decoration="{look.line}">{look.mark} {outcome.value}</tspan>'
         for outcome, look in LOOKS.items()
@@ -213,9 +215,12 @@ def token_strip(run: Run, dial: float | None = None, gamma: int | None = None) -
 
 
 def _tokens(run: Run, round_: Round) -> Iterator[_Token]:
-    """A round's tokens in reading order: the drafted ones, then the target's own."""
-    for node, outcome in enumerate(round_.outcomes):
-        yield _Token(run.pieces[int(round_.speculation.tokens[node])].text, outcome, node == 0)
+    """A round's tokens in reading order: the drafted ones, of a tree those on its path and those rejected where that
+    stopped, then the target's own."""
+    tokens, outcomes = round_.speculation.tokens.tolist(), round_.outcomes
+    path = [*round_.decision.kept[: round_.kept], *round_.stopped_by]
+    for place, node in enumerate(path if round_.speculation.is_tree else range(len(tokens))):
+        yield _Token(run.pieces[tokens[node]].text, outcomes[node], place == 0)
     if round_.emission is not None:
         yield _Token(run.pieces[round_.decision.emitted].text, round_.emission, not len(round_.speculation))
 

@@ -203,6 +203,7 @@ def race_frame(race: Race) -> pd.DataFrame:
             "lane": lane.value,
             "rule": "" if run is None else run.settings.rule,
             "dial": None if run is None else run.settings.dial,
+            "draft": "" if run is None else run.settings.draft,
             "turns": len(race.taken[lane]),
             "seconds_measured": found.seconds,
             "seconds_least": found.least,

@@ -31,6 +31,7 @@ from mars_viz.report.prerendered_figures import MOST_STEPS, prerendered_figures
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, stop_words
 from mars_viz.run_with_map import checked_gamma
+from mars_viz.shapes import CHAIN, length_name
 
 MAX_BYTES = 3_000_000
 """Of a report; where a run says more, the texts beside the recorded one are told in less detail."""
@@ -133,7 +134,8 @@ def _facts(run: Run, gamma: int) -> str:
         "Drafter": _model(made.drafter, made.drafter_revision),
         "Rule": rule.title,
         "Recorded at": dial,
-        "γ": str(gamma) if gamma == asked.gamma else f"{gamma} (recorded with {asked.gamma})",
+        "Drafts": "" if asked.tree == CHAIN else f"trees, {asked.tree}",
+        length_name(asked.tree): str(gamma) if gamma == asked.gamma else f"{gamma} (recorded with {asked.gamma})",
         "Temperature": sampling,
         "Seed": str(asked.seed),
         "Stop strings": stop_words(asked.stop),

@@ -4,7 +4,8 @@ from functools import lru_cache
 
 from mars_viz.bounds import shortened
 from mars_viz.errors import SettingError
-from mars_viz.rules.base import Dial, Rule, Scale, settle
+from mars_viz.records import Policy
+from mars_viz.rules.base import SIBLINGS, Dial, OnTrees, Rule, Scale, settle
 from mars_viz.rules.bild import Bild
 from mars_viz.rules.block_verification import BlockVerification
 from mars_viz.rules.cactus import CactusAcceptance
@@ -28,7 +29,7 @@ from mars_viz.rules.tensorrt_llm import TensorRtLlm
 from mars_viz.rules.typical import Typical
 from mars_viz.rules.vllm_thinking import VllmThinking
 
-__all__ = ["RULES", "Dial", "Fixed", "Rule", "Scale", "rule_named", "rules_and", "settle"]
+__all__ = ["RULES", "Dial", "Fixed", "OnTrees", "Rule", "Scale", "rule_named", "rules_and", "settle"]
 
 _LOSSLESS = (Strict(), RejectionSampling(), BlockVerification())
 _MARS = (Mars(), MarsCode(), MarsSampling(), MarsMargin(), MarsOdds())
@@ -68,5 +69,17 @@ def _variant(name: str) -> Rule:
     family, colon, said = name.partition(":")
     if family not in RULES or len(name) > LONGEST_NAME:
         raise SettingError(f"There is no rule {shortened(family)}. Choose one of {', '.join(RULES)}.")
-    rule = RULES[family]
-    return rule.varied(values_in(said, family, rule.fixed))
+    rule, parts = RULES[family], [part.strip() for part in said.split(",")]
+    chosen = [part for part in parts if part.lower().startswith(f"{SIBLINGS}=")]
+    others = ",".join(part for part in parts if part not in chosen)
+    varied = rule.varied(values_in(others, family, rule.fixed)) if others or not chosen else rule
+    for part in chosen:
+        varied = varied.choosing(_policy(part.partition("=")[2].strip().lower()))
+    return varied
+
+
+def _policy(name: str) -> Policy:
+    for policy in Policy:
+        if policy.value == name:
+            return policy
+    raise SettingError(f"There is no choice among siblings {shortened(name)}; write {SIBLINGS}=longest, for instance.")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
 from numbers import Real
@@ -19,9 +19,14 @@ from typing import ClassVar, Self
 import numpy as np
 
 from mars_viz.errors import EvidenceError, SettingError
-from mars_viz.records import Decision, Emission, Speculation, Verdicts
+from mars_viz.records import Decision, Emission, Policy, Speculation, Verdicts
 from mars_viz.rules.fixed import Fixed
 from mars_viz.trace import Speculations
+
+SIBLINGS = "siblings"
+"""How a rule's name says which of several kept siblings it goes on with: 'mars:siblings=longest'."""
+FREE = (Policy.STRICT_FIRST, Policy.DRAFT_ORDER, Policy.LONGEST)
+"""The choices of a rule for which any is right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +74,17 @@ class Scale(Enum):
     """Relaxed where it is below the value."""
 
 
+class OnTrees(Enum):
+    """Whether a rule judges drafts that are trees."""
+
+    REFUSED = "never"
+    """It was not proven for them, or has no meaning there."""
+    GREEDY = "at temperature 0"
+    """Only where nothing is drawn."""
+    JUDGED = "always"
+    """Of deterministic trees, whose tokens were not drawn."""
+
+
 class Rule(ABC):
     """A verification rule: which drafted tokens are kept, and what is emitted where they stop."""
 
@@ -106,18 +122,28 @@ class Rule(ABC):
     kept all tokens before it, gets there."""
     emission_follows_dial: ClassVar[bool] = False
     """True if what a row emits depends on the dial; `Verdicts.row_breakpoints` then say where it changes."""
+    on_trees: ClassVar[OnTrees] = OnTrees.REFUSED
+    """Whether it judges drafts that are trees."""
+    policies: ClassVar[tuple[Policy, ...]] = (Policy.DRAFT_ORDER,)
+    """Which of several kept siblings a walk may go on with; the first is the default."""
+    policy: Policy
+    """Which it goes on with."""
 
-    def __init__(self, **values: float) -> None:
+    def __init__(self, policy: Policy | None = None, **values: float) -> None:
         """With these settings, by key, and the others at their defaults. Raises BadInput for values out of range."""
         assert set(values) <= {each.key for each in self.fixed}, values
         self.values = {each.key: each.checked(values.get(each.key)) for each in self.fixed}
+        self.policy = policy or self.policies[0]
+        others = [each for each in self.fixed if self.values[each.key] != each.default]
+        said = [f"{each.key}={each.written(self.values[each.key])}" for each in others]
+        told = [each.at(self.values[each.key]) for each in others]
+        if self.policy is not self.policies[0]:
+            said.append(f"{SIBLINGS}={self.policy.value}")
+            told.append(f"siblings {self.policy.value.replace('-', ' ')}")
+        if said:
+            self.name, self.title = f"{self.family}:{','.join(said)}", ", ".join([self.title, *told])
         if not self.fixed:
             return
-        others = [each for each in self.fixed if self.values[each.key] != each.default]
-        if others:
-            said = (f"{each.key}={each.written(self.values[each.key])}" for each in others)
-            self.name = f"{self.family}:{','.join(said)}"
-            self.title = ", ".join([self.title, *(each.at(self.values[each.key]) for each in others)])
         written = {each.key: each.written(self.values[each.key]) for each in self.fixed}
         self.summary, self.formula = self.summary.format(**written), self.formula.format(**written)
 
@@ -140,7 +166,14 @@ class Rule(ABC):
 
     def varied(self, values: Mapping[str, float]) -> Self:
         """The rule with these settings, by key, in place of its own. Raises BadInput for values out of range."""
-        return type(self)(**{**self.values, **values})
+        return type(self)(self.policy, **{**self.values, **values})
+
+    def choosing(self, policy: Policy) -> Self:
+        """The rule with this choice among kept siblings. Raises BadInput where it has no such choice."""
+        if policy not in self.policies:
+            only = " or ".join(each.value for each in self.policies)
+            raise SettingError(f"{self.title} takes siblings {only}, not {policy.value}; leave it out.")
+        return type(self)(policy, **self.values)
 
     @property
     def strict_is_high(self) -> bool:
@@ -154,7 +187,9 @@ class Rule(ABC):
         """
         if reason := self.lacks(speculation):
             raise EvidenceError(reason)
-        return self._judge(speculation)
+        found = self._judge(speculation)
+        chosen = self.policy is not Policy.DRAFT_ORDER and speculation.is_tree
+        return replace(found, policy=self.policy) if chosen else found
 
     def judge_all(self, many: Speculations) -> Verdicts:
         """`judge` of all of them, end to end. Raises BadInput as it does."""
@@ -168,11 +203,20 @@ class Rule(ABC):
 
     def lacks(self, speculation: Speculation) -> str | None:
         """Why the rule cannot judge this speculation, as a sentence with the remedy; None where it can."""
+        if speculation.is_tree and (reason := self.refuses_trees(speculation.temperature)):
+            return reason
         unknown = [name for name in self.needs if name not in speculation.columns]
         if not unknown:
             return None
         fields = ", ".join(name.replace("_", " ") for name in unknown)
         return f"{self.title} needs what was not computed here ({fields}). Decode with full evidence."
+
+    def refuses_trees(self, temperature: float) -> str:
+        """Why it does not judge trees at this temperature, as a sentence with the remedy; empty where it does."""
+        if self.on_trees is OnTrees.JUDGED or (self.on_trees is OnTrees.GREEDY and temperature == 0):
+            return ""
+        also = " above temperature 0" if self.on_trees is OnTrees.GREEDY else ""
+        return f"{self.title} does not judge draft trees{also}. Draft chains (--tree chain), or choose another rule."
 
     def lacks_for(self, many: Speculations) -> str | None:
         """`lacks` of all of them: the first sentence, if any."""
@@ -246,11 +290,6 @@ def _nowhere(count: int) -> np.ndarray:
     return nowhere
 
 
-def is_chain(speculation: Speculation) -> bool:
-    """True if every drafted token follows the one before; of several drafts end to end, in each of them."""
-    return bool((np.diff(speculation.judging_rows) > 0).all())  # no two tokens follow the same
-
-
 def just_above(values: np.ndarray | float) -> np.ndarray:
     """The next floats: the breakpoints of a rule whose strict side is dial > value, or whose loose side is."""
     return np.nextafter(np.asarray(values, np.float64), np.inf)
@@ -298,11 +337,12 @@ def emissions(speculation: Speculation, on_rejection: Emission) -> np.ndarray:
 
 
 def settle(speculation: Speculation, verdicts: Verdicts, dial: float | None) -> Decision:
-    """Walk down the kept nodes from the prefix, first kept sibling first, and stop where none is kept."""
+    """Walk down the kept nodes from the prefix, of siblings to the one that the policy prefers, and stop where none is
+    kept."""
     at = math.nan if dial is None else dial  # NaN compares false, and a rule without a dial has no breakpoints
     kept: list[int] = []
     row = 0
-    nodes = zip(speculation.parents.tolist(), verdicts.keeps(at).tolist(), strict=True)
+    nodes = zip(speculation.parents.tolist(), verdicts.goes_on(speculation, at).tolist(), strict=True)
     for node, (parent, keeps) in enumerate(nodes):  # parents come first, so one pass meets the walk in order
         if keeps and parent + 1 == row:
             kept.append(node)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mars_viz.records import Emission, Speculation, Verdicts
-from mars_viz.rules.base import Rule, is_chain
+from mars_viz.rules.base import OnTrees, Rule
 from mars_viz.rules.rejection_sampling import coin_keeps, drafted_q
 
 
@@ -24,6 +24,7 @@ class BlockVerification(Rule):
     source = "arXiv 2403.10444; vLLM's kernel (summary read)"
     lossless = True
     on_rejection = Emission.BLOCK
+    on_trees = OnTrees.GREEDY
     needs = ("block_mass",)
     spans_positions = True
 
@@ -34,12 +35,8 @@ class BlockVerification(Rule):
         return self._strictly(speculation, block_keeps(speculation))
 
     def lacks(self, speculation: Speculation) -> str | None:
-        """Above temperature 0, trees."""
-        if speculation.temperature == 0:
-            return None
-        if not is_chain(speculation):
-            return f"{self.title} judges chains, and this draft is a tree. Choose a drafter of chains."
-        return super().lacks(speculation)
+        """Above temperature 0, trees and what is missing there."""
+        return None if speculation.temperature == 0 else super().lacks(speculation)
 
 
 def block_weights(speculation: Speculation) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mars_viz.records import Emission, Speculation, Verdicts
-from mars_viz.rules.base import Dial, Rule, best_p, drafted_p, just_above
+from mars_viz.rules.base import FREE, Dial, OnTrees, Rule, best_p, drafted_p, just_above
 from mars_viz.rules.rejection_sampling import coin_keeps, drafted_q
 
 
@@ -22,6 +22,8 @@ class Lenience(Rule):
     source = "Leviathan et al., arXiv 2211.17192, appendix (summary read); the paper tabulates l, the default is ours"
     dial = Dial(symbol="l", name="lenience", low=0.01, high=1.0, step=0.01, default=0.5, strict_is_high=True)
     on_rejection = Emission.RESIDUAL
+    on_trees = OnTrees.GREEDY
+    policies = FREE
     needs = ("z", "logsumexp")
 
     def _judge(self, speculation: Speculation) -> Verdicts:

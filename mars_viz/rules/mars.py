@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mars_viz.records import Emission, Speculation, Verdicts
-from mars_viz.rules.base import Dial, Rule, Scale, each_best
+from mars_viz.rules.base import FREE, Dial, OnTrees, Rule, Scale, each_best
 
 THETA = Dial(symbol="θ", name="ratio threshold", low=0.0, high=1.0, step=0.005, default=0.9, strict_is_high=True)
 
@@ -22,6 +22,8 @@ class Mars(Rule):
     scale = Scale.RATIO
     strict_at_zero = True
     on_rejection = Emission.ARGMAX
+    on_trees = OnTrees.JUDGED
+    policies = FREE
 
     def _judge(self, speculation: Speculation) -> Verdicts:
         """The runner-up's breakpoint is the ratio of its row."""

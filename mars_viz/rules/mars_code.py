@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mars_viz.records import Emission, Speculation, Verdicts
-from mars_viz.rules.base import Rule, Scale, among_best, emissions
+from mars_viz.rules.base import OnTrees, Rule, Scale, among_best, emissions
 from mars_viz.rules.mars import THETA
 from mars_viz.rules.rejection_sampling import coin_keeps
 
@@ -26,6 +26,7 @@ class MarsCode(Rule):
     dial = THETA
     scale = Scale.RATIO
     on_rejection = Emission.LOWERED
+    on_trees = OnTrees.GREEDY
     monotone = False  # a close call overrules the coin in both directions
     emission_follows_dial = True
 

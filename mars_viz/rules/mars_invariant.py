@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mars_viz.records import Emission, Speculation, Verdicts
-from mars_viz.rules.base import Dial, Rule, Scale, among_best, just_above
+from mars_viz.rules.base import FREE, Dial, OnTrees, Rule, Scale, among_best, just_above
 
 
 class MarsMargin(Rule):
@@ -19,6 +19,8 @@ class MarsMargin(Rule):
     dial = Dial(symbol="m", name="margin threshold", low=0.0, high=10.0, step=0.05, default=2.0, strict_is_high=False)
     scale = Scale.MARGIN
     on_rejection = Emission.ARGMAX
+    on_trees = OnTrees.JUDGED
+    policies = FREE
 
     def _judge(self, speculation: Speculation) -> Verdicts:
         """The runner-up is kept from just above the margin of its row."""
@@ -37,6 +39,8 @@ class MarsOdds(Rule):
     source = "ours: the shift-invariant form of arXiv 2601.15498; ρ = 0.135 is a margin of 2 at T = 1"
     dial = Dial(symbol="ρ", name="odds threshold", low=0.0, high=1.0, step=0.005, default=0.135, strict_is_high=True)
     on_rejection = Emission.ARGMAX
+    on_trees = OnTrees.JUDGED
+    policies = FREE
 
     def _judge(self, speculation: Speculation) -> Verdicts:
         """The runner-up's breakpoint is p2/p1 of its row."""

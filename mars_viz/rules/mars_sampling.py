@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mars_viz.records import Emission, Speculation, Verdicts
-from mars_viz.rules.base import Rule, Scale, among_best
+from mars_viz.rules.base import FREE, OnTrees, Rule, Scale, among_best
 from mars_viz.rules.mars import THETA
 from mars_viz.rules.rejection_sampling import coin_keeps
 
@@ -22,6 +22,8 @@ class MarsSampling(Rule):
     scale = Scale.RATIO
     strict_at_zero = True
     on_rejection = Emission.RESIDUAL
+    on_trees = OnTrees.JUDGED
+    policies = FREE[:2]  # the longest of what coins keep would not be by the target's law at the strict end
 
     def _judge(self, speculation: Speculation) -> Verdicts:
         """The breakpoint of a token that its coin rejects is the ratio of its row."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mars_viz.records import Emission, Speculation, Verdicts
-from mars_viz.rules.base import Dial, Rule, among_best, drafted_p
+from mars_viz.rules.base import FREE, Dial, OnTrees, Rule, among_best, drafted_p
 
 
 class RegretBudget(Rule):
@@ -21,6 +21,8 @@ class RegretBudget(Rule):
     source = "after ASD (summary read), whose budget is per request; per block, and the default, are ours"
     dial = Dial(symbol="B", name="regret budget", low=0.0, high=20.0, step=0.1, default=2.0, strict_is_high=False)
     on_rejection = Emission.ARGMAX
+    on_trees = OnTrees.JUDGED
+    policies = FREE
     needs = ("z", "logsumexp")
     spans_positions = True
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mars_viz.records import Emission, Speculation, Verdicts
-from mars_viz.rules.base import Rule
+from mars_viz.rules.base import OnTrees, Rule
 
 
 class RejectionSampling(Rule):
@@ -18,6 +18,7 @@ class RejectionSampling(Rule):
     source = "Leviathan et al., arXiv 2211.17192; Chen et al., arXiv 2302.01318"
     lossless = True
     on_rejection = Emission.RESIDUAL
+    on_trees = OnTrees.JUDGED
 
     def _judge(self, speculation: Speculation) -> Verdicts:
         """Verdicts without breakpoints."""
@@ -25,10 +26,27 @@ class RejectionSampling(Rule):
 
 
 def coin_keeps(speculation: Speculation) -> np.ndarray:
-    """bool [N]; u <= p(x) / q(x), with one-hot laws at temperature 0 and q one-hot for a draft that was not drawn."""
+    """bool [N]; u <= p(x) / q(x), with one-hot laws at temperature 0 and q one-hot for a draft that was not drawn.
+
+    Of siblings, none of which was drawn, p is what is left once those before were refused: they are taken out of it.
+    """
     if speculation.temperature == 0:
         return speculation.tokens == speculation.top_ids[speculation.judging_rows, 0]
+    if speculation.is_tree:
+        return (speculation.p > 0) & (speculation.coins * _left(speculation) <= speculation.p)
     return (speculation.p > 0) & (speculation.coins * drafted_q(speculation) <= speculation.p)
+
+
+def _left(speculation: Speculation) -> np.ndarray:
+    """float64 [N]; how much of the target's law is left when each node is tried: all but its earlier siblings."""
+    order = np.lexsort((speculation.siblings, speculation.judging_rows))  # siblings one after the other
+    p = speculation.p[order].astype(np.float64)
+    before = np.cumsum(p) - p
+    first = speculation.siblings[order] == 0
+    before -= np.repeat(before[first], np.diff(np.append(np.flatnonzero(first), len(p))))
+    left = np.empty_like(p)
+    left[order] = np.maximum(1 - before, 0)
+    return left
 
 
 def drafted_q(speculation: Speculation) -> np.ndarray:

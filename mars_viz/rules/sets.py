@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mars_viz.records import Emission, Speculation, Verdicts
-from mars_viz.rules.base import Dial, Rule, among_best, best_p, drafted_p, just_above
+from mars_viz.rules.base import FREE, Dial, OnTrees, Rule, among_best, best_p, drafted_p, just_above
 
 
 class TopKSet(Rule):
@@ -18,6 +18,8 @@ class TopKSet(Rule):
     source = "background; the default is ours"
     dial = Dial(symbol="k", name="set size", low=1.0, high=64.0, step=1.0, default=3.0, strict_is_high=False)
     on_rejection = Emission.ARGMAX
+    on_trees = OnTrees.JUDGED
+    policies = FREE
     needs = ("z", "logsumexp")
 
     def _judge(self, speculation: Speculation) -> Verdicts:
@@ -39,6 +41,8 @@ class NucleusSet(Rule):
     source = "nucleus: Holtzman et al., arXiv 1904.09751 (background); the default is ours"
     dial = Dial(symbol="P", name="nucleus mass", low=0.0, high=1.0, step=0.01, default=0.9, strict_is_high=False)
     on_rejection = Emission.ARGMAX
+    on_trees = OnTrees.JUDGED
+    policies = FREE
     needs = ("z", "logsumexp")
 
     def _judge(self, speculation: Speculation) -> Verdicts:
@@ -64,6 +68,8 @@ class MinPSet(Rule):
     source = "min-p: arXiv 2407.01082 (background)"
     dial = Dial(symbol="m", name="min-p", low=0.0, high=1.0, step=0.01, default=0.1, strict_is_high=True)
     on_rejection = Emission.ARGMAX
+    on_trees = OnTrees.JUDGED
+    policies = FREE
     needs = ("z", "logsumexp")
 
     def _judge(self, speculation: Speculation) -> Verdicts:

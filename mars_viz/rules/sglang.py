@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from mars_viz.records import Emission, Speculation, Verdicts
-from mars_viz.rules.base import Dial, Rule, drafted_p, just_above
+from mars_viz.rules.base import Dial, OnTrees, Rule, drafted_p, just_above
 from mars_viz.rules.strict import sample_keeps
 
 
@@ -30,6 +30,7 @@ class SglangAccumulated(Rule):
         symbol="t", name="accumulated threshold", low=0.01, high=1.0, step=0.01, default=1.0, strict_is_high=True
     )
     on_rejection = Emission.SAMPLE
+    on_trees = OnTrees.GREEDY
 
     def _judge(self, speculation: Speculation) -> Verdicts:
         """u <= (p/t - p) / (1 - p) is t <= p / (p + u (1 - p))."""
@@ -49,6 +50,7 @@ class SglangSingle(Rule):
     source = "SGLang, tree_speculative_sampling_target_only, speculative_accept_threshold_single (kernel read)"
     dial = Dial(symbol="t", name="single threshold", low=0.01, high=1.0, step=0.01, default=1.0, strict_is_high=True)
     on_rejection = Emission.SAMPLE
+    on_trees = OnTrees.GREEDY
 
     def _judge(self, speculation: Speculation) -> Verdicts:
         """Kept up to t = p(x)."""

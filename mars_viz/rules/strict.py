@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mars_viz.records import Emission, Speculation, Verdicts
-from mars_viz.rules.base import Rule
+from mars_viz.rules.base import OnTrees, Rule
 
 
 class Strict(Rule):
@@ -22,6 +22,7 @@ class Strict(Rule):
     source = "greedy: arXiv 2211.17192; sampled: sample-match, as in llama.cpp"
     lossless = True
     on_rejection = Emission.SAMPLE
+    on_trees = OnTrees.JUDGED
 
     def _judge(self, speculation: Speculation) -> Verdicts:
         """Verdicts without breakpoints."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mars_viz.records import Emission, Speculation, Verdicts
-from mars_viz.rules.base import Dial, Rule, among_best, best_p, drafted_p
+from mars_viz.rules.base import FREE, Dial, OnTrees, Rule, among_best, best_p, drafted_p
 from mars_viz.rules.fixed import best_tokens
 
 
@@ -23,6 +23,8 @@ class TensorRtLlm(Rule):
     source = "TensorRT-LLM, relaxed acceptance, DeepSeek-R1 preset (k = 10, δ = 0.6); summary read"
     dial = Dial(symbol="δ", name="relaxed delta", low=0.0, high=1.0, step=0.01, default=0.6, strict_is_high=False)
     on_rejection = Emission.ARGMAX
+    on_trees = OnTrees.JUDGED
+    policies = FREE
     needs = ("z", "logsumexp")
     fixed = (best_tokens(10),)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mars_viz.records import Emission, Speculation, Verdicts
-from mars_viz.rules.base import Dial, Rule, among_best, drafted_p
+from mars_viz.rules.base import FREE, Dial, OnTrees, Rule, among_best, drafted_p
 from mars_viz.rules.fixed import Fixed
 
 
@@ -23,6 +23,8 @@ class Typical(Rule):
     source = "Medusa, arXiv 2401.10774, and vllm-ascend 9772 (entropy verify); summary read"
     dial = Dial(symbol="ε", name="typical threshold", low=0.0, high=1.0, step=0.01, default=0.09, strict_is_high=True)
     on_rejection = Emission.ARGMAX
+    on_trees = OnTrees.JUDGED
+    policies = FREE
     needs = ("z", "logsumexp", "entropy")
     fixed = (Fixed("c", "c", "α over √ε", 0.1, 10, 1, "how the entropy's threshold α follows ε, as c·√ε", whole=False),)
 

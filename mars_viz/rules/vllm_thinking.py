@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mars_viz.records import Emission, Speculation, Verdicts
-from mars_viz.rules.base import Dial, Rule, among_best, just_above
+from mars_viz.rules.base import FREE, Dial, OnTrees, Rule, among_best, just_above
 from mars_viz.rules.fixed import best_tokens
 
 
@@ -19,6 +19,8 @@ class VllmThinking(Rule):
     source = "vLLM pull requests 21506, 22238, 43184, 45229 (closed, in no release); summary read"
     dial = Dial(symbol="r", name="relaxed ratio", low=0.0, high=1.0, step=0.01, default=0.5, strict_is_high=True)
     on_rejection = Emission.ARGMAX
+    on_trees = OnTrees.JUDGED
+    policies = FREE
     needs = ("z",)
     fixed = (best_tokens(3),)
 

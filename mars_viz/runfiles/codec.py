@@ -98,7 +98,7 @@ def decode(files: Mapping[str, bytes]) -> Run:
     """The run. Raises BadInput where a file is missing, damaged, newer or contradicts another."""
     about, sources = _looked_at(files)
     tables = {name: source.read() for name, source in sources.items()}
-    trace = rounds.from_tables(tables, about.settings.dial, len(about.prompt_ids))
+    trace = rounds.from_tables(tables, about.settings, len(about.prompt_ids))
     run = Run(
         settings=about.settings,
         provenance=about.provenance,

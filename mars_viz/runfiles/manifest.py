@@ -29,6 +29,9 @@ LARGEST = 8 << 20
 MOST_BRACKETS = 500_000
 """Opening ones in it, those of its texts included: each list or table takes 20 times the bytes that write it."""
 
+_ADDED: Mapping[str, frozenset[str]] = {"Settings": frozenset({"tree"})}
+"""Fields by record that files of this schema may lack, having been written before there were any; the default holds."""
+
 T = TypeVar("T")
 
 
@@ -189,6 +192,8 @@ def parsed(cls: type[T], value: object, where: str) -> T:
     """A dataclass from what JSON says. Raises BadInput where fields are missing, unknown or of another kind."""
     hints = _hints(cls)  # type: ignore[arg-type]
     names = {field.name for field in fields(cls)}  # type: ignore[arg-type]
+    if isinstance(value, dict):
+        names -= _ADDED.get(cls.__name__, frozenset()) - set(value)
     if not isinstance(value, dict) or set(value) != names:
         raise RunFileError(
             f"{where} does not hold exactly {', '.join(sorted(names))}. Choose a folder written by MARS Viz."

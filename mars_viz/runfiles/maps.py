@@ -14,7 +14,7 @@ import numpy as np
 
 from mars_viz.dialmap import DialMap
 from mars_viz.records import Timing
-from mars_viz.replay import answers_of
+from mars_viz.replay import answers_of, shortened
 from mars_viz.run import Run
 from mars_viz.runfiles.columns import TIMING_FIELDS
 from mars_viz.runfiles.manifest import MapFacts
@@ -74,6 +74,7 @@ def _answers(tables: Mapping[str, Table], prompt: tuple[int, ...]) -> Answers:
 
 
 def _agree(one: Answer, other: Answer) -> bool:
-    """True if the shorter draft is the beginning of the longer one."""
+    """True if the shorter draft is what the longer one holds of it."""
     length = min(len(one.speculation), len(other.speculation))
-    return np.array_equal(one.speculation.tokens[:length], other.speculation.tokens[:length])
+    ours, theirs = shortened(one.speculation, length), shortened(other.speculation, length)
+    return np.array_equal(ours.tokens, theirs.tokens) and np.array_equal(ours.parents, theirs.parents)

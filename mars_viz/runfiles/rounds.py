@@ -10,7 +10,9 @@ from itertools import chain
 
 import numpy as np
 
-from mars_viz.records import Verdicts
+from mars_viz.records import Policy, Verdicts
+from mars_viz.rules import rule_named
+from mars_viz.run import Settings
 from mars_viz.runfiles.columns import NODE_VERDICTS, ROW_VERDICTS, TIMING_FIELDS
 from mars_viz.runfiles.parquet import Table, objects
 from mars_viz.runfiles.speculations import SpeculationTables, contradiction
@@ -40,8 +42,9 @@ def to_tables(trace: Trace) -> dict[str, Table]:
     return tables
 
 
-def from_tables(tables: Mapping[str, Table], dial: float | None, prompt_length: int) -> Trace:
-    """The rounds. Raises BadInput where the tables contradict each other, or no walk at `dial` could have made them."""
+def from_tables(tables: Mapping[str, Table], settings: Settings, prompt_length: int) -> Trace:
+    """The rounds. Raises BadInput where the tables contradict each other, or no walk by the settings' rule at their
+    dial could have made them."""
     nodes, rows, rounds = (tables[name] for name in ("nodes", "rows", "rounds"))
     speculations = speculations_of(tables, ROUNDS)
     _check_emissions(rows)
@@ -55,13 +58,14 @@ def from_tables(tables: Mapping[str, Table], dial: float | None, prompt_length: 
             **{name: nodes[name] for name in NODE_VERDICTS},
             **{name: rows[name] for name in ROW_VERDICTS},
             gap_from=nodes.get("gap_from"),
+            policy=rule_named(settings.rule).policy if nodes["siblings"].any() else Policy.DRAFT_ORDER,
         ),
         Settled(nodes["kept"], rounds["row"].astype(np.int64), rounds["emitted"]),
         np.fromiter(chain.from_iterable(rounds["token_ids"]), np.int64),
         lengths,
         np.stack([rounds[name] for name in TIMING_FIELDS], axis=1),
     )
-    if not trace.settled(dial).same_as(trace.recorded):
+    if not trace.settled(settings.dial).same_as(trace.recorded):
         raise contradiction("rounds", "has a decision that its verdicts do not lead to")
     _check_text(trace)
     return trace

@@ -99,11 +99,34 @@ def _check_nodes(nodes: Table, firsts: np.ndarray, place: SpeculationTables, wid
     above = np.where(parents < 0, 0, depths[first + np.maximum(parents, 0)]) if len(parents) else depths
     if (depths != above + 1).any():
         raise contradiction(place.nodes, "has a token that is not one level below its parent")
+    _check_trees(nodes, first, place)
     listed = [nodes[name].shape if name in nodes else None for name in ("draft_ids", "draft_logits")]
     if listed[0] != listed[1]:
         raise contradiction(place.nodes, "has candidates of the drafter without a logit each")
     if "best_q" in nodes and nodes["best_q"].shape[1] != width:
         raise contradiction(place.nodes, "has not one probability of the drafter for each of the target's best tokens")
+
+
+def _check_trees(nodes: Table, first: np.ndarray, place: SpeculationTables) -> None:
+    """Siblings are counted in their order; the smaller trees that a tree holds are trees. `first` [N] is the place of
+    the first token of each one's draft."""
+    parents, siblings, owners = nodes["parents"], nodes["siblings"], nodes[place.owner]
+    order = np.lexsort((parents, owners))  # stable: of siblings those that stand before come first
+    begins = np.append(True, (np.diff(parents[order]) != 0) | (np.diff(owners[order]) != 0))[: len(order)]
+    run = np.arange(len(order)) - np.maximum.accumulate(np.where(begins, np.arange(len(order)), 0))
+    if (siblings[order] != run).any():
+        raise contradiction(place.nodes, "does not count the tokens after one another's place in their order")
+    if "budgets" not in nodes:
+        if siblings.any():
+            raise contradiction(place.nodes, "holds trees, but not which smaller trees they hold")
+        return
+    budgets = nodes["budgets"]
+    by_budget = np.lexsort((budgets, owners))
+    ranks = np.arange(len(budgets)) - first[by_budget] + 1
+    above = np.where(parents < 0, 0, budgets[first + np.maximum(parents, 0)]) if len(parents) else budgets
+    within = budgets[order][1:] > budgets[order][:-1]
+    if (budgets[by_budget] != ranks).any() or (budgets <= above).any() or not (within | begins[1:]).all():
+        raise contradiction(place.nodes, "has tokens that no tree of fewer nodes would leave out in such an order")
 
 
 def _check_rows(rows: Table, place: SpeculationTables) -> None:

@@ -11,9 +11,10 @@ from typing import Any, Generic, Protocol, TypeVar
 import torch
 
 from mars_viz.chat import History, check_prompt
-from mars_viz.errors import PromptError
+from mars_viz.errors import PromptError, SettingError
 from mars_viz.run import WITHIN_ROUNDING, Piece, Provenance, Settings
 from mars_viz.speculators.draft import Drafter, FollowsTarget, Target
+from mars_viz.speculators.drafter_names import chains_alone
 from mars_viz.speculators.memory import bytes_of
 from mars_viz.speculators.networks import Opener
 from mars_viz.speculators.speculator import DraftAndScore, Limits
@@ -60,6 +61,8 @@ class Part(Generic[Open]):
     """What else is to be known of it: what a sentence says of it, or nothing."""
     passes: Opener | None = None
     """Its bare forward passes, where it is a model of this machine."""
+    drafts_trees: bool = False
+    """True of a drafter that can draft trees."""
 
     @property
     def model(self) -> Any:
@@ -117,6 +120,11 @@ class Backend:
         if isinstance(drafter, FollowsTarget):
             drafter.follow(target)
         return target, drafter
+
+    def check(self, settings: Settings) -> None:
+        """Raise BadInput for what these models cannot do."""
+        if settings.drafts_trees and not self.drafter.drafts_trees:
+            raise SettingError(chains_alone(self.drafter.name))
 
     def ending(self, settings: Settings) -> Ending:
         """When a text ends."""

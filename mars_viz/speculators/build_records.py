@@ -1,6 +1,6 @@
 """Records from what was fetched from the device, with the columns that follow from others.
 
-Knows arrays and the columns of a Speculation; knows no tensors.
+Knows arrays and the columns of a Speculation; makes no tensors.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ from functools import lru_cache
 
 import numpy as np
 
-from mars_viz.randomness import Purpose, round_uniforms
+from mars_viz.randomness import Purpose, round_uniforms, tree_uniforms
 from mars_viz.records import Emission, Speculation, chain
 from mars_viz.run import Settings
+from mars_viz.speculators.draft_batch import Trees
+from mars_viz.trees import depths_of, siblings_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,8 @@ class Origin:
     """True if the tokens were drawn from the drafter's law."""
     vocabulary: int
     """V."""
+    trees: Trees | None = None
+    """How the drafts branch; None for chains."""
 
 
 def records(origin: Origin, settings: Settings, found: dict[str, np.ndarray]) -> list[Speculation]:
@@ -39,12 +43,30 @@ def records(origin: Origin, settings: Settings, found: dict[str, np.ndarray]) ->
     if settings.temperature == 0:
         fields["emissions"] = _each(fields["top_ids"][..., :1])
     else:
-        fields |= _drawn(found, settings, origin.starts)
+        fields |= _drawn(found, settings, origin)
     shared = _shared(n, origin.vocabulary)
     return [
-        Speculation(start, settings.temperature, origin.sampled, shared | {name: fields[name][i] for name in fields})
+        Speculation(
+            start,
+            settings.temperature,
+            origin.sampled,
+            {**shared, **_branching(origin.trees, i), **{name: fields[name][i] for name in fields}},
+        )
         for i, start in enumerate(origin.starts)
     ]
+
+
+def _branching(trees: Trees | None, index: int) -> dict[str, np.ndarray]:
+    """The columns that say how a tree branches; none for a chain."""
+    if trees is None:
+        return {}
+    parents = trees.parents[index]
+    return {
+        "parents": np.array(parents, np.int32),
+        "depths": depths_of(parents),
+        "siblings": siblings_of(parents),
+        "budgets": trees.budgets[index],
+    }
 
 
 def completed(made: Sequence[Speculation], settings: Settings, found: dict[str, np.ndarray]) -> list[Speculation]:
@@ -56,24 +78,32 @@ def completed(made: Sequence[Speculation], settings: Settings, found: dict[str, 
         z1 = np.stack([record.top_logits[:, :1] for record in made])
         fields["emission_z"] = _each(z1)
         fields["emission_ranks"] = np.ones(fields["emission_z"].shape, np.int32)
-        fields["coins"] = _coins(settings, [record.start for record in made], found["z"].shape[1])
+        fields["coins"] = _coins(settings, [record.start for record in made], [record.parents for record in made])
         if "logsumexp" in found:
             fields["emission_p"] = _each(np.exp(z1 - found["logsumexp"][..., None]))
             fields["logsumexp_t"] = found["logsumexp"]
     return [record.with_columns({name: fields[name][i] for name in fields}) for i, record in enumerate(made)]
 
 
-def _drawn(found: dict[str, np.ndarray], settings: Settings, starts: Sequence[int]) -> dict[str, np.ndarray]:
+def _drawn(found: dict[str, np.ndarray], settings: Settings, origin: Origin) -> dict[str, np.ndarray]:
     """Above temperature 0: what is known of the laws that tokens were drawn from, and the coins."""
     n = found["tokens"].shape[1]
     fields = {name: found[name] for name in ("p", "q", "best_q", "emission_p")}
     fields |= {name: found[name].astype(np.int32) for name in ("support", "emissions")}
-    return fields | {"coins": _coins(settings, starts, n)}
+    branches = [chain(n)] * len(origin.starts) if origin.trees is None else origin.trees.parents
+    return fields | {"coins": _coins(settings, origin.starts, branches)}
 
 
-def _coins(settings: Settings, starts: Sequence[int], n: int) -> np.ndarray:
-    """float64 [B, N]; no rule looks at one at temperature 0."""
-    return np.stack([round_uniforms(settings.seed, start, Purpose.COIN, n) for start in starts])
+def _coins(settings: Settings, starts: Sequence[int], branches: Sequence[Sequence[int] | np.ndarray]) -> np.ndarray:
+    """float64 [B, N]; no rule looks at one at temperature 0. `branches` are the parents of each draft's nodes."""
+    seed, found = settings.seed, []
+    for start, parents in zip(starts, branches, strict=True):
+        n = len(parents)
+        if parents is chain(n):
+            found.append(round_uniforms(seed, start, Purpose.COIN, n))
+        else:
+            found.append(tree_uniforms(seed, start, Purpose.COIN, [int(parent) for parent in parents]))
+    return np.stack(found)
 
 
 def _each(values: np.ndarray) -> np.ndarray:

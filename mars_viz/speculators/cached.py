@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mars_viz.speculators.host_copy import sent
-from mars_viz.speculators.networks import Chain, Chaining, Network, Pick
+from mars_viz.speculators.networks import Chain, Chaining, Network, Pick, TreeMask
 from mars_viz.speculators.networks.layer_inputs import LayerInputs
 
 Prefix = tuple[int, ...]
@@ -114,14 +114,14 @@ class CachedModel:
             kept.of(slot, begin, len(text)) for text, begin, slot in zip(texts, begins, self._rows.slots, strict=True)
         ]
 
-    def rewind(self, prefixes: Sequence[Prefix]) -> int:
+    def rewind(self, prefixes: Sequence[Prefix], most: int = 2) -> int:
         """Give each prefix a row that holds what of it was read; return how many of its last tokens are left to read.
 
         That is at least 1, and one number for all: where one prefix has more left than another, the other's last tokens
-        are read again.
+        are read again; where one of several has more than `most`, it is read alone first.
         """
         shared = self._settle(prefixes)
-        together = min(2, *(len(prefix) for prefix in prefixes)) if len(prefixes) > 1 else len(prefixes[0])
+        together = min(most, *(len(prefix) for prefix in prefixes)) if len(prefixes) > 1 else len(prefixes[0])
         for i, prefix in enumerate(prefixes):
             if len(prefix) - shared[i] > together:  # new to the cache: read alone
                 ids = sent([prefix[shared[i] : -1]], self.device)
@@ -131,9 +131,15 @@ class CachedModel:
         self._ends = [len(prefix) - n for prefix in prefixes]
         return n
 
-    def logits(self, input_ids: Tensor, rows: int) -> Tensor:
-        """Raw float32 logits [B, rows, V] after the last `rows` of the ids [B, n], which follow what was read."""
-        found = self._network.score(input_ids, self._ends, rows, self._rows.slots)
+    @property
+    def ends(self) -> list[int]:
+        """Tokens of each prefix that its row holds: the place where what is read next is written."""
+        return self._ends
+
+    def logits(self, input_ids: Tensor, rows: int, tree: TreeMask | None = None) -> Tensor:
+        """Raw float32 logits [B, rows, V] after the last `rows` of the ids [B, n], which follow what was read: one
+        another, or as the tree says."""
+        found = self._network.score(input_ids, self._ends, rows, self._rows.slots, tree)
         self._ends = [end + input_ids.shape[1] for end in self._ends]
         return found
 

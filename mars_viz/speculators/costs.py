@@ -18,12 +18,13 @@ from mars_viz.errors import Disturbed, SettingError
 from mars_viz.records import Timing
 from mars_viz.rules import Rule, rule_named
 from mars_viz.run import Settings
+from mars_viz.shapes import shape_named
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.device_errors import inference
-from mars_viz.speculators.draft import Drafter, Target
+from mars_viz.speculators.draft import Draft, Drafter, FollowsTarget, Target
 from mars_viz.speculators.networks.graphs import SETTLED
 from mars_viz.speculators.sampling import wait_for
-from mars_viz.speculators.speculator import DraftAndScore
+from mars_viz.speculators.speculator import DraftAndScore, scored_by
 from mars_viz.walk import Ending, Prefix, step
 
 SECONDS = 6.0
@@ -34,7 +35,7 @@ Times = dict[str, list[float]]
 
 
 class Measuring:
-    """The target's passes, a drafter step and whole rounds timed in turn, up to blocks of γ tokens.
+    """The target's passes, drafting and whole rounds timed in turn, up to blocks of γ tokens or trees of γ nodes.
 
     Iterate it for the share that is done, stop whenever; when it has come to its end, take the costs.
     """
@@ -49,9 +50,11 @@ class Measuring:
         seconds: float = SECONDS,
         clock: Callable[[], float] = time.perf_counter,
     ):
-        """`settings` say how decoding goes: rule, temperature, top-p, top-k. A round's evidence is what deciding by
-        that rule needs, as in decoding without recording. Raises BadInput where the models' context leaves no room."""
+        """`settings` say how decoding goes: rule, temperature, top-p, top-k, the shape of drafts. A round's evidence is
+        what deciding by that rule needs, as in decoding without recording. Raises BadInput where the models' context
+        leaves no room, and for trees that the drafter does not draft."""
         self._backend, self._gamma, self._settings = backend, gamma, settings or Settings(rule="strict")
+        backend.check(self._settings)
         self._length = min(cache_length, backend.context - gamma - 2)
         if gamma < 1 or self._length < 2:
             raise SettingError(
@@ -97,14 +100,18 @@ class Measuring:
 
     def _costs(self, times: Times) -> Costs:
         backend, gamma = self._backend, self._gamma
-        steps = [taken / gamma for taken in times["draft"]]
+        levels = [times[f"draft {depth}"] for depth in range(1, _levels(self._settings, gamma) + 1)]
+        steps = levels[0] if levels else [taken / gamma for taken in times["draft"]]
         passes = [times[f"target {n}"] for n in range(1, gamma + 2)]
+
+        def drafting(length: int) -> list[float]:
+            return levels[min(length, len(levels)) - 1] if levels else [length * step for step in steps]
 
         def rest(length: int) -> list[float]:
             if backend.place.type == "cpu":  # elsewhere a round's parts end before the device has done them
                 return times[f"rest of round {length}"]
-            parts = zip(times[f"round {length}"], steps, passes[length], strict=True)
-            return [whole - length * step - verify for whole, step, verify in parts]
+            parts = zip(times[f"round {length}"], drafting(length), passes[length], strict=True)
+            return [whole - draft - verify for whole, draft, verify in parts]
 
         return Costs(
             device=backend.device,
@@ -116,6 +123,8 @@ class Measuring:
             target_pass=tuple(Cost.of(taken) for taken in passes),
             drafter_step=Cost.of(steps),
             rest=_between(Cost.of(rest(1)), Cost.of(rest(gamma)), gamma),
+            tree=self._settings.tree,
+            drafting=tuple(Cost.of(taken) for taken in levels),
         )
 
 
@@ -161,14 +170,22 @@ def _tasks(
     backend: Backend, gamma: int, settings: Settings, length: int
 ) -> Iterator[tuple[str, Callable[[], Timing | None]]]:
     """What is timed, by name, with caches that hold `length` positions."""
-    target, drafter = backend.opened(Settings(gamma=gamma))
+    target, drafter = backend.opened(Settings(gamma=gamma, tree=settings.tree))
     prefix = (*_tokens(backend, length), _tokens(backend, 1)[0])
     for part in (target, drafter):
         part.prefill([prefix[:-1]])
+    levels = _levels(settings, gamma)
     for width in range(1, gamma + 2):
         ids = torch.tensor([_tokens(backend, width)[1:]], dtype=torch.int64, device=target.device)
-        yield f"target {width}", partial(_scored, target, prefix, ids)
-    yield "draft", partial(_drafted, drafter, prefix, gamma)
+        draft = drafter.draft([prefix], width - 1) if levels and width > 1 else Draft(ids)
+        yield f"target {width}", partial(_scored, target, prefix, draft)
+    if not levels:
+        yield "draft", partial(_drafted, drafter, itertools.repeat(prefix), gamma)
+    for depth in range(1, levels + 1):
+        yield (
+            f"draft {depth}",
+            partial(_drafted, drafter, _kept(drafter, prefix, depth), max(depth, gamma * (depth == levels))),
+        )
     for count in sorted({1, gamma}):
         yield f"round {count}", _round(backend, settings, count, prefix[:-1])
 
@@ -178,12 +195,26 @@ def _tokens(backend: Backend, count: int) -> tuple[int, ...]:
     return tuple(place * 7919 % backend.vocabulary_size for place in range(count))
 
 
-def _scored(target: Target, prefix: Prefix, ids: torch.Tensor) -> None:
-    target.score([prefix], ids)
+def _levels(settings: Settings, gamma: int) -> int:
+    """Of a tree of γ nodes; 0 of a chain."""
+    return shape_named(settings.tree).shape.within(gamma).depth
 
 
-def _drafted(drafter: Drafter, prefix: Prefix, count: int) -> None:
-    drafter.draft([prefix], count)
+def _kept(drafter: Drafter, prefix: Prefix, depth: int) -> Iterator[Prefix]:
+    """Prefixes to draft after in turn, each with new tokens at its end: what was read of a tree is not kept, so half of
+    a longest path and the token after it are read before the next is drafted. A drafter that reads what the target
+    makes of them would have the target read them, too, and gets one and the same."""
+    new = 0 if isinstance(drafter, FollowsTarget) else min(1 + depth // 2, len(prefix) - 1)
+    others = tuple(token - 1 if token else 1 for token in prefix[len(prefix) - new :])
+    return itertools.cycle([prefix, (*prefix[: len(prefix) - new], *others)])
+
+
+def _scored(target: Target, prefix: Prefix, draft: Draft) -> None:
+    scored_by(target, [prefix], draft)
+
+
+def _drafted(drafter: Drafter, prefixes: Iterator[Prefix], count: int) -> None:
+    drafter.draft([next(prefixes)], count)
 
 
 def _round(backend: Backend, settings: Settings, gamma: int, prefix: Prefix) -> Callable[[], Timing | None]:
@@ -195,6 +226,7 @@ def _round(backend: Backend, settings: Settings, gamma: int, prefix: Prefix) -> 
         top_p=settings.top_p,
         top_k=settings.top_k,
         seed=settings.seed,
+        tree=settings.tree,
     )
     speculator = backend.speculator(short, rule.needs)
     speculator.prefill(prefix)

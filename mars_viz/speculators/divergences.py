@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from mars_viz.speculators.draft_batch import at_nodes
 from mars_viz.speculators.sampling import wide
 
 LOWEST = torch.finfo(torch.float32).min
@@ -29,6 +30,8 @@ class Laws:
     """float32 [B, 2N + 1, 1]; the sum of their exponentials."""
     drawn: Tensor | None
     """float32 [B, 2N + 1, V]; the laws that tokens were drawn from; None where they are the plain softmax."""
+    judging: Tensor | None = None
+    """int64 [B, N]; of trees, the target's row that judges each token."""
 
 
 DIVERGENCES = frozenset(
@@ -47,8 +50,8 @@ def divergences(laws: Laws, shares: Tensor) -> dict[str, Tensor]:
     constants = laws.totals.log()
     room = torch.empty_like(plain)  # one for all that comes between: the first touch of memory costs more than the rest
     if laws.drawn is None:
-        return _apart(plain, laws.below, constants, laws.tokens, room)
-    found = _apart(laws.drawn, laws.drawn.log().clamp_(min=LOWEST), torch.zeros_like(constants), laws.tokens, room)
+        return _apart(plain, laws.below, constants, laws, room)
+    found = _apart(laws.drawn, laws.drawn.log().clamp_(min=LOWEST), torch.zeros_like(constants), laws, room)
     found["entropy"] = _entropy(plain[:, :rows], laws.below[:, :rows], constants[:, :rows], room)
     return found
 
@@ -64,16 +67,16 @@ def _dot(one: Tensor, other: Tensor, room: Tensor) -> Tensor:
     return torch.mul(one, other, out=room[:, : one.shape[1]]).sum(-1)
 
 
-def _apart(laws: Tensor, logs: Tensor, constants: Tensor, tokens: Tensor, room: Tensor) -> dict[str, Tensor]:
+def _apart(laws: Tensor, logs: Tensor, constants: Tensor, about: Laws, room: Tensor) -> dict[str, Tensor]:
     """How far p and q lie apart at each node, nats, from the laws [B, 2N + 1, V] and their logarithms; `room` is as
     large and is written over."""
-    n, x = tokens.shape[1], tokens.unsqueeze(-1)
-    ps, qs = laws[:, :n], laws[:, n + 1 :]
+    n, x, judging = about.tokens.shape[1], about.tokens.unsqueeze(-1), about.judging
+    ps, qs = at_nodes(laws, judging, n), laws[:, n + 1 :]
     px, qx = ps.gather(-1, x).squeeze(-1), qs.gather(-1, x).squeeze(-1)
     entropy, own = _entropy(laws, logs, constants, room), constants.squeeze(-1)
-    hp, hq = entropy[:, :n], entropy[:, n + 1 :]
+    hp, hq = at_nodes(entropy, judging, n), entropy[:, n + 1 :]
     kl_pq = own[:, n + 1 :] - _dot(ps, logs[:, n + 1 :], room) - hp
-    kl_qp = own[:, :n] - _dot(qs, logs[:, :n], room) - hq
+    kl_qp = at_nodes(own, judging, n) - _dot(qs, at_nodes(logs, judging, n), room) - hq
     middle = torch.add(ps, qs, out=room[:, :n])  # twice the law in the middle
     logs_in_middle = torch.clamp(middle, min=SMALLEST, out=room[:, n : 2 * n]).log_()
     h_middle = math.log(2) - middle.mul_(logs_in_middle).sum(-1).mul_(0.5)
@@ -87,8 +90,13 @@ def _apart(laws: Tensor, logs: Tensor, constants: Tensor, tokens: Tensor, room: 
         "kl_pq": kl_pq.masked_fill_(kl_pq > 1e20, torch.inf),
         "kl_qp": kl_qp.masked_fill_(kl_qp > 1e20, torch.inf),
         "js": h_middle - (hp + hq).mul_(0.5),
-        "block_mass": _block_mass(laws, px / qx, room),
+        "block_mass": _block_mass(laws, px / qx, room) if judging is None else _unknown_mass(px),
     }
+
+
+def _unknown_mass(px: Tensor) -> Tensor:
+    """float64 [B, N]; of trees, which block verification does not judge."""
+    return torch.full_like(px, torch.nan, dtype=wide(px.device))
 
 
 def _block_mass(laws: Tensor, ratios: Tensor, room: Tensor) -> Tensor:

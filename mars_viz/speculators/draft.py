@@ -16,20 +16,28 @@ from torch import Tensor
 
 from mars_viz.walk import Prefix
 
+Branches = Sequence[Sequence[int]]
+"""Of each of B trees the parents of its nodes, -1 for the prefix; in depth-first preorder, see `trees`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What was drafted after each of B prefixes: chains of up to N tokens."""
+    """What was drafted after each of B prefixes: chains or trees of up to N tokens."""
 
     tokens: Tensor
-    """int64 [B, N]; what stands behind a chain's end is any token."""
+    """int64 [B, N]; what stands behind a draft's end is any token."""
     logits: Tensor | None = None
     """float32 [B, N, V']; raw, each row what its token was drafted from. None where drafting is deterministic: q is 1
     at the drafted token."""
     vocabulary: Tensor | None = None
     """int64 [V']; the target's token of each entry of the drafter's vocabulary; None where they are the same."""
     lengths: tuple[int, ...] | None = None
-    """Tokens of each chain; None where all have N."""
+    """Tokens of each; None where all have N."""
+    branches: Branches | None = None
+    """Of trees, the parents of each one's nodes; None for chains. The tokens of trees were chosen as the likeliest, not
+    drawn."""
+    budgets: tuple[np.ndarray, ...] | None = None
+    """Of trees, int32 [N]: the size of the smallest tree that has each node; see `Speculation.budgets`."""
 
     def spread(self, vocabulary_size: int) -> Tensor | None:
         """The logits [B, N, V] over the target's vocabulary; what the drafter cannot draft has none (-inf)."""
@@ -98,6 +106,15 @@ class Drafter(Protocol):
 
     def observe(self, drafted: Sequence[Sequence[int]]) -> None:
         """Told what it drafted, once that is on the host."""
+        ...
+
+
+@runtime_checkable
+class ScoresTrees(Protocol):
+    """A target that scores trees in one pass; every other one scores their paths."""
+
+    def score_trees(self, prefixes: Sequence[Prefix], tokens: Tensor, branches: Branches) -> Scored:
+        """What it says after each prefix and each of the nodes [B, N] that follow it."""
         ...
 
 

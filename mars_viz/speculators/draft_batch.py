@@ -1,12 +1,16 @@
-"""Drafted chains with both models' logits, and what of their evidence is on the device so far. Knows tensors only."""
+"""Drafts with both models' logits, and what of their evidence is on the device so far. Knows tensors only."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from mars_viz.speculators.draft import Draft
+from mars_viz.speculators.host_copy import sent
 
 CACHED = 1 << 18
 """Logits that are worked on at once on a processor: many enough for its cores, few enough for their caches, which must
@@ -14,8 +18,29 @@ hold some four times as much while divergences are computed."""
 
 
 @dataclass(frozen=True, slots=True)
+class Trees:
+    """How trees of N nodes branch, on the host."""
+
+    parents: tuple[tuple[int, ...], ...]
+    """Of each of B trees."""
+    budgets: tuple[np.ndarray, ...]
+    """int32 [N] of each; see `Speculation.budgets`."""
+
+    @classmethod
+    def of(cls, draft: Draft, chosen: Sequence[int]) -> Trees | None:
+        """Those of a draft; None where it drafted chains."""
+        if draft.branches is None or draft.budgets is None:
+            return None
+        return cls(tuple(tuple(draft.branches[i]) for i in chosen), tuple(draft.budgets[i] for i in chosen))
+
+    def some(self, chosen: slice) -> Trees:
+        """These alone."""
+        return Trees(self.parents[chosen], self.budgets[chosen])
+
+
+@dataclass(frozen=True, slots=True)
 class DraftBatch:
-    """Drafted chains of one length and both models' logits, still on the device; B chains of N tokens."""
+    """Drafts of one length and both models' logits, still on the device; B chains, or B trees, of N tokens."""
 
     starts: tuple[int, ...]
     """Absolute position of each chain's first drafted token."""
@@ -26,20 +51,36 @@ class DraftBatch:
     what a token was drafted from: R is 2N + 1, or N + 1 where the draft is deterministic."""
     sampled: bool
     """True if the tokens were drawn from the drafter's law."""
+    trees: Trees | None = None
+    """How they branch; None for chains."""
+    judging: Tensor | None = None
+    """int64 [B, N]; of trees, the target's row that judges each node."""
 
     @classmethod
     def of(
-        cls, starts: tuple[int, ...], tokens: Tensor, drafter: Tensor | None, target: Tensor, *, sampled: bool
+        cls,
+        starts: tuple[int, ...],
+        tokens: Tensor,
+        drafter: Tensor | None,
+        target: Tensor,
+        *,
+        sampled: bool,
+        trees: Trees | None = None,
     ) -> DraftBatch:
-        """With the drafter's logits [B, N, V], if it has any; only then can tokens have been drawn from them."""
-        if drafter is None:
-            return cls(starts, tokens, target, sampled=False)
-        return cls(starts, tokens, torch.cat([target, drafter], 1), sampled)
+        """With the drafter's logits [B, N, V], if it has any; only then can tokens have been drawn from them, and those
+        of trees are not."""
+        judging = None if trees is None else sent(np.array(trees.parents, np.int64) + 1, target.device)
+        logits = target if drafter is None else torch.cat([target, drafter], 1)
+        return cls(starts, tokens, logits, sampled and drafter is not None and trees is None, trees, judging)
 
     @property
     def target(self) -> Tensor:
         """float32 [B, N + 1, V]; the target's rows."""
         return self.logits[:, : self.tokens.shape[1] + 1]
+
+    def at_nodes(self, rows: Tensor) -> Tensor:
+        """[B, N, …] from [B, R, …]: of each node what holds at the row that judges it."""
+        return at_nodes(rows, self.judging, self.tokens.shape[1])
 
     @property
     def certain(self) -> bool:
@@ -61,7 +102,21 @@ class DraftBatch:
             return
         for at in range(0, chains, step):
             some = slice(at, at + step)
-            yield DraftBatch(self.starts[some], self.tokens[some], self.logits[some], sampled=self.sampled)
+            yield DraftBatch(
+                self.starts[some],
+                self.tokens[some],
+                self.logits[some],
+                self.sampled,
+                None if self.trees is None else self.trees.some(some),
+                None if self.judging is None else self.judging[some],
+            )
+
+
+def at_nodes(rows: Tensor, judging: Tensor | None, n: int) -> Tensor:
+    """[B, n, …] from [B, R, …]: of each node what holds at the row that judges it; of chains, the rows in order."""
+    if judging is None:
+        return rows[:, :n]
+    return rows.gather(1, judging.view(*judging.shape, *(1,) * (rows.dim() - 2)).expand(-1, -1, *rows.shape[2:]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,17 +15,18 @@ import torch
 from torch import Tensor
 
 from mars_viz.errors import EvidenceError, ModelError
-from mars_viz.randomness import Purpose, position_uniforms, round_uniforms
+from mars_viz.randomness import Purpose, position_uniforms, round_uniforms, tree_uniforms
 from mars_viz.records import CANDIDATES, Speculation
 from mars_viz.run import Settings
 from mars_viz.speculators.build_records import Origin, completed, records
 from mars_viz.speculators.divergences import DIVERGENCES, parent_weights
 from mars_viz.speculators.draft import NO_SAMPLE, Draft, TopLogits
-from mars_viz.speculators.draft_batch import DraftBatch, Seen
+from mars_viz.speculators.draft_batch import DraftBatch, Seen, Trees
 from mars_viz.speculators.logit_stats import one_hot, standing
 from mars_viz.speculators.sampling import draw, law, on_device, to_host
 from mars_viz.speculators.topk import Largest, best, largest, settled
 from mars_viz.speculators.waiting import Waiting
+from mars_viz.trees import depths_of
 
 DAMAGED = (
     "The {whose}'s logits hold NaN or infinity. Decode in float32 (--dtype float32); if that does not help, its "
@@ -73,8 +74,9 @@ def record_top_logits(
             "listed_ids": top.ids[i : i + 1, : n + 1],
             "listed_logits": top.logits[i : i + 1, : n + 1],
         }
-        (record,) = chains = records(Origin((start,), sampled=False, vocabulary=vocabulary), settings, chain)
-        listed = record.top_ids[:n] == record.tokens[:, None]  # [N, K]
+        origin = Origin((start,), sampled=False, vocabulary=vocabulary, trees=Trees.of(draft, [i]))
+        (record,) = chains = records(origin, settings, chain)
+        listed = record.at_nodes(record.top_ids) == record.tokens[:, None]  # [N, K]
         known = {name: array[i : i + 1, :n] for name, array in drafted.items()}
         known["z"] = top.drafted[i : i + 1, :n]
         known["ranks"] = np.where(listed.any(1), listed.argmax(1) + 1, 0)[None]
@@ -108,7 +110,8 @@ def _recorded(seen: Seen, settings: Settings, needs: Collection[str] | None) -> 
     if "tied" in found and found.pop("tied").any():
         return _recorded(_settled(seen), settings, needs)
     _check(found["listed_logits"][..., 0], blocks.tokens.shape[1])
-    made = records(Origin(blocks.starts, blocks.sampled, blocks.logits.shape[-1]), settings, found)
+    origin = Origin(blocks.starts, blocks.sampled, blocks.logits.shape[-1], blocks.trees)
+    made = records(origin, settings, found)
     if later:
         made = completed(made, settings, {name: found[name] for name in later})
     return seen, made
@@ -121,24 +124,24 @@ def _seen(blocks: DraftBatch, settings: Settings) -> Seen:
     if settings.temperature > 0:
         drawn = _drawn_from(blocks, law(blocks.logits, settings))
         found |= _draws(blocks, settings, drawn)
-    return Seen(blocks, found | _listed(listed, drawn), drawn)
+    return Seen(blocks, found | _listed(listed, drawn, blocks), drawn)
 
 
 def _settled(seen: Seen) -> Seen:
     """The same, the order of equals settled."""
     found = dict(seen.found)
     listed = Largest(found["listed_logits"], found["listed_ids"], found.pop("tied"))
-    return replace(seen, found=found | _listed(settled(seen.blocks.logits, listed), seen.drawn))
+    return replace(seen, found=found | _listed(settled(seen.blocks.logits, listed), seen.drawn, seen.blocks))
 
 
-def _listed(listed: Largest, drawn: Tensor | None) -> dict[str, Tensor]:
+def _listed(listed: Largest, drawn: Tensor | None, blocks: DraftBatch) -> dict[str, Tensor]:
     """Both models' best tokens, [B, R, K], and above temperature 0 what the drafter gives the target's."""
     found = {"listed_ids": listed.ids, "listed_logits": listed.values}
     if listed.tied is not None:
         found["tied"] = listed.tied
     if drawn is not None:
         n = drawn.shape[1] // 2
-        found["best_q"] = drawn[:, n + 1 :].gather(-1, listed.ids[:, :n])
+        found["best_q"] = drawn[:, n + 1 :].gather(-1, blocks.at_nodes(listed.ids))
     return found
 
 
@@ -162,12 +165,17 @@ def _draws(blocks: DraftBatch, settings: Settings, laws: Tensor) -> dict[str, Te
     """Above temperature 0: the laws at the drafted tokens, and every row's candidate emissions."""
     n, x = blocks.tokens.shape[1], blocks.tokens.unsqueeze(-1)  # [B, N, 1]
     ps, qs = laws[:, : n + 1], laws[:, n + 1 :]
-    px, qx = ps[:, :n].gather(-1, x), qs.gather(-1, x)
-    residual = _or_law((ps[:, :n] - qs).clamp_(min=0), ps)
-    lowered = _or_law(ps[:, :n].scatter(-1, x, (px - qx).clamp_(min=0)), ps)
-    weights = parent_weights(px.squeeze(-1) / qx.squeeze(-1)).unsqueeze(-1)  # [B, N, 1]
-    weighted = _or_law((weights * ps[:, :n] - qs).clamp_(min=0), ps)
-    drawn = draw(torch.stack([ps, residual, lowered, weighted], 2), _uniforms(blocks, settings))  # [B, N + 1, 4]
+    px, qx = blocks.at_nodes(ps).gather(-1, x), qs.gather(-1, x)
+    if blocks.judging is not None:
+        left = _without_children(ps, blocks.judging, blocks.tokens)
+        masses = torch.stack([ps, left, left, left], 2)
+    else:
+        residual = _or_law((ps[:, :n] - qs).clamp_(min=0), ps)
+        lowered = _or_law(ps[:, :n].scatter(-1, x, (px - qx).clamp_(min=0)), ps)
+        weights = parent_weights(px.squeeze(-1) / qx.squeeze(-1)).unsqueeze(-1)  # [B, N, 1]
+        weighted = _or_law((weights * ps[:, :n] - qs).clamp_(min=0), ps)
+        masses = torch.stack([ps, residual, lowered, weighted], 2)
+    drawn = draw(masses, _uniforms(blocks, settings))  # [B, N + 1, 4]
     emissions = torch.cat([best(blocks.target).unsqueeze(-1), drawn], -1)  # [B, N + 1, 5]
     return {
         "p": px.squeeze(-1),
@@ -183,7 +191,26 @@ def _uniforms(blocks: DraftBatch, settings: Settings) -> Tensor:
     count, device = blocks.target.shape[1], blocks.target.device
     plain = np.stack([position_uniforms(settings.seed, start, count) for start in blocks.starts])
     residual = np.stack([round_uniforms(settings.seed, start, Purpose.RESIDUAL, count) for start in blocks.starts])
+    if blocks.trees is not None:
+        rows = [np.append(0, depths_of(parents)) for parents in blocks.trees.parents]
+        plain = np.stack([each[own] for each, own in zip(plain, rows, strict=True)])
+        residual = np.stack(
+            [
+                np.append(each[0], tree_uniforms(settings.seed, start, Purpose.RESIDUAL, parents, after=True))
+                for each, start, parents in zip(residual, blocks.starts, blocks.trees.parents, strict=True)
+            ]
+        )
     return on_device(np.stack([plain, residual, residual, residual], -1), device)
+
+
+def _without_children(ps: Tensor, judging: Tensor, tokens: Tensor) -> Tensor:
+    """The laws [B, N + 1, V] without what was drafted after each row, as if each of these tokens had been certain; a
+    law of which nothing is left stays as it is."""
+    tried = torch.zeros_like(ps, dtype=torch.bool)
+    texts = torch.arange(len(ps), device=ps.device).unsqueeze(1)
+    tried[texts, judging, tokens] = True
+    left = ps.masked_fill(tried, 0.0)
+    return torch.where(left.sum(-1, keepdim=True) > 1e-9, left, ps)
 
 
 def _or_law(mass: Tensor, ps: Tensor) -> Tensor:

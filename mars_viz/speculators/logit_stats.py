@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mars_viz.run import Settings
 from mars_viz.speculators.divergences import LOWEST, Laws, divergences
-from mars_viz.speculators.draft_batch import Seen
+from mars_viz.speculators.draft_batch import Seen, at_nodes
 from mars_viz.speculators.topk import ranks
 
 
@@ -23,14 +23,16 @@ def standing(seen: Sequence[Seen], settings: Settings, *, apart: bool) -> dict[s
     logits = _cat([one.blocks.logits for one in seen])
     n, x = tokens.shape[1], tokens.unsqueeze(-1)
     target, peaks, draft_ids, draft_logits = logits[:, : n + 1], best[..., :1], ids[:, n + 1 :], best[:, n + 1 :]
+    judging = None if seen[0].blocks.judging is None else _cat([_judging(one) for one in seen])
+    judged = at_nodes(target, judging, n)
     if seen[0].blocks.certain:
         draft_ids, draft_logits = x, torch.zeros_like(x, dtype=logits.dtype)
         logits, peaks = torch.cat([logits, one_hot(x, logits)], 1), torch.cat([peaks, draft_logits], 1)
     found = {
         "draft_ids": draft_ids,
         "draft_logits": draft_logits,
-        "z": target[:, :n].gather(-1, x).squeeze(-1),
-        "ranks": ranks(target[:, :n], x, ids[:, :n]).squeeze(-1),
+        "z": judged.gather(-1, x).squeeze(-1),
+        "ranks": ranks(judged, x, at_nodes(ids, judging, n)).squeeze(-1),
     }
     if settings.temperature > 0:
         found |= _standing_emissions(target, _cat([one.found["emissions"] for one in seen]), ids, settings)
@@ -42,7 +44,7 @@ def standing(seen: Sequence[Seen], settings: Settings, *, apart: bool) -> dict[s
     found |= {"logsumexp": normalisers[:, : n + 1], "draft_logsumexp": normalisers[:, n + 1 :]}
     if apart:
         drawn = [one.drawn for one in seen if one.drawn is not None]
-        found |= divergences(Laws(tokens, below, totals, _cat(drawn) if drawn else None), shares)
+        found |= divergences(Laws(tokens, below, totals, _cat(drawn) if drawn else None, judging), shares)
     return found
 
 
@@ -60,6 +62,11 @@ def _standing_emissions(target: Tensor, emissions: Tensor, ids: Tensor, settings
         "emission_z": target.gather(-1, emissions),
         "emission_ranks": ranks(target, emissions, ids[:, : target.shape[1]]),
     }
+
+
+def _judging(one: Seen) -> Tensor:
+    assert one.blocks.judging is not None, "all are trees, or none is"
+    return one.blocks.judging
 
 
 def _cat(parts: Sequence[Tensor]) -> Tensor:

@@ -13,26 +13,28 @@ from mars_viz import demo
 from mars_viz.bounds import shortened
 from mars_viz.errors import ModelError, SettingError
 from mars_viz.permissions import PATHS
-from mars_viz.speculators.untrained import Eagle3, Ngram, Untrained, untrained
+from mars_viz.rules import rule_named
+from mars_viz.run import Settings
+from mars_viz.speculators.drafter_names import Eagle3, NamedDrafter, Ngram, chains_alone, drafter_named
 
 _ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)
 DEVICES = ("auto", "cpu", "cuda", "mps")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 
 
-def drafter_for(target: str | PathLike[str] | None, drafter: str | PathLike[str] | None) -> Untrained | str:
+def drafter_for(target: str | PathLike[str] | None, drafter: str | PathLike[str] | None) -> NamedDrafter | str:
     """A drafter without a model of its own, or the drafting model's name, '' for the built-in one.
 
     A target of one's own without a drafter gets prompt lookup. Raises BadInput.
     """
     if drafter is None:
         return "" if target is None else Ngram()
-    return untrained(str(drafter)) or str(drafter)
+    return drafter_named(str(drafter)) or str(drafter)
 
 
 def models_named(target: str | PathLike[str] | None, drafter: str | PathLike[str] | None) -> list[str]:
     """The models that are asked for by name, without the built-in ones. Raises BadInput."""
-    return [str(name) for name in (target, drafter_for(target, drafter)) if name and not isinstance(name, Untrained)]
+    return [str(name) for name in (target, drafter_for(target, drafter)) if name and not isinstance(name, NamedDrafter)]
 
 
 def check_names(
@@ -56,8 +58,19 @@ def check_names(
         is_folder(name) if folders else check_id(name)
     if isinstance(drafting, Eagle3):
         _check_head(drafting.head, target, folders)
-    if file := getattr(drafting, "text", ""):
-        _check_text(file, folders)
+    elif isinstance(drafting, NamedDrafter) and drafting.source:
+        _check_text(drafting.source, folders)
+
+
+def check_trees(settings: Settings, target: str | PathLike[str] | None, drafter: str | PathLike[str] | None) -> None:
+    """Raise BadInput where drafts are to be trees, and the rule or the drafter of these names is known to take none."""
+    if not settings.drafts_trees:
+        return
+    if reason := rule_named(settings.rule).refuses_trees(settings.temperature):
+        raise SettingError(reason)
+    drafting = drafter_for(target, drafter)
+    if isinstance(drafting, NamedDrafter) and not drafting.drafts_trees:
+        raise SettingError(chains_alone(drafting.name))
 
 
 def _check_head(head: str, target: str | PathLike[str] | None, folders: bool) -> None:

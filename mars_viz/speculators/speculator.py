@@ -7,6 +7,7 @@ import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,10 +15,11 @@ from mars_viz.errors import ModelError, PromptError
 from mars_viz.records import Speculation, Timing
 from mars_viz.run import Settings
 from mars_viz.speculators.device_errors import inference
-from mars_viz.speculators.draft import Draft, Drafter, Scored, Target, TopLogits
-from mars_viz.speculators.draft_batch import DraftBatch
+from mars_viz.speculators.draft import Branches, Draft, Drafter, Scored, ScoresTrees, Target, TopLogits
+from mars_viz.speculators.draft_batch import DraftBatch, Trees
 from mars_viz.speculators.evidence import gather_evidence, record_top_logits
 from mars_viz.speculators.waiting import Waiting
+from mars_viz.trees import first_path, leaves, path_to
 from mars_viz.walk import Answer, Prefix
 
 
@@ -89,12 +91,14 @@ class DraftAndScore:
         began, share = time.perf_counter(), 1 / len(prefixes)
         draft = self._drafter.draft(prefixes, count)
         drafted = time.perf_counter()
-        scored = self._target.score(prefixes, draft.tokens)
+        scored = scored_by(self._target, prefixes, draft)
         verified = time.perf_counter()
         speculations = self._recorded(tuple(map(len, prefixes)), draft, scored)
         read = [speculation.tokens.tolist() for speculation in speculations]
-        self._target.observe(read)
         self._drafter.observe(read)
+        if draft.branches is not None:  # of a tree, the first path stands in the cache as a chain does
+            read = [own[: first_path(parents)] for own, parents in zip(read, draft.branches, strict=True)]
+        self._target.observe(read)
         timing = Timing(
             draft=(drafted - began) * share,
             verify=(verified - drafted) * share,
@@ -118,9 +122,37 @@ class DraftAndScore:
                 None if logits is None else _rows(logits, own, length),
                 _rows(scored, own, length + 1),
                 sampled=self._settings.temperature > 0,
+                trees=Trees.of(draft, some),
             )
             found |= zip(some, gather_evidence(blocks, self._settings, self._needs, self._waiting), strict=True)
         return [found[i] for i in range(len(starts))]
+
+
+def scored_by(target: Target, prefixes: Sequence[Prefix], draft: Draft) -> Scored:
+    """What the target says of a draft; of trees path by path, where it does not score them in one pass."""
+    if draft.branches is None or not draft.tokens.shape[1]:
+        return target.score(prefixes, draft.tokens)
+    if isinstance(target, ScoresTrees):
+        return target.score_trees(prefixes, draft.tokens, draft.branches)
+    return _by_paths(target, prefixes, draft.tokens, draft.branches)
+
+
+def _by_paths(target: Target, prefixes: Sequence[Prefix], tokens: Tensor, branches: Branches) -> Scored:
+    """Each path of each tree after a prefix of its own, all in one batch."""
+    paths = [(i, path_to(parents, leaf)) for i, parents in enumerate(branches) for leaf in leaves(parents)]
+    longest = max(len(path) for _, path in paths)
+    padded = [path + path[-1:] * (longest - len(path)) for _, path in paths]
+    ids = torch.stack([tokens[i, path] for (i, _), path in zip(paths, padded, strict=True)])
+    scored = target.score([prefixes[i] for i, _ in paths], ids)
+    b, n = tokens.shape
+    at = np.zeros((b, n + 1, 2), np.int64)  # which path says it of each row, and in which place
+    for k, (i, path) in enumerate(paths):
+        at[i, 0] = k, 0
+        at[i, np.array(path) + 1] = [(k, place) for place in range(1, len(path) + 1)]
+    if isinstance(scored, Tensor):
+        return scored[at[..., 0], at[..., 1]]
+    nodes = at[:, 1:, 0], at[:, 1:, 1] - 1
+    return TopLogits(scored.ids[at[..., 0], at[..., 1]], scored.logits[at[..., 0], at[..., 1]], scored.drafted[nodes])
 
 
 def _rows(values: Tensor, chains: Tensor | None, count: int) -> Tensor:

@@ -13,8 +13,14 @@ from dataclasses import dataclass
 from mars_viz.figures.words import exactly
 from mars_viz.rules import Rule, rule_named
 from mars_viz.run import Settings
+from mars_viz.shapes import shape_named
 
 ENGINES = ("vLLM", "SGLang", "TensorRT-LLM")
+_CHAINS_ALONE = {
+    "vLLM": "vLLM drafts chains, so there is nothing to set there",
+    "TensorRT-LLM": "TensorRT-LLM relaxes with its MTP drafter, which drafts chains, so there is nothing to set there",
+}
+"""Engines that have no setting for these rules on trees, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +40,8 @@ def engine_settings(settings: Settings, dial: float) -> tuple[EngineSetting, ...
     rule = rule_named(settings.rule)
     found = _KNOWN.get(rule.family)
     known = None if found is None else found(rule, dial, settings)
+    if known and settings.drafts_trees and known.engine in _CHAINS_ALONE:
+        known = EngineSetting(known.engine, "", f"{_CHAINS_ALONE[known.engine]}; swept was a {settings.draft}.")
     absent = f"The rule {rule.title} does not exist there; its source: {rule.source}."
     if rule.lossless:
         absent = f"{rule.title} keeps the target's law, as the engine does when nothing is set."
@@ -92,17 +100,23 @@ def _fly(window: int, dial: float, best: int, settings: Settings, note: str) -> 
 
 def _sglang_single(_: Rule, dial: float, settings: Settings) -> EngineSetting:
     options = f"--speculative-accept-threshold-single {exactly(dial)} --speculative-accept-threshold-acc 1"
-    return _sglang(options, settings.gamma)
+    return _sglang(options, settings)
 
 
 def _sglang_acc(_: Rule, dial: float, settings: Settings) -> EngineSetting:
     options = f"--speculative-accept-threshold-single 1 --speculative-accept-threshold-acc {exactly(dial)}"
-    return _sglang(options, settings.gamma)
+    return _sglang(options, settings)
 
 
-def _sglang(options: str, gamma: int) -> EngineSetting:
-    shape = f"--speculative-num-steps {gamma} --speculative-eagle-topk 1 --speculative-num-draft-tokens {gamma + 1}"
-    return EngineSetting("SGLang", f"{shape} {options}", "Without effect on greedy requests.")
+def _sglang(options: str, settings: Settings) -> EngineSetting:
+    """Its draft tokens count the last one of the text, which is the root of what is verified."""
+    shape = shape_named(settings.tree).shape.within(settings.gamma)
+    steps = shape.depth or settings.gamma
+    flags = (
+        f"--speculative-num-steps {steps} --speculative-eagle-topk {shape.children} "
+        f"--speculative-num-draft-tokens {settings.gamma + 1}"
+    )
+    return EngineSetting("SGLang", f"{flags} {options}", "Without effect on greedy requests.")
 
 
 def _tensorrt_llm(rule: Rule, dial: float, settings: Settings) -> EngineSetting:

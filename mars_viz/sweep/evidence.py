@@ -81,7 +81,7 @@ def evidence_of(
         "relaxed_tokens": _relaxed(result, dial, how),
         "engines": [_engine(row) for row in acceptance_table(requests, units=result.units, how=how)],
         "engine_settings": [asdict(each) for each in engine_settings(plan.settings, dial)],
-        "synthetic_acceptance": asdict(synthetic_settings(requests)),
+        "synthetic_acceptance": asdict(synthetic_settings(result.paths(dial))),
         "recommendation": None if recommendation is None else asdict(recommendation),
         "intervals": {
             "confidence": how.confidence,
@@ -132,7 +132,16 @@ def _rule(result: SweepResult) -> dict[str, Any]:
     facts = {name: getattr(rule, name) for name in ("name", "title", "formula", "source", "lossless")}
     fixed = {each.symbol: rule.values[each.key] for each in rule.fixed}
     span = {"dial": plan.symbol, "low": plan.low, "high": plan.high, "strict": plan.strict}
-    return facts | span | {"gamma": plan.settings.gamma, "fixed": fixed}
+    return (
+        facts
+        | span
+        | {
+            "gamma": plan.settings.gamma,
+            "tree": plan.settings.tree,
+            "draft": plan.settings.draft,
+            "fixed": fixed,
+        }
+    )
 
 
 def _accuracy(result: SweepResult, dial: float, how: Bootstrap) -> dict[str, Any] | None:

@@ -78,6 +78,7 @@ def summary_csv(found: Mapping[str, Any]) -> str:
     rows = []
     for name, at in (("target", None), *((way, found["settings"][way]) for way in ("strict", "chosen"))):
         row = {"setting": name, "rule": rule["name"] if at is not None else "", "dial": at, "gamma": rule["gamma"]}
+        row["tree"] = rule["tree"]
         figures = {each["figure"]: each["settings"][name] for each in found["figures"]} if at is not None else {}
         if at is None and found["accuracy"] is not None:
             figures["accuracy"] = found["accuracy"]["target"]["bootstrap"]

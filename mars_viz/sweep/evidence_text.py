@@ -9,6 +9,7 @@ from typing import Any
 from mars_viz.escapes import commonmark
 from mars_viz.figures.words import exactly, number
 from mars_viz.run import stop_words
+from mars_viz.shapes import CHAIN
 from mars_viz.sweep.grid import few_dials, left_out
 from mars_viz.sweep.report import told
 
@@ -54,6 +55,8 @@ def _recommendation(found: dict[str, Any]) -> str:
 def _setup(found: dict[str, Any]) -> list[tuple[str, str]]:
     models, data, rule = found["models"], found["data_set"], found["rule"]
     versions = ", ".join(f"{name} {version}" for name, version in models["versions"].items())
+    trees = rule["tree"] != CHAIN
+    sampling = [*([] if trees else [rule["gamma"]]), *(models[each] for each in ("temperature", "top_p", "top_k"))]
     graded = f"{data['n']} of {data['prompts']} prompts, {data['graded']} graded"
     if data["turns"] == "all":
         graded += f", turns of {data['questions']} questions"
@@ -64,7 +67,8 @@ def _setup(found: dict[str, Any]) -> list[tuple[str, str]]:
         ("versions", f"MARS Viz {found['version']}, {versions}"),
         ("rule", f"{rule['title']}: {rule['formula']} ({rule['source']})"),
         ("fixed settings", ", ".join(f"{name} = {value:g}" for name, value in rule["fixed"].items()) or "none"),
-        ("γ, temperature, top-p, top-k", ", ".join(f"{value:g}" for value in _sampling(found))),
+        *([("draft", rule["draft"])] if trees else []),
+        (f"{'' if trees else 'γ, '}temperature, top-p, top-k", ", ".join(f"{value:g}" for value in sampling)),
         ("seed, max new tokens", f"{models['seed']}, {models['max_new_tokens']}"),
         *([("stop strings", stop_words(models["stop"]))] if models["stop"] else []),
         ("chat template", "yes" if models["chat"] else "no"),
@@ -72,11 +76,6 @@ def _setup(found: dict[str, Any]) -> list[tuple[str, str]]:
         *([("conversations", data["turns_are"])] if data["turns"] == "all" else []),
         ("left out", _left_out(data)),
     ]
-
-
-def _sampling(found: dict[str, Any]) -> list[float]:
-    models = found["models"]
-    return [found["rule"]["gamma"], models["temperature"], models["top_p"], models["top_k"]]
 
 
 def _left_out(data: dict[str, Any]) -> str:

@@ -90,8 +90,8 @@ def varied_setting(plans: Sequence[Plan]) -> Fixed:
     """The one setting in which the rules of these sweeps differ. Raises BadInput where they are no grid."""
     first = plans[0]
     for plan in plans[1:]:
-        if plan.rule.family != first.rule.family or plan.settings.gamma != first.settings.gamma:
-            raise SettingError("The sweeps of a grid have one rule and one draft length; choose such sweeps.")
+        if plan.rule.family != first.rule.family or not plan.settings.drafts_like(first.settings):
+            raise SettingError("The sweeps of a grid have one rule and drafts of one shape; choose such sweeps.")
         if not comparable(first, plan):
             raise SettingError("The sweeps of a grid have the same prompts, models and sampling; choose such sweeps.")
     varied = [

@@ -141,8 +141,9 @@ def measures(result: SweepResult) -> dict[str, Measure]:
     without costs that can be believed. A round costs the same at every setting, so the speed-up over strict needs
     none."""
     found = [*_EXACT, _PACE]
-    if result.costs is not None and not objection(result.costs):
-        found.append(_speed_up(result.costs, result.plan.settings.gamma))
+    settings = result.plan.settings
+    if result.costs is not None and result.costs.cover(settings.gamma, settings.tree) and not objection(result.costs):
+        found.append(_speed_up(result.costs, settings.gamma))
     if result.graded.any():
         found += _GRADED
     return {measure.name: measure for measure in found}

@@ -134,7 +134,7 @@ class Pairing:
         return said
 
 
-_COSTED = ("device", "dtype", "target", "drafter", "cache_length")
+_COSTED = ("device", "dtype", "target", "drafter", "cache_length", "tree")
 """What makes two measurements of costs ones of the same thing."""
 
 
@@ -285,7 +285,7 @@ def _one_strict_text(one: Plan, other: Plan) -> bool:
     position whatever was drafted, it also depends on where blocks begin.
     """
     emits = {strict_reference(plan.rule, plan.settings.temperature).on_rejection for plan in (one, other)}
-    return emits == {Emission.SAMPLE} or (len(emits) == 1 and one.settings.gamma == other.settings.gamma)
+    return emits == {Emission.SAMPLE} or (len(emits) == 1 and one.settings.drafts_like(other.settings))
 
 
 def turned(pairing: Pairing) -> tuple[np.ndarray, np.ndarray]:

@@ -22,12 +22,12 @@ from mars_viz.run import Provenance, Settings, stop_words
 from mars_viz.runfiles.manifest import parsed, strict_json
 
 FORMAT = "mars-viz-sweep"
-SCHEMA = 4
+SCHEMA = 5
 """Raised whenever a sweep written before could no longer be read as it is, or the other way round."""
-FIRST_TURNS, WITHOUT_STOP = 3, 2
-"""Of first turns alone, and of settings without stop strings besides, written as before there was more: as in
-`runfiles.manifest`."""
-_READ = (1, WITHOUT_STOP, FIRST_TURNS, SCHEMA)
+CHAINS, FIRST_TURNS, WITHOUT_STOP = 4, 3, 2
+"""Of chains, of first turns alone besides, and of settings without stop strings besides, written as before there was
+more: as in `runfiles.manifest`."""
+_READ = (1, WITHOUT_STOP, FIRST_TURNS, CHAINS, SCHEMA)
 """What can be read: the first lacks what has a default here."""
 
 
@@ -97,7 +97,9 @@ def plan_of(settings: Settings, span: Span, chat: bool, prompts: PromptSet, prov
             f"A sweep compares every setting with the strict one; let the range reach the strict end{end}."
         )
     if span.gammas != (settings.gamma,):
-        raise SettingError(f"A sweep looks at one block length, γ = {settings.gamma}; give the range that one alone.")
+        raise SettingError(f"A sweep looks at one size of drafts, {settings.draft}; give the range that one alone.")
+    if settings.drafts_trees and (reason := rule_named(settings.rule).refuses_trees(settings.temperature)):
+        raise SettingError(reason)
     changed = {name: getattr(settings, name) for name in Settings.__slots__} | {"dial": dial.strict}
     return Plan(
         settings=Settings(**changed),
@@ -167,11 +169,11 @@ def differences(one: Plan, other: Plan) -> list[str]:
     return found
 
 
-_OF_THE_RULE = ("rule", "dial", "gamma", "low end", "high end")
+_OF_THE_RULE = ("rule", "dial", "gamma", "tree", "low end", "high end")
 
 
 def comparable(one: Plan, other: Plan) -> bool:
-    """True if the two differ at most in rule, dial and block length: same prompts, models, sampling, length, device."""
+    """True if the two differ at most in rule, dial and drafts: same prompts, models, sampling, length, device."""
     before, now = _identity(one), _identity(other)
     return all(now[name] == value for name, value in before.items() if name not in _OF_THE_RULE)
 
@@ -217,7 +219,10 @@ def _identity(plan: Plan) -> dict[str, Any]:
 def to_json(plan: Plan, costs: Costs | None) -> bytes:
     """The file sweep.json."""
     facts, schema = asdict(plan), SCHEMA
-    if plan.turns is Turns.FIRST:
+    if not plan.settings.drafts_trees:
+        del facts["settings"]["tree"]
+        schema = CHAINS
+    if schema == CHAINS and plan.turns is Turns.FIRST:
         del facts["turns"]
         schema = FIRST_TURNS
         if not plan.settings.stop:
@@ -250,7 +255,7 @@ def from_json(data: bytes) -> tuple[Plan, Costs | None]:
 
 
 def _plan(found: Mapping[str, Any], schema: int) -> Plan:
-    lacking = {"later_turns": 0} | dict(found) | ({"turns": Turns.FIRST.value} if schema < SCHEMA else {})
+    lacking = {"later_turns": 0} | dict(found) | ({"turns": Turns.FIRST.value} if schema < CHAINS else {})
     settings = {name: value for name, value in asdict(Settings()).items() if name != "stop"}
     settings |= {"stop": []} if schema <= WITHOUT_STOP else {}
     records = {"settings": settings, "provenance": asdict(Provenance()) | {"eos_ids": []}}

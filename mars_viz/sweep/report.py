@@ -65,7 +65,7 @@ def summary_lines(result: SweepResult, dial: float, timed: TimingCheck | None = 
     span = f"{plan.symbol} from {exactly(plan.low)} to {exactly(plan.high)}"
     stop = f", stop at {stop_words(plan.settings.stop)}" if plan.settings.stop else ""
     lines = [
-        f"{plan.rule.title}, {span}, γ = {plan.settings.gamma}, "
+        f"{plan.rule.title}, {span}, {plan.settings.draft}, "
         f"temperature {plan.settings.temperature:g}{stop}; {counted(len(result), 'prompt')} of {plan.prompt_set}, "
         f"{number(int(result.graded.sum()))} graded; {counted(result.positions, 'drafted position')}.",
         f"{plan.provenance.target} and {plan.provenance.drafter}, {plan.provenance.dtype}, {plan.provenance.device}.",

@@ -22,6 +22,7 @@ from mars_viz.costs import Costs
 from mars_viz.errors import BadInput, RunFileError, SettingError
 from mars_viz.figures.words import exactly
 from mars_viz.prompts import Turns
+from mars_viz.shapes import shape_named
 from mars_viz.sweep.columns import COLUMNS, OF_TURNS, PER_PROMPT, PER_SEGMENT, RIGHT, UNGRADED, SweepColumn, width
 from mars_viz.sweep.plan import Plan
 from mars_viz.sweep.store import SweepStore, open_store
@@ -183,6 +184,15 @@ class SweepResult:
             each = np.full(len(accepted), gamma) if total == gamma * len(accepted) else None
             found.append(AcceptanceCounts(str(name), accepted, each, int(total), gamma, int(count), ordered=False))
         return tuple(found)
+
+    def paths(self, dial: float) -> tuple[AcceptanceCounts, ...]:
+        """The same as if a tree's longest path alone had been drafted, for engines that imitate acceptance position by
+        position; of chains `acceptance`."""
+        found, settings = self.acceptance(dial), self.plan.settings
+        depth = shape_named(settings.tree).shape.within(settings.gamma).depth
+        if not depth:
+            return found
+        return tuple(replace(each, drafted=None, drafted_total=depth * each.steps, gamma=depth) for each in found)
 
 
 def load_sweep(folder: str | PathLike[str]) -> SweepResult:

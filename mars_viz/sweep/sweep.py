@@ -104,6 +104,7 @@ class Sweep:
         if self._batch < 1:
             raise SettingError(f"{batch} prompts at once are none; take at least 1.")
         self._provenance = backend.provenance()
+        backend.check(settings)
         plan = plan_of(settings, span, chat, prompts, self._provenance)
         self._settings = plan.settings
         self._backend, self._prompts, self._rule, self._chat = backend, prompts, rule_named(settings.rule), chat

@@ -111,7 +111,7 @@ class WallClock:
         found, settings = self._found, self._settings
         made = {name: _way(name, decodes) for name, decodes in found.items()}
         pairs = zip(found["strict"], found["target"], strict=True)
-        modelled = _modelled(made["chosen"], self._costs, settings.gamma)
+        modelled = _modelled(made["chosen"], self._costs, settings)
         assert settings.dial is not None
         return TimingCheck(
             device=self._backend.device,
@@ -201,10 +201,10 @@ def _tau(way: Way) -> float:
     return float(way.tokens.sum() / way.rounds.sum())
 
 
-def _modelled(way: Way, costs: Costs | None, gamma: int) -> Interval:
+def _modelled(way: Way, costs: Costs | None, settings: Settings) -> Interval:
     """Over the target alone, resampled over prompts, with the costs' own interval; NaN without costs that can be
     believed."""
-    known = costs is not None and gamma <= costs.gamma and not objection(costs)
-    factor = per_token(costs, gamma) if costs is not None and known else Factor(math.nan, math.nan, math.nan)
+    known = costs is not None and costs.cover(settings.gamma, settings.tree) and not objection(costs)
+    factor = per_token(costs, settings.gamma) if costs is not None and known else Factor(math.nan, math.nan, math.nan)
     found = band(lambda tokens, rounds: factor.estimate * tokens / rounds, way.tokens[:, None], way.rounds[:, None])
     return costed(found, (found.estimate, factor)).only

@@ -10,9 +10,10 @@ from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown, visible
 from mars_viz.rules import RULES, Fixed, Rule, rule_named
 from mars_viz.run import Settings
+from mars_viz.shapes import CHAIN
 from mars_viz.speculators.names import check_id, drafter_for, models_named
-from mars_viz.ui import visitors
-from mars_viz.ui.jobs.models import BUILT_IN, UNTRAINED, PairChoice
+from mars_viz.ui import draft_fields, visitors
+from mars_viz.ui.jobs.models import BUILT_IN, OTHER_DRAFTERS, PairChoice
 
 START = Settings()
 STOP_HELP = "Texts that end decoding, one on each line, blanks included; the token that completes one stays whole."
@@ -66,11 +67,13 @@ def settings_fields(start: Settings = START) -> Callable[[], Settings]:
     rule = fixed_inputs(RULES[str(family)], "fixed", start=begun)
     words.caption(markdown(f"{rule.summary} Keeps a draft x where {rule.formula}."))
     dial = dial_slider(rule, f"dial-{rule.family}", start=start.dial if rule.family == begun.family else None)
+    tree = draft_fields.tree_name("", start)
+    if tree != CHAIN:
+        policy = draft_fields.among_siblings([rule], "", begun.policy if begun.family == rule.family else None)
+        rule = draft_fields.choosing(rule, policy)
     left, right = st.columns(2)
+    count = draft_fields.drafted(left, tree, "", start)
     with left:
-        gamma = st.number_input(
-            "Draft length γ", *LIMITS["gamma"], start.gamma, key="gamma", help="Tokens drafted per round"
-        )
         temperature = st.number_input(
             "Temperature",
             *LIMITS["temperature"],
@@ -95,19 +98,20 @@ def settings_fields(start: Settings = START) -> Callable[[], Settings]:
     return lambda: Settings(
         rule=rule.name,
         dial=dial,
-        gamma=int(gamma),
+        gamma=count,
         temperature=float(temperature),
         top_p=float(top_p),
         top_k=int(top_k),
         seed=int(seed),
         max_new_tokens=int(limit),
         stop=stop_lines(stop),
+        tree=draft_fields.sized(tree, count),
     )
 
 
 def drafter_field() -> PairChoice:
     """What drafts for the built-in target."""
-    choices = {"Built-in drafter": BUILT_IN} | UNTRAINED
+    choices = {"Built-in drafter": BUILT_IN} | OTHER_DRAFTERS
     named = st.selectbox(
         "Drafter",
         list(choices),

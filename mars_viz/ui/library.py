@@ -57,7 +57,7 @@ class RunCatalogue:
         """A line for each run by its id: the tab's own, the newest first, then the recorded ones."""
         own = {run_id: _label(run_id, run) for run_id, run in reversed(list(self.own.items()))}
         recorded = {
-            run_id: entry.title if entry.error is None else f"{entry.title} (cannot be read)"
+            run_id: f"{entry.title}{_tree(entry)}" if entry.error is None else f"{entry.title} (cannot be read)"
             for run_id, entry in self.recorded.items()
         }
         return told_apart(own | recorded)
@@ -237,6 +237,12 @@ def told_apart(labels: Mapping[str, str]) -> dict[str, str]:
     return {name: label if often[label] == 1 else f"{label} · {name}" for name, label in labels.items()}
 
 
+def _tree(entry: RunEntry) -> str:
+    """' · tree of 16 nodes, depth 6, branching 4'; empty for a run of chains."""
+    settings = None if entry.manifest is None else entry.manifest.settings
+    return "" if settings is None or not settings.drafts_trees else f" · {settings.draft}"
+
+
 def _label(run_id: str, run: Run) -> str:
     try:
         with contained(f"The run {run_id}"):
@@ -251,7 +257,8 @@ def own_label(run_id: str, run: Run) -> str:
     rule = rule_named(run.settings.rule)
     dial = "" if rule.dial is None else f", {setting(rule.dial.symbol, rule.dial.checked(run.settings.dial))}"
     line = " ".join((run.title or run.prompt).split())
-    return f"{source}: {rule.title}{dial} · {line if len(line) <= 40 else line[:39] + '…'}"
+    tree = f", {run.settings.draft}" if run.settings.drafts_trees else ""
+    return f"{source}: {rule.title}{dial}{tree} · {line if len(line) <= 40 else line[:39] + '…'}"
 
 
 @st.cache_resource(show_spinner=False)

@@ -195,7 +195,9 @@ def fitted(view: View, run: Run) -> Opened[View]:
         dial = None
     gamma = view.gamma if view.gamma != run.settings.gamma else None
     if gamma is not None and (run.dial_map is None or gamma not in run.dial_map.span.gammas):
-        complaints.append(f"The link asks for γ = {gamma}, which nobody has mapped for this run; its own is shown.")
+        complaints.append(
+            f"The link asks for {run.settings.draft_of(gamma)}, which nobody has mapped for this run; its own is shown."
+        )
         gamma = None
     slots = int(run.trace.lengths.sum()) + len(run.rounds)
     if selected is not None and selected >= slots and run.dial_map is None:

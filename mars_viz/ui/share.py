@@ -132,7 +132,7 @@ def _setting(run: Run, dial: float | None, gamma: int | None) -> str:
     rule = rule_named(run.settings.rule)
     at = rule.checked_dial(run.settings.dial if dial is None else dial)
     parts = [] if rule.dial is None or at is None else [exact_setting(rule.dial.symbol, at)]
-    return f"All of {', '.join([*parts, f'γ = {checked_gamma(run, gamma)}'])}, as shown."
+    return f"All of {', '.join([*parts, run.settings.draft_of(checked_gamma(run, gamma))])}, as shown."
 
 
 def _downloads(run: Run, dial: float | None, gamma: int | None, overlay: str) -> tuple[_Download, ...]:

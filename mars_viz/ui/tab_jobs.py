@@ -14,10 +14,12 @@ import streamlit as st
 from streamlit import runtime
 
 from mars_viz import default_folders
+from mars_viz.errors import BadInput
 from mars_viz.figures.words import counted, number
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.runstore import RunStore, new_name
+from mars_viz.speculators.names import check_trees
 from mars_viz.ui import decode_form, visitors
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.decode_job import Decoded, DecodeJob, Ways
@@ -86,6 +88,11 @@ def start(session: Session, prompt: str, settings: Callable[[], Settings], choic
     waits = session.job is not None and not session.job.progress.state.readable
     chosen = decode_form.checked(session.notices, prompt, settings, under_way=waits)
     if chosen is None:
+        return
+    try:
+        check_trees(chosen, choice.target or None, choice.drafter or None)
+    except BadInput as error:
+        session.notices.append(str(error))
         return
     if session.filling is not None:
         session.filling.job.cancel()

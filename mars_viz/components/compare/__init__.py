@@ -32,6 +32,9 @@ SHARED = (
     "explorer/colours",
     "explorer/placeholders",
     "explorer/virtual_list",
+    "explorer/parting",
+    "explorer/tree",
+    "explorer/unfolding",
     "explorer/stream",
 )
 """Of the explorer: a run, a reading of it, and its tokens."""

@@ -1,6 +1,6 @@
 // What every block comes to at a dial value. It knows no rule: Python sends every verdict as a breakpoint, and as where
-// a gap below it begins; `decide` compares the dial with them, walks down the kept nodes and cuts the block, exactly as
-// `rules.settle` and `analysis.metrics` do. Touches no document.
+// a gap below it begins; `decide` compares the dial with them, walks down the kept nodes as the rule's policy chooses among
+// siblings and cuts the block, exactly as `rules.settle` and `analysis.metrics` do. Touches no document.
 
 export const MATCHED = 0, RELAXED = 1, REJECTED = 2, DISCARDED = 3, CORRECTED = 4, BONUS = 5, NOTHING = 6;
 export const NAMES = ["matched", "relaxed", "rejected", "discarded", "corrected", "bonus", "not emitted"];
@@ -41,27 +41,25 @@ export function decideAgain(run, dial, rounds, out) {
 
 function decideRound(run, dial, r, out) {
   const { nodes, rows, childAt, child, nodeAt, slotAt } = run;
-  const { keep, token } = nodes;
+  const { keep, token, stops } = nodes;
   const { outcome, tokens } = out;
   const ends = run.pieces.ends;
   const at = dial === null ? NaN : dial; // compares false with everything, and such a rule has no breakpoints
   const first = slotAt[r];
   const limit = run.limit[r];
+  const merit = meritOf(run, r, at);
   let row = first, length = 0, open = limit > 0;
   for (let i = nodeAt[r]; i < nodeAt[r + 1]; i++) outcome[i] = DISCARDED;
   for (;;) {
     let kept = -1;
-    for (let c = childAt[row]; c < childAt[row + 1]; c++) {
-      if (keepsAt(nodes, child[c], at)) {
-        kept = child[c];
-        break;
-      }
+    for (let c = childAt[row]; c < childAt[row + 1] && !(kept >= 0 && !merit); c++) {
+      if (keepsAt(nodes, child[c], at) && (kept < 0 || merit(child[c]) > merit(kept))) kept = child[c];
     }
     if (kept < 0) break;
     if (open) {
       outcome[kept] = keep[kept] & 4 ? MATCHED : RELAXED;
       tokens[first + length++] = token[kept];
-      open = length < limit && !ends[token[kept]];
+      open = length < limit && !ends[token[kept]] && !stops?.[kept];
     }
     row = first + kept - nodeAt[r] + 1;
   }
@@ -75,6 +73,27 @@ function decideRound(run, dial, r, out) {
   out.stop[r] = row;
   out.emitted[r] = emitted;
   out.length[r] = length;
+}
+
+/** What the policy prefers a kept node for, the first of equals; null where the first kept sibling is gone on with. */
+function meritOf(run, r, at) {
+  const { nodes, policy, branched } = run;
+  if (policy === "draft-order" || !branched[r]) return null;
+  if (policy === "strict-first") return (node) => nodes.keep[node] & 4;
+  const reach = reaches(run, r, at);
+  return (node) => reach[node - run.nodeAt[r]];
+}
+
+/** For each node of a round the tokens of the longest kept path that begins with it; 0 where it is not kept itself. */
+function reaches({ nodes, nodeAt }, r, at) {
+  const first = nodeAt[r];
+  const reach = new Int32Array(nodeAt[r + 1] - first); // of each node at first what is kept below it
+  for (let i = reach.length - 1; i >= 0; i--) {
+    reach[i] = keepsAt(nodes, first + i, at) ? reach[i] + 1 : 0;
+    const above = nodes.parent[first + i];
+    if (above >= 0) reach[above] = Math.max(reach[above], reach[i]);
+  }
+  return reach;
 }
 
 /** Add a round to the totals, or with a `sign` of -1 take it out of them. */
@@ -140,7 +159,14 @@ export function readingOrder(run, decisions, r) {
   const slots = Array.from({ length: run.count[r] }, (_, i) => run.slotAt[r] + i);
   const kept = (slot) => decisions.outcome[slot - r] === MATCHED || decisions.outcome[slot - r] === RELAXED;
   const rejected = (slot) => decisions.outcome[slot - r] === REJECTED;
-  const rest = slots.filter((slot) => !kept(slot) && !rejected(slot));
+  const rest = slots.filter((slot) => !kept(slot) && !rejected(slot) && !folded(run, decisions, r, slot));
   const emission = decisions.emission[r] === NOTHING ? [] : [run.slotAt[r + 1] - 1];
   return [...slots.filter(kept), ...slots.filter(rejected), ...rest, ...emission];
+}
+
+/** True of a tree's node that the text leaves out: neither on its path nor rejected where that stopped. */
+function folded(run, decisions, r, slot) {
+  const node = slot - r;
+  if (!run.branched[r] || decisions.outcome[node] !== DISCARDED) return false;
+  return decisions.emission[r] !== CORRECTED || run.judge[node] !== decisions.stop[r];
 }

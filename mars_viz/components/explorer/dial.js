@@ -122,7 +122,7 @@ class Dial {
     const away = value !== recorded || this.lengths.moved;
     this.button.classList.toggle("away", !away);
     this.button.tabIndex = away ? 0 : -1;
-    if (away) say(this.act, `Decode at ${symbol} = ${dialText(value)}${this.lengths.moved ? `, γ = ${this.lengths.value}` : ""}`);
+    if (away) say(this.act, `Decode at ${symbol} = ${dialText(value)}${this.lengths.moved ? `, ${this.lengths.name} = ${this.lengths.value}` : ""}`);
   }
 
   /** To the grid of steps, or to the recorded value where that is nearer. */

@@ -27,7 +27,7 @@ class Explorer {
     this.lengths = new Lengths({ chosen: () => this.lengthen() });
     this.dial = new Dial({ moved: (v) => this.move(v), rested: () => this.rest(), decode, lengths: this.lengths });
     this.overlays = new Overlays({ chosen: (name) => this.choose(name) });
-    this.stream = new Stream({ pick: (slot, reveal) => this.pick(slot, reveal), shade: (reading, slot) => this.overlays.shade(reading, slot) });
+    this.stream = new Stream({ pick: (slot, reveal) => this.pick(slot, reveal), shade: (reading, slot) => this.overlays.shade(reading, slot), shares: (r) => this.shares(r) });
     this.inspector = new Inspector();
     this.tiles = new Tiles();
     this.basis = tag();
@@ -51,12 +51,12 @@ class Explorer {
     if (!fresh && (revision === this.revision || this.dial.grip)) return;
     this.key = key;
     this.revision = revision;
-    const { gamma, recorded_gamma: recorded } = payload.run;
+    const { gamma } = payload.run;
     const stands = positionIn(key, revision, position), { selected } = stands;
     const moving = fresh && this.awaited === gamma; // the hand goes on while another length comes
     const { dial, overlay } = moving ? this.position() : stands;
     this.awaited = null;
-    this.lengths.show(lengths, gamma, recorded);
+    this.lengths.show(lengths, gamma, payload.run);
     this.overlays.press(overlay);
     if (fresh) this.open(latest(read, payload.id, () => new Trajectories(runOf(data))), dial);
     else {
@@ -84,7 +84,10 @@ class Explorer {
     this.overlays.open(pool);
     this.tiles.open(pool);
     const evidence = evidenceOf(pool.id);
-    evidence.heard = () => this.inspector.show(this.reading, this.selected);
+    evidence.heard = () => {
+      this.inspector.show(this.reading, this.selected);
+      this.stream.unfolding.weigh();
+    };
     this.inspector.open(this.reading.run, pool, evidence);
     this.stream.show(this.reading);
   }
@@ -108,7 +111,7 @@ class Explorer {
 
   move(value) {
     this.turn(value);
-    this.stream.jump.hidden = true;
+    this.stream.parting.jump.hidden = true;
     this.stream.update();
     this.render();
   }
@@ -128,6 +131,13 @@ class Explorer {
     this.inspector.show(this.reading, slot);
     clearTimeout(this.picking);
     this.picking = setTimeout(() => this.report(), 300);
+  }
+
+  /** The drafter's q of a round's nodes; null while they are on their way. */
+  shares(r) {
+    const { pool } = this.trajectories;
+    const found = evidenceOf(pool.id).of(pool, this.reading.run, r);
+    return found && found.run.nodes.q.subarray(found.run.nodeAt[found.round], found.run.nodeAt[found.round + 1]);
   }
 
   choose(overlay) {
@@ -174,7 +184,7 @@ class Explorer {
   /** What may wait until the hand rests. */
   settle() {
     this.stream.name();
-    this.stream.point();
+    this.stream.parting.point();
     this.tiles.explain(this.reading);
   }
 
@@ -208,6 +218,7 @@ class Tip {
       root.addEventListener(leave, () => this.explain(null));
     }
     root.addEventListener("keydown", (e) => e.key === "Escape" && this.explain(null));
+    root.addEventListener("click", (e) => e.target.closest?.(".fold, .shut") && this.explain(null)); // a tree opens where it stood, or closes
     root.append(this.element);
   }
 

@@ -23,7 +23,7 @@ class Inspector {
     this.flip = h("p", { class: "flip" });
     this.target = new LogitTable("Target", run.rows.top);
     this.drafter = new LogitTable("Drafter", run.nodes.top);
-    this.undrafted = h("p", { class: "aside" }, "Nothing was drafted here, so there is nothing to judge: the whole block was kept.");
+    this.undrafted = h("p", { class: "aside" });
     this.judged = quote();
     this.lines = run.rules.map((rule) => ({ rule, said: null, at: h("div"), verdict: h("div") }));
     const names = grouped(run.rules.map((rule) => h("th", { scope: "row", "data-tip": rule.formula }, rule.title)));
@@ -63,6 +63,7 @@ class Inspector {
     this.flip.hidden = node < 0;
     if (node >= 0) say(this.flip, flipping(run, node));
     this.undrafted.hidden = node >= 0;
+    say(this.undrafted, `Nothing was drafted here, so there is nothing to judge: ${run.branched[r] ? "a path of the tree was kept to its end" : "the whole block was kept"}.`);
     const found = this.evidence.of(this.pool, run, r);
     this.coming.hidden = found !== null;
     this.list.hidden = this.laws.hidden = found === null;
@@ -86,7 +87,7 @@ class Inspector {
     const { run } = this;
     const index = reading.textIndex(slot);
     const where = [index === null ? "not in the text" : `token ${whole(index + 1)}`, `round ${whole(r + 1)}`];
-    if (own >= 0) where.push(`draft ${run.nodes.depth[own]} of ${run.count[r]}`);
+    if (own >= 0) where.push(...placeOf(run, r, own));
     this.token.show(run, piece);
     this.pill.className = `pill t ${NAMES[outcome]}`;
     say(this.pill, NAMES[outcome]);
@@ -135,6 +136,15 @@ const FACTS = [
   ["q(x)", "The drafter's probability of it, likewise."],
   ["coin", "The acceptance coin u in [0, 1); rejection sampling keeps the token if u ≤ p/q."],
 ];
+
+/** Where a drafted token stands in its block, or in its tree. */
+export function placeOf(run, r, node) {
+  const depth = run.nodes.depth[node], count = run.count[r];
+  if (!run.branched[r]) return [`draft ${depth} of ${count}`];
+  const row = run.judge[node], first = run.childAt[row], siblings = run.childAt[row + 1] - first;
+  const among = siblings > 1 ? [`sibling ${run.child.indexOf(node, first) - first + 1} of ${siblings}`] : [];
+  return [`depth ${depth}`, `node ${node - run.nodeAt[r] + 1} of ${count}`, ...among];
+}
 
 /** p(x)/p(v1), of raw logits that lie `margin` apart: no matter what else the law leaves out. */
 export function besideBest(run, p, margin) {

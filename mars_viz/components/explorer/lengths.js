@@ -1,5 +1,15 @@
-// The second dial: draft lengths γ that the run's map holds. What another one makes is sent anew, so it tells of a choice,
+// The second dial: draft lengths γ that the run's map holds, of trees their numbers of nodes. What another one makes is sent anew, so it tells of a choice,
 // and the page answers.
+
+/** How many tokens are drafted, by the name that a run has for it. */
+export function lengthName(tree) {
+  return tree ? "nodes" : "γ";
+}
+
+/** Let a part of a box that scrolls be seen, and nothing else move. */
+function scrollWithin(box, part) {
+  if (part.offsetTop < box.scrollTop || part.offsetTop + part.offsetHeight > box.scrollTop + box.clientHeight) box.scrollTop = part.offsetTop;
+}
 
 /** One button for each length; hidden where there is no choice. Tells of a choice by `chosen`. */
 class Lengths {
@@ -7,13 +17,19 @@ class Lengths {
     this.chosen = chosen;
     this.value = null;
     this.buttons = h("span", { class: "lengths", role: "radiogroup", "aria-label": "Draft length γ", onkeydown: (e) => this.turn(e) });
-    this.element = h("div", { class: "gamma" }, h("span", { class: "symbol" }, "γ ="), this.buttons);
+    this.symbol = h("span", { class: "symbol" });
+    this.element = h("div", { class: "gamma" }, this.symbol, this.buttons);
   }
 
   /** Take on what can be chosen, what is, and what the run was decoded with. */
-  show(lengths, value, recorded) {
+  show(lengths, value, { recorded_gamma: recorded, tree }) {
     this.element.hidden = lengths.length < 2;
-    this.element.dataset.tip = `Draft length γ: tokens drafted per round. The run was decoded with γ = ${recorded}; the others are exact too.`;
+    const what = tree ? "Nodes of the tree: tokens drafted per round, the likeliest paths" : "Draft length γ: tokens drafted per round";
+    this.element.dataset.tip = `${what}. The run was decoded with ${lengthName(tree)} = ${recorded}; the others are exact too.`;
+    this.buttons.setAttribute("aria-label", tree ? "Nodes of the tree" : "Draft length γ");
+    this.buttons.classList.toggle("many", tree && lengths.length > 6);
+    this.name = lengthName(tree);
+    say(this.symbol, `${this.name} =`);
     this.recorded = recorded;
     this.radios = lengths.map((length) => h("button", { type: "button", role: "radio", onclick: () => this.choose(length) }, String(length)));
     this.buttons.replaceChildren(...this.radios);
@@ -32,6 +48,7 @@ class Lengths {
       const on = this.lengths[i] === value;
       radio.setAttribute("aria-checked", on);
       radio.tabIndex = on ? 0 : -1;
+      if (on) scrollWithin(this.buttons, radio);
     });
   }
 

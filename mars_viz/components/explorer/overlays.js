@@ -8,6 +8,11 @@ const OVERLAYS = {
   entropy: { label: "Entropy", tip: "Entropy of the target's law at the token, in nats. Bright is undecided.", low: "nats" },
 };
 
+const OF_TREES = {
+  [REJECTED]: "The first drafted token that the rule rejected where the path stopped.",
+  [DISCARDED]: "Drafted beside or after the kept path, and rolled back.",
+  [BONUS]: "Written by the target after a path kept to its end.",
+};
 const LEGEND = [
   [MATCHED, "Kept, and the strict rule keeps it too."],
   [RELAXED, "Kept only because the rule is relaxed."],
@@ -85,7 +90,7 @@ class Overlays {
   outcomeLegend() {
     this.tallies = LEGEND.map(() => h("div"));
     this.legend.style.setProperty("--digits", `${whole(this.run.judge.length).length}ch`); // none of them grows wider
-    return grouped(LEGEND.map(([outcome, tip], i) => h("span", { class: "key", "data-tip": tip },
+    return grouped(LEGEND.map(([outcome, tip], i) => h("span", { class: "key", "data-tip": (this.run.about.tree && OF_TREES[outcome]) || tip },
       h("span", { class: `t ${NAMES[outcome]}` }, NAMES[outcome]), h("span", { class: "tally" }, this.tallies[i]))));
   }
 

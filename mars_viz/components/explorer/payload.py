@@ -1,9 +1,10 @@
 """What the browser needs to know of a run: one dict, sent once, with columns instead of records.
 
 Knows records and rules; knows no Streamlit and no HTML. The browser gets verdicts as breakpoints and never a rule: it
-compares the dial with the breakpoints and with where gaps begin, walks down the kept nodes as `rules.settle` does, cuts
-each block as `analysis.metrics.judged_rounds` does (a kept end of text cuts its own block, the length limit the rounds
-of a map and the last recorded one), and names outcomes as `records.Round.outcomes` does.
+compares the dial with the breakpoints and with where gaps begin, walks down the kept nodes as `rules.settle` does, by
+the policy that it is told, cuts each block as `analysis.metrics.judged_rounds` does (a kept end of text, or a node that
+completes a stop string, cuts its own block, the length limit the rounds of a map and the last recorded one), and names
+outcomes as `records.Round.outcomes` does.
 
 The payload holds rounds, each once, and as indices of them paths: the recorded one, and where the run carries a dial
 map one for each of its segments. The recorded path's rounds come first, in order. `columns` says how rounds become
@@ -30,6 +31,7 @@ from mars_viz.figures.words import short_device
 from mars_viz.records import Verdicts
 from mars_viz.rules import Rule, Scale, rule_named, rules_and
 from mars_viz.run import WITHIN_ROUNDING, Run
+from mars_viz.shapes import CHAIN
 from mars_viz.trace import Trace
 
 Payload = dict[str, Any]
@@ -53,7 +55,7 @@ def window(run: Run, gamma: int | None, index: RoundIndex, number: int) -> Paylo
     """The evidence of the rounds from `WINDOW` times `number` on: their payload as if there were no others."""
     chosen = slice(number * WINDOW, (number + 1) * WINDOW)
     rounds = index.rounds[chosen]
-    part = RoundIndex(rounds, index.limits[chosen], tuple(range(len(rounds))), (), (), index.lengths[chosen])
+    part = RoundIndex(rounds, index.limits[chosen], None, tuple(range(len(rounds))), (), (), index.lengths[chosen])
     return payload_of(run, gamma, part, None, True)
 
 
@@ -65,7 +67,7 @@ def payload_of(
     rounds = Rounds(index.rounds, evidence)
     beside = rules_and(rule).values() if judges is None else judges
     return {
-        "rule": {"name": rule.name, "title": rule.title, "summary": rule.summary, "formula": rule.formula},
+        "rule": _rule(rule, index.rounds.verdicts),
         "dial": _dial(rule, run),
         "run": _about(run, gamma),
         "pieces": _pieces(run, rounds.vocabulary),
@@ -76,11 +78,16 @@ def payload_of(
         },
         "recorded": np.array(index.recorded, np.int32),
         "map": _map(index),
-        "nodes": rounds.nodes(),
+        "nodes": rounds.nodes() | {"stops": index.stops},
         "rows": rounds.rows(),
         "rules": _verdicts(index, beside, rule) if evidence else _able(index, beside, rule),
         "window": None if evidence else WINDOW,
     }
+
+
+def _rule(rule: Rule, verdicts: Verdicts) -> Payload:
+    told = {name: getattr(rule, name) for name in ("name", "title", "summary", "formula")}
+    return told | {"policy": verdicts.policy.value}
 
 
 def _forced(rule: Rule, trace: Trace) -> np.ndarray:
@@ -109,6 +116,7 @@ def _about(run: Run, gamma: int | None) -> Payload:
         "temperature": settings.temperature,
         "gamma": settings.gamma if gamma is None else gamma,
         "recorded_gamma": settings.gamma,
+        "tree": settings.tree != CHAIN,
         "recorded_tokens": len(run.token_ids),
         "seconds": provenance.seconds,
         "device": {"short": visible(short_device(provenance.device)), "full": visible(provenance.device)},

@@ -89,7 +89,10 @@ export class Reading {
   list() {
     const { run, now } = this;
     this.listed ??= new Int32Array(run.rounds + 1);
-    for (let r = 0; r < run.rounds; r++) this.listed[r + 1] = this.listed[r] + run.count[r] + (now.emission[r] === NOTHING ? 0 : 1);
+    for (let r = 0; r < run.rounds; r++) {
+      const here = run.branched[r] ? readingOrder(run, now, r).length : run.count[r] + (now.emission[r] === NOTHING ? 0 : 1);
+      this.listed[r + 1] = this.listed[r] + here;
+    }
     return this.listed;
   }
 

@@ -26,8 +26,9 @@ class RoundIndex:
     rounds: Trace
     """Each once; those of the recorded path first, in order."""
     limits: tuple[int, ...]
-    """Tokens that each may add before the length limit, or before its draft completes a stop string; `ENDLESS` where
-    neither applies."""
+    """Tokens that each may add before the length limit; `ENDLESS` where it does not apply."""
+    stops: np.ndarray | None
+    """uint8 [P]; 1 for a node whose path completes a stop string; None where there are no stop strings."""
     recorded: tuple[int, ...]
     """The recorded path, as indices."""
     segments: tuple[Segment, ...]
@@ -62,11 +63,11 @@ def round_index(run: Run, gamma: int | None = None) -> RoundIndex:
     rounds = Trace([*own, *others]) if others else own if isinstance(own, Trace) else Trace(own)
     bounded = rounds if segments else rounds[-1:]  # without a map it is not known where another text would end
     limits = [ENDLESS] * (len(rounds) - len(bounded)) + [end - round_.speculation.start for round_ in bounded]
-    recorded = tuple(range(len(own)))
+    recorded, stops = tuple(range(len(own))), None
     if run.settings.stop:
         walked = [(recorded, own), *((path, s.rounds) for path, s in zip(paths, segments, strict=True))]
-        limits = list(map(min, limits, _stopped(run, walked)))
-    return RoundIndex(rounds, tuple(limits), recorded, segments, paths, rounds.lengths.astype(np.int32))
+        stops = np.concatenate([np.zeros(0, np.uint8), *_stopped(run, walked)])
+    return RoundIndex(rounds, tuple(limits), stops, recorded, segments, paths, rounds.lengths.astype(np.int32))
 
 
 def _paths(
@@ -88,20 +89,28 @@ def _paths(
     return tuple(paths), others
 
 
-def _stopped(run: Run, walked: Iterable[tuple[Sequence[int], Sequence[Round]]]) -> list[int]:
-    """Tokens that each round of the index may add before the drafted ones complete a stop string.
+def _stopped(run: Run, walked: Iterable[tuple[Sequence[int], Sequence[Round]]]) -> list[np.ndarray]:
+    """Of each round of the index uint8 [nodes]; 1 for a node whose path completes a stop string.
 
     `walked` are the paths, as indices and as rounds. A token that is emitted in place of a draft is the round's last.
     """
-    ending, found = replace(ending_of(run), max_new_tokens=ENDLESS), dict[int, int]()
+    ending, found = replace(ending_of(run), max_new_tokens=ENDLESS), dict[int, np.ndarray]()
     for path, rounds in walked:
         before: tuple[int, ...] = ()
         for index, round_ in zip(path, rounds, strict=True):
             if index not in found:
-                block = ending.cut(round_.speculation.tokens.tolist(), 0, before)
-                found[index] = len(block) if ending.reached(before + block) else ENDLESS
+                texts = _drafted(round_, before)
+                found[index] = np.array([ending.reached(text) for text in texts], np.uint8)
             before = (before + round_.token_ids)[-ending.reach :]
     return [found[index] for index in range(len(found))]
+
+
+def _drafted(round_: Round, before: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """For each node what the text would end with if its path were kept."""
+    texts: list[tuple[int, ...]] = []
+    for token, parent in zip(round_.speculation.tokens.tolist(), round_.speculation.parents.tolist(), strict=True):
+        texts.append((texts[parent] if parent >= 0 else before) + (token,))
+    return texts
 
 
 def _prefixes(run: Run, rounds: Sequence[Round]) -> Iterator[Prefix]:

@@ -76,11 +76,12 @@ export function readRun(payload) {
     id: payload.id,
     about: payload.run,
     rule: payload.rule,
+    policy: payload.rule.policy, // which of several kept siblings is gone on with
     dial: payload.dial,
     rules: payload.rules.map(verdicts),
     pieces: { text, special: flags(text.length, special), ends: flags(text.length, ends), ids: unpack(payload.pieces.ids) },
     rounds,
-    limit: unpack(payload.rounds.limit), // tokens that each may add
+    limit: unpack(payload.rounds.limit), // tokens that each may add; a node at which a stop string is complete has `stops`
     forced: unpack(payload.rounds.forced), // drafted runner-ups in each at which z1 is not above 0 and the rule is strict
     recorded: unpack(payload.recorded), // the path that was walked when the run was made
     map: payload.map && unpackAll(payload.map),

@@ -9,7 +9,7 @@ export function sentence(run, dial, values, fromStrict, fromRecorded) {
   const passes = `${plural(values.rounds, "target pass", "es")} for ${plural(values.tokens, "token")}`;
   const lost = `${plural(values.rolledBack, "drafted token")} rolled back`;
   if (!run.dial) return [`${run.rule.title} has no dial: ${passes}; ${lost}.`];
-  const gamma = run.about.gamma === run.about.recorded_gamma ? "" : `, γ = ${run.about.gamma}`;
+  const gamma = run.about.gamma === run.about.recorded_gamma ? "" : `, ${lengthName(run.about.tree)} = ${run.about.gamma}`;
   const judged = fromRecorded ? `, judged on the text recorded at ${dialText(run.dial.recorded)}` : "";
   const ours = `At ${run.dial.symbol} = ${dialText(dial)}${gamma}${judged}: ${passes}`;
   if (!fromStrict) {

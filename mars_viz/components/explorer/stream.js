@@ -1,12 +1,13 @@
 // The text: tokens in rounds, each with the looks of its outcome. It shows one reading, which may be swapped.
 
 /**
- * The tokens in rounds. Chunks are built when they come near, and touched only while they are near; of a long text those
- * that are far away are taken down again and leave their height behind.
+ * The tokens in rounds; of a draft tree the path taken and where it stopped. Chunks are built when they come near, and touched
+ * only while they are near; of a long text those that are far away are taken down again and leave their height behind.
  */
 class Stream {
-  /** `prefix` keeps the names of tokens apart where there are several streams; `most` chunks stay built. */
-  constructor({ pick, shade, prefix = "", most = BUILT }) {
+  /** `prefix` keeps the names of tokens apart where there are several streams; `most` chunks stay built. The tree of one round can
+   * be unfolded where `shares` gives the q of its nodes. */
+  constructor({ pick, shade, shares = null, prefix = "", most = BUILT }) {
     Object.assign(this, { pick, shade, prefix, list: new VirtualList(most), speed: new ScrollSpeed(() => this.buildNear()) });
     this.element = h("div", {
       class: "stream", role: "listbox", tabindex: "0", "aria-label": "Tokens of the run; arrow keys move, up and down by rounds",
@@ -15,9 +16,9 @@ class Stream {
       onscroll: () => this.scrolled(),
       onpointerover: (e) => labelled(e.target.closest(".r"), this.element),
     });
-    this.divider = h("span", { class: "divider", role: "presentation" }, "block-local from here: at this setting the text would go on otherwise");
-    this.jump = h("button", { class: "jump", type: "button", hidden: true, onclick: () => this.showParting() });
-    this.frame = h("div", { class: "frame" }, this.element, this.jump);
+    this.parting = new Parting(this);
+    this.frame = h("div", { class: "frame" }, this.element, this.parting.jump);
+    this.unfolding = shares && new Unfolding(this, shares);
     this.places = new Placeholders(this.element, (entries) => this.seen(entries));
     this.chunks = [];
   }
@@ -25,6 +26,7 @@ class Stream {
   /** Take on a reading, of another run or of another trajectory. */
   show(reading) {
     const { run } = reading;
+    this.unfolding?.fold();
     Object.assign(this, { run, reading, shown: new Int32Array(2 * run.rounds).fill(-1), labels: new AriaLabels(), selected: null, flagged: reading.differs });
     this.element.classList.toggle("tall", reading.recorded.totals.tokens > 4 * ONE_CHUNK);
     this.element.classList.toggle("code", looksLikeCode(run, reading.recorded));
@@ -45,7 +47,9 @@ class Stream {
   /** The text of another dial value, where the hand is: nothing scrolls. */
   swap(reading, selected) {
     const { scrollTop } = this.element;
+    const unfold = this.unfolding?.carry(reading.run);
     this.show(reading);
+    unfold?.();
     this.element.scrollTop = scrollTop;
     if (selected !== null) this.select(selected, false);
   }
@@ -86,7 +90,7 @@ class Stream {
     this.shown.fill(-1, 2 * first, 2 * last + 2);
     this.roundElements.fill(undefined, first, last + 1);
     for (let slot = slotAt[first]; slot < slotAt[last + 1]; slot++) {
-      this.list.put(this.slotElements[slot]);
+      if (this.slotElements[slot]) this.list.put(this.slotElements[slot]);
       this.slotElements[slot] = undefined;
       this.labels.forget(slot);
     }
@@ -103,6 +107,17 @@ class Stream {
     this.refresh(chunk);
   }
 
+  /** The element of a slot, made when it is first shown: most nodes of a tree never are. */
+  token(slot, r) {
+    if (this.slotElements[slot]) return this.slotElements[slot];
+    const { run } = this;
+    const token = (this.slotElements[slot] = this.list.token());
+    token.id = `${this.prefix}slot-${slot}`;
+    token.mine = slot; // not `slot`, which is an element's own and turns into text
+    if (slot < run.slotAt[r + 1] - 1) fill(token, run.pieces.text[run.nodes.token[slot - r]]);
+    return token;
+  }
+
   build(chunk) {
     chunk.built = true;
     this.list.built.add(chunk);
@@ -111,13 +126,7 @@ class Stream {
     if (chunk.first === 0 && this.prompt) built.append(this.prompt);
     for (let r = chunk.first; r <= chunk.last; r++) {
       const round = (this.roundElements[r] = h("span", { class: "r", role: "presentation", "data-round": `round ${r + 1}` }));
-      for (let slot = this.run.slotAt[r]; slot < this.run.slotAt[r + 1]; slot++) {
-        const token = (this.slotElements[slot] = this.list.token());
-        token.id = `${this.prefix}slot-${slot}`;
-        token.mine = slot; // not `slot`, which is an element's own and turns into text
-        if (slot < this.run.slotAt[r + 1] - 1) fill(token, this.run.pieces.text[this.run.nodes.token[slot - r]]);
-        round.append(token);
-      }
+      for (let slot = this.run.slotAt[r]; slot < this.run.slotAt[r + 1] && !this.run.branched[r]; slot++) round.append(this.token(slot, r));
       built.append(round);
     }
     chunk.element.append(built);
@@ -128,7 +137,7 @@ class Stream {
   update() {
     this.turning = true; // until names are given again
     for (const chunk of this.list.inView(this.element)) this.refresh(chunk);
-    if (!this.reading.parted) this.divider.remove();
+    if (!this.reading.parted) this.parting.divider.remove();
     this.flag();
   }
 
@@ -141,24 +150,6 @@ class Stream {
     this.flagged = differs;
   }
 
-  /** Where the shown text leaves the recorded one, into view. */
-  showParting() {
-    const { round } = this.reading.parted;
-    this.bring(this.chunks.find(({ last }) => last >= round));
-    const at = this.divider.getBoundingClientRect().top - this.element.getBoundingClientRect().top;
-    this.element.scrollTop += at - this.element.clientHeight / 2;
-  }
-
-  /** Offer the way to the parting while it is out of view. */
-  point() {
-    const { parted } = this.reading;
-    if (parted) say(this.jump, `parts from the recorded text at token ${whole(parted.index + 1)}`);
-    const box = this.element.getBoundingClientRect();
-    const at = this.divider.getBoundingClientRect();
-    const seen = this.divider.isConnected && at.top >= box.top && at.bottom <= box.bottom;
-    this.jump.hidden = !parted || seen;
-  }
-
   refresh(chunk) {
     const { run, shown, reading } = this;
     for (let r = chunk.first; r <= chunk.last; r++) {
@@ -168,47 +159,38 @@ class Stream {
       this.dress(r);
     }
     const parted = reading.parted ? reading.parted.round : run.rounds;
-    if (chunk.parted !== parted) this.fade(chunk, parted);
-  }
-
-  /** Everything after the round that parted is faded; the divider stands right after that round. */
-  fade(chunk, parted) {
-    chunk.element.classList.toggle("faded", chunk.first > parted);
-    const before = chunk.parted ?? this.run.rounds;
-    const inside = (r) => r >= chunk.first && r <= chunk.last;
-    if (inside(parted) || inside(before)) {
-      for (let r = chunk.first; r <= chunk.last; r++) {
-        this.roundElements[r].classList.toggle("faded", r > parted && inside(parted));
-      }
-    }
-    if (inside(parted)) {
-      this.roundElements[parted].after(this.divider);
-    } else if (this.divider.parentNode === chunk.element) this.divider.remove();
-    chunk.parted = parted;
+    if (chunk.parted !== parted) this.parting.fade(chunk, parted);
   }
 
   /** Give the tokens of a round the looks of their outcomes, in reading order. */
   dress(r) {
-    const { run, reading, slotElements } = this;
+    const { run, reading } = this;
     const last = run.slotAt[r + 1] - 1;
-    for (let slot = run.slotAt[r]; slot < last; slot++) {
-      this.look(slotElements[slot], slot, reading.now.outcome[slot - r]);
-    }
-    const token = slotElements[last];
-    if (token.piece !== reading.now.emitted[r]) {
-      token.piece = reading.now.emitted[r];
-      fill(token, run.pieces.text[token.piece]);
-    }
-    this.look(token, last, reading.now.emission[r]);
-    if (run.branched[r]) this.roundElements[r].append(...readingOrder(run, reading.now, r).map((slot) => slotElements[slot]));
+    const shown = run.branched[r] ? readingOrder(run, reading.now, r) : Array.from({ length: run.count[r] + 1 }, (_, i) => run.slotAt[r] + i);
+    const tokens = shown.map((slot) => {
+      const token = this.token(slot, r);
+      if (slot === last && token.piece !== reading.now.emitted[r]) {
+        token.piece = reading.now.emitted[r];
+        fill(token, run.pieces.text[token.piece]);
+      }
+      this.look(token, slot, slot === last ? reading.now.emission[r] : reading.now.outcome[slot - r]);
+      return token;
+    });
+    if (run.branched[r]) this.roundElements[r].replaceChildren(...tokens);
+    if (run.branched[r]) this.unfolding?.dress(r, shown, tokens.at(-1));
   }
 
   look(token, slot, outcome) {
-    const special = this.run.pieces.special[tokenOf(this.run, this.reading.now, slot)] ? " special" : "";
-    const shade = this.shade(this.reading, slot);
-    const name = `t ${NAMES[outcome]}${token.kind}${special}${shade}${slot === this.selected ? " selected" : ""}${slot === this.flagged ? " differs" : ""}`;
+    const name = `${this.named(slot, outcome)}${token.kind}`;
     if (token.className !== name) token.className = name;
     token.hidden = outcome === NOTHING;
+  }
+
+  /** The classes of a slot's token, but for those of its text. */
+  named(slot, outcome) {
+    const special = this.run.pieces.special[tokenOf(this.run, this.reading.now, slot)] ? " special" : "";
+    const shade = this.shade(this.reading, slot);
+    return `t ${NAMES[outcome]}${special}${shade}${slot === this.selected ? " selected" : ""}${slot === this.flagged ? " differs" : ""}`;
   }
 
   /** Another overlay: every built token looks otherwise. */
@@ -226,7 +208,7 @@ class Stream {
     if (!this.reading) return;
     this.speed.moved(this.element);
     this.catchUp();
-    if (this.reading.parted) this.point();
+    if (this.reading.parted) this.parting.point();
   }
 
   /** When the hand rests: what is near, and its accessible names; they count tokens, so one change renames all that follow. */
@@ -245,28 +227,38 @@ class Stream {
     if (slot === null) return;
     const chunk = this.chunkOf(slot);
     if (!chunk) return;
+    this.unfolding?.selected(slot);
     if (reveal) this.bring(chunk);
     if (!this.slotElements[slot]) this.element.removeAttribute("aria-activedescendant"); // it named another token
     this.outline(slot, true);
-    if (reveal) scrollInto(this.element, this.slotElements[slot]);
+    if (reveal) scrollInto(this.element, this.elementsOf(slot).at(-1) ?? this.roundElements[roundOf(this.run, slot)]);
+  }
+
+  /** Those that stand for a slot, in the text and in the unfolded tree; the last one is where the keys are. */
+  elementsOf(slot) {
+    const token = this.slotElements[slot]?.isConnected && this.slotElements[slot];
+    const node = this.unfolding?.box(slot);
+    return (this.unfolding?.walking ? [token, node] : [node, token]).filter(Boolean);
   }
 
   outline(slot, on) {
-    const token = this.slotElements[slot];
-    if (!token) return;
-    token.classList.toggle("selected", on);
-    token.setAttribute("aria-selected", on);
-    if (on) this.element.setAttribute("aria-activedescendant", token.id);
+    const elements = this.elementsOf(slot);
+    for (const element of elements) {
+      element.classList.toggle("selected", on);
+      element.setAttribute("aria-selected", on);
+    }
+    if (on && elements.length) this.element.setAttribute("aria-activedescendant", elements.at(-1).id);
   }
 
   click(event) {
     const token = event.target.closest(".t");
-    if (token && this.element.getRootNode().getSelection?.()?.type !== "Range") this.pick(token.mine, false);
+    if (!token || this.element.getRootNode().getSelection?.()?.type === "Range") return;
+    this.pick(token.mine, this.unfolding?.enters(token) ?? false);
   }
 
   key(event) {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
-    const next = neighbour(this.run, this.reading, this.selected, event.key);
+    const next = this.unfolding?.key(event.key) ?? neighbour(this.run, this.reading, this.selected, event.key);
     if (next === undefined) return;
     event.preventDefault();
     this.pick(next, true);

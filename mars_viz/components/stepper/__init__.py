@@ -62,6 +62,7 @@ def _round(round_: Round, pieces: _Tokens) -> Payload:
         outcomes.append(round_.emission.value)
         decided_at.append(known.emission)
     return {
+        "parents": round_.speculation.parents.tolist() if round_.speculation.is_tree else None,
         "drafted": [pieces.index(token) for token in round_.speculation.tokens],
         "text": [pieces.index(token) for token in round_.token_ids],
         "outcomes": outcomes,

@@ -6,11 +6,14 @@ begins, the prompt included.
 
 What the caches hold is what `speculators.cached` can use: a model that has been fed a token holds its position. The
 last certain token has not been fed yet, so n - 1 positions are held when a round begins. The drafter is never fed the
-last token of a branch that it drafted, so after a fully kept block it is one position behind.
+last token of a branch that it drafted, so after a fully kept block it is one position behind. Of a tree the target's
+cache goes on to hold what was kept of the first path, which stands in it as a chain does, and the drafter's none: what
+else was kept is read again with the next tree.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
@@ -22,7 +25,8 @@ from mars_viz.components.stepper.narration import Words
 from mars_viz.records import Decision, Outcome, Round
 from mars_viz.rules import Rule, rule_named, settle
 from mars_viz.run import Run
-from mars_viz.speculators.untrained import has_no_model
+from mars_viz.speculators.drafter_names import has_no_model
+from mars_viz.trees import first_path
 
 MOST_ROUNDS = 400
 """Rounds that a playback shows; a class will not watch more, and each makes up to γ + 4 frames."""
@@ -61,7 +65,7 @@ class Mark(IntEnum):
     REJECTED = 4
     """Rejected."""
     DISCARDED = 5
-    """Thrown away unjudged."""
+    """Thrown away unjudged, or since a sibling was gone on with."""
 
 
 class Jump(Enum):
@@ -162,7 +166,7 @@ def _round_frames(run: Run, rule: Rule, round_: Round, frame: Frame) -> Iterator
     n, drafted = frame.certain, len(round_.speculation)
     fed = np.unique(round_.speculation.parents)  # the last certain token, and nodes that something was drafted after
     if drafted:
-        words = narration.draft(frame.round, drafted, looked_up=frame.drafter_cache is None)
+        words = narration.draft(frame.round, round_.speculation, looked_up=frame.drafter_cache is None)
         held, marks = _held(frame, n - 1 + len(fed)), (Mark.DRAFTED,) * drafted
         frame = replace(frame, stage=Stage.DRAFT, words=words, marks=marks, drafter_cache=held)
         yield frame
@@ -173,22 +177,31 @@ def _round_frames(run: Run, rule: Rule, round_: Round, frame: Frame) -> Iterator
         frame = judged
         yield frame
     kept = round_.decision.kept[: round_.kept]
-    read = frame.drafter_cache
+    read, again = frame.drafter_cache, int(np.isin(fed, np.array(kept, np.int64)).sum())
+    tree = round_.speculation.is_tree
     frame = replace(
         frame,
         judged=None,
         diverges=False,
-        target_cache=n + len(kept),
-        drafter_cache=_held(frame, n - 1 + (drafted > 0) + int(np.isin(fed, np.array(kept, np.int64)).sum())),
+        target_cache=n + (_on_first_path(round_) if tree else len(kept)),
+        drafter_cache=_held(frame, n - 1 + (drafted > 0) + (0 if tree else again)),
     )
     if len(kept) < drafted:
         marks = tuple(Mark.DISCARDED if mark is Mark.READ else mark for mark in frame.marks)
         words = narration.roll_back(round_, _shrinks(frame.drafter_cache, read))
+        if tree:
+            words = narration.tree_rolled_back(round_, n + len(kept) - frame.target_cache)
         frame = replace(frame, stage=Stage.ROLL_BACK, words=words, marks=marks)
         yield frame
     written = frame.written + len(round_.token_ids)
     words = narration.commit(round_)
     yield replace(frame, stage=Stage.COMMIT, words=words, written=written, emission=round_.emission)
+
+
+def _on_first_path(round_: Round) -> int:
+    """Kept nodes of a tree that stand in the cache as a chain does: those before the first that was not kept."""
+    kept, first = round_.decision.kept[: round_.kept], first_path(round_.speculation.parents.tolist())
+    return next((i for i, node in enumerate(kept) if node != i or i >= first), len(kept))
 
 
 def _held(frame: Frame, positions: int) -> int | None:
@@ -204,6 +217,7 @@ def _judging(run: Run, rule: Rule, round_: Round, frame: Frame) -> Iterator[Fram
     """A frame for each drafted token that the rule looks at, in its order, up to where the walk or the text ends."""
     spec = round_.speculation
     strict = settle(spec, round_.verdicts, None if rule.dial is None else rule.dial.strict)
+    kept_by_rule = round_.verdicts.keeps(math.nan if run.settings.dial is None else run.settings.dial)
     marks, diverged, row = list(frame.marks), False, 0
     ahead: list[int | None] = [*round_.decision.kept[: round_.kept]]
     if round_.emission is not None:
@@ -213,10 +227,13 @@ def _judging(run: Run, rule: Rule, round_: Round, frame: Frame) -> Iterator[Fram
         judged = children if wanted is None else children[: children.index(wanted) + 1]
         for node in judged:
             keeps = node == wanted
-            marks[node] = _mark(round_, node, keeps)
+            passed_over = wanted is not None and not keeps and bool(kept_by_rule[node])
+            marks[node] = Mark.DISCARDED if passed_over else _mark(round_, node, keeps)
             diverges = not diverged and _decides_otherwise(strict, round_.decision, node, keeps)
             diverged = diverged or diverges
             words = narration.judge(run, rule, round_, node, keeps, strict if diverges else None)
+            if passed_over and wanted is not None:
+                words = narration.passed_over(spec, node, wanted, rule.policy)
             yield replace(frame, stage=Stage.JUDGE, words=words, marks=tuple(marks), judged=node, diverges=diverges)
             row = node + 1 if keeps else row
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from mars_viz.figures.words import counted, number, setting
-from mars_viz.records import Decision, Outcome, Round, Speculation
+from mars_viz.records import Decision, Outcome, Policy, Round, Speculation
 from mars_viz.rules import Rule
 from mars_viz.rules.mars import THETA
 from mars_viz.run import Run
@@ -34,8 +34,12 @@ def start(run: Run, both: bool) -> Words:
     return (f"The prompt has {prompt}. {hold} all but the last one. Press the right arrow key to go on.",)
 
 
-def draft(index: int, drafted: int, *, looked_up: bool) -> Words:
+def draft(index: int, speculation: Speculation, *, looked_up: bool) -> Words:
     """The drafter's turn."""
+    drafted, depth = len(speculation), int(speculation.depths.max(initial=0))
+    if speculation.is_tree:
+        tree = f"a tree of {counted(drafted, 'token')}, {number(depth)} deep"
+        return (f"Round {number(index + 1)}: the drafter proposes {tree}, level by level.",)
     how = ", one after the other" if drafted > 1 and not looked_up else ""
     return (f"Round {number(index + 1)}: the drafter proposes {counted(drafted, 'token')}{how}.",)
 
@@ -59,6 +63,19 @@ def judge(run: Run, rule: Rule, round_: Round, node: int, kept: bool, strict: De
     if not kept and round_.verdicts.keep_strict[node] and run.settings.temperature > 0:
         why = (*why, f" u alone would have kept it; {rule.title} at this setting does not.")
     return (token, *why, *_instead(spec, row, kept, strict))
+
+
+_PREFERS = {
+    Policy.DRAFT_ORDER: "the first kept one is taken",
+    Policy.STRICT_FIRST: "one that strict keeps, too, is taken first",
+    Policy.LONGEST: "the one with the longest kept path is taken",
+}
+
+
+def passed_over(spec: Speculation, node: int, wanted: int, policy: Policy) -> Words:
+    """A node that the rule keeps, and a sibling that is gone on with instead."""
+    token, other = (Quoted(int(spec.tokens[each])) for each in (node, wanted))
+    return (token, " would be kept as well, but the text goes on with ", other, f": of siblings {_PREFERS[policy]}.")
 
 
 def _why(run: Run, spec: Speculation, node: int, kept: bool) -> Words:
@@ -125,6 +142,20 @@ def roll_back(round_: Round, both: bool | None) -> Words:
     return ("Roll back: ", Quoted(int(round_.speculation.tokens[node])), f"{rest}. {tail}")
 
 
+def tree_rolled_back(round_: Round, again: int) -> Words:
+    """What is off the path of a tree; `again` of the path's own tokens left the target's cache with it."""
+    one = round_.rolled_back == 1
+    off = f"the {'one token' if one else f'{number(round_.rolled_back)} tokens'} off its path {'is' if one else 'are'}"
+    cache = "The target's cache keeps the path."
+    if again:
+        cache = f"Of the path, {counted(again, 'token')} will be read again with the next tree."
+    if not round_.stopped_by:
+        return (f"Roll back: {off} discarded. {cache}",)
+    by = Quoted(int(round_.speculation.tokens[round_.stopped_by[0]]))
+    rejected = " and its siblings are rejected" if len(round_.stopped_by) > 1 else " is rejected"
+    return ("Roll back: ", by, f"{rejected}; {off} discarded. {cache}")
+
+
 def commit(round_: Round) -> Words:
     """What joins the text."""
     kept, total = counted(round_.kept, "drafted token"), counted(len(round_.token_ids), "token")
@@ -137,6 +168,9 @@ def commit(round_: Round) -> Words:
         return (first, own, f" {'are' if round_.kept else 'is'} appended to the text: {passes}")
     if not len(round_.speculation):
         return ("The target writes ", own, f": {passes}")
+    if round_.speculation.is_tree:
+        path = f"A whole path of {counted(round_.kept, 'token')} is kept"
+        return (f"{path}, and the target's pass yields a bonus token, ", own, f": {passes}")
     return (f"All {number(round_.kept)} are kept, and the target's pass yields a bonus token, ", own, f": {passes}")
 
 

@@ -69,7 +69,10 @@ class Stage {
       this.drawn = shown;
       this.chips = (shown < 0 ? [] : drafted).map((piece, i) => this.chip(this.play.pieces[piece], i));
       this.own = this.chip("", drafted.length);
-      this.block.replaceChildren(...this.chips, this.own);
+      const { parents } = this.play.rounds[frame.round] ?? { parents: null };
+      const tree = shown >= 0 && parents !== null;
+      this.block.classList.toggle("branching", tree);
+      this.block.replaceChildren(...(tree ? [h("div", { class: "twigs" }, ...branches(this.chips, parents, -1))] : this.chips), this.own);
     }
     say(this.title, shown < 0 ? "No block is drafted yet." : NAMED[frame.stage] ?? "");
     this.chips.forEach((chip, i) => this.dress(chip, MARKS[frame.marks[i]], frame.judged === i));
@@ -106,6 +109,14 @@ const NAMED = {
   "roll back": "Rejected and discarded tokens are rolled back",
   commit: "Appended to the text",
 };
+
+/** What was drafted after a node, each with what was drafted after it. */
+function branches(chips, parents, above) {
+  return chips.filter((_, i) => parents[i] === above).map((chip) => {
+    const after = branches(chips, parents, chips.indexOf(chip));
+    return h("div", { class: "twig" }, chip, after.length ? h("div", { class: "twigs" }, ...after) : null);
+  });
+}
 
 /** One model's cache as a bar: what is certain in one piece, and a cell for every position beyond it. */
 class Cache {

@@ -1,4 +1,4 @@
-"""An EAGLE-3 head that drafts a chain from what enters some layers of the target.
+"""An EAGLE-3 head that drafts a chain or a tree from what enters some layers of the target.
 
 Li et al. 2025, 'EAGLE-3' (arXiv 2503.01840). The head's cache holds rows with the target's own features alone:
 those that it made of its own states while drafting are written over.
@@ -12,14 +12,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mars_viz.randomness import Purpose, round_uniforms
 from mars_viz.run import Settings
+from mars_viz.shapes import shape_named
 from mars_viz.speculators.cached import UNREAD, PrefixRows, Row
 from mars_viz.speculators.draft import Draft, KeepsInputs, Target, spread
-from mars_viz.speculators.drafters.model import Picking
+from mars_viz.speculators.drafters.model import Picking, keyed_uniforms
+from mars_viz.speculators.drafters.tree_growth import Level, grown
 from mars_viz.speculators.host_copy import sent
 from mars_viz.speculators.networks.eagle3_head import EagleNetwork
-from mars_viz.speculators.sampling import on_device
+from mars_viz.speculators.networks.tree_mask import TreeMask
 from mars_viz.walk import Prefix
 
 ALONE = 32
@@ -27,7 +28,8 @@ ALONE = 32
 
 
 class Eagle3Drafter:
-    """Drafts greedily at temperature 0 and draws from its law, with keyed uniforms, above.
+    """Drafts greedily at temperature 0 and draws from its law, with keyed uniforms, above; of a tree the likeliest
+    nodes at any temperature.
 
     Of a text of n tokens it has n - 1 rows, the last of which says what comes next: after one token it drafts nothing.
     """
@@ -44,6 +46,7 @@ class Eagle3Drafter:
         of the head's tokens, of `vocabulary_size`; None where they are the same."""
         self._network, self._vocabulary, self._size = network, vocabulary, vocabulary_size
         self._layers, self._settings, self._pick = tuple(layers), settings, Picking.by(settings)
+        self._shape = shape_named(settings.tree).shape
         self._rows = PrefixRows(network.copy)
         self._target: KeepsInputs | None = None
         self.device = network.device
@@ -74,9 +77,18 @@ class Eagle3Drafter:
         logits = torch.zeros(*tokens.shape, width, device=self.device)
         if drafted is None or drafted.logits is None:
             return Draft(tokens, lengths=(0,) * len(prefixes))
+        width = drafted.tokens.shape[1]
+        tokens, logits = tokens[:, :width], logits[:, :width]
         tokens[able], logits[able] = drafted.tokens, drafted.logits
-        lengths = tuple(count if i in able else 0 for i in range(len(prefixes)))
-        return Draft(tokens, logits, self._vocabulary, lengths)
+        place = {i: at for at, i in enumerate(able)}
+        own = drafted.lengths or (width,) * len(able)
+        lengths = tuple(own[place[i]] if i in place else 0 for i in range(len(prefixes)))
+        if drafted.branches is None or drafted.budgets is None:
+            return Draft(tokens, logits, self._vocabulary, lengths)
+        branches = tuple(drafted.branches[place[i]] if i in place else () for i in range(len(prefixes)))
+        none = np.zeros(0, np.int32)
+        budgets = tuple(drafted.budgets[place[i]] if i in place else none for i in range(len(prefixes)))
+        return Draft(tokens, logits, self._vocabulary, lengths, branches, budgets)
 
     def observe(self, drafted: Sequence[Sequence[int]]) -> None:
         """The next prefixes say what was kept."""
@@ -85,8 +97,10 @@ class Eagle3Drafter:
         """`draft`, where every prefix has two tokens at the least; in the order of the cache's rows."""
         known = self._rows.settle(prefixes)
         made = self._read(prefixes, known, [prefix[:-1] for prefix in prefixes])  # [B, H]
+        if not self._shape.is_chain:
+            return self._tree(prefixes, made, count)
         order = self._order()
-        uniforms = self._uniforms([len(prefixes[i]) for i in order], count)
+        uniforms = keyed_uniforms(self._settings, [len(prefixes[i]) for i in order], count, self.device)
         places = [len(prefixes[i]) - 1 for i in order]
         tokens, rows = [], []
         for step in range(count):
@@ -100,6 +114,25 @@ class Eagle3Drafter:
                 made = self._network.read(ids, made.unsqueeze(1), [place + step for place in places])[:, 0]
         slots = list(self._rows.slots)
         return Draft(torch.cat(tokens, 1)[slots], torch.cat(rows, 1)[slots], self._vocabulary)
+
+    def _tree(self, prefixes: Sequence[Prefix], made: Tensor, nodes: int) -> Draft:
+        """Trees after the prefixes, from what the layer made of each one's last row, [B, H] in the rows' order."""
+        order, slots = self._order(), list(self._rows.slots)
+        begins = [len(prefixes[i]) - 1 for i in order]
+        states = made.unsqueeze(1)  # [B, k, H] of the level before
+
+        def deeper(level: Level) -> Tensor:
+            nonlocal states
+            b, k = level.ids.shape
+            above = states.gather(1, level.parents[order].unsqueeze(-1).expand(-1, -1, states.shape[-1]))
+            depths = np.full((b, k), level.depth - 1)
+            mask = TreeMask.of(begins, level.sees[order], depths, begins, self.device)
+            places = [begin + level.sees.shape[2] - k for begin in begins]
+            states = self._network.read(level.ids[order], above, places, tree=mask)
+            return self._network.logits(states.flatten(0, 1)).view(b, k, -1)[slots]
+
+        first = self._network.logits(made)[slots]
+        return grown(first, deeper, self._shape.within(nodes), nodes, self._vocabulary)
 
     def _read(self, texts: Sequence[Prefix], known: Sequence[int], read: Sequence[Prefix]) -> Tensor:
         """Make the rows of the texts that are not there yet, of which the cache holds so many tokens; `read` is what of
@@ -131,12 +164,6 @@ class Eagle3Drafter:
         """Which text is in the cache's first row, which in the next, and so on."""
         slots = self._rows.slots
         return sorted(range(len(slots)), key=slots.__getitem__)
-
-    def _uniforms(self, starts: Sequence[int], count: int) -> Tensor | None:
-        if self._settings.temperature == 0:
-            return None
-        keyed = np.stack([round_uniforms(self._settings.seed, start, Purpose.DRAFT, count) for start in starts])
-        return on_device(keyed, self.device)
 
 
 def _padded(parts: Sequence[Tensor]) -> Tensor:

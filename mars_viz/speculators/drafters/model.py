@@ -1,4 +1,4 @@
-"""A smaller model of the same vocabulary that drafts a chain, token by token."""
+"""A smaller model of the same vocabulary that drafts a chain, token by token, or a tree, level by level."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from torch import Tensor
 
 from mars_viz.randomness import Purpose, round_uniforms
 from mars_viz.run import Settings
+from mars_viz.shapes import LONGEST_PATH, shape_named
 from mars_viz.speculators.cached import CachedModel
 from mars_viz.speculators.draft import Draft
+from mars_viz.speculators.drafters.tree_growth import Level, grown
 from mars_viz.speculators.host_copy import sent
-from mars_viz.speculators.networks import Network
+from mars_viz.speculators.networks import Network, TreeMask
 from mars_viz.speculators.sampling import draw, law, on_device
 from mars_viz.speculators.topk import best
 from mars_viz.walk import Prefix
@@ -40,12 +42,14 @@ class Picking:
 
 
 class ModelDrafter:
-    """Drafts greedily at temperature 0 and draws from its law, with keyed uniforms, above."""
+    """Drafts greedily at temperature 0 and draws from its law, with keyed uniforms, above; of a tree the likeliest
+    nodes at any temperature."""
 
     def __init__(self, network: Network, settings: Settings):
         self._model = CachedModel(network)
         self._settings = settings
         self._pick = Picking.by(settings)
+        self._shape = shape_named(settings.tree).shape
 
     def prefill(self, prompts: Sequence[Prefix]) -> None:
         """Read the prompts."""
@@ -56,9 +60,11 @@ class ModelDrafter:
 
         After a fully kept block there are two tokens to read, since the last is not read while drafting.
         """
+        if not self._shape.is_chain:
+            return self._tree(prefixes, count)
         unread = self._model.rewind(prefixes)
         ids = sent([prefix[-unread:] for prefix in prefixes], self._model.device)
-        uniforms = self._uniforms([len(prefix) for prefix in prefixes], count)
+        uniforms = keyed_uniforms(self._settings, [len(prefix) for prefix in prefixes], count, self._model.device)
         chain = self._model.chain(ids, count, self._pick, uniforms)
         if chain is not None:
             return Draft(chain.tokens, chain.logits)
@@ -70,12 +76,27 @@ class ModelDrafter:
             rows.append(logits)
         return Draft(torch.cat(tokens, 1), torch.cat(rows, 1))
 
-    def observe(self, drafted: Sequence[Sequence[int]]) -> None:
-        """Told what it drafted once that is on the host; the last token of each was never read."""
-        self._model.remember([tokens[:-1] for tokens in drafted])
+    def _tree(self, prefixes: Sequence[Prefix], nodes: int) -> Draft:
+        """A tree after each prefix; what was read of it is not kept."""
+        unread = self._model.rewind(prefixes, LONGEST_PATH)
+        ids, lengths = sent([prefix[-unread:] for prefix in prefixes], self._model.device), [*map(len, prefixes)]
+        first = self._model.logits(ids, rows=1)[:, 0]
 
-    def _uniforms(self, starts: Sequence[int], count: int) -> Tensor | None:
-        if self._settings.temperature == 0:
-            return None
-        keyed = np.stack([round_uniforms(self._settings.seed, start, Purpose.DRAFT, count) for start in starts])
-        return on_device(keyed, self._model.device)
+        def deeper(level: Level) -> Tensor:
+            depths = np.full(level.ids.shape, level.depth - 1)
+            mask = TreeMask.of(lengths, level.sees, depths, lengths, self._model.device)
+            return self._model.logits(level.ids, level.ids.shape[1], mask)
+
+        return grown(first, deeper, self._shape.within(nodes), nodes)
+
+    def observe(self, drafted: Sequence[Sequence[int]]) -> None:
+        """Told what it drafted once that is on the host; the last token of a chain was never read."""
+        self._model.remember([tokens[:-1] if self._shape.is_chain else () for tokens in drafted])
+
+
+def keyed_uniforms(settings: Settings, starts: Sequence[int], count: int, device: torch.device) -> Tensor | None:
+    """float64 [B, count]; what the drafts that begin at these positions are drawn by; None at temperature 0."""
+    if settings.temperature == 0:
+        return None
+    keyed = np.stack([round_uniforms(settings.seed, start, Purpose.DRAFT, count) for start in starts])
+    return on_device(keyed, device)

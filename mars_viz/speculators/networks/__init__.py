@@ -20,8 +20,9 @@ from mars_viz.speculators.networks.hf import PlainNetwork
 from mars_viz.speculators.networks.layer_inputs import LayerInputs
 from mars_viz.speculators.networks.llama_forward import Body, why_not
 from mars_viz.speculators.networks.small_llama import PackedLlama, fits, pack
+from mars_viz.speculators.networks.tree_mask import TreeMask
 
-__all__ = ["Chain", "Chaining", "Network", "Opener", "Pick", "differs", "opener"]
+__all__ = ["Chain", "Chaining", "Network", "Opener", "Pick", "TreeMask", "differs", "opener"]
 
 FIRST_BLOCK = 8
 """Tokens on which a pass of our own is held against transformers'."""
@@ -36,11 +37,19 @@ class Network(Protocol):
     """What entered some of its layers, of every token that the cache holds; of no layers, unless it is given others
     before it reads anything."""
 
-    def score(self, tokens: Tensor, starts: Sequence[int], rows: int, slots: Sequence[int] | None = None) -> Tensor:
+    def score(
+        self,
+        tokens: Tensor,
+        starts: Sequence[int],
+        rows: int,
+        slots: Sequence[int] | None = None,
+        tree: TreeMask | None = None,
+    ) -> Tensor:
         """Raw float32 logits [B, rows, V] after the last `rows` of the tokens [B, n].
 
         Row b of the batch is row slots[b] of the cache; its tokens are written from place starts[b] on, over what was
-        there. The slots are neighbours in any order; None stands for 0, 1, … B - 1.
+        there. The slots are neighbours in any order; None stands for 0, 1, … B - 1. Each token sees all before it,
+        unless a `tree` says otherwise.
         """
         ...
 

@@ -23,6 +23,7 @@ from mars_viz.speculators.networks.chains import Chain, Pick
 from mars_viz.speculators.networks.graphs import Tensors
 from mars_viz.speculators.networks.layer_inputs import LayerInputs
 from mars_viz.speculators.networks.llama_forward import Where
+from mars_viz.speculators.networks.tree_mask import TreeMask
 from mars_viz.speculators.threads import on_shared_cores
 
 TILE = 64
@@ -60,15 +61,24 @@ class RaggedNetwork:
 
     @torch.inference_mode()
     @on_shared_cores
-    def score(self, tokens: Tensor, starts: Sequence[int], rows: int, slots: Sequence[int] | None = None) -> Tensor:
+    def score(
+        self,
+        tokens: Tensor,
+        starts: Sequence[int],
+        rows: int,
+        slots: Sequence[int] | None = None,
+        tree: TreeMask | None = None,
+    ) -> Tensor:
         """Raw logits [B, rows, V] after the last `rows` of the tokens [B, n]; see `Network.score`."""
         found, left = [], tokens.shape[1]
         for part in torch.split(tokens, CHUNK, 1):
+            cut = tokens.shape[1] - left
             n, left = part.shape[1], left - part.shape[1]
             kept = min(n, max(rows - left, 1))  # one, where none of this part is asked for
             stand = BatchLayout(starts, slots or range(len(starts)), max(starts) + n)
-            function = partial(_scored, self._room, rows=kept, inputs_of=self.inputs.layers)
-            logits, *entered = self._run(("score", kept), function, stand, (part,), short=n <= SHORT)
+            mask = tree and tree.part(slice(len(starts)), cut, cut + n)
+            function = partial(_scored, self._room, rows=kept, inputs_of=self.inputs.layers, tree=mask)
+            logits, *entered = self._run(("score", kept), function, stand, (part,), short=n <= SHORT and mask is None)
             if self.inputs:
                 self.inputs.put(stand.slots, starts, entered)
             if rows > left:
@@ -150,13 +160,15 @@ def _scored(
     *,
     rows: int,
     inputs_of: Sequence[int],
+    tree: TreeMask | None,
     first: int,
     end: int,
 ) -> Tensors:
     """Logits [B, rows, V], and what entered these layers, [B, n, E] each."""
     order, starts, homes, back = control.unbind(0)
     entered: dict[int, Tensor] | None = {} if inputs_of else None
-    logits = room.logits(_arranged(tokens, order), Where(starts, homes, first, end), rows, entered)
+    tree = tree and tree.arranged(order.tolist())
+    logits = room.logits(_arranged(tokens, order), Where(starts, homes, first, end), rows, entered, tree)
     found = (logits, *(entered[i] for i in inputs_of)) if entered is not None else (logits,)
     return tuple(_arranged(each, back) for each in found)
 

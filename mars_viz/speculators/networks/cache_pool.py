@@ -11,6 +11,7 @@ from torch import Tensor
 
 from mars_viz.speculators.networks.graphs import Capture, Graphs, Tensors
 from mars_viz.speculators.networks.llama_forward import Body, Where
+from mars_viz.speculators.networks.tree_mask import TreeMask
 
 LEAST = 256
 """Places of a row at the least; twice, four times, … as many where a text is longer."""
@@ -45,9 +46,16 @@ class PooledCache:
             self.cache = wanted  # only now: where there was no memory for it, all is as before
         self._written = max(self._written, places)
 
-    def logits(self, tokens: Tensor, at: Where, rows: int, entered: dict[int, Tensor] | None = None) -> Tensor:
+    def logits(
+        self,
+        tokens: Tensor,
+        at: Where,
+        rows: int,
+        entered: dict[int, Tensor] | None = None,
+        tree: TreeMask | None = None,
+    ) -> Tensor:
         """A pass over this cache; see `Body.logits`."""
-        return self._body.logits(tokens, at, self.cache, rows, entered)
+        return self._body.logits(tokens, at, self.cache, rows, entered, tree)
 
     def clear(self) -> None:
         """As good as new, but for its memory and its recordings: a NaN that was left would spoil whatever masks it."""

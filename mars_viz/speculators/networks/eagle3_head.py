@@ -23,6 +23,7 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 from mars_viz.speculators.networks.kv_cache import KVShape, Rows
 from mars_viz.speculators.networks.row_invariance import Batching, Heads, Kernels, gated, invariant
 from mars_viz.speculators.networks.small_llama import filled, leading, normed
+from mars_viz.speculators.networks.tree_mask import TreeMask
 from mars_viz.speculators.threads import on_shared_cores
 
 CHUNK = 512
@@ -153,10 +154,13 @@ class EagleNetwork:
         return leading(w.kernels.product(x, w.fc, x.new_zeros(len(x), w.fc.shape[1])), count)
 
     @on_shared_cores
-    def read(self, tokens: Tensor, states: Tensor, starts: Sequence[int], first: int = 0) -> Tensor:
+    def read(
+        self, tokens: Tensor, states: Tensor, starts: Sequence[int], first: int = 0, tree: TreeMask | None = None
+    ) -> Tensor:
         """What the layer makes, [B, n, H], of the tokens [B, n] beside the states [B, n, H].
 
-        Text b is row first + b of the cache, and is written from place starts[b] on.
+        Text b is row first + b of the cache, and is written from place starts[b] on. Each row sees all before it,
+        unless a `tree` says otherwise.
         """
         parts = []
         for some, cuts in self._groups(starts, tokens.shape[1]):
@@ -166,6 +170,7 @@ class EagleNetwork:
                     states[some, cut:end],
                     [start + cut for start in starts[some]],
                     first + some.start,
+                    tree and tree.part(some, cut, end),
                 )
                 for cut, end in pairwise(cuts)
             ]
@@ -186,7 +191,7 @@ class EagleNetwork:
             ]
         )
 
-    def _read(self, tokens: Tensor, states: Tensor, starts: Sequence[int], first: int) -> Tensor:
+    def _read(self, tokens: Tensor, states: Tensor, starts: Sequence[int], first: int, tree: TreeMask | None) -> Tensor:
         w, (b, n), heads = self._weights, tokens.shape, self._weights.heads
         product, limits = w.kernels.product, w.batching
         q = n if limits is None else limits.queries.at_least(n)
@@ -194,6 +199,11 @@ class EagleNetwork:
         end = max(starts) + n if limits is None else limits.end(max(starts) + n)
         self._rows.open(first + b, end)
         positions = torch.tensor(starts, device=self.device).unsqueeze(1) + torch.arange(q, device=self.device)
+        if tree is None:
+            unseen = torch.arange(end, device=self.device) > positions.unsqueeze(-1)  # [B, q, end]
+            mask = torch.zeros_like(unseen, dtype=self.dtype).masked_fill_(unseen, -torch.inf)
+        else:
+            positions, mask = filled(tree.positions, q, 1), filled(tree.added(end, self.dtype), q, 1)
         embedded = self._filled(embedding(tokens.flatten(), w.embedding), b * m)
         state = self._filled(states.flatten(0, 1), b * m)
         hidden = w.norms["hidden_norm"](state)
@@ -207,10 +217,10 @@ class EagleNetwork:
         for row, start in enumerate(starts):
             cache[first + row, start : start + n] = qkv[row, :n, heads.queries :]
         past = cache[first : first + b, :end].transpose(1, 2)  # [B, 2 G, end, D]
-        unseen = torch.arange(end, device=self.device) > positions.unsqueeze(-1)  # [B, q, end]
-        mask = torch.zeros_like(unseen, dtype=self.dtype).masked_fill_(unseen, -torch.inf).unsqueeze(1)
         asked = filled(qkv[:, :, : heads.queries].transpose(1, 2), q, 2)  # [B, H, q, D]
-        mixed = w.kernels.attention(asked, past[:, : heads.keys], past[:, heads.keys :], mask).transpose(1, 2)
+        mixed = w.kernels.attention(asked, past[:, : heads.keys], past[:, heads.keys :], mask.unsqueeze(1)).transpose(
+            1, 2
+        )
         mixed = leading(mixed, m, 1).reshape(b * m, -1)
         x = product(self._filled(mixed, b * m), w.attention_out, hidden if w.normed_residual else state)
         x = product(gated(product(w.norms["post_attention_layernorm"](x), w.gate_up, None)), w.down, x)

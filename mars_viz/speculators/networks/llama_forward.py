@@ -19,6 +19,8 @@ from transformers.models.mistral.modeling_mistral import MistralForCausalLM, Mis
 from transformers.models.qwen2.modeling_qwen2 import Qwen2ForCausalLM, Qwen2RMSNorm
 from transformers.models.qwen3.modeling_qwen3 import Qwen3ForCausalLM, Qwen3RMSNorm
 
+from mars_viz.speculators.networks.tree_mask import TreeMask
+
 SHAPED = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)
 """What was read line by line; a class derived from one of these may be anything."""
 NORMS = (LlamaRMSNorm, MistralRMSNorm, Qwen2RMSNorm, Qwen3RMSNorm)
@@ -195,7 +197,13 @@ class Body:
         return torch.zeros(shape, dtype=self.dtype, device=self.device)
 
     def logits(
-        self, tokens: Tensor, at: Where, cache: Tensor, rows: int, entered: dict[int, Tensor] | None = None
+        self,
+        tokens: Tensor,
+        at: Where,
+        cache: Tensor,
+        rows: int,
+        entered: dict[int, Tensor] | None = None,
+        tree: TreeMask | None = None,
     ) -> Tensor:
         """Raw float32 logits [B, rows, V] after the last `rows` of the tokens [B, n], which the cache holds then.
 
@@ -205,7 +213,10 @@ class Body:
         shared = heads // groups  # queries of so many heads see the same keys: they are asked together
         positions = at.starts.unsqueeze(1) + torch.arange(n, device=tokens.device)  # [B, n]
         places = (at.homes.unsqueeze(1) * cache.shape[2] + positions).flatten()  # [B n], of the rows laid end to end
-        mask = _mask(positions, at.end, self.dtype, shared)
+        if tree is None:
+            mask = _mask(positions, at.end, self.dtype, shared)
+        else:
+            mask, positions = _shared(tree.added(at.end, self.dtype), shared), tree.positions
         x = embedding(tokens, self.embedding)  # [B, n, E]
         cosine, sine = self._turns(x, positions)
         for i, (layer, kept) in enumerate(zip(self.layers, cache.unbind(0), strict=True)):
@@ -245,4 +256,10 @@ def _mask(positions: Tensor, end: int, dtype: torch.dtype, shared: int) -> Tenso
     b, n = positions.shape
     unseen = torch.arange(end, device=positions.device) > positions.unsqueeze(-1)  # [B, n, end]
     mask = torch.zeros(b, n, end, dtype=dtype, device=positions.device).masked_fill_(unseen, -torch.inf)
+    return _shared(mask, shared)
+
+
+def _shared(mask: Tensor, shared: int) -> Tensor:
+    """[B, 1, shared · n, end] of [B, n, end]: once for each head that shares its keys."""
+    b, n, end = mask.shape
     return mask.unsqueeze(1).expand(b, shared, n, end).reshape(b, 1, shared * n, end)

@@ -22,6 +22,7 @@ from transformers.models.llama.modeling_llama import LlamaDecoderLayer
 from mars_viz.speculators.networks.kv_cache import IdleCaches, KVShape
 from mars_viz.speculators.networks.layer_inputs import LayerInputs
 from mars_viz.speculators.networks.row_invariance import MOST, Batching, Heads, Kernels, gated, invariant
+from mars_viz.speculators.networks.tree_mask import TreeMask
 from mars_viz.speculators.threads import on_shared_cores
 
 LARGEST = 250_000_000
@@ -162,16 +163,29 @@ class PackedLlama:
         weakref.finalize(self, weights.shelf.give, self._rows).atexit = False
 
     @on_shared_cores
-    def score(self, tokens: Tensor, starts: Sequence[int], rows: int, slots: Sequence[int] | None = None) -> Tensor:
+    def score(
+        self,
+        tokens: Tensor,
+        starts: Sequence[int],
+        rows: int,
+        slots: Sequence[int] | None = None,
+        tree: TreeMask | None = None,
+    ) -> Tensor:
         """Raw logits [B, rows, V] after the last `rows` of the tokens [B, n]; see `Network.score`."""
         w, (b, n) = self._weights, tokens.shape
         slots = slots or range(b)
         first, order = min(slots), sorted(range(b), key=slots.__getitem__)
         tokens, starts = _reordered(tokens, order), [starts[i] for i in order]
+        tree = tree and tree.arranged(order)
         found = []
         for some, cuts in w.batching.groups(starts, n):
             parts = [
-                self._read(_part(tokens, some, cut, end), [start + cut for start in starts[some]], first + some.start)
+                self._read(
+                    _part(tokens, some, cut, end),
+                    [start + cut for start in starts[some]],
+                    first + some.start,
+                    tree and tree.part(some, cut, end),
+                )
                 for cut, end in pairwise(cuts)
             ]
             found.append(_joined(parts, 1))
@@ -185,11 +199,11 @@ class PackedLlama:
         self._rows.copy(source, slot, length)
         self.inputs.copy(source, slot, length)
 
-    def _read(self, tokens: Tensor, starts: Sequence[int], first: int) -> Tensor:
+    def _read(self, tokens: Tensor, starts: Sequence[int], first: int, tree: TreeMask | None) -> Tensor:
         """What the layers make of the tokens [B, n], [B, n, E]; rows of the cache from `first` on hold them then."""
         w, (b, n) = self._weights, tokens.shape
         product, attention = w.kernels.product, w.kernels.attention
-        at = self._window(starts, n, first)
+        at = self._window(starts, n, first, tree)
         m, end = at.tokens, at.mask.shape[-1]
         x = embedding(filled(tokens.flatten(), at.rows), w.embedding)  # [R, E]
         entered = {}
@@ -216,7 +230,7 @@ class PackedLlama:
         x = filled(x, w.batching.logits.at_least(count))
         return leading(w.kernels.product(normed(x, w.epsilon), w.head, None), count)
 
-    def _window(self, starts: Sequence[int], n: int, first: int) -> Window:
+    def _window(self, starts: Sequence[int], n: int, first: int, tree: TreeMask | None) -> Window:
         """Make room for n tokens from each start on, and say where that is."""
         w, b = self._weights, len(starts)
         limits, end = w.batching, w.batching.end(max(starts) + n)
@@ -224,6 +238,12 @@ class PackedLlama:
         m = min(q, limits.rows.most) if b == 1 else n
         rows = limits.rows.at_least(b * m)
         self._rows.open(first + b, end)
+        if tree is not None:
+            places = torch.tensor(starts, device=self.device).unsqueeze(1) + torch.arange(n, device=self.device)
+            texts = torch.arange(first, first + b, device=self.device).unsqueeze(1)
+            turns = w.turns[filled(tree.positions, m, 1)]
+            mask = filled(tree.added(end, torch.float32), q, 1).unsqueeze(1)
+            return Window(m, rows, turns, mask, (texts, places))
         if b == 1:  # slices are cheaper than indices
             at = starts[0]
             mask = w.causal[at : at + q, :end][None, None]

@@ -98,14 +98,14 @@ def _models(run: Run) -> tuple[str, str]:
 def _alike(one: Run, other: Run) -> bool:
     """True if nothing but dial and γ tells their settings apart."""
     ours, theirs = one.settings, other.settings
-    fields = ("rule", "temperature", "top_p", "top_k", "seed", "max_new_tokens", "stop")
+    fields = ("rule", "temperature", "top_p", "top_k", "seed", "max_new_tokens", "stop", "tree")
     return all(getattr(ours, name) == getattr(theirs, name) for name in fields)
 
 
 def _by_dial(one: Candidate) -> str:
     """'strict', 'θ = 0.90'; with γ where that is not its source's own."""
-    gamma = one.run.settings.gamma
-    block = "" if gamma == one.source.settings.gamma else f", γ = {gamma}"
+    alike = one.run.settings.drafts_like(one.source.settings)
+    block = "" if alike else f", {one.run.settings.draft}"
     return setting_words(one) + block
 
 
@@ -266,7 +266,7 @@ def change(row: Difference) -> str:
 def detail(one: Candidate, *, ruled: bool) -> str:
     """What a contender is and came to, in a line; `ruled` where its name says rule and dial."""
     run = one.run
-    made = f"γ = {run.settings.gamma}" if ruled else f"{_by_rule(one)}, γ = {run.settings.gamma}"
+    made = run.settings.draft if ruled else f"{_by_rule(one)}, {run.settings.draft}"
     said = f"τ {number(run.tau)}, {counted(len(run.token_ids), 'token')}, {counted(len(run.rounds), 'round')}"
     return f"{made}: {said}{answer(one.right)}"
 

@@ -117,16 +117,16 @@ def _row(found: Paired) -> SweepRow:
 
 
 def names(both: Pairing) -> Names:
-    """As short as tells them apart: of one sweep by the dial; else by rule and dial, by γ, by drafter or target, then
-    by folder."""
+    """As short as tells them apart: of one sweep by the dial; else by rule and dial, by what is drafted, by drafter or
+    target, then by folder."""
     settings = (both.left, both.right)
     if both.one_sweep:
         return Names(*map(_by_dial, settings))
     makers = [(s.result.plan.provenance.target, s.result.plan.provenance.drafter) for s in settings]
     said = [_by_rule(each) for each in settings]
-    blocks = [each.result.plan.settings.gamma for each in settings]
-    if blocks[0] != blocks[1]:
-        said = [f"{name} with γ = {block}" for name, block in zip(said, blocks, strict=True)]
+    drafts = [each.result.plan.settings.draft for each in settings]
+    if drafts[0] != drafts[1]:
+        said = [f"{name} with {draft}" for name, draft in zip(said, drafts, strict=True)]
     if makers[0] != makers[1]:
         which = 1 if makers[0][0] == makers[1][0] else 0
         said = [

@@ -14,9 +14,9 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from mars_viz.costs import Costs
 from mars_viz.demo import is_built_in
-from mars_viz.errors import BadInput, MarsVizError, TooLarge
+from mars_viz.errors import MarsVizError, TooLarge
 from mars_viz.run import Provenance
-from mars_viz.speculators.untrained import Eagle3, Layers, Ngram, Suffix, Trigram, untrained
+from mars_viz.speculators.drafter_names import Eagle3, Layers, Ngram, Suffix, Trigram, drafter_told
 
 Pair = TypeVar("Pair")
 Tell = Callable[[str, float], None]
@@ -56,7 +56,7 @@ class PairChoice:
 
 BUILT_IN = PairChoice()
 """The pair that comes with the product."""
-UNTRAINED = {
+OTHER_DRAFTERS = {
     "EAGLE-3 head": PairChoice(drafter=Eagle3().name),
     "Prompt lookup": PairChoice(drafter=Ngram().name),
     "Suffix index": PairChoice(drafter=Suffix().name),
@@ -72,12 +72,8 @@ def at_hand(made_with: Provenance) -> PairChoice | None:
         return None
     if is_built_in(made_with.drafter):
         return BUILT_IN
-    try:
-        found = untrained(made_with.drafter)
-    except BadInput:  # the file may say anything
-        return None
-    elsewhere = found is None or bool(getattr(found, "text", "") or getattr(found, "head", ""))
-    return None if elsewhere else PairChoice(drafter=made_with.drafter)
+    found = drafter_told(made_with.drafter)
+    return None if found is None or found.source else PairChoice(drafter=made_with.drafter)
 
 
 RECENT = 6

@@ -85,6 +85,11 @@ JUDGED = Need(
     "No drafted token was judged in this run, so its acceptance rate α is unknown.",
     of_records=lambda run: not math.isnan(gain(run).alpha),
 )
+CHAINS = Need(
+    "drafts that are chains",
+    "This run drafts trees, and this lesson reckons with chains.",
+    lambda facts: not facts.settings.drafts_trees,
+)
 GREEDY = Need(
     "temperature 0",
     "This run is sampled: drafts are kept by chance, which is lesson 3. This lesson is about greedy decoding.",

@@ -12,7 +12,7 @@ from mars_viz.run import Run
 from mars_viz.ui import theme
 from mars_viz.ui.lessons import thumbs
 from mars_viz.ui.lessons.base import Fold, Lesson, LessonContext, moving
-from mars_viz.ui.lessons.needs import GREEDY, ROUNDS, STRICT_KNOWN
+from mars_viz.ui.lessons.needs import CHAINS, GREEDY, ROUNDS, STRICT_KNOWN
 from mars_viz.ui.lessons.watch import watch
 
 
@@ -108,7 +108,7 @@ LESSON = Lesson(
         "as plain decoding; it loses the drafting, and what a pass over γ + 1 positions costs more than over one."
     ),
     sample="2-story-strict",
-    needs=(GREEDY, ROUNDS, STRICT_KNOWN),
+    needs=(CHAINS, GREEDY, ROUNDS, STRICT_KNOWN),
     show=show,
     thumbnail=thumbs.kept_and_lost,
     steps=Fold("Watch the strict text step by step", strict_steps),

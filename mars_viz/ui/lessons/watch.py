@@ -44,8 +44,9 @@ def caption(room: LessonContext) -> None:
     rule, settings = rule_named(run.settings.rule), run.settings
     at = "" if rule.dial is None or settings.dial is None else f" at {setting(rule.dial.symbol, settings.dial)}"
     if not room.large:
+        drafts = settings.draft if settings.drafts_trees else f"blocks of {settings.gamma} tokens"
         words = (
-            f"{rule.title}{at}, blocks of {settings.gamma} tokens, temperature {settings.temperature:g}. Exact: "
+            f"{rule.title}{at}, {drafts}, temperature {settings.temperature:g}. Exact: "
             "these are the decisions of this text. Keys: ←\u00a0→ one step, ↑\u00a0↓ one round, space play or pause, "
             "x next rejection, k next relaxed keep, d next divergence from strict."
         )

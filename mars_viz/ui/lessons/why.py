@@ -19,7 +19,7 @@ from mars_viz.ui import theme
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.lessons import thumbs
 from mars_viz.ui.lessons.base import Lesson, LessonContext, asked, draw, moving
-from mars_viz.ui.lessons.needs import JUDGED
+from mars_viz.ui.lessons.needs import CHAINS, JUDGED
 
 LONGEST = 16
 """γ of the dial."""
@@ -116,7 +116,7 @@ LESSON = Lesson(
         "right: wherever c > 0 and α < 1, the speed-up falls from some γ on."
     ),
     sample="1-story-mars",
-    needs=(JUDGED,),
+    needs=(CHAINS, JUDGED),
     show=show,
     thumbnail=thumbs.speed_up,
     beside=passes,

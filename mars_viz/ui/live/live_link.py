@@ -14,8 +14,9 @@ from mars_viz.errors import BadInput, SettingError
 from mars_viz.figures.words import exactly
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
+from mars_viz.shapes import CHAIN, drafted_tokens, shape_named, with_nodes
+from mars_viz.speculators.drafter_names import Eagle3, NamedDrafter
 from mars_viz.speculators.names import drafter_for
-from mars_viz.speculators.untrained import Untrained
 from mars_viz.ui import links
 from mars_viz.ui.decode_form import LIMITS, LONGEST_STOPS, stop_lines
 from mars_viz.ui.jobs.models import PairChoice
@@ -64,7 +65,22 @@ def _settings(parameters: Mapping[str, str], complaints: list[str]) -> Settings:
             kind = "whole number" if name in _WHOLE else "number"
             said = f"The link's {NAMES.get(name, name)} “{clipped(asked)}” is no {kind} from {low} to {high}"
             complaints.append(f"{said}; the default is set.")
+    found |= _draft(parameters, found.get("gamma"), complaints)
     return replace(_DEFAULT, **found, stop=_stop(parameters.get("stop", ""), complaints))
+
+
+def _draft(parameters: Mapping[str, str], gamma: int | None, complaints: list[str]) -> dict[str, Any]:
+    """The tree that the link says, if any; where it says no number of nodes, γ or what is usual."""
+    asked = parameters.get("tree", "")
+    if asked in ("", CHAIN):
+        return {}
+    try:
+        drafted = shape_named(asked).nodes or drafted_tokens(gamma, asked)
+        made = Settings(tree=with_nodes(asked, drafted))
+    except BadInput as error:
+        complaints.append(f"The link's tree “{clipped(asked)}” cannot be drafted, so chains are set. {error}")
+        return {}
+    return {"tree": made.tree, "gamma": made.gamma}
 
 
 def _stop(text: str, complaints: list[str]) -> tuple[str, ...]:
@@ -79,14 +95,16 @@ def _stop(text: str, complaints: list[str]) -> tuple[str, ...]:
 
 
 def _written(settings: Settings) -> dict[str, str]:
+    tree = settings.drafts_trees
     return {
         "rule": "" if settings.rule == _DEFAULT.rule else settings.rule,
         "dial": "" if _is_default(settings) else exactly(settings.dial or 0.0),
         **{
             NAMES.get(name, name): str(value) if name in _WHOLE else exactly(value)
             for name in LIMITS
-            if (value := getattr(settings, name)) != getattr(_DEFAULT, name)
+            if (value := getattr(settings, name)) != getattr(_DEFAULT, name) and not (tree and name == "gamma")
         },
+        "tree": with_nodes(settings.tree, settings.gamma) if tree else "",
         "stop": "\n".join(settings.stop),
     }
 
@@ -101,7 +119,8 @@ def _models(parameters: Mapping[str, str], complaints: list[str]) -> PairChoice 
     if not _can_be(models):
         complaints.append("The link does not name a target and its drafter, so the built-in pair stays chosen.")
         return None
-    if models.target or getattr(drafter_for(None, models.drafter or None), "head", ""):  # a head may be on the hub
+    drafting = drafter_for(models.target or None, models.drafter or None)
+    if models.target or (isinstance(drafting, Eagle3) and drafting.head):  # which may be on the hub
         complaints.append(
             f"The link chooses the models {' and '.join(filter(None, models.names))}. Decode would fetch what is not "
             "here yet from the hub; choose others under Models if you do not want that."
@@ -117,7 +136,7 @@ def _can_be(models: PairChoice) -> bool:
         drafting = drafter_for(models.target or None, models.drafter or None)
     except BadInput:
         return False
-    return bool(models.target) or not models.drafter or isinstance(drafting, Untrained)
+    return bool(models.target) or not models.drafter or isinstance(drafting, NamedDrafter)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from mars_viz.permissions import DELETE, MayDelete, who_may_delete
 from mars_viz.race.records import RaceLane
 from mars_viz.run import Run
 from mars_viz.runstore.bin import BYTES, DAYS
+from mars_viz.shapes import draft_words
 from mars_viz.ui.jobs.decode_job import Decoded
 from mars_viz.ui.jobs.job import JobState, Progress
 from mars_viz.ui.jobs.models import Device, Status
@@ -123,11 +124,18 @@ def device_tiles(device: Device) -> list[Tile]:
 def cost_tiles(costs: Costs, gamma: int) -> list[Tile]:
     """What passes cost there."""
     gamma = min(gamma, costs.gamma)
+    trees = bool(costs.drafting)
+    drafting = ("Drafter, a tree", costs.drafting[-1], "A tree, level by level; measured")
+    verifying = (f"Target, {counted(gamma, 'node')}", costs.passes[gamma], "A verifying pass over a tree; measured")
     shown = [
         ("Target, 1 token", costs.passes[0], "A pass of the target over one position; measured"),
-        (f"Target, {gamma + 1} tokens", costs.passes[gamma], "A verifying pass; measured"),
-        ("Drafter, 1 token", costs.drafter_step, "One drafted token; measured"),
-        (f"A round, γ = {gamma}", round_cost(costs, gamma), "Drafting, verifying and the rest; from these costs"),
+        verifying if trees else (f"Target, {gamma + 1} tokens", costs.passes[gamma], "A verifying pass; measured"),
+        drafting if trees else ("Drafter, 1 token", costs.drafter_step, "One drafted token; measured"),
+        (
+            f"A round, {draft_words(gamma, costs.tree)}",
+            round_cost(costs, gamma),
+            "Drafting, verifying and the rest; from these costs",
+        ),
     ]
     found = [
         Tile(name, f"{number(1000 * cost.seconds)}{THIN_SPACE}ms", f"{help}; {_between(cost)}")

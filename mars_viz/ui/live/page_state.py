@@ -13,6 +13,7 @@ from mars_viz.errors import BadInput, SettingError
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.runstore import RunStatus, new_name, read
+from mars_viz.speculators.names import check_trees
 from mars_viz.ui import decode_form, links, tab_jobs, visitors
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.background_task import CostsJob
@@ -216,7 +217,9 @@ class LivePageState:
         if chosen is None:
             return None
         try:
-            return chosen, wanted()
+            models = wanted()
+            check_trees(chosen, models.choice.target or None, models.choice.drafter or None)
+            return chosen, models
         except BadInput as error:
             self.notices.append(str(error))
             return None

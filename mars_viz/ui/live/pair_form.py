@@ -9,11 +9,11 @@ import streamlit as st
 
 from mars_viz.errors import SettingError
 from mars_viz.escapes import visible
+from mars_viz.speculators.drafter_names import drafter_named
 from mars_viz.speculators.names import DEVICES, DTYPES
-from mars_viz.speculators.untrained import untrained
 from mars_viz.ui import visitors
 from mars_viz.ui.decode_form import named_models
-from mars_viz.ui.jobs.models import BUILT_IN, UNTRAINED, PairChoice
+from mars_viz.ui.jobs.models import BUILT_IN, OTHER_DRAFTERS, PairChoice
 
 AUTO = (
     "auto: on a GPU the dtype of the weights; on a CPU float32, or bfloat16 for a large pair of that dtype where the "
@@ -52,7 +52,7 @@ def pair_area(recent: tuple[PairChoice, ...], start: PairChoice = BUILT_IN, chat
     with st.popover("Models", width="stretch"):
         paths = visitors.may_name_paths()
         shown = [choice for choice in recent if paths or not choice.folders]
-        known = {in_words(choice): choice for choice in (BUILT_IN, *UNTRAINED.values(), start, *shown)}
+        known = {in_words(choice): choice for choice in (BUILT_IN, *OTHER_DRAFTERS.values(), start, *shown)}
         named = str(st.selectbox("Pair", [*known, OTHER], list(known).index(in_words(start)), key="pair"))
         target = drafter = ""
         if named == OTHER:
@@ -78,6 +78,6 @@ def in_words(choice: PairChoice) -> str:
 
 
 def _checked(choice: PairChoice, named: str) -> PairChoice:
-    if named == OTHER and not choice.target and untrained(choice.drafter) is None:
+    if named == OTHER and not choice.target and drafter_named(choice.drafter) is None:
         raise SettingError("Name a target, and its drafter if it is to have one, or choose the built-in pair.")
     return choice

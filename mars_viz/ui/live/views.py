@@ -125,6 +125,8 @@ def raced(opened: Race, name: str, deeds: DeltaGenerator, course: races.Replay) 
     deeds.download_button("Download", lambda: course.zipped(name), f"{name}.zip", "application/zip", on_click="ignore")
     if deeds.button("Explore", help="Open the relaxed lane in Explore"):
         explore("", opened.relaxed)
+    if opened.relaxed.settings.drafts_trees:
+        theme.small(f"Drafted in both lanes: {opened.relaxed.settings.draft}.")
     replay(opened, key="race-replay")
     board = share.Table("What each lane took", f"{name}-race", lambda: race_frame(opened))
     share.tables([board], [run.settings.rule for run in (opened.strict, opened.relaxed)], "race-board")
@@ -206,9 +208,11 @@ def one_saved(desk: LivePageState, entry: KeptRun) -> None:
     with st.container(key=f"saved-{entry.name}"):
         words, first, second, third = st.columns(changing.COLUMNS, vertical_alignment="center")
     whole = entry.standing in (RunStatus.WHOLE, RunStatus.INTERRUPTED) and not entry.error
+    about = entry.manifest.settings if entry.manifest is not None else None
+    tree = f", {about.draft}" if about is not None and about.drafts_trees else ""
     with words:
         standing = "" if entry.standing is RunStatus.WHOLE else f", {entry.standing.value}"
-        theme.line(entry.title, entry.error or f"{entry.name}, {counted(entry.tokens, 'token')}{standing}")
+        theme.line(entry.title, entry.error or f"{entry.name}, {counted(entry.tokens, 'token')}{tree}{standing}")
     if first.button("Explore", key=f"open-{entry.name}", disabled=not whole, width="stretch"):
         current_session().land(entry.name)
         navigation.leave_for("pages/explore.py")

@@ -142,7 +142,8 @@ class SweepCatalogue:
             differ = [
                 each.key for each in own.rule.fixed if plan.rule.values.get(each.key) != own.rule.values[each.key]
             ]
-            if plan.rule.family == own.rule.family and plan.settings.gamma == own.settings.gamma and len(differ) == 1:
+            alike = plan.rule.family == own.rule.family and plan.settings.drafts_like(own.settings)
+            if alike and plan.rule.policy is own.rule.policy and len(differ) == 1:
                 found[differ[0]].setdefault(plan.rule.values[differ[0]], other)
         most = max(found.values(), key=len, default={})
         return {other: labels[other] for other in most.values()}
@@ -160,6 +161,7 @@ def _together(own: SweepEntry, other: SweepEntry) -> bool:
         return False
     rules = (own.plan.rule, other.plan.rule)
     alike = rules[0].family == rules[1].family and own.plan.span == other.plan.span
+    alike = alike and own.plan.settings.drafts_like(other.plan.settings) and rules[0].policy is rules[1].policy
     return alike and rules[0].name != rules[1].name and comparable(own.plan, other.plan)
 
 
@@ -180,13 +182,14 @@ def shelf(results: Path) -> SweepCatalogue:
 
 def sweep_label(plan: Plan) -> str:
     """'MARS · built-in tasks, 300 prompts'."""
-    return f"{plan.rule.title} · {_short(plan.prompt_set)}, {number(plan.prompts)} prompts"
+    tree = f", {plan.settings.draft}" if plan.settings.drafts_trees else ""
+    return f"{plan.rule.title}{tree} · {_short(plan.prompt_set)}, {number(plan.prompts)} prompts"
 
 
 def _short_label(plan: Plan, own: Plan) -> str:
     """Of a sweep that shares its prompts with another: 'MARS, γ = 4 · 22 Nov 15:17'."""
-    gamma = "" if plan.settings.gamma == own.settings.gamma else f", γ = {plan.settings.gamma}"
-    return f"{plan.rule.title}{gamma} · {_when(plan)}"
+    draft = "" if plan.settings.drafts_like(own.settings) else f", {plan.settings.draft}"
+    return f"{plan.rule.title}{draft} · {_when(plan)}"
 
 
 def _when(plan: Plan) -> str:

@@ -86,14 +86,14 @@ def frontier(study: CachedSweep, dial: float, others: Mapping[str, CachedSweep],
 def _names(studies: Sequence[CachedSweep]) -> list[str]:
     """Of sweeps beside one another, for people: what tells them apart, in a grid the setting alone."""
     rules = [each.plan.rule for each in studies]
-    several = len({each.plan.settings.gamma for each in studies}) > 1
-    gammas = [f", γ = {each.plan.settings.gamma}" if several else "" for each in studies]
+    drafts = [each.plan.settings.draft for each in studies]
+    several = len(set(drafts)) > 1
     varied = [each for each in rules[0].fixed if len({rule.values.get(each.key) for rule in rules}) == len(rules)]
     if len(rules) > 1 and varied and len({rule.family for rule in rules}) == 1:
         names = [varied[0].at(rule.values[varied[0].key]) for rule in rules]
     else:
         names = [rule.title for rule in rules]
-    return [name + gamma for name, gamma in zip(names, gammas, strict=True)]
+    return [f"{name}, {draft}" if several else name for name, draft in zip(names, drafts, strict=True)]
 
 
 def _path(study: CachedSweep, marked: float, paired: bool, name: str) -> RulePath:
@@ -265,7 +265,7 @@ def evidence(study: CachedSweep, dial: float, found: Recommendation | None, besi
         tables.line(f"{each.engine}. {each.note}")
         if each.text:
             st.code(each.text, language=None, wrap_lines=True)
-    made = synthetic_settings(study.result.acceptance(dial))
+    made = synthetic_settings(study.result.paths(dial))
     theme.note(f"Synthetic acceptance. {made.warning}")
     for engine, text in (("vLLM", made.vllm), ("SGLang", made.sglang), ("TensorRT-LLM", made.tensorrt_llm)):
         tables.line(engine)

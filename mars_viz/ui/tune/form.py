@@ -12,13 +12,15 @@ from mars_viz.errors import BadInput, SettingError
 from mars_viz.escapes import markdown
 from mars_viz.figures.words import counted, exactly
 from mars_viz.prompts import GRADERS, PromptSet, Turns, builtin_prompts
-from mars_viz.rules import RULES, Fixed, Rule
+from mars_viz.records import Policy
+from mars_viz.rules import RULES, Fixed, Rule, rule_named
 from mars_viz.run import Settings
 from mars_viz.runstore.store import LONGEST_NAME
+from mars_viz.shapes import CHAIN
 from mars_viz.sweep.grid import grid_values, neighbours
 from mars_viz.sweep.plan import ALL_TURNS, AS_TEXT
-from mars_viz.ui import theme, visitors
-from mars_viz.ui.decode_form import fixed_inputs, named_models
+from mars_viz.ui import draft_fields, theme, visitors
+from mars_viz.ui.decode_form import START, fixed_inputs, named_models
 from mars_viz.ui.jobs.models import PairChoice
 from mars_viz.ui.tune.sweep_requests import (
     DIALLED,
@@ -53,14 +55,15 @@ def form(results: Path) -> tuple[Callable[[], SweepRequest], Callable[[], str]]:
     variants = [_variants(RULES[name]) for name in rules if RULES[name].fixed]
     with st.expander("Dial range, settings, models and folder"):
         loosest = _loosest(rules)
-        settings = _settings()
+        settings, policy = _settings(rules)
         models = _models()
         folder = _folder(results)
 
     def wish() -> SweepRequest:
         choice, chat = models[0](), models[1]
         asked = {rule.family: names for each in variants for rule, names in [each()]}
-        wanted = tuple(name for family in rules for name in asked.get(family, (family,)))
+        named = [rule_named(name) for family in rules for name in asked.get(family, (family,))]
+        wanted = tuple(draft_fields.choosing(rule, policy).name for rule in named)
         return SweepRequest(prompts(), wanted, settings(), choice, chat, loosest)
 
     return wish, lambda: folder
@@ -236,23 +239,31 @@ def _told(prompts: int, *, builtin: bool) -> str:
     )
 
 
-def _settings() -> Callable[[], Settings]:
+def _settings(rules: Sequence[str]) -> tuple[Callable[[], Settings], Policy | None]:
+    """The fields, and which of several kept siblings these rules are to go on with, where drafts are trees."""
+    tree = draft_fields.tree_name("sweep-", START)
+    policy = None if tree == CHAIN else draft_fields.among_siblings([RULES[name] for name in rules], "sweep-")
     left, middle, right = st.columns(3)  # and three more below them, so that a narrow page keeps the order
-    gamma = left.number_input("Draft length γ", 1, 64, 6, key="sweep-gamma", help="Tokens drafted per round")
+    count = draft_fields.drafted(left, tree, "sweep-", START)
     limit = middle.number_input("Max new tokens", 1, 100_000, 128, key="sweep-tokens", help="Length limit of a text")
     temperature = right.number_input("Temperature", 0.0, 5.0, 0.0, 0.1, key="sweep-temperature", help="0 is greedy")
     left, middle, right = st.columns(3)
     top_p = left.number_input("Top-p", 0.01, 1.0, 1.0, 0.05, key="sweep-top-p", help="1 is off")
     top_k = middle.number_input("Top-k", 0, 1_000_000, 0, key="sweep-top-k", help="0 is off")
     seed = right.number_input("Seed", 0, 2**53 - 1, 0, key="sweep-seed", help="Same seed, same random draws")
-    return lambda: Settings(
-        gamma=int(gamma),
-        max_new_tokens=int(limit),
-        temperature=float(temperature),
-        top_p=float(top_p),
-        top_k=int(top_k),
-        seed=int(seed),
-    )
+
+    def settings() -> Settings:
+        return Settings(
+            gamma=count,
+            max_new_tokens=int(limit),
+            temperature=float(temperature),
+            top_p=float(top_p),
+            top_k=int(top_k),
+            seed=int(seed),
+            tree=draft_fields.sized(tree, count),
+        )
+
+    return settings, policy
 
 
 def _models() -> tuple[Callable[[], PairChoice], bool]:

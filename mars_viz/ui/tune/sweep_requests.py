@@ -18,6 +18,7 @@ from mars_viz.prompts import PromptSet, Turns, builtin_prompts, load_prompts
 from mars_viz.rules import RULES, rule_named
 from mars_viz.run import Settings
 from mars_viz.runstore import checked_name
+from mars_viz.speculators.names import check_trees
 from mars_viz.sweep import Plan, SweepResult
 from mars_viz.sweep.grid import MOST
 from mars_viz.sweep.store import SweepEntry, check_listed, holds_sweep, open_store
@@ -139,6 +140,8 @@ def begin(wish: SweepRequest, results: Path, into: Path | None = None) -> list[s
     spans = {family: span_to(family, wish.loosest.get(family), wish.settings.gamma) for family in families}
     if max(map(len, families.values())) > MOST:
         raise SettingError(f"A grid has at most {MOST} sweeps; list fewer values.")
+    for name in wish.rules:
+        check_trees(replace(wish.settings, rule=name), wish.choice.target or None, wish.choice.drafter or None)
     into = into or results
     if into != results:
         check_listed(into, len(wish.rules))
@@ -166,7 +169,8 @@ def _begin(wish: SweepRequest, names: Sequence[str], span: Span, results: Path) 
     rules = [rule_named(name) for name in names]
     folders = [new_folder(results, rule.slug) for rule in rules]
     settings = [replace(wish.settings, rule=rule.name, dial=None) for rule in rules]
-    labels = [f"{rule.title} · {wish.prompts.name}, {len(wish.prompts)} prompts" for rule in rules]
+    tree = f", {wish.settings.draft}" if wish.settings.drafts_trees else ""
+    labels = [f"{rule.title}{tree} · {wish.prompts.name}, {len(wish.prompts)} prompts" for rule in rules]
     make: Begin = partial(tasks.sweep, wish.prompts, settings[0], span, folders[0], wish.chat)
     if len(rules) > 1:
         make = partial(tasks.grid, wish.prompts, settings, span, folders, wish.chat)

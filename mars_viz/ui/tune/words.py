@@ -93,7 +93,7 @@ def coverage(study: CachedSweep) -> str:
     return (
         f"{counted(len(result), 'prompt')} of {plan.prompt_set}{turns}, "
         f"{number(int(result.graded.sum()))} graded{left}; "
-        f"{counted(result.positions, 'drafted position')}; γ = {plan.settings.gamma}, temperature "
+        f"{counted(result.positions, 'drafted position')}; {plan.settings.draft}, temperature "
         f"{plan.settings.temperature:g}, max {number(plan.settings.max_new_tokens)} new tokens; "
         f"{plan.provenance.target} with {plan.provenance.drafter} on {short_device(plan.provenance.device)}. "
         f"At the strict end {strict} text equals the lossless rule's token for token. {turns_words(plan)}"

@@ -6,9 +6,10 @@ Knows names and numbers; imports no model library.
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from mars_viz.bounds import shortened
 from mars_viz.errors import BadInput, SettingError
@@ -19,14 +20,40 @@ _SUFFIX = Fixed("n", "n", "longest suffix", 1, 64, 16, "how many of the text's l
 _PLACE = r"\d{1,3}"
 
 
+class NamedDrafter(ABC):
+    """A drafter that is no model by itself, with its settings."""
+
+    __slots__ = ()
+    family: ClassVar[str]
+    """The word that its name begins with."""
+    keeps_cache: ClassVar[bool] = False
+    """True where it reads with a model."""
+    drafts_trees: ClassVar[bool] = False
+    """True where it can draft trees."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """As it is written: 'ngram:n=3'; of a file its name alone."""
+
+    @property
+    def source(self) -> str:
+        """The file, folder or hub id that it is made from; empty where everything comes with the target."""
+        return ""
+
+    @classmethod
+    @abstractmethod
+    def said(cls, settings: str) -> Self:
+        """The one of these settings, 'n=3'. Raises SettingError."""
+
+
 @dataclass(frozen=True, slots=True)
-class Ngram:
+class Ngram(NamedDrafter):
     """Prompt lookup as the drafter; see `drafters.ngram`."""
 
     n: int = int(_NGRAM.default)
     """Tokens of the suffix that is looked for, at most."""
     family: ClassVar[str] = "ngram"
-    keeps_cache: ClassVar[bool] = False
 
     @property
     def name(self) -> str:
@@ -34,13 +61,13 @@ class Ngram:
         return f"ngram:n={self.n}"
 
     @classmethod
-    def said(cls, settings: str) -> Ngram:
+    def said(cls, settings: str) -> Self:
         """The one of these settings, 'n=3'. Raises SettingError."""
         return cls(int(values_in(settings, cls.family, (_NGRAM,), "drafter")["n"]))
 
 
 @dataclass(frozen=True, slots=True)
-class Suffix:
+class Suffix(NamedDrafter):
     """A suffix index as the drafter; see `drafters.suffix`."""
 
     n: int = int(_SUFFIX.default)
@@ -48,15 +75,19 @@ class Suffix:
     text: str = ""
     """A file with text that was read before; empty for none."""
     family: ClassVar[str] = "suffix"
-    keeps_cache: ClassVar[bool] = False
 
     @property
     def name(self) -> str:
         """As it is written: 'suffix:n=16'; of the file its name alone."""
         return f"suffix:n={self.n},{_written(self.text)}" if self.text else f"suffix:n={self.n}"
 
+    @property
+    def source(self) -> str:
+        """The file."""
+        return self.text
+
     @classmethod
-    def said(cls, settings: str) -> Suffix:
+    def said(cls, settings: str) -> Self:
         """The one of these settings, 'n=16,text=FILE'. Raises SettingError."""
         numbers, text = _without_text(settings)
         n = values_in(numbers, cls.family, (_SUFFIX,), "drafter")["n"] if numbers or not text else _SUFFIX.default
@@ -64,21 +95,25 @@ class Suffix:
 
 
 @dataclass(frozen=True, slots=True)
-class Trigram:
+class Trigram(NamedDrafter):
     """A table of trigrams as the drafter; see `drafters.trigram`."""
 
     text: str = ""
     """A file with text that was read before; empty for none."""
     family: ClassVar[str] = "trigram"
-    keeps_cache: ClassVar[bool] = False
 
     @property
     def name(self) -> str:
         """As it is written: 'trigram'; of the file its name alone."""
         return f"trigram:{_written(self.text)}" if self.text else "trigram"
 
+    @property
+    def source(self) -> str:
+        """The file."""
+        return self.text
+
     @classmethod
-    def said(cls, settings: str) -> Trigram:
+    def said(cls, settings: str) -> Self:
         """The one of these settings, 'text=FILE'. Raises SettingError."""
         numbers, text = _without_text(settings)
         if numbers or not text:
@@ -87,7 +122,7 @@ class Trigram:
 
 
 @dataclass(frozen=True, slots=True)
-class Layers:
+class Layers(NamedDrafter):
     """The target with layers left out as the drafter; see `drafters.layers`."""
 
     skip: tuple[int, int] | None = None
@@ -96,6 +131,7 @@ class Layers:
     """Layers after which it leaves."""
     family: ClassVar[str] = "layers"
     keeps_cache: ClassVar[bool] = True
+    drafts_trees: ClassVar[bool] = True
 
     @property
     def name(self) -> str:
@@ -105,7 +141,7 @@ class Layers:
         return "layers:skip={}".format("-".join(map(str, sorted(set(self.skip)))))
 
     @classmethod
-    def said(cls, settings: str) -> Layers:
+    def said(cls, settings: str) -> Self:
         """The one of these settings, 'skip=3-5' or 'exit=4'. Raises SettingError."""
         if leaves := re.fullmatch(rf"exit=({_PLACE})", settings):
             return cls(exit=int(leaves[1]))
@@ -132,44 +168,60 @@ class Layers:
 
 
 @dataclass(frozen=True, slots=True)
-class Eagle3:
+class Eagle3(NamedDrafter):
     """An EAGLE-3 head as the drafter; see `drafters.eagle3`. It was trained, but is no model without its target."""
 
     head: str = ""
     """Folder or hub id of its checkpoint; empty for the built-in target's."""
     family: ClassVar[str] = "eagle3"
     keeps_cache: ClassVar[bool] = True
+    drafts_trees: ClassVar[bool] = True
 
     @property
     def name(self) -> str:
         """As it is written: 'eagle3:HEADDIR'."""
         return f"eagle3:{self.head}" if self.head else "eagle3"
 
+    @property
+    def source(self) -> str:
+        """The checkpoint."""
+        return self.head
+
     @classmethod
-    def said(cls, settings: str) -> Eagle3:
+    def said(cls, settings: str) -> Self:
         """The one of this folder or hub id. Raises SettingError where there is none."""
         if not settings:
             raise SettingError("eagle3: names no head; write eagle3:HEADDIR, or eagle3 for the built-in target's.")
         return cls(settings)
 
 
-Untrained = Ngram | Suffix | Trigram | Layers | Eagle3
-"""A drafter that is no model by itself, with its settings."""
-UNTRAINED: dict[str, type[Ngram] | type[Suffix] | type[Trigram] | type[Layers] | type[Eagle3]] = {
-    each.family: each for each in (Ngram, Suffix, Trigram, Layers, Eagle3)
-}
+FAMILIES: dict[str, type[NamedDrafter]] = {each.family: each for each in (Ngram, Suffix, Trigram, Layers, Eagle3)}
 """By the word that their names begin with."""
 
 
-def untrained(name: str) -> Untrained | None:
+def drafter_named(name: str) -> NamedDrafter | None:
     """The one that 'ngram', 'ngram:n=3' or 'layers:exit=4' names; None for other names. Raises SettingError for
     settings that it cannot have."""
     family, colon, said = name.partition(":")
-    if family not in UNTRAINED:
+    if family not in FAMILIES:
         return None
-    if colon:
-        return UNTRAINED[family].said(said)
-    return Layers.said("") if family == Layers.family else UNTRAINED[family]()
+    if colon or family == Layers.family:  # which has no settings of its own
+        return FAMILIES[family].said(said)
+    return FAMILIES[family]()
+
+
+def drafter_told(name: str) -> NamedDrafter | None:
+    """`drafter_named` of a name that a file may have made up: None for settings that it cannot have, too."""
+    try:
+        return drafter_named(name)
+    except BadInput:
+        return None
+
+
+def chains_alone(drafter: str) -> str:
+    """Why a drafter of that name drafts no trees, in a sentence with the remedy."""
+    remedy = "take a drafter that is a model or an EAGLE-3 head, or draft chains (--tree chain)"
+    return f"{drafter} drafts chains; {remedy}."
 
 
 def _written(file: str) -> str:
@@ -185,8 +237,5 @@ def _without_text(settings: str) -> tuple[str, str]:
 
 def has_no_model(drafter: str) -> bool:
     """True of the name of a drafter that keeps no cache; of a name that a file may have made up, False."""
-    try:
-        found = untrained(drafter)
-    except BadInput:
-        return False
+    found = drafter_told(drafter)
     return found is not None and not found.keeps_cache

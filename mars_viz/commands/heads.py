@@ -1,0 +1,64 @@
+"""`mars-viz heads`: why an EAGLE-3 head is accepted less than hoped."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from pathlib import Path
+
+from mars_viz.analysis.intervals import Interval
+from mars_viz.commands.decoding import backend_arguments, json_argument, note, opened_backend, progress_bar
+from mars_viz.demo.prompts import STORIES
+from mars_viz.errors import PromptError
+from mars_viz.strict_formats import json_of
+from mars_viz.terminal import say
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument("head", metavar="HEAD", nargs="?", help="its folder or hub id (default: the built-in target's)")
+    backend_arguments(parser, drafter=False)
+    parser.add_argument("--prompts", metavar="FILE", help="a UTF-8 file with a prompt in each line (default: stories)")
+    parser.add_argument("--depth", type=int, default=6, help="tokens of a draft (default: %(default)s)")
+    parser.add_argument("--tokens", type=int, default=64, help="tokens of each text (default: %(default)s)")
+    json_argument(parser)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Check it and say what was found. Raises BadInput."""
+    prompts = STORIES if options.prompts is None else _prompts(options.prompts)
+    options.drafter = "eagle3" if options.head is None else f"eagle3:{options.head}"
+    backend = opened_backend(options)
+    from mars_viz.speculators.head_check import CheckingHead
+
+    checking = CheckingHead(backend, prompts, depth=options.depth, tokens=options.tokens)
+    with progress_bar()(desc="Drafting", total=len(prompts), unit=" texts") as bar:
+        for _ in checking:
+            bar.update()
+    for sentence in backend.notes:
+        note(sentence)
+    found = checking.result()
+    if options.json:
+        print(json_of(asdict(found) | {"findings": found.findings}))
+        return
+    say(f"{found.head} for {found.target}: {found.drafts} drafts along {found.texts} texts of the target's own.", "")
+    say("depth   true features               its own states")
+    for each in found.depths:
+        say(f"{each.depth:>5}   {_share(each.true_features):<26}  {_share(each.own_states)}")
+    say(
+        "", f"Its vocabulary holds {_share(found.coverage)} of the target's probability, and the target's best token at"
+    )
+    say(f"{_share(found.best_held)} of the positions.", "", *found.findings)
+
+
+def _share(interval: Interval) -> str:
+    return f"{interval.estimate:.1%} ({interval.low:.1%} to {interval.high:.1%})"
+
+
+def _prompts(file: str) -> list[str]:
+    """The lines of a file that hold something. Raises PromptError."""
+    try:
+        text = Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise PromptError(f"{file} cannot be read as text ({error}). Save it as UTF-8.") from error
+    return [line for line in text.splitlines() if line.strip()]

@@ -1,0 +1,133 @@
+"""Drafters from what a user named: a model, the target with layers left out, an EAGLE-3 head, or text alone.
+
+Knows drafters and where they come from; loads no target.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from huggingface_hub import snapshot_download
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+from mars_viz import demo
+from mars_viz.bounds import shortened
+from mars_viz.errors import ModelError, SettingError
+from mars_viz.run import Settings
+from mars_viz.speculators.backend import Part
+from mars_viz.speculators.draft import Drafter
+from mars_viz.speculators.drafter_names import Eagle3, Layers, NamedDrafter, Ngram, Suffix
+from mars_viz.speculators.drafters.eagle3 import Eagle3Drafter
+from mars_viz.speculators.drafters.eagle3_checkpoint import Checkpoint, read_checkpoint
+from mars_viz.speculators.drafters.eagle3_shapes import TargetShape
+from mars_viz.speculators.drafters.layers import count_of, with_layers
+from mars_viz.speculators.drafters.model import ModelDrafter
+from mars_viz.speculators.drafters.ngram import NgramDrafter
+from mars_viz.speculators.drafters.suffix import SuffixDrafter
+from mars_viz.speculators.drafters.text import TextBefore
+from mars_viz.speculators.drafters.trigram import TrigramDrafter
+from mars_viz.speculators.model_files import Loaded, cannot_load, revision_of, short_name
+from mars_viz.speculators.names import is_place
+from mars_viz.speculators.networks import Opener
+from mars_viz.speculators.networks.eagle3_head import EagleNetwork, HeadWeights
+from mars_viz.speculators.networks.row_invariance import Heads
+
+LARGEST_TEXT = 64 << 20
+"""Bytes of the text that a drafter is given, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedHead:
+    """An EAGLE-3 head that is read."""
+
+    checkpoint: Checkpoint
+    """The head."""
+    name: str
+    """'eagle3:' and its hub id or folder's name; 'eagle3' for the built-in one."""
+    revision: str = ""
+    """Commit on the hub, or the start of the weights' SHA-256."""
+
+
+def model_drafter(passes: Opener, name: str, revision: str = "") -> Part[Callable[[Settings], Drafter]]:
+    """A drafter that does."""
+    return Part(
+        name,
+        lambda each: ModelDrafter(passes(), each),
+        revision,
+        passes.batching,
+        passes.lack,
+        passes=passes,
+        drafts_trees=True,
+    )
+
+
+def read_head(wanted: Eagle3, target: str, config: PreTrainedConfig, folders: bool) -> LoadedHead:
+    """The head that is wanted for the target of that name and configuration. Raises ModelError."""
+    if not wanted.head or (folders and is_place(wanted.head)):
+        folder = Path(wanted.head or demo.EAGLE3)
+        named = wanted if not wanted.head else replace(wanted, head=short_name(wanted.head))
+    else:
+        try:
+            folder = Path(snapshot_download(wanted.head, allow_patterns=["config.json", "*.safetensors"]))
+        except Exception as error:  # the hub's library and its client raise what they like
+            raise ModelError(cannot_load(wanted.head, "head", error)) from error
+        named = wanted
+    config = config.get_text_config()
+    shape = TargetShape(target, config.hidden_size, config.num_hidden_layers, config.vocab_size)
+    return LoadedHead(read_checkpoint(folder, shape), named.name, revision_of(str(folder)))
+
+
+def with_head(target: PreTrainedModel, head: LoadedHead, size: int) -> Part[Callable[[Settings], Drafter]]:
+    """A head that reads what enters layers of the target, and takes what it lacks from it."""
+    read, (place, kind) = head.checkpoint, (target.device, target.dtype)
+    own = {name: each.to(place, kind) for name, each in read.tensors.items()}
+    shared = {
+        "embed_tokens.weight": target.get_input_embeddings().weight,
+        "lm_head.weight": target.get_output_embeddings().weight[:size],
+    }
+    heads = Heads(read.shape.heads, read.shape.groups, read.shape.size)
+    weights = HeadWeights.of(shared | own, heads, read.shape.epsilon, read.rotary, normed_residual=read.normed_residual)
+    vocabulary = None if read.vocabulary is None else read.vocabulary.to(place)
+    return Part(
+        head.name,
+        lambda each: Eagle3Drafter(EagleNetwork(weights), read.layers, vocabulary, size, each),
+        head.revision,
+        str(weights.batching or ""),
+        note=read.note,
+        drafts_trees=True,
+    )
+
+
+def with_fewer_layers(target: Loaded, wanted: Layers) -> Loaded:
+    """The target with layers left out. Raises BadInput where that cannot be done."""
+    return Loaded(with_layers(target.model, wanted.kept(count_of(target.model))), wanted.name, target.revision)
+
+
+def without_model(
+    wanted: NamedDrafter, tokenizer: PreTrainedTokenizerBase, place: torch.device
+) -> Part[Callable[[Settings], Drafter]]:
+    """A drafter that knows text alone. Raises BadInput where its file cannot be read."""
+    if isinstance(wanted, Ngram):
+        return Part(wanted.name, lambda _: NgramDrafter(wanted.n, place), wanted.name, "no model")
+    tokens, revision = _tokens_of(wanted.source, tokenizer) if wanted.source else ([], wanted.name)
+    before = TextBefore(tokens)
+    if isinstance(wanted, Suffix):
+        return Part(wanted.name, lambda _: SuffixDrafter(wanted.n, before, place), revision, "no model")
+    return Part(wanted.name, lambda _: TrigramDrafter(before, place), revision, "no model")
+
+
+def _tokens_of(file: str, tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], str]:
+    """The tokens of a drafter's text, and the start of its SHA-256. Raises BadInput."""
+    try:
+        with Path(file).open("rb") as source:
+            data = source.read(LARGEST_TEXT + 1)
+        text = data.decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingError(f"{shortened(file)} cannot be read as text ({error}). Save it as UTF-8.") from error
+    if len(data) > LARGEST_TEXT:
+        raise SettingError(f"{shortened(file)} has more than {LARGEST_TEXT >> 20} MB; give the drafter less text.")
+    return tokenizer(text, add_special_tokens=False)["input_ids"], hashlib.sha256(data).hexdigest()[:12]

@@ -1,0 +1,128 @@
+"""The check of an EAGLE-3 head: its counts against drafts made one by one, and what it says of heads that are wrong."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from mars_viz import cli, demo
+from mars_viz.demo.prompts import STORIES
+from mars_viz.errors import BadInput
+from mars_viz.run import Settings
+from mars_viz.speculators.autoregressive import decode_alone
+from mars_viz.speculators.backend import Backend
+from mars_viz.speculators.head_check import CheckingHead, HeadCheck
+from mars_viz.speculators.loading import load_backend
+from mars_viz.speculators.networks.eagle3_head import EagleNetwork
+
+PROMPTS = STORIES[:4]
+
+
+@pytest.fixture(scope="module")
+def built_in() -> Backend:
+    return load_backend(None, "eagle3", device="cpu", dtype="float32")
+
+
+def checked(backend: Backend, tokens: int = 24) -> HeadCheck:
+    checking = CheckingHead(backend, PROMPTS, depth=3, tokens=tokens)
+    assert list(checking) == [0.25, 0.5, 0.75, 1.0]
+    return checking.result()
+
+
+def test_its_counts_are_those_of_drafts_made_one_by_one(built_in: Backend) -> None:
+    settings, own, true, inside, best = Settings(gamma=3, max_new_tokens=24), [], [], [], []
+    for prompt in PROMPTS:
+        ids = built_in.prompt_ids(prompt, settings)
+        text = ids + decode_alone(built_in, ids, Settings(rule="strict", max_new_tokens=24)).token_ids
+        agreed = []
+        with torch.inference_mode():
+            laws = built_in.target.model(input_ids=torch.tensor([text])).logits[0].softmax(-1)
+            for end in range(len(ids), len(text) - 2):
+                target, drafter = built_in.opened(settings)
+                draft = drafter.draft([text[:end]], 3)
+                agreed.append([a == b for a, b in zip(draft.tokens[0].tolist(), text[end : end + 3], strict=True)])
+        own += agreed
+        true += [[agreed[i + d][0] for d in range(3)] for i in range(len(agreed) - 2)]
+        held = draft.vocabulary
+        for law in laws[len(ids) - 1 : len(text) - 1]:
+            inside.append(float(law[held].sum()))
+            best.append(int(law.argmax()) in set(held.tolist()))
+    found = checked(built_in)
+    assert found.drafts == len(own) and found.texts == 4 and found.head == "eagle3"
+    for each, drafts in ((lambda depth: depth.own_states, own), (lambda depth: depth.true_features, true)):
+        going = np.array(drafts)
+        for depth in found.depths:
+            expected = going[:, depth.depth - 1].mean()
+            assert each(depth).estimate == pytest.approx(expected)
+            going = going[going[:, depth.depth - 1]]
+    assert found.coverage.estimate == pytest.approx(np.mean(inside), abs=1e-5)
+    assert found.best_held.estimate == np.mean(best)
+    assert found.findings == ("Nothing stands out.",)
+
+
+def test_states_that_were_not_trained_show_as_a_cliff(built_in: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the head made is lost before it is fed back: the first depth does not notice."""
+    read, logits, made = EagleNetwork.read, EagleNetwork.logits, []
+
+    def noted(self: EagleNetwork, rows: torch.Tensor) -> torch.Tensor:
+        made.append(rows)
+        return logits(self, rows)
+
+    def lost(self: EagleNetwork, tokens: torch.Tensor, states: torch.Tensor, *more: object) -> torch.Tensor:
+        own = bool(made) and states.data_ptr() == made[-1].data_ptr()
+        return read(self, tokens, torch.zeros_like(states) if own else states, *more)  # type: ignore[arg-type]
+
+    sound = checked(built_in)
+    monkeypatch.setattr(EagleNetwork, "logits", noted)
+    monkeypatch.setattr(EagleNetwork, "read", lost)
+    found = checked(built_in)
+    assert found.depths[0] == sound.depths[0]
+    assert found.depths[1].own_states.estimate < 0.6 * sound.depths[1].own_states.estimate
+    assert any("the wrong state is fed back" in sentence for sentence in found.findings)
+
+
+def test_a_head_of_another_vocabulary_agrees_with_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The built-in head with the rows of its lm_head the other way round."""
+    folder = tmp_path / "turned"
+    folder.mkdir()
+    shutil.copy(demo.EAGLE3 / "config.json", folder)
+    tensors = load_file(demo.EAGLE3 / "model.safetensors")
+    tensors["lm_head.weight"] = tensors["lm_head.weight"].flip(0).contiguous()
+    save_file(tensors, folder / "model.safetensors")
+    (tmp_path / "prompts.txt").write_text("\n".join(PROMPTS), encoding="utf-8")
+    options = ["--prompts", str(tmp_path / "prompts.txt"), "--depth", "3", "--tokens", "16", "--json"]
+    assert cli.main(["heads", str(folder), *options]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["head"] == "eagle3:turned" and told["depths"][0]["true_features"]["estimate"] < 0.25
+    assert "the head reads other layers" in told["findings"][0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--depth", "0"], "ask for more"),
+        (["--tokens", "4"], "ask for more"),
+        (["--prompts", "few.txt"], "2 prompts say too little"),
+        (["--prompts", "none.txt"], "cannot be read as text"),
+        (["nowhere"], "nowhere"),
+    ],
+)
+def test_what_cannot_be_checked_is_refused(
+    arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    Path("few.txt").write_text("one\n\ntwo\n", encoding="utf-8")
+    assert cli.main(["heads", *arguments]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_drafter_that_is_no_head_is_refused() -> None:
+    with pytest.raises(BadInput, match="is no head"):
+        CheckingHead(load_backend(device="cpu", dtype="float32"), PROMPTS)
