@@ -58,8 +58,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=_turn)
     if config.pluginmanager.has_plugin("rerunfailures"):
         for item in items:
-            if "chromium" in getattr(item, "fixturenames", ()):
+            if "chromium" in getattr(item, "fixturenames", ()) and item.get_closest_marker("flaky") is None:
                 item.add_marker(pytest.mark.flaky(reruns=1))
+
+
+AT_SECOND_TRY = "at the second try"
+"""Under which name a test tells what failed once and then did not."""
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Tell what passed at the second try only."""
+    reports = [each for kept in terminalreporter.stats.values() for each in kept]
+    for each in reports:
+        for name, words in getattr(each, "user_properties", ()) if getattr(each, "when", "") == "call" else ():
+            if name == AT_SECOND_TRY:
+                terminalreporter.write_line(f"{name}: {words}")
 
 
 @pytest.fixture(scope="session")

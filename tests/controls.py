@@ -16,6 +16,8 @@ from playwright.sync_api import BrowserContext, ElementHandle, Page, TimeoutErro
 
 from tests.gestures import HOVER, NOTHING, PATIENCE, Gesture
 
+AT_FIRST = 60.0
+"""Seconds; what has not come by then is tried once more, with patience, since the browser is another's program."""
 SCRIPT = Path(__file__).with_suffix(".js")
 READY = "() => document.querySelector('[data-testid=stMainBlockContainer]') && census.idle()"
 STILL = "() => document.querySelector('[data-testid=stMainBlockContainer]') && census.still()"
@@ -148,6 +150,8 @@ class Census:
     dead: dict[tuple[str, str], str]
     """Roles and names of those that are known to do nothing, which are not used, and why."""
     problems: list[str] = field(default_factory=list)
+    twice: list[str] = field(default_factory=list)
+    """What failed once and then did what it is for."""
     used: set[tuple[int, str, str]] = field(default_factory=set)
     """The place of a control in `controls`, its label, and the kind of run where that matters."""
     page: Page = field(init=False)
@@ -166,7 +170,6 @@ class Census:
     def go(self, scenes: Iterable[Scene]) -> list[str]:
         """Use every control in every scene; what is wrong."""
         self.page = self.context.new_page()
-        self.page.set_default_timeout(PATIENCE * 1000)
         self.page.on("pageerror", lambda error: self.says(f"the browser met an error: {error}"))
         for scene in scenes:
             self.scene, self.at_first = scene, []
@@ -236,11 +239,7 @@ class Census:
             if control.inside and not self.enter(control.inside):
                 return
             self.used.add((place, label, kind))
-            try:
-                self.try_out(control, label)
-            except Exception as error:
-                self.says(f"{named(control)}, as “{label}”: {control.use.words}: {_first(error)}")
-                self.open()
+            if not self.worked(control, label):
                 continue
             self.away = control.leaves
             if one or (self.away and not self.worth_opening(place, control, kind)):
@@ -269,6 +268,27 @@ class Census:
             and not (begun and each["label"] in done)
         ]
         return next(iter(able), None)
+
+    def worked(self, control: Control, label: str) -> bool:
+        """Use it, and once more on the page opened anew if that fails. False, and a problem, where it fails twice."""
+        try:
+            self.page.set_default_timeout(AT_FIRST * 1000)
+            self.try_out(control, label)
+            return True
+        except Exception as error:
+            failed = f"{named(control)}, as “{label}”: {control.use.words}: {_first(error)}"
+        finally:
+            self.page.set_default_timeout(PATIENCE * 1000)
+        try:
+            self.open()
+            assert not control.inside or self.enter(control.inside), "what holds it is gone"
+            self.try_out(control, label)
+        except Exception as error:
+            self.says(f"{failed}; then: {_first(error)}")
+            self.open()
+            return False
+        self.twice.append(f"{self.where}, {self.scene.kind}: {failed}")
+        return True
 
     def try_out(self, control: Control, label: str) -> None:
         """Use it once. Raises AssertionError where something has not changed that must."""

@@ -309,7 +309,7 @@ COMMANDS = {
     "record": ["--prompt", "a", "--out", "b"],
     "map": ["--prompt", "a", "--out", "b"],
     "sweep": ["--out", "b"],
-    "heads": [],
+    "heads": ["eagle3"],
     "rules": [],
     "show": ["run"],
     "report": ["run"],

@@ -7,7 +7,7 @@ that is listed and nowhere to be found, or that changes nothing; so a new contro
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -16,6 +16,7 @@ from playwright.sync_api import Browser, BrowserContext
 from mars_viz import samples
 from mars_viz.race.files import write_zip as zipped
 from mars_viz.runfiles import load_run, write_zip
+from tests.conftest import AT_SECOND_TRY
 from tests.controls import (
     FOCUS,
     ITSELF,
@@ -465,6 +466,7 @@ TUNE = (
     *choice("Sweep", link("sweep"), leaves=True),
 )
 
+MEASURED = text("[data-testid=stExpander] .mv-numbers")
 LANES, TIME = drawn(".race-lanes"), text(".race-time")
 LIVE = (
     *SHARE,
@@ -510,7 +512,7 @@ LIVE = (
     Control("button", "Decode now", CLICK, (link("run"), MAIN), leaves=True),
     Control("button", "Race now", CLICK, (MAIN,), leaves=True),
     Control("summary", "Models and device", CLICK, (seen(OPENED),)),
-    Control("button", "Measure passes", CLICK, (MAIN,), "Models and device"),
+    Control("button", "Measure passes", CLICK, (MEASURED,), "Models and device"),
     Control("button", "Measure again", CLICK, (MAIN,), "Models and device", fleeting=True),
     Control("button", "Stop", CLICK, (MAIN,), "Models and device", fleeting=True),
     Control("button", "Cancel", CLICK, (MAIN,), fleeting=True),
@@ -601,16 +603,25 @@ APART = "explore"
 """The page with most controls, which another process may look through at the same time: test_controls_explore.py."""
 
 
-def used(server: Staged, context: BrowserContext, page: str) -> list[str]:
-    """What is wrong with the controls of a page."""
+Tells = Callable[[str, object], None]
+
+
+def used(server: Staged, context: BrowserContext, page: str, tells: Tells) -> None:
+    """Every control of a page is used, and does what it is for, at the second try at the latest."""
     census = Census(context, server.address, page, CONTROLS[page], EVERYWHERE, KNOWN_DEAD.get(page, {}))
-    return census.go(
+    problems = census.go(
         replace(scene, link=scene.link.replace(f"run={INTERRUPTED}", f"run={server.interrupted}"))
         for scene in SCENES[page]
     )
-
-
-@pytest.mark.parametrize("page", [page for page in CONTROLS if page != APART])
-def test_every_control_does_what_it_is_for(server: Staged, context: BrowserContext, page: str) -> None:
-    problems = used(server, context, page)
+    for words in census.twice:
+        tells(AT_SECOND_TRY, words)
     assert not problems, "\n" + "\n".join(problems)
+
+
+# Each control has a second try of its own, and the server's folders are not as they were.
+@pytest.mark.flaky(reruns=0)
+@pytest.mark.parametrize("page", [page for page in CONTROLS if page != APART])
+def test_every_control_does_what_it_is_for(
+    server: Staged, context: BrowserContext, page: str, record_property: Tells
+) -> None:
+    used(server, context, page, record_property)
