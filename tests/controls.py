@@ -21,6 +21,7 @@ AT_FIRST = 60.0
 SCRIPT = Path(__file__).with_suffix(".js")
 READY = "() => document.querySelector('[data-testid=stMainBlockContainer]') && census.idle()"
 STILL = "() => document.querySelector('[data-testid=stMainBlockContainer]') && census.still()"
+BROKEN = "This part of the page cannot be shown"
 Look = tuple[str, str]
 """What to look at: a kind of `LOOKS` in the script, and of what."""
 
@@ -213,6 +214,8 @@ class Census:
         if self.usable is not None:
             return self.usable
         self.usable = found = self.page.evaluate("census.told()")
+        if self.page.get_by_text(BROKEN).count():
+            self.says(f"“{self.page.get_by_text(BROKEN).first.inner_text()}”")
         for each in found:
             if not any(one.is_of(each["role"], each["label"]) for one in (*self.controls, *self.everywhere)):
                 inside = f", inside “{self.opened}”" if self.opened else ""

@@ -26,6 +26,7 @@ from mars_viz.speculators.autoregressive import decode_alone
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.costs import Measuring, measure_costs
 from mars_viz.speculators.loading import load_backend
+from mars_viz.ui.live.live_words import cost_tiles
 
 
 def test_a_round_is_its_drafts_a_wide_pass_and_the_rest() -> None:
@@ -38,6 +39,15 @@ def test_a_round_is_its_drafts_a_wide_pass_and_the_rest() -> None:
     for gamma in (0, 4):
         with pytest.raises(BadInput, match="was not measured"):
             round_seconds(COSTS, gamma)
+
+
+@pytest.mark.parametrize("shape", ["chain", "dynamic:depth=2,topk=2"])
+def test_live_shows_what_passes_cost_of_chains_and_of_trees(shape: str) -> None:
+    levels = () if shape == "chain" else (Cost(0.002, 0.002, 0.002), Cost(0.005, 0.005, 0.005))
+    tiles = {tile.name: tile.value for tile in cost_tiles(replace(COSTS, tree=shape, drafting=levels), 3)}
+    verifying, drafting = ("Target, 3 nodes", "Drafter, a tree") if levels else ("Target, 4 tokens", "Drafter, 1 token")
+    assert tiles["Target, 1 token"].startswith("10") and tiles[verifying].startswith("13")
+    assert tiles[drafting].startswith("5" if levels else "1") and "Break-even τ, modelled" in tiles
 
 
 def test_a_round_of_trees_is_one_drafting_of_its_levels_a_pass_over_its_nodes_and_the_rest() -> None:

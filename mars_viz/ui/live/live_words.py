@@ -124,13 +124,16 @@ def device_tiles(device: Device) -> list[Tile]:
 def cost_tiles(costs: Costs, gamma: int) -> list[Tile]:
     """What passes cost there."""
     gamma = min(gamma, costs.gamma)
-    trees = bool(costs.drafting)
-    drafting = ("Drafter, a tree", costs.drafting[-1], "A tree, level by level; measured")
-    verifying = (f"Target, {counted(gamma, 'node')}", costs.passes[gamma], "A verifying pass over a tree; measured")
+    if costs.drafting:
+        verifying = (f"Target, {counted(gamma, 'node')}", costs.passes[gamma], "A verifying pass over a tree; measured")
+        drafting = ("Drafter, a tree", costs.drafting[-1], "A tree, level by level; measured")
+    else:
+        verifying = (f"Target, {gamma + 1} tokens", costs.passes[gamma], "A verifying pass; measured")
+        drafting = ("Drafter, 1 token", costs.drafter_step, "One drafted token; measured")
     shown = [
         ("Target, 1 token", costs.passes[0], "A pass of the target over one position; measured"),
-        verifying if trees else (f"Target, {gamma + 1} tokens", costs.passes[gamma], "A verifying pass; measured"),
-        drafting if trees else ("Drafter, 1 token", costs.drafter_step, "One drafted token; measured"),
+        verifying,
+        drafting,
         (
             f"A round, {draft_words(gamma, costs.tree)}",
             round_cost(costs, gamma),
