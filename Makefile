@@ -13,11 +13,12 @@ TESTS ?= tests
 WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n < 4 ? n + 1 : 5)))
 
 .DEFAULT_GOAL := help
-.PHONY: help app test check format fuzz gpu chromium clean
+.PHONY: help app test test-all check format fuzz gpu chromium clean
 
 help:
 	@echo 'make app     open the app at localhost:$(PORT)'
-	@echo 'make test    run every test; TESTS=tests/test_walk.py runs some'
+	@echo 'make test    run the tests; TESTS=tests/test_walk.py runs some, long ones too'
+	@echo 'make test-all those that take minutes, too, as before a release'
 	@echo 'make check   look for mistakes in form and types'
 	@echo 'make format  lay the code out as make check wants it'
 	@echo 'make fuzz    50,000 spoiled files of runs, races and sweeps, about 12 minutes; FUZZ=2000 for fewer'
@@ -28,9 +29,10 @@ app: $(VENV)/app.stamp
 	$(BIN)/mars-viz app --port $(PORT)
 
 # Files of tests side by side, each with one thread: two torch jobs of two threads starve one another on two cores.
-test: $(VENV)/dev.stamp chromium
+test: SOME := $(if $(filter tests,$(TESTS)),-m 'not long')
+test test-all: $(VENV)/dev.stamp chromium
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder \
-	  --rerun-show-tracebacks $(TESTS)
+	  --rerun-show-tracebacks $(SOME) $(TESTS)
 
 # Before a release. Says at the end how long it took; the same inputs each time, so that what fails can be looked at.
 fuzz: $(VENV)/dev.stamp

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from mars_viz.records import COLUMNS, Outcome
+from mars_viz.records import Outcome
 from mars_viz.run import Run
 from mars_viz.trace import OUTCOMES, Trace
 
@@ -97,7 +97,9 @@ def run_frame(run: Run) -> pd.DataFrame:
     frame = {name: pd.Series(columns[name]).astype(type_) for name, type_ in _TYPES.items() if name != "text"}
     text = np.array([run.pieces[token].text for token in columns["token_id"].tolist()], object)
     frame["text"] = pd.Series(text, dtype=_TYPES["text"])
-    extras = {name if name not in _TYPES else f"extra_{name}": columns[name] for name in _extras(trace)}
+    extras = {
+        name if name not in _TYPES else f"extra_{name}": columns[name] for name in trace.speculations.whole.extras
+    }
     return pd.DataFrame({name: frame[name] for name in _TYPES} | extras)
 
 
@@ -130,7 +132,7 @@ def _drafted(trace: Trace) -> Table:
         "parent": trace.parents,
         "sibling": known.siblings,
         **{name: getattr(known, name) for name in _DIVERGENCES},
-        **{name: column for name, column in _extras(trace).items() if len(column) == len(nodes)},
+        **{name: column for name, column in known.extras.items() if len(column) == len(nodes)},
     }
     return {name: values[nodes] for name, values in columns.items()} | _laws(trace, trace.judging_rows[nodes])
 
@@ -168,20 +170,6 @@ def _laws(trace: Trace, rows: np.ndarray) -> Table:
         "tie": known.z1 == known.z2,
         "logsumexp": known.logsumexp,
         "entropy": known.entropy,
-        **{name: column for name, column in _extras(trace).items() if len(column) == len(known.top_ids)},
+        **{name: column for name, column in known.extras.items() if len(column) == len(known.top_ids)},
     }
     return {name: values[rows] for name, values in columns.items()}
-
-
-def _extras(trace: Trace) -> Table:
-    """Columns of evidence that this version does not know; of lists a column for each place."""
-    columns = trace.speculations.columns
-    unknown = {name: columns[name] for name in columns if name not in COLUMNS}
-    single = {name: column for name, column in unknown.items() if column.ndim == 1}
-    lists = (
-        (f"{name}_{place}", column[:, place])
-        for name, column in unknown.items()
-        if column.ndim > 1
-        for place in range(column.shape[1])
-    )
-    return single | dict(lists)

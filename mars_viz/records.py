@@ -204,6 +204,16 @@ class Speculation:
         return dict(Cut(self.columns, nodes, rows, len(self)))
 
     @property
+    def extras(self) -> dict[str, np.ndarray]:
+        """[N] or [N + 1] by name; evidence that this version does not know, of lists one for each place."""
+        unknown = {name: self.columns[name] for name in self.columns if name not in COLUMNS}
+        single = {name: column for name, column in unknown.items() if column.ndim == 1}
+        wide = {name: column for name, column in unknown.items() if column.ndim > 1}
+        return single | {
+            f"{name}_{at}": column[:, at] for name, column in wide.items() for at in range(column.shape[1])
+        }
+
+    @property
     def is_tree(self) -> bool:
         """True if some drafted token has a sibling."""
         return bool(self.siblings.any())

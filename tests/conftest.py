@@ -62,12 +62,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(pytest.mark.flaky(reruns=1))
 
 
-AT_SECOND_TRY = "at the second try"
-"""Under which name a test tells what failed once and then did not."""
-
-
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Tell what passed at the second try only."""
+    from tests.controls import AT_SECOND_TRY
+
     reports = [each for kept in terminalreporter.stats.values() for each in kept]
     for each in reports:
         for name, words in getattr(each, "user_properties", ()) if getattr(each, "when", "") == "call" else ():

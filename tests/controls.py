@@ -21,6 +21,8 @@ AT_FIRST = 60.0
 SCRIPT = Path(__file__).with_suffix(".js")
 READY = "() => document.querySelector('[data-testid=stMainBlockContainer]') && census.idle()"
 STILL = "() => document.querySelector('[data-testid=stMainBlockContainer]') && census.still()"
+AT_SECOND_TRY = "at the second try"
+"""Under which name a test tells what failed once and then did not."""
 BROKEN = "This part of the page cannot be shown"
 Look = tuple[str, str]
 """What to look at: a kind of `LOOKS` in the script, and of what."""

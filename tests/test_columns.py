@@ -9,15 +9,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from playwright.sync_api import Page, expect
 
 from mars_viz import load_run
 from mars_viz.analysis.judgements import opinion
 from mars_viz.analysis.metrics import summary
 from mars_viz.cli import main
+from mars_viz.components.explorer.packing import identified
 from mars_viz.components.explorer.payload import run_payload
 from mars_viz.errors import BadInput
 from mars_viz.evidence import Decides
 from mars_viz.records import COLUMNS, Speculation
+from mars_viz.report import report_html
 from mars_viz.rules import RULES
 from mars_viz.run import Run
 from mars_viz.run_with_map import mapped
@@ -80,10 +83,27 @@ def test_what_no_version_knows_is_kept_and_shown_and_no_rule_minds(run: Run, tmp
     assert read.rounds[1].speculation.columns["hidden_norm"].tolist() == list(range(sizes[0] + 1, sum(sizes[:2]) + 2))
     answer = next(iter(read.dial_map.answers.values()))  # type: ignore[union-attr]
     assert "hidden_norm" in answer.speculation.columns
-    assert run_payload(read)["id"] == run_payload(run)["id"] and summary(read) == summary(run)
-    alone = load_run(replace(read, dial_map=None).save(tmp_path / "run"))
+    assert summary(read) == summary(run)
+    told, plain = run_payload(alone := replace(read, dial_map=None)), run_payload(replace(run, dial_map=None))
+    names = {each: [extra["name"] for extra in told[each]["extras"]] for each in ("nodes", "rows")}
+    assert names == {"nodes": ["attention_entropy", "heads_0", "heads_1", "heads_2"], "rows": ["hidden_norm"]}
+    assert len(told["rows"]["extras"][0]["values"]) == len(told["rows"]["ratio"])
+    for each in ("nodes", "rows"):
+        told[each]["extras"] = []
+    assert identified(told | {"id": ""})["id"] == identified(plain | {"id": ""})["id"], "and nothing else differs"
+    alone = load_run(alone.save(tmp_path / "run"))
     assert alone.rounds[0].speculation.columns["heads"].dtype == np.int16
     assert "hidden_norm" in read.rounds[1:3].speculations.columns  # type: ignore[attr-defined]
+
+
+def test_the_inspector_shows_what_no_version_knows(run: Run, tab: Page, tmp_path: Path) -> None:
+    read = replace(codec.decode(with_extras(codec.encode(run))), dial_map=None)  # its answers lack some of them
+    (path := tmp_path / "run.html").write_text(report_html(read, most_steps=0), encoding="utf-8")
+    tab.goto(path.as_uri())
+    tab.locator(".stream .t").first.click()
+    expect(tab.locator(".inspector .extras")).to_have_text(
+        "Also in its file: attention_entropy 0 · heads_0 0 · heads_1 1 · heads_2 2 · hidden_norm 0"
+    )
 
 
 def test_too_many_unknown_columns_are_refused(run: Run) -> None:

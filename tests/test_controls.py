@@ -7,7 +7,7 @@ that is listed and nowhere to be found, or that changes nothing; so a new contro
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import pytest
@@ -16,8 +16,8 @@ from playwright.sync_api import Browser, BrowserContext
 from mars_viz import samples
 from mars_viz.race.files import write_zip as zipped
 from mars_viz.runfiles import load_run, write_zip
-from tests.conftest import AT_SECOND_TRY
 from tests.controls import (
+    AT_SECOND_TRY,
     FOCUS,
     ITSELF,
     SCRIPT,
@@ -531,12 +531,13 @@ CONTROLS: dict[str, tuple[Control, ...]] = {
 }
 """By page: every control, how it is used, and what must have changed then."""
 
-LIKE_OTHERS = {
-    "compare": ("single", "coins", "round"),
-    "rules": ("single", "unmapped", "round", "interrupted"),
-    "learn": ("single", "coins", "round"),
+OTHERS = {
+    "explore": ("single", "coins", "round", "empty"),
+    "compare": ("single", "unmapped", "coins", "round", "empty", INTERRUPTED),
+    "rules": ("single", "unmapped", "coins", "round", "empty", INTERRUPTED),
+    "learn": ("single", "unmapped", "coins", "round", "empty", INTERRUPTED),
 }
-"""Kinds of run whose controls on that page are those of other kinds; Explore is opened with all."""
+"""Kinds of run whose controls on that page are mostly those of other kinds; `make test-all` opens it with them, too."""
 MOVING = (1, 2, 5)
 """Lessons with a figure that moves under the hand, on a run that they all fit."""
 
@@ -549,19 +550,19 @@ SCENES: dict[str, tuple[Scene, ...]] = {
         Scene("saved", "/live?view=saved", "h1"),
     ),
     "compare": (
-        *(Scene(kind, f"/compare?run={kind}", "h1") for kind in RUNS if kind not in LIKE_OTHERS["compare"]),
+        *(Scene(kind, f"/compare?run={kind}", "h1") for kind in RUNS),
         Scene("rules", "/compare?run=several&across=rules", ".compare .stream"),
         Scene("all", "/compare?run=several&across=runs", ".compare .stream"),
         Scene("sweep", "/compare?across=sweep&sweep=mars", ".texts"),
         Scene("sweeps", "/compare?across=sweep&sweep=mars&beside=margin", ".texts"),
     ),
-    "rules": tuple(Scene(kind, f"/rules?run={kind}", "h1") for kind in RUNS if kind not in LIKE_OTHERS["rules"]),
+    "rules": tuple(Scene(kind, f"/rules?run={kind}", "h1") for kind in RUNS),
     "tune": (
         Scene("graded", "/tune?sweep=mars", ".js-plotly-plot"),
         Scene("half", "/tune?sweep=half", ".js-plotly-plot"),
     ),
     "learn": (
-        *(Scene(kind, f"/learn?run={kind}", ".stepper") for kind in RUNS if kind not in LIKE_OTHERS["learn"]),
+        *(Scene(kind, f"/learn?run={kind}", ".stepper") for kind in RUNS),
         *(
             Scene(f"lesson {number}", f"/learn?run=several&lesson={number}", ".lesson" if number in MOVING else "h1")
             for number in range(1, 7)
@@ -606,12 +607,14 @@ APART = "explore"
 Tells = Callable[[str, object], None]
 
 
-def used(server: Staged, context: BrowserContext, page: str, tells: Tells) -> None:
-    """Every control of a page is used, and does what it is for, at the second try at the latest."""
+def used(server: Staged, context: BrowserContext, page: str, tells: Tells, without: Sequence[str] = ()) -> None:
+    """Every control of a page is used, with all kinds of run but those, and does what it is for, at the second try at
+    the latest."""
     census = Census(context, server.address, page, CONTROLS[page], EVERYWHERE, KNOWN_DEAD.get(page, {}))
     problems = census.go(
         replace(scene, link=scene.link.replace(f"run={INTERRUPTED}", f"run={server.interrupted}"))
         for scene in SCENES[page]
+        if scene.kind not in without
     )
     for words in census.twice:
         tells(AT_SECOND_TRY, words)
@@ -622,6 +625,15 @@ def used(server: Staged, context: BrowserContext, page: str, tells: Tells) -> No
 @pytest.mark.flaky(reruns=0)
 @pytest.mark.parametrize("page", [page for page in CONTROLS if page != APART])
 def test_every_control_does_what_it_is_for(
+    server: Staged, context: BrowserContext, page: str, record_property: Tells
+) -> None:
+    used(server, context, page, record_property, OTHERS.get(page, ()))
+
+
+@pytest.mark.long
+@pytest.mark.flaky(reruns=0)
+@pytest.mark.parametrize("page", [page for page in OTHERS if page != APART])
+def test_every_control_with_every_kind_of_run(
     server: Staged, context: BrowserContext, page: str, record_property: Tells
 ) -> None:
     used(server, context, page, record_property)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from playwright.sync_api import BrowserContext
-from test_controls import APART, Tells, context, server, used
+from test_controls import APART, OTHERS, Tells, context, server, used
 
 from tests.staged import Staged
 
@@ -13,6 +13,16 @@ __all__ = ["context", "server"]
 
 @pytest.mark.flaky(reruns=0)
 def test_every_control_of_explore_does_what_it_is_for(
+    server: Staged,  # noqa: F811
+    context: BrowserContext,  # noqa: F811
+    record_property: Tells,
+) -> None:
+    used(server, context, APART, record_property, OTHERS[APART])
+
+
+@pytest.mark.long
+@pytest.mark.flaky(reruns=0)
+def test_every_control_of_explore_with_every_kind_of_run(
     server: Staged,  # noqa: F811
     context: BrowserContext,  # noqa: F811
     record_property: Tells,

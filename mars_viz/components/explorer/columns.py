@@ -55,6 +55,7 @@ class Rounds:
             "logsumexp": known.draft_logsumexp,
             "top_token": self._indices(self._tops["nodes"]),
             "top_logit": known.draft_logits[:, :TOP].ravel(),
+            "extras": self._extras(len(known)),
         }
 
     def rows(self) -> Columns:
@@ -77,7 +78,16 @@ class Rounds:
             "logsumexp": known.logsumexp,
             "top_token": self._indices(self._tops["rows"]),
             "top_logit": known.top_logits[:, :TOP].ravel(),
+            "extras": self._extras(len(known.top_ids)),
         }
+
+    def _extras(self, count: int) -> list[Columns]:
+        """Of so many nodes, or rows, what the run's file holds and this version does not know."""
+        return [
+            {"name": name, "values": values.astype(np.float64)}
+            for name, values in self._all.extras.items()
+            if len(values) == count
+        ]
 
     def _indices(self, tokens: np.ndarray) -> np.ndarray:
         """Token ids as indices of the vocabulary; uint16 or int32."""
