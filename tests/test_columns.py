@@ -102,7 +102,7 @@ def test_the_inspector_shows_what_no_version_knows(run: Run, tab: Page, tmp_path
     tab.goto(path.as_uri())
     tab.locator(".stream .t").first.click()
     expect(tab.locator(".inspector .extras")).to_have_text(
-        "Also in its file: attention_entropy 0 · heads_0 0 · heads_1 1 · heads_2 2 · hidden_norm 0"
+        "Also in its file: attention_entropy 0 · heads_0 0 · heads_1 1.00 · heads_2 2.00 · hidden_norm 0"
     )
 
 
