@@ -220,6 +220,19 @@ def round_seconds(costs: Costs, gamma: int) -> float:
     return round_cost(costs, gamma).seconds
 
 
+def drafts_seconds(costs: Costs, drafted: Sequence[int], steps: Sequence[int]) -> float:
+    """What rounds of chains that draft so many tokens, in so many drafter passes, would take, the prompt's own pass
+    excluded: `round_cost` of drafts that differ in length, down to none. The rest of a round without a draft is taken
+    as that of a single token. Raises BadInput for a draft longer than any that was measured."""
+    if max(drafted, default=0) > costs.gamma:
+        round_cost(costs, max(drafted))  # says so
+    whole = 0.0
+    for tokens, taken in zip(drafted, steps, strict=True):
+        least = costs.passes[tokens].seconds
+        whole += max(least, taken * costs.drafter_step.seconds + least + costs.rest[max(tokens, 1) - 1].seconds)
+    return whole
+
+
 def ratio(one: Cost, other: Cost) -> Factor:
     """The one cost over the other, measured apart: relative errors in quadrature."""
     estimate = one.seconds / other.seconds

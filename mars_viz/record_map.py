@@ -8,7 +8,8 @@ from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING
 
-from mars_viz.dialmap import Budget, DialMap, MapProgress, Span, explore, span_of
+from mars_viz.controllers import NONE, control_named
+from mars_viz.dialmap import Budget, DialMap, MapProgress, Span, controller_span, explore, span_of
 from mars_viz.errors import PromptError, SettingError
 from mars_viz.recording import Completing, Prompt, Recording, nothing_waits
 from mars_viz.rules import rule_named
@@ -20,6 +21,9 @@ from mars_viz.walk import Answer
 if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend
 
+OVER_DIAL, OVER_CONTROLLER = "dial", "controller"
+"""What a map is over: the rule's dial, or a draft-length controller's threshold."""
+
 
 def dial_map(
     prompt: Prompt,
@@ -27,10 +31,13 @@ def dial_map(
     target: str | PathLike[str] | None = None,
     drafter: str | PathLike[str] | None = None,
     rule: str = "mars",
+    dial: float | None = None,
+    over: str = OVER_DIAL,
     low: float | None = None,
     high: float | None = None,
     gamma: int | None = None,
     tree: str = CHAIN,
+    controller: str = NONE,
     gammas: Sequence[int] | None = None,
     temperature: float = 0.0,
     top_p: float = 1.0,
@@ -46,16 +53,23 @@ def dial_map(
     """Every text that the rule's dial can make of `prompt` between `low` and `high` (None: the dial's ends), exactly.
 
     `gammas` are the block lengths, or numbers of a tree's nodes, to map, none above `gamma` (None: `gamma` alone); they
-    share their speculations. The
-    other arguments are those of `record`. A map cut short by its `budget` says where it is exact. Exact means: by what
-    the models answered while it was mapped, each prefix once. Where a row's rounding depends on its batch (all but
+    share their speculations.
+
+    `over='controller'` maps the threshold of the draft-length controller that `controller` names instead, from drafts
+    of full length and at the one `dial` of the rule: every distinct text, number of rounds and of drafted tokens.
+    Otherwise the rule's dial is mapped, and `controller` cuts drafts at its one threshold.
+
+    The other arguments are those of `record`. A map cut short by its `budget` says where it is exact. Exact means: by
+    what the models answered while it was mapped, each prefix once. Where a row's rounding depends on its batch (all but
     small models in float32 on the CPU), a run by itself may part from it at a tie of two logits. Raises BadInput, with
     the remedy, for anything that cannot be done.
     """
     settings = Settings(
         rule=rule,
+        dial=dial,
         gamma=drafted_tokens(gamma, tree),
         tree=tree,
+        controller=controller,
         temperature=temperature,
         top_p=top_p,
         top_k=top_k,
@@ -63,11 +77,31 @@ def dial_map(
         max_new_tokens=max_new_tokens,
         stop=stops(stop),
     )
-    span = span_of(rule_named(rule), low, high, gammas or (settings.gamma,))
+    if over == OVER_DIAL and dial is not None:
+        raise SettingError(
+            "A map over the rule's dial is not at one value of it; leave dial out, or give low and high."
+        )
+    settings, span = mapping_of(settings, over, low, high, gammas or (settings.gamma,))
     from mars_viz.speculators.loading import load_backend
 
     backend = load_backend(target, drafter, device=device, dtype=dtype)
     return Mapping(backend, prompt, settings, span, chat=chat, budget=budget).finish()
+
+
+def mapping_of(
+    settings: Settings, over: str, low: float | None, high: float | None, gammas: Iterable[int]
+) -> tuple[Settings, Span]:
+    """The settings to map with and what is mapped: over the rule's dial, or over the threshold of the settings'
+    controller, by drafts that nothing cuts. Raises BadInput where there is nothing to map."""
+    if over == OVER_DIAL:
+        return settings, span_of(rule_named(settings.rule), low, high, gammas)
+    if over != OVER_CONTROLLER:
+        raise SettingError(f"over is {over!r}; a map is one over {OVER_DIAL!r} or over {OVER_CONTROLLER!r}.")
+    control = control_named(settings.controller)
+    if control is None:
+        raise SettingError("There is no controller whose threshold could be mapped; name one, such as svip.")
+    rule_named(settings.rule).checked_dial(settings.dial)
+    return replace(settings, controller=NONE), controller_span(control.controller, low, high, gammas)
 
 
 class Mapping:
@@ -88,8 +122,17 @@ class Mapping:
         """Tokenise the prompt and check it against the context. Raises BadInput.
 
         `run` is one with the same models, prompt and settings (its dial may be any): what it and its map were answered
-        is not asked again, so that the map holds the very same. Answers that its map cut to shorter blocks are.
+        is not asked again, so that the map holds the very same. Answers that its map cut to shorter blocks are. Over a
+        controller's threshold the run's dial is the map's.
         """
+        if span.over and settings.controller != NONE:
+            raise SettingError("A controller's threshold is mapped from drafts that no controller cuts; leave it out.")
+        if span.over and settings.drafts_trees:
+            raise SettingError("Draft-length controllers cut chains; map drafts that are chains (--tree chain).")
+        if span.over and span.gammas != (settings.gamma,):
+            raise SettingError(
+                "A controller's threshold is mapped at one draft length, the run's own γ; leave others out."
+            )
         if max(span.gammas) > settings.gamma:
             asked = settings.draft_of(max(span.gammas))
             raise SettingError(f"{asked} is to be mapped, but only {settings.gamma} tokens are drafted.")
@@ -115,11 +158,13 @@ class Mapping:
         prompt = self._recording.prompt_ids
         ending = self._backend.ending(self._settings)
         rule = rule_named(self._settings.rule)
-        speculator = self._backend.speculator(self._settings, rule.needs, later=True)
+        controller, dial = self._span.controller, rule.checked_dial(self._settings.dial)
+        needs = rule.needs if controller is None else (*rule.needs, *controller.needs)
+        speculator = self._backend.speculator(self._settings, needs, later=True)
         self._complete = speculator.complete
         began = time.perf_counter()
         speculator.prefill(prompt)
-        for progress in explore(speculator, rule, self._span, prompt, ending, self._answers, self._budget):
+        for progress in explore(speculator, rule, self._span, prompt, ending, self._answers, self._budget, dial):
             self._passes = self._passes_before + progress.passes
             self._seconds += time.perf_counter() - began
             yield progress

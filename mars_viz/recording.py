@@ -11,6 +11,7 @@ from os import PathLike
 from typing import TYPE_CHECKING
 
 from mars_viz.chat import History, check_prompt
+from mars_viz.controllers import NONE
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.records import Round, Speculation, emitted
 from mars_viz.rules import rule_named
@@ -38,6 +39,7 @@ def record(
     dial: float | None = None,
     gamma: int | None = None,
     tree: str = CHAIN,
+    controller: str = NONE,
     temperature: float = 0.0,
     top_p: float = 1.0,
     top_k: int = 0,
@@ -53,7 +55,8 @@ def record(
     `prompt` is a text or token ids. `target` is a hub id or a folder (None: the built-in one); `drafter` too, or
     'ngram:n=3' for prompt lookup (None: the built-in one, or prompt lookup for another target). `rule` is a name from
     `mars_viz.rules.RULES`, `dial` its threshold (None: the rule's default), `gamma` the tokens drafted per round (None:
-    6, or as many as the tree says), `tree` the shape of drafts, such as 'dynamic:depth=6,topk=4,nodes=16', `stop` a
+    6, or as many as the tree says), `tree` the shape of drafts, such as 'dynamic:depth=6,topk=4,nodes=16', `controller`
+    what cuts them short, such as 'svip:0.3' (see `controllers`; the models draft all γ tokens all the same), `stop` a
     text that ends decoding with the token that completes it, or several, `chat` whether the prompt goes
     through the tokenizer's chat template. Raises BadInput, with the remedy, for anything that cannot be done.
     """
@@ -62,6 +65,7 @@ def record(
         dial=dial,
         gamma=drafted_tokens(gamma, tree),
         tree=tree,
+        controller=controller,
         temperature=temperature,
         top_p=top_p,
         top_k=top_k,

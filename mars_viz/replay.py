@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from mars_viz.controllers import Control
 from mars_viz.errors import EvidenceError
 from mars_viz.records import Round, Speculation
 from mars_viz.run import Run
@@ -14,11 +15,15 @@ from mars_viz.walk import Answer, Ending
 
 
 class RecordedSpeculator:
-    """Answers the prefixes that were asked about once, for any γ up to the one that was drafted."""
+    """Answers the prefixes that were asked about once, for any γ up to the one that was drafted, and any controller of
+    drafts that were not cut before."""
 
-    def __init__(self, answers: Mapping[tuple[int, ...], Answer], gamma: int | None = None):
+    def __init__(
+        self, answers: Mapping[tuple[int, ...], Answer], gamma: int | None = None, control: Control | None = None
+    ):
         self._answers = answers
         self._gamma = gamma
+        self._control = control
 
     def speculate(self, prefixes: Sequence[tuple[int, ...]]) -> list[Answer]:
         """The recorded answers. Raises BadInput for a prefix that was never asked about."""
@@ -29,9 +34,9 @@ class RecordedSpeculator:
                 "there; decode the prompt anew at this dial value."
             )
         found = [self._answers[prefix] for prefix in prefixes]
-        if self._gamma is None:
-            return found
-        return [replace(answer, speculation=shortened(answer.speculation, self._gamma)) for answer in found]
+        if self._gamma is not None:
+            found = [replace(answer, speculation=shortened(answer.speculation, self._gamma)) for answer in found]
+        return [cut_by(self._control, answer) for answer in found]
 
 
 def answers_of(run: Run) -> dict[tuple[int, ...], Answer]:
@@ -54,6 +59,14 @@ def ending_of(run: Run) -> Ending:
     return Ending.of(run.settings, run.provenance.eos_ids, run.pieces)
 
 
+def cut_by(control: Control | None, answer: Answer) -> Answer:
+    """The answer without what the controller would not have drafted, as a drafter under it would have given it; the
+    seconds are those of the whole. Raises EvidenceError for trees, and where the controller lacks a column."""
+    if control is None:
+        return answer
+    return replace(answer, speculation=shortened(answer.speculation, control.length(answer.speculation)))
+
+
 def shortened(speculation: Speculation, gamma: int) -> Speculation:
     """What a drafter told to draft only `gamma` tokens would have left: a chain's first nodes and their rows, or the
     tree of so many nodes.
@@ -67,7 +80,7 @@ def shortened(speculation: Speculation, gamma: int) -> Speculation:
     if "budgets" in speculation.columns:
         return _smaller(speculation, gamma)
     cut = speculation.chosen(slice(gamma), slice(gamma + 1))
-    if "block_mass" in cut:
+    if "block_mass" in cut and gamma:
         cut["block_mass"] = np.append(cut["block_mass"][:-1], 0.0)  # nothing was drafted below the last one
     return replace(speculation, columns=cut)
 

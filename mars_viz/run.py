@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import mars_viz
 from mars_viz.bounds import NUMBERS, shortened
+from mars_viz.controllers import NONE, Control, control_named
 from mars_viz.errors import SettingError
 from mars_viz.records import Round
 from mars_viz.rules import rule_named
@@ -52,6 +53,10 @@ class Settings:
     tree: str = CHAIN
     """The shape of drafts: 'chain', or a tree such as 'dynamic:depth=6,topk=4'; see `shapes`. One that says its number
     of nodes sets γ."""
+    controller: str = NONE
+    """What cuts a draft of γ tokens short: 'none', or a controller and its threshold such as 'svip:0.3'; see
+    `controllers`. The models draft all γ tokens all the same, and what would not have been drafted is left out of the
+    round before it is judged: counts and modelled times are those of the shorter draft, measured times are not."""
 
     def __post_init__(self) -> None:
         """Raise BadInput for a value out of range, or of another kind."""
@@ -73,6 +78,19 @@ class Settings:
             named = shape_named(self.tree)
             object.__setattr__(self, "tree", named.shape.name)
             object.__setattr__(self, "gamma", named.nodes or self.gamma)
+        if self.controller != NONE:
+            if not isinstance(self.controller, str):
+                raise SettingError(f"controller is {self.controller!r}; it must be a controller's name.")
+            named_control = control_named(self.controller)
+            assert named_control is not None
+            object.__setattr__(self, "controller", named_control.name)
+            if self.drafts_trees:
+                raise SettingError(f"{named_control.controller.title} cuts chains; draft chains, or no controller.")
+
+    @property
+    def control(self) -> Control | None:
+        """The controller at its threshold; None where γ tokens are drafted in every round."""
+        return control_named(self.controller)
 
     @property
     def drafts_trees(self) -> bool:
@@ -81,7 +99,7 @@ class Settings:
 
     def drafts_like(self, other: Settings) -> bool:
         """True if as much is drafted in a round, in the same shape."""
-        return (self.gamma, self.tree) == (other.gamma, other.tree)
+        return (self.gamma, self.tree, self.controller) == (other.gamma, other.tree, other.controller)
 
     @property
     def draft(self) -> str:
@@ -90,7 +108,8 @@ class Settings:
 
     def draft_of(self, gamma: int) -> str:
         """The same of another draft length or number of nodes."""
-        return draft_words(gamma, self.tree)
+        cut = "" if self.control is None else f" cut by {self.control.words}"
+        return draft_words(gamma, self.tree) + cut
 
 
 def stops(stop: str | Iterable[str]) -> tuple[str, ...]:
@@ -211,6 +230,8 @@ class Run:
     dial_map: mars_viz.DialMap | None = None
     """What other dial values and block lengths would have made of the prompt, where that was found out; its frame is
     this run without rounds. `run_with_map.mapped` joins the two."""
+    controller_map: mars_viz.DialMap | None = None
+    """What a draft-length controller's thresholds would have made of it at the run's own dial value; likewise."""
 
     def __post_init__(self) -> None:
         """Hold the rounds as a trace."""
@@ -225,8 +246,8 @@ class Run:
 
     @property
     def without_rounds(self) -> Run:
-        """Settings, provenance, prompt and pieces alone: the frame of its dial map."""
-        return replace(self, rounds=(), dial_map=None)
+        """Settings, provenance, prompt and pieces alone: the frame of its maps."""
+        return replace(self, rounds=(), dial_map=None, controller_map=None)
 
     @cached_property
     def token_ids(self) -> tuple[int, ...]:

@@ -12,19 +12,22 @@ from mars_viz.walk import Answer
 
 
 def mapped(run: Run, dial_map: DialMap) -> Run:
-    """The run, carrying this map of its prompt. Raises BadInput for a map that was made with other settings.
+    """The run, carrying this map of its prompt and no other: of the rule's dial or of a controller's threshold. Raises
+    BadInput for a map that was made with other settings.
 
     At a prefix of the run the map gets the answer that the run was given, so that the run is what the map says of its
     dial value; elsewhere it keeps as much of each answer as its walks look at.
     """
-    ours, theirs = (replace(settings, dial=None) for settings in (run.settings, dial_map.frame.settings))
+    ours, theirs = run.settings, dial_map.frame.settings
+    if not dial_map.span.over:
+        ours, theirs = replace(ours, dial=None), replace(theirs, dial=None)
     if (run.prompt_ids, ours) != (dial_map.frame.prompt_ids, theirs):
         raise EvidenceError(
             "The map is not one of this run: prompt or settings differ. Map the run's own prompt and settings."
         )
-    run = replace(run, pieces={**dial_map.frame.pieces, **run.pieces}, dial_map=None)
-    answers = _looked_at(dial_map) | answers_of(run)
-    return replace(run, dial_map=replace(dial_map, frame=run.without_rounds, answers=answers))
+    run = replace(run, pieces={**dial_map.frame.pieces, **run.pieces}, dial_map=None, controller_map=None)
+    dial_map = replace(dial_map, frame=run.without_rounds, answers=_looked_at(dial_map) | answers_of(run))
+    return replace(run, controller_map=dial_map) if dial_map.span.over else replace(run, dial_map=dial_map)
 
 
 def checked_gamma(run: Run, gamma: int | None) -> int:
@@ -63,6 +66,8 @@ def known_answers(run: Run) -> dict[Prefix, Answer]:
     if made is not None and gamma in made.span.gammas:
         for segment in made.segments_for(gamma):
             known |= answers_through(run.prompt_ids, segment.rounds)
+    if run.controller_map is not None and run.controller_map.span.gammas == (gamma,):
+        known = {**run.controller_map.answers, **known}
     return known
 
 

@@ -27,7 +27,7 @@ LAYERS = (
     ("records",),
     ("trace",),
     ("rules",),
-    ("shapes",),
+    ("shapes", "controllers"),
     ("run", "costs"),
     ("walk",),
     ("replay",),

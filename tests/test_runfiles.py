@@ -239,7 +239,7 @@ def test_a_run_without_a_map_has_the_files_of_a_run(files: dict[str, bytes], cha
     assert tuple(charted_files) == codec.NAMES + codec.MAP_NAMES
     assert json.loads(files["manifest.json"])["dial_map"] is None
     told = json.loads(charted_files["manifest.json"])["dial_map"]
-    assert told["span"] == {"low": 0.6, "high": 1.0, "gammas": [1, 3, 6]} and told["answers"] > 20
+    assert told["span"] == {"low": 0.6, "high": 1.0, "gammas": [1, 3, 6], "over": ""} and told["answers"] > 20
 
 
 def test_the_comparison_sees_a_single_bit(run: Run) -> None:

@@ -75,8 +75,11 @@ def round_times(grid: MapGrid, run: Run, costs: Costs | None = None) -> RoundTim
 
     By these a round of γ tokens takes γ times the drafting time of a token, and once what a round takes for
     verification at the run's own γ, judging and commit, each the lower quartile, and the mean one for evidence, of
-    which much is computed for several rounds at once. Timings of a tree say nothing of trees of other sizes.
+    which much is computed for several rounds at once. Timings of a tree say nothing of trees of other sizes, and where
+    a controller cuts drafts no round costs what another does.
     """
+    if run.settings.control is not None:
+        return RoundTimes(None, "nothing: a controller makes drafts, and so rounds, of different lengths")
     covered = costs is not None and _same_pair(costs, run) and costs.cover(grid.gammas[-1], run.settings.tree)
     if costs is not None and covered and not objection(costs):
         return RoundTimes(

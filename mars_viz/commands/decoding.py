@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from mars_viz.analysis.metrics import speed, summary
 from mars_viz.chat import check_prompt
+from mars_viz.controllers import CONTROLLERS, NONE
+from mars_viz.controllers import EXAMPLE as CUT
 from mars_viz.errors import ModelError, PromptError
 from mars_viz.figures.words import counted, number, setting
 from mars_viz.rules import rule_named
@@ -54,6 +56,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     rule_argument(parser, "verification rule")
     parser.add_argument("--dial", type=float, help="the rule's threshold (default: the rule's)")
     sampling_arguments(parser)
+    parser.add_argument(
+        "--controller",
+        metavar="NAME:THRESHOLD",
+        default=NONE,
+        help=f"what stops a draft before its γ tokens, such as {CUT}: {', '.join(CONTROLLERS)}; "
+        "models draft all of them here, and what would not have been drafted is cut away (default: %(default)s)",
+    )
     model_arguments(parser)
     parser.add_argument("--title", default="", help="title in lists of runs (default: the start of the prompt)")
     json_argument(parser)
@@ -251,4 +260,5 @@ def sentence(run: Run) -> str:
         told += f" Strict at {counted(numbers.forced_strict, 'drafted runner-up')} where z1 ≤ 0 and z2/z1 is undefined."
     if math.isnan(pace.tokens_per_second):
         return told
-    return f"{told} Measured: {number(pace.tokens_per_second)} tokens/s on {pace.device or 'an unknown device'}."
+    whole = "" if run.settings.control is None else ", all γ tokens drafted in every round"
+    return f"{told} Measured: {number(pace.tokens_per_second)} tokens/s on {pace.device or 'an unknown device'}{whole}."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ from mars_viz.commands.decoding import facts, sentence
 from mars_viz.dialmap import Budget, DialMap, Segment, Span, span_of
 from mars_viz.errors import SettingError
 from mars_viz.figures.words import counted, number, setting
+from mars_viz.record_map import OVER_CONTROLLER, OVER_DIAL, mapping_of
 from mars_viz.records import first_difference
-from mars_viz.rules import Dial, rule_named
+from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.run_with_map import mapped
 from mars_viz.runfiles import save_run
@@ -30,6 +32,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `record`, and those for what is mapped and for how long."""
     decoding.arguments(parser)
     default = Budget()
+    parser.add_argument(
+        "--over",
+        choices=(OVER_DIAL, OVER_CONTROLLER),
+        default=OVER_DIAL,
+        help="what is mapped: the rule's dial, or the threshold of --controller, from drafts of full length and at the "
+        "one --dial (default: %(default)s)",
+    )
     decoding.range_arguments(parser, " to map")
     parser.add_argument(
         "--gammas",
@@ -49,7 +58,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Refuse what can be refused before the models are loaded; then decode, map, save and tell."""
     wish = decoding.wish(options)
-    span = span_wished(wish.settings, options)
+    settings, span = mapping_wished(wish.settings, options)
+    wish = replace(wish, settings=settings)
     budget = Budget(options.budget_branches, options.budget_passes, options.budget_seconds)
     pair = decoding.opened_backend(options)
     alone = decoding.decoded(pair, wish, options)
@@ -65,6 +75,18 @@ def run(options: argparse.Namespace) -> None:
     made = mapped(alone, mapping.map())
     path = save_run(made, options.out)
     _tell(made, path, options.json)
+
+
+def mapping_wished(settings: Settings, options: argparse.Namespace) -> tuple[Settings, Span]:
+    """The settings to decode and map with, and what is mapped. Raises BadInput where that cannot be done."""
+    if options.over == OVER_DIAL:
+        return settings, span_wished(settings, options)
+    lengths = _block_lengths(options.gammas, settings.gamma)
+    if lengths != (settings.gamma,):
+        raise SettingError(
+            f"A controller's threshold is mapped at one draft length, γ = {settings.gamma}; leave --gammas out."
+        )
+    return mapping_of(settings, options.over, options.low, options.high, lengths)
 
 
 def span_wished(settings: Settings, options: argparse.Namespace) -> Span:
@@ -96,21 +118,21 @@ def _block_lengths(wanted: str | None, gamma: int) -> tuple[int, ...]:
 
 
 def _tell(made: Run, path: Path, as_json: bool) -> None:
-    dial_map = made.dial_map
-    dial = rule_named(made.settings.rule).dial
-    assert dial_map is not None and dial is not None
+    dial_map = made.dial_map or made.controller_map
+    assert dial_map is not None
     if as_json:
         print(json_of(facts(made, path) | map_facts(dial_map)))
         return
-    say(sentence(made), "", _map_sentence(dial_map, dial))
+    say(sentence(made), "", _map_sentence(dial_map))
     for gamma in dial_map.span.gammas:
-        say("", *_table(dial_map, dial, gamma))
+        say("", *_table(dial_map, gamma))
     say("", f"Saved to {path}.")
 
 
 def map_facts(made: DialMap) -> dict[str, Any]:
     """All that is told of a map in JSON."""
     return {
+        "over": made.span.over or OVER_DIAL,
         "low": made.span.low,
         "high": made.span.high,
         "gammas": made.span.gammas,
@@ -130,6 +152,7 @@ def map_facts(made: DialMap) -> dict[str, Any]:
                 "tau": segment.tau,
                 "rounds": len(segment.rounds),
                 "tokens": len(segment.token_ids),
+                "drafted": segment.drafted,
                 "relaxed": segment.relaxed,
                 "complete": segment.complete,
                 "differs_at": differs_at(segment, strictest(made, gamma)),
@@ -141,8 +164,8 @@ def map_facts(made: DialMap) -> dict[str, Any]:
 
 
 def strictest(made: DialMap, gamma: int) -> Segment:
-    """The segment at the map's end towards the rule's strict one."""
-    return made.segments_for(gamma)[-1 if made.rule.strict_is_high else 0]
+    """The segment at the map's end towards the rule's strict one, or of a controller where most is drafted."""
+    return made.segment(made.reference, gamma)
 
 
 def differs_at(segment: Segment, other: Segment) -> int | None:
@@ -153,21 +176,27 @@ def differs_at(segment: Segment, other: Segment) -> int | None:
     return first if known or first is None or first < shorter else None
 
 
-def _map_sentence(made: DialMap, dial: Dial) -> str:
-    span = made.span
-    ends = f"{setting(dial.symbol, span.low)} to {number(span.high)}"
+def _map_sentence(made: DialMap) -> str:
+    span, controller = made.span, made.span.controller
+    ends = f"{setting(made.dial.symbol, span.low)} to {number(span.high)}"
+    ends = ends if controller is None else f"{ends} of {controller.title}"
     known = "exact everywhere" if made.complete else "cut short, so not exact everywhere"
     steps = counted(made.passes, "batched round")
     return f"Map from {ends}: {known}; {steps} beyond the run's own, {number(made.seconds)} s."
 
 
-def _table(made: DialMap, dial: Dial, gamma: int) -> Iterator[str]:
-    segments, reference = made.segments_for(gamma), strictest(made, gamma)
-    yield f"{draft_words(gamma, made.frame.settings.tree)}, {counted(len(segments), 'text')}"
-    yield f"{dial.symbol + ' from':>9}  {'to':>9}  {'τ':>5}  rounds  relaxed  differs from strict"
+def _table(made: DialMap, gamma: int) -> Iterator[str]:
+    segments, reference, cut = made.segments_for(gamma), strictest(made, gamma), made.span.controller is not None
+    yield f"{draft_words(gamma, made.frame.settings.tree)}, {counted(len(segments), 'decode' if cut else 'text')}"
+    drafted, other = ("  drafted", "the longest drafts' text") if cut else ("", "strict")
+    yield f"{made.dial.symbol + ' from':>9}  {'to':>9}  {'τ':>5}  rounds{drafted}  relaxed  differs from {other}"
     for segment in segments:
         tau = "–" if math.isnan(segment.tau) else f"{segment.tau:.2f}"
-        numbers = f"{segment.low:>9.5f}  {segment.high:>9.5f}  {tau:>5}  {len(segment.rounds):>6}  {segment.relaxed:>7}"
+        drafted = f"  {segment.drafted:>7}" if cut else ""
+        numbers = (
+            f"{segment.low:>9.5f}  {segment.high:>9.5f}  {tau:>5}  {len(segment.rounds):>6}{drafted}  "
+            f"{segment.relaxed:>7}"
+        )
         yield f"{numbers}  {_difference(made.frame, segment, reference)}"
 
 

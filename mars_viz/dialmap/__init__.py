@@ -4,7 +4,7 @@ Knows walks, rules and intervals; knows no models.
 """
 
 from mars_viz.dialmap.branches import Branch, Prefix
-from mars_viz.dialmap.dial_range import Span, span_of, useful_span
+from mars_viz.dialmap.dial_range import Span, controller_span, span_of, useful_span
 from mars_viz.dialmap.exploration import Budget, Exploration, MapProgress, explore, step
 from mars_viz.dialmap.record import DialMap, Segment
 
@@ -17,6 +17,7 @@ __all__ = [
     "MapProgress",
     "Segment",
     "Span",
+    "controller_span",
     "explore",
     "span_of",
     "step",

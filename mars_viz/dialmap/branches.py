@@ -1,8 +1,9 @@
 """A walk that carries the interval of dial values it stands for, and how a round splits it.
 
 A breakpoint inside a branch's interval, at a node or row that the branch reaches, splits it. A block drafted for γ
-tokens answers for every shorter one too, so the walks for several γ share their speculations. Knows walks, rules and
-intervals; asks nobody for a speculation.
+tokens answers for every shorter one too, so the walks for several γ share their speculations. Where the dial is a
+controller's threshold, the rule's stays where it is, and every length that the controller cuts the block to is a piece
+of its own. Knows walks, rules and intervals; asks nobody for a speculation.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from mars_viz.controllers import Controller
 from mars_viz.dialmap.dial_range import Span
 from mars_viz.records import Policy, Round, Verdicts
 from mars_viz.replay import shortened
@@ -43,12 +45,23 @@ class Branch:
 class Judged:
     """The answers after a prompt with a rule's verdicts on them, each judged once, and how branches grow by them."""
 
-    def __init__(self, rule: Rule, answers: Mapping[Prefix, Answer], prompt: Prefix, ending: Ending):
+    def __init__(
+        self,
+        rule: Rule,
+        answers: Mapping[Prefix, Answer],
+        prompt: Prefix,
+        ending: Ending,
+        controller: Controller | None = None,
+        dial: float | None = None,
+    ):
+        """Over the rule's dial, or with a controller over its threshold, at this value of the rule's dial."""
         self._rule = rule
+        self._controller, self._dial = controller, dial
         self._answers = answers
         self._prompt = prompt
         self._ending = ending
         self._judged: dict[tuple[Prefix, int], tuple[Answer, Verdicts]] = {}
+        self._breakpoints: dict[tuple[Prefix, int], np.ndarray] = {}
 
     def roots(self, span: Span) -> list[Branch]:
         """A branch for each block length, which stands for the whole range of the dial."""
@@ -64,14 +77,13 @@ class Judged:
         if branch.finished or branch.prefix not in self._answers:
             yield branch
             return
-        answer, verdicts = self._at(branch)
         text = branch.prefix[len(self._prompt) :]
         piece: Branch | None = None
         high = branch.low
         while high < branch.high:
             low = high
-            round_ = step(answer, verdicts, low, self._ending, text)
-            high = min(next_flip(round_, low), branch.high)
+            round_, flip = self._decided(branch, low, text)
+            high = min(flip, branch.high)
             if piece is not None and _alike(piece.rounds[-1], round_):
                 piece = replace(piece, high=high)
                 continue
@@ -83,18 +95,40 @@ class Judged:
         assert piece is not None  # an interval is never empty
         yield piece
 
-    def _at(self, branch: Branch) -> tuple[Answer, Verdicts]:
+    def _decided(self, branch: Branch, at: float, text: Prefix) -> tuple[Round, float]:
+        """The branch's next round where the dial that is mapped stands at this value, and the smallest value above at
+        which it may be another."""
+        if self._controller is None:
+            round_ = step(*self._at(branch.prefix, branch.gamma), at, self._ending, text)
+            return round_, next_flip(round_, at)
+        stops = self._stops(branch)
+        length = self._controller.drafted(stops, at)
+        round_ = step(*self._at(branch.prefix, length), self._dial, self._ending, text)
+        return round_, float(min(stops[stops > at], default=math.inf))
+
+    def _stops(self, branch: Branch) -> np.ndarray:
+        """float64 [N]; where each token leaves the branch's next block."""
+        assert self._controller is not None
         key = (branch.prefix, branch.gamma)
+        if key not in self._breakpoints:
+            whole = shortened(self._answers[branch.prefix].speculation, branch.gamma)
+            self._breakpoints[key] = self._controller.breakpoints(whole)
+        return self._breakpoints[key]
+
+    def _at(self, prefix: Prefix, length: int) -> tuple[Answer, Verdicts]:
+        """The answer as so short a draft, judged."""
+        key = (prefix, length)
         if key not in self._judged:
-            answer = self._answers[branch.prefix]
-            answer = replace(answer, speculation=shortened(answer.speculation, branch.gamma))
+            answer = self._answers[prefix]
+            answer = replace(answer, speculation=shortened(answer.speculation, length))
             self._judged[key] = answer, self._rule.judge(answer.speculation)
         return self._judged[key]
 
 
 def _alike(one: Round, other: Round) -> bool:
-    """True for rounds of one speculation that kept the same nodes and wrote the same."""
-    return one.token_ids == other.token_ids and one.decision.kept == other.decision.kept
+    """True for rounds of one answer that drafted as much, kept the same nodes and wrote the same."""
+    drafted = len(one.speculation) == len(other.speculation)
+    return drafted and one.token_ids == other.token_ids and one.decision.kept == other.decision.kept
 
 
 def next_flip(round_: Round, dial: float) -> float:

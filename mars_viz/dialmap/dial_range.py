@@ -1,13 +1,14 @@
-"""The part of a rule's dial to map, and its block lengths. Knows rules' dials; knows no speculations."""
+"""The part of a rule's dial to map, or of a controller's, and its block lengths. Knows dials; knows no speculations."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from mars_viz.controllers import CONTROLLERS, Controller
 from mars_viz.errors import SettingError
-from mars_viz.rules import Rule, rule_named
+from mars_viz.rules import Dial, Rule, rule_named
 from mars_viz.rules.mars import THETA
 from mars_viz.run import Settings
 
@@ -17,7 +18,7 @@ RATIO_FROM = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A closed range of a rule's dial, and the block lengths to look at."""
+    """A closed range of a rule's dial or of a controller's threshold, and the block lengths to look at."""
 
     low: float
     """Smallest dial value."""
@@ -25,6 +26,13 @@ class Span:
     """Largest dial value."""
     gammas: tuple[int, ...]
     """Block lengths, each with its own trajectories."""
+    over: str = ""
+    """The controller whose threshold it is a range of, by name; empty for the rule's dial."""
+
+    @property
+    def controller(self) -> Controller | None:
+        """Whose threshold it is a range of; None for the rule's dial."""
+        return CONTROLLERS[self.over] if self.over else None
 
     @property
     def top(self) -> float:
@@ -36,8 +44,17 @@ def span_of(rule: Rule, low: float | None, high: float | None, gammas: Iterable[
     """The part of a rule's dial to map; None takes its end. Raises BadInput where there is no dial or no such part."""
     if rule.dial is None:
         raise SettingError(f"The rule {rule.name} has no dial, so there is nothing to map; choose one that has.")
-    low = rule.dial.checked(rule.dial.low if low is None else low)
-    high = rule.dial.checked(rule.dial.high if high is None else high)
+    return _span(rule.dial, low, high, gammas)
+
+
+def controller_span(controller: Controller, low: float | None, high: float | None, gammas: Iterable[int]) -> Span:
+    """The part of a controller's threshold to map; None takes its end. Raises BadInput where there is no such part."""
+    return replace(_span(controller.dial, low, high, gammas), over=controller.name)
+
+
+def _span(dial: Dial, low: float | None, high: float | None, gammas: Iterable[int]) -> Span:
+    low = dial.checked(dial.low if low is None else low)
+    high = dial.checked(dial.high if high is None else high)
     found = tuple(sorted(set(gammas)))
     if low > high:
         raise SettingError(f"The dial's range goes from {low:g} to {high:g}; give the smaller value first.")

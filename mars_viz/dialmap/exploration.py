@@ -22,7 +22,8 @@ class Budget:
     """When to stop early; what is finished by then is exact."""
 
     branches: int = 256
-    """That go on at once, at most; those farthest from the strict end wait until there is room."""
+    """That go on at once, at most; those farthest from the strict end, or of a controller from the longest drafts, wait
+    until there is room."""
     passes: int = 100_000
     """Batched target passes at most."""
     seconds: float = math.inf
@@ -59,12 +60,15 @@ class Exploration:
         ending: Ending,
         answers: dict[Prefix, Answer],
         budget: Budget | None = None,
+        dial: float | None = None,
     ):
-        """Begin at the prompt; `answers` holds what is known already, and gets what is found out."""
+        """Begin at the prompt; `answers` holds what is known already, and gets what is found out. `dial` is the rule's
+        where a controller's threshold is mapped."""
         self._rule, self._span, self._budget = rule, span, budget or Budget()
         self.answers = answers
         """By prefix, all that is known."""
-        self._known = Judged(rule, answers, prompt, ending)
+        self._known = Judged(rule, answers, prompt, ending, span.controller, dial)
+        self._first_is_high = rule.strict_is_high if span.controller is None else not span.controller.shorter_is_high
         self._began = time.perf_counter()
         self.passes = 0
         """Batched target passes that it took part in."""
@@ -92,7 +96,7 @@ class Exploration:
 
     def _advance(self, branches: list[Branch]) -> None:
         going = [branch for branch in branches if not branch.finished]
-        going.sort(key=lambda branch: -branch.high if self._rule.strict_is_high else branch.low)
+        going.sort(key=lambda branch: -branch.high if self._first_is_high else branch.low)
         wanted = dict.fromkeys(branch.prefix for branch in going[: self._budget.branches])
         self._branches, self._open = branches, len(going)
         self._missing = tuple(prefix for prefix in wanted if prefix not in self.answers)
@@ -106,9 +110,10 @@ def explore(
     ending: Ending,
     answers: dict[Prefix, Answer],
     budget: Budget | None = None,
+    dial: float | None = None,
 ) -> Iterator[MapProgress]:
     """Ask about every prefix that a dial value of the span leads to, a batch of them at a time, into `answers`."""
-    one = Exploration(rule, span, prompt, ending, answers, budget)
+    one = Exploration(rule, span, prompt, ending, answers, budget, dial)
     while one.going:
         (progress,) = step(speculator, [one])
         yield progress

@@ -10,12 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from mars_viz.controllers import Control
+from mars_viz.costs import Costs, drafts_seconds
 from mars_viz.dialmap.branches import Judged, Prefix
 from mars_viz.dialmap.dial_range import Span
 from mars_viz.errors import EvidenceError
 from mars_viz.records import Round, Timing, emitted
 from mars_viz.replay import RecordedSpeculator, ending_of
-from mars_viz.rules import Rule, rule_named
+from mars_viz.rules import Dial, Rule, rule_named
 from mars_viz.run import Run
 from mars_viz.walk import Answer, Ending, walk
 
@@ -44,6 +46,11 @@ class Segment:
         return len(self.token_ids) / len(self.rounds) if self.rounds else math.nan
 
     @property
+    def drafted(self) -> int:
+        """Tokens that were drafted, and verified."""
+        return sum(len(round_.speculation) for round_ in self.rounds)
+
+    @property
     def relaxed(self) -> int:
         """Tokens kept only because the rule is relaxed."""
         return sum(not r.verdicts.keep_strict[node] for r in self.rounds for node in r.decision.kept[: r.kept])
@@ -51,7 +58,8 @@ class Segment:
 
 @dataclass(frozen=True)
 class DialMap:
-    """All that a rule's dial can make of a prompt: the answers at every prefix it leads to, and what they come to."""
+    """All that a rule's dial, or a controller's threshold, can make of a prompt: the answers at every prefix it leads
+    to, drafted to full length, and what they come to."""
 
     frame: Run
     """A run without rounds: settings, provenance, prompt, pieces. Its γ is the longest block of the map."""
@@ -66,8 +74,37 @@ class DialMap:
 
     @property
     def rule(self) -> Rule:
-        """Whose dial it is."""
+        """What judges, and whose dial it is unless that is a controller's."""
         return rule_named(self.frame.settings.rule)
+
+    @property
+    def dial(self) -> Dial:
+        """What was mapped: the rule's dial, or the controller's."""
+        controller, dial = self.span.controller, self.rule.dial
+        if controller is not None:
+            return controller.dial
+        assert dial is not None  # a map is a map of a dial
+        return dial
+
+    @property
+    def reference(self) -> float:
+        """The end of the span that others are compared with: towards strict, or the one where most is drafted."""
+        controller = self.span.controller
+        high = self.rule.strict_is_high if controller is None else not controller.shorter_is_high
+        return self.span.high if high else self.span.low
+
+    def modelled_seconds(self, costs: Costs, segment: Segment, gamma: int | None = None) -> float:
+        """What the rounds of a segment of this block length would take one after the other by these costs, the prompt's
+        own pass excluded: each as many drafter passes as its draft and the sight of its end take, and a target pass
+        over what was drafted.
+
+        Raises BadInput for a draft longer than any that was measured, and for trees.
+        """
+        if self.frame.settings.drafts_trees:
+            raise EvidenceError("What a tree costs does not follow from its tokens; model maps of chains alone.")
+        drafted, controller = [len(round_.speculation) for round_ in segment.rounds], self.span.controller
+        steps = drafted if controller is None else [controller.steps(each, self._length(gamma)) for each in drafted]
+        return drafts_seconds(costs, drafted, steps)
 
     @property
     def segments(self) -> tuple[Segment, ...]:
@@ -116,17 +153,21 @@ class DialMap:
 
         Its rounds carry the seconds that were measured when the map was made, judging and commit left out, and none
         where blocks are shorter than what was drafted then. Raises BadInput outside the map, and where it was cut
-        short.
+        short. Of a controller's threshold it is a run by that controller, and carries no seconds where it cut.
         """
         gamma = self._length(gamma)
         if not self.segment(dial, gamma).complete:
             raise EvidenceError(f"The map was cut short before the text at {dial:g} ended; decode it, or map it again.")
-        answers = RecordedSpeculator(self.answers, gamma)
+        controller, settings = self.span.controller, replace(self.frame.settings, gamma=gamma)
+        control = None if controller is None else Control(controller, float(dial))
+        turned = {"dial": dial} if control is None else {"controller": control.name}
+        settings = replace(settings, **turned)
+        answers = RecordedSpeculator(self.answers, gamma, control)
         prefix, rounds = self.frame.prompt_ids, []
-        for round_ in walk(answers, self.rule, dial, prefix, self._ending):
-            rounds.append(replace(round_, timing=_measured(self.answers[prefix], gamma)))
+        for round_ in walk(answers, self.rule, self.rule.checked_dial(settings.dial), prefix, self._ending):
+            rounds.append(replace(round_, timing=_measured(self.answers[prefix], len(round_.speculation))))
             prefix += round_.token_ids
-        return replace(self.frame, settings=replace(self.frame.settings, dial=dial, gamma=gamma), rounds=tuple(rounds))
+        return replace(self.frame, settings=settings, rounds=tuple(rounds))
 
     def _length(self, gamma: int | None) -> int:
         return max(self.span.gammas) if gamma is None else gamma
@@ -138,7 +179,8 @@ class DialMap:
     @cached_property
     def _segments(self) -> dict[int, tuple[Segment, ...]]:
         """By block length; the interval walk again, without models."""
-        known = Judged(self.rule, self.answers, self.frame.prompt_ids, self._ending)
+        prompt, dial = self.frame.prompt_ids, self.rule.checked_dial(self.frame.settings.dial)
+        known = Judged(self.rule, self.answers, prompt, self._ending, self.span.controller, dial)
         branches = known.roots(self.span)
         while any(not branch.finished and branch.prefix in self.answers for branch in branches):
             branches = known.advanced(branches)

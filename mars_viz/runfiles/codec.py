@@ -13,6 +13,7 @@ from itertools import chain
 import numpy as np
 
 from mars_viz.bounds import LONGEST_DRAFT, VOCABULARY
+from mars_viz.dialmap import DialMap
 from mars_viz.errors import BadInput, EvidenceError, RunFileError
 from mars_viz.run import Piece, Run
 from mars_viz.runfiles import manifest, maps, parquet, rounds
@@ -71,18 +72,26 @@ def encode(run: Run) -> dict[str, bytes]:
     return {name: files[name] for name in (*NAMES, *MAP_NAMES) if name in files}
 
 
+def _map(run: Run) -> DialMap | None:
+    """The map that the run carries. Raises BadInput for two: a file holds one."""
+    if run.dial_map is not None and run.controller_map is not None:
+        raise RunFileError("it carries two maps, and a file holds one. Leave dial_map or controller_map out.")
+    return run.dial_map or run.controller_map
+
+
 def _map_tables(run: Run) -> dict[str, Table]:
-    if run.dial_map is None:
+    made = _map(run)
+    if made is None:
         return {}
-    if run.dial_map.frame != run.without_rounds:
+    if made.frame != run.without_rounds or bool(made.span.over) != (made is run.controller_map):
         raise RunFileError(
             "its map is that of another run. Join them with mars_viz.run_with_map.mapped(run, dial_map)."
         )
-    return maps.to_tables(run.dial_map)
+    return maps.to_tables(made)
 
 
 def _map_facts(run: Run) -> MapFacts | None:
-    made = run.dial_map
+    made = _map(run)
     return None if made is None else MapFacts(made.span, made.passes, made.seconds, len(made.answers))
 
 
@@ -109,7 +118,8 @@ def decode(files: Mapping[str, bytes]) -> Run:
         prompt=about.prompt,
     )
     if about.dial_map is not None:
-        run = replace(run, dial_map=maps.from_tables(tables, run, about.dial_map))
+        made = maps.from_tables(tables, run, about.dial_map)
+        run = replace(run, controller_map=made) if made.span.over else replace(run, dial_map=made)
     _check(run, about, tables)
     return run
 

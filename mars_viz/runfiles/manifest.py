@@ -15,7 +15,8 @@ from functools import cache
 from typing import Any, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from mars_viz import bounds
-from mars_viz.dialmap import Span, span_of
+from mars_viz.controllers import controller_named
+from mars_viz.dialmap import Span, controller_span, span_of
 from mars_viz.errors import BadInput, RunFileError, StorageError
 from mars_viz.rules import rule_named
 from mars_viz.run import Provenance, Settings
@@ -29,7 +30,7 @@ LARGEST = 8 << 20
 MOST_BRACKETS = 500_000
 """Opening ones in it, those of its texts included: each list or table takes 20 times the bytes that write it."""
 
-_ADDED: Mapping[str, frozenset[str]] = {"Settings": frozenset({"tree"})}
+_ADDED: Mapping[str, frozenset[str]] = {"Settings": frozenset({"tree", "controller"}), "Span": frozenset({"over"})}
 """Fields by record that files of this schema may lack, having been written before there were any; the default holds."""
 
 T = TypeVar("T")
@@ -47,7 +48,7 @@ class Stamp:
 
 @dataclass(frozen=True, slots=True)
 class MapFacts:
-    """What a run's dial map covers."""
+    """What a run's map covers, of its rule's dial or of a controller's threshold."""
 
     span: Span
     """The part of the dial, and the block lengths."""
@@ -135,10 +136,16 @@ def from_json(data: bytes) -> Manifest:
 
 
 def _check_map(facts: MapFacts, settings: Settings) -> None:
-    """The map covers a part of the rule's dial, and no longer blocks than were drafted."""
+    """The map covers a part of the rule's dial and no longer blocks than were drafted, or a part of a controller's
+    threshold by drafts that nothing cut."""
     span = facts.span
     try:
-        plausible = span_of(rule_named(settings.rule), span.low, span.high, span.gammas) == span
+        if span.over:
+            controller = controller_named(span.over)
+            plausible = controller_span(controller, span.low, span.high, (settings.gamma,)) == span
+            plausible = plausible and settings.control is None and not settings.drafts_trees
+        else:
+            plausible = span_of(rule_named(settings.rule), span.low, span.high, span.gammas) == span
     except BadInput as error:
         raise RunFileError(f"manifest.json describes no possible map: {error}") from error
     if not plausible or max(span.gammas) > settings.gamma:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from mars_viz.errors import ModelError, PromptError
 from mars_viz.records import Speculation, Timing
+from mars_viz.replay import cut_by
 from mars_viz.run import Settings
 from mars_viz.speculators.device_errors import inference
 from mars_viz.speculators.draft import Branches, Draft, Drafter, Scored, ScoresTrees, Target, TopLogits
@@ -47,9 +48,13 @@ class DraftAndScore:
         later: bool = False,
     ):
         """An answer carries all evidence, or what every rule decides by and the columns of `needs`; `later` then keeps
-        what the rest is made of for `complete`."""
+        what the rest is made of for `complete`. Where a controller cuts drafts, all evidence is made at once: by it
+        the controller decides, and what it leaves is what there is.
+        """
         self._target, self._drafter, self._limits = target, drafter, limits
-        self._settings, self._needs, self._waiting = settings, needs, Waiting(settings) if later else None
+        self._settings, self._control = settings, settings.control
+        self._needs = needs if self._control is None else None
+        self._waiting = Waiting(settings) if later and self._control is None else None
 
     def prefill(self, *prompts: Prefix) -> float:
         """Read all of each prompt but its last token; returns the seconds it took."""
@@ -61,7 +66,8 @@ class DraftAndScore:
         return time.perf_counter() - began
 
     def speculate(self, prefixes: Sequence[Prefix]) -> list[Answer]:
-        """Draft after each prefix and score the drafts, all prefixes in one batch.
+        """Draft after each prefix and score the drafts, all prefixes in one batch; what a controller would not have
+        drafted is then cut away.
 
         Only where the context leaves some of them less room to draft are there more batches. The time of a batch is
         shared out among its answers. Raises BadInput for a prefix that the models cannot read or that fills their
@@ -73,12 +79,12 @@ class DraftAndScore:
         answers: dict[int, Answer] = {}
         with inference():
             if len(set(rooms)) == 1:
-                return self._speculate(prefixes, rooms[0])
+                return [cut_by(self._control, answer) for answer in self._speculate(prefixes, rooms[0])]
             for room in sorted(set(rooms), reverse=True):
                 batch = [i for i, own in enumerate(rooms) if own == room]
                 found = self._speculate([prefixes[i] for i in batch], room)
                 answers |= dict(zip(batch, found, strict=True))
-        return [answers[i] for i in range(len(prefixes))]
+        return [cut_by(self._control, answers[i]) for i in range(len(prefixes))]
 
     def complete(self, speculations: Sequence[Speculation]) -> list[Speculation]:
         """Of each of these answers' speculations the one with all evidence, which is handed out once."""

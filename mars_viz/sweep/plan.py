@@ -96,6 +96,11 @@ def plan_of(settings: Settings, span: Span, chat: bool, prompts: PromptSet, prov
         raise SettingError(
             f"A sweep compares every setting with the strict one; let the range reach the strict end{end}."
         )
+    if settings.control is not None:
+        raise SettingError(
+            "A sweep's speed-ups take every round to cost the same, and a draft-length controller makes rounds of "
+            "different lengths; sweep without one, or map its threshold for single prompts."
+        )
     if span.gammas != (settings.gamma,):
         raise SettingError(f"A sweep looks at one size of drafts, {settings.draft}; give the range that one alone.")
     if settings.drafts_trees and (reason := rule_named(settings.rule).refuses_trees(settings.temperature)):
@@ -219,6 +224,7 @@ def _identity(plan: Plan) -> dict[str, Any]:
 def to_json(plan: Plan, costs: Costs | None) -> bytes:
     """The file sweep.json."""
     facts, schema = asdict(plan), SCHEMA
+    del facts["settings"]["controller"]  # of a sweep there is none
     if not plan.settings.drafts_trees:
         del facts["settings"]["tree"]
         schema = CHAINS
@@ -262,7 +268,7 @@ def _plan(found: Mapping[str, Any], schema: int) -> Plan:
     whole = lacking | {name: defaults | dict(found[name]) for name, defaults in records.items()}
     plan = parsed(Plan, whole, "sweep.json")
     bounds.check(plan, "sweep.json")
-    if plan.prompts == 0:
+    if plan.prompts == 0 or plan.settings.control is not None:
         raise ValueError("impossible counts")
     dial = plan.rule.dial
     if dial is None or not (dial.low <= plan.low <= dial.strict <= plan.high <= dial.high):

@@ -1,0 +1,243 @@
+"""Draft-length controllers: when a drafter stops before its γ tokens, as a threshold on what it thinks of them.
+
+A controller looks at a draft that was made to full length and says up to where it would have drafted; what it would not
+have drafted is cut away before anything is judged. So each token has one breakpoint: the threshold at which it leaves
+the draft. Knows speculations; knows no models and no rules' arithmetic.
+
+A lossless rule stays lossless: whether a token is drafted hangs on tokens before it and on the drafter's laws up to its
+own, never on the token itself nor on anything after it. Given these, a token that is drafted still follows the
+drafter's law, which is all that the proofs of rejection sampling and block verification ask for, token by token from
+the last to the first; where the draft ends, the target's own sample follows. A cut that drops the very token it looks
+at would not do: of those that are left, the likely ones are too many. So what stops before a token looks at its law.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from mars_viz.bounds import shortened
+from mars_viz.errors import EvidenceError, SettingError
+from mars_viz.records import Speculation
+from mars_viz.rules import Dial
+from mars_viz.rules.base import just_above
+
+NONE = "none"
+"""The name of no controller: γ tokens are drafted in every round."""
+EXAMPLE = "confidence:0.4"
+"""How a controller at a threshold is written."""
+SVIP_SLOPE = 0.15
+"""Of √(.15 H) in SVIP's released code."""
+ADAEDL_SLOPE = 0.2
+"""γ_c, AdaEDL's own γ."""
+
+Measure = Callable[[Speculation], np.ndarray]
+"""float64 [N]; of each token what a controller compares with its threshold, from what was drafted up to it alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Controller:
+    """When drafting stops: at the first token whose measure is beyond the threshold."""
+
+    name: str
+    """On the command line and in run files: 'svip'."""
+    title: str
+    """For people."""
+    summary: str
+    """One plain sentence."""
+    formula: str
+    """When drafting stops; λ is the threshold, q the drafter's law, H its entropy in nats, x a drafted token."""
+    source: str
+    """Paper or file, and how well it was read."""
+    dial: Dial
+    """Its threshold; where `strict_is_high`, a higher one drafts less and drafting stops where the measure is below
+    it, else where it is above it."""
+    measure: Measure
+    """What is compared with the threshold."""
+    needs: tuple[str, ...]
+    """Columns of `Speculation` that it reads."""
+    keeps_last: bool
+    """True if the token at which drafting stops is drafted still, False if it is not."""
+
+    @property
+    def shorter_is_high(self) -> bool:
+        """True where a higher threshold drafts less."""
+        return self.dial.strict_is_high
+
+    @property
+    def longest(self) -> float:
+        """The end of the dial at which most is drafted."""
+        return self.dial.low if self.shorter_is_high else self.dial.high
+
+    def breakpoints(self, speculation: Speculation) -> np.ndarray:
+        """float64 [N]; of each token of a chain where it leaves the draft: it is drafted below its breakpoint where a
+        higher threshold drafts less, else from its breakpoint on. Infinite for a token that is always drafted.
+
+        Raises EvidenceError for trees, and where a column that it reads was not recorded.
+        """
+        if speculation.is_tree:
+            raise EvidenceError(f"{self.title} cuts chains, and this draft is a tree; draft chains (--tree chain).")
+        unknown = [name for name in self.needs if name not in speculation.columns]
+        if unknown:
+            fields = ", ".join(name.replace("_", " ") for name in unknown)
+            raise EvidenceError(f"{self.title} needs what was not recorded here ({fields}). Decode with full evidence.")
+        measured = self.measure(speculation)
+        if self.shorter_is_high:
+            stops, always = np.minimum.accumulate(just_above(measured)), math.inf
+        else:
+            stops, always = np.maximum.accumulate(measured), -math.inf
+        return np.append(always, stops)[: len(stops)] if self.keeps_last else stops
+
+    def drafted(self, breakpoints: np.ndarray, threshold: float) -> int:
+        """How many tokens of the draft with these breakpoints are drafted at this threshold."""
+        return int((threshold < breakpoints if self.shorter_is_high else threshold >= breakpoints).sum())
+
+    def steps(self, drafted: int, gamma: int) -> int:
+        """Drafter passes of a round that drafts so many of γ tokens: one more where it takes a pass to see that the
+        next token is not to be drafted."""
+        return drafted if self.keeps_last else min(drafted + 1, gamma)
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """A controller at one threshold."""
+
+    controller: Controller
+    """Which."""
+    threshold: float
+    """λ."""
+
+    @property
+    def name(self) -> str:
+        """As it is written: 'svip:0.3'; the threshold to its last digit."""
+        return f"{self.controller.name}:{repr(self.threshold).removesuffix('.0')}"
+
+    @property
+    def words(self) -> str:
+        """For people: 'SVIP at λ = 0.3'."""
+        return f"{self.controller.title} at {self.controller.dial.symbol} = {self.threshold:.6g}"
+
+    def length(self, speculation: Speculation) -> int:
+        """How many tokens of a chain that was made to full length would have been drafted. Raises EvidenceError as
+        `Controller.breakpoints` does."""
+        return self.controller.drafted(self.controller.breakpoints(speculation), self.threshold)
+
+
+def _q(speculation: Speculation) -> np.ndarray:
+    return speculation.q.astype(np.float64)
+
+
+def _q_max(speculation: Speculation) -> np.ndarray:
+    return speculation.q_max.astype(np.float64)
+
+
+def _root_entropy(slope: float) -> Measure:
+    return lambda speculation: np.sqrt(slope * np.maximum(speculation.q_entropy.astype(np.float64), 0))
+
+
+def _rejection(speculation: Speculation) -> np.ndarray:
+    return 1 - np.cumprod(_q(speculation))
+
+
+def _bound(speculation: Speculation) -> np.ndarray:
+    return 1 - _root_entropy(ADAEDL_SLOPE)(speculation)
+
+
+def _dial(name: str, low: float, high: float, default: float, *, shorter_is_high: bool, symbol: str = "λ") -> Dial:
+    return Dial(symbol, name, low, high, 0.01, default, shorter_is_high)
+
+
+CONTROLLERS: Mapping[str, Controller] = {
+    each.name: each
+    for each in (
+        Controller(
+            "confidence",
+            "Confidence",
+            "Stops after a token that the drafter itself gave less than λ.",
+            "q(x) < λ; x is drafted still",
+            "transformers, ConfidenceCriteria (assistant_confidence_threshold); from memory",
+            _dial("confidence threshold", 0, 1, 0.4, shorter_is_high=True),
+            _q,
+            ("q",),
+            keeps_last=True,
+        ),
+        Controller(
+            "threshold",
+            "Plain threshold",
+            "Stops before a token where the drafter's best one has less than λ.",
+            "max q < λ; nothing more is drafted",
+            "the plain form of the confidence rule; max q in place of q(x) keeps sampling lossless, and is q(x) where "
+            "the drafter takes its best token",
+            _dial("confidence threshold", 0, 1, 0.4, shorter_is_high=True),
+            _q_max,
+            ("q_max",),
+            keeps_last=False,
+        ),
+        Controller(
+            "svip",
+            "SVIP",
+            "Stops after a token where the drafter's law was too spread out.",
+            "√(0.15 H(q)) > λ; the token is drafted still",
+            "arXiv 2411.18462; the released code (Geralt-Targaryen/SVIP, vanilla-sd), read",
+            _dial("entropy threshold", 0, 1.5, 0.3, shorter_is_high=False),
+            _root_entropy(SVIP_SLOPE),
+            ("q_entropy",),
+            keeps_last=True,
+        ),
+        Controller(
+            "adaedl",
+            "AdaEDL",
+            "Stops before a token that the drafter's entropy lets expect to be rejected.",
+            f"1 − √({ADAEDL_SLOPE:g} H(q)) < λ; nothing more is drafted",
+            "arXiv 2410.18351, abstract read: here λ is fixed, and γ_c = 0.2 from memory",
+            _dial("threshold of the acceptance bound", -1, 1, 0.4, shorter_is_high=True),
+            _bound,
+            ("q_entropy",),
+            keeps_last=False,
+        ),
+        Controller(
+            "specdec++",
+            "SpecDec++",
+            "Stops after a token up to which a rejection is likelier than h.",
+            "1 − Π q(xᵢ) > h; the token is drafted still",
+            "arXiv 2405.19715, from memory: its trained head's estimate of acceptance is replaced by q(x)",
+            _dial("rejection threshold", 0, 1, 0.7, shorter_is_high=False, symbol="h"),
+            _rejection,
+            ("q",),
+            keeps_last=True,
+        ),
+    )
+}
+"""Every controller by its name."""
+
+
+def controller_named(name: str) -> Controller:
+    """The controller of that name. Raises SettingError with the remedy."""
+    if not isinstance(name, str) or name not in CONTROLLERS:
+        known = ", ".join((NONE, *CONTROLLERS))
+        raise SettingError(f"There is no draft-length controller {shortened(name)}. Choose one of {known}.")
+    return CONTROLLERS[name]
+
+
+@lru_cache(maxsize=1024)
+def control_named(name: str) -> Control | None:
+    """What 'svip:0.3' names, or 'svip' at its default threshold; None for 'none'. Raises SettingError with the
+    remedy."""
+    if name == NONE:
+        return None
+    family, colon, said = name.partition(":") if isinstance(name, str) else (name, "", "")
+    controller = controller_named(family)
+    if not colon:
+        return Control(controller, controller.dial.default)
+    try:
+        value = float(said)
+    except ValueError:
+        raise SettingError(
+            f"{shortened(said)} is no threshold of {controller.title}; write {controller.name}:"
+            f"{controller.dial.default:g}, for instance."
+        ) from None
+    return Control(controller, controller.dial.checked(value))
