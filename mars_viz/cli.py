@@ -160,7 +160,11 @@ def _rules(options: argparse.Namespace) -> None:
 def _on_trees(rule: Rule) -> str:
     if rule.on_trees is OnTrees.REFUSED:
         return "not judged"
-    judged = "judged" if rule.on_trees is OnTrees.JUDGED else "judged at temperature 0"
+    judged = {
+        OnTrees.JUDGED: "judged",
+        OnTrees.GREEDY: "judged at temperature 0",
+        OnTrees.DRAWN: "judged at temperature 0, and above it where their paths are drawn (--tree iid:paths=3,depth=4)",
+    }[rule.on_trees]
     if len(rule.policies) == 1:
         return judged
     first, *others = (policy.value for policy in rule.policies)

@@ -129,8 +129,8 @@ class Recording:
         rule = rule_named(settings.rule)
         self._rule = rule
         self._settings = replace(settings, dial=rule.checked_dial(settings.dial))
-        if settings.drafts_trees and (reason := rule.refuses_trees(settings.temperature)):
-            raise SettingError(reason)
+        if settings.refused_draft:
+            raise SettingError(settings.refused_draft)
         backend.check(settings)
         self._backend = backend
         self.prompt_ids = backend.prompt_ids(prompt, settings, history, chat=chat)

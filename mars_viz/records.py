@@ -70,7 +70,8 @@ class Emission(IntEnum):
     SAMPLE = 1
     """A sample of p, keyed by absolute position; the argmax at temperature 0."""
     RESIDUAL = 2
-    """A sample of norm((p - q)+), keyed by round and depth; of p where no token was drafted at this row."""
+    """A sample of norm((p - q)+), keyed by round and depth; of p where no token was drafted at this row. In a tree,
+    of what is left of p once all drafted there were refused."""
     LOWERED = 3
     """A sample of p with only the drafted token's entry lowered by its q (the released MARS code's residual)."""
     BLOCK = 4
@@ -133,6 +134,10 @@ class Speculation:
     budgets = Column(Per.NODE, np.int32, within(0, LONGEST_DRAFT))
     """int32 [N]; of how many nodes the smallest tree is that has the node: the tree of a smaller budget is what has no
     larger one. Known of trees alone; a chain's are its depths."""
+    draws = Column(Per.NODE, np.int32, within(0, (1 << 31) - 1))
+    """int32 [N]; bit k is set where the k-th of several drawn paths drew the node after the one above it: the children
+    of a node are distinct, in the order in which they were first drawn. Known of trees of drawn paths alone, and of
+    those even where all paths are one; tokens that all paths share by plan are the first path's."""
     ranks = Column(Per.NODE, np.int32, within(0, VOCABULARY))
     """int32 [N]; the target's rank of the drafted token, 1 for its best; the lower id first among equals. 0 where it is
     not known: not among the best tokens of a target that gives those alone."""
@@ -144,6 +149,11 @@ class Speculation:
     p = Column(Per.NODE, np.float32, or_unknown(probability), decides=Decides.SAMPLED)
     """float32 [N]; the target's probability of the drafted token, after temperature, top-k and top-p (at temperature 0
     the plain softmax)."""
+    p_left = Column(Per.NODE, np.float32, or_unknown(probability))
+    """float32 [N]; of trees of drawn paths the target's probability of the token after its earlier siblings were
+    refused one by one: p is norm((p - q)+) after each, and q, which was drawn from, loses the token."""
+    q_left = Column(Per.NODE, np.float32, or_unknown(probability))
+    """float32 [N]; the drafter's, likewise."""
     total_variation = Column(Per.NODE, np.float32, or_unknown(probability))
     """float32 [N]; half the L1 distance of p and q at the node's row."""
     q_entropy = Column(Per.NODE, np.float32, entropy_value)
@@ -217,6 +227,11 @@ class Speculation:
     def is_tree(self) -> bool:
         """True if some drafted token has a sibling."""
         return bool(self.siblings.any())
+
+    @property
+    def is_drawn_tree(self) -> bool:
+        """True if several paths were drawn, even if they came to one."""
+        return "draws" in self.columns
 
     @property
     def judging_rows(self) -> np.ndarray:

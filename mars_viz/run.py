@@ -97,6 +97,20 @@ class Settings:
         """True unless drafts are chains."""
         return self.tree != CHAIN
 
+    @property
+    def refused_draft(self) -> str:
+        """Why trees of this shape are not drafted, or not judged by the rule, as a sentence with the remedy; empty
+        where they are."""
+        if not self.drafts_trees:
+            return ""
+        drawn = shape_named(self.tree).shape.drawn
+        if drawn and self.temperature == 0:
+            return (
+                f"At temperature 0 nothing is drawn, so the paths of {self.tree} would all be one; take a temperature "
+                "above 0 (--temperature 1), or a tree of likely paths (--tree dynamic)."
+            )
+        return rule_named(self.rule).refuses_trees(self.temperature, drawn=drawn)
+
     def drafts_like(self, other: Settings) -> bool:
         """True if as much is drafted in a round, in the same shape."""
         return (self.gamma, self.tree, self.controller) == (other.gamma, other.tree, other.controller)

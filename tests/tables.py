@@ -18,7 +18,7 @@ from mars_viz.shapes import shape_named
 from mars_viz.speculators.backend import Backend, Part
 from mars_viz.speculators.draft import Draft, TopLogits
 from mars_viz.speculators.drafters.model import Picking
-from mars_viz.speculators.drafters.tree_growth import grown
+from mars_viz.speculators.drafters.tree_sampling import tree_drafted
 from mars_viz.speculators.sampling import on_device
 from mars_viz.walk import Prefix
 from tests.factories import VOCABULARY, tables
@@ -75,7 +75,8 @@ class TableDrafter:
         shape = shape_named(self._settings.tree).shape
         if not shape.is_chain:
             after = lambda level: self._table[level.ids]  # noqa: E731
-            return grown(self._table[ids[:, 0]], after, shape.within(count), count, self._vocabulary)
+            starts = [*map(len, prefixes)]
+            return tree_drafted(self._table[ids[:, 0]], after, self._settings, starts, count, self._vocabulary)
         keyed = [round_uniforms(self._settings.seed, len(prefix), Purpose.DRAFT, count) for prefix in prefixes]
         uniforms = on_device(np.stack(keyed), CPU)
         for step in range(count):

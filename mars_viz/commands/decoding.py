@@ -23,7 +23,7 @@ from mars_viz.figures.words import counted, number, setting
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings, stop_words
 from mars_viz.runfiles import check_free
-from mars_viz.shapes import EXAMPLE, drafted_tokens
+from mars_viz.shapes import DRAWN_EXAMPLE, EXAMPLE, drafted_tokens
 from mars_viz.speculators.drafter_names import Ngram
 from mars_viz.speculators.names import check_names, check_trees
 from mars_viz.strict_formats import json_of
@@ -99,7 +99,7 @@ def sampling_arguments(parser: argparse.ArgumentParser) -> None:
         "--tree",
         metavar="SHAPE",
         default=default.tree,
-        help=f"shape of drafts: chain, or a tree such as {EXAMPLE} (default: %(default)s)",
+        help=f"shape of drafts: chain, or a tree such as {EXAMPLE} or, drawn, {DRAWN_EXAMPLE} (default: %(default)s)",
     )
     parser.add_argument(
         "--temperature", type=float, default=default.temperature, help="0 is greedy (default: %(default)s)"

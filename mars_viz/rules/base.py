@@ -82,7 +82,9 @@ class OnTrees(Enum):
     GREEDY = "at temperature 0"
     """Only where nothing is drawn."""
     JUDGED = "always"
-    """Of deterministic trees, whose tokens were not drawn."""
+    """Of deterministic trees, whose tokens were not drawn, and of trees of drawn paths."""
+    DRAWN = "of drawn paths"
+    """Above temperature 0 only where the paths were drawn from the drafter's law, each by itself."""
 
 
 class Rule(ABC):
@@ -203,7 +205,8 @@ class Rule(ABC):
 
     def lacks(self, speculation: Speculation) -> str | None:
         """Why the rule cannot judge this speculation, as a sentence with the remedy; None where it can."""
-        if speculation.is_tree and (reason := self.refuses_trees(speculation.temperature)):
+        drawn = speculation.is_drawn_tree
+        if (speculation.is_tree or drawn) and (reason := self.refuses_trees(speculation.temperature, drawn=drawn)):
             return reason
         unknown = [name for name in self.needs if name not in speculation.columns]
         if not unknown:
@@ -211,10 +214,17 @@ class Rule(ABC):
         fields = ", ".join(name.replace("_", " ") for name in unknown)
         return f"{self.title} needs what was not computed here ({fields}). Decode with full evidence."
 
-    def refuses_trees(self, temperature: float) -> str:
-        """Why it does not judge trees at this temperature, as a sentence with the remedy; empty where it does."""
-        if self.on_trees is OnTrees.JUDGED or (self.on_trees is OnTrees.GREEDY and temperature == 0):
+    def refuses_trees(self, temperature: float, *, drawn: bool = False) -> str:
+        """Why it does not judge trees at this temperature, as a sentence with the remedy; empty where it does. `drawn`
+        says that their paths were drawn."""
+        greedy = temperature == 0 and self.on_trees is not OnTrees.REFUSED
+        if self.on_trees is OnTrees.JUDGED or greedy or (drawn and self.on_trees is OnTrees.DRAWN):
             return ""
+        if self.on_trees is OnTrees.DRAWN:
+            return (
+                f"{self.title} does not judge draft trees whose paths were not drawn. Draw them (--tree "
+                "iid:paths=3,depth=4), draft chains (--tree chain), or choose another rule."
+            )
         also = " above temperature 0" if self.on_trees is OnTrees.GREEDY else ""
         return f"{self.title} does not judge draft trees{also}. Draft chains (--tree chain), or choose another rule."
 

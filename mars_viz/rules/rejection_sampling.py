@@ -29,9 +29,12 @@ def coin_keeps(speculation: Speculation) -> np.ndarray:
     """bool [N]; u <= p(x) / q(x), with one-hot laws at temperature 0 and q one-hot for a draft that was not drawn.
 
     Of siblings, none of which was drawn, p is what is left once those before were refused: they are taken out of it.
+    Of drawn ones both p and q are what is left.
     """
     if speculation.temperature == 0:
         return speculation.tokens == speculation.top_ids[speculation.judging_rows, 0]
+    if speculation.is_drawn_tree:
+        return (speculation.p_left > 0) & (speculation.coins * speculation.q_left <= speculation.p_left)
     if speculation.is_tree:
         return (speculation.p > 0) & (speculation.coins * _left(speculation) <= speculation.p)
     return (speculation.p > 0) & (speculation.coins * drafted_q(speculation) <= speculation.p)

@@ -66,6 +66,7 @@ def _branching(trees: Trees | None, index: int) -> dict[str, np.ndarray]:
         "depths": depths_of(parents),
         "siblings": siblings_of(parents),
         "budgets": trees.budgets[index],
+        **({} if trees.draws is None else {"draws": trees.draws[index]}),
     }
 
 
@@ -88,7 +89,8 @@ def completed(made: Sequence[Speculation], settings: Settings, found: dict[str, 
 def _drawn(found: dict[str, np.ndarray], settings: Settings, origin: Origin) -> dict[str, np.ndarray]:
     """Above temperature 0: what is known of the laws that tokens were drawn from, and the coins."""
     n = found["tokens"].shape[1]
-    fields = {name: found[name] for name in ("p", "q", "best_q", "emission_p")}
+    known = ("p", "q", "best_q", "emission_p", "p_left", "q_left")
+    fields = {name: found[name] for name in known if name in found}
     fields |= {name: found[name].astype(np.int32) for name in ("support", "emissions")}
     branches = [chain(n)] * len(origin.starts) if origin.trees is None else origin.trees.parents
     return fields | {"coins": _coins(settings, origin.starts, branches)}

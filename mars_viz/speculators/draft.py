@@ -34,10 +34,12 @@ class Draft:
     lengths: tuple[int, ...] | None = None
     """Tokens of each; None where all have N."""
     branches: Branches | None = None
-    """Of trees, the parents of each one's nodes; None for chains. The tokens of trees were chosen as the likeliest, not
-    drawn."""
+    """Of trees, the parents of each one's nodes; None for chains. The tokens of trees were chosen as the likeliest,
+    where there are no `draws`."""
     budgets: tuple[np.ndarray, ...] | None = None
     """Of trees, int32 [N]: the size of the smallest tree that has each node; see `Speculation.budgets`."""
+    draws: tuple[np.ndarray, ...] | None = None
+    """Of trees whose tokens were drawn, int32 [N]: by which paths; see `Speculation.draws`."""
 
     def spread(self, vocabulary_size: int) -> Tensor | None:
         """The logits [B, N, V] over the target's vocabulary; what the drafter cannot draft has none (-inf)."""

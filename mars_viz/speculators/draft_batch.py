@@ -25,17 +25,20 @@ class Trees:
     """Of each of B trees."""
     budgets: tuple[np.ndarray, ...]
     """int32 [N] of each; see `Speculation.budgets`."""
+    draws: tuple[np.ndarray, ...] | None = None
+    """int32 [N] of each, where their tokens were drawn; see `Speculation.draws`."""
 
     @classmethod
     def of(cls, draft: Draft, chosen: Sequence[int]) -> Trees | None:
         """Those of a draft; None where it drafted chains."""
         if draft.branches is None or draft.budgets is None:
             return None
-        return cls(tuple(tuple(draft.branches[i]) for i in chosen), tuple(draft.budgets[i] for i in chosen))
+        draws = draft.draws and tuple(draft.draws[i] for i in chosen)
+        return cls(tuple(tuple(draft.branches[i]) for i in chosen), tuple(draft.budgets[i] for i in chosen), draws)
 
     def some(self, chosen: slice) -> Trees:
         """These alone."""
-        return Trees(self.parents[chosen], self.budgets[chosen])
+        return Trees(self.parents[chosen], self.budgets[chosen], self.draws and self.draws[chosen])
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +71,11 @@ class DraftBatch:
         trees: Trees | None = None,
     ) -> DraftBatch:
         """With the drafter's logits [B, N, V], if it has any; only then can tokens have been drawn from them, and those
-        of trees are not."""
+        of trees are where it says so."""
         judging = None if trees is None else sent(np.array(trees.parents, np.int64) + 1, target.device)
         logits = target if drafter is None else torch.cat([target, drafter], 1)
-        return cls(starts, tokens, logits, sampled and drafter is not None and trees is None, trees, judging)
+        drawn = drafter is not None and (trees is None or trees.draws is not None)
+        return cls(starts, tokens, logits, sampled and drawn, trees, judging)
 
     @property
     def target(self) -> Tensor:

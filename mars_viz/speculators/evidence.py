@@ -25,6 +25,7 @@ from mars_viz.speculators.draft_batch import DraftBatch, Seen, Trees
 from mars_viz.speculators.logit_stats import one_hot, standing
 from mars_viz.speculators.sampling import draw, law, on_device, to_host
 from mars_viz.speculators.topk import Largest, best, largest, settled
+from mars_viz.speculators.tree_laws import refused_in_turn
 from mars_viz.speculators.waiting import Waiting
 from mars_viz.trees import depths_of
 
@@ -166,8 +167,12 @@ def _draws(blocks: DraftBatch, settings: Settings, laws: Tensor) -> dict[str, Te
     n, x = blocks.tokens.shape[1], blocks.tokens.unsqueeze(-1)  # [B, N, 1]
     ps, qs = laws[:, : n + 1], laws[:, n + 1 :]
     px, qx = blocks.at_nodes(ps).gather(-1, x), qs.gather(-1, x)
+    found: dict[str, Tensor] = {}
     if blocks.judging is not None:
-        left = _without_children(ps, blocks.judging, blocks.tokens)
+        if blocks.sampled:
+            left, found = refused_in_turn(blocks, ps, qs)
+        else:
+            left = _without_children(ps, blocks.judging, blocks.tokens)
         masses = torch.stack([ps, left, left, left], 2)
     else:
         residual = _or_law((ps[:, :n] - qs).clamp_(min=0), ps)
@@ -183,6 +188,7 @@ def _draws(blocks: DraftBatch, settings: Settings, laws: Tensor) -> dict[str, Te
         "support": (ps > 0).sum(-1),
         "emissions": emissions,
         "emission_p": ps.gather(-1, emissions),
+        **found,
     }
 
 

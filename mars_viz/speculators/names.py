@@ -13,7 +13,6 @@ from mars_viz import demo
 from mars_viz.bounds import shortened
 from mars_viz.errors import ModelError, SettingError
 from mars_viz.permissions import PATHS
-from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.speculators.drafter_names import Eagle3, NamedDrafter, Ngram, chains_alone, drafter_named
 
@@ -66,8 +65,8 @@ def check_trees(settings: Settings, target: str | PathLike[str] | None, drafter:
     """Raise BadInput where drafts are to be trees, and the rule or the drafter of these names is known to take none."""
     if not settings.drafts_trees:
         return
-    if reason := rule_named(settings.rule).refuses_trees(settings.temperature):
-        raise SettingError(reason)
+    if settings.refused_draft:
+        raise SettingError(settings.refused_draft)
     drafting = drafter_for(target, drafter)
     if isinstance(drafting, NamedDrafter) and not drafting.drafts_trees:
         raise SettingError(chains_alone(drafting.name))

@@ -103,8 +103,8 @@ def plan_of(settings: Settings, span: Span, chat: bool, prompts: PromptSet, prov
         )
     if span.gammas != (settings.gamma,):
         raise SettingError(f"A sweep looks at one size of drafts, {settings.draft}; give the range that one alone.")
-    if settings.drafts_trees and (reason := rule_named(settings.rule).refuses_trees(settings.temperature)):
-        raise SettingError(reason)
+    if settings.refused_draft:
+        raise SettingError(settings.refused_draft)
     changed = {name: getattr(settings, name) for name in Settings.__slots__} | {"dial": dial.strict}
     return Plan(
         settings=Settings(**changed),

@@ -40,6 +40,9 @@ def tree_name(prefix: str, start: Settings) -> str:
     if chosen != TREES:
         return CHAIN
     begun = shape_named(start.tree if start.drafts_trees else "dynamic").shape
+    if begun.drawn:  # as of a static tree, a form has no fields for it; it stays as it came
+        st.caption(markdown(f"{start.draft}: {begun.name}."))
+        return begun.name
     left, right = st.columns(2)
     depth = _whole(left, DEPTH, "Depth", begun.depth, f"{prefix}depth", "Tokens of the longest path.")
     if begun.accept:  # a form has no field for what a static tree is made of; it stays as it came
@@ -64,6 +67,9 @@ def drafted(place: DeltaGenerator, tree: str, prefix: str, start: Settings) -> i
                 "Draft length γ", 1, LONGEST_DRAFT, gamma, key=f"{prefix}gamma", help="Tokens drafted per round"
             )
         )
+    drawn = shape_named(tree)
+    if drawn.shape.drawn:
+        return drawn.nodes or drawn.shape.most_nodes
     nodes = start.gamma if start.drafts_trees else int(NODES.default)
     return _whole(place, NODES, "Nodes", nodes, f"{prefix}nodes", "Tokens of a tree, drafted per round.")
 

@@ -144,7 +144,7 @@ const FACTS = [
   ["p(x)", "The target's probability of the token, processed as the run samples."],
   ["p(x)/p(v1)", "How likely the target finds it beside its best token; a kept token far below .2 is known to do harm."],
   ["q(x)", "The drafter's probability of it, likewise."],
-  ["coin", "The acceptance coin u in [0, 1); rejection sampling keeps the token if u ≤ p/q."],
+  ["coin", "The acceptance coin u in [0, 1); rejection sampling keeps the token if u ≤ p/q, of siblings what those refused before leave of both."],
 ];
 
 /** Where a drafted token stands in its block, or in its tree. */

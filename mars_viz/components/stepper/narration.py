@@ -6,6 +6,7 @@ puts it in quotation marks and escapes it.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -89,7 +90,11 @@ def _why(run: Run, spec: Speculation, node: int, kept: bool) -> Words:
     p, q = float(spec.p[node]), float(spec.q[node])
     chances = f": the target gives it p = {number(p)}"
     if spec.sampled:
-        chances += f", the drafter gave it q = {number(q)}; p/q = {number(p / q)}, u = {number(spec.coins[node])}"
+        chances += f", the drafter gave it q = {number(q)}"
+        if spec.is_drawn_tree and spec.siblings[node]:
+            p, q = float(spec.p_left[node]), float(spec.q_left[node])
+            chances += f"; without its siblings before, p = {number(p)} and q = {number(q)} are left"
+        chances += f"; p/q = {number(p / q if q else math.inf)}, u = {number(spec.coins[node])}"
     return (f"{chances}. " + ("Kept." if kept else "Rejected."),)
 
 

@@ -17,7 +17,8 @@ from mars_viz.shapes import shape_named
 from mars_viz.speculators.cached import UNREAD, PrefixRows, Row
 from mars_viz.speculators.draft import Draft, KeepsInputs, Target, spread
 from mars_viz.speculators.drafters.model import Picking, keyed_uniforms
-from mars_viz.speculators.drafters.tree_growth import Level, grown
+from mars_viz.speculators.drafters.tree_growth import Level
+from mars_viz.speculators.drafters.tree_sampling import tree_drafted
 from mars_viz.speculators.host_copy import sent
 from mars_viz.speculators.networks.eagle3_head import EagleNetwork
 from mars_viz.speculators.networks.tree_mask import TreeMask
@@ -29,7 +30,7 @@ ALONE = 32
 
 class Eagle3Drafter:
     """Drafts greedily at temperature 0 and draws from its law, with keyed uniforms, above; of a tree the likeliest
-    nodes at any temperature.
+    nodes at any temperature, unless its shape says that paths are drawn.
 
     Of a text of n tokens it has n - 1 rows, the last of which says what comes next: after one token it drafts nothing.
     """
@@ -88,7 +89,8 @@ class Eagle3Drafter:
         branches = tuple(drafted.branches[place[i]] if i in place else () for i in range(len(prefixes)))
         none = np.zeros(0, np.int32)
         budgets = tuple(drafted.budgets[place[i]] if i in place else none for i in range(len(prefixes)))
-        return Draft(tokens, logits, self._vocabulary, lengths, branches, budgets)
+        draws = drafted.draws and tuple(drafted.draws[place[i]] if i in place else none for i in range(len(prefixes)))
+        return Draft(tokens, logits, self._vocabulary, lengths, branches, budgets, draws)
 
     def observe(self, drafted: Sequence[Sequence[int]]) -> None:
         """The next prefixes say what was kept."""
@@ -132,7 +134,7 @@ class Eagle3Drafter:
             return self._network.logits(states.flatten(0, 1)).view(b, k, -1)[slots]
 
         first = self._network.logits(made)[slots]
-        return grown(first, deeper, self._shape.within(nodes), nodes, self._vocabulary)
+        return tree_drafted(first, deeper, self._settings, [*map(len, prefixes)], nodes, self._vocabulary)
 
     def _read(self, texts: Sequence[Prefix], known: Sequence[int], read: Sequence[Prefix]) -> Tensor:
         """Make the rows of the texts that are not there yet, of which the cache holds so many tokens; `read` is what of

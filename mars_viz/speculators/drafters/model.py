@@ -14,7 +14,8 @@ from mars_viz.run import Settings
 from mars_viz.shapes import LONGEST_PATH, shape_named
 from mars_viz.speculators.cached import CachedModel
 from mars_viz.speculators.draft import Draft
-from mars_viz.speculators.drafters.tree_growth import Level, grown
+from mars_viz.speculators.drafters.tree_growth import Level
+from mars_viz.speculators.drafters.tree_sampling import tree_drafted
 from mars_viz.speculators.host_copy import sent
 from mars_viz.speculators.networks import Network, TreeMask
 from mars_viz.speculators.sampling import draw, law, on_device
@@ -43,7 +44,7 @@ class Picking:
 
 class ModelDrafter:
     """Drafts greedily at temperature 0 and draws from its law, with keyed uniforms, above; of a tree the likeliest
-    nodes at any temperature."""
+    nodes at any temperature, unless its shape says that paths are drawn."""
 
     def __init__(self, network: Network, settings: Settings):
         self._model = CachedModel(network)
@@ -87,7 +88,7 @@ class ModelDrafter:
             mask = TreeMask.of(lengths, level.sees, depths, lengths, self._model.device)
             return self._model.logits(level.ids, level.ids.shape[1], mask)
 
-        return grown(first, deeper, self._shape.within(nodes), nodes)
+        return tree_drafted(first, deeper, self._settings, lengths, nodes)
 
     def observe(self, drafted: Sequence[Sequence[int]]) -> None:
         """Told what it drafted once that is on the host; the last token of a chain was never read."""

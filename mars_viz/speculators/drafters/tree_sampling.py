@@ -1,0 +1,149 @@
+"""How a tree of drawn paths is drafted level by level, whoever makes the logits. Knows logits and shapes; knows no
+models.
+
+K paths are drawn from the drafter's law, each by itself, from the prefix on or after a trunk that they share; where
+two begin alike they are one, so that the children of a node are distinct: what was drawn again is noted, not kept
+twice. The first path is the chain that the same luck would have drawn, and the tree of fewer paths is part of the one
+of more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mars_viz.randomness import Purpose, round_uniforms
+from mars_viz.run import Settings
+from mars_viz.shapes import Shape, shape_named
+from mars_viz.speculators.draft import Draft
+from mars_viz.speculators.drafters.tree_growth import Deeper, Level, grown
+from mars_viz.speculators.host_copy import sent
+from mars_viz.speculators.sampling import draw, law, on_device
+
+
+def tree_drafted(
+    first: Tensor,
+    deeper: Deeper,
+    settings: Settings,
+    starts: Sequence[int],
+    nodes: int,
+    vocabulary: Tensor | None = None,
+) -> Draft:
+    """Trees of these settings' shape, of at most so many nodes, from the raw logits [B, V'] after each prefix of
+    `starts` tokens; `vocabulary` as in `Draft`."""
+    shape = shape_named(settings.tree).shape.within(nodes)
+    if shape.drawn:
+        return drawn(first, deeper, shape, settings, starts, vocabulary)
+    return grown(first, deeper, shape, nodes, vocabulary)
+
+
+def drawn(
+    first: Tensor,
+    deeper: Deeper,
+    shape: Shape,
+    settings: Settings,
+    starts: Sequence[int],
+    vocabulary: Tensor | None = None,
+) -> Draft:
+    """Trees of drawn paths; see `tree_drafted`. Each path is read as if it were alone."""
+    uniforms = _uniforms(settings, starts, shape, first.device)  # [B, K, depth]
+    rows, sees, levels, drawn_from = first.unsqueeze(1), np.zeros((len(first), 1, 0), bool), [], []
+    for depth in range(1, shape.depth + 1):
+        width = 1 if depth <= shape.trunk else shape.children
+        above = (
+            np.arange(width) if width == rows.shape[1] else np.zeros(width, np.int64)
+        )  # each its own, or all the one
+        rows, parents = rows[:, above], torch.from_numpy(above).to(first.device).expand(len(first), -1)
+        own = np.eye(width, dtype=bool)[None].repeat(len(first), 0)
+        sees = np.concatenate([sees[:, above], own], 2)
+        picked = draw(law(rows, settings), uniforms[:, :width, depth - 1])  # [B, w]
+        levels.append(picked if vocabulary is None else vocabulary[picked])
+        drawn_from.append(rows)
+        if depth < shape.depth:
+            rows = deeper(Level(depth, levels[-1], parents, sees))  # [B, w, V']
+    return _draft(levels, torch.cat(drawn_from, 1), vocabulary)
+
+
+def _uniforms(settings: Settings, starts: Sequence[int], shape: Shape, device: torch.device) -> Tensor:
+    """float64 [B, K, depth]; what each path is drawn by. Those of the first are a chain's."""
+    paths = range(shape.children)
+    keyed = [
+        [round_uniforms(settings.seed, start, Purpose.DRAFT, shape.depth, path) for path in paths] for start in starts
+    ]
+    return on_device(np.array(keyed), device)
+
+
+def _draft(levels: Sequence[Tensor], rows: Tensor, vocabulary: Tensor | None) -> Draft:
+    """Trees of paths, tokens [B, w] a level, that were drawn from rows of logits [B, R, V'], level after level."""
+    on_host = [level.cpu().numpy() for level in levels]
+    trees = [PathTree.of([level[i].tolist() for level in on_host]) for i in range(len(rows))]
+    lengths = tuple(len(tree.parents) for tree in trees)
+    places, tokens = (np.zeros((len(trees), max(lengths)), np.int64) for _ in range(2))
+    for i, tree in enumerate(trees):
+        places[i, : lengths[i]], tokens[i, : lengths[i]] = tree.places, tree.tokens
+    chosen = sent(places, rows.device).unsqueeze(-1).expand(-1, -1, rows.shape[-1])
+    return Draft(
+        sent(tokens, rows.device),
+        rows.gather(1, chosen),
+        vocabulary,
+        lengths,
+        tuple(tree.parents for tree in trees),
+        tuple(np.array(tree.budgets, np.int32) for tree in trees),
+        tuple(np.array(tree.draws, np.int32) for tree in trees),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PathTree:
+    """Nodes in depth-first preorder, siblings in the order in which they were first drawn."""
+
+    tokens: list[int]
+    """What was drawn."""
+    parents: list[int]
+    """-1 for the prefix."""
+    places: list[int]
+    """Of each node among all that was drawn, level after level."""
+    budgets: list[int]
+    """In which order the nodes were first drawn, path by path, from 1."""
+    draws: list[int]
+    """See `Speculation.draws`."""
+
+    @classmethod
+    def of(cls, levels: Sequence[Sequence[int]]) -> PathTree:
+        """Of one text's tokens [w] a level: of every path one, or the one that all paths share."""
+        met, known = cls([], [], [], [], []), dict[tuple[int, int], int]()
+        begins = np.cumsum([0, *map(len, levels)]).tolist()
+        for path in range(max(map(len, levels))):
+            node = -1
+            for begin, level in zip(begins, levels, strict=False):
+                at = path if len(level) > 1 else 0
+                child = known.setdefault((node, level[at]), len(met.parents))
+                if child == len(met.parents):
+                    for values, value in zip(met._all, (level[at], node, begin + at, child + 1, 0), strict=True):
+                        values.append(value)
+                if at == path:
+                    met.draws[child] |= 1 << path
+                node = child
+        return met._in_preorder()
+
+    @property
+    def _all(self) -> tuple[list[int], ...]:
+        return self.tokens, self.parents, self.places, self.budgets, self.draws
+
+    def _in_preorder(self) -> PathTree:
+        """The same nodes; they come in the order in which they were drawn."""
+        children: dict[int, list[int]] = {}
+        for node, parent in enumerate(self.parents):
+            children.setdefault(parent, []).append(node)
+        order: list[int] = []
+        waiting = children[-1][::-1]
+        while waiting:
+            order.append(waiting.pop())
+            waiting += children.get(order[-1], [])[::-1]
+        number = {-1: -1} | {node: i for i, node in enumerate(order)}
+        tokens, parents, places, budgets, draws = ([values[node] for node in order] for values in self._all)
+        return PathTree(tokens, [number[parent] for parent in parents], places, budgets, draws)
