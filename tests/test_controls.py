@@ -514,6 +514,8 @@ LIVE = (
     Control("summary", "Models and device", CLICK, (seen(OPENED),)),
     Control("button", "Measure passes", CLICK, (MEASURED,), "Models and device"),
     Control("button", "Measure again", CLICK, (MAIN,), "Models and device", fleeting=True),
+    Control("button", "Check the head", CLICK, (seen(".js-plotly-plot"),), "Models and device"),
+    Control("button", "Check again", NOTHING, (), "Models and device", fleeting=True),
     Control("button", "Stop", CLICK, (MAIN,), "Models and device", fleeting=True),
     Control("button", "Cancel", CLICK, (MAIN,), fleeting=True),
     Control("button", "Unload models", CLICK, (MAIN,), "Models and device"),
@@ -548,6 +550,7 @@ SCENES: dict[str, tuple[Scene, ...]] = {
         Scene("race", "/live?view=race&race=toy", ".race-board"),
         Scene("kept", "/live?run=several", ".track-text .r"),
         Scene("saved", "/live?view=saved", "h1"),
+        Scene("head", "/live?drafter=eagle3", "h1"),
     ),
     "compare": (
         *(Scene(kind, f"/compare?run={kind}", "h1") for kind in RUNS),

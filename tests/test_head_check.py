@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +13,14 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from mars_viz import cli, demo
+from mars_viz.analysis.head_agreement import HeadCheck
 from mars_viz.demo.prompts import STORIES
 from mars_viz.errors import BadInput
 from mars_viz.run import Settings
-from mars_viz.speculators.autoregressive import decode_alone
+from mars_viz.speculators import head_check
+from mars_viz.speculators.autoregressive import Alone, decode_alone
 from mars_viz.speculators.backend import Backend
-from mars_viz.speculators.head_check import CheckingHead, HeadCheck
+from mars_viz.speculators.head_check import CheckingHead
 from mars_viz.speculators.loading import load_backend
 from mars_viz.speculators.networks.eagle3_head import EagleNetwork
 
@@ -107,7 +110,7 @@ def test_a_head_of_another_vocabulary_agrees_with_nothing(tmp_path: Path, capsys
     ("arguments", "said"),
     [
         (["--depth", "0"], "ask for more"),
-        (["--tokens", "4"], "ask for more"),
+        (["--tokens", "10"], "at least 11 tokens"),
         (["--prompts", "few.txt"], "2 prompts say too little"),
         (["--prompts", "none.txt"], "cannot be read as text"),
         (["nowhere"], "nowhere"),
@@ -121,6 +124,27 @@ def test_what_cannot_be_checked_is_refused(
     Path("few.txt").write_text("one\n\ntwo\n", encoding="utf-8")
     assert cli.main(["heads", *arguments]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_texts_that_end_early_are_left_out_and_too_few_are_refused(
+    built_in: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = []
+
+    def cut(backend: Backend, prompt: tuple[int, ...], settings: Settings) -> Alone:
+        whole = decode_alone(backend, prompt, settings)
+        long.append(len(long) < enough)
+        return replace(whole, token_ids=whole.token_ids[: 5 if long[-1] else 4])
+
+    monkeypatch.setattr(head_check, "decode_alone", cut)
+    enough = 3
+    found = checked(built_in)
+    assert found.texts == 3 and found.drafts == 9 and [each.depth for each in found.depths][:1] == [1]
+    assert found.depths[0].true_features.estimate >= 0
+    long.clear()
+    enough = 2
+    with pytest.raises(BadInput, match="at least 5 tokens after 2 prompts"):
+        checked(built_in)
 
 
 def test_a_drafter_that_is_no_head_is_refused() -> None:

@@ -15,6 +15,7 @@ from mars_viz.analysis.map_grid import along_dial
 from mars_viz.analysis.steps import Steps, total
 from mars_viz.chat import EncodedPrompt
 from mars_viz.costs import Costs
+from mars_viz.demo.prompts import STORIES
 from mars_viz.dialmap import Budget, DialMap, Segment, Span, span_of, useful_span
 from mars_viz.errors import ModelError
 from mars_viz.multi_rule_walk import Stand, Together
@@ -120,6 +121,16 @@ def measure(settings: Settings, backend: Any) -> Iterator[TaskStep]:
     for share in measuring:
         yield TaskStep(share)
     yield TaskStep(1.0, measuring.costs())
+
+
+def check_head(backend: Any) -> Iterator[TaskStep]:
+    """Checks the EAGLE-3 head along the built-in stories; what is known after a few of them is told already."""
+    from mars_viz.speculators.head_check import CheckingHead
+
+    checking = CheckingHead(backend, STORIES)
+    for share in checking:
+        yield TaskStep(share, checking.result() if checking.tells else None)
+    yield TaskStep(1.0, checking.result())
 
 
 def walk(backend: Any, run: Run, stands: Sequence[Stand]) -> Iterable[Together]:

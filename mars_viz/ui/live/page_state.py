@@ -1,4 +1,5 @@
-"""What the Live page remembers of one browser tab: its decode, its race, what it measures, and sentences to show."""
+"""What the Live page remembers of one browser tab: its decode, its race, what it measures and checks, and
+sentences to show."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from mars_viz.runstore import RunStatus, new_name, read
 from mars_viz.speculators.names import check_trees
 from mars_viz.ui import decode_form, links, tab_jobs, visitors
 from mars_viz.ui.jobs import tasks
-from mars_viz.ui.jobs.background_task import CostsJob
+from mars_viz.ui.jobs.background_task import BackgroundTask, CostsJob
 from mars_viz.ui.jobs.decode_job import DecodeJob
 from mars_viz.ui.jobs.job import Job, JobState
 from mars_viz.ui.jobs.models import PairChoice
@@ -50,6 +51,8 @@ class LivePageState:
     """The name under which that race will be kept; what is `shown` stays, for a race may come to nothing."""
     measuring: CostsJob | None = None
     """The measurement that this tab waits for."""
+    checking: BackgroundTask | None = None
+    """The last check of a head that this tab asked for, under way or over."""
     unloading: UnloadJob | None = None
     """The unloading of the models that this tab waits for."""
     measured: bool = False
@@ -74,7 +77,7 @@ class LivePageState:
     @property
     def waits_for(self) -> Job[Any] | None:
         """The job that this tab waits for."""
-        jobs = (self.job, self.race, self.measuring)
+        jobs = (self.job, self.race, self.measuring, self.checking)
         return next((job for job in jobs if job is not None and not job.progress.state.finished), None)
 
     def arrive(self, session: Session, parameters: Mapping[str, str]) -> bool:
@@ -178,6 +181,13 @@ class LivePageState:
             self.measured = True
             self.measuring = CostsJob(partial(tasks.measure, asked[0]), asked[1].choice)
             tab_jobs.shared_worker().submit(self.measuring)
+
+    def check_head(self, settings: Callable[[], Settings], wanted: Callable[[], Wanted]) -> None:
+        """Ask the worker to check the head that is chosen."""
+        asked = self._asked("any", settings, wanted)
+        if asked is not None:
+            self.checking = BackgroundTask(tasks.check_head, asked[1].choice)
+            tab_jobs.shared_worker().submit(self.checking)
 
     def bring_race(self, upload: str, data: bytes, name: str) -> bool:
         """Keep and show the race of an uploaded zip, or note what is wrong. False if this `upload` was read last.

@@ -22,7 +22,7 @@ from mars_viz.runstore import KeptRun, RunStatus, by_age
 from mars_viz.ui import faults, navigation, share, tab_jobs, theme, visitors
 from mars_viz.ui.jobs.job import JobState
 from mars_viz.ui.jobs.worker import UnloadJob
-from mars_viz.ui.live import changing, live_words, races
+from mars_viz.ui.live import changing, head_check, live_words, races
 from mars_viz.ui.live.page_state import LivePageState
 from mars_viz.ui.live.pair_form import Wanted, in_words
 from mars_viz.ui.session import current_session
@@ -263,6 +263,7 @@ def device(desk: LivePageState, settings: Callable[[], Settings], wanted: Callab
             faults.fragment(measuring, run_every=tab_jobs.pace())(desk)
         if desk.unloading is not None:
             faults.fragment(unloading, run_every=tab_jobs.pace())(desk)
+        head_check.area(desk, settings, wanted)
 
 
 def unloading(desk: LivePageState) -> None:

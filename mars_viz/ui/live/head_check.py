@@ -1,0 +1,115 @@
+"""The check of an EAGLE-3 head on the Live page: the button, how far it is, and what it found.
+
+Knows the tab's memory of the page and what a check tells; how one is done is `jobs.tasks`' to know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import streamlit as st
+
+from mars_viz.analysis.head_agreement import NOTHING, HeadCheck
+from mars_viz.analysis.intervals import Interval
+from mars_viz.errors import BadInput
+from mars_viz.figures.head_agreement import head_agreement
+from mars_viz.figures.words import THIN_SPACE, counted, number
+from mars_viz.run import Settings
+from mars_viz.speculators.drafter_names import Eagle3
+from mars_viz.speculators.names import drafter_for
+from mars_viz.ui import faults, tab_jobs, theme
+from mars_viz.ui.jobs.background_task import BackgroundTask
+from mars_viz.ui.jobs.job import JobState
+from mars_viz.ui.jobs.models import OTHER_DRAFTERS, PairChoice
+from mars_viz.ui.live import live_words
+from mars_viz.ui.live.page_state import LivePageState
+from mars_viz.ui.live.pair_form import Wanted, in_words
+from mars_viz.ui.under_way import progress_bar
+
+WHAT = "Is an EAGLE-3 head accepted less than hoped? A check says at which depth, and why."
+
+
+def area(desk: LivePageState, settings: Callable[[], Settings], wanted: Callable[[], Wanted]) -> None:
+    """Of the head that is chosen; where none is, how to choose one."""
+    choice = _chosen(wanted)
+    job = desk.checking
+    if job is not None and not job.progress.state.finished:
+        faults.fragment(_under_way, run_every=tab_jobs.pace())(desk)
+        return
+    if choice is None:
+        built_in = in_words(OTHER_DRAFTERS["EAGLE-3 head"])
+        theme.small(f"{WHAT} Choose “{built_in}” under Models, or name a drafter such as eagle3:HEADDIR there.")
+        return
+    done = job if job is not None and job.choice == choice else None
+    words, button = st.columns([6, 1.6], vertical_alignment="center")
+    with words:
+        theme.small(WHAT)
+    about = "Drafts after every token of twelve stories of the target's own; takes some seconds with the built-in pair"
+    if button.button(
+        "Check the head" if done is None else "Check again", key="check-head", help=about, width="stretch"
+    ):
+        desk.check_head(settings, wanted)
+        st.rerun()
+    if done is not None:
+        _over(done)
+
+
+def _chosen(wanted: Callable[[], Wanted]) -> PairChoice | None:
+    """The pair of the form, where it drafts with a head."""
+    try:
+        choice = wanted().choice
+        drafting = drafter_for(choice.target or None, choice.drafter or None)
+    except BadInput:  # which the buttons above tell
+        return None
+    return choice if isinstance(drafting, Eagle3) else None
+
+
+def _under_way(desk: LivePageState) -> None:
+    job = desk.checking
+    if job is None or job.progress.state.finished:
+        st.rerun(scope="app")
+    progress, worker = job.progress, tab_jobs.shared_worker()
+    if job.stopping:
+        words = "Stopping after this text …"
+    elif progress.state is JobState.DECODING:
+        words = "Checking the head along texts of the target's own …"
+    else:
+        words = live_words.waiting(progress, worker.models.status, worker.ahead(job))
+    progress_bar(job, progress.share, words, "Stop", keeps="Keeps what the texts so far tell", key="stop-check")
+    if progress.result is not None:
+        _found(progress.result)
+
+
+def _over(job: BackgroundTask) -> None:
+    """How it ended, and what it found."""
+    progress = job.progress
+    if progress.error:
+        theme.note(progress.error)
+    elif progress.state is JobState.CANCELLED and progress.result is None:
+        theme.note("You stopped the check before it could tell anything; three texts are the least.")
+    if progress.result is not None:
+        _found(progress.result)
+
+
+def _found(check: HeadCheck) -> None:
+    drawn, said = st.columns([6, 4], vertical_alignment="center")
+    with drawn:
+        theme.chart(head_agreement(check, theme.figure_theme()), "head-agreement")
+    with said:
+        for sentence in check.findings:
+            theme.small(sentence) if sentence == NOTHING else theme.note(sentence)
+        theme.small(
+            f"{counted(check.drafts, 'draft')} of {check.head} along {counted(check.texts, 'text')} that "
+            f"{check.target} wrote by itself. True features say what the head has learnt, its own states what becomes "
+            "of that while it drafts."
+        )
+        theme.small(
+            f"Its vocabulary holds {share(check.coverage)} of the target's probability there, and the target's best "
+            f"token at {share(check.best_held)} of the positions. Measured; 95{THIN_SPACE}% intervals, drawn by text."
+        )
+
+
+def share(found: Interval) -> str:
+    """'98.2 % (97.0 to 98.7)'."""
+    low, high = number(100 * found.low), number(100 * found.high)
+    return f"{number(100 * found.estimate)}{THIN_SPACE}% ({low} to {high})"
