@@ -365,6 +365,12 @@ class Verdicts:
         preferred: np.ndarray = keeps & (rank == best[rows])
         return preferred
 
+    def standing(self, dial: float) -> Verdicts:
+        """What they say at this one value, whatever the dial then does."""
+        keeps, emits = self.keeps(dial), self.emits(dial)
+        nowhere = np.full(len(keeps), np.nan), np.full(len(emits), np.nan)
+        return Verdicts(nowhere[0], keeps, keeps, self.keep_strict, nowhere[1], emits, emits, None, self.policy)
+
     def emits(self, dial: float) -> np.ndarray:
         """int32 [N + 1]; the emissions at this dial value."""
         return np.where(dial < self.row_breakpoints, self.emit_below, self.emit_above)

@@ -56,6 +56,16 @@ def shown(run: Run, dial: float | None, gamma: int) -> tuple[Run, float | None]:
     return replace(run, settings=replace(own, gamma=gamma), rounds=made.segment(own.dial, gamma).rounds), dial
 
 
+def whole_controller_map(run: Run) -> DialMap | None:
+    """The run's map of a controller's threshold, where it knows every text of its span to the end and reaches to where
+    drafts have full length, which others are compared with; else None."""
+    made = run.controller_map
+    controller = None if made is None else made.span.controller
+    if made is None or controller is None or not made.span.low <= controller.longest <= made.span.high:
+        return None
+    return made if made.complete else None
+
+
 def known_answers(run: Run) -> dict[Prefix, Answer]:
     """What is known of the prefixes that the run and its map lead to, where blocks as long as the run's were drafted.
 

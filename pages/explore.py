@@ -11,14 +11,15 @@ from streamlit.delta_generator import DeltaGenerator
 from mars_viz import figures
 from mars_viz.analysis.map_grid import map_grid
 from mars_viz.analysis.positions import positions
-from mars_viz.components.explorer import explorer
+from mars_viz.components.explorer import explorer, recorded_at
 from mars_viz.components.mount import first_painted
 from mars_viz.costs import disturbance
 from mars_viz.escapes import markdown
 from mars_viz.figures.heat_map import QUANTITIES, heat_map
 from mars_viz.report import file_name
+from mars_viz.rules import rule_named
 from mars_viz.run import Run
-from mars_viz.run_with_map import shown
+from mars_viz.run_with_map import shown, whole_controller_map
 from mars_viz.runfiles import MAX_ZIP, write_zip
 from mars_viz.ui import decode_form, faults, library, links, navigation, share, tab_jobs, theme, under_way
 from mars_viz.ui.jobs.models import at_hand
@@ -139,21 +140,53 @@ def filling(session: Session) -> None:
 @faults.fragment
 def look(session: Session, run: Run) -> None:
     """The run itself and the figures that follow its dials."""
+    which_dial(session, run)
     view = session.view
     state = explorer(
-        run, dial=view.dial, overlay=view.overlay, selected=view.selected, key=f"explorer-{view.run}", gamma=view.gamma
+        run,
+        dial=view.dial,
+        overlay=view.overlay,
+        selected=view.selected,
+        key=f"explorer-{view.run}{'-cuts' * view.cuts}",
+        gamma=view.gamma,
+        cuts=view.cuts,
     )
-    moved = None if state.dial == run.settings.dial else state.dial
+    moved = None if state.dial == recorded_at(run, view.cuts) else state.dial
     session.view = replace(view, dial=moved, overlay=state.overlay, selected=state.selected, gamma=state.gamma)
     navigation.write_link(links.to_parameters(session.view))
     if state.decode is not None:
-        tab_jobs.start_again(session, run, state.decode, state.gamma)
+        tab_jobs.start_again(session, run, state.decode, state.gamma, cuts=view.cuts)
         st.rerun()
-    share.offer(run, state.dial, state.gamma, state.overlay)
+    dial, gamma, made = state.dial, state.gamma, whole_controller_map(run)
+    if view.cuts and dial is not None and made is not None:
+        run, dial, gamma = made.at(dial), run.settings.dial, None
+    share.offer(run, dial, gamma, state.overlay)
     folded = st.expander("Figures", expanded=True, key="figures", on_change="rerun")
     if folded.open:
         with folded:
-            after_the_text(session, run, state.dial, state.gamma or run.settings.gamma)
+            after_the_text(session, run, dial, gamma or run.settings.gamma)
+
+
+def which_dial(session: Session, run: Run) -> None:
+    """What the slider turns, where the run has a map of a controller's threshold: that, or the rule's dial."""
+    made, own = whole_controller_map(run), rule_named(run.settings.rule).dial
+    if made is None or made.span.controller is None:
+        return
+    turned = {
+        False: "Rule" if own is None else f"Rule: {own.symbol}",
+        True: f"Draft length: {made.dial.symbol} of {made.span.controller.title}",
+    }
+    cuts = st.segmented_control(
+        "The slider turns",
+        list(turned),
+        default=session.view.cuts,
+        key=f"turned-{session.view.run}",
+        format_func=lambda each: markdown(turned[each]),
+        required=True,
+        help="The rule's dial, or the threshold at which drafting stops",
+    )
+    if cuts != session.view.cuts:
+        session.view = replace(session.view, cuts=cuts, dial=None, selected=None, gamma=None)
 
 
 @faults.fragment

@@ -67,7 +67,7 @@ def in_node(folder: Path, harness: str) -> Asked:
     """Runs the harness, which finds `explorer`, `payload` and `dials` and prints JSON. Skips without node."""
     evaluated = in_node_with(folder, {"explorer": ELEMENT.script})
 
-    def asked(run: Run, dials: list[float | None], gamma: int | None = None) -> Any:
-        return evaluated(_READ + harness, {"payload": plain(run_payload(run, gamma)), "dials": dials})
+    def asked(run: Run, dials: list[float | None], gamma: int | None = None, *, cuts: bool = False) -> Any:
+        return evaluated(_READ + harness, {"payload": plain(run_payload(run, gamma, cuts=cuts)), "dials": dials})
 
     return asked

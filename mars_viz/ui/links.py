@@ -17,6 +17,7 @@ from mars_viz.errors import SettingError
 from mars_viz.figures.words import exactly
 from mars_viz.rules import Rule, rule_named
 from mars_viz.run import Run
+from mars_viz.run_with_map import whole_controller_map
 
 V = TypeVar("V")
 
@@ -159,6 +160,8 @@ class View:
     """The selected token; None for none."""
     gamma: int | None = whole("gamma", "The link's γ {} is no whole number, so the run's own is shown.")
     """Tokens per block, on a run with a dial map; None for the run's own."""
+    cuts: bool = flag("turn", "controller")
+    """True where the dial is the threshold of a draft-length controller, on a run with a map of that."""
 
 
 def asks_for_a_view(parameters: Mapping[str, str]) -> bool:
@@ -189,8 +192,17 @@ def misplaced_on(run: Run, dial: float | None) -> str:
 def fitted(view: View, run: Run) -> Opened[View]:
     """The view with what this run does not have set back to the default, and a complaint for each."""
     complaints: list[str] = []
-    dial, selected = view.dial, view.selected
-    if wrong := misplaced_on(run, dial):
+    dial, selected, cuts, made = view.dial, view.selected, view.cuts, whole_controller_map(run)
+    if cuts and made is None:
+        complaints.append("The link turns a controller's threshold, but this run has no whole map of one.")
+        dial, cuts = None, False
+    if cuts and made is not None and dial is not None and not made.span.low <= dial <= made.span.high:
+        complaints.append(
+            f"The link's {made.dial.symbol} = {exactly(dial)} lies outside {made.span.low:g} to {made.span.high:g}, so "
+            "drafts have full length."
+        )
+        dial = None
+    if not cuts and (wrong := misplaced_on(run, dial)):
         complaints.append(wrong)
         dial = None
     gamma = view.gamma if view.gamma != run.settings.gamma else None
@@ -200,7 +212,7 @@ def fitted(view: View, run: Run) -> Opened[View]:
         )
         gamma = None
     slots = int(run.trace.lengths.sum()) + len(run.rounds)
-    if selected is not None and selected >= slots and run.dial_map is None:
+    if selected is not None and selected >= slots and run.dial_map is None and not cuts:
         complaints.append(f"The link selects token {selected}, but this run has only {slots}.")
         selected = None
-    return Opened(View(view.run, dial, view.overlay, selected, gamma), tuple(complaints))
+    return Opened(View(view.run, dial, view.overlay, selected, gamma, cuts), tuple(complaints))

@@ -121,6 +121,8 @@ def why_not_mapped(run: Run) -> str:
     """Why the run's map is not whole, in a sentence; empty where it is, or where it cannot be made here."""
     if rule_named(run.settings.rule).dial is None or not run.rounds or why_not_again(run):
         return ""
+    if run.controller_map is not None:  # which a map of the rule's dial would take the place of
+        return ""
     if run.dial_map is None:
         return "This run has no dial map: away from its own setting, blocks are judged on the recorded text."
     if run.dial_map.complete:
@@ -137,14 +139,18 @@ def go_on_mapping(session: Session, run: Run) -> None:
     shared_worker().submit(job, map_of(run_id))
 
 
-def start_again(session: Session, run: Run, dial: float | None, gamma: int | None) -> None:
+def start_again(session: Session, run: Run, dial: float | None, gamma: int | None, *, cuts: bool = False) -> None:
     """Decode the run's prompt anew at this dial value and draft length, None for its own, with its other settings;
-    where that cannot be, say why."""
+    where it `cuts`, at this threshold of the controller that its map is over. Where that cannot be, say why."""
     reason = why_not_again(run)
     if reason:
         session.notices[:] = [reason]
         return
-    chosen = replace(run.settings, dial=dial, gamma=run.settings.gamma if gamma is None else gamma)
+    made = run.controller_map
+    if cuts and made is not None and dial is not None:
+        chosen = replace(run.settings, controller=f"{made.span.over}:{dial!r}")
+    else:
+        chosen = replace(run.settings, dial=dial, gamma=run.settings.gamma if gamma is None else gamma)
     start(session, run.prompt, lambda: chosen, at_hand(run.provenance) or BUILT_IN)
 
 

@@ -13,9 +13,9 @@ from mars_viz.components.explorer.files import ELEMENT
 from mars_viz.components.explorer.round_index import locate
 
 if TYPE_CHECKING:
-    from mars_viz.components.explorer.element import ExplorerState, Look, explorer
+    from mars_viz.components.explorer.element import ExplorerState, Look, explorer, recorded_at
 
-__all__ = ["ELEMENT", "ExplorerState", "Look", "explorer", "locate"]
+__all__ = ["ELEMENT", "ExplorerState", "Look", "explorer", "locate", "recorded_at"]
 
 
 def __getattr__(name: str) -> Any:

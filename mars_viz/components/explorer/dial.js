@@ -54,11 +54,12 @@ class Dial {
     this.absent.hidden = Boolean(dial);
     say(this.absent, `${run.rule.title} has no dial. ${run.rule.summary}`);
     if (!dial) return;
-    const [left, right] = dial.strict_is_high ? ["looser", "strict"] : ["strict", "looser"];
+    const ends = dial.cuts ? ["shorter drafts", "full drafts"] : ["looser", "strict"];
+    const [left, right] = dial.strict_is_high ? ends : [...ends].reverse();
     say(this.left, left);
     say(this.right, right);
-    say(this.legend, `ticks: ${dial.symbol} at which a verdict flips`);
-    this.ticks.dataset.tip = `Breakpoints: where the ${dial.name} ${dial.symbol} passes one, a drafted token is kept that was rejected, or the other way round.`;
+    say(this.legend, dial.cuts ? `ticks: ${dial.symbol} of ${dial.cuts} at which a draft's length changes` : `ticks: ${dial.symbol} at which a verdict flips`);
+    this.ticks.dataset.tip = dial.cuts ? `Where the ${dial.name} ${dial.symbol} passes one, some round of the decode drafts more, or less.` : `Breakpoints: where the ${dial.name} ${dial.symbol} passes one, a drafted token is kept that was rejected, or the other way round.`;
     say(this.symbol, `${dial.symbol} =`);
     this.decimals = Math.max(2, (String(dial.step).split(".")[1] ?? "").length);
     for (const [name, value] of Object.entries({ min: dial.low, max: dial.high, step: dial.step })) this.input.setAttribute(name, value);
@@ -69,12 +70,12 @@ class Dial {
     const share = this.share(dial.recorded);
     this.mark.style.left = `${100 * share}%`;
     this.mark.style.transform = `translateX(${-100 * share}%)`;
-    this.mark.dataset.tip = "The run was decoded at this value. Click to go back to it.";
+    this.mark.dataset.tip = dial.cuts ? "The run was drafted to full length, as at this value. Click to go back to it." : "The run was decoded at this value. Click to go back to it.";
     say(this.mark, `recorded ${dialText(dial.recorded)}`);
     this.lane.style.setProperty("--recorded", share);
     this.strip.show(dial, segments);
     const shown = (b) => b >= dial.low && b <= dial.high;
-    this.breakpoints = run.nodes.breakpoint.filter(shown);
+    this.breakpoints = dial.cuts ? segments.slice(1).map(({ low }) => low) : run.nodes.breakpoint.filter(shown);
     if (run.nodes.gapped) this.breakpoints = [this.breakpoints, run.nodes.gap.filter(shown)].flatMap((flips) => [...flips]);
     this.paintRug();
   }

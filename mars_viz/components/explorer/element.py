@@ -21,7 +21,7 @@ import streamlit as st
 from mars_viz.components.explorer.files import ELEMENT
 from mars_viz.components.explorer.packing import packed
 from mars_viz.components.explorer.payload import WINDOW, Payload, payload_of, window
-from mars_viz.components.explorer.round_index import RoundIndex, round_index
+from mars_viz.components.explorer.round_index import RoundIndex, cut_index, round_index
 from mars_viz.components.mount import mount
 from mars_viz.components.session_cache import Memory, PositionSync, begun, recalled
 from mars_viz.errors import BadInput, contained
@@ -67,9 +67,10 @@ class RunPayload:
     """Parts in which its evidence can be asked for; 0 where that is sent at once."""
 
     @classmethod
-    def of(cls, run: Run, gamma: int | None) -> RunPayload:
-        """Raises BadInput for a block length that the run's map does not hold."""
-        index = round_index(run, gamma)
+    def of(cls, run: Run, gamma: int | None, cuts: bool = False) -> RunPayload:
+        """Where it `cuts`, over the threshold of the run's controller map. Raises BadInput for a block length that the
+        run's map does not hold, and without such a map."""
+        index = cut_index(run) if cuts else round_index(run, gamma)
         long = index.slots > WHOLE
         whole = PackedPayload.of(payload_of(run, gamma, index, evidence=not long))
         return cls(run, gamma, index, whole, -(-len(index.rounds) // WINDOW) if long else 0)
@@ -84,9 +85,9 @@ class RunPayload:
         return PackedPayload.of(window(self.run, self.gamma, self.index, number))
 
 
-def cached_payload(run: Run, gamma: int) -> RunPayload:
+def cached_payload(run: Run, gamma: int, cuts: bool = False) -> RunPayload:
     """What is sent of a run, made once; what is kept holds the run, so nothing else has its id."""
-    return _payload(run, id(run), gamma)
+    return _payload(run, id(run), gamma, cuts)
 
 
 def cached_window(sent: RunPayload, number: int) -> PackedPayload:
@@ -95,8 +96,8 @@ def cached_window(sent: RunPayload, number: int) -> PackedPayload:
 
 
 @st.cache_resource(max_entries=_KEPT, show_spinner=False)
-def _payload(_run: Run, identity: int, gamma: int) -> RunPayload:
-    return RunPayload.of(_run, gamma)
+def _payload(_run: Run, identity: int, gamma: int, cuts: bool) -> RunPayload:
+    return RunPayload.of(_run, gamma, cuts)
 
 
 @st.cache_resource(max_entries=_WINDOWS, show_spinner=False)
@@ -155,16 +156,19 @@ def explorer(
     key: str,
     gamma: int | None = None,
     look: Look = Look.WHOLE,
+    cuts: bool = False,
 ) -> ExplorerState:
     """Show the run and return what the reader has set; `dial` and `gamma` None stand for the run's own. Where its map
-    holds several draft lengths and the whole explorer is shown, they can be chosen.
+    holds several draft lengths and the whole explorer is shown, they can be chosen. Where it `cuts`, the dial is the
+    threshold of the controller that the run's map is over, under a key of its own.
 
     The arguments are where things stand at first, and again whenever they change from one call to the next; in between
     the reader's hand decides. Feed the returned state back, or leave the arguments as they are.
     """
-    own, dial = run.settings.gamma, run.settings.dial if dial is None else dial
-    lengths = run.dial_map.span.gammas if run.dial_map is not None and look is Look.WHOLE else ()
-    memory = _remembered(run, _Position(dial, overlay, selected, own if gamma is None else gamma), key, lengths)
+    own, dial = run.settings.gamma, recorded_at(run, cuts) if dial is None else dial
+    lengths = run.dial_map.span.gammas if run.dial_map is not None and look is Look.WHOLE and not cuts else ()
+    position = _Position(dial, overlay, selected, own if gamma is None or cuts else gamma)
+    memory = _remembered(run, position, key, lengths, cuts)
     sent = memory.contents.whole
     data = {
         "key": key,
@@ -191,11 +195,17 @@ def get_ready(run: Run, gamma: int | None = None) -> None:
     cached_payload(run, run.settings.gamma if gamma is None else gamma)
 
 
-def _remembered(run: Run, asked: _Position, key: str, lengths: Sequence[int]) -> _Memory:
+def recorded_at(run: Run, cuts: bool) -> float | None:
+    """Where the dial stood when the run was made: of a controller's threshold where most is drafted."""
+    controller = run.controller_map.span.controller if cuts and run.controller_map is not None else None
+    return run.settings.dial if controller is None else controller.longest
+
+
+def _remembered(run: Run, asked: _Position, key: str, lengths: Sequence[int], cuts: bool) -> _Memory:
     """What the element was last sent, and where it stands by now; begun anew where that asks for other rounds."""
     known: _Memory | None = recalled(KIND, key)
     if known is not None and known.contents.run is not run:
-        sent = cached_payload(run, asked.gamma)
+        sent = cached_payload(run, asked.gamma, cuts)
         known.contents = sent if sent.id == known.id else known.contents
     position = asked
     if known is not None and known.contents.run is run:
@@ -203,7 +213,7 @@ def _remembered(run: Run, asked: _Position, key: str, lengths: Sequence[int]) ->
         if known.where.stands.gamma == known.contents.gamma:
             return known
         position = replace(known.where.stands, selected=None)  # slots are those of one draft length
-    sent = cached_payload(run, position.gamma)
+    sent = cached_payload(run, position.gamma, cuts)
     return begun(KIND, key, sent.id, sent, PositionSync(asked, position, position))
 
 

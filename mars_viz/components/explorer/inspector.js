@@ -165,7 +165,7 @@ function flipping(run, node) {
   const at = run.nodes.breakpoint[node];
   const from = run.nodes.gap[node];
   const keep = run.nodes.keep[node];
-  if (!run.dial || Number.isNaN(at)) return `No breakpoint: ${keep & 2 ? "kept" : "rejected"} ${run.dial ? `at every ${run.dial.symbol}` : "by this rule"}.`;
+  if (!run.dial || Number.isNaN(at)) return `No breakpoint: ${keep & 2 ? "kept" : "rejected"} ${run.dial && !run.dial.cuts ? `at every ${run.dial.symbol}` : "by this rule"}.`;
   if (!Number.isNaN(from)) return `Gap from ${run.dial.symbol} = ${short(from)} to ${short(at)}: rejected there, kept below it and from its end on.`;
   const [below, above] = keep & 1 ? ["kept", "rejected"] : ["rejected", "kept"];
   return `Breakpoint ${run.dial.symbol} = ${short(at)}: ${below} below it, ${above} from it on.`;

@@ -17,7 +17,6 @@ browser asks for it a `window` of rounds at a time, which is the payload of thes
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,8 @@ import numpy as np
 from mars_viz.analysis.metrics import forced
 from mars_viz.components.explorer.columns import Columns, Rounds, verdict_columns
 from mars_viz.components.explorer.packing import identified
-from mars_viz.components.explorer.round_index import RoundIndex, round_index
+from mars_viz.components.explorer.round_index import RoundIndex, cut_index, round_index
+from mars_viz.dialmap import Span
 from mars_viz.escapes import visible
 from mars_viz.figures.words import short_device
 from mars_viz.records import Verdicts
@@ -41,21 +41,30 @@ WINDOW = 64
 
 
 def run_payload(
-    run: Run, gamma: int | None = None, judges: Collection[Rule] | None = None, *, evidence: bool = True
+    run: Run,
+    gamma: int | None = None,
+    judges: Collection[Rule] | None = None,
+    *,
+    evidence: bool = True,
+    cuts: bool = False,
 ) -> Payload:
     """Everything that the explorer shows of a run, at another block length of its dial map where `gamma` says so.
 
     `judges` are the rules whose verdicts stand beside the run's own; None for all. Without `evidence` candidates,
-    coins and the other rules' verdicts are left out. Two runs with equal contents have equal payloads.
+    coins and the other rules' verdicts are left out. Where it `cuts`, the dial is the threshold of the controller that
+    the run's map is over, and the rules stand where the run's own does. Two runs with equal contents have equal
+    payloads.
     """
-    return identified(payload_of(run, gamma, round_index(run, gamma), judges, evidence))
+    index = cut_index(run) if cuts else round_index(run, gamma)
+    return identified(payload_of(run, gamma, index, judges, evidence))
 
 
 def window(run: Run, gamma: int | None, index: RoundIndex, number: int) -> Payload:
     """The evidence of the rounds from `WINDOW` times `number` on: their payload as if there were no others."""
     chosen = slice(number * WINDOW, (number + 1) * WINDOW)
     rounds = index.rounds[chosen]
-    part = RoundIndex(rounds, index.limits[chosen], None, tuple(range(len(rounds))), (), (), index.lengths[chosen])
+    own, lengths = tuple(range(len(rounds))), index.lengths[chosen]
+    part = RoundIndex(rounds, index.limits[chosen], None, own, (), (), lengths, index.over)
     return payload_of(run, gamma, part, None, True)
 
 
@@ -68,7 +77,7 @@ def payload_of(
     beside = rules_and(rule).values() if judges is None else judges
     return {
         "rule": _rule(rule, index.rounds.verdicts),
-        "dial": _dial(rule, run),
+        "dial": _dial(rule, run) if index.over is None else _threshold(index.over),
         "run": _about(run, gamma),
         "pieces": _pieces(run, rounds.vocabulary),
         "rounds": {
@@ -80,7 +89,7 @@ def payload_of(
         "map": _map(index),
         "nodes": rounds.nodes() | {"stops": index.stops},
         "rows": rounds.rows(),
-        "rules": _verdicts(index, beside, rule) if evidence else _able(index, beside, rule),
+        "rules": _verdicts(index, beside, run) if evidence else _able(index, beside, run),
         "window": None if evidence else WINDOW,
     }
 
@@ -136,6 +145,27 @@ def _dial(rule: Rule, run: Run) -> Payload | None:
     return {name: getattr(rule.dial, name) for name in names} | {"recorded": recorded, "of_ratio": of_ratio}
 
 
+def _threshold(span: Span) -> Payload:
+    """A controller's threshold as the dial, as far as it was mapped; the run itself was drafted to full length, as at
+    the end where most is."""
+    controller = span.controller
+    assert controller is not None
+    dial = controller.dial
+    return {
+        "symbol": dial.symbol,
+        "name": dial.name,
+        "low": span.low,
+        "high": span.high,
+        "step": dial.step,
+        "default": min(max(dial.default, span.low), span.high),
+        "strict": controller.longest,
+        "strict_is_high": not controller.shorter_is_high,
+        "recorded": controller.longest,
+        "of_ratio": False,
+        "cuts": controller.title,
+    }
+
+
 def _pieces(run: Run, vocabulary: np.ndarray) -> Payload:
     pieces = [run.pieces[token] for token in vocabulary.tolist()]
     ends = np.isin(vocabulary, run.provenance.eos_ids)
@@ -147,46 +177,44 @@ def _pieces(run: Run, vocabulary: np.ndarray) -> Payload:
     }
 
 
-def _able(index: RoundIndex, beside: Collection[Rule], of_run: Rule) -> list[Payload]:
+def _able(index: RoundIndex, beside: Collection[Rule], run: Run) -> list[Payload]:
     """The rules that can judge, without their verdicts."""
-    return [_named(rule, of_run) for rule in beside if rule.lacks_for(index.rounds.speculations) is None]
+    able = [rule for rule in beside if rule.lacks_for(index.rounds.speculations) is None]
+    return [_named(rule, _stands(rule, run, index)) for rule in able]
 
 
-def _verdicts(index: RoundIndex, beside: Collection[Rule], of_run: Rule) -> list[Payload]:
+def _verdicts(index: RoundIndex, beside: Collection[Rule], run: Run) -> list[Payload]:
     """What each rule that can judge says of every node."""
-    speculations, own = index.rounds.speculations, index.rounds.verdicts
-    return [
-        _named(rule, of_run) | _judged(rule, of_run, own if rule == of_run else rule.judge_all(speculations))
-        for rule in beside
-        if rule.lacks_for(speculations) is None
-    ]
+    speculations, found = index.rounds.speculations, []
+    for rule in beside:
+        if rule.lacks_for(speculations) is None:
+            own, stands = rule == rule_named(run.settings.rule), _stands(rule, run, index)
+            verdicts = index.rounds.verdicts if own else rule.judge_all(speculations)
+            found.append(_named(rule, stands) | _judged(verdicts, stands))
+    return found
 
 
-def _follows(rule: Rule, of_run: Rule) -> bool:
-    """True if the rule follows the hand: its dial is the run's. Else it stands at its default."""
-    return rule.dial is not None and rule.dial == of_run.dial
+def _stands(rule: Rule, run: Run, index: RoundIndex) -> float | None:
+    """The dial value at which a rule stands beside the run's; None for one that follows the hand, since its dial is the
+    one that is turned, and for one without a dial."""
+    own = rule_named(run.settings.rule)
+    if rule.dial is None or rule.dial != own.dial:
+        return None if rule.dial is None else rule.dial.default
+    return None if index.over is None else own.checked_dial(run.settings.dial)
 
 
-def _named(rule: Rule, of_run: Rule) -> Payload:
+def _named(rule: Rule, stands: float | None) -> Payload:
     dial = rule.dial
     return {
         "name": rule.name,
         "title": rule.title,
         "formula": rule.formula,
         "symbol": dial.symbol if dial else None,
-        "default": dial.default if dial else None,
-        "follows": _follows(rule, of_run),
+        "default": (dial.default if stands is None else stands) if dial else None,
+        "follows": dial is not None and stands is None,
     }
 
 
-def _judged(rule: Rule, of_run: Rule, verdicts: Verdicts) -> Columns:
-    if rule.dial is not None and not _follows(rule, of_run):
-        verdicts = _standing(verdicts, rule.dial.default)
-    return verdict_columns(verdicts)
-
-
-def _standing(verdicts: Verdicts, dial: float) -> Verdicts:
-    """What they say at this one value, on either side of nothing: a ninth of what there is to send."""
-    keeps = verdicts.keeps(dial)
-    none = np.full(len(keeps), np.nan)
-    return replace(verdicts, breakpoints=none, keep_below=keeps, keep_above=keeps, gap_from=None)
+def _judged(verdicts: Verdicts, stands: float | None) -> Columns:
+    """The columns of a rule's verdicts; of one that stands at a value a ninth of what there is to send."""
+    return verdict_columns(verdicts if stands is None else verdicts.standing(stands))

@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mars_viz.dialmap import Prefix, Segment
+from mars_viz.dialmap import Prefix, Segment, Span
 from mars_viz.errors import EvidenceError
 from mars_viz.records import Round
 from mars_viz.replay import ending_of
 from mars_viz.run import Run
+from mars_viz.run_with_map import whole_controller_map
 from mars_viz.trace import Trace
 
 
@@ -32,11 +33,14 @@ class RoundIndex:
     recorded: tuple[int, ...]
     """The recorded path, as indices."""
     segments: tuple[Segment, ...]
-    """Of the dial map; none without one."""
+    """Of the map; none without one."""
     paths: tuple[tuple[int, ...], ...]
     """The path of each segment, as indices."""
     lengths: np.ndarray
     """int32 [R]; nodes of each round."""
+    over: Span | None = None
+    """The span of a controller's threshold that the segments are of, the rule standing where the run was made; None for
+    the rule's dial."""
 
     @property
     def slots(self) -> int:
@@ -46,6 +50,22 @@ class RoundIndex:
 
 ENDLESS = 2**31 - 1
 """More tokens than any text has."""
+
+
+def cut_index(run: Run) -> RoundIndex:
+    """The rounds that the explorer may show of a run with a map of a controller's threshold. Raises BadInput without
+    one, or where that does not know all that it would be shown for."""
+    made, dial = whole_controller_map(run), run.settings.dial
+    if made is None:
+        raise EvidenceError(
+            "This run carries no whole map of a controller's threshold; map it with --over controller, up to drafts of "
+            "full length."
+        )
+    index = round_index(replace(run, dial_map=made, controller_map=None))
+    rounds = index.rounds
+    if dial is not None:
+        rounds = rounds.judged_as(rounds.verdicts.standing(dial))
+    return replace(index, rounds=rounds, over=made.span)
 
 
 def round_index(run: Run, gamma: int | None = None) -> RoundIndex:
@@ -77,14 +97,14 @@ def _paths(
     others: list[Round] = []
     if not segments:  # the prefixes of a long run are very long, all taken together
         return (), others
-    indices, paths = {prefix: index for index, prefix in enumerate(_prefixes(run, own))}, []
+    indices, paths = {key: index for index, key in enumerate(_keys(run, own))}, []
     for segment in segments:
         path: list[int] = []
-        for prefix, round_ in zip(_prefixes(run, segment.rounds), segment.rounds, strict=True):
-            if prefix not in indices:
-                indices[prefix] = len(own) + len(others)
+        for key, round_ in zip(_keys(run, segment.rounds), segment.rounds, strict=True):
+            if key not in indices:
+                indices[key] = len(own) + len(others)
                 others.append(round_)
-            path.append(indices[prefix])
+            path.append(indices[key])
         paths.append(tuple(path))
     return tuple(paths), others
 
@@ -113,11 +133,12 @@ def _drafted(round_: Round, before: tuple[int, ...]) -> list[tuple[int, ...]]:
     return texts
 
 
-def _prefixes(run: Run, rounds: Sequence[Round]) -> Iterator[Prefix]:
-    """What stood before each round of a path: there is one speculation after a prefix, and so one round."""
+def _keys(run: Run, rounds: Sequence[Round]) -> Iterator[tuple[Prefix, int]]:
+    """What stood before each round of a path, and how much was drafted: there is one speculation after a prefix, which
+    a controller may cut, and so one round."""
     prefix = run.prompt_ids
     for round_ in rounds:
-        yield prefix
+        yield prefix, len(round_.speculation)
         prefix += round_.token_ids
 
 

@@ -5,23 +5,31 @@
  * blocks shown part from the recorded ones; null where they do not.
  */
 export function sentence(run, dial, values, fromStrict, fromRecorded) {
+  const other = besideWhat(run.dial);
   if (!run.rounds) return ["This run has no rounds: nothing was decoded."];
   const passes = `${plural(values.rounds, "target pass", "es")} for ${plural(values.tokens, "token")}`;
   const lost = `${plural(values.rolledBack, "drafted token")} rolled back`;
   if (!run.dial) return [`${run.rule.title} has no dial: ${passes}; ${lost}.`];
   const gamma = run.about.gamma === run.about.recorded_gamma ? "" : `, ${lengthName(run.about.tree)} = ${run.about.gamma}`;
   const judged = fromRecorded ? `, judged on the text recorded at ${dialText(run.dial.recorded)}` : "";
-  const ours = `At ${run.dial.symbol} = ${dialText(dial)}${gamma}${judged}: ${passes}`;
+  const by = run.dial.cuts ? ` of ${run.dial.cuts}` : "";
+  const cut = run.dial.cuts ? `, ${plural(values.drafted, "token")} drafted` : "";
+  const ours = `At ${run.dial.symbol} = ${dialText(dial)}${by}${gamma}${judged}: ${passes}${cut}`;
   if (!fromStrict) {
-    const needs = whole(values.strictRounds) === whole(values.rounds) ? "as strict" : `the text of strict, which needs ${strictPasses(values)}`;
+    const needs = whole(values.strictRounds) === whole(values.rounds) ? other.as : `the text of ${other.name}, which ${other.needs} ${strictPasses(values)}`;
     return [`${ours}, ${needs}; ${lost}.`];
   }
   const about = values.strictExact ? "" : "about ";
-  const first = [`. First difference from strict: token ${whole(fromStrict.index + 1)}`];
+  const first = [`. First difference from ${other.name}: token ${whole(fromStrict.index + 1)}`];
   if (fromStrict.left >= 0 && fromStrict.right >= 0) {
     first.push(" (", { token: fromStrict.left }, " instead of ", { token: fromStrict.right }, ")");
   }
-  return [`${ours}; strict needs ${strictPasses(values)}. ${lost}, ${about}${whole(values.strictRolledBack)} by strict`, ...first, "."];
+  return [`${ours}; ${other.name} ${other.needs} ${strictPasses(values)}. ${lost}, ${about}${whole(values.strictRolledBack)} by ${other.name}`, ...first, "."];
+}
+
+/** What a setting is compared with: the rule's strict end, or where the dial is a controller's threshold drafts that nothing cuts. */
+function besideWhat(dial) {
+  return dial?.cuts ? { name: "full drafts", needs: "need", as: "as full drafts" } : { name: "strict", needs: "needs", as: "as strict" };
 }
 
 /** What strict takes: for its own text where that is known, else for as many tokens as there are here. */

@@ -22,11 +22,11 @@ export function forcedWords(count) {
 }
 
 /** What the passes saved against strict stand on, with the numbers of both texts. */
-export function besideStrict({ strictExact, tokens, rounds, tau, strictTokens, strictRounds, strictTau }) {
-  const what = "Target passes saved against the rule's strict end";
+export function besideStrict({ strictExact, tokens, rounds, tau, strictTokens, strictRounds, strictTau }, cuts = false) {
+  const what = cuts ? "Target passes saved against drafts of full length" : "Target passes saved against the rule's strict end";
   const strict = `${plural(strictTokens, "token")} in ${plural(strictRounds, "round")} (τ ${short(strictTau)})`;
   if (!strictExact) return `${what}, about: strict yields ${short(strictTau)} tokens a round on the same blocks, so ${plural(tokens, "token")} would take it ${short(strictRounds)} rounds; less ${whole(rounds)}.`;
-  const both = `${what}: the rounds of its own text less those of this one. This text: ${plural(tokens, "token")} in ${plural(rounds, "round")} (τ ${short(tau)}); strict: ${strict}.`;
+  const both = `${what}: the rounds of its own text less those of this one. This text: ${plural(tokens, "token")} in ${plural(rounds, "round")} (τ ${short(tau)}); ${cuts ? "full drafts" : "strict"}: ${strict}.`;
   return tokens === strictTokens ? both : `${both} The texts differ in length, so this is no saving or loss by itself: compare τ.`;
 }
 
@@ -63,6 +63,8 @@ class Tiles {
   /** What was measured while the run was decoded, and stays whatever the dials say. */
   open(run) {
     this.rounded = run.about.rounded;
+    this.cuts = Boolean(run.dial?.cuts);
+    say(this.cells.saved_strict.previousSibling, `passes saved vs ${this.cuts ? "full drafts" : "strict"}`);
     this.forced.hidden = !run.forced.some(Boolean); // else its room is kept at every dial value
     const { seconds, device, dtype, target, drafter, gamma, recorded_gamma: ownGamma, tree, recorded_tokens: tokens } = run.about;
     say(this.cells.speed, seconds > 0 ? short(tokens / seconds) : "–");
@@ -75,7 +77,7 @@ class Tiles {
 
   /** What waits until the hand rests: nobody can hover while it moves. */
   explain({ values }) {
-    this.cells.saved_strict.parentElement.dataset.tip = besideStrict(values);
+    this.cells.saved_strict.parentElement.dataset.tip = besideStrict(values, this.cuts);
   }
 
   /** What follows from the dial. */

@@ -1,0 +1,112 @@
+"""A run whose map is over a controller's threshold, in the browser's script and in Explore's links."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from factories import toy_run
+
+from mars_viz.components.explorer.element import RunPayload, recorded_at
+from mars_viz.components.explorer.payload import run_payload
+from mars_viz.controllers import CONTROLLERS
+from mars_viz.dialmap import controller_span
+from mars_viz.errors import BadInput
+from mars_viz.run import Run
+from mars_viz.run_with_map import mapped, whole_controller_map
+from mars_viz.ui.links import View, fitted, from_parameters, to_parameters
+from tests.in_node import in_node
+from tests.test_controllers import toy_controller_map
+from tests.test_explorer_map import HARNESS
+
+
+def cut_run(name: str, **settings: Any) -> Run:
+    """A run of the toy pair with the map of this controller's threshold."""
+    run = toy_run(max_new_tokens=40, gamma=5, **settings)
+    return mapped(run, replace(toy_controller_map(run.settings, name), frame=run.without_rounds))
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return in_node(tmp_path_factory.mktemp("script"), HARNESS)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("svip", {"rule": "mars"}),
+        ("threshold", {"rule": "mars-sampling", "temperature": 0.9}),
+        ("confidence", {"rule": "block-verification", "temperature": 0.9}),
+    ],
+)
+def test_every_threshold_shows_the_decode_that_it_makes(browser: Any, name: str, settings: dict[str, Any]) -> None:
+    run = cut_run(name, **settings)
+    made, controller = run.controller_map, CONTROLLERS[name]
+    assert made is not None
+    edges = [segment.low for segment in made.segments]
+    low, high = made.span.low, made.span.high
+    beside = [math.nextafter(edge, side) for edge in edges for side in (-math.inf, math.inf)]
+    dials = [each for each in (*np.linspace(low, high, 25).tolist(), *edges, *beside, high) if low <= each <= high]
+    whole = made.segment(controller.longest)
+    found = browser(run, dials, cuts=True)
+    for dial, shown in zip(dials, found["at"], strict=True):
+        expected = made.at(dial)
+        assert shown["exact"] and tuple(shown["text"]) == expected.token_ids
+        assert shown["rounds"] == len(expected.rounds)
+        values, drafted = shown["values"], sum(len(round_.speculation) for round_ in expected.rounds)
+        assert values["drafted"] == drafted
+        assert values["rolledBack"] == sum(round_.rolled_back for round_ in expected.rounds)
+        assert values["relaxed"] == made.segment(dial).relaxed
+        assert values["strictExact"] and values["strictRounds"] == len(whole.rounds)
+        words = "".join(part if isinstance(part, str) else "…" for part in shown["words"])
+        assert f" of {controller.title}: {len(expected.rounds)} target pass" in words and f"{drafted} token" in words
+        assert "full drafts" in words and "strict" not in words
+    assert [(part["low"], part["high"]) for part in found["strip"]] == [(s.low, s.high) for s in made.segments]
+
+
+def test_the_rules_stand_where_the_run_was_made() -> None:
+    run = cut_run("svip", rule="mars", dial=0.8)
+    payload = run_payload(run, cuts=True)
+    assert payload["dial"]["recorded"] == payload["dial"]["strict"] == recorded_at(run, True) == 1.5
+    assert payload["dial"]["cuts"] == "SVIP" and recorded_at(run, False) == 0.8
+    assert not any(rule["follows"] for rule in payload["rules"])
+    stands = {rule["name"]: rule["default"] for rule in payload["rules"]}
+    assert stands["mars"] == stands["mars-code"] == 0.8 and stands["lenience"] != 0.8
+    assert payload["nodes"]["breakpoint"] is None and payload["rows"]["breakpoint"] is None
+    usual = run_payload(run)
+    assert usual["dial"]["symbol"] == "θ" and usual["map"] is None and usual["nodes"]["breakpoint"] is not None
+    assert RunPayload.of(run, None, True).id != RunPayload.of(run, None).id
+    with pytest.raises(BadInput, match="no whole map of a controller's threshold"):
+        run_payload(toy_run(), cuts=True)
+
+
+def test_a_link_says_which_dial_is_turned() -> None:
+    run = cut_run("svip", rule="mars")
+    view = View("a", 1.2, cuts=True)
+    assert to_parameters(view) == {"run": "a", "dial": "1.2", "turn": "controller"}
+    assert from_parameters(View, to_parameters(view)).view == view
+    assert fitted(view, run).view == view and not fitted(view, run).complaints
+    (wrong,) = fitted(replace(view, dial=1.6), run).complaints
+    assert wrong == "The link's λ = 1.6 lies outside 0 to 1.5, so drafts have full length."
+    opened = fitted(view, toy_run(rule="mars"))
+    assert opened.view == View("a") and "no whole map of one" in opened.complaints[0]
+
+
+def test_a_map_that_does_not_reach_full_drafts_or_the_texts_ends_is_not_shown() -> None:
+    run = cut_run("svip", rule="mars")
+    made = run.controller_map
+    assert made is not None and whole_controller_map(run) is made and whole_controller_map(toy_run()) is None
+    part = replace(made, span=controller_span(CONTROLLERS["svip"], 0.1, 0.4, (5,)))
+    short = replace(made, answers=dict(list(made.answers.items())[:3]))
+    for other in (part, short):
+        lacking = replace(run, controller_map=other)
+        assert whole_controller_map(lacking) is None
+        assert fitted(View("a", cuts=True), lacking).view == View("a")
+        with pytest.raises(BadInput, match="no whole map"):
+            run_payload(lacking, cuts=True)
+    cut = made.at(0.25)
+    assert cut.settings.controller == "svip:0.25" and cut.controller_map is None
+    assert cut.token_ids == made.segment(0.25).token_ids
