@@ -76,7 +76,7 @@ class Emission(IntEnum):
     """A sample of p with only the drafted token's entry lowered by its q (the released MARS code's residual)."""
     BLOCK = 4
     """A sample of norm((w p - q)+), w block verification's weight after the node above, keyed as RESIDUAL; of p where
-    no token was drafted at this row."""
+    no token was drafted at this row. In a tree of drawn paths what traversal verification leaves of p there."""
 
 
 class Policy(Enum):
@@ -154,6 +154,9 @@ class Speculation:
     refused one by one: p is norm((p - q)+) after each, and q, which was drawn from, loses the token."""
     q_left = Column(Per.NODE, np.float32, or_unknown(probability))
     """float32 [N]; the drafter's, likewise."""
+    traversal_stop = Column(Per.NODE, np.float64, or_unknown(probability))
+    """float64 [N]; of trees of drawn paths the chance that traversal verification, which tries leaves before what they
+    follow, ends at the node when it comes to it (arXiv 2505.12398)."""
     total_variation = Column(Per.NODE, np.float32, or_unknown(probability))
     """float32 [N]; half the L1 distance of p and q at the node's row."""
     q_entropy = Column(Per.NODE, np.float32, entropy_value)

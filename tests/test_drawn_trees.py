@@ -32,7 +32,7 @@ from mars_viz.speculators.draft_batch import DraftBatch, Trees
 from mars_viz.speculators.drafters.tree_sampling import PathTree, drawn
 from mars_viz.speculators.evidence import gather_evidence
 from mars_viz.speculators.loading import load_backend
-from mars_viz.speculators.tree_laws import refused_in_turn
+from mars_viz.speculators.tree_laws import refused_in_turn, traversed
 from tests.tables import table_backend
 
 IID = "iid:paths=3,depth=4"
@@ -281,6 +281,90 @@ def test_rejection_that_keeps_q_after_merging_is_not() -> None:
     assert exactly(2, 2, lambda case: top_down(case, refused(case, q_kept=True)))[0] > 1e-2
 
 
+# ---- from the leaves upwards
+
+
+def by_leaves(
+    case: Case, *, q_kept: bool = False, by_path: bool = False
+) -> Iterator[tuple[float, list[int], np.ndarray]]:
+    """Traversal verification as its paper writes it: the first leaf is kept or deleted, again and again, with its
+    parent's laws and weight worked out anew. Wrong where q is kept as it was, and where the first leaf is the one that
+    was drawn first, so that a subtree is left half done."""
+    parents, tokens = case.tree.parents, case.tree.tokens
+    law, drawn_from = list(case.ps), [drafter_law(context) for context in case.contexts]
+    weight, there, left = {-1: 1.0}, set(range(len(parents))), 1.0
+
+    def weigh(node: int) -> None:
+        parent = parents[node]
+        q = drawn_from[parent + 1][tokens[node]]
+        weight[node] = min(1.0, weight[parent] * law[parent + 1][tokens[node]] / q)
+
+    for node in range(len(parents)):
+        weigh(node)
+    while there:
+        open_ones = [node for node in there if not any(parents[other] == node for other in there)]
+        leaf = min(open_ones, key=lambda node: (case.tree.budgets[node] if by_path else 0, node))
+        yield left * weight[leaf], trees.path_to(parents, leaf), law[leaf + 1]
+        left *= 1 - weight[leaf]
+        there.discard(leaf)
+        parent = parents[leaf]
+        row, w, q = parent + 1, weight[parent], drawn_from[parent + 1]
+        mass = np.maximum(w * law[row] - q, 0)
+        if (total := mass.sum()) > 1e-9:
+            law[row] = mass / total
+        if parent >= 0:
+            weight[parent] = total / (total + 1 - w) if total > 1e-9 else 0.0
+        if not q_kept:
+            q = np.where(np.arange(3) == tokens[leaf], 0.0, q)
+            drawn_from[row] = q / q.sum() if q.sum() > 0 else q
+        for node in sorted(there):
+            above = trees.path_to(parents, node)[:-1]
+            if (parent in above or parent == -1) and drawn_from[parents[node] + 1][tokens[node]] > 0:
+                weigh(node)
+    yield left, [], law[0]
+
+
+def first_of(case: Case, stops: np.ndarray, laws: np.ndarray) -> Iterator[tuple[float, list[int], np.ndarray]]:
+    """How a walk can end that takes the first node with its chance, children before their parents."""
+    parents, left = case.tree.parents, 1.0
+    last = [max(n for n in range(len(parents)) if node in trees.path_to(parents, n)) for node in range(len(parents))]
+    for node in sorted(range(len(parents)), key=lambda node: (last[node], -node)):
+        yield left * stops[node], trees.path_to(parents, node), laws[node + 1]
+        left *= 1 - stops[node]
+    yield left, [], laws[0]
+
+
+def ended_by(solver: Callable[..., tuple[torch.Tensor, dict[str, torch.Tensor]]], column: str, paths: int) -> Ending:
+    """How walks end by what the evidence says of all trees of so many paths of two tokens."""
+    found: dict[tuple[int, ...], tuple[np.ndarray, np.ndarray]] = {}
+    for some, blocks in by_size(list(cases(paths, 2))):
+        ps, qs = (torch.from_numpy(np.stack([getattr(case, name) for case in some])) for name in ("ps", "qs"))
+        laws, columns = solver(blocks, ps, qs)
+        for i, case in enumerate(some):
+            key = (*case.tree.parents, -9, *case.tree.tokens, -9, *case.tree.draws)
+            found[key] = columns[column][i].numpy(), laws[i].numpy()
+    return lambda case: first_of(case, *found[(*case.tree.parents, -9, *case.tree.tokens, -9, *case.tree.draws)])
+
+
+@pytest.mark.parametrize(("paths", "kept"), [(1, 1.3), (2, 1.4158), (3, 1.5101)])
+def test_traversal_is_exact_and_keeps_as_much_as_was_worked_out(paths: int, kept: float) -> None:
+    off, mean = exactly(paths, 2, ended_by(traversed, "traversal_stop", paths))
+    assert off < 1e-12 and mean == pytest.approx(kept, abs=1e-4)
+    off, mean = exactly(paths, 2, by_leaves)
+    assert off < 1e-12 and mean == pytest.approx(kept, abs=1e-4)
+
+
+def test_traversal_in_the_order_of_drawing_is_not_exact() -> None:
+    off, mean = exactly(3, 2, lambda case: by_leaves(case, by_path=True))
+    assert off > 1e-3 and mean == pytest.approx(1.5555, abs=1e-4)
+
+
+@pytest.mark.usefixtures("apart")
+def test_traversal_with_q_kept_is_not_exact() -> None:
+    assert exactly(2, 2, ended_by(traversed, "traversal_stop", 2))[0] < 1e-12
+    assert exactly(2, 2, lambda case: by_leaves(case, q_kept=True))[0] > 1e-2
+
+
 FALSE_ALARM = 1e-6
 
 
@@ -355,7 +439,7 @@ def test_a_run_of_drawn_trees_is_read_as_it_was_written_and_judged_all_at_once(t
     assert run.settings.gamma == 12 and all(len(r.speculation) <= 12 for r in run.rounds)
     read = load_run(save_run(run, tmp_path / "run"))
     assert read.settings == run.settings and read.settings.tree == IID
-    for name in ("draws", "p_left", "q_left", "parents", "budgets"):
+    for name in ("draws", "p_left", "q_left", "traversal_stop", "parents", "budgets"):
         np.testing.assert_array_equal(
             getattr(read.trace.speculations.whole, name), getattr(run.trace.speculations.whole, name)
         )
@@ -471,4 +555,5 @@ def test_a_rule_for_one_path_refuses_drawn_paths_even_where_they_came_to_one() -
     own: Speculation = ToySpeculator(alone).speculate([PROMPT])[0].speculation
     assert not own.is_tree and own.is_drawn_tree and own.sampled
     assert "does not judge draft trees" in (RULES["block-verification"].lacks(own) or "")
+    assert RULES["traversal"].lacks(own) is None
     assert RULES["rejection-sampling"].lacks(own) is None
