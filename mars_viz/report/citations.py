@@ -56,6 +56,11 @@ PAPERS = {
         "Weng, Yepeng and Hu, Qiao and Chen, Xujie and Li, Liu and Mei, Dianwen and Qiu, Huishi and Tian, Jiang and"
         " Shi, Zhongchao",
     ),
+    "2602.16961": Paper(
+        "thomas2026greedy",
+        "Greedy Multi-Path Block Verification for Faster Decoding in Speculative Sampling",
+        "Thomas, Rahul and Pal, Arka",
+    ),
     "2401.10774": Paper(
         "cai2024medusa",
         "Medusa: Simple {LLM} Inference Acceleration Framework with Multiple Decoding Heads",
