@@ -73,10 +73,11 @@ class Emission(IntEnum):
     """A sample of norm((p - q)+), keyed by round and depth; of p where no token was drafted at this row. In a tree,
     of what is left of p once all drafted there were refused."""
     LOWERED = 3
-    """A sample of p with only the drafted token's entry lowered by its q (the released MARS code's residual)."""
+    """A sample of p with only the drafted token's entry lowered by its q (the released MARS code's residual). In a tree
+    of drawn paths, which that code does not judge, what greedy multi-path block verification leaves of p there."""
     BLOCK = 4
     """A sample of norm((w p - q)+), w block verification's weight after the node above, keyed as RESIDUAL; of p where
-    no token was drafted at this row."""
+    no token was drafted at this row. In a tree of drawn paths what traversal verification leaves of p there."""
 
 
 class Policy(Enum):
@@ -154,6 +155,12 @@ class Speculation:
     refused one by one: p is norm((p - q)+) after each, and q, which was drawn from, loses the token."""
     q_left = Column(Per.NODE, np.float32, or_unknown(probability))
     """float32 [N]; the drafter's, likewise."""
+    traversal_stop = Column(Per.NODE, np.float64, or_unknown(probability))
+    """float64 [N]; of trees of drawn paths the chance that traversal verification, which tries leaves before what they
+    follow, ends at the node when it comes to it (arXiv 2505.12398)."""
+    greedy_stop = Column(Per.NODE, np.float64, or_unknown(probability))
+    """float64 [N]; likewise of greedy multi-path block verification; 0 beside the path that it chooses (arXiv
+    2602.16961)."""
     total_variation = Column(Per.NODE, np.float32, or_unknown(probability))
     """float32 [N]; half the L1 distance of p and q at the node's row."""
     q_entropy = Column(Per.NODE, np.float32, entropy_value)

@@ -151,7 +151,9 @@ def test_a_run_of_deciding_columns_alone_opens_and_says_what_rules_lack(tmp_path
     assert light.to_frame().js.isna().all() and run_payload(light)["nodes"]["top"] == 0
     for name, rule in RULES.items():
         lacks = set(rule.needs) - first.columns.keys()
-        greedy = name == "block-verification" and not temperature  # strict then, and needs nothing
+        greedy = (
+            name in ("block-verification", "traversal", "greedy-multi-path") and not temperature
+        )  # strict then, and needs nothing
         assert bool(opinion(rule, light).lacks) >= (bool(lacks) and not greedy), name
         if not lacks and not rule.lacks(first):
             np.testing.assert_array_equal(

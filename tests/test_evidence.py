@@ -124,7 +124,7 @@ def test_without_recording_the_deciding_fields_are_the_same() -> None:
             "entropy",
         }
         arrays = set(full.columns)
-        assert arrays == COLUMNS.keys() - {"budgets", "draws", "p_left", "q_left"} - (
+        assert arrays == COLUMNS.keys() - {"budgets", "draws", "p_left", "q_left", "traversal_stop", "greedy_stop"} - (
             {"best_q"} if not temperature else set()
         )
         for needs, known in (((), deciding), (("z",), arrays - (apart - deciding))):

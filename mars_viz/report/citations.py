@@ -50,6 +50,17 @@ PAPERS = {
         "Sun, Ziteng and Mendlovic, Uri and Leviathan, Yaniv and Aharoni, Asaf and Ro, Jae Hun and Beirami, Ahmad and"
         " Suresh, Ananda Theertha",
     ),
+    "2505.12398": Paper(
+        "weng2025traversal",
+        "Traversal Verification for Speculative Tree Decoding",
+        "Weng, Yepeng and Hu, Qiao and Chen, Xujie and Li, Liu and Mei, Dianwen and Qiu, Huishi and Tian, Jiang and"
+        " Shi, Zhongchao",
+    ),
+    "2602.16961": Paper(
+        "thomas2026greedy",
+        "Greedy Multi-Path Block Verification for Faster Decoding in Speculative Sampling",
+        "Thomas, Rahul and Pal, Arka",
+    ),
     "2401.10774": Paper(
         "cai2024medusa",
         "Medusa: Simple {LLM} Inference Acceleration Framework with Multiple Decoding Heads",

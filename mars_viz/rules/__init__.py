@@ -15,6 +15,7 @@ from mars_viz.rules.ensemble import Ensemble
 from mars_viz.rules.fixed import Fixed, values_in
 from mars_viz.rules.fly import Fly, VllmFly
 from mars_viz.rules.fuzzy import Fuzzy
+from mars_viz.rules.greedy_multi_path import GreedyMultiPath
 from mars_viz.rules.lenience import Lenience
 from mars_viz.rules.mars import Mars
 from mars_viz.rules.mars_code import MarsCode
@@ -26,12 +27,13 @@ from mars_viz.rules.sets import MinPSet, NucleusSet, TopKSet
 from mars_viz.rules.sglang import SglangAccumulated, SglangSingle
 from mars_viz.rules.strict import Strict
 from mars_viz.rules.tensorrt_llm import TensorRtLlm
+from mars_viz.rules.traversal import Traversal
 from mars_viz.rules.typical import Typical
 from mars_viz.rules.vllm_thinking import VllmThinking
 
 __all__ = ["RULES", "Dial", "Fixed", "OnTrees", "Rule", "Scale", "rule_named", "rules_and", "settle"]
 
-_LOSSLESS = (Strict(), RejectionSampling(), BlockVerification())
+_LOSSLESS = (Strict(), RejectionSampling(), BlockVerification(), Traversal(), GreedyMultiPath())
 _MARS = (Mars(), MarsCode(), MarsSampling(), MarsMargin(), MarsOdds())
 _SGLANG, _VLLM = (SglangAccumulated(), SglangSingle()), (VllmThinking(), VllmFly())
 _OF_ENGINES = (Lenience(), Typical(), *_SGLANG, TensorRtLlm(), *_VLLM, Ensemble())

@@ -89,7 +89,7 @@ def completed(made: Sequence[Speculation], settings: Settings, found: dict[str, 
 def _drawn(found: dict[str, np.ndarray], settings: Settings, origin: Origin) -> dict[str, np.ndarray]:
     """Above temperature 0: what is known of the laws that tokens were drawn from, and the coins."""
     n = found["tokens"].shape[1]
-    known = ("p", "q", "best_q", "emission_p", "p_left", "q_left")
+    known = ("p", "q", "best_q", "emission_p", "p_left", "q_left", "traversal_stop", "greedy_stop")
     fields = {name: found[name] for name in known if name in found}
     fields |= {name: found[name].astype(np.int32) for name in ("support", "emissions")}
     branches = [chain(n)] * len(origin.starts) if origin.trees is None else origin.trees.parents

@@ -25,7 +25,7 @@ from mars_viz.speculators.draft_batch import DraftBatch, Seen, Trees
 from mars_viz.speculators.logit_stats import one_hot, standing
 from mars_viz.speculators.sampling import draw, law, on_device, to_host
 from mars_viz.speculators.topk import Largest, best, largest, settled
-from mars_viz.speculators.tree_laws import refused_in_turn
+from mars_viz.speculators.tree_laws import greedily, refused_in_turn, traversed
 from mars_viz.speculators.waiting import Waiting
 from mars_viz.trees import depths_of
 
@@ -171,9 +171,11 @@ def _draws(blocks: DraftBatch, settings: Settings, laws: Tensor) -> dict[str, Te
     if blocks.judging is not None:
         if blocks.sampled:
             left, found = refused_in_turn(blocks, ps, qs)
+            (weighted, stops), (chosen, ends) = traversed(blocks, ps, qs), greedily(blocks, ps, qs)
+            found |= stops | ends
         else:
-            left = _without_children(ps, blocks.judging, blocks.tokens)
-        masses = torch.stack([ps, left, left, left], 2)
+            left = chosen = weighted = _without_children(ps, blocks.judging, blocks.tokens)
+        masses = torch.stack([ps, left, chosen, weighted], 2)
     else:
         residual = _or_law((ps[:, :n] - qs).clamp_(min=0), ps)
         lowered = _or_law(ps[:, :n].scatter(-1, x, (px - qx).clamp_(min=0)), ps)

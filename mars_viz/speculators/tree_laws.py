@@ -106,3 +106,49 @@ def _events(parents: Sequence[int]) -> list[tuple[int, bool]]:
         path.append(node)
         found.append((node, True))
     return found + [(node, False) for node in reversed(path)]
+
+
+def greedily(blocks: DraftBatch, ps: Tensor, qs: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    """Greedy multi-path block verification (Thomas and Pal 2026, arXiv 2602.16961): what is left of the target's laws
+    [B, N + 1, V] where a walk ends at each row of the path that is chosen, and `greedy_stop` [B, N], the chance that it
+    ends at each of its nodes; 0 beside it.
+
+    From the prefix on the child with the largest p/q is taken, of equals the one with the larger id. That is a draw
+    from a law that leans towards such tokens, by which block verification then judges.
+    """
+    assert blocks.trees is not None and blocks.trees.draws is not None and blocks.judging is not None
+    p, stops = ps.to(wide(ps.device), copy=True), torch.zeros(blocks.tokens.shape, dtype=wide(ps.device))
+    stops, tokens = stops.to(ps.device), blocks.tokens.tolist()
+    for text, (parents, draws) in enumerate(zip(blocks.trees.parents, blocks.trees.draws, strict=True)):
+        paths = int(np.bitwise_or.reduce(draws)).bit_count() if len(parents) else 0
+        below, mass, weight = (p.new_tensor(value) for value in (0.0, 1.0, 1.0))
+        row, branched = 0, False
+        while children := [node for node, parent in enumerate(parents) if parent == row - 1]:
+            branched |= int(np.bitwise_or.reduce(draws[children])).bit_count() == paths  # before that, one path is
+            law, q = p[text, row].clone(), qs[text, children[0]].to(p.dtype)
+            order = torch.argsort(torch.where(q > 0, law / q, torch.inf), stable=True)
+            places, before = torch.empty_like(order), torch.empty_like(q)
+            places[order] = torch.arange(len(order), device=order.device)
+            before[order] = q[order].cumsum(0) - q[order]
+            ranks = places[[tokens[text][child] for child in children]].tolist()
+            node = children[ranks.index(max(ranks))]
+            token, count, so_far = tokens[text][node], paths if branched else 1, below + mass
+            low, own = (below + mass * before) / so_far, mass * q / so_far
+            leaning = q * _powers(low + own, low, count) / _powers(so_far / so_far, below / so_far, count)
+            left = (weight * law - leaning).clamp_(min=0)
+            p[text, row] = normalised(left, law)
+            if row:
+                total = left.sum() + 1 - weight
+                stops[text, row - 1] = torch.where(total > NOTHING, left.sum() / total, torch.ones_like(total))
+            weight = (weight * law[token] / leaning[token]).clamp(max=1.0)
+            if branched:
+                below, mass = below + mass * before[token], mass * q[token]
+            row = node + 1
+        if row:
+            stops[text, row - 1] = weight
+    return p.to(ps.dtype), {"greedy_stop": stops}
+
+
+def _powers(one: Tensor, other: Tensor, count: int) -> Tensor:
+    """(a^K - b^K) / (a - b), without the difference."""
+    return torch.stack([one**i * other ** (count - 1 - i) for i in range(count)]).sum(0)

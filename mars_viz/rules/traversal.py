@@ -1,0 +1,71 @@
+"""Traversal verification: a tree of drawn paths is judged from its leaves upwards."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+
+from mars_viz.records import Emission, Speculation, Verdicts
+from mars_viz.rules.base import OnTrees, emissions
+from mars_viz.rules.block_verification import BlockVerification
+
+
+class Traversal(BlockVerification):
+    """Of the nodes, children before parents, take the first with u <= w; emit a sample of what is left of p there.
+
+    w is 1 above the first token and min(1, w_parent p(x)/q(x)) after a node. Of a node that is not taken the row above
+    loses its token: with S = Σ (w p - q)+ there, p becomes (w p - q)+/S, w becomes S/(S + 1 - w), and q loses the
+    token. In a chain this is block verification; at temperature 0 it is the strict rule.
+    """
+
+    name = "traversal"
+    title = "Traversal verification"
+    summary = "Judges a tree of drawn paths from its leaves upwards, so that a whole path is weighed before it is cut."
+    formula = "x or one drafted after it is the first, leaves before what they follow, with u ≤ w"
+    source = "arXiv 2505.12398 (summary read); paths that begin alike are one, so q loses each refused token"
+    on_trees = OnTrees.DRAWN
+    stops: ClassVar[str] = "traversal_stop"
+    """The column of chances that a walk ends at a node of a tree."""
+    left: ClassVar[Emission] = Emission.BLOCK
+    """Which candidate is what it then leaves of p."""
+
+    def _judge(self, speculation: Speculation) -> Verdicts:
+        """Verdicts without breakpoints."""
+        if speculation.temperature == 0 or not speculation.is_drawn_tree:
+            return super()._judge(speculation)
+        found = self._strictly(speculation, up_to_first(speculation, getattr(speculation, self.stops)))
+        emits = emissions(speculation, self.left)
+        return replace(found, emit_below=emits, emit_above=emits)
+
+    def lacks(self, speculation: Speculation) -> str | None:
+        """Trees of drawn paths hold what they are judged by."""
+        if speculation.is_drawn_tree and self.stops in speculation.columns:
+            return None
+        return super().lacks(speculation)
+
+
+def up_to_first(speculation: Speculation, chances: np.ndarray) -> np.ndarray:
+    """bool [N]; of each draft the path down to the first node, children before their parents, whose coin is at most its
+    chance; none where no node has one."""
+    parents, nodes = speculation.parents, np.arange(len(speculation))
+    begins = (parents < 0) & (speculation.siblings == 0)  # of each draft, where many stand end to end
+    first = np.maximum.accumulate(np.where(begins, nodes, 0))
+    above = parents.tolist()
+    ends = nodes.tolist()  # the last node below each, in preorder
+    for node in reversed(ends[:]):
+        if above[node] >= 0:
+            ends[above[node]] = max(ends[above[node]], ends[node])
+    passes = (chances > 0) & (speculation.coins <= chances)
+    order = np.lexsort((-nodes, np.array(ends)))
+    keeps = np.zeros(len(nodes), bool)
+    settled = set[int]()
+    for node in order[passes[order]].tolist():
+        if int(first[node]) in settled:
+            continue
+        settled.add(int(first[node]))
+        while node >= 0:
+            keeps[node] = True
+            node = above[node]
+    return keeps
