@@ -10,6 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from tests.factories import toy_tree
 from tests.served import ROOT, served
 from tests.test_compare import charted
 
@@ -27,6 +28,7 @@ STACKED = """() => {
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder: Path = tmp_path_factory.mktemp("runs")
     charted().save(folder / "mapped")
+    toy_tree().save(folder / "tree")
     before = os.environ.get("MARS_VIZ_RUNS")
     os.environ["MARS_VIZ_RUNS"] = str(folder)  # the server inherits it
     try:
@@ -173,3 +175,46 @@ def test_a_small_screen_stacks_the_texts_and_nothing_sticks_out(page):
     assert table[0] <= table[1] + 1
     wide = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
     assert wide[0] <= wide[1]
+
+
+def test_trees_unfold_in_either_text_and_the_texts_go_on_scrolling_together(page: Page, address: str) -> None:
+    run = toy_tree()
+    page.goto(f"{address}/compare?run=tree&reference=tree~1~&shown=tree")
+    page.wait_for_selector(".compare .stream .t")
+    right, trees = page.locator(".right .stream"), page.locator(".compare .tree")
+    page.locator(".compare").evaluate("""(root) => {
+      const low = { minHeight: "60px", maxHeight: "70px" };
+      for (const stream of root.querySelectorAll(".stream")) Object.assign(stream.style, low);
+    }""")
+    expect(page.locator(".compare .said")).to_contain_text("t unfolds the draft tree")
+    right.press("Home")
+    right.press("t")
+    expect(trees).to_have_count(1)
+    expect(trees).to_contain_text("Round 1: a tree of 10 drafted tokens, 3 deep; 3 kept")
+    options = trees.get_by_role("option")
+    assert options.count() == 11 and all(options.nth(i).is_visible() for i in range(11))  # drafts that are away, too
+    shares = [f"{q:.3f}" for q in run.rounds[0].speculation.q.tolist()]
+    assert sorted(trees.locator(".q").all_text_contents()) == sorted(shares)
+    for key, told in (("ArrowDown", "draft"), ("ArrowUp", "token 1"), ("ArrowRight", "token 2")):
+        page.keyboard.press(key)
+        expect(page.locator(".compare .said")).to_contain_text(f"θ = 0.90: {told}")
+    address_holds_what_is_selected(page)
+
+    # while one text is scrolled along its tree, the other stays at the round above it
+    right.evaluate("stream => { stream.scrollTop = 0.8 * stream.querySelector('.tree').offsetHeight; }")
+    page.evaluate(FRAMES)
+    scrolled = page.locator(".left .stream").evaluate(
+        "({ scrollTop, scrollHeight, clientHeight }) => [scrollTop, scrollHeight - clientHeight]"
+    )
+    assert scrolled[0] < 60 < 100 < scrolled[1]
+
+    page.locator(".right .leafing button").last.click()  # the reference keeps its tree, another text has none unfolded
+    expect(trees).to_have_count(0)
+    page.locator(".left .fold").first.click()
+    expect(trees).to_have_count(1)
+    drawn = page.locator(".right .name").inner_text()
+    page.locator(".right .leafing button").last.click()
+    expect(page.locator(".right .name")).not_to_have_text(drawn)
+    expect(page.locator(".left .tree")).to_have_count(1)
+    page.locator(".left .stream").press("Escape")
+    expect(trees).to_have_count(0)

@@ -37,7 +37,7 @@ from mars_viz.ui.compare.compare_view import Across, Choice, Colour, CompareView
 from mars_viz.ui.compare.page_state import Comparison, line_up
 from mars_viz.ui.library import RunCatalogue
 from mars_viz.ui.links import from_parameters
-from tests.factories import toy_map, toy_run
+from tests.factories import toy_map, toy_run, toy_tree
 from tests.sweep_cases import toy_sweep
 
 PARAMETERS = ["across", "run", "gamma", "token", "reference", "shown", "colour", "sweep", "from", "to"]
@@ -333,6 +333,27 @@ def test_two_models_are_called_by_what_of_them_differs():
     words = with_models(one, hub, "d", prompt_ids=(4, 5), pieces={i: Piece(f" v{i}".encode()) for i in range(40)})
     assert names_of(with_models(one, "t", "d"), words).right == "⁨Llama-3.1-70B-Instruct⁩", "the same words"
     assert "\u202e" not in names_of(one, with_models(one, "\u202eevil", "d")).right
+
+
+def test_a_tree_beside_a_chain_is_called_by_what_is_drafted_and_the_footnote_says_what_shares_count():
+    tree, pair = toy_tree(), {"vocabulary": 300, "model_seed": 15}
+    chain = toy_run(max_new_tokens=24, gamma=4, dial=0.9, **pair)
+    assert names_of(tree, chain) == compare_words.Names("tree of 10 nodes, depth 4, branching 3", "γ = 4")
+    shelf = shelf_of(a=tree, b=chain, c=toy_run(max_new_tokens=24, gamma=4, rule="strict", **pair))
+    ours, theirs, strict = (candidates.contender(Choice(each), shelf) for each in "abc")
+    assert compare_words.named(ours, strict).left == "MARS at θ = 0.90"
+    names = compare_words.named(ours, theirs)
+    assert compare_words.detail(ours, ruled=names.ruled).startswith("MARS at θ = 0.90, tree of 10 nodes, depth 4")
+    assert "count all of its nodes" in compare_words.footnote(ours, theirs)
+    assert "node" not in compare_words.footnote(theirs, strict)
+    rows = {row.name: row for row in differences(tree, chain, timed=False)}
+    drafted = sum(len(round_.speculation) for round_ in tree.rounds)
+    kept = sum(round_.kept for round_ in tree.rounds)
+    assert rows["rolled back"].left == drafted - kept and rows["acceptance"].left == kept / drafted
+    assert rows["passes saved"].left == len(tree.token_ids) - len(tree.rounds)
+    elsewhere = replace(theirs, run=replace(chain, prompt_ids=(7,), prompt="else"))
+    listed = replace(ours, label="a story · tree of 10 nodes")
+    assert compare_words.named(listed, elsewhere).left == "“⁨a story, tree of 10 nodes⁩”"
 
 
 def test_no_two_texts_of_the_strip_are_called_alike():

@@ -110,7 +110,7 @@ def test_the_next_difference_is_the_next_in_either_text_and_after_the_last_the_f
 ROUNDS = """
 /** Two rounds of three drafts each and what the target wrote; `kept` says how many drafts each keeps. */
 const rounds = (side, kept, partners) => {
-  side.run = { rounds: 2, count: [3, 3], slotAt: [0, 4, 8], slots: 8, branched: [0, 0] };
+  side.run = { rounds: 2, count: [3, 3], slotAt: [0, 4, 8], slots: 8, branched: [0, 0], judge: [0, 1, 2, 4, 5, 6] };
   const outcome = kept.flatMap((count) => [0, 1, 2].map((i) => i < count ? MATCHED : i === count ? REJECTED : DISCARDED));
   const starts = [0, kept[0] + 1, kept[0] + kept[1] + 2];
   const textIndex = (slot) => { const r = Number(slot > 3), at = slot - 4 * r; return at < kept[r] ? starts[r] + at : at === 3 ? starts[r] + kept[r] : null; };

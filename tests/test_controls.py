@@ -251,6 +251,7 @@ EXPLORE = (
     ),
 )
 
+CHAINS = (*RUNS, "rules", "all", "sweep", "sweeps")
 LEAFED = (link("shown"), text(".compare .pane.right"))
 COMPARE = (
     *SHARE,
@@ -261,6 +262,12 @@ COMPARE = (
     Control("button", "Next difference", CLICK, (drawn(".compare .stream, .texts"),), each=True),
     Control("option", "Text of * › *", CLICK, (link("token"), text(".compare .said")), each=True),
     *keys("listbox", "Text of *", ARROWS, link("token")),
+    Control("listbox", "Text of *", pressed("Home", "t"), (seen(".tree"),), without=CHAINS),
+    *(
+        Control("listbox", "Text of *", pressed(key), (link("token"), text(".compare .said")), without=CHAINS)
+        for key in ("ArrowRight", "ArrowDown", "ArrowUp", "ArrowLeft")
+    ),
+    Control("listbox", "Text of *", pressed("Escape"), (seen(".tree"),), without=CHAINS),
     *keys("listbox", "Text of *", "PageDown PageUp", *LEAFED),
     Control("button", "Next text", CLICK, LEAFED, each=True),
     Control("button", "Previous text", CLICK, LEAFED, each=True),
@@ -554,6 +561,7 @@ SCENES: dict[str, tuple[Scene, ...]] = {
     ),
     "compare": (
         *(Scene(kind, f"/compare?run={kind}", "h1") for kind in RUNS),
+        Scene("tree", "/compare?run=tree", ".compare .stream"),
         Scene("rules", "/compare?run=several&across=rules", ".compare .stream"),
         Scene("all", "/compare?run=several&across=runs", ".compare .stream"),
         Scene("sweep", "/compare?across=sweep&sweep=mars", ".texts"),

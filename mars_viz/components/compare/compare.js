@@ -6,6 +6,7 @@ const COLOURS = {
 };
 
 const HELP = "Choose a token to see its outcome in both texts. In a text, arrow keys move between tokens and Page Up and Page Down switch texts; elsewhere left and right switch.";
+const OF_TREES = " t unfolds the draft tree of the chosen token's round.";
 
 class Compare {
   constructor(parent) {
@@ -61,7 +62,7 @@ class Compare {
     this.jump.hidden = pair.left.parts === null && pair.right.parts === null;
     this.lanes.show(data);
     this.tally();
-    say(this.said, HELP);
+    say(this.said, this.sides.some(({ trees }) => trees) ? HELP + OF_TREES : HELP);
     this.choose(this.held ?? data.token);
     this.root.classList.remove("turning");
   }

@@ -7,7 +7,7 @@ class Linked {
     this.led = null; // the side that was scrolled by the other, and where to
     for (const side of this.sides) side.element.addEventListener("scroll", () => this.follow(side), { passive: true });
     this.resized = new ResizeObserver(() => this.measure());
-    for (const side of this.sides) this.resized.observe(side.element);
+    for (const { element, unfolding } of this.sides) for (const each of [element, unfolding.tree.element]) this.resized.observe(each);
   }
 
   /** Note where the rounds of a pair begin in either text. */

@@ -3,7 +3,18 @@
 /** Tells of a token that was chosen by `picked`. */
 class Side extends Stream {
   constructor({ name, picked }) {
-    super({ pick: (slot) => picked(this, slot), shade: (reading, slot) => this.mark(reading, slot), prefix: `${name}-`, most: Infinity });
+    super({ pick: (slot) => picked(this, slot), shade: (reading, slot) => this.mark(reading, slot), shares: (r) => this.shares(r), prefix: `${name}-`, most: Infinity });
+  }
+
+  /** The drafter's q of a round's nodes. */
+  shares(r) {
+    const { nodes, nodeAt } = this.run;
+    return nodes.q.subarray(nodeAt[r], nodeAt[r + 1]);
+  }
+
+  /** True where a round of the text drafted a tree. */
+  get trees() {
+    return this.run.branched.some(Boolean);
   }
 
   /** Take on a text; where it is the one shown before, nothing scrolls. */
@@ -12,7 +23,9 @@ class Side extends Stream {
     const again = this.pane?.run.id === pane.run.id;
     this.pane = pane;
     this.common = spread(pane.common);
+    const unfold = again && this.unfolding.carry(this.run);
     this.show(readingOf(pane.run));
+    if (unfold) unfold();
     this.chunks.forEach((chunk) => this.bring(chunk)); // all of them: places are measured
     this.element.setAttribute("aria-label", `Text of ${pane.name}; left and right move between tokens, up and down by rounds, Page Up and Page Down switch texts`);
     if (again) this.element.scrollTop = scrollTop;
@@ -55,9 +68,9 @@ class Side extends Stream {
     const { reading, run } = this;
     const index = reading.textIndex(slot);
     if (index !== null) return index;
-    const order = readingOrder(run, reading.now, roundOf(run, slot));
-    const before = order.slice(0, order.indexOf(slot)).filter((each) => reading.textIndex(each) !== null);
-    return reading.starts[roundOf(run, slot)] + before.length - 1;
+    const r = roundOf(run, slot);
+    const row = nodeOf(run, slot) < 0 ? reading.now.stop[r] : run.judge[nodeOf(run, slot)];
+    return row === run.slotAt[r] ? reading.starts[r] - 1 : this.written(row - 1); // its parent
   }
 
   /** The round of the other text that starts where the chosen token's does, or else the last one before it that has such a round; null
@@ -77,18 +90,15 @@ class Side extends Stream {
   }
 
   /** As in any stream, but past the tokens that are not seen in this colouring. */
-  key(event) {
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
-    const on = ["ArrowLeft", "ArrowUp", "End"].includes(event.key) ? "ArrowLeft" : "ArrowRight";
-    let to = neighbour(this.run, this.reading, this.selected, event.key);
-    if (to === undefined) return;
-    event.preventDefault();
-    while (!this.slotElements[to].getClientRects().length) {
+  neighbour(key) {
+    const on = ["ArrowLeft", "ArrowUp", "End"].includes(key) ? "ArrowLeft" : "ArrowRight";
+    let to = super.neighbour(key);
+    while (to !== undefined && !this.slotElements[to].getClientRects().length) {
       const further = neighbour(this.run, this.reading, to, on);
-      if (further === to) return;
+      if (further === to) return this.selected ?? undefined;
       to = further;
     }
-    this.pick(to, true);
+    return to;
   }
 
   /** Where a round begins in the text, pixels from its top. */

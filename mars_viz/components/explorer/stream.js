@@ -258,9 +258,14 @@ class Stream {
 
   key(event) {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
-    const next = this.unfolding?.key(event.key) ?? neighbour(this.run, this.reading, this.selected, event.key);
+    const next = this.unfolding?.key(event.key) ?? this.neighbour(event.key);
     if (next === undefined) return;
     event.preventDefault();
     this.pick(next, true);
+  }
+
+  /** The slot to which a key leads in the text; undefined for a key that leads nowhere. */
+  neighbour(key) {
+    return neighbour(this.run, this.reading, this.selected, key);
   }
 }

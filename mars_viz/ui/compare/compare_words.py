@@ -62,6 +62,7 @@ def _ways(left: Candidate, right: Candidate) -> Iterator[Names]:
             if _alike(ours, theirs):
                 yield Names(_by_dial(left), _by_dial(right), ruled=left.dial is None)  # rules without one say their own
             yield Names(_by_rule(left), _by_rule(right), ruled=True)
+            yield Names(ours.settings.draft, theirs.settings.draft)
     yield _by_lines(left, right)
 
 
@@ -156,7 +157,7 @@ def _by_line(one: Candidate) -> str:
     if not one.label:
         return _by_rule(one)
     own = one.choice.dial is None and one.choice.gamma is None
-    return f"“{_isolated(one.label)}”" + ("" if own else f" at {setting_words(one)}")
+    return f"“{_isolated(one.label.replace(' · ', ', '))}”" + ("" if own else f" at {setting_words(one)}")
 
 
 def finding(left: Candidate, right: Candidate, found: Alignment, names: Names, across: Across) -> str:
@@ -284,7 +285,12 @@ def footnote(left: Candidate, right: Candidate) -> str:
         devices = [one.run.provenance.device or "an unnamed device" for one in (left, right)]
         clock = " Measured: one decoding each, without an interval"
         clock += f", and on different devices: {devices[0]} and {devices[1]}." if devices[0] != devices[1] else "."
-    return f"Exact: each text is the one that its setting generates.{clock} One prompt: no conclusion for others."
+    trees = " Of a tree one path at most is kept, and acceptance and what is rolled back count all of its nodes."
+    branched = any(one.run.settings.drafts_trees for one in (left, right))
+    return (
+        f"Exact: each text is the one that its setting generates.{trees if branched else ''}{clock} One prompt: no "
+        "conclusion for others."
+    )
 
 
 def sweep_footnote(
