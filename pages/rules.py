@@ -11,11 +11,13 @@ import pandas as pd
 import streamlit as st
 
 from mars_viz.analysis.all_rules import AllRules
+from mars_viz.analysis.branching import MOST_CHILDREN, why_not
 from mars_viz.analysis.judgements import Ruling, own_dial
 from mars_viz.analysis.metrics import Basis
 from mars_viz.analysis.rulings import Agreement, Equivalent, Shifted, agreement, boundary
 from mars_viz.escapes import markdown
 from mars_viz.figures.agreement_matrix import agreement_matrix
+from mars_viz.figures.branching import branch_acceptance
 from mars_viz.figures.decision_plane import Upward, decision_plane
 from mars_viz.report import file_name
 from mars_viz.rules import Rule, rule_named
@@ -87,6 +89,7 @@ def look(session: Session, bench: RulesPageState, panel: AllRules) -> None:
     matrix(session, panel, agreement(side_by_side, len(panel.drafted)), chosen)
     plane(session, panel, rulings, chosen)
     equivalents(panel, listed, rule, dials, matched)
+    branches(panel)
     take_away(panel, dials, matched)
 
 
@@ -308,6 +311,25 @@ def plane(session: Session, panel: AllRules, rulings: Mapping[str, Ruling], chos
         f"Block-local: the recorded text's drafted tokens. {markdown(rule_words.undrawn(wanted, lines))}",
         help="A line is where a rule's verdicts divide best; “exceptions” counts those on its wrong side",
     )
+
+
+def branches(panel: AllRules) -> None:
+    """What more children than one would do at each depth."""
+    theme.section("Where would a branch pay?")
+    if reason := why_not(panel.run):
+        rule_tables.sentence(reason)
+        return
+    children = st.segmented_control(
+        "Children of a node",
+        range(2, MOST_CHILDREN + 1),
+        default=2,
+        required=True,
+        key="lab-children",
+        help="Drafted after the same prefix: i.i.d. ones may be equal, distinct ones are drawn without replacement",
+    )
+    found = panel.branching(int(children or 2))
+    chart(branch_acceptance(found, theme.figure_theme()), "branches", of=file_name(panel.run))
+    st.caption(rule_words.modelled_on(found), help=rule_words.BRANCHES)
 
 
 def _title(name: str) -> str:

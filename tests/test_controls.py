@@ -296,6 +296,7 @@ COMPARE = (
 
 MATRIX = figures(".st-key-matrix")
 PLANE = figures(".st-key-plane")
+BRANCHES = figures(".st-key-branches")
 RULES = (
     *SHARE,
     Control("slider", "*", dragged(-60), (link("dial"), ITSELF, MAIN), each=True, but="Rounds › *"),
@@ -310,6 +311,7 @@ RULES = (
     Control("button", "Boundaries to compare with › Clear all", CLICK, (PLANE,)),
     Control("focusable", "Boundaries to compare with › *", NOTHING, fleeting=True),
     *number("Shift test: add to every logit", "-20", MAIN),
+    Control("radio", "Children of a node › *", CLICK, (BRANCHES,), each=True),
     Control("summary", "Rule by rule", CLICK, (seen(OPENED),)),
     Control("summary", "About this rule", CLICK, (seen(OPENED),)),
     Control("slider", "This rule has no dial", NOTHING, fleeting=True),

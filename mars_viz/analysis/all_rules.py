@@ -12,6 +12,7 @@ from functools import lru_cache, partial
 
 import numpy as np
 
+from mars_viz.analysis.branching import MOST_CHILDREN, branching
 from mars_viz.analysis.flat_positions import FlatPositions, drafted
 from mars_viz.analysis.judgements import Judgement, Ruling, opinion, ruling
 from mars_viz.analysis.metrics import Basis
@@ -135,6 +136,7 @@ class AllRules:
         self.walk = lru_cache(_REMEMBERED)(self._walk)
         self.row = lru_cache(_REMEMBERED)(self._row)
         self.shifted = lru_cache(_REMEMBERED)(self._shifted)
+        self.branching = lru_cache(MOST_CHILDREN)(partial(branching, run))
         self._moved = lru_cache(1)(partial(moved, run))
 
     @property

@@ -130,12 +130,13 @@ def spoken_title(figure: go.Figure) -> str:
 
 def add_key(figure: go.Figure, key: Sequence[Entry]) -> None:
     """What the marks mean, as one line of coloured symbols and words above the plot."""
-    add_note(
-        figure,
-        " &nbsp; ".join(
-            f'<span style="color:{entry.colour}">{entry.symbol}</span> {escaped(entry.words)}' for entry in key
-        ),
-        markup=True,
+    add_note(figure, key_words(key), markup=True)
+
+
+def key_words(key: Sequence[Entry]) -> str:
+    """A line of a key, as markup."""
+    return " &nbsp; ".join(
+        f'<span style="color:{entry.colour}">{entry.symbol}</span> {escaped(entry.words)}' for entry in key
     )
 
 

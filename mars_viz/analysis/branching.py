@@ -1,0 +1,262 @@
+"""What k children in place of one would do for acceptance at a node, by the rules that verify siblings: modelled from
+the chains of a sampled run.
+
+p and q are the target's and the drafter's laws at a node, after temperature, top-k and top-p; acceptance is the chance
+that one of k children drawn from q is kept. All rules are lossless. A recording has of either law the best tokens only
+(`records.CANDIDATES`): what lies beyond is put together so that one child's acceptance is the recorded one, and it says
+how much that was. Knows laws and recordings; knows no trees, no figures and no browser.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from mars_viz.errors import EvidenceError
+from mars_viz.records import Emission, Speculation
+from mars_viz.run import Run
+
+MOST_CHILDREN = 4
+"""Children of a node at most: without replacement every order of them is gone through."""
+MOST_NODES = 60
+"""Nodes of a depth that are looked at; of more, so many in even steps."""
+PIECES = 4
+"""Tokens that share what both laws have beyond the lists: were it one, the naive rule would find it too often."""
+NEEDS = ("total_variation", "draft_logits", "q_max")
+"""Columns of a recording that it takes, besides those that every rule decides by."""
+_NOTHING = 1e-5
+"""Probability that the lists' float32 may lack of 1."""
+_HALVINGS = 60
+_AT_ONCE = 1 << 22
+"""Numbers in an array at most while orders are gone through."""
+
+Solver = Callable[[np.ndarray, np.ndarray, int], np.ndarray]
+
+
+def naive(p: np.ndarray, q: np.ndarray, k: int) -> np.ndarray:
+    """float64 [...]; the target's own sample is among k i.i.d. children: sum of p (1 - (1 - q)^k).
+
+    p and q are float64 [..., M], each sums to 1 (2602.16994 calls it NSS).
+    """
+    found: np.ndarray = (p * (1 - (1 - q) ** k)).sum(-1)
+    return found
+
+
+def with_replacement(p: np.ndarray, q: np.ndarray, k: int) -> np.ndarray:
+    """float64 [...]; recursive rejection sampling of i.i.d. children (SpecInfer, 2305.09781).
+
+    After i refusals p is norm((p - c_i q)+) with c_i = 1 + S_1 + ... + S_{i-1}; S_i = sum of (p - c_i q)+ is the chance
+    that all of the first i are refused.
+    """
+    refused, c = np.ones(p.shape[:-1]), np.zeros(p.shape[:-1])
+    for _ in range(k):
+        c = c + refused
+        refused = np.maximum(p - c[..., None] * q, 0).sum(-1)
+    return 1 - refused
+
+
+def without_replacement(p: np.ndarray, q: np.ndarray, k: int) -> np.ndarray:
+    """float64 [...]; recursive rejection sampling of distinct children (Sequoia, 2402.12374): after a refusal of x also
+    q(x) becomes 0, and q is normalised anew. Goes through every order of refused children."""
+    tokens = p.shape[-1]
+    flat_p, flat_q = p.reshape(-1, tokens), q.reshape(-1, tokens)
+    step = max(1, _AT_ONCE // tokens**k)
+    parts = [_refused(flat_p[at : at + step], flat_q[at : at + step], k) for at in range(0, len(flat_p), step)]
+    refused: np.ndarray = np.concatenate([np.empty(0), *parts]).reshape(p.shape[:-1])
+    return 1 - refused
+
+
+def _refused(p: np.ndarray, q: np.ndarray, k: int) -> np.ndarray:
+    """float64 [...]; the chance that all of k distinct children are refused; where q has nothing left, 1."""
+    rest = np.maximum(p - q, 0)
+    left = rest.sum(-1)
+    if k == 1:
+        return left
+    residual = _share(rest, left[..., None])[..., None, :]  # after a refusal, the same whichever token that was of
+    if k == 2:  # the innermost arrays are the largest; the residual has nothing on the refused token, so q may keep it
+        scale = _share(np.ones_like(q), 1 - q)[..., None]
+        further = np.maximum(residual - q[..., None, :] * scale, 0).sum(-1)
+    else:
+        others = q[..., None, :] * (1 - np.eye(q.shape[-1]))  # [..., M, M]; q without the refused token
+        others = _share(others, others.sum(-1, keepdims=True))
+        further = _refused(np.broadcast_to(residual, others.shape), others, k - 1)
+    found: np.ndarray = np.where(q.any(-1), (np.maximum(q - p, 0) * further).sum(-1), 1)
+    return found
+
+
+def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    """part / whole, 0 where the whole is."""
+    return np.divide(part, whole, out=np.zeros_like(part), where=whole > 0)
+
+
+def k_seq(p: np.ndarray, q: np.ndarray, k: int) -> np.ndarray:
+    """float64 [...]; SpecTr's k-SEQ of i.i.d. children (2310.15141, algorithm 2): 1 - (1 - b)^k with b the sum of
+    min(p / r, q) at the r in [1, k] that solves 1 - (1 - b)^k = r b, rounded up."""
+    low, high = np.ones(p.shape[:-1]), np.full(p.shape[:-1], float(k))
+    for _ in range(_HALVINGS if k > 1 else 0):
+        middle = (low + high) / 2
+        kept = np.minimum(p / middle[..., None], q).sum(-1)
+        above = 1 - (1 - kept) ** k <= middle * kept
+        low, high = np.where(above, low, middle), np.where(above, middle, high)
+    kept = np.minimum(p / high[..., None], q).sum(-1)
+    return 1 - (1 - kept) ** k
+
+
+def best_possible(p: np.ndarray, q: np.ndarray, k: int) -> np.ndarray:
+    """float64 [...]; what no lossless rule for k i.i.d. children surpasses: the least p(H) + 1 - q(H)^k of all prefixes
+    H of the tokens by rising p/q (2502.18779, 2511.15898)."""
+    ratio = np.divide(p, q, out=np.full(p.shape, np.inf), where=q > 0)  # without q it never helps to be in H
+    order = np.argsort(ratio, axis=-1, kind="stable")
+    in_p, in_q = (np.take_along_axis(law, order, -1).cumsum(-1) for law in (p, q))
+    found: np.ndarray = np.minimum(1.0, (in_p + 1 - np.minimum(in_q, 1.0) ** k).min(-1))
+    return found
+
+
+SOLVERS: Mapping[str, Solver] = {
+    "naive, i.i.d.": naive,
+    "k-SEQ, i.i.d.": k_seq,
+    "recursive, i.i.d.": with_replacement,
+    "recursive, distinct": without_replacement,
+    "best possible, i.i.d.": best_possible,
+}
+"""By how they are called in figures: the rule, and how the children are drawn."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NodeLaws:
+    """Both laws at some of a run's drafted positions, on the tokens that both lists hold and on what stands for the
+    rest."""
+
+    p: np.ndarray
+    """float64 [n, M]; each sums to 1."""
+    q: np.ndarray
+    """float64 [n, M]; likewise."""
+    depths: np.ndarray
+    """int64 [n]; place of each in its block, from 1."""
+    reached: np.ndarray
+    """float64 [n]; the chance that rejection sampling of the recorded chain gets there: the product of min(1, p/q) of
+    the tokens before it in its block."""
+    left_p: float
+    """Mean mass of p on tokens that are not on both lists."""
+    left_q: float
+    """The same of q."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Branching:
+    """What k children do at each depth: means over the recorded prefixes, each weighed by the chance to get there."""
+
+    children: int
+    """k."""
+    depths: np.ndarray
+    """int64 [D]; places in a block, from 1."""
+    reached: np.ndarray
+    """float64 [D]; the share of blocks in which rejection sampling gets there."""
+    alone: np.ndarray
+    """float64 [D]; acceptance of one child by every rule but the naive one."""
+    acceptance: Mapping[str, np.ndarray]
+    """float64 [D]; of k children, by the names of `SOLVERS`."""
+    left_p: float
+    """As in `NodeLaws`."""
+    left_q: float
+    """As in `NodeLaws`."""
+    nodes: int
+    """Recorded prefixes that were looked at."""
+
+    def gains(self, name: str) -> np.ndarray:
+        """float64 [D]; tokens that a branch at this depth alone keeps there more, per block."""
+        found: np.ndarray = self.reached * (self.acceptance[name] - self.alone)
+        return found
+
+
+def why_not(run: Run) -> str:
+    """Why a run cannot be asked, as a sentence; empty where it can."""
+    found = run.trace.speculations
+    if not run.settings.temperature:
+        return (
+            "Not shown of a greedy run: nothing is drawn there, and every one of these rules keeps the target's best "
+            "token where it is among the children. Record a run with a temperature above 0."
+        )
+    if run.settings.drafts_trees:
+        return "Not shown of a run that drafted trees: this is modelled from chains. Record the prompt with chains."
+    columns = found.columns
+    if not (found.sampled.all() and all(name in columns for name in NEEDS) and columns["draft_ids"].shape[-1] > 1):
+        return "Not shown of this run: it holds no law that its drafter drew from. Record it with a drafting model."
+    return ""
+
+
+def node_laws(run: Run) -> NodeLaws:
+    """The laws at the run's drafted positions, at most `MOST_NODES` of a depth. Raises BadInput as `why_not` says.
+
+    Beyond the tokens on both lists stand `PIECES` tokens to which both laws give alike what their minima are known to
+    share there (of the recorded total variation), and one token for what is left of each law. So one child's acceptance
+    is the recorded one, by every rule but the naive one. Tokens of the drafter's list alone stay, and p has nothing on
+    them.
+    """
+    if reason := why_not(run):
+        raise EvidenceError(reason)
+    whole, temperature = run.trace.speculations.whole, run.settings.temperature
+    chosen = _chosen(whole.depths)
+    rows = whole.judging_rows[chosen]
+    listed_p = whole.emission_p[rows, Emission.ARGMAX, None] * _odds(whole.top_logits[rows], temperature)
+    listed_p[np.arange(listed_p.shape[1]) >= whole.support[rows, None]] = 0
+    q = whole.q_max[chosen, None] * _odds(whole.draft_logits[chosen], temperature)
+    q[q.cumsum(-1) - q > 1 - _NOTHING] = 0  # what top-k and top-p leave out
+    same = whole.draft_ids[chosen][:, :, None] == whole.top_ids[rows][:, None, :]
+    p = (same * listed_p[:, None, :]).sum(-1)  # of the drafter's tokens
+    both = (p > 0) & (q > 0)
+    p = np.where(both, p, 0)
+    left_p, left_q = (np.maximum(1 - (law * both).sum(-1), 0) for law in (p, q))
+    shared = 1 - whole.total_variation[chosen] - np.minimum(p, q).sum(-1)
+    shared = np.clip(shared, 0, np.minimum(left_p, left_q))
+    apart = 1 - _share(shared, left_q)[:, None]  # of q beyond both lists, what p has not
+    unlisted = np.maximum(1 - q.sum(-1), 0) * apart[:, 0]
+    nothing = np.zeros_like(shared)
+    pieces = np.repeat(shared[:, None] / PIECES, PIECES, axis=1)
+    p = np.column_stack([p, pieces, left_p - shared, nothing])
+    q = np.column_stack([np.where(both, q, q * apart), pieces, nothing, unlisted])
+    p, q = (law / law.sum(-1, keepdims=True) for law in (p, q))
+    return NodeLaws(p, q, whole.depths[chosen].astype(np.int64), _reached(whole)[chosen], left_p.mean(), left_q.mean())
+
+
+def branching(run: Run, children: int) -> Branching:
+    """What so many children would do at each depth of the run's chains. Raises BadInput as `why_not` says."""
+    laws = node_laws(run)
+    depths = np.unique(laws.depths)
+    at = laws.depths[None] == depths[:, None]  # [D, n]
+    weights = _share(at * laws.reached, (at * laws.reached).sum(-1, keepdims=True))
+    return Branching(
+        children=children,
+        depths=depths,
+        reached=(at * laws.reached).sum(-1) / at.sum(-1),
+        alone=weights @ with_replacement(laws.p, laws.q, 1),
+        acceptance={name: weights @ solver(laws.p, laws.q, children) for name, solver in SOLVERS.items()},
+        left_p=laws.left_p,
+        left_q=laws.left_q,
+        nodes=len(laws.depths),
+    )
+
+
+def _chosen(depths: np.ndarray) -> np.ndarray:
+    """int64 [n]; positions, at most `MOST_NODES` of each depth, in order."""
+    found = [np.flatnonzero(depths == depth) for depth in np.unique(depths)]
+    few = [each[np.linspace(0, len(each) - 1, min(len(each), MOST_NODES)).astype(np.int64)] for each in found]
+    return np.sort(np.concatenate([np.empty(0, np.int64), *few]))
+
+
+def _odds(logits: np.ndarray, temperature: float) -> np.ndarray:
+    """float64 [n, K]; probabilities over the first one's."""
+    wide = logits.astype(np.float64)
+    found: np.ndarray = np.exp((wide - wide[:, :1]) / temperature)
+    return found
+
+
+def _reached(chains: Speculation) -> np.ndarray:
+    """float64 [P]; see `NodeLaws.reached`."""
+    found, kept = np.ones(len(chains)), np.minimum(1, _share(chains.p.astype(np.float64), chains.q.astype(np.float64)))
+    for depth in range(2, int(chains.depths.max(initial=0)) + 1):
+        nodes = np.flatnonzero(chains.depths == depth)
+        found[nodes] = found[nodes - 1] * kept[nodes - 1]  # of a chain the node before is the parent
+    return found

@@ -1,0 +1,219 @@
+"""What more children would do: closed forms against enumeration and known numbers, and laws read from recordings."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import permutations, product
+
+import numpy as np
+import pytest
+
+from mars_viz import figures
+from mars_viz.analysis import branching as branches
+from mars_viz.analysis.branching import SOLVERS, branching, node_laws, why_not
+from mars_viz.errors import EvidenceError
+from mars_viz.figures.branching import branch_acceptance
+from mars_viz.run import Run
+from tests.factories import tables, toy_run
+from tests.test_rule_figures import THEMES, valid
+
+P, Q = np.array([0.5, 0.3, 0.2]), np.array([0.2, 0.3, 0.5])
+KNOWN = {
+    "naive, i.i.d.": (0.29, 0.483, 0.6161),
+    "recursive, i.i.d.": (0.7, 0.76, 0.808),
+    "recursive, distinct": (0.7, 0.82, 1.0),
+    "k-SEQ, i.i.d.": (0.7, 0.791355287, 0.858518606),
+    "best possible, i.i.d.": (0.7, 0.86, 0.988),
+}
+"""At P and Q for one, two and three children, by full enumeration elsewhere."""
+
+
+def some_laws(count: int, tokens: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    p, q = rng.dirichlet(np.full(tokens, 0.7), (2, count))
+    return p, q
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_known_numbers(name: str) -> None:
+    found = [float(SOLVERS[name](P, Q, k)) for k in (1, 2, 3)]
+    assert found == pytest.approx(KNOWN[name], abs=1e-9)
+
+
+def refused(p: np.ndarray, q: np.ndarray, children: tuple[int, ...], distinct: bool) -> float:
+    """The chance that all of these children are refused, one after the other."""
+    chance = 1.0
+    for x in children:
+        chance *= max(0.0, 1 - p[x] / q[x])
+        if not chance:
+            return 0.0
+        rest = np.maximum(p - q, 0)
+        p = rest / rest.sum()
+        if distinct:
+            q = np.where(np.arange(len(q)) == x, 0, q)
+            q = q / q.sum() if q.sum() else q
+    return chance
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 4])
+def test_recursive_rejection_is_what_going_through_all_children_gives(k: int) -> None:
+    for p, q in zip(*some_laws(6, 4, 1), strict=True):
+        iid = sum(
+            np.prod(q[list(children)]) * refused(p, q, children, False) for children in product(range(4), repeat=k)
+        )
+        assert float(branches.with_replacement(p, q, k)) == pytest.approx(1 - iid, abs=1e-12)
+        drawn = 0.0
+        for children in permutations(range(4), k):
+            chance = np.prod([q[x] / (1 - q[list(children[:i])].sum()) for i, x in enumerate(children)])
+            drawn += chance * refused(p, q, children, True)
+        assert float(branches.without_replacement(p, q, k)) == pytest.approx(1 - drawn, abs=1e-12)
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 4])
+def test_the_best_possible_is_the_least_of_all_subsets(k: int) -> None:
+    for p, q in zip(*some_laws(30, 5, 2), strict=True):
+        subsets = [np.array(each, bool) for each in product([0, 1], repeat=5)]
+        least = min(p[each].sum() + 1 - q[each].sum() ** k for each in subsets)
+        assert float(branches.best_possible(p, q, k)) == pytest.approx(least, abs=1e-12)
+
+
+@pytest.mark.parametrize("k", [2, 3, 4])
+def test_rules_stand_in_the_order_that_is_known_of_them(k: int) -> None:
+    p, q = some_laws(200, 6, 3)
+    alone = np.minimum(p, q).sum(-1)
+    found = {name: solver(p, q, k) for name, solver in SOLVERS.items()}
+    iid = ("naive, i.i.d.", "k-SEQ, i.i.d.", "recursive, i.i.d.")
+    for name in iid:
+        assert np.all(found[name] <= found["best possible, i.i.d."] + 1e-9), name
+    for name in ("k-SEQ, i.i.d.", "recursive, i.i.d."):
+        assert np.all(found[name] >= alone - 1e-9), name
+    assert np.all(found["recursive, distinct"] >= alone - 1e-9)
+    assert np.all(found["recursive, distinct"] <= 1 + 1e-9)
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_equal_laws_and_laws_apart(name: str) -> None:
+    p = np.array([0.6, 0.4, 0.0, 0.0])
+    apart = np.array([0.0, 0.0, 0.7, 0.3])
+    assert float(SOLVERS[name](p, apart, 2)) == pytest.approx(0, abs=1e-12)
+    if not name.startswith("naive"):
+        assert float(SOLVERS[name](p, p, 2)) == pytest.approx(1, abs=1e-12)
+    one_hot = np.array([1.0, 0.0, 0.0, 0.0])  # of which no second child can be drawn
+    assert float(SOLVERS[name](p, one_hot, 3)) == pytest.approx(0.6, abs=1e-9)
+
+
+def laws_of(run: Run, vocabulary: int) -> tuple[np.ndarray, np.ndarray]:
+    """Both whole laws at each drafted position of a toy's run."""
+    target, drafter = tables(vocabulary)
+    last = [
+        token
+        for round_, before in zip(
+            run.rounds, np.cumsum([0, *map(len, (r.token_ids for r in run.rounds))]), strict=False
+        )
+        for token in [
+            (*run.prompt_ids, *(t for r in run.rounds for t in r.token_ids))[len(run.prompt_ids) + before - 1],
+            *round_.speculation.tokens.tolist()[:-1],
+        ]
+    ]
+
+    def law(logits: np.ndarray) -> np.ndarray:
+        scaled = logits[last].astype(np.float64) / run.settings.temperature
+        mass = np.exp(scaled - scaled.max(-1, keepdims=True))
+        if run.settings.top_k:
+            mass[mass < np.sort(mass, -1)[:, -run.settings.top_k, None]] = 0
+        return mass / mass.sum(-1, keepdims=True)
+
+    return law(target), law(drafter)
+
+
+@pytest.mark.parametrize(("vocabulary", "top_k"), [(16, 0), (16, 5), (40, 8)])
+def test_laws_that_the_lists_hold_are_read_exactly(vocabulary: int, top_k: int) -> None:
+    run = toy_run(temperature=0.8, top_k=top_k, vocabulary=vocabulary, seed=3)
+    p, q = laws_of(run, vocabulary)
+    found = node_laws(run)
+    assert len(found.p) == len(p) <= branches.MOST_NODES * run.settings.gamma
+    for name, solver in SOLVERS.items():
+        close = solver(found.p, found.q, 2) - solver(p, q, 2)
+        if not top_k or name not in ("naive, i.i.d.", "recursive, distinct"):
+            assert np.abs(close).max() < 2e-5, name
+    if not top_k:
+        assert found.left_p < 1e-5 and found.left_q < 1e-5
+
+
+@pytest.mark.parametrize("k", [2, 3])
+def test_beyond_the_lists_one_child_is_exact_and_more_are_close(k: int) -> None:
+    run = toy_run(temperature=0.9, vocabulary=64, seed=3, gamma=3)
+    p, q = laws_of(run, 64)
+    found = node_laws(run)
+    assert 0.01 < found.left_p < 0.2 and 0.01 < found.left_q < 0.3
+    assert np.abs(branches.with_replacement(found.p, found.q, 1) - np.minimum(p, q).sum(-1)).max() < 1e-5
+    for name, solver in SOLVERS.items():
+        assert abs((solver(found.p, found.q, k) - solver(p, q, k)).mean()) < 0.03, name
+
+
+def test_means_by_depth_are_weighed_by_the_chance_to_get_there() -> None:
+    run = toy_run(temperature=1.0, gamma=3, vocabulary=16)
+    found, laws = branching(run, 2), node_laws(run)
+    assert found.depths.tolist() == [1, 2, 3] and found.nodes == len(laws.p)
+    accepted, arrived = np.zeros(3), np.zeros(3)
+    place = 0
+    for round_ in run.rounds:
+        chance, speculation = 1.0, round_.speculation
+        for depth in range(len(speculation)):
+            arrived[depth] += chance
+            accepted[depth] += chance * (1 - speculation.total_variation[depth])
+            assert laws.reached[place] == pytest.approx(chance, rel=1e-5)
+            chance *= min(1.0, float(speculation.p[depth]) / float(speculation.q[depth]))
+            place += 1
+    counts = [sum(len(round_.speculation) > depth for round_ in run.rounds) for depth in range(3)]
+    assert found.reached == pytest.approx(arrived / counts, rel=1e-5)
+    assert found.alone == pytest.approx(accepted / arrived, rel=1e-4)
+    assert found.gains("recursive, distinct") == pytest.approx(
+        found.reached * (found.acceptance["recursive, distinct"] - found.alone)
+    )
+
+
+def test_of_a_long_run_even_steps_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = toy_run(temperature=1.0, gamma=2)
+    whole = node_laws(run)
+    monkeypatch.setattr(branches, "MOST_NODES", 5)
+    few = node_laws(run)
+    assert np.bincount(few.depths).tolist() == [0, 5, 5] and len(whole.p) > 10
+    assert few.p[0] == pytest.approx(whole.p[0])
+
+
+def test_runs_that_cannot_be_asked_say_why() -> None:
+    assert why_not(toy_run(temperature=1.0)) == ""
+    assert "temperature above 0" in why_not(toy_run())
+    sampled = toy_run(temperature=1.0, gamma=2)
+    rounds = [
+        r.with_speculation(
+            replace(r.speculation, columns={n: c for n, c in r.speculation.columns.items() if n != "q_max"})
+        )
+        for r in sampled.rounds
+    ]
+    assert "drafting model" in why_not(replace(sampled, rounds=rounds))
+    with pytest.raises(EvidenceError, match="greedy"):
+        node_laws(toy_run())
+
+
+@THEMES
+@pytest.mark.parametrize("children", [2, 3, 4])
+def test_the_figure_draws_what_was_found(theme: figures.Theme, children: int) -> None:
+    found = branching(toy_run(temperature=1.0, vocabulary=16), children)
+    figure = valid(branch_acceptance(found, theme))
+    drawn = {trace.name: trace.y for trace in figure.data}
+    assert set(drawn) == {"one child", *SOLVERS}
+    assert drawn["one child"] == pytest.approx(found.alone)
+    for name, values in found.acceptance.items():
+        assert drawn[name] == pytest.approx(values)
+    assert len({(trace.line.dash, trace.marker.symbol) for trace in figure.data}) == len(drawn)
+    most = int(found.gains("recursive, distinct").argmax())
+    assert f"at depth {found.depths[most]}" in figures.spoken_title(figure)
+    assert "modelled" in figures.spoken_title(figure)
+
+
+def test_where_no_branch_pays_the_title_says_so() -> None:
+    found = branching(toy_run(temperature=1.0, vocabulary=16, gamma=2), 2)
+    nothing = replace(found, acceptance={name: found.alone for name in found.acceptance})
+    assert "nothing more" in figures.spoken_title(branch_acceptance(nothing, figures.LIGHT))
