@@ -34,12 +34,14 @@ from mars_viz.runfiles import load_run
 from mars_viz.speculators.autoregressive import decode_alone
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.costs import Measuring
+from mars_viz.speculators.device_errors import inference
 from mars_viz.speculators.drafter_names import Ngram, drafter_named, has_no_model
 from mars_viz.speculators.drafters.layers import count_of, with_layers
 from mars_viz.speculators.drafters.ngram import NgramDrafter, latest
 from mars_viz.speculators.drafters.suffix import SuffixDrafter
 from mars_viz.speculators.drafters.text import TextBefore
 from mars_viz.speculators.drafters.trigram import TrigramDrafter
+from mars_viz.speculators.drafters.trimmed import most_frequent
 from mars_viz.speculators.loading import backend_of, load_backend
 from mars_viz.speculators.model_files import Loaded
 from mars_viz.speculators.names import check_names, drafter_for
@@ -55,7 +57,8 @@ def backend() -> Backend:
 
 
 @pytest.fixture(
-    scope="module", params=["ngram:n=3", "suffix:n=4", "trigram", "layers:exit=5", "layers:skip=2-4", "eagle3"]
+    scope="module",
+    params=["ngram:n=3", "suffix:n=4", "trigram", "layers:exit=5", "layers:skip=2-4", "eagle3", "trimmed:m=900"],
 )
 def each(request: pytest.FixtureRequest) -> Backend:
     return load_backend(drafter=request.param, device="cpu", dtype="float32")
@@ -265,6 +268,14 @@ def test_the_command_takes_it_and_a_target_alone_gets_it(tmp_path: Path, capsys:
         ("suffix:n=2,text=no-such-file", "There is no file"),
         ("suffix:", "sets nothing of the drafter suffix"),
         ("trigram:n=3", "write trigram:text=FILE"),
+        ("trimmed:m=0", "from 1 to"),
+        ("trimmed:n=9", "has no setting"),
+        ("trimmed:", "sets nothing of the drafter trimmed"),
+        ("trimmed:m=9,of=ngram", "has no distribution whose vocabulary could be trimmed"),
+        ("trimmed:m=9,of=trimmed:m=4", "has no distribution whose vocabulary could be trimmed"),
+        ("trimmed:m=9,of=layers", "write layers:skip=3-5"),
+        ("trimmed:m=9,text=no-such-file", "There is no file"),
+        ("trimmed:m=9,of=no-such-model/here", "without a target"),
         ("layers", "write layers:skip=3-5"),
         ("layers:exit=", "write layers:skip=3-5"),
         ("layers:skip=5-3,exit=2", "write layers:skip=3-5"),
@@ -293,6 +304,46 @@ def test_layers_that_the_target_does_not_have_cannot_be_left_out(drafter: str, t
         mars_viz.record(PROMPT, drafter=drafter, device="cpu")
 
 
+@pytest.mark.parametrize("of", ["", "layers:exit=5", "eagle3"])
+def test_a_trimmed_drafter_drafts_by_what_the_whole_one_thinks_of_the_tokens_that_are_kept(of: str) -> None:
+    built_in, wanted = load_backend(device="cpu", dtype="float32"), f"trimmed:m=700{of and ',of=' + of}"
+    whole = load_backend(drafter=of or None, device="cpu", dtype="float32")
+    trimmed = load_backend(drafter=wanted, device="cpu", dtype="float32")
+    assert trimmed.drafter.name == wanted
+    prefix = built_in.tokenizer.encode(PROMPT, (), chat=False)
+    drafts = []
+    with inference():
+        for each in (whole, trimmed):
+            target, drafter = each.opened(Settings())
+            for part in (target, drafter):
+                part.prefill([prefix[:-1]])
+            drafts.append(drafter.draft([prefix], 3))
+    ours, kept = drafts[1], drafts[1].vocabulary
+    assert kept is not None and ours.logits is not None and ours.logits.shape[-1] == len(kept) <= 700
+    assert set(whole.eos_ids) <= set(kept.tolist()) and bool((kept.diff() > 0).all())
+    theirs = drafts[0].spread(whole.vocabulary_size)[0, 0, kept]
+    torch.testing.assert_close(ours.logits[0, 0], theirs, rtol=1e-5, atol=1e-5)
+    assert ours.tokens[0].tolist() == [int(kept[row.argmax()]) for row in ours.logits[0]]
+
+
+def test_the_most_frequent_tokens_of_a_text_are_kept_then_those_of_low_ids() -> None:
+    kept = most_frequent([9, 9, 9, 5, 5, 30, 7], 4, 20, [19])
+    assert kept.tolist() == [5, 7, 9, 19]
+    assert most_frequent([9], 4, 20, []).tolist() == [0, 1, 2, 9]
+    for count in (1, 20, 21):
+        with pytest.raises(SettingError, match="cannot be trimmed"):
+            most_frequent([], count, 20, [19])
+
+
+def test_more_tokens_than_there_are_and_a_drafter_that_nobody_named_are_refused() -> None:
+    with pytest.raises(SettingError, match="cannot be trimmed to 100,000"):
+        load_backend(drafter="trimmed:m=100000", device="cpu")
+    with pytest.raises(SettingError, match="does not say which drafter is trimmed"):
+        load_backend(TARGET, "trimmed:m=9", device="cpu")
+    found = drafter_named(f"trimmed:m=9,of={DRAFTER}")
+    assert found is not None and found.source == str(DRAFTER), "a model to be fetched, so no run has it at hand"
+
+
 def test_visitors_name_no_file_of_the_server(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a")
     for file in (tmp_path / "a.txt", tmp_path / "b.txt"):
@@ -301,10 +352,21 @@ def test_visitors_name_no_file_of_the_server(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["ngram:n=2", "suffix:n=3", "trigram", "layers:skip=3-5", "layers:skip=6", "layers:exit=4"]
+    "name",
+    [
+        "ngram:n=2",
+        "suffix:n=3",
+        "trigram",
+        "layers:skip=3-5",
+        "layers:skip=6",
+        "layers:exit=4",
+        "trimmed:m=900",
+        "trimmed:m=900,of=eagle3",
+        "trimmed:m=900,of=layers:exit=4",
+    ],
 )
 def test_a_name_is_written_as_it_is_read(name: str) -> None:
     found = drafter_named(name)
     assert found is not None and found.name == name
-    assert has_no_model(name) != name.startswith("layers")
+    assert has_no_model(name) != name.startswith(("layers", "trimmed"))
     assert drafter_named("org/layers") is None and not has_no_model("suffix:n=lots")

@@ -137,7 +137,8 @@ def backend_arguments(parser: argparse.ArgumentParser, *, drafter: bool = True) 
             metavar="MODEL",
             help="hub id or folder of the drafter, or one without a model of its own: ngram:n=3 (prompt lookup), "
             "suffix:n=16,text=FILE (suffix index), trigram, layers:exit=4 or layers:skip=3-5 (the target with layers "
-            "left out); eagle3:HEADDIR is an EAGLE-3 head for the target, eagle3 the built-in one's "
+            "left out), trimmed:m=1000,of=MODEL (a head of the most frequent tokens alone); eagle3:HEADDIR is an "
+            "EAGLE-3 head for the target, eagle3 the built-in one's "
             "(default: the built-in one; with another target prompt lookup)",
         )
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or mps (default: %(default)s)")

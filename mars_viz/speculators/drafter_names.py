@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import ClassVar, Self
 
-from mars_viz.bounds import shortened
+from mars_viz.bounds import VOCABULARY, shortened
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.rules.fixed import Fixed, values_in
 
 _NGRAM = Fixed("n", "n", "longest suffix", 1, 16, 3, "how many of the text's last tokens are looked for at most")
 _SUFFIX = Fixed("n", "n", "longest suffix", 1, 64, 16, "how many of the text's last tokens are looked for at most")
 _PLACE = r"\d{1,3}"
+_BEST = Fixed("m", "m", "tokens", 1, VOCABULARY, 1000, "tokens of the vocabulary that can be drafted")
 
 
 class NamedDrafter(ABC):
@@ -195,7 +196,51 @@ class Eagle3(NamedDrafter):
         return cls(settings)
 
 
-FAMILIES: dict[str, type[NamedDrafter]] = {each.family: each for each in (Ngram, Suffix, Trigram, Layers, Eagle3)}
+@dataclass(frozen=True, slots=True)
+class Trimmed(NamedDrafter):
+    """A drafter whose head scores the most frequent tokens alone; see `drafters.trimmed`."""
+
+    m: int = int(_BEST.default)
+    """How many tokens of the vocabulary."""
+    of: str = ""
+    """The drafter that is trimmed; empty for the one that there is without a name."""
+    text: str = ""
+    """A file with the text whose most frequent tokens are kept; empty for those of the lowest ids."""
+    family: ClassVar[str] = "trimmed"
+    keeps_cache: ClassVar[bool] = True
+    drafts_trees: ClassVar[bool] = True
+
+    @property
+    def name(self) -> str:
+        """As it is written: 'trimmed:m=1000,of=eagle3'; of files their names alone."""
+        said = [f"m={self.m}", *filter(None, [self.of and f"of={self.of}", self.text and _written(self.text)])]
+        return f"trimmed:{','.join(said)}"
+
+    @property
+    def source(self) -> str:
+        """The file, or else the drafter that is trimmed, where it is a model or made from one."""
+        whole = drafter_named(self.of) if self.of else self
+        return self.text or (self.of if whole is None else "" if whole is self else whole.source)
+
+    @classmethod
+    def said(cls, settings: str) -> Self:
+        """The one of these settings, 'm=1000,of=eagle3,text=FILE'. Raises SettingError."""
+        before, text = _without_text(settings)
+        numbers, _, of = before.partition("of=")
+        numbers = numbers.removesuffix(",")
+        m = values_in(numbers, cls.family, (_BEST,), "drafter")["m"] if numbers or not (of or text) else _BEST.default
+        whole = drafter_named(of) if of else None
+        if isinstance(whole, Trimmed) or (whole is not None and not whole.keeps_cache):
+            raise SettingError(
+                f"{whole.name} has no distribution whose vocabulary could be trimmed; trim a model, layers or an "
+                "EAGLE-3 head, such as trimmed:m=1000,of=eagle3."
+            )
+        return cls(int(m), of, text)
+
+
+FAMILIES: dict[str, type[NamedDrafter]] = {
+    each.family: each for each in (Ngram, Suffix, Trigram, Layers, Eagle3, Trimmed)
+}
 """By the word that their names begin with."""
 
 

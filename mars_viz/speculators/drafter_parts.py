@@ -6,12 +6,13 @@ Knows drafters and where they come from; loads no target.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from huggingface_hub import snapshot_download
+from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from mars_viz import demo
@@ -20,7 +21,7 @@ from mars_viz.errors import ModelError, SettingError
 from mars_viz.run import Settings
 from mars_viz.speculators.backend import Part
 from mars_viz.speculators.draft import Drafter
-from mars_viz.speculators.drafter_names import Eagle3, Layers, NamedDrafter, Ngram, Suffix
+from mars_viz.speculators.drafter_names import Eagle3, Layers, NamedDrafter, Ngram, Suffix, Trimmed
 from mars_viz.speculators.drafters.eagle3 import Eagle3Drafter
 from mars_viz.speculators.drafters.eagle3_checkpoint import Checkpoint, read_checkpoint
 from mars_viz.speculators.drafters.eagle3_shapes import TargetShape
@@ -30,6 +31,7 @@ from mars_viz.speculators.drafters.ngram import NgramDrafter
 from mars_viz.speculators.drafters.suffix import SuffixDrafter
 from mars_viz.speculators.drafters.text import TextBefore
 from mars_viz.speculators.drafters.trigram import TrigramDrafter
+from mars_viz.speculators.drafters.trimmed import most_frequent, with_vocabulary
 from mars_viz.speculators.model_files import Loaded, cannot_load, revision_of, short_name
 from mars_viz.speculators.names import is_place
 from mars_viz.speculators.networks import Opener
@@ -52,11 +54,13 @@ class LoadedHead:
     """Commit on the hub, or the start of the weights' SHA-256."""
 
 
-def model_drafter(passes: Opener, name: str, revision: str = "") -> Part[Callable[[Settings], Drafter]]:
-    """A drafter that does."""
+def model_drafter(
+    passes: Opener, name: str, revision: str = "", vocabulary: Tensor | None = None
+) -> Part[Callable[[Settings], Drafter]]:
+    """A drafter that goes through these forward passes, which score the tokens of this vocabulary alone."""
     return Part(
         name,
-        lambda each: ModelDrafter(passes(), each),
+        lambda each: ModelDrafter(passes(), each, vocabulary),
         revision,
         passes.batching,
         passes.lack,
@@ -81,17 +85,23 @@ def read_head(wanted: Eagle3, target: str, config: PreTrainedConfig, folders: bo
     return LoadedHead(read_checkpoint(folder, shape), named.name, revision_of(str(folder)))
 
 
-def with_head(target: PreTrainedModel, head: LoadedHead, size: int) -> Part[Callable[[Settings], Drafter]]:
-    """A head that reads what enters layers of the target, and takes what it lacks from it."""
+def with_head(
+    target: PreTrainedModel, head: LoadedHead, size: int, kept: Tensor | None = None
+) -> Part[Callable[[Settings], Drafter]]:
+    """A head that reads what enters layers of the target, and takes what it lacks from it; of its vocabulary it drafts
+    the tokens that are `kept`, int64 ascending, all for None. Raises SettingError where it has none of them."""
     read, (place, kind) = head.checkpoint, (target.device, target.dtype)
     own = {name: each.to(place, kind) for name, each in read.tensors.items()}
     shared = {
         "embed_tokens.weight": target.get_input_embeddings().weight,
         "lm_head.weight": target.get_output_embeddings().weight[:size],
     }
+    vocabulary = None if read.vocabulary is None else read.vocabulary.to(place)
+    if kept is not None:
+        vocabulary, rows = _both(vocabulary, kept.to(place), head.name)
+        own["lm_head.weight"] = (shared | own)["lm_head.weight"][rows]
     heads = Heads(read.shape.heads, read.shape.groups, read.shape.size)
     weights = HeadWeights.of(shared | own, heads, read.shape.epsilon, read.rotary, normed_residual=read.normed_residual)
-    vocabulary = None if read.vocabulary is None else read.vocabulary.to(place)
     return Part(
         head.name,
         lambda each: Eagle3Drafter(EagleNetwork(weights), read.layers, vocabulary, size, each),
@@ -100,6 +110,28 @@ def with_head(target: PreTrainedModel, head: LoadedHead, size: int) -> Part[Call
         note=read.note,
         drafts_trees=True,
     )
+
+
+def _both(own: Tensor | None, kept: Tensor, head: str) -> tuple[Tensor, Tensor]:
+    """int64; the tokens that a head has and that are kept, and their rows in the head. Raises SettingError."""
+    if own is None:
+        return kept, kept
+    rows = torch.isin(own, kept).nonzero()[:, 0]
+    if not len(rows):
+        raise SettingError(f"{head} has none of the {len(kept):,} tokens that are to be kept; keep more.")
+    return own[rows], rows
+
+
+def kept_tokens(wanted: Trimmed, tokenizer: PreTrainedTokenizerBase, size: int, ends: Iterable[int]) -> Tensor:
+    """int64 [m], ascending; what a trimmed drafter can draft, of `size` tokens, those that end a text included. Raises
+    BadInput where its text cannot be read, and for more tokens than there are."""
+    text = _tokens_of(wanted.text, tokenizer)[0] if wanted.text else []
+    return most_frequent(text, wanted.m, size, ends)
+
+
+def with_fewer_tokens(drafter: Loaded, vocabulary: Tensor) -> Loaded:
+    """A drafting model that scores these tokens alone."""
+    return Loaded(with_vocabulary(drafter.model, vocabulary), drafter.name, drafter.revision)
 
 
 def with_fewer_layers(target: Loaded, wanted: Layers) -> Loaded:

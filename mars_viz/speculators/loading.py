@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -20,12 +21,14 @@ from mars_viz.speculators.backend import Backend, Part
 from mars_viz.speculators.device_errors import is_gone, lacks_memory, lost
 from mars_viz.speculators.download_progress import Arrival, LoadShare
 from mars_viz.speculators.draft import Target
-from mars_viz.speculators.drafter_names import Eagle3, Layers, NamedDrafter
+from mars_viz.speculators.drafter_names import Eagle3, Layers, NamedDrafter, Trimmed
 from mars_viz.speculators.drafter_parts import (
     LoadedHead,
+    kept_tokens,
     model_drafter,
     read_head,
     with_fewer_layers,
+    with_fewer_tokens,
     with_head,
     without_model,
 )
@@ -41,7 +44,7 @@ from mars_viz.speculators.model_files import (
     short_name,
     tokenizer_of,
 )
-from mars_viz.speculators.names import check_names, drafter_for, models_named
+from mars_viz.speculators.names import check_names, drafter_for, models_named, whole_drafter
 from mars_viz.speculators.networks import Opener, opener
 from mars_viz.speculators.targets.model import ModelTarget
 from mars_viz.speculators.threads import fit_cores
@@ -68,7 +71,7 @@ def load_backend(
     that keeps them from working, TooLarge for what does not fit.
     """
     check_names(target, drafter, device=device, dtype=dtype, folders=folders)
-    drafting = drafter_for(target, drafter)
+    named, drafting = drafter_for(target, drafter), whole_drafter(target, drafter)
     names = [str(target or demo.TARGET)]
     if isinstance(drafting, str):
         names.append(drafting or str(demo.DRAFTER))
@@ -104,6 +107,7 @@ def load_backend(
         tokenizers[0],
         loaded[0],
         head or (loaded[1] if isinstance(drafting, str) else drafting),
+        trimmed=named if isinstance(named, Trimmed) else None,
         cuda_graphs=cuda_graphs,
     )
 
@@ -114,27 +118,35 @@ def backend_of(
     drafter: Loaded | LoadedHead | NamedDrafter,
     *,
     eos_ids: frozenset[int] | None = None,
+    trimmed: Trimmed | None = None,
     cuda_graphs: bool = False,
 ) -> Backend:
-    """A backend of loaded models; None takes the end-of-text tokens that the target's configuration names."""
+    """A backend of loaded models; None takes the end-of-text tokens that the target's configuration names. The drafter
+    is `trimmed` where that says how."""
     models = [each.model for each in (target, drafter) if isinstance(each, Loaded)]
     size, place = min(map(_output_size, models)), target.model.device
+    ends = _eos_ids(target.model, tokenizer) if eos_ids is None else eos_ids
+    kept = None if trimmed is None else kept_tokens(trimmed, tokenizer, size, ends)
     if isinstance(drafter, Eagle3):
         drafter = read_head(drafter, target.name, target.model.config, folders=True)
     if isinstance(drafter, LoadedHead):
-        drafting = with_head(target.model, drafter, size)
+        drafting = with_head(target.model, drafter, size, kept)
     elif not isinstance(drafter, Loaded | Layers):
         drafting = without_model(drafter, tokenizer, place)
     else:
         drafts = with_fewer_layers(target, drafter) if isinstance(drafter, Layers) else drafter
-        drafting = model_drafter(opener(drafts.model, size, cuda_graphs=cuda_graphs), drafts.name, drafts.revision)
+        drafts = drafts if kept is None else with_fewer_tokens(drafts, kept)
+        passes = opener(drafts.model, size if kept is None else len(kept), cuda_graphs=cuda_graphs)
+        drafting = model_drafter(passes, drafts.name, drafts.revision, None if kept is None else kept.to(place))
+    if trimmed is not None:
+        drafting = replace(drafting, name=replace(trimmed, of=trimmed.of and drafting.name).name)
     return Backend(
         target=model_target(opener(target.model, size, cuda_graphs=cuda_graphs), target.name, target.revision),
         drafter=drafting,
         tokenizer=TransformersTokenizer(tokenizer, target.name),
         vocabulary_size=size,
         context=min(map(_context, models)),
-        eos_ids=_eos_ids(target.model, tokenizer) if eos_ids is None else eos_ids,
+        eos_ids=ends,
         dtype=str(target.model.dtype).removeprefix("torch."),
         processor=_processor(place),
         place=place,

@@ -14,7 +14,16 @@ from mars_viz.bounds import shortened
 from mars_viz.errors import ModelError, SettingError
 from mars_viz.permissions import PATHS
 from mars_viz.run import Settings
-from mars_viz.speculators.drafter_names import Eagle3, NamedDrafter, Ngram, chains_alone, drafter_named
+from mars_viz.speculators.drafter_names import (
+    Eagle3,
+    NamedDrafter,
+    Ngram,
+    Suffix,
+    Trigram,
+    Trimmed,
+    chains_alone,
+    drafter_named,
+)
 
 _ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)
 DEVICES = ("auto", "cpu", "cuda", "mps")
@@ -31,9 +40,24 @@ def drafter_for(target: str | PathLike[str] | None, drafter: str | PathLike[str]
     return drafter_named(str(drafter)) or str(drafter)
 
 
+def whole_drafter(target: str | PathLike[str] | None, drafter: str | PathLike[str] | None) -> NamedDrafter | str:
+    """`drafter_for`, of a trimmed drafter the one that is trimmed. Raises BadInput where there is none to trim."""
+    found = drafter_for(target, drafter)
+    if not isinstance(found, Trimmed):
+        return found
+    whole = drafter_for(target, found.of or None)
+    if isinstance(whole, Ngram):
+        raise SettingError(
+            f"{found.name} does not say which drafter is trimmed; write trimmed:m={found.m},of=MODEL, a hub id or a "
+            "folder."
+        )
+    return whole
+
+
 def models_named(target: str | PathLike[str] | None, drafter: str | PathLike[str] | None) -> list[str]:
     """The models that are asked for by name, without the built-in ones. Raises BadInput."""
-    return [str(name) for name in (target, drafter_for(target, drafter)) if name and not isinstance(name, NamedDrafter)]
+    named = (target, whole_drafter(target, drafter))
+    return [str(name) for name in named if name and not isinstance(name, NamedDrafter)]
 
 
 def check_names(
@@ -46,8 +70,8 @@ def check_names(
 ) -> None:
     """Raise BadInput, with the remedy, for names that cannot work whatever the machine. None is the built-in model;
     without `folders` only ids on the hub are taken, and no folder is looked for."""
-    drafting = drafter_for(target, drafter)
-    if target is None and drafter is not None and isinstance(drafting, str):
+    named, drafting = drafter_for(target, drafter), whole_drafter(target, drafter)
+    if target is None and drafting and isinstance(drafting, str):
         raise ModelError("A drafter was given without a target; name both, or neither for the built-in pair.")
     if device not in DEVICES:
         raise SettingError(f"There is no device {device!r}; choose one of {', '.join(DEVICES)}.")
@@ -57,8 +81,8 @@ def check_names(
         is_folder(name) if folders else check_id(name)
     if isinstance(drafting, Eagle3):
         _check_head(drafting.head, target, folders)
-    elif isinstance(drafting, NamedDrafter) and drafting.source:
-        _check_text(drafting.source, folders)
+    if isinstance(named, Suffix | Trigram | Trimmed) and named.text:
+        _check_text(named.text, folders)
 
 
 def check_trees(settings: Settings, target: str | PathLike[str] | None, drafter: str | PathLike[str] | None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -29,27 +29,33 @@ class Picking:
 
     law: Settings
     """Temperature, top-p and top-k; all else as by default."""
+    vocabulary: Tensor | None = field(default=None, compare=False)
+    """int64 [V']; the target's token of each logit, ascending; None where they are the same."""
+    tokens: int = 0
+    """V' where there is such a vocabulary; of one drafter it is always the same."""
 
     @classmethod
-    def by(cls, settings: Settings) -> Picking:
+    def by(cls, settings: Settings, vocabulary: Tensor | None = None) -> Picking:
         """As these settings say."""
-        return cls(Settings(temperature=settings.temperature, top_p=settings.top_p, top_k=settings.top_k))
+        law = Settings(temperature=settings.temperature, top_p=settings.top_p, top_k=settings.top_k)
+        return cls(law, vocabulary, 0 if vocabulary is None else len(vocabulary))
 
     def __call__(self, logits: Tensor, uniforms: Tensor | None) -> Tensor:
-        """Token ids [B, 1]: the largest of the logits [B, 1, V], or what the uniforms [B, 1] draw from their law."""
-        if uniforms is None:
-            return best(logits)
-        return draw(law(logits, self.law), uniforms)
+        """Token ids [B, 1]: the largest of the logits [B, 1, V'], or what the uniforms [B, 1] draw from their law."""
+        picked = best(logits) if uniforms is None else draw(law(logits, self.law), uniforms)
+        return picked if self.vocabulary is None else self.vocabulary[picked]
 
 
 class ModelDrafter:
     """Drafts greedily at temperature 0 and draws from its law, with keyed uniforms, above; of a tree the likeliest
     nodes at any temperature, unless its shape says that paths are drawn."""
 
-    def __init__(self, network: Network, settings: Settings):
+    def __init__(self, network: Network, settings: Settings, vocabulary: Tensor | None = None):
+        """`vocabulary` int64 [V'], ascending, are the target's ids of the tokens that the network scores; None where
+        it scores all of them."""
         self._model = CachedModel(network)
-        self._settings = settings
-        self._pick = Picking.by(settings)
+        self._settings, self._vocabulary = settings, vocabulary
+        self._pick = Picking.by(settings, vocabulary)
         self._shape = shape_named(settings.tree).shape
 
     def prefill(self, prompts: Sequence[Prefix]) -> None:
@@ -68,14 +74,14 @@ class ModelDrafter:
         uniforms = keyed_uniforms(self._settings, [len(prefix) for prefix in prefixes], count, self._model.device)
         chain = self._model.chain(ids, count, self._pick, uniforms)
         if chain is not None:
-            return Draft(chain.tokens, chain.logits)
+            return Draft(chain.tokens, chain.logits, self._vocabulary)
         tokens, rows = [], []
         for step in range(count):
             logits = self._model.logits(ids, rows=1)  # [B, 1, V]
             ids = self._pick(logits, None if uniforms is None else uniforms[:, step, None])
             tokens.append(ids)
             rows.append(logits)
-        return Draft(torch.cat(tokens, 1), torch.cat(rows, 1))
+        return Draft(torch.cat(tokens, 1), torch.cat(rows, 1), self._vocabulary)
 
     def _tree(self, prefixes: Sequence[Prefix], nodes: int) -> Draft:
         """A tree after each prefix; what was read of it is not kept."""
@@ -88,7 +94,7 @@ class ModelDrafter:
             mask = TreeMask.of(lengths, level.sees, depths, lengths, self._model.device)
             return self._model.logits(level.ids, level.ids.shape[1], mask)
 
-        return tree_drafted(first, deeper, self._settings, lengths, nodes)
+        return tree_drafted(first, deeper, self._settings, lengths, nodes, self._vocabulary)
 
     def observe(self, drafted: Sequence[Sequence[int]]) -> None:
         """Told what it drafted once that is on the host; the last token of a chain was never read."""
