@@ -111,6 +111,11 @@ class Settings:
             )
         return rule_named(self.rule).refuses_trees(self.temperature, drawn=drawn)
 
+    @property
+    def drafts_plainly(self) -> bool:
+        """True where drafts are chains of γ tokens, so that γ says all of them."""
+        return not self.drafts_trees and self.control is None
+
     def drafts_like(self, other: Settings) -> bool:
         """True if as much is drafted in a round, in the same shape."""
         return (self.gamma, self.tree, self.controller) == (other.gamma, other.tree, other.controller)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,22 +16,25 @@ from factories import PROMPT, ToySpeculator, processed, toy_run
 from scipy import stats
 
 import mars_viz
+from mars_viz import cli
 from mars_viz.controllers import ADAEDL_SLOPE, CONTROLLERS, NONE, Control, control_named
 from mars_viz.costs import Cost, Costs, round_cost
 from mars_viz.dialmap import DialMap, controller_span, explore
 from mars_viz.errors import BadInput
+from mars_viz.prompts import PromptSet
 from mars_viz.record_map import Mapping, mapping_of
 from mars_viz.recording import Recording
 from mars_viz.records import COLUMNS, Round, Speculation
 from mars_viz.replay import answers_of, shortened
 from mars_viz.rules import rule_named, settle
-from mars_viz.run import Run, Settings
+from mars_viz.run import Provenance, Run, Settings
 from mars_viz.run_with_map import mapped
 from mars_viz.runfiles import load_run, save_run
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.draft_batch import DraftBatch
 from mars_viz.speculators.evidence import gather_evidence
 from mars_viz.speculators.loading import load_backend
+from mars_viz.sweep.plan import plan_of
 from mars_viz.walk import Answer, Ending, walk
 
 NAMES = sorted(CONTROLLERS)
@@ -282,7 +287,7 @@ def test_a_map_of_real_models_is_what_recordings_by_the_controller_are(
         assert cut.settings.control == control
 
 
-def test_a_run_and_its_controller_map_go_to_a_file_and_back(pair: Backend, tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_a_run_and_its_controller_map_go_to_a_file_and_back(pair: Backend, tmp_path: Path) -> None:
     settings = Settings(rule="mars", max_new_tokens=16)
     span = controller_span(CONTROLLERS["svip"], None, None, (6,))
     run = Recording(pair, PROMPT_TEXT, settings).finish()
@@ -373,3 +378,41 @@ def test_maps_of_a_cut_run_are_over_the_rules_dial_by_cut_drafts(pair: Backend) 
     for segment in joined.dial_map.segments[::3]:
         dial = (segment.low + segment.high) / 2
         assert told(Recording(pair, PROMPT_TEXT, replace(settings, dial=dial)).finish().rounds) == told(segment.rounds)
+
+
+def test_the_command_maps_a_threshold(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["map", "--prompt", "Once upon", "--over", "controller", "--controller", "svip", "--max-new-tokens", "12"]
+    assert cli.main([*asked, "--out", str(tmp_path / "a"), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    made = load_run(tmp_path / "a").controller_map
+    assert made is not None and told["over"] == "svip" and told["complete"]
+    found = [(each["low"], each["rounds"], each["drafted"]) for each in told["segments"]]
+    assert found == [(segment.low, len(segment.rounds), segment.drafted) for segment in made.segments]
+    assert cli.main([*asked, "--out", str(tmp_path / "b"), "--low", "0.2", "--high", "0.4"]) == 0
+    table = capsys.readouterr().out
+    assert "Map from λ = 0.20 to 0.400 of SVIP: exact everywhere" in table and "drafted" in table
+    assert cli.main(["record", "--prompt", "Once", "--controller", "svip:0.2", "--out", str(tmp_path / "c")]) == 0
+    assert "γ = 6 cut by SVIP at λ = 0.2" in (said := capsys.readouterr().out) and "all γ tokens drafted" in said
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        (["--over", "controller"], "There is no controller whose threshold could be mapped"),
+        (["--over", "controller", "--controller", "svip", "--gammas", "1,2"], "mapped at one draft length"),
+        (["--over", "controller", "--controller", "svip", "--low", "2"], "must lie between 0 and 1.5"),
+        (["--controller", "svip:much"], "is no threshold of SVIP"),
+        (["--controller", "svip", "--tree", "dynamic:depth=4,topk=3,nodes=8"], "SVIP cuts chains"),
+    ],
+)
+def test_what_cannot_be_mapped_is_refused(
+    more: list[str], why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["map", "--prompt", "a", "--out", str(tmp_path / "a"), *more]) == 2
+    assert why in capsys.readouterr().err and not list(tmp_path.iterdir())
+
+
+def test_a_sweep_takes_no_controller() -> None:
+    span = mars_viz.dialmap.span_of(rule_named("mars"), None, None, (6,))
+    with pytest.raises(BadInput, match="take every round to cost the same"):
+        plan_of(Settings(controller="svip"), span, False, PromptSet("a", ()), Provenance())

@@ -86,7 +86,7 @@ def test_the_rules_stand_where_the_run_was_made() -> None:
 def test_a_link_says_which_dial_is_turned() -> None:
     run = cut_run("svip", rule="mars")
     view = View("a", 1.2, cuts=True)
-    assert to_parameters(view) == {"run": "a", "dial": "1.2", "turn": "controller"}
+    assert to_parameters(view) == {"run": "a", "dial": "1.2", "cuts": "1"}
     assert from_parameters(View, to_parameters(view)).view == view
     assert fitted(view, run).view == view and not fitted(view, run).complaints
     (wrong,) = fitted(replace(view, dial=1.6), run).complaints

@@ -143,7 +143,7 @@ def _run_card(shelf: RunCatalogue, run_id: str) -> Card:
             run = shelf.opened(run_id)
             if not run.rounds:
                 return Card(run_id, title, "This run has no tokens: nothing was decoded.", "", token_bars(run))
-            tree = f"; {run.settings.draft}" if run.settings.drafts_trees else ""
+            tree = "" if run.settings.drafts_plainly else f"; {run.settings.draft}"
             fact = f"τ = {number(run.tau)} tokens per round (exact){tree}"
             return Card(run_id, title, to_be_seen(run), fact, token_bars(run))
     except BadInput as error:

@@ -238,9 +238,9 @@ def told_apart(labels: Mapping[str, str]) -> dict[str, str]:
 
 
 def _tree(entry: RunEntry) -> str:
-    """' · tree of 16 nodes, depth 6, branching 4'; empty for a run of chains."""
+    """' · tree of 16 nodes, depth 6, branching 4'; empty for a run of chains of γ tokens."""
     settings = None if entry.manifest is None else entry.manifest.settings
-    return "" if settings is None or not settings.drafts_trees else f" · {settings.draft}"
+    return "" if settings is None or settings.drafts_plainly else f" · {settings.draft}"
 
 
 def _label(run_id: str, run: Run) -> str:
@@ -257,7 +257,7 @@ def own_label(run_id: str, run: Run) -> str:
     rule = rule_named(run.settings.rule)
     dial = "" if rule.dial is None else f", {setting(rule.dial.symbol, rule.dial.checked(run.settings.dial))}"
     line = " ".join((run.title or run.prompt).split())
-    tree = f", {run.settings.draft}" if run.settings.drafts_trees else ""
+    tree = "" if run.settings.drafts_plainly else f", {run.settings.draft}"
     return f"{source}: {rule.title}{dial}{tree} · {line if len(line) <= 40 else line[:39] + '…'}"
 
 

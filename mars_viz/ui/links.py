@@ -160,7 +160,7 @@ class View:
     """The selected token; None for none."""
     gamma: int | None = whole("gamma", "The link's γ {} is no whole number, so the run's own is shown.")
     """Tokens per block, on a run with a dial map; None for the run's own."""
-    cuts: bool = flag("turn", "controller")
+    cuts: bool = flag("cuts")
     """True where the dial is the threshold of a draft-length controller, on a run with a map of that."""
 
 

@@ -126,6 +126,7 @@ def _about(run: Run, gamma: int | None) -> Payload:
         "gamma": settings.gamma if gamma is None else gamma,
         "recorded_gamma": settings.gamma,
         "tree": settings.tree != CHAIN,
+        "cut": "" if settings.control is None else f"drafts cut by {settings.control.words}",
         "recorded_tokens": len(run.token_ids),
         "seconds": provenance.seconds,
         "device": {"short": visible(short_device(provenance.device)), "full": visible(provenance.device)},

@@ -9,8 +9,9 @@ export function sentence(run, dial, values, fromStrict, fromRecorded) {
   if (!run.rounds) return ["This run has no rounds: nothing was decoded."];
   const passes = `${plural(values.rounds, "target pass", "es")} for ${plural(values.tokens, "token")}`;
   const lost = `${plural(values.rolledBack, "drafted token")} rolled back`;
-  if (!run.dial) return [`${run.rule.title} has no dial: ${passes}; ${lost}.`];
-  const gamma = run.about.gamma === run.about.recorded_gamma ? "" : `, ${lengthName(run.about.tree)} = ${run.about.gamma}`;
+  const short = run.about.cut ? `, ${run.about.cut}` : "";
+  if (!run.dial) return [`${run.rule.title} has no dial${short}: ${passes}; ${lost}.`];
+  const gamma = short + (run.about.gamma === run.about.recorded_gamma ? "" : `, ${lengthName(run.about.tree)} = ${run.about.gamma}`);
   const judged = fromRecorded ? `, judged on the text recorded at ${dialText(run.dial.recorded)}` : "";
   const by = run.dial.cuts ? ` of ${run.dial.cuts}` : "";
   const cut = run.dial.cuts ? `, ${plural(values.drafted, "token")} drafted` : "";

@@ -68,7 +68,7 @@ class Tiles {
     this.forced.hidden = !run.forced.some(Boolean); // else its room is kept at every dial value
     const { seconds, device, dtype, target, drafter, gamma, recorded_gamma: ownGamma, tree, recorded_tokens: tokens } = run.about;
     say(this.cells.speed, seconds > 0 ? short(tokens / seconds) : "–");
-    const settings = [run.dial && `${run.dial.symbol} = ${dialText(run.dial.recorded)}`, gamma !== ownGamma && `${lengthName(tree)} = ${ownGamma}`].filter(Boolean);
+    const settings = [this.cuts ? "full drafts" : run.dial && `${run.dial.symbol} = ${dialText(run.dial.recorded)}`, gamma !== ownGamma && `${lengthName(tree)} = ${ownGamma}`].filter(Boolean);
     say(this.at, settings.length ? `at the recorded ${settings.join(", ")}` : "");
     const models = target && drafter ? ` Target ${target}, drafter ${drafter}.` : "";
     const on = [device.full || device.short || "an unknown device", dtype].filter(Boolean).join(", ");
