@@ -559,6 +559,8 @@ def test_near_the_end_of_the_context_fewer_or_shorter_paths_are_drawn(pair: Back
     for round_ in run.rounds:
         room = pair.context - round_.speculation.start
         assert len(round_.speculation) <= room
+    assert Shape(4, 3, trunk=2, drawn=True).separate_paths(8) == [-1, 0, 1, 2, 1, 4, 1, 6]
+    assert Shape(2, 2, drawn=True).separate_paths(4) == [-1, 0, -1, 2]
     assert Shape(8, 4, drawn=True).within(12) == Shape(8, 1, drawn=True)
     assert Shape(8, 4, drawn=True).within(3) == Shape(3, 1, drawn=True)
     assert Shape(6, 3, trunk=4, drawn=True).within(8) == Shape(6, 2, trunk=4, drawn=True)
