@@ -14,13 +14,16 @@ from factories import PROMPT, ToySpeculator, tables, toy_map, toy_run
 from scipy.stats import chi2
 
 from mars_viz import load_run, trees
+from mars_viz.analysis.judgements import opinion
 from mars_viz.cli import main
+from mars_viz.components.stepper.frames import playback
 from mars_viz.dialmap import span_of
 from mars_viz.errors import BadInput
 from mars_viz.randomness import Purpose, round_uniforms
 from mars_viz.record_map import Mapping
 from mars_viz.recording import Recording
 from mars_viz.records import Speculation
+from mars_viz.report.page import report_html
 from mars_viz.rules import RULES, OnTrees, rule_named, settle
 from mars_viz.run import Settings
 from mars_viz.run_with_map import mapped
@@ -520,6 +523,23 @@ def test_a_run_of_drawn_trees_is_read_as_it_was_written_and_judged_all_at_once(t
         assert decision == round_.decision
         assert (settled.rows[r], settled.emitted[r]) == (decision.row, decision.emitted)
     assert run.to_frame().shape[0]
+
+
+def test_every_rule_says_what_it_makes_of_drawn_trees_or_why_not() -> None:
+    run = toy_run(rule="rejection-sampling", tree=IID, temperature=0.9, model_seed=2, max_new_tokens=40)
+    for name, rule in RULES.items():
+        found = opinion(rule, run)
+        assert ("does not judge draft trees" in found.lacks) == (name not in JUDGE), name
+        assert bool(found.lacks) == (name not in JUDGE), name
+
+
+@pytest.mark.parametrize("rule", LOSSLESS)
+def test_the_stepper_and_the_report_tell_a_run_of_drawn_trees(rule: str) -> None:
+    runs = [toy_run(rule=rule, tree=IID, temperature=0.9, model_seed=seed, max_new_tokens=40) for seed in (2, 3, 4)]
+    frames = [frame for run in runs for frame in playback(run).frames]
+    words = [part for frame in frames for part in frame.words if isinstance(part, str)]
+    assert any("without its siblings before, p = " in part for part in words)
+    assert IID in report_html(runs[0])
 
 
 @pytest.mark.parametrize("rule", [name for name in JUDGE if RULES[name].dial is not None])
