@@ -571,6 +571,18 @@ def test_the_built_in_pair_draws_trees_and_strict_writes_the_target_s_own_sample
     assert judged.finish().tau > 1
 
 
+def test_an_eagle_head_draws_trees_too_and_after_one_token_none() -> None:
+    backend = load_backend(drafter="eagle3", device="cpu", dtype="float32")
+    settings = Settings(rule="strict", temperature=1.0, max_new_tokens=24)
+    for prompt in ("Once upon a time, there was", [7]):
+        alone = Recording(backend, prompt, settings).finish()
+        found = Recording(backend, prompt, replace(settings, tree=IID)).finish()
+        assert found.token_ids == alone.token_ids
+        assert found.trace.speculations.whole.is_tree
+    judged = Recording(backend, "Once upon a time, there was", replace(settings, tree=IID, rule="traversal")).finish()
+    assert judged.tau > 1
+
+
 def test_near_the_end_of_the_context_fewer_or_shorter_paths_are_drawn(pair: Backend) -> None:
     prompt = [5 + i % 900 for i in range(pair.context - 12)]
     settings = Settings(rule="strict", temperature=1.0, tree="iid:paths=4,depth=8", max_new_tokens=12)
