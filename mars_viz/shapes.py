@@ -86,6 +86,14 @@ class Shape:
         """Of a drawn tree, if no two paths go on alike."""
         return self.trunk + (self.depth - self.trunk) * self.children
 
+    def separate_paths(self, nodes: int) -> list[int]:
+        """The parents of a drawn tree's first so many nodes where no two paths go on alike, path by path."""
+        each = max(1, self.depth - self.trunk)
+        return [
+            self.trunk - 1 if node >= self.trunk and (node - self.trunk) % each == 0 else node - 1
+            for node in range(nodes)
+        ]
+
     def widths(self, nodes: int) -> tuple[int, ...]:
         """Of a tree of so many nodes how many of each level something is drafted after, from the first level on."""
         if self.drawn:

@@ -100,6 +100,7 @@ def test_what_a_round_takes_besides_may_be_below_nothing() -> None:
 
 
 TREES = Settings(rule="mars", tree="dynamic:depth=2,topk=2,nodes=3")
+DRAWN = Settings(rule="traversal", temperature=0.8, tree="iid:paths=2,depth=2")
 
 
 @pytest.fixture(scope="module")
@@ -107,10 +108,10 @@ def pair() -> Backend:
     return load_backend(device="cpu", dtype="float32")
 
 
-@pytest.mark.parametrize("settings", [Settings(rule="strict"), Settings(rule="mars", temperature=0.8), TREES])
+@pytest.mark.parametrize("settings", [Settings(rule="strict"), Settings(rule="mars", temperature=0.8), TREES, DRAWN])
 def test_the_built_in_pair_is_measured(pair: Backend, settings: Settings) -> None:
     """Whatever else the machine does: it says so, or the costs are sound."""
-    gamma = 3 if settings.drafts_trees else 2
+    gamma = settings.gamma if settings.drafts_trees else 2
     measuring = Measuring(pair, gamma, settings=settings, seconds=0.2)
     with pytest.raises(BadInput, match="not measured yet"):
         measuring.costs()

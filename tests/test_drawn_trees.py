@@ -14,13 +14,16 @@ from factories import PROMPT, ToySpeculator, tables, toy_map, toy_run
 from scipy.stats import chi2
 
 from mars_viz import load_run, trees
+from mars_viz.analysis.judgements import opinion
 from mars_viz.cli import main
+from mars_viz.components.stepper.frames import playback
 from mars_viz.dialmap import span_of
 from mars_viz.errors import BadInput
 from mars_viz.randomness import Purpose, round_uniforms
 from mars_viz.record_map import Mapping
 from mars_viz.recording import Recording
 from mars_viz.records import Speculation
+from mars_viz.report.page import report_html
 from mars_viz.rules import RULES, OnTrees, rule_named, settle
 from mars_viz.run import Settings
 from mars_viz.run_with_map import mapped
@@ -522,6 +525,23 @@ def test_a_run_of_drawn_trees_is_read_as_it_was_written_and_judged_all_at_once(t
     assert run.to_frame().shape[0]
 
 
+def test_every_rule_says_what_it_makes_of_drawn_trees_or_why_not() -> None:
+    run = toy_run(rule="rejection-sampling", tree=IID, temperature=0.9, model_seed=2, max_new_tokens=40)
+    for name, rule in RULES.items():
+        found = opinion(rule, run)
+        assert ("does not judge draft trees" in found.lacks) == (name not in JUDGE), name
+        assert bool(found.lacks) == (name not in JUDGE), name
+
+
+@pytest.mark.parametrize("rule", LOSSLESS)
+def test_the_stepper_and_the_report_tell_a_run_of_drawn_trees(rule: str) -> None:
+    runs = [toy_run(rule=rule, tree=IID, temperature=0.9, model_seed=seed, max_new_tokens=40) for seed in (2, 3, 4)]
+    frames = [frame for run in runs for frame in playback(run).frames]
+    words = [part for frame in frames for part in frame.words if isinstance(part, str)]
+    assert any("without its siblings before, p = " in part for part in words)
+    assert IID in report_html(runs[0])
+
+
 @pytest.mark.parametrize("rule", [name for name in JUDGE if RULES[name].dial is not None])
 def test_the_map_of_drawn_trees_is_what_walks_of_their_own_are(rule: str) -> None:
     settings = Settings(rule=rule, temperature=0.9, tree=IID, max_new_tokens=24, seed=4)
@@ -551,6 +571,18 @@ def test_the_built_in_pair_draws_trees_and_strict_writes_the_target_s_own_sample
     assert judged.finish().tau > 1
 
 
+def test_an_eagle_head_draws_trees_too_and_after_one_token_none() -> None:
+    backend = load_backend(drafter="eagle3", device="cpu", dtype="float32")
+    settings = Settings(rule="strict", temperature=1.0, max_new_tokens=24)
+    for prompt in ("Once upon a time, there was", [7]):
+        alone = Recording(backend, prompt, settings).finish()
+        found = Recording(backend, prompt, replace(settings, tree=IID)).finish()
+        assert found.token_ids == alone.token_ids
+        assert found.trace.speculations.whole.is_tree
+    judged = Recording(backend, "Once upon a time, there was", replace(settings, tree=IID, rule="traversal")).finish()
+    assert judged.tau > 1
+
+
 def test_near_the_end_of_the_context_fewer_or_shorter_paths_are_drawn(pair: Backend) -> None:
     prompt = [5 + i % 900 for i in range(pair.context - 12)]
     settings = Settings(rule="strict", temperature=1.0, tree="iid:paths=4,depth=8", max_new_tokens=12)
@@ -559,6 +591,8 @@ def test_near_the_end_of_the_context_fewer_or_shorter_paths_are_drawn(pair: Back
     for round_ in run.rounds:
         room = pair.context - round_.speculation.start
         assert len(round_.speculation) <= room
+    assert Shape(4, 3, trunk=2, drawn=True).separate_paths(8) == [-1, 0, 1, 2, 1, 4, 1, 6]
+    assert Shape(2, 2, drawn=True).separate_paths(4) == [-1, 0, -1, 2]
     assert Shape(8, 4, drawn=True).within(12) == Shape(8, 1, drawn=True)
     assert Shape(8, 4, drawn=True).within(3) == Shape(3, 1, drawn=True)
     assert Shape(6, 3, trunk=4, drawn=True).within(8) == Shape(6, 2, trunk=4, drawn=True)

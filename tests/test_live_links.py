@@ -52,6 +52,10 @@ def test_a_link_says_all_that_is_not_at_its_default_and_is_read_back():
     link = to_parameters(trees)
     assert link == {"rule": "mars:siblings=longest", "tree": "dynamic:depth=3,topk=2,nodes=6"}
     assert from_parameters(LiveView, link).view == trees
+    drawn = LiveView(settings=Settings("traversal", temperature=1.0, tree="iid:paths=2,depth=3"))
+    link = to_parameters(drawn)
+    assert link == {"rule": "traversal", "temperature": "1", "tree": "iid:paths=2,depth=3"}
+    assert from_parameters(LiveView, link).view == drawn
     race = LiveView(Show.RACE, race="1-story")
     assert (
         to_parameters(race) == {"view": "race", "race": "1-story"}
@@ -126,6 +130,16 @@ def test_the_tree_of_a_link_stands_in_the_form_and_comes_back(folder):
     assert address(tab) == {**link, "tree": "dynamic:depth=3,topk=2,nodes=8"}
     settled(tab.segmented_control(key="draft").set_value("Chain").run())
     assert tab.number_input(key="gamma").value == 6 and address(tab) == {}
+
+
+def test_a_drawn_tree_of_a_link_stays_as_it_came(folder):
+    link = {"rule": "traversal", "temperature": "1", "tree": "iid:paths=2,depth=3"}
+    tab = opened(**link)
+    assert tab.segmented_control(key="draft").value == "Tree" and address(tab) == link
+    assert any("2 drawn paths of 3, up to 6 nodes" in each.value for each in tab.caption)
+    settled(tab.number_input(key="temperature").set_value(0.0).run())
+    press(tab, "Decode now")
+    assert "At temperature 0 nothing is drawn" in notes(tab)
 
 
 def test_what_cannot_draft_trees_is_refused_before_a_model_is_loaded(folder):

@@ -23,7 +23,7 @@ class Traversal(BlockVerification):
     name = "traversal"
     title = "Traversal verification"
     summary = "Judges a tree of drawn paths from its leaves upwards, so that a whole path is weighed before it is cut."
-    formula = "x or one drafted after it is the first, leaves before what they follow, with u ≤ w"
+    formula = "x, or a token drafted after it, is the first from the leaves upwards with u ≤ w"
     source = "arXiv 2505.12398 (summary read); paths that begin alike are one, so q loses each refused token"
     on_trees = OnTrees.DRAWN
     stops: ClassVar[str] = "traversal_stop"

@@ -122,7 +122,7 @@ class Measuring:
             repeats=len(steps),
             target_pass=tuple(Cost.of(taken) for taken in passes),
             drafter_step=Cost.of(steps),
-            rest=_between(Cost.of(rest(1)), Cost.of(rest(gamma)), gamma),
+            rest=_between(Cost.of(rest(_least(self._settings, gamma))), Cost.of(rest(gamma)), gamma),
             tree=self._settings.tree,
             drafting=tuple(Cost.of(taken) for taken in levels),
         )
@@ -174,25 +174,34 @@ def _tasks(
     prefix = (*_tokens(backend, length), _tokens(backend, 1)[0])
     for part in (target, drafter):
         part.prefill([prefix[:-1]])
-    levels = _levels(settings, gamma)
+    shape = shape_named(settings.tree).shape.within(gamma)
+    levels = shape.depth
     for width in range(1, gamma + 2):
         ids = torch.tensor([_tokens(backend, width)[1:]], dtype=torch.int64, device=target.device)
-        draft = drafter.draft([prefix], width - 1) if levels and width > 1 else Draft(ids)
+        if shape.drawn and width > 1:  # what is drawn may be less
+            draft = Draft(ids, branches=(shape.separate_paths(width - 1),))
+        else:
+            draft = drafter.draft([prefix], width - 1) if levels and width > 1 else Draft(ids)
         yield f"target {width}", partial(_scored, target, prefix, draft)
     if not levels:
         yield "draft", partial(_drafted, drafter, itertools.repeat(prefix), gamma)
     for depth in range(1, levels + 1):
-        yield (
-            f"draft {depth}",
-            partial(_drafted, drafter, _kept(drafter, prefix, depth), max(depth, gamma * (depth == levels))),
-        )
-    for count in sorted({1, gamma}):
+        count = max(depth, gamma * (depth == levels))
+        if shape.drawn:
+            count = replace(shape, depth=depth, trunk=min(shape.trunk, depth)).most_nodes
+        yield f"draft {depth}", partial(_drafted, drafter, _kept(drafter, prefix, depth), count)
+    for count in sorted({_least(settings, gamma), gamma}):
         yield f"round {count}", _round(backend, settings, count, prefix[:-1])
 
 
 def _tokens(backend: Backend, count: int) -> tuple[int, ...]:
     """Any will do, but not one and the same, which a mixture of experts would send one way."""
     return tuple(place * 7919 % backend.vocabulary_size for place in range(count))
+
+
+def _least(settings: Settings, gamma: int) -> int:
+    """Tokens of the smallest round that is timed: drawn paths are as many as they are."""
+    return gamma if shape_named(settings.tree).shape.drawn else 1
 
 
 def _levels(settings: Settings, gamma: int) -> int:
