@@ -116,7 +116,7 @@ SCENES = (
     Scene("tune-form", "/tune?sweep=builtin", ".js-plotly-plot", new_sweep),
     Scene("tune-grid", "/tune?sweep=grid/vllm-thinking-k5", ".js-plotly-plot", sheets),
     Scene("stepper", "/learn?run=1-story-mars&frame=30", ".stepper"),
-    *(Scene(f"lesson-{lesson}", f"/learn?lesson={lesson}", ".explorer") for lesson in range(1, 7)),
+    *(Scene(f"lesson-{lesson}", f"/learn?lesson={lesson}", ".explorer") for lesson in range(1, 8)),
     Scene("report", "file://STAGED/report.html", ".explorer .t"),
 )
 

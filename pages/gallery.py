@@ -53,7 +53,7 @@ def page() -> None:
     elif not shelf.samples:
         theme.note(gallery.nothing_yet(shelf))
     runs(session, shelf)
-    theme.section("Six lessons, each with one thing to move")
+    theme.section("Seven lessons, each with one thing to move")
     in_cards("lessons", gallery.lesson_cards(shelf), "Open the lesson", lambda name: teach(session, int(name)))
     more()
 

@@ -1,4 +1,4 @@
-"""Learn: speculative decoding for the back row, step by step and in six lessons. Layout and wiring only."""
+"""Learn: speculative decoding for the back row, step by step and in seven lessons. Layout and wiring only."""
 
 from __future__ import annotations
 

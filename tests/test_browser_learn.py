@@ -214,7 +214,7 @@ END = """() => {
 
 
 @pytest.mark.parametrize("teach", ["", "&teach=1"])
-@pytest.mark.parametrize("lesson", range(1, 7))
+@pytest.mark.parametrize("lesson", range(1, 8))
 def test_a_lesson_is_one_screen(page: Page, samples_address: str, lesson: int, teach: str) -> None:
     page.set_viewport_size({"width": 1400, "height": 900})
     page.goto(f"{samples_address}/learn?lesson={lesson}{teach}", wait_until="commit")

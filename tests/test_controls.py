@@ -355,10 +355,13 @@ LEARN = (
     Control("slider", "α, acceptance rate", dragged(-40), (link("alpha"), LESSON)),
     Control("slider", "γ, draft length", dragged(-250), (LESSON, link()), each=True),
     Control("slider", "c, cost of a draft step", dragged(40), (link("cost"), LESSON)),
+    Control("slider", "b, else the second is", dragged(-60), (link("second"), LESSON)),
+    Control("slider", "v, cost of a further node", dragged(60), (link("wider"), LESSON)),
+    Control("slider", "α, first choice is right", dragged(-60), (link("alpha"), LESSON)),
     Control("slider", "Trials", dragged(40), (link("draws"), LESSON)),
     Control("slider", "c, added to every logit", dragged(60), (link("shift"), LESSON)),
     Control("slider", "Ratio threshold θ; *", dragged(-60), (link("dial"), LESSON)),
-    *keys("slider", "α, *", "ArrowRight Shift+ArrowLeft Home End", link("alpha"), LESSON),
+    *keys("slider", "α, acceptance rate", "ArrowRight Shift+ArrowLeft Home End", link("alpha"), LESSON),
     *choice("Drafted token", link("place"), LESSON),
     Control("button", "▶ Run the trials", CLICK, (link("draws"), LESSON)),
     Control("link", "*", HOVER),
@@ -520,7 +523,7 @@ LIVE = (
     Control("textbox", "Prompt", PROMPT, (ITSELF,)),
     Control("button", "Decode now", CLICK, (link("run"), MAIN), leaves=True),
     Control("button", "Race now", CLICK, (MAIN,), leaves=True),
-    Control("summary", "Models and device", CLICK, (seen(OPENED),)),
+    Control("summary", "Models and device", CLICK, (seen(OPENED),), each=True),
     Control("button", "Measure passes", CLICK, (MEASURED,), "Models and device"),
     Control("button", "Measure again", CLICK, (MAIN,), "Models and device", fleeting=True),
     Control("button", "Check the head", CLICK, (seen(".js-plotly-plot"),), "Models and device"),
@@ -549,7 +552,7 @@ OTHERS = {
     "learn": ("single", "unmapped", "coins", "round", "empty", INTERRUPTED),
 }
 """Kinds of run whose controls on that page are mostly those of other kinds; `make test-all` opens it with them, too."""
-MOVING = (1, 2, 5)
+MOVING = (1, 2, 5, 7)
 """Lessons with a figure that moves under the hand, on a run that they all fit."""
 
 SCENES: dict[str, tuple[Scene, ...]] = {
@@ -578,7 +581,7 @@ SCENES: dict[str, tuple[Scene, ...]] = {
         *(Scene(kind, f"/learn?run={kind}", ".stepper") for kind in RUNS),
         *(
             Scene(f"lesson {number}", f"/learn?run=several&lesson={number}", ".lesson" if number in MOVING else "h1")
-            for number in range(1, 7)
+            for number in range(1, 8)
         ),
         Scene("lesson 3, sampled", "/learn?run=sampled&lesson=3", ".lesson"),
         Scene("class", "/learn?run=several&lesson=2&teach=1", ".lesson"),

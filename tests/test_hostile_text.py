@@ -174,7 +174,7 @@ PAGES = (
     (f"/compare?across=sweep&sweep=margin&beside={SWEEP}", ".mv-lead"),
     (f"/tune?sweep={SWEEP}", ".js-plotly-plot"),
     (f"/learn?run={ODD}", ".stepper"),
-    *((f"/learn?run=mapped&lesson={number}", "h2") for number in range(1, 7)),
+    *((f"/learn?run=mapped&lesson={number}", "h2") for number in range(1, 8)),
     ("/learn?run=empty&lesson=2", "h2"),
     (f"/learn?run={ODD}&lesson=1&teach=1", "h2"),
     ("/live?view=race&race=race", ".race-board"),

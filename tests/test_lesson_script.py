@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -10,9 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mars_viz.analysis.lesson_sums import Overlap, RunnerUps, expected_speed_up
+from mars_viz.analysis.lesson_sums import Overlap, RunnerUps, expected_speed_up, expected_tokens
+from mars_viz.analysis.tree_gain import tree_tokens
 from mars_viz.components.lesson import ELEMENT, Kind, Knob
-from mars_viz.ui.lessons import ratio, why
+from mars_viz.ui.lessons import ratio, trees, why
 from mars_viz.ui.lessons.lossless import DRAWS, SHOWN, told
 from tests.in_node import in_node_with
 
@@ -58,6 +60,14 @@ FIGURES: dict[Kind, tuple[tuple[Knob, ...], dict[str, Any]]] = {
     Kind.CHOOSING: (
         (DIAL,),
         {"symbol": "θ", "strictTau": 2.0, "graded": False, "prompt": "Say", "segments": [SEGMENT]},
+    ),
+    Kind.BRANCHING: (
+        (
+            Knob("alpha", "α", 0.6, stops=trees.ALPHAS),
+            Knob("second", "b", 0.5, stops=trees.SECONDS),
+            Knob("wider", "v", 0.05, high=trees.WIDEST, step=0.005),
+        ),
+        {**trees.theory(), "widest": trees.WIDEST, "own": "Its own."},
     ),
     Kind.SETTING: ((replace(DIAL, exact=True),), READINGS),
 }
@@ -300,3 +310,26 @@ RENEWED = """
 def test_new_figures_come_under_a_knob_that_is_held_and_leave_it_in_the_hand(page):
     """Of a sweep that grows: nothing moves, the figures change, and the rest speaks of what was sent last."""
     assert page(RENEWED, Kind.SETTING) == [True, "0.600", "70 %", {"revision": "2", "dial": 0.6}]
+
+
+@pytest.mark.parametrize(("alpha", "second", "wider"), [(0.6, 0.5, 0.05), (0.9, 0.0, 0.0), (0.05, 1.0, 0.2)])
+def test_trees_and_chains_are_fastest_where_python_says(page, alpha, second, wider):
+    at = {"position": {"alpha": alpha, "second": second, "wider": wider}}
+    title, words = page(
+        "return [at.found('chart-title')[0], at.found('lesson-finding')[0]].map((each) => each.textContent);",
+        Kind.BRANCHING,
+        at,
+    )
+    nodes = np.arange(1, trees.MOST + 1)
+    tokens = [tree_tokens(alpha, second, trees.MOST), expected_tokens_of(alpha)]
+    paces = [each / (1 + wider * nodes) for each in tokens]
+    counts = re.search(r"a tree of (\d+) nodes? is (\S+) times .*, of (\d+), (\S+) times", title)
+    assert counts is not None
+    for found, pace in zip((int(counts[1]), int(counts[3])), paces, strict=True):
+        assert pace[found - 1] == pytest.approx(pace.max(), rel=1e-4)
+    assert [float(counts[2]), float(counts[4])] == pytest.approx([pace.max() for pace in paces], abs=0.006)
+    assert words.endswith("(modelled). Its own.")
+
+
+def expected_tokens_of(alpha: float) -> np.ndarray:
+    return np.array([float(expected_tokens(alpha, n)) for n in range(1, trees.MOST + 1)])

@@ -238,13 +238,26 @@ def test_the_middle_turn_is_the_one_that_is_replayed(race):
 
 def test_lanes_are_shown_as_far_as_they_go(race):
     strict = replace(race.strict, rounds=race.strict.rounds[:2])
-    told = racing_payload(RaceTexts(("a", "b"), strict), "Once", "MARS", "job")
+    told = racing_payload(RaceTexts(("a", "b"), strict), "Once", Settings(rule="mars", gamma=4), "job")
     assert [len(lane["rounds"]) for lane in told["lanes"]] == [2, 2, 0]
-    assert told["live"] and told["board"] is None and told["lanes"][2]["title"] == "MARS"
-    later = racing_payload(RaceTexts(("a", "b", "c"), race.strict, race.relaxed), "Once", "MARS", "job")
+    assert told["live"] and told["board"] is None and told["lanes"][2]["title"] == "MARS, θ = 0.90"
+    later = racing_payload(
+        RaceTexts(("a", "b", "c"), race.strict, race.relaxed), "Once", Settings(rule="mars", gamma=4), "job"
+    )
     whole = race_payload(race)
     assert [len(lane["rounds"]) for lane in later["lanes"]][1:] == [len(lane["rounds"]) for lane in whole["lanes"]][1:]
     assert later["id"] == told["id"] and written(later, 1)[:2] == written(told, 1)
+
+
+def test_lanes_say_whether_they_draft_chains_or_trees(race):
+    tree = Settings(rule="mars", gamma=10, tree="dynamic:depth=4,topk=3")
+    drafted = replace(race, relaxed=replace(race.relaxed, settings=tree))
+    whole, going = race_payload(drafted), racing_payload(RaceTexts(()), "Once", tree, "job")
+    said = ["Speculative, lossless, tree of 10 nodes, depth 4, branching 3"]
+    said.append(said[0].replace("lossless", "relaxed"))
+    for payload in (whole, going):
+        assert [lane["note"] for lane in payload["lanes"]][1:] == said
+    assert race_payload(race)["lanes"][1]["note"] == f"Speculative, lossless, γ = {race.strict.settings.gamma}"
 
 
 def written(payload: dict[str, Any], lane: int) -> list[list[str]]:

@@ -31,7 +31,7 @@ def _marks(theme: Theme) -> str:
 
 
 SHARED = ("mount", *(f"explorer/{name}" for name in ("elements", "numbers", "colours", "strip")), "marks")
-OWN = ("chart", "knobs", "drafting", "rollback", "lossless", "shift", "choosing", "setting", "lesson")
+OWN = ("chart", "knobs", "drafting", "rollback", "lossless", "shift", "choosing", "branching", "setting", "lesson")
 ELEMENT = Element(
     "mars_viz_lesson",
     (*SHARED, *(f"lesson/{name}" for name in OWN)),
@@ -53,6 +53,8 @@ class Kind(Enum):
     """Ratios under a constant: a knob `shift`."""
     CHOOSING = "choosing"
     """What a dial yields and writes: a knob `dial`."""
+    BRANCHING = "branching"
+    """Speed-up of trees and chains over their nodes: knobs `alpha`, `second`, `wider`."""
     SETTING = "setting"
     """A sweep's key figures at a setting, and the mark of it on a figure of the page: a knob `dial`."""
 

@@ -1,6 +1,6 @@
 // The way in: the knobs of a lesson and its figure, which follows them; and the traffic with Python.
 
-const FIGURES = { drafting: Drafting, rollback: Rollback, lossless: Lossless, shift: Shift, choosing: Choosing, setting: Setting };
+const FIGURES = { drafting: Drafting, rollback: Rollback, lossless: Lossless, shift: Shift, choosing: Choosing, branching: Branching, setting: Setting };
 
 class LessonView {
   constructor(parent) {

@@ -7,7 +7,7 @@ know.
 from __future__ import annotations
 
 from mars_viz.components.mount import Element, mount
-from mars_viz.components.race.payload import live_payload, race_payload, racing_payload, settings_words
+from mars_viz.components.race.payload import live_payload, race_payload, racing_payload
 from mars_viz.race import Race
 from mars_viz.race.making import RaceTexts
 from mars_viz.run import Run, Settings
@@ -31,7 +31,7 @@ def growing(run: Run | None, prompt: str, *, job: str, key: str) -> None:
 
 def racing(texts: RaceTexts, prompt: str, settings: Settings, *, job: str, key: str) -> None:
     """Show the lanes of a race that is being run, as far as they go; call it again as `growing`."""
-    mount(ELEMENT, [racing_payload(texts, prompt, settings_words(settings), job)], key=key)
+    mount(ELEMENT, [racing_payload(texts, prompt, settings, job)], key=key)
 
 
 def excerpt(run: Run, *, key: str) -> None:

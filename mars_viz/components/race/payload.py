@@ -37,7 +37,7 @@ def race_payload(race: Race) -> Payload:
         _alone(written, race.alone.clock, pieces),
         _rounds(race.strict, pieces),
         _rounds(race.relaxed, pieces),
-        rule_words(race.relaxed),
+        race.relaxed.settings,
     )
     payload = _payload(lanes, pieces, race.strict.prompt, live=False) | {"board": board(race)}
     return identified(payload)
@@ -50,14 +50,14 @@ def live_payload(run: Run | None, prompt: str, job: str) -> Payload:
     return {"id": job, **_payload([lane], pieces, prompt, live=True)}
 
 
-def racing_payload(texts: RaceTexts, prompt: str, relaxed: str, job: str) -> Payload:
-    """The lanes of a race that is being run, `relaxed` names the third; `job` tells one race from the next."""
+def racing_payload(texts: RaceTexts, prompt: str, settings: Settings, job: str) -> Payload:
+    """The lanes of a race that is being run, `settings` are the third's; `job` tells one race from the next."""
     pieces = Pieces()
     lanes = _lanes(
         _alone(texts.alone, range(len(texts.alone)), pieces),
         _rounds(texts.strict, pieces),
         _rounds(texts.relaxed, pieces),
-        relaxed,
+        settings,
     )
     return {"id": job, **_payload(lanes, pieces, prompt, live=True)}
 
@@ -67,12 +67,13 @@ def _payload(lanes: list[Payload], pieces: Pieces, prompt: str, *, live: bool) -
     return {"live": live, "lanes": lanes, "pieces": pieces.texts, "looks": LOOKS, "prompt": prompt, "board": None}
 
 
-def _lanes(alone: list[Payload], strict: list[Payload], relaxed: list[Payload], rule: str) -> list[Payload]:
-    """The three ways to decode, with their rounds."""
+def _lanes(alone: list[Payload], strict: list[Payload], relaxed: list[Payload], settings: Settings) -> list[Payload]:
+    """The three ways to decode, with their rounds; both that draft say what."""
+    rule, draft = settings_words(settings), settings.draft
     return [
         {"title": "Autoregressive", "note": "The target alone, one token per pass", "judged": False, "rounds": alone},
-        {"title": "Strict", "note": "Speculative, lossless", "judged": True, "rounds": strict},
-        {"title": rule, "note": "Speculative, relaxed", "judged": True, "rounds": relaxed},
+        {"title": "Strict", "note": f"Speculative, lossless, {draft}", "judged": True, "rounds": strict},
+        {"title": rule, "note": f"Speculative, relaxed, {draft}", "judged": True, "rounds": relaxed},
     ]
 
 

@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from mars_viz.analysis import lesson_sums
 from mars_viz.analysis.lesson_sums import close_calls, gain
+from mars_viz.analysis.tree_gain import choices
 from mars_viz.records import Emission
 from mars_viz.rules import rule_named
 from mars_viz.rules.mars import THETA
@@ -125,6 +126,11 @@ RUNNER_UP = Need(
     "a drafted runner-up of the target",
     "The drafter never proposed the target's second choice in this run, so no ratio decides anything.",
     of_records=lambda run: len(close_calls(run)) > 0,
+)
+SECOND_CHOICE = Need(
+    "a drafting model whose best tokens were recorded",
+    "This run recorded no drafter's second choice: its drafter has no distribution, or nothing was drafted.",
+    of_records=lambda run: choices(run).places > 0,
 )
 TEXTS = Need(
     "a dial map of at least two texts",

@@ -13,7 +13,7 @@ from mars_viz.ui.jobs.background_task import BackgroundTask
 from mars_viz.ui.links import Opened, clipped, misplaced_on, number_in, whole_in
 from mars_viz.ui.session import PageState, Session, remembered
 
-KNOBS = ("alpha", "block", "cost", "drafted", "draws", "shift")
+KNOBS = ("alpha", "block", "cost", "drafted", "draws", "shift", "second", "wider")
 """What there is to move in a lesson, besides a run's dial."""
 OWN = ("run", "lesson", "frame", "dial", "teach", *KNOBS)
 """The parameters that the page writes itself."""

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from mars_viz.analysis.lesson_sums import OTHERS, close_calls, expected_speed_up, gain, overlap, places
+from mars_viz.analysis.lesson_sums import OTHERS, close_calls, expected_speed_up, expected_tokens, gain, overlap, places
 from mars_viz.analysis.map_grid import along_dial
 from mars_viz.analysis.rollback import prices
+from mars_viz.analysis.tree_gain import choices, tree_tokens
 from mars_viz.demo.tasks import final_answer
 from mars_viz.figures.svg import AMBER, BLUE, QUIET, RED, Area, BarPart, Line, lines, stacked_bars
 from mars_viz.prompts import recognised
@@ -29,6 +30,15 @@ def speed_up(run: Run) -> str:
     curve = expected_speed_up(alpha, found.gamma, found.c if found.timed else 0.1)
     top = 1.1 * max(1.0, float(curve[-1]))
     return lines([Line(alpha, np.ones(61), QUIET, dashed=True), Line(alpha, curve, BLUE)], top)
+
+
+def branches(run: Run) -> str:
+    """Tokens a pass yields with the best tree of so many nodes, and with a chain, at the run's own drafter."""
+    found, nodes = choices(run), np.arange(1, 25)
+    tree = tree_tokens(found.alpha, np.nan_to_num(found.rescued), len(nodes))
+    chain = np.array([float(expected_tokens(found.alpha, int(n))) for n in nodes])
+    x = (nodes - 1) / (len(nodes) - 1)
+    return lines([Line(x, chain, QUIET), Line(x, tree, BLUE)], 1.1 * float(tree[-1]))
 
 
 def kept_and_lost(run: Run) -> str:

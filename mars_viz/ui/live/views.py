@@ -125,8 +125,6 @@ def raced(opened: Race, name: str, deeds: DeltaGenerator, course: races.Replay) 
     deeds.download_button("Download", lambda: course.zipped(name), f"{name}.zip", "application/zip", on_click="ignore")
     if deeds.button("Explore", help="Open the relaxed lane in Explore"):
         explore("", opened.relaxed)
-    if opened.relaxed.settings.drafts_trees:
-        theme.small(f"Drafted in both lanes: {opened.relaxed.settings.draft}.")
     replay(opened, key="race-replay")
     board = share.Table("What each lane took", f"{name}-race", lambda: race_frame(opened))
     share.tables([board], [run.settings.rule for run in (opened.strict, opened.relaxed)], "race-board")

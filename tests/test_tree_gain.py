@@ -1,0 +1,110 @@
+"""What a branch is worth: the best tree against all trees of its size, against trials; a run's choices by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from mars_viz.analysis.lesson_sums import expected_tokens
+from mars_viz.analysis.tree_gain import Choices, choices, tree_tokens
+from mars_viz.run import Run
+from mars_viz.shapes import best_paths
+from mars_viz.ui.lessons import trees
+from tests.factories import toy_run, toy_tree
+
+
+@pytest.mark.parametrize(("alpha", "rescued"), [(0.6, 0.5), (0.3, 0.9), (0.9, 0.1), (0.5, 0.0), (0.05, 1.0)])
+def test_no_tree_of_as_many_nodes_yields_more(alpha: float, rescued: float) -> None:
+    """Every tree of up to five nodes with two children a node, told by its paths."""
+    accept = (alpha, (1 - alpha) * rescued)
+    every = [tuple(map(int, np.base_repr(i, 2)[1:])) for i in range(2, 64)]
+    found = tree_tokens(alpha, rescued, 5)
+    for nodes in range(1, 6):
+        whole = (
+            tree
+            for tree in combinations(every, nodes)
+            if all(len(path) == 1 or path[:-1] in tree for path in tree) and all(len(path) <= nodes for path in tree)
+        )
+        most = max(sum(np.prod([accept[rank] for rank in path]) for path in tree) for tree in whole)
+        assert found[nodes - 1] == pytest.approx(1 + most)
+
+
+def test_it_is_what_rounds_come_to() -> None:
+    """200 000 rounds on the best tree of seven nodes: their mean lies within five standard errors, a chance of 6e-7."""
+    rng, accept = np.random.default_rng(3), (0.6, 0.2)
+    tree = set(best_paths(accept, 32, 7))
+    rounds = []
+    for row in rng.random((200_000, 8)):
+        path: tuple[int, ...] = ()
+        for draw in row:
+            after = (*path, 0 if draw < accept[0] else 1 if draw < sum(accept) else 2)
+            if after not in tree:
+                break
+            path = after
+        rounds.append(len(path) + 1)
+    error = np.std(rounds) / np.sqrt(len(rounds))
+    assert abs(np.mean(rounds) - tree_tokens(0.6, 0.5, 7)[-1]) < 5 * error
+
+
+def test_without_a_second_choice_the_best_tree_is_a_chain_and_never_worse_than_one() -> None:
+    lengths = range(1, 33)
+    for alpha in trees.ALPHAS:
+        chain = [float(expected_tokens(alpha, n)) for n in lengths]
+        assert tree_tokens(alpha, 0.0, 32).tolist() == pytest.approx(chain)
+        for rescued in trees.SECONDS:
+            assert np.all(tree_tokens(alpha, rescued, 32) >= np.array(chain) - 1e-12)
+    assert tree_tokens(0.0, 0.0, 3).tolist() == [1, 1, 1]
+
+
+def test_the_numbers_of_the_answer() -> None:
+    def chain_until(alpha: float, rescued: float) -> int:
+        chain = np.array([float(expected_tokens(alpha, n)) for n in range(1, 33)])
+        return int(np.argmax(tree_tokens(alpha, rescued, 32) > chain + 1e-9))
+
+    assert chain_until(0.9, 0.5) == 28 and "up to 28 nodes" in trees.LESSON.answer
+    assert round(0.9**28, 3) == 0.052 and "= 0.052" in trees.LESSON.answer
+    assert chain_until(0.6, 0.5) == 3 and "from the fourth node on" in trees.LESSON.answer
+    assert round(0.6**4, 2) == 0.13 and "= 0.13" in trees.LESSON.answer
+
+
+@pytest.mark.parametrize("run", [toy_run(dial=0.9, max_new_tokens=40), toy_tree()], ids=["chains", "trees"])
+def test_a_runs_choices_by_hand(run: Run) -> None:
+    ranks = []
+    for round_ in run.rounds:
+        spec, row = round_.speculation, 0
+        parents = spec.parents.tolist()
+        for node in (*round_.decision.kept[: round_.kept], None):
+            if row - 1 in parents:
+                drafted = spec.draft_ids[parents.index(row - 1)].tolist()
+                best = int(spec.top_ids[row, 0])
+                ranks.append(drafted.index(best) if best in drafted else None)
+            row = 0 if node is None else node + 1
+    found = choices(run)
+    assert found == Choices(len(ranks), ranks.count(0), ranks.count(1)) and found.second > 0
+    assert found.alpha == found.first / found.places
+    assert found.rescued == found.second / (found.places - found.first)
+
+
+def test_a_run_without_recorded_candidates_has_no_choices_and_does_not_serve() -> None:
+    run = toy_run()
+    bare = [
+        replace(
+            round_,
+            speculation=round_.speculation.with_columns(
+                {
+                    "draft_ids": round_.speculation.draft_ids[:, :0],
+                    "draft_logits": round_.speculation.draft_logits[:, :0],
+                }
+            ),
+        )
+        for round_ in run.rounds
+    ]
+    none = replace(run, rounds=tuple(bare))
+    assert choices(none) == Choices(0, 0, 0) and np.isnan(choices(none).alpha)
+    assert "no drafter's second choice" in trees.LESSON.lacks(none) and not trees.LESSON.lacks(run)
+    assert "3" in trees.LESSON.lacks(toy_run(rule="rejection-sampling", temperature=1.0))
+    assert trees.dials(Choices(4, 4, 0))[1].start == 0.0
+    assert [knob.start for knob in trees.dials(Choices(100, 62, 19))][:2] == [0.6, 0.5]
