@@ -329,11 +329,12 @@ def branches(panel: AllRules) -> None:
         default=2,
         required=True,
         key="lab-children",
+        format_func=lambda children: f"{children:d}",
         help="Drafted after the same prefix: i.i.d. ones may be equal, distinct ones are drawn without replacement",
     )
     found = panel.branching(children)
     chart(branch_acceptance(found, theme.figure_theme()), "branches", of=file_name(panel.run))
-    st.caption(rule_words.modelled_on(found), help=rule_words.BRANCHES)
+    st.caption(markdown(rule_words.modelled_on(found)), help=rule_words.BRANCHES)
 
 
 def _title(name: str) -> str:
