@@ -104,6 +104,10 @@ def take_away(panel: AllRules, dials: Mapping[str, float | None], matched: Mappi
         "Every rule on this run", f"{name}-rules", lambda: rule_tables.rule_frame(panel, list(panel.rules), dials)
     )
     shown = [numbers, share.Table("Equivalent settings of every rule", f"{name}-likeness", like)]
+    if not why_not(panel.run):
+        found = panel.branching(st.session_state["lab-children"])
+        words = "Where a branch would pay, modelled"
+        shown.append(share.Table(words, f"{name}-branches", lambda: rule_tables.branch_frame(found)))
     share.tables(shown, panel.able, "lab")
 
 
@@ -325,11 +329,12 @@ def branches(panel: AllRules) -> None:
         default=2,
         required=True,
         key="lab-children",
+        format_func=lambda children: f"{children:d}",
         help="Drafted after the same prefix: i.i.d. ones may be equal, distinct ones are drawn without replacement",
     )
-    found = panel.branching(int(children or 2))
+    found = panel.branching(children)
     chart(branch_acceptance(found, theme.figure_theme()), "branches", of=file_name(panel.run))
-    st.caption(rule_words.modelled_on(found), help=rule_words.BRANCHES)
+    st.caption(markdown(rule_words.modelled_on(found)), help=rule_words.BRANCHES)
 
 
 def _title(name: str) -> str:

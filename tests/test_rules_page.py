@@ -15,6 +15,7 @@ import pytest
 from streamlit.runtime.pages_manager import PagesManager
 from streamlit.testing.v1 import AppTest
 
+from mars_viz.analysis.branching import branching
 from mars_viz.analysis.judgements import opinion, ruling
 from mars_viz.analysis.rulings import compared
 from mars_viz.errors import BadInput
@@ -121,7 +122,7 @@ def test_opens_on_the_runs_own_rule_beside_those_that_are_compared_first(folder)
     assert list(table(tab).index) == list(FIRST) and len(FIRST) == 8
     assert table(tab).loc["mars", "basis"] == "exact"
     assert "MARS at θ = 0.90 on the recorded text: τ = " in said(tab) and "Closest to MARS at θ = 0.90: " in said(tab)
-    assert len(titles(tab)) == 2 and titles(tab)[0].startswith("The 8 rules disagree on")
+    assert len(titles(tab)) == 3 and titles(tab)[0].startswith("The 8 rules disagree on")
 
 
 def test_the_rest_of_the_rules_come_on_demand_and_the_link_keeps_them(folder):
@@ -164,7 +165,7 @@ def test_a_link_goes_through_the_app_also_in_a_fresh_server(folder):
     PagesManager.uses_pages_directory = None
     tab = opened(run="a-story")
     assert PagesManager.uses_pages_directory is False
-    assert len(titles(tab)) == 2
+    assert len(titles(tab)) == 3
 
 
 def test_block_local_numbers_are_labelled(folder):
@@ -269,7 +270,7 @@ def test_walks_that_fail_say_why(own, monkeypatch):
     monkeypatch.setattr(every_rule, "walk", refuse)
     tab = press(opened(run="d-mine"), EVERY_RULE)
     until(tab, lambda tab: "Cancel" not in labels(tab))
-    assert "made with other weights" in said(tab) and len(titles(tab)) == 2
+    assert "made with other weights" in said(tab) and len(titles(tab)) == 3
 
 
 def test_a_run_of_other_models_says_why_it_cannot_be_walked_here(folder):
@@ -295,7 +296,7 @@ def test_a_mapped_run_is_exact_at_once_for_its_own_rule_wherever_the_dial_stands
 
 
 def test_opening_the_page_imports_no_model_library(folder):
-    tabs.opens_without_model_libraries("pages/rules.py", charts=2)
+    tabs.opens_without_model_libraries("pages/rules.py", charts=3)
 
 
 def test_another_rule_and_its_dial(folder):
@@ -331,7 +332,7 @@ def test_a_link_opens_the_same_view(folder):
 def test_a_bad_link_is_a_sentence_and_the_page(folder, parameters, sentence):
     tab = opened(**parameters)
     assert sentence in said(tab) and "<script>" not in said(tab)
-    assert len(titles(tab)) == 2
+    assert len(titles(tab)) == 3
     settled(tab.selectbox(key="run").select("b-strict").run())
     assert sentence not in said(tab)
 
@@ -348,7 +349,7 @@ def test_a_broken_run_and_no_runs_say_what_to_do(folder, monkeypatch, tmp_path_f
     tab = opened(run="c-broken")
     assert "nodes.parquet" in said(tab) and not titles(tab)
     settled(tab.selectbox(key="run").select("a-story").run())
-    assert len(titles(tab)) == 2
+    assert len(titles(tab)) == 3
     monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path_factory.mktemp("empty")))
     monkeypatch.setenv("MARS_VIZ_SAMPLES", "off")
     assert "Decode a prompt on Explore first" in said(opened())
@@ -462,3 +463,25 @@ def test_its_figures_can_be_saved(folder):
     tab = opened()
     charts = {json.loads(chart.proto.config)["toImageButtonOptions"]["filename"] for chart in tab.get("plotly_chart")}
     assert any(name.endswith("-matrix") for name in charts) and any(name.endswith("-plane") for name in charts)
+
+
+def test_a_sampled_run_shows_where_a_branch_would_pay_and_a_greedy_one_says_why_not(folder):
+    tab = opened()
+    assert titles(tab)[2].startswith("Two distinct children pay most at depth ")
+    assert "Modelled from 72 drafted positions" in said(tab)
+    settled(tab.segmented_control(key="lab-children").set_value(4).run())
+    assert titles(tab)[2].startswith("Four distinct children")
+    replace(toy_run(rule="strict"), title="A greedy story").save(folder / "d-greedy")
+    greedy = opened(run="d-greedy")
+    assert "Not shown of a greedy run" in said(greedy) and len(titles(greedy)) == 2
+    with pytest.raises(KeyError):
+        greedy.segmented_control(key="lab-children")
+
+
+def test_the_table_of_branches_holds_what_the_figure_draws():
+    found = branching(toy_run(temperature=1.0, gamma=3), 2)
+    frame = rule_tables.branch_frame(found)
+    assert frame["depth"].tolist() == [1, 2, 3] and frame["children"].tolist() == [2, 2, 2]
+    assert frame["one child"].tolist() == found.alone.tolist()
+    for name, values in found.acceptance.items():
+        assert frame[name].tolist() == values.tolist()

@@ -10,6 +10,7 @@ import pandas as pd
 import streamlit as st
 
 from mars_viz.analysis.all_rules import AllRules
+from mars_viz.analysis.branching import Branching
 from mars_viz.analysis.metrics import Basis
 from mars_viz.analysis.rulings import Equivalent, Shifted
 from mars_viz.escapes import Html, html, joined
@@ -127,6 +128,12 @@ def likeness_frame(
         for name, changed in shifted.items()
     ]
     return pd.DataFrame(lines, index=list(shifted))
+
+
+def branch_frame(found: Branching) -> pd.DataFrame:
+    """What k children of a node do: a row for each depth."""
+    known = {"depth": found.depths, "children": found.children, "reached": found.reached, "one child": found.alone}
+    return pd.DataFrame({**known, **found.acceptance})
 
 
 def table(frame: pd.DataFrame, chosen: str, spoken: str) -> None:
