@@ -18,6 +18,7 @@ from mars_viz.runfiles import load_run
 from mars_viz.runstore import RunStatus, RunStore
 from tests.factories import toy_map, toy_run, toy_tree
 from tests.served import ROOT, served
+from tests.test_explorer_controller import cut_run
 from tests.test_race import toy_race
 
 PATIENCE = 300.0  # seconds; a busy machine is no reason to fail
@@ -53,21 +54,20 @@ def runs_of_every_kind() -> dict[str, Run]:
         "round": toy_run(max_new_tokens=40, stop=(plain.pieces[plain.token_ids[9]].text,)),
         "empty": replace(plain, rounds=()),
         "tree": of_the_pair(toy_tree()),
+        "cut": of_the_pair(cut_run("svip")),
     }
 
 
 def of_the_pair(run: Run) -> Run:
     """The run and its map as if the built-in pair had made them, so that it can be decoded anew."""
     pair = load_run(samples.RUNS / "1-story-mars").provenance
-    made = replace(run.provenance, target=pair.target, drafter=pair.drafter)
-    frame = run.dial_map and replace(run.dial_map.frame, provenance=made)
-    return replace(run, provenance=made, dial_map=run.dial_map and frame and replace(run.dial_map, frame=frame))
+    return changed(run, provenance=replace(run.provenance, target=pair.target, drafter=pair.drafter))
 
 
-def titled(run: Run, title: str) -> Run:
-    """The run under another title, and its map with it."""
-    made = run.dial_map
-    return replace(run, title=title, dial_map=made and replace(made, frame=replace(made.frame, title=title)))
+def changed(run: Run, **values: object) -> Run:
+    """The run with other values, and its map with it."""
+    plain, made = replace(run, **values, dial_map=None, controller_map=None), run.dial_map or run.controller_map
+    return plain if made is None else mapped(plain, replace(made, frame=plain.without_rounds))
 
 
 @contextmanager
@@ -75,7 +75,7 @@ def staged(folder: Path) -> Iterator[Staged]:
     """Serve the app on folders of its own below this one, samples included."""
     runs, sweeps = folder / "runs", folder / "sweeps"
     for name, run in runs_of_every_kind().items():
-        titled(run, f"Of the kind {name}").save(runs / name)
+        changed(run, title=f"Of the kind {name}").save(runs / name)
     journal = (store := RunStore(runs)).begin()
     whole = toy_run()
     journal.write(replace(whole, rounds=whole.rounds[:2], title="Of the kind interrupted"))

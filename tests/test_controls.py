@@ -208,6 +208,7 @@ EXPLORE = (
     Control("focusable", "The selected token", pressed("PageDown"), (scrolled(".explorer .inspector"),)),
     *keys("focusable", "z# #", "ArrowRight ArrowLeft", FOCUS),
     *keys("focusable", "row of a table", "ArrowDown ArrowUp", FOCUS),
+    Control("radio", "The slider turns › *", CLICK, (link("cuts"), NUMBERS)),
     *keys("slider", "*threshold*", "Home PageUp End PageDown", link("dial"), NUMBERS),
     *keys(
         "slider",
@@ -557,7 +558,7 @@ MOVING = (1, 2, 5, 7)
 
 SCENES: dict[str, tuple[Scene, ...]] = {
     "gallery": (Scene("all", "/", ".mv-card", way="Gallery"),),
-    "explore": tuple(Scene(kind, f"/explore?run={kind}", ".explorer") for kind in (*RUNS, "tree")),
+    "explore": tuple(Scene(kind, f"/explore?run={kind}", ".explorer") for kind in (*RUNS, "tree", "cut")),
     "live": (
         Scene("race", "/live?view=race&race=toy", ".race-board"),
         Scene("kept", "/live?run=several", ".track-text .r"),
