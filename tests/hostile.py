@@ -26,7 +26,7 @@ from tests.sweep_cases import timing
 from tests.tables import Words, table_backend
 
 HOST = "hostile.invalid"
-FIXED = ("rule", "tree", "grader", "question")
+FIXED = ("rule", "tree", "controller", "grader", "question")
 """Names from a registry, and what ties turns together."""
 ATTACKS = tuple(
     before + word + after
