@@ -65,7 +65,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_what_the_warm_up_made_ready_is_what_the_first_tab_shows(folder, monkeypatch):
     made: list[Any] = []
     make = RunPayload.of
-    monkeypatch.setattr(RunPayload, "of", lambda run, gamma: made.append(run) or make(run, gamma))
+    monkeypatch.setattr(RunPayload, "of", lambda run, *at: made.append(run) or make(run, *at))
     warming = warm_up.WarmUp()
     warming.run()
     assert warming.imported.is_set() and "pandas" in sys.modules
@@ -217,7 +217,7 @@ def test_a_link_s_run_is_ready_before_its_tab_asks(folder, monkeypatch, more, ga
     mapped(run, toy_map(replace(run.settings, dial=None), 0.5, None, (3, run.settings.gamma))[0]).save(folder / "b-run")
     made: list[Any] = []
     make = RunPayload.of
-    monkeypatch.setattr(RunPayload, "of", lambda run, gamma: made.append((run, gamma)) or make(run, gamma))
+    monkeypatch.setattr(RunPayload, "of", lambda run, *at: made.append((run, at[0])) or make(run, *at))
     behind = Behind()
     asked = request("/explore", urlencode({"run": "b-run"} | more))
     asking(warm_up.ReadAhead(behind), asked)
@@ -243,7 +243,7 @@ def test_a_link_to_nothing_is_passed_on_and_the_next_one_is_read(folder, monkeyp
     (folder / "broken").mkdir()
     (folder / "broken" / "manifest.json").write_text("{}")
     opened: list[Any] = []
-    monkeypatch.setattr(element, "get_ready", lambda run, gamma: opened.append(run))
+    monkeypatch.setattr(element, "get_ready", lambda run, *at: opened.append(run))
     ahead = warm_up.ReadAhead(behind := Behind())
     asking(ahead, request("/explore", "run=broken"))
     assert not opened

@@ -141,7 +141,8 @@ def get_ready(view: View) -> None:
         shelf = library.shelf(Session())
         view, _ = shelf.landed(view)
         run = shelf.opened(view.run)
-        element.get_ready(run, links.fitted(view, run).view.gamma)
+        view = links.fitted(view, run).view
+        element.get_ready(run, view.gamma, view.cuts)
 
 
 @cache

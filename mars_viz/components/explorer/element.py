@@ -190,9 +190,9 @@ def explorer(
     )
 
 
-def get_ready(run: Run, gamma: int | None = None) -> None:
-    """Make now what is sent of a run, so that the first tab that shows it need not wait; `gamma` as in `explorer`."""
-    cached_payload(run, run.settings.gamma if gamma is None else gamma)
+def get_ready(run: Run, gamma: int | None = None, cuts: bool = False) -> None:
+    """Make now what is sent of a run, so that the first tab that shows it need not wait; the rest as in `explorer`."""
+    cached_payload(run, run.settings.gamma if gamma is None else gamma, cuts)
 
 
 def recorded_at(run: Run, cuts: bool) -> float | None:
