@@ -256,19 +256,22 @@ CHAINS = (*RUNS, "rules", "all", "sweep", "sweeps")
 LEAFED = (link("shown"), text(".compare .pane.right"))
 COMPARE = (
     *SHARE,
-    Control("radio", "Draft length γ › #", CLICK, (link("gamma"), text(".compare .list"))),
+    *(
+        Control("radio", f"{name} › #", CLICK, (link("gamma"), text(".compare .list")))
+        for name in ("Draft length γ", "Nodes")
+    ),
     Control("radio", "Colour the tokens by › *", CLICK, (link("colour"), text(".compare .legend")), each=True),
     *keys("radio", "Colour the tokens by › Outcome", "ArrowLeft", link("colour")),
     Control("clickable", "*", NOTHING, fleeting=True),
     Control("button", "Next difference", CLICK, (drawn(".compare .stream, .texts"),), each=True),
     Control("option", "Text of * › *", CLICK, (link("token"), text(".compare .said")), each=True),
     *keys("listbox", "Text of *", ARROWS, link("token")),
-    Control("listbox", "Text of *", pressed("Home", "t"), (seen(".tree"),), without=CHAINS),
+    Control("listbox", "Text of θ*", pressed("Home", "t"), (seen(".tree"),), without=CHAINS),
     *(
-        Control("listbox", "Text of *", pressed(key), (link("token"), text(".compare .said")), without=CHAINS)
+        Control("listbox", "Text of θ*", pressed(key), (link("token"), text(".compare .said")), without=CHAINS)
         for key in ("ArrowRight", "ArrowDown", "ArrowUp", "ArrowLeft")
     ),
-    Control("listbox", "Text of *", pressed("Escape"), (seen(".tree"),), without=CHAINS),
+    Control("listbox", "Text of θ*", pressed("Escape"), (seen(".tree"),), without=CHAINS),
     *keys("listbox", "Text of *", "PageDown PageUp", *LEAFED),
     Control("button", "Next text", CLICK, LEAFED, each=True),
     Control("button", "Previous text", CLICK, LEAFED, each=True),
@@ -342,7 +345,7 @@ LEARN = (
     Control("button", "Next place where strict *", CLICK, FRAME, each=True),
     *keys("region", "A run, step by step", "End Home x ArrowRight ArrowLeft", PLACE),
     *keys("region", "A run, step by step", "ArrowDown ArrowUp k End Home d", PLACE),
-    Control("group", "The text so far; *", NOTHING),
+    Control("group", "The text so far; *", NOTHING, fleeting=True),
     *keys(
         "listbox",
         "The text so far; *",

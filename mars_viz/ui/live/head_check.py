@@ -44,9 +44,11 @@ def area(desk: LivePageState, settings: Callable[[], Settings], wanted: Callable
     words, button = st.columns([6, 1.6], vertical_alignment="center")
     with words:
         theme.small(WHAT)
-    about = "Drafts after every token of twelve stories of the target's own; takes some seconds with the built-in pair"
     if button.button(
-        "Check the head" if done is None else "Check again", key="check-head", help=about, width="stretch"
+        "Check the head" if done is None else "Check again",
+        key="check-head",
+        help="Drafts after every token of twelve texts of the target's own; some seconds with the built-in pair",
+        width="stretch",
     ):
         desk.check_head(settings, wanted)
         st.rerun()
