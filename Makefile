@@ -12,8 +12,8 @@ VLLM_VERSION := 0.32.0
 VLLM_PIP := $(VLLM)/bin/python -m pip --quiet --no-input --disable-pip-version-check
 FUZZ ?= 50000
 TESTS ?= tests
-# One more than there are cores, since browsers and servers wait for one another; five at most.
-WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n < 4 ? n + 1 : 5)))
+# Two more than there are cores, since browsers and servers wait for one another; six at most.
+WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n < 4 ? n + 2 : 6)))
 
 .DEFAULT_GOAL := help
 .PHONY: help app test test-all check format fuzz gpu engines chromium clean

@@ -34,7 +34,7 @@ QUIET = (
 )
 
 
-LONGEST = ("controls", "controls_explore", "hostile_text")
+LONGEST = ("controls", "controls_explore_live", "hostile_text")
 """Files that take minutes; they come first, or the last of them would keep one worker busy while the others have
 nothing left to do."""
 SLOW = re.compile(

@@ -620,8 +620,8 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
         yield found
 
 
-APART = "explore"
-"""The page with most controls, which another process may look through at the same time: test_controls_explore.py."""
+APART = ("explore", "live")
+"""The pages with most controls, which another process may look through meanwhile: test_controls_explore_live.py."""
 
 
 Tells = Callable[[str, object], None]
@@ -643,7 +643,7 @@ def used(server: Staged, context: BrowserContext, page: str, tells: Tells, witho
 
 # Each control has a second try of its own, and the server's folders are not as they were.
 @pytest.mark.flaky(reruns=0)
-@pytest.mark.parametrize("page", [page for page in CONTROLS if page != APART])
+@pytest.mark.parametrize("page", [page for page in CONTROLS if page not in APART])
 def test_every_control_does_what_it_is_for(
     server: Staged, context: BrowserContext, page: str, record_property: Tells
 ) -> None:
@@ -652,7 +652,7 @@ def test_every_control_does_what_it_is_for(
 
 @pytest.mark.long
 @pytest.mark.flaky(reruns=0)
-@pytest.mark.parametrize("page", [page for page in OTHERS if page != APART])
+@pytest.mark.parametrize("page", [page for page in OTHERS if page not in APART])
 def test_every_control_with_every_kind_of_run(
     server: Staged, context: BrowserContext, page: str, record_property: Tells
 ) -> None:

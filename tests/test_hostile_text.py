@@ -104,13 +104,21 @@ class Visit:
     def everything(self) -> None:
         """The lists and what opens over the page, one after the other."""
         for each in self.page.locator("[data-testid=stSelectbox] input:enabled:visible").all():
-            each.focus()
-            self.settled()  # a list that is open closes as its page scrolls
-            each.press("ArrowDown")
+            self.unfold(each)
             self.shown("[data-testid$=Dropdown]", each)
         for each in self.page.locator("[data-testid=stPopoverButton]:enabled:visible").all():
             each.click()
             self.shown("[data-testid=stPopoverBody]", each)
+
+    def unfold(self, box: Locator) -> None:
+        """Its list. One that is open closes as its page scrolls or is drawn anew, so it is asked for three times."""
+        for _ in range(3):
+            box.focus()
+            self.settled()
+            box.press("ArrowDown")
+            with suppress(TimeoutError):
+                self.page.locator("[data-testid$=Dropdown]").first.wait_for(timeout=20_000)
+                return
 
     def upload(self, key: str, name: str, data: bytes) -> None:
         """What is said of a file that cannot be read."""

@@ -1,4 +1,4 @@
-"""The census of controls on Explore, which has most of them: a process of its own may run it."""
+"""The census of controls on Explore and Live, which have most of them: a process of its own may run it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ __all__ = ["context", "server"]
 
 
 @pytest.mark.flaky(reruns=0)
-def test_every_control_of_explore_does_what_it_is_for(
+@pytest.mark.parametrize("page", APART)
+def test_every_control_does_what_it_is_for(
     server: Staged,  # noqa: F811
     context: BrowserContext,  # noqa: F811
+    page: str,
     record_property: Tells,
 ) -> None:
-    used(server, context, APART, record_property, OTHERS[APART])
+    used(server, context, page, record_property, OTHERS.get(page, ()))
 
 
 @pytest.mark.long
@@ -27,4 +29,4 @@ def test_every_control_of_explore_with_every_kind_of_run(
     context: BrowserContext,  # noqa: F811
     record_property: Tells,
 ) -> None:
-    used(server, context, APART, record_property)
+    used(server, context, "explore", record_property)
