@@ -6,6 +6,7 @@ Knows seconds and counts; knows no models. `speculators.costs` measures them.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -190,12 +191,13 @@ def _ms(seconds: float) -> str:
     return f"{1000 * seconds:.3g} ms"
 
 
-def _parts(costs: Costs, gamma: int) -> tuple[float, float, float]:
-    """What a round's parts sum to, and how far that reaches below and above: independent errors, in quadrature."""
-    drafting = (
-        (1, costs.drafting[min(gamma, len(costs.drafting)) - 1]) if costs.drafting else (gamma, costs.drafter_step)
-    )
-    parts = (drafting, (1, costs.passes[gamma]), (1, costs.rest[gamma - 1]))
+def _parts(costs: Costs, gamma: int, steps: int | None = None) -> tuple[float, float, float]:
+    """What a round's parts sum to, and how far that reaches below and above: independent errors, in quadrature. A chain
+    takes so many drafter passes, γ unless said; the rest of a round without a draft is taken as that of one token."""
+    drafting = (gamma if steps is None else steps, costs.drafter_step)
+    if costs.drafting:
+        drafting = (1, costs.drafting[min(gamma, len(costs.drafting)) - 1])
+    parts = (drafting, (1, costs.passes[gamma]), (1, costs.rest[max(gamma, 1) - 1]))
     below = math.hypot(*(count * (each.seconds - each.low) for count, each in parts))
     above = math.hypot(*(count * (each.high - each.seconds) for count, each in parts))
     return sum(count * each.seconds for count, each in parts), below, above
@@ -222,15 +224,15 @@ def round_seconds(costs: Costs, gamma: int) -> float:
 
 def drafts_seconds(costs: Costs, drafted: Sequence[int], steps: Sequence[int]) -> float:
     """What rounds of chains that draft so many tokens, in so many drafter passes, would take, the prompt's own pass
-    excluded: `round_cost` of drafts that differ in length, down to none. The rest of a round without a draft is taken
-    as that of a single token. Raises BadInput for a draft longer than any that was measured."""
+    excluded: `round_cost` of drafts that differ in length, down to none. Raises BadInput for a draft longer than any
+    that was measured."""
     if max(drafted, default=0) > costs.gamma:
         round_cost(costs, max(drafted))  # says so
-    whole = 0.0
-    for tokens, taken in zip(drafted, steps, strict=True):
-        least = costs.passes[tokens].seconds
-        whole += max(least, taken * costs.drafter_step.seconds + least + costs.rest[max(tokens, 1) - 1].seconds)
-    return whole
+    kinds = Counter(zip(drafted, steps, strict=True))  # rounds of one kind cost the same
+    passes = costs.passes
+    return sum(
+        count * max(passes[tokens].seconds, _parts(costs, tokens, taken)[0]) for (tokens, taken), count in kinds.items()
+    )
 
 
 def ratio(one: Cost, other: Cost) -> Factor:
