@@ -34,6 +34,11 @@ class Span:
         """Whose threshold it is a range of; None for the rule's dial."""
         return CONTROLLERS[self.over] if self.over else None
 
+    def refers_high(self, rule: Rule) -> bool:
+        """True where others are compared with its high end: towards the rule's strict one, or of a controller the one
+        where most is drafted."""
+        return rule.strict_is_high if self.controller is None else not self.controller.shorter_is_high
+
     @property
     def top(self) -> float:
         """Where the half-open interval of the whole span ends."""

@@ -68,7 +68,7 @@ class Exploration:
         self.answers = answers
         """By prefix, all that is known."""
         self._known = Judged(rule, answers, prompt, ending, span.controller, dial)
-        self._first_is_high = rule.strict_is_high if span.controller is None else not span.controller.shorter_is_high
+        self._first_is_high = span.refers_high(rule)
         self._began = time.perf_counter()
         self.passes = 0
         """Batched target passes that it took part in."""

@@ -89,9 +89,7 @@ class DialMap:
     @property
     def reference(self) -> float:
         """The end of the span that others are compared with: towards strict, or the one where most is drafted."""
-        controller = self.span.controller
-        high = self.rule.strict_is_high if controller is None else not controller.shorter_is_high
-        return self.span.high if high else self.span.low
+        return self.span.high if self.span.refers_high(self.rule) else self.span.low
 
     def modelled_seconds(self, costs: Costs, segment: Segment, gamma: int | None = None) -> float:
         """What the rounds of a segment of this block length would take one after the other by these costs, the prompt's
