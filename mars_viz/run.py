@@ -264,9 +264,14 @@ class Run:
         return self.rounds
 
     @property
+    def unmapped(self) -> Run:
+        """The run without what other settings would have made of its prompt."""
+        return replace(self, dial_map=None, controller_map=None)
+
+    @property
     def without_rounds(self) -> Run:
         """Settings, provenance, prompt and pieces alone: the frame of its maps."""
-        return replace(self, rounds=(), dial_map=None, controller_map=None)
+        return replace(self.unmapped, rounds=())
 
     @cached_property
     def token_ids(self) -> tuple[int, ...]:

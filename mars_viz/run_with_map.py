@@ -25,7 +25,7 @@ def mapped(run: Run, dial_map: DialMap) -> Run:
         raise EvidenceError(
             "The map is not one of this run: prompt or settings differ. Map the run's own prompt and settings."
         )
-    run = replace(run, pieces={**dial_map.frame.pieces, **run.pieces}, dial_map=None, controller_map=None)
+    run = replace(run.unmapped, pieces={**dial_map.frame.pieces, **run.pieces})
     dial_map = replace(dial_map, frame=run.without_rounds, answers=_looked_at(dial_map) | answers_of(run))
     return replace(run, controller_map=dial_map) if dial_map.span.over else replace(run, dial_map=dial_map)
 

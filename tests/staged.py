@@ -66,7 +66,7 @@ def of_the_pair(run: Run) -> Run:
 
 def changed(run: Run, **values: object) -> Run:
     """The run with other values, and its map with it."""
-    plain, made = replace(run, **values, dial_map=None, controller_map=None), run.dial_map or run.controller_map
+    plain, made = replace(run.unmapped, **values), run.dial_map or run.controller_map
     return plain if made is None else mapped(plain, replace(made, frame=plain.without_rounds))
 
 

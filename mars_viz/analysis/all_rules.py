@@ -67,7 +67,7 @@ def rule_row(ruling: Ruling, drafted: FlatPositions) -> RuleRow:
 
 def walked_row(run: Run, walk: RuleWalk, strict: RuleWalk) -> RuleRow:
     """A rule's own walk from the run's prompt in numbers, and where its text leaves that of the rule's strict end."""
-    own = replace(run, rounds=walk.rounds, dial_map=None, controller_map=None)
+    own = replace(run.unmapped, rounds=walk.rounds)
     text = own.trace.recorded_text
     kept = own.trace.in_text(text)
     place = first_difference(walk.token_ids, strict.token_ids)

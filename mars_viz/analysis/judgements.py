@@ -7,7 +7,7 @@ R is the number of rounds, P that of their drafted positions, in order.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -73,7 +73,7 @@ class Ruling:
 def opinion(rule: Rule, run: Run) -> Judgement:
     """What the rule says of every block of the run."""
     lacks = rule.lacks_for(run.trace.speculations) or ""
-    asked = replace(run, rounds=(), dial_map=None, controller_map=None) if lacks else run
+    asked = run.without_rounds if lacks else run
     trace = asked.trace if lacks else run.trace.judged_as(rule.judge_all(run.trace.speculations))
     strict = settled_text(asked, trace, None if rule.dial is None else rule.dial.strict)
     return Judgement(rule, lacks, asked, trace, strict)

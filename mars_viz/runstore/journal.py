@@ -89,7 +89,7 @@ def segment(run: Run, first: int) -> Run:
         for column in (s.tokens, s.top_ids, s.draft_ids, s.emissions):
             ids.update(column.ravel().tolist())
     pieces = {token: piece for token, piece in run.pieces.items() if token in ids}
-    return replace(run, prompt_ids=prompt, rounds=rounds, pieces=pieces, dial_map=None, controller_map=None)
+    return replace(run.unmapped, prompt_ids=prompt, rounds=rounds, pieces=pieces)
 
 
 def is_held(folder: Path) -> bool:

@@ -128,7 +128,7 @@ def _for_a_shell() -> str:
 
 def excerpt(run: Run) -> Run:
     """The beginning of a run, for a first look."""
-    return replace(run, rounds=run.rounds[:EXCERPT], dial_map=None, controller_map=None)
+    return replace(run.unmapped, rounds=run.rounds[:EXCERPT])
 
 
 def run_cards(shelf: RunCatalogue, run_ids: Iterable[str], most: int | None = None) -> Iterator[Card]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from mars_viz.errors import EvidenceError, RunFileError
 from mars_viz.prompts import grader_named, recognised
@@ -59,7 +59,7 @@ def contender(choice: Choice, shelf: RunCatalogue) -> Candidate:
     """The exact run of a choice, and the choice in its simplest form: a link may say what is the run's own. Raises
     BadInput as `source_of` does, and for a setting nobody mapped."""
     source = source_of(choice, shelf)
-    run = replace(_at(source, choice), dial_map=None, controller_map=None)
+    run = _at(source, choice).unmapped
     return Candidate(simplest(choice, source), source, run, shelf.labels[choice.run], _right(run))
 
 
