@@ -99,6 +99,27 @@ def test_gamma_is_chosen_by_click_by_key_and_by_link(context: BrowserContext, ad
     page.close()
 
 
+def test_back_leads_to_the_page_before_however_often_the_dials_moved(context: BrowserContext, address: str) -> None:
+    page = context.new_page()
+    page.goto(address)
+    page.get_by_role("link", name="Explore", exact=True).click()
+    page.wait_for_selector(".explorer .t")
+    dial = page.locator(".explorer [role=slider]").first
+    for key in ("Home", "ArrowUp"):
+        before = page.url
+        dial.press(key)
+        page.wait_for_url(lambda address, before=before: address != before)
+    page.get_by_role("radio", name="4", exact=True).click()
+    page.wait_for_url("**/explore?*gamma=4*")
+    left = linked(page)
+    page.go_back()
+    expect(page.get_by_role("button", name="Open a run in Explore")).to_be_visible()
+    page.go_forward()
+    expect(page.get_by_role("radio", name="4", exact=True)).to_have_attribute("aria-checked", "true")
+    assert urlsplit(page.url).path == "/explore" and linked(page) == left
+    page.close()
+
+
 def test_outside_the_map_strict_is_what_it_is(context: BrowserContext, address: str, story: Run) -> None:
     page = opened(context, address, f"run={STORY}&dial=0.25")
     strict = story.dial_map.segments[-1]

@@ -58,7 +58,9 @@ def mount(element: Element, data: Any, *, key: str, answers: Mapping[str, Heard]
 def _component(element: Element) -> Any:
     import streamlit as st  # here: a report reads an element's files without it
 
-    return st.components.v2.component(element.name, js=element.script, css=element.style)
+    # without a style of its own it draws nothing, and needs no shadow tree
+    style = element.style
+    return st.components.v2.component(element.name, js=element.script, css=style, isolate_styles=bool(style))
 
 
 def _nothing() -> None:

@@ -1,5 +1,5 @@
-"""The ways from page to page: that every page goes through app.py, the link of what it shows, and how a script opens
-another page."""
+"""The ways from page to page: that every page goes through app.py, the link of what it shows, what the browser's Back
+leads to, and how a script opens another page."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from typing import NoReturn
 
 import streamlit as st
 from streamlit.runtime.pages_manager import PagesManager
+
+from mars_viz.components.mount import Element, mount
+
+HISTORY = Element("mars_viz_history", ("history",))
 
 
 def through_app() -> None:
@@ -26,9 +30,13 @@ def know_app() -> None:
     PagesManager.uses_pages_directory = False
 
 
+def one_step_a_page() -> None:
+    """Have Back lead to the page before: all that a page writes into its link is one step of the browser's history."""
+    mount(HISTORY, None, key="browser-history")
+
+
 def write_link(parameters: Mapping[str, str]) -> None:
-    """Let the address say what is shown. One that says it is left alone: each time it is written, the browser's history
-    has a step more."""
+    """Let the address say what is shown. One that says it is left alone: each time it is written, the browser is told."""
     if st.query_params.to_dict() != parameters:
         st.query_params.from_dict(parameters)
 

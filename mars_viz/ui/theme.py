@@ -48,7 +48,7 @@ button[kind="primary"]:not(:disabled) { background: #0072B2; border-color: #0072
 button[kind="primary"]:not(:disabled):hover { background: #005F95; border-color: #005F95; }
 .stButtonGroup button[data-selected="true"] { color: inherit !important; } /* blue on its own tint is too faint */
 @media (max-width: 640px) { .st-key-wide-figure { overflow-x: auto; } .st-key-wide-figure > * { min-width: 720px; } }
-.st-key-text-painted { display: none; }
+.st-key-text-painted, .st-key-browser-history { display: none; }
 /* a table's own CSV has text that spreadsheets run; that of Share has not */
 [data-testid="stElementToolbarButton"]:has([aria-label^="Download as CSV"]) { display: none; }
 [class*="st-key-deleted-"] button { animation: mv-second-click 1s; } /* of two on Delete, the second is none on Undo */
