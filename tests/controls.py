@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -98,8 +98,10 @@ class Control:
     inside: str = ""
     """Names of the popovers and expanders that hold it, one in the other, with ' / ' between them."""
     each: bool = False
-    """True if it is to be used with every kind of run and not once; of several that it tells of, one is enough with the
-    next kinds."""
+    """True if the whole census is to use it with every kind of run and not once; of several that it tells of, one is
+    enough with the next kinds."""
+    again: bool = False
+    """True of the same thing once more, which is used elsewhere in the list; only the whole census uses it here."""
     without: tuple[str, ...] = ()
     """Kinds of run with which it has nothing to change."""
     but: str = "nothing"
@@ -110,6 +112,11 @@ class Control:
     """True if the page has to be opened anew before the next is used."""
     line: int = field(default_factory=_line)
     """Where it stands in the test."""
+
+    @property
+    def once(self) -> Control:
+        """As a census takes it that is not the whole one."""
+        return replace(self, each=False, **({"use": NOTHING, "changes": (), "leaves": False} if self.again else {}))
 
     def is_of(self, role: str, label: str) -> bool:
         """True of a control that this one tells of."""

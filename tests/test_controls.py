@@ -7,7 +7,7 @@ that is listed and nowhere to be found, or that changes nothing; so a new contro
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -75,21 +75,24 @@ RUNS = (
 )
 
 
-def number(name: str, value: str, *changes: Look, inside: str = "", **where: object) -> tuple[Control, ...]:
-    """A number box: typed into, and stepped up and down."""
+def number(
+    name: str, value: str, *changes: Look, inside: str = "", steps_again: bool = False, **where: object
+) -> tuple[Control, ...]:
+    """A number box: typed into, and stepped up and down, which are Streamlit's own buttons."""
     seen_at = (ITSELF, *changes)
     box = state("[data-testid=stNumberInput] input")
+    stepped = where | ({"again": True} if steps_again else {})
     return (
         Control("spinbutton", name, typed(value, "Enter"), seen_at, inside, **where),
-        Control("button", f"{name} › Increment", CLICK, (box, *changes), inside, **where),
-        Control("button", f"{name} › Decrement", CLICK, (box, *changes), inside, **where),
+        Control("button", f"{name} › Increment", CLICK, (box, *changes), inside, **stepped),
+        Control("button", f"{name} › Decrement", CLICK, (box, *changes), inside, **stepped),
     )
 
 
 def choice(name: str, *changes: Look, words: str = "", inside: str = "", **where: object) -> tuple[Control, ...]:
     """A list to choose from, and the button that opens it."""
     return (
-        Control("button", f"{name} › Open", OPEN, (), inside),
+        Control("button", f"{name} › Open", OPEN, (), inside, again=True),  # as picking does
         Control("combobox", name, picked(words), changes, inside, **where),
     )
 
@@ -128,6 +131,11 @@ GALLERY = (
 
 INSPECTOR = text(".explorer .inspector")
 NUMBERS = text(".explorer .sentence, .explorer .numbers, .explorer .segment")
+
+
+def all_again(controls: tuple[Control, ...]) -> tuple[Control, ...]:
+    """The same form on another page; its radio buttons are used, since others come and go with them."""
+    return tuple(replace(control, again=control.role != "radio") for control in controls)
 
 
 def trees(inside: str) -> tuple[Control, ...]:
@@ -233,7 +241,8 @@ EXPLORE = (
     Control("button", "Decode at *", CLICK, (link("run"),), leaves=True),
     Control("button", "New prompt", CLICK, (seen(POPOVER),)),
     Control("summary", "Settings", CLICK, (seen(f"{POPOVER} details[open]"),), "New prompt"),
-    *settings("New prompt / Settings"),
+    *all_again(settings("New prompt / Settings")),
+    *number("Max new tokens", "13", inside="New prompt / Settings", steps_again=True),
     *choice("Drafter", ITSELF, words="Prompt lookup", inside="New prompt / Settings"),
     Control("textbox", "Prompt", PROMPT, (ITSELF,), "New prompt"),
     Control("button", "Decode", CLICK, (link("run"), text(".explorer .stream")), "New prompt", leaves=True),
@@ -447,16 +456,16 @@ TUNE = (
     Control("button", "Rules › Clear all", CLICK, (OWN,), NEW),
     *choice("Rules", OWN, words="MARS", inside=NEW),
     Control("summary", "Dial range, settings, models and folder", CLICK, (seen(f"{POPOVER} details[open]"),), NEW),
-    *number("*: θ from", "0.5", inside=FIELDS),
+    *number("*: θ from", "0.5", inside=FIELDS, steps_again=True),
     Control("spinbutton", "to (strict)", NOTHING, (), FIELDS, fleeting=True),
     Control("button", "to (strict) › *", NOTHING, (), FIELDS, fleeting=True),
-    *trees(FIELDS),
-    *number("Draft length γ", "3", inside=FIELDS),
-    *number("Max new tokens", "20", inside=FIELDS),
-    *number("Temperature", "0.5", inside=FIELDS),
-    *number("Top-p", "0.9", inside=FIELDS),
-    *number("Top-k", "20", inside=FIELDS),
-    *number("Seed", "7", inside=FIELDS),
+    *all_again(trees(FIELDS)),
+    *number("Draft length γ", "3", inside=FIELDS, steps_again=True),
+    *number("Max new tokens", "20", inside=FIELDS, steps_again=True),
+    *number("Temperature", "0.5", inside=FIELDS, steps_again=True),
+    *number("Top-p", "0.9", inside=FIELDS, steps_again=True),
+    *number("Top-k", "20", inside=FIELDS, steps_again=True),
+    *number("Seed", "7", inside=FIELDS, steps_again=True),
     Control("textbox", "Target", typed("one", "Enter"), (ITSELF,), FIELDS),
     Control("textbox", "Drafter", typed("one", "Enter"), (ITSELF,), FIELDS),
     Control("checkbox", "Apply the chat template", CLICK, (ITSELF,), FIELDS),
@@ -627,10 +636,12 @@ APART = ("explore", "live")
 Tells = Callable[[str, object], None]
 
 
-def used(server: Staged, context: BrowserContext, page: str, tells: Tells, without: Sequence[str] = ()) -> None:
-    """Every control of a page is used, with all kinds of run but those, and does what it is for, at the second try at
-    the latest."""
-    census = Census(context, server.address, page, CONTROLS[page], EVERYWHERE, KNOWN_DEAD.get(page, {}))
+def used(server: Staged, context: BrowserContext, page: str, tells: Tells, *, whole: bool = False) -> None:
+    """Every control of a page is used, and does what it is for, at the second try at the latest; of the whole census
+    with every kind of run."""
+    controls = CONTROLS[page] if whole else tuple(control.once for control in CONTROLS[page])
+    without = () if whole else OTHERS.get(page, ())
+    census = Census(context, server.address, page, controls, EVERYWHERE, KNOWN_DEAD.get(page, {}))
     problems = census.go(
         replace(scene, link=scene.link.replace(f"run={INTERRUPTED}", f"run={server.interrupted}"))
         for scene in SCENES[page]
@@ -647,13 +658,13 @@ def used(server: Staged, context: BrowserContext, page: str, tells: Tells, witho
 def test_every_control_does_what_it_is_for(
     server: Staged, context: BrowserContext, page: str, record_property: Tells
 ) -> None:
-    used(server, context, page, record_property, OTHERS.get(page, ()))
+    used(server, context, page, record_property)
 
 
 @pytest.mark.long
 @pytest.mark.flaky(reruns=0)
-@pytest.mark.parametrize("page", [page for page in OTHERS if page not in APART])
+@pytest.mark.parametrize("page", [page for page in CONTROLS if page not in APART])
 def test_every_control_with_every_kind_of_run(
     server: Staged, context: BrowserContext, page: str, record_property: Tells
 ) -> None:
-    used(server, context, page, record_property)
+    used(server, context, page, record_property, whole=True)
