@@ -99,7 +99,7 @@ def choice(name: str, *changes: Look, words: str = "", inside: str = "", **where
 
 def keys(role: str, name: str, answered: str, *changes: Look) -> tuple[Control, ...]:
     """Keys that a control answers, in the order in which they are pressed, each of which changes this."""
-    return tuple(Control(role, name, pressed(each), changes) for each in answered.split())
+    return tuple(Control(role, name, pressed(each), changes, any=True) for each in answered.split())
 
 
 EVERYWHERE = (
@@ -113,7 +113,7 @@ EVERYWHERE = (
     Control("figure", "legend", CLICK),
 )
 NAVIGATION = tuple(
-    Control("link", name, CLICK, (path(), TITLE), leaves=True)
+    Control("link", name, CLICK, (path(), TITLE), leaves=True, anywhere=True)
     for name in ("Explore", "Live", "Compare", "Rules", "Tune", "Learn")
 )
 
@@ -204,7 +204,7 @@ EXPLORE = (
     *LEGEND,
     Control("radio", "Colour the tokens by › *", CLICK, (link("overlay"), text(".explorer .legend")), each=True),
     *keys("radio", "Colour the tokens by › Ratio", "ArrowRight ArrowLeft", link("overlay")),
-    Control("option", f"{TOKENS} › *", CLICK, (link("selected"), INSPECTOR), each=True),
+    Control("option", f"{TOKENS} › *", CLICK, (link("selected"), INSPECTOR), each=True, any=True),
     *keys("listbox", TOKENS, ARROWS, link("selected"), INSPECTOR),
     Control("listbox", TOKENS, pressed("Home", "t"), (seen(".tree"),), without=RUNS),
     *(
@@ -273,7 +273,7 @@ COMPARE = (
     *keys("radio", "Colour the tokens by › Outcome", "ArrowLeft", link("colour")),
     Control("clickable", "*", NOTHING, fleeting=True),
     Control("button", "Next difference", CLICK, (drawn(".compare .stream, .texts"),), each=True),
-    Control("option", "Text of * › *", CLICK, (link("token"), text(".compare .said")), each=True),
+    Control("option", "Text of * › *", CLICK, (link("token"), text(".compare .said")), each=True, any=True),
     *keys("listbox", "Text of *", ARROWS, link("token")),
     Control("listbox", "Text of θ*", pressed("Home", "t"), (seen(".tree"),), without=CHAINS),
     *(
@@ -284,7 +284,9 @@ COMPARE = (
     *keys("listbox", "Text of *", "PageDown PageUp", *LEAFED),
     Control("button", "Next text", CLICK, LEAFED, each=True),
     Control("button", "Previous text", CLICK, LEAFED, each=True),
-    Control("option", "Texts beside the reference; * › *", CLICK, LEAFED, each=True, but="* the reference, *"),
+    Control(
+        "option", "Texts beside the reference; * › *", CLICK, LEAFED, each=True, any=True, but="* the reference, *"
+    ),
     Control("option", "Texts beside the reference; * › * the reference, *", NOTHING),
     *keys(
         "listbox",
@@ -380,7 +382,7 @@ LEARN = (
     Control("link", "*", HOVER),
     Control("group", "The text at the dial", NOTHING),
     *(Control("focusable", name, HOVER, TIP) for name in ("exact", "z# #", "Target", "Drafter")),
-    Control("option", f"{TOKENS} › *", CLICK, (INSPECTOR,)),
+    Control("option", f"{TOKENS} › *", CLICK, (INSPECTOR,), any=True),
     *keys("listbox", TOKENS, ARROWS, INSPECTOR),
     Control("focusable", "block-local", HOVER, TIP, fleeting=True),
     Control("focusable", "The selected token", NOTHING),
@@ -639,7 +641,7 @@ Tells = Callable[[str, object], None]
 def used(server: Staged, context: BrowserContext, page: str, tells: Tells, *, whole: bool = False) -> None:
     """Every control of a page is used, and does what it is for, at the second try at the latest; of the whole census
     with every kind of run."""
-    controls = CONTROLS[page] if whole else tuple(control.once for control in CONTROLS[page])
+    controls = tuple(control.taken(whole) for control in CONTROLS[page])
     without = () if whole else OTHERS.get(page, ())
     census = Census(context, server.address, page, controls, EVERYWHERE, KNOWN_DEAD.get(page, {}))
     problems = census.go(
