@@ -76,12 +76,13 @@ RUNS = (
 
 
 def number(
-    name: str, value: str, *changes: Look, inside: str = "", steps_again: bool = False, **where: object
+    name: str, value: str, *changes: Look, inside: str = "", steps: bool = False, **where: object
 ) -> tuple[Control, ...]:
-    """A number box: typed into, and stepped up and down, which are Streamlit's own buttons."""
+    """A number box: typed into, and stepped up and down by Streamlit's own buttons, which of all boxes on a page one
+    shows."""
     seen_at = (ITSELF, *changes)
     box = state("[data-testid=stNumberInput] input")
-    stepped = where | ({"again": True} if steps_again else {})
+    stepped = where | ({} if steps else {"again": True})
     return (
         Control("spinbutton", name, typed(value, "Enter"), seen_at, inside, **where),
         Control("button", f"{name} › Increment", CLICK, (box, *changes), inside, **stepped),
@@ -162,7 +163,7 @@ def settings(inside: str) -> tuple[Control, ...]:
         *number("Top-p", "0.9", inside=inside),
         *number("Top-k", "20", inside=inside),
         Control("textbox", "Stop strings", typed("xyz", "Control+Enter"), (ITSELF,), inside),
-        *number("Max new tokens", "12", inside=inside),
+        *number("Max new tokens", "12", inside=inside, steps=True),
     )
 
 
@@ -242,7 +243,7 @@ EXPLORE = (
     Control("button", "New prompt", CLICK, (seen(POPOVER),)),
     Control("summary", "Settings", CLICK, (seen(f"{POPOVER} details[open]"),), "New prompt"),
     *all_again(settings("New prompt / Settings")),
-    *number("Max new tokens", "13", inside="New prompt / Settings", steps_again=True),
+    *number("Max new tokens", "13", inside="New prompt / Settings"),
     *choice("Drafter", ITSELF, words="Prompt lookup", inside="New prompt / Settings"),
     Control("textbox", "Prompt", PROMPT, (ITSELF,), "New prompt"),
     Control("button", "Decode", CLICK, (link("run"), text(".explorer .stream")), "New prompt", leaves=True),
@@ -300,7 +301,7 @@ COMPARE = (
     Control("button", "Decode with it", CLICK, (text(".compare .list"),), leaves=True),
     *choice("Prompt", link("prompt"), text(".texts")),
     *number("θ, *", "0.5", MAIN),
-    *number("m, *", "1", MAIN),
+    *number("m, *", "1", MAIN, steps=True),
     *choice("Sweep", link("sweep"), leaves=True),
     *choice("Compare with", link("beside"), leaves=True),
     Control("region", "Text of *", NOTHING),
@@ -325,7 +326,7 @@ RULES = (
     *choice("Boundaries to compare with", PLANE, words="Lenience"),
     Control("button", "Boundaries to compare with › Clear all", CLICK, (PLANE,)),
     Control("focusable", "Boundaries to compare with › *", NOTHING, fleeting=True),
-    *number("Shift test: add to every logit", "-20", MAIN),
+    *number("Shift test: add to every logit", "-20", MAIN, steps=True),
     Control("radio", "Children of a node › *", CLICK, (BRANCHES,), each=True),
     Control("summary", "Rule by rule", CLICK, (seen(OPENED),)),
     Control("summary", "About this rule", CLICK, (seen(OPENED),)),
@@ -413,7 +414,7 @@ TUNE = (
     Control("button", "toys with more prompts *", HOVER, (), "Add prompts"),
     Control("button", "New sweep", CLICK, (seen(POPOVER),)),
     Control("button", "Limits and comparison", CLICK, (seen(POPOVER),)),
-    *number("Max accuracy loss, points", "20", link("loss"), inside="Limits and comparison"),
+    *number("Max accuracy loss, points", "20", link("loss"), steps=True, inside="Limits and comparison"),
     *number("Confidence, %", "80", link("confidence"), inside="Limits and comparison"),
     *choice("Overlay", link("with"), figures(), inside="Limits and comparison"),
     Control("focusable", "Overlay › *", NOTHING, (), "Limits and comparison"),
@@ -458,16 +459,16 @@ TUNE = (
     Control("button", "Rules › Clear all", CLICK, (OWN,), NEW),
     *choice("Rules", OWN, words="MARS", inside=NEW),
     Control("summary", "Dial range, settings, models and folder", CLICK, (seen(f"{POPOVER} details[open]"),), NEW),
-    *number("*: θ from", "0.5", inside=FIELDS, steps_again=True),
+    *number("*: θ from", "0.5", inside=FIELDS),
     Control("spinbutton", "to (strict)", NOTHING, (), FIELDS, fleeting=True),
     Control("button", "to (strict) › *", NOTHING, (), FIELDS, fleeting=True),
     *all_again(trees(FIELDS)),
-    *number("Draft length γ", "3", inside=FIELDS, steps_again=True),
-    *number("Max new tokens", "20", inside=FIELDS, steps_again=True),
-    *number("Temperature", "0.5", inside=FIELDS, steps_again=True),
-    *number("Top-p", "0.9", inside=FIELDS, steps_again=True),
-    *number("Top-k", "20", inside=FIELDS, steps_again=True),
-    *number("Seed", "7", inside=FIELDS, steps_again=True),
+    *number("Draft length γ", "3", inside=FIELDS),
+    *number("Max new tokens", "20", inside=FIELDS),
+    *number("Temperature", "0.5", inside=FIELDS),
+    *number("Top-p", "0.9", inside=FIELDS),
+    *number("Top-k", "20", inside=FIELDS),
+    *number("Seed", "7", inside=FIELDS),
     Control("textbox", "Target", typed("one", "Enter"), (ITSELF,), FIELDS),
     Control("textbox", "Drafter", typed("one", "Enter"), (ITSELF,), FIELDS),
     Control("checkbox", "Apply the chat template", CLICK, (ITSELF,), FIELDS),
@@ -562,9 +563,9 @@ CONTROLS: dict[str, tuple[Control, ...]] = {
 
 OTHERS = {
     "explore": ("single", "coins", "round", "empty"),
-    "compare": ("single", "unmapped", "coins", "round", "empty", INTERRUPTED),
-    "rules": ("single", "unmapped", "coins", "round", "empty", INTERRUPTED),
-    "learn": ("single", "unmapped", "coins", "round", "empty", INTERRUPTED),
+    "compare": ("single", "unmapped", "sampled", "coins", "dialless", "round", "empty", INTERRUPTED),
+    "rules": ("single", "unmapped", "coins", "dialless", "round", "empty", INTERRUPTED),
+    "learn": ("single", "unmapped", "sampled", "coins", "dialless", "round", "empty", INTERRUPTED),
 }
 """Kinds of run whose controls on that page are mostly those of other kinds; `make test-all` opens it with them, too."""
 MOVING = (1, 2, 5, 7)
