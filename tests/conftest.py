@@ -32,6 +32,8 @@ QUIET = (
     "--disable-sync",
     "--no-first-run",
 )
+HASTY = "--js-flags=--no-turbofan --no-maglev"
+"""Scripts run as they come: to make them faster costs more than pages that are soon left get back."""
 
 
 LONGEST = ("controls", "controls_explore_live", "hostile_text")
@@ -88,7 +90,7 @@ def browser(chromium: str) -> Iterator[Browser]:
 
     expect.set_options(timeout=PATIENCE)
     with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=chromium, args=list(QUIET))
+        launched = playwright.chromium.launch(executable_path=chromium, args=[*QUIET, HASTY])
         launched.on("context", lambda opened: opened.set_default_timeout(PATIENCE))
         yield launched
         launched.close()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -98,8 +98,12 @@ class Control:
     inside: str = ""
     """Names of the popovers and expanders that hold it, one in the other, with ' / ' between them."""
     each: bool = False
-    """True if it is to be used with every kind of run and not once; of several that it tells of, one is enough with the
-    next kinds."""
+    """True if the whole census is to use it with every kind of run and not once; of several that it tells of, one is
+    enough with the next kinds."""
+    any: bool = False
+    """True if one of those that it tells of is enough, but for the whole census."""
+    again: bool = False
+    """True of the same thing once more, which is used elsewhere in the list; only the whole census uses it here."""
     without: tuple[str, ...] = ()
     """Kinds of run with which it has nothing to change."""
     but: str = "nothing"
@@ -108,8 +112,16 @@ class Control:
     """True of what is there for a moment, or disabled here, and so is not missed."""
     leaves: bool = False
     """True if the page has to be opened anew before the next is used."""
+    anywhere: bool = False
+    """True of what every page has: it is used wherever the one before it has led."""
     line: int = field(default_factory=_line)
     """Where it stands in the test."""
+
+    def taken(self, whole: bool) -> Control:
+        """As the whole census takes it, or one that uses everything once."""
+        if whole:
+            return replace(self, any=False)
+        return replace(self, each=False, **({"use": NOTHING, "changes": (), "leaves": False} if self.again else {}))
 
     def is_of(self, role: str, label: str) -> bool:
         """True of a control that this one tells of."""
@@ -229,18 +241,18 @@ class Census:
         kind = self.scene.kind if control.each else ""
         if self.scene.kind in control.without or (control.role, control.name) in self.dead:
             return
-        one = not control.each and "*" not in control.name
+        one = control.any or (not control.each and "*" not in control.name)
         if one and any(place == done for done, _, _ in self.used):
             return
         if self.away and not self.worth_opening(place, control, kind):
             return
-        if self.away:
+        if self.away and not control.anywhere:
             self.open()
         if control.inside and not self.enter(control.inside):
             return
         if not control.inside:
             self.leave()
-        while (label := self.next(place, control, kind, self.told())) is not None:
+        while (label := self.next(place, control, kind, self.at_first if self.away else self.told())) is not None:
             if control.inside and not self.enter(control.inside):
                 return
             self.used.add((place, label, kind))

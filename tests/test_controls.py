@@ -7,7 +7,7 @@ that is listed and nowhere to be found, or that changes nothing; so a new contro
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -75,28 +75,32 @@ RUNS = (
 )
 
 
-def number(name: str, value: str, *changes: Look, inside: str = "", **where: object) -> tuple[Control, ...]:
-    """A number box: typed into, and stepped up and down."""
+def number(
+    name: str, value: str, *changes: Look, inside: str = "", steps: bool = False, **where: object
+) -> tuple[Control, ...]:
+    """A number box: typed into, and stepped up and down by Streamlit's own buttons, which of all boxes on a page one
+    shows."""
     seen_at = (ITSELF, *changes)
     box = state("[data-testid=stNumberInput] input")
+    stepped = where | ({} if steps else {"again": True})
     return (
         Control("spinbutton", name, typed(value, "Enter"), seen_at, inside, **where),
-        Control("button", f"{name} › Increment", CLICK, (box, *changes), inside, **where),
-        Control("button", f"{name} › Decrement", CLICK, (box, *changes), inside, **where),
+        Control("button", f"{name} › Increment", CLICK, (box, *changes), inside, **stepped),
+        Control("button", f"{name} › Decrement", CLICK, (box, *changes), inside, **stepped),
     )
 
 
 def choice(name: str, *changes: Look, words: str = "", inside: str = "", **where: object) -> tuple[Control, ...]:
     """A list to choose from, and the button that opens it."""
     return (
-        Control("button", f"{name} › Open", OPEN, (), inside),
+        Control("button", f"{name} › Open", OPEN, (), inside, again=True),  # as picking does
         Control("combobox", name, picked(words), changes, inside, **where),
     )
 
 
 def keys(role: str, name: str, answered: str, *changes: Look) -> tuple[Control, ...]:
     """Keys that a control answers, in the order in which they are pressed, each of which changes this."""
-    return tuple(Control(role, name, pressed(each), changes) for each in answered.split())
+    return tuple(Control(role, name, pressed(each), changes, any=True) for each in answered.split())
 
 
 EVERYWHERE = (
@@ -110,7 +114,7 @@ EVERYWHERE = (
     Control("figure", "legend", CLICK),
 )
 NAVIGATION = tuple(
-    Control("link", name, CLICK, (path(), TITLE), leaves=True)
+    Control("link", name, CLICK, (path(), TITLE), leaves=True, anywhere=True)
     for name in ("Explore", "Live", "Compare", "Rules", "Tune", "Learn")
 )
 
@@ -128,6 +132,11 @@ GALLERY = (
 
 INSPECTOR = text(".explorer .inspector")
 NUMBERS = text(".explorer .sentence, .explorer .numbers, .explorer .segment")
+
+
+def all_again(controls: tuple[Control, ...]) -> tuple[Control, ...]:
+    """The same form on another page; its radio buttons are used, since others come and go with them."""
+    return tuple(replace(control, again=control.role != "radio") for control in controls)
 
 
 def trees(inside: str) -> tuple[Control, ...]:
@@ -154,7 +163,7 @@ def settings(inside: str) -> tuple[Control, ...]:
         *number("Top-p", "0.9", inside=inside),
         *number("Top-k", "20", inside=inside),
         Control("textbox", "Stop strings", typed("xyz", "Control+Enter"), (ITSELF,), inside),
-        *number("Max new tokens", "12", inside=inside),
+        *number("Max new tokens", "12", inside=inside, steps=True),
     )
 
 
@@ -196,7 +205,7 @@ EXPLORE = (
     *LEGEND,
     Control("radio", "Colour the tokens by › *", CLICK, (link("overlay"), text(".explorer .legend")), each=True),
     *keys("radio", "Colour the tokens by › Ratio", "ArrowRight ArrowLeft", link("overlay")),
-    Control("option", f"{TOKENS} › *", CLICK, (link("selected"), INSPECTOR), each=True),
+    Control("option", f"{TOKENS} › *", CLICK, (link("selected"), INSPECTOR), each=True, any=True),
     *keys("listbox", TOKENS, ARROWS, link("selected"), INSPECTOR),
     Control("listbox", TOKENS, pressed("Home", "t"), (seen(".tree"),), without=RUNS),
     *(
@@ -233,7 +242,8 @@ EXPLORE = (
     Control("button", "Decode at *", CLICK, (link("run"),), leaves=True),
     Control("button", "New prompt", CLICK, (seen(POPOVER),)),
     Control("summary", "Settings", CLICK, (seen(f"{POPOVER} details[open]"),), "New prompt"),
-    *settings("New prompt / Settings"),
+    *all_again(settings("New prompt / Settings")),
+    *number("Max new tokens", "13", inside="New prompt / Settings"),
     *choice("Drafter", ITSELF, words="Prompt lookup", inside="New prompt / Settings"),
     Control("textbox", "Prompt", PROMPT, (ITSELF,), "New prompt"),
     Control("button", "Decode", CLICK, (link("run"), text(".explorer .stream")), "New prompt", leaves=True),
@@ -264,7 +274,7 @@ COMPARE = (
     *keys("radio", "Colour the tokens by › Outcome", "ArrowLeft", link("colour")),
     Control("clickable", "*", NOTHING, fleeting=True),
     Control("button", "Next difference", CLICK, (drawn(".compare .stream, .texts"),), each=True),
-    Control("option", "Text of * › *", CLICK, (link("token"), text(".compare .said")), each=True),
+    Control("option", "Text of * › *", CLICK, (link("token"), text(".compare .said")), each=True, any=True),
     *keys("listbox", "Text of *", ARROWS, link("token")),
     Control("listbox", "Text of θ*", pressed("Home", "t"), (seen(".tree"),), without=CHAINS),
     *(
@@ -275,7 +285,9 @@ COMPARE = (
     *keys("listbox", "Text of *", "PageDown PageUp", *LEAFED),
     Control("button", "Next text", CLICK, LEAFED, each=True),
     Control("button", "Previous text", CLICK, LEAFED, each=True),
-    Control("option", "Texts beside the reference; * › *", CLICK, LEAFED, each=True, but="* the reference, *"),
+    Control(
+        "option", "Texts beside the reference; * › *", CLICK, LEAFED, each=True, any=True, but="* the reference, *"
+    ),
     Control("option", "Texts beside the reference; * › * the reference, *", NOTHING),
     *keys(
         "listbox",
@@ -289,7 +301,7 @@ COMPARE = (
     Control("button", "Decode with it", CLICK, (text(".compare .list"),), leaves=True),
     *choice("Prompt", link("prompt"), text(".texts")),
     *number("θ, *", "0.5", MAIN),
-    *number("m, *", "1", MAIN),
+    *number("m, *", "1", MAIN, steps=True),
     *choice("Sweep", link("sweep"), leaves=True),
     *choice("Compare with", link("beside"), leaves=True),
     Control("region", "Text of *", NOTHING),
@@ -314,7 +326,7 @@ RULES = (
     *choice("Boundaries to compare with", PLANE, words="Lenience"),
     Control("button", "Boundaries to compare with › Clear all", CLICK, (PLANE,)),
     Control("focusable", "Boundaries to compare with › *", NOTHING, fleeting=True),
-    *number("Shift test: add to every logit", "-20", MAIN),
+    *number("Shift test: add to every logit", "-20", MAIN, steps=True),
     Control("radio", "Children of a node › *", CLICK, (BRANCHES,), each=True),
     Control("summary", "Rule by rule", CLICK, (seen(OPENED),)),
     Control("summary", "About this rule", CLICK, (seen(OPENED),)),
@@ -371,7 +383,7 @@ LEARN = (
     Control("link", "*", HOVER),
     Control("group", "The text at the dial", NOTHING),
     *(Control("focusable", name, HOVER, TIP) for name in ("exact", "z# #", "Target", "Drafter")),
-    Control("option", f"{TOKENS} › *", CLICK, (INSPECTOR,)),
+    Control("option", f"{TOKENS} › *", CLICK, (INSPECTOR,), any=True),
     *keys("listbox", TOKENS, ARROWS, INSPECTOR),
     Control("focusable", "block-local", HOVER, TIP, fleeting=True),
     Control("focusable", "The selected token", NOTHING),
@@ -402,7 +414,7 @@ TUNE = (
     Control("button", "toys with more prompts *", HOVER, (), "Add prompts"),
     Control("button", "New sweep", CLICK, (seen(POPOVER),)),
     Control("button", "Limits and comparison", CLICK, (seen(POPOVER),)),
-    *number("Max accuracy loss, points", "20", link("loss"), inside="Limits and comparison"),
+    *number("Max accuracy loss, points", "20", link("loss"), steps=True, inside="Limits and comparison"),
     *number("Confidence, %", "80", link("confidence"), inside="Limits and comparison"),
     *choice("Overlay", link("with"), figures(), inside="Limits and comparison"),
     Control("focusable", "Overlay › *", NOTHING, (), "Limits and comparison"),
@@ -450,7 +462,7 @@ TUNE = (
     *number("*: θ from", "0.5", inside=FIELDS),
     Control("spinbutton", "to (strict)", NOTHING, (), FIELDS, fleeting=True),
     Control("button", "to (strict) › *", NOTHING, (), FIELDS, fleeting=True),
-    *trees(FIELDS),
+    *all_again(trees(FIELDS)),
     *number("Draft length γ", "3", inside=FIELDS),
     *number("Max new tokens", "20", inside=FIELDS),
     *number("Temperature", "0.5", inside=FIELDS),
@@ -551,9 +563,9 @@ CONTROLS: dict[str, tuple[Control, ...]] = {
 
 OTHERS = {
     "explore": ("single", "coins", "round", "empty"),
-    "compare": ("single", "unmapped", "coins", "round", "empty", INTERRUPTED),
-    "rules": ("single", "unmapped", "coins", "round", "empty", INTERRUPTED),
-    "learn": ("single", "unmapped", "coins", "round", "empty", INTERRUPTED),
+    "compare": ("single", "unmapped", "sampled", "coins", "dialless", "round", "empty", INTERRUPTED),
+    "rules": ("single", "unmapped", "coins", "dialless", "round", "empty", INTERRUPTED),
+    "learn": ("single", "unmapped", "sampled", "coins", "dialless", "round", "empty", INTERRUPTED),
 }
 """Kinds of run whose controls on that page are mostly those of other kinds; `make test-all` opens it with them, too."""
 MOVING = (1, 2, 5, 7)
@@ -627,10 +639,12 @@ APART = ("explore", "live")
 Tells = Callable[[str, object], None]
 
 
-def used(server: Staged, context: BrowserContext, page: str, tells: Tells, without: Sequence[str] = ()) -> None:
-    """Every control of a page is used, with all kinds of run but those, and does what it is for, at the second try at
-    the latest."""
-    census = Census(context, server.address, page, CONTROLS[page], EVERYWHERE, KNOWN_DEAD.get(page, {}))
+def used(server: Staged, context: BrowserContext, page: str, tells: Tells, *, whole: bool = False) -> None:
+    """Every control of a page is used, and does what it is for, at the second try at the latest; of the whole census
+    with every kind of run."""
+    controls = tuple(control.taken(whole) for control in CONTROLS[page])
+    without = () if whole else OTHERS.get(page, ())
+    census = Census(context, server.address, page, controls, EVERYWHERE, KNOWN_DEAD.get(page, {}))
     problems = census.go(
         replace(scene, link=scene.link.replace(f"run={INTERRUPTED}", f"run={server.interrupted}"))
         for scene in SCENES[page]
@@ -647,13 +661,13 @@ def used(server: Staged, context: BrowserContext, page: str, tells: Tells, witho
 def test_every_control_does_what_it_is_for(
     server: Staged, context: BrowserContext, page: str, record_property: Tells
 ) -> None:
-    used(server, context, page, record_property, OTHERS.get(page, ()))
+    used(server, context, page, record_property)
 
 
 @pytest.mark.long
 @pytest.mark.flaky(reruns=0)
-@pytest.mark.parametrize("page", [page for page in OTHERS if page not in APART])
+@pytest.mark.parametrize("page", [page for page in CONTROLS if page not in APART])
 def test_every_control_with_every_kind_of_run(
     server: Staged, context: BrowserContext, page: str, record_property: Tells
 ) -> None:
-    used(server, context, page, record_property)
+    used(server, context, page, record_property, whole=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from playwright.sync_api import BrowserContext
-from test_controls import APART, OTHERS, Tells, context, server, used
+from test_controls import APART, Tells, context, server, used
 
 from tests.staged import Staged
 
@@ -19,14 +19,16 @@ def test_every_control_does_what_it_is_for(
     page: str,
     record_property: Tells,
 ) -> None:
-    used(server, context, page, record_property, OTHERS.get(page, ()))
+    used(server, context, page, record_property)
 
 
 @pytest.mark.long
 @pytest.mark.flaky(reruns=0)
-def test_every_control_of_explore_with_every_kind_of_run(
+@pytest.mark.parametrize("page", APART)
+def test_every_control_with_every_kind_of_run(
     server: Staged,  # noqa: F811
     context: BrowserContext,  # noqa: F811
+    page: str,
     record_property: Tells,
 ) -> None:
-    used(server, context, "explore", record_property)
+    used(server, context, page, record_property, whole=True)
