@@ -1,6 +1,6 @@
 """How fast the page answers: the dial under the hand, and the first token after the server starts.
 
-    python benchmarks/browser.py [--moves N] [--sizes N …] [--long N] [--json FILE]
+    python benchmarks/browser.py [--moves N] [--sizes N …] [--long N] [--trees N] [--json FILE]
 
 A drag is measured in headless Chromium on a made-up run: from the time stamp of each pointer event to the end of the
 frame that it led to (the task after that frame's painting). That is the wait until Chromium starts a frame, up to one
@@ -17,6 +17,9 @@ servers that have never read the run ("opens": median and range of five), and th
 ("again"), whose memory is what is reported. The server's processor seconds are those until it is idle after the last
 opening, figures included.
 From end to end the text scrolls by several windows a frame, so it is shown in glimpses; as a wheel does, all of it is.
+
+Runs of draft trees (`--trees`, 0 leaves them out) are held against runs of chains of as many tokens, in turns: θ, a
+controller's threshold λ, and the number of nodes against γ, which the server answers; see `browser_trees`.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ from pathlib import Path
 
 import numpy as np
 from browser_long import LONG, long_answer, long_figures, show_long
+from browser_trees import TOKENS, show_trees, tree_answers, tree_figures
 from hand import PATIENCE, ROOT, SCROLL, SCROLLS, WATCH, chromium, drag, line, memory, p95, shown, sweep
 from measuring import json_option, write_json
 from playwright.sync_api import Browser, TimeoutError
@@ -153,11 +157,13 @@ def main() -> None:
     parser.add_argument("--moves", type=int, default=300, help="pointer events of each drag")
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="tokens of the made-up runs")
     parser.add_argument("--long", type=int, default=LONG, help="tokens of the long run on Explore; 0 for none")
+    parser.add_argument("--trees", type=int, default=TOKENS, help="tokens of the runs of draft trees; 0 for none")
     json_option(parser)
     options = parser.parse_args()
     with chromium() as browser:
         answers = {size: answer(browser, size, options.moves) for size in options.sizes}
         long = long_answer(browser, options.long, options.moves) if options.long else None
+        trees = tree_answers(browser, options.trees, options.moves) if options.trees else None
         nothing = bare(browser, options.moves)
         seconds = first_token(browser)
     print(f"{'':<38} {'median':>8} {'p95':>8} {'max':>8}   frames")
@@ -170,6 +176,8 @@ def main() -> None:
         print(f"{'  opening, and memory of the tab':<38} {found.opening / 1000:>5.2f} s {found.memory:>6.0f} MB")
     if long:
         show_long(options.long, long)
+    if trees:
+        show_trees(options.trees, trees)
     print(f"server start to first token          {seconds:.2f} s" if seconds else "the app shows no token within 30 s")
     figures = {
         "drag_median_ms": {str(size): round(float(np.median(found.delays)), 2) for size, found in answers.items()},
@@ -181,6 +189,7 @@ def main() -> None:
         "opening_s": {str(size): round(found.opening / 1000, 2) for size, found in answers.items()},
         "memory_mb": {str(size): round(found.memory) for size, found in answers.items()},
         "long": long and long_figures(options.long, long),
+        "trees": trees and tree_figures(options.trees, trees),
         "first_token_s": seconds and round(seconds, 2),
     }
     write_json(options.json, figures)

@@ -35,9 +35,7 @@ TOP_K = Fixed(
 )
 NODES = Fixed("nodes", "nodes", "nodes", 1, LONGEST_DRAFT, 16, "drafted tokens of a tree")
 PATHS = Fixed("paths", "K", "paths", 1, MOST_CHILDREN, 3, "paths that are drawn, each by itself")
-_DRAWN_DEPTH = Fixed(
-    "depth", "depth", "depth", 1, LONGEST_PATH, 4, "tokens of each path, after the trunk if it has one"
-)
+DRAWN_DEPTH = Fixed("depth", "depth", "depth", 1, LONGEST_PATH, 4, "tokens of each path, after the trunk if it has one")
 TRUNK = Fixed("trunk", "trunk", "trunk", 1, LONGEST_PATH - 1, 2, "tokens of the one path that the others begin with")
 _GAMMA = 6
 """Tokens of a chain, where nobody says."""
@@ -158,9 +156,9 @@ def shape_named(name: str) -> SizedShape:
 def _drawn(family: str, said: str) -> SizedShape:
     """What the name of a drawn tree says, and the nodes that it has at most. Raises SettingError for one that is too
     large."""
-    known = (PATHS, _DRAWN_DEPTH) if family == IID else (TRUNK, PATHS, _DRAWN_DEPTH)
+    known = (PATHS, DRAWN_DEPTH) if family == IID else (TRUNK, PATHS, DRAWN_DEPTH)
     values = values_in(said, family, known, "tree") if said else {}
-    paths, depth, trunk = (int(values.get(each.key, each.default)) for each in (PATHS, _DRAWN_DEPTH, TRUNK))
+    paths, depth, trunk = (int(values.get(each.key, each.default)) for each in (PATHS, DRAWN_DEPTH, TRUNK))
     trunk = trunk if family == DELAYED else 0
     shape = Shape(trunk + depth, paths, trunk=trunk, drawn=True)
     if shape.most_nodes > LONGEST_DRAFT or shape.depth > LONGEST_PATH:

@@ -195,6 +195,8 @@ def test_trees_unfold_in_either_text_and_the_texts_go_on_scrolling_together(page
     assert options.count() == 11 and all(options.nth(i).is_visible() for i in range(11))  # drafts that are away, too
     shares = [f"{q:.3f}" for q in run.rounds[0].speculation.q.tolist()]
     assert sorted(trees.locator(".q").all_text_contents()) == sorted(shares)
+    options.nth(1).hover()
+    expect(page.locator(".compare .tip")).to_contain_text("the drafter's probability of it")
     for key, told in (("ArrowDown", "draft"), ("ArrowUp", "token 1"), ("ArrowRight", "token 2")):
         page.keyboard.press(key)
         expect(page.locator(".compare .said")).to_contain_text(f"θ = 0.90: {told}")

@@ -100,6 +100,8 @@ def test_gamma_is_chosen_by_click_by_key_and_by_link(tab: Page, address: str, st
     page.keyboard.press("Tab")  # to γ
     page.keyboard.press("ArrowRight")
     shows(page, story, 0.75, 5)
+    page.keyboard.press("ArrowLeft")  # where the keys still are, though other rounds have come
+    shows(page, story, 0.75, 4)
     page.get_by_role("radio", name="6", exact=True).click()
     shows(page, story, 0.75, 6)
     page.locator(".recorded").click()

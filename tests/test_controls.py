@@ -151,6 +151,20 @@ def trees(inside: str) -> tuple[Control, ...]:
     )
 
 
+def drawn_trees(inside: str) -> tuple[Control, ...]:
+    """What is asked of trees whose paths are drawn, above temperature 0, and the way back to chains."""
+    return (
+        Control("radio", "Draft › Tree", CLICK, (ITSELF, text(POPOVER)), inside),
+        Control("radio", "Its paths › Drawn", CLICK, (ITSELF, text(POPOVER)), inside),
+        *number("Paths K", "2", text(POPOVER), inside=inside),
+        *number("Depth of each", "3", text(POPOVER), inside=inside),
+        Control("radio", "Its paths › After a trunk", CLICK, (ITSELF, text(POPOVER)), inside),
+        *number("Trunk", "1", text(POPOVER), inside=inside),
+        Control("radio", "Its paths › Likeliest", CLICK, (ITSELF, text(POPOVER)), inside),
+        Control("radio", "Draft › Chain", CLICK, (ITSELF, text(POPOVER)), inside),
+    )
+
+
 def settings(inside: str) -> tuple[Control, ...]:
     """The form of what is decoded, and how, wherever it stands."""
     return (
@@ -159,6 +173,7 @@ def settings(inside: str) -> tuple[Control, ...]:
         *trees(inside),
         *number("Draft length γ", "3", inside=inside),
         *number("Temperature", "0.5", inside=inside),
+        *drawn_trees(inside),
         *number("Seed", "7", inside=inside),
         *number("Top-p", "0.9", inside=inside),
         *number("Top-k", "20", inside=inside),
@@ -467,6 +482,7 @@ TUNE = (
     *number("Max new tokens", "20", inside=FIELDS),
     *number("Temperature", "0.5", inside=FIELDS),
     *number("Top-p", "0.9", inside=FIELDS),
+    *drawn_trees(FIELDS),
     *number("Top-k", "20", inside=FIELDS),
     *number("Seed", "7", inside=FIELDS),
     Control("textbox", "Target", typed("one", "Enter"), (ITSELF,), FIELDS),

@@ -133,12 +133,48 @@ def test_the_tree_of_a_link_stands_in_the_form_and_comes_back(folder):
     assert tab.number_input(key="gamma").value == 6 and address(tab) == {}
 
 
-def test_a_drawn_tree_of_a_link_stays_as_it_came(folder):
+def captions(tab):
+    return [each.value for each in tab.caption]
+
+
+def test_a_drawn_tree_of_a_link_stands_in_the_form_and_comes_back(folder):
     link = {"rule": "traversal", "temperature": "1", "tree": "iid:paths=2,depth=3"}
     tab = opened(**link)
     assert tab.segmented_control(key="draft").value == "Tree" and address(tab) == link
-    assert any("2 drawn paths of 3, up to 6 nodes" in each.value for each in tab.caption)
+    assert tab.segmented_control(key="family").value == "Drawn" and "Up to 6 nodes." in captions(tab)
+    settled(tab.number_input(key="paths").set_value(4).run())
+    settled(tab.number_input(key="drawn-depth").set_value(5).run())
+    assert address(tab) == {**link, "tree": "iid:paths=4,depth=5"} and "Up to 20 nodes." in captions(tab)
+    settled(tab.segmented_control(key="family").set_value("After a trunk").run())
+    settled(tab.number_input(key="trunk").set_value(3).run())
+    after = {**link, "tree": "delayed:trunk=3,paths=4,depth=5"}
+    assert address(tab) == after
+    elsewhere_and_back(tab)
+    assert address(tab) == after and tab.segmented_control(key="family").value == "After a trunk"
+    assert [tab.number_input(key=name).value for name in ("trunk", "paths", "drawn-depth")] == [3, 4, 5]
+
+
+def test_a_drawn_tree_that_is_too_large_says_so_beside_its_fields(folder):
+    tab = opened(rule="traversal", temperature="1", tree="iid:paths=2,depth=3")
+    settled(tab.number_input(key="paths").set_value(16).run())
+    settled(tab.number_input(key="drawn-depth").set_value(20).run())
+    why = "64 nodes and paths of 32 are the most"
+    assert any(why in each for each in captions(tab))
+    press(tab, "Decode now")
+    assert why in notes(tab) and tab.session_state["mars_viz_live"].waits_for is None
+
+
+def test_paths_can_be_drawn_above_temperature_0_alone(folder):
+    tab = opened(tree="dynamic")
+    family = tab.segmented_control(key="family")
+    assert family.disabled and family.value == "Likeliest"
+    assert any("At temperature 0 nothing is drawn" in each for each in captions(tab))
+    settled(tab.number_input(key="temperature").set_value(0.5).run())
+    assert not tab.segmented_control(key="family").disabled
+    assert not any("nothing is drawn" in each for each in captions(tab))
+    settled(tab.segmented_control(key="family").set_value("Drawn").run())
     settled(tab.number_input(key="temperature").set_value(0.0).run())
+    assert not tab.segmented_control(key="family").disabled, "or there would be no way back"
     press(tab, "Decode now")
     assert "At temperature 0 nothing is drawn" in notes(tab)
 

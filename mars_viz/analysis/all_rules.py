@@ -12,7 +12,7 @@ from functools import lru_cache, partial
 
 import numpy as np
 
-from mars_viz.analysis.branching import MOST_CHILDREN, branching
+from mars_viz.analysis.branching import MOST_CHILDREN, Branching, branching_by, node_laws
 from mars_viz.analysis.flat_positions import FlatPositions, drafted
 from mars_viz.analysis.judgements import Judgement, Ruling, opinion, ruling
 from mars_viz.analysis.metrics import Basis
@@ -136,7 +136,8 @@ class AllRules:
         self.walk = lru_cache(_REMEMBERED)(self._walk)
         self.row = lru_cache(_REMEMBERED)(self._row)
         self.shifted = lru_cache(_REMEMBERED)(self._shifted)
-        self.branching = lru_cache(MOST_CHILDREN)(partial(branching, run))
+        self.branching = lru_cache(MOST_CHILDREN)(self._branching)
+        self._node_laws = lru_cache(1)(partial(node_laws, run))
         self._moved = lru_cache(1)(partial(moved, run))
 
     @property
@@ -184,6 +185,10 @@ class AllRules:
         if walk is None or strict is None:
             return self.local_row(name, dial)
         return walked_row(self.run, walk, strict)
+
+    def _branching(self, children: int) -> Branching:
+        """See `branching`; the laws are read once for all numbers of children."""
+        return branching_by(self._node_laws(), children)
 
     def _shifted(self, name: str, dial: float | None, c: float) -> Shifted:
         return compared(self.ruling(name, dial), c, self._moved(c))

@@ -223,7 +223,11 @@ def node_laws(run: Run) -> NodeLaws:
 
 def branching(run: Run, children: int) -> Branching:
     """What so many children would do at each depth of the run's chains. Raises BadInput as `why_not` says."""
-    laws = node_laws(run)
+    return branching_by(node_laws(run), children)
+
+
+def branching_by(laws: NodeLaws, children: int) -> Branching:
+    """The same, for who has the laws at hand."""
     depths = np.unique(laws.depths)
     at = laws.depths[None] == depths[:, None]  # [D, n]
     weights = _share(at * laws.reached, (at * laws.reached).sum(-1, keepdims=True))

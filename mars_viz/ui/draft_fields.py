@@ -9,14 +9,30 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from mars_viz.bounds import LONGEST_DRAFT
+from mars_viz.errors import SettingError
 from mars_viz.escapes import markdown
 from mars_viz.records import Policy
 from mars_viz.rules import Fixed, Rule
 from mars_viz.run import Settings
-from mars_viz.shapes import CHAIN, DEPTH, NODES, TOP_K, shape_named, with_nodes
+from mars_viz.shapes import (
+    CHAIN,
+    DELAYED,
+    DEPTH,
+    DRAWN_DEPTH,
+    DYNAMIC,
+    IID,
+    NODES,
+    PATHS,
+    TOP_K,
+    TRUNK,
+    Shape,
+    shape_named,
+    with_nodes,
+)
 
 DRAFT = "Draft"
 CHAINS, TREES = "Chain", "Tree"
+LIKELIEST, DRAWN, AFTER_TRUNK = "Likeliest", "Drawn", "After a trunk"
 POLICIES = {
     Policy.STRICT_FIRST: "Strict first",
     Policy.DRAFT_ORDER: "Draft order",
@@ -39,10 +55,11 @@ def tree_name(prefix: str, start: Settings) -> str:
     )
     if chosen != TREES:
         return CHAIN
-    begun = shape_named(start.tree if start.drafts_trees else "dynamic").shape
-    if begun.drawn:  # as of a static tree, a form has no fields for it; it stays as it came
-        st.caption(markdown(f"{start.draft}: {begun.name}."))
-        return begun.name
+    begun = shape_named(start.tree if start.drafts_trees else DYNAMIC).shape
+    family = _family(prefix, begun, start.temperature)
+    if family != DYNAMIC:
+        return _drawn_name(family, prefix, begun if begun.drawn else shape_named(family).shape)
+    begun = shape_named(DYNAMIC).shape if begun.drawn else begun
     left, right = st.columns(2)
     depth = _whole(left, DEPTH, "Depth", begun.depth, f"{prefix}depth", "Tokens of the longest path.")
     if begun.accept:  # a form has no field for what a static tree is made of; it stays as it came
@@ -58,6 +75,47 @@ def tree_name(prefix: str, start: Settings) -> str:
     return f"dynamic:depth={depth},topk={children}"
 
 
+def _family(prefix: str, begun: Shape, temperature: float) -> str:
+    """How a tree's paths are found, which above temperature 0 can be chosen; static trees count as dynamic ones."""
+    greedy = st.session_state.get(f"{prefix}temperature", temperature) == 0
+    families = {LIKELIEST: DYNAMIC, DRAWN: IID, AFTER_TRUNK: DELAYED}
+    first = LIKELIEST if not begun.drawn else AFTER_TRUNK if begun.trunk else DRAWN
+    key = f"{prefix}family"
+    chosen = st.segmented_control(
+        "Its paths",
+        list(families),
+        default=first,
+        required=True,
+        key=key,
+        disabled=greedy and st.session_state.get(key, first) == LIKELIEST,
+        help="The drafter's likeliest paths, as EAGLE-2 finds them, or paths drawn from its law, each by itself: from "
+        "the prefix on, or after a trunk that all begin with.",
+    )
+    if greedy:
+        st.caption("At temperature 0 nothing is drawn; above it, paths can be.")
+    return families[str(chosen)]
+
+
+def _drawn_name(family: str, prefix: str, begun: Shape) -> str:
+    """The name of a tree of drawn paths, whose numbers begin as in `begun`."""
+    left, right = st.columns(2)
+    meaning = "Paths drawn from the drafter's law, each by itself; where two begin alike they are one."
+    paths = _whole(left, PATHS, "Paths K", begun.children, f"{prefix}paths", meaning)
+    said = "Tokens of each path, after the trunk if it has one."
+    depth = _whole(right, DRAWN_DEPTH, "Depth of each", begun.depth - begun.trunk, f"{prefix}drawn-depth", said)
+    if family == IID:
+        name = f"{IID}:paths={paths},depth={depth}"
+    else:
+        first = begun.trunk or int(TRUNK.default)
+        trunk = _whole(left, TRUNK, "Trunk", first, f"{prefix}trunk", "Tokens of the path that all begin with.")
+        name = f"{DELAYED}:trunk={trunk},paths={paths},depth={depth}"
+    try:
+        st.caption(markdown(f"Up to {shape_named(name).nodes} nodes."))
+    except SettingError as error:  # which is also what asking for such a tree says
+        st.caption(markdown(str(error)))
+    return name
+
+
 def drafted(place: DeltaGenerator, tree: str, prefix: str, start: Settings) -> int:
     """How many tokens are drafted: γ, or the nodes of a tree."""
     if tree == CHAIN:
@@ -67,9 +125,8 @@ def drafted(place: DeltaGenerator, tree: str, prefix: str, start: Settings) -> i
                 "Draft length γ", 1, LONGEST_DRAFT, gamma, key=f"{prefix}gamma", help="Tokens drafted per round"
             )
         )
-    drawn = shape_named(tree)
-    if drawn.shape.drawn:
-        return drawn.nodes or drawn.shape.most_nodes
+    if tree.startswith((IID, DELAYED)):
+        return LONGEST_DRAFT  # at most; the name alone says how many
     nodes = start.gamma if start.drafts_trees else int(NODES.default)
     return _whole(place, NODES, "Nodes", nodes, f"{prefix}nodes", "Tokens of a tree, drafted per round.")
 

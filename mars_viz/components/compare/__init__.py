@@ -22,6 +22,7 @@ __all__ = ["Ask", "Asked", "TextPane", "compare", "texts_payload", "two_texts"]
 SHARED = (
     "mount",
     "explorer/elements",
+    "explorer/tip",
     "explorer/run",
     "explorer/decisions",
     "explorer/breakpoint_index",

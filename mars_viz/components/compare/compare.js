@@ -33,6 +33,7 @@ class Compare {
     this.root.addEventListener("keydown", (event) => this.key(event), { capture: true });
     this.anywhere = (event) => event.target === document.body && this.key(event);
     document.addEventListener("keydown", this.anywhere);
+    this.tip = new Tip(this.root);
     parent.append(this.root);
   }
 

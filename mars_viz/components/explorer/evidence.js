@@ -12,8 +12,8 @@ export class Evidence {
 
   /** The run that holds the evidence of a round, and which of its rounds that is; null while it is on its way. */
   of(pool, run, r) {
-    if (!pool.window) return { run, round: r };
     const round = run.poolSlot ? roundOf(pool, run.poolSlot[run.slotAt[r]]) : r;
+    if (!pool.window) return { run: pool, round };
     const index = Math.floor(round / pool.window);
     const found = this.windows.get(index);
     if (!found) {

@@ -6,6 +6,7 @@ from mars_viz.components.mount import Element
 
 OWN = (
     "elements",
+    "tip",
     "run",
     "decisions",
     "breakpoint_index",

@@ -25,8 +25,8 @@ class Inspector {
     this.drafter = new LogitTable("Drafter", run.nodes.top);
     this.undrafted = h("p", { class: "aside" });
     this.judged = quote();
-    this.lines = run.rules.map((rule) => ({ rule, said: null, at: h("div"), verdict: h("div") }));
-    const names = grouped(run.rules.map((rule) => h("th", { scope: "row", "data-tip": rule.formula }, rule.title)));
+    this.lines = pool.rules.map((rule) => ({ rule, said: null, at: h("div"), verdict: h("div") }));
+    const names = grouped(pool.rules.map((rule) => h("th", { scope: "row", "data-tip": rule.formula }, rule.title)));
     const lines = this.lines.map(({ rule, at, verdict }, i) => h("tr", { class: rule.name === run.rule.name ? "own" : null },
       names[i], h("td", { class: rule.follows ? "at follows" : "at" }, at), h("td", {}, verdict)));
     this.verdicts = h("div", { class: "verdicts" }, h("h2", {}, "Every rule on ", this.judged.element), h("table", {}, h("tbody", {}, ...lines)));

@@ -31,8 +31,10 @@ class Lengths {
     this.name = lengthName(tree);
     say(this.symbol, `${this.name} =`);
     this.recorded = recorded;
-    this.radios = lengths.map((length) => h("button", { type: "button", role: "radio", onclick: () => this.choose(length) }, String(length)));
-    this.buttons.replaceChildren(...this.radios);
+    if (lengths.join() !== this.lengths?.join()) { // else the keys stay where they are
+      this.radios = lengths.map((length) => h("button", { type: "button", role: "radio", onclick: () => this.choose(length) }, String(length)));
+      this.buttons.replaceChildren(...this.radios);
+    }
     this.lengths = lengths;
     this.place(value);
   }

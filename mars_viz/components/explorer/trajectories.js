@@ -1,7 +1,7 @@
 // Where the dial leads: the reading for each of its values. With a dial map that is the text which the value really
 // generates; outside the map it is the recorded text, judged block by block. Touches no document.
 
-/** The rounds of a pool that a path passes through, as a run of their own. */
+/** The rounds of a pool that a path passes through, as a run of their own; its evidence stays in the pool. */
 export function along(pool, path) {
   if (path.length === pool.rounds) return Object.assign(pool, { poolSlot: null });
   const rounds = path.length;
@@ -25,19 +25,19 @@ export function along(pool, path) {
     forced: Uint16Array.from(path, (r) => pool.forced[r]),
     nodes: gathered(pool.nodes, nodeIndex, pool.judge.length),
     rows: gathered(pool.rows, poolSlot, pool.slots),
-    rules: pool.rules.map((rule) => gathered(rule, nodeIndex, pool.judge.length)),
+    rules: [],
     poolSlot,
   };
   return Object.assign(run, family(run), { branched: branching(run) });
 }
 
-/** The lines of every column that `index` names; a column of lists has several entries a line. */
+/** The lines of every column that `index` names, lists of candidates excepted. */
 function gathered(columns, index, lines) {
-  return Object.fromEntries(Object.entries(columns).map(([name, column]) => {
-    if (!ArrayBuffer.isView(column) || !lines) return [name, column];
-    const width = column.length / lines;
-    const found = new column.constructor(index.length * width);
-    for (let i = 0; i < index.length; i++) for (let k = 0; k < width; k++) found[i * width + k] = column[index[i] * width + k];
+  const own = Object.entries(columns).filter(([, column]) => !ArrayBuffer.isView(column) || column.length === lines);
+  return Object.fromEntries(own.map(([name, column]) => {
+    if (!ArrayBuffer.isView(column)) return [name, column];
+    const found = new column.constructor(index.length);
+    for (let i = 0; i < index.length; i++) found[i] = column[index[i]];
     return [name, found];
   }));
 }

@@ -49,7 +49,7 @@ export function treeWords(run, decisions, r) {
   return `Round ${whole(r + 1)}: a tree of ${plural(count[r], "drafted token")}, ${whole(deepest)} deep; ${whole(kept)} kept; ${CHOICES[policy]}.`;
 }
 
-/** `name` gives a token its class, `hint` what is said of a node on hover. */
+/** `name` gives a token its class. */
 class Tree {
   constructor({ name, id, closed }) {
     Object.assign(this, { name, id });
@@ -103,8 +103,10 @@ class Tree {
     const { run, reading, round: r } = this;
     const token = fill(h("span", { class: "word" }), run.pieces.text[tokenOf(run, reading.now, slot)]);
     const q = this.share(slot);
-    const box = h("div", { role: "option", id: `${this.id}-${slot}`, "aria-label": reading.label(slot) }, token,
-      q === null ? null : h("span", { class: "q", "data-tip": "q(x): the drafter's probability of it." }, short(q)));
+    const label = reading.label(slot);
+    const tip = q === null ? label : `${label}; q(x) = ${short(q)}, the drafter's probability of it`;
+    const box = h("div", { role: "option", id: `${this.id}-${slot}`, "aria-label": label, "data-tip": tip }, token,
+      q === null ? null : h("span", { class: "q" }, short(q)));
     token.classList.add(...token.kind.split(" ").filter(Boolean));
     box.className = `node ${this.name(slot, slot === run.slotAt[r + 1] - 1 ? reading.now.emission[r] : reading.now.outcome[slot - r])}`;
     box.mine = slot;

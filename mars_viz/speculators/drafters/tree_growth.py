@@ -55,31 +55,40 @@ class _Met:
     rows: np.ndarray
     """int64; which of all rows of logits each was drafted from."""
 
+    @classmethod
+    def after(cls, nodes: np.ndarray, row: int, ids: np.ndarray, scores: np.ndarray) -> _Met:
+        """What was drafted after the nodes at these places [B, m], whose rows of logits begin at `row`."""
+        m = nodes.shape[1]
+        each = ids.shape[1] // m
+        rows = np.broadcast_to(np.arange(row, row + m).repeat(each), ids.shape)
+        return cls(ids, scores, nodes.repeat(each, 1), rows)
+
 
 def grown(first: Tensor, deeper: Deeper, shape: Shape, nodes: int, vocabulary: Tensor | None = None) -> Draft:
-    """Trees of at most so many nodes, from the raw logits [B, V'] after each prefix; `vocabulary` as in `Draft`."""
+    """Trees of at most so many nodes, from the raw logits [B, V'] after each prefix; `vocabulary` as in `Draft`.
+
+    Laws stay where they are; which nodes are gone on with is worked out on the host, which has to know it anyway.
+    """
     b, k, device = len(first), min(shape.children, first.shape[-1]), first.device
     plan = _Plan(shape, nodes) if shape.accept else None
-    rows = [first.unsqueeze(1)]
-    ids, scores = _likeliest(rows[0], first.new_zeros(b, 1), k, vocabulary)
+    texts, rows, seats, begin = np.arange(b)[:, None], [first.unsqueeze(1)], 1, 0
+    ids, scores = _likeliest(rows[0], np.zeros((b, 1), np.float32), k, vocabulary)
     if plan is not None:
         scores = plan.scores(scores)
-    met, known = [_met(ids, scores, np.full((b, 1), -1), 0)], k
-    place, sees = torch.arange(k, device=device).expand(b, k), np.zeros((b, 1, 0), bool)
-    parents = torch.zeros_like(place)
+    met, sees = [_Met.after(np.full((b, 1), -1), 0, ids, scores)], np.zeros((b, 1, 0), bool)
     for depth, width in enumerate(shape.widths(nodes), start=1):
-        best = largest(scores, width).ids  # [B, w], of what was met in the level before
-        ids, scores, place, parents = (each.gather(1, best) for each in (ids, scores, place, parents))
+        best = np.argsort(-scores, axis=1, kind="stable")[:, :width]  # [B, w], of what was met in the level before
+        above, parents = begin + best, best // k
+        begin += scores.shape[1]
         own = np.eye(best.shape[1], dtype=bool)[None].repeat(b, 0)
-        sees = np.concatenate([np.take_along_axis(sees, parents.cpu().numpy()[..., None], 1), own], 2)
-        row = sum(each.shape[1] for each in rows)
-        rows.append(deeper(Level(depth, ids, parents, sees)))  # [B, w, V']
-        above, (ids, scores) = place, _likeliest(rows[-1], scores, k, vocabulary)  # [B, w · k]
+        sees = np.concatenate([sees[texts, parents], own], 2)
+        chosen = Level(depth, sent(ids[texts, best], device), sent(parents, device), sees)
+        rows.append(deeper(chosen))  # [B, w, V']
+        ids, scores = _likeliest(rows[-1], scores[texts, best], k, vocabulary)  # [B, w · k]
         if plan is not None:
             scores = plan.scores(scores, best[0].tolist())
-        met.append(_met(ids, scores, above.cpu().numpy(), row))
-        place = torch.arange(known, known + ids.shape[1], device=device).expand(b, -1)
-        parents, known = torch.arange(ids.shape[1], device=device).expand(b, -1) // k, known + ids.shape[1]
+        met.append(_Met.after(above, seats, ids, scores))
+        seats += best.shape[1]
     together = _Met(*(np.concatenate([getattr(each, name) for each in met], 1) for name in _Met.__slots__))
     return _draft(together, torch.cat(rows, 1), nodes, vocabulary)
 
@@ -92,42 +101,34 @@ class _Plan:
         self._places = {path: -float(i) for i, path in enumerate(paths)}
         self._level: list[tuple[int, ...]] = [()]
 
-    def scores(self, like: Tensor, chosen: Sequence[int] = (0,)) -> Tensor:
+    def scores(self, like: np.ndarray, chosen: Sequence[int] = (0,)) -> np.ndarray:
         """Of the children [B, C] of these nodes of the level before: the earlier in the plan the larger, and -inf for
         those that it has not."""
         each = like.shape[1] // len(chosen)
         self._level = [(*self._level[i], rank) for i in chosen for rank in range(each)]
-        return like.new_tensor([self._places.get(path, -torch.inf) for path in self._level]).expand_as(like)
+        planned = np.array([self._places.get(path, -np.inf) for path in self._level], like.dtype)
+        return np.broadcast_to(planned, like.shape)
 
 
-def _likeliest(logits: Tensor, scores: Tensor, k: int, vocabulary: Tensor | None) -> tuple[Tensor, Tensor]:
+def _likeliest(logits: Tensor, scores: np.ndarray, k: int, vocabulary: Tensor | None) -> tuple[np.ndarray, np.ndarray]:
     """The k likeliest tokens after each of m nodes, [B, m · k], from their logits [B, m, V'], and how likely the paths
     are that they end, from those of the nodes [B, m]."""
     found = largest(logits, k)
-    reached = scores.unsqueeze(-1) + logits.log_softmax(-1).gather(-1, found.ids)
+    shares = logits.log_softmax(-1).gather(-1, found.ids).cpu().numpy()
     ids = found.ids if vocabulary is None else vocabulary[found.ids]
-    return ids.flatten(1), reached.flatten(1)
-
-
-def _met(ids: Tensor, scores: Tensor, parents: np.ndarray, row: int) -> _Met:
-    """What was drafted after the nodes at these places [B, m], whose rows of logits begin at `row`."""
-    m = parents.shape[1]
-    each = ids.shape[1] // m
-    rows = np.broadcast_to(np.arange(row, row + m).repeat(each), ids.shape)
-    return _Met(ids.cpu().numpy(), scores.cpu().numpy(), parents.repeat(each, 1), rows)
+    return ids.flatten(1).cpu().numpy(), (scores[..., None] + shares).reshape(len(scores), -1)
 
 
 def _draft(met: _Met, rows: Tensor, nodes: int, vocabulary: Tensor | None) -> Draft:
     """The likeliest candidates as trees, of rows of logits [B, R, V']."""
     trees = [_preorder(scores, parents, nodes) for scores, parents in zip(met.scores, met.parents, strict=True)]
     lengths = tuple(len(tree.places) for tree in trees)
-    places = np.zeros((len(trees), max(lengths)), np.int64)
+    places, texts = np.zeros((len(trees), max(lengths)), np.int64), np.arange(len(trees))[:, None]
     for i, tree in enumerate(trees):
         places[i, : lengths[i]] = tree.places
-    drafted_from = sent(np.take_along_axis(met.rows, places, 1), rows.device)
     return Draft(
-        sent(np.take_along_axis(met.ids, places, 1), rows.device),
-        rows.gather(1, drafted_from.unsqueeze(-1).expand(-1, -1, rows.shape[-1])),
+        sent(met.ids[texts, places], rows.device),
+        rows[sent(texts, rows.device), sent(met.rows[texts, places], rows.device)],
         vocabulary,
         lengths,
         tuple(tree.parents for tree in trees),
