@@ -41,6 +41,23 @@ class Decides(Enum):
     """Only the rules that name it in their `needs` do."""
 
 
+class Of(Enum):
+    """Of which drafts a column is known."""
+
+    ALL = "all drafts"
+    """Whatever their shape."""
+    CHAINS = "chains"
+    """Of one path that was planned as one."""
+    LIKELIEST = "trees of the likeliest tokens"
+    """None of which was drawn."""
+    DRAWN = "trees of drawn paths"
+    """Even where these came to one."""
+
+    def includes(self, own: Of, temperature: float) -> bool:
+        """True of drafts of this one kind; what is known of one kind alone is so above temperature 0."""
+        return self is Of.ALL or (self is own and temperature > 0)
+
+
 class Holder(Protocol):
     """Whatever has columns."""
 
@@ -53,10 +70,17 @@ class Holder(Protocol):
 class Column:
     """One column: read from a speculation, its values or, where it is not there, what stands for unknown."""
 
-    __slots__ = ("decides", "dtype", "holds", "name", "per", "unknown", "width")
+    __slots__ = ("decides", "dtype", "holds", "name", "of", "per", "unknown", "width")
 
     def __init__(
-        self, per: Per, dtype: type[np.generic], holds: Check, *, width: int = 1, decides: Decides = Decides.NEVER
+        self,
+        per: Per,
+        dtype: type[np.generic],
+        holds: Check,
+        *,
+        width: int = 1,
+        decides: Decides = Decides.NEVER,
+        of: Of = Of.ALL,
     ) -> None:
         """`holds` tells possible values, `width` how many there are a line."""
         self.name = ""
@@ -71,6 +95,8 @@ class Column:
         """Values in a line; `ANY_WIDTH` for lists as long as was recorded."""
         self.decides = decides
         """Whether there is no speculation without it."""
+        self.of = of
+        """Of which drafts it is known."""
         self.unknown = np.nan if self.dtype.kind == "f" else 0
         """The value that stands for unknown."""
 

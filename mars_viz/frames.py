@@ -144,16 +144,19 @@ def _emitted(trace: Trace) -> Table:
     local, tokens = text.settled.rows[rounds], text.settled.emitted[rounds]
     rows = trace.firsts[rounds] + rounds + local
     judged = np.isin(rows, trace.judging_rows)
-    candidate = (known.emissions[rows] == tokens[:, None]).argmax(axis=1)
+    hits = known.emissions[rows] == tokens[:, None]
+    candidate, listed = hits.argmax(axis=1), hits.any(axis=1)
+    every = np.zeros(len(known.top_ids), tokens.dtype)
+    every[rows] = tokens
     depth = np.bincount(trace.round_index[text.settled.kept], minlength=len(trace))[rounds] + 1
     return _laws(trace, rows) | {
         "round": rounds,
         "outcome": np.where(judged, Outcome.CORRECTED.name, Outcome.BONUS.name).astype(object),
         "depth": depth,
         "token_id": tokens,
-        "z_x": known.emission_z[rows, candidate],
-        "rank": known.emission_ranks[rows, candidate],
-        "p_x": known.emission_p[rows, candidate],
+        "z_x": np.where(listed, known.emission_z[rows, candidate], np.nan),
+        "rank": np.where(listed, known.emission_ranks[rows, candidate], 0),
+        "p_x": known.emitted_chances(every)[rows],
         "position": trace.speculations.starts[rounds] + depth - 1.0,
         "parent": local - 1,
     }

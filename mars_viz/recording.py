@@ -178,7 +178,7 @@ class Recording:
         """A run of these rounds, with the text of every token that occurs in the speculations."""
         ids = set(self.prompt_ids)
         for s in speculations:
-            for column in (s.tokens, s.top_ids, s.draft_ids, s.emissions):
+            for column in (s.tokens, s.top_ids, s.draft_ids, s.candidates):
                 ids.update(column.ravel().tolist())
         return Run(
             settings=self._settings,

@@ -20,6 +20,7 @@ from mars_viz.evidence import (
     Column,
     Cut,
     Decides,
+    Of,
     Per,
     coin,
     divergence,
@@ -73,11 +74,11 @@ class Emission(IntEnum):
     """A sample of norm((p - q)+), keyed by round and depth; of p where no token was drafted at this row. In a tree,
     of what is left of p once all drafted there were refused."""
     LOWERED = 3
-    """A sample of p with only the drafted token's entry lowered by its q (the released MARS code's residual). In a tree
-    of drawn paths, which that code does not judge, what greedy multi-path block verification leaves of p there."""
+    """A sample of p with only the drafted token's entry lowered by its q (the released MARS code's residual). In a
+    tree, of p without the tokens drafted there: a coin refuses one only where q exceeds p, so nothing of it is left."""
     BLOCK = 4
     """A sample of norm((w p - q)+), w block verification's weight after the node above, keyed as RESIDUAL; of p where
-    no token was drafted at this row. In a tree of drawn paths what traversal verification leaves of p there."""
+    no token was drafted at this row. In a tree, which it does not judge, as RESIDUAL."""
 
 
 class Policy(Enum):
@@ -155,12 +156,20 @@ class Speculation:
     refused one by one: p is norm((p - q)+) after each, and q, which was drawn from, loses the token."""
     q_left = Column(Per.NODE, np.float32, or_unknown(probability))
     """float32 [N]; the drafter's, likewise."""
-    traversal_stop = Column(Per.NODE, np.float64, or_unknown(probability))
+    traversal_stop = Column(Per.NODE, np.float64, or_unknown(probability), of=Of.DRAWN)
     """float64 [N]; of trees of drawn paths the chance that traversal verification, which tries leaves before what they
     follow, ends at the node when it comes to it (arXiv 2505.12398)."""
-    greedy_stop = Column(Per.NODE, np.float64, or_unknown(probability))
+    greedy_stop = Column(Per.NODE, np.float64, or_unknown(probability), of=Of.DRAWN)
     """float64 [N]; likewise of greedy multi-path block verification; 0 beside the path that it chooses (arXiv
     2602.16961)."""
+    recursive_keep = Column(Per.NODE, np.float64, or_unknown(probability), of=Of.DRAWN)
+    """float64 [N]; of trees of drawn paths the chance that recursive rejection sampling with replacement keeps the node
+    when it comes to it; what several paths drew counts each time (SpecInfer, arXiv 2305.09781)."""
+    k_seq_keep = Column(Per.NODE, np.float64, or_unknown(probability), of=Of.DRAWN)
+    """float64 [N]; likewise of k-SEQ, given that none of its earlier siblings was kept (SpecTr, arXiv 2310.15141)."""
+    own_q = Column(Per.NODE, np.float32, or_unknown(probability), of=Of.LIKELIEST)
+    """float32 [N]; of trees of the likeliest tokens, above temperature 0, what the drafter's plain softmax gives the
+    token: the released MARS code judges by it, although nothing was drawn and `q` is 1."""
     total_variation = Column(Per.NODE, np.float32, or_unknown(probability))
     """float32 [N]; half the L1 distance of p and q at the node's row."""
     q_entropy = Column(Per.NODE, np.float32, entropy_value)
@@ -177,7 +186,7 @@ class Speculation:
     """float32 [N]; the target's raw logit of the drafted token."""
     coins = Column(Per.NODE, np.float64, coin, decides=Decides.SAMPLED)
     """float64 [N]; acceptance coins in [0, 1), keyed by (seed, start, depth, sibling)."""
-    block_mass = Column(Per.NODE, np.float64, or_unknown(finite))
+    block_mass = Column(Per.NODE, np.float64, or_unknown(finite), of=Of.CHAINS)
     """float64 [N]; block verification's mass after node i, the sum of (w p - q)+ at the row below it with
     w = min(1, w_parent p/q); 0 where nothing was drafted below it (arXiv 2403.10444)."""
     draft_ids = Column(Per.NODE, np.int32, _token, width=ANY_WIDTH)
@@ -201,6 +210,15 @@ class Speculation:
     """int32 [N + 1, 5]; the token of each `Emission`."""
     emission_ranks = Column(Per.ROW, np.int32, _rank, width=len(Emission))
     """int32 [N + 1, 5]; the target's rank of each."""
+    traversal_emission = Column(Per.ROW, np.int32, _token, of=Of.DRAWN)
+    """int32 [N + 1]; of trees of drawn paths a sample of what traversal verification leaves of p where it ends at the
+    row; as that of the three rules below, keyed by round and path."""
+    greedy_emission = Column(Per.ROW, np.int32, _token, of=Of.DRAWN)
+    """int32 [N + 1]; of what greedy multi-path block verification leaves."""
+    recursive_emission = Column(Per.ROW, np.int32, _token, of=Of.DRAWN)
+    """int32 [N + 1]; of what recursive rejection sampling with replacement leaves once all drawn there were refused."""
+    k_seq_emission = Column(Per.ROW, np.int32, _token, of=Of.DRAWN)
+    """int32 [N + 1]; of what k-SEQ leaves, likewise."""
     top_logits = Column(Per.ROW, np.float32, logit, width=ANY_WIDTH, decides=Decides.ALWAYS)
     """float32 [N + 1, K]; the raw logits of the target's best tokens."""
     emission_z = Column(Per.ROW, np.float32, logit, width=len(Emission))
@@ -239,6 +257,34 @@ class Speculation:
     def is_drawn_tree(self) -> bool:
         """True if several paths were drawn, even if they came to one."""
         return "draws" in self.columns
+
+    @property
+    def kind(self) -> Of:
+        """Which kind of drafts it is one of."""
+        if self.is_drawn_tree:
+            return Of.DRAWN
+        return Of.LIKELIEST if "budgets" in self.columns else Of.CHAINS
+
+    @property
+    def candidates(self) -> np.ndarray:
+        """int32 [N + 1, C]; all that some rule may emit at each row: `emissions`, and what is known of `EMITTED`."""
+        others = [self.columns[name][:, None] for name in EMITTED if name in self.columns]
+        return np.concatenate([self.emissions, *others], axis=1) if others else self.emissions
+
+    def emitted_chances(self, tokens: np.ndarray) -> np.ndarray:
+        """float32 [N + 1]; the target's probability of one token a row, processed as `p` is: of those in `emissions`,
+        and above temperature 0 of its best tokens; NaN of others."""
+        found = np.full(len(tokens), np.nan, np.float32)
+        if not len(tokens):
+            return found
+        rows = np.arange(len(tokens))
+        if self.temperature > 0:
+            listed = self.top_ids == tokens[:, None]
+            below = self.top_logits[rows, listed.argmax(axis=1)].astype(np.float64) - self.z1
+            best = self.emission_p[:, Emission.ARGMAX] * np.exp(below / self.temperature)
+            found = np.where(listed.any(axis=1), best, found).astype(np.float32)
+        hits = self.emissions == tokens[:, None]
+        return np.where(hits.any(axis=1), self.emission_p[rows, hits.argmax(axis=1)], found)
 
     @property
     def judging_rows(self) -> np.ndarray:
@@ -280,6 +326,8 @@ class Speculation:
 
 COLUMNS: dict[str, Column] = {name: found for name, found in vars(Speculation).items() if isinstance(found, Column)}
 """Every column of evidence that this version knows, by name."""
+EMITTED = tuple(name for name in COLUMNS if name.endswith("_emission"))
+"""Columns of tokens that one rule alone emits, beside the candidates of `emissions`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,11 +150,8 @@ def test_a_run_of_deciding_columns_alone_opens_and_says_what_rules_lack(tmp_path
     assert np.isnan(first.js).all() and first.draft_ids.shape == (len(first), 0) and not first.ranks.any()
     assert light.to_frame().js.isna().all() and run_payload(light)["nodes"]["top"] == 0
     for name, rule in RULES.items():
-        lacks = set(rule.needs) - first.columns.keys()
-        greedy = (
-            name in ("block-verification", "traversal", "greedy-multi-path") and not temperature
-        )  # strict then, and needs nothing
-        assert bool(opinion(rule, light).lacks) >= (bool(lacks) and not greedy), name
+        lacks = set(rule.needed(first)) - first.columns.keys()
+        assert bool(opinion(rule, light).lacks) >= bool(lacks), name
         if not lacks and not rule.lacks(first):
             np.testing.assert_array_equal(
                 opinion(rule, light).verdicts.keep_strict, opinion(rule, whole).verdicts.keep_strict

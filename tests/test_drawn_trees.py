@@ -35,6 +35,7 @@ from mars_viz.speculators.draft_batch import DraftBatch, Trees
 from mars_viz.speculators.drafters.tree_sampling import PathTree, drawn
 from mars_viz.speculators.evidence import gather_evidence
 from mars_viz.speculators.loading import load_backend
+from mars_viz.speculators.tree_columns import OWN_Q, TREE_COLUMNS
 from mars_viz.speculators.tree_laws import greedily, refused_in_turn, traversed
 from tests.tables import table_backend
 
@@ -455,7 +456,7 @@ def rounds_of(tree: str, rounds: int) -> list[Speculation]:
             sampled=True,
             trees=Trees.of(draft, some),
         )
-        found += gather_evidence(blocks, settings, ())
+        found += gather_evidence(blocks, settings, TREE_COLUMNS)
     return found
 
 
@@ -480,7 +481,9 @@ def off_law(rule: str, rounds: Sequence[Speculation]) -> bool:
 def test_lossless_rules_keep_the_target_s_law_on_drawn_paths(tree: str) -> None:
     """4,000 rounds."""
     rounds = rounds_of(tree, 4_000)
-    assert LOSSLESS == ["greedy-multi-path", "rejection-sampling", "strict", "traversal"]
+    assert LOSSLESS == [
+        "greedy-multi-path", "k-seq", "recursive-rejection", "rejection-sampling", "strict", "traversal",
+    ]  # fmt: skip
     assert [rule for rule in LOSSLESS if off_law(rule, rounds)] == []
 
 
@@ -511,7 +514,8 @@ def test_a_run_of_drawn_trees_is_read_as_it_was_written_and_judged_all_at_once(t
     assert run.settings.gamma == 12 and all(len(r.speculation) <= 12 for r in run.rounds)
     read = load_run(save_run(run, tmp_path / "run"))
     assert read.settings == run.settings and read.settings.tree == IID
-    for name in ("draws", "p_left", "q_left", "traversal_stop", "greedy_stop", "parents", "budgets"):
+    for name in ("draws", "p_left", "q_left", "parents", "budgets", *TREE_COLUMNS - {OWN_Q}):
+        assert name in run.trace.speculations.columns
         np.testing.assert_array_equal(
             getattr(read.trace.speculations.whole, name), getattr(run.trace.speculations.whole, name)
         )
@@ -538,7 +542,8 @@ def test_the_stepper_and_the_report_tell_a_run_of_drawn_trees(rule: str) -> None
     runs = [toy_run(rule=rule, tree=IID, temperature=0.9, model_seed=seed, max_new_tokens=40) for seed in (2, 3, 4)]
     frames = [frame for run in runs for frame in playback(run).frames]
     words = [part for frame in frames for part in frame.words if isinstance(part, str)]
-    assert any("without its siblings before, p = " in part for part in words)
+    by = "; its chance here is " if RULES[rule].chances else "without its siblings before, p = "
+    assert any(by in part for part in words)
     assert IID in report_html(runs[0])
 
 

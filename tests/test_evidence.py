@@ -15,6 +15,7 @@ from mars_viz.speculators import draft_batch
 from mars_viz.speculators.draft_batch import DraftBatch
 from mars_viz.speculators.evidence import gather_evidence
 from mars_viz.speculators.topk import largest
+from mars_viz.speculators.tree_columns import TREE_COLUMNS
 
 N, V = 5, 60
 
@@ -124,9 +125,8 @@ def test_without_recording_the_deciding_fields_are_the_same() -> None:
             "entropy",
         }
         arrays = set(full.columns)
-        assert arrays == COLUMNS.keys() - {"budgets", "draws", "p_left", "q_left", "traversal_stop", "greedy_stop"} - (
-            {"best_q"} if not temperature else set()
-        )
+        of_trees = {"budgets", "draws", "p_left", "q_left"} | TREE_COLUMNS
+        assert arrays == COLUMNS.keys() - of_trees - ({"best_q"} if not temperature else set())
         for needs, known in (((), deciding), (("z",), arrays - (apart - deciding))):
             light = gather_evidence(block, settings, needs)[0]
             wanted = known - (set() if temperature or not needs else {"emission_p"} & apart)

@@ -379,7 +379,7 @@ def test_a_round_without_drafts_has_only_its_bonus(name: str) -> None:
 def test_without_what_it_needs_a_rule_says_so_and_does_not_judge(name: str) -> None:
     rule, speculation = RULES[name], next(blocks(1, 1.0))
     assert rule.lacks(speculation) is None
-    for field in rule.needs:
+    for field in rule.needed(speculation):
         known = {name: column for name, column in speculation.columns.items() if name != field}
         unknown = replace(speculation, columns=known)
         with pytest.raises(BadInput, match="full evidence"):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mars_viz.records import Speculation, Verdicts
-from mars_viz.rules import RULES, OnTrees
+from mars_viz.rules import RULES
 from mars_viz.trace import Speculations
 from tests.factories import toy_run
 from tests.test_explorer_payload import tree_run
@@ -23,6 +23,8 @@ CASES = {
     "sampled": of_run(rule="mars-sampling", temperature=1.0, seed=3, gamma=7),
     "top-k": of_run(rule="mars-sampling", temperature=0.7, top_k=3, seed=1),
     "trees": [round_.speculation for round_ in tree_run().rounds],
+    "sampled trees": of_run(rule="strict", temperature=0.9, tree="dynamic:depth=4,topk=3,nodes=9"),
+    "drawn trees": of_run(rule="strict", temperature=0.9, tree="iid:paths=3,depth=3"),
     "one": of_run(temperature=1.0)[:1],
 }
 
@@ -42,13 +44,14 @@ CASES["of two kinds"] = [CASES["sampled"][0], *(replace(one, sampled=False) for 
 def test_together_as_one_by_one(name: str, case: str) -> None:
     rule, speculations = RULES[name], CASES[case]
     if any(rule.lacks(speculation) for speculation in speculations):
-        refused = case == "trees" and rule.on_trees is not OnTrees.JUDGED
+        one = speculations[0]
+        refused = "trees" in case and rule.refuses_trees(one.temperature, drawn=one.is_drawn_tree)
         assert refused or "kinds" in case, "else this would test nothing"
         return
     found = rule.judge_all(Speculations.of(speculations))
     single = [rule.judge(speculation) for speculation in speculations]
     assert (found.gap_from is None) == all(verdicts.gap_from is None for verdicts in single)
-    assert {found.policy} == {verdicts.policy for verdicts in single} or case == "trees"
+    assert {found.policy} == {verdicts.policy for verdicts in single} or "trees" in case
     for name in [field.name for field in fields(Verdicts) if field.name not in ("gap_from", "policy")] + ["gaps"]:
         wanted = np.concatenate([getattr(verdicts, name) for verdicts in single])
         got = getattr(found, name)

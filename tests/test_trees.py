@@ -316,15 +316,17 @@ def test_at_the_strict_end_a_rule_keeps_what_its_strict_rule_keeps(rule: str, te
     if own.refuses_trees(temperature):
         return
     strictest = "rejection-sampling" if own.on_rejection is Emission.RESIDUAL else "strict"
-    if temperature > 0 and own.on_rejection is Emission.ARGMAX:
-        return  # its strict end is argmax matching, which is no rule at that temperature
+    if temperature > 0 and own.on_rejection in (Emission.ARGMAX, Emission.LOWERED):
+        return  # argmax matching, or what the released code does at θ = 1: no rules at that temperature
     dial = None if own.dial is None else own.dial.strict
     ours = toy_run(rule=rule, dial=dial, tree=TREE, temperature=temperature, model_seed=1)
     theirs = toy_run(rule=strictest, tree=TREE, temperature=temperature, model_seed=1)
     assert [r.token_ids for r in ours.rounds] == [r.token_ids for r in theirs.rounds]
 
 
-def first_tokens(rule: str, draws: int, keeps: Callable[[Speculation], np.ndarray] | None = None) -> np.ndarray:
+def first_tokens(
+    rule: str, draws: int, keeps: Callable[[Speculation], np.ndarray] | None = None, dial: float | None = None
+) -> np.ndarray:
     """int64 [V, V]; how often a rule writes each pair of first tokens, over so many rounds of one tree with the luck of
     their places. Where the first is emitted, the second counts as the target's own next draw would: not at all."""
     rng = np.random.default_rng(5)
@@ -346,7 +348,7 @@ def first_tokens(rule: str, draws: int, keeps: Callable[[Speculation], np.ndarra
             if keeps is not None:
                 kept = keeps(found)
                 verdicts = replace(verdicts, keep_below=kept, keep_above=kept)
-            decision = settle(found, verdicts, None)
+            decision = settle(found, verdicts, dial)
             text = [*(tokens[node] for node in decision.kept), decision.emitted]
             counts[text[0], text[1] if len(text) > 1 else 5] += 1
     return counts

@@ -50,6 +50,19 @@ PAPERS = {
         "Sun, Ziteng and Mendlovic, Uri and Leviathan, Yaniv and Aharoni, Asaf and Ro, Jae Hun and Beirami, Ahmad and"
         " Suresh, Ananda Theertha",
     ),
+    "2305.09781": Paper(
+        "miao2023specinfer",
+        "{SpecInfer}: Accelerating Generative Large Language Model Serving with Tree-based Speculative Inference and"
+        " Verification",
+        "Miao, Xupeng and Oliaro, Gabriele and Zhang, Zhihao and Cheng, Xinhao and Wang, Zeyu and Zhang, Zhengxin and"
+        " Wong, Rae Ying Yee and Zhu, Alan and Yang, Lijie and Shi, Xiaoxiang and Shi, Chunan and Chen, Zhuoming and"
+        " Arfeen, Daiyaan and Abhyankar, Reyna and Jia, Zhihao",
+    ),
+    "2310.15141": Paper(
+        "sun2023spectr",
+        "{SpecTr}: Fast Speculative Decoding via Optimal Transport",
+        "Sun, Ziteng and Suresh, Ananda Theertha and Ro, Jae Hun and Beirami, Ahmad and Jain, Himanshu and Yu, Felix",
+    ),
     "2505.12398": Paper(
         "weng2025traversal",
         "Traversal Verification for Speculative Tree Decoding",

@@ -16,11 +16,13 @@ from mars_viz.rules.fixed import Fixed, values_in
 from mars_viz.rules.fly import Fly, VllmFly
 from mars_viz.rules.fuzzy import Fuzzy
 from mars_viz.rules.greedy_multi_path import GreedyMultiPath
+from mars_viz.rules.k_seq import KSeq
 from mars_viz.rules.lenience import Lenience
 from mars_viz.rules.mars import Mars
 from mars_viz.rules.mars_code import MarsCode
 from mars_viz.rules.mars_invariant import MarsMargin, MarsOdds
 from mars_viz.rules.mars_sampling import MarsSampling
+from mars_viz.rules.recursive_rejection import RecursiveRejection
 from mars_viz.rules.regret_budget import RegretBudget
 from mars_viz.rules.rejection_sampling import RejectionSampling
 from mars_viz.rules.sets import MinPSet, NucleusSet, TopKSet
@@ -33,7 +35,8 @@ from mars_viz.rules.vllm_thinking import VllmThinking
 
 __all__ = ["RULES", "Dial", "Fixed", "OnTrees", "Rule", "Scale", "rule_named", "rules_and", "settle"]
 
-_LOSSLESS = (Strict(), RejectionSampling(), BlockVerification(), Traversal(), GreedyMultiPath())
+_OF_DRAWN_TREES = (RecursiveRejection(), KSeq(), Traversal(), GreedyMultiPath())
+_LOSSLESS = (Strict(), RejectionSampling(), BlockVerification(), *_OF_DRAWN_TREES)
 _MARS = (Mars(), MarsCode(), MarsSampling(), MarsMargin(), MarsOdds())
 _SGLANG, _VLLM = (SglangAccumulated(), SglangSingle()), (VllmThinking(), VllmFly())
 _OF_ENGINES = (Lenience(), Typical(), *_SGLANG, TensorRtLlm(), *_VLLM, Ensemble())

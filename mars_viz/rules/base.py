@@ -19,7 +19,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from mars_viz.errors import EvidenceError, SettingError
-from mars_viz.records import Decision, Emission, Policy, Speculation, Verdicts
+from mars_viz.records import COLUMNS, Decision, Emission, Policy, Speculation, Verdicts
 from mars_viz.rules.fixed import Fixed
 from mars_viz.trace import Speculations
 
@@ -116,7 +116,9 @@ class Rule(ABC):
     """What a row emits in place of a rejected token, at the strict end where it depends on the dial."""
     needs: ClassVar[tuple[str, ...]] = ()
     """Columns of `Speculation` that the rule reads and that decisions by others do without: computed with an answer
-    where a decode by this rule asks for them."""
+    where a decode by this rule asks for them. Of each draft those that drafts of its kind have; see `needed`."""
+    chances: ClassVar[str] = ""
+    """The column of `needs` that a drawn tree's coins are compared with; empty where they are with p/q."""
     monotone: ClassVar[bool] = True
     """False if a looser dial may keep less of a block."""
     spans_positions: ClassVar[bool] = False
@@ -208,11 +210,16 @@ class Rule(ABC):
         drawn = speculation.is_drawn_tree
         if (speculation.is_tree or drawn) and (reason := self.refuses_trees(speculation.temperature, drawn=drawn)):
             return reason
-        unknown = [name for name in self.needs if name not in speculation.columns]
+        unknown = [name for name in self.needed(speculation) if name not in speculation.columns]
         if not unknown:
             return None
         fields = ", ".join(name.replace("_", " ") for name in unknown)
         return f"{self.title} needs what was not computed here ({fields}). Decode with full evidence."
+
+    def needed(self, speculation: Speculation) -> list[str]:
+        """What of `needs` it reads of this one."""
+        kind, temperature = speculation.kind, speculation.temperature
+        return [name for name in self.needs if COLUMNS[name].of.includes(kind, temperature)]
 
     def refuses_trees(self, temperature: float, *, drawn: bool = False) -> str:
         """Why it does not judge trees at this temperature, as a sentence with the remedy; empty where it does. `drawn`
@@ -240,9 +247,9 @@ class Rule(ABC):
             raise SettingError(f"The rule {self.name} has no dial; leave it out.")
         return None
 
-    def _strictly(self, speculation: Speculation, keep: np.ndarray) -> Verdicts:
-        """Verdicts that no dial moves."""
-        emits = emissions(speculation, self.on_rejection)
+    def _strictly(self, speculation: Speculation, keep: np.ndarray, emits: np.ndarray | None = None) -> Verdicts:
+        """Verdicts that no dial moves; `emits` int32 [N + 1] in place of `on_rejection` where a token was drafted."""
+        emits = emissions(speculation, self.on_rejection if emits is None else emits)
         return Verdicts(
             breakpoints=_nowhere(len(keep)),
             keep_below=keep,
@@ -335,15 +342,16 @@ def best_p(speculation: Speculation) -> np.ndarray:
     return np.exp(speculation.z1[rows].astype(np.float64) - speculation.logsumexp[rows])
 
 
-def emissions(speculation: Speculation, on_rejection: Emission) -> np.ndarray:
-    """int32 [N + 1]; the token of each row: `on_rejection` where a drafted token is judged, else the bonus, from p."""
+def emissions(speculation: Speculation, on_rejection: Emission | np.ndarray) -> np.ndarray:
+    """int32 [N + 1]; the token of each row: `on_rejection`, one of the candidates or tokens [N + 1], where a drafted
+    token is judged, else the bonus, from p."""
     table = speculation.emissions
+    refused: np.ndarray = table[:, on_rejection] if isinstance(on_rejection, Emission) else on_rejection
     if speculation.temperature == 0:  # all candidates are one token
-        greedy: np.ndarray = table[:, on_rejection]
-        return greedy
+        return refused
     judged = np.zeros(len(table), bool)
     judged[speculation.judging_rows] = True
-    return np.where(judged, table[:, on_rejection], table[:, Emission.SAMPLE]).astype(np.int32)
+    return np.where(judged, refused, table[:, Emission.SAMPLE]).astype(np.int32)
 
 
 def settle(speculation: Speculation, verdicts: Verdicts, dial: float | None) -> Decision:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
 from mars_viz.records import Emission, Speculation, Verdicts
@@ -25,7 +27,7 @@ class BlockVerification(Rule):
     lossless = True
     on_rejection = Emission.BLOCK
     on_trees = OnTrees.GREEDY
-    needs = ("block_mass",)
+    needs: ClassVar[tuple[str, ...]] = ("block_mass",)
     spans_positions = True
 
     def _judge(self, speculation: Speculation) -> Verdicts:
@@ -33,10 +35,6 @@ class BlockVerification(Rule):
         if speculation.temperature == 0:
             return self._strictly(speculation, coin_keeps(speculation))
         return self._strictly(speculation, block_keeps(speculation))
-
-    def lacks(self, speculation: Speculation) -> str | None:
-        """Above temperature 0, trees and what is missing there."""
-        return None if speculation.temperature == 0 else super().lacks(speculation)
 
 
 def block_weights(speculation: Speculation) -> np.ndarray:

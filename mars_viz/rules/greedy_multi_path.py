@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from mars_viz.records import Emission
 from mars_viz.rules.traversal import Traversal
 
 
@@ -21,5 +20,6 @@ class GreedyMultiPath(Traversal):
     summary = "Chooses of several drawn paths the one that the target leans to most, and judges it as one block."
     formula = "x is on the path of largest p/q, and some later or equal i of it has u_i ≤ h_i"
     source = "arXiv 2602.16961 (summary and third-party code read)"
-    stops = "greedy_stop"
-    left = Emission.LOWERED
+    needs = ("block_mass", "greedy_stop", "greedy_emission")
+    chances = "greedy_stop"
+    left = "greedy_emission"

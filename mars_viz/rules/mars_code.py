@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from mars_viz.evidence import Of
 from mars_viz.records import Emission, Speculation, Verdicts
 from mars_viz.rules.base import OnTrees, Rule, Scale, among_best, emissions
 from mars_viz.rules.mars import THETA
-from mars_viz.rules.rejection_sampling import coin_keeps
+from mars_viz.rules.rejection_sampling import coin_keeps, left_of_p
 
 
 class MarsCode(Rule):
@@ -16,6 +17,10 @@ class MarsCode(Rule):
     T = 0 ignores θ. T > 0 and z2/z1 > θ: keep v1 and v2, reject anything else whatever its coin says and emit a sample
     of p. T > 0 and z2/z1 <= θ: keep iff u <= p(x)/q(x); else lower x's entry of p by q(x), renormalise and sample,
     which is biased unless q is one-hot. Where z1 < 0 the ratio is at least 1 and the rule relaxes at every θ.
+
+    On trees, too, a row's ratio decides for all tokens drafted there, which are tried in their order. By coins p is
+    what is left of it once those before were refused: a coin refuses x only where q(x) > p(x), so its entry becomes 0.
+    q(x) is what the drafter's plain softmax gives x, although in trees of the likeliest tokens nothing was drawn by it.
     """
 
     name = "mars-code"
@@ -26,7 +31,8 @@ class MarsCode(Rule):
     dial = THETA
     scale = Scale.RATIO
     on_rejection = Emission.LOWERED
-    on_trees = OnTrees.GREEDY
+    on_trees = OnTrees.JUDGED
+    needs = ("own_q",)
     monotone = False  # a close call overrules the coin in both directions
     emission_follows_dial = True
 
@@ -36,7 +42,7 @@ class MarsCode(Rule):
             return self._strictly(speculation, among_best(speculation, 1))
         rows = speculation.judging_rows
         ratio = _released_ratio(speculation)
-        close, coin = among_best(speculation, 2), coin_keeps(speculation)
+        close, coin = among_best(speculation, 2), _coin_keeps(speculation)
         below, above = emissions(speculation, Emission.SAMPLE), emissions(speculation, self.on_rejection)
         return Verdicts(
             breakpoints=np.where(close != coin, ratio[rows], np.nan),
@@ -47,6 +53,15 @@ class MarsCode(Rule):
             emit_below=below,
             emit_above=above,
         )
+
+
+def _coin_keeps(speculation: Speculation) -> np.ndarray:
+    """bool [N]; u <= p(x)/q(x) above temperature 0, of siblings with p without those before."""
+    if speculation.kind is Of.CHAINS:
+        return coin_keeps(speculation)
+    q = speculation.q if speculation.kind is Of.DRAWN else speculation.own_q
+    threshold = speculation.coins * np.maximum(q, 1e-10) * left_of_p(speculation)
+    return (speculation.p > 0) & (threshold <= speculation.p)
 
 
 def _released_ratio(speculation: Speculation) -> np.ndarray:

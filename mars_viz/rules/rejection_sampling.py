@@ -36,20 +36,25 @@ def coin_keeps(speculation: Speculation) -> np.ndarray:
     if speculation.is_drawn_tree:
         return (speculation.p_left > 0) & (speculation.coins * speculation.q_left <= speculation.p_left)
     if speculation.is_tree:
-        return (speculation.p > 0) & (speculation.coins * _left(speculation) <= speculation.p)
+        return (speculation.p > 0) & (speculation.coins * left_of_p(speculation) <= speculation.p)
     return (speculation.p > 0) & (speculation.coins * drafted_q(speculation) <= speculation.p)
 
 
-def _left(speculation: Speculation) -> np.ndarray:
+def left_of_p(speculation: Speculation) -> np.ndarray:
     """float64 [N]; how much of the target's law is left when each node is tried: all but its earlier siblings."""
-    order = np.lexsort((speculation.siblings, speculation.judging_rows))  # siblings one after the other
-    p = speculation.p[order].astype(np.float64)
-    before = np.cumsum(p) - p
-    first = speculation.siblings[order] == 0
-    before -= np.repeat(before[first], np.diff(np.append(np.flatnonzero(first), len(p))))
-    left = np.empty_like(p)
-    left[order] = np.maximum(1 - before, 0)
-    return left
+    return np.maximum(1 - tried_before(speculation), 0)
+
+
+def tried_before(speculation: Speculation) -> np.ndarray:
+    """float64 [N]; what the target's law gives the siblings that are tried before each node together."""
+    rows, siblings, p = speculation.judging_rows, speculation.siblings, speculation.p.astype(np.float64)
+    found, so_far = np.zeros(len(p)), np.zeros(len(speculation.top_ids))
+    for rank in range(int(siblings.max(initial=0))):  # row by row, so that a sum is the same whatever else is judged
+        nodes = siblings == rank
+        so_far[rows[nodes]] += p[nodes]
+        later = siblings == rank + 1
+        found[later] = so_far[rows[later]]
+    return found
 
 
 def drafted_q(speculation: Speculation) -> np.ndarray:

@@ -1,9 +1,11 @@
 """SGLang's two acceptance thresholds. Both at 1, the engine's default, keep the target's law.
 
-The engine keeps x where its coin falls below p(x)/t, whatever the drafter thought, and else samples p without x. Here
-the same law is drawn in another order, since only the sample y of p is recorded: x is kept if y = x, which has
-probability p(x), or else with probability (p(x)/t - p(x)) / (1 - p(x)), which makes p(x)/t in all; what is left of y
-is a sample of p without x. On its greedy path the engine ignores both.
+The engine tries siblings in their order by one coin c for all of them: x is kept where c falls below S/t, S what p
+gives x and the siblings before it, whatever the drafter thought; where none is, it samples p without them. Here the
+same law is drawn in another order, since only the sample y of p is recorded. Where y is a drafted x, c lies between the
+S before x and that of x, else beyond the S of all; where in there the coin of the first sibling says. So c is uniform,
+at t = 1 the x that is y is kept, and where none is, y is a sample of p without them. On its greedy path the engine
+ignores both.
 """
 
 from __future__ import annotations
@@ -12,14 +14,13 @@ import numpy as np
 
 from mars_viz.records import Emission, Speculation, Verdicts
 from mars_viz.rules.base import Dial, OnTrees, Rule, drafted_p, just_above
+from mars_viz.rules.rejection_sampling import tried_before
 from mars_viz.rules.strict import sample_keeps
 
 
 class SglangAccumulated(Rule):
-    """Keep x with probability min(1, p(x)/t), by its coin; else emit a sample of p without x. Strict at temperature 0.
-
-    The accumulated probability of the tried siblings is p(x) itself on a chain.
-    """
+    """Keep x iff c <= S/t, S = p(x) + what p gives its earlier siblings, c one coin for all; else emit a sample of p
+    without them. Strict at temperature 0. In a chain that is with probability min(1, p(x)/t)."""
 
     name = "sglang-acc"
     title = "SGLang, accumulated threshold"
@@ -30,14 +31,18 @@ class SglangAccumulated(Rule):
         symbol="t", name="accumulated threshold", low=0.01, high=1.0, step=0.01, default=1.0, strict_is_high=True
     )
     on_rejection = Emission.SAMPLE
-    on_trees = OnTrees.GREEDY
+    on_trees = OnTrees.JUDGED
 
     def _judge(self, speculation: Speculation) -> Verdicts:
-        """u <= (p/t - p) / (1 - p) is t <= p / (p + u (1 - p))."""
-        p = drafted_p(speculation)
-        relaxes = (p > 0) & (speculation.temperature > 0)
-        reach = np.divide(p, p + speculation.coins * (1 - p), out=np.full_like(p, np.nan), where=relaxes)
-        return self._relaxed(speculation, sample_keeps(speculation), just_above(reach))
+        """c <= S/t is t <= S/c. Of siblings after the target's own sample none is tried."""
+        p, own, rows = drafted_p(speculation), sample_keeps(speculation), speculation.judging_rows
+        ends = np.full(len(speculation.top_ids), len(p))
+        ends[rows[own]] = speculation.siblings[own]
+        relaxes = (p > 0) & (speculation.temperature > 0) & (speculation.siblings <= ends[rows])
+        before = tried_before(speculation) if speculation.is_tree else np.zeros_like(p)
+        coins = _row_coins(speculation, p, before)[rows]
+        reach = np.divide(before + p, coins, out=np.full_like(p, np.nan), where=relaxes & (coins > 0))
+        return self._relaxed(speculation, own, just_above(reach))
 
 
 class SglangSingle(Rule):
@@ -50,10 +55,23 @@ class SglangSingle(Rule):
     source = "SGLang, tree_speculative_sampling_target_only, speculative_accept_threshold_single (kernel read)"
     dial = Dial(symbol="t", name="single threshold", low=0.01, high=1.0, step=0.01, default=1.0, strict_is_high=True)
     on_rejection = Emission.SAMPLE
-    on_trees = OnTrees.GREEDY
+    on_trees = OnTrees.JUDGED
 
     def _judge(self, speculation: Speculation) -> Verdicts:
         """Kept up to t = p(x)."""
         p = drafted_p(speculation)
         relaxes = (p > 0) & (speculation.temperature > 0)
         return self._relaxed(speculation, sample_keeps(speculation), np.where(relaxes, just_above(p), np.nan))
+
+
+def _row_coins(speculation: Speculation, p: np.ndarray, before: np.ndarray) -> np.ndarray:
+    """float64 [N + 1]; c of each row, from the coin of its first token and the target's own sample. `p` is what the
+    target gives each token, `before` what it gives its earlier siblings together, float64 [N]."""
+    rows, own = speculation.judging_rows, sample_keeps(speculation)
+    tried, place = np.zeros(len(speculation.top_ids)), np.zeros(len(speculation.top_ids))
+    np.add.at(tried, rows, p)
+    first = speculation.siblings == 0
+    place[rows[first]] = speculation.coins[first]
+    coins: np.ndarray = tried + place * np.maximum(1 - tried, 0)
+    coins[rows[own]] = before[own] + place[rows[own]] * p[own]
+    return coins

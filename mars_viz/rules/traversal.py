@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 
-from mars_viz.records import Emission, Speculation, Verdicts
-from mars_viz.rules.base import OnTrees, emissions
+from mars_viz.evidence import Of
+from mars_viz.records import Speculation, Verdicts
+from mars_viz.rules.base import OnTrees
 from mars_viz.rules.block_verification import BlockVerification
 
 
@@ -26,24 +26,17 @@ class Traversal(BlockVerification):
     formula = "x, or a token drafted after it, is the first from the leaves upwards with u ≤ w"
     source = "arXiv 2505.12398 (summary read); paths that begin alike are one, so q loses each refused token"
     on_trees = OnTrees.DRAWN
-    stops: ClassVar[str] = "traversal_stop"
-    """The column of chances that a walk ends at a node of a tree."""
-    left: ClassVar[Emission] = Emission.BLOCK
-    """Which candidate is what it then leaves of p."""
+    needs = ("block_mass", "traversal_stop", "traversal_emission")
+    chances = "traversal_stop"
+    left: ClassVar[str] = "traversal_emission"
+    """The column of samples of what it then leaves of p."""
 
     def _judge(self, speculation: Speculation) -> Verdicts:
         """Verdicts without breakpoints."""
-        if speculation.temperature == 0 or not speculation.is_drawn_tree:
+        if speculation.temperature == 0 or speculation.kind is not Of.DRAWN:
             return super()._judge(speculation)
-        found = self._strictly(speculation, up_to_first(speculation, getattr(speculation, self.stops)))
-        emits = emissions(speculation, self.left)
-        return replace(found, emit_below=emits, emit_above=emits)
-
-    def lacks(self, speculation: Speculation) -> str | None:
-        """Trees of drawn paths hold what they are judged by."""
-        if speculation.is_drawn_tree and self.stops in speculation.columns:
-            return None
-        return super().lacks(speculation)
+        keeps = up_to_first(speculation, getattr(speculation, self.chances))
+        return self._strictly(speculation, keeps, getattr(speculation, self.left))
 
 
 def up_to_first(speculation: Speculation, chances: np.ndarray) -> np.ndarray:

@@ -15,6 +15,7 @@ import numpy as np
 from mars_viz.bounds import LONGEST_DRAFT, VOCABULARY
 from mars_viz.dialmap import DialMap
 from mars_viz.errors import BadInput, EvidenceError, RunFileError
+from mars_viz.records import EMITTED
 from mars_viz.run import Piece, Run
 from mars_viz.runfiles import manifest, maps, parquet, rounds
 from mars_viz.runfiles.columns import MAP_TABLES, RUN_TABLES, Shape
@@ -36,9 +37,9 @@ _SPARE = 1 << 16
 """Texts of tokens that occur nowhere, such as those of a small vocabulary kept whole."""
 _TOKEN_COLUMNS = {
     "nodes": ("tokens", "draft_ids"),
-    "rows": ("top_ids", "emissions"),
+    "rows": ("top_ids", "emissions", *EMITTED),
     "map_nodes": ("tokens", "draft_ids"),
-    "map_rows": ("top_ids", "emissions"),
+    "map_rows": ("top_ids", "emissions", *EMITTED),
 }
 """Where token ids occur; what is emitted is among the row's candidates, and a prefix consists of what was emitted."""
 

@@ -10,7 +10,7 @@ from itertools import chain
 
 import numpy as np
 
-from mars_viz.records import Policy, Verdicts
+from mars_viz.records import EMITTED, Policy, Verdicts
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
 from mars_viz.runfiles.columns import NODE_VERDICTS, ROW_VERDICTS, TIMING_FIELDS
@@ -73,8 +73,10 @@ def from_tables(tables: Mapping[str, Table], settings: Settings, prompt_length: 
 
 def _check_emissions(rows: Table) -> None:
     """What a row emits is among its candidates."""
+    others = [rows[name][:, None] for name in EMITTED if name in rows]
+    candidates = np.concatenate([rows["emissions"], *others], axis=1)
     for name in ("emit_below", "emit_above"):
-        if not (rows["emissions"] == rows[name][:, None]).any(axis=1).all():
+        if not (candidates == rows[name][:, None]).any(axis=1).all():
             raise contradiction("rows", "emits a token that is not among the row's candidates")
 
 

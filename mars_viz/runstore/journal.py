@@ -86,7 +86,7 @@ def segment(run: Run, first: int) -> Run:
     ids = set(prompt)
     for round_ in rounds:
         s = round_.speculation
-        for column in (s.tokens, s.top_ids, s.draft_ids, s.emissions):
+        for column in (s.tokens, s.top_ids, s.draft_ids, s.candidates):
             ids.update(column.ravel().tolist())
     pieces = {token: piece for token, piece in run.pieces.items() if token in ids}
     return replace(run.unmapped, prompt_ids=prompt, rounds=rounds, pieces=pieces)

@@ -12,9 +12,10 @@ from functools import lru_cache
 import numpy as np
 
 from mars_viz.randomness import Purpose, round_uniforms, tree_uniforms
-from mars_viz.records import Emission, Speculation, chain
+from mars_viz.records import EMITTED, Emission, Speculation, chain
 from mars_viz.run import Settings
 from mars_viz.speculators.draft_batch import Trees
+from mars_viz.speculators.tree_columns import TREE_COLUMNS
 from mars_viz.trees import depths_of, siblings_of
 
 
@@ -72,7 +73,8 @@ def _branching(trees: Trees | None, index: int) -> dict[str, np.ndarray]:
 
 def completed(made: Sequence[Speculation], settings: Settings, found: dict[str, np.ndarray]) -> list[Speculation]:
     """The records with what `logit_stats` found of them besides."""
-    fields = found | {name: found[name].astype(np.int32) for name in ("ranks", "draft_ids")}
+    whole = ("ranks", "draft_ids", *EMITTED)
+    fields = found | {name: found[name].astype(np.int32) for name in whole if name in found}
     if settings.temperature > 0:
         fields["emission_ranks"] = found["emission_ranks"].astype(np.int32)
     else:
@@ -89,9 +91,9 @@ def completed(made: Sequence[Speculation], settings: Settings, found: dict[str, 
 def _drawn(found: dict[str, np.ndarray], settings: Settings, origin: Origin) -> dict[str, np.ndarray]:
     """Above temperature 0: what is known of the laws that tokens were drawn from, and the coins."""
     n = found["tokens"].shape[1]
-    known = ("p", "q", "best_q", "emission_p", "p_left", "q_left", "traversal_stop", "greedy_stop")
+    known = ("p", "q", "best_q", "emission_p", "p_left", "q_left", *TREE_COLUMNS.difference(EMITTED))
     fields = {name: found[name] for name in known if name in found}
-    fields |= {name: found[name].astype(np.int32) for name in ("support", "emissions")}
+    fields |= {name: found[name].astype(np.int32) for name in ("support", "emissions", *EMITTED) if name in found}
     branches = [chain(n)] * len(origin.starts) if origin.trees is None else origin.trees.parents
     return fields | {"coins": _coins(settings, origin.starts, branches)}
 

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mars_viz.evidence import Of
 from mars_viz.speculators.draft import Draft
 from mars_viz.speculators.host_copy import sent
 
@@ -90,6 +91,13 @@ class DraftBatch:
     def certain(self) -> bool:
         """True where q is 1 at the drafted tokens: there are no logits that they come from."""
         return self.logits.shape[1] == self.tokens.shape[1] + 1
+
+    @property
+    def kind(self) -> Of:
+        """Which kind of drafts they are."""
+        if self.trees is None:
+            return Of.CHAINS
+        return Of.LIKELIEST if self.trees.draws is None else Of.DRAWN
 
     @property
     def seats(self) -> int:

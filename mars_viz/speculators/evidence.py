@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from mars_viz.errors import EvidenceError, ModelError
-from mars_viz.randomness import Purpose, position_uniforms, round_uniforms, tree_uniforms
-from mars_viz.records import CANDIDATES, Speculation
+from mars_viz.randomness import Purpose, position_uniforms, round_uniforms
+from mars_viz.records import CANDIDATES, COLUMNS, Speculation
 from mars_viz.run import Settings
 from mars_viz.speculators.build_records import Origin, completed, records
 from mars_viz.speculators.divergences import DIVERGENCES, parent_weights
@@ -25,7 +25,8 @@ from mars_viz.speculators.draft_batch import DraftBatch, Seen, Trees
 from mars_viz.speculators.logit_stats import one_hot, standing
 from mars_viz.speculators.sampling import draw, law, on_device, to_host
 from mars_viz.speculators.topk import Largest, best, largest, settled
-from mars_viz.speculators.tree_laws import greedily, refused_in_turn, traversed
+from mars_viz.speculators.tree_columns import TREE_COLUMNS, tree_columns, tree_residuals
+from mars_viz.speculators.tree_laws import refused_in_turn
 from mars_viz.speculators.waiting import Waiting
 from mars_viz.trees import depths_of
 
@@ -44,14 +45,17 @@ def gather_evidence(
     `waiting`, where there is one, unless a single chain is enough to work on. Raises BadInput where a model's logits
     are no numbers.
     """
-    if needs is not None and not DIVERGENCES.isdisjoint(needs):
-        needs = None
+    if needs is not None:
+        needs = {name for name in needs if COLUMNS[name].of.includes(blocks.kind, settings.temperature)}
+        if not DIVERGENCES.isdisjoint(needs):
+            needs = None
     if waiting is not None and needs is not None and blocks.seats > 1:
-        seen, made = _recorded(_seen(blocks, settings), settings, needs)
+        seen, made = _recorded(_seen(blocks, settings, needs), settings, needs)
         waiting.take(seen, made)
         return made
     wanted = needs if waiting is None else None
-    return [record for part in blocks.parts() for record in _recorded(_seen(part, settings), settings, wanted)[1]]
+    parts = (_recorded(_seen(part, settings, wanted), settings, wanted) for part in blocks.parts())
+    return [record for _, made in parts for record in made]
 
 
 def record_top_logits(
@@ -106,7 +110,8 @@ def _drafter_alone(draft: Draft, vocabulary: int) -> dict[str, np.ndarray]:
 def _recorded(seen: Seen, settings: Settings, needs: Collection[str] | None) -> tuple[Seen, list[Speculation]]:
     """The records, and by what they were made."""
     blocks = seen.blocks
-    later = {} if needs is not None and not needs else standing([seen], settings, apart=needs is None)
+    enough = needs is not None and TREE_COLUMNS.issuperset(needs)
+    later = {} if enough else standing([seen], settings, apart=needs is None)
     found = to_host(seen.found | later)
     if "tied" in found and found.pop("tied").any():
         return _recorded(_settled(seen), settings, needs)
@@ -118,13 +123,15 @@ def _recorded(seen: Seen, settings: Settings, needs: Collection[str] | None) -> 
     return seen, made
 
 
-def _seen(blocks: DraftBatch, settings: Settings) -> Seen:
-    """What every rule decides by."""
+def _seen(blocks: DraftBatch, settings: Settings, needs: Collection[str] | None) -> Seen:
+    """What every rule decides by, and those for trees alone if they are needed."""
     listed = largest(blocks.logits, CANDIDATES)
     found, drawn = {"tokens": blocks.tokens}, None
     if settings.temperature > 0:
         drawn = _drawn_from(blocks, law(blocks.logits, settings))
         found |= _draws(blocks, settings, drawn)
+        if blocks.trees is not None:
+            found |= tree_columns(blocks, settings, drawn, TREE_COLUMNS if needs is None else needs)
     return Seen(blocks, found | _listed(listed, drawn, blocks), drawn)
 
 
@@ -169,13 +176,10 @@ def _draws(blocks: DraftBatch, settings: Settings, laws: Tensor) -> dict[str, Te
     px, qx = blocks.at_nodes(ps).gather(-1, x), qs.gather(-1, x)
     found: dict[str, Tensor] = {}
     if blocks.judging is not None:
+        left = lowered = _without_children(ps, blocks.judging, blocks.tokens)
         if blocks.sampled:
             left, found = refused_in_turn(blocks, ps, qs)
-            (weighted, stops), (chosen, ends) = traversed(blocks, ps, qs), greedily(blocks, ps, qs)
-            found |= stops | ends
-        else:
-            left = chosen = weighted = _without_children(ps, blocks.judging, blocks.tokens)
-        masses = torch.stack([ps, left, chosen, weighted], 2)
+        masses = torch.stack([ps, left, lowered, left], 2)
     else:
         residual = _or_law((ps[:, :n] - qs).clamp_(min=0), ps)
         lowered = _or_law(ps[:, :n].scatter(-1, x, (px - qx).clamp_(min=0)), ps)
@@ -198,16 +202,12 @@ def _uniforms(blocks: DraftBatch, settings: Settings) -> Tensor:
     """float64 [B, N + 1, 4] for the plain, residual, lowered and block samples; the last three share theirs."""
     count, device = blocks.target.shape[1], blocks.target.device
     plain = np.stack([position_uniforms(settings.seed, start, count) for start in blocks.starts])
-    residual = np.stack([round_uniforms(settings.seed, start, Purpose.RESIDUAL, count) for start in blocks.starts])
-    if blocks.trees is not None:
+    if blocks.trees is None:
+        residual = np.stack([round_uniforms(settings.seed, start, Purpose.RESIDUAL, count) for start in blocks.starts])
+    else:
         rows = [np.append(0, depths_of(parents)) for parents in blocks.trees.parents]
         plain = np.stack([each[own] for each, own in zip(plain, rows, strict=True)])
-        residual = np.stack(
-            [
-                np.append(each[0], tree_uniforms(settings.seed, start, Purpose.RESIDUAL, parents, after=True))
-                for each, start, parents in zip(residual, blocks.starts, blocks.trees.parents, strict=True)
-            ]
-        )
+        residual = tree_residuals(blocks, settings)
     return on_device(np.stack([plain, residual, residual, residual], -1), device)
 
 

@@ -1,4 +1,4 @@
-"""What is left of both models' laws while the children of a drawn tree's nodes are tried one after the other.
+"""What is left of the target's law where rules for trees of drawn paths refuse children, each in its way.
 
 Knows laws and the fields of a Speculation; knows no models, no caches and no rules.
 """
@@ -6,6 +6,7 @@ Knows laws and the fields of a Speculation; knows no models, no caches and no ru
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -18,6 +19,10 @@ from mars_viz.trees import siblings_of
 
 NOTHING = 1e-9
 """A law of which less than this is left counts as used up."""
+_LEAST = torch.finfo(torch.float32).tiny
+"""Stands for 0 where something is divided by it."""
+_HALVINGS = 60
+"""Of the interval that k-SEQ's r lies in."""
 
 
 def refused_in_turn(blocks: DraftBatch, ps: Tensor, qs: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
@@ -60,6 +65,115 @@ def normalised(mass: Tensor, otherwise: Tensor | None) -> Tensor:
     usable = total > NOTHING
     found = mass / total.where(usable, torch.ones_like(total))
     return torch.where(usable, found, torch.zeros_like(mass) if otherwise is None else otherwise)
+
+
+def with_replacement(blocks: DraftBatch, ps: Tensor, qs: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    """Recursive rejection sampling with replacement (SpecInfer, Miao et al. 2023, arXiv 2305.09781): what is left of
+    the target's laws [B, N + 1, V] once all that was drawn after each row was refused, and `recursive_keep` [B, N].
+
+    Every draw counts, also of what was drawn before: p becomes norm((p - q)+) after each, and q stays. After i of them
+    that is (p - c_i q)+ / S_i, S_i its sum, with c_0 = 0, S_0 = 1 and c_(i+1) = c_i + S_i. What was refused once has
+    no probability left, so that a node is kept at its first draw or not at all.
+    """
+    drawn = Drawn.of(blocks)
+    laws, chances = ps.to(wide(ps.device), copy=True), _no_chances(blocks, ps)
+    p, q, counts = drawn.rows_of(laws), drawn.rows_of(_drawn_first(blocks, ps, qs)), drawn.counts(ps.device)
+    taken, total, left = torch.zeros_like(counts), torch.ones_like(counts), p
+    for draw in range(max(map(len, drawn.draws), default=0)):
+        first = [
+            (i, own[draw]) for i, own in enumerate(drawn.draws) if own[draw : draw + 1] and own[draw] not in own[:draw]
+        ]
+        if first:
+            places, nodes = sent(np.array(first, np.int64).T, ps.device)
+            texts = drawn.on(ps.device)[0][places]
+            tokens = blocks.tokens[texts, nodes].unsqueeze(-1)
+            drawn_by = (total[places] * q[places].gather(-1, tokens)).clamp(min=_LEAST)
+            chances[texts, nodes] = (left[places].gather(-1, tokens) / drawn_by).squeeze(-1).clamp(max=1.0)
+        further = (p - (taken + total) * q).clamp_(min=0)
+        rest = further.sum(-1, keepdim=True)
+        goes_on = (counts > draw) & (rest > NOTHING)  # where nothing is left the law stays as it was
+        taken = torch.where(goes_on, taken + total, taken)
+        left, total = torch.where(goes_on, further, left), torch.where(goes_on, rest, total)
+    laws[drawn.on(ps.device)] = left / total
+    return laws.to(ps.dtype), {"recursive_keep": chances}
+
+
+def k_sequentially(blocks: DraftBatch, ps: Tensor, qs: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    """k-SEQ (SpecTr, Sun et al. 2023, arXiv 2310.15141, algorithm 2): what is left of the target's laws [B, N + 1, V]
+    once all k tokens that were drawn after each row were refused, and `k_seq_keep` [B, N].
+
+    Each draw is kept with min(1, p/(r q)), and p stays. b = sum of min(p/r, q) is how often one is, r in [1, k] solves
+    1 - (1 - b)^k = r b, rounded up, and p - min(p/r, q) (1 - (1 - b)^k)/b is left. The first draw that is kept counts,
+    each with a coin of its own. A node that several paths drew has one coin for all: its chance is that of being the
+    first, given that no earlier sibling is.
+    """
+    drawn = Drawn.of(blocks)
+    laws, chances = ps.to(wide(ps.device), copy=True), _no_chances(blocks, ps)
+    p, q, k = drawn.rows_of(laws), drawn.rows_of(_drawn_first(blocks, ps, qs)), drawn.counts(ps.device)
+    low, high = torch.ones_like(k), k
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        kept = torch.minimum(p / middle, q).sum(-1, keepdim=True)
+        above = 1 - (1 - kept) ** k <= middle * kept
+        low, high = torch.where(above, low, middle), torch.where(above, middle, high)
+    shared = torch.minimum(p / high, q)
+    kept = shared.sum(-1, keepdim=True)
+    any_kept = 1 - (1 - kept) ** k
+    left = (p - shared * any_kept / kept.clamp(min=NOTHING)).clamp_(min=0)
+    laws[drawn.on(ps.device)] = normalised(left, p)
+    each = (p / (high * q).clamp(min=_LEAST)).clamp_(max=1.0)
+    tokens, found = blocks.tokens.tolist(), np.zeros(chances.shape)
+    for text, own, accepts in zip(drawn.texts.tolist(), drawn.draws, each, strict=True):
+        wanted = accepts[[tokens[text][node] for node in own]].tolist()
+        first, rest = dict.fromkeys(own, 0.0), 1.0
+        for node, accept in zip(own, wanted, strict=True):
+            first[node] += rest * accept
+            rest *= 1 - accept
+        rest = 1.0  # now node by node
+        for node, chance in first.items():
+            found[text, node] = min(1.0, chance / rest) if rest > NOTHING else 0.0
+            rest -= chance
+    return laws.to(ps.dtype), {"k_seq_keep": chances + sent(found, ps.device).to(chances.dtype)}
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """The rows after which something was drawn, and what, draw by draw."""
+
+    texts: np.ndarray
+    """int64 [M]; which tree's."""
+    rows: np.ndarray
+    """int64 [M]; of each tree."""
+    draws: list[list[int]]
+    """Of each the nodes in the order of the paths that drew them, one as often as it was drawn."""
+
+    @classmethod
+    def of(cls, blocks: DraftBatch) -> Drawn:
+        """Those of all trees."""
+        assert blocks.trees is not None and blocks.trees.draws is not None
+        found: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        for text, (parents, draws) in enumerate(zip(blocks.trees.parents, blocks.trees.draws, strict=True)):
+            for node, (parent, paths) in enumerate(zip(parents, draws.tolist(), strict=True)):
+                own = [(path, node) for path in range(paths.bit_length()) if paths >> path & 1]
+                found.setdefault((text, parent + 1), []).extend(own)
+        places = np.array(list(found), np.int64).reshape(-1, 2)
+        return cls(places[:, 0], places[:, 1], [[node for _, node in sorted(own)] for own in found.values()])
+
+    def on(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Texts and rows there."""
+        return sent(self.texts, device), sent(self.rows, device)
+
+    def rows_of(self, laws: Tensor) -> Tensor:
+        """[M, V] of [B, N + 1, V]."""
+        return laws[self.on(laws.device)]
+
+    def counts(self, device: torch.device) -> Tensor:
+        """[M, 1]; how many draws there are of each."""
+        return sent(np.array([[len(own)] for own in self.draws], np.float64).reshape(-1, 1), device).to(wide(device))
+
+
+def _no_chances(blocks: DraftBatch, ps: Tensor) -> Tensor:
+    return torch.zeros(blocks.tokens.shape, dtype=wide(ps.device), device=ps.device)
 
 
 def traversed(blocks: DraftBatch, ps: Tensor, qs: Tensor) -> tuple[Tensor, dict[str, Tensor]]:

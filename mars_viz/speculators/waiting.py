@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
+from torch import Tensor
+
 from mars_viz.records import Speculation
 from mars_viz.run import Settings
 from mars_viz.speculators.build_records import completed
 from mars_viz.speculators.draft_batch import Seen
 from mars_viz.speculators.logit_stats import standing
 from mars_viz.speculators.sampling import to_host
+from mars_viz.speculators.tree_columns import TREE_COLUMNS, tree_columns
 
 TURNS = 4
 """How often as many as are worked on at once are worked on when the time has come: the first turn finds neither code
@@ -43,6 +47,15 @@ class Waiting:
         self._work()
         return [self._completed.pop(speculation, speculation) for speculation in speculations]
 
+    def _of_trees(self, seen: Sequence[Seen]) -> dict[str, Tensor]:
+        """The columns that rules for trees alone read, where no decision asked for them."""
+        found: list[dict[str, Tensor]] = []
+        for one in seen:
+            if one.drawn is None or one.blocks.trees is None:
+                return {}
+            found.append(tree_columns(one.blocks, self._settings, one.drawn, TREE_COLUMNS.difference(one.found)))
+        return {name: torch.cat([columns[name] for columns in found]) for name in found[0]}
+
     def _work(self) -> None:
         """Complete all that wait."""
         while self._seen:
@@ -51,6 +64,6 @@ class Waiting:
                 chains += len(self._seen[count].blocks.starts)
                 count += 1
             together, unfinished = self._seen[:count], self._records[:chains]
-            found = to_host(standing(together, self._settings, apart=True))
+            found = to_host(standing(together, self._settings, apart=True) | self._of_trees(together))
             self._completed |= zip(unfinished, completed(unfinished, self._settings, found), strict=True)
             self._seen, self._records = self._seen[count:], self._records[chains:]

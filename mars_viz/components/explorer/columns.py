@@ -71,7 +71,7 @@ class Rounds:
         for side, emitted in self._emitted.items():
             says = side == "above" or breakpoints is not None
             columns[f"emit_{side}"] = self._indices(emitted) if says else None
-            columns[f"p_{side}"] = _chance(known.emissions, known.emission_p, emitted) if says else None
+            columns[f"p_{side}"] = known.emitted_chances(emitted) if says else None
         if not self._evidence:
             return columns
         return columns | {
@@ -107,15 +107,6 @@ def verdict_columns(verdicts: Verdicts) -> Columns:
         "gap": verdicts.gap_from,
         "keep": below | above << 1 | strict << 2,
     }
-
-
-def _chance(emissions: np.ndarray, p: np.ndarray, emitted: np.ndarray) -> np.ndarray:
-    """float32 [rows]; the target's probability of each row's emitted token; NaN if it is none of the candidates."""
-    if not len(emitted):
-        return np.zeros(0, np.float32)
-    hits = emissions == emitted[:, None]  # [rows, 5]
-    found = p[np.arange(len(emitted)), hits.argmax(axis=1)]
-    return np.where(hits.any(axis=1), found, np.nan).astype(np.float32)
 
 
 def _or_none(breakpoints: np.ndarray) -> np.ndarray | None:

@@ -60,7 +60,7 @@ def judge(run: Run, rule: Rule, round_: Round, node: int, kept: bool, strict: De
     spec, token = round_.speculation, Quoted(int(round_.speculation.tokens[node]))
     row = int(spec.judging_rows[node])
     relaxed = kept and not round_.verdicts.keep_strict[node]
-    why = _why_relaxed(run, rule, spec, row) if relaxed else _why(run, spec, node, kept)
+    why = _why_relaxed(run, rule, spec, row) if relaxed else _why(run, rule, spec, node, kept)
     if not kept and round_.verdicts.keep_strict[node] and run.settings.temperature > 0:
         why = (*why, f" u alone would have kept it; {rule.title} at this setting does not.")
     return (token, *why, *_instead(spec, row, kept, strict))
@@ -79,7 +79,7 @@ def passed_over(spec: Speculation, node: int, wanted: int, policy: Policy) -> Wo
     return (token, " would be kept as well, but the text goes on with ", other, f": of siblings {_PREFERS[policy]}.")
 
 
-def _why(run: Run, spec: Speculation, node: int, kept: bool) -> Words:
+def _why(run: Run, rule: Rule, spec: Speculation, node: int, kept: bool) -> Words:
     row, rank = int(spec.judging_rows[node]), int(spec.ranks[node])
     best = Quoted(int(spec.top_ids[row, 0]))
     if run.settings.temperature == 0:
@@ -91,6 +91,10 @@ def _why(run: Run, spec: Speculation, node: int, kept: bool) -> Words:
     chances = f": the target gives it p = {number(p)}"
     if spec.sampled:
         chances += f", the drafter gave it q = {number(q)}"
+        if spec.is_drawn_tree and rule.chances:
+            chance = float(getattr(spec, rule.chances)[node])
+            verdict = "Kept." if kept else "Rejected."
+            return (f"{chances}; its chance here is {number(chance)}, u = {number(spec.coins[node])}. {verdict}",)
         if spec.is_drawn_tree and spec.siblings[node]:
             p, q = float(spec.p_left[node]), float(spec.q_left[node])
             chances += f"; without its siblings before, p = {number(p)} and q = {number(q)} are left"

@@ -1,0 +1,41 @@
+"""Recursive rejection sampling with replacement: of drawn children each draw is tried in turn."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from mars_viz.evidence import Of
+from mars_viz.records import Speculation, Verdicts
+from mars_viz.rules.base import OnTrees
+from mars_viz.rules.rejection_sampling import RejectionSampling
+
+
+class RecursiveRejection(RejectionSampling):
+    """Try what was drawn after a token draw by draw: keep x iff u <= p(x)/q(x); else p becomes norm((p - q)+), and q
+    stays. Emit a sample of what p has become once all were refused.
+
+    A token that was drawn twice counts twice, although it is one node of the tree: it has no probability left after its
+    first refusal, and q is taken off p once more. In a chain this is rejection sampling; at temperature 0 it is the
+    strict rule.
+    """
+
+    name = "recursive-rejection"
+    title = "Recursive rejection, with replacement"
+    summary = "Tries the drawn children of a token in turn, each draw anew, by what earlier refusals left of p."
+    formula = "u ≤ p(x)/q(x), with p ← norm((p − q)₊) after each earlier draw"
+    source = "SpecInfer, arXiv 2305.09781, multi-step speculative sampling (summary read)"
+    on_trees = OnTrees.DRAWN
+    needs: ClassVar[tuple[str, ...]] = ("recursive_keep", "recursive_emission")
+    chances = "recursive_keep"
+    left: ClassVar[str] = "recursive_emission"
+    """The column of samples of what is left of p where none is."""
+
+    def _judge(self, speculation: Speculation) -> Verdicts:
+        """Verdicts without breakpoints."""
+        if speculation.temperature == 0 or speculation.kind is not Of.DRAWN:
+            return super()._judge(speculation)
+        chances: np.ndarray = getattr(speculation, self.chances)
+        keeps = (chances > 0) & (speculation.coins <= chances)
+        return self._strictly(speculation, keeps, getattr(speculation, self.left))
