@@ -33,6 +33,8 @@ app: $(VENV)/app.stamp
 	$(BIN)/mars-viz app --port $(PORT)
 
 # Files of tests side by side, each with one thread: two torch jobs of two threads starve one another on two cores.
+# Compiled modules are kept where the surroundings say otherwise: tests start some hundred programs, a second each.
+test test-all fuzz: export PYTHONDONTWRITEBYTECODE :=
 test: SOME := $(if $(filter tests,$(TESTS)),-m 'not long')
 test test-all: $(VENV)/dev.stamp chromium
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder \

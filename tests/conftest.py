@@ -16,10 +16,12 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
 
+    from mars_viz.speculators.backend import Backend
+
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when the library is first imported; the tests need no hub
 os.environ["XDG_DATA_HOME"] = tempfile.mkdtemp(prefix="mars-viz-tests-")  # no test keeps runs in the user's home
 
-settings.register_profile("untimed", deadline=None)  # a busy machine is no reason to fail
+settings.register_profile("untimed", deadline=None, max_examples=50)  # a busy machine is no reason to fail
 settings.load_profile("untimed")
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -114,12 +116,27 @@ def tab(context: BrowserContext) -> Page:
     return opened
 
 
+@pytest.fixture(scope="session")
+def pair() -> Backend:
+    """The built-in models on the CPU, loaded once for all files of a worker: nothing that decodes changes them."""
+    from mars_viz.speculators.loading import load_backend
+
+    return load_backend(device="cpu", dtype="float32")
+
+
 @pytest.fixture
 def small_reports(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reports have figures for two steps of the dial unless more are asked for, not for 100, which takes seconds."""
     from mars_viz.report import report_html
 
     monkeypatch.setitem(report_html.__kwdefaults__, "most_steps", 2)
+
+
+@pytest.fixture
+def unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sweeps with models do not measure what a pass costs, as on a busy machine; it takes seconds."""
+    for module in ("sweep", "grid_sweep"):
+        monkeypatch.setattr(f"mars_viz.sweep.{module}.measured", lambda *_: None)
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 from streamlit.testing.v1 import AppTest
@@ -30,17 +28,3 @@ def settled(tab: AppTest) -> AppTest:
     """The tab, which must not have met an exception."""
     assert not tab.exception, [problem.message for problem in tab.exception]
     return tab
-
-
-def opens_without_model_libraries(page: str, charts: int) -> None:
-    """The page opens in a fresh interpreter with so many figures, and imports neither torch nor transformers."""
-    switched = f".switch_page({page!r})" if page else ""
-    code = (
-        "import sys\nfrom streamlit.testing.v1 import AppTest\nfrom mars_viz.ui.session import KEY, Session\n"
-        f"tab = AppTest.from_file({APP!r}, default_timeout={PATIENCE}){switched}\n"
-        "tab.session_state[KEY] = Session(shows_text=True)\ntab.run()\n"
-        f"assert not tab.exception and len(tab.get('plotly_chart')) == {charts}\n"
-        "assert not {'torch', 'transformers'} & set(sys.modules)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
-    assert done.returncode == 0, done.stderr[-2000:]

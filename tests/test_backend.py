@@ -25,7 +25,6 @@ from mars_viz.run_with_map import mapped
 from mars_viz.speculators.autoregressive import decode_alone
 from mars_viz.speculators.backend import Backend, Part
 from mars_viz.speculators.drafters.ngram import NgramDrafter
-from mars_viz.speculators.loading import load_backend
 from mars_viz.ui import navigation
 from tests import tabs
 from tests.tables import CPU, TableDrafter, TopTarget, table_backend, tables
@@ -118,17 +117,16 @@ def test_a_drafter_may_know_a_part_of_the_vocabulary(temperature: float) -> None
     assert (q > 0).all() and (q <= 1).all()
 
 
-def test_prompts_may_be_token_ids() -> None:
-    backend = load_backend(device="cpu", dtype="float32")
-    words = Recording(backend, "Once upon a time", SETTINGS).finish()
-    ids = Recording(backend, list(words.prompt_ids), SETTINGS).finish()
+def test_prompts_may_be_token_ids(pair: Backend) -> None:
+    words = Recording(pair, "Once upon a time", SETTINGS).finish()
+    ids = Recording(pair, list(words.prompt_ids), SETTINGS).finish()
     assert ids.token_ids == words.token_ids and ids.prompt.strip() == "Once upon a time"
     assert mars_viz.record(words.prompt_ids, gamma=4, max_new_tokens=24).token_ids == words.token_ids
     made = mars_viz.dial_map(words.prompt_ids, gamma=4, max_new_tokens=8, low=0.9)
     assert made.frame.prompt_ids == words.prompt_ids
     for wrong, said in (([], "empty"), ([1, "a"], "no token id"), ([1 << 30], "outside"), ([True], "no token id")):
         with pytest.raises(BadInput, match=said):
-            Recording(backend, wrong, SETTINGS)  # type: ignore[arg-type]
+            Recording(pair, wrong, SETTINGS)  # type: ignore[arg-type]
 
 
 PAGES = tuple(f"pages/{name}.py" for name in ("gallery", "explore", "rules", "compare", "learn", "live"))

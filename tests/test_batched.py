@@ -31,7 +31,6 @@ from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.draft_batch import DraftBatch
 from mars_viz.speculators.drafters.model import ModelDrafter, Picking
 from mars_viz.speculators.evidence import gather_evidence
-from mars_viz.speculators.loading import load_backend
 from mars_viz.speculators.networks import Chaining, opener
 from mars_viz.speculators.networks.batched import CHUNK, RaggedNetwork
 from mars_viz.speculators.networks.cache_pool import LEAST, CachePool
@@ -212,11 +211,6 @@ def test_a_chain_is_the_same_steps_one_by_one(settings: Settings) -> None:
             assert chain.tokens[:, step].tolist() == ids.flatten().tolist()
 
 
-@pytest.fixture(scope="module")
-def pair() -> Backend:
-    return load_backend(device="cpu", dtype="float32")
-
-
 def ragged(pair: Backend, capture: Calling | None = None) -> Backend:
     """The pair on batched passes, recorded where a capture is given."""
     begin = None if capture is None else (lambda: capture)
@@ -232,8 +226,8 @@ PROMPTS = [item.prompt for item in builtin_prompts(64).items][::20]
 @pytest.mark.parametrize(
     "settings",
     [
-        Settings(rule="mars", gamma=4, max_new_tokens=40),
-        Settings(rule="mars-sampling", gamma=3, max_new_tokens=30, temperature=0.8, top_p=0.9, seed=7),
+        Settings(rule="mars", gamma=4, max_new_tokens=24),
+        Settings(rule="mars-sampling", gamma=3, max_new_tokens=20, temperature=0.8, top_p=0.9, seed=7),
     ],
 )
 @pytest.mark.parametrize("recorded", [False, True])

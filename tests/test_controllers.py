@@ -33,7 +33,6 @@ from mars_viz.runfiles import load_run, save_run
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.draft_batch import DraftBatch
 from mars_viz.speculators.evidence import gather_evidence
-from mars_viz.speculators.loading import load_backend
 from mars_viz.sweep.plan import plan_of
 from mars_viz.walk import Answer, Ending, walk
 
@@ -187,9 +186,9 @@ def test_a_strict_greedy_text_is_the_targets_at_any_threshold(name: str) -> None
 
 @pytest.fixture(scope="module")
 def sampled() -> tuple[np.ndarray, np.ndarray, list[Speculation]]:
-    """20,000 blocks of three drafted tokens of bigram models over three tokens, through the real draws and evidence;
+    """10,000 blocks of three drafted tokens of bigram models over three tokens, through the real draws and evidence;
     the target's law [4, 3] by the token before (the prompt is 3), what was drafted [B, 4], and the records."""
-    total, gamma, rng = 20_000, 3, np.random.default_rng(7)
+    total, gamma, rng = 10_000, 3, np.random.default_rng(7)
     p_logits, q_logits = rng.normal(0, 1.2, (2, 4, 3)).astype(np.float32)
     p, q = (np.stack([processed(row, 1.0) for row in table]) for table in (p_logits, q_logits))
     drafts = np.full((total, gamma + 1), 3, np.int64)
@@ -233,8 +232,17 @@ def p_value(
     return float(stats.chisquare(np.bincount(texts @ 3 ** np.arange(3, -1, -1), minlength=81), law * len(texts)).pvalue)
 
 
-@pytest.mark.parametrize("rule", ["rejection-sampling", "block-verification"])
-@pytest.mark.parametrize("control", ["confidence:0.4", "threshold:0.5", "svip:0.37", "adaedl:0.55", "specdec++:0.6"])
+@pytest.mark.parametrize(
+    ("control", "rule"),  # the cut knows nothing of the rule: each controller with one, the first with both
+    [
+        ("confidence:0.4", "rejection-sampling"),
+        ("confidence:0.4", "block-verification"),
+        ("threshold:0.5", "rejection-sampling"),
+        ("svip:0.37", "block-verification"),
+        ("adaedl:0.55", "rejection-sampling"),
+        ("specdec++:0.6", "block-verification"),
+    ],
+)
 def test_sampling_keeps_the_targets_law(
     control: str, rule: str, sampled: tuple[np.ndarray, np.ndarray, list[Speculation]]
 ) -> None:
@@ -243,7 +251,7 @@ def test_sampling_keeps_the_targets_law(
     found = control_named(control)
     assert found is not None
     lengths = [found.length(each) for each in speculations]
-    assert len(set(lengths)) >= 2 and min(np.bincount(lengths)[-1], np.bincount(lengths)[:-1].sum()) > 1000
+    assert len(set(lengths)) >= 2 and min(np.bincount(lengths)[-1], np.bincount(lengths)[:-1].sum()) > 500
     assert p_value(rule, lengths, p, drafts, speculations) > 1e-6
 
 
@@ -254,11 +262,6 @@ def test_a_cut_that_drops_the_very_token_it_looks_at_would_not(
     p, drafts, speculations = sampled
     lengths = [int(np.argmax(np.append(each.q < 0.4, True))) for each in speculations]
     assert p_value("rejection-sampling", lengths, p, drafts, speculations) < 1e-9
-
-
-@pytest.fixture(scope="module")
-def pair() -> Backend:
-    return load_backend(device="cpu", dtype="float32")
 
 
 PROMPT_TEXT = "Once upon a time, there was a little girl"

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from factories import PROMPT, ToySpeculator, toy_map
+from factories import PROMPT, ToySpeculator, judging_once, toy_map
 
 import mars_viz
 from mars_viz.dialmap import Budget, Span, span_of
@@ -17,7 +17,7 @@ from mars_viz.record_map import Mapping
 from mars_viz.recording import Recording
 from mars_viz.records import COLUMNS, Round, Timing
 from mars_viz.replay import answers_of, shortened
-from mars_viz.rules import RULES, rule_named
+from mars_viz.rules import RULES, Rule, rule_named
 from mars_viz.run import WITHIN_ROUNDING, Settings
 from mars_viz.run_with_map import mapped
 from mars_viz.speculators.backend import Backend
@@ -27,11 +27,11 @@ from mars_viz.walk import Answer, Ending, walk
 MAPPED = sorted(name for name, rule in RULES.items() if rule.dial is not None)
 
 
-def alone(settings: Settings, dial: float, model_seed: int = 0) -> list[tuple[int, ...]]:
+def alone(settings: Settings, rule: Rule, dial: float, model_seed: int = 0) -> list[tuple[int, ...]]:
     """Token ids of each round of an independent walk."""
     ending = Ending(frozenset({0}), settings.max_new_tokens)
     speculator = ToySpeculator(settings, model_seed=model_seed)
-    return [r.token_ids for r in walk(speculator, rule_named(settings.rule), dial, PROMPT, ending)]
+    return [r.token_ids for r in walk(speculator, rule, dial, PROMPT, ending)]
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
@@ -41,13 +41,14 @@ def test_the_map_is_what_independent_walks_are(rule: str, temperature: float) ->
     for model_seed, gamma in ((0, 4), (1, 1), (2, 7)) if rule.startswith("mars") else ((2, 5),):
         settings = Settings(rule=rule, temperature=temperature, gamma=gamma, max_new_tokens=24, seed=model_seed)
         made, _ = toy_map(settings, model_seed=model_seed)
+        own = judging_once(rule)
         dials = np.random.default_rng(3).uniform(made.span.low, made.span.high, 200).tolist()
         for segment in made.segments:
             for edge in (segment.low, segment.high):
                 dials += [edge, math.nextafter(edge, -math.inf), math.nextafter(edge, math.inf)]
         for dial in dials:
             if made.span.low <= dial <= made.span.high:
-                expected = alone(settings, dial, model_seed)
+                expected = alone(settings, own, dial, model_seed)
                 found = made.segment(dial)
                 assert [r.token_ids for r in found.rounds] == expected
                 assert [r.token_ids for r in made.at(dial).rounds] == expected
@@ -79,13 +80,14 @@ def test_no_prefix_is_asked_about_twice_and_branches_advance_together() -> None:
 def test_every_shorter_block_length_is_exact_too(rule: str, temperature: float) -> None:
     settings = Settings(rule=rule, temperature=temperature, gamma=5, max_new_tokens=24, seed=1)
     made, speculator = toy_map(settings, 0.5, 1.0, gammas=(1, 2, 3, 4, 5))
+    own = judging_once(rule)
     asked = [prefix for batch in speculator.batches for prefix in batch]
     assert len(asked) == len(set(asked))
     for gamma in made.span.gammas:
         shorter = Settings(rule=rule, temperature=temperature, gamma=gamma, max_new_tokens=24, seed=1)
         edges = [segment.low for segment in made.segments_for(gamma)]
         for dial in [*np.random.default_rng(gamma).uniform(0.5, 1.0, 30).tolist(), *edges]:
-            expected = alone(shorter, dial)
+            expected = alone(shorter, own, dial)
             assert [r.token_ids for r in made.segment(dial, gamma).rounds] == expected
             run = made.at(dial, gamma)
             assert [r.token_ids for r in run.rounds] == expected
@@ -145,11 +147,6 @@ def test_what_cannot_be_mapped_is_refused() -> None:
     assert Span(0.5, 0.9, (6,)) == made.span
 
 
-@pytest.fixture(scope="module")
-def pair() -> Backend:
-    return load_backend(device="cpu", dtype="float32")
-
-
 class Afresh:
     """The models asked anew, a prefix at a time in a batch of its own; what it has heard it does not ask again.
 
@@ -196,7 +193,7 @@ def test_a_map_of_real_models_is_what_walks_of_their_own_are(
     pair: Backend, prompt: str, settings: Settings, gammas: tuple[int, ...]
 ) -> None:
     """Round for round, at random dial values, on every boundary, and at the floats on either side of it."""
-    rule = rule_named(settings.rule)
+    rule = judging_once(settings.rule)
     span = span_of(rule, None, None, gammas)
     made = Mapping(pair, prompt, settings, span).finish()
     assert made.complete

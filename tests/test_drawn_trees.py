@@ -560,11 +560,6 @@ def test_the_map_of_drawn_trees_is_what_walks_of_their_own_are(rule: str) -> Non
     assert mapped(toy_run(**{name: getattr(settings, name) for name in Settings.__slots__}, model_seed=4), made)
 
 
-@pytest.fixture(scope="module")
-def pair() -> Backend:
-    return load_backend(device="cpu", dtype="float32")
-
-
 @pytest.mark.parametrize("tree", [IID, "delayed:trunk=2,paths=4,depth=3"])
 def test_the_built_in_pair_draws_trees_and_strict_writes_the_target_s_own_sample(pair: Backend, tree: str) -> None:
     settings = Settings(rule="strict", temperature=1.0, max_new_tokens=48)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from factories import toy_run
+from sweep_cases import toy_sweep
 
 import mars_viz
 
@@ -180,45 +181,60 @@ def test_heavy_libraries_stay_in_their_rooms(library: str) -> None:
 
 
 def in_process(code: str) -> None:
-    """Run the code in a fresh interpreter that cannot import the model libraries."""
-    blocked = f"import sys; sys.modules.update(dict.fromkeys({MODEL_LIBRARIES!r}))\n"
-    done = subprocess.run([sys.executable, "-c", blocked + textwrap.dedent(code)], cwd=ROOT, capture_output=True)
+    """Run the code in a fresh interpreter."""
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], cwd=ROOT, capture_output=True)
     assert done.returncode == 0, done.stderr.decode()
 
 
-def test_a_recorded_run_opens_without_the_model_libraries_or_streamlit(tmp_path: Path) -> None:
+def test_a_recorded_run_opens_without_the_model_libraries_or_streamlit_and_pages_without_the_former(
+    tmp_path: Path,
+) -> None:
+    """In an interpreter that cannot import the model libraries."""
     saved = toy_run(temperature=1.0).save(tmp_path / "run")
-    free = (
-        "speculators",
-        "training",
-        "components",
-        "ui",
-        "pages",
-        "app",
-        "__main__",
-        "runfiles.__main__",
-        "race.__main__",
-    )
-    names = sorted(f"mars_viz.{name}" for name in NAMES - {"__init__"} if not name.startswith(free))
+    of_pages = ("components", "ui")
+    free = ("speculators", "training", *of_pages, "pages", "app", "__main__", "runfiles.__main__", "race.__main__")
+    first = sorted(f"mars_viz.{name}" for name in NAMES - {"__init__"} if not name.startswith(free))
+    then = sorted(f"mars_viz.{name}" for name in NAMES if name.startswith(of_pages))
+    assert len(first) > 2 and len(then) > 2
     in_process(f"""
-        import importlib, mars_viz
+        import importlib, sys
+        sys.modules.update(dict.fromkeys({MODEL_LIBRARIES!r}))
+        import mars_viz
         run = mars_viz.load_run({str(saved)!r})
         assert len(run.to_frame()) > len(run.token_ids) > 0
-        for name in {names!r}:
+        for name in {first!r}:
             importlib.import_module(name)
         from mars_viz.rules import RULES
         for rule in RULES.values():
             rule.judge(run.rounds[0].speculation)
         assert "streamlit" not in sys.modules
+        for name in {then!r}:
+            importlib.import_module(name)
+        assert sys.modules["torch"] is None
     """)
 
 
-def test_the_page_is_importable_without_the_model_libraries() -> None:
-    names = sorted(f"mars_viz.{name}" for name in NAMES if name.startswith(("components", "ui")))
-    assert len(names) > 2
-    in_process(f"""
-        import importlib
-        for name in {names!r}:
-            importlib.import_module(name)
-        assert sys.modules["torch"] is None
+def test_every_page_opens_without_the_model_libraries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One after the other in one process; the start page comes first, and needs no pandas either."""
+    runs, sweeps = tmp_path / "runs", tmp_path / "sweeps"
+    for variable, folder in (("RUNS", runs), ("SAMPLES", runs), ("SWEEPS", sweeps)):
+        monkeypatch.setenv(f"MARS_VIZ_{variable}", str(folder))
+    for name, rule in (("a", "mars"), ("b", "strict")):
+        toy_run(rule=rule).save(runs / name)
+    toy_sweep(sweeps / "a", 3).finish()
+    in_process("""
+        import sys
+        from tests.tabs import opened
+
+        def figures(page, **link):
+            tab = opened(page, **link)
+            assert not {"torch", "transformers"} & set(sys.modules), page
+            return len(tab.get("plotly_chart"))
+
+        assert figures("") == 0 and "pandas" not in sys.modules
+        assert figures("pages/explore.py") == 4
+        assert figures("pages/rules.py") == 3
+        assert figures("pages/learn.py", lesson="1") == 1
+        assert figures("pages/tune.py") == 1
+        assert figures("pages/compare.py") == figures("pages/live.py") == 0
     """)

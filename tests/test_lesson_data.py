@@ -14,6 +14,7 @@ from mars_viz.analysis.steps import Steps
 from mars_viz.errors import BadInput
 from mars_viz.prompts.builtin import builtin_prompts
 from mars_viz.samples import GradedExercises
+from mars_viz.speculators.backend import Backend
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.lessons.why import MEASURED
 
@@ -48,15 +49,14 @@ WRONG_SOMEWHERE = {
 """By kind, numbers of the graded exercises whose answer is wrong at some θ or at every one."""
 
 
-def test_what_comes_along_is_what_the_pair_does(monkeypatch: pytest.MonkeyPatch):
+def test_what_comes_along_is_what_the_pair_does(pair: Backend, monkeypatch: pytest.MonkeyPatch):
     """These exercises graded again change where the recorded count changes, by as much, as all others are right."""
-    load_backend = pytest.importorskip("mars_viz.speculators.loading").load_backend
     graded, every = samples.recorded_grades(), builtin_prompts(100)
     assert graded is not None and graded.exercises == len(every.items)
     named = {f"{kind}-0-{number}" for kind, numbers in WRONG_SOMEWHERE.items() for number in numbers}
     few = tuple(item for item in every.items if item.id in named)
     monkeypatch.setattr(tasks, "builtin_prompts", lambda per_task: replace(every, items=few))
-    *_, last = tasks.grade(load_backend(device="cpu"))
+    *_, last = tasks.grade(pair)
     assert last.result.exercises == len(few) == len(named)
     found, recorded = last.result.right.simplified(), graded.right.simplified()
     assert found.edges == pytest.approx(recorded.edges, abs=1e-5)

@@ -13,7 +13,6 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.cached import CachedModel
-from mars_viz.speculators.loading import load_backend
 from mars_viz.speculators.networks import Network, differs, opener
 from mars_viz.speculators.networks.batched import RaggedNetwork
 from mars_viz.speculators.networks.cache_pool import CachePool
@@ -99,11 +98,6 @@ def test_models_beyond_the_packed_pass_go_to_the_ragged_one() -> None:
     assert isinstance(opener(llama().bfloat16(), 97)(), RaggedNetwork)
     for change in ({"attention_bias": True}, {"mlp_bias": True}, {"hidden_act": "gelu"}):
         assert not fits(llama(**change))
-
-
-@pytest.fixture(scope="module")
-def pair() -> Backend:
-    return load_backend(device="cpu", dtype="float32")
 
 
 def passed(pair: Backend, way: str) -> Backend:

@@ -114,10 +114,6 @@ def test_opens_at_once_on_a_sample_run(folder):
     assert "mv-note" not in notes(tab).replace("<style>", "").split("</style>")[-1]
 
 
-def test_opening_a_run_imports_no_model_library(folder):
-    tabs.opens_without_model_libraries("pages/explore.py", charts=4)
-
-
 def test_picking_another_run(folder):
     tab = opened(run="a-story", dial="0.8", overlay="ratio")
     settled(picker(tab).select("b-strict").run())

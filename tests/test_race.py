@@ -20,6 +20,7 @@ from mars_viz.race.making import RECORDED, TURNS, RaceStep, RaceTexts, Racing, t
 from mars_viz.race.records import RaceLane, race_frame, round_clock
 from mars_viz.records import Outcome, Timing
 from mars_viz.run import Run, Settings
+from mars_viz.speculators.backend import Backend
 from tests.factories import toy_run
 
 
@@ -281,13 +282,10 @@ def test_times_of_another_decode_are_refused(race):
 
 
 @pytest.fixture(scope="module")
-def made() -> Iterator[tuple[Race, list[RaceStep]]]:
+def made(pair: Backend) -> Iterator[tuple[Race, list[RaceStep]]]:
     """A real race of the built-in pair."""
-    pytest.importorskip("torch")
-    from mars_viz.speculators.loading import load_backend
-
     settings = Settings(rule="mars", gamma=4, max_new_tokens=12)
-    racing = Racing(load_backend(device="cpu"), "Once upon a time", settings, turns=3)
+    racing = Racing(pair, "Once upon a time", settings, turns=3)
     assert racing.texts() == RaceTexts()
     with pytest.raises(BadInput, match="not over"):
         racing.race()

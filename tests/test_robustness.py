@@ -26,11 +26,6 @@ PROMPT = "Once upon a time, there was a little"
 SETTINGS = Settings(rule="strict", gamma=4, max_new_tokens=32)
 
 
-@pytest.fixture(scope="module")
-def pair() -> Backend:
-    return load_backend(device="cpu", dtype="float32")
-
-
 class Failing:
     """A network that does something else after so many passes."""
 

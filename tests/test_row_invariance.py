@@ -24,7 +24,6 @@ from mars_viz.record_map import Mapping
 from mars_viz.recording import Recording, record_all
 from mars_viz.run import WITHIN_ROUNDING, Settings
 from mars_viz.speculators.backend import Backend
-from mars_viz.speculators.loading import load_backend
 from mars_viz.speculators.networks import Opener
 from mars_viz.speculators.networks.hf import PlainNetwork
 from mars_viz.speculators.networks.row_invariance import TRIED, Counts, Kernels, alike, attention, product
@@ -72,8 +71,14 @@ KERNELS = {
 }
 
 
-@pytest.mark.parametrize("kernels", KERNELS)
-@pytest.mark.parametrize("heads", [{}, {"num_key_value_heads": 2, "head_dim": 32, "intermediate_size": 700}])
+GROUPED = {"num_key_value_heads": 2, "head_dim": 32, "intermediate_size": 700}
+
+
+@pytest.mark.parametrize(
+    ("heads", "kernels"),
+    [*(({}, each) for each in KERNELS), (GROUPED, "library"), (GROUPED, "both")],
+    ids=[*KERNELS, "grouped-library", "grouped-both"],
+)
 def test_a_rows_result_is_the_same_in_every_batch(kernels: str, heads: dict[str, int]) -> None:
     """However the text is cut, wherever a token stands in a pass, and whatever is beside it."""
     model = llama(max_position_embeddings=700, **heads)
@@ -93,15 +98,15 @@ def test_a_rows_result_is_the_same_in_every_batch(kernels: str, heads: dict[str,
         for row, start in enumerate(starts):
             if start:
                 among.score(texts[row : row + 1, :start], [0], 1, [row])
-        for count in (1, 1, 2, 3, 7, 1, 17, 33, 1):
+        for turn, count in enumerate((1, 1, 2, 3, 7, 1, 17, 33, 1)):
             among.copy(row_of(starts), 0, 0)
-            for start in (38, 61, 130, 376, 383, 505, 640):
+            for place, start in enumerate((38, 61, 130, 376, 383, 505, 640)):
                 among.score(texts[:1, :start], [0], 1, [0])
                 starts[0] = start
-                for beside in (1, 2, 5, 11):
-                    ids = torch.stack([texts[row, s : s + count] for row, s in enumerate(starts[: beside + 1])])
-                    found = among.score(ids, starts[: beside + 1], count)[0]
-                    assert torch.equal(found, expected[start : start + count]), (count, start, beside)
+                beside = (1, 2, 5, 11)[(turn + place) % 4]  # each with every count and every start
+                ids = torch.stack([texts[row, s : s + count] for row, s in enumerate(starts[: beside + 1])])
+                found = among.score(ids, starts[: beside + 1], count)[0]
+                assert torch.equal(found, expected[start : start + count]), (count, start, beside)
 
 
 def row_of(starts: list[int]) -> int:
@@ -131,31 +136,26 @@ def test_the_cheapest_counts_that_are_alike_are_taken() -> None:
 
 
 @pytest.fixture(scope="module")
-def loaded() -> Backend:
-    return load_backend(device="cpu", dtype="float32")
-
-
-@pytest.fixture(scope="module")
-def stand_in(loaded: Backend) -> Backend:
+def stand_in(pair: Backend) -> Backend:
     """The built-in pair on kernels whose every result hangs on the number of rows."""
     openers = []
-    for model in (loaded.target.model, loaded.drafter.model):
-        weights = pack(model, loaded.vocabulary_size, KERNELS["both"])
+    for model in (pair.target.model, pair.drafter.model):
+        weights = pack(model, pair.vocabulary_size, KERNELS["both"])
         openers.append(Opener(partial(PackedLlama, weights), batching=str(weights.batching)))
-    return with_passes(loaded, *openers)
+    return with_passes(pair, *openers)
 
 
 @pytest.mark.parametrize("settings", [SHORT, replace(SHORT, gamma=1, temperature=0.9, rule="mars-sampling", seed=4)])
-@pytest.mark.parametrize("name", ["loaded", "stand_in"])
+@pytest.mark.parametrize("name", ["pair", "stand_in"])
 def test_prompts_decoded_together_are_each_alone(name: str, settings: Settings, request: pytest.FixtureRequest) -> None:
-    pair = request.getfixturevalue(name)
-    prompts = PROMPTS[::12]
-    assert len({len(pair.tokenizer.library(prompt)["input_ids"]) for prompt in prompts}) > 5
-    for prompt, one in zip(prompts, record_all(pair, prompts, settings, batch=7), strict=True):
-        assert_same(one, Recording(pair, prompt, settings).finish())
+    backend = request.getfixturevalue(name)
+    prompts = PROMPTS[::24]
+    assert len({len(backend.tokenizer.library(prompt)["input_ids"]) for prompt in prompts}) > 5
+    for prompt, one in zip(prompts, record_all(backend, prompts, settings, batch=7), strict=True):
+        assert_same(one, Recording(backend, prompt, settings).finish())
 
 
-@pytest.mark.parametrize("name", ["loaded", "stand_in"])
+@pytest.mark.parametrize("name", ["pair", "stand_in"])
 @pytest.mark.parametrize("rule", ["mars", "mars-sampling"])
 def test_a_maps_edges_are_those_of_walks(name: str, rule: str, request: pytest.FixtureRequest) -> None:
     settings = Settings(rule=rule, temperature=0.8 * (rule != "mars"), seed=3, max_new_tokens=32)
@@ -164,10 +164,10 @@ def test_a_maps_edges_are_those_of_walks(name: str, rule: str, request: pytest.F
     )
 
 
-def test_a_run_says_how_it_hangs_on_its_batch(loaded: Backend, stand_in: Backend) -> None:
+def test_a_run_says_how_it_hangs_on_its_batch(pair: Backend, stand_in: Backend) -> None:
     settings = Settings(max_new_tokens=4)
-    plain = with_passes(loaded, drafter=partial(PlainNetwork, loaded.drafter.model, loaded.vocabulary_size))
-    said = [Recording(pair, "Once", settings).finish().provenance.batching for pair in (loaded, stand_in, plain)]
+    plain = with_passes(pair, drafter=partial(PlainNetwork, pair.drafter.model, pair.vocabulary_size))
+    said = [Recording(each, "Once", settings).finish().provenance.batching for each in (pair, stand_in, plain)]
     assert all(one.startswith("bit for bit: target: products of ") for one in said[:2])
     assert "; drafter: products of " in said[0] and said[0] != said[1]
     assert said[2] == WITHIN_ROUNDING
@@ -175,15 +175,16 @@ def test_a_run_says_how_it_hangs_on_its_batch(loaded: Backend, stand_in: Backend
     assert made.frame.provenance.batching == WITHIN_ROUNDING
 
 
-@pytest.mark.parametrize("kernels", ["COMPATIBLE", "AVX2"])
+@pytest.mark.parametrize("kernels", ["AVX2", pytest.param("COMPATIBLE", marks=pytest.mark.long)])
 def test_it_is_so_on_other_processors(kernels: str) -> None:
     """MKL is told before it is loaded to take what it takes there; other libraries do not listen.
 
     With two threads, which share a product's rows as well; the tests above have one."""
     here = "tests/test_row_invariance.py"
-    chosen = [f"{here}::{test_a_rows_result_is_the_same_in_every_batch.__name__}[heads{i}-library]" for i in range(2)]
-    chosen += [f"{here}::{test_a_maps_edges_are_those_of_walks.__name__}[mars-loaded]"]
-    chosen += [f"{here}::{test_prompts_decoded_together_are_each_alone.__name__}[loaded-settings{i}]" for i in range(2)]
+    rows = test_a_rows_result_is_the_same_in_every_batch.__name__
+    chosen = [f"{here}::{rows}[{shape}library]" for shape in ("", "grouped-")]
+    chosen += [f"{here}::{test_a_maps_edges_are_those_of_walks.__name__}[mars-pair]"]
+    chosen += [f"{here}::{test_prompts_decoded_together_are_each_alone.__name__}[pair-settings{i}]" for i in range(2)]
     chosen += ["tests/test_batches.py::test_maps_of_several_prompts_grow_together_as_each_alone"]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *chosen],

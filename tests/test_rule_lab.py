@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
+from functools import cache, cached_property
 
 import numpy as np
 import pytest
@@ -42,32 +43,32 @@ class Case:
     greedy: bool
     entropy: float
 
-    @property
+    @cached_property
     def v1(self) -> int:
         return int(best(self.z, 1)[0])
 
-    @property
+    @cached_property
     def rank(self) -> int:
         return int(np.flatnonzero(best(self.z, len(self.z)) == self.x)[0]) + 1
 
-    @property
+    @cached_property
     def p1(self) -> float:
         return float(self.p[self.v1])
 
-    @property
+    @cached_property
     def second(self) -> bool:
         """x is the runner-up, and may be written."""
         return self.rank == 2 and self.possible
 
-    @property
+    @cached_property
     def possible(self) -> bool:
         return bool(self.p[self.x] > 0)
 
-    @property
+    @cached_property
     def top(self) -> bool:
         return self.x == self.v1
 
-    @property
+    @cached_property
     def tossed(self) -> bool:
         """What rejection sampling keeps."""
         return self.top if self.greedy else self.possible and self.u * self.q[self.x] <= self.p[self.x]
@@ -213,11 +214,19 @@ def random_block(rng: np.random.Generator, temperature: float, length: int = 1) 
     return speculation, cases
 
 
-def dials(rule: Rule, rng: np.random.Generator, speculation: Speculation) -> Iterator[float]:
+@cache
+def random_blocks(
+    count: int, temperature: float, lengths: range = range(1, 2), seed: int = 0
+) -> tuple[tuple[Speculation, list[Case]], ...]:
+    """Made once: every rule is held to the same blocks."""
+    rng = np.random.default_rng(seed)
+    return tuple(random_block(rng, temperature, int(rng.choice(lengths))) for _ in range(count))
+
+
+def dials(rule: Rule, rng: np.random.Generator, verdicts: Verdicts) -> Iterator[float]:
     """Random values strictly inside the range, and some near each breakpoint but not within rounding of it."""
     assert rule.dial is not None
     low, high = rule.dial.low, rule.dial.high
-    verdicts = rule.judge(speculation)
     flips = np.concatenate([verdicts.breakpoints, verdicts.gaps])
     known = flips[np.isfinite(flips)]
     tries = [*rng.uniform(low, high, 4), *(known - 1e-3), *(known + 1e-3)]
@@ -229,15 +238,15 @@ def dials(rule: Rule, rng: np.random.Generator, speculation: Speculation) -> Ite
 def test_verdicts_are_the_formula(name: str, temperature: float) -> None:
     rng = np.random.default_rng(list(name.encode()))
     rule, compared, differs = RULES[name], 0, 0
-    for _ in range(300):
-        speculation, (case,) = random_block(rng, temperature)
+    for speculation, (case,) in random_blocks(300, temperature):
         if name == "ensemble" and not np.isin(best(case.z, 1), speculation.draft_ids[0]):
             continue  # the drafter's probability of v1 is not recorded; has a test of its own
-        for dial in dials(rule, rng, speculation):
-            kept = bool(settle(speculation, rule.judge(speculation), dial).kept)
+        verdicts = rule.judge(speculation)
+        for dial in dials(rule, rng, verdicts):
+            kept = bool(settle(speculation, verdicts, dial).kept)
             assert kept == FORMULAS[name](case, dial), (case, dial)
             compared += 1
-            differs += kept != rule.judge(speculation).keep_strict[0]
+            differs += kept != verdicts.keep_strict[0]
     assert compared > 1000
     assert differs or (temperature == 0 and name in ("sglang-acc", "sglang-single", "cactus-acceptance", "ears"))
 
@@ -247,10 +256,9 @@ def test_verdicts_are_the_formula(name: str, temperature: float) -> None:
 def test_verdicts_on_a_block_are_the_formula(name: str, temperature: float) -> None:
     rng = np.random.default_rng(list(name.encode()))
     rule, compared, relaxed = rule_named(name), 0, 0
-    for _ in range(300):
-        speculation, cases = random_block(rng, temperature, length=int(rng.integers(1, 8)))
+    for speculation, cases in random_blocks(300, temperature, range(1, 8)):
         verdicts = rule.judge(speculation)
-        for dial in dials(rule, rng, speculation):
+        for dial in dials(rule, rng, verdicts):
             kept = verdicts.keeps(dial).tolist()
             assert kept == OF_BLOCKS[name](cases, dial), (cases, dial)
             compared += 1
@@ -267,9 +275,8 @@ STRICT = {
 
 
 def blocks(count: int, temperature: float, seed: int = 0) -> Iterator[Speculation]:
-    rng = np.random.default_rng(seed)
-    for _ in range(count):
-        yield random_block(rng, temperature, length=8)[0]
+    """Of eight drafted tokens each."""
+    return (speculation for speculation, _ in random_blocks(count, temperature, range(8, 9), seed))
 
 
 @pytest.mark.parametrize("name", DIALLED)
@@ -345,20 +352,24 @@ def test_what_a_rule_emits_is_recorded_and_follows_the_dial_only_if_declared(nam
 def test_a_rule_looks_at_other_positions_only_if_declared(name: str) -> None:
     """Each node's verdict from a block of eight is that from the block of that node alone."""
     rule, same = RULES[name], True
-    rng = np.random.default_rng(3)
-    for attempt in range(80):
-        speculation, _ = random_block(rng, float(attempt % 2), length=8)
-        verdicts = rule.judge(speculation)
-        alone = [rule.judge(node_alone(speculation, i)) for i in range(8)]
+    for speculation, nodes in nodes_alone():
+        verdicts, alone = rule.judge(speculation), [rule.judge(node) for node in nodes]
         same &= np.array_equal(verdicts.breakpoints, [v.breakpoints[0] for v in alone], equal_nan=True)
         same &= np.array_equal(verdicts.gaps, [v.gaps[0] for v in alone], equal_nan=True)
         same &= verdicts.keep_strict.tolist() == [bool(v.keep_strict[0]) for v in alone]
     assert same != rule.spans_positions
 
 
-def node_alone(speculation: Speculation, node: int) -> Speculation:
-    """The same evidence as a block of one; rows of it are those of the node and the next."""
-    return sliced(speculation, slice(node, node + 1), slice(node, node + 2), parents=np.array([-1], np.int32))
+@cache
+def nodes_alone() -> list[tuple[Speculation, list[Speculation]]]:
+    """Blocks of eight; and each of their nodes with the same evidence as a block of one, whose rows are those of the
+    node and the next."""
+    root = np.array([-1], np.int32)
+    return [
+        (each, [sliced(each, slice(i, i + 1), slice(i, i + 2), parents=root) for i in range(8)])
+        for temperature in (0.0, 1.0)
+        for each in blocks(40, temperature, seed=5)
+    ]
 
 
 def sliced(speculation: Speculation, nodes: slice, rows: slice, **others: np.ndarray) -> Speculation:
@@ -386,23 +397,27 @@ def test_without_what_it_needs_a_rule_says_so_and_does_not_judge(name: str) -> N
             rule.judge(unknown)
 
 
+@cache
+def gathered(temperature: float, needs: tuple[str, ...] | None) -> list[Speculation]:
+    """Sixty blocks, some of whose drafts are good, with this evidence alone; all there is if None."""
+    rng, found = np.random.default_rng(4), []
+    for start in range(60):
+        target, drafter = (torch.from_numpy(rng.normal(9, 3, (1, n, 60)).astype(np.float32)) for n in (9, 8))
+        target[:, :8] += drafter
+        tokens = drafter.argmax(-1)
+        tokens[0, 3:] = target[0, 3:8].argmax(-1)
+        block = DraftBatch.of((start,), tokens, drafter, target, sampled=temperature > 0)
+        found += gather_evidence(block, Settings(temperature=temperature), needs)
+    return found
+
+
 @pytest.mark.parametrize("name", RULES)
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_a_rule_reads_nothing_that_it_does_not_declare(name: str, temperature: float) -> None:
     """What decoding without recording leaves unknown may hold anything."""
-    rule = RULES[name]
-    settings = Settings(temperature=temperature)
-    rng = np.random.default_rng(4)
-    relaxed = False
-    for start in range(60):
-        target, drafter = (torch.from_numpy(rng.normal(9, 3, (1, n, 60)).astype(np.float32)) for n in (9, 8))
-        target[:, :8] += drafter  # so that some of the draft is good
-        tokens = drafter.argmax(-1)
-        tokens[0, 3:] = target[0, 3:8].argmax(-1)
-        block = DraftBatch.of((start,), tokens, drafter, target, sampled=temperature > 0)
-        (speculation,) = gather_evidence(block, settings)
-        (bare,) = gather_evidence(block, settings, rule.needs)
-        full, less = rule.judge(speculation), rule.judge(bare)
+    rule, relaxed = RULES[name], False
+    for whole, bare in zip(gathered(temperature, None), gathered(temperature, rule.needs), strict=True):
+        full, less = rule.judge(whole), rule.judge(bare)
         for field in fields(Verdicts):
             np.testing.assert_array_equal(getattr(full, field.name), getattr(less, field.name), err_msg=field.name)
         relaxed |= not np.isnan(full.breakpoints).all()

@@ -295,10 +295,6 @@ def test_a_mapped_run_is_exact_at_once_for_its_own_rule_wherever_the_dial_stands
     assert table(tab).loc["mars-sampling", "basis"] == "block-local"
 
 
-def test_opening_the_page_imports_no_model_library(folder):
-    tabs.opens_without_model_libraries("pages/rules.py", charts=3)
-
-
 def test_another_rule_and_its_dial(folder):
     tab = opened()
     settled(tab.selectbox(key="lab-rule").select("min-p-set").run())

@@ -11,16 +11,10 @@ from mars_viz.recording import Recording
 from mars_viz.rules import rule_named
 from mars_viz.runfiles import list_runs, load_run
 from mars_viz.speculators.backend import Backend
-from mars_viz.speculators.loading import load_backend
 from training.samples import Sample, main, recorded, samples
 
 SAMPLE_RUNS = Path(__file__).parents[1] / "sample_runs"
 LOSSLESS = {"2-story-strict": "strict", "4-story-sampled-lossless": "rejection-sampling"}
-
-
-@pytest.fixture(scope="module")
-def pair() -> Backend:
-    return load_backend(device="cpu")
 
 
 @pytest.mark.parametrize("sample", samples(), ids=lambda sample: sample.folder)

@@ -152,13 +152,10 @@ def test_caches_grow_with_what_is_read_and_shrink_with_what_is_thrown_away(run):
     ],
     ids=["chain", "tree"],
 )
-def test_the_caches_are_those_that_the_decoder_really_keeps(rule, shape, kept):
+def test_the_caches_are_those_that_the_decoder_really_keeps(pair, rule, shape, kept):
     """Against the built-in pair: what each model need not read again before the next round."""
-    pytest.importorskip("torch")
-    from mars_viz.speculators.loading import load_backend
     from mars_viz.walk import Ending, walk
 
-    pair = load_backend(device="cpu")
     settings = Settings(rule=rule, max_new_tokens=80, **shape)
     speculator = pair.speculator(settings)
     prompt = (462, 479, 259, 420, 12)

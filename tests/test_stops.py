@@ -35,7 +35,6 @@ from mars_viz.run_with_map import mapped
 from mars_viz.runfiles import codec
 from mars_viz.speculators.autoregressive import decode_alone
 from mars_viz.speculators.backend import Backend
-from mars_viz.speculators.loading import load_backend
 from mars_viz.sweep import load_sweep
 from mars_viz.sweep.report import summary_lines
 from mars_viz.walk import UNREAD, Ending, walk, walk_all
@@ -387,11 +386,6 @@ def test_the_command_refuses_impossible_stops(
     told = capsys.readouterr()
     assert told.out == "" and told.err.startswith("error: ") and message in told.err and told.err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.fixture(scope="module")
-def pair() -> Backend:
-    return load_backend(device="cpu", dtype="float32")
 
 
 @pytest.fixture(scope="module")
