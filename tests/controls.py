@@ -358,6 +358,8 @@ class Census:
 
     def enter(self, inside: str) -> bool:
         """Open the popovers and expanders that hold a control; False if they are not there."""
+        if inside.split(" / ")[0] != self.opened.split(" / ")[0]:
+            self.leave()
         for name in filter(None, inside.split(" / ")):
             opens = self.page.evaluate_handle(
                 "name => census.pick('button', name) ?? census.pick('summary', name)", name
