@@ -279,7 +279,7 @@ class Census:
             each["label"]
             for each in sorted(there, key=lambda one: bool(one["taken"]))
             if control.is_of(each["role"], each["label"])
-            and not each["off"]
+            and (control.use is NOTHING or not each["off"])
             and not (each["taken"] and control.leaves)
             and (place, each["label"], kind) not in self.used
             and not (begun and each["label"] in done)
