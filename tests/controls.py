@@ -279,7 +279,7 @@ class Census:
             each["label"]
             for each in sorted(there, key=lambda one: bool(one["taken"]))
             if control.is_of(each["role"], each["label"])
-            and not each["off"]
+            and (control.use is NOTHING or not each["off"])
             and not (each["taken"] and control.leaves)
             and (place, each["label"], kind) not in self.used
             and not (begun and each["label"] in done)
@@ -358,6 +358,8 @@ class Census:
 
     def enter(self, inside: str) -> bool:
         """Open the popovers and expanders that hold a control; False if they are not there."""
+        if inside.split(" / ")[0] != self.opened.split(" / ")[0]:
+            self.leave()
         for name in filter(None, inside.split(" / ")):
             opens = self.page.evaluate_handle(
                 "name => census.pick('button', name) ?? census.pick('summary', name)", name

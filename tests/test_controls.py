@@ -198,7 +198,7 @@ SHARE = (
     Control("button", "Parquet", saved("parquet"), (), "Share", each=True),
 )
 TOKENS = "Tokens of the run; *"
-ARROWS = "Home ArrowRight ArrowDown End ArrowLeft ArrowUp"
+ARROWS = "End Home ArrowRight ArrowDown ArrowLeft ArrowUp"
 
 EXPLORE = (
     Control("button", "Open or save", CLICK, (seen(POPOVER),)),
@@ -578,7 +578,7 @@ CONTROLS: dict[str, tuple[Control, ...]] = {
 """By page: every control, how it is used, and what must have changed then."""
 
 OTHERS = {
-    "explore": ("single", "coins", "round", "empty"),
+    "explore": ("single", "sampled", "coins", "dialless", "round", "empty", INTERRUPTED),
     "compare": ("single", "unmapped", "sampled", "coins", "dialless", "round", "empty", INTERRUPTED),
     "rules": ("single", "unmapped", "coins", "dialless", "round", "empty", INTERRUPTED),
     "learn": ("single", "unmapped", "sampled", "coins", "dialless", "round", "empty", INTERRUPTED),
