@@ -20,7 +20,7 @@ from mars_viz.bounds import shortened
 from mars_viz.errors import ModelError, SettingError
 from mars_viz.run import Settings
 from mars_viz.speculators.backend import Part
-from mars_viz.speculators.draft import Drafter
+from mars_viz.speculators.draft import Drafter, Spent
 from mars_viz.speculators.drafter_names import Eagle3, Layers, NamedDrafter, Ngram, Suffix, Trimmed
 from mars_viz.speculators.drafters.eagle3 import Eagle3Drafter
 from mars_viz.speculators.drafters.eagle3_checkpoint import Checkpoint, read_checkpoint
@@ -30,8 +30,10 @@ from mars_viz.speculators.drafters.model import ModelDrafter
 from mars_viz.speculators.drafters.ngram import NgramDrafter
 from mars_viz.speculators.drafters.suffix import SuffixDrafter
 from mars_viz.speculators.drafters.text import TextBefore
+from mars_viz.speculators.drafters.translation import Translation
 from mars_viz.speculators.drafters.trigram import TrigramDrafter
 from mars_viz.speculators.drafters.trimmed import most_frequent, with_vocabulary
+from mars_viz.speculators.drafters.universal import UniversalDrafter
 from mars_viz.speculators.model_files import Loaded, cannot_load, revision_of, short_name
 from mars_viz.speculators.names import is_place
 from mars_viz.speculators.networks import Opener
@@ -66,6 +68,28 @@ def model_drafter(
         passes.lack,
         passes=passes,
         drafts_trees=True,
+    )
+
+
+def text_drafter(
+    passes: Opener, name: str, revision: str, translation: Translation
+) -> Part[Callable[[Settings], Drafter]]:
+    """A drafter with a tokenizer of its own that goes through these forward passes; it says what its drafts took."""
+    spent = Spent()
+
+    def lack() -> str:
+        took = f"{spent.passes:,} drafter passes for {spent.tokens:,} drafted tokens so far"
+        said = ["the drafter has another tokenizer than the target", took * (spent.passes > 0), passes.lack()]
+        return f"drafts by text: {'; '.join(filter(None, said))}"
+
+    return Part(
+        name,
+        lambda _: UniversalDrafter(passes(), translation, spent),
+        revision,
+        passes.batching,
+        lack,
+        passes=passes,
+        by_text=True,
     )
 
 
