@@ -125,7 +125,14 @@ def with_head(
         vocabulary, rows = _both(vocabulary, kept.to(place), head.name)
         own["lm_head.weight"] = (shared | own)["lm_head.weight"][rows]
     heads = Heads(read.shape.heads, read.shape.groups, read.shape.size)
-    weights = HeadWeights.of(shared | own, heads, read.shape.epsilon, read.rotary, normed_residual=read.normed_residual)
+    weights = HeadWeights.of(
+        shared | own,
+        heads,
+        read.shape.epsilon,
+        read.rotary,
+        normed_residual=read.normed_residual,
+        normed_output=read.normed_output,
+    )
     return Part(
         head.name,
         lambda each: Eagle3Drafter(EagleNetwork(weights), read.layers, vocabulary, size, each),
