@@ -101,7 +101,12 @@ NUMBERS: Mapping[str, Mapping[str, Bounds]] = {
         "skipped": _COUNTED,
         "later_turns": _COUNTED,
     },
-    "Costs": {"cache_length": _whole(0, TOKENS), "repeats": _COUNTED, "others": _real(0, 1e6)},
+    "Costs": {
+        "cache_length": _whole(0, TOKENS),
+        "repeats": _COUNTED,
+        "others": _real(0, 1e6),
+        "passes_per_token": _real(0, 1e6),
+    },
     "Cost": {"seconds": _COST, "low": _COST, "high": _COST},
 }
 """Of every number by its record and field; of lists and tables each number of them."""

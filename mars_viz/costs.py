@@ -101,6 +101,8 @@ class Costs:
     in a line between; below 0 where a device overlaps what was measured apart."""
     others: float | None = None
     """Cores that other processes used meanwhile; None where nobody says."""
+    passes_per_token: float = 1.0
+    """Passes of the drafter that a drafted token took; more or fewer than 1 of one that drafts by text."""
     tree: str = CHAIN
     """The shape of drafts, as in `Settings`: γ is the number of a tree's nodes, and passes over 2, 3, … positions are
     over the prefix's last token and trees of 1, 2, … nodes."""
@@ -276,6 +278,7 @@ def costs_from(found: Any) -> Costs:
             drafter_step=_cost(found["drafter_step"]),
             rest=tuple(_cost(each) for each in found["rest"]),
             others=_number(found.get("others")),
+            passes_per_token=_kept(float, found.get("passes_per_token", 1.0)),
             tree=shape_named(found.get("tree", CHAIN)).shape.name,
             drafting=tuple(_cost(each) for each in found.get("drafting", ())),
         )

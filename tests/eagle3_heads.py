@@ -146,9 +146,16 @@ def entered(model: PreTrainedModel, ids: Sequence[int], layers: Sequence[int] = 
 
 
 def in_numpy(
-    head: Mapping[str, Tensor], embedding: Tensor, features: np.ndarray, tokens: Sequence[int], first: int
+    head: Mapping[str, Tensor],
+    embedding: Tensor,
+    features: np.ndarray,
+    tokens: Sequence[int],
+    first: int,
+    *,
+    normed_output: bool = False,
 ) -> np.ndarray:
-    """Logits [rows, Vd] of each row of a text's head, of which rows from `first` on read the row before's own state.
+    """Logits [rows, Vd] of each row of a text's head, of which rows from `first` on read the row before's own state,
+    after the last norm where `normed_output`.
 
     Row j is that of token j + 1; features [first, k H] are the target's.
     """
@@ -170,7 +177,10 @@ def in_numpy(
     found, state = [], np.zeros(WIDTH)
     for j, token in enumerate(tokens[1:]):
         if j < first:
-            state = w["fc.weight"] @ features[j].astype(np.float64)
+            read = features[j].astype(np.float64)
+            if "fc_norm.0.weight" in w:
+                read = np.concatenate([norm(part, f"fc_norm.{i}") for i, part in enumerate(read.reshape(-1, WIDTH))])
+            state = w["fc.weight"] @ read
         x = np.concatenate([norm(table[token], "input_layernorm"), norm(state, "hidden_norm")])
         asked, key, value = ((w[f"self_attn.{name}_proj.weight"] @ x).reshape(-1, size) for name in ("q", "k", "v"))
         keys.append(np.repeat(turn(key, j), HEADS // GROUPS, 0))
@@ -182,5 +192,7 @@ def in_numpy(
         x = norm(state, "post_attention_layernorm")
         gate = w["mlp.gate_proj.weight"] @ x
         state = state + w["mlp.down_proj.weight"] @ (gate / (1 + np.exp(-gate)) * (w["mlp.up_proj.weight"] @ x))
-        found.append(w["lm_head.weight"] @ norm(state, "norm"))
+        output = norm(state, "norm")
+        found.append(w["lm_head.weight"] @ output)
+        state = output if normed_output else state
     return np.stack(found)

@@ -375,6 +375,50 @@ def test_a_normed_residual_and_norms_of_the_features_change_what_is_drafted(head
         assert other is not None and drafts[0] is not None and float((other - drafts[0]).abs().max()) > 1e-2
 
 
+def of_3_1() -> dict[str, Tensor]:
+    """The random head with a norm of each feature."""
+    generator = torch.Generator().manual_seed(9)
+    norms = {f"fc_norm.{i}.weight": 1 + 0.4 * torch.randn(WIDTH, generator=generator) for i in range(len(IDS))}
+    return random_head() | norms
+
+
+@pytest.mark.parametrize("normed_output", [False, True])
+@pytest.mark.parametrize("layout", ["speculators", "SpecForge"])
+def test_the_norms_of_eagle_3_1_are_those_of_the_formula(layout: str, normed_output: bool, tmp_path: Path) -> None:
+    config = config_of(layout) | {"fc_norm": True} | ({"norm_output": True} if normed_output else {})
+    folder = written(tmp_path / "head", config, tensors_of(layout, of_3_1()))
+    if normed_output and layout == "SpecForge":
+        with pytest.raises(BadInput, match="means a norm before lm_head where SpecForge trains"):
+            backend_with(folder)
+        return
+    model = random_target()
+    backend = backend_with(folder, model)
+    assert "each with a norm of its own" in backend.notes[0]
+    assert ("; its normed output is fed back" in backend.notes[0]) == normed_output
+    embedding = model.model.embed_tokens.weight
+    for n in (2, 17, 45):
+        draft = drafted(drafter_of(backend, temperature=1.0, seed=3), [TEXT[:n]], 5)
+        assert draft.logits is not None
+        tokens, features = (*TEXT[:n], *draft.tokens[0].tolist()[:-1]), entered(model, TEXT[: n - 1], IDS)
+        ways = {
+            (norms, fed): in_numpy(head, embedding, features, tokens, n - 1, normed_output=fed)[n - 2 :]
+            for norms, head in (("each", of_3_1()), ("none", random_head()))
+            for fed in (False, True)
+        }
+        off = {way: np.abs(rows - draft.logits[0].numpy()).max(1) for way, rows in ways.items()}  # of each depth
+        assert off["each", normed_output].max() < 1e-5
+        wrong = off["each", not normed_output]
+        assert wrong[0] < 1e-5 and wrong[1:].min() > 1e-2, "what is fed back shows from the second token on"
+        assert off["none", normed_output].min() > 1e-2
+    settings = Settings(rule="strict", tree=TREE, max_new_tokens=40)
+    run = Recording(backend, PROMPT, settings).finish()
+    assert run.token_ids == decode_alone(backend, run.prompt_ids, settings).token_ids
+    assert run.provenance.batching.startswith("bit for bit")
+    path = drafted(drafter_of(backend, tree="dynamic:depth=5,topk=1"), [TEXT[:20]], 5)
+    chain = drafted(drafter_of(backend), [TEXT[:20]], 5)
+    assert path.tokens.tolist() == chain.tokens.tolist() and torch.equal(path.logits, chain.logits)  # type: ignore[arg-type]
+
+
 def test_the_command_takes_a_targets_folder_and_a_heads(
     head: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

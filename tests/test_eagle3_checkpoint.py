@@ -99,6 +99,40 @@ BAD: dict[str, tuple[str, Callable[[dict[str, Any], dict[str, Tensor]], None], s
     "another act": ("SafeAILab", with_(hidden_act="gelu"), "only silu is taken"),
     "more layers": ("SafeAILab", with_(num_hidden_layers=4), "heads of one layer are taken"),
     "another kind": ("speculators", with_(speculators_model_type="dflash"), "a drafter of the kind 'dflash'"),
+    "two meanings": ("SpecForge", with_(norm_output=True), "trained on its output without the norm"),
+    "two meanings, false": (
+        "SpecForge",
+        with_(eagle_config={"eagle_aux_hidden_state_layer_ids": [0, 2, 3], "norm_output": False}),
+        "means a norm before lm_head",
+    ),
+    "not SafeAILab's": ("SafeAILab", with_(norm_output=True), "save it in the layout of speculators"),
+    "norms not SafeAILab's": ("SafeAILab", with_(fc_norm=True), "SafeAILab's layout does not have"),
+    "no norms": (
+        "speculators",
+        with_(fc_norm=True),
+        "holds 0 norms of features, but by its config.json .fc_norm. it has 3",
+    ),
+    "norms unsaid": ("speculators", with_(fc_norm__0__weight=torch.ones(WIDTH)), "it has none"),
+    "too few norms": (
+        "speculators",
+        with_(fc_norm=True, fc_norm__0__weight=torch.ones(WIDTH), fc_norm__2__weight=torch.ones(WIDTH)),
+        "holds 2 norms of features",
+    ),
+    "a norm's shape": (
+        "speculators",
+        with_(fc_norm=True, **{f"fc_norm__{i}__weight": torch.ones(WIDTH + i) for i in range(3)}),
+        r"fc_norm.1.weight of bad is \[65\] large",
+    ),
+    "both norms": (
+        "speculators",
+        with_(
+            fc_norm=True,
+            input_norm__weight=torch.ones(3 * WIDTH),
+            **{f"fc_norm__{i}__weight": torch.ones(WIDTH) for i in range(3)},
+        ),
+        "exclude each other",
+    ),
+    "no flag": ("speculators", with_(fc_norm="yes"), "neither true nor false"),
     "odd heads": ("SafeAILab", with_(num_attention_heads=5), "its weights do not fit"),
 }
 

@@ -67,14 +67,16 @@ def test_a_vocabulary_smaller_than_the_tokenizer(folder: Path, tmp_path: Path) -
         load_backend(folder, tmp_path / "cut", device="cpu")
 
 
-def test_tokenizers_that_differ(folder: Path, tmp_path: Path) -> None:
+def test_tokenizers_that_differ_in_one_id_have_the_drafter_draft_by_text(folder: Path, tmp_path: Path) -> None:
     other = shutil.copytree(folder, tmp_path / "other")
     core = json.loads((other / "tokenizer.json").read_text())
     entries = core["model"]["vocab"]
     entries["Ġthe"], entries["Ġand"] = entries["Ġand"], entries["Ġthe"]
     (other / "tokenizer.json").write_text(json.dumps(core))
-    with pytest.raises(BadInput, match="Choose a drafter from the target's family"):
-        load_backend(folder, other, device="cpu")
+    assert load_backend(folder, other, device="cpu").drafter.by_text
+    assert not load_backend(folder, folder, device="cpu").drafter.by_text
+    with pytest.raises(BadInput, match="take it whole, or a drafter of the target's family"):
+        load_backend(folder, f"trimmed:m=9,of={other}", device="cpu")
 
 
 @pytest.mark.parametrize(

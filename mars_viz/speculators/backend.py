@@ -14,7 +14,7 @@ from mars_viz.chat import History, check_prompt
 from mars_viz.errors import PromptError, SettingError
 from mars_viz.run import WITHIN_ROUNDING, Piece, Provenance, Settings
 from mars_viz.speculators.draft import Drafter, FollowsTarget, Target
-from mars_viz.speculators.drafter_names import chains_alone
+from mars_viz.speculators.drafter_names import by_text_alone, chains_alone
 from mars_viz.speculators.memory import bytes_of
 from mars_viz.speculators.networks import Opener
 from mars_viz.speculators.speculator import DraftAndScore, Limits
@@ -63,6 +63,8 @@ class Part(Generic[Open]):
     """Its bare forward passes, where it is a model of this machine."""
     drafts_trees: bool = False
     """True of a drafter that can draft trees."""
+    by_text: bool = False
+    """True of a drafter with another tokenizer than the target's, which drafts by text, greedily."""
 
     @property
     def model(self) -> Any:
@@ -115,7 +117,8 @@ class Backend:
         return DraftAndScore(*self.opened(settings), limits, settings, needs, later=later)
 
     def opened(self, settings: Settings) -> tuple[Target, Drafter]:
-        """Both, with empty caches."""
+        """Both, with empty caches. Raises BadInput for what these models cannot do."""
+        self.check(settings)
         target, drafter = self.target.open(), self.drafter.open(settings)
         if isinstance(drafter, FollowsTarget):
             drafter.follow(target)
@@ -123,6 +126,8 @@ class Backend:
 
     def check(self, settings: Settings) -> None:
         """Raise BadInput for what these models cannot do."""
+        if self.drafter.by_text and (settings.temperature > 0 or settings.drafts_trees):
+            raise SettingError(by_text_alone(self.drafter.name, self.target.name))
         if settings.drafts_trees and not self.drafter.drafts_trees:
             raise SettingError(chains_alone(self.drafter.name))
 

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from mars_viz.costs import LEAST, MOST, WANTED, Cost, Costs, objection, too_busy
+from mars_viz.demo.prompts import STORIES
 from mars_viz.errors import Disturbed, SettingError
 from mars_viz.records import Timing
 from mars_viz.rules import Rule, rule_named
@@ -21,7 +22,7 @@ from mars_viz.run import Settings
 from mars_viz.shapes import shape_named
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.device_errors import inference
-from mars_viz.speculators.draft import Draft, Drafter, FollowsTarget, Target
+from mars_viz.speculators.draft import CountsPasses, Draft, Drafter, FollowsTarget, Spent, Target
 from mars_viz.speculators.networks.graphs import SETTLED
 from mars_viz.speculators.sampling import wait_for
 from mars_viz.speculators.speculator import DraftAndScore, scored_by
@@ -30,6 +31,8 @@ from mars_viz.walk import Ending, Prefix, step
 SECONDS = 6.0
 """After which a measurement ends that has come to nothing sure; all repeats that an interval takes are made first."""
 
+PLACES = 6
+"""Of a text in words, along which a drafter that counts its passes drafts once."""
 Times = dict[str, list[float]]
 """Seconds by what was timed, in the order in which they were taken."""
 
@@ -63,12 +66,13 @@ class Measuring:
         self._seconds, self._clock = seconds, clock
         self._found: Costs | None = None
         self._spent = 0.0
+        self._spent_drafting = Spent()
 
     def __iter__(self) -> Iterator[float]:
         """Measure until every cost is known to ±5 %, or time is up."""
         device, times = self._backend.place, Times()
         with inference():
-            tasks = dict(_tasks(self._backend, self._gamma, self._settings, self._length))
+            tasks = dict(_tasks(self._backend, self._gamma, self._settings, self._length, self._spent_drafting))
             for task in tasks.values():
                 for _ in range(1 if device.type == "cpu" else SETTLED):
                     task()  # warm up; where passes are recorded, until all of them are
@@ -101,7 +105,8 @@ class Measuring:
     def _costs(self, times: Times) -> Costs:
         backend, gamma = self._backend, self._gamma
         levels = [times[f"draft {depth}"] for depth in range(1, _levels(self._settings, gamma) + 1)]
-        steps = levels[0] if levels else [taken / gamma for taken in times["draft"]]
+        drafted = self._spent_drafting.tokens or gamma
+        steps = levels[0] if levels else [taken / drafted for taken in times["draft"]]
         passes = [times[f"target {n}"] for n in range(1, gamma + 2)]
 
         def drafting(length: int) -> list[float]:
@@ -123,6 +128,7 @@ class Measuring:
             target_pass=tuple(Cost.of(taken) for taken in passes),
             drafter_step=Cost.of(steps),
             rest=_between(Cost.of(rest(_least(self._settings, gamma))), Cost.of(rest(gamma)), gamma),
+            passes_per_token=self._spent_drafting.passes / drafted if self._spent_drafting.passes else 1.0,
             tree=self._settings.tree,
             drafting=tuple(Cost.of(taken) for taken in levels),
         )
@@ -167,11 +173,14 @@ def _cores_used() -> float | None:
 
 
 def _tasks(
-    backend: Backend, gamma: int, settings: Settings, length: int
+    backend: Backend, gamma: int, settings: Settings, length: int, spent: Spent
 ) -> Iterator[tuple[str, Callable[[], Timing | None]]]:
-    """What is timed, by name, with caches that hold `length` positions."""
+    """What is timed, by name, with caches that hold `length` positions; `spent` is told what drafting once took, of a
+    drafter that counts its passes."""
     target, drafter = backend.opened(Settings(gamma=gamma, tree=settings.tree))
     prefix = (*_tokens(backend, length), _tokens(backend, 1)[0])
+    if isinstance(drafter, CountsPasses):  # how many hangs on the text
+        prefix = _written(backend, length + 1)
     for part in (target, drafter):
         part.prefill([prefix[:-1]])
     shape = shape_named(settings.tree).shape.within(gamma)
@@ -183,7 +192,13 @@ def _tasks(
         else:
             draft = drafter.draft([prefix], width - 1) if levels and width > 1 else Draft(ids)
         yield f"target {width}", partial(_scored, target, prefix, draft)
-    if not levels:
+    if not levels and isinstance(drafter, CountsPasses):
+        several = partial(_drafted_along, drafter, prefix, gamma)
+        before = replace(drafter.spent)
+        several()
+        spent.passes, spent.tokens = drafter.spent.passes - before.passes, drafter.spent.tokens - before.tokens
+        yield "draft", several
+    elif not levels:
         yield "draft", partial(_drafted, drafter, itertools.repeat(prefix), gamma)
     for depth in range(1, levels + 1):
         count = max(depth, gamma * (depth == levels))
@@ -197,6 +212,12 @@ def _tasks(
 def _tokens(backend: Backend, count: int) -> tuple[int, ...]:
     """Any will do, but not one and the same, which a mixture of experts would send one way."""
     return tuple(place * 7919 % backend.vocabulary_size for place in range(count))
+
+
+def _written(backend: Backend, count: int) -> Prefix:
+    """So many tokens of a text in words, the same again and again."""
+    words = backend.tokenizer.encode(" ".join(STORIES))
+    return tuple(itertools.islice(itertools.cycle(words), count))
 
 
 def _least(settings: Settings, gamma: int) -> int:
@@ -224,6 +245,12 @@ def _scored(target: Target, prefix: Prefix, draft: Draft) -> None:
 
 def _drafted(drafter: Drafter, prefixes: Iterator[Prefix], count: int) -> None:
     drafter.draft([next(prefixes)], count)
+
+
+def _drafted_along(drafter: Drafter, prefix: Prefix, count: int) -> None:
+    """After several places of a text, from the first to the last: drafts there take different numbers of passes."""
+    for place in range(PLACES, 0, -1):
+        drafter.draft([prefix[: max(1, len(prefix) - count * (place - 1))]], count)
 
 
 def _round(backend: Backend, settings: Settings, gamma: int, prefix: Prefix) -> Callable[[], Timing | None]:

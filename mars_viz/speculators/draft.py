@@ -41,6 +41,14 @@ class Draft:
     draws: tuple[np.ndarray, ...] | None = None
     """Of trees whose tokens were drawn, int32 [N]: by which paths; see `Speculation.draws`."""
 
+    @classmethod
+    def of_chains(cls, chains: Sequence[Sequence[int]], device: torch.device) -> Draft:
+        """Deterministic chains of any lengths, there."""
+        longest = max(map(len, chains))
+        tokens = [[*chain, *(longest - len(chain)) * (0,)] for chain in chains]
+        ids = torch.tensor(tokens, dtype=torch.int64, device=device).reshape(len(chains), longest)
+        return cls(ids, lengths=tuple(map(len, chains)))
+
     def spread(self, vocabulary_size: int) -> Tensor | None:
         """The logits [B, N, V] over the target's vocabulary; what the drafter cannot draft has none (-inf)."""
         return None if self.logits is None else spread(self.logits, self.vocabulary, vocabulary_size)
@@ -132,6 +140,24 @@ class KeepsInputs(Protocol):
         """Of each text what entered these layers, side by side, [n, width], from the token `begins` says on; what was
         not read of a text is read first."""
         ...
+
+
+@dataclass(slots=True)
+class Spent:
+    """What drafts took so far."""
+
+    passes: int = 0
+    """Of the drafter."""
+    tokens: int = 0
+    """Drafted, of the target's."""
+
+
+@runtime_checkable
+class CountsPasses(Protocol):
+    """A drafter that does not take one pass for each token that it drafts."""
+
+    spent: Spent
+    """What its drafts took."""
 
 
 @runtime_checkable

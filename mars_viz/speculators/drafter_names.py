@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import ClassVar, Self
 
@@ -49,6 +49,24 @@ class NamedDrafter(ABC):
 
 
 @dataclass(frozen=True, slots=True)
+class ReadsText(NamedDrafter):
+    """A drafter that can be made from text that was read before."""
+
+    text: str = field(default="", kw_only=True)
+    """A file with that text; empty for none."""
+
+    @property
+    def source(self) -> str:
+        """The file."""
+        return self.text
+
+    @property
+    def text_setting(self) -> str:
+        """The file as it is written in names, 'text=FILE': paths of one machine stay out of run files."""
+        return f"text={PurePath(self.text).name}" if self.text else ""
+
+
+@dataclass(frozen=True, slots=True)
 class Ngram(NamedDrafter):
     """Prompt lookup as the drafter; see `drafters.ngram`."""
 
@@ -68,50 +86,36 @@ class Ngram(NamedDrafter):
 
 
 @dataclass(frozen=True, slots=True)
-class Suffix(NamedDrafter):
+class Suffix(ReadsText):
     """A suffix index as the drafter; see `drafters.suffix`."""
 
     n: int = int(_SUFFIX.default)
     """Tokens of the suffix that is looked for, at most."""
-    text: str = ""
-    """A file with text that was read before; empty for none."""
     family: ClassVar[str] = "suffix"
 
     @property
     def name(self) -> str:
         """As it is written: 'suffix:n=16'; of the file its name alone."""
-        return f"suffix:n={self.n},{_written(self.text)}" if self.text else f"suffix:n={self.n}"
-
-    @property
-    def source(self) -> str:
-        """The file."""
-        return self.text
+        return ",".join(filter(None, [f"suffix:n={self.n}", self.text_setting]))
 
     @classmethod
     def said(cls, settings: str) -> Self:
         """The one of these settings, 'n=16,text=FILE'. Raises SettingError."""
         numbers, text = _without_text(settings)
         n = values_in(numbers, cls.family, (_SUFFIX,), "drafter")["n"] if numbers or not text else _SUFFIX.default
-        return cls(int(n), text)
+        return cls(int(n), text=text)
 
 
 @dataclass(frozen=True, slots=True)
-class Trigram(NamedDrafter):
+class Trigram(ReadsText):
     """A table of trigrams as the drafter; see `drafters.trigram`."""
 
-    text: str = ""
-    """A file with text that was read before; empty for none."""
     family: ClassVar[str] = "trigram"
 
     @property
     def name(self) -> str:
         """As it is written: 'trigram'; of the file its name alone."""
-        return f"trigram:{_written(self.text)}" if self.text else "trigram"
-
-    @property
-    def source(self) -> str:
-        """The file."""
-        return self.text
+        return ":".join(filter(None, ["trigram", self.text_setting]))
 
     @classmethod
     def said(cls, settings: str) -> Self:
@@ -119,7 +123,7 @@ class Trigram(NamedDrafter):
         numbers, text = _without_text(settings)
         if numbers or not text:
             raise SettingError(f"{shortened(settings)} sets nothing of the drafter trigram; write trigram:text=FILE.")
-        return cls(text)
+        return cls(text=text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,15 +201,13 @@ class Eagle3(NamedDrafter):
 
 
 @dataclass(frozen=True, slots=True)
-class Trimmed(NamedDrafter):
-    """A drafter whose head scores the most frequent tokens alone; see `drafters.trimmed`."""
+class Trimmed(ReadsText):
+    """A drafter whose head scores the most frequent tokens alone, those of its text; see `drafters.trimmed`."""
 
     m: int = int(_BEST.default)
     """How many tokens of the vocabulary."""
     of: str = ""
     """The drafter that is trimmed; empty for the one that there is without a name."""
-    text: str = ""
-    """A file with the text whose most frequent tokens are kept; empty for those of the lowest ids."""
     family: ClassVar[str] = "trimmed"
     keeps_cache: ClassVar[bool] = True
     drafts_trees: ClassVar[bool] = True
@@ -213,8 +215,7 @@ class Trimmed(NamedDrafter):
     @property
     def name(self) -> str:
         """As it is written: 'trimmed:m=1000,of=eagle3'; of files their names alone."""
-        said = [f"m={self.m}", *filter(None, [self.of and f"of={self.of}", self.text and _written(self.text)])]
-        return f"trimmed:{','.join(said)}"
+        return ",".join(filter(None, [f"trimmed:m={self.m}", self.of and f"of={self.of}", self.text_setting]))
 
     @property
     def source(self) -> str:
@@ -235,7 +236,7 @@ class Trimmed(NamedDrafter):
                 f"{whole.name} has no distribution whose vocabulary could be trimmed; trim a model, layers or an "
                 "EAGLE-3 head, such as trimmed:m=1000,of=eagle3."
             )
-        return cls(int(m), of, text)
+        return cls(int(m), of, text=text)
 
 
 FAMILIES: dict[str, type[NamedDrafter]] = {
@@ -269,9 +270,12 @@ def chains_alone(drafter: str) -> str:
     return f"{drafter} drafts chains; {remedy}."
 
 
-def _written(file: str) -> str:
-    """Paths of one machine stay out of run files."""
-    return f"text={PurePath(file).name}"
+def by_text_alone(drafter: str, target: str) -> str:
+    """What a drafter with another tokenizer than the target's does not do, in a sentence with the remedy."""
+    return (
+        f"{drafter} has another tokenizer than {target}, so it drafts by text: chains at temperature 0 "
+        "(--temperature 0, --tree chain). Take a drafter of the target's family for anything else."
+    )
 
 
 def _without_text(settings: str) -> tuple[str, str]:

@@ -20,7 +20,7 @@ from mars_viz.bounds import shortened
 from mars_viz.errors import ModelError, SettingError
 from mars_viz.run import Settings
 from mars_viz.speculators.backend import Part
-from mars_viz.speculators.draft import Drafter
+from mars_viz.speculators.draft import Drafter, Spent
 from mars_viz.speculators.drafter_names import Eagle3, Layers, NamedDrafter, Ngram, Suffix, Trimmed
 from mars_viz.speculators.drafters.eagle3 import Eagle3Drafter
 from mars_viz.speculators.drafters.eagle3_checkpoint import Checkpoint, read_checkpoint
@@ -30,8 +30,10 @@ from mars_viz.speculators.drafters.model import ModelDrafter
 from mars_viz.speculators.drafters.ngram import NgramDrafter
 from mars_viz.speculators.drafters.suffix import SuffixDrafter
 from mars_viz.speculators.drafters.text import TextBefore
+from mars_viz.speculators.drafters.translation import Translation
 from mars_viz.speculators.drafters.trigram import TrigramDrafter
 from mars_viz.speculators.drafters.trimmed import most_frequent, with_vocabulary
+from mars_viz.speculators.drafters.universal import UniversalDrafter
 from mars_viz.speculators.model_files import Loaded, cannot_load, revision_of, short_name
 from mars_viz.speculators.names import is_place
 from mars_viz.speculators.networks import Opener
@@ -69,6 +71,28 @@ def model_drafter(
     )
 
 
+def text_drafter(
+    passes: Opener, name: str, revision: str, translation: Translation
+) -> Part[Callable[[Settings], Drafter]]:
+    """A drafter with a tokenizer of its own that goes through these forward passes; it says what its drafts took."""
+    spent = Spent()
+
+    def lack() -> str:
+        took = f"{spent.passes:,} drafter passes for {spent.tokens:,} drafted tokens so far"
+        said = ["the drafter has another tokenizer than the target", took * (spent.passes > 0), passes.lack()]
+        return f"drafts by text: {'; '.join(filter(None, said))}"
+
+    return Part(
+        name,
+        lambda _: UniversalDrafter(passes(), translation, spent),
+        revision,
+        passes.batching,
+        lack,
+        passes=passes,
+        by_text=True,
+    )
+
+
 def read_head(wanted: Eagle3, target: str, config: PreTrainedConfig, folders: bool) -> LoadedHead:
     """The head that is wanted for the target of that name and configuration. Raises ModelError."""
     if not wanted.head or (folders and is_place(wanted.head)):
@@ -101,7 +125,14 @@ def with_head(
         vocabulary, rows = _both(vocabulary, kept.to(place), head.name)
         own["lm_head.weight"] = (shared | own)["lm_head.weight"][rows]
     heads = Heads(read.shape.heads, read.shape.groups, read.shape.size)
-    weights = HeadWeights.of(shared | own, heads, read.shape.epsilon, read.rotary, normed_residual=read.normed_residual)
+    weights = HeadWeights.of(
+        shared | own,
+        heads,
+        read.shape.epsilon,
+        read.rotary,
+        normed_residual=read.normed_residual,
+        normed_output=read.normed_output,
+    )
     return Part(
         head.name,
         lambda each: Eagle3Drafter(EagleNetwork(weights), read.layers, vocabulary, size, each),

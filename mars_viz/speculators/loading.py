@@ -17,28 +17,31 @@ from transformers.utils import logging as transformers_logging
 
 from mars_viz import demo
 from mars_viz.errors import MarsVizError, ModelError
+from mars_viz.run import Settings
 from mars_viz.speculators.backend import Backend, Part
 from mars_viz.speculators.device_errors import is_gone, lacks_memory, lost
 from mars_viz.speculators.download_progress import Arrival, LoadShare
-from mars_viz.speculators.draft import Target
+from mars_viz.speculators.draft import Drafter, Target
 from mars_viz.speculators.drafter_names import Eagle3, Layers, NamedDrafter, Trimmed
 from mars_viz.speculators.drafter_parts import (
     LoadedHead,
     kept_tokens,
     model_drafter,
     read_head,
+    text_drafter,
     with_fewer_layers,
     with_fewer_tokens,
     with_head,
     without_model,
 )
+from mars_viz.speculators.drafters.translation import Translation
 from mars_viz.speculators.dtypes import dtype_of
 from mars_viz.speculators.memory import check_fit, too_large
 from mars_viz.speculators.model_files import (
     Loaded,
+    agree,
     cannot_load,
     check_no_folder,
-    check_tokenizers,
     config_of,
     revision_of,
     short_name,
@@ -81,8 +84,12 @@ def load_backend(
     place = _device(device)
     tell("Reading the tokenizers", 0.0)
     tokenizers = [tokenizer_of(name) for name in names]
-    for other, name in zip(tokenizers[1:], names[1:], strict=True):
-        check_tokenizers(tokenizers[0], other, [names[0], name])
+    by_text = len(names) > 1 and not agree(*tokenizers)
+    if by_text and isinstance(named, Trimmed):
+        raise ModelError(
+            f"{names[1]} has another tokenizer than {names[0]}, so it drafts by text and has no tokens of the target's "
+            f"to be trimmed to; take it whole, or a drafter of the target's family."
+        )
     if place.type == "cpu":
         fit_cores()
     head = (
@@ -96,13 +103,15 @@ def load_backend(
     for name, span in zip(names, (LoadShare(0.1, 0.7), LoadShare(0.7, 1.0)), strict=False):
         models.append(_model(name, place, kind, Arrival(short_name(name), span, tell)))
     sizes = [_output_size(model) for model in models]
-    if min(sizes) < len(tokenizers[0]):
-        scored = " and ".join(f"{name} scores {size}" for name, size in zip(names, sizes, strict=True))
-        raise ModelError(
-            f"The vocabularies do not match: the tokenizer has {len(tokenizers[0])} entries, {scored}. "
-            "Choose a drafter made for this target's vocabulary."
-        )
+    for name, size, tokenizer in zip(names, sizes, tokenizers, strict=True):
+        if size < len(tokenizer):
+            raise ModelError(
+                f"The vocabularies do not match: the tokenizer of {name} has {len(tokenizer)} entries, its model "
+                f"scores {size}. Choose a model whose tokenizer was saved with it."
+            )
     loaded = [Loaded(*each) for each in zip(models, map(short_name, names), map(revision_of, names), strict=True)]
+    if by_text:
+        loaded[1] = replace(loaded[1], tokenizer=tokenizers[1])
     return backend_of(
         tokenizers[0],
         loaded[0],
@@ -123,13 +132,16 @@ def backend_of(
 ) -> Backend:
     """A backend of loaded models; None takes the end-of-text tokens that the target's configuration names. The drafter
     is `trimmed` where that says how."""
-    models = [each.model for each in (target, drafter) if isinstance(each, Loaded)]
+    by_text = isinstance(drafter, Loaded) and drafter.tokenizer is not None
+    models = [each.model for each in (target, drafter) if isinstance(each, Loaded)][: 1 if by_text else 2]
     size, place = min(map(_output_size, models)), target.model.device
     ends = _eos_ids(target.model, tokenizer) if eos_ids is None else eos_ids
     kept = None if trimmed is None else kept_tokens(trimmed, tokenizer, size, ends)
     if isinstance(drafter, Eagle3):
         drafter = read_head(drafter, target.name, target.model.config, folders=True)
-    if isinstance(drafter, LoadedHead):
+    if isinstance(drafter, Loaded) and drafter.tokenizer is not None:
+        drafting = _by_text(target, drafter, drafter.tokenizer, tokenizer, ends, cuda_graphs=cuda_graphs)
+    elif isinstance(drafter, LoadedHead):
         drafting = with_head(target.model, drafter, size, kept)
     elif not isinstance(drafter, Loaded | Layers):
         drafting = without_model(drafter, tokenizer, place)
@@ -151,6 +163,28 @@ def backend_of(
         processor=_processor(place),
         place=place,
     )
+
+
+def _by_text(
+    target: Loaded,
+    drafter: Loaded,
+    own: PreTrainedTokenizerBase,
+    tokenizer: PreTrainedTokenizerBase,
+    ends: frozenset[int],
+    *,
+    cuda_graphs: bool,
+) -> Part[Callable[[Settings], Drafter]]:
+    """A drafter with a tokenizer of its `own`, for a target that ends texts with one of these tokens."""
+    end = tokenizer.eos_token_id if tokenizer.eos_token_id in ends else min(ends, default=None)
+    translation = Translation(
+        TransformersTokenizer(tokenizer, target.name),
+        TransformersTokenizer(own, drafter.name),
+        _context(drafter.model),
+        _eos_ids(drafter.model, own),
+        end,
+    )
+    passes = opener(drafter.model, min(_output_size(drafter.model), len(own)), cuda_graphs=cuda_graphs)
+    return text_drafter(passes, drafter.name, drafter.revision, translation)
 
 
 def model_target(passes: Opener, name: str, revision: str = "") -> Part[Callable[[], Target]]:

@@ -27,6 +27,8 @@ class Loaded:
     """Hub id, or folder name."""
     revision: str = ""
     """Commit on the hub, or the start of the weights' SHA-256."""
+    tokenizer: PreTrainedTokenizerBase | None = None
+    """A drafter's own, where it is another than the target's."""
 
 
 def config_of(name: str) -> PreTrainedConfig:
@@ -72,13 +74,9 @@ def cannot_load(name: str, what: str, error: Exception) -> str:
     return f"The {what} of {name} cannot be loaded ({reason}). Check the id or folder, and the network for a hub id."
 
 
-def check_tokenizers(target: PreTrainedTokenizerBase, drafter: PreTrainedTokenizerBase, names: list[str]) -> None:
-    """Raise ModelError where these do not mean the same by their ids."""
-    if target.get_vocab() != drafter.get_vocab():
-        raise ModelError(
-            f"The tokenizers of {names[0]} and {names[1]} differ, so their token ids do not mean the same. "
-            "Choose a drafter from the target's family."
-        )
+def agree(one: PreTrainedTokenizerBase, other: PreTrainedTokenizerBase) -> bool:
+    """True where these mean the same by every id."""
+    return one.get_vocab() == other.get_vocab()
 
 
 def short_name(name: str) -> str:

@@ -18,8 +18,7 @@ from mars_viz.speculators.drafter_names import (
     Eagle3,
     NamedDrafter,
     Ngram,
-    Suffix,
-    Trigram,
+    ReadsText,
     Trimmed,
     chains_alone,
     drafter_named,
@@ -81,7 +80,7 @@ def check_names(
         is_folder(name) if folders else check_id(name)
     if isinstance(drafting, Eagle3):
         _check_head(drafting.head, target, folders)
-    if isinstance(named, Suffix | Trigram | Trimmed) and named.text:
+    if isinstance(named, ReadsText) and named.text:
         _check_text(named.text, folders)
 
 

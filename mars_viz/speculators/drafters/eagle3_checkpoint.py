@@ -21,7 +21,14 @@ from torch import Tensor
 from transformers import LlamaConfig
 
 from mars_viz.errors import ModelError
-from mars_viz.speculators.drafters.eagle3_shapes import HeadShape, TargetShape, check_names, check_shapes, shape_of
+from mars_viz.speculators.drafters.eagle3_shapes import (
+    FEATURE_NORM,
+    HeadShape,
+    TargetShape,
+    check_names,
+    check_shapes,
+    shape_of,
+)
 
 LARGEST_CONFIG = 1 << 20
 """Bytes of a config.json that is read."""
@@ -57,6 +64,8 @@ class Checkpoint:
     """Of its positions."""
     normed_residual: bool
     """True where the normed state is what attention's result is added to."""
+    normed_output: bool
+    """True where its normed output is fed back to it, as in EAGLE-3.1."""
     vocabulary: Tensor | None
     """int64 [Vd], ascending; the target's ids of its tokens; None where they are the target's."""
     tensors: Mapping[str, Tensor]
@@ -70,6 +79,10 @@ class Checkpoint:
         *most, last = map(str, self.layers)
         which = f"inputs of layers {', '.join(most)} and {last}" if most else f"input of layer {last}"
         note = f"{self.layout.value} layout, {which} of the target, counted from 0"
+        if "fc_norm.0.weight" in self.tensors:
+            note = f"{note}, each with a norm of its own"
+        if self.normed_output:
+            note = f"{note}; its normed output is fed back"
         return f"{note}; {self.remark}" if self.remark else note
 
 
@@ -85,6 +98,7 @@ def read_checkpoint(folder: Path, target: TargetShape) -> Checkpoint:
     shape = shape_of(dims, config, shapes, target, folder.name)
     check_shapes(shapes, shape, target, len(layers), folder.name)
     rotary = _rotary(dims, shape, folder)
+    _check_feature_norms(config, layout, shapes, len(layers), folder)
     residual = _normed_residual(config, layout, folder)
     tensors = _load(files)
     vocabulary = _vocabulary(tensors.pop("d2t", None), tensors.pop("t2d", None), shape.vocabulary, target, folder)
@@ -93,7 +107,8 @@ def read_checkpoint(folder: Path, target: TargetShape) -> Checkpoint:
     elif vocabulary is not None:
         vocabulary, order = vocabulary.sort()
         tensors["lm_head.weight"] = tensors["lm_head.weight"][order]
-    return Checkpoint(layout, layers, shape, rotary, residual, vocabulary, tensors, _remark(config))
+    output = _normed_output(config, layout, folder)
+    return Checkpoint(layout, layers, shape, rotary, residual, output, vocabulary, tensors, _remark(config))
 
 
 def _config(folder: Path) -> dict[str, Any]:
@@ -233,6 +248,54 @@ def _normed_residual(config: Mapping[str, Any], layout: Layout, folder: Path) ->
             'vLLM true where it is missing; write "norm_before_residual": true or false into it, as it was trained.'
         )
     return said
+
+
+def _flag(config: Mapping[str, Any], name: str, folder: Path) -> bool | None:
+    """A setting of EAGLE-3.1, which may stand in SpecForge's eagle_config; None where nothing is said."""
+    nested = config.get("eagle_config")
+    said = config.get(name, nested.get(name) if isinstance(nested, dict) else None)
+    if said is not None and not isinstance(said, bool):
+        raise ModelError(f"{name} in the config.json of {folder.name} is neither true nor false; mend it.")
+    return said
+
+
+def _check_feature_norms(
+    config: Mapping[str, Any], layout: Layout, shapes: Mapping[str, object], features: int, folder: Path
+) -> None:
+    """Raise ModelError unless there is a norm for each feature, or for none, as the configuration says."""
+    found = {name for name in shapes if FEATURE_NORM.fullmatch(name)}
+    said = bool(_flag(config, "fc_norm", folder))
+    if layout is Layout.SAFEAILAB and (said or found):
+        raise ModelError(
+            f"{folder.name} has norms of its features (fc_norm), which SafeAILab's layout does not have; give it in "
+            "the layout that it was saved in, with architectures in its config.json."
+        )
+    if said != bool(found) or (found and found != {f"fc_norm.{i}.weight" for i in range(features)}):
+        raise ModelError(
+            f"{folder.name} holds {len(found)} norms of features, but by its config.json (fc_norm) it has "
+            f"{features if said else 'none'}; give config.json and weights of one head."
+        )
+    if found and "input_norm.weight" in shapes:
+        raise ModelError(
+            f"{folder.name} has a norm of all its features (norm_before_fc) and one of each (fc_norm), which exclude "
+            "each other; save the head with the one that it was trained with."
+        )
+
+
+def _normed_output(config: Mapping[str, Any], layout: Layout, folder: Path) -> bool:
+    said = _flag(config, "norm_output", folder)
+    if said is not None and layout is Layout.SPECFORGE:
+        raise ModelError(
+            f"norm_output in the config.json of {folder.name} means a norm before lm_head where SpecForge trains, and "
+            "that the normed output is fed back where SGLang and vLLM serve. Leave it out if the head was trained on "
+            "its output without the norm; else save it in speculators' layout."
+        )
+    if said and layout is Layout.SAFEAILAB:
+        raise ModelError(
+            f"{folder.name} feeds its normed output back (norm_output), which SafeAILab's layout does not have; save "
+            "it in the layout of speculators."
+        )
+    return bool(said)
 
 
 def _vocabulary(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,8 @@ MAY = (
     *(f"self_attn.{name}_norm.weight" for name in "qk"),
 )
 """A head may have these."""
+FEATURE_NORM = re.compile(r"fc_norm\.\d+\.weight")
+"""A head may have these, one for each feature that it reads: EAGLE-3.1."""
 IGNORED = "rotary_emb.inv_freq"
 """Follows from the configuration."""
 
@@ -138,6 +141,7 @@ def _expected(
         "input_norm.weight": (features * target_width,),
         "embed_tokens.weight": (-1, h),
     }
+    sizes |= {name: (target_width,) for name in found if FEATURE_NORM.fullmatch(name)}
     return {name: sizes.get(name, (h,)) for name in found if not name.endswith(IGNORED)}
 
 
@@ -148,7 +152,8 @@ def check_names(found: Mapping[str, object], head: str, layout: str) -> None:
             f"{head} is no whole EAGLE-3 head in the {layout} layout: it lacks {_some(missing)}. Give the "
             "folder of an EAGLE-3 head; EAGLE-1 and 2 have another layer."
         )
-    if unknown := sorted(name for name in found if name not in (*MUST, *MAY) and not name.endswith(IGNORED)):
+    known = [name for name in found if name in (*MUST, *MAY) or name.endswith(IGNORED) or FEATURE_NORM.fullmatch(name)]
+    if unknown := sorted(set(found).difference(known)):
         raise ModelError(
             f"{head} holds {_some(unknown)}, which heads of one plain layer do not have, so it would draft "
             "otherwise than it was trained to; take another head."

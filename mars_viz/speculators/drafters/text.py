@@ -26,11 +26,7 @@ class TextDrafter:
 
     def draft(self, prefixes: Sequence[Prefix], count: int) -> Draft:
         """At most `count` tokens after each prefix."""
-        found = [self.continued(prefix, count) for prefix in prefixes]
-        longest = max(map(len, found))
-        tokens = [[*chain, *(longest - len(chain)) * (0,)] for chain in found]
-        ids = torch.tensor(tokens, dtype=torch.int64, device=self._device).reshape(len(found), longest)
-        return Draft(ids, lengths=tuple(map(len, found)))
+        return Draft.of_chains([self.continued(prefix, count) for prefix in prefixes], self._device)
 
     def continued(self, prefix: Prefix, count: int) -> Sequence[int]:
         """At most `count` tokens after the prefix: what each of them is for."""

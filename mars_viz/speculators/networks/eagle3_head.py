@@ -73,9 +73,12 @@ class HeadWeights:
     """[H, Vd]."""
     norms: Mapping[str, Norm]
     """By their names in a checkpoint: input_layernorm, hidden_norm, post_attention_layernorm, norm, and where it has
-    them input_norm (of the features) and self_attn.q_norm and self_attn.k_norm (of each head)."""
+    them input_norm (of the features) or fc_norm.0, fc_norm.1, … (of each feature) and self_attn.q_norm and
+    self_attn.k_norm (of each head)."""
     normed_residual: bool
     """True where the normed state is what attention's result is added to."""
+    normed_output: bool
+    """True where what `norm` makes of a row is the next row's state, as in EAGLE-3.1; else what it is made of is."""
     rotary: LlamaRotaryEmbedding
     """Makes cosines and sines of positions."""
     kernels: Kernels
@@ -92,6 +95,7 @@ class HeadWeights:
         rotary: LlamaConfig,
         *,
         normed_residual: bool = False,
+        normed_output: bool = False,
         kernels: Kernels = Kernels(),  # noqa: B008
     ) -> HeadWeights:
         """Of a checkpoint's tensors by name, embed_tokens.weight and lm_head.weight included, which are where and in
@@ -118,6 +122,7 @@ class HeadWeights:
                 name.removesuffix(".weight"): Norm.of(each, epsilon) for name, each in tensors.items() if "norm" in name
             },
             normed_residual=normed_residual,
+            normed_output=normed_output,
             rotary=LlamaRotaryEmbedding(rotary).to(fc.device),
             kernels=kernels,
             batching=invariant(kernels, qkv, gate_up, (fc, attention_out, down), head, heads) if exact else None,
@@ -150,6 +155,10 @@ class EagleNetwork:
         w, count = self._weights, len(x)
         if "input_norm" in w.norms:
             x = w.norms["input_norm"](x)
+        if "fc_norm.0" in w.norms:
+            each = (name for name in w.norms if name.startswith("fc_norm."))
+            features = torch.split(x, [len(w.norms[name].weight) for name in each], -1)
+            x = torch.cat([w.norms[f"fc_norm.{i}"](feature) for i, feature in enumerate(features)], -1)
         x = self._filled(x)
         return leading(w.kernels.product(x, w.fc, x.new_zeros(len(x), w.fc.shape[1])), count)
 
@@ -157,7 +166,8 @@ class EagleNetwork:
     def read(
         self, tokens: Tensor, states: Tensor, starts: Sequence[int], first: int = 0, tree: TreeMask | None = None
     ) -> Tensor:
-        """What the layer makes, [B, n, H], of the tokens [B, n] beside the states [B, n, H].
+        """What the layer makes, [B, n, H], of the tokens [B, n] beside the states [B, n, H]: the states of rows after
+        these, and what `logits` takes.
 
         Text b is row first + b of the cache, and is written from place starts[b] on. Each row sees all before it,
         unless a `tree` says otherwise.
@@ -182,14 +192,17 @@ class EagleNetwork:
         """Raw float32 logits [B, Vd] of the head's tokens, of what the layer made of a row of each text, [B, H]."""
         w = self._weights
         if w.batching is None:
-            return w.kernels.product(w.norms["norm"](made), w.lm_head, None).float()
+            return w.kernels.product(self._output(made), w.lm_head, None).float()
         counts = w.batching.logits
         return torch.cat(
             [
-                leading(w.kernels.product(w.norms["norm"](filled(x, counts.at_least(len(x)))), w.lm_head, None), len(x))
+                leading(w.kernels.product(self._output(filled(x, counts.at_least(len(x)))), w.lm_head, None), len(x))
                 for x in torch.split(made, counts.most)
             ]
         )
+
+    def _output(self, made: Tensor) -> Tensor:
+        return made if self._weights.normed_output else self._weights.norms["norm"](made)
 
     def _read(self, tokens: Tensor, states: Tensor, starts: Sequence[int], first: int, tree: TreeMask | None) -> Tensor:
         w, (b, n), heads = self._weights, tokens.shape, self._weights.heads
@@ -224,6 +237,7 @@ class EagleNetwork:
         mixed = leading(mixed, m, 1).reshape(b * m, -1)
         x = product(self._filled(mixed, b * m), w.attention_out, hidden if w.normed_residual else state)
         x = product(gated(product(w.norms["post_attention_layernorm"](x), w.gate_up, None)), w.down, x)
+        x = w.norms["norm"](x) if w.normed_output else x
         return leading(leading(x, b * m).view(b, m, -1), n, 1)
 
     def _turn(self, x: Tensor, positions: Tensor) -> None:

@@ -129,7 +129,8 @@ def cost_tiles(costs: Costs, gamma: int) -> list[Tile]:
         drafting = ("Drafter, a tree", costs.drafting[-1], "A tree, level by level; measured")
     else:
         verifying = (f"Target, {gamma + 1} tokens", costs.passes[gamma], "A verifying pass; measured")
-        drafting = ("Drafter, 1 token", costs.drafter_step, "One drafted token; measured")
+        passes = "" if costs.passes_per_token == 1 else f", {number(costs.passes_per_token)} passes of the drafter"
+        drafting = ("Drafter, 1 token", costs.drafter_step, f"One drafted token{passes}; measured")
     shown = [
         ("Target, 1 token", costs.passes[0], "A pass of the target over one position; measured"),
         verifying,

@@ -20,7 +20,7 @@ AUTO = (
     "CPU supports it"
 )
 OTHER = "Another pair …"
-DRAFTER = "a smaller model with the same vocabulary, or ngram:n=3, suffix, trigram, layers:exit=4"
+DRAFTER = "a smaller model, or ngram:n=3, suffix, trigram, layers:exit=4"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,10 @@ def pair_area(recent: tuple[PairChoice, ...], start: PairChoice = BUILT_IN, chat
             where = "org/name on Hugging Face" + ", or a folder of the server" * paths
             target = st.text_input("Target", key="target", placeholder=where)
             drafter = st.text_input("Drafter", key="drafter", placeholder=DRAFTER)
-            st.caption("Safetensors only; no code from a model's repository is run.")
+            st.caption(
+                "Safetensors only; no code from a model's repository is run. A drafter with another tokenizer than the "
+                "target's drafts by text, at temperature 0."
+            )
         else:
             target, drafter = known[named].target, known[named].drafter
         left, right = st.columns(2)

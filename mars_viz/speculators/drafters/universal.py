@@ -1,0 +1,60 @@
+"""A causal language model with another tokenizer than the target's, which drafts a chain by text at temperature 0.
+
+Universal assisted generation (Hugging Face 2024; 'string-level exact match' in Timor et al. 2025, arXiv 2502.05202): it
+reads the prefix' text, goes on greedily, and what the target's tokenizer makes of its text is the draft. Its law is one
+over other tokens, so the draft counts as deterministic, q is 1 at the drafted token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mars_viz.speculators.cached import CachedModel
+from mars_viz.speculators.draft import Draft, Spent
+from mars_viz.speculators.drafters.translation import Continuation, Translation
+from mars_viz.speculators.host_copy import sent
+from mars_viz.speculators.networks import Network
+from mars_viz.speculators.topk import best
+from mars_viz.walk import Prefix
+
+
+class UniversalDrafter:
+    """Goes on with the text until it has settled as many of the target's tokens as are asked for.
+
+    A draft is shorter where the model ends the text, and empty where its text would change the prefix' last token.
+    """
+
+    def __init__(self, network: Network, translation: Translation, spent: Spent):
+        """`spent` is told what every draft took."""
+        self._model, self._translation, self.spent = CachedModel(network), translation, spent
+
+    def prefill(self, prompts: Sequence[Prefix]) -> None:
+        """Read the prompts' text."""
+        self._model.read([read for read in map(self._translation.read, prompts) if read])
+
+    def draft(self, prefixes: Sequence[Prefix], count: int) -> Draft:
+        """At most `count` tokens after each prefix."""
+        texts = [Continuation(self._translation, prefix) for prefix in prefixes]
+        read = [self._translation.read(prefix) for prefix in prefixes]
+        able = [i for i, own in enumerate(read) if own]  # of a text without words there is nothing to go on from
+        if able:
+            self._write([texts[i] for i in able], [read[i] for i in able], count)
+        chains = [text.tokens[:count] for text in texts]
+        self.spent.passes += sum(text.passes for text in texts)
+        self.spent.tokens += sum(map(len, chains))
+        return Draft.of_chains(chains, self._model.device)
+
+    def observe(self, drafted: Sequence[Sequence[int]]) -> None:
+        """What it wrote is known: its own tokens, not the target's."""
+
+    def _write(self, texts: Sequence[Continuation], read: Sequence[Prefix], count: int) -> None:
+        """Go on with the texts, all in one batch, until each has so many tokens or is done."""
+        unread = self._model.rewind(read)
+        ids = sent([own[-unread:] for own in read], self._model.device)
+        written: list[list[int]] = []  # a token of each text a pass
+        while going := [i for i, text in enumerate(texts) if not text.done and len(text.tokens) < count]:
+            ids = best(self._model.logits(ids, rows=1))  # [B, 1]
+            written.append(ids[:, 0].tolist())
+            for i in going:
+                texts[i].take(written[-1][i])
+        self._model.remember([[step[i] for step in written[:-1]] for i in range(len(texts))])

@@ -1,0 +1,428 @@
+"""Drafters with another tokenizer than the target's: what they draft by text, what it costs, what they refuse."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from torch import Tensor
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+)
+
+from mars_viz import cli
+from mars_viz.costs import costs_from
+from mars_viz.demo import DRAFTER, TARGET
+from mars_viz.dialmap import Span, span_of
+from mars_viz.errors import BadInput, SettingError
+from mars_viz.multi_rule_walk import Stand
+from mars_viz.prompts import PromptItem, PromptSet
+from mars_viz.race.making import Racing
+from mars_viz.record_map import Mapping
+from mars_viz.record_rule_walks import Walking
+from mars_viz.recording import Recording, record_all
+from mars_viz.rules import RULES, rule_named
+from mars_viz.run import Run, Settings
+from mars_viz.runfiles import load_run
+from mars_viz.speculators.autoregressive import decode_alone
+from mars_viz.speculators.backend import Backend
+from mars_viz.speculators.costs import Measuring
+from mars_viz.speculators.device_errors import inference
+from mars_viz.speculators.drafter_parts import text_drafter
+from mars_viz.speculators.drafters.translation import PATIENCE, Continuation, Translation
+from mars_viz.speculators.loading import load_backend
+from mars_viz.speculators.networks import Network, Opener
+from mars_viz.speculators.networks.layer_inputs import LayerInputs
+from mars_viz.speculators.token_bytes import TransformersTokenizer
+from mars_viz.sweep import Sweep
+from mars_viz.ui.jobs import tasks
+from mars_viz.ui.jobs.models import PairChoice
+from mars_viz.ui.live.live_words import cost_tiles
+
+PROMPT = "Once upon a time there was a little fox"
+BYTES = [*pre_tokenizers.ByteLevel.alphabet()]
+END = "<|end|>"
+
+
+def bpe(*merges: str) -> PreTrainedTokenizerFast:
+    """Bytes, and what these merges make of them, 'h e' first; the last token ends texts."""
+    alphabet = sorted(BYTES)
+    pairs = [(one, other) for one, other in (merge.split() for merge in merges)]
+    vocabulary = {token: i for i, token in enumerate([*alphabet, *("".join(pair) for pair in pairs)])}
+    made = Tokenizer(models.BPE(vocab=vocabulary, merges=pairs))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(tokenizer_object=made, eos_token=END)
+
+
+def saved(folder: Path, model: Any, tokenizer: PreTrainedTokenizerBase) -> Path:
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def random_model(vocabulary: int, context: int = 512) -> LlamaForCausalLM:
+    torch.manual_seed(3)
+    config = LlamaConfig(
+        vocab_size=vocabulary,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        max_position_embeddings=context,
+        initializer_range=0.3,
+        eos_token_id=None,
+        bos_token_id=None,
+    )
+    return LlamaForCausalLM(config).eval()
+
+
+def permuted(folder: Path, source: Path) -> Path:
+    """The model with the same tokens under other ids."""
+    shutil.copytree(source, folder)
+    core = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    fixed = {each["id"] for each in core["added_tokens"]}
+    vocabulary = core["model"]["vocab"]
+    ids = sorted(set(vocabulary.values()) - fixed)
+    places = torch.arange(max(vocabulary.values()) + 1)
+    places[ids] = torch.tensor(np.random.default_rng(0).permutation(ids))
+    core["model"]["vocab"] = {token: int(places[i]) for token, i in vocabulary.items()}
+    (folder / "tokenizer.json").write_text(json.dumps(core), encoding="utf-8")
+    model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
+    for table in {id(each): each for each in (model.get_input_embeddings(), model.get_output_embeddings())}.values():
+        rows = table.weight.detach().clone()
+        rows[places] = table.weight.detach()
+        table.weight = torch.nn.Parameter(rows)
+    model.tie_weights()
+    model.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    made = tmp_path_factory.mktemp("pairs")
+    letters = bpe()
+    return {
+        "permuted target": permuted(made / "permuted-target", TARGET),
+        "permuted drafter": permuted(made / "permuted-drafter", DRAFTER),
+        "letters": saved(made / "letters", random_model(len(letters)), letters),
+        "short letters": saved(made / "short-letters", random_model(len(letters), 64), letters),
+    }
+
+
+NAMES = ("permuted drafter", "letters", "short letters")
+
+
+@pytest.fixture(scope="module")
+def backends(folders: dict[str, Path]) -> dict[str, Backend]:
+    return {name: load_backend(TARGET, folder, device="cpu", dtype="float32") for name, folder in folders.items()}
+
+
+class KnowsTheText(Network):
+    """Letter by letter the bytes of a text that it knows, wherever its cache stands in it."""
+
+    def __init__(self, text: bytes, letters: PreTrainedTokenizerBase, size: int):
+        self.device, self.inputs = torch.device("cpu"), LayerInputs(())
+        self._ids = letters(text.decode(), add_special_tokens=False)["input_ids"]
+        self._size = size
+
+    def score(
+        self, tokens: Tensor, starts: Sequence[int], rows: int, slots: Sequence[int] | None = None, tree: Any = None
+    ) -> Tensor:
+        ends = [start + tokens.shape[1] for start in starts]
+        found = torch.zeros(len(ends), rows, self._size)
+        for i, end in enumerate(ends):
+            for row in range(rows):
+                place = end - rows + row + 1
+                found[i, row, self._ids[place] if place < len(self._ids) else 0] = 1.0
+        return found
+
+    def copy(self, source: int, slot: int, length: int) -> None:
+        pass
+
+
+def alone(backend: Backend, settings: Settings, prompt: str = PROMPT) -> tuple[int, ...]:
+    return decode_alone(backend, backend.prompt_ids(prompt, settings), settings).token_ids
+
+
+def rolled_back(run: Run) -> int:
+    return sum(len(round_.speculation) - (len(round_.token_ids) - 1) for round_ in run.rounds[:-1])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_its_text_is_the_targets_own_whatever_it_drafts(backends: dict[str, Backend], name: str) -> None:
+    backend, settings = backends[name], Settings(rule="strict", gamma=5, max_new_tokens=80)
+    run = Recording(backend, PROMPT, settings).finish()
+    assert run.token_ids == alone(backend, settings)
+    assert any(len(round_.speculation) for round_ in run.rounds)
+    assert not any(round_.speculation.sampled for round_ in run.rounds)
+    (note,) = backend.notes
+    assert "drafts by text: the drafter has another tokenizer than the target;" in note
+    assert "drafter passes for" in note
+    assert run.provenance.batching.startswith("bit for bit")
+
+
+def test_the_target_under_other_ids_drafts_what_the_target_writes(backends: dict[str, Backend]) -> None:
+    settings = Settings(rule="strict", gamma=6, max_new_tokens=70)
+    run = Recording(backends["permuted target"], PROMPT, settings).finish()
+    assert run.token_ids == alone(backends["permuted target"], settings)
+    assert rolled_back(run) == 0 and run.tau > 6.5
+    own = Recording(backends["permuted drafter"], PROMPT, settings).finish()
+    built_in = Recording(load_backend(device="cpu", dtype="float32"), PROMPT, settings).finish()
+    assert own.token_ids == built_in.token_ids
+    assert own.tau > 0.9 * built_in.tau, "as good as the same drafter under the target's ids"
+
+
+def test_letters_of_the_right_text_come_to_the_targets_tokens(backends: dict[str, Backend]) -> None:
+    backend, settings = backends["letters"], Settings(rule="strict", gamma=5, max_new_tokens=60)
+    written = alone(backend, replace(settings, max_new_tokens=90))
+    pieces, letters = backend.tokenizer.pieces, bpe()
+    prompt = backend.prompt_ids(PROMPT, settings)
+    text = b"".join(pieces[token].data for token in (*prompt, *written) if not pieces[token].special)
+    translation = Translation(
+        TransformersTokenizer(backend.tokenizer.library, "t"), TransformersTokenizer(letters, "d"), 4096,
+        frozenset(), None,
+    )  # fmt: skip
+    opener = Opener(lambda: KnowsTheText(text, letters, len(letters)))
+    knowing = replace(backend, drafter=text_drafter(opener, "letters", "", translation))
+    run = Recording(knowing, PROMPT, settings).finish()
+    assert run.token_ids == written[:60] and rolled_back(run) == 0 and run.tau > 5
+    spent = knowing.drafter.open(settings).spent  # type: ignore[attr-defined]
+    assert spent.tokens == sum(len(round_.speculation) for round_ in run.rounds)
+    drafted = sum(len(pieces[int(token)].data) for round_ in run.rounds for token in round_.speculation.tokens)
+    assert drafted < spent.passes < drafted + 12 * len(run.rounds), "a pass a letter, and those that settle the last"
+
+
+HELLO = ("H e", "He l", "l o", "Hel lo", "Ġ w", "o r", "Ġw or", "l d", "Ġwor ld")
+WORDS = bpe(*HELLO)
+
+
+def between(target: PreTrainedTokenizerBase, drafter: PreTrainedTokenizerBase | None = None) -> Translation:
+    letters = bpe() if drafter is None else drafter
+    ends = frozenset({letters.eos_token_id})
+    tokenizers = TransformersTokenizer(target, "target"), TransformersTokenizer(letters, "drafter")
+    return Translation(*tokenizers, 4096, ends, target.eos_token_id)
+
+
+def written(prefix: Sequence[str], text: bytes, target: PreTrainedTokenizerBase = WORDS, end: bool = False) -> Any:
+    """What a drafter by letters settles that writes this after the target's tokens."""
+    ids, letters, translation = tuple(target.convert_tokens_to_ids(list(prefix))), bpe(), between(target)
+    draft = Continuation(translation, ids)
+    byte = {piece.data: i for i in range(len(letters)) if not (piece := translation.drafted(i)).special}
+    for each in [byte[text[i : i + 1]] for i in range(len(text))] + [letters.eos_token_id] * end:
+        if not draft.done:
+            draft.take(each)
+    return draft
+
+
+def test_what_follows_is_encoded_in_context() -> None:
+    assert WORDS.tokenize("Hello world lo") == ["Hello", "Ġworld", "Ġ", "lo"]
+    draft = written(["Hello"], b" world lo ")
+    assert WORDS.convert_ids_to_tokens(draft.tokens) == ["Ġworld", "Ġ", "lo"][: len(draft.tokens)]
+    assert len(draft.tokens) >= 1 and not draft.done and draft.passes == 10
+    assert written(["Hello"], b" worl").tokens == [], "it may still become ' world'"
+
+
+def test_a_token_across_the_prefix_end_is_not_drafted() -> None:
+    for settled in (b"lo wo", b"lo worl lo"):
+        draft = written(["Hel"], settled)
+        assert draft.tokens == [] and draft.done, "'Hello' would change what stands there"
+    assert not written(["Hel"], b"lo").done
+    kept = written(["Hel"], b"d wo")
+    assert WORDS.convert_ids_to_tokens(kept.tokens) == ["d"] and not kept.done
+
+
+def test_a_character_split_over_tokens_is_no_replacement_character() -> None:
+    first, second = ("Ã", "©")  # the bytes of é in the byte-level alphabet
+    draft = written(["Hello", first], "é world ".encode())
+    assert WORDS.convert_ids_to_tokens(draft.tokens)[0] == second
+    assert written(["Hello", first], b"e").done and written(["Hello", first], b"e").tokens == []
+    broken = written(["Hello"], b" world " + "é".encode()[:1], end=True)
+    assert WORDS.decode(broken.tokens) == " world " + END
+    lost = written(["Hello"], b" world \xff w")
+    assert lost.done and "\ufffd" not in WORDS.decode(lost.tokens) and lost.passes <= 9
+    for data in ("😀".encode()[:n] for n in range(1, 4)):
+        assert written(["Hello"], data).tokens == []
+
+
+def test_the_end_of_text_is_the_targets_own_and_ends_the_draft() -> None:
+    draft = written(["Hello"], b" world", end=True)
+    assert draft.done and WORDS.convert_ids_to_tokens(draft.tokens) == ["Ġworld", END]
+    assert written(["Hello"], b"", end=True).tokens == [WORDS.eos_token_id]
+
+
+def test_a_word_without_end_is_given_up() -> None:
+    long = bpe("a a", "aa aa", "aaaa aaaa", "aaaaaaaa aaaaaaaa")
+    draft = written(["Ġ"], b"a" * 40, long)
+    assert draft.done and draft.passes == PATIENCE and draft.tokens == []
+    assert len(written(["Hello"], b"d" * 40).tokens) == 36, "tokens far from the end are settled without white space"
+
+
+def test_a_text_is_read_in_parts_that_follow_from_itself(folders: dict[str, Path]) -> None:
+    target, letters = AutoTokenizer.from_pretrained(TARGET), bpe()
+    ids = tuple(target("The fox said: café 😀! " * 60)["input_ids"])
+    small = Translation(
+        TransformersTokenizer(target, "t"), TransformersTokenizer(letters, "d"), 256, frozenset(), None
+    )  # fmt: skip
+    whole = between(target)
+    begun = 0
+    for n in range(1, len(ids), 7):
+        read = small.read(ids[:n])
+        assert len(read) <= 256 - small.most
+        text = letters.decode(read)
+        everything = letters.decode(whole.read(ids[:n]))
+        assert everything.endswith(text) and "\ufffd" not in everything
+        assert (
+            Translation(
+                TransformersTokenizer(target, "t"), TransformersTokenizer(letters, "d"), 256, frozenset(), None
+            ).read(ids[:n])
+            == read
+        ), "whatever was read before"
+        begun += everything == text
+    assert begun < len(ids) / 7 - 20, "a long text is cut"
+
+
+def test_a_shorter_draft_is_the_beginning_of_a_longer_one(backends: dict[str, Backend]) -> None:
+    backend = backends["permuted drafter"]
+    prompts = [backend.prompt_ids(each, Settings()) for each in (PROMPT, "The frog", "Add 58 and 67.\nAdd")]
+    with inference():
+        long = backend.drafter.open(Settings()).draft(prompts, 6)
+        for count in range(1, 6):
+            for i, prompt in enumerate(prompts):
+                short = backend.drafter.open(Settings()).draft([prompt], count)
+                assert long.lengths and short.lengths == (min(count, long.lengths[i]),)
+                assert short.tokens[0].tolist() == long.tokens[i, : short.lengths[0]].tolist()
+
+
+@pytest.mark.parametrize("name", ["permuted drafter", "short letters"])
+def test_maps_batches_walks_races_and_costs_take_it(backends: dict[str, Backend], name: str) -> None:
+    backend, settings = backends[name], Settings(gamma=4, max_new_tokens=24)
+    run = Recording(backend, PROMPT, settings).finish()
+    together = list(record_all(backend, [PROMPT, "The frog wanted to", PROMPT], settings, batch=3))
+    assert together[0].token_ids == together[2].token_ids == run.token_ids
+    assert together[1].token_ids == Recording(backend, "The frog wanted to", settings).finish().token_ids
+    made = Mapping(backend, PROMPT, settings, Span(0.5, 1.0, (2, 4))).finish()
+    assert made.complete
+    for gamma in (2, 4):
+        for dial in (0.5, 0.77, 0.93, 1.0):
+            own = Recording(backend, PROMPT, replace(settings, gamma=gamma, dial=dial)).finish()
+            (segment,) = [each for each in made.segments_for(gamma) if each.low <= dial <= each.high][-1:]
+            assert [round_.token_ids for round_ in segment.rounds] == [round_.token_ids for round_ in own.rounds]
+    *_, last = Walking(backend, run, [Stand(rule_named("strict"), None), Stand(rule_named("mars"), 0.9)])
+    assert last.walks[1].token_ids == run.token_ids
+    race = Racing(backend, PROMPT, settings, turns=1).finish()
+    assert race.relaxed.token_ids == run.token_ids
+
+
+def test_every_rule_judges_its_drafts_at_temperature_0(backends: dict[str, Backend], tmp_path: Path) -> None:
+    backend = backends["permuted drafter"]
+    for rule in RULES:
+        try:
+            run = Recording(backend, PROMPT, Settings(rule=rule, max_new_tokens=16)).finish()
+        except BadInput as error:
+            assert "temperature" in str(error)
+            continue
+        assert load_run(run.save(tmp_path / rule)).token_ids == run.token_ids
+
+
+def test_what_it_costs_is_that_of_a_drafted_token(backends: dict[str, Backend]) -> None:
+    measuring = Measuring(backends["permuted drafter"], 4, seconds=0.1)
+    for _ in measuring:
+        pass
+    found = measuring._found
+    assert found is not None and 1.05 < found.passes_per_token < 3
+    assert "passes of the drafter; measured" in cost_tiles(found, 4)[2].help
+    kept = json.loads(json.dumps(asdict(found)))
+    assert costs_from(kept).passes_per_token == found.passes_per_token
+    del kept["passes_per_token"]  # as in files of before
+    assert costs_from(kept).passes_per_token == 1.0
+
+
+def test_above_temperature_0_and_for_trees_it_is_refused(backends: dict[str, Backend]) -> None:
+    backend = backends["letters"]
+    for settings in (Settings(rule="strict", temperature=0.8), Settings(rule="strict", tree="dynamic")):
+        with pytest.raises(SettingError, match="so it drafts by text: chains at temperature 0") as refused:
+            Recording(backend, PROMPT, settings)
+        assert str(refused.value).startswith("letters has another tokenizer than built-in/target")
+        with pytest.raises(SettingError, match="drafts by text"):
+            backend.speculator(settings)
+
+
+def test_the_command_says_what_it_costs_or_refuses(
+    folders: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    common = ["record", "--prompt", PROMPT, "--max-new-tokens", "12", "--device", "cpu", "--target", str(TARGET)]
+    drafter, out = str(folders["permuted drafter"]), tmp_path / "run"
+    assert cli.main([*common, "--drafter", drafter, "--out", str(out)]) == 0
+    said = capsys.readouterr().err
+    assert "permuted-drafter drafts by text: the drafter has another tokenizer than the target; " in said
+    assert "drafter passes for" in said and load_run(out).provenance.drafter == "permuted-drafter"
+    for more, why in (
+        (["--drafter", drafter, "--temperature", "0.7"], "drafts by text"),
+        (["--drafter", drafter, "--tree", "dynamic"], "drafts by text"),
+        (["--drafter", f"trimmed:m=900,of={drafter}"], "take it whole"),
+    ):
+        assert cli.main([*common, *more, "--out", str(tmp_path / "no")]) == 2
+        said = capsys.readouterr().err
+        assert why in said and said.strip().count("\n") == 0 and not (tmp_path / "no").exists()
+
+
+def test_transformers_writes_the_same_text_in_as_many_rounds_or_more(
+    folders: dict[str, Path], backends: dict[str, Backend]
+) -> None:
+    """`assistant_tokenizer` on the same pair: the same text; its rounds are counted beside ours."""
+    model = AutoModelForCausalLM.from_pretrained(TARGET, dtype=torch.float32).eval()
+    assistant = AutoModelForCausalLM.from_pretrained(folders["permuted drafter"], dtype=torch.float32).eval()
+    assistant.resize_token_embeddings(4160, mean_resizing=False)  # of equal sizes transformers takes no tokenizer
+    assistant.get_input_embeddings().weight.data[4096:] = 0
+    assistant.generation_config.num_assistant_tokens = 6
+    assistant.generation_config.num_assistant_tokens_schedule = "constant"
+    assistant.generation_config.assistant_confidence_threshold = 0.0
+    tokenizer = AutoTokenizer.from_pretrained(TARGET)
+    passes: list[int] = []
+    model.register_forward_hook(lambda *_: passes.append(1))
+    ids = tokenizer(PROMPT, return_tensors="pt")["input_ids"]
+    with torch.inference_mode():
+        made = model.generate(
+            ids,
+            assistant_model=assistant,
+            tokenizer=tokenizer,
+            assistant_tokenizer=AutoTokenizer.from_pretrained(folders["permuted drafter"]),
+            do_sample=False,
+            max_new_tokens=60,
+        )
+    run = Recording(backends["permuted drafter"], PROMPT, Settings(rule="strict", gamma=6, max_new_tokens=60)).finish()
+    assert made[0, ids.shape[1] :].tolist() == list(run.token_ids)
+    print(f"rounds: transformers {len(passes)}, ours {len(run.rounds)}")
+    assert len(run.rounds) <= len(passes)
+
+
+def test_a_sweep_and_live_take_it(folders: dict[str, Path], tmp_path: Path) -> None:
+    named = PairChoice(str(TARGET), str(folders["permuted drafter"]), "cpu", "float32", folders=True)
+    backend = tasks.load(named, lambda doing, share: None)
+    assert tasks.look(backend).notes == (
+        "permuted-drafter drafts by text: the drafter has another tokenizer than the target.",
+    )
+    tasks.record(backend, PROMPT, Settings(max_new_tokens=8)).finish()
+    (note,) = tasks.look(backend).notes
+    assert re.fullmatch(r".* target; \d+ drafter passes for \d+ drafted tokens so far\.", note)
+    settings = Settings(gamma=3, max_new_tokens=10)
+    prompts = PromptSet("two", (PromptItem("a", "talk", PROMPT), PromptItem("b", "talk", "The frog wanted to")))
+    sweep = Sweep(backend, prompts, settings, span_of(rule_named("mars"), 0.5, 1.0, (3,)), tmp_path / "sweep")
+    for _ in sweep:
+        pass
+    assert len(sweep.result()) == 2
