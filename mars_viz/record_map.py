@@ -149,7 +149,7 @@ class Mapping:
             )
         self._answers: dict[tuple[int, ...], Answer] = {} if run is None else known_answers(run)
         self._complete: Completing = nothing_waits
-        before = None if run is None else run.dial_map
+        before = None if run is None else run.controller_map if span.over else run.dial_map
         self._passes_before = self._passes = 0 if before is None else before.passes
         self._seconds = 0.0 if before is None else before.seconds
 

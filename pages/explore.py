@@ -13,6 +13,7 @@ from mars_viz.analysis.map_grid import map_grid
 from mars_viz.analysis.positions import positions
 from mars_viz.components.explorer import explorer, recorded_at
 from mars_viz.components.mount import first_painted
+from mars_viz.controllers import CONTROLLERS
 from mars_viz.costs import disturbance
 from mars_viz.escapes import markdown
 from mars_viz.figures.heat_map import QUANTITIES, heat_map
@@ -21,7 +22,7 @@ from mars_viz.rules import rule_named
 from mars_viz.run import Run
 from mars_viz.run_with_map import shown, whole_controller_map
 from mars_viz.runfiles import MAX_ZIP, write_zip
-from mars_viz.ui import decode_form, faults, library, links, navigation, share, tab_jobs, theme, under_way
+from mars_viz.ui import decode_form, draft_fields, faults, library, links, navigation, share, tab_jobs, theme, under_way
 from mars_viz.ui.jobs.models import at_hand
 from mars_viz.ui.session import Session, current_session
 from mars_viz.ui.theme import chart
@@ -29,6 +30,7 @@ from mars_viz.ui.under_way import measure_again, stop_button
 
 NARROWEST = 270  # pixels of a figure, below which fewer stand on a row
 ASKING = "new-prompt"  # key of what opens for a new prompt
+THRESHOLDS = "thresholds"  # key of what opens for a controller's threshold
 
 
 @faults.drawn
@@ -41,13 +43,15 @@ def page() -> None:
     shelf = library.shelf(session)
     session.view, lost = shelf.landed(session.view)
     session.notices.extend(filter(None, [lost]))
-    asking, saving = head(session, shelf.labels)
+    asking, saving, thresholds = head(session, shelf.labels)
     # a long run is read while the browser draws what is above it
     run, problem = shelf.tried(session.view.run, lambda found: session.notices.extend(session.fit(found)))
     if run is not None:
         offer_zip(saving, session.view.run, run)
     with asking:
         prompt(session, run)
+    with thresholds:
+        threshold(session, run)
     for sentence in filter(None, [shelf.error, *session.notices]):
         theme.note(sentence)
     if session.job is not None:
@@ -60,8 +64,9 @@ def page() -> None:
     look(session, run)
 
 
-def head(session: Session, labels: Mapping[str, str]) -> tuple[DeltaGenerator, DeltaGenerator]:
-    """A row with the title and the picker of runs; what opens for a new prompt, and what for run folders as zip."""
+def head(session: Session, labels: Mapping[str, str]) -> tuple[DeltaGenerator, DeltaGenerator, DeltaGenerator]:
+    """A row with the title and the picker of runs; what opens for a new prompt, for run folders as zip, and for the
+    threshold of a draft-length controller."""
     st.session_state["run"] = session.view.run or None
     row = st.container(horizontal=True, vertical_alignment="center", key="explore-head")
     with row.container(width="content"):
@@ -72,7 +77,7 @@ def head(session: Session, labels: Mapping[str, str]) -> tuple[DeltaGenerator, D
     upload = zips.file_uploader("Open the zip of a run's folder", type="zip", max_upload_size=MAX_ZIP >> 20, key="zip")
     if upload is not None and library.add_upload(session, upload.getvalue()):
         st.rerun()
-    return asking, zips
+    return asking, zips, row.popover("Map λ", key=THRESHOLDS, on_change="rerun")
 
 
 def offer_zip(place: DeltaGenerator, run_id: str, run: Run) -> None:
@@ -98,14 +103,50 @@ def prompt(session: Session, run: Run | None) -> None:
         "Decode",
         width="stretch",
         on_click=_close,
+        args=(ASKING,),
         help="Decode this prompt and open what it becomes; it is kept on this server, for everyone who opens the app",
     ):
         tab_jobs.start(session, text, settings, pair)
         st.rerun()
 
 
-def _close() -> None:
-    st.session_state[ASKING] = False
+def threshold(session: Session, run: Run | None) -> None:
+    """Which controller's threshold is to be mapped, and the button."""
+    if run is None or (reason := tab_jobs.why_no_threshold(run)):
+        st.caption(markdown(reason if run is not None else "No run is open."))
+        return
+    control = run.settings.control
+    begun = 0 if control is None else list(CONTROLLERS).index(control.controller.name)
+    chosen = CONTROLLERS[
+        st.selectbox(
+            "Controller",
+            list(CONTROLLERS),
+            begun,
+            key=f"map-controller-{session.view.run}",
+            format_func=lambda name: CONTROLLERS[name].title,
+            help="What stops a draft before its γ tokens",
+        )
+    ]
+    st.caption(markdown(draft_fields.about(chosen)))
+    st.caption(
+        "The map goes to this run."
+        if tab_jobs.threshold_in_place(run)
+        else "The prompt is decoded once more, with drafts of full length: a run keeps one map, and this one stays."
+    )
+    if st.button(
+        markdown(f"Map {chosen.dial.symbol} of {chosen.title}"),
+        key="map-threshold",
+        width="stretch",
+        on_click=_close,
+        args=(THRESHOLDS,),
+        help="Finds out what every threshold drafts and writes; the slider then turns it",
+    ):
+        tab_jobs.map_threshold(session, run, chosen.name)
+        st.rerun()
+
+
+def _close(key: str) -> None:
+    st.session_state[key] = False
 
 
 @faults.drawn
@@ -118,7 +159,7 @@ def mapping(session: Session, run: Run) -> None:
         words, button = st.columns([6, 1], vertical_alignment="center")
         words.caption(markdown(said))
         if button.button(
-            "Map the dial" if run.dial_map is None else "Continue",
+            "Continue" if run.dial_map or run.controller_map else "Map the dial",
             width="stretch",
             key="map-on",
             help="Finds out what every other setting writes; other visitors' decodes go first",
@@ -133,7 +174,8 @@ def filling(session: Session) -> None:
         st.rerun()
     job = session.filling.job
     words, button = st.columns([6, 1], vertical_alignment="center")
-    words.caption(markdown(tab_jobs.what_is_mapped(job.progress, job.stopping, tab_jobs.shared_worker().ahead(job))))
+    ahead = tab_jobs.shared_worker().ahead(job)
+    words.caption(markdown(tab_jobs.what_is_mapped(job.progress, job.stopping, ahead, job.over)))
     stop_button(button, "Stop", job, keeps="Keeps what was mapped; it can go on later")
 
 

@@ -165,12 +165,22 @@ def drawn_trees(inside: str) -> tuple[Control, ...]:
     )
 
 
+def controllers(inside: str) -> tuple[Control, ...]:
+    """What stops drafts before their end, and the way back to drafts of full length."""
+    return (
+        *choice("Draft length", text(POPOVER), words="SVIP", inside=inside),
+        *number("Entropy threshold λ", "0.5", inside=inside),
+        *choice("Draft length", text(POPOVER), words="Fixed γ", inside=inside),
+    )
+
+
 def settings(inside: str) -> tuple[Control, ...]:
     """The form of what is decoded, and how, wherever it stands."""
     return (
         *choice("Rule", text(POPOVER), words="MARS by margin", inside=inside),
         Control("slider", "* threshold *", dragged(-60), (ITSELF, text(POPOVER)), inside),
         *trees(inside),
+        *controllers(inside),
         *number("Draft length γ", "3", inside=inside),
         *number("Temperature", "0.5", inside=inside),
         *drawn_trees(inside),
@@ -263,6 +273,9 @@ EXPLORE = (
     Control("textbox", "Prompt", PROMPT, (ITSELF,), "New prompt"),
     Control("button", "Decode", CLICK, (link("run"), text(".explorer .stream")), "New prompt", leaves=True),
     Control("button", "Map the dial", CLICK, (MAIN,), leaves=True),
+    Control("button", "Map λ", CLICK, (seen(POPOVER),)),
+    *choice("Controller", text(POPOVER), words="SVIP", inside="Map λ"),
+    Control("button", "Map λ of SVIP", CLICK, (MAIN,), "Map λ", leaves=True),
     Control("button", "Continue", CLICK, (MAIN,), fleeting=True, leaves=True),
     Control("button", "Stop", CLICK, (MAIN,), fleeting=True, leaves=True),
     Control("button", "Measure costs", CLICK, (MAIN,), fleeting=True, leaves=True),
@@ -478,6 +491,11 @@ TUNE = (
     Control("spinbutton", "to (strict)", NOTHING, (), FIELDS, fleeting=True),
     Control("button", "to (strict) › *", NOTHING, (), FIELDS, fleeting=True),
     *all_again(trees(FIELDS)),
+    *choice("Draft length", text(POPOVER), words="SVIP", inside=FIELDS),
+    *number("Entropy threshold λ", "0.5", inside=FIELDS),
+    Control("slider", "Ratio threshold θ", dragged(-60), (ITSELF, text(POPOVER)), FIELDS),
+    Control("radio", "Sweep over › *", CLICK, (ITSELF, text(POPOVER)), FIELDS, each=True),
+    *choice("Draft length", text(POPOVER), words="Fixed γ", inside=FIELDS),
     *number("Draft length γ", "3", inside=FIELDS),
     *number("Max new tokens", "20", inside=FIELDS),
     *number("Temperature", "0.5", inside=FIELDS),

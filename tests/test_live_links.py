@@ -33,8 +33,7 @@ def address(tab: AppTest) -> dict[str, str]:
 
 
 def test_a_link_says_all_that_is_not_at_its_default_and_is_read_back():
-    asked = {each.name for each in fields(Settings)} - {"controller"}  # for which Live has no field
-    assert asked == {"rule", "dial", "stop", "tree", *LIMITS}
+    assert {each.name for each in fields(Settings)} == {"rule", "dial", "stop", "tree", "controller", *LIMITS}
     assert to_parameters(LiveView()) == {}
     assert to_parameters(LiveView(settings=Settings(dial=0.9))) == {}  # that is where MARS stands by itself
     settings = Settings("lenience", 0.25, 4, 0.7, 0.95, 40, 2**53 - 1, 300, ("###", " a & b"))
@@ -57,6 +56,9 @@ def test_a_link_says_all_that_is_not_at_its_default_and_is_read_back():
     link = to_parameters(drawn)
     assert link == {"rule": "traversal", "temperature": "1", "tree": "iid:paths=2,depth=3"}
     assert from_parameters(LiveView, link).view == drawn
+    cut = LiveView(settings=Settings(controller="svip:0.37"))
+    assert to_parameters(cut) == {"controller": "svip:0.37"}
+    assert from_parameters(LiveView, to_parameters(cut)).view == cut
     race = LiveView(Show.RACE, race="1-story")
     assert (
         to_parameters(race) == {"view": "race", "race": "1-story"}
@@ -84,6 +86,8 @@ def test_a_link_says_all_that_is_not_at_its_default_and_is_read_back():
         ({"stop": "\ud800"}, "no valid Unicode"),
         ({"tree": "<b>"}, "The link's tree “<b>” cannot be drafted, so chains are set. There is no shape"),
         ({"tree": "dynamic:depth=6,nodes=5"}, "so chains are set. A tree of 5 nodes holds no path of 6"),
+        ({"controller": "<b>"}, "The link's controller “<b>” cannot be had, so none is set. There is no draft-length"),
+        ({"controller": "svip:2"}, "so none is set. λ is 2; it must"),
         ({"target": "a\n\n# b", "drafter": "b"}, "does not name a target and its drafter"),
         ({"target": "a", "drafter": "b\u202e"}, "does not name a target and its drafter"),
         ({"drafter": "org/a"}, "does not name a target and its drafter"),

@@ -20,12 +20,13 @@ from mars_viz.controllers import CONTROLLERS, NONE
 from mars_viz.controllers import EXAMPLE as CUT
 from mars_viz.errors import ModelError, PromptError
 from mars_viz.figures.words import counted, number, setting
+from mars_viz.record_map import OVER_CONTROLLER, OVER_DIAL
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings, stop_words
 from mars_viz.runfiles import check_free
 from mars_viz.shapes import DRAWN_EXAMPLE, EXAMPLE, drafted_tokens
 from mars_viz.speculators.drafter_names import Ngram
-from mars_viz.speculators.names import check_names, check_trees
+from mars_viz.speculators.names import check_controller, check_names, check_trees
 from mars_viz.strict_formats import json_of
 from mars_viz.terminal import raw, say
 
@@ -56,13 +57,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     rule_argument(parser, "verification rule")
     parser.add_argument("--dial", type=float, help="the rule's threshold (default: the rule's)")
     sampling_arguments(parser)
-    parser.add_argument(
-        "--controller",
-        metavar="NAME:THRESHOLD",
-        default=NONE,
-        help=f"what stops a draft before its γ tokens, such as {CUT}: {', '.join(CONTROLLERS)}; "
-        "models draft all of them here, and what would not have been drafted is cut away (default: %(default)s)",
-    )
+    controller_argument(parser)
     model_arguments(parser)
     parser.add_argument("--title", default="", help="title in lists of runs (default: the start of the prompt)")
     json_argument(parser)
@@ -75,6 +70,28 @@ def rule_argument(parser: argparse.ArgumentParser, kind: str) -> None:
         default=Settings().rule,
         help=f"{kind}, as `mars-viz rules` lists them, or with another fixed setting, such as {VARIANT} "
         "(default: %(default)s)",
+    )
+
+
+def controller_argument(parser: argparse.ArgumentParser) -> None:
+    """Add the option for a draft-length controller."""
+    parser.add_argument(
+        "--controller",
+        metavar="NAME:THRESHOLD",
+        default=NONE,
+        help=f"what stops a draft before its γ tokens, such as {CUT}: {', '.join(CONTROLLERS)}; "
+        "models draft all of them here, and what would not have been drafted is cut away (default: %(default)s)",
+    )
+
+
+def over_argument(parser: argparse.ArgumentParser, done: str) -> None:
+    """Add the option for which dial is `done`."""
+    parser.add_argument(
+        "--over",
+        choices=(OVER_DIAL, OVER_CONTROLLER),
+        default=OVER_DIAL,
+        help=f"what is {done}: the rule's dial, or the threshold of --controller, from drafts of full length and at "
+        "the one --dial (default: %(default)s)",
     )
 
 
@@ -172,6 +189,7 @@ def wish(options: argparse.Namespace) -> DecodeRequest:
     settings = settings_of(options)
     rule_named(settings.rule).checked_dial(settings.dial)
     check_trees(settings, options.target, options.drafter)
+    check_controller(settings, options.target, options.drafter)
     return DecodeRequest(prompt, settings)
 
 

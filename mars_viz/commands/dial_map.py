@@ -14,7 +14,7 @@ from mars_viz.commands.decoding import facts, sentence
 from mars_viz.dialmap import Budget, DialMap, Segment, Span, span_of
 from mars_viz.errors import SettingError
 from mars_viz.figures.words import counted, number, setting
-from mars_viz.record_map import OVER_CONTROLLER, OVER_DIAL, mapping_of
+from mars_viz.record_map import OVER_DIAL, mapping_of
 from mars_viz.records import first_difference
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
@@ -32,13 +32,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `record`, and those for what is mapped and for how long."""
     decoding.arguments(parser)
     default = Budget()
-    parser.add_argument(
-        "--over",
-        choices=(OVER_DIAL, OVER_CONTROLLER),
-        default=OVER_DIAL,
-        help="what is mapped: the rule's dial, or the threshold of --controller, from drafts of full length and at the "
-        "one --dial (default: %(default)s)",
-    )
+    decoding.over_argument(parser, "mapped")
     decoding.range_arguments(parser, " to map")
     parser.add_argument(
         "--gammas",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mars_viz.errors import SettingError
-from mars_viz.race.records import Race, RaceLane, Solo
+from mars_viz.race.records import BY_THE_CLOCK, Race, RaceLane, Solo
 from mars_viz.recording import Recording
 from mars_viz.records import Round, emitted
 from mars_viz.rules import rule_named
@@ -70,11 +70,13 @@ class Racing:
         title: str = "",
         turns: int = TURNS,
     ):
-        """`settings` are the relaxed lane's. Raises BadInput for a rule without a dial, an even number of turns, which
-        has no middle one, or what `Recording` refuses."""
+        """`settings` are the relaxed lane's. Raises BadInput for a rule without a dial, a draft-length controller, an
+        even number of turns, which has no middle one, or what `Recording` refuses."""
         rule = rule_named(settings.rule)
         if rule.dial is None:
             raise SettingError(f"{rule.title} has no dial, so there is nothing relaxed to race; choose another rule.")
+        if settings.control is not None:
+            raise SettingError(BY_THE_CLOCK)
         if turns < 1 or turns % 2 == 0:
             raise SettingError(f"A race of {turns} turns has no middle one. Take an odd number, such as {TURNS}.")
         self._backend, self._turns = backend, turns

@@ -16,6 +16,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+BY_THE_CLOCK = (
+    "A race is by the clock, and the models draft all γ tokens whatever a draft-length controller leaves of them; race "
+    "without one."
+)
+"""Why settings with a controller are not raced."""
+
+
 class RaceLane(Enum):
     """The three ways to decode."""
 

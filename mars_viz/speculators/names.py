@@ -95,6 +95,26 @@ def check_trees(settings: Settings, target: str | PathLike[str] | None, drafter:
         raise SettingError(chains_alone(drafting.name))
 
 
+def check_controller(
+    settings: Settings, target: str | PathLike[str] | None, drafter: str | PathLike[str] | None
+) -> None:
+    """Raise BadInput where a controller is to cut the drafts of a drafter that is known to have no distribution."""
+    if settings.control is not None and (said := never_stopped(target, drafter)):
+        raise SettingError(said)
+
+
+def never_stopped(target: str | PathLike[str] | None, drafter: str | PathLike[str] | None) -> str:
+    """Why no controller ever stops the drafter of these names, as a sentence with the remedy; empty where one may.
+    Raises BadInput for names that mean nothing."""
+    drafting = drafter_for(target, drafter)
+    if not isinstance(drafting, NamedDrafter) or drafting.keeps_cache:
+        return ""
+    return (
+        f"{drafting.name} drafts without probabilities, so a draft-length controller would never stop it; take a "
+        "drafter that is a model or an EAGLE-3 head, or no controller."
+    )
+
+
 def _check_head(head: str, target: str | PathLike[str] | None, folders: bool) -> None:
     if not head:
         if target is not None:

@@ -71,6 +71,7 @@ def settings_fields(start: Settings = START) -> Callable[[], Settings]:
     if tree != CHAIN:
         policy = draft_fields.among_siblings([rule], "", begun.policy if begun.family == rule.family else None)
         rule = draft_fields.choosing(rule, policy)
+    controller = draft_fields.controller_name(tree, "", start)
     left, right = st.columns(2)
     count = draft_fields.drafted(left, tree, "", start)
     with left:
@@ -106,6 +107,7 @@ def settings_fields(start: Settings = START) -> Callable[[], Settings]:
         max_new_tokens=int(limit),
         stop=stop_lines(stop),
         tree=draft_fields.sized(tree, count),
+        controller=controller,
     )
 
 

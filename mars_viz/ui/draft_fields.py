@@ -1,4 +1,5 @@
-"""The widgets in which a person says what shape drafts have, and what is done with a tree's siblings."""
+"""The widgets in which a person says what shape drafts have, what cuts them short, and what is done with a tree's
+siblings."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from mars_viz.bounds import LONGEST_DRAFT
+from mars_viz.controllers import CONTROLLERS, NONE, Control, Controller
 from mars_viz.errors import SettingError
 from mars_viz.escapes import markdown
 from mars_viz.records import Policy
@@ -30,7 +32,7 @@ from mars_viz.shapes import (
     with_nodes,
 )
 
-DRAFT = "Draft"
+DRAFT, LENGTH, FIXED = "Draft", "Draft length", "Fixed γ"
 CHAINS, TREES = "Chain", "Tree"
 LIKELIEST, DRAWN, AFTER_TRUNK = "Likeliest", "Drawn", "After a trunk"
 POLICIES = {
@@ -129,6 +131,45 @@ def drafted(place: DeltaGenerator, tree: str, prefix: str, start: Settings) -> i
         return LONGEST_DRAFT  # at most; the name alone says how many
     nodes = start.gamma if start.drafts_trees else int(NODES.default)
     return _whole(place, NODES, "Nodes", nodes, f"{prefix}nodes", "Tokens of a tree, drafted per round.")
+
+
+def controller_name(tree: str, prefix: str, start: Settings) -> str:
+    """What stops a chain before its γ tokens, and at which threshold, as `Settings` takes it; of a tree nothing. It
+    begins as `start` says."""
+    if tree != CHAIN:
+        st.caption("Trees are drafted whole: draft-length controllers cut chains.")
+        return NONE
+    begun = start.control
+    chosen = st.selectbox(
+        LENGTH,
+        [NONE, *CONTROLLERS],
+        0 if begun is None else 1 + list(CONTROLLERS).index(begun.controller.name),
+        format_func=lambda name: FIXED if name == NONE else CONTROLLERS[name].title,
+        key=f"{prefix}controller",
+        help="γ tokens in every round, or fewer where a controller stops the drafter",
+    )
+    if chosen == NONE:
+        return NONE
+    controller = CONTROLLERS[chosen]
+    st.caption(markdown(about(controller)))
+    own = begun is not None and begun.controller is controller
+    dial = controller.dial
+    threshold = st.number_input(
+        markdown(f"{dial.name.capitalize()} {dial.symbol}"),
+        float(dial.low),
+        float(dial.high),
+        begun.threshold if own and begun is not None else dial.default,
+        dial.step,
+        format="%.4g",
+        key=f"{prefix}threshold-{chosen}",
+        help=markdown(f"{dial.low:g} to {dial.high:g}; {controller.longest:g} drafts the most"),
+    )
+    return Control(controller, float(threshold)).name
+
+
+def about(controller: Controller) -> str:
+    """When it stops, in a sentence and as a formula."""
+    return f"{controller.summary} Stops where {controller.formula}."
 
 
 def sized(tree: str, count: int) -> str:

@@ -36,7 +36,7 @@ def one_step_a_page() -> None:
 
 
 def write_link(parameters: Mapping[str, str]) -> None:
-    """Let the address say what is shown. One that says it is left alone: the browser is told of each that is written."""
+    """Let the address say what is shown. One that says it is left alone: the browser is told of each one written."""
     if st.query_params.to_dict() != parameters:
         st.query_params.from_dict(parameters)
 

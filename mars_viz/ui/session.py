@@ -28,6 +28,8 @@ class Filling:
     """The run's."""
     job: DecodeJob
     """Of which the text is complete."""
+    then: View | None = None
+    """What is looked at once the map is whole, unless the tab looks at another run by then; None to leave that."""
 
 
 @dataclass(slots=True)
@@ -38,6 +40,8 @@ class Session:
     """Decoded or uploaded here, by id, oldest first."""
     job: DecodeJob | None = None
     """The decode that this tab waits for."""
+    then: View | None = None
+    """What is looked at of the run that is decoded once its map is whole; None to leave it as it is opened."""
     filling: Filling | None = None
     """The dial map that fills in behind a run that is open already."""
     view: View = field(default_factory=View)

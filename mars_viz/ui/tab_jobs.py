@@ -14,12 +14,13 @@ import streamlit as st
 from streamlit import runtime
 
 from mars_viz import default_folders
+from mars_viz.controllers import CONTROLLERS, NONE
 from mars_viz.errors import BadInput
 from mars_viz.figures.words import counted, number
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.runstore import RunStore, new_name
-from mars_viz.speculators.names import check_trees
+from mars_viz.speculators.names import check_controller, check_trees, never_stopped
 from mars_viz.ui import decode_form, visitors
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.decode_job import Decoded, DecodeJob, Ways
@@ -27,6 +28,7 @@ from mars_viz.ui.jobs.job import JobState
 from mars_viz.ui.jobs.model_process import ModelProcess
 from mars_viz.ui.jobs.models import BUILT_IN, PairChoice, at_hand
 from mars_viz.ui.jobs.worker import LEFT, Wanted, Worker
+from mars_viz.ui.links import View
 from mars_viz.ui.session import Filling, Session
 
 OFTEN = 0.3
@@ -66,6 +68,12 @@ def explored() -> Ways:
     return Ways(tasks.record, tasks.chart, run_store(), new_name(), visitors.mark())
 
 
+def mapped_over(over: str) -> Ways:
+    """The same with the map of the threshold of the controller of that name; of the dial where none is named."""
+    ways = explored()
+    return replace(ways, chart=partial(tasks.chart_threshold, over), over=over) if over else ways
+
+
 def streamed(chat: bool, name: str) -> Ways:
     """How Live decodes: every run is kept, under that name, and nothing is mapped, for others wait; `chat` for the chat
     template."""
@@ -82,21 +90,30 @@ def _store(folder: Path) -> RunStore:
     return RunStore(folder)
 
 
-def start(session: Session, prompt: str, settings: Callable[[], Settings], choice: PairChoice = BUILT_IN) -> None:
-    """Ask the worker to decode for this tab, with the models of `choice`; a bad wish, or a second one at a time,
-    becomes a notice."""
+def start(
+    session: Session,
+    prompt: str,
+    settings: Callable[[], Settings],
+    choice: PairChoice = BUILT_IN,
+    *,
+    over: str = "",
+    then: View | None = None,
+) -> None:
+    """Ask the worker to decode for this tab, with the models of `choice`, and to map what `mapped_over` says; a bad
+    wish, or a second one at a time, becomes a notice. `then` is looked at once the map is whole."""
     waits = session.job is not None and not session.job.progress.state.readable
     chosen = decode_form.checked(session.notices, prompt, settings, under_way=waits)
     if chosen is None:
         return
     try:
         check_trees(chosen, choice.target or None, choice.drafter or None)
+        check_controller(chosen, choice.target or None, choice.drafter or None)
     except BadInput as error:
         session.notices.append(str(error))
         return
     if session.filling is not None:
         session.filling.job.cancel()
-    session.job = DecodeJob(prompt, chosen, explored(), choice)
+    session.job, session.then = DecodeJob(prompt, chosen, mapped_over(over), choice), then
     shared_worker().submit(session.job)
 
 
@@ -119,9 +136,12 @@ def find_map(session: Session) -> None:
 
 def why_not_mapped(run: Run) -> str:
     """Why the run's map is not whole, in a sentence; empty where it is, or where it cannot be made here."""
-    if rule_named(run.settings.rule).dial is None or not run.rounds or why_not_again(run):
+    if not run.rounds or why_not_again(run):
         return ""
     if run.controller_map is not None:  # which a map of the rule's dial would take the place of
+        made = run.controller_map
+        return "" if made.complete else f"{_share(made.known, made.dial.symbol)} Its slider waits for all of it."
+    if rule_named(run.settings.rule).dial is None:
         return ""
     if run.dial_map is None:
         return "This run has no dial map: away from its own setting, blocks are judged on the recorded text."
@@ -130,13 +150,48 @@ def why_not_mapped(run: Run) -> str:
     return f"{_share(run.dial_map.known)} Elsewhere blocks are judged on the recorded text."
 
 
-def go_on_mapping(session: Session, run: Run) -> None:
-    """Have the map of the run that this tab shows made, or go on with it."""
+def go_on_mapping(session: Session, run: Run, over: str = "") -> None:
+    """Have the map of the run that this tab shows made, of its dial or of the threshold of the controller that `over`
+    names, or go on with it."""
     run_id, store = session.view.run, run_store()
     saved = run_id if run_id not in session.runs and (store.folder / run_id).is_dir() else ""
-    job = DecodeJob.mapping(run, saved, explored(), at_hand(run.provenance) or BUILT_IN)
-    session.filling = Filling(run_id, job)
+    over = over if run.controller_map is None else run.controller_map.span.over
+    job = DecodeJob.mapping(run, saved, mapped_over(over), at_hand(run.provenance) or BUILT_IN)
+    session.filling = Filling(run_id, job, View(run_id, cuts=True) if over else None)
     shared_worker().submit(job, map_of(run_id))
+
+
+def why_no_threshold(run: Run) -> str:
+    """Why no controller's threshold can be mapped here around this run, in a sentence; empty where one can."""
+    if run.settings.drafts_trees:
+        return "This run drafts trees, and draft-length controllers cut chains."
+    if not run.rounds:
+        return "This run has no rounds, so nothing was drafted."
+    if reason := why_not_again(run):
+        return reason
+    models = at_hand(run.provenance) or BUILT_IN
+    return never_stopped(models.target or None, models.drafter or None)
+
+
+def threshold_in_place(run: Run) -> bool:
+    """True where the run itself gets the map of a controller's threshold: one that no controller cuts, and that has no
+    map, of which a file holds one. Else its prompt is decoded once more, and that run gets it."""
+    return run.settings.control is None and run.dial_map is None and run.controller_map is None
+
+
+def map_threshold(session: Session, run: Run, name: str) -> None:
+    """Have the threshold of the controller of that name mapped, from drafts of full length; where this run may not have
+    that map, of its prompt decoded once more. Where that cannot be, say why."""
+    if reason := why_no_threshold(run):
+        session.notices[:] = [reason]
+        return
+    if threshold_in_place(run):
+        go_on_mapping(session, run, name)
+        return
+    control, settings = run.settings.control, replace(run.settings, controller=NONE)
+    own = control is not None and control.controller.name == name
+    then = View(dial=control.threshold if own and control is not None else None, cuts=True)
+    start(session, run.prompt, lambda: settings, at_hand(run.provenance) or BUILT_IN, over=name, then=then)
 
 
 def start_again(session: Session, run: Run, dial: float | None, gamma: int | None, *, cuts: bool = False) -> None:
@@ -172,6 +227,7 @@ def settle(session: Session) -> None:
     if session.job is None or not session.job.progress.state.readable:
         return
     job, session.job = session.job, None
+    then, session.then = session.then, None
     progress = job.progress
     if progress.run is not None:
         run_id = progress.saved or session.keep(progress.run, "live")
@@ -179,19 +235,24 @@ def settle(session: Session) -> None:
         session.filling = None
         if not progress.state.finished:
             shared_worker().name(job, map_of(run_id))
-            session.filling = Filling(run_id, job)
+        if not progress.state.finished or (then is not None and progress.state is JobState.DONE):
+            session.filling = Filling(run_id, job, then and replace(then, run=run_id))
     session.notices[:] = filter(None, [how_it_ended(progress), progress.unsaved])
+    fill_in(session)
 
 
 def fill_in(session: Session) -> None:
     """If a dial map is finished, give it to its run."""
     if session.filling is None or not session.filling.job.progress.state.finished:
         return
-    run_id, progress = session.filling.run_id, session.filling.job.progress
-    session.filling = None
+    run_id, job, then = session.filling.run_id, session.filling.job, session.filling.then
+    progress, session.filling = job.progress, None
     made = progress.run if progress.state is JobState.DONE else None
     if made is not None and (progress.error or not progress.saved):  # else it is read where it is kept
         session.runs[run_id] = made
+    whole = progress.state is JobState.DONE and not (progress.error or progress.open or job.stopping)
+    if then is not None and whole and session.view.run == run_id:
+        session.view = replace(then, overlay=session.view.overlay)
     session.notices.extend(filter(None, [progress.error]))
 
 
@@ -217,15 +278,19 @@ def what_goes_on(progress: Decoded, limit: int, ahead: int, stopping: bool) -> s
     return f"Decoding: {number(progress.tokens)} of at most {counted(limit, 'token')}{tau}"
 
 
-def what_is_mapped(progress: Decoded, stopping: bool, ahead: int = 0) -> str:
-    """A sentence about a dial map that is under way."""
+def what_is_mapped(progress: Decoded, stopping: bool, ahead: int = 0, over: str = "") -> str:
+    """A sentence about a dial map that is under way, or about one of the threshold of the controller that `over`
+    names."""
     if stopping:
         return "Stopping the map after this pass …"
     if progress.state is JobState.QUEUED and ahead:
         return f"Dial map: waiting for {counted(ahead, 'other job')} on this server …"
     still = f" {counted(progress.open, 'text')} still open." if progress.open else ""
+    if over:
+        return f"{_share(progress.exact, CONTROLLERS[over].dial.symbol)}{still} Its slider waits for all of it."
     return f"{_share(progress.exact)}{still} Elsewhere blocks are judged on the recorded text."
 
 
-def _share(known: float) -> str:
-    return f"Dial map: {number(100 * known)} % of all settings known."
+def _share(known: float, symbol: str = "") -> str:
+    what = f"Map of {symbol}" if symbol else "Dial map"
+    return f"{what}: {number(100 * known)} % of all settings known."

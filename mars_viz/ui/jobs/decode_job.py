@@ -131,6 +131,8 @@ class Ways:
     """Under which it is kept; empty for a new one."""
     maker: str = ""
     """The mark of the browser that asked for it, noted where it is kept."""
+    over: str = ""
+    """The controller whose threshold is mapped, by name; empty for the rule's dial."""
 
 
 class Growing:
@@ -180,6 +182,11 @@ class DecodeJob(Job[Decoded]):
         job = cls(run.prompt, run.settings, ways, choice)
         job._progress = replace(job.progress, so_far=run, complete=True, saved=saved)
         return job
+
+    @property
+    def over(self) -> str:
+        """The controller whose threshold it maps, by name; empty for the rule's dial."""
+        return self._ways.over
 
     @property
     def rank(self) -> Rank:

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 from mars_viz.analysis.map_grid import along_dial
 from mars_viz.analysis.steps import Steps, total
 from mars_viz.chat import EncodedPrompt
+from mars_viz.controllers import controller_named
 from mars_viz.costs import Costs
 from mars_viz.demo.prompts import STORIES
-from mars_viz.dialmap import Budget, DialMap, Segment, Span, span_of, useful_span
+from mars_viz.dialmap import Budget, DialMap, Segment, Span, controller_span, span_of, useful_span
 from mars_viz.errors import ModelError
 from mars_viz.multi_rule_walk import Stand, Together
 from mars_viz.prompts import PromptItem
@@ -103,6 +104,15 @@ def chart(backend: Any, run: Run) -> Mapping | None:
     if rule_named(run.settings.rule).dial is None:
         return None
     span = useful_span(run.settings) if run.dial_map is None else run.dial_map.span
+    return Mapping(backend, run.prompt, run.settings, span, title=run.title, budget=Budget(branches=BRANCHES), run=run)
+
+
+def chart_threshold(name: str, backend: Any, run: Run) -> Mapping:
+    """Maps the whole threshold of the controller of that name, around a run that none cuts, or goes on with the map."""
+    from mars_viz.record_map import Mapping
+
+    made = run.controller_map
+    span = controller_span(controller_named(name), None, None, (run.settings.gamma,)) if made is None else made.span
     return Mapping(backend, run.prompt, run.settings, span, title=run.title, budget=Budget(branches=BRANCHES), run=run)
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
+from mars_viz.controllers import NONE
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.figures.words import exactly
 from mars_viz.rules import rule_named
@@ -66,6 +67,7 @@ def _settings(parameters: Mapping[str, str], complaints: list[str]) -> Settings:
             said = f"The link's {NAMES.get(name, name)} “{clipped(asked)}” is no {kind} from {low} to {high}"
             complaints.append(f"{said}; the default is set.")
     found |= _draft(parameters, found.get("gamma"), complaints)
+    found |= _controller(parameters, found.get("tree", CHAIN), complaints)
     return replace(_DEFAULT, **found, stop=_stop(parameters.get("stop", ""), complaints))
 
 
@@ -81,6 +83,18 @@ def _draft(parameters: Mapping[str, str], gamma: int | None, complaints: list[st
         complaints.append(f"The link's tree “{clipped(asked)}” cannot be drafted, so chains are set. {error}")
         return {}
     return {"tree": made.tree, "gamma": made.gamma}
+
+
+def _controller(parameters: Mapping[str, str], tree: str, complaints: list[str]) -> dict[str, str]:
+    """The controller at its threshold that the link says, if any."""
+    asked = parameters.get("controller", "")
+    if asked in ("", NONE):
+        return {}
+    try:
+        return {"controller": Settings(tree=tree, controller=asked).controller}
+    except BadInput as error:
+        complaints.append(f"The link's controller “{clipped(asked)}” cannot be had, so none is set. {error}")
+        return {}
 
 
 def _stop(text: str, complaints: list[str]) -> tuple[str, ...]:
@@ -105,6 +119,7 @@ def _written(settings: Settings) -> dict[str, str]:
             if (value := getattr(settings, name)) != getattr(_DEFAULT, name) and not (tree and name == "gamma")
         },
         "tree": with_nodes(settings.tree, settings.gamma) if tree else "",
+        "controller": "" if settings.control is None else settings.controller,
         "stop": "\n".join(settings.stop),
     }
 

@@ -93,6 +93,7 @@ def tiles(run: Run | None) -> list[Tile]:
     drafted = sum(len(round_.speculation) for round_ in rounds)
     kept = sum(round_.kept for round_ in rounds)
     seconds = 0.0 if run is None else run.provenance.seconds
+    whole = "" if run is None or run.settings.control is None else ", all γ tokens drafted in every round"
     dash = "–"
     return [
         Tile("Tokens", number(tokens), "Emitted so far; exact"),
@@ -100,7 +101,7 @@ def tiles(run: Run | None) -> list[Tile]:
         Tile(
             "Tokens/s, measured",
             number(tokens / seconds) if seconds else dash,
-            "Over the wall clock of the decode, without the prompt's pass and with recording",
+            f"Over the wall clock of the decode, without the prompt's pass and with recording{whole}",
         ),
         Tile(
             "Accepted",

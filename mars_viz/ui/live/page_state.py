@@ -11,10 +11,11 @@ from typing import Any
 
 from mars_viz import default_folders
 from mars_viz.errors import BadInput, SettingError
+from mars_viz.race.records import BY_THE_CLOCK
 from mars_viz.rules import rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.runstore import RunStatus, new_name, read
-from mars_viz.speculators.names import check_trees
+from mars_viz.speculators.names import check_controller, check_trees
 from mars_viz.ui import decode_form, links, tab_jobs, visitors
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.background_task import BackgroundTask, CostsJob
@@ -168,6 +169,9 @@ class LivePageState:
             if rule_named(chosen.rule).dial is None:
                 self.notices.append("That rule has no dial, so it has no relaxed lane; choose another in Settings.")
                 return
+            if chosen.control is not None:
+                self.notices.append(BY_THE_CLOCK)
+                return
             make = partial(tasks.race, prompt, chosen, models.chat)
             self.racing = new_name("race")
             place = (default_folders.races(), self.racing, visitors.mark())
@@ -228,7 +232,9 @@ class LivePageState:
             return None
         try:
             models = wanted()
-            check_trees(chosen, models.choice.target or None, models.choice.drafter or None)
+            named = models.choice.target or None, models.choice.drafter or None
+            check_trees(chosen, *named)
+            check_controller(chosen, *named)
             return chosen, models
         except BadInput as error:
             self.notices.append(str(error))

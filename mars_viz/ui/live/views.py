@@ -207,10 +207,10 @@ def one_saved(desk: LivePageState, entry: KeptRun) -> None:
         words, first, second, third = st.columns(changing.COLUMNS, vertical_alignment="center")
     whole = entry.standing in (RunStatus.WHOLE, RunStatus.INTERRUPTED) and not entry.error
     about = entry.manifest.settings if entry.manifest is not None else None
-    tree = f", {about.draft}" if about is not None and about.drafts_trees else ""
+    draft = "" if about is None or about.drafts_plainly else f", {about.draft}"
     with words:
         standing = "" if entry.standing is RunStatus.WHOLE else f", {entry.standing.value}"
-        theme.line(entry.title, entry.error or f"{entry.name}, {counted(entry.tokens, 'token')}{tree}{standing}")
+        theme.line(entry.title, entry.error or f"{entry.name}, {counted(entry.tokens, 'token')}{draft}{standing}")
     if first.button("Explore", key=f"open-{entry.name}", disabled=not whole, width="stretch"):
         current_session().land(entry.name)
         navigation.leave_for("pages/explore.py")

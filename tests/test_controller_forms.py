@@ -1,0 +1,191 @@
+"""Draft-length controllers in the forms of Live and Explore, and Explore's button that maps a threshold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from mars_viz import cli
+from mars_viz.controllers import CONTROLLERS, NONE
+from mars_viz.dialmap import DialMap, Exploration, MapProgress, controller_span, step
+from mars_viz.errors import BadInput
+from mars_viz.race.making import Racing
+from mars_viz.replay import ending_of
+from mars_viz.rules import rule_named
+from mars_viz.run import Run, Settings
+from mars_viz.runfiles import load_run
+from mars_viz.runstore import RunStore
+from mars_viz.speculators.names import check_controller
+from mars_viz.ui import tab_jobs
+from mars_viz.ui.jobs import tasks
+from mars_viz.ui.jobs.decode_job import Ways
+from tests import test_live_page
+from tests.factories import ToySpeculator
+from tests.staged import of_the_pair
+from tests.tabs import settled
+from tests.test_explorer_controller import cut_run
+from tests.test_live_links import address
+from tests.test_live_page import press, show
+from tests.test_pages import Script, button, by_itself, folder, opened, picker, wait_for_result
+from tests.test_ui_worker import until
+
+live_folder = test_live_page.folder
+__all__ = ["by_itself", "folder", "live_folder"]
+
+
+class ToyMapper:
+    """The map of a controller's threshold around a toy run, a batched pass a step, of which the first sitting takes
+    `PASSES` only."""
+
+    PASSES = 1000
+
+    def __init__(self, name: str, pair: Any, run: Run):
+        rule, settings = rule_named(run.settings.rule), run.settings
+        self._run, self._span = run, controller_span(CONTROLLERS[name], None, None, (settings.gamma,))
+        known = {} if run.controller_map is None else dict(run.controller_map.answers)
+        dial = rule.checked_dial(settings.dial)
+        self._one = Exploration(rule, self._span, run.prompt_ids, ending_of(run), known, dial=dial)
+        self._speculator, self._most = ToySpeculator(settings), self.PASSES if not known else 1000
+
+    def __iter__(self) -> Iterator[MapProgress]:
+        while self._one.going and self._one.passes < self._most:
+            yield from step(self._speculator, [self._one])
+
+    def map(self) -> DialMap:
+        return DialMap(self._run.without_rounds, self._span, self._one.answers, self._one.passes, 0.0)
+
+
+@pytest.fixture
+def mapping(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Explore with toys in place of models, and every run kept."""
+    ways = Ways(lambda pair, prompt, settings: Script(prompt, settings), store=RunStore(folder))
+    monkeypatch.setattr(tab_jobs, "explored", lambda: ways)
+    monkeypatch.setattr(tasks, "chart_threshold", ToyMapper)
+    return folder
+
+
+def captions(tab: AppTest) -> str:
+    return " ".join(each.value for each in tab.caption)
+
+
+def mapped_by(tab: AppTest, title: str) -> AppTest:
+    """The button of the popover is pressed, and all that it sets off is over."""
+    settled(tab.selectbox(key=f"map-controller-{picker(tab).value}").select(title).run())
+    settled(tab.button(key="map-threshold").click().run())
+    wait_for_result(tab)
+    filling = tab.session_state["mars_viz"].filling
+    if filling is not None:
+        until(lambda: filling.job.progress.state.finished)
+    return settled(tab.run())
+
+
+def test_live_takes_a_controller_and_its_threshold_and_the_link_carries_them(live_folder: Path) -> None:
+    tab = test_live_page.opened(controller="svip:0.37")
+    assert (tab.selectbox(key="controller").value, tab.number_input(key="threshold-svip").value) == ("svip", 0.37)
+    assert address(tab) == {"controller": "svip:0.37"} and CONTROLLERS["svip"].summary in captions(tab)
+    settled(tab.number_input(key="threshold-svip").set_value(0.5).run())
+    assert address(tab) == {"controller": "svip:0.5"}
+    settled(tab.switch_page("pages/gallery.py").run())
+    settled(tab.switch_page("pages/live.py").run())
+    assert tab.number_input(key="threshold-svip").value == 0.5
+    settled(tab.selectbox(key="controller").select("SpecDec++").run())
+    assert address(tab) == {"controller": "specdec++:0.7"} and tab.number_input(key="threshold-specdec++").max == 1
+    press(tab, "Decode now")
+    assert tab.session_state["mars_viz_live"].job.settings == Settings(dial=0.9, controller="specdec++:0.7")
+    test_live_page.wait(tab)
+    assert "γ = 6 cut by SpecDec++ at h = 0.7" in test_live_page.notes(show(tab, "Saved runs"))
+    settled(tab.segmented_control(key="draft").set_value("Tree").run())
+    assert "controllers cut chains" in captions(tab) and "controller" not in address(tab)
+
+
+@pytest.mark.parametrize("name", CONTROLLERS)
+def test_every_threshold_can_be_typed(live_folder: Path, name: str) -> None:
+    dial = CONTROLLERS[name].dial
+    field = test_live_page.opened(controller=name).number_input(key=f"threshold-{name}")
+    assert (field.min, field.max, field.value) == (dial.low, dial.high, dial.default)
+
+
+def test_what_cannot_go_with_a_controller_is_a_sentence(live_folder: Path, tmp_path: Path, capsys: Any) -> None:
+    tab = test_live_page.opened(controller="svip", drafter="ngram:n=3")
+    press(tab, "Decode now")
+    assert "ngram:n=3 drafts without probabilities" in test_live_page.notes(tab)
+    tab = test_live_page.opened(controller="svip")
+    press(tab, "Race now")
+    assert "A race is by the clock" in test_live_page.notes(tab)
+    assert tab.session_state["mars_viz_live"].waits_for is None
+    with pytest.raises(BadInput, match="race without one"):
+        Racing(None, "a", Settings(controller="svip"))  # type: ignore[arg-type]
+    tab = test_live_page.opened(controller="svip", tree="dynamic")
+    assert "SVIP cuts chains" in test_live_page.notes(tab) and tab.segmented_control(key="draft").value == "Tree"
+    for drafter in (None, "layers:exit=4", "eagle3"):
+        check_controller(Settings(controller="svip"), None, drafter)
+    asked = ["record", "--prompt", "a", "--controller", "svip", "--drafter", "trigram", "--out", str(tmp_path / "a")]
+    assert cli.main(asked) == 2 and "trigram drafts without probabilities" in capsys.readouterr().err
+
+
+def test_explore_decodes_by_a_controller(folder: Path) -> None:
+    tab = opened()
+    settled(tab.selectbox(key="controller").select("Confidence").run())
+    tab.number_input(key="threshold-confidence").set_value(0.25)
+    tab.text_area(key="prompt").set_value("a fox")
+    wait_for_result(settled(button(tab, "Decode").click().run()))
+    run = tab.session_state["mars_viz"].runs[picker(tab).value]
+    assert run.settings.controller == "confidence:0.25"
+    assert any("cut by Confidence at λ = 0.25" in label for label in picker(tab).options)
+
+
+def test_a_run_without_a_map_gets_the_one_of_a_threshold_itself(mapping: Path) -> None:
+    of_the_pair(replace(cut_run("svip").unmapped, title="Plain")).save(mapping / "plain")
+    tab = opened(run="plain")
+    assert "The map goes to this run" in captions(tab)
+    mapped_by(tab, "AdaEDL")
+    made = load_run(mapping / "plain").controller_map
+    assert made is not None and made.complete and made.span.over == "adaedl"
+    assert picker(tab).value == "plain" and address(tab)["cuts"] == "1"
+
+
+def test_a_run_that_has_a_map_or_is_cut_is_decoded_once_more(mapping: Path) -> None:
+    whole = of_the_pair(replace(cut_run("svip"), title="Whole"))
+    made = whole.controller_map
+    assert made is not None
+    whole.save(mapping / "whole")
+    made.at(0.25).save(mapping / "cut")
+    tab = opened(run="cut")
+    assert "The prompt is decoded once more" in captions(tab)
+    mapped_by(tab, "SVIP")
+    found = load_run(mapping / picker(tab).value)
+    assert picker(tab).value != "cut" and found.settings.controller == NONE and found.controller_map is not None
+    assert (address(tab)["cuts"], address(tab)["dial"]) == ("1", "0.25")
+    assert found.controller_map.at(0.25).token_ids == made.at(0.25).token_ids
+    settled(picker(tab).select("whole").run())
+    mapped_by(tab, "Confidence")
+    kept = load_run(mapping / "whole").controller_map
+    assert kept is not None and kept.span == made.span  # it stays as it was
+    assert "dial" not in address(tab) and address(tab)["cuts"] == "1"
+
+
+def test_a_map_of_a_threshold_that_was_stopped_goes_on(mapping: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ToyMapper, "PASSES", 1)
+    of_the_pair(cut_run("svip").unmapped).save(mapping / "plain")
+    tab = mapped_by(opened(run="plain"), "SVIP")
+    part = load_run(mapping / "plain").controller_map
+    assert part is not None and not part.complete and "cuts" not in address(tab)
+    assert "Map of λ" in captions(tab) and "slider waits" in captions(tab)
+    settled(tab.button(key="map-on").click().run())
+    until(lambda: tab.session_state["mars_viz"].filling.job.progress.state.finished)
+    settled(tab.run())
+    part = load_run(mapping / "plain").controller_map
+    assert part is not None and part.complete and address(tab)["cuts"] == "1"
+
+
+def test_where_no_threshold_can_be_mapped_the_popover_says_why(mapping: Path) -> None:
+    replace(cut_run("svip").unmapped, title="Foreign").save(mapping / "foreign")
+    tab = opened(run="foreign")
+    assert "only the built-in pair is at hand" in captions(tab) and not [
+        b for b in tab.button if b.key == "map-threshold"
+    ]
