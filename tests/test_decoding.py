@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -23,7 +24,6 @@ from mars_viz.speculators.backend import Backend, Part
 from mars_viz.speculators.draft import Draft
 from mars_viz.speculators.draft_batch import DraftBatch
 from mars_viz.speculators.evidence import gather_evidence
-from mars_viz.speculators.loading import load_backend
 from mars_viz.speculators.sampling import draw, law
 from mars_viz.speculators.speculator import DraftAndScore
 from mars_viz.walk import Ending, walk
@@ -32,29 +32,14 @@ PROMPTS = [
     "Once upon a time, there was a little girl",
     "Tom and his dog went to the park.",
     '"Look at the moon!" said',
-    "The big red ball",
     "One day, a cat named Lily found a key",
-    "Sara was sad because",
     "It was a cold day. Ben",
-    "The frog wanted to fly",
     "Mom said it was time for bed, but",
-    "In the forest there lived a bear",
-    "Max had a new kite.",
-    "There was an old tree near the river",
     "Add 58 and 67.\n",
-    "Add 904 and 378.\n",
     "Add 4217 and 5846.\n",
     "Sort these words: pie, goat, apple, zoo.\n",
-    "Sort these words: moon, star, sun.\n",
-    "Sort these words: jam, ice, king, hat, fox.\n",
     "Story: Anna hid the key under the bed. Ben saw the cup in the car.\nQuestion: Where is the key?\n",
-    "Story: Leo found the coin by the lake. Amy put the doll on the shelf.\nQuestion: What did Amy put?\n",
 ]
-
-
-@pytest.fixture(scope="module")
-def pair() -> Backend:
-    return load_backend(device="cpu", dtype="float32")
 
 
 def decode(pair: Backend, prompt: str, **settings: object) -> mars_viz.Run:
@@ -71,14 +56,11 @@ def alone(pair: Backend, prompt_ids: tuple[int, ...], new_tokens: int) -> tuple[
     return tuple(out[0, ids.shape[1] :].tolist())
 
 
-@pytest.mark.parametrize("prompt", PROMPTS)
-def test_strict_greedy_is_the_targets_own_greedy_text(pair: Backend, prompt: str) -> None:
-    expected = None
-    for gamma in (1, 3, 6, 11):
-        run = decode(pair, prompt, rule="strict", gamma=gamma)
-        expected = expected or alone(pair, run.prompt_ids, 48)
-        assert run.token_ids == expected
-        assert run.tau <= gamma + 1
+@pytest.mark.parametrize(("prompt", "gamma"), list(zip(PROMPTS, itertools.cycle((1, 3, 6, 11)), strict=False)))
+def test_strict_greedy_is_the_targets_own_greedy_text(pair: Backend, prompt: str, gamma: int) -> None:
+    run = decode(pair, prompt, rule="strict", gamma=gamma)
+    assert run.token_ids == alone(pair, run.prompt_ids, 48)
+    assert run.tau <= gamma + 1
 
 
 class Stutter:
@@ -123,12 +105,12 @@ def ends(run: mars_viz.Run) -> Iterator[int]:
 @pytest.mark.parametrize("rule", KINDS_OF_RULES.values())
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
 def test_same_seed_same_run_and_the_caches_do_not_matter(pair: Backend, rule: str, temperature: float) -> None:
-    first, again = (decode(pair, PROMPTS[0], rule=rule, temperature=temperature, seed=7) for _ in range(2))
+    settings = Settings(rule=rule, temperature=temperature, seed=7, max_new_tokens=24)
+    first, again = (Recording(pair, PROMPTS[0], settings).finish() for _ in range(2))
     assert first.token_ids == again.token_ids
     dial = first.settings.dial
     prefix = first.prompt_ids
-    for round_ in first.rounds[:6]:  # a fresh speculator, nothing cached, gives the same record
-        settings = Settings(rule=rule, temperature=temperature, seed=7)
+    for round_ in first.rounds[:4]:  # a fresh speculator, nothing cached, gives the same record
         (answer,) = pair.speculator(settings).speculate([prefix])
         np.testing.assert_array_equal(answer.speculation.tokens, round_.speculation.tokens)
         np.testing.assert_allclose(answer.speculation.top_logits, round_.speculation.top_logits, atol=1e-3)
@@ -136,9 +118,9 @@ def test_same_seed_same_run_and_the_caches_do_not_matter(pair: Backend, rule: st
         prefix += round_.token_ids
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.9])
-@pytest.mark.parametrize("batch", [1, 3])
-@pytest.mark.parametrize("needs", [(), ("z",)])
+@pytest.mark.parametrize(  # each pair of any two of the three
+    ("temperature", "batch", "needs"), [(0.0, 1, ()), (0.0, 3, ("z",)), (0.9, 1, ("z",)), (0.9, 3, ())]
+)
 def test_what_is_computed_afterwards_is_what_would_have_been_computed_at_once(
     pair: Backend, temperature: float, batch: int, needs: tuple[str, ...]
 ) -> None:
@@ -229,12 +211,12 @@ def test_length_limit_and_end_of_text_cut_a_block(pair: Backend) -> None:
 @pytest.mark.parametrize("rule", ["rejection-sampling", "strict", "mars-sampling"])
 @pytest.mark.parametrize("processors", [{}, {"top_k": 5}, {"top_p": 0.7}, {"temperature": 0.6}])
 def test_lossless_rules_keep_the_targets_law(rule: str, processors: dict[str, float]) -> None:
-    """200,000 draws over twelve tokens, through the real evidence, draws and rule.
+    """50,000 draws over twelve tokens, through the real evidence, draws and rule.
 
     One long block whose rows all have the same law: whatever its position emits, the kept draft or the correction, is
     a draw of its own. Chi-square against p; false-alarm probability one in a million per case.
     """
-    total = 200_000
+    total = 50_000
     rng = np.random.default_rng(1)
     p_logits, noise = rng.normal(5, 1.5, (2, 12)).astype(np.float32)
     q_logits = 0.7 * p_logits + 0.3 * noise
@@ -258,11 +240,11 @@ def test_lossless_rules_keep_the_targets_law(rule: str, processors: dict[str, fl
 
 @pytest.mark.parametrize("rule", ["rejection-sampling", "strict"])
 def test_a_sampled_walk_has_the_targets_transitions(rule: str) -> None:
-    """12,000 tokens of a walk over bigram models: every transition as often as the target makes it.
+    """3,000 tokens of a walk over bigram models: every transition as often as the target makes it.
 
     Rounds, corrections and bonuses included. Chi-square over all rows; false-alarm probability one in a million.
     """
-    settings = Settings(rule=rule, temperature=1.0, gamma=4, max_new_tokens=12_000, seed=3)
+    settings = Settings(rule=rule, temperature=1.0, gamma=4, max_new_tokens=3_000, seed=3)
     speculator = ToySpeculator(settings, vocabulary=6)
     ending = Ending(frozenset(), settings.max_new_tokens)
     rounds = walk(speculator, rule_named(rule), None, (1,), ending)

@@ -27,7 +27,7 @@ from mars_viz.runstore.journal import segment
 from tests.factories import toy_run
 
 ROOT = Path(__file__).parents[1]
-KILLS = int(os.environ.get("MARS_VIZ_KILLS", "4"))
+KILLS = int(os.environ.get("MARS_VIZ_KILLS", "3"))
 """Processes to kill; 30 before a release."""
 
 
@@ -344,10 +344,10 @@ def test_the_folder_is_the_variable_s_or_in_the_user_s_data(monkeypatch, tmp_pat
 SAVING = """
 import sys
 from dataclasses import replace
+from mars_viz import load_run
 from mars_viz.runstore import RunStore
-from tests.factories import toy_run
 
-store, run = RunStore(sys.argv[1]), toy_run(temperature=1.0, max_new_tokens=60)
+store, run = RunStore(sys.argv[1]), load_run(sys.argv[2])
 print("ready", flush=True)
 while True:
     journal = store.begin()
@@ -361,10 +361,10 @@ while True:
 def test_killed_at_any_moment_every_finished_run_is_whole_and_the_others_have_their_rounds(tmp_path):
     """A process that saves runs without end is killed KILLS times; what it had said it kept must be there."""
     whole = toy_run(temperature=1.0, max_new_tokens=60)
+    command = [sys.executable, "-c", SAVING, str(tmp_path / "runs"), str(whole.save(tmp_path / "whole"))]
     lines_of_a_run = len(range(1, len(whole.rounds) + 1, 3)) + 1
     luck, promised, written = random.Random(7), set(), {}
     for _ in range(KILLS):
-        command = [sys.executable, "-c", SAVING, str(tmp_path / "runs")]
         paths = {**os.environ, "PYTHONPATH": str(ROOT)}
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=paths, cwd=ROOT) as saving:
             assert saving.stdout is not None and saving.stdout.readline() == "ready\n"
@@ -394,11 +394,11 @@ def test_killed_at_any_moment_every_finished_run_is_whole_and_the_others_have_th
 SHARING = """
 import random, sys, time
 from dataclasses import replace
+from mars_viz import load_run
 from mars_viz.runstore import RunStore
-from tests.factories import toy_run
 
-folder, who, end = sys.argv[1], sys.argv[2], time.monotonic() + float(sys.argv[3])
-run, luck = toy_run(temperature=1.0, max_new_tokens=20), random.Random(who)
+folder, run, who = sys.argv[1], load_run(sys.argv[2]), sys.argv[3]
+luck, end = random.Random(who), time.monotonic() + float(sys.argv[4])
 short, mine, turns = replace(run, rounds=run.rounds[:2]), [], 0
 print("ready", flush=True)
 sys.stdin.readline()
@@ -430,11 +430,12 @@ for name in mine:
 
 def test_servers_that_share_a_folder_do_not_harm_each_other(tmp_path):
     """Each begins, keeps, replaces, renames, deletes and restores its own runs as fast as it can, and tidies up."""
-    command = [sys.executable, "-c", SHARING, str(tmp_path / "runs")]
+    whole = toy_run(temperature=1.0, max_new_tokens=20).save(tmp_path / "whole")
+    command = [sys.executable, "-c", SHARING, str(tmp_path / "runs"), str(whole)]
     paths = {**os.environ, "PYTHONPATH": str(ROOT)}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     servers = [
-        subprocess.Popen([*command, who, "1.5"], text=True, env=paths, cwd=ROOT, **pipes) for who in ("a", "b", "c")
+        subprocess.Popen([*command, who, "0.5"], text=True, env=paths, cwd=ROOT, **pipes) for who in ("a", "b", "c")
     ]
     for server in servers:
         assert server.stdout.readline() == "ready\n"

@@ -278,14 +278,9 @@ def tied_model(size: int) -> LlamaForCausalLM:
 
 
 @pytest.fixture(scope="module")
-def builtin() -> Backend:
-    return load_backend(device="cpu", dtype="float32")
-
-
-@pytest.fixture(scope="module")
-def pairs(builtin: Backend) -> dict[str, Backend]:
+def pairs(pair: Backend) -> dict[str, Backend]:
     """Models full of ties on each of the passes; the drafter is a little off, and of some groups takes the second."""
-    size = builtin.vocabulary_size
+    size = pair.vocabulary_size
     target = tied_model(size)
     drafter = copy.deepcopy(target)
     generator = torch.Generator().manual_seed(2)
@@ -294,7 +289,7 @@ def pairs(builtin: Backend) -> dict[str, Backend]:
     for entry in range(0, len(GROUPS), 3):
         lowest = int(drafter.lm_head.weight[:, entry].nonzero()[0])
         drafter.lm_head.weight[lowest] = 0
-    made = replace(builtin, eos_ids=frozenset())
+    made = replace(pair, eos_ids=frozenset())
     ways = {
         "packed": lambda model: opener(model, size),
         "plain": lambda model: Opener(partial(PlainNetwork, model, size), model=model),
@@ -309,7 +304,7 @@ PROMPTS = ("Once upon a time", "Tom and his dog went to the park.", "The frog wa
 @pytest.mark.parametrize("way", ["packed", "plain", "ragged"])
 def test_strict_writes_what_the_target_and_transformers_write(pairs: dict[str, Backend], way: str) -> None:
     pair, rates = pairs[way], []
-    for prompt in PROMPTS:
+    for prompt in PROMPTS[::2]:
         run = Recording(pair, prompt, Settings(rule="strict", gamma=4, max_new_tokens=40)).finish()
         assert run.token_ids == decode_alone(pair, run.prompt_ids, run.settings).token_ids
         assert (
@@ -348,10 +343,14 @@ def test_sampled_texts_are_the_targets_own(pairs: dict[str, Backend], settings: 
 def test_runs_are_the_same_in_batches_saved_and_loaded_and_walked_again(
     pairs: dict[str, Backend], rule: str, temperature: float, tmp_path: Path
 ) -> None:
-    settings = Settings(rule=rule, temperature=temperature, top_p=0.95, gamma=4, max_new_tokens=16, seed=4)
-    prompts = PROMPTS if rule in KINDS_OF_RULES.values() else PROMPTS[-1:]
-    for prompt, run in zip(prompts, record_all(pairs["packed"], prompts, settings, batch=3), strict=True):
-        assert_same(run, Recording(pairs["packed"], prompt, settings).finish())
+    """In batches one rule of each kind."""
+    settings = Settings(rule=rule, temperature=temperature, top_p=0.95, gamma=4, max_new_tokens=12, seed=4)
+    run = Recording(pairs["packed"], PROMPTS[-1], settings).finish()
+    if rule in KINDS_OF_RULES.values():
+        *others, last = record_all(pairs["packed"], PROMPTS, settings, batch=3)
+        assert_same(last, run)
+        for prompt, one in zip(PROMPTS, others, strict=False):
+            assert_same(one, Recording(pairs["packed"], prompt, settings).finish())
     again = saved_and_loaded(run, tmp_path)
     for replayed in (run, again):
         assert walked(replayed) == [(round_.token_ids, round_.decision) for round_ in run.rounds]
@@ -428,7 +427,7 @@ def test_runs_that_were_recorded_in_another_order_stay_as_they_are(
     assert again.to_frame().equals(old.to_frame())
 
 
-def test_in_bfloat16_lists_are_in_order_and_strict_writes_their_first(builtin: Backend) -> None:
+def test_in_bfloat16_lists_are_in_order_and_strict_writes_their_first() -> None:
     pair = load_backend(device="cpu", dtype="bfloat16")
     equals = 0
     for settings in (Settings(rule="strict"), Settings(rule="mars-margin", temperature=0.9, top_p=0.9)):

@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from factories import PROMPT, ToySpeculator, tables, toy_map, toy_run
+from factories import PROMPT, ToySpeculator, judging_once, tables, toy_map, toy_run
 from scipy.stats import chi2
+from test_dialmap import Afresh
 from test_networks import llama, networks
 from transformers import AutoModelForCausalLM, BloomConfig, MistralConfig
 
@@ -35,7 +36,6 @@ from mars_viz.speculators.draft import Draft
 from mars_viz.speculators.draft_batch import DraftBatch, Trees
 from mars_viz.speculators.drafters.tree_growth import grown
 from mars_viz.speculators.evidence import gather_evidence
-from mars_viz.speculators.loading import load_backend
 from mars_viz.speculators.networks.hf import PlainNetwork
 from mars_viz.speculators.speculator import scored_by
 from mars_viz.speculators.targets.model import ModelTarget
@@ -373,13 +373,13 @@ def off_law(counts: np.ndarray) -> bool:
 
 @pytest.mark.parametrize("rule", ["strict", "rejection-sampling"])
 def test_a_lossless_rule_keeps_the_target_s_law_on_trees(rule: str) -> None:
-    """60,000 rounds; siblings that were tried are taken out of the law one after the other."""
-    assert not off_law(first_tokens(rule, 60_000))
+    """15,000 rounds; siblings that were tried are taken out of the law one after the other."""
+    assert not off_law(first_tokens(rule, 15_000))
 
 
 def test_a_sibling_judged_by_the_whole_law_is_found_out() -> None:
     """The mistake of judging each sibling as if none had been tried before it."""
-    assert off_law(first_tokens("rejection-sampling", 60_000, keeps=lambda found: found.coins <= found.p))
+    assert off_law(first_tokens("rejection-sampling", 15_000, keeps=lambda found: found.coins <= found.p))
 
 
 # ---- dials
@@ -388,7 +388,7 @@ def test_a_sibling_judged_by_the_whole_law_is_found_out() -> None:
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("rule", [name for name in VARIANTS if rule_named(name).dial is not None])
 def test_the_map_of_trees_is_what_independent_walks_are(rule: str, temperature: float) -> None:
-    """200 random dial values a case, every boundary, and the floats on either side of it."""
+    """60 random dial values a case, every boundary, and the floats on either side of it."""
     if rule_named(rule).refuses_trees(temperature):
         return
     settings = Settings(rule=rule, temperature=temperature, tree=TREE, max_new_tokens=24, seed=4)
@@ -396,20 +396,15 @@ def test_the_map_of_trees_is_what_independent_walks_are(rule: str, temperature: 
     made, _ = toy_map(settings, model_seed=4, gammas=budgets)
     for nodes in budgets:
         own = replace(settings, gamma=nodes)
-        speculator = ToySpeculator(own, model_seed=4)
-        dials = np.random.default_rng(3).uniform(made.span.low, made.span.high, 200).tolist()
+        speculator, judging = ToySpeculator(own, model_seed=4), judging_once(rule)
+        dials = np.random.default_rng(3).uniform(made.span.low, made.span.high, 60).tolist()
         for segment in made.segments_for(nodes):
             for edge in (segment.low, segment.high):
                 dials += [edge, math.nextafter(edge, -math.inf), math.nextafter(edge, math.inf)]
         for dial in dials:
             if made.span.low <= dial <= made.span.high:
-                rounds = walk(speculator, rule_named(rule), dial, PROMPT, Ending(frozenset({0}), 24))
+                rounds = walk(speculator, judging, dial, PROMPT, Ending(frozenset({0}), 24))
                 assert [r.token_ids for r in rounds] == [r.token_ids for r in made.segment(dial, nodes).rounds]
-
-
-@pytest.fixture(scope="module")
-def pair() -> Backend:
-    return load_backend(device="cpu", dtype="float32")
 
 
 @pytest.mark.parametrize(
@@ -423,9 +418,10 @@ def pair() -> Backend:
 def test_a_map_of_trees_of_real_models_is_what_walks_of_their_own_are(
     pair: Backend, prompt: str, rule: str, tree: str, budgets: tuple[int, ...]
 ) -> None:
-    """Bit for bit: on every boundary and the floats beside it, whatever else is in the batch."""
-    settings = Settings(rule=rule, tree=tree, max_new_tokens=40)
-    span = span_of(rule_named(rule), 0.5 if rule_named(rule).scale.name == "RATIO" else None, None, budgets)
+    """Bit for bit: on every boundary and the floats beside it, whatever else is in the batch; and of whole recordings
+    at random dial values."""
+    settings, judging = Settings(rule=rule, tree=tree, max_new_tokens=40), judging_once(rule)
+    span = span_of(judging, 0.5 if judging.scale.name == "RATIO" else None, None, budgets)
     made = Mapping(pair, prompt, settings, span).finish()
     assert made.complete
     for nodes in budgets:
@@ -433,8 +429,11 @@ def test_a_map_of_trees_of_real_models_is_what_walks_of_their_own_are(
         edges = {segment.low for segment in made.segments_for(nodes)} | {span.high}
         assert len(edges) > 2  # or there was nothing to tell apart
         dials = edges | {math.nextafter(edge, side) for edge in edges for side in (-math.inf, math.inf)}
-        dials |= set(np.random.default_rng(nodes).uniform(span.low, span.high, 10).tolist())
+        speculator, ending = Afresh(pair, smaller), pair.ending(smaller)
         for dial in sorted(each for each in dials if span.low <= each <= span.high):
+            rounds = walk(speculator, judging, dial, made.frame.prompt_ids, ending)
+            assert [r.token_ids for r in rounds] == [r.token_ids for r in made.segment(dial, nodes).rounds]
+        for dial in np.random.default_rng(nodes).uniform(span.low, span.high, 3).tolist():
             run = Recording(pair, prompt, replace(smaller, dial=dial)).finish()
             assert [r.token_ids for r in run.rounds] == [r.token_ids for r in made.segment(dial, nodes).rounds]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -138,20 +137,26 @@ KILLED = """
 import os, signal, sys
 sys.path[:0] = [{tests!r}, {root!r}]
 from pathlib import Path
-from test_turns import sweep
-for progress in sweep(Path({folder!r}), resume=True):
-    if progress.finished == {at} and progress.share > 0:
-        os.kill(os.getpid(), signal.SIGKILL)
+from test_turns import open_store, sweep
+for at in {places}:
+    child = os.fork()
+    if not child:
+        for progress in sweep(Path({folder!r}), resume=True):
+            if progress.finished == at and progress.share > 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+        os._exit(1)
+    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
+    print(open_store(Path({folder!r})).finished(), flush=True)
 """
 
 
 def test_killed_in_the_middle_of_conversations_nothing_finished_is_lost(tmp_path: Path) -> None:
     folder = tmp_path / "killed"
-    for at in (1, 4, 5):  # before q0/2, q2/2 and q2/3, part of their maps made
-        code = KILLED.format(tests=str(TESTS), root=str(TESTS.parent), folder=str(folder), at=at)
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
-        assert done.returncode == -signal.SIGKILL, done.stderr
-        assert open_store(folder).finished() == at
+    places = (1, 4, 5)  # before q0/2, q2/2 and q2/3, part of their maps made
+    code = KILLED.format(tests=str(TESTS), root=str(TESTS.parent), folder=str(folder), places=places)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    assert tuple(map(int, done.stdout.split())) == places
     assert equal(sweep(folder, resume=True).finish(), sweep(tmp_path / "whole").finish())
 
 
@@ -283,7 +288,7 @@ def test_the_command_refuses(
 
 
 def test_the_command_sweeps_conversations_and_goes_on_as_begun(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, unmeasured: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With the built-in pair: each turn's prompt is longer by what was said before it."""
     file = tmp_path / "set.jsonl"
