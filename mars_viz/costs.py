@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import combinations
 from typing import Any
@@ -235,6 +235,33 @@ def drafts_seconds(costs: Costs, drafted: Sequence[int], steps: Sequence[int]) -
     return sum(
         count * max(passes[tokens].seconds, _parts(costs, tokens, taken)[0]) for (tokens, taken), count in kinds.items()
     )
+
+
+def length_costs(costs: Costs, steps: Sequence[int]) -> np.ndarray:
+    """float64 [γ + 1]; what a round of a chain costs that drafts 0, 1, … γ tokens in so many drafter passes, seconds:
+    `drafts_seconds` of each by itself. Raises BadInput as it does."""
+    return np.array([drafts_seconds(costs, [count], [taken]) for count, taken in enumerate(steps)])
+
+
+def at_ends(costs: Costs) -> Iterator[tuple[Costs, Costs]]:
+    """The costs with one of them at the low and at the high end of its interval and the others as they are, each in
+    turn; what a round takes besides as one."""
+    kinds: list[tuple[str, slice]] = [("target_pass", slice(i, i + 1)) for i in range(len(costs.target_pass))]
+    kinds += [("rest", slice(None)), ("drafting", slice(None))]
+    for end_of, part in kinds:
+        known: tuple[Cost, ...] = getattr(costs, end_of)
+        if known[part]:
+            low, high = (
+                tuple(
+                    replace(each, seconds=getattr(each, end)) if at in range(len(known))[part] else each
+                    for at, each in enumerate(known)
+                )
+                for end in ("low", "high")
+            )
+            yield replace(costs, **{end_of: low}), replace(costs, **{end_of: high})  # type: ignore[arg-type]
+    step = costs.drafter_step
+    low_step, high_step = replace(step, seconds=step.low), replace(step, seconds=step.high)
+    yield replace(costs, drafter_step=low_step), replace(costs, drafter_step=high_step)
 
 
 def ratio(one: Cost, other: Cost) -> Factor:

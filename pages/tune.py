@@ -229,7 +229,9 @@ def costs(study: CachedSweep) -> None:
     if why:
         measure_again(
             f"tune-{result.folder.name}",
-            f"No speed-up over the target alone: {why}" if objection(result.costs) else why,
+            f"No {'modelled speed-up' if study.plan.cut_by else 'speed-up over the target alone'}: {why}"
+            if objection(result.costs)
+            else why,
             study.plan.settings,
             sweep_requests.models_of(result.folder, study.plan),
             partial(keep_costs, result.folder),
@@ -255,8 +257,10 @@ def beside(found: SweepCatalogue, study: CachedSweep, view: TuneView) -> dict[st
             theme.note(f"{name} is not overlaid: it is unfinished, cannot be read, or has other prompts or models.")
             continue
         try:
-            if (other := found.opened(name)) is not None:
+            if (other := found.opened(name)) is not None and other.graded:
                 others[name] = other
+            elif other is not None:
+                theme.note(f"{name} is not overlaid: it has no speed-up, since what its passes cost is not known.")
         except BadInput as error:
             theme.note(str(error))
     return others

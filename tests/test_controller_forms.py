@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from mars_viz import cli
+from mars_viz import cli, default_folders
 from mars_viz.controllers import CONTROLLERS, NONE
 from mars_viz.dialmap import DialMap, Exploration, MapProgress, controller_span, step
 from mars_viz.errors import BadInput
@@ -24,14 +24,17 @@ from mars_viz.speculators.names import check_controller
 from mars_viz.ui import tab_jobs
 from mars_viz.ui.jobs import tasks
 from mars_viz.ui.jobs.decode_job import Ways
-from tests import test_live_page
+from mars_viz.ui.tune import sweep_requests
+from tests import test_live_page, test_tune_page
 from tests.factories import ToySpeculator
 from tests.staged import of_the_pair
+from tests.sweep_cases import toy_sweep
 from tests.tabs import settled
 from tests.test_explorer_controller import cut_run
 from tests.test_live_links import address
 from tests.test_live_page import press, show
 from tests.test_pages import Script, button, by_itself, folder, opened, picker, wait_for_result
+from tests.test_threshold_sweep import pair_grid, threshold_sweep
 from tests.test_ui_worker import until
 
 live_folder = test_live_page.folder
@@ -189,3 +192,67 @@ def test_where_no_threshold_can_be_mapped_the_popover_says_why(mapping: Path) ->
     assert "only the built-in pair is at hand" in captions(tab) and not [
         b for b in tab.button if b.key == "map-threshold"
     ]
+
+
+def begun_by(tab: AppTest, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any]:
+    """What Tune's form asks for: the wish and the span."""
+    found: list[tuple[Any, Any]] = []
+    monkeypatch.setattr(
+        sweep_requests, "_begin", lambda wish, names, span, into: found.append((wish, span)) or [into / "a"]
+    )
+    test_tune_page.clicked(tab, "sweep-begin")
+    return found[0]
+
+
+def test_tune_sweeps_a_threshold_or_the_dial_by_cut_drafts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(default_folders.SWEEPS, str(tmp_path / "results"))
+    tab = test_tune_page.opened()
+    assert not [each for each in tab.get("button_group") if each.key == "sweep-over"]
+    settled(tab.selectbox(key="sweep-controller").select("SVIP").run())
+    assert "sweep-loosest-mars" not in {each.key for each in tab.number_input}
+    settled(tab.slider(key="sweep-stands-mars").set_value(0.8).run())
+    wish, span = begun_by(tab, monkeypatch)
+    assert span == controller_span(CONTROLLERS["svip"], None, None, (6,))
+    assert (wish.over, wish.at, wish.settings.controller) == ("svip", {"mars": 0.8}, NONE)
+    tab = test_tune_page.opened()
+    settled(tab.selectbox(key="sweep-controller").select("SVIP").run())
+    settled(tab.segmented_control(key="sweep-over").set_value("Rule's dial").run())
+    assert "sweep-loosest-mars" in {each.key for each in tab.number_input}
+    tab.text_input(key="sweep-thresholds").set_value("0.2, 0.4")
+    wish, span = begun_by(tab, monkeypatch)
+    assert (wish.over, wish.settings.controller, span.over) == ("", "svip:0.3", "")
+    assert [each.controller for each in sweep_requests._cut(wish)] == [f"svip:{at}" for at in (0.2, 0.3, 0.4, 1.5)]
+    tab = test_tune_page.opened()
+    settled(tab.selectbox(key="sweep-controller").select("SVIP").run())
+    tab.text_input(key="sweep-drafter").set_value("ngram:n=3")
+    test_tune_page.clicked(tab, "sweep-begin")
+    assert "drafts without probabilities" in test_tune_page.said(tab)
+
+
+def test_a_sweep_of_a_threshold_is_shown_against_fixed_gamma(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(default_folders.SWEEPS, str(tmp_path))
+    for name, controller in (("a", "confidence"), ("b", "svip")):
+        threshold_sweep(tmp_path / name, controller, count=8)
+    threshold_sweep(tmp_path / "bare", costs=None, count=8)
+    toy_sweep(tmp_path / "mars", 8).finish()
+    tab = test_tune_page.opened(sweep="a", dial="0.5")
+    words = test_tune_page.said(tab)
+    assert "Stopping where q(x) &lt; 0.5 (Confidence) is" in words and "as fast as fixed γ" in words
+    assert "strict" not in words.lower().replace("strictly", "")
+    assert any("Confidence with MARS at θ = 0.80" in label for label in tab.selectbox(key="sweep").options)
+    assert list(tab.multiselect(key="tune-others").options) and len(tab.multiselect(key="tune-others").options) == 2
+    assert any("fixed γ" in title for title in test_tune_page.titles(tab))
+    for place in range(6):
+        test_tune_page.section(tab, place)
+    assert "its pace is modelled alone" in test_tune_page.said(tab)
+    knob = test_tune_page.element(tab)["knobs"][0]
+    assert knob["label"] == "full drafts ← confidence threshold λ → shorter drafts"
+    pair_grid(tmp_path / "pairs")
+    tab = test_tune_page.opened(sweep="pairs/mars-confidence0.3", loss="100")
+    test_tune_page.section(tab, 6)
+    assert "and take θ = " in test_tune_page.said(tab) and "cut by Confidence at λ = 0.3" in test_tune_page.said(tab)
+    tables = [each.value for each in tab.dataframe if "λ" in each.value.columns]
+    assert all(each["λ"].tolist() == ["0", "0.3", "0.6"] for each in tables) and len(tables) == 2
+    assert "no speed-up" in test_tune_page.said(test_tune_page.opened(sweep="a", **{"with": "bare"}))
+    bare = test_tune_page.opened(sweep="bare", dial="0.5")
+    assert "What a pass costs is not known" in test_tune_page.said(bare)

@@ -21,19 +21,17 @@ from mars_viz.controllers import ADAEDL_SLOPE, CONTROLLERS, NONE, Control, contr
 from mars_viz.costs import Cost, Costs, round_cost
 from mars_viz.dialmap import DialMap, controller_span, explore
 from mars_viz.errors import BadInput
-from mars_viz.prompts import PromptSet
 from mars_viz.record_map import Mapping, mapping_of
 from mars_viz.recording import Recording
 from mars_viz.records import COLUMNS, Round, Speculation
 from mars_viz.replay import answers_of, shortened
 from mars_viz.rules import rule_named, settle
-from mars_viz.run import Provenance, Run, Settings
+from mars_viz.run import Run, Settings
 from mars_viz.run_with_map import mapped
 from mars_viz.runfiles import load_run, save_run
 from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.draft_batch import DraftBatch
 from mars_viz.speculators.evidence import gather_evidence
-from mars_viz.sweep.plan import plan_of
 from mars_viz.walk import Answer, Ending, walk
 
 NAMES = sorted(CONTROLLERS)
@@ -86,13 +84,13 @@ def told(rounds: Sequence[Round]) -> Told:
 
 
 def alone(
-    settings: Settings, name: str, threshold: float, model_seed: int = 0
+    settings: Settings, name: str, threshold: float, model_seed: int = 0, prompt: tuple[int, ...] = PROMPT
 ) -> list[tuple[tuple[int, ...], int, int]]:
     """What an independent decode by a drafter that stops makes."""
     rule = rule_named(settings.rule)
     speculator = Stopping(settings, name, threshold, model_seed)
     ending = Ending(frozenset({0}), settings.max_new_tokens)
-    return told(list(walk(speculator, rule, rule.checked_dial(settings.dial), PROMPT, ending)))
+    return told(list(walk(speculator, rule, rule.checked_dial(settings.dial), prompt, ending)))
 
 
 def toy_controller_map(settings: Settings, name: str, model_seed: int = 0) -> DialMap:
@@ -413,9 +411,3 @@ def test_what_cannot_be_mapped_is_refused(
 ) -> None:
     assert cli.main(["map", "--prompt", "a", "--out", str(tmp_path / "a"), *more]) == 2
     assert why in capsys.readouterr().err and not list(tmp_path.iterdir())
-
-
-def test_a_sweep_takes_no_controller() -> None:
-    span = mars_viz.dialmap.span_of(rule_named("mars"), None, None, (6,))
-    with pytest.raises(BadInput, match="take every round to cost the same"):
-        plan_of(Settings(controller="svip"), span, False, PromptSet("a", ()), Provenance())

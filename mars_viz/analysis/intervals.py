@@ -227,7 +227,8 @@ class Frontier:
     speed_up: Band
     """Tokens a second over those of `over` at each, modelled."""
     over: str
-    """'the target alone', or 'strict' where no costs were measured or the path is paired."""
+    """'the target alone', or where no costs were measured or the path is paired 'strict', or of a draft-length
+    controller's threshold the fixed draft length."""
     paired: bool
     """True if every place is compared with strict on the same prompts, which is far surer than either by itself."""
 

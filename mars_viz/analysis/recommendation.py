@@ -148,6 +148,8 @@ class Finding(Enum):
 
     RECOMMENDED = "recommended"
     """A setting is shown to be good enough."""
+    NO_GAIN = "no setting is shown to be faster"
+    """Of a draft-length controller's thresholds."""
     NOT_ENOUGH = "not enough prompts to tell"
     """None is, not even one that changed no grade."""
 

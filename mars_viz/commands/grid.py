@@ -18,6 +18,7 @@ import numpy as np
 from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.commands import decoding
 from mars_viz.commands.decoding import note
+from mars_viz.controllers import control_named
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.figures.words import counted, exactly
@@ -35,6 +36,7 @@ from mars_viz.sweep.plan import Plan
 from mars_viz.sweep.report import alone, summary_lines
 from mars_viz.sweep.result import chosen_dial
 from mars_viz.sweep.sweep import Sweep
+from mars_viz.sweep.threshold import with_pair
 from mars_viz.sweep.timing import kept_checks
 from mars_viz.terminal import say
 
@@ -97,7 +99,7 @@ def argument(parser: argparse.ArgumentParser) -> None:
         "--grid",
         metavar="KEY=VALUES",
         help="sweep each of these values of a fixed setting, such as k=1,2,5, into a folder of its own below --out; "
-        "each prefix is decoded once for all",
+        "each prefix is decoded once for all; with --controller NAME of its threshold, such as threshold=0.2,0.4",
     )
 
 
@@ -105,7 +107,11 @@ def checked(options: argparse.Namespace) -> Grid | None:
     """The grid that is asked for; None for none. Raises BadInput for what is none, and where a folder is in the way."""
     if options.grid is None:
         return None
-    grid, out = grid_of(rule_named(options.rule), options.grid), Path(options.out)
+    control, out = control_named(options.controller), Path(options.out)
+    if control is not None and ":" in options.controller:
+        said = f"leave :{options.controller.partition(':')[2]} out of --controller"
+        raise SettingError(f"The grid says the controller's thresholds, and so does its name; {said}.")
+    grid = grid_of(rule_named(options.rule), options.grid, None if control is None else control.controller)
     if options.wall_clock:
         one = f"--rule {grid.rules[-1].name} --out {grid.folders(out)[-1]} --resume"
         raise SettingError(
@@ -164,9 +170,10 @@ def run(
         raise SettingError(f"None of the {results[0].finished} prompts could be swept. {results[0].failures[0].reason}")
     variants = [Advised.of(result, options.loss, options.confidence, len(results)) for result in results]
     best = best_of(variants)
+    best = replace(best, found=with_pair(best, variants)) if grid.controller is not None else best
     dial = chosen_dial(best.result, best.found) if options.dial is None else options.dial
     if options.evidence is not None:
-        others = [each for each in variants if each is not best]
+        others = [each for each in variants if each.result is not best.result]
         checks = kept_checks(best.result.folder, best.result.plan).found
         about = {"recommendation": best.found, "checks": checks, "beside": others}
         write_evidence(options.evidence, best.result, dial=dial, **about)
@@ -177,7 +184,7 @@ def run(
 def _begun(
     options: argparse.Namespace, pair: Backend, grid: Grid, settings: Settings, span: Span, prompts: PromptSet
 ) -> GridSweep:
-    each = [replace(settings, rule=rule.name) for rule in grid.rules]
+    each = grid.settings(settings)
     how = {"chat": options.chat, "resume": options.resume, "batch": options.batch}
     return sweep_grid(pair, prompts, each, grid.folders(Path(options.out)), span, **how)
 

@@ -15,21 +15,25 @@ from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.commands import decoding, grid
 from mars_viz.commands.decoding import note
 from mars_viz.commands.grid import BUILTIN, next_step, swept
-from mars_viz.dialmap import Span, span_of
+from mars_viz.controllers import NONE
+from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.locks import check_nobody
 from mars_viz.prompts import GRADERS, PromptSet, Turns, builtin_prompts, load_prompts
+from mars_viz.record_map import OVER_CONTROLLER, OVER_DIAL, mapping_of
 from mars_viz.rules import rule_named
+from mars_viz.run import Settings
 from mars_viz.runfiles import check_free
-from mars_viz.speculators.names import check_trees
+from mars_viz.speculators.names import check_controller, check_trees
 from mars_viz.strict_formats import json_of
 from mars_viz.sweep import store
 from mars_viz.sweep.evidence_pack import write_evidence
 from mars_viz.sweep.grid import Grid
 from mars_viz.sweep.plan import turns_words
 from mars_viz.sweep.report import missing, summary_lines, table_of
-from mars_viz.sweep.result import SweepResult, chosen_dial, recommended
+from mars_viz.sweep.result import SweepResult, chosen_dial
 from mars_viz.sweep.sweep import sweep_prompts
+from mars_viz.sweep.threshold import advised
 from mars_viz.sweep.timing import Checks, TimingCheck, keep_check, kept_checks
 from mars_viz.terminal import say
 
@@ -62,6 +66,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     grid.argument(parser)
     decoding.range_arguments(parser)
     decoding.sampling_arguments(parser)
+    decoding.controller_argument(parser)
+    decoding.over_argument(parser, "swept")
     decoding.model_arguments(parser)
     parser.add_argument("--out", metavar="DIR", required=True, help="folder for the results")
     parser.add_argument("--resume", action="store_true", help="continue the sweep in that folder, if there is one")
@@ -76,7 +82,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--confidence", type=float, default=0.95, help="confidence of the recommendation (default: %(default)s)"
     )
     parser.add_argument(
-        "--dial", type=float, help="dial value to time and report (default: recommended, else the rule's)"
+        "--dial",
+        type=float,
+        help="dial value to time and report (default: recommended, else the rule's); with --over controller the one "
+        "at which all is decoded (default: the rule's), and what is reported is the threshold that --controller says, "
+        "else the recommended one",
     )
     parser.add_argument("--wall-clock", action="store_true", help="time the strict and the chosen setting in turns")
     parser.add_argument("--timed", type=int, default=5, metavar="K", help="prompts to time (default: %(default)s)")
@@ -88,9 +98,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Refuse what can be refused before the models are loaded; then sweep, and say what came of it."""
-    settings = decoding.settings_of(options, dial=None)
-    check_trees(settings, options.target, options.drafter)
-    span = span_of(rule_named(options.rule), options.low, options.high, (settings.gamma,))
+    asked = decoding.settings_of(options, dial=options.dial if options.over == OVER_CONTROLLER else None)
+    check_trees(asked, options.target, options.drafter)
+    check_controller(asked, options.target, options.drafter)
+    settings, span = mapping_of(asked, options.over, options.low, options.high, (asked.gamma,))
     _check(options, span)
     variants = grid.checked(options)
     prompts = _prompts(options, variants)
@@ -110,24 +121,42 @@ def run(options: argparse.Namespace) -> None:
     result = sweep.result()
     if not len(result):
         raise SettingError(f"None of the {result.finished} prompts could be swept. {result.failures[0].reason}")
-    found = recommended(result, options.loss, options.confidence)
-    dial = chosen_dial(result, found) if options.dial is None else options.dial
+    found = advised(result, options.loss, options.confidence)
+    told = _told_of(options, asked)
+    dial = chosen_dial(result, found) if told is None else told
     checks = _checks(result, _timed(pair, prompts, result, dial, options) if options.wall_clock else None)
     if options.evidence is not None:
         write_evidence(options.evidence, result, dial=dial, recommendation=found, checks=checks.found)
     _tell(result, found, dial, checks.latest(dial), options)
 
 
+def _told_of(options: argparse.Namespace, asked: Settings) -> float | None:
+    """The value of what is swept that is to be reported; None for the recommended one."""
+    if options.over == OVER_DIAL:
+        return None if options.dial is None else float(options.dial)
+    return None if asked.control is None or ":" not in options.controller else asked.control.threshold
+
+
 def _check(options: argparse.Namespace, span: Span) -> None:
     """Raise BadInput for what is known to fail."""
-    dial = rule_named(options.rule).dial
-    assert dial is not None  # span_of has refused it
     if not (0 < options.loss <= 100 and 0.5 <= options.confidence < 1):
         raise SettingError("--loss must be above 0 and at most 100 points, --confidence at least 0.5 and below 1.")
-    if options.dial is not None and not span.low <= options.dial <= span.high:
-        raise SettingError(f"--dial {options.dial:g} is outside what is swept, {span.low:g} to {span.high:g}.")
-    if not span.low <= dial.strict <= span.high:
-        raise SettingError(f"The range must reach the strict end, {dial.symbol} = {dial.strict:g}, to compare with it.")
+    cut = options.controller != NONE
+    if cut and options.wall_clock:
+        raise SettingError(
+            "The models draft all γ tokens whatever a controller leaves of them; leave --wall-clock out."
+        )
+    if span.controller is not None and options.grid is not None:
+        raise SettingError("A grid of thresholds is one over the rule's dial; leave --over or --grid out.")
+    if span.controller is None:
+        dial = rule_named(options.rule).dial
+        assert dial is not None  # span_of has refused it
+        if options.dial is not None and not span.low <= options.dial <= span.high:
+            raise SettingError(f"--dial {options.dial:g} is outside what is swept, {span.low:g} to {span.high:g}.")
+        if not span.low <= dial.strict <= span.high:
+            raise SettingError(
+                f"The range must reach the strict end, {dial.symbol} = {dial.strict:g}, to compare with it."
+            )
     if options.batch is not None and options.batch < 1:
         raise SettingError(f"--batch {options.batch} is no number of prompts; take at least 1.")
     if min(options.timed, options.repetitions) < 1:

@@ -33,11 +33,13 @@ class DialCurve:
     band: Band
     """[D], or [1] where no dial moves it."""
     strict: float
-    """The strict end's dial value."""
+    """The dial value that others are compared with."""
     percent: bool = False
     """True for a share, which is shown in per cent."""
     modelled: bool = False
     """True where it stands on measured costs of passes, not on texts alone."""
+    against: str = "strict"
+    """What others are compared with, for people."""
 
     @property
     def scale(self) -> float:
@@ -96,7 +98,8 @@ def _add_band(figure: go.Figure, curve: DialCurve, theme: Theme) -> None:
 def _title(curve: DialCurve, dial: float) -> str:
     here, strict = (float(curve.steps.at(value)) for value in (dial, curve.strict))
     at = f"At {exact_setting(curve.symbol, dial)}: {curve.words(here)}"
-    return f"{at}, the same as strict" if here == strict else f"{at}, strict {curve.words(strict)}"
+    against = curve.against
+    return f"{at}, the same as {against}" if here == strict else f"{at}, {against} {curve.words(strict)}"
 
 
 def share_bars(

@@ -142,7 +142,7 @@ def frontier_figure(paths: Sequence[RulePath], theme: Theme, limit: float | None
     if not paths:
         return say_empty(blank("No sweep to show yet", theme, "accuracy", "speed"), "Sweep a set with answers.", theme)
     first = paths[0].path
-    across = "accuracy change vs strict, points" if first.paired else "accuracy, %"
+    across = f"accuracy change vs {first.over}, points" if first.paired else "accuracy, %"
     figure = blank("", theme, across, f"modelled speed-up over {first.over}")
     colours = COLOURS_ON_DARK if theme == DARK else COLOURS_ON_LIGHT
     for place, each in reversed(list(enumerate(paths))):

@@ -3,7 +3,8 @@ sums over each trajectory, and how its text stands to strict's.
 
 Knows maps and graders; knows no models and no files.
 A prompt that failed has a single line with the reason in `error` and zeros. A sweep of later turns has `OF_TURNS`
-besides, so that it can go on in the middle of a conversation, and so that intervals know what belongs together.
+besides, so that it can go on in the middle of a conversation, and so that intervals know what belongs together; one of
+drafts that a controller cuts has `OF_LENGTHS`, from which its modelled times follow.
 """
 
 from __future__ import annotations
@@ -93,6 +94,11 @@ OF_TURNS: dict[str, SweepColumn] = {
 }
 """The same on all lines of a prompt, where later turns are decoded."""
 
+OF_LENGTHS: dict[str, SweepColumn] = {
+    "lengths": SweepColumn(_int, "rounds that drafted 0, 1, … γ tokens", -1),
+}
+"""Each stretch's own, where a draft-length controller cuts drafts."""
+
 COLUMNS = PER_PROMPT | PER_SEGMENT
 """Of every sweep."""
 
@@ -102,10 +108,10 @@ def width(column: SweepColumn, gamma: int) -> int:
     return gamma + 1 if column.wide < 0 else column.wide
 
 
-def schema(gamma: int, *, turns: bool = False) -> pa.Schema:
-    """Of a file, at this block length; `turns` where later turns are decoded."""
+def schema(gamma: int, *, turns: bool = False, lengths: bool = False) -> pa.Schema:
+    """Of a file, at this block length; `turns` where later turns are decoded, `lengths` where drafts are cut."""
     fields = []
-    for name, column in (COLUMNS | OF_TURNS if turns else COLUMNS).items():
+    for name, column in (COLUMNS | (OF_LENGTHS if lengths else {}) | (OF_TURNS if turns else {})).items():
         size = width(column, gamma)
         kind = pa.list_(pa.field("element", column.type, nullable=False), size) if size else column.type
         fields.append(pa.field(name, kind, nullable=False))
@@ -132,7 +138,7 @@ class ReferenceTexts:
     """What a map is compared with."""
 
     strict: tuple[int, ...]
-    """The lossless rule's tokens."""
+    """The lossless rule's tokens, or of a controller's threshold those of drafts of full length."""
     target: tuple[int, ...]
     """The target's own."""
     read: Callable[[tuple[int, ...]], str]
@@ -143,9 +149,8 @@ def lines_of(made: DialMap, index: int, item: PromptItem, texts: ReferenceTexts)
     """The lines of a prompt, a line a stretch of the dial. Raises BadInput for a map that was cut short."""
     if not made.complete:
         raise EvidenceError("Its map was cut short. Allow more passes, or a narrower range.")
-    dial, gamma = made.rule.dial, max(made.span.gammas)
-    assert dial is not None
-    off = made.segment(dial.strict).token_ids
+    gamma = max(made.span.gammas)
+    off = made.segment(made.reference).token_ids
     segments, sums = made.segments, _Sums(gamma)
     grades = _Grades(item, texts.read)
     totals = np.stack([sums.of(segment) for segment in segments])  # [S, columns]
@@ -178,7 +183,7 @@ def lines_of(made: DialMap, index: int, item: PromptItem, texts: ReferenceTexts)
 def failed_lines(plan: Plan, index: int, item: PromptItem, why: str) -> Lines:
     """The line of a prompt that has no results."""
     lines: Lines = {name: [0] for name in PER_SEGMENT}  # every kind of column takes it
-    for name, column in PER_SEGMENT.items():
+    for name, column in (PER_SEGMENT | OF_LENGTHS).items():
         if size := width(column, plan.settings.gamma):
             lines[name] = [np.zeros(size, np.int64)]
     whole: dict[str, Any] = {"prompt": index, "id": item.id, "category": item.category, "error": why}
@@ -192,8 +197,8 @@ class _Sums:
     """Counts of rounds, each counted once: the trajectories of a map share most of theirs."""
 
     def __init__(self, gamma: int):
-        bounds = np.cumsum([len(_SUMS), len(RANKS), len(SHARES), gamma + 1]).tolist()
-        names = ("relaxed_by_rank", "relaxed_by_share", "accepted")
+        bounds = np.cumsum([len(_SUMS), len(RANKS), len(SHARES), gamma + 1, gamma + 1]).tolist()
+        names = ("relaxed_by_rank", "relaxed_by_share", "accepted", "lengths")
         self.parts = {name: slice(*bounds[place : place + 2]) for place, name in enumerate(names)}
         self._gamma = gamma
         self._known: dict[int, np.ndarray] = {}
@@ -211,10 +216,10 @@ class _Sums:
         shares = np.zeros(0)
         if len(relaxed):
             shares = drafted_p(speculation)[relaxed] / best_p(speculation)[relaxed]
-        accepted = np.zeros(self._gamma + 1, np.int64)
-        accepted[len(round_.decision.kept)] = 1
+        accepted, lengths = np.zeros((2, self._gamma + 1), np.int64)
+        accepted[len(round_.decision.kept)] = lengths[len(speculation)] = 1
         sums = [len(round_.token_ids), 1, len(speculation), round_.rolled_back, len(relaxed)]
-        return np.concatenate([sums, rank_bins(speculation.ranks[relaxed]), share_bins(shares), accepted])
+        return np.concatenate([sums, rank_bins(speculation.ranks[relaxed]), share_bins(shares), accepted, lengths])
 
 
 class _Grades:

@@ -21,7 +21,7 @@ from mars_viz.sweep.columns import RANK_WORDS, RIGHT, SHARE_WORDS
 from mars_viz.sweep.engine_settings import engine_settings
 from mars_viz.sweep.grid import Advised, cell, cells_at, grid_table
 from mars_viz.sweep.measures import band_at, measures, relaxed_at, relaxed_bands
-from mars_viz.sweep.plan import turns_words
+from mars_viz.sweep.plan import Plan, turns_words
 from mars_viz.sweep.report import ALL_AGREE, settings_of, table_of
 from mars_viz.sweep.result import SweepResult
 from mars_viz.sweep.timing import Checks, TimingCheck
@@ -31,6 +31,11 @@ GRID = 21
 """Dial values of the grid, when none are given."""
 COMPUTED = "by saddlepoint approximations in place of random resamples, so that the same data give the same interval"
 NOT_MEASURED = "not measured: run the wall-clock check (--wall-clock)"
+
+
+def judged_at(plan: Plan, dial: float) -> float:
+    """The value of the rule's dial where what is swept stands at this one; a rule without any is judged at none."""
+    return dial if plan.controller is None else plan.settings.dial or 0.0
 
 
 def dial_grid(result: SweepResult, dial: float, count: int = GRID) -> np.ndarray:
@@ -80,7 +85,7 @@ def evidence_of(
         "setting_grid": grid_table([Advised(result, recommendation), *beside], values).facts(how) if beside else None,
         "relaxed_tokens": _relaxed(result, dial, how),
         "engines": [_engine(row) for row in acceptance_table(requests, units=result.units, how=how)],
-        "engine_settings": [asdict(each) for each in engine_settings(plan.settings, dial)],
+        "engine_settings": [asdict(each) for each in engine_settings(plan.settings, judged_at(plan, dial))],
         "synthetic_acceptance": asdict(synthetic_settings(result.paths(dial))),
         "recommendation": None if recommendation is None else asdict(recommendation),
         "intervals": {
@@ -130,6 +135,7 @@ def _drawn(result: SweepResult) -> str:
 def _rule(result: SweepResult) -> dict[str, Any]:
     rule, plan = result.plan.rule, result.plan
     facts = {name: getattr(rule, name) for name in ("name", "title", "formula", "source", "lossless")}
+    facts |= {"swept": plan.title, "against": plan.against, "at": plan.settings.dial if plan.over else None}
     fixed = {each.symbol: rule.values[each.key] for each in rule.fixed}
     span = {"dial": plan.symbol, "low": plan.low, "high": plan.high, "strict": plan.strict}
     return (
@@ -139,9 +145,19 @@ def _rule(result: SweepResult) -> dict[str, Any]:
             "gamma": plan.settings.gamma,
             "tree": plan.settings.tree,
             "draft": plan.settings.draft,
+            "controller": _controller(plan),
             "fixed": fixed,
         }
     )
+
+
+def _controller(plan: Plan) -> dict[str, Any] | None:
+    """What cuts drafts short; its threshold is None where it is what is swept."""
+    if plan.cut_by is None:
+        return None
+    control = plan.settings.control
+    facts = {name: getattr(plan.cut_by, name) for name in ("name", "title", "formula", "source")}
+    return facts | {"threshold": None if control is None else control.threshold}
 
 
 def _accuracy(result: SweepResult, dial: float, how: Bootstrap) -> dict[str, Any] | None:
@@ -171,7 +187,9 @@ def _off(result: SweepResult, timing: TimingCheck | None) -> dict[str, Any]:
         "same": int(same.sum()),
         "n": len(result),
         "different": others[:100],
-        "what": "the text at the strict end is, token for token, the lossless rule's, from the same speculations",
+        "what": "the text at the strict end is, token for token, the lossless rule's, from the same speculations"
+        if result.plan.controller is None
+        else "the text of drafts of full length is, token for token, that of a walk without controller",
         "decoded_by_the_target_alone": None
         if timing is None
         else {"same": timing.same_as_target, "n": len(timing.target.tokens)},

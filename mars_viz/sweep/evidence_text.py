@@ -13,23 +13,28 @@ from mars_viz.shapes import CHAIN
 from mars_viz.sweep.grid import few_dials, left_out
 from mars_viz.sweep.report import told
 
+STRICT = "strict"
+"""What settings are compared with, but where a controller's threshold is swept."""
 VARIED = ("tau", "speed_up", "speed_up_strict", "accuracy", "accuracy_change", "rolled_back")
 """Figures of which a grid has a table each."""
-_GRID = ("accuracy", "accuracy_change", "tau", "acceptance", "speed_up", "speed_up_strict", "relaxed", "same", "length")
+_GRID = (
+    *("accuracy", "accuracy_change", "tau", "drafted_share", "acceptance", "speed_up", "speed_up_strict", "relaxed"),
+    *("same", "length"),
+)
 
 
 def markdown(found: dict[str, Any]) -> str:
     """The whole document."""
     rule, dial = found["rule"], found["settings"]["chosen"]
     parts = [
-        f"# {rule['title']} at {rule['dial']} = {exactly(dial)}, against strict",
+        f"# {rule['swept']} at {rule['dial']} = {exactly(dial)}, against {rule['against']}",
         _recommendation(found),
         "## What was run",
         _pairs(_setup(found)),
         "## Results",
         _results(found),
         _speed(found),
-        "## Off equals strict",
+        "## Off equals strict" if rule["against"] == STRICT else "## Full drafts",
         _off(found),
         f"## The dial, {rule['dial']}",
         _grid(found),
@@ -67,6 +72,8 @@ def _setup(found: dict[str, Any]) -> list[tuple[str, str]]:
         ("versions", f"MARS Viz {found['version']}, {versions}"),
         ("rule", f"{rule['title']}: {rule['formula']} ({rule['source']})"),
         ("fixed settings", ", ".join(f"{name} = {value:g}" for name, value in rule["fixed"].items()) or "none"),
+        *([] if rule["at"] is None else [("judged at", exactly(rule["at"]))]),
+        *([("draft-length controller", _controller(rule["controller"]))] if rule["controller"] else []),
         *([("draft", rule["draft"])] if trees else []),
         (f"{'' if trees else 'γ, '}temperature, top-p, top-k", ", ".join(f"{value:g}" for value in sampling)),
         ("seed, max new tokens", f"{models['seed']}, {models['max_new_tokens']}"),
@@ -76,6 +83,11 @@ def _setup(found: dict[str, Any]) -> list[tuple[str, str]]:
         *([("conversations", data["turns_are"])] if data["turns"] == "all" else []),
         ("left out", _left_out(data)),
     ]
+
+
+def _controller(found: dict[str, Any]) -> str:
+    at = "the threshold is swept" if found["threshold"] is None else f"at {exactly(found['threshold'])}"
+    return f"{found['title']}: stops where {found['formula']}; {at} ({found['source']})"
 
 
 def _left_out(data: dict[str, Any]) -> str:
@@ -90,7 +102,8 @@ def _left_out(data: dict[str, Any]) -> str:
 
 def _results(found: dict[str, Any]) -> str:
     columns = found["settings"]
-    heads = ["", *(f"{name}, {found['rule']['dial']} = {exactly(at)}" for name, at in columns.items())]
+    names = {STRICT: found["rule"]["against"]}
+    heads = ["", *(f"{names.get(name, name)}, {found['rule']['dial']} = {exactly(at)}" for name, at in columns.items())]
     rows = []
     for row in found["figures"]:
         cells = [_cell(row["figure"], row["settings"][name]) for name in columns]
@@ -105,7 +118,9 @@ def _accuracy(found: dict[str, Any]) -> str:
         return "\n\nNo prompt is graded, so there is no accuracy."
     rows = []
     for name, each in found["accuracy"].items():
-        label = {"target": "target alone", "strict": "strict", "relaxed": "relaxed, the chosen setting"}[name]
+        against = found["rule"]["against"]
+        label = {"target": "target alone", "strict": against, "relaxed": "the chosen setting"}[name]
+        label = f"relaxed, {label}" if name == "relaxed" and against == STRICT else label
         shares = [_cell("accuracy", each[kind]) for kind in ("bootstrap", "wilson")]
         rows.append([label, f"{each['right']} of {each['n']}", *shares])
     return "\n\n" + _table(["accuracy", "right", "bootstrap", "Wilson"], rows)

@@ -1,12 +1,14 @@
-"""A grid: a sweep for each value of one of a rule's settings, and their figures side by side at the same dial values.
+"""A grid: a sweep for each value of one of a rule's settings, or of a draft-length controller's threshold, and their
+figures side by side at the same dial values.
 
 Knows rules' names, finished sweeps and statistics; knows no files and no Markdown.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,9 +16,11 @@ import numpy as np
 
 from mars_viz.analysis.intervals import DEFAULT, Band, Bootstrap
 from mars_viz.analysis.recommendation import Finding, Recommendation
+from mars_viz.controllers import Control, Controller
 from mars_viz.errors import SettingError
 from mars_viz.figures.words import exact_setting
 from mars_viz.rules import Fixed, Rule
+from mars_viz.run import Settings
 from mars_viz.sweep.measures import band_at, measures, value_at
 from mars_viz.sweep.plan import Plan, comparable
 from mars_viz.sweep.result import SweepResult, recommended
@@ -27,7 +31,7 @@ MOST = 16
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A rule, the setting that is varied, and what it is set to."""
+    """A rule, the setting or the controller's threshold that is varied, and what it is set to."""
 
     rule: Rule
     """With its other settings; the varied one is as it likes."""
@@ -35,22 +39,54 @@ class Grid:
     """Which one is varied."""
     values: tuple[float, ...]
     """Ascending, none of them twice."""
+    controller: Controller | None = None
+    """Whose threshold is varied; None for a setting of the rule."""
 
     @property
     def rules(self) -> tuple[Rule, ...]:
-        """A variant for each value."""
+        """A variant for each value; with a controller the rule itself each time."""
+        if self.controller is not None:
+            return (self.rule,) * len(self.values)
         return tuple(self.rule.varied({self.setting.key: value}) for value in self.values)
 
+    def settings(self, base: Settings) -> list[Settings]:
+        """What each variant is swept with."""
+        found = [replace(base, rule=rule.name) for rule in self.rules]
+        if self.controller is None:
+            return found
+        controls = [Control(self.controller, value) for value in self.values]
+        return [replace(each, controller=control.name) for each, control in zip(found, controls, strict=True)]
+
     def folders(self, out: Path) -> tuple[Path, ...]:
-        """Where the sweep of each variant lies: 'vllm-thinking-k5', its own default spelt out too."""
+        """Where the sweep of each variant lies: 'vllm-thinking-k5', its own default spelt out too; 'mars-svip0.3'."""
+        if self.controller is not None:
+            name = f"{self.rule.slug}-{self.controller.name.strip('+')}"
+            return tuple(out / f"{name}{self.setting.written(value)}" for value in self.values)
         others = self.rule.varied({self.setting.key: self.setting.default})
         name = f"{others.slug}-{self.setting.key}"
         return tuple(out / f"{name}{self.setting.written(value)}" for value in self.values)
 
 
-def grid_of(rule: Rule, text: str) -> Grid:
-    """Of what is typed, 'k=1,2,5'. Raises BadInput with the remedy."""
+THRESHOLD = "threshold"
+"""The key of a grid's setting where that is a controller's threshold."""
+
+
+def threshold_of(controller: Controller) -> Fixed:
+    """A controller's threshold as the setting of a grid."""
+    dial = controller.dial
+    return Fixed(THRESHOLD, dial.symbol, dial.name, dial.low, dial.high, dial.default, controller.formula, whole=False)
+
+
+def grid_of(rule: Rule, text: str, controller: Controller | None = None) -> Grid:
+    """Of what is typed, 'k=1,2,5', or 'threshold=0.2,0.4' of a controller, where drafts of full length always are one
+    of the variants. Raises BadInput with the remedy."""
     key, equals, listed = text.partition("=")
+    if controller is not None:
+        setting = threshold_of(controller)
+        if key.strip().lower() != THRESHOLD or not listed.strip():
+            said = f"write {THRESHOLD}=0.2,0.4, for instance"
+            raise SettingError(f"With a draft-length controller a grid is one of its thresholds; {said}.")
+        return Grid(rule, setting, grid_values(setting, f"{listed},{controller.longest!r}"), controller)
     setting = setting_named(rule, key.strip().lower())
     example = f"write {setting.key}={','.join(setting.written(each) for each in neighbours(setting))}"
     if not equals or not listed.strip():
@@ -89,6 +125,8 @@ def setting_named(rule: Rule, key: str) -> Fixed:
 def varied_setting(plans: Sequence[Plan]) -> Fixed:
     """The one setting in which the rules of these sweeps differ. Raises BadInput where they are no grid."""
     first = plans[0]
+    if first.settings.control is not None and len({plan.settings.controller for plan in plans}) == len(plans) > 1:
+        return _varied_threshold(plans, first.settings.control.controller)
     for plan in plans[1:]:
         if plan.rule.family != first.rule.family or not plan.settings.drafts_like(first.settings):
             raise SettingError("The sweeps of a grid have one rule and drafts of one shape; choose such sweeps.")
@@ -101,6 +139,27 @@ def varied_setting(plans: Sequence[Plan]) -> Fixed:
     if len(varied) != 1 or varied != others:
         raise SettingError("The sweeps of a grid differ in one fixed setting, each with a value of its own.")
     return varied[0]
+
+
+def _varied_threshold(plans: Sequence[Plan], controller: Controller) -> Fixed:
+    alike = all(
+        plan.cut_by is controller
+        and plan.rule.name == plans[0].rule.name
+        and plan.settings.gamma == plans[0].settings.gamma
+        and comparable(plans[0], plan)
+        for plan in plans
+    )
+    if not alike:
+        raise SettingError("The sweeps of a grid of thresholds differ in nothing else; choose such sweeps.")
+    return threshold_of(controller)
+
+
+def value_in(plan: Plan, setting: Fixed) -> float:
+    """What the setting of a grid is in a sweep."""
+    control = plan.settings.control
+    if setting.key == THRESHOLD and control is not None:
+        return control.threshold
+    return plan.rule.values[setting.key]
 
 
 def _free(rule: Rule, setting: Fixed) -> Rule:
@@ -151,7 +210,7 @@ class GridTable:
     @property
     def values(self) -> tuple[float, ...]:
         """What the setting is, variant by variant."""
-        return tuple(each.result.plan.rule.values[self.setting.key] for each in self.variants)
+        return tuple(value_in(each.result.plan, self.setting) for each in self.variants)
 
     @property
     def titles(self) -> dict[str, str]:
@@ -201,7 +260,7 @@ def grid_table(variants: Sequence[Advised], dials: Sequence[float] | np.ndarray)
         raise SettingError("A sweep of the grid is not finished, so its prompts are others; go on with it (--resume).")
     low, high = max(plan.low for plan in plans), min(plan.high for plan in plans)
     values = np.unique(np.asarray(dials, np.float64))
-    ordered = sorted(variants, key=lambda each: each.result.plan.rule.values[setting.key])
+    ordered = sorted(variants, key=lambda each: value_in(each.result.plan, setting))
     return GridTable(setting, tuple(ordered), values[(values >= low) & (values <= high)])
 
 
@@ -241,4 +300,5 @@ def best_of(variants: Sequence[Advised]) -> Advised:
 def _speed(each: Advised) -> float:
     known = measures(each.result)
     assert each.found is not None and each.found.dial is not None  # it is recommended
-    return value_at(each.result, known["speed_up_strict"], each.found.dial).estimate
+    name = "speed_up_strict" if each.result.plan.cut_by is None else "speed_up"  # whose strict is cut, too
+    return value_at(each.result, known[name], each.found.dial).estimate if name in known else math.nan

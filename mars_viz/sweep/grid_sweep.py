@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mars_viz.controllers import NONE, Control
 from mars_viz.costs import Costs, objection
 from mars_viz.dialmap import Span
 from mars_viz.locks import held
 from mars_viz.prompts import PromptSet
+from mars_viz.replay import cut_by
 from mars_viz.run import Settings
 from mars_viz.sweep import store
 from mars_viz.sweep.plan import plan_of
@@ -46,8 +49,20 @@ class SharedAnswers(dict[Prefix, Answer]):
                 del self[prefix]
 
 
+class _Cut:
+    """Answers cut short by a sweep's controller; as they are where it has none."""
+
+    def __init__(self, whole: Speculator, control: Control | None):
+        self._whole, self._control = whole, control
+
+    def speculate(self, prefixes: Sequence[Prefix]) -> list[Answer]:
+        """One answer a prefix."""
+        return [cut_by(self._control, answer) for answer in self._whole.speculate(prefixes)]
+
+
 class GridSweep:
-    """Several sweeps of the same prompts, which differ in their rule's settings alone; iterate it as a `Sweep`.
+    """Several sweeps of the same prompts, which differ in their rule's settings or in their controller's threshold
+    alone; iterate it as a `Sweep`.
 
     Each sweep goes on where it is, and those that are behind go first, so that the models are asked about few prompts
     at a time. Whatever is killed, every sweep's finished prompts stay, and any of them can be continued by itself.
@@ -99,7 +114,7 @@ class GridSweep:
                 resume=resume,
                 costs=known,
                 batch=batch,
-                open_=self._for_one(settings[0]),
+                open_=self._for_one(replace(settings[0], controller=NONE), each.control),
             )
             for each, folder in zip(settings, folders, strict=True)
         )
@@ -142,10 +157,11 @@ class GridSweep:
         share = sum(min(1.0, each.finished - least + each.share) for each in now) / len(now)
         return SweepProgress(least, now[0].prompts, max(each.failed for each in now), min(share, 1.0))
 
-    def _for_one(self, settings: Settings) -> Callable[[], Speculator]:
-        """Opens one sweep's speculators: its first shares the one of all batches, its second the one beside."""
+    def _for_one(self, settings: Settings, control: Control | None) -> Callable[[], Speculator]:
+        """Opens one sweep's speculators: its first shares the one of all batches, its second the one beside; a sweep's
+        controller cuts what is shared."""
         places = chain((0,), repeat(1))
-        return lambda: self._sharing(next(places), settings)
+        return lambda: _Cut(self._sharing(next(places), settings), control)
 
     def _sharing(self, place: int, settings: Settings) -> Remembering:
         def live() -> Speculator:

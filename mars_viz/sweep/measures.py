@@ -6,7 +6,7 @@ but those called modelled, which put this device's measured costs in place of th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -15,14 +15,16 @@ import numpy as np
 from mars_viz.analysis.intervals import DEFAULT, Band, Bootstrap, Frontier, Interval, band, wilson
 from mars_viz.analysis.recommendation import Changed, loss_bound
 from mars_viz.analysis.steps import Steps, combined, plain_within, total
-from mars_viz.costs import Costs, Factor, objection, per_token
+from mars_viz.costs import Costs, Factor, at_ends, objection, per_token
 from mars_viz.errors import SettingError
-from mars_viz.sweep.result import SweepResult
+from mars_viz.sweep.result import SweepResult, spent_by_length
 
+ALONE = "the target alone"
+"""What a speed-up may be over, for people."""
 PLACES = 257
 """Dial values at which a band is computed, at most."""
 
-RATIOS = frozenset(("speed_up", "speed_up_strict", "length"))
+RATIOS = frozenset(("speed_up", "speed_up_strict", "length", "drafted_share"))
 """Figures that are ratios, told by how they stand to 1."""
 PERCENT = frozenset(("accuracy", "accuracy_change", "relaxed", "same", "agreed", "acceptance"))
 """Figures that are shares, and are told as percentages."""
@@ -30,6 +32,9 @@ PERCENT = frozenset(("accuracy", "accuracy_change", "relaxed", "same", "agreed",
 
 Ends = tuple[float, float]
 """The low and the high end of an interval."""
+AtCostsEnds = Callable[[SweepResult, np.ndarray, np.ndarray | None], Iterator[tuple[np.ndarray, np.ndarray]]]
+"""From a sweep, dial values [D] and the prompts that count to a figure [D] with one cost at either end of its interval,
+each cost in turn."""
 Agreed = Callable[[float, int, float], Ends]
 """From an estimate, the number of questions and the confidence to the ends of an interval."""
 
@@ -59,6 +64,8 @@ class Measure:
     """True for what compares texts or grades with strict's: at the strict end that is no estimate."""
     factor: Factor | None = None
     """Of measured costs, that it is a multiple of; its interval goes into the figure's. None where none is."""
+    costed: AtCostsEnds | None = None
+    """How it hangs on measured costs of which it is no multiple; None where it is one, or hangs on none."""
 
 
 def _same(value: np.ndarray) -> np.ndarray:
@@ -122,6 +129,21 @@ _PACE = Measure(
     _pace,
     modelled=True,
 )
+_CUT = (
+    Measure("drafted", "drafted tokens per prompt", ("drafted",), _same),
+    Measure("drafted_share", "drafted tokens relative to strict", ("drafted", "strict:drafted"), _over),
+)
+"""Where a controller cuts drafts."""
+_AGAINST = {
+    "speed_up_strict": "modelled speed-up over {}",
+    "drafted_share": "drafted tokens relative to {}",
+    "same": "texts identical to those of {}",
+    "agreed": "text of {} before the first divergence, share",
+    "edits": "edit distance to the text of {} per token of it",
+    "length": "output length relative to {}",
+    "accuracy_change": "accuracy change vs {}",
+}
+"""What figures are called where a controller's threshold is swept, and settings are not compared with strict."""
 _GRADED = (
     Measure("accuracy", "accuracy", ("right",), _same, graded=True, agreed=_share_ends, unchanged=_change_ends),
     Measure(
@@ -138,15 +160,68 @@ _GRADED = (
 
 def measures(result: SweepResult) -> dict[str, Measure]:
     """Every figure that this sweep has, by name: no accuracy without graded prompts, no speed-up over the target alone
-    without costs that can be believed. A round costs the same at every setting, so the speed-up over strict needs
-    none."""
-    found = [*_EXACT, _PACE]
-    settings = result.plan.settings
-    if result.costs is not None and result.costs.cover(settings.gamma, settings.tree) and not objection(result.costs):
-        found.append(_speed_up(result.costs, settings.gamma))
+    without costs that can be believed. Without a draft-length controller a round costs the same at every setting, so
+    the speed-up over strict needs none."""
+    plan, settings = result.plan, result.plan.settings
+    if plan.cut_by is not None:
+        found = [*_EXACT, *_CUT, *(_cut_paces(result) if "modelled" in result.lines else ())]
+    else:
+        found = [*_EXACT, _PACE]
+        costs = result.costs
+        if costs is not None and costs.cover(settings.gamma, settings.tree) and not objection(costs):
+            found.append(_speed_up(costs, settings.gamma))
     if result.graded.any():
         found += _GRADED
+    if plan.controller is not None:
+        found = [replace(each, title=_AGAINST.get(each.name, each.title).format(plan.against)) for each in found]
     return {measure.name: measure for measure in found}
+
+
+def _cut_paces(result: SweepResult) -> list[Measure]:
+    """Speed-ups where rounds cost what they draft."""
+    assert result.costs is not None
+    alone = result.costs.passes[0].seconds
+    return [
+        replace(_PACE, columns=("tokens", "modelled", "strict:tokens", "strict:modelled"), costed=_over_strict_at_ends),
+        Measure(
+            "speed_up",
+            "modelled speed-up over the target alone",
+            ("tokens", "modelled"),
+            partial(_times, alone),
+            modelled=True,
+            costed=_over_target_at_ends,
+        ),
+    ]
+
+
+def _over_strict_at_ends(
+    result: SweepResult, dials: np.ndarray, rows: np.ndarray | None
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    strict = np.array([result.plan.strict])
+    tokens, others = (result.at("tokens", at, rows).mean(axis=0) for at in (dials, strict))
+    for ends in zip(_seconds_at_ends(result, dials, rows), _seconds_at_ends(result, strict, rows), strict=True):
+        (low, high), (low_strict, high_strict) = ((each[0][1], each[1][1]) for each in ends)
+        yield _pace(tokens, low, others, low_strict), _pace(tokens, high, others, high_strict)
+
+
+def _over_target_at_ends(
+    result: SweepResult, dials: np.ndarray, rows: np.ndarray | None
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    tokens = result.at("tokens", dials, rows).mean(axis=0)
+    for low, high in _seconds_at_ends(result, dials, rows):
+        yield _times(low[0], tokens, low[1]), _times(high[0], tokens, high[1])
+
+
+def _seconds_at_ends(
+    result: SweepResult, dials: np.ndarray, rows: np.ndarray | None
+) -> Iterator[tuple[tuple[float, np.ndarray], tuple[float, np.ndarray]]]:
+    """With one of the costs at the low and at the high end of its interval, each in turn: a pass of the target alone,
+    and what the rounds of the mean prompt take, [D]; seconds."""
+    assert result.costs is not None
+    lengths = result.at("lengths", dials, rows).mean(axis=0)  # [D, γ + 1]
+    for costs in at_ends(result.costs):
+        low, high = ((each.passes[0].seconds, lengths @ spent_by_length(result.plan, each)) for each in costs)
+        yield low, high
 
 
 def _speed_up(costs: Costs, gamma: int) -> Measure:
@@ -213,6 +288,8 @@ def band_at(
     found = band(measure.of, *columns, how=how, units=over.units)
     if measure.factor is not None:
         return costed(found, (found.estimate, measure.factor))
+    if measure.costed is not None:
+        return _widened(found, measure.costed(result, dials, over.rows))
     sure = measure.sure_at_strict & (dials == result.plan.strict)
     return _not_too_sure(found, measure.agreed, drawn(columns, over.units), sure)
 
@@ -226,6 +303,16 @@ def costed(found: Band, *parts: tuple[np.ndarray, Factor]) -> Band:
     for part, factor in parts:
         ends = [part * end / factor.estimate - part for end in (factor.low, factor.high)]
         below, above = below + np.minimum(*ends) ** 2, above + np.maximum(*ends) ** 2
+    return replace(found, low=found.estimate - np.sqrt(below), high=found.estimate + np.sqrt(above))
+
+
+def _widened(found: Band, moved: Iterator[tuple[np.ndarray, np.ndarray]]) -> Band:
+    """The band with what it becomes at either end of each cost in its interval, in quadrature."""
+    below, above = (found.estimate - found.low) ** 2, (found.high - found.estimate) ** 2
+    for ends in moved:
+        changes = [each - found.estimate for each in ends]
+        below = below + np.minimum(0, np.minimum(*changes)) ** 2
+        above = above + np.maximum(0, np.maximum(*changes)) ** 2
     return replace(found, low=found.estimate - np.sqrt(below), high=found.estimate + np.sqrt(above))
 
 
@@ -249,6 +336,29 @@ def value_at(
 ) -> Interval:
     """The same at one dial value."""
     return band_at(result, measure, np.array([dial]), how, over).only
+
+
+def pace_over(one: tuple[SweepResult, float], other: tuple[SweepResult, float], how: Bootstrap = DEFAULT) -> Interval:
+    """How many times as fast the first sweep at its dial value is as the other at its own, modelled, of sweeps whose
+    drafts a controller cuts, by one measurement of costs, over the same prompts: paired. Raises BadInput where they
+    cannot be compared."""
+    (first, dial), (second, beside) = one, other
+    names = [result.prompts["id"].tolist() for result, _ in (one, other)]
+    if names[0] != names[1] or first.costs != second.costs or "modelled" not in first.lines:
+        raise SettingError("These sweeps have other prompts or costs, so their paces cannot be compared.")
+    at = (np.array([dial]), np.array([beside]))
+    columns = [
+        result.at(name, where).astype(np.float64)
+        for result, where in zip((first, second), at, strict=True)
+        for name in ("tokens", "modelled")
+    ]
+    found = band(_pace, *columns, how=how, units=first.units)
+    tokens = [columns[place].mean(axis=0) for place in (0, 2)]
+    ends = zip(_seconds_at_ends(first, at[0], None), _seconds_at_ends(second, at[1], None), strict=True)
+    moved = (
+        (_pace(tokens[0], a[0][1], tokens[1], b[0][1]), _pace(tokens[0], a[1][1], tokens[1], b[1][1])) for a, b in ends
+    )
+    return _widened(found, moved).only
 
 
 def difference_at(
@@ -328,11 +438,13 @@ def frontier(result: SweepResult, how: Bootstrap = DEFAULT, most: int = PLACES, 
     if "accuracy" not in known:
         raise SettingError("No prompt of the set is graded, so there is no accuracy to plot. Use a set with answers.")
     alone = None if paired else known.get("speed_up")
+    if "speed_up_strict" not in known:
+        raise SettingError(f"There is no speed-up to plot. {objection(result.costs)} Measure the costs again.")
     pace = alone or known["speed_up_strict"]
     fast = Measure(pace.name, pace.title, pace.columns, pace.of, graded=True, modelled=True)
     right = known["accuracy_change" if paired else "accuracy"]
     accuracy, speed_up = (band_at(result, measure, dials, how) for measure in (right, fast))
-    return Frontier(dials, accuracy, speed_up, "strict" if alone is None else "the target alone", paired)
+    return Frontier(dials, accuracy, speed_up, result.plan.against if alone is None else ALONE, paired)
 
 
 @dataclass(frozen=True, slots=True)

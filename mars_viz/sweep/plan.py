@@ -12,31 +12,33 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from mars_viz import bounds
+from mars_viz.controllers import CONTROLLERS, Controller
 from mars_viz.costs import Costs, costs_from
 from mars_viz.dialmap import Span
 from mars_viz.errors import RunFileError, SettingError
-from mars_viz.figures.words import exactly, number
+from mars_viz.figures.words import exact_setting, exactly, number
 from mars_viz.prompts import PromptSet, Turns
-from mars_viz.rules import Rule, rule_named
+from mars_viz.rules import Dial, Rule, rule_named
 from mars_viz.run import Provenance, Settings, stop_words
 from mars_viz.runfiles.manifest import parsed, strict_json
 
 FORMAT = "mars-viz-sweep"
-SCHEMA = 5
+SCHEMA = 6
 """Raised whenever a sweep written before could no longer be read as it is, or the other way round."""
-CHAINS, FIRST_TURNS, WITHOUT_STOP = 4, 3, 2
-"""Of chains, of first turns alone besides, and of settings without stop strings besides, written as before there was
-more: as in `runfiles.manifest`."""
-_READ = (1, WITHOUT_STOP, FIRST_TURNS, CHAINS, SCHEMA)
+UNCUT, CHAINS, FIRST_TURNS, WITHOUT_STOP = 5, 4, 3, 2
+"""Without a draft-length controller, of chains besides, of first turns alone besides, and of settings without stop
+strings besides, written as before there was more: as in `runfiles.manifest`."""
+_READ = (1, WITHOUT_STOP, FIRST_TURNS, CHAINS, UNCUT, SCHEMA)
 """What can be read: the first lacks what has a default here."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A rule's dial, a prompt set and two models."""
+    """A rule's dial or a draft-length controller's threshold, a prompt set and two models."""
 
     settings: Settings
-    """Rule, γ, sampling, seed and length limit; its `dial` is the strict end."""
+    """Rule, γ, sampling, seed and length limit; its `dial` is the strict end, but where a controller's threshold is
+    swept: there it is the one at which all is decoded."""
     low: float
     """Smallest dial value."""
     high: float
@@ -59,53 +61,85 @@ class Plan:
     """Turns of its conversations that were left out: all but the first. Unknown, and 0, in sweeps of schema 1."""
     turns: Turns = Turns.FIRST
     """ALL where later turns are decoded, after the target's own answers to the earlier ones, whatever the dial."""
+    over: str = ""
+    """The controller whose threshold is swept, by name; empty for the rule's dial."""
 
     @property
     def rule(self) -> Rule:
-        """Whose dial it is."""
+        """What judges, and whose dial it is unless that is a controller's."""
         return rule_named(self.settings.rule)
+
+    @property
+    def controller(self) -> Controller | None:
+        """Whose threshold is swept; None for the rule's dial."""
+        return CONTROLLERS[self.over] if self.over else None
+
+    @property
+    def cut_by(self) -> Controller | None:
+        """What cuts drafts short, at a threshold that is swept or at one; None where rounds are drafted alike."""
+        control = self.settings.control
+        return self.controller if control is None else control.controller
+
+    @property
+    def dial(self) -> Dial:
+        """What is swept: the rule's dial, or the controller's."""
+        dial = self.rule.dial if self.controller is None else self.controller.dial
+        assert dial is not None  # a span is one of a dial
+        return dial
 
     @property
     def span(self) -> Span:
         """The part of the dial that is mapped."""
-        return Span(self.low, self.high, (self.settings.gamma,))
+        return Span(self.low, self.high, (self.settings.gamma,), self.over)
 
     @property
     def strict(self) -> float:
-        """The dial's strict end, which the span holds."""
-        assert self.rule.dial is not None  # a span is one of a dial
-        return self.rule.dial.strict
+        """What others are compared with: the dial's strict end, or of a controller's threshold the one where drafts
+        have full length. The span holds it."""
+        return self.dial.strict if self.controller is None else self.controller.longest
 
     @property
     def loosest(self) -> float:
-        """The end of the span that is farthest from strict."""
-        return self.low if self.rule.strict_is_high else self.high
+        """The end of the span that is farthest from it."""
+        return self.low if self.span.refers_high(self.rule) else self.high
 
     @property
     def symbol(self) -> str:
         """The dial's."""
-        assert self.rule.dial is not None
-        return self.rule.dial.symbol
+        return self.dial.symbol
+
+    @property
+    def title(self) -> str:
+        """What is swept, for people: 'MARS', or 'SVIP with MARS at θ = 0.9'."""
+        if self.controller is None:
+            return self.rule.title
+        dial, at = self.rule.dial, self.settings.dial
+        fixed = "" if dial is None or at is None else f" at {exact_setting(dial.symbol, at)}"
+        return f"{self.controller.title} with {self.rule.title}{fixed}"
+
+    @property
+    def against(self) -> str:
+        """What its settings are compared with, for people."""
+        return "strict" if self.controller is None else "fixed γ"
 
 
 def plan_of(settings: Settings, span: Span, chat: bool, prompts: PromptSet, provenance: Provenance) -> Plan:
     """The plan of a sweep. Raises BadInput where it cannot be compared with strict."""
-    dial = rule_named(settings.rule).dial
-    if dial is None or not span.low <= dial.strict <= span.high:
+    rule, controller = rule_named(settings.rule), span.controller
+    dial = rule.dial
+    if controller is not None:
+        _check_threshold(settings, span, controller)
+    elif dial is None or not span.low <= dial.strict <= span.high:
         end = "" if dial is None else f", {dial.symbol} = {dial.strict:g}"
         raise SettingError(
             f"A sweep compares every setting with the strict one; let the range reach the strict end{end}."
-        )
-    if settings.control is not None:
-        raise SettingError(
-            "A sweep's speed-ups take every round to cost the same, and a draft-length controller makes rounds of "
-            "different lengths; sweep without one, or map its threshold for single prompts."
         )
     if span.gammas != (settings.gamma,):
         raise SettingError(f"A sweep looks at one size of drafts, {settings.draft}; give the range that one alone.")
     if settings.refused_draft:
         raise SettingError(settings.refused_draft)
-    changed = {name: getattr(settings, name) for name in Settings.__slots__} | {"dial": dial.strict}
+    fixed = rule.checked_dial(settings.dial) if controller is not None or dial is None else dial.strict
+    changed = {name: getattr(settings, name) for name in Settings.__slots__} | {"dial": fixed}
     return Plan(
         settings=Settings(**changed),
         low=span.low,
@@ -119,7 +153,21 @@ def plan_of(settings: Settings, span: Span, chat: bool, prompts: PromptSet, prov
         provenance=provenance,
         later_turns=prompts.later_turns,
         turns=prompts.turns,
+        over=span.over,
     )
+
+
+def _check_threshold(settings: Settings, span: Span, controller: Controller) -> None:
+    """Raise BadInput where a sweep of a controller's threshold has nothing to compare with, or cannot be."""
+    if settings.control is not None:
+        raise SettingError("A controller's threshold is swept over drafts that no controller cuts; leave it out.")
+    if settings.drafts_trees:
+        raise SettingError(f"{controller.title} cuts chains; sweep drafts that are chains (--tree chain).")
+    if not span.low <= controller.longest <= span.high:
+        raise SettingError(
+            "A sweep compares every threshold with drafts of full length; let the range reach "
+            f"{controller.dial.symbol} = {controller.longest:g}."
+        )
 
 
 def with_prompts(plan: Plan, prompts: PromptSet) -> Plan:
@@ -174,7 +222,7 @@ def differences(one: Plan, other: Plan) -> list[str]:
     return found
 
 
-_OF_THE_RULE = ("rule", "dial", "gamma", "tree", "low end", "high end")
+_OF_THE_RULE = ("rule", "dial", "gamma", "tree", "controller", "threshold swept", "low end", "high end")
 
 
 def comparable(one: Plan, other: Plan) -> bool:
@@ -211,7 +259,8 @@ def _identity(plan: Plan) -> dict[str, Any]:
     revisions = {"target's revision": made.target_revision, "drafter's revision": made.drafter_revision}
     device = {"device": made.device.partition(",")[0]}  # how many threads it may use does not count
     versions = {f"version of {name}": version for name, version in sorted(made.versions.items())}
-    span = {"low end": plan.low, "high end": plan.high, "chat template": plan.chat}
+    span = {"threshold swept": plan.over or "none", "low end": plan.low, "high end": plan.high}
+    span |= {"chat template": plan.chat}
     prompts = {
         "turns": plan.turns,
         "number of prompts": plan.prompts,
@@ -224,8 +273,10 @@ def _identity(plan: Plan) -> dict[str, Any]:
 def to_json(plan: Plan, costs: Costs | None) -> bytes:
     """The file sweep.json."""
     facts, schema = asdict(plan), SCHEMA
-    del facts["settings"]["controller"]  # of a sweep there is none
-    if not plan.settings.drafts_trees:
+    if plan.cut_by is None:
+        del facts["settings"]["controller"], facts["over"]
+        schema = UNCUT
+    if schema == UNCUT and not plan.settings.drafts_trees:
         del facts["settings"]["tree"]
         schema = CHAINS
     if schema == CHAINS and plan.turns is Turns.FIRST:
@@ -261,16 +312,21 @@ def from_json(data: bytes) -> tuple[Plan, Costs | None]:
 
 
 def _plan(found: Mapping[str, Any], schema: int) -> Plan:
-    lacking = {"later_turns": 0} | dict(found) | ({"turns": Turns.FIRST.value} if schema < CHAINS else {})
+    lacking = {"later_turns": 0, "over": ""} | dict(found) | ({"turns": Turns.FIRST.value} if schema < CHAINS else {})
     settings = {name: value for name, value in asdict(Settings()).items() if name != "stop"}
     settings |= {"stop": []} if schema <= WITHOUT_STOP else {}
     records = {"settings": settings, "provenance": asdict(Provenance()) | {"eos_ids": []}}
     whole = lacking | {name: defaults | dict(found[name]) for name, defaults in records.items()}
     plan = parsed(Plan, whole, "sweep.json")
     bounds.check(plan, "sweep.json")
-    if plan.prompts == 0 or plan.settings.control is not None:
+    if plan.prompts == 0 or (schema < SCHEMA) != (plan.cut_by is None):
         raise ValueError("impossible counts")
-    dial = plan.rule.dial
-    if dial is None or not (dial.low <= plan.low <= dial.strict <= plan.high <= dial.high):
+    if plan.over and (plan.over not in CONTROLLERS or plan.settings.control is not None or plan.settings.drafts_trees):
+        raise ValueError("no threshold of a controller")
+    if plan.over:
+        plan.rule.checked_dial(plan.settings.dial)
+    if not plan.over and plan.rule.dial is None:
         raise ValueError("no span of the rule's dial")
+    if not plan.dial.low <= plan.low <= plan.strict <= plan.high <= plan.dial.high:
+        raise ValueError("no span of the dial")
     return plan

@@ -29,6 +29,8 @@ _SHOWN = (
     "tau",
     "speed_up",
     "speed_up_strict",
+    "drafted",
+    "drafted_share",
     "rolled_back",
     "relaxed",
     "same",
@@ -61,11 +63,12 @@ def summary_lines(result: SweepResult, dial: float, timed: TimingCheck | None = 
     """The end of a sweep, for a terminal."""
     plan, known = result.plan, measures(result)
     columns = settings_of(result, dial)
-    heads = [f"{name}, {plan.symbol} = {exactly(at)}" for name, at in columns.items()]
+    names = {"strict": plan.against, "loosest": "loosest" if plan.controller is None else "shortest"}
+    heads = [f"{names.get(name, name)}, {plan.symbol} = {exactly(at)}" for name, at in columns.items()]
     span = f"{plan.symbol} from {exactly(plan.low)} to {exactly(plan.high)}"
     stop = f", stop at {stop_words(plan.settings.stop)}" if plan.settings.stop else ""
     lines = [
-        f"{plan.rule.title}, {span}, {plan.settings.draft}, "
+        f"{plan.title}, {span}, {plan.settings.draft}, "
         f"temperature {plan.settings.temperature:g}{stop}; {counted(len(result), 'prompt')} of {plan.prompt_set}, "
         f"{number(int(result.graded.sum()))} graded; {counted(result.positions, 'drafted position')}.",
         f"{plan.provenance.target} and {plan.provenance.drafter}, {plan.provenance.dtype}, {plan.provenance.device}.",
@@ -76,7 +79,7 @@ def summary_lines(result: SweepResult, dial: float, timed: TimingCheck | None = 
         lines += [f"  {failure.id}: {failure.reason}" for failure in result.failures[:10]]
         lines += [f"  and {len(result.failures) - 10} more"] * (len(result.failures) > 10)
     lines += ["", f"{'':<44}" + "".join(f"{head:>31}" for head in heads)]
-    for name in _SHOWN:
+    for name in (*_SHOWN, *("passes",) * (plan.cut_by is not None)):
         if name in known:
             cells = [cell(known[name], value_at(result, known[name], at)) for at in columns.values()]
             lines.append(f"{known[name].title:<44}" + "".join(f"{text:>31}" for text in cells))
@@ -90,7 +93,11 @@ def summary_lines(result: SweepResult, dial: float, timed: TimingCheck | None = 
     )
     lines.append(ALL_AGREE)
     off = int(result.prompts["off_is_strict"].sum())
-    lines.append(f"At the strict end {off} of {len(result)} texts equal the lossless rule's token for token.")
+    lines.append(
+        f"At the strict end {off} of {len(result)} texts equal the lossless rule's token for token."
+        if plan.controller is None
+        else f"Where drafts have full length {off} of {len(result)} texts equal those of a walk without controller."
+    )
     return lines if timed is None else lines + ["", *timing_lines(timed)]
 
 

@@ -18,12 +18,22 @@ import pyarrow as pa
 from mars_viz.analysis.counts import AcceptanceCounts
 from mars_viz.analysis.recommendation import DECIMALS, Finding, Graded, Recommendation, recommend
 from mars_viz.analysis.steps import Steps
-from mars_viz.costs import Costs
+from mars_viz.costs import Costs, length_costs, objection
 from mars_viz.errors import BadInput, RunFileError, SettingError
 from mars_viz.figures.words import exactly
 from mars_viz.prompts import Turns
 from mars_viz.shapes import shape_named
-from mars_viz.sweep.columns import COLUMNS, OF_TURNS, PER_PROMPT, PER_SEGMENT, RIGHT, UNGRADED, SweepColumn, width
+from mars_viz.sweep.columns import (
+    COLUMNS,
+    OF_LENGTHS,
+    OF_TURNS,
+    PER_PROMPT,
+    PER_SEGMENT,
+    RIGHT,
+    UNGRADED,
+    SweepColumn,
+    width,
+)
 from mars_viz.sweep.plan import Plan
 from mars_viz.sweep.store import SweepStore, open_store
 
@@ -65,8 +75,9 @@ class SweepResult:
     starts: np.ndarray
     """int64 [P + 1]; where each prompt's lines begin."""
     lines: Mapping[str, np.ndarray]
-    """Columns of `PER_SEGMENT`, [L] or [L, width]. Besides: `kept`, `same`, and `agreed`, the tokens before the first
-    that differs from strict's."""
+    """Columns of `PER_SEGMENT`, [L] or [L, width], and where a controller cuts drafts of `OF_LENGTHS`. Besides: `kept`,
+    `same`, and `agreed`, the tokens before the first that differs from strict's; where drafts are cut and costs can be
+    believed, `modelled`, the seconds that its rounds would take."""
 
     def __len__(self) -> int:
         """Number of prompts that have results."""
@@ -215,7 +226,8 @@ def _read(store: SweepStore) -> SweepResult:
         raise RunFileError(f"{folder} holds more than {MAX_LINES:,} lines. Choose a folder written by MARS Viz.")
     if not total:
         raise RunFileError(f"{folder} has no finished prompt yet. Go on with the sweep (--resume).")
-    lines = {name: _room(column, total, store.plan.settings.gamma) for name, column in PER_SEGMENT.items()}
+    kinds = PER_SEGMENT | ({} if store.plan.cut_by is None else OF_LENGTHS)
+    lines = {name: _room(column, total, store.plan.settings.gamma) for name, column in kinds.items()}
     names = [*PER_PROMPT, *(["question"] if store.plan.turns is Turns.ALL else [])]
     prompts: dict[str, list[np.ndarray]] = {name: [] for name in names}
     starts, count = [np.zeros(0, np.int64)], 0
@@ -245,7 +257,7 @@ def _room(column: SweepColumn, total: int, gamma: int) -> np.ndarray:
 
 def _column(table: pa.Table, name: str) -> np.ndarray:
     array = table.column(name).combine_chunks()
-    column = (COLUMNS | OF_TURNS)[name]
+    column = (COLUMNS | OF_TURNS | OF_LENGTHS)[name]
     if column.wide:
         return np.asarray(array.flatten().to_numpy(zero_copy_only=False)).reshape(len(array), -1)
     if column.type == pa.string():
@@ -273,11 +285,18 @@ def _check(
         and all((values >= 0).all() for values in counts)
         and np.array_equal(lines["accepted"].sum(axis=1), lines["rounds"])
         and (lines["rolled_back"] <= lines["drafted"]).all()
+        and ("lengths" not in lines or _lengths_fit(lines))
         and UNGRADED <= lines["right"].min() <= lines["right"].max() <= RIGHT
         and np.array_equal(lines["right"] != UNGRADED, np.repeat(prompts["target_right"] != UNGRADED, last - first + 1))
     )
     if not sound:
         raise RunFileError(f"{folder} holds results that contradict each other. Take a fresh copy, or sweep again.")
+
+
+def _lengths_fit(lines: Mapping[str, np.ndarray]) -> bool:
+    lengths = lines["lengths"]
+    drafted = lengths @ np.arange(lengths.shape[1])
+    return np.array_equal(lengths.sum(axis=1), lines["rounds"]) and np.array_equal(drafted, lines["drafted"])
 
 
 def _result(
@@ -298,8 +317,18 @@ def _result(
         "same": (divergence < 0).astype(np.int32),
         "agreed": np.where(divergence < 0, lines["tokens"], divergence),
     }
+    gamma, tree, costs = store.plan.settings.gamma, store.plan.settings.tree, store.costs
+    if store.plan.cut_by is not None and costs is not None and costs.cover(gamma, tree) and not objection(costs):
+        lines["modelled"] = lines["lengths"] @ spent_by_length(store.plan, costs)
     ends = np.append(starts, len(lines["low"])).astype(np.int64)
     return SweepResult(store.folder, store.plan, store.costs, finished, failures, prompts, ends, lines)
+
+
+def spent_by_length(plan: Plan, costs: Costs) -> np.ndarray:
+    """float64 [γ + 1]; what a round that drafts 0, 1, … γ tokens by the plan's controller costs, seconds."""
+    controller, gamma = plan.cut_by, plan.settings.gamma
+    assert controller is not None
+    return length_costs(costs, [controller.steps(count, gamma) for count in range(gamma + 1)])
 
 
 def recommended(result: SweepResult, points: float, confidence: float, among: int = 1) -> Recommendation | None:
@@ -310,8 +339,7 @@ def recommended(result: SweepResult, points: float, confidence: float, among: in
     """
     if not result.graded.any():
         return None
-    dial = result.plan.rule.dial
-    assert dial is not None  # a sweep is one of a dial
+    dial = result.plan.dial
     decimals = 0 if dial.step >= 1 else DECIMALS
     each = confidence_of_each(confidence, among)
     found = recommend(result.graded_steps(), points, each, symbol=dial.symbol, decimals=decimals)
@@ -334,8 +362,7 @@ def together(confidence: float, among: int) -> str:
 
 def chosen_dial(result: SweepResult, found: Recommendation | None) -> float:
     """The recommended setting, else the rule's default if it is in the range, else the loosest."""
-    dial = result.plan.rule.dial
-    assert dial is not None  # a sweep is one of a dial
+    dial = result.plan.dial
     if found is not None and found.finding is Finding.RECOMMENDED and found.dial is not None:
         return found.dial
     if result.plan.low <= dial.default <= result.plan.high:

@@ -154,7 +154,8 @@ class SweepStore:
 
     @property
     def _schema(self) -> pa.Schema:
-        return schema(self.plan.settings.gamma, turns=self.plan.turns is Turns.ALL)
+        plan = self.plan
+        return schema(plan.settings.gamma, turns=plan.turns is Turns.ALL, lengths=plan.cut_by is not None)
 
     def _read(self, name: str, columns: list[str] | None = None) -> pa.Table:
         """All columns but the answers, or those that are named."""

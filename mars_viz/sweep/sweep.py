@@ -211,7 +211,8 @@ class Sweep:
 
     def _begun(self, index: int, item: PromptItem, history: History) -> ActivePrompts:
         prompt = self._tokens(item, history)
-        return ActivePrompts(index, item, prompt, Exploration(self._rule, self._span, prompt, self._ending, {}))
+        exploration = Exploration(self._rule, self._span, prompt, self._ending, {}, dial=self._settings.dial)
+        return ActivePrompts(index, item, prompt, exploration)
 
     def _done(self, mapped: ActivePrompts) -> _Done:
         """A prompt whose map is complete."""
@@ -229,7 +230,11 @@ class Sweep:
             dial = None if rule.dial is None else rule.dial.strict
             return emitted(walk(known, rule, dial, prompt, self._ending))
 
-        strict, target = strict_reference(self._rule, self._settings.temperature), rule_named("strict")
+        target = rule_named("strict")
+        if made.span.over:
+            whole = emitted(walk(known, self._rule, self._settings.dial, prompt, self._ending))
+            return ReferenceTexts(whole, walked(target), self._text)
+        strict = strict_reference(self._rule, self._settings.temperature)
         text = walked(strict)
         return ReferenceTexts(text, text if strict is target else walked(target), self._text)
 

@@ -37,7 +37,7 @@ class Setting {
     this.cells = data.rows.map(() => ({ value: h("dd"), spread: h("dd", { class: "spread" }) }));
     this.tiles.replaceChildren(...data.rows.map(({ title, kind, strict }, i) => {
       const { value, spread } = this.cells[i];
-      return h("div", { title: kind }, h("dt", {}, title), value, spread, h("dd", { class: "strict" }, `strict ${strict.split(" (")[0]}`));
+      return h("div", { title: kind }, h("dt", {}, title), value, spread, h("dd", { class: "strict" }, `${data.against} ${strict.split(" (")[0]}`));
     }));
     this.note.hidden = !data.thinned;
   }

@@ -33,7 +33,9 @@ _HUNDREDTHS = st.column_config.NumberColumn(format="%.2f")
 def over_a_sweep(memory: Comparison) -> None:
     """Two settings over many prompts."""
     listed = shelf(default_folders.sweeps())
-    found = {name: entry.path for name, entry in listed.entries.items()}
+    plans = {name: entry.plan for name, entry in listed.entries.items()}
+    # settings of drafts that a controller cuts are compared on Tune
+    found = {name: listed.entries[name].path for name, plan in plans.items() if plan is None or plan.cut_by is None}
     for sentence in filter(None, [listed.error, *memory.notices]):
         theme.note(sentence)
     if listed.error:

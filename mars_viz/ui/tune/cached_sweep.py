@@ -15,13 +15,14 @@ from mars_viz.analysis.intervals import Frontier, Interval
 from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.figures.dial_curve import DialCurve
 from mars_viz.sweep import SweepResult, band_at, curve, frontier, measures, places, value_at
-from mars_viz.sweep.measures import PERCENT, Measure, RelaxedBands, relaxed_bands
-from mars_viz.sweep.result import chosen_dial, recommended
+from mars_viz.sweep.measures import ALONE, PERCENT, Measure, RelaxedBands, relaxed_bands
+from mars_viz.sweep.result import chosen_dial
+from mars_viz.sweep.threshold import advised
 
 T = TypeVar("T")
 BANDS = 129
 """Dial values at which the frontier's and a curve's intervals are computed, at most."""
-KEY = ("accuracy", "accuracy_change", "speed_up", "speed_up_strict", "tau", "rolled_back", "same")
+KEY = ("accuracy", "accuracy_change", "speed_up", "speed_up_strict", "drafted_share", "tau", "rolled_back", "same")
 """Figures beside the frontier."""
 _MOST_KEPT = 2_000
 _NOTHING = object()
@@ -39,18 +40,19 @@ class CachedSweep:
 
     @property
     def graded(self) -> bool:
-        """True if accuracy is known."""
-        return "accuracy" in self.measures
+        """True if accuracy is known, and a speed-up to set against it."""
+        return "accuracy" in self.measures and "speed_up_strict" in self.measures
 
     @property
     def pace(self) -> str:
-        """The name of the speed-up to speak of."""
-        return "speed_up" if "speed_up" in self.measures else "speed_up_strict"
+        """The name of the speed-up to speak of; where there is none, for a controller cuts drafts and what rounds cost
+        is not known, τ."""
+        return next(name for name in ("speed_up", "speed_up_strict", "tau") if name in self.measures)
 
     def recommendation(self, points: float, confidence: float, among: int = 1) -> Recommendation | None:
-        """See `recommended`."""
+        """See `advised`."""
         key = ("recommendation", points, confidence, among)
-        return self.kept(key, lambda: recommended(self.result, points, confidence, among))
+        return self.kept(key, lambda: advised(self.result, points, confidence, among))
 
     def dial(self, asked: float | None, points: float, confidence: float) -> float:
         """The setting asked for, or else the one that the sweep speaks for."""
@@ -71,7 +73,7 @@ class CachedSweep:
         if dial in whole.dials:
             return whole
         key = ("place", paired, dial)
-        speed = "speed_up_strict" if whole.over == "strict" else "speed_up"
+        speed = "speed_up" if whole.over == ALONE else "speed_up_strict"
         right = "accuracy_change" if paired else "accuracy"
         return self.kept(key, lambda: whole.through(dial, self.value(right, dial), self._graded(speed, dial)))
 
@@ -105,6 +107,7 @@ class CachedSweep:
             strict=self.plan.strict,
             percent=measure.name in PERCENT,
             modelled=measure.modelled,
+            against=self.plan.against,
         )
 
     def kept(self, key: Hashable, make: Callable[[], T]) -> T:

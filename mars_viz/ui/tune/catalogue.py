@@ -13,6 +13,7 @@ from pathlib import Path, PurePosixPath
 import streamlit as st
 
 from mars_viz import locks
+from mars_viz.controllers import NONE
 from mars_viz.errors import BadInput, RunFileError, contained
 from mars_viz.figures.words import number
 from mars_viz.sweep import Plan, load_sweep
@@ -113,7 +114,7 @@ class SweepCatalogue:
             {
                 other: _short_label(entry.plan, own)
                 for other, entry in self.entries.items()
-                if other != name and entry.complete and own and entry.plan and comparable(own, entry.plan)
+                if other != name and entry.complete and own and entry.plan and _beside(own, entry.plan)
             }
         )
 
@@ -135,6 +136,8 @@ class SweepCatalogue:
         if entry is None or entry.plan is None or not entry.complete:
             return {}
         own, labels = entry.plan, self.beside(name)
+        if own.cut_by is not None:
+            return self._at_thresholds(name, own)
         found: dict[str, dict[float, str]] = {each.key: {} for each in own.rule.fixed}
         for other in labels:
             plan = self.entries[other].plan
@@ -148,11 +151,42 @@ class SweepCatalogue:
         most = max(found.values(), key=len, default={})
         return {other: labels[other] for other in most.values()}
 
+    def _at_thresholds(self, name: str, own: Plan) -> dict[str, str]:
+        """Those of its rule by drafts that its controller cuts at other thresholds, for each the newest."""
+        found: dict[float, str] = {}
+        for other, entry in self.entries.items():
+            plan = entry.plan
+            if other == name or plan is None or not entry.complete or not _of_a_grid(own, plan):
+                continue
+            assert plan.settings.control is not None
+            found.setdefault(plan.settings.control.threshold, other)
+        plans = {other: self.entries[other].plan for other in found.values()}
+        return {other: _short_label(plan, own) for other, plan in plans.items() if plan is not None}
+
     def _label(self, entry: SweepEntry) -> str:
         if entry.plan is None:
             return f"{entry.path.name} (cannot be read)"
         share = "" if entry.complete else f", {number(entry.finished)} of {number(entry.plan.prompts)} done"
         return f"{sweep_label(entry.plan)} · {_when(entry.plan)}{share}"
+
+
+def _beside(own: Plan, other: Plan) -> bool:
+    """Whether what both compare their settings with is alike: strict by drafts of one length, or of controllers'
+    thresholds the same drafts of full length by the same rule."""
+    if own.controller is None or other.controller is None:
+        alike = own.over == other.over and own.settings.controller == other.settings.controller
+    else:
+        alike = own.settings == other.settings
+    return alike and comparable(own, other)
+
+
+def _of_a_grid(own: Plan, other: Plan) -> bool:
+    """Whether two sweeps of a rule's dial differ in the threshold at which their controller cuts drafts alone."""
+    controls = own.settings.control, other.settings.control
+    if None in controls or own.cut_by is not other.cut_by or own.settings.controller == other.settings.controller:
+        return False
+    alike = replace(own.settings, controller=NONE) == replace(other.settings, controller=NONE)
+    return alike and own.span == other.span and comparable(own, other)
 
 
 def _together(own: SweepEntry, other: SweepEntry) -> bool:
@@ -182,14 +216,14 @@ def shelf(results: Path) -> SweepCatalogue:
 
 def sweep_label(plan: Plan) -> str:
     """'MARS · built-in tasks, 300 prompts'."""
-    tree = f", {plan.settings.draft}" if plan.settings.drafts_trees else ""
-    return f"{plan.rule.title}{tree} · {_short(plan.prompt_set)}, {number(plan.prompts)} prompts"
+    tree = "" if plan.settings.drafts_plainly else f", {plan.settings.draft}"
+    return f"{plan.title}{tree} · {_short(plan.prompt_set)}, {number(plan.prompts)} prompts"
 
 
 def _short_label(plan: Plan, own: Plan) -> str:
     """Of a sweep that shares its prompts with another: 'MARS, γ = 4 · 22 Nov 15:17'."""
     draft = "" if plan.settings.drafts_like(own.settings) else f", {plan.settings.draft}"
-    return f"{plan.rule.title}{draft} · {_when(plan)}"
+    return f"{plan.title}{draft} · {_when(plan)}"
 
 
 def _when(plan: Plan) -> str:

@@ -20,6 +20,7 @@ from mars_viz.figures.frontier import RulePath, frontier_figure
 from mars_viz.sweep import relaxed_at
 from mars_viz.sweep.columns import RANK_WORDS, SHARE_WORDS
 from mars_viz.sweep.engine_settings import engine_settings
+from mars_viz.sweep.evidence import judged_at
 from mars_viz.sweep.evidence_pack import evidence_zip
 from mars_viz.sweep.timing import Checks, kept_checks
 from mars_viz.ui import faults, tab_jobs, theme
@@ -85,6 +86,8 @@ def frontier(study: CachedSweep, dial: float, others: Mapping[str, CachedSweep],
 
 def _names(studies: Sequence[CachedSweep]) -> list[str]:
     """Of sweeps beside one another, for people: what tells them apart, in a grid the setting alone."""
+    if any(each.plan.controller is not None for each in studies):
+        return [each.plan.title for each in studies]
     rules = [each.plan.rule for each in studies]
     drafts = [each.plan.settings.draft for each in studies]
     several = len(set(drafts)) > 1
@@ -155,6 +158,11 @@ def by_prompt(study: CachedSweep, dial: float) -> None:
 
 def clock(study: CachedSweep, dial: float) -> None:
     """The wall-clock check of this setting."""
+    if study.plan.cut_by is not None:
+        tables.line(
+            "The models draft all γ tokens whatever a controller leaves of them, so its pace is modelled alone."
+        )
+        return
     job = _check(study, dial)
     if job is not None and not job.progress.state.finished:
         timing(job)
@@ -244,7 +252,9 @@ def evidence(study: CachedSweep, dial: float, found: Recommendation | None, besi
     def packed() -> bytes:
         variants = [Variant(study, found)] if beside is None else beside.opened()
         own, *others = (each.advised for each in variants)
-        return evidence_zip(study.result, dial=dial, recommendation=own.found, checks=checks.found, beside=others)
+        best = grid.pair([own, *others]) if others and study.plan.cut_by is not None else None
+        said = best or own.found
+        return evidence_zip(study.result, dial=dial, recommendation=said, checks=checks.found, beside=others)
 
     st.download_button(
         "Download the evidence pack",
@@ -261,7 +271,7 @@ def evidence(study: CachedSweep, dial: float, found: Recommendation | None, besi
     )
     more = "" if beside is None else ", and the grid of the rule's settings"
     theme.small(f"A zip of Markdown, CSV and JSON for this setting, {measured}{more}.")
-    for each in engine_settings(study.plan.settings, dial):
+    for each in engine_settings(study.plan.settings, judged_at(study.plan, dial)):
         tables.line(f"{each.engine}. {each.note}")
         if each.text:
             st.code(each.text, language=None, wrap_lines=True)

@@ -34,9 +34,9 @@ def turned(study: CachedSweep, dial: float, home: float, sweep: str, *, paired: 
 
 def _knob(study: CachedSweep, home: float) -> Knob:
     plan = study.plan
-    dial = plan.rule.dial
-    assert dial is not None  # a sweep is one of a dial
-    ends = ("looser", "strict") if dial.strict_is_high else ("strict", "looser")
+    dial = plan.dial
+    ends = ("looser", "strict") if plan.controller is None else ("shorter drafts", "full drafts")
+    ends = ends if plan.span.refers_high(plan.rule) else ends[::-1]
     return Knob(
         "dial",
         f"{ends[0]} ← {dial.name} {plan.symbol} → {ends[1]}",
@@ -45,7 +45,7 @@ def _knob(study: CachedSweep, home: float) -> Knob:
         plan.high,
         dial.step,
         digits=0 if dial.step >= 1 else LARGEST_DIGITS,
-        help=f"{plan.strict:g} is strict, {dial.default:g} the rule's default; a double click goes to {home:g}",
+        help=f"{plan.strict:g} is {plan.against}, {dial.default:g} the default; a double click goes to {home:g}",
         exact=True,
     )
 
@@ -78,6 +78,7 @@ def readings(study: CachedSweep, *, paired: bool) -> dict[str, Any]:
         places.insert(1, _place(beside, cells, marks[0]))
     return {
         "symbol": study.plan.symbol,
+        "against": study.plan.against,
         "chart": "frontier" if study.graded else "pace",
         "mark": DIAL_MARK,
         "thinned": len(study.result.edges) > BANDS,

@@ -8,6 +8,7 @@ from pathlib import Path
 import streamlit as st
 
 from mars_viz import default_folders
+from mars_viz.controllers import NONE, control_named
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.escapes import markdown
 from mars_viz.figures.words import counted, exactly
@@ -17,10 +18,10 @@ from mars_viz.rules import RULES, Fixed, Rule, rule_named
 from mars_viz.run import Settings
 from mars_viz.runstore.store import LONGEST_NAME
 from mars_viz.shapes import CHAIN
-from mars_viz.sweep.grid import grid_values, neighbours
+from mars_viz.sweep.grid import grid_values, neighbours, threshold_of
 from mars_viz.sweep.plan import ALL_TURNS, AS_TEXT
 from mars_viz.ui import draft_fields, theme, visitors
-from mars_viz.ui.decode_form import START, fixed_inputs, named_models
+from mars_viz.ui.decode_form import START, dial_slider, fixed_inputs, named_models
 from mars_viz.ui.jobs.models import PairChoice
 from mars_viz.ui.tune.sweep_requests import (
     DIALLED,
@@ -35,6 +36,7 @@ from mars_viz.ui.tune.words import duration
 
 BUILTIN, FILE = "Built-in tasks", "My own file"
 BY_LINE = "as each line says"
+DIALS = "Rule's dial"
 TASKS = 3
 
 
@@ -54,8 +56,10 @@ def form(results: Path) -> tuple[Callable[[], SweepRequest], Callable[[], str]]:
     )
     variants = [_variants(RULES[name]) for name in rules if RULES[name].fixed]
     with st.expander("Dial range, settings, models and folder"):
-        loosest = _loosest(rules)
-        settings, policy = _settings(rules)
+        ranges = st.container()  # above the settings, one of which says what is swept
+        settings, policy, over, thresholds = _settings(rules)
+        with ranges:
+            loosest, at = ({}, _stands(rules)) if over else (_loosest(rules), {})
         models = _models()
         folder = _folder(results)
 
@@ -64,7 +68,7 @@ def form(results: Path) -> tuple[Callable[[], SweepRequest], Callable[[], str]]:
         asked = {rule.family: names for each in variants for rule, names in [each()]}
         named = [rule_named(name) for family in rules for name in asked.get(family, (family,))]
         wanted = tuple(draft_fields.choosing(rule, policy).name for rule in named)
-        return SweepRequest(prompts(), wanted, settings(), choice, chat, loosest)
+        return SweepRequest(prompts(), wanted, settings(), choice, chat, loosest, over, thresholds(), at)
 
     return wish, lambda: folder
 
@@ -156,6 +160,16 @@ def _loosest(rules: Sequence[str]) -> dict[str, float]:
     return found
 
 
+def _stands(rules: Sequence[str]) -> dict[str, float]:
+    """Where each rule's dial stands while a controller's threshold is swept."""
+    found = {}
+    for name in rules:
+        stands = dial_slider(RULES[name], f"sweep-stands-{name}")
+        assert stands is not None  # of DIALLED
+        found[name] = stands
+    return found
+
+
 def _prompts() -> Callable[[], PromptSet]:
     source = st.segmented_control(
         "Prompts", [BUILTIN, FILE], default=BUILTIN, required=True, key="sweep-source", label_visibility="collapsed"
@@ -239,10 +253,17 @@ def _told(prompts: int, *, builtin: bool) -> str:
     )
 
 
-def _settings(rules: Sequence[str]) -> tuple[Callable[[], Settings], Policy | None]:
-    """The fields, and which of several kept siblings these rules are to go on with, where drafts are trees."""
+Thresholds = Callable[[], tuple[float, ...]]
+"""Reads at which more thresholds drafts are cut; raises BadInput for a list that is none."""
+
+
+def _settings(rules: Sequence[str]) -> tuple[Callable[[], Settings], Policy | None, str, Thresholds]:
+    """The fields, which of several kept siblings these rules are to go on with, where drafts are trees, the controller
+    whose threshold is to be swept, empty for the rules' dials, and the thresholds at which drafts are cut then."""
     tree = draft_fields.tree_name("sweep-", START)
     policy = None if tree == CHAIN else draft_fields.among_siblings([RULES[name] for name in rules], "sweep-")
+    controller = draft_fields.controller_name(tree, "sweep-", START)
+    over, thresholds = _over(controller)
     left, middle, right = st.columns(3)  # and three more below them, so that a narrow page keeps the order
     count = draft_fields.drafted(left, tree, "sweep-", START)
     limit = middle.number_input("Max new tokens", 1, 100_000, 128, key="sweep-tokens", help="Length limit of a text")
@@ -261,9 +282,41 @@ def _settings(rules: Sequence[str]) -> tuple[Callable[[], Settings], Policy | No
             top_k=int(top_k),
             seed=int(seed),
             tree=draft_fields.sized(tree, count),
+            controller=NONE if over else controller,
         )
 
-    return settings, policy
+    return settings, policy, over, thresholds
+
+
+def _over(controller: str) -> tuple[str, Thresholds]:
+    """Whether the rules' dials or the threshold of the controller that is chosen is swept: that one's name, or nothing;
+    and at which more thresholds the dials are. Where no controller is chosen, there is no choice."""
+    control = control_named(controller)
+    if control is None:
+        return "", tuple
+    threshold = f"Threshold {control.controller.dial.symbol}"
+    chosen = st.segmented_control(
+        "Sweep over",
+        [threshold, DIALS],
+        default=threshold,
+        required=True,
+        key="sweep-over",
+        format_func=lambda name: markdown(str(name)),
+        help="The threshold at which drafting stops, from drafts of full length; or the rule's dial, of drafts that "
+        "are cut at this threshold",
+    )
+    if chosen != DIALS:
+        return control.controller.name, tuple
+    setting = threshold_of(control.controller)
+    symbol = markdown(setting.symbol)
+    listed = st.text_input(
+        f"Also with {symbol} =",
+        key="sweep-thresholds",
+        placeholder=", ".join(setting.written(value) for value in neighbours(setting)),
+        help=f"More values of {symbol}, separated by commas: one sweep each on the same prompts, one of drafts of full "
+        f"length besides, and a grid of {symbol} and the dial in the evidence. They share the models' answers.",
+    )
+    return "", lambda: grid_values(setting, listed) if listed.strip() else ()
 
 
 def _models() -> tuple[Callable[[], PairChoice], bool]:

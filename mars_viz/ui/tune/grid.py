@@ -1,7 +1,9 @@
-"""A sweep beside those of the same rule with another fixed setting: the grid on the Tune page."""
+"""A sweep beside those of the same rule with another fixed setting, or of drafts that its controller cuts at another
+threshold: the grid on the Tune page."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -14,9 +16,10 @@ from mars_viz.figures.words import exact_setting
 from mars_viz.rules import Fixed
 from mars_viz.sweep.evidence import dial_grid
 from mars_viz.sweep.evidence_text import VARIED
-from mars_viz.sweep.grid import Advised, few_dials, grid_table, left_out
+from mars_viz.sweep.grid import THRESHOLD, Advised, best_of, few_dials, grid_table, left_out, value_in
 from mars_viz.sweep.report import cell
 from mars_viz.sweep.result import together
+from mars_viz.sweep.threshold import with_pair
 from mars_viz.ui import theme
 from mars_viz.ui.tune import tables
 from mars_viz.ui.tune.cached_sweep import CachedSweep
@@ -69,7 +72,7 @@ def grid(study: CachedSweep, dial: float, beside: Variants) -> None:
         theme.note(str(error))
         return
     setting, dials = table.setting, table.dials.tolist()
-    variants.sort(key=lambda each: each.study.plan.rule.values[setting.key])
+    variants.sort(key=lambda each: value_in(each.study.plan, setting))
     names = [name for name in VARIED if all(name in each.study.measures for each in variants)]
     titles = {name: study.measures[name].title for name in names}  # all that the widget is to hold
     name = st.segmented_control(
@@ -88,12 +91,20 @@ def grid(study: CachedSweep, dial: float, beside: Variants) -> None:
         "modelled" if known.modelled else "exact",
     )
     tables.table(_table(variants, setting, known.name, few_dials(dials, (dial,))), "grid", known.title)
+    if setting.key == THRESHOLD and (best := pair([each.advised for each in variants])) is not None:
+        tables.line(best.sentence, "modelled")
     if study.graded:
         lines = [_advice(each, setting) for each in variants]
         tables.line(together(beside.confidence, len(variants)))
         tables.table(
             pd.DataFrame(lines), "grid-advice", f"How far {study.plan.symbol} can go for each {setting.symbol}"
         )
+
+
+def pair(advised: Sequence[Advised]) -> Recommendation | None:
+    """What is recommended of thresholds and dial values together; None where nothing is."""
+    found = with_pair(best_of(advised), advised)
+    return None if found is None or found.dial is None else found
 
 
 def _advice(each: Variant, setting: Fixed) -> dict[str, str]:
@@ -124,7 +135,7 @@ def _table(variants: list[Variant], setting: Fixed, name: str, dials: list[float
 
 
 def _at(each: Variant, setting: Fixed) -> str:
-    return setting.written(each.study.plan.rule.values[setting.key])
+    return setting.written(value_in(each.study.plan, setting))
 
 
 def _sentence(setting: Fixed) -> str:

@@ -9,7 +9,8 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 
 from mars_viz import default_folders
-from mars_viz.dialmap import Span, span_of
+from mars_viz.controllers import CONTROLLERS, Control, controller_named
+from mars_viz.dialmap import Span, controller_span, span_of
 from mars_viz.errors import BadInput, PromptError, RunFileError, SettingError, StorageError
 from mars_viz.figures.words import exact_setting
 from mars_viz.locks import check_nobody
@@ -18,7 +19,7 @@ from mars_viz.prompts import PromptSet, Turns, builtin_prompts, load_prompts
 from mars_viz.rules import RULES, rule_named
 from mars_viz.run import Settings
 from mars_viz.runstore import checked_name
-from mars_viz.speculators.names import check_trees
+from mars_viz.speculators.names import check_controller, check_trees
 from mars_viz.sweep import Plan, SweepResult
 from mars_viz.sweep.grid import MOST
 from mars_viz.sweep.store import SweepEntry, check_listed, holds_sweep, open_store
@@ -68,6 +69,13 @@ class SweepRequest:
     loosest: Mapping[str, float] = field(default_factory=dict)
     """How far from strict the dial of a rule and its variants goes, by the rule's name; to its end where nothing is
     said."""
+    over: str = ""
+    """The controller whose threshold is swept in place of the rules' dials, by name."""
+    thresholds: tuple[float, ...] = ()
+    """Of the settings' controller: rules' dials are swept by drafts that it cuts at each of them."""
+    at: Mapping[str, float] = field(default_factory=dict)
+    """Where a rule's dial stands while a controller's threshold is swept, by the rule's name; at its default where
+    nothing is said."""
 
 
 def first_wish() -> SweepRequest:
@@ -137,14 +145,21 @@ def begin(wish: SweepRequest, results: Path, into: Path | None = None) -> list[s
     families: dict[str, list[str]] = {}
     for name in wish.rules:
         families.setdefault(rule_named(name).family, []).append(name)
-    spans = {family: span_to(family, wish.loosest.get(family), wish.settings.gamma) for family in families}
-    if max(map(len, families.values())) > MOST:
+    gamma = wish.settings.gamma
+    spans = {family: span_to(family, wish.loosest.get(family), gamma) for family in families if not wish.over}
+    if wish.over:
+        if wish.settings.drafts_trees:
+            raise SettingError("Draft-length controllers cut chains; choose Draft: Chain.")
+        spans = dict.fromkeys(families, controller_span(controller_named(wish.over), None, None, (gamma,)))
+    if max(map(len, families.values())) * len(_cut(wish)) > MOST:
         raise SettingError(f"A grid has at most {MOST} sweeps; list fewer values.")
     for name in wish.rules:
-        check_trees(replace(wish.settings, rule=name), wish.choice.target or None, wish.choice.drafter or None)
+        models = wish.choice.target or None, wish.choice.drafter or None
+        check_trees(replace(wish.settings, rule=name), *models)
+        check_controller(replace(wish.settings, controller=wish.over or wish.settings.controller), *models)
     into = into or results
     if into != results:
-        check_listed(into, len(wish.rules))
+        check_listed(into, len(wish.rules) * len(_cut(wish)))
     folders = [each for family, names in families.items() for each in _begin(wish, names, spans[family], into)]
     return [folder.relative_to(results).as_posix() for folder in folders]
 
@@ -167,16 +182,34 @@ def span_to(rule: str, loosest: float | None, gamma: int) -> Span:
 def _begin(wish: SweepRequest, names: Sequence[str], span: Span, results: Path) -> list[Path]:
     """A rule and its variants as one job, so that the models are asked about nothing twice."""
     rules = [rule_named(name) for name in names]
-    folders = [new_folder(results, rule.slug) for rule in rules]
-    settings = [replace(wish.settings, rule=rule.name, dial=None) for rule in rules]
-    tree = f", {wish.settings.draft}" if wish.settings.drafts_trees else ""
-    labels = [f"{rule.title}{tree} · {wish.prompts.name}, {len(wish.prompts)} prompts" for rule in rules]
+    over = wish.over and f"{wish.over.strip('+')}-"
+    dial = wish.at.get(rules[0].family) if wish.over else None
+    settings = [replace(each, rule=rule.name, dial=dial) for rule in rules for each in _cut(wish)]
+    rules = [rule_named(each.rule) for each in settings]
+    cuts = [each.controller.replace("+", "").replace(":", "") if wish.thresholds else "" for each in settings]
+    slugs = [f"{over}{rule.slug}{cut and f'-{cut}'}" for rule, cut in zip(rules, cuts, strict=True)]
+    folders = [new_folder(results, slug) for slug in slugs]
+    swept = f"{CONTROLLERS[wish.over].title} with " if wish.over else ""
+    drafts = ["" if each.drafts_plainly else f", {each.draft}" for each in settings]
+    labels = [
+        f"{swept}{rule.title}{draft} · {wish.prompts.name}, {len(wish.prompts)} prompts"
+        for rule, draft in zip(rules, drafts, strict=True)
+    ]
     make: Begin = partial(tasks.sweep, wish.prompts, settings[0], span, folders[0], wish.chat)
-    if len(rules) > 1:
+    if len(settings) > 1:
         make = partial(tasks.grid, wish.prompts, settings, span, folders, wish.chat)
     job = SweepJob(folders[0], make, labels[0], wish.choice, dict(zip(folders[1:], labels[1:], strict=True)))
     tab_jobs.shared_worker().begin(job, *job.labels)
     return folders
+
+
+def _cut(wish: SweepRequest) -> list[Settings]:
+    """The settings at each threshold that is asked for, drafts of full length among them; as they are for none."""
+    control = wish.settings.control
+    if control is None or not wish.thresholds or wish.over:
+        return [wish.settings]
+    wanted = sorted({*wish.thresholds, control.threshold, control.controller.longest})
+    return [replace(wish.settings, controller=Control(control.controller, each).name) for each in wanted]
 
 
 def go_on(entry: SweepEntry, beside: Sequence[SweepEntry] = (), prompts: PromptSet | None = None) -> None:

@@ -81,7 +81,9 @@ def figures(study: CachedSweep, dial: float) -> pd.DataFrame:
 
 
 def _head(study: CachedSweep, label: str, at: float) -> str:
-    return f"{label}, {exact_setting(study.plan.symbol, at)}"
+    plan = study.plan
+    names = {"strict": plan.against, "loosest": "loosest" if plan.controller is None else "shortest drafts"}
+    return f"{names.get(label, label)}, {exact_setting(plan.symbol, at)}"
 
 
 def prompts(result: SweepResult, dial: float) -> pd.DataFrame:

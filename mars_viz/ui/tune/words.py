@@ -12,6 +12,7 @@ from mars_viz.figures.frontier import RulePath
 from mars_viz.figures.words import counted, exact_setting, number, short_device, times
 from mars_viz.sweep.plan import turns_words
 from mars_viz.sweep.report import spread
+from mars_viz.sweep.threshold import stopping
 from mars_viz.sweep.timing import TimingCheck
 from mars_viz.ui.jobs.job import JobState
 from mars_viz.ui.tune.cached_sweep import CachedSweep
@@ -29,7 +30,9 @@ class Clause:
 
 
 def lead(study: CachedSweep, dial: float) -> tuple[Clause, ...]:
-    """What the chosen setting comes to, against strict."""
+    """What the chosen setting comes to, against strict or fixed γ."""
+    if study.plan.controller is not None:
+        return _shortened(study, dial)
     plan = study.plan
     at = f"{plan.rule.title} at {exact_setting(plan.symbol, dial)}"
     if dial == plan.strict:
@@ -52,12 +55,30 @@ def lead(study: CachedSweep, dial: float) -> tuple[Clause, ...]:
     return (*parts, Clause(_moved(study, dial), "exact"))
 
 
+def _shortened(study: CachedSweep, dial: float) -> tuple[Clause, ...]:
+    """What a controller's threshold comes to, against drafts of full length."""
+    plan, controller = study.plan, study.plan.controller
+    assert controller is not None  # or the rule's dial were swept
+    tau, drafted = (study.value(name, dial).estimate for name in ("tau", "drafted"))
+    counts = f"{number(drafted)} drafted tokens per prompt, {number(tau)} tokens per target pass"
+    if dial == plan.strict:
+        return (Clause(f"At {exact_setting(plan.symbol, dial)} nothing is cut: {counts}.", "exact"),)
+    where = f"Stopping where {stopping(controller, dial)}"
+    known, before = "speed_up_strict" in study.measures, study.value("drafted", plan.strict).estimate
+    pace = f" is {spread(study.value('speed_up_strict', dial))} as fast as {plan.against}" if known else ""
+    parts = [
+        Clause(f"{where}{pace}", "modelled" if known else ""),
+        Clause(f": {counts}; {plan.against} drafts {number(before)}{'' if study.graded else '.'}", "exact"),
+    ]
+    return (*parts, Clause(_moved(study, dial), "exact")) if study.graded else tuple(parts)
+
+
 def _moved(study: CachedSweep, dial: float) -> str:
     """What becomes of accuracy, as the end of a sentence."""
     change, accuracy = (study.value(name, dial) for name in ("accuracy_change", "accuracy"))
     is_now = f"; accuracy is {number(100 * accuracy.estimate)} %"
     if study.regraded(dial):
-        return f"{is_now}, {_spread(change, 100, ' points', signed=True)} vs strict."
+        return f"{is_now}, {_spread(change, 100, ' points', signed=True)} vs {study.plan.against}."
     room = f"{number(100 * change.low)} to {number(100 * change.high)}"
     return f"{is_now}, and no prompt's grade changes ({room} points)."
 
@@ -90,13 +111,16 @@ def coverage(study: CachedSweep) -> str:
     off = int(result.prompts["off_is_strict"].sum())
     turns = "" if result.units is None else f", turns of {counted(result.questions, 'question')}"
     strict = "every" if off == len(result) else f"{number(off)} of {number(len(result))}"
+    at_the_end = f"At the strict end {strict} text equals the lossless rule's token for token."
+    if plan.controller is not None:
+        at_the_end = f"With drafts of full length {strict} text equals that of a walk without controller."
     return (
         f"{counted(len(result), 'prompt')} of {plan.prompt_set}{turns}, "
         f"{number(int(result.graded.sum()))} graded{left}; "
         f"{counted(result.positions, 'drafted position')}; {plan.settings.draft}, temperature "
         f"{plan.settings.temperature:g}, max {number(plan.settings.max_new_tokens)} new tokens; "
         f"{plan.provenance.target} with {plan.provenance.drafter} on {short_device(plan.provenance.device)}. "
-        f"At the strict end {strict} text equals the lossless rule's token for token. {turns_words(plan)}"
+        f"{at_the_end} {turns_words(plan)}"
     ).rstrip()
 
 

@@ -1,0 +1,135 @@
+"""Which threshold of a draft-length controller to choose: the fastest by modelled time, and what it does to accuracy.
+
+Knows a sweep's figures; knows no models. Speed alone chooses, so that accuracy is tested once, at what was chosen.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from mars_viz.analysis.intervals import DEFAULT, Bootstrap, Interval
+from mars_viz.analysis.recommendation import Changed, Finding, Recommendation, loss_bound
+from mars_viz.controllers import Controller
+from mars_viz.costs import objection
+from mars_viz.figures.words import exact_setting, exactly, number, times
+from mars_viz.sweep.grid import Advised
+from mars_viz.sweep.measures import ALONE, band_at, measures, named_places, pace_over, value_at
+from mars_viz.sweep.result import SweepResult, recommended
+
+
+def advised(
+    result: SweepResult, points: float, confidence: float, among: int = 1, how: Bootstrap = DEFAULT
+) -> Recommendation | None:
+    """What the sweep says for itself: of a rule's dial `recommended`, of a controller's threshold `fastest`. Raises
+    BadInput for a limit or a confidence that is none."""
+    if result.plan.controller is None:
+        return recommended(result, points, confidence, among)
+    return fastest(result, points, confidence, how)
+
+
+def fastest(result: SweepResult, points: float, confidence: float, how: Bootstrap = DEFAULT) -> Recommendation:
+    """The threshold with the largest modelled speed-up over drafts of full length, where its interval lies above 1 and
+    its accuracy loss is at most `points` with this confidence, or the rule is lossless."""
+    controller, known, against = result.plan.controller, measures(result), result.plan.against
+    assert controller is not None
+    none = Recommendation(Finding.NO_GAIN, "", None, None, None, math.nan, None)
+    if "speed_up_strict" not in known:
+        return replace(none, sentence=f"No threshold can be recommended. {objection(result.costs)}")
+    places = named_places(result)
+    speeds = band_at(result, known["speed_up_strict"], places, how).estimate
+    dial = float(places[int(np.nanargmax(speeds))])
+    speed = value_at(result, known["speed_up_strict"], dial, how)
+    told = f"{_times(speed)} as fast as {against}"
+    stops = stopping(controller, dial)
+    if dial == result.plan.strict or not speed.low > 1:
+        sentence = f"No threshold is shown to be faster than {against}: the fastest is modelled {told}, at {stops}."
+        return replace(none, sentence=sentence)
+    fewer = 1 - value_at(result, known["drafted_share"], dial, how).estimate
+    count = f"{number(abs(round(100 * fewer)))} % {'fewer' if fewer >= 0 else 'more'} drafted tokens"
+    sentence = f"Stop drafting where {stops}: {count}, modelled {told}"
+    if "speed_up" in known:
+        alone = value_at(result, known["speed_up"], dial, how)
+        sentence += f" and {_times(alone)} as fast as {ALONE}"
+    changed = _changed(result, dial)
+    bound = math.nan if changed is None else loss_bound(changed, confidence)
+    if result.plan.rule.lossless:
+        return replace(
+            none,
+            finding=Finding.RECOMMENDED,
+            sentence=f"{sentence}. {result.plan.rule.title} is lossless at every threshold.",
+            dial=dial,
+            changed=changed,
+            bound=bound,
+        )
+    if changed is None:
+        return replace(
+            none,
+            finding=Finding.RECOMMENDED,
+            sentence=f"{sentence}. What that does to accuracy is not known: no prompt is graded.",
+            dial=dial,
+        )
+    grades = f"of {changed.prompts} graded prompts it loses {changed.lost} and wins {changed.won} against {against}"
+    safe = bound <= points / 100
+    sure = f"at most {number(100 * bound)} points with {100 * confidence:.4g} % confidence"
+    if not safe:
+        sentence = f"Not shown to be safe: {sentence[0].lower()}{sentence[1:]}"
+    return replace(
+        none,
+        finding=Finding.RECOMMENDED if safe else Finding.NOT_ENOUGH,
+        sentence=f"{sentence}; {grades}, a loss of {sure}.",
+        dial=dial if safe else None,
+        changed=changed,
+        bound=bound,
+    )
+
+
+def with_pair(best: Advised, variants: Sequence[Advised], how: Bootstrap = DEFAULT) -> Recommendation | None:
+    """What is recommended of a grid of thresholds and dial values: that of its best variant, and before it the pair and
+    how fast it is beside strict with drafts of full length, and beside those at their own recommended setting. As it is
+    where nothing is recommended, or speeds are not known."""
+    found, plan = best.found, best.result.plan
+    control, sentences = plan.settings.control, []
+    if found is None or found.dial is None or control is None or "modelled" not in best.result.lines:
+        return found
+    at = exact_setting(plan.symbol, found.dial)
+    full = [each for each in variants if _threshold(each) == control.controller.longest]
+    for whole in full:
+        over = pace_over((best.result, found.dial), (whole.result, plan.strict), how)
+        sentences.append(f"{_times(over)} as fast as strict with fixed γ = {plan.settings.gamma}")
+        if whole is not best and whole.found is not None and whole.found.dial is not None:
+            over = pace_over((best.result, found.dial), (whole.result, whole.found.dial), how)
+            there = exact_setting(plan.symbol, whole.found.dial)
+            sentences.append(f"{_times(over)} as fast as {there} with it")
+    where = f"Stop drafting where {stopping(control.controller, control.threshold)}"
+    if control.threshold == control.controller.longest:
+        where = f"Draft all γ = {plan.settings.gamma} tokens"
+    told = f"{where} and take {at}" + (f": modelled {', '.join(sentences)}." if sentences else ".")
+    return replace(found, sentence=f"{told} {found.sentence}")
+
+
+def _threshold(each: Advised) -> float:
+    control = each.result.plan.settings.control
+    return math.nan if control is None else control.threshold
+
+
+def _times(found: Interval) -> str:
+    """'1.20× (1.11 to 1.30)'."""
+    return f"{times(found.estimate)}× ({times(found.low)} to {times(found.high)})"
+
+
+def stopping(controller: Controller, threshold: float) -> str:
+    """When it stops at this threshold: 'q(x) < 0.37 (Confidence)'."""
+    where = controller.formula.partition(";")[0].replace(controller.dial.symbol, exactly(threshold))
+    return f"{where} ({controller.title})"
+
+
+def _changed(result: SweepResult, dial: float) -> Changed | None:
+    """How grades differ from drafts of full length; None where no prompt is graded."""
+    if not result.graded.any():
+        return None
+    graded = result.graded_steps()
+    return graded.changed()[graded.steps.segment(dial)]

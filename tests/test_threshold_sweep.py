@@ -1,0 +1,281 @@
+"""Sweeps of a draft-length controller's threshold: every line against decodes that stop, times, words and files."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sweep_cases import COSTS, toy_prompts
+
+from mars_viz import cli
+from mars_viz.analysis.recommendation import Finding
+from mars_viz.controllers import CONTROLLERS, Controller
+from mars_viz.costs import Cost, Costs, at_ends, drafts_seconds, length_costs
+from mars_viz.dialmap import controller_span, span_of
+from mars_viz.errors import BadInput
+from mars_viz.recording import record
+from mars_viz.rules import rule_named
+from mars_viz.run import Settings
+from mars_viz.sweep import Sweep, SweepResult, frontier, load_sweep, measures, value_at
+from mars_viz.sweep.evidence_pack import evidence_files
+from mars_viz.sweep.grid import Advised, best_of, grid_of, grid_table
+from mars_viz.sweep.grid_sweep import GridSweep
+from mars_viz.sweep.measures import pace_over
+from mars_viz.sweep.report import summary_lines
+from mars_viz.sweep.threshold import advised, fastest, stopping, with_pair
+from tests.tables import table_backend
+from tests.test_controllers import alone
+
+GREEDY = Settings(rule="mars", dial=0.8, gamma=3, max_new_tokens=16)
+DEAR = replace(COSTS, drafter_step=Cost(0.004, 0.0039, 0.0041))
+"""Costs by which a drafted token is far from free."""
+
+
+def threshold_sweep(
+    out: Path, name: str = "confidence", settings: Settings = GREEDY, *, costs: Costs | None = DEAR, count: int = 6,
+    graded: bool = True,
+) -> SweepResult:  # fmt: skip
+    """The whole threshold of a controller, with the toy pair."""
+    span = controller_span(CONTROLLERS[name], None, None, (settings.gamma,))
+    return Sweep(table_backend(), toy_prompts(count, graded), settings, span, out, costs=costs).finish()
+
+
+def independent(prompt: str, settings: Settings, name: str, threshold: float) -> list[tuple[tuple[int, ...], int, int]]:
+    """A decode by a drafter that stops, which shares nothing with the sweep."""
+    tokens = table_backend().tokenizer.encode(prompt)
+    return alone(settings, name, threshold, prompt=tokens)
+
+
+@pytest.mark.parametrize("name", sorted(CONTROLLERS))
+@pytest.mark.parametrize(
+    "settings",
+    [GREEDY, Settings(rule="rejection-sampling", temperature=0.9, seed=2, gamma=3, max_new_tokens=16)],
+    ids=lambda settings: settings.rule,
+)
+def test_every_line_is_what_a_decode_by_a_drafter_that_stops_says(
+    tmp_path: Path, name: str, settings: Settings
+) -> None:
+    result, controller = threshold_sweep(tmp_path / "sweep", name, settings, count=4), CONTROLLERS[name]
+    drawn = np.random.default_rng(4).uniform(result.plan.low, result.plan.high, 12)
+    edges = result.edges[:-1]
+    dials = np.concatenate([drawn, edges, np.nextafter(edges[1:], -math.inf)])
+    for place, item in enumerate(toy_prompts(4).items):
+        whole = tuple(t for ids, _, _ in independent(item.prompt, settings, name, controller.longest) for t in ids)
+        for dial, row in zip(dials.tolist(), result.rows(dials)[place], strict=True):
+            rounds = independent(item.prompt, settings, name, dial)
+            text, lines = tuple(t for ids, _, _ in rounds for t in ids), {n: v[row] for n, v in result.lines.items()}
+            drafted = [each for _, each, _ in rounds]
+            assert (lines["tokens"], lines["rounds"], lines["drafted"]) == (len(text), len(rounds), sum(drafted))
+            assert lines["lengths"].tolist() == [drafted.count(n) for n in range(settings.gamma + 1)]
+            assert lines["same"] == (text == whole) and lines["kept"] == sum(kept for _, _, kept in rounds)
+            steps = [controller.steps(each, settings.gamma) for each in drafted]
+            assert math.isclose(lines["modelled"], drafts_seconds(DEAR, drafted, steps))
+    assert result.prompts["off_is_strict"].all()
+
+
+def test_the_dial_of_a_rule_is_swept_by_drafts_that_a_controller_cuts(tmp_path: Path) -> None:
+    settings = replace(GREEDY, dial=None, controller="confidence:0.4")
+    span = span_of(rule_named("mars"), None, None, (3,))
+    result = Sweep(table_backend(), toy_prompts(4), settings, span, tmp_path / "sweep", costs=DEAR).finish()
+    for dial in (0.0, 0.3, 0.77, 0.9, 1.0):
+        for place, row in enumerate(result.rows(np.array([dial]))[:, 0]):
+            rounds = independent(f"prompt {place}", replace(GREEDY, dial=dial), "confidence", 0.4)
+            assert result.lines["drafted"][row] == sum(each for _, each, _ in rounds)
+            assert result.lines["tokens"][row] == sum(len(ids) for ids, _, _ in rounds)
+    known = measures(result)
+    assert value_at(result, known["speed_up_strict"], 1.0).estimate == 1 and "strict" in known["same"].title
+    assert load_sweep(tmp_path / "sweep").plan == result.plan
+
+
+def test_speed_ups_are_of_modelled_seconds_and_their_intervals_hold_the_costs(tmp_path: Path) -> None:
+    result = threshold_sweep(tmp_path / "sweep")
+    known, dial = measures(result), 0.5
+    rows = [result.rows(np.array([at]))[:, 0] for at in (dial, 0.0)]
+    tokens, seconds = ([result.lines[name][each].sum() for each in rows] for name in ("tokens", "modelled"))
+    over = value_at(result, known["speed_up_strict"], dial)
+    assert math.isclose(over.estimate, tokens[0] / seconds[0] / (tokens[1] / seconds[1]))
+    alone_too = value_at(result, known["speed_up"], dial)
+    assert math.isclose(alone_too.estimate, tokens[0] * 0.010 / seconds[0])
+    assert known["speed_up_strict"].title == "modelled speed-up over fixed γ"
+    sure = replace(result, costs=replace(DEAR, drafter_step=Cost(0.004, 0.004, 0.004)))
+    narrow = value_at(sure, measures(sure)["speed_up_strict"], dial)
+    assert over.low < narrow.low < narrow.high < over.high and narrow.estimate == over.estimate
+    at_full = value_at(result, known["speed_up_strict"], 0.0)
+    assert (at_full.low, at_full.estimate, at_full.high) == (1, 1, 1)
+    for low, high in at_ends(DEAR):
+        assert sum(length_costs(low, [0, 1, 2, 3])) <= sum(length_costs(high, [0, 1, 2, 3]))
+    assert "speed_up" not in measures(threshold_sweep(tmp_path / "bare", costs=None))
+
+
+def test_the_fastest_threshold_is_recommended_where_it_is_shown_to_be_faster(tmp_path: Path) -> None:
+    result = threshold_sweep(tmp_path / "sweep", count=24)
+    found, known = advised(result, 100.0, 0.95), measures(result)
+    assert found is not None and found.finding is Finding.RECOMMENDED and found.dial is not None
+    best = value_at(result, known["speed_up_strict"], found.dial)
+    assert all(
+        value_at(result, known["speed_up_strict"], dial).estimate <= best.estimate
+        for dial in result.edges[:-1].tolist()
+    )
+    fewer = round(100 * (1 - value_at(result, known["drafted_share"], found.dial).estimate))
+    assert found.sentence.startswith(f"Stop drafting where q(x) < {found.dial:g} (Confidence): {fewer} % fewer drafted")
+    assert "as fast as fixed γ" in found.sentence and "of 24 graded prompts" in found.sentence
+    careful = fastest(result, 0.001, 0.95)
+    assert careful.finding is Finding.NOT_ENOUGH and careful.dial is None
+    assert careful.sentence.startswith("Not shown to be safe: stop drafting")
+    free = threshold_sweep(tmp_path / "free", costs=replace(COSTS, drafter_step=Cost(1e-9, 1e-9, 1e-9)), count=24)
+    none = fastest(free, 100.0, 0.95)
+    assert none.finding is Finding.NO_GAIN and none.dial is None and "No threshold is shown" in none.sentence
+    assert "not known" in fastest(threshold_sweep(tmp_path / "bare", costs=None), 1.0, 0.95).sentence
+    with pytest.raises(BadInput, match="no speed-up to plot"):
+        frontier(threshold_sweep(tmp_path / "bare too", costs=None))
+
+
+def test_a_lossless_rule_needs_no_grades(tmp_path: Path) -> None:
+    settings = Settings(rule="rejection-sampling", temperature=0.9, gamma=3, max_new_tokens=16)
+    result = threshold_sweep(tmp_path / "sweep", "svip", settings, count=24, graded=False)
+    found = advised(result, 1.0, 0.95)
+    assert found is not None and (found.finding is Finding.NO_GAIN or "lossless at every threshold" in found.sentence)
+
+
+@pytest.mark.parametrize("controller", CONTROLLERS.values(), ids=lambda each: each.name)
+def test_where_it_stops_is_said_with_the_value(controller: Controller) -> None:
+    said = stopping(controller, 0.25)
+    assert (
+        "0.25" in said and said.endswith(f"({controller.title})") and controller.dial.symbol not in said.split(" (")[0]
+    )
+
+
+def test_the_files_say_what_was_swept_and_are_read_back(tmp_path: Path) -> None:
+    result = threshold_sweep(tmp_path / "sweep", count=8)
+    plan = load_sweep(tmp_path / "sweep").plan
+    assert plan == result.plan and (plan.over, plan.settings.dial, plan.strict, plan.loosest) == (
+        "confidence",
+        0.8,
+        0,
+        1,
+    )
+    assert plan.title == "Confidence with MARS at θ = 0.80"
+    sheet = json.loads((tmp_path / "sweep" / "sweep.json").read_text())
+    assert sheet["schema"] == 6 and sheet["plan"]["over"] == "confidence"
+    for wrong in ({"over": "nobody's"}, {"over": ""}, {"low": 0.2}):
+        damaged = {**sheet, "plan": {**sheet["plan"], **wrong}}
+        (tmp_path / "sweep" / "sweep.json").write_text(json.dumps(damaged))
+        with pytest.raises(BadInput, match="sweep.json"):
+            load_sweep(tmp_path / "sweep")
+    told = "\n".join(summary_lines(result, 0.4))
+    assert "Confidence with MARS at θ = 0.80, λ from 0 to 1" in told and "fixed γ, λ = 0" in told
+    assert "drafted tokens relative to fixed γ" in told and "strict" not in told
+    files = evidence_files(result, dial=0.4, recommendation=advised(result, 1.0, 0.95))
+    text, facts = files["evidence.md"].decode(), json.loads(files["evidence.json"])
+    assert text.startswith("# Confidence with MARS at θ = 0.80 at λ = 0.4, against fixed γ")
+    assert "stops where q(x)" in text and "judged at" in text
+    assert facts["rule"]["controller"]["name"] == "confidence" and facts["rule"]["at"] == 0.8
+    assert {row["figure"] for row in facts["figures"]} >= {"drafted", "drafted_share", "passes", "speed_up_strict"}
+
+
+def test_what_cannot_be_swept_is_refused(tmp_path: Path) -> None:
+    span = controller_span(CONTROLLERS["svip"], 0.0, 1.0, (3,))
+    with pytest.raises(BadInput, match="let the range reach λ = 1.5"):
+        Sweep(table_backend(), toy_prompts(2), GREEDY, span, tmp_path / "a")
+    whole = controller_span(CONTROLLERS["svip"], None, None, (3,))
+    with pytest.raises(BadInput, match="no controller cuts"):
+        Sweep(table_backend(), toy_prompts(2), replace(GREEDY, controller="svip"), whole, tmp_path / "a")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        (["--over", "controller"], "There is no controller whose threshold"),
+        (["--over", "controller", "--controller", "svip", "--wall-clock"], "leave --wall-clock out"),
+        (["--over", "controller", "--controller", "svip", "--tree", "dynamic:depth=4,topk=3,nodes=8"], "cuts chains"),
+        (["--over", "controller", "--controller", "svip", "--drafter", "ngram:n=3"], "without probabilities"),
+        (["--over", "controller", "--controller", "svip", "--high", "1"], "full length"),
+    ],
+)
+def test_the_command_refuses_in_one_sentence(more: list[str], why: str, tmp_path: Path, capsys: Any) -> None:
+    assert cli.main(["sweep", "--limit", "1", "--out", str(tmp_path / "a"), *more]) == 2
+    assert why in capsys.readouterr().err and not list(tmp_path.iterdir())
+
+
+def test_the_command_sweeps_a_threshold_as_separate_runs_say(tmp_path: Path, capsys: Any) -> None:
+    asked = ["sweep", "--limit", "1", "--over", "controller", "--controller", "svip:0.3", "--dial", "0.8"]
+    asked += ["--max-new-tokens", "10", "--out", str(tmp_path / "a"), "--evidence", str(tmp_path / "e")]
+    assert cli.main(asked) == 0
+    assert "SVIP with MARS at θ = 0.80" in capsys.readouterr().out
+    result = load_sweep(tmp_path / "a")
+    drawn = np.random.default_rng(8).uniform(0, 1.5, 2).tolist()
+    prompts = [json.loads(line)["prompt"] for line in (tmp_path / "a" / "prompts.jsonl").read_text().splitlines()]
+    for threshold in drawn:
+        for place, row in enumerate(result.rows(np.array([threshold]))[:, 0]):
+            run = record(prompts[place], dial=0.8, controller=f"svip:{threshold!r}", max_new_tokens=10)
+            lengths = [len(each.speculation) for each in run.rounds]
+            assert result.lines["lengths"][row].tolist() == [lengths.count(n) for n in range(7)]
+            assert result.lines["tokens"][row] == len(run.token_ids)
+    assert (tmp_path / "e" / "evidence.md").read_text().startswith("# SVIP with MARS at θ = 0.80 at λ = 0.3")
+
+
+def pair_grid(folder: Path, count: int = 12, costs: Costs | None = DEAR) -> list[Advised]:
+    """θ swept at full drafts and at two thresholds, the models asked about every prefix once."""
+    base, controller = replace(GREEDY, dial=None), CONTROLLERS["confidence"]
+    grid = grid_of(rule_named("mars"), "threshold=0.3,0.6", controller)
+    span = span_of(rule_named("mars"), None, None, (3,))
+    sweeps = GridSweep(
+        table_backend(), toy_prompts(count), grid.settings(base), list(grid.folders(folder)), span, costs=lambda: costs
+    )
+    for _ in sweeps:
+        pass
+    assert grid.values == (0.0, 0.3, 0.6) and grid.folders(folder)[1].name == "mars-confidence0.3"
+    return [Advised.of(sweep.result(), 100.0, 0.95, 3) for sweep in sweeps.sweeps]
+
+
+def test_a_grid_of_thresholds_and_dial_values_is_what_decodes_say_and_names_the_best_pair(tmp_path: Path) -> None:
+    variants = pair_grid(tmp_path)
+    for each, threshold in zip(variants, (0.0, 0.3, 0.6), strict=True):
+        for dial in np.random.default_rng(6).uniform(0, 1, 4).tolist():
+            for place, row in enumerate(each.result.rows(np.array([dial]))[:, 0]):
+                rounds = independent(f"prompt {place}", replace(GREEDY, dial=dial), "confidence", threshold)
+                drafted = [count for _, count, _ in rounds]
+                assert each.result.lines["lengths"][row].tolist() == [drafted.count(n) for n in range(4)]
+                assert each.result.lines["tokens"][row] == sum(len(ids) for ids, _, _ in rounds)
+    best = best_of(variants)
+    found = with_pair(best, variants)
+    assert best.found is not None and best.found.dial is not None and found is not None
+    control, plan = best.result.plan.settings.control, best.result.plan
+    assert control is not None and control.threshold > 0  # drafted tokens are dear
+    assert found.sentence.startswith(f"Stop drafting where q(x) < {control.threshold:g} (Confidence) and take θ = ")
+    over = pace_over((best.result, best.found.dial), (variants[0].result, plan.strict))
+    assert (
+        f"modelled {over.estimate:.3g}"[:13] in found.sentence
+        and "as fast as strict with fixed γ = 3" in found.sentence
+    )
+    parts = [
+        (each.lines["tokens"][rows].sum(), each.lines["modelled"][rows].sum())
+        for each, dial in ((best.result, best.found.dial), (variants[0].result, 1.0))
+        for rows in [each.rows(np.array([dial]))[:, 0]]
+    ]
+    (tokens, seconds), (others, longer) = parts
+    assert math.isclose(over.estimate, tokens / seconds / (others / longer)) and over.low < over.estimate < over.high
+    table = grid_table(variants, np.array([0.5, 1.0]))
+    assert table.values == (0.0, 0.3, 0.6) and table.setting.symbol == "λ" and "speed_up" in table.titles
+    bare = pair_grid(tmp_path / "bare", 3, None)
+    assert with_pair(bare[0], bare) == bare[0].found
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        (["--controller", "svip", "--grid", "k=1"], "a grid is one of its thresholds"),
+        (["--controller", "svip:0.3", "--grid", "threshold=0.2"], "leave :0.3 out of --controller"),
+        (["--controller", "svip", "--grid", "threshold=2"], "it must be a number from 0 to 1.5"),
+        (["--controller", "svip", "--grid", "threshold=0.2", "--over", "controller"], "leave --over or --grid out"),
+    ],
+)
+def test_a_grid_that_is_none_is_refused(more: list[str], why: str, tmp_path: Path, capsys: Any) -> None:
+    assert cli.main(["sweep", "--limit", "1", "--out", str(tmp_path / "a"), *more]) == 2
+    assert why in capsys.readouterr().err and not list(tmp_path.iterdir())
