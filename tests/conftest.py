@@ -42,7 +42,8 @@ LONGEST = ("controls", "controls_explore_live", "hostile_text")
 """Files that take minutes; they come first, or the last of them would keep one worker busy while the others have
 nothing left to do."""
 SLOW = re.compile(
-    "accessibility|backend|batche[ds]|browser_.*|cli|contributing|decoding|dialmap|exports|faults|grid|hub|intervals"
+    "accessibility|backend|batche[ds]|benchmarks|browser_.*|cli|contributing|controllers|decoding|dialmap|drafters"
+    "|drawn_trees|eagle3|exports|faults|grid|hub|intervals"
     "|kills|library|loading|model_process|.*_page|pages|permissions|report|row_invariance|rule_lab|rules_sampling"
     "|runfiles|runstore|sessions|stops|sweep|sweep_result|terminal|threads|ties|trees|turns|ui_worker|upload_costs|warm_up"
     "|writer"

@@ -226,8 +226,8 @@ PROMPTS = [item.prompt for item in builtin_prompts(64).items][::20]
 @pytest.mark.parametrize(
     "settings",
     [
-        Settings(rule="mars", gamma=4, max_new_tokens=24),
-        Settings(rule="mars-sampling", gamma=3, max_new_tokens=20, temperature=0.8, top_p=0.9, seed=7),
+        Settings(rule="mars", gamma=4, max_new_tokens=40),
+        Settings(rule="mars-sampling", gamma=3, max_new_tokens=30, temperature=0.8, top_p=0.9, seed=7),
     ],
 )
 @pytest.mark.parametrize("recorded", [False, True])

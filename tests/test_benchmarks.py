@@ -13,7 +13,7 @@ FOLDER = Path(__file__).resolve().parent.parent / "benchmarks"
 SMALL = {
     "decode": ["--new-tokens", "8", "--repeats", "1"],
     "overhead": ["--new-tokens", "12", "--repeats", "1"],
-    "trees": ["--new-tokens", "8", "--repeats", "1"],
+    "trees": ["--new-tokens", "4", "--repeats", "1"],
     "batch": ["--new-tokens", "8", "--sizes", "1", "2", "--repeats", "1"],
     "dialmap": ["--new-tokens", "8"],
 }
@@ -24,6 +24,7 @@ def test_it_runs_and_writes_its_figures(name: str, monkeypatch: pytest.MonkeyPat
     monkeypatch.syspath_prepend(str(FOLDER))
     benchmark = importlib.import_module(name)
     monkeypatch.setattr(benchmark, "STORIES", benchmark.STORIES[:2])
+    monkeypatch.setattr(benchmark, "GRID", 5, raising=False)
     monkeypatch.setattr(sys, "argv", [name, *SMALL[name], "--json", str(tmp_path / "figures.json")])
     benchmark.main()
     figures = json.loads((tmp_path / "figures.json").read_text(encoding="utf-8"))

@@ -57,7 +57,7 @@ def test_what_slows_the_models_down_is_said_on_standard_error(
     assert capsys.readouterr().err == "It is slow.\n"
 
 
-def test_record_show_and_the_python_api_agree(tmp_path: Path) -> None:
+def test_record_show_and_the_python_api_agree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The one test that starts the command for real, with the built-in pair."""
     out = tmp_path / "new" / "run"
     wanted = ["--prompt", "Once upon a time", "--max-new-tokens", "12", "--dial", "0.8", "--title", "T", "--seed", "3"]
@@ -71,17 +71,18 @@ def test_record_show_and_the_python_api_agree(tmp_path: Path) -> None:
     assert told["summary"]["tau"] == run.tau
     api = mars_viz.record("Once upon a time", max_new_tokens=12, dial=0.8, seed=3, device="cpu")
     assert api.token_ids == run.token_ids and api.prompt_ids == run.prompt_ids
-    shown = command("show", str(out))
-    assert shown.returncode == 0 and "12 tokens" in shown.stdout and run.text in shown.stdout
+    assert cli.main(["show", str(out)]) == 0
+    shown = capsys.readouterr().out
+    assert "12 tokens" in shown and run.text in shown
 
 
-def test_map_saves_the_run_with_its_map_and_tells_both(tmp_path: Path) -> None:
-    """The other test that starts the command for real."""
+def test_map_saves_the_run_with_its_map_and_tells_both(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "run"
     wanted = ["--prompt", "Once upon a time", "--max-new-tokens", "12", "--dial", "0.8", "--low", "0.5", "--gamma", "3"]
-    done = command("map", *wanted, "--gammas", "all", "--out", str(out), "--json", "--device", "cpu")
-    assert (done.returncode, done.stderr) == (0, "")
-    told = json.loads(done.stdout)
+    assert cli.main(["map", *wanted, "--gammas", "all", "--out", str(out), "--json", "--device", "cpu"]) == 0
+    done = capsys.readouterr()
+    assert done.err == ""
+    told = json.loads(done.out)
     run = mars_viz.load_run(out)
     made = run.dial_map
     assert made is not None and made.complete and told["complete"]

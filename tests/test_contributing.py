@@ -16,7 +16,6 @@ from mars_viz import load_run
 from mars_viz.speculators.drafters.model import ModelDrafter
 
 ROOT = Path(__file__).parents[1]
-PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider")
 GUIDE = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
 SHORT = 60
 """Lines of reading for each way."""
@@ -117,10 +116,12 @@ def followed(way: str, folder: Path) -> list[str]:
     return [kind for _, kind, _ in steps]
 
 
-def run_in(folder: Path, *command: str) -> str:
+def run_in(folder: Path, *lines: str) -> str:
+    """What lines of Python say there, in one interpreter: each reads the model libraries anew."""
+    code = "\n".join(["import runpy, sys, pytest", "QUIET = ('-q', '-p', 'no:cacheprovider')", *lines])
     environment = {**os.environ, "PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [sys.executable, *command], cwd=folder, env=environment, capture_output=True, text=True, encoding="utf-8"
+        [sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True, text=True, encoding="utf-8"
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -128,24 +129,31 @@ def run_in(folder: Path, *command: str) -> str:
 
 def test_the_way_to_a_rule_works(tmp_path: Path) -> None:
     assert followed("Add a rule", tmp_path) == ["python", "diff", "diff"]
-    assert "mars-three" in run_in(tmp_path, "-m", "mars_viz", "rules")
-    assert "docs/rules/mars-three.md written" in run_in(tmp_path, "docs/rule_pages.py")
+    done = run_in(
+        tmp_path,
+        "import mars_viz.cli",
+        "assert mars_viz.cli.main(['rules']) == 0",
+        "assert runpy.run_path('docs/rule_pages.py')['main']([]) == 0",
+        "sys.exit(pytest.main([*QUIET, 'tests/test_rule_lab.py', '-k', 'mars-three']))",
+    )
+    listed, _, rest = done.partition("docs/rules/mars-three.md written")
+    assert "mars-three" in listed and rest
     page = (tmp_path / "docs/rules/mars-three.md").read_text("utf-8")
     assert re.search(r"“ forest” \| 3 \|.* reject \| θ = 0.899 \|", page), "below that it keeps the third best, too"
-    tested = run_in(tmp_path, *PYTEST, "tests/test_rule_lab.py", "-k", "mars-three")
-    assert int(re.search(r"(\d+) passed", tested)[1]) >= 20, tested  # type: ignore[index]
+    assert int(re.search(r"(\d+) passed", rest)[1]) >= 20, done  # type: ignore[index]
 
 
 def test_the_way_to_a_column_works_and_who_does_not_know_it_keeps_it(tmp_path: Path) -> None:
     assert followed("Add a column of evidence", tmp_path) == ["diff", "diff", "diff"]
-    tested = run_in(tmp_path, *PYTEST, "tests/test_evidence.py", "-k", "oracle or deciding")
-    assert int(re.search(r"(\d+) passed", tested)[1]) >= 9, tested  # type: ignore[index]
-    decode = (
-        "from mars_viz.recording import Recording; from mars_viz.run import Settings; "
-        "from tests.tables import table_backend as backend; "
-        "Recording(backend(), 'a prompt', Settings(max_new_tokens=20)).finish().save('made')"
+    done = run_in(
+        tmp_path,
+        "code = pytest.main([*QUIET, 'tests/test_evidence.py', '-k', 'oracle or deciding'])",
+        "from mars_viz.recording import Recording; from mars_viz.run import Settings",
+        "from tests.tables import table_backend as backend",
+        "Recording(backend(), 'a prompt', Settings(max_new_tokens=20)).finish().save('made')",
+        "sys.exit(code)",
     )
-    run_in(tmp_path, "-c", decode)
+    assert int(re.search(r"(\d+) passed", done)[1]) >= 9, done  # type: ignore[index]
     run = load_run(tmp_path / "made")
     mass = run.rounds[0].speculation.columns["top_mass"]
     assert len(mass) == len(run.rounds[0].speculation) + 1 and (mass > 0).all() and (mass <= 1.001).all()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -188,7 +189,7 @@ def test_with_all_layers_the_target_drafts_what_it_writes() -> None:
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_strict_writes_what_the_target_writes(each: Backend, temperature: float) -> None:
-    settings = Settings(rule="strict", temperature=temperature, gamma=5, max_new_tokens=60)
+    settings = Settings(rule="strict", temperature=temperature, gamma=5, max_new_tokens=40)
     run = Recording(each, PROMPT, settings).finish()
     assert run.token_ids == decode_alone(each, run.prompt_ids, settings).token_ids
     assert run.tau > 1.02
@@ -216,7 +217,7 @@ def test_its_q_is_one_at_the_drafted_token(backend: Backend, temperature: float)
 @pytest.mark.parametrize("rule", RULES)
 def test_every_rule_judges_its_drafts_or_says_why_not(backend: Backend, rule: str, tmp_path: Path) -> None:
     for temperature in (0.0, 0.7):
-        settings = Settings(rule=rule, temperature=temperature, max_new_tokens=24)
+        settings = Settings(rule=rule, temperature=temperature, max_new_tokens=12)
         try:
             run = Recording(backend, PROMPT, settings).finish()
         except BadInput as error:
@@ -226,25 +227,29 @@ def test_every_rule_judges_its_drafts_or_says_why_not(backend: Backend, rule: st
         assert again.token_ids == run.token_ids and len(again.to_frame()) == len(run.to_frame())
 
 
-def test_maps_batches_walks_races_and_costs_take_it(each: Backend) -> None:
-    backend = each
-    settings = Settings(gamma=4, max_new_tokens=24)
-    run = Recording(backend, PROMPT, settings).finish()
-    together = list(record_all(backend, [PROMPT, "Once upon a time", PROMPT], settings, batch=3))
+def test_maps_batches_walks_and_races_take_it(each: Backend) -> None:
+    settings = Settings(gamma=4, max_new_tokens=16)
+    run = Recording(each, PROMPT, settings).finish()
+    together = list(record_all(each, [PROMPT, "Once upon a time", PROMPT], settings, batch=3))
     assert together[0].token_ids == together[2].token_ids == run.token_ids
-    made = Mapping(backend, PROMPT, settings, Span(0.5, 1.0, (4,))).finish()
+    made = Mapping(each, PROMPT, settings, Span(0.5, 1.0, (4,))).finish()
     assert made.complete
-    for low in (0.5, 0.77, 1.0):
-        alone = Recording(backend, PROMPT, Settings(gamma=4, max_new_tokens=24, dial=low)).finish()
+    for low in (0.5, 0.77):
+        alone = Recording(each, PROMPT, replace(settings, dial=low)).finish()
         assert made.at(low).token_ids == alone.token_ids
-    *_, last = Walking(backend, run, [Stand(rule_named("strict"), None), Stand(rule_named("mars"), 0.9)])
+    *_, last = Walking(each, run, [Stand(rule_named("strict"), None), Stand(rule_named("mars"), 0.9)])
     assert last.walks[1].token_ids == run.token_ids
-    race = Racing(backend, PROMPT, settings, turns=1).finish()
+    race = Racing(each, PROMPT, settings, turns=1).finish()
     assert race.relaxed.token_ids == run.token_ids
-    measuring = Measuring(backend, 2, seconds=0.1)
+
+
+@pytest.mark.parametrize("drafter", ["ngram:n=3", "layers:skip=2-4"])
+def test_its_costs_are_measured(drafter: str) -> None:
+    """One without passes, and one with some of its own."""
+    measuring = Measuring(load_backend(drafter=drafter, device="cpu", dtype="float32"), 2, seconds=0.05)
     for _ in measuring:
         pass
-    assert measuring._found is not None and measuring._found.drafter == backend.drafter.name
+    assert measuring._found is not None and measuring._found.drafter == drafter
 
 
 def test_the_command_takes_it_and_a_target_alone_gets_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -305,12 +310,14 @@ def test_layers_that_the_target_does_not_have_cannot_be_left_out(drafter: str, t
 
 
 @pytest.mark.parametrize("of", ["", "layers:exit=5", "eagle3"])
-def test_a_trimmed_drafter_drafts_by_what_the_whole_one_thinks_of_the_tokens_that_are_kept(of: str) -> None:
-    built_in, wanted = load_backend(device="cpu", dtype="float32"), f"trimmed:m=700{of and ',of=' + of}"
-    whole = load_backend(drafter=of or None, device="cpu", dtype="float32")
+def test_a_trimmed_drafter_drafts_by_what_the_whole_one_thinks_of_the_tokens_that_are_kept(
+    pair: Backend, of: str
+) -> None:
+    wanted = f"trimmed:m=700{of and ',of=' + of}"
+    whole = load_backend(drafter=of, device="cpu", dtype="float32") if of else pair
     trimmed = load_backend(drafter=wanted, device="cpu", dtype="float32")
     assert trimmed.drafter.name == wanted
-    prefix = built_in.tokenizer.encode(PROMPT, (), chat=False)
+    prefix = pair.tokenizer.encode(PROMPT, (), chat=False)
     drafts = []
     with inference():
         for each in (whole, trimmed):

@@ -254,7 +254,7 @@ def test_a_tree_of_one_child_a_node_is_the_greedy_chain(packed: Backend, tempera
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_strict_trees_write_what_the_target_writes(each: Backend, temperature: float) -> None:
-    settings = Settings(rule="strict", temperature=temperature, tree=TREE, max_new_tokens=50)
+    settings = Settings(rule="strict", temperature=temperature, tree=TREE, max_new_tokens=30)
     run = Recording(each, PROMPT, settings).finish()
     assert run.token_ids == decode_alone(each, run.prompt_ids, settings).token_ids
     assert max(len(round_.speculation) for round_ in run.rounds) == 11

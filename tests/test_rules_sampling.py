@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 import torch
@@ -117,21 +119,25 @@ def test_the_seed_of_the_hand_cases_has_another_sample_than_the_drafts() -> None
     assert coin(FOUR, 2, 0.5, seed=3).emissions[0, Emission.SAMPLE] == 0
 
 
-TOTAL = 200_000
+TOTAL = 50_000
 P, Q = np.array([0.6, 0.3, 0.1]), np.array([0.2, 0.3, 0.5])
 
 
-def written(rule: str, dial: float) -> tuple[np.ndarray, np.ndarray]:
-    """What was drafted and what was written at each of 200,000 positions that all have the laws P and Q.
-
-    Through the real draws and evidence: one long block, whose positions each write the kept draft or the correction.
-    """
+@cache
+def block(needs: tuple[str, ...]) -> Speculation:
+    """One of 50,000 positions that all have the laws P and Q, through the real draws and evidence."""
     settings = Settings(temperature=1.0, seed=11)
     uniforms = torch.from_numpy(round_uniforms(settings.seed, 4, Purpose.DRAFT, TOTAL))
     tokens = torch_draw(torch.from_numpy(Q).expand(TOTAL, 3), uniforms)
     p_rows, q_rows = (torch.from_numpy(np.log(law)).float().expand(1, TOTAL + 1, 3) for law in (P, Q))
     blocks = DraftBatch.of((4,), tokens[None], q_rows[:, 1:], p_rows, sampled=True)
-    (speculation,) = gather_evidence(blocks, settings, RULES[rule].needs)
+    (speculation,) = gather_evidence(blocks, settings, needs)
+    return speculation
+
+
+def written(rule: str, dial: float) -> tuple[np.ndarray, np.ndarray]:
+    """What was drafted and what was written at each position of the block: the kept draft or the correction."""
+    speculation = block(RULES[rule].needs)
     verdicts = RULES[rule].judge(speculation)
     keeps, emits = verdicts.keeps(dial), verdicts.emits(dial)
     return speculation.tokens, np.where(keeps, speculation.tokens, emits[:-1])

@@ -508,7 +508,9 @@ def command(*given: str) -> None:
     sweep_command.run(parser.parse_args(given))
 
 
-def test_the_command_says_what_adds_prompts_and_adds_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_says_what_adds_prompts_and_adds_them(
+    tmp_path: Path, unmeasured: None, capsys: pytest.CaptureFixture[str]
+) -> None:
     common = [
         "--device",
         "cpu",
@@ -535,7 +537,7 @@ def test_the_command_says_what_adds_prompts_and_adds_them(tmp_path: Path, capsys
 
 
 def test_the_command_says_how_many_graded_prompts_a_file_has(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, unmeasured: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines = [{"prompt": f"Add 1 and {n}.\n", "answer": f"{n + 1}"} for n in range(3)]
     (tmp_path / "set.jsonl").write_text("\n".join(map(json.dumps, lines)))

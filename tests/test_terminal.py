@@ -138,7 +138,7 @@ def test_every_command_is_here() -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.usefixtures("small_reports")
+@pytest.mark.usefixtures("small_reports", "unmeasured")
 def test_no_command_sends_what_steers_a_terminal(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
