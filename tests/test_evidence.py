@@ -124,9 +124,15 @@ def test_without_recording_the_deciding_fields_are_the_same() -> None:
             "entropy",
         }
         arrays = set(full.columns)
-        assert arrays == COLUMNS.keys() - {"budgets", "draws", "p_left", "q_left", "traversal_stop", "greedy_stop"} - (
-            {"best_q"} if not temperature else set()
-        )
+        assert arrays == COLUMNS.keys() - {
+            "budgets",
+            "drafter_passes",
+            "draws",
+            "p_left",
+            "q_left",
+            "traversal_stop",
+            "greedy_stop",
+        } - ({"best_q"} if not temperature else set())
         for needs, known in (((), deciding), (("z",), arrays - (apart - deciding))):
             light = gather_evidence(block, settings, needs)[0]
             wanted = known - (set() if temperature or not needs else {"emission_p"} & apart)
