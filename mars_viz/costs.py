@@ -193,7 +193,7 @@ def _ms(seconds: float) -> str:
     return f"{1000 * seconds:.3g} ms"
 
 
-def _parts(costs: Costs, gamma: int, steps: int | None = None) -> tuple[float, float, float]:
+def _parts(costs: Costs, gamma: int, steps: float | None = None) -> tuple[float, float, float]:
     """What a round's parts sum to, and how far that reaches below and above: independent errors, in quadrature. A chain
     takes so many drafter passes, γ unless said; the rest of a round without a draft is taken as that of one token."""
     drafting = (gamma if steps is None else steps, costs.drafter_step)
@@ -224,7 +224,7 @@ def round_seconds(costs: Costs, gamma: int) -> float:
     return round_cost(costs, gamma).seconds
 
 
-def drafts_seconds(costs: Costs, drafted: Sequence[int], steps: Sequence[int]) -> float:
+def drafts_seconds(costs: Costs, drafted: Sequence[int], steps: Sequence[float]) -> float:
     """What rounds of chains that draft so many tokens, in so many drafter passes, would take, the prompt's own pass
     excluded: `round_cost` of drafts that differ in length, down to none. Raises BadInput for a draft longer than any
     that was measured."""

@@ -206,6 +206,9 @@ class Speculation:
     """int32 [N + 1]; tokens that top-k and top-p leave to the target's law."""
     top_ids = Column(Per.ROW, np.int32, _token, width=ANY_WIDTH, decides=Decides.ALWAYS)
     """int32 [N + 1, K]; the target's best tokens, best first, the lower id first among equals."""
+    drafter_passes = Column(Per.ROW, np.int32, within(0, (1 << 31) - 1))
+    """int32 [N + 1]; passes of the drafter that the draft took up to its first i tokens, in the last row all of them.
+    Known of drafts by text alone; others take one for each token, or for each level of a tree."""
     emissions = Column(Per.ROW, np.int32, _token, width=len(Emission), decides=Decides.ALWAYS)
     """int32 [N + 1, 5]; the token of each `Emission`."""
     emission_ranks = Column(Per.ROW, np.int32, _rank, width=len(Emission))

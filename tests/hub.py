@@ -17,8 +17,9 @@ PIECE = 1 << 16
 
 
 @contextmanager
-def hub(models: Mapping[str, Path], *, pause: float = 0.0) -> Iterator[str]:
-    """Serve the folders under their ids; yields what HF_ENDPOINT should be. `pause` seconds before each piece."""
+def hub(models: Mapping[str, Path], *, pause: float = 0.0, asked: list[str] | None = None) -> Iterator[str]:
+    """Serve the folders under their ids; yields what HF_ENDPOINT should be. `pause` seconds before each piece; `asked`
+    is told what was asked for."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -34,6 +35,8 @@ def hub(models: Mapping[str, Path], *, pause: float = 0.0) -> Iterator[str]:
 
         def _answer(self, with_body: bool) -> None:
             parts = unquote(urlsplit(self.path).path).strip("/").split("/")
+            if asked is not None:
+                asked.append("/".join(parts))
             if parts[:2] == ["api", "models"] and "/".join(parts[2:4]) in models:
                 self._api(models["/".join(parts[2:4])], "/".join(parts[2:4]), parts[4:])
                 return

@@ -125,8 +125,8 @@ def test_without_recording_the_deciding_fields_are_the_same() -> None:
             "entropy",
         }
         arrays = set(full.columns)
-        of_trees = {"budgets", "draws", "p_left", "q_left"} | TREE_COLUMNS
-        assert arrays == COLUMNS.keys() - of_trees - ({"best_q"} if not temperature else set())
+        of_others = {"drafter_passes", "budgets", "draws", "p_left", "q_left"} | TREE_COLUMNS
+        assert arrays == COLUMNS.keys() - of_others - ({"best_q"} if not temperature else set())
         for needs, known in (((), deciding), (("z",), arrays - (apart - deciding))):
             light = gather_evidence(block, settings, needs)[0]
             wanted = known - (set() if temperature or not needs else {"emission_p"} & apart)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from torch import Tensor
 from transformers import (
     AutoModelForCausalLM,
@@ -25,7 +25,7 @@ from transformers import (
 )
 
 from mars_viz import cli
-from mars_viz.costs import costs_from
+from mars_viz.costs import costs_from, drafts_seconds
 from mars_viz.demo import DRAFTER, TARGET
 from mars_viz.dialmap import Span, span_of
 from mars_viz.errors import BadInput, SettingError
@@ -35,6 +35,7 @@ from mars_viz.race.making import Racing
 from mars_viz.record_map import Mapping
 from mars_viz.record_rule_walks import Walking
 from mars_viz.recording import Recording, record_all
+from mars_viz.records import Round
 from mars_viz.rules import RULES, rule_named
 from mars_viz.run import Run, Settings
 from mars_viz.runfiles import load_run
@@ -159,6 +160,11 @@ def alone(backend: Backend, settings: Settings, prompt: str = PROMPT) -> tuple[i
     return decode_alone(backend, backend.prompt_ids(prompt, settings), settings).token_ids
 
 
+def passes_of(rounds: Iterable[Round]) -> list[int]:
+    """Of the drafter, in each round."""
+    return [int(round_.speculation.drafter_passes[-1]) for round_ in rounds]
+
+
 def rolled_back(run: Run) -> int:
     return sum(len(round_.speculation) - (len(round_.token_ids) - 1) for round_ in run.rounds[:-1])
 
@@ -203,6 +209,10 @@ def test_letters_of_the_right_text_come_to_the_targets_tokens(backends: dict[str
     assert run.token_ids == written[:60] and rolled_back(run) == 0 and run.tau > 5
     spent = knowing.drafter.open(settings).spent  # type: ignore[attr-defined]
     assert spent.tokens == sum(len(round_.speculation) for round_ in run.rounds)
+    assert spent.passes == sum(passes_of(run.rounds))
+    for round_ in run.rounds[:-1]:
+        up_to = round_.speculation.drafter_passes
+        assert up_to[0] == 0 and (np.diff(up_to) >= 0).all() and up_to[1] >= len(pieces[int(round_.token_ids[0])].data)
     drafted = sum(len(pieces[int(token)].data) for round_ in run.rounds for token in round_.speculation.tokens)
     assert drafted < spent.passes < drafted + 12 * len(run.rounds), "a pass a letter, and those that settle the last"
 
@@ -244,6 +254,29 @@ def test_a_token_across_the_prefix_end_is_not_drafted() -> None:
     assert not written(["Hel"], b"lo").done
     kept = written(["Hel"], b"d wo")
     assert WORDS.convert_ids_to_tokens(kept.tokens) == ["d"] and not kept.done
+
+
+def words_with_prefix(legacy: bool) -> PreTrainedTokenizerFast:
+    """As SentencePiece has it: '▁' for spaces, and one before every text."""
+    merges = [("l", "o"), ("▁", "H"), ("▁H", "e"), ("▁He", "l"), ("▁Hel", "lo"), ("▁", "w"), ("▁w", "o")]
+    vocabulary = {each: i for i, each in enumerate([*"▁Helowrd", *("".join(pair) for pair in merges)])}
+    made = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
+    made.decoder = decoders.Metaspace()
+    if legacy:
+        made.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    else:
+        made.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")
+    return PreTrainedTokenizerFast(tokenizer_object=made, eos_token=END)
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_a_tokenizer_that_puts_a_space_before_every_text_drafts_none_of_its_own(legacy: bool) -> None:
+    target = words_with_prefix(legacy)
+    draft = written(["▁Hello"], b" wo Hello w", target)
+    assert target.convert_ids_to_tokens(draft.tokens) == ["▁wo", "▁Hello"]
+    inside = written(["▁Hel"], b"d wo Hello", target)
+    assert target.convert_ids_to_tokens(inside.tokens) == ["d", "▁wo"]
+    assert written(["▁Hel"], b"lo wo Hello", target).done
 
 
 def test_a_character_split_over_tokens_is_no_replacement_character() -> None:
@@ -322,6 +355,7 @@ def test_maps_batches_walks_races_and_costs_take_it(backends: dict[str, Backend]
             own = Recording(backend, PROMPT, replace(settings, gamma=gamma, dial=dial)).finish()
             (segment,) = [each for each in made.segments_for(gamma) if each.low <= dial <= each.high][-1:]
             assert [round_.token_ids for round_ in segment.rounds] == [round_.token_ids for round_ in own.rounds]
+            assert passes_of(segment.rounds) == passes_of(own.rounds)
     *_, last = Walking(backend, run, [Stand(rule_named("strict"), None), Stand(rule_named("mars"), 0.9)])
     assert last.walks[1].token_ids == run.token_ids
     race = Racing(backend, PROMPT, settings, turns=1).finish()
@@ -336,7 +370,8 @@ def test_every_rule_judges_its_drafts_at_temperature_0(backends: dict[str, Backe
         except BadInput as error:
             assert "temperature" in str(error)
             continue
-        assert load_run(run.save(tmp_path / rule)).token_ids == run.token_ids
+        again = load_run(run.save(tmp_path / rule))
+        assert again.token_ids == run.token_ids and passes_of(again.rounds) == passes_of(run.rounds)
 
 
 def test_what_it_costs_is_that_of_a_drafted_token(backends: dict[str, Backend]) -> None:
@@ -346,6 +381,12 @@ def test_what_it_costs_is_that_of_a_drafted_token(backends: dict[str, Backend]) 
     found = measuring._found
     assert found is not None and 1.05 < found.passes_per_token < 3
     assert "passes of the drafter; measured" in cost_tiles(found, 4)[2].help
+    made = Mapping(backends["permuted drafter"], PROMPT, Settings(gamma=4, max_new_tokens=24), Span(0.9, 1.0, (4,)))
+    segment = (dial_map := made.finish()).segments[-1]
+    drafted, passes = [len(round_.speculation) for round_ in segment.rounds], passes_of(segment.rounds)
+    seconds = dial_map.modelled_seconds(found, segment)
+    assert seconds == drafts_seconds(found, drafted, [each / found.passes_per_token for each in passes])
+    assert sum(passes) > sum(drafted)
     kept = json.loads(json.dumps(asdict(found)))
     assert costs_from(kept).passes_per_token == found.passes_per_token
     del kept["passes_per_token"]  # as in files of before

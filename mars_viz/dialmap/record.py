@@ -101,7 +101,12 @@ class DialMap:
         if self.frame.settings.drafts_trees:
             raise EvidenceError("What a tree costs does not follow from its tokens; model maps of chains alone.")
         drafted, controller = [len(round_.speculation) for round_ in segment.rounds], self.span.controller
-        steps = drafted if controller is None else [controller.steps(each, self._length(gamma)) for each in drafted]
+        steps: list[float] = [*drafted]
+        if controller is not None:
+            steps = [controller.steps(each, self._length(gamma)) for each in drafted]
+        elif segment.rounds and "drafter_passes" in segment.rounds[0].speculation.columns:
+            passes = (round_.speculation.drafter_passes[-1] for round_ in segment.rounds)
+            steps = [float(each) / costs.passes_per_token for each in passes]
         return drafts_seconds(costs, drafted, steps)
 
     @property

@@ -31,6 +31,8 @@ class Origin:
     """V."""
     trees: Trees | None = None
     """How the drafts branch; None for chains."""
+    passes: np.ndarray | None = None
+    """int32 [B, N + 1]; of drafts by text, see `Speculation.drafter_passes`."""
 
 
 def records(origin: Origin, settings: Settings, found: dict[str, np.ndarray]) -> list[Speculation]:
@@ -45,6 +47,8 @@ def records(origin: Origin, settings: Settings, found: dict[str, np.ndarray]) ->
         fields["emissions"] = _each(fields["top_ids"][..., :1])
     else:
         fields |= _drawn(found, settings, origin)
+    if origin.passes is not None:
+        fields["drafter_passes"] = origin.passes
     shared = _shared(n, origin.vocabulary)
     return [
         Speculation(

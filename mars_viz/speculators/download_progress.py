@@ -47,8 +47,7 @@ class Arrival:
         self._lock = threading.Lock()
 
     def bars(self) -> Callable[..., _Bar]:
-        """In place of tqdm, for the hub's library: `tqdm_class` of `from_pretrained`, which copies what it is given in
-        depth, but for plain functions."""
+        """In place of tqdm, for the hub's library: `tqdm_class` of `snapshot_download`."""
         return lambda *args, **settings: self._bar(settings)
 
     def _bar(self, settings: Mapping[str, Any]) -> _Bar:
@@ -75,7 +74,7 @@ class Arrival:
 
     def _told(self, tensors: Iterable[Any]) -> Iterator[Any]:
         count = len(tensors)  # type: ignore[arg-type]
-        start = _FETCHING if self._files else 0.0
+        start = _FETCHING if any(file.n for file in self._files) else 0.0
         for done, tensor in enumerate(tensors):
             share = start + (1 - start) * done / count
             self._tell(f"Reading {self._name}: {done} of {count} tensors", self._span.at(share))
@@ -124,3 +123,8 @@ class _Bytes(_Bar):
     def update(self, count: float | None = 1) -> None:
         self.n += int(count or 0)
         self._tell()
+
+
+def silent(*args: Any, **settings: Any) -> _Bar:
+    """In place of tqdm where nothing is told."""
+    return _Bytes(lambda: None, settings.get("total"), settings.get("initial", 0))

@@ -40,14 +40,18 @@ class Draft:
     """Of trees, int32 [N]: the size of the smallest tree that has each node; see `Speculation.budgets`."""
     draws: tuple[np.ndarray, ...] | None = None
     """Of trees whose tokens were drawn, int32 [N]: by which paths; see `Speculation.draws`."""
+    passes: tuple[np.ndarray, ...] | None = None
+    """Of chains by text, int32 [n + 1] of each one's n tokens; see `Speculation.drafter_passes`."""
 
     @classmethod
-    def of_chains(cls, chains: Sequence[Sequence[int]], device: torch.device) -> Draft:
+    def of_chains(
+        cls, chains: Sequence[Sequence[int]], device: torch.device, passes: tuple[np.ndarray, ...] | None = None
+    ) -> Draft:
         """Deterministic chains of any lengths, there."""
         longest = max(map(len, chains))
         tokens = [[*chain, *(longest - len(chain)) * (0,)] for chain in chains]
         ids = torch.tensor(tokens, dtype=torch.int64, device=device).reshape(len(chains), longest)
-        return cls(ids, lengths=tuple(map(len, chains)))
+        return cls(ids, lengths=tuple(map(len, chains)), passes=passes)
 
     def spread(self, vocabulary_size: int) -> Tensor | None:
         """The logits [B, N, V] over the target's vocabulary; what the drafter cannot draft has none (-inf)."""

@@ -59,6 +59,8 @@ class DraftBatch:
     """How they branch; None for chains."""
     judging: Tensor | None = None
     """int64 [B, N]; of trees, the target's row that judges each node."""
+    passes: np.ndarray | None = None
+    """int32 [B, N + 1]; of drafts by text, see `Speculation.drafter_passes`."""
 
     @classmethod
     def of(
@@ -70,13 +72,14 @@ class DraftBatch:
         *,
         sampled: bool,
         trees: Trees | None = None,
+        passes: np.ndarray | None = None,
     ) -> DraftBatch:
         """With the drafter's logits [B, N, V], if it has any; only then can tokens have been drawn from them, and those
         of trees are where it says so."""
         judging = None if trees is None else sent(np.array(trees.parents, np.int64) + 1, target.device)
         logits = target if drafter is None else torch.cat([target, drafter], 1)
         drawn = drafter is not None and (trees is None or trees.draws is not None)
-        return cls(starts, tokens, logits, sampled and drawn, trees, judging)
+        return cls(starts, tokens, logits, sampled and drawn, trees, judging, passes)
 
     @property
     def target(self) -> Tensor:
@@ -121,6 +124,7 @@ class DraftBatch:
                 self.sampled,
                 None if self.trees is None else self.trees.some(some),
                 None if self.judging is None else self.judging[some],
+                None if self.passes is None else self.passes[some],
             )
 
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from huggingface_hub import snapshot_download
 from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
@@ -23,7 +22,7 @@ from mars_viz.speculators.backend import Part
 from mars_viz.speculators.draft import Drafter, Spent
 from mars_viz.speculators.drafter_names import Eagle3, Layers, NamedDrafter, Ngram, Suffix, Trimmed
 from mars_viz.speculators.drafters.eagle3 import Eagle3Drafter
-from mars_viz.speculators.drafters.eagle3_checkpoint import Checkpoint, read_checkpoint
+from mars_viz.speculators.drafters.eagle3_checkpoint import CONVERT, Checkpoint, read_checkpoint
 from mars_viz.speculators.drafters.eagle3_shapes import TargetShape
 from mars_viz.speculators.drafters.layers import count_of, with_layers
 from mars_viz.speculators.drafters.model import ModelDrafter
@@ -34,7 +33,14 @@ from mars_viz.speculators.drafters.translation import Translation
 from mars_viz.speculators.drafters.trigram import TrigramDrafter
 from mars_viz.speculators.drafters.trimmed import most_frequent, with_vocabulary
 from mars_viz.speculators.drafters.universal import UniversalDrafter
-from mars_viz.speculators.model_files import Loaded, cannot_load, revision_of, short_name
+from mars_viz.speculators.model_files import (
+    Loaded,
+    cannot_load,
+    fetched,
+    no_safetensors,
+    revision_of,
+    short_name,
+)
 from mars_viz.speculators.names import is_place
 from mars_viz.speculators.networks import Opener
 from mars_viz.speculators.networks.eagle3_head import EagleNetwork, HeadWeights
@@ -100,10 +106,13 @@ def read_head(wanted: Eagle3, target: str, config: PreTrainedConfig, folders: bo
         named = wanted if not wanted.head else replace(wanted, head=short_name(wanted.head))
     else:
         try:
-            folder = Path(snapshot_download(wanted.head, allow_patterns=["config.json", "*.safetensors"]))
+            folder = fetched(wanted.head, ["config.json", "*.safetensors"])
         except Exception as error:  # the hub's library and its client raise what they like
             raise ModelError(cannot_load(wanted.head, "head", error)) from error
         named = wanted
+        if not list(folder.glob("*.safetensors")):
+            fetch = f"hf download {wanted.head} --local-dir DIR"
+            raise ModelError(no_safetensors(wanted.head, f"Fetch it ({fetch}), convert it in DIR: {CONVERT}"))
     config = config.get_text_config()
     shape = TargetShape(target, config.hidden_size, config.num_hidden_layers, config.vocab_size)
     return LoadedHead(read_checkpoint(folder, shape), named.name, revision_of(str(folder)))

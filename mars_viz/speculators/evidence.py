@@ -79,7 +79,8 @@ def record_top_logits(
             "listed_ids": top.ids[i : i + 1, : n + 1],
             "listed_logits": top.logits[i : i + 1, : n + 1],
         }
-        origin = Origin((start,), sampled=False, vocabulary=vocabulary, trees=Trees.of(draft, [i]))
+        passes = None if draft.passes is None else draft.passes[i][None]
+        origin = Origin((start,), sampled=False, vocabulary=vocabulary, trees=Trees.of(draft, [i]), passes=passes)
         (record,) = chains = records(origin, settings, chain)
         listed = record.at_nodes(record.top_ids) == record.tokens[:, None]  # [N, K]
         known = {name: array[i : i + 1, :n] for name, array in drafted.items()}
@@ -116,7 +117,7 @@ def _recorded(seen: Seen, settings: Settings, needs: Collection[str] | None) -> 
     if "tied" in found and found.pop("tied").any():
         return _recorded(_settled(seen), settings, needs)
     _check(found["listed_logits"][..., 0], blocks.tokens.shape[1])
-    origin = Origin(blocks.starts, blocks.sampled, blocks.logits.shape[-1], blocks.trees)
+    origin = Origin(blocks.starts, blocks.sampled, blocks.logits.shape[-1], blocks.trees, blocks.passes)
     made = records(origin, settings, found)
     if later:
         made = completed(made, settings, {name: found[name] for name in later})

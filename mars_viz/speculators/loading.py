@@ -43,6 +43,7 @@ from mars_viz.speculators.model_files import (
     cannot_load,
     check_no_folder,
     config_of,
+    fetched_model,
     revision_of,
     short_name,
     tokenizer_of,
@@ -205,8 +206,9 @@ def _model(name: str, device: torch.device, dtype: torch.dtype | str, arrival: A
     transformers_logging.disable_progress_bar()  # the arrival is told instead
     try:
         with arrival.reading():
+            folder = fetched_model(name, arrival.bars())
             model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
-                name, dtype=dtype, use_safetensors=True, trust_remote_code=False, tqdm_class=arrival.bars()
+                folder, dtype=dtype, use_safetensors=True, trust_remote_code=False
             )
         model.to(device)
         model.requires_grad_(False)

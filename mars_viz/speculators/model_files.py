@@ -6,15 +6,35 @@ Knows hubs and folders; knows no devices and no decoding. No code from a model's
 from __future__ import annotations
 
 import hashlib
+import json
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
-from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
+from huggingface_hub import (
+    get_hf_file_metadata,
+    hf_hub_url,
+    list_repo_files,
+    snapshot_download,
+    try_to_load_from_cache,
+)
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from mars_viz import demo
 from mars_viz.errors import ModelError
+from mars_viz.speculators.download_progress import silent
 from mars_viz.speculators.names import is_folder
+
+SMALL = ("*.json", "*.jinja", "*.model", "*.tiktoken", "*.txt")
+"""What of a repository on the hub is fetched before its weights: configuration, tokenizer, and which weights there
+are."""
+WEIGHTS, WEIGHTS_INDEX = "model.safetensors", "model.safetensors.index.json"
+CONVERT = (
+    'python -c "from transformers import AutoModelForCausalLM as M, AutoTokenizer as T; '
+    "[each.from_pretrained('{name}').save_pretrained('DIR') for each in (M, T)]\""
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +51,46 @@ class Loaded:
     """A drafter's own, where it is another than the target's."""
 
 
+def fetched(name: str, patterns: Sequence[str], bars: Callable[..., Any] = silent) -> Path:
+    """What these patterns name at the top of a repository on the hub, in the hub's cache; without a network what of it
+    was fetched before. Raises what the hub's library and its client raise."""
+    drawn = cast("type[Any]", bars)
+    return Path(snapshot_download(name, allow_patterns=[*patterns], ignore_patterns="*/*", tqdm_class=drawn))
+
+
+def fetched_model(name: str, bars: Callable[..., Any]) -> Path:
+    """A model's folder: its own, or that of a repository on the hub, safetensors alone. Raises ModelError where it has
+    none, and what `fetched` raises."""
+    if is_folder(name):
+        return Path(name)
+    folder = fetched(name, SMALL)
+    index = folder / WEIGHTS_INDEX
+    files = sorted(set(json.loads(index.read_text("utf-8"))["weight_map"].values())) if index.is_file() else [WEIGHTS]
+    folder = fetched(name, files, bars)
+    if not any((folder / file).is_file() for file in files):
+        raise ModelError(no_safetensors(name, f"Convert it: {CONVERT.format(name=name)}, and name DIR."))
+    return folder
+
+
+def no_safetensors(name: str, remedy: str) -> str:
+    """Why nothing of a repository on the hub is loaded, with the remedy where its weights are pickles."""
+    pickles: list[str] = []
+    with suppress(Exception):  # the hub's library has many, and the sentence is right without
+        pickles = [file for file in list_repo_files(name) if file.endswith((".bin", ".pt", ".pth"))]
+        pickles.sort(key=lambda file: ("model" not in file, file))  # not an optimizer's
+    if not pickles:
+        return f"{name} holds no {WEIGHTS}; only that format is loaded. Name a repository that has it."
+    return f"{name} holds its weights as {pickles[0]}, a pickle; only safetensors are loaded. {remedy}"
+
+
+def _place(name: str) -> str | Path:
+    return name if is_folder(name) else fetched(name, SMALL)
+
+
 def config_of(name: str) -> PreTrainedConfig:
     """A model's, before its weights are read."""
     try:
-        return AutoConfig.from_pretrained(name, trust_remote_code=False)
+        return AutoConfig.from_pretrained(_place(name), trust_remote_code=False)
     except Exception as error:  # the hub's library, its client and transformers raise what they like
         raise ModelError(cannot_load(name, "configuration", error)) from error
 
@@ -44,7 +100,7 @@ def tokenizer_of(name: str) -> PreTrainedTokenizerBase:
     if not is_folder(name):
         check_hub(name)
     try:
-        return AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+        return AutoTokenizer.from_pretrained(_place(name), trust_remote_code=False)
     except Exception as error:  # the tokenizers library raises the bare class for a file it cannot read
         raise ModelError(cannot_load(name, "tokenizer", error)) from error
 

@@ -129,6 +129,7 @@ class DraftAndScore:
                 _rows(scored, own, length + 1),
                 sampled=self._settings.temperature > 0,
                 trees=Trees.of(draft, some),
+                passes=None if draft.passes is None else np.stack([draft.passes[i] for i in some]),
             )
             found |= zip(some, gather_evidence(blocks, self._settings, self._needs, self._waiting), strict=True)
         return [found[i] for i in range(len(starts))]

@@ -10,6 +10,7 @@ import codecs
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
+import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from mars_viz.run import Piece
@@ -136,6 +137,7 @@ class Continuation:
         self._idle = 0
         self.tokens: list[int] = []
         """The target's, settled."""
+        self._settled_by: list[int] = []
         self.passes = 0
         """Of the drafter so far."""
         self.done = False
@@ -158,7 +160,12 @@ class Continuation:
             self.tokens, self._idle = found, 0
         if token in translation.ends and translation.end is not None:
             self.tokens = [*self.tokens, translation.end]
+        self._settled_by += [self.passes] * (len(self.tokens) - len(self._settled_by))
         self.done = final or broken or self._idle >= PATIENCE or self.passes >= translation.most
+
+    def passes_of(self, count: int) -> np.ndarray:
+        """int32 [count + 1]; passes up to each of the first tokens, and behind them all that there were."""
+        return np.array([0, *self._settled_by[: count - 1], self.passes][-count - 1 :], np.int32)
 
 
 def decoded(data: bytes) -> tuple[str, bytes]:

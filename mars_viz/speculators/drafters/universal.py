@@ -42,7 +42,8 @@ class UniversalDrafter:
         chains = [text.tokens[:count] for text in texts]
         self.spent.passes += sum(text.passes for text in texts)
         self.spent.tokens += sum(map(len, chains))
-        return Draft.of_chains(chains, self._model.device)
+        passes = tuple(text.passes_of(len(chain)) for text, chain in zip(texts, chains, strict=True))
+        return Draft.of_chains(chains, self._model.device, passes)
 
     def observe(self, drafted: Sequence[Sequence[int]]) -> None:
         """What it wrote is known: its own tokens, not the target's."""
