@@ -201,7 +201,7 @@ def look(bench: TunePageState, found: SweepCatalogue, study: CachedSweep) -> Non
     left, right = st.columns([8.6, 3.1], vertical_alignment="center", gap="medium")
     if study.graded:
         with left:
-            detail.choice_of_pairs()
+            detail.choice_of_pairs(study.plan.against)
     with right.popover("Limits and comparison", width="stretch"):
         limits(bench, found, study)
     others = beside(found, study, view)

@@ -126,7 +126,10 @@ def test_the_fastest_threshold_is_recommended_where_it_is_shown_to_be_faster(tmp
     assert "as fast as fixed γ" in found.sentence and "of 24 graded prompts" in found.sentence
     careful = fastest(result, 0.001, 0.95)
     assert careful.finding is Finding.NOT_ENOUGH and careful.dial is None
-    assert careful.sentence.startswith("Not shown to be safe: stop drafting")
+    assert (
+        careful.sentence.startswith("Not shown to be safe: stop drafting")
+        and "prompts may show 0.001" in careful.sentence
+    )
     free = threshold_sweep(tmp_path / "free", costs=replace(COSTS, drafter_step=Cost(1e-9, 1e-9, 1e-9)), count=24)
     none = fastest(free, 100.0, 0.95)
     assert none.finding is Finding.NO_GAIN and none.dial is None and "No threshold is shown" in none.sentence

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from mars_viz.analysis.intervals import DEFAULT, Bootstrap, Interval
-from mars_viz.analysis.recommendation import Changed, Finding, Recommendation, loss_bound
+from mars_viz.analysis.intervals import DEFAULT, Bootstrap, Interval, prompts_needed
+from mars_viz.analysis.recommendation import Changed, Finding, Recommendation, about, loss_bound
 from mars_viz.controllers import Controller
 from mars_viz.costs import objection
 from mars_viz.figures.words import exact_setting, exactly, number, times
@@ -76,6 +76,8 @@ def fastest(result: SweepResult, points: float, confidence: float, how: Bootstra
     safe = bound <= points / 100
     sure = f"at most {number(100 * bound)} points with {100 * confidence:.4g} % confidence"
     if not safe:
+        needed = max(changed.questions + 1, prompts_needed(points, confidence, changed.discordant_share))
+        sure += f"; about {about(needed)} {changed.unit} may show {number(points)}"
         sentence = f"Not shown to be safe: {sentence[0].lower()}{sentence[1:]}"
     return replace(
         none,

@@ -59,16 +59,17 @@ def shows_pairs() -> bool:
     return st.session_state.get("paired", PAIRED) == PAIRED
 
 
-def choice_of_pairs() -> None:
-    """How speed and accuracy are shown."""
+def choice_of_pairs(against: str) -> None:
+    """How speed and accuracy are shown; `against` is what settings are compared with, for people."""
     st.segmented_control(
         "Speed and accuracy",
         [PAIRED, ALONE],
         default=PAIRED,
         required=True,
         key="paired",
+        format_func=lambda name: f"against {against}" if name == PAIRED else str(name),
         label_visibility="collapsed",
-        help="Paired with strict on the same prompts, intervals are narrower.",
+        help=f"Paired with {against} on the same prompts, intervals are narrower.",
     )
 
 
