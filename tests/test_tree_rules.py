@@ -30,7 +30,9 @@ from test_trees import TREE, first_tokens
 
 from mars_viz import load_run, trees
 from mars_viz.analysis.branching import SOLVERS
+from mars_viz.components.stepper.narration import judge
 from mars_viz.evidence import Of
+from mars_viz.figures.words import number
 from mars_viz.multi_rule_walk import Stand
 from mars_viz.record_rule_walks import Walking
 from mars_viz.recording import Recording
@@ -159,6 +161,7 @@ def test_the_rho_of_k_seq_solves_its_equation() -> None:
         assert expected[1] is None or beta == pytest.approx(expected[1], abs=1e-9)
 
 
+@pytest.mark.usefixtures("apart")
 @pytest.mark.parametrize(("paths", "trunk"), [(1, 0), (2, 0), (3, 0), (2, 1), (3, 1)])
 @pytest.mark.parametrize("rule", OF_DRAWS)
 def test_every_tree_is_judged_exactly_and_as_draw_by_draw(rule: str, paths: int, trunk: int) -> None:
@@ -310,6 +313,20 @@ def test_mars_as_released_goes_down_a_tree_as_its_code_does(tree: str) -> None:
             refused += decision.row in own.judging_rows
             second += any(own.siblings[node] for node in decision.kept)
     assert min(relaxed, refused, second) > 20
+
+
+def test_the_stepper_says_what_the_released_code_has_left_of_p() -> None:
+    run, told = toy_run(rule="mars-code", tree=IID, temperature=0.9, max_new_tokens=20), 0
+    for round_ in run.rounds:
+        own = round_.speculation
+        for node in np.flatnonzero(own.siblings).tolist():
+            before = (own.parents == own.parents[node]) & (own.siblings < own.siblings[node])
+            left = float(own.p[node]) / (1 - own.p[before].astype(np.float64).sum())
+            said = judge(run, RULES["mars-code"], round_, node, False, None)
+            kept = f"without its siblings before, p = {number(left)} and q = {number(float(own.q[node]))} are left"
+            assert any(kept in part for part in said if isinstance(part, str))
+            told += 1
+    assert told > 5
 
 
 def test_what_the_drafter_gives_the_likeliest_tokens_is_a_column_where_they_are_a_tree() -> None:

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from mars_viz.figures.words import counted, number, setting
-from mars_viz.records import Decision, Outcome, Policy, Round, Speculation
+from mars_viz.records import Decision, Emission, Outcome, Policy, Round, Speculation
 from mars_viz.rules import Rule
 from mars_viz.rules.mars import THETA
+from mars_viz.rules.rejection_sampling import left_of_p
 from mars_viz.run import Run
 
 
@@ -96,7 +97,10 @@ def _why(run: Run, rule: Rule, spec: Speculation, node: int, kept: bool) -> Word
             verdict = "Kept." if kept else "Rejected."
             return (f"{chances}; its chance here is {number(chance)}, u = {number(spec.coins[node])}. {verdict}",)
         if spec.is_drawn_tree and spec.siblings[node]:
-            p, q = float(spec.p_left[node]), float(spec.q_left[node])
+            if rule.on_rejection is Emission.LOWERED:  # which takes them out of p, and leaves q
+                p /= max(float(left_of_p(spec)[node]), p, 1e-12)
+            else:
+                p, q = float(spec.p_left[node]), float(spec.q_left[node])
             chances += f"; without its siblings before, p = {number(p)} and q = {number(q)} are left"
         chances += f"; p/q = {number(p / q if q else math.inf)}, u = {number(spec.coins[node])}"
     return (f"{chances}. " + ("Kept." if kept else "Rejected."),)
