@@ -17,6 +17,7 @@ from mars_viz.speculators.backend import Backend
 from mars_viz.speculators.loading import load_backend
 from mars_viz.walk import walk
 from tests.served import ROOT, served
+from tests.test_browser_component import contrast
 
 PROMPT = "Sam had a new red kite."
 SHORT = Settings(max_new_tokens=24, temperature=0.8, seed=3)
@@ -48,6 +49,18 @@ def address(pair: Backend, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         patch.setenv("MARS_VIZ_SAMPLES", str(folder))
         with served(ROOT / "app.py") as found:
             yield found
+
+
+def test_what_is_chosen_of_several_is_legible_in_the_dark(address, tab):
+    page = tab
+    page.emulate_media(color_scheme="dark")
+    page.goto(f"{address}/rules", wait_until="commit")
+    tags = page.locator(".stMultiSelect [data-tag]")
+    tags.first.wait_for()
+    colours = "all => all.map((tag) => [getComputedStyle(tag).color, getComputedStyle(tag).backgroundColor])"
+    for ink, ground in tags.evaluate_all(colours):
+        assert contrast(ink, ground) >= 4.5, (ink, ground)
+    page.emulate_media(color_scheme="light")
 
 
 def test_eight_rules_first_the_rest_on_demand_and_a_table_that_fits(address, tab):

@@ -46,6 +46,7 @@ _STYLE = """
 .stApp [data-testid="stCaptionContainer"] { color: inherit; opacity: .8; }
 button[kind="primary"]:not(:disabled) { background: #0072B2; border-color: #0072B2; color: #fff; }
 button[kind="primary"]:not(:disabled):hover { background: #005F95; border-color: #005F95; }
+.stMultiSelect [data-tag] { background: #0072B2; color: #fff; } /* white on the dark theme's blue is too faint */
 .stButtonGroup button[data-selected="true"] { color: inherit !important; } /* blue on its own tint is too faint */
 @media (max-width: 640px) { .st-key-wide-figure { overflow-x: auto; } .st-key-wide-figure > * { min-width: 720px; } }
 .st-key-text-painted, .st-key-browser-history { display: none; }

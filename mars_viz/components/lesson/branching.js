@@ -21,7 +21,7 @@ class Branching {
     const highest = Math.max(1, pace, chained);
     this.chart.show({
       title: `With α = ${alpha.toFixed(2)} and b = ${second.toFixed(1)} a tree of ${plural(nodes, "node")} is ${short(pace)} times as fast as no draft, the best chain, of ${whole(length)}, ${short(chained)} times`,
-      key: [["━", INK.dial, "best tree (modelled)"], ["━", INK.quiet, "chain (modelled)"], ["●", INK.text, "where each is fastest"]],
+      key: [["━", INK.dial, "best tree (modelled)"], ["━", INK.quiet, "chain (modelled)"], ["●", INK.text, "where each is fastest"], ["┅", INK.quiet, "no draft"]],
       x: { low: 0, high: tree.length + 0.5, name: "nodes of a draft" },
       y: { low: 0, high: 1.12 * highest, name: "speed-up" },
       marks: [

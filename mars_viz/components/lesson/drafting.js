@@ -49,6 +49,7 @@ class Drafting {
       title: `With α = ${alpha.toFixed(2)}, γ = ${block} and c = ${cost.toFixed(2)} decoding is ${paceWords(here)}`,
       key: [
         ["●", INK.dial, "at these settings (modelled)"],
+        ["┅", INK.quiet, "no draft"],
         ...(runs.length ? [["◆", INK.relaxed, `sample runs${lengths}, passes and draft steps only (modelled from measured times)`]] : []),
       ],
       x: { low: 0, high: 1, name: "α, acceptance rate of a drafted token" },
