@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import Page, expect
 
 from mars_viz import load_run
 from mars_viz.analysis.metrics import summary
@@ -18,7 +18,7 @@ from mars_viz.dialmap import Budget
 from mars_viz.run import Run
 from mars_viz.run_with_map import mapped, shown
 from mars_viz.samples import RUNS
-from tests.controls import READY, SCRIPT
+from tests.controls import READY
 from tests.factories import toy_map, toy_run, toy_tree
 from tests.served import served
 
@@ -26,8 +26,16 @@ STORY = "1-story-mars"
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def tree() -> Run:
+    return toy_tree()
+
+
+@pytest.fixture(scope="module")
+def address(tree: Run, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server with a run of trees and one whose map was cut short, besides those that come with the product."""
     folder = tmp_path_factory.mktemp("runs")
+    tree.save(folder / "tree")
+    cut_short().save(folder / "cut")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MARS_VIZ_RUNS", str(folder))
         with served(Path("app.py")) as found:
@@ -39,9 +47,16 @@ def story() -> Run:
     return load_run(RUNS / STORY)
 
 
-def opened(context: BrowserContext, address: str, link: str = f"run={STORY}") -> Page:
-    page = context.new_page()
-    page.add_init_script(path=SCRIPT)
+def cut_short() -> Run:
+    run = toy_run(rule="mars", dial=0.9, gamma=2, max_new_tokens=40)
+    built_in = replace(run.provenance, target="built-in/target", drafter="built-in/drafter")
+    run = replace(run, provenance=built_in, title="Cut short")
+    made, _ = toy_map(replace(run.settings, dial=None), 0.5, 1.0, (1, 2), Budget(passes=4))
+    return mapped(run, replace(made, frame=replace(made.frame, provenance=built_in)))
+
+
+def opened(page: Page, address: str, link: str = f"run={STORY}") -> Page:
+    page.set_viewport_size({"width": 1400, "height": 900})
     page.goto(f"{address}/explore?{link}")
     page.wait_for_selector(".explorer .t")
     page.wait_for_function(READY)
@@ -70,8 +85,8 @@ def shows(page: Page, run: Run, dial: float, gamma: int) -> None:
     )
 
 
-def test_gamma_is_chosen_by_click_by_key_and_by_link(context: BrowserContext, address: str, story: Run) -> None:
-    page = opened(context, address)
+def test_gamma_is_chosen_by_click_by_key_and_by_link(tab: Page, address: str, story: Run) -> None:
+    page = opened(tab, address)
     shows(page, story, 0.9, 6)
     page.get_by_role("radio", name="4", exact=True).click()
     shows(page, story, 0.9, 4)
@@ -96,11 +111,10 @@ def test_gamma_is_chosen_by_click_by_key_and_by_link(context: BrowserContext, ad
     expect(page.locator(".js-plotly-plot")).to_have_count(5)
     page.get_by_role("radio", name="1", exact=True).click()
     shows(page, story, 0.9, 1)
-    page.close()
 
 
-def test_outside_the_map_strict_is_what_it_is(context: BrowserContext, address: str, story: Run) -> None:
-    page = opened(context, address, f"run={STORY}&dial=0.25")
+def test_outside_the_map_strict_is_what_it_is(tab: Page, address: str, story: Run) -> None:
+    page = opened(tab, address, f"run={STORY}&dial=0.25")
     strict = story.dial_map.segments[-1]
     lost, own = sum(r.rolled_back for r in strict.rounds), summary(story, 0.25)
     said = page.locator(".sentence")
@@ -109,14 +123,13 @@ def test_outside_the_map_strict_is_what_it_is(context: BrowserContext, address: 
     expect(page.locator(".sentence .tag")).to_have_text("block-local")
     expect(page.locator(".numbers .tag").nth(1)).to_have_text("block-local")
     expect(page.locator(".st-key-savings .gtitle")).to_contain_text(f"{lost - own.rolled_back} fewer")
-    page.close()
 
 
 @pytest.mark.parametrize(("width", "height", "most"), [(1400, 900, 420), (375, 812, 560)])
 def test_the_text_begins_on_the_first_screen_and_stays_there(
-    context: BrowserContext, address: str, width: int, height: int, most: int
+    tab: Page, address: str, width: int, height: int, most: int
 ) -> None:
-    page = opened(context, address)
+    page = opened(tab, address)
     page.set_viewport_size({"width": width, "height": height})
     first = page.locator(".explorer .stream .t").first
     page.wait_for_function("() => document.fonts.status === 'loaded'")
@@ -130,11 +143,10 @@ def test_the_text_begins_on_the_first_screen_and_stays_there(
             assert first.bounding_box()["y"] == before
     overflow = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
     assert overflow <= 0
-    page.close()
 
 
-def test_the_prompt_is_that_of_the_run_until_somebody_types(context: BrowserContext, address: str, story: Run) -> None:
-    page = opened(context, address)
+def test_the_prompt_is_that_of_the_run_until_somebody_types(tab: Page, address: str, story: Run) -> None:
+    page = opened(tab, address)
     page.get_by_role("button", name="New prompt").click()
     box = page.get_by_role("textbox", name="Prompt")
     expect(box).to_have_value(story.prompt)
@@ -150,7 +162,6 @@ def test_the_prompt_is_that_of_the_run_until_somebody_types(context: BrowserCont
     pick(page, "A story, MARS at θ = 0.9, greedy")
     page.get_by_role("button", name="New prompt").click()
     expect(box).to_have_value("A fox of my own")
-    page.close()
 
 
 def pick(page: Page, title: str) -> None:
@@ -162,10 +173,8 @@ def pick(page: Page, title: str) -> None:
     expect(page.locator(".sentence")).to_have_count(1)
 
 
-def test_what_is_shared_is_named_and_made_for_the_setting_shown(
-    context: BrowserContext, address: str, story: Run
-) -> None:
-    page = opened(context, address, f"run={STORY}&dial=0.9853&gamma=4")
+def test_what_is_shared_is_named_and_made_for_the_setting_shown(tab: Page, address: str, story: Run) -> None:
+    page = opened(tab, address, f"run={STORY}&dial=0.9853&gamma=4")
     page.get_by_role("button", name="Share").click()
     expect(page.get_by_text("All of θ = 0.9853, γ = 4, as shown.")).to_be_visible()
     with page.expect_download() as found:
@@ -175,72 +184,56 @@ def test_what_is_shared_is_named_and_made_for_the_setting_shown(
     assert {(row["dial"], row["gamma"], row["basis"]) for row in rows} == {("0.9853", "4", "exact")}
     drafted = sum(len(r.speculation) for r in story.dial_map.at(0.9853, 4).rounds)
     assert sum(row["node"] != "" for row in rows) == drafted
-    page.close()
 
 
-def test_the_label_of_a_round_at_the_right_edge_is_not_cut_off(context: BrowserContext, address: str) -> None:
-    page = opened(context, address)
+def test_the_label_of_a_round_at_the_right_edge_is_not_cut_off(tab: Page, address: str) -> None:
+    page = opened(tab, address)
     rights = page.locator(".stream .r").evaluate_all("all => all.map((r) => r.getClientRects()[0].left)")
     late = max(range(len(rights)), key=rights.__getitem__)
     page.locator(".stream .r").nth(late).locator(".t").first.hover()
     expect(page.locator(".stream .r").nth(late)).to_have_class(re.compile(r"\blate\b"))
     page.locator(".stream .r").first.locator(".t").first.hover()
     expect(page.locator(".stream .r").first).not_to_have_class(re.compile(r"\blate\b"))
-    page.close()
 
 
-def test_a_tree_unfolds_is_walked_by_keys_and_follows_the_dial(context: BrowserContext, tmp_path: Path) -> None:
-    run = toy_tree()
-    run.save(tmp_path / "tree")
-    text = {at: [run.pieces[token].text for token in run.dial_map.at(at, 10).token_ids] for at in (0.9, 0.96)}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MARS_VIZ_RUNS", str(tmp_path))
-        with served(Path("app.py")) as address:
-            page = opened(context, address, "run=tree")
-            stream, tree, where = page.locator(".stream"), page.locator(".tree"), page.locator(".inspector .where")
-            shows(page, run, 0.9, 10)
-            expect(tree).to_have_count(0)
-            stream.press("Home")
-            page.locator(".fold").first.click()
-            expect(tree).to_contain_text("Round 1: a tree of 10 drafted tokens, 3 deep; 3 kept; of kept siblings")
-            assert tree.get_by_role("option").count() == 11  # the nodes, and what the target wrote
-            on = tree.locator(".twig.on > .node .word")
-            assert on.all_text_contents() == text[0.9][:4]
-            expect(where).to_contain_text("token 1 · round 1 · depth 1 · node 1 of 10 · sibling 1 of 3")
-            for key, told in (
-                ("ArrowRight", "depth 2 · node 2 of 10 · sibling 1 of 3"),
-                ("ArrowDown", "not in the text · round 1 · depth 2 · node 4 of 10 · sibling 2 of 3"),
-                ("ArrowLeft", "depth 1 · node 1 of 10"),
-                ("ArrowDown", "not in the text · round 1 · depth 1 · node 6 of 10 · sibling 2 of 3"),
-            ):
-                page.keyboard.press(key)
-                expect(where).to_contain_text(told)
-            chosen = stream.get_attribute("aria-activedescendant")
-            assert tree.locator(f"#{chosen}").get_attribute("aria-selected") == "true"
-            tree.get_by_role("option").nth(9).click()
-            expect(where).to_contain_text("not in the text · round 1 · depth 1 · node 9 of 10")
-            page.get_by_role("spinbutton").fill("0.96")
-            expect(tree).to_contain_text("2 kept")
-            assert on.all_text_contents() == text[0.96][:3]
-            expect(where).to_contain_text("not in the text · round 1 · depth 1 · node 9 of 10")  # the choice stays
-            stream.press("t")
-            expect(tree).to_have_count(0)
-            page.get_by_role("radio", name="5", exact=True).click()
-            shows(page, run, 0.96, 5)
+def test_a_tree_unfolds_is_walked_by_keys_and_follows_the_dial(tab: Page, address: str, tree: Run) -> None:
+    text = {at: [tree.pieces[token].text for token in tree.dial_map.at(at, 10).token_ids] for at in (0.9, 0.96)}
+    page = opened(tab, address, "run=tree")
+    stream, shown_tree, where = page.locator(".stream"), page.locator(".tree"), page.locator(".inspector .where")
+    shows(page, tree, 0.9, 10)
+    expect(shown_tree).to_have_count(0)
+    stream.press("Home")
+    page.locator(".fold").first.click()
+    expect(shown_tree).to_contain_text("Round 1: a tree of 10 drafted tokens, 3 deep; 3 kept; of kept siblings")
+    assert shown_tree.get_by_role("option").count() == 11  # the nodes, and what the target wrote
+    on = shown_tree.locator(".twig.on > .node .word")
+    assert on.all_text_contents() == text[0.9][:4]
+    expect(where).to_contain_text("token 1 · round 1 · depth 1 · node 1 of 10 · sibling 1 of 3")
+    for key, told in (
+        ("ArrowRight", "depth 2 · node 2 of 10 · sibling 1 of 3"),
+        ("ArrowDown", "not in the text · round 1 · depth 2 · node 4 of 10 · sibling 2 of 3"),
+        ("ArrowLeft", "depth 1 · node 1 of 10"),
+        ("ArrowDown", "not in the text · round 1 · depth 1 · node 6 of 10 · sibling 2 of 3"),
+    ):
+        page.keyboard.press(key)
+        expect(where).to_contain_text(told)
+    chosen = stream.get_attribute("aria-activedescendant")
+    assert shown_tree.locator(f"#{chosen}").get_attribute("aria-selected") == "true"
+    shown_tree.get_by_role("option").nth(9).click()
+    expect(where).to_contain_text("not in the text · round 1 · depth 1 · node 9 of 10")
+    page.get_by_role("spinbutton").fill("0.96")
+    expect(shown_tree).to_contain_text("2 kept")
+    assert on.all_text_contents() == text[0.96][:3]
+    expect(where).to_contain_text("not in the text · round 1 · depth 1 · node 9 of 10")  # the choice stays
+    stream.press("t")
+    expect(shown_tree).to_have_count(0)
+    page.get_by_role("radio", name="5", exact=True).click()
+    shows(page, tree, 0.96, 5)
 
 
-def test_a_map_that_was_cut_short_offers_to_go_on(context: BrowserContext, tmp_path: Path) -> None:
-    run = toy_run(rule="mars", dial=0.9, gamma=2, max_new_tokens=40)
-    built_in = replace(run.provenance, target="built-in/target", drafter="built-in/drafter")
-    run = replace(run, provenance=built_in, title="Cut short")
-    made, _ = toy_map(replace(run.settings, dial=None), 0.5, 1.0, (1, 2), Budget(passes=4))
-    mapped(run, replace(made, frame=replace(made.frame, provenance=built_in))).save(tmp_path / "cut")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MARS_VIZ_RUNS", str(tmp_path))
-        with served(Path("app.py")) as address:
-            page = opened(context, address, "run=cut")
-            expect(page.get_by_text("of all settings known")).to_be_visible()
-            expect(page.get_by_role("button", name="Continue")).to_be_enabled()
-            page.goto(f"{address}/explore?run={STORY}")
-            page.wait_for_selector(".explorer .t")
-            expect(page.get_by_role("button", name="Continue")).to_have_count(0)  # its map is whole
+def test_a_map_that_was_cut_short_offers_to_go_on(tab: Page, address: str) -> None:
+    page = opened(tab, address, "run=cut")
+    expect(page.get_by_text("of all settings known")).to_be_visible()
+    expect(page.get_by_role("button", name="Continue")).to_be_enabled()
+    opened(tab, address)
+    expect(page.get_by_role("button", name="Continue")).to_have_count(0)  # its map is whole

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import Page, expect
 
 from mars_viz.runfiles import load_run
 from mars_viz.runstore import RunStore
 from mars_viz.ui import visitors
-from tests.served import served
+from tests.served import ROOT, served
 from tests.test_race import toy_race
 
 UNHURRIED = """
@@ -79,10 +80,10 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
-def page(context: BrowserContext) -> Iterator[Page]:
-    opened = context.new_page()
-    yield opened
-    opened.close()
+def page(tab: Page) -> Page:
+    tab.set_viewport_size({"width": 1400, "height": 900})
+    tab.emulate_media(reduced_motion="no-preference")
+    return tab
 
 
 def test_a_race_is_played_by_keys_and_ends_with_its_board(toy: str, page: Page) -> None:
@@ -180,8 +181,9 @@ def test_every_token_says_what_became_of_it_once_that_is_settled(toy: str, page:
         pytest.fail("no block was seen while it was drafted")
 
 
-def test_the_lanes_texts_begin_at_one_height_also_where_their_heads_need_two_lines(toy: str, browser: Browser) -> None:
-    page = browser.new_page(viewport={"width": 1000, "height": 900}, reduced_motion="reduce")
+def test_the_lanes_texts_begin_at_one_height_also_where_their_heads_need_two_lines(toy: str, page: Page) -> None:
+    page.set_viewport_size({"width": 1000, "height": 900})
+    page.emulate_media(reduced_motion="reduce")
     page.goto(toy)
     expect(page.locator(".race-sentence")).to_be_visible()
     page.add_style_tag(content=".stMainBlockContainer { max-width: none !important; }")  # wide, as Live is
@@ -189,17 +191,14 @@ def test_the_lanes_texts_begin_at_one_height_also_where_their_heads_need_two_lin
     assert max(heads) - min(heads) < 1, "side by side"
     page.locator(".track-count").first.evaluate("count => { count.textContent = 'many words '.repeat(20); }")
     tops = page.locator(".track-text").evaluate_all("lanes => lanes.map(lane => lane.getBoundingClientRect().top)")
-    page.close()
     assert len(tops) == 3 and max(tops) - min(tops) < 1, tops
 
 
-def test_those_who_want_no_motion_see_how_it_ended(toy: str, browser: Browser) -> None:
-    context = browser.new_context(reduced_motion="reduce")
-    page = context.new_page()
+def test_those_who_want_no_motion_see_how_it_ended(toy: str, page: Page) -> None:
+    page.emulate_media(reduced_motion="reduce")
     page.goto(toy)
     expect(page.locator(".race-sentence")).to_be_visible()
     assert page.locator(".r[data-state=ahead]").count() == 0
-    context.close()
 
 
 def test_a_growing_text_adds_rounds_and_keeps_hostile_tokens_text(toy: str, page: Page) -> None:
@@ -220,70 +219,81 @@ def test_a_growing_text_adds_rounds_and_keeps_hostile_tokens_text(toy: str, page
     assert not any("\u202e" in name for name in names)  # spelled out, or it would turn what follows
 
 
-def test_a_tree_is_chosen_on_live_and_decoded(
-    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path / "runs"))
-    monkeypatch.setenv("MARS_VIZ_SAMPLES", "off")
-    with served(Path(__file__).parents[1] / "app.py") as address, browser.new_page() as page:
-        page.goto(f"{address}/live?tokens=12")
-        page.get_by_role("button", name="Settings").click()
-        page.get_by_role("radio", name="Tree").click()
-        expect(page.get_by_role("spinbutton", name="Draft length γ")).to_have_count(0)
-        for name, value in (("Depth", "3"), ("Branching k", "2"), ("Nodes", "6")):
-            box = page.get_by_role("spinbutton", name=name)
-            box.fill(value)
-            box.press("Enter")
-        expect(page).to_have_url(re.compile("tree=dynamic%3Adepth%3D3%2Ctopk%3D2%2Cnodes%3D6"))
-        page.keyboard.press("Escape")
-        page.get_by_role("button", name="Decode now", exact=True).click()
-        expect(page.get_by_text("Done: 12 tokens")).to_be_visible()
-        page.get_by_role("radio", name="Saved runs").click()
-        expect(page.get_by_text("12 tokens, tree of 6 nodes, depth 3, branching 2")).to_be_visible()
-    (entry,) = RunStore(tmp_path / "runs").list()
+@dataclass(frozen=True, slots=True)
+class App:
+    """A server of the app without samples, whose decodes wait for the test."""
+
+    address: str
+    """Where."""
+    runs: Path
+    """What was decoded."""
+    go_on: Path
+    """While it is there, decodes go on after their first round."""
+
+
+@pytest.fixture(scope="module")
+def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
+    folder = tmp_path_factory.mktemp("app")
+    (folder / "sitecustomize.py").write_text(UNHURRIED, "utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MARS_VIZ_RUNS", str(folder / "runs"))
+        patch.setenv("MARS_VIZ_SAMPLES", "off")
+        patch.setenv("GO_ON", str(folder / "go-on"))
+        with served(ROOT / "app.py", before=folder) as address:
+            yield App(address, folder / "runs", folder / "go-on")
+
+
+def test_a_race_and_a_decode_stream_on_the_real_page(app: App, page: Page) -> None:
+    page.goto(f"{app.address}/live?tokens=24")
+    page.get_by_role("button", name="Race now", exact=True).click()
+    lanes = page.locator(".track-lane")
+    expect(lanes).to_have_count(3)
+    expect(lanes.nth(0).locator(".r").first).to_be_visible()  # while the race goes on
+    assert lanes.nth(2).locator(".r").count() == 0
+    expect(page.get_by_text("Race, untimed")).to_be_visible()
+    expect(page.locator(".race-sentence")).to_have_count(0)
+    app.go_on.touch()
+    sentence = page.locator(".race-sentence")
+    expect(sentence).to_be_visible()  # without pressing Play
+    expect(sentence).to_contain_text(re.compile(r"times as fast as the target alone (and|cannot be)"))
+    app.go_on.unlink()
+    page.get_by_role("button", name="Settings").click()
+    page.get_by_role("spinbutton", name="Max new tokens").fill("40")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Decode now", exact=True).click()
+    expect(page.locator(".track-text .r")).to_have_count(1)
+    page.get_by_role("button", name="Cancel").click()
+    expect(page.get_by_text("Stopping after this round")).to_be_visible()
+    app.go_on.touch()
+    expect(page.get_by_text("You stopped it after")).to_be_visible()
+    expect(page.locator(".track-text .r")).to_have_count(2)  # the round that was under way is kept
+    page.get_by_role("button", name="Explore", exact=True).click()
+    expect(page.locator(".stream .r").first).to_be_visible()
+    store = RunStore(app.runs)
+    (entry,) = store.list()
+    (cookie,) = (each for each in page.context.cookies(app.address) if each["name"] == visitors.COOKIE)
+    assert entry.name.startswith("live-") and store.makers.of(entry.name) == visitors.mark_of(cookie["value"]) != ""
+
+
+def test_a_tree_is_chosen_on_live_and_decoded(app: App, page: Page) -> None:
+    app.go_on.touch()
+    before = {entry.name for entry in RunStore(app.runs).list()}
+    page.goto(f"{app.address}/live?tokens=12")
+    page.get_by_role("button", name="Settings").click()
+    page.get_by_role("radio", name="Tree").click()
+    expect(page.get_by_role("spinbutton", name="Draft length γ")).to_have_count(0)
+    for name, value in (("Depth", "3"), ("Branching k", "2"), ("Nodes", "6")):
+        box = page.get_by_role("spinbutton", name=name)
+        box.fill(value)
+        box.press("Enter")
+    expect(page).to_have_url(re.compile("tree=dynamic%3Adepth%3D3%2Ctopk%3D2%2Cnodes%3D6"))
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Decode now", exact=True).click()
+    expect(page.get_by_text("Done: 12 tokens")).to_be_visible()
+    page.get_by_role("radio", name="Saved runs").click()
+    expect(page.get_by_text("12 tokens, tree of 6 nodes, depth 3, branching 2")).to_be_visible()
+    (entry,) = (entry for entry in RunStore(app.runs).list() if entry.name not in before)
     run = load_run(entry.path)
     assert (run.settings.tree, run.settings.gamma) == ("dynamic:depth=3,topk=2", 6)
     assert any(round_.speculation.is_tree for round_ in run.rounds)
-
-
-def test_a_race_and_a_decode_stream_on_the_real_page(
-    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MARS_VIZ_RUNS", str(tmp_path / "runs"))
-    monkeypatch.setenv("MARS_VIZ_SAMPLES", "off")
-    monkeypatch.setenv("GO_ON", str(tmp_path / "go-on"))
-    (tmp_path / "sitecustomize.py").write_text(UNHURRIED, "utf-8")
-    with served(Path(__file__).parents[1] / "app.py", before=tmp_path) as address:
-        page = browser.new_page(viewport={"width": 1400, "height": 900})
-        page.goto(f"{address}/live")
-        page.get_by_role("button", name="Race now", exact=True).click()
-        lanes = page.locator(".track-lane")
-        expect(lanes).to_have_count(3)
-        expect(lanes.nth(0).locator(".r").first).to_be_visible()  # while the race goes on
-        assert lanes.nth(2).locator(".r").count() == 0
-        expect(page.get_by_text("Race, untimed")).to_be_visible()
-        expect(page.locator(".race-sentence")).to_have_count(0)
-        (tmp_path / "go-on").touch()
-        sentence = page.locator(".race-sentence")
-        expect(sentence).to_be_visible()  # without pressing Play
-        expect(sentence).to_contain_text(re.compile(r"times as fast as the target alone (and|cannot be)"))
-        (tmp_path / "go-on").unlink()
-        page.get_by_role("button", name="Settings").click()
-        page.get_by_role("spinbutton", name="Max new tokens").fill("400")
-        page.keyboard.press("Tab")
-        page.keyboard.press("Escape")
-        page.get_by_role("button", name="Decode now", exact=True).click()
-        expect(page.locator(".track-text .r")).to_have_count(1)
-        page.get_by_role("button", name="Cancel").click()
-        expect(page.get_by_text("Stopping after this round")).to_be_visible()
-        (tmp_path / "go-on").touch()
-        expect(page.get_by_text("You stopped it after")).to_be_visible()
-        expect(page.locator(".track-text .r")).to_have_count(2)  # the round that was under way is kept
-        page.get_by_role("button", name="Explore", exact=True).click()
-        expect(page.locator(".stream .r").first).to_be_visible()
-        cookies = page.context.cookies()
-        page.close()
-    store = RunStore(tmp_path / "runs")
-    (entry,) = store.list()
-    (cookie,) = (each for each in cookies if each["name"] == visitors.COOKIE)
-    assert entry.name.startswith("live-") and store.makers.of(entry.name) == visitors.mark_of(cookie["value"]) != ""

@@ -50,8 +50,9 @@ def address(pair: Backend, tmp_path_factory: pytest.TempPathFactory) -> Iterator
             yield found
 
 
-def test_eight_rules_first_the_rest_on_demand_and_a_table_that_fits(address, browser):
-    page = browser.new_page(viewport={"width": 800, "height": 900})
+def test_eight_rules_first_the_rest_on_demand_and_a_table_that_fits(address, tab):
+    page = tab
+    page.set_viewport_size({"width": 800, "height": 900})
     page.goto(f"{address}/rules", wait_until="commit")
     rows, table = page.locator(".mv-rules tbody tr"), page.locator(".mv-wide")
     expect(rows).to_have_count(8)
@@ -74,15 +75,14 @@ def test_eight_rules_first_the_rest_on_demand_and_a_table_that_fits(address, bro
     table.evaluate("table => { table.scrollLeft = table.scrollWidth; }")
     page.wait_for_function("() => document.querySelector('.mv-wide').scrollLeft > 0")
     assert name.bounding_box()["x"] == before["x"] and before["width"] < 160  # whose numbers they are stays in sight
-    page.close()
 
 
-def test_a_press_makes_every_row_exact(address, browser):
-    page = browser.new_page()
+def test_a_press_makes_every_row_exact(address, tab):
+    page = tab
+    page.set_viewport_size({"width": 1400, "height": 900})
     page.goto(f"{address}/rules", wait_until="commit")
     expect(page.locator(".mv-rule", has_text="judged round by round on the recorded text")).to_be_visible()
     page.get_by_role("button", name="Decode every rule on this prompt").click()
     done = page.get_by_text("Every row is exact: counted on the rule's own text after this prompt.")
     expect(done).to_be_visible()
     assert not page.get_by_role("button", name="Decode every rule on this prompt").is_visible()
-    page.close()
