@@ -135,8 +135,9 @@ NUMBERS = text(".explorer .sentence, .explorer .numbers, .explorer .segment")
 
 
 def all_again(controls: tuple[Control, ...]) -> tuple[Control, ...]:
-    """The same form on another page; its radio buttons are used, since others come and go with them."""
-    return tuple(replace(control, again=control.role != "radio") for control in controls)
+    """The same form on another page; of its fields those are used with which others come and go."""
+    leads = ("Draft length", "Temperature")
+    return tuple(replace(each, again=each.role != "radio" and each.name not in leads) for each in controls)
 
 
 def trees(inside: str) -> tuple[Control, ...]:
@@ -275,7 +276,7 @@ EXPLORE = (
     Control("button", "Map the dial", CLICK, (MAIN,), leaves=True),
     Control("button", "Map λ", CLICK, (seen(POPOVER),)),
     *choice("Controller", text(POPOVER), words="SVIP", inside="Map λ"),
-    Control("button", "Map λ of SVIP", CLICK, (MAIN,), "Map λ", leaves=True),
+    Control("button", "Map λ of *", CLICK, (MAIN,), "Map λ", leaves=True),
     Control("button", "Continue", CLICK, (MAIN,), fleeting=True, leaves=True),
     Control("button", "Stop", CLICK, (MAIN,), fleeting=True, leaves=True),
     Control("button", "Measure costs", CLICK, (MAIN,), fleeting=True, leaves=True),
