@@ -12,7 +12,7 @@ from mars_viz.analysis.judgements import Ruling
 from mars_viz.analysis.rulings import Boundary, Equivalent, Shifted
 from mars_viz.figures.words import counted, number, setting
 from mars_viz.records import Emission
-from mars_viz.rules import RULES, Fixed, Rule
+from mars_viz.rules import RULES, Fixed, OnTrees, Rule
 
 EMITTED = {
     Emission.ARGMAX: "the target's most likely token",
@@ -39,9 +39,15 @@ def standing(rule: Rule, dial: float | None) -> str:
     return rule.title if rule.dial is None or dial is None else f"{rule.title} at {setting(rule.dial.symbol, dial)}"
 
 
+def emitted(rule: Rule) -> str:
+    """What a rule emits on rejection, in words."""
+    of_trees = "; in a tree of drawn paths from what it has left of p there" * (rule.on_trees is OnTrees.DRAWN)
+    return EMITTED[rule.on_rejection] + of_trees
+
+
 def declarations(rule: Rule) -> tuple[str, ...]:
     """What a rule says of itself, a plain sentence each."""
-    said = [f"On rejection it emits {EMITTED[rule.on_rejection]}."]
+    said = [f"On rejection it emits {emitted(rule)}."]
     if rule.lossless:
         said.append("Lossless: the text follows the target's distribution.")
     if rule.dial is None:
