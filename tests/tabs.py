@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 from streamlit.testing.v1 import AppTest
 
@@ -28,3 +30,8 @@ def settled(tab: AppTest) -> AppTest:
     """The tab, which must not have met an exception."""
     assert not tab.exception, [problem.message for problem in tab.exception]
     return tab
+
+
+def sent(tab: AppTest) -> list[Any]:
+    """What the elements of the browser were sent that were sent anything."""
+    return [json.loads(each.proto.json) for each in tab.get("bidi_component") if each.proto.json]

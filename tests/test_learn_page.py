@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from dataclasses import replace
@@ -34,6 +33,7 @@ from mars_viz.ui.lessons import LESSONS, page_state, ratio, theta, thumbs
 from mars_viz.ui.lessons.page_state import LessonView, fitted, from_parameters
 from mars_viz.ui.links import to_parameters
 from tests.factories import toy_map, toy_run
+from tests.tabs import sent
 
 ROOT = Path(__file__).parents[1]
 PATIENCE = 240.0  # seconds; only a hanging test waits as long
@@ -100,8 +100,7 @@ def titles(tab: AppTest) -> list[str]:
 
 def element(tab: AppTest) -> Any:
     """What the lesson's element was sent: its knobs, where they stand, and what it draws."""
-    sent = [json.loads(found.proto.json) for found in tab.get("bidi_component")]
-    return next(data[0] for data in sent if "knobs" in data[0])
+    return next(data[0] for data in sent(tab) if "knobs" in data[0])
 
 
 def button(tab: AppTest, label: str) -> Any:

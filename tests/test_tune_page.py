@@ -45,6 +45,7 @@ from mars_viz.ui.tune.jobs import SweepJob
 from mars_viz.ui.tune.page_state import Drawn, TuneView
 from tests.served import served
 from tests.tables import table_backend
+from tests.tabs import sent
 from tests.test_accessibility import in_words, violations
 
 ROOT = Path(__file__).parents[1]
@@ -119,9 +120,8 @@ def clicked(tab: AppTest, key: str) -> AppTest:
 
 def element(tab: AppTest) -> dict[str, Any]:
     """What the dial's element was last sent."""
-    (found,) = [json.loads(each.proto.json) for each in tab.get("bidi_component")]
-    (sent,) = found
-    return sent
+    ((found,),) = sent(tab)
+    return found
 
 
 def dialled(tab: AppTest, monkeypatch: pytest.MonkeyPatch, value: float) -> AppTest:
