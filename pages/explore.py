@@ -130,7 +130,7 @@ def threshold(session: Session, run: Run | None) -> None:
     st.caption(markdown(draft_fields.about(chosen)))
     again = "The prompt is decoded once more"
     why = f"A run keeps one map. {again}." if control is None else f"{again}, with drafts of full length."
-    st.caption("The map goes to this run." if tab_jobs.threshold_in_place(run) else why)
+    st.caption(markdown("The map goes to this run." if tab_jobs.threshold_in_place(run) else why))
     if st.button(
         markdown(f"Map {chosen.dial.symbol} of {chosen.title}"),
         key="map-threshold",

@@ -85,7 +85,7 @@ def _family(prefix: str, begun: Shape, temperature: float) -> str:
     key = f"{prefix}family"
     chosen = st.segmented_control(
         "Its paths",
-        list(families),
+        [LIKELIEST, DRAWN, AFTER_TRUNK],
         default=first,
         required=True,
         key=key,

@@ -67,9 +67,9 @@ def choice_of_pairs(against: str) -> None:
         default=PAIRED,
         required=True,
         key="paired",
-        format_func=lambda name: f"against {against}" if name == PAIRED else str(name),
+        format_func=lambda name: markdown(f"against {against}" if name == PAIRED else str(name)),
         label_visibility="collapsed",
-        help=f"Paired with {against} on the same prompts, intervals are narrower.",
+        help=markdown(f"Paired with {against} on the same prompts, intervals are narrower."),
     )
 
 

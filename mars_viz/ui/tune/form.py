@@ -308,13 +308,15 @@ def _over(controller: str) -> tuple[str, Thresholds]:
     if chosen != DIALS:
         return control.controller.name, tuple
     setting = threshold_of(control.controller)
-    symbol = markdown(setting.symbol)
+    symbol = setting.symbol
     listed = st.text_input(
-        f"Also with {symbol} =",
+        markdown(f"Also with {symbol} ="),
         key="sweep-thresholds",
         placeholder=", ".join(setting.written(value) for value in neighbours(setting)),
-        help=f"More values of {symbol}, separated by commas: one sweep each on the same prompts, one of drafts of full "
-        f"length besides, and a grid of {symbol} and the dial in the evidence. They share the models' answers.",
+        help=markdown(
+            f"More values of {symbol}, separated by commas: one sweep each on the same prompts, one of drafts of full "
+            f"length besides, and a grid of {symbol} and the dial in the evidence. They share the models' answers."
+        ),
     )
     return "", lambda: grid_values(setting, listed) if listed.strip() else ()
 
