@@ -150,6 +150,6 @@ def test_a_whole_file_beside_it_is_read(tmp_path: Path, monkeypatch: pytest.Monk
         assert all(text != damaged for damaged in DAMAGED[name])
         (tmp_path / name).write_text(text, encoding="utf-8")
     costs, graded = samples.recorded_costs(), samples.recorded_grades()
-    chains = {"tree": "chain", "drafting": []}  # which files of before there were trees do not say
+    chains = {"tree": "chain", "drafting": [], "passes_per_token": 1.0}  # which older files do not say
     assert costs is not None and json.loads(json.dumps(asdict(costs))) == json.loads(whole[samples.COSTS]) | chains
     assert graded is not None and samples.as_json(graded) == json.loads(whole[samples.GRADED])
