@@ -195,7 +195,7 @@ def look(session: Session, run: Run) -> None:
     session.view = replace(view, dial=moved, overlay=state.overlay, selected=state.selected, gamma=state.gamma)
     navigation.write_link(links.to_parameters(session.view))
     if state.decode is not None:
-        tab_jobs.start_again(session, run, state.decode, state.gamma, cuts=view.cuts)
+        tab_jobs.start_again(session, run, *state.decode, cuts=view.cuts)
         st.rerun()
     dial, gamma, made = state.dial, state.gamma, whole_controller_map(run)
     if view.cuts and dial is not None and made is not None:

@@ -257,10 +257,11 @@ def test_decode_button_speaks_once_and_only_off_the_recorded_value(opened):
     value = dial(page)
     expect(page.locator(".decode")).to_have_text(f"Decode at θ = {value:.2f}")
     page.locator(".decode").click()
-    told(page, decodes=[value])
+    gamma = toy_run(**RUNS["greedy"]).settings.gamma
+    told(page, decodes=[[value, gamma]])
     page.get_by_role("button", name="rerun").click()
     found = told(page, decode=None)
-    assert found["decodes"] == [value]
+    assert found["decodes"] == [[value, gamma]]
 
 
 def test_rule_without_a_dial_says_so(opened):

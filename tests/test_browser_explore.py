@@ -115,6 +115,20 @@ def test_gamma_is_chosen_by_click_by_key_and_by_link(tab: Page, address: str, st
     shows(page, story, 0.9, 1)
 
 
+def test_decode_is_at_what_was_chosen_however_soon_it_is_pressed(tab: Page, address: str) -> None:
+    """Also while the rounds of another draft length are on their way."""
+    page = opened(tab, address)
+    page.locator(".box input").fill("0.75")
+    page.locator(".box input").press("Enter")
+    expect(page.locator(".decode")).to_have_text("Decode at θ = 0.75")
+    length = page.get_by_role("radio", name="3", exact=True).element_handle()
+    page.locator(".decode").evaluate("(button, length) => { length.click(); button.click(); }", length)
+    page.wait_for_url("**/explore?run=live-*")
+    expect(page.locator(".box input")).to_have_value("0.75")
+    expect(page.get_by_role("radio", name="3", exact=True)).to_have_attribute("aria-checked", "true")
+    assert "gamma" not in linked(page) and "dial" not in linked(page), "it is the new run's own setting"
+
+
 def test_back_leads_to_the_page_before_however_often_the_dials_moved(tab: Page, address: str) -> None:
     tab.goto(address)
     tab.get_by_role("link", name="Explore", exact=True).click()

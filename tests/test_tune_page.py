@@ -840,7 +840,7 @@ def test_in_a_browser_the_form_closes_and_prompts_are_added_and_stopped(empty, b
         page.get_by_role("button", name="Sweep", exact=True).click()
         expect(count).to_have_count(0)
         page.get_by_role("button", name=re.compile("^Add .* prompts$")).click()
-        page.get_by_role("button", name="Stop").click()
+        page.get_by_test_id("stMainBlockContainer").get_by_role("button", name="Stop").click()
         page.get_by_role("button", name="Continue").or_(page.get_by_role("button", name=re.compile("^Add "))).wait_for()
         (path,) = empty.iterdir()
         kept = load_sweep(path)

@@ -130,8 +130,9 @@ class ExplorerState:
     """What colours the tokens: outcome, ratio, margin, p or entropy."""
     selected: int | None
     """The selected token's slot; see `locate`."""
-    decode: float | None = None
-    """The dial value at which to decode anew, in the one rerun after the button was pressed."""
+    decode: tuple[float, int] | None = None
+    """The dial value and the draft length at which to decode anew, in the one rerun after the button was pressed: as
+    they were chosen then, though their rounds may still be on their way."""
     gamma: int | None = None
     """The draft length whose rounds are shown; None for the run's own."""
 
@@ -182,11 +183,10 @@ def explorer(
     result = mount(ELEMENT, data, key=key, answers=("position", "decode"))
     if memory.contents.windows:
         _evidence(memory.contents, f"{key}.evidence")
-    pressed = result.get("decode")
-    decode = pressed["dial"] if isinstance(pressed, Mapping) and pressed.get("revision") == memory.revision else None
+    pressed = _pressed(result.get("decode"), lengths or (own,))
     stands = memory.where.stands
     return ExplorerState(
-        stands.dial, stands.overlay, stands.selected, decode, None if stands.gamma == own else stands.gamma
+        stands.dial, stands.overlay, stands.selected, pressed, None if stands.gamma == own else stands.gamma
     )
 
 
@@ -228,6 +228,13 @@ def _evidence(sent: RunPayload, key: str) -> None:
             found = cached_window(sent, int(wanted["window"]))
             data |= {"wanted": dict(wanted), "payload": found.head, "columns": found.columns}
     mount(ELEMENT, data, key=key, answers=("wanted",))
+
+
+def _pressed(setting: Mapping[str, Any] | None, lengths: Sequence[int]) -> tuple[float, int] | None:
+    """The setting at which the button was pressed, if it is one that there is."""
+    if setting is None or setting.get("dial") is None or setting.get("gamma") not in lengths:
+        return None
+    return float(setting["dial"]), int(setting["gamma"])
 
 
 def _reported(position: Mapping[str, Any] | None, lengths: Sequence[int]) -> _Position | None:

@@ -155,7 +155,7 @@ class Explorer {
 
   decode(dial) {
     this.report();
-    this.trigger("decode", { revision: this.revision, dial });
+    this.trigger("decode", { dial, gamma: this.lengths.value });
   }
 
   position() {
