@@ -309,9 +309,9 @@ def test_tabs_do_not_see_each_others_runs(folder):
     assert "a tab that is gone" in notes(other)
 
 
-def press_decode_at(monkeypatch: pytest.MonkeyPatch, dial: float) -> None:
+def press_decode_at(monkeypatch: pytest.MonkeyPatch, dial: float, gamma: int = 6) -> None:
     """Let the explorer report, once, that its button was pressed."""
-    presses = [dial]
+    presses = [(dial, gamma)]
 
     def explorer(run: Run, *, dial: float | None, overlay: str, selected: int | None, **_: object) -> ExplorerState:
         pressed = presses.pop() if presses else None
