@@ -608,9 +608,15 @@ OTHERS = {
 MOVING = (1, 2, 5, 7)
 """Lessons with a figure that moves under the hand, on a run that they all fit."""
 
+AWAY = "&dial=0.5&gamma=4"
+"""In a link, another setting than a run was decoded at, where there is a button to decode anew."""
+
 SCENES: dict[str, tuple[Scene, ...]] = {
     "gallery": (Scene("all", "/", ".mv-card", way="Gallery"),),
-    "explore": tuple(Scene(kind, f"/explore?run={kind}", ".explorer") for kind in (*RUNS, "tree", "cut")),
+    "explore": tuple(
+        Scene(kind, f"/explore?run={kind}{AWAY if kind == 'several' else ''}", ".explorer")
+        for kind in (*RUNS, "tree", "cut")
+    ),
     "live": (
         Scene("race", "/live?view=race&race=toy", ".race-board"),
         Scene("kept", "/live?run=several", ".track-text .r"),
