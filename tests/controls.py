@@ -228,6 +228,7 @@ class Census:
         """What can be used now. What is not listed is a problem."""
         if self.usable is not None:
             return self.usable
+        self.page.wait_for_function(READY)  # a look too early would leave out what has not come yet
         self.usable = found = self.page.evaluate("census.told()")
         if self.page.get_by_text(BROKEN).count():
             self.says(f"“{self.page.get_by_text(BROKEN).first.inner_text()}”")
