@@ -2,10 +2,15 @@
 # On a machine whose python3 is older than 3.11: make app PYTHON=/path/to/python3.11
 
 SHELL := /bin/bash
+MAKEFLAGS += --jobs=2 # the browser is installed while the packages are
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --no-input --disable-pip-version-check
+# Compiling all of PyTorch and transformers takes as long as unpacking them, and nine tenths of it are never imported.
+INSTALL := $(PIP) install --no-compile
+# What the app and its models import, once, so that it is compiled when they first start.
+IMPORTS := 'import streamlit.web.bootstrap, streamlit.components.v2, mars_viz.speculators.loading, plotly.graph_objects'
 PORT ?= 8501
 VLLM := .venv-engines
 VLLM_VERSION := 0.32.0
@@ -82,24 +87,29 @@ $(VENV)/made.stamp:
 
 # torch comes first and alone, so that nothing else chooses its version.
 $(VENV)/app.stamp: requirements.txt pyproject.toml $(VENV)/made.stamp
-	$(PIP) install "$$(grep '^torch==' requirements.txt)"
-	$(PIP) install -r requirements.txt
-	$(PIP) install --no-deps --editable .
+	$(INSTALL) "$$(grep '^torch==' requirements.txt)"
+	$(INSTALL) -r requirements.txt
+	$(INSTALL) --no-deps --editable .
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -c $(IMPORTS)
 	@touch $@
 
 $(VENV)/dev.stamp: requirements-dev.txt $(VENV)/app.stamp
-	$(PIP) install -r requirements-dev.txt
+	$(INSTALL) -r requirements-dev.txt
 	@touch $@
 
-# The browser tests need Chromium: the one named in CHROMIUM, or the system's, or else from the system's packages.
+# The browser tests need Chromium: the one named in CHROMIUM, or the system's, or else from the system's packages, of which
+# the build without windows is half the size and a tenth quicker.
 chromium:
-	@for name in "$$CHROMIUM" chromium chromium-browser google-chrome; do \
+	@for name in "$$CHROMIUM" chromium-headless-shell chromium chromium-browser google-chrome; do \
 	  if [ -n "$$name" ] && command -v "$$name" > /dev/null; then exit 0; fi; \
 	done; \
 	root=; if [ "$$(id -u)" != 0 ]; then root='sudo -n'; fi; \
 	echo 'Installing Chromium for the browser tests.'; \
-	if command -v apt-get > /dev/null && $$root true 2> /dev/null && $$root apt-get -qq update \
-	  && $$root env DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes chromium > /dev/null; then exit 0; fi; \
+	if command -v apt-get > /dev/null && $$root true 2> /dev/null && $$root apt-get -qq update; then \
+	  for name in chromium-headless-shell chromium; do \
+	    if $$root env DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes $$name > /dev/null; then exit 0; fi; \
+	  done; \
+	fi; \
 	echo 'Chromium could not be installed. Install it yourself, or name one: CHROMIUM=/path/to/chromium make test'; exit 1
 
 clean:
