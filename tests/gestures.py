@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
-from playwright.sync_api import ElementHandle, Page
+from playwright.sync_api import ElementHandle, Page, TimeoutError
 
 PATIENCE = 240.0  # seconds; only a dead control waits as long
 
@@ -73,6 +73,28 @@ def pressed(*keys: str) -> Gesture:
             page.keyboard.press(key)
 
     return Gesture(f"press {' '.join(keys)}", do)
+
+
+def pressed_in_turn(keys: tuple[str, ...], changes: tuple[tuple[str, str], ...]) -> Gesture:
+    """Keys, with the focus on it, each of which changes all of this; the address is asked after the first alone, since it
+    follows once the hand rests."""
+    at_once = tuple(each for each in changes if each[0] != "link")
+
+    def do(page: Page, spot: ElementHandle) -> None:
+        pressed().do(page, spot)
+        for place, key in enumerate(keys):
+            wanted = at_once if place else changes
+            before = page.evaluate("([wanted, spot]) => census.look(wanted, spot)", [wanted, spot])
+            page.keyboard.press(key)
+            try:
+                page.wait_for_function(
+                    "([wanted, before, spot]) => census.look(wanted, spot).every((now, at) => now !== before[at])",
+                    arg=[wanted, before, spot],
+                )
+            except TimeoutError:
+                raise AssertionError(f"{key} does not change all of {wanted}") from None
+
+    return Gesture(f"press {', '.join(keys)}", do)
 
 
 def typed(words: str, finish: str = "Tab") -> Gesture:

@@ -46,6 +46,7 @@ from tests.gestures import (
     dragged,
     picked,
     pressed,
+    pressed_in_turn,
     saved,
     typed,
     uploaded,
@@ -100,7 +101,10 @@ def choice(name: str, *changes: Look, words: str = "", inside: str = "", **where
 
 def keys(role: str, name: str, answered: str, *changes: Look) -> tuple[Control, ...]:
     """Keys that a control answers, in the order in which they are pressed, each of which changes this."""
-    return tuple(Control(role, name, pressed(each), changes, any=True) for each in answered.split())
+    order = tuple(answered.split())
+    if FOCUS not in changes and any(each != link(each[1]) for each in changes):
+        return (Control(role, name, pressed_in_turn(order, changes), any=True),)
+    return tuple(Control(role, name, pressed(each), changes, any=True) for each in order)
 
 
 EVERYWHERE = (
@@ -245,13 +249,7 @@ EXPLORE = (
     *keys("focusable", "row of a table", "ArrowDown ArrowUp", FOCUS),
     Control("radio", "The slider turns › *", CLICK, (link("cuts"), NUMBERS)),
     *keys("slider", "*threshold*", "Home PageUp End PageDown", link("dial"), NUMBERS),
-    *keys(
-        "slider",
-        "*threshold*",
-        "ArrowLeft ArrowDown Shift+ArrowLeft ArrowRight ArrowUp",
-        link("dial"),
-        ITSELF,
-    ),
+    *keys("slider", "*threshold*", "ArrowLeft ArrowDown Shift+ArrowLeft ArrowRight ArrowUp", link("dial"), ITSELF),
     Control("slider", "*", dragged(-250), (link("dial"), ITSELF, NUMBERS), each=True, without=("empty",)),
     Control("slider", "*", DOUBLE, (link("dial"), ITSELF), each=True, without=("empty",)),
     Control(
