@@ -53,6 +53,8 @@ class Visit:
     problems: list[str] = field(default_factory=list)
     seen: set[str] = field(default_factory=set)
     """Words of attacks that were shown."""
+    opened: dict[tuple[str, str], int] = field(default_factory=dict)
+    """How often what opens on a page was opened, by the page and its label."""
 
     def __post_init__(self) -> None:
         self.page.set_default_timeout(PATIENCE * 1000)
@@ -102,13 +104,21 @@ class Visit:
                 self.says(f"“{text[max(0, shown.start() - 30) : shown.end() + 9]}” is not shown as it is written")
 
     def everything(self) -> None:
-        """The lists and what opens over the page, one after the other."""
+        """The lists and what opens over the page, one after the other; of a label on a page with two runs."""
         for each in self.page.locator("[data-testid=stSelectbox] input:enabled:visible").all():
-            self.unfold(each)
-            self.shown("[data-testid$=Dropdown]", each)
+            if self.is_new(each.get_attribute("aria-label") or ""):
+                self.unfold(each)
+                self.shown("[data-testid$=Dropdown]", each)
         for each in self.page.locator("[data-testid=stPopoverButton]:enabled:visible").all():
-            each.click()
-            self.shown("[data-testid=stPopoverBody]", each)
+            if self.is_new(each.inner_text()):
+                each.click()
+                self.shown("[data-testid=stPopoverBody]", each)
+
+    def is_new(self, label: str) -> bool:
+        """True unless what has this label was opened twice on this page."""
+        key = (self.where.split("?")[0], label)
+        self.opened[key] = self.opened.get(key, 0) + 1
+        return self.opened[key] <= 2
 
     def unfold(self, box: Locator) -> None:
         """Its list. One that is open closes as its page scrolls or is drawn anew, so it is asked for three times."""
