@@ -76,8 +76,8 @@ def pressed(*keys: str) -> Gesture:
 
 
 def pressed_in_turn(keys: tuple[str, ...], changes: tuple[tuple[str, str], ...]) -> Gesture:
-    """Keys, with the focus on it, each of which changes all of this; the address is asked after the first alone, since it
-    follows once the hand rests."""
+    """Keys, with the focus on it, each of which changes all of this; the address is asked after the first alone, since
+    it follows once the hand rests."""
     at_once = tuple(each for each in changes if each[0] != "link")
 
     def do(page: Page, spot: ElementHandle) -> None:
