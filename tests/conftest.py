@@ -24,7 +24,7 @@ os.environ["XDG_DATA_HOME"] = tempfile.mkdtemp(prefix="mars-viz-tests-")  # no t
 settings.register_profile("untimed", deadline=None, max_examples=50)  # a busy machine is no reason to fail
 settings.load_profile("untimed")
 
-BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 PATIENCE = 240_000  # ms; a busy machine is no reason to fail
 QUIET = (
     "--no-sandbox",
