@@ -148,6 +148,9 @@ def trees(inside: str) -> tuple[Control, ...]:
         *number("Branching k", "2", inside=inside),
         *choice("Among kept siblings", text(POPOVER), words="Longest", inside=inside),
         *number("Nodes", "12", inside=inside),
+        Control("radio", "Its paths › Static", CLICK, (ITSELF, text(POPOVER)), inside),
+        Control("textbox", "Chance of each child", typed("0.7, 0.2", "Enter"), (ITSELF, text(POPOVER)), inside),
+        Control("radio", "Its paths › Likeliest", CLICK, (ITSELF, text(POPOVER)), inside),
         Control("radio", "Draft › Chain", CLICK, (ITSELF, text(POPOVER)), inside),
     )
 
