@@ -294,7 +294,7 @@ EXPLORE = (
     ),
 )
 
-CHAINS = (*RUNS, "rules", "all", "sweep", "sweeps")
+CHAINS = (*RUNS, "rules", "all", "sweep", "sweeps", "thresholds")
 LEAFED = (link("shown"), text(".compare .pane.right"))
 COMPARE = (
     *SHARE,
@@ -334,6 +334,7 @@ COMPARE = (
     *choice("Prompt", link("prompt"), text(".texts")),
     *number("θ, *", "0.5", MAIN),
     *number("m, *", "1", MAIN, steps=True),
+    *number("λ, *", "0.5", MAIN),
     *choice("Sweep", link("sweep"), leaves=True),
     *choice("Compare with", link("beside"), leaves=True),
     Control("region", "Text of *", NOTHING),
@@ -633,6 +634,7 @@ SCENES: dict[str, tuple[Scene, ...]] = {
         Scene("all", "/compare?run=several&across=runs", ".compare .stream"),
         Scene("sweep", "/compare?across=sweep&sweep=mars", ".texts"),
         Scene("sweeps", "/compare?across=sweep&sweep=mars&beside=margin", ".texts"),
+        Scene("thresholds", "/compare?across=sweep&sweep=mars&beside=svip", ".texts"),
     ),
     "rules": tuple(Scene(kind, f"/rules?run={kind}", "h1") for kind in RUNS),
     "tune": (
