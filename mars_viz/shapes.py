@@ -43,7 +43,8 @@ EXAMPLE = "dynamic:depth=6,topk=4,nodes=16"
 """How a tree is written."""
 DRAWN_EXAMPLE = "iid:paths=3,depth=4"
 """How a tree of drawn paths is written."""
-_STATIC_EXAMPLE = "static:accept=0.6-0.2-0.1,depth=6,nodes=16"
+BUILT_IN_CHANCES = (0.8, 0.12, 0.02)
+"""How often the built-in drafter's first, second and third choice is the target's token, about, in greedy stories."""
 _ACCEPT = re.compile(r"(?:^|,)\s*accept\s*=\s*([^,]*)", re.IGNORECASE)
 
 
@@ -111,7 +112,7 @@ class Shape:
             own = f"paths={self.children},depth={self.depth - self.trunk}"
             return f"{DELAYED}:trunk={self.trunk},{own}" if self.trunk else f"{IID}:{own}"
         if self.accept:
-            return f"{STATIC}:accept={'-'.join(f'{chance:g}' for chance in self.accept)},depth={self.depth}"
+            return static_name(self.accept, self.depth)
         return CHAIN if self.is_chain else f"{DYNAMIC}:depth={self.depth},topk={self.children}"
 
 
@@ -172,15 +173,24 @@ def _drawn(family: str, said: str) -> SizedShape:
 def _accept(said: str) -> tuple[float, ...]:
     """The chances that a static tree's name gives. Raises SettingError for what are none."""
     found = _ACCEPT.search(said)
-    wanted = f"give chances from 0 to 1 that do not rise, such as {_STATIC_EXAMPLE}"
     try:
         accept = tuple(float(each) for each in found[1].split("-")) if found else ()
     except ValueError:
         accept = ()
     falling = all(one >= other for one, other in itertools.pairwise((1.0, *accept, 0.0)))
     if not 0 < len(accept) <= MOST_CHILDREN or not falling or accept[-1] <= 0:  # NaN is not falling
-        raise SettingError(f"A static tree is made of how often each child is kept; {wanted}.")
+        raise SettingError(
+            "A static tree is made of how often a node's first, second, … child is kept; give at most "
+            f"{MOST_CHILDREN} chances from 0 to 1 that do not rise, such as 0.6-0.2-0.1 ({STATIC}:accept=0.6-0.2-0.1)."
+        )
     return tuple(float(f"{chance:g}") for chance in accept)
+
+
+def static_name(chances: str | Sequence[float], depth: int) -> str:
+    """The name of a static tree; the chances as numbers, or as a person writes them: '0.6, 0.2, 0.1'. What they cannot
+    be, `shape_named` says of the name."""
+    said = re.split(r"[\s,;-]+", chances.strip()) if isinstance(chances, str) else [f"{each:g}" for each in chances]
+    return f"{STATIC}:accept={'-'.join(said)},depth={depth}"
 
 
 def best_paths(accept: Sequence[float], depth: int, nodes: int) -> list[tuple[int, ...]]:

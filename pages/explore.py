@@ -97,7 +97,7 @@ def prompt(session: Session, run: Run | None) -> None:
     text = decode_form.prompt_box(start=(run.prompt if run else "") or decode_form.EXAMPLE, follows=True)
     act = st.container()  # above the settings, which are long
     with st.expander("Settings"):
-        settings = decode_form.settings_fields()
+        settings = decode_form.settings_fields(shown=run)
         pair = decode_form.drafter_field()
     if act.button(
         "Decode",

@@ -57,7 +57,7 @@ def ask(desk: LivePageState) -> tuple[Callable[[], Settings], Callable[[], Wante
         text = decode_form.prompt_box(pair=chosen_pair(desk.link.models), start=desk.opening)
     with middle:
         wanted = pair_area(tab_jobs.shared_worker().models.recent, desk.link.models, desk.link.chat)
-        settings = decode_form.settings_area(start=desk.link.settings)
+        settings = decode_form.settings_area(start=desk.link.settings, shown=desk.decoded)
     desk.remember(text, settings, wanted)
     with right:
         if st.button("Decode now", type="primary", width="stretch", help="Shows each round as soon as it is verified"):

@@ -20,6 +20,7 @@ from tests.factories import toy_map, toy_run, toy_tree
 from tests.served import ROOT, served
 from tests.test_explorer_controller import cut_run
 from tests.test_race import toy_race
+from tests.test_threshold_sweep import threshold_sweep
 
 PATIENCE = 300.0  # seconds; a busy machine is no reason to fail
 
@@ -84,6 +85,7 @@ def staged(folder: Path) -> Iterator[Staged]:
     save_race(toy_race(), runs / "races" / "toy")
     toy_sweep(sweeps / "mars", 8).finish()
     toy_sweep(sweeps / "margin", 8, Settings(rule="mars-margin", gamma=3, max_new_tokens=16)).finish()
+    threshold_sweep(sweeps / "svip", "svip", count=8)
     for progress in toy_sweep(sweeps / "half", 5):
         if progress.finished == 2:
             break

@@ -152,6 +152,9 @@ def trees(inside: str) -> tuple[Control, ...]:
         *number("Branching k", "2", inside=inside),
         *choice("Among kept siblings", text(POPOVER), words="Longest", inside=inside),
         *number("Nodes", "12", inside=inside),
+        Control("radio", "Its paths › Static", CLICK, (ITSELF, text(POPOVER)), inside),
+        Control("textbox", "Chance of each child", typed("0.7, 0.2", "Enter"), (ITSELF, text(POPOVER)), inside),
+        Control("radio", "Its paths › Likeliest", CLICK, (ITSELF, text(POPOVER)), inside),
         Control("radio", "Draft › Chain", CLICK, (ITSELF, text(POPOVER)), inside),
     )
 
@@ -289,7 +292,7 @@ EXPLORE = (
     ),
 )
 
-CHAINS = (*RUNS, "rules", "all", "sweep", "sweeps")
+CHAINS = (*RUNS, "rules", "all", "sweep", "sweeps", "thresholds")
 LEAFED = (link("shown"), text(".compare .pane.right"))
 COMPARE = (
     *SHARE,
@@ -329,6 +332,7 @@ COMPARE = (
     *choice("Prompt", link("prompt"), text(".texts")),
     *number("θ, *", "0.5", MAIN),
     *number("m, *", "1", MAIN, steps=True),
+    *number("λ, *", "0.5", MAIN),
     *choice("Sweep", link("sweep"), leaves=True),
     *choice("Compare with", link("beside"), leaves=True),
     Control("region", "Text of *", NOTHING),
@@ -628,6 +632,7 @@ SCENES: dict[str, tuple[Scene, ...]] = {
         Scene("all", "/compare?run=several&across=runs", ".compare .stream"),
         Scene("sweep", "/compare?across=sweep&sweep=mars", ".texts"),
         Scene("sweeps", "/compare?across=sweep&sweep=mars&beside=margin", ".texts"),
+        Scene("thresholds", "/compare?across=sweep&sweep=mars&beside=svip", ".texts"),
     ),
     "rules": tuple(Scene(kind, f"/rules?run={kind}", "h1") for kind in RUNS),
     "tune": (

@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from mars_viz.analysis.tree_gain import child_chances
 from mars_viz.race import save_race
 from mars_viz.records import Policy
 from mars_viz.run import Settings
@@ -52,6 +53,10 @@ def test_a_link_says_all_that_is_not_at_its_default_and_is_read_back():
     link = to_parameters(trees)
     assert link == {"rule": "mars:siblings=longest", "tree": "dynamic:depth=3,topk=2,nodes=6"}
     assert from_parameters(LiveView, link).view == trees
+    static = LiveView(settings=Settings(tree="static:accept=0.6-0.2,depth=3,nodes=6"))
+    link = to_parameters(static)
+    assert link == {"tree": "static:accept=0.6-0.2,depth=3,nodes=6"}
+    assert from_parameters(LiveView, link).view == static
     drawn = LiveView(settings=Settings("traversal", temperature=1.0, tree="iid:paths=2,depth=3"))
     link = to_parameters(drawn)
     assert link == {"rule": "traversal", "temperature": "1", "tree": "iid:paths=2,depth=3"}
@@ -171,16 +176,62 @@ def test_a_drawn_tree_that_is_too_large_says_so_beside_its_fields(folder):
 def test_paths_can_be_drawn_above_temperature_0_alone(folder):
     tab = opened(tree="dynamic")
     family = tab.segmented_control(key="family")
-    assert family.disabled and family.value == "Likeliest"
+    assert (family.options, family.value) == (["Likeliest", "Static"], "Likeliest")
     assert any("At temperature 0 nothing is drawn" in each for each in captions(tab))
     settled(tab.number_input(key="temperature").set_value(0.5).run())
-    assert not tab.segmented_control(key="family").disabled
+    assert tab.segmented_control(key="family").options == ["Likeliest", "Static", "Drawn", "After a trunk"]
     assert not any("nothing is drawn" in each for each in captions(tab))
     settled(tab.segmented_control(key="family").set_value("Drawn").run())
     settled(tab.number_input(key="temperature").set_value(0.0).run())
-    assert not tab.segmented_control(key="family").disabled, "or there would be no way back"
+    family = tab.segmented_control(key="family")
+    assert (family.options, family.value) == (["Likeliest", "Static", "Drawn"], "Drawn")
     press(tab, "Decode now")
     assert "At temperature 0 nothing is drawn" in notes(tab)
+
+
+def test_a_static_tree_of_a_link_stands_in_the_form_and_comes_back(folder):
+    link = {"tree": "static:accept=0.7-0.2,depth=3,nodes=6"}
+    tab = opened(**link)
+    assert tab.segmented_control(key="family").value == "Static" and address(tab) == link
+    assert tab.text_input(key="chances").value == "0.7, 0.2"
+    settled(tab.text_input(key="chances").set_value(" .5;0.3 0.1").run())
+    settled(tab.number_input(key="depth").set_value(4).run())
+    assert address(tab) == {"tree": "static:accept=0.5-0.3-0.1,depth=4,nodes=6"}
+    elsewhere_and_back(tab)
+    assert tab.text_input(key="chances").value == "0.5, 0.3, 0.1" and tab.number_input(key="depth").value == 4
+    settled(tab.segmented_control(key="family").set_value("Likeliest").run())
+    assert address(tab) == {"tree": "dynamic:depth=4,topk=4,nodes=6"}
+    press(tab, "Decode now")
+    assert tab.session_state["mars_viz_live"].job.settings.tree == "dynamic:depth=4,topk=4"
+
+
+@pytest.mark.parametrize(
+    "chances", ["0.2, 0.6", "1.2", "0.6, 0", "-1", "0.6,depth=2", "0.6<b>", "1e400", "nan", "0.1 " * 17]
+)
+def test_chances_that_make_no_static_tree_are_refused_beside_their_field(folder, chances):
+    tab = opened(tree="static:accept=0.7,depth=3")
+    settled(tab.text_input(key="chances").set_value(chances).run())
+    why = "second, … child is kept; give at most 16 chances from 0 to 1 that do not rise"
+    assert any(why in each for each in captions(tab))
+    press(tab, "Decode now")
+    assert why in notes(tab) and tab.session_state["mars_viz_live"].waits_for is None
+    assert "0.7" in address(tab)["tree"], "what could not be read leaves the link as it was"
+
+
+def test_a_static_tree_follows_from_the_run_that_is_shown_or_from_the_built_in_pair(folder):
+    tab = opened()
+    settled(tab.segmented_control(key="draft").set_value("Tree").run())
+    settled(tab.segmented_control(key="family").set_value("Static").run())
+    assert (tab.text_input(key="chances").value, tab.text_input(key="chances").placeholder) == ("", "0.8, 0.12, 0.02")
+    assert address(tab) == {"tree": "static:accept=0.8-0.12-0.02,depth=6,nodes=16"}
+    assert any("About as the built-in pair" in each for each in captions(tab))
+    tab.text_area(key="prompt").set_value("a fox")
+    wait(press(tab, "Decode now"))
+    run = tab.session_state["mars_viz_live"].decoded
+    found = child_chances(run)
+    said = "-".join(f"{chance:g}" for chance in found.accept)
+    assert found.accept and address(tab)["tree"] == f"static:accept={said},depth=6,nodes=16"
+    assert any(f"of {found.places} places (exact)" in each for each in captions(tab))
 
 
 def test_what_cannot_draft_trees_is_refused_before_a_model_is_loaded(folder):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mars_viz.analysis.lesson_sums import expected_tokens
-from mars_viz.analysis.tree_gain import Choices, choices, tree_tokens
+from mars_viz.analysis.tree_gain import ChildChances, Choices, child_chances, choices, tree_tokens
 from mars_viz.run import Run
 from mars_viz.shapes import best_paths
 from mars_viz.ui.lessons import trees
@@ -86,6 +86,39 @@ def test_a_runs_choices_by_hand(run: Run) -> None:
     assert found == Choices(len(ranks), ranks.count(0), ranks.count(1)) and found.second > 0
     assert found.alpha == found.first / found.places
     assert found.rescued == found.second / (found.places - found.first)
+
+
+LONG_TREES = {"tree": "dynamic:depth=4,topk=3", "gamma": 10, "dial": 0.9, "vocabulary": 300, "model_seed": 15}
+
+
+@pytest.mark.parametrize(
+    "run",
+    [toy_run(dial=0.9, max_new_tokens=60), toy_run(max_new_tokens=60, **LONG_TREES)],  # type: ignore[arg-type]
+    ids=["chains", "trees"],
+)
+def test_chances_of_children_by_hand(run: Run) -> None:
+    """Each place of the path that something was drafted after asks which choice the target's best token was."""
+    ranks, places = [0] * 11, 0
+    for round_ in run.rounds:
+        spec = round_.speculation
+        for row in (0, *(node + 1 for node in round_.decision.kept[: round_.kept])):
+            children = [node for node in range(len(spec)) if spec.judging_rows[node] == row]
+            if children:
+                places += 1
+                listed = spec.draft_ids[children[0]].tolist()
+                best = int(spec.top_ids[row, 0])
+                ranks[listed.index(best) if best in listed else 10] += 1
+    shares = sorted((count / places for count in ranks[:10] if count >= 0.01 * places), reverse=True)
+    found = child_chances(run)
+    assert found.places == places >= 20 and found.accept == pytest.approx(tuple(shares), abs=5.1e-4)
+    assert choices(run).first == ranks[0]
+
+
+def test_chances_are_not_told_from_few_places_nor_of_a_sampled_run() -> None:
+    run = toy_run(max_new_tokens=60)
+    short = replace(run, rounds=run.rounds[:3])
+    assert child_chances(run).accept and child_chances(short) == ChildChances((), choices(short).places)
+    assert not child_chances(toy_run(temperature=0.8, max_new_tokens=60)).accept
 
 
 def test_a_run_without_recorded_candidates_has_no_choices_and_does_not_serve() -> None:

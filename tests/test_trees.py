@@ -518,7 +518,10 @@ def test_a_file_of_trees_that_contradict_themselves_is_refused(
         ("dynamic:depth=6,topk=4,nodes=4", "A tree of 4 nodes holds no path of 6 tokens"),
         ("dynamic:leaves=3", "has no setting 'leaves'"),
         ("dynamic:topk=x", "which is no number"),
-        ("static", "A static tree is made of how often each child is kept"),
+        (
+            "static",
+            "A static tree is made of how often a node's first, second, … child is kept; give at most 16 chances",
+        ),
         ("static:accept=0.2-0.6", "that do not rise"),
         ("static:accept=0.6-x", "that do not rise"),
         ("static:accept=0.6,topk=3", "has no setting 'topk'"),

@@ -1,5 +1,5 @@
 """What a branch is worth: tokens a pass yields with the best tree of so many nodes and with a chain of as many, and how
-often a run's drafter had the target's token as its first choice, or else as its second.
+often a run's drafter had the target's token as its first choice, or else as its second, or as any.
 
 Knows runs and shapes; knows no figures.
 """
@@ -13,7 +13,14 @@ import numpy as np
 
 from mars_viz.records import Round
 from mars_viz.run import Run
-from mars_viz.shapes import LONGEST_PATH, best_paths
+from mars_viz.shapes import LONGEST_PATH, MOST_CHILDREN, best_paths
+
+_ROUNDS = 500
+"""Rounds of a run that are asked for the chances of children."""
+_FEWEST = 20
+"""Places, below which these say too little."""
+_RAREST = 0.01
+"""Chance of a child, below which it is left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +50,27 @@ def choices(run: Run) -> Choices:
     """Of the rounds of a run: each row of the path taken after which something was drafted by a recorded law."""
     found = Counter(rank for round_ in run.rounds for rank in _ranks(round_))
     return Choices(found.total(), found[0], found[1])
+
+
+@dataclass(frozen=True, slots=True)
+class ChildChances:
+    """How often a run's drafter had the target's best token as its first, second, … choice: of a greedy decode by the
+    strict rule the chance that a node's first, second, … child is kept, of which static trees are made."""
+
+    accept: tuple[float, ...]
+    """To three digits, falling, those of at least `_RAREST`; empty where too few places tell."""
+    places: int
+    """That were looked at: the first ones of a long run."""
+
+
+def child_chances(run: Run) -> ChildChances:
+    """Those of a run; of one above temperature 0, where another token than the best may be kept, none."""
+    found = Counter(rank for round_ in run.rounds[:_ROUNDS] for rank in _ranks(round_))
+    places = found.total()
+    if run.settings.temperature or places < _FEWEST:
+        return ChildChances((), places)
+    shares = sorted((count / places for rank, count in found.items() if rank >= 0), reverse=True)
+    return ChildChances(tuple(round(share, 3) for share in shares if share >= _RAREST)[:MOST_CHILDREN], places)
 
 
 def _ranks(round_: Round) -> list[int]:

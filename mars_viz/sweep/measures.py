@@ -65,7 +65,8 @@ class Measure:
     factor: Factor | None = None
     """Of measured costs, that it is a multiple of; its interval goes into the figure's. None where none is."""
     costed: AtCostsEnds | None = None
-    """How it hangs on measured costs of which it is no multiple; None where it is one, or hangs on none."""
+    """How it hangs on each of the measured costs; None where it hangs on none. A multiple of a factor needs it beside a
+    figure that is none."""
 
 
 def _same(value: np.ndarray) -> np.ndarray:
@@ -129,8 +130,10 @@ _PACE = Measure(
     _pace,
     modelled=True,
 )
+DRAFTED = Measure("drafted", "drafted tokens per prompt", ("drafted",), _same)
+"""What a controller spares; where none cuts, it follows from the rounds."""
 _CUT = (
-    Measure("drafted", "drafted tokens per prompt", ("drafted",), _same),
+    DRAFTED,
     Measure("drafted_share", "drafted tokens relative to strict", ("drafted", "strict:drafted"), _over),
 )
 """Where a controller cuts drafts."""
@@ -228,7 +231,19 @@ def _speed_up(costs: Costs, gamma: int) -> Measure:
     factor = per_token(costs, gamma)
     title = "modelled speed-up over the target alone"
     of = partial(_times, factor.estimate)
-    return Measure("speed_up", title, ("tokens", "rounds"), of, modelled=True, factor=factor)
+    return Measure(
+        "speed_up", title, ("tokens", "rounds"), of, modelled=True, factor=factor, costed=_over_target_at_factors_ends
+    )
+
+
+def _over_target_at_factors_ends(
+    result: SweepResult, dials: np.ndarray, rows: np.ndarray | None
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    assert result.costs is not None
+    tokens, rounds = (result.at(name, dials, rows).mean(axis=0) for name in ("tokens", "rounds"))
+    for costs in at_ends(result.costs):
+        low, high = (_times(per_token(each, result.plan.settings.gamma).estimate, tokens, rounds) for each in costs)
+        yield low, high
 
 
 def curve(result: SweepResult, measure: Measure) -> Steps:
@@ -369,28 +384,60 @@ def difference_at(
     An accuracy that no prompt changes is not taken for certain.
     """
     over = _whole(result, measure)
-    first, second = (columns_at(result, measure, np.array([at]), over.rows) for at in (reference, dial))
-    return change((measure, measure), (first, second), how, over.units, sure=dial == reference)
+    sides = tuple(Side(result, measure, at, over.rows) for at in (reference, dial))
+    return change((sides[0], sides[1]), how, over.units, sure=dial == reference)
 
 
-def change(
-    figures: tuple[Measure, Measure],
-    columns: tuple[list[np.ndarray], list[np.ndarray]],
-    how: Bootstrap,
-    units: np.ndarray | None,
-    *,
-    sure: bool = False,
-) -> Interval:
-    """The second figure less the first, each of its own columns [P, 1] of the same prompts: paired, both on the same
-    resampled ones. `sure` where they are of one setting."""
-    (one, other), (first, second) = figures, columns
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A figure of a sweep at a value of its dial, of some of its prompts: one of two that are compared."""
+
+    result: SweepResult
+    """The sweep."""
+    measure: Measure
+    """Its figure."""
+    dial: float
+    """Where."""
+    rows: np.ndarray | None
+    """As in `Among`."""
+
+    @property
+    def columns(self) -> list[np.ndarray]:
+        """float64 [P, 1]; what the figure is made of."""
+        return columns_at(self.result, self.measure, np.array([self.dial]), self.rows)
+
+    @property
+    def ends(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """The figure with each of its costs at either end, in turn."""
+        assert self.measure.costed is not None
+        return self.measure.costed(self.result, np.array([self.dial]), self.rows)
+
+
+def change(sides: tuple[Side, Side], how: Bootstrap, units: np.ndarray | None, *, sure: bool = False) -> Interval:
+    """The second figure less the first, of the same prompts: paired, both on the same resampled ones. `sure` where they
+    are of one setting."""
+    one, other = sides[0].measure, sides[1].measure
+    first, second = sides[0].columns, sides[1].columns
     count = len(first)
     found = band(
         lambda *means: other.of(*means[count:]) - one.of(*means[:count]), *first, *second, how=how, units=units
     )
     if one.factor is not None and other.factor is not None:
         return costed(found, *_parts((one, other), (first, second), found)).only
+    if one.costed is not None and other.costed is not None:
+        return _widened(found, _moved(sides)).only
     return _not_too_sure(found, one.unchanged, drawn(first, units), np.array([sure])).only
+
+
+def _moved(sides: tuple[Side, Side]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The difference with each cost at either end: of both sides at once where they stand on the same costs."""
+    if sides[0].result.costs == sides[1].result.costs:
+        for before, after in zip(sides[0].ends, sides[1].ends, strict=True):
+            yield after[0] - before[0], after[1] - before[1]
+        return
+    first, second = (side.measure.of(*(each.mean(axis=0) for each in side.columns)) for side in sides)
+    yield from ((second - low, second - high) for low, high in sides[0].ends)
+    yield from ((low - first, high - first) for low, high in sides[1].ends)
 
 
 def _parts(

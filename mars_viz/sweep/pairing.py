@@ -1,4 +1,5 @@
-"""Two sweeps over the same prompts, each at a value of its own dial: their figures in pairs, prompt by prompt.
+"""Two sweeps over the same prompts, each at a value of its own dial, be that a rule's or a draft-length controller's
+threshold: their figures in pairs, prompt by prompt.
 
 Knows sweeps' columns and the bootstrap; knows no models and draws nothing. A prompt is known by its id, a turn of a
 conversation by its question and place, and where both sweeps hold their prompts by what it says. A later turn is the
@@ -19,9 +20,9 @@ from mars_viz.errors import BadInput, SettingError
 from mars_viz.prompts import Turns
 from mars_viz.records import Emission
 from mars_viz.sweep.columns import UNGRADED
-from mars_viz.sweep.measures import Among, Measure, change, columns_at, measures, value_at
+from mars_viz.sweep.measures import DRAFTED, Among, Measure, Side, change, measures, value_at
 from mars_viz.sweep.plan import Plan, comparable, same_answers
-from mars_viz.sweep.result import SweepResult
+from mars_viz.sweep.result import SweepResult, costed_by
 from mars_viz.sweep.store import open_store
 from mars_viz.sweep.sweep import strict_reference
 
@@ -222,55 +223,57 @@ def _texts(result: SweepResult) -> dict[str, str]:
 
 
 def compared(pairing: Pairing, names: Sequence[str], how: Bootstrap = DEFAULT) -> tuple[Paired, ...]:
-    """The figures of these names that both sweeps have of the shared prompts."""
-    sides = zip((pairing.left, pairing.right), pairing.costs, strict=True)
-    known = [measures(replace(side.result, costs=costs)) for side, costs in sides]
+    """The figures of these names that both sweeps have of the shared prompts, and that say the same of both: texts may
+    be compared with strict in one sweep, and in the other with those of drafts of full length."""
+    left, right = (
+        replace(side, result=costed_by(side.result, costs))
+        for side, costs in zip((pairing.left, pairing.right), pairing.costs, strict=True)
+    )
+    pairing = replace(pairing, left=left, right=right)
+    known = [measures(side.result) for side in (left, right)]
+    if any(DRAFTED.name in each for each in known):
+        known = [each | {DRAFTED.name: DRAFTED} for each in known]
     graded = pairing.graded
+    both = [(known[0][name], known[1][name]) for name in names if all(name in each for each in known)]
     return tuple(
-        _paired(pairing, (known[0][name], known[1][name]), graded, how)
-        for name in names
-        if all(name in each for each in known) and (graded.any() or not known[0][name].graded)
+        _paired(pairing, (one, other), graded, how)
+        for one, other in both
+        if one.title == other.title and (graded.any() or not one.graded)
     )
 
 
 def _paired(pairing: Pairing, both: tuple[Measure, Measure], graded: np.ndarray, how: Bootstrap) -> Paired:
     chosen = graded if both[0].graded else np.ones_like(graded)
     units = None if pairing.units is None else pairing.units[chosen]
-    sides = [
-        (side, Among(rows[chosen], units))
-        for side, rows in zip((pairing.left, pairing.right), pairing.rows, strict=True)
-    ]
-    ours, theirs = (
-        columns_at(side.result, measure, np.array([side.dial]), over.rows)
-        for measure, (side, over) in zip(both, sides, strict=True)
+    settings = zip((pairing.left, pairing.right), both, pairing.rows, strict=True)
+    one, other = (Side(setting.result, measure, setting.dial, rows[chosen]) for setting, measure, rows in settings)
+    left, right = (
+        value_at(each.result, each.measure, each.dial, how, Among(each.rows, units)) for each in (one, other)
     )
-    values = [
-        value_at(side.result, measure, side.dial, how, over) for measure, (side, over) in zip(both, sides, strict=True)
-    ]
-    return Paired(both[0], values[0], values[1], change(both, (ours, theirs), how, units, sure=pairing.one_setting))
+    return Paired(both[0], left, right, change((one, other), how, units, sure=pairing.one_setting))
 
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """Where the texts of a prompt part, as far as two sweeps tell: they keep where each leaves strict's text."""
+    """Where the texts of a prompt part, as far as two sweeps tell: they keep where each leaves the text that it is
+    compared with, strict's or that of drafts of full length."""
 
     first: np.ndarray
     """int64 [P]; first token that differs; -1 where none does."""
     exact: np.ndarray
-    """bool [P]; False where both leave strict's text at this token, so that they part there or later, or not at all."""
+    """bool [P]; False where both leave that text at this token, so that they part there or later, or not at all."""
 
 
 def divergence(pairing: Pairing) -> Divergence | None:
-    """Where the texts part; None where the two strict texts are not known to be the same: other models, sampling,
-    length limit or device, a strict end that is not lossless, or above temperature 0 one of another kind."""
+    """Where the texts part; None where the two texts that they are compared with are not known to be the same: other
+    models, sampling, length limit or device, a strict end that is not lossless, or above temperature 0 one of another
+    kind."""
     one, other = pairing.left.result.plan, pairing.right.result.plan
     # what is paired asks the same after the same turns and answers, whatever else the sets hold
     same_set = replace(other, prompt_set_sha256=one.prompt_set_sha256, prompts=one.prompts, turns=one.turns)
-    lossless = all(
-        side.result.prompts["off_is_strict"][rows].all()
-        for side, rows in zip((pairing.left, pairing.right), pairing.rows, strict=True)
-    )
-    if not comparable(one, same_set) or not lossless or not _one_strict_text(one, other):
+    sides = zip((pairing.left, pairing.right), pairing.rows, strict=True)
+    as_told = all(side.result.prompts["off_is_strict"][rows].all() for side, rows in sides)
+    if not comparable(one, same_set) or not as_told or _reference(one) != _reference(other):
         return None
     left, right = (column.astype(np.int64) for column in pairing.at("first_divergence"))
     never = np.iinfo(np.int64).max
@@ -278,14 +281,20 @@ def divergence(pairing: Pairing) -> Divergence | None:
     return Divergence(np.where(least == never, -1, least), (left != right) | (left < 0))
 
 
-def _one_strict_text(one: Plan, other: Plan) -> bool:
-    """Of plans that are comparable: True if the strict ends of both rules give one text.
+def _reference(plan: Plan) -> tuple[object, ...]:
+    """What decides the text that a sweep compares its settings with; of plans that are comparable equal for one text.
 
-    That is what lossless rules emit on a rejection, and where this is not the target's own sample, which stands at its
-    position whatever was drafted, it also depends on where blocks begin.
+    At the strict end of a rule that is a lossless rule's, of a controller the rule's own at its dial, from drafts of
+    full length. Lossless text hangs on what is emitted on a rejection, and where this is not the target's own sample,
+    which stands at its position whatever was drafted, also on where blocks begin.
     """
-    emits = {strict_reference(plan.rule, plan.settings.temperature).on_rejection for plan in (one, other)}
-    return emits == {Emission.SAMPLE} or (len(emits) == 1 and one.settings.drafts_like(other.settings))
+    settings = plan.settings
+    strict = strict_reference(plan.rule, settings.temperature)
+    drafts = (settings.gamma, settings.tree, settings.controller)
+    greedy = settings.temperature == 0 and plan.rule.lossless
+    if plan.controller is not None and not greedy and plan.rule.name != strict.name:
+        return (plan.rule.name, plan.rule.checked_dial(settings.dial), *drafts)
+    return (strict.on_rejection,) if strict.on_rejection is Emission.SAMPLE else (strict.on_rejection, *drafts)
 
 
 def turned(pairing: Pairing) -> tuple[np.ndarray, np.ndarray]:

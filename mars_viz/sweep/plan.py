@@ -111,11 +111,15 @@ class Plan:
     @property
     def title(self) -> str:
         """What is swept, for people: 'MARS', or 'SVIP with MARS at θ = 0.9'."""
-        if self.controller is None:
-            return self.rule.title
+        return self.rule.title if self.controller is None else f"{self.controller.title} with {self.judged}"
+
+    @property
+    def judged(self) -> str:
+        """What judges, for people, where a controller's threshold is swept: the rule and where its dial stands."""
         dial, at = self.rule.dial, self.settings.dial
-        fixed = "" if dial is None or at is None else f" at {exact_setting(dial.symbol, at)}"
-        return f"{self.controller.title} with {self.rule.title}{fixed}"
+        return (
+            self.rule.title if dial is None or at is None else f"{self.rule.title} at {exact_setting(dial.symbol, at)}"
+        )
 
     @property
     def against(self) -> str:

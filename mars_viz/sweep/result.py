@@ -317,11 +317,25 @@ def _result(
         "same": (divergence < 0).astype(np.int32),
         "agreed": np.where(divergence < 0, lines["tokens"], divergence),
     }
-    gamma, tree, costs = store.plan.settings.gamma, store.plan.settings.tree, store.costs
-    if store.plan.cut_by is not None and costs is not None and costs.cover(gamma, tree) and not objection(costs):
-        lines["modelled"] = lines["lengths"] @ spent_by_length(store.plan, costs)
     ends = np.append(starts, len(lines["low"])).astype(np.int64)
+    lines |= _modelled(store.plan, lines, store.costs)
     return SweepResult(store.folder, store.plan, store.costs, finished, failures, prompts, ends, lines)
+
+
+def costed_by(result: SweepResult, costs: Costs | None) -> SweepResult:
+    """The sweep with other costs in place of those that it measured, and what is modelled from them."""
+    if costs == result.costs:
+        return result
+    lines = {name: values for name, values in result.lines.items() if name != "modelled"}
+    return replace(result, costs=costs, lines=lines | _modelled(result.plan, lines, costs))
+
+
+def _modelled(plan: Plan, lines: Mapping[str, np.ndarray], costs: Costs | None) -> dict[str, np.ndarray]:
+    """`modelled` of lines whose drafts a controller cuts, where costs can be believed; else nothing."""
+    gamma, tree = plan.settings.gamma, plan.settings.tree
+    if plan.cut_by is None or costs is None or not costs.cover(gamma, tree) or objection(costs):
+        return {}
+    return {"modelled": lines["lengths"] @ spent_by_length(plan, costs)}
 
 
 def spent_by_length(plan: Plan, costs: Costs) -> np.ndarray:

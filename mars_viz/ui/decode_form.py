@@ -9,7 +9,7 @@ import streamlit as st
 from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown, visible
 from mars_viz.rules import RULES, Fixed, Rule, rule_named
-from mars_viz.run import Settings
+from mars_viz.run import Run, Settings
 from mars_viz.shapes import CHAIN
 from mars_viz.speculators.names import check_id, drafter_for, models_named
 from mars_viz.ui import draft_fields, visitors
@@ -52,22 +52,22 @@ def prompt_box(*, pair: str = "", start: str = EXAMPLE, follows: bool = False) -
     )
 
 
-def settings_area(start: Settings = START) -> Callable[[], Settings]:
+def settings_area(start: Settings = START, shown: Run | None = None) -> Callable[[], Settings]:
     """The settings in a popover; as `settings_fields`."""
     with st.popover("Settings", width="stretch"):
-        return settings_fields(start)
+        return settings_fields(start, shown)
 
 
-def settings_fields(start: Settings = START) -> Callable[[], Settings]:
-    """The settings, which begin at `start`. Returns what makes `Settings` of them, which raises BadInput for a value
-    out of range."""
+def settings_fields(start: Settings = START, shown: Run | None = None) -> Callable[[], Settings]:
+    """The settings, which begin at `start`; static trees may follow from the run that is `shown`. Returns what makes
+    `Settings` of them, which raises BadInput for a value out of range."""
     begun = rule_named(start.rule)
     family = st.selectbox("Rule", list(RULES), list(RULES).index(begun.family), format_func=_title, key="rule")
     words = st.empty()  # above the fields that its numbers follow
     rule = fixed_inputs(RULES[str(family)], "fixed", start=begun)
     words.caption(markdown(f"{rule.summary} Keeps a draft x where {rule.formula}."))
     dial = dial_slider(rule, f"dial-{rule.family}", start=start.dial if rule.family == begun.family else None)
-    tree = draft_fields.tree_name("", start)
+    tree = draft_fields.tree_name("", start, shown)
     if tree != CHAIN:
         policy = draft_fields.among_siblings([rule], "", begun.policy if begun.family == rule.family else None)
         rule = draft_fields.choosing(rule, policy)

@@ -4,19 +4,21 @@ siblings."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
+from mars_viz.analysis.tree_gain import child_chances
 from mars_viz.bounds import LONGEST_DRAFT
 from mars_viz.controllers import CONTROLLERS, NONE, Control, Controller
 from mars_viz.errors import SettingError
 from mars_viz.escapes import markdown
+from mars_viz.figures.words import counted
 from mars_viz.records import Policy
 from mars_viz.rules import Fixed, Rule
-from mars_viz.run import Settings
+from mars_viz.run import Run, Settings
 from mars_viz.shapes import (
+    BUILT_IN_CHANCES,
     CHAIN,
     DELAYED,
     DEPTH,
@@ -25,16 +27,22 @@ from mars_viz.shapes import (
     IID,
     NODES,
     PATHS,
+    STATIC,
     TOP_K,
     TRUNK,
     Shape,
     shape_named,
+    static_name,
     with_nodes,
 )
 
 DRAFT, LENGTH, FIXED = "Draft", "Draft length", "Fixed γ"
 CHAINS, TREES = "Chain", "Tree"
-LIKELIEST, DRAWN, AFTER_TRUNK = "Likeliest", "Drawn", "After a trunk"
+LIKELIEST, PLANNED, DRAWN, AFTER_TRUNK = "Likeliest", "Static", "Drawn", "After a trunk"
+_FAMILIES = {LIKELIEST: DYNAMIC, PLANNED: STATIC, DRAWN: IID, AFTER_TRUNK: DELAYED}
+_AT_ZERO = (LIKELIEST, PLANNED)
+_LONGEST_CHANCES = 200
+"""Letters of the chances of a static tree."""
 POLICIES = {
     Policy.STRICT_FIRST: "Strict first",
     Policy.DRAFT_ORDER: "Draft order",
@@ -43,9 +51,10 @@ POLICIES = {
 """What each choice among kept siblings is called."""
 
 
-def tree_name(prefix: str, start: Settings) -> str:
-    """Chain or tree, and a tree's depth and branching, which begin as `start` says. The name of the shape, without its
-    number of nodes. Keys begin with the prefix."""
+def tree_name(prefix: str, start: Settings, shown: Run | None = None) -> str:
+    """Chain or tree, and how a tree's paths are found and how long and many they are, which begin as `start` says; the
+    chances that a static tree is made of, else as in the run that is `shown`. The name of the shape, without its number
+    of nodes, which `Settings` checks. Keys begin with the prefix."""
     chosen = st.segmented_control(
         DRAFT,
         [CHAINS, TREES],
@@ -59,18 +68,18 @@ def tree_name(prefix: str, start: Settings) -> str:
         return CHAIN
     begun = shape_named(start.tree if start.drafts_trees else DYNAMIC).shape
     family = _family(prefix, begun, start.temperature)
-    if family != DYNAMIC:
+    if family in (IID, DELAYED):
         return _drawn_name(family, prefix, begun if begun.drawn else shape_named(family).shape)
     begun = shape_named(DYNAMIC).shape if begun.drawn else begun
     left, right = st.columns(2)
     depth = _whole(left, DEPTH, "Depth", begun.depth, f"{prefix}depth", "Tokens of the longest path.")
-    if begun.accept:  # a form has no field for what a static tree is made of; it stays as it came
-        return replace(begun, depth=depth).name
+    if family == STATIC:
+        return _static_name(right, prefix, depth, begun.accept, shown)
     children = _whole(
         right,
         TOP_K,
         "Branching k",
-        begun.children,
+        int(TOP_K.default) if begun.accept else begun.children,
         f"{prefix}branching",
         "Children that a node may have, and nodes of a level that something is drafted after.",
     )
@@ -78,24 +87,59 @@ def tree_name(prefix: str, start: Settings) -> str:
 
 
 def _family(prefix: str, begun: Shape, temperature: float) -> str:
-    """How a tree's paths are found, which above temperature 0 can be chosen; static trees count as dynamic ones."""
+    """How a tree's paths are found; drawn ones are offered above temperature 0."""
     greedy = st.session_state.get(f"{prefix}temperature", temperature) == 0
-    families = {LIKELIEST: DYNAMIC, DRAWN: IID, AFTER_TRUNK: DELAYED}
-    first = LIKELIEST if not begun.drawn else AFTER_TRUNK if begun.trunk else DRAWN
+    first = AFTER_TRUNK if begun.trunk else DRAWN if begun.drawn else PLANNED if begun.accept else LIKELIEST
     key = f"{prefix}family"
+    now = st.session_state.get(key, first)
     chosen = st.segmented_control(
         "Its paths",
-        [LIKELIEST, DRAWN, AFTER_TRUNK],
+        [name for name in _FAMILIES if not greedy or name in (*_AT_ZERO, now)],
         default=first,
         required=True,
         key=key,
-        disabled=greedy and st.session_state.get(key, first) == LIKELIEST,
-        help="The drafter's likeliest paths, as EAGLE-2 finds them, or paths drawn from its law, each by itself: from "
-        "the prefix on, or after a trunk that all begin with.",
+        help="The drafter's likeliest paths, as EAGLE-2 finds them; static ones, in the same places every time, which "
+        "are the best ones by how often each child is kept (Sequoia); or paths drawn from the drafter's law, each by "
+        "itself: from the prefix on, or after a trunk that all begin with.",
     )
     if greedy:
         st.caption("At temperature 0 nothing is drawn; above it, paths can be.")
-    return families[str(chosen)]
+    return _FAMILIES[str(chosen)]
+
+
+def _static_name(place: DeltaGenerator, prefix: str, depth: int, begun: tuple[float, ...], shown: Run | None) -> str:
+    """The name of a static tree, of the chances that are written, else as the run has them that is shown, else as the
+    built-in pair has them, about."""
+    found = None if shown is None else child_chances(shown)
+    measured = found.accept if found is not None else ()
+    said = place.text_input(
+        "Chance of each child",
+        ", ".join(f"{chance:g}" for chance in begun),
+        key=f"{prefix}chances",
+        max_chars=_LONGEST_CHANCES,
+        placeholder=", ".join(f"{chance:g}" for chance in measured or BUILT_IN_CHANCES),
+        help="How often a node's first, second, … child is kept, each from 0 to 1 and none above the one before it. "
+        "The tree has the places that are kept most often if that holds everywhere. Empty for the numbers in grey.",
+    )
+    name = static_name(said if said.strip() else measured or BUILT_IN_CHANCES, depth)
+    try:
+        shape_named(name)
+    except SettingError as error:  # which is also what asking for such a tree says
+        st.caption(markdown(str(error)))
+        return name
+    if said.strip():
+        st.caption("The chances that are written here.")
+    elif found is not None and measured:
+        shares = ", ".join(f"{100 * chance:.3g}" for chance in measured)
+        st.caption(
+            markdown(
+                f"As in the run that is shown: its drafter's first, second, … choice was the target's token at {shares}"
+                f" % of {counted(found.places, 'place')} (exact)."
+            )
+        )
+    else:
+        st.caption("About as the built-in pair has them in greedy stories.")
+    return name
 
 
 def _drawn_name(family: str, prefix: str, begun: Shape) -> str:

@@ -106,7 +106,8 @@ class CompareView:
     beside: str = links.text("beside")
     """Id of the sweep beside it, at a value of its own dial; empty for the same sweep."""
     from_dial: float | None = links.number("from", _unread("from", "it stands at its default"))
-    """The sweep's reference; None for its strict end, or beside another sweep for its rule's default."""
+    """The sweep's reference; None for its strict end or drafts of full length, or beside another sweep for its dial's
+    default."""
     to_dial: float | None = links.number("to", _unread("to", "it stands at its default"))
     """The dial value beside it; None for the default."""
     prompt: str = links.text("prompt")

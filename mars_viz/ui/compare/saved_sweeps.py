@@ -18,7 +18,6 @@ from mars_viz import default_folders
 from mars_viz.errors import BadInput
 from mars_viz.escapes import markdown
 from mars_viz.figures.words import exactly
-from mars_viz.rules import Dial
 from mars_viz.sweep import SweepResult
 from mars_viz.sweep.pairing import Pairing, SweepSetting, divergence
 from mars_viz.ui import faults, navigation, share, theme
@@ -33,9 +32,7 @@ _HUNDREDTHS = st.column_config.NumberColumn(format="%.2f")
 def over_a_sweep(memory: Comparison) -> None:
     """Two settings over many prompts."""
     listed = shelf(default_folders.sweeps())
-    plans = {name: entry.plan for name, entry in listed.entries.items()}
-    # settings of drafts that a controller cuts are compared on Tune
-    found = {name: listed.entries[name].path for name, plan in plans.items() if plan is None or plan.cut_by is None}
+    found = {name: entry.path for name, entry in listed.entries.items()}
     for sentence in filter(None, [listed.error, *memory.notices]):
         theme.note(sentence)
     if listed.error:
@@ -62,7 +59,7 @@ def over_one_sweep(memory: Comparison, path: Path, result: SweepResult) -> None:
     """Two dial values of one sweep."""
     left, right = st.columns(2, gap="medium")
     reference = dial_input(memory, left, result, "from_dial", result.plan.strict, compare_words.SIDES.left)
-    dial = dial_input(memory, right, result, "to_dial", own_dial(result).default, compare_words.SIDES.right)
+    dial = dial_input(memory, right, result, "to_dial", result.plan.dial.default, compare_words.SIDES.right)
     memory.view = replace(memory.view, sweep=sweep_pair.id_of(path), beside="", from_dial=reference, to_dial=dial)
     over_both(memory, SweepSetting(result, reference), SweepSetting(result, dial), sweep_pair.place(path, result))
 
@@ -72,7 +69,7 @@ def over_two_sweeps(memory: Comparison, one: tuple[Path, SweepResult], other: tu
     columns, found = st.columns(2, gap="medium"), []
     sides = compare_words.SIDES.left, compare_words.SIDES.right
     for column, name, words, (_, result) in zip(columns, ("from_dial", "to_dial"), sides, (one, other), strict=True):
-        at = dial_input(memory, column, result, name, own_dial(result).default, f"{words}: {result.plan.rule.title}")
+        at = dial_input(memory, column, result, name, result.plan.dial.default, f"{words}: {result.plan.title}")
         found.append(SweepSetting(result, at))
     left, right = found
     ours, theirs = (sweep_pair.id_of(path) for path, _ in (one, other))
@@ -89,8 +86,8 @@ def over_both(memory: Comparison, left: SweepSetting, right: SweepSetting, state
         rows = sweep_pair.rows(both, sweep_pair.settings_key(both, state))
     names, turned = sweep_pair.names(both), sweep_pair.turned(both)
     compare_tables.lead(sweep_pair.finding(both, rows, turned, names))
-    if not both.one_sweep:
-        theme.small(both.coverage)
+    for said in filter(None, [sweep_pair.stands(both), "" if both.one_sweep else both.coverage]):
+        theme.small(said)
     compare_tables.sweep_table(rows, names)
     confidence, turns, costs = rows[0].change.confidence, both.units is not None, sweep_pair.costs(both)
     st.caption(
@@ -164,7 +161,7 @@ def chosen_beside(
         format_func=lambda name: labels[name] if name else "the same sweep at another setting",
         on_change=choose,
         disabled=not others,
-        help="Another rule, drafter or target over the same prompts, paired prompt by prompt",
+        help="Another rule, controller, drafter or target over the same prompts, paired prompt by prompt",
     )
     try:
         return (found[chosen], sweep_pair.opened(found[chosen])) if chosen else None
@@ -173,18 +170,12 @@ def chosen_beside(
         return None
 
 
-def own_dial(result: SweepResult) -> Dial:
-    """The dial that was swept."""
-    dial = result.plan.rule.dial
-    assert dial is not None  # a sweep is a sweep of a dial
-    return dial
-
-
 def dial_input(
     memory: Comparison, column: DeltaGenerator, result: SweepResult, name: str, default: float, words: str
 ) -> float:
     """A dial value, within what was swept; `name` is the view's."""
-    dial, plan, value = own_dial(result), result.plan, getattr(memory.view, name)
+    plan, value = result.plan, getattr(memory.view, name)
+    dial = plan.dial
     key = f"compare-{name}"
     if value is not None and not plan.low <= value <= plan.high:
         theme.note(

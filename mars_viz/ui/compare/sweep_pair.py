@@ -20,11 +20,22 @@ from mars_viz.escapes import visible
 from mars_viz.figures.words import THIN_SPACE, counted, number, setting
 from mars_viz.sweep import SweepResult, load_sweep, pairing
 from mars_viz.sweep.columns import RIGHT, UNGRADED, WRONG
-from mars_viz.sweep.measures import PERCENT
+from mars_viz.sweep.measures import DRAFTED, PERCENT
 from mars_viz.sweep.pairing import Divergence, Paired, Pairing, SweepSetting, at_settings, pair
 from mars_viz.ui.compare.compare_words import SIDES, Names
 
-COMPARED = ("tau", "accuracy", "speed_up", "acceptance", "relaxed", "rolled_back", "passes", "tokens", "same")
+COMPARED = (
+    "tau",
+    "accuracy",
+    "speed_up",
+    "drafted",
+    "acceptance",
+    "relaxed",
+    "rolled_back",
+    "passes",
+    "tokens",
+    "same",
+)
 """Figures of the table, those that a sweep has of them, in order."""
 PROMPT_LENGTH = 80
 """Characters of a prompt in the table."""
@@ -34,6 +45,8 @@ PROMPT_LENGTH = 80
 class SweepRow:
     """One figure at two settings."""
 
+    name: str
+    """Its measure's."""
     title: str
     """For people."""
     reference: Interval
@@ -113,17 +126,19 @@ def rows(_both: Pairing, settings: str) -> tuple[SweepRow, ...]:
 
 def _row(found: Paired) -> SweepRow:
     measure = found.measure
-    return SweepRow(measure.title, found.left, found.right, found.change, measure.modelled, measure.name in PERCENT)
+    return SweepRow(
+        measure.name, measure.title, found.left, found.right, found.change, measure.modelled, measure.name in PERCENT
+    )
 
 
 def names(both: Pairing) -> Names:
-    """As short as tells them apart: of one sweep by the dial; else by rule and dial, by what is drafted, by drafter or
-    target, then by folder."""
+    """As short as tells them apart: of one sweep by the dial; else by rule or controller and dial, by what is drafted,
+    by drafter or target, then by folder."""
     settings = (both.left, both.right)
     if both.one_sweep:
         return Names(*map(_by_dial, settings))
     makers = [(s.result.plan.provenance.target, s.result.plan.provenance.drafter) for s in settings]
-    said = [_by_rule(each) for each in settings]
+    said = [_by_rule(each, alone=_one_judge(both)) for each in settings]
     drafts = [each.result.plan.settings.draft for each in settings]
     if drafts[0] != drafts[1]:
         said = [f"{name} with {draft}" for name, draft in zip(said, drafts, strict=True)]
@@ -137,15 +152,42 @@ def names(both: Pairing) -> Names:
     return Names(*said)
 
 
-def _by_rule(one: SweepSetting) -> str:
+def _by_rule(one: SweepSetting, *, alone: bool) -> str:
+    """'MARS at θ = 0.90'; of a controller 'SVIP at λ = 0.30, MARS at θ = 0.9', `alone` without what judges."""
     plan = one.result.plan
-    return f"{plan.rule.title} at {setting(plan.symbol, one.dial)}"
+    if plan.controller is None:
+        return f"{plan.rule.title} at {setting(plan.symbol, one.dial)}"
+    cut = plan.against if one.dial == plan.strict else f"{plan.controller.title} at {setting(plan.symbol, one.dial)}"
+    return cut if alone else f"{cut}, {plan.judged}"
 
 
 def _by_dial(one: SweepSetting) -> str:
-    """'strict', or 'θ = 0.90'."""
+    """'strict', or of drafts of full length 'fixed γ'; else 'θ = 0.90'."""
     plan = one.result.plan
-    return "strict" if one.dial == plan.strict else setting(plan.symbol, one.dial)
+    return plan.against if one.dial == plan.strict else setting(plan.symbol, one.dial)
+
+
+def _one_judge(both: Pairing) -> bool:
+    """True where thresholds of controllers are compared, of drafts that one rule judges where its dial stands."""
+    plans = [each.result.plan for each in (both.left, both.right)]
+    return all(plan.controller is not None for plan in plans) and plans[0].judged == plans[1].judged
+
+
+def stands(both: Pairing) -> str:
+    """What else decides these settings, where a draft-length controller cuts drafts, in a sentence or two: when it
+    stops, and what judges; empty where none cuts."""
+    said: dict[str, None] = {}
+    for side in (both.left, both.right):
+        plan = side.result.plan
+        if plan.controller is not None:
+            said[f"{plan.controller.title} stops where {plan.controller.formula}."] = None
+        elif plan.settings.control is not None:
+            said[f"{plan.rule.title} judges {plan.settings.draft}."] = None
+    for side in (both.left, both.right):
+        plan = side.result.plan
+        if plan.controller is not None:
+            said[f"{plan.judged} judges, of drafts of γ = {plan.settings.gamma} at most."] = None
+    return " ".join(said)
 
 
 def turned(both: Pairing) -> Turned:
@@ -180,6 +222,11 @@ def finding(both: Pairing, table: tuple[SweepRow, ...], found: Turned, called: N
         f"τ (tokens per target pass) over {over}: {number(tau.other.estimate)} ({called.right}) against "
         f"{number(tau.reference.estimate)} ({called.left}), difference {words(tau.change, signed=True)}."
     )
+    if (drafted := next((row for row in table if row.name == DRAFTED.name), None)) is not None:
+        ends = (number(side.estimate) for side in (drafted.other, drafted.reference))
+        said += (
+            f" Drafted tokens per prompt: {' against '.join(ends)}, difference {words(drafted.change, signed=True)}."
+        )
     if not found.graded:
         return said
     said += f" Of {counted(found.graded, 'graded answer')}, {number(len(found.worse))} "
@@ -207,17 +254,20 @@ def costs(both: Pairing) -> str:
 
 def parting(both: Pairing, found: Divergence | None) -> str:
     """What is known of where the texts part, in a sentence."""
+    of = {each.result.plan.against for each in (both.left, both.right)}
     if found is None:
+        own = "strict text" if of == {"strict"} else f"sweep's text at {' or '.join(sorted(of))}"
         return (
             "Where the texts diverge is known of one prompt at a time: a sweep's figures say where each text diverges "
-            "from its own strict text, and these two differ in that."
+            f"from its own {own}, and these two differ in that."
         )
     same = int((found.first < 0).sum())
     unsure = int((~found.exact).sum())
     said = f"{counted(same, 'text')} of {len(both.ids)} {'is' if same == 1 else 'are'} identical token for token."
     if unsure:
         said += (
-            f" {counted(unsure, 'text')} {'diverges' if unsure == 1 else 'diverge'} from strict at the same token in "
+            f" {counted(unsure, 'text')} {'diverges' if unsure == 1 else 'diverge'} from {' or '.join(sorted(of))} at "
+            "the same token in "
         )
         said += "both sweeps; they differ from there or later, or not at all."
     return said
@@ -236,6 +286,9 @@ def prompts(both: Pairing, found: Divergence | None) -> pd.DataFrame:
         frame[f"τ, {name}"] = np.divide(
             tokens[side], passes[side], out=np.full(len(frame), np.nan), where=passes[side] > 0
         )
+    if any(each.result.plan.cut_by is not None for each in (both.left, both.right)):
+        for name, side in named.items():
+            frame[f"drafted, {name}"] = both.at("drafted")[side]
     if found is not None:
         frame["first differs at token"] = [
             "never" if first < 0 else f"{first + 1}" if exact else f"{first + 1} or later"

@@ -121,6 +121,11 @@ class LivePageState:
             self.run = ""
 
     @property
+    def decoded(self) -> Run | None:
+        """The run that the page shows: the last decode once it is over, or a kept one."""
+        return self.recalled if self.job is None else self.job.progress.run
+
+    @property
     def address(self) -> str:
         """The name of the decode that a link can open: none that came to nothing, or could not be kept."""
         lost = self.job is not None and self.job.progress.state.finished and not self.job.progress.saved
