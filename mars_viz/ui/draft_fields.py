@@ -96,6 +96,7 @@ def _family(prefix: str, begun: Shape, temperature: float) -> str:
         "Its paths",
         [name for name in _FAMILIES if not greedy or name in (*_AT_ZERO, now)],
         default=first,
+        format_func=lambda name: markdown(name),
         required=True,
         key=key,
         help="The drafter's likeliest paths, as EAGLE-2 finds them; static ones, in the same places every time, which "
