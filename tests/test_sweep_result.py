@@ -298,7 +298,7 @@ def test_a_check_is_kept_beside_the_sweep_and_read_back_as_it_was(tmp_path: Path
     ("old", "new", "why"),
     [
         ('"mars-viz-wall-clock"', '"else"', "another file"),
-        ('"schema": 1', '"schema": 2', "its schema is 2"),
+        ('"schema": 1', '"schema": 3', "its schema is 3"),
         ('"gamma": 2', '"gamma": 9', "of another sweep"),
         ('"gamma": 2', '"gamma": Infinity', "damaged"),
         ("1.2", "0.0", "damaged"),

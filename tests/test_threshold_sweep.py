@@ -195,7 +195,6 @@ def test_what_cannot_be_swept_is_refused(tmp_path: Path) -> None:
     ("more", "why"),
     [
         (["--over", "controller"], "There is no controller whose threshold"),
-        (["--over", "controller", "--controller", "svip", "--wall-clock"], "leave --wall-clock out"),
         (["--over", "controller", "--controller", "svip", "--tree", "dynamic:depth=4,topk=3,nodes=8"], "cuts chains"),
         (["--over", "controller", "--controller", "svip", "--drafter", "ngram:n=3"], "without probabilities"),
         (["--over", "controller", "--controller", "svip", "--high", "1"], "full length"),

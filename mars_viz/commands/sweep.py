@@ -15,7 +15,6 @@ from mars_viz.analysis.recommendation import Recommendation
 from mars_viz.commands import decoding, grid
 from mars_viz.commands.decoding import note
 from mars_viz.commands.grid import BUILTIN, next_step, swept
-from mars_viz.controllers import NONE
 from mars_viz.dialmap import Span
 from mars_viz.errors import BadInput, SettingError
 from mars_viz.locks import check_nobody
@@ -88,7 +87,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "at which all is decoded (default: the rule's), and what is reported is the threshold that --controller says, "
         "else the recommended one",
     )
-    parser.add_argument("--wall-clock", action="store_true", help="time the strict and the chosen setting in turns")
+    parser.add_argument("--wall-clock", action="store_true", help="time the strict (or fixed γ) and the chosen setting")
     parser.add_argument("--timed", type=int, default=5, metavar="K", help="prompts to time (default: %(default)s)")
     parser.add_argument(
         "--repetitions", type=int, default=3, metavar="R", help="repetitions of each (default: %(default)s)"
@@ -141,11 +140,6 @@ def _check(options: argparse.Namespace, span: Span) -> None:
     """Raise BadInput for what is known to fail."""
     if not (0 < options.loss <= 100 and 0.5 <= options.confidence < 1):
         raise SettingError("--loss must be above 0 and at most 100 points, --confidence at least 0.5 and below 1.")
-    cut = options.controller != NONE
-    if cut and options.wall_clock:
-        raise SettingError(
-            "The models draft all γ tokens whatever a controller leaves of them; leave --wall-clock out."
-        )
     if span.controller is not None and options.grid is not None:
         raise SettingError("A grid of thresholds is one over the rule's dial; leave --over or --grid out.")
     if span.controller is None:
@@ -218,14 +212,14 @@ def _timed(
 ) -> TimingCheck:
     from mars_viz.sweep.wall_clock import to_time, wall_clock
 
-    settings = replace(result.plan.settings, dial=dial)
     return wall_clock(
         pair,
         to_time(result, prompts, options.timed),
-        settings,
+        result.plan.at(dial),
         repetitions=options.repetitions,
         chat=options.chat,
         costs=result.costs,
+        fixed=result.plan.controller is not None,
     )
 
 

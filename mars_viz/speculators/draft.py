@@ -7,7 +7,7 @@ last block was kept is known from the next prefix.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -52,6 +52,11 @@ class Draft:
         tokens = [[*chain, *(longest - len(chain)) * (0,)] for chain in chains]
         ids = torch.tensor(tokens, dtype=torch.int64, device=device).reshape(len(chains), longest)
         return cls(ids, lengths=tuple(map(len, chains)), passes=passes)
+
+    def first(self, count: int) -> Draft:
+        """Of chains of one length the first so many tokens."""
+        logits = None if self.logits is None else self.logits[:, :count]
+        return replace(self, tokens=self.tokens[:, :count], logits=logits)
 
     def spread(self, vocabulary_size: int) -> Tensor | None:
         """The logits [B, N, V] over the target's vocabulary; what the drafter cannot draft has none (-inf)."""

@@ -86,6 +86,15 @@ class DraftAndScore:
                 answers |= dict(zip(batch, found, strict=True))
         return [cut_by(self._control, answers[i]) for i in range(len(prefixes))]
 
+    def drafted(self, prefix: Prefix, steps: int, count: int) -> Answer:
+        """Draft so many passes long after one prefix, and score the first `count` tokens: what a drafter does that sees
+        with its last pass that the next token is not to be drafted, where no controller of `settings` cuts. Raises
+        BadInput as `speculate` does."""
+        _check(prefix, self._limits)
+        with inference():
+            (answer,) = self._speculate([prefix], min(steps, self._limits.context - len(prefix)), count)
+        return answer
+
     def complete(self, speculations: Sequence[Speculation]) -> list[Speculation]:
         """Of each of these answers' speculations the one with all evidence, which is handed out once."""
         if self._waiting is None:
@@ -93,15 +102,17 @@ class DraftAndScore:
         with inference():
             return self._waiting.complete(speculations)
 
-    def _speculate(self, prefixes: Sequence[Prefix], count: int) -> list[Answer]:
+    def _speculate(self, prefixes: Sequence[Prefix], steps: int, count: int | None = None) -> list[Answer]:
+        """Of drafts that took so many steps the first `count` tokens; None for all."""
         began, share = time.perf_counter(), 1 / len(prefixes)
-        draft = self._drafter.draft(prefixes, count)
+        whole = self._drafter.draft(prefixes, steps)
+        draft = whole if count is None else whole.first(count)
         drafted = time.perf_counter()
         scored = scored_by(self._target, prefixes, draft)
         verified = time.perf_counter()
         speculations = self._recorded(tuple(map(len, prefixes)), draft, scored)
         read = [speculation.tokens.tolist() for speculation in speculations]
-        self._drafter.observe(read)
+        self._drafter.observe(read if draft is whole else whole.tokens.tolist())
         if draft.branches is not None:  # of a tree, the first path stands in the cache as a chain does
             read = [own[: first_path(parents)] for own, parents in zip(read, draft.branches, strict=True)]
         self._target.observe(read)

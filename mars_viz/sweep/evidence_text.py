@@ -131,14 +131,17 @@ def _speed(found: dict[str, Any]) -> str:
     others = _checks(found)
     if timed is None:
         return "\n\n".join(filter(None, [f"Tokens per second: {found['tokens_per_second']}.", others]))
-    rows = [[name, _cell("pace", each)] for name, each in timed["tokens_per_second"].items()]
-    for other, what in (("strict", "strict"), ("target", "the target alone")):
+    against = found["rule"]["against"]
+    called = {STRICT: against}
+    rows = [[called.get(name, name), _cell("pace", each)] for name, each in timed["tokens_per_second"].items()]
+    for other, what in (("strict", against), ("target", "the target alone")):
         modelled = timed[f"modelled_over_{other}"]
         measured = timed[f"measured_over_{other}"]
         text = timed["objection"] if measured is None else _cell("ratio", measured)
         ends = [modelled, *timed["modelled_over_target_interval"]] if other == "target" else [modelled]
         rows.append([f"chosen over {what}", f"{text}, modelled {_with_ends(ends)}"])
     note = f"Measured on {timed['device']}: {timed['prompts']} prompts, {timed['repetitions']} repetitions, in turn."
+    note = f"{note} {timed['note']}".rstrip()
     return "\n\n".join(filter(None, [commonmark(note), _table(["tokens per second", ""], rows), others]))
 
 
@@ -147,7 +150,8 @@ def _checks(found: dict[str, Any]) -> str:
     checks = found["wall_clock_checks"]
     if len(checks) == (found["wall_clock"] is not None):
         return ""
-    heads = ["every wall-clock check, UTC", found["rule"]["dial"], "prompts × repetitions", "over strict", "modelled"]
+    over = f"over {found['rule']['against']}"
+    heads = ["every wall-clock check, UTC", found["rule"]["dial"], "prompts × repetitions", over, "modelled"]
     rows = [
         [
             each["created"],

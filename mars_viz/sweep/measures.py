@@ -6,7 +6,7 @@ but those called modelled, which put this device's measured costs in place of th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -304,7 +304,7 @@ def band_at(
     if measure.factor is not None:
         return costed(found, (found.estimate, measure.factor))
     if measure.costed is not None:
-        return _widened(found, measure.costed(result, dials, over.rows))
+        return widened(found, measure.costed(result, dials, over.rows))
     sure = measure.sure_at_strict & (dials == result.plan.strict)
     return _not_too_sure(found, measure.agreed, drawn(columns, over.units), sure)
 
@@ -321,7 +321,7 @@ def costed(found: Band, *parts: tuple[np.ndarray, Factor]) -> Band:
     return replace(found, low=found.estimate - np.sqrt(below), high=found.estimate + np.sqrt(above))
 
 
-def _widened(found: Band, moved: Iterator[tuple[np.ndarray, np.ndarray]]) -> Band:
+def widened(found: Band, moved: Iterable[tuple[np.ndarray, np.ndarray]]) -> Band:
     """The band with what it becomes at either end of each cost in its interval, in quadrature."""
     below, above = (found.estimate - found.low) ** 2, (found.high - found.estimate) ** 2
     for ends in moved:
@@ -373,7 +373,7 @@ def pace_over(one: tuple[SweepResult, float], other: tuple[SweepResult, float], 
     moved = (
         (_pace(tokens[0], a[0][1], tokens[1], b[0][1]), _pace(tokens[0], a[1][1], tokens[1], b[1][1])) for a, b in ends
     )
-    return _widened(found, moved).only
+    return widened(found, moved).only
 
 
 def difference_at(
@@ -425,7 +425,7 @@ def change(sides: tuple[Side, Side], how: Bootstrap, units: np.ndarray | None, *
     if one.factor is not None and other.factor is not None:
         return costed(found, *_parts((one, other), (first, second), found)).only
     if one.costed is not None and other.costed is not None:
-        return _widened(found, _moved(sides)).only
+        return widened(found, _moved(sides)).only
     return _not_too_sure(found, one.unchanged, drawn(first, units), np.array([sure])).only
 
 

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from mars_viz import bounds
-from mars_viz.controllers import CONTROLLERS, Controller
+from mars_viz.controllers import CONTROLLERS, Control, Controller
 from mars_viz.costs import Costs, costs_from
 from mars_viz.dialmap import Span
 from mars_viz.errors import RunFileError, SettingError
@@ -102,6 +102,17 @@ class Plan:
     def loosest(self) -> float:
         """The end of the span that is farthest from it."""
         return self.low if self.span.refers_high(self.rule) else self.high
+
+    def at(self, value: float) -> Settings:
+        """How a text is decoded at this value of what is swept."""
+        if self.controller is None:
+            return replace(self.settings, dial=value)
+        return replace(self.settings, controller=Control(self.controller, float(value)).name)
+
+    @property
+    def reference(self) -> Settings:
+        """How the texts are decoded that others are compared with: at the strict end, or with drafts of full length."""
+        return self.settings if self.controller is not None else self.at(self.strict)
 
     @property
     def symbol(self) -> str:

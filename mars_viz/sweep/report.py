@@ -105,16 +105,18 @@ def timing_lines(timed: TimingCheck) -> list[str]:
     """The wall-clock check in words."""
 
     prompts, repetitions = timed.chosen.seconds.shape
+    called = {timed.strict.name: timed.against}
     paces = ", ".join(
-        f"{way.name} {number(timed.pace(way).estimate)}" for way in (timed.target, timed.strict, timed.chosen)
+        f"{called.get(way.name, way.name)} {number(timed.pace(way).estimate)}"
+        for way in (timed.target, timed.strict, timed.chosen)
     )
     alone = f", {spread(timed.over_target)} the target alone (modelled {spread(timed.modelled)})"
     return [
         f"Measured on {timed.device}, {counted(prompts, 'prompt')}, {counted(repetitions, 'repetition')}: "
-        f"{spread(timed.over_strict)} strict (modelled {times(timed.modelled_over_strict)}×)"
+        f"{spread(timed.over_strict)} {timed.against} (modelled {times(timed.modelled_over_strict)}×)"
         f"{'' if timed.objection else alone}.",
         *filter(None, [timed.objection]),
-        f"Tokens a second: {paces}.",
+        f"Tokens a second: {paces}. {timed.note}".rstrip(),
     ]
 
 

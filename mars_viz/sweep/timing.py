@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from mars_viz.analysis.intervals import DEFAULT, Bootstrap, Interval, ratio, ratio_of_ratios
+from mars_viz.controllers import NONE
 from mars_viz.costs import too_fast
 from mars_viz.errors import BadInput, RunFileError, disk_refusals
 from mars_viz.strict_formats import json_of
@@ -24,7 +25,16 @@ from mars_viz.sweep.plan import Plan
 from mars_viz.writer import make_folder, to_read, write_file
 
 FORMAT = "mars-viz-wall-clock"
-SCHEMA = 1
+SCHEMA = 2
+UNCUT = 1
+"""Without a draft-length controller, written as before there were any."""
+
+
+CUT = (
+    "Each draft took as many passes of the drafter as the controller lets it take, known from a decode before; what "
+    "the controller's own look at the drafter's law takes is left out."
+)
+"""What is said of the clock where a controller cuts drafts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +64,13 @@ class TimingCheck:
     rule: str
     """In the registry."""
     dial: float
-    """The setting."""
+    """The setting: a value of the rule's dial, or of the controller's threshold that was swept."""
     gamma: int
     """Tokens drafted per round."""
     target: Way
     """The target by itself, a pass a token."""
     strict: Way
-    """The rule at its strict end."""
+    """The rule at its strict end, or where a threshold was swept by drafts of full length."""
     chosen: Way
     """The rule at the setting."""
     same_as_target: int
@@ -75,8 +85,36 @@ class TimingCheck:
     """Likewise."""
     created: str = ""
     """When it ended, ISO 8601 in UTC."""
+    over: str = ""
+    """The controller whose threshold was swept, by name; empty for the rule's dial."""
+    controller: str = NONE
+    """What cuts drafts of all settings, at which threshold, as in `Settings`."""
+    at: float = math.nan
+    """Where the rule's dial stands while a controller's threshold is swept; NaN for a rule without one."""
     how: Bootstrap = DEFAULT
     """How intervals are made."""
+
+    @property
+    def against(self) -> str:
+        """What the setting is held against, for people; see `Plan.against`."""
+        return "fixed γ" if self.over else "strict"
+
+    @property
+    def note(self) -> str:
+        """What the clock leaves out, in a sentence; empty where drafts are not cut."""
+        return CUT if self.over or self.controller != NONE else ""
+
+    def is_of(self, plan: Plan) -> bool:
+        """True if it is of a setting of this sweep."""
+        stands = plan.rule.checked_dial(plan.settings.dial) if plan.over else None
+        at = math.nan if stands is None else stands
+        same = (self.rule, self.gamma, self.over, self.controller) == (
+            plan.settings.rule,
+            plan.settings.gamma,
+            plan.over,
+            plan.settings.controller,
+        )
+        return same and (self.at == at or math.isnan(self.at) and math.isnan(at))
 
     @property
     def over_strict(self) -> Interval:
@@ -117,6 +155,10 @@ class TimingCheck:
             "rule": self.rule,
             "dial": self.dial,
             "gamma": self.gamma,
+            "threshold_of": self.over,
+            "controller": self.controller,
+            "against": self.against,
+            "note": self.note,
             "prompts": len(self.chosen.tokens),
             "repetitions": self.chosen.seconds.shape[1],
             "tokens_per_second": {way.name: asdict(self.pace(way)) for way in ways},
@@ -133,7 +175,10 @@ class TimingCheck:
         """Everything that was measured; how intervals are made is not part of it."""
         ways = (self.target, self.strict, self.chosen)
         facts = {name: getattr(self, name) for name in _FACTS}
-        found = {"format": FORMAT, "schema": SCHEMA, **facts, "ways": {way.name: way.facts() for way in ways}}
+        schema = SCHEMA if self.note else UNCUT
+        if schema == UNCUT:
+            facts = {name: value for name, value in facts.items() if name not in _CUT_BY}
+        found = {"format": FORMAT, "schema": schema, **facts, "ways": {way.name: way.facts() for way in ways}}
         return json_of(found, indent=1, escaped=False) + "\n"
 
     @classmethod
@@ -143,8 +188,8 @@ class TimingCheck:
             found = json.loads(data.decode())
             if not isinstance(found, dict) or found.get("format") != FORMAT:
                 raise RunFileError("it is another file")
-            if found.get("schema") != SCHEMA:
-                raise RunFileError(f"its schema is {found.get('schema')!r}, and this MARS Viz reads {SCHEMA}")
+            if found.get("schema") not in (UNCUT, SCHEMA):
+                raise RunFileError(f"its schema is {found.get('schema')!r}, and this MARS Viz reads {SCHEMA} and below")
             ways = {name: _way(name, found["ways"][name]) for name in ("target", "strict", "chosen")}
             facts = {name: kind((_LATER | found)[name]) for name, kind in _FACTS.items()}
             made = cls(**facts, **ways)  # type: ignore[arg-type]
@@ -170,9 +215,13 @@ _FACTS: dict[str, Callable[[Any], Any]] = {
     "modelled_over_target": _number,
     "modelled_low": _number,
     "modelled_high": _number,
+    "over": str,
+    "controller": str,
+    "at": _number,
 }
 """Of a check, besides its ways."""
-_LATER = {"modelled_low": None, "modelled_high": None}
+_CUT_BY = {"over": "", "controller": NONE, "at": None}
+_LATER = {"modelled_low": None, "modelled_high": None, **_CUT_BY}
 """What files of before lack."""
 
 
@@ -232,7 +281,7 @@ def kept_checks(folder: Path, plan: Plan) -> Checks:
             if to_read(path).stat().st_size > _LARGEST:
                 raise RunFileError("it is far too large")
             check = TimingCheck.from_json(path.read_bytes())
-            if (check.rule, check.gamma) != (plan.settings.rule, plan.settings.gamma):
+            if not check.is_of(plan):
                 raise RunFileError("it is of another sweep")
             found.append(check)
         except (BadInput, OSError) as error:

@@ -1,13 +1,16 @@
-"""The wall-clock check: the target alone, strict and a setting, decoded in turn.
+"""The wall-clock check: the target alone, strict or drafts of full length, and a setting, decoded in turn.
 
-Knows backends and clocks; loads the model libraries when called.
+The models draft all γ tokens whatever a draft-length controller leaves of them. So where one cuts drafts, each text is
+decoded once before the clock runs, which tells how long every draft is; by the clock the drafter then takes the passes
+that the controller would have let it take, and the target scores what it would have had drafted. What the controller's
+own look at the drafter's law takes is left out. Knows backends and clocks; loads the model libraries when called.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import groupby
@@ -15,22 +18,23 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from mars_viz.analysis.intervals import Interval, band
 from mars_viz.chat import EncodedPrompt, Exchange
-from mars_viz.costs import Costs, Factor, objection, per_token
+from mars_viz.controllers import NONE, Controller
+from mars_viz.costs import Costs
 from mars_viz.errors import SettingError
 from mars_viz.prompts import PromptItem, PromptSet
 from mars_viz.records import emitted
 from mars_viz.rules import rule_named
 from mars_viz.run import Settings
-from mars_viz.sweep.measures import costed
+from mars_viz.sweep.modelled_pace import ModelledPace
 from mars_viz.sweep.result import SweepResult
 from mars_viz.sweep.store import SweepStore, open_store
 from mars_viz.sweep.timing import TimingCheck, Way
-from mars_viz.walk import walk
+from mars_viz.walk import Answer, Speculator, walk
 
 if TYPE_CHECKING:
     from mars_viz.speculators.backend import Backend
+    from mars_viz.speculators.speculator import DraftAndScore
 
 T = TypeVar("T")
 Prefix = tuple[int, ...]
@@ -48,6 +52,8 @@ class TimedDecode:
     """Target passes."""
     seconds: float
     """Wall clock, the prompt's own pass excluded."""
+    drafted: tuple[int, ...] = ()
+    """Tokens that each round drafted; empty of the target alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,18 +81,23 @@ class WallClock:
         repetitions: int = 3,
         chat: bool = False,
         costs: Costs | None = None,
+        fixed: bool = False,
     ):
-        """`settings` are the setting to check; strict is its rule's strict end. Nothing is recorded, unless the rule
-        needs the evidence. Raises BadInput without a prompt, for a rule without a dial, and where a prompt does not
-        fit."""
+        """`settings` are the setting to check; it is held against its rule's strict end, or where `fixed` against
+        drafts that its controller does not cut. Nothing is recorded, unless the rule needs the evidence. Raises
+        BadInput without a prompt, for a rule without a dial where that is needed, and where a prompt does not fit."""
         rule = rule_named(settings.rule)
-        if not prompts or repetitions < 1 or rule.dial is None:
+        if not prompts or repetitions < 1 or not (fixed or rule.dial):
             raise SettingError("A wall-clock check takes at least one prompt and repetition, and a rule with a dial.")
-        self._backend, self._costs, self._repetitions = backend, costs, repetitions
-        self._settings = replace(settings, dial=rule.dial.checked(settings.dial))
-        self._strict = replace(settings, dial=rule.dial.strict)
+        self._backend, self._costs, self._repetitions, self._fixed = backend, costs, repetitions, fixed
+        chosen = replace(settings, dial=rule.checked_dial(settings.dial))
+        strict = replace(chosen, controller=NONE)
+        if rule.dial is not None and not fixed:
+            strict = replace(chosen, dial=rule.dial.strict)
+        self._settings = {"target": chosen, "strict": strict, "chosen": chosen}
         self._prompts = [backend.prompt_ids(each.prompt, settings, each.history, chat=chat) for each in prompts]
         self._found: dict[str, list[list[TimedDecode]]] = {name: [[] for _ in prompts] for name in WAYS}
+        self._lengths: dict[tuple[str, Prefix], dict[Prefix, int]] = {}
 
     @property
     def progress(self) -> ClockProgress:
@@ -98,6 +109,11 @@ class WallClock:
         """Decode to the end."""
         for name in WAYS:
             self._decode(name, self._prompts[0])  # warm up
+        for prompt in self._prompts[1:]:
+            for name in WAYS:
+                if self._cut(name):
+                    self._told(name, prompt)
+                    yield self.progress
         turn = 0
         for _ in range(self._repetitions):
             for place, prompt in enumerate(self._prompts):
@@ -108,31 +124,53 @@ class WallClock:
 
     def check(self) -> TimingCheck:
         """What it found, once it has come to its end."""
-        found, settings = self._found, self._settings
+        found, settings, control = self._found, self._settings["chosen"], self._settings["chosen"].control
         made = {name: _way(name, decodes) for name, decodes in found.items()}
         pairs = zip(found["strict"], found["target"], strict=True)
-        modelled = _modelled(made["chosen"], self._costs, settings)
-        assert settings.dial is not None
+        chosen, strict = (_pace(found[name], self._settings[name]) for name in ("chosen", "strict"))
+        modelled = chosen.over_target(self._costs)
+        swept = settings.dial if control is None or not self._fixed else control.threshold
+        assert swept is not None
         return TimingCheck(
             device=self._backend.device,
             rule=settings.rule,
-            dial=settings.dial,
+            dial=swept,
             gamma=settings.gamma,
             target=made["target"],
             strict=made["strict"],
             chosen=made["chosen"],
             same_as_target=sum(ours[0].token_ids == alone[0].token_ids for ours, alone in pairs),
-            modelled_over_strict=_tau(made["chosen"]) / _tau(made["strict"]),
+            modelled_over_strict=chosen.over(strict, self._costs),
             modelled_over_target=modelled.estimate,
             modelled_low=modelled.low,
             modelled_high=modelled.high,
             created=datetime.now(UTC).isoformat(timespec="seconds"),
+            over=control.controller.name if control is not None and self._fixed else "",
+            controller=NONE if self._fixed else settings.controller,
+            at=settings.dial if self._fixed and settings.dial is not None else math.nan,
         )
 
     def _decode(self, name: str, prompt: Prefix) -> TimedDecode:
+        settings = self._settings[name]
         if name == "target":
-            return _alone(self._backend, prompt, self._settings)
-        return _walked(self._backend, prompt, self._strict if name == "strict" else self._settings)
+            return _alone(self._backend, prompt, settings)
+        return _walked(self._backend, prompt, settings, self._told(name, prompt) if self._cut(name) else None)
+
+    def _cut(self, name: str) -> bool:
+        return name != "target" and self._settings[name].control is not None
+
+    def _told(self, name: str, prompt: Prefix) -> dict[Prefix, int]:
+        """Tokens that the controller leaves of the draft after each prefix, from a decode that draws all of them."""
+        if (name, prompt) not in self._lengths:
+            settings, prefix, found = self._settings[name], prompt, dict[Prefix, int]()
+            speculator = self._backend.speculator(settings)
+            speculator.prefill(prompt)
+            ending = self._backend.ending(settings)
+            for round_ in walk(speculator, rule_named(settings.rule), settings.dial, prompt, ending):
+                found[prefix] = len(round_.speculation)
+                prefix += round_.token_ids
+            self._lengths[name, prompt] = found
+        return self._lengths[name, prompt]
 
 
 def wall_clock(backend: Backend, prompts: Sequence[EncodedPrompt], settings: Settings, **options: Any) -> TimingCheck:
@@ -177,15 +215,43 @@ def _alone(backend: Backend, prompt: Prefix, settings: Settings) -> TimedDecode:
     return TimedDecode(done.token_ids, len(done.token_ids), done.seconds)
 
 
-def _walked(backend: Backend, prompt: Prefix, settings: Settings) -> TimedDecode:
-    rule = rule_named(settings.rule)
-    speculator = backend.speculator(settings, rule.needs)
+def _walked(
+    backend: Backend, prompt: Prefix, settings: Settings, lengths: Mapping[Prefix, int] | None = None
+) -> TimedDecode:
+    """One decode by the clock; where a controller cuts drafts, these are the tokens that it leaves of each."""
+    rule, ending = rule_named(settings.rule), backend.ending(settings)
+    speculator = backend.speculator(replace(settings, controller=NONE), rule.needs)
     speculator.prefill(prompt)
-    ending = backend.ending(settings)
+    control = settings.control
+    source: Speculator = speculator
+    if lengths is not None and control is not None:
+        source = _Stopping(speculator, lengths, control.controller, settings.gamma)
     began = time.perf_counter()
-    rounds = list(walk(speculator, rule, settings.dial, prompt, ending))
+    rounds = list(walk(source, rule, settings.dial, prompt, ending))
     seconds = time.perf_counter() - began
-    return TimedDecode(emitted(rounds), len(rounds), seconds)
+    return TimedDecode(emitted(rounds), len(rounds), seconds, tuple(len(each.speculation) for each in rounds))
+
+
+@dataclass(frozen=True, slots=True)
+class _Stopping:
+    """A speculator whose drafter stops where a controller would have stopped it."""
+
+    speculator: DraftAndScore
+    """Drafts and scores."""
+    lengths: Mapping[Prefix, int]
+    """Tokens that are drafted after each prefix."""
+    controller: Controller
+    """Says how many passes they take."""
+    gamma: int
+    """Tokens at most."""
+
+    def speculate(self, prefixes: Sequence[Prefix]) -> list[Answer]:
+        """One after the other."""
+        drafted = [(prefix, self.lengths[prefix]) for prefix in prefixes]
+        return [
+            self.speculator.drafted(prefix, self.controller.steps(count, self.gamma), count)
+            for prefix, count in drafted
+        ]
 
 
 def _way(name: str, decodes: list[list[TimedDecode]]) -> Way:
@@ -197,14 +263,8 @@ def _way(name: str, decodes: list[list[TimedDecode]]) -> Way:
     )
 
 
-def _tau(way: Way) -> float:
-    return float(way.tokens.sum() / way.rounds.sum())
-
-
-def _modelled(way: Way, costs: Costs | None, settings: Settings) -> Interval:
-    """Over the target alone, resampled over prompts, with the costs' own interval; NaN without costs that can be
-    believed."""
-    known = costs is not None and costs.cover(settings.gamma, settings.tree) and not objection(costs)
-    factor = per_token(costs, settings.gamma) if costs is not None and known else Factor(math.nan, math.nan, math.nan)
-    found = band(lambda tokens, rounds: factor.estimate * tokens / rounds, way.tokens[:, None], way.rounds[:, None])
-    return costed(found, (found.estimate, factor)).only
+def _pace(decodes: list[list[TimedDecode]], settings: Settings) -> ModelledPace:
+    """What the rounds say; every repetition says the same."""
+    first = [each[0] for each in decodes]
+    tokens = np.array([len(each.token_ids) for each in first])
+    return ModelledPace(settings, tokens, tuple(each.drafted for each in first))

@@ -167,12 +167,19 @@ def grid(
 
 
 def clock(
-    asked: Sequence[EncodedPrompt], settings: Settings, repetitions: int, chat: bool, costs: Costs | None, backend: Any
+    asked: Sequence[EncodedPrompt],
+    settings: Settings,
+    repetitions: int,
+    chat: bool,
+    costs: Costs | None,
+    fixed: bool,
+    backend: Any,
 ) -> WallClock:
-    """Times a setting of a sweep against strict; `costs` are those that the sweep was modelled with."""
+    """Times a setting of a sweep against strict, or where `fixed` against drafts of full length; `costs` are those that
+    the sweep was modelled with."""
     from mars_viz.sweep.wall_clock import WallClock
 
-    return WallClock(backend, asked, settings, repetitions=repetitions, chat=chat, costs=costs)
+    return WallClock(backend, asked, settings, repetitions=repetitions, chat=chat, costs=costs, fixed=fixed)
 
 
 def grade(pair: Any, per_task: int = PER_TASK) -> Iterator[TaskStep]:

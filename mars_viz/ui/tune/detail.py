@@ -22,7 +22,7 @@ from mars_viz.sweep.columns import RANK_WORDS, SHARE_WORDS
 from mars_viz.sweep.engine_settings import engine_settings
 from mars_viz.sweep.evidence import judged_at
 from mars_viz.sweep.evidence_pack import evidence_zip
-from mars_viz.sweep.timing import Checks, kept_checks
+from mars_viz.sweep.timing import CUT, Checks, kept_checks
 from mars_viz.ui import faults, tab_jobs, theme
 from mars_viz.ui.theme import chart
 from mars_viz.ui.tune import grid, sweep_requests, tables, words
@@ -113,7 +113,7 @@ def folded(study: CachedSweep, dial: float, found: Recommendation | None, beside
         "All figures along the dial": partial(every_figure, study, dial),
         "Relaxed tokens by rank and probability": partial(relaxed, study, dial),
         "Prompt by prompt": partial(by_prompt, study, dial),
-        "Wall-clock check: strict and this setting in turn": partial(clock, study, dial),
+        f"Wall-clock check: {study.plan.against} and this setting in turn": partial(clock, study, dial),
         "Acceptance as each engine defines it": partial(engines, study, dial),
         "Evidence pack and engine settings": partial(evidence, study, dial, found, beside),
     }
@@ -159,11 +159,7 @@ def by_prompt(study: CachedSweep, dial: float) -> None:
 
 def clock(study: CachedSweep, dial: float) -> None:
     """The wall-clock check of this setting."""
-    if study.plan.cut_by is not None:
-        tables.line(
-            "The models draft all γ tokens whatever a controller leaves of them, so its pace is modelled alone."
-        )
-        return
+    plan = study.plan
     job = _check(study, dial)
     if job is not None and not job.progress.state.finished:
         timing(job)
@@ -177,13 +173,15 @@ def clock(study: CachedSweep, dial: float) -> None:
         first, second = words.timed(check)
         tables.line(first, "measured")
         theme.small(second, check.device)
+    if plan.cut_by is not None:
+        theme.small(CUT)
     if len(checks.found) > (check is not None):
         alt = "Every wall-clock check of this sweep"
-        tables.table(tables.checks(checks.found[::-1], study.plan.symbol), "checks", alt)
+        tables.table(tables.checks(checks.found[::-1], plan.symbol, plan.against), "checks", alt)
     left, middle, right = st.columns([3, 3, 5], vertical_alignment="bottom")
     count = left.number_input("Prompts", 1, 1000, 5, key="clock-prompts", help="Evenly spread over the set")
     repetitions = middle.number_input("Repetitions", 1, 100, 3, key="clock-repetitions", help="Of each prompt")
-    if right.button("Measure strict and this setting", key="clock-begin"):
+    if right.button(markdown(f"Measure {plan.against} and this setting"), key="clock-begin"):
         try:
             sweep_requests.check_clock(study.result, dial, int(count), int(repetitions))
         except BadInput as error:

@@ -230,10 +230,12 @@ def go_on(entry: SweepEntry, beside: Sequence[SweepEntry] = (), prompts: PromptS
 
 
 def check_clock(result: SweepResult, dial: float, count: int, repetitions: int) -> None:
-    """Time strict and this setting. Raises BadInput where the folder no longer holds its prompts."""
+    """Time strict, or drafts of full length, and this setting. Raises BadInput where the folder no longer holds its
+    prompts."""
     asked = to_time(result, open_store(result.folder).prompts(), count)
     plan = result.plan
-    make = partial(tasks.clock, asked, replace(plan.settings, dial=dial), repetitions, plan.chat, result.costs)
+    fixed = plan.controller is not None
+    make = partial(tasks.clock, asked, plan.at(dial), repetitions, plan.chat, result.costs, fixed)
     job = ClockJob(make, partial(keep_check, result.folder), models_of(result.folder, plan))
     tab_jobs.shared_worker().begin(job, (result.folder, dial))
 

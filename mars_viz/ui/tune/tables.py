@@ -138,14 +138,14 @@ def _sure(value: float, within: Within) -> str:
     return f"{number(value)} ({number(within.interval.low)} to {number(within.interval.high)})"
 
 
-def checks(found: Sequence[TimingCheck], symbol: str) -> pd.DataFrame:
-    """A row a wall-clock check."""
+def checks(found: Sequence[TimingCheck], symbol: str, against: str) -> pd.DataFrame:
+    """A row a wall-clock check; `against` is what settings are held against, for people."""
     return pd.DataFrame(
         [
             {
                 "measured, UTC": check.created.replace("T", " ")[:16],
                 symbol: exactly(check.dial),
-                "over strict": spread(check.over_strict),
+                f"over {against}": spread(check.over_strict),
                 "modelled": f"{times(check.modelled_over_strict)}×",
                 "over the target alone": "disturbed" if check.objection else spread(check.over_target),
                 "prompts": len(check.chosen.tokens),

@@ -176,11 +176,17 @@ def timed(check: TimingCheck) -> tuple[str, ...]:
     alone = f", and {spread(check.over_target)} as fast as the target alone{modelled}"
     paces = ", ".join(
         f"{label} {_spread(check.pace(way), 1, '')}"
-        for label, way in (("the target alone", check.target), ("strict", check.strict), ("this setting", check.chosen))
+        for label, way in (
+            ("the target alone", check.target),
+            (check.against, check.strict),
+            ("this setting", check.chosen),
+        )
     )
+    over = check.modelled_over_strict
+    told = "" if math.isnan(over) else f" (modelled {times(over)}×)"
     return (
-        f"Measured {spread(check.over_strict)} as fast as strict (modelled "
-        f"{times(check.modelled_over_strict)}×){f'. {check.objection}' if check.objection else f'{alone}.'}",
+        f"Measured {spread(check.over_strict)} as fast as {check.against}{told}"
+        f"{f'. {check.objection}' if check.objection else f'{alone}.'}",
         f"Tokens a second: {paces}. {counted(prompts, 'prompt')}, {counted(repetitions, 'repetition')} in turn, on "
         f"{short_device(check.device)}.",
     )
